@@ -1,0 +1,180 @@
+// ejk-gen: the command line. Exit 0 done, 1 --check found a difference, 2 bad input (every fault on stderr, nothing written).
+#include <fmt/format.h>
+#include <boost/program_options.hpp>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "generator/generate.hpp"
+#include "spec/sha256.hpp"
+
+namespace {
+
+namespace po = boost::program_options;
+using ejk::generator::Options;
+using ejk::generator::UsageError;
+
+enum class Task { generate, list, check, help, version };
+
+struct Command {
+  Task task = Task::generate;
+  bool json = false;
+  Options options;
+};
+
+po::options_description described() {
+  po::options_description visible("Options", 120, 80);
+  visible.add_options()                                                                                      //
+      ("templates", po::value<std::string>()->value_name("DIR"), "templates (default: SPECS/../templates)")  //
+      ("out", po::value<std::string>()->value_name("DIR"), "where to write (default: SPECS/../generated)")   //
+      ("arch", po::value<std::vector<std::string>>()->value_name("LIST"),
+       "archs, comma separated: avx2,cpu:avx512 (default: every CPU arch)")  //
+      ("select", po::value<std::string>()->value_name("WHAT"),
+       "configs of each case: heuristic (default), tuned (records, else heuristic), all, or a glob over image ids of all configs")  //
+      ("list", "print the image ids; write nothing")                                                                                //
+      ("check", "compare what would be written with the output folder; write nothing; exit 1 if it differs")                        //
+      ("json", "print results as JSON")                                                                                             //
+      ("help", "print this")                                                                                                        //
+      ("version", "print the version");
+  return visible;
+}
+
+std::vector<std::string> split(const std::vector<std::string>& lists) {
+  std::vector<std::string> names;
+  for (const std::string& list : lists) {
+    for (std::size_t at = 0; at <= list.size();) {
+      const std::size_t end = std::min(list.find(',', at), list.size());
+      if (end > at) names.push_back(list.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+  return names;
+}
+
+// The parent's folder beside the specs: "specs" → "templates", "a/specs/" → "a/templates".
+std::filesystem::path beside(std::filesystem::path specs, const char* name) {
+  if (!specs.has_filename()) specs = specs.parent_path();
+  return specs.parent_path() / name;
+}
+
+std::string own_hash() {
+  std::string bytes;
+  return ejk::generator::read_file("/proc/self/exe", bytes) ? ejk::spec::sha256_hex(bytes) : std::string();
+}
+
+Command parse(int argc, char** argv) {
+  po::options_description all = described();
+  all.add_options()("specs", po::value<std::vector<std::string>>());
+  po::positional_options_description positional;
+  positional.add("specs", -1);
+  po::variables_map given;
+  const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+  try {
+    po::store(po::command_line_parser(argc, argv).options(all).positional(positional).style(style).run(), given);
+  } catch (const po::error& e) {
+    throw UsageError(fmt::format("{}; ejk-gen --help lists the options", e.what()));
+  }
+  Command command;
+  command.json = given.count("json") > 0;
+  if (given.count("help")) command.task = Task::help;
+  if (given.count("version")) command.task = Task::version;
+  if (command.task != Task::generate) return command;
+  if (given.count("list") && given.count("check")) throw UsageError("--list and --check do not go together");
+  if (given.count("list")) command.task = Task::list;
+  if (given.count("check")) command.task = Task::check;
+  const auto folders = given.count("specs") ? given["specs"].as<std::vector<std::string>>() : std::vector<std::string>();
+  if (folders.size() != 1)
+    throw UsageError(fmt::format("expected one SPECS folder, found {}; usage: ejk-gen SPECS [options], ejk-gen --help", folders.size()));
+  Options& options = command.options;
+  options.specs = folders[0];
+  options.templates =
+      given.count("templates") ? std::filesystem::path(given["templates"].as<std::string>()) : beside(folders[0], "templates");
+  options.out = given.count("out") ? std::filesystem::path(given["out"].as<std::string>()) : beside(folders[0], "generated");
+  if (given.count("arch")) options.archs = split(given["arch"].as<std::vector<std::string>>());
+  if (given.count("arch") && options.archs.empty()) throw UsageError("--arch: the list is empty");
+  if (given.count("select")) options.select = given["select"].as<std::string>();
+  if (options.select.empty()) throw UsageError("--select: expected tuned, heuristic, all or a glob over image ids");
+  return command;
+}
+
+int run_list(const Command& command) {
+  const auto listed = ejk::generator::list(command.options);
+  if (!command.json) {
+    for (const auto& image : listed) fmt::print("{}\n", image.id);
+    return 0;
+  }
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  for (const auto& image : listed)
+    array.push_back(
+        {{"id", image.id}, {"kernel", image.kernel}, {"variant", image.variant}, {"arch", image.arch}, {"case", image.case_name}});
+  fmt::print("{}\n", array.dump(1));
+  return 0;
+}
+
+int run_check(const Command& command) {
+  const auto differences = ejk::generator::check(command.options);
+  if (command.json) {
+    fmt::print("{}\n", nlohmann::ordered_json{{"differences", differences}}.dump(1));
+  } else {
+    for (const std::string& line : differences) fmt::print("{}\n", line);
+    fmt::print("{}\n", differences.empty() ? "up to date"
+                                           : fmt::format("{} differences; ejk-gen {} writes what is new", differences.size(),
+                                                         command.options.specs.string()));
+  }
+  return differences.empty() ? 0 : 1;
+}
+
+int run_generate(Command& command) {
+  const auto start = std::chrono::steady_clock::now();
+  command.options.program = own_hash();
+  const auto report = ejk::generator::generate(command.options);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (command.json) {
+    const nlohmann::ordered_json object = {
+        {"images", report.images},         {"written", report.files.written}, {"unchanged", report.files.unchanged},
+        {"removed", report.files.removed}, {"up_to_date", report.up_to_date}, {"seconds", seconds}};
+    fmt::print("{}\n", object.dump());
+  } else if (report.up_to_date) {
+    fmt::print("{}: {} images, nothing to do ({:.2f} s)\n", command.options.out.string(), report.images, seconds);
+  } else {
+    fmt::print("{}: {} images; files: {} written, {} unchanged, {} removed ({:.2f} s)\n", command.options.out.string(), report.images,
+               report.files.written, report.files.unchanged, report.files.removed, seconds);
+  }
+  return 0;
+}
+
+int run(Command& command) {
+  switch (command.task) {
+    case Task::help:
+      fmt::print("ejk-gen SPECS [options]: expands specs and templates into specialised sources.\n\n");
+      std::cout << described() << "\nExit status: 0 done, 1 --check found a difference, 2 bad input.\n";
+      return 0;
+    case Task::version:
+      fmt::print("ejk-gen {}\n", ejk::generator::version);
+      return 0;
+    case Task::list:
+      return run_list(command);
+    case Task::check:
+      return run_check(command);
+    case Task::generate:
+      return run_generate(command);
+  }
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    Command command = parse(argc, argv);
+    return run(command);
+  } catch (const UsageError& e) {
+    fmt::print(stderr, "ejk-gen: {}\n", e.what());
+  } catch (const ejk::spec::SpecError& e) {
+    fmt::print(stderr, "{}\n", e.what());
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "ejk-gen: {}\n", e.what());
+  }
+  return 2;
+}

@@ -1,0 +1,67 @@
+// state.json of the output folder. It is about this machine's last run, so it stays out of the manifest and of git.
+#include "generator/state.hpp"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace ejk::generator {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string hash_of(std::string_view bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+// "name hash" of each file below the folder, sorted by name.
+std::string folder_listing(const fs::path& folder) {
+  if (!fs::is_directory(folder)) throw std::runtime_error(fmt::format("{}: there is no such folder", folder.string()));
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  std::string listing, bytes;
+  for (const fs::path& file : files)
+    if (read_file(file, bytes)) listing += fmt::format("{} {}\n", file.lexically_relative(folder).generic_string(), hash_of(bytes));
+  return listing;
+}
+
+}  // namespace
+
+std::string inputs_hash(const Options& options) {
+  std::string text = fmt::format("{}\n{}\n{}\n{}\n", version, options.program, options.select, fmt::join(options.archs, ","));
+  text += fmt::format("specs\n{}templates\n{}", folder_listing(options.specs), folder_listing(options.templates));
+  return hash_of(text);
+}
+
+bool is_up_to_date(const Options& options, const std::string& inputs, std::size_t& images) {
+  std::string text, bytes;
+  if (!read_file(options.out / "state.json", text)) return false;
+  const auto state = nlohmann::json::parse(text, nullptr, false);
+  try {
+    if (state.at("inputs") != inputs) return false;
+    Tree tree;
+    for (const auto& [name, hash] : state.at("outputs").items()) {
+      if (!read_file(options.out / name, bytes) || hash != hash_of(bytes)) return false;
+      tree.emplace(name, "");
+    }
+    images = state.at("images").get<std::size_t>();
+    return stale_files(options.out, tree).empty();
+  } catch (const nlohmann::json::exception&) {
+    return false;  // not a state of ours: everything is made anew
+  }
+}
+
+void write_state(const Options& options, const std::string& inputs, const Tree& tree, std::size_t images) {
+  nlohmann::json state = {{"inputs", inputs}, {"images", images}, {"outputs", nlohmann::json::object()}};
+  for (const auto& [name, bytes] : tree) state["outputs"][name] = hash_of(bytes);
+  write_file(options.out / "state.json", state.dump(1) + "\n");
+}
+
+}  // namespace ejk::generator

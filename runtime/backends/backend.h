@@ -1,0 +1,84 @@
+// What a platform gives the runtime: probe, compile, load, launch, time, error text. One .cpp a backend implements it.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ejk/tensor.hpp"
+#include "spec/image.hpp"
+#include "spec/model.hpp"
+
+namespace ejk {
+
+struct Probe {
+  bool available = false;
+  std::string why_not;                                          // if not available: what was looked for and not found
+  std::string description;                                      // "Intel(R) Xeon(R) Processor, 2 threads"
+  std::string fingerprint;                                      // stable text that names the device in records: "cpu-avx512-2t"
+  std::vector<std::string> archs;                               // full names of the catalogue's archs this device runs, most specific first
+  std::vector<std::pair<std::string, spec::Value>> properties;  // what is measured here and overrides arch properties (threads, sms)
+  std::vector<std::string> features;                            // as found
+};
+
+struct CompileResult {
+  bool ok = false;
+  bool transient = false;            // failed for a reason outside the source (killed, timed out, disk full): worth another try
+  std::string binary;                // bytes
+  std::string log;                   // the compiler's words
+  std::string compiler;              // "g++ (Debian 12.2.0-14) 12.2.0"
+  std::vector<std::string> command;  // without paths of this machine
+  std::vector<std::pair<std::string, std::int64_t>> resources;  // registers, spills, shared_bytes, code_bytes
+};
+
+// A loaded binary; entries live as long as it does.
+class Module {
+ public:
+  virtual ~Module() = default;
+  virtual void* entry(const std::string& name) = 0;  // nullptr: no such entry
+};
+
+// One grid of one entry. arguments[i] points at the i-th argument's value (a pointer, int64_t, float or bool).
+struct LaunchRequest {
+  void* entry = nullptr;
+  std::int64_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, cluster[3] = {1, 1, 1};
+  std::int64_t shared_bytes = 0;
+  bool cooperative = false;
+  void* const* arguments = nullptr;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string platform() const = 0;  // "cpu"
+  virtual DeviceType device_type() const = 0;
+  // archs: the catalogue's, of this platform.
+  virtual Probe probe(std::span<const spec::Arch* const> archs) = 0;
+  virtual bool can_compile(const spec::Arch& arch, std::string& why_not) = 0;
+  virtual CompileResult compile(const spec::Image& image, const spec::Arch& arch) = 0;  // thread-safe
+  // What compile() would put into CompileResult::compiler; empty if there is no compiler for that arch.
+  virtual std::string compiler(const spec::Arch& arch) = 0;
+  // Throws std::runtime_error with the loader's words.
+  virtual std::unique_ptr<Module> load(const std::filesystem::path& binary, const spec::Image& image) = 0;
+  virtual std::unique_ptr<Module> load_bytes(const std::string& binary, const spec::Image& image) = 0;
+  // Thread-safe, no allocation after warm-up. CPU: returns when the work is done.
+  virtual void launch(const LaunchRequest& request, void* stream) = 0;
+  virtual std::string source_extension() const = 0;  // "cpp"
+  virtual std::string binary_extension() const = 0;  // "so"
+};
+
+// The CPU: g++/clang shared objects, archs by CPUID, work items over a thread pool.
+Backend& cpu_backend();
+// Threads that CPU launches use, caller included. 0: as many as the process may run on.
+void set_cpu_threads(int threads);
+int cpu_threads();
+
+// Every backend of this build, in the order they are asked.
+std::span<Backend* const> backends();
+Backend* backend_of(const std::string& platform);
+
+}  // namespace ejk

@@ -1,0 +1,28 @@
+// Kernels by the system's C++ compiler: which one, and one source to one shared object.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/backend.h"
+
+namespace ejk {
+
+struct SystemCompiler {
+  std::vector<std::string> command;  // path and fixed options ("--target=aarch64-linux-gnu")
+  std::string description;           // first line of --version
+  std::string why_not;               // if none was found: what was looked for, and what was wrong with it
+  bool found() const { return !command.empty(); }
+};
+
+// The first of $CXX (if it names an executable), c++, g++, clang++ on $PATH that builds a small kernel; for another machine
+// <machine>-linux-gnu-g++, then clang++ with that target. Asked once for each value of $CXX and $PATH. Thread-safe.
+std::shared_ptr<const SystemCompiler> system_compiler(const std::string& machine);
+
+// Same source and compiler, same bytes. Thread-safe.
+CompileResult compile_cpu_image(const SystemCompiler& compiler, const spec::Image& image);
+
+// This process's environment less what would change a compiler's output, with its words in English and its files in `folder`.
+std::vector<std::string> compiler_environment(const std::string& folder);
+
+}  // namespace ejk

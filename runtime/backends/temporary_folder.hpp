@@ -1,0 +1,27 @@
+// A folder that is removed with its contents when its holder goes out of scope.
+#pragma once
+#include <filesystem>
+
+namespace ejk {
+
+class TemporaryFolder {
+ public:
+  // Makes `path` with mode 0700. Throws std::runtime_error with the path and the system's words.
+  explicit TemporaryFolder(std::filesystem::path path);
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder();
+  const std::filesystem::path& path() const { return path_; }
+  void keep() { kept_ = true; }  // it was renamed to its final place
+
+ private:
+  std::filesystem::path path_;
+  bool kept_ = false;
+};
+
+// Where compilers may work: $TMPDIR, else /tmp. Folders left there by killed processes are removed on the first call of a process.
+std::filesystem::path work_folder_name();
+// Removes the entries of `folder` that carry `prefix` and whose process is gone.
+void remove_abandoned(const std::filesystem::path& folder, const char* prefix);
+
+}  // namespace ejk

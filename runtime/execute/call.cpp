@@ -1,0 +1,76 @@
+// The packed call: the way in for typed headers, the C API and calls by name.
+#include "ejk/call.hpp"
+
+#include <fmt/format.h>
+
+#include "execute/facts.hpp"
+#include "execute/guard.hpp"
+#include "execute/library_state.hpp"
+#include "execute/plan.hpp"
+
+namespace ejk {
+namespace {
+
+[[gnu::noinline]] Error no_kernel() {
+  return guarded([]() -> Status {
+           const auto names = Library::instance().parts().catalogue.kernel_names();
+           return Error{ErrorCode::bad_input, fmt::format("no such kernel; the stores have {}", fmt::join(names, ", "))};
+         })
+      .error();
+}
+
+// Output `spec` of the call, freshly allocated; empty if given, or optional and not wanted.
+Tensor allocate(const spec::Binding& binding, const spec::TensorSpec& output, bool wanted) {
+  if (binding.facts.tensors.contains(output.name) || (output.optional && !wanted)) return {};
+  const auto facts = spec::output_facts(binding, output);
+  return Tensor(facts.type, facts.shape);
+}
+
+Result<std::vector<Tensor>> allocate_and_call(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::uint64_t wanted,
+                                              std::span<const AttributeValue> attributes, Stream stream, const char* config) {
+  const auto binding = spec::bind(*kernel.spec, facts_of(kernel, tensors, attributes));
+  spec::check_live_requirements(binding);  // an output's shape may depend on data (offsets): judge it before reading
+  std::vector<Tensor> outputs;
+  std::vector<const TensorView*> all(tensors.begin(), tensors.end());
+  for (std::size_t i = kernel.inputs; i < all.size(); ++i)
+    outputs.push_back(allocate(binding, kernel.spec->tensors[i], wanted >> (i - kernel.inputs) & 1));
+  for (std::size_t i = kernel.inputs; i < all.size(); ++i)
+    if (outputs[i - kernel.inputs].view().given()) all[i] = &outputs[i - kernel.inputs].view();
+  if (auto status = call(&kernel, all, attributes, stream, config); !status) return status.error();
+  return outputs;
+}
+
+}  // namespace
+
+const KernelHandle* find_kernel(const char* name) noexcept {
+  try {
+    return Library::instance().kernel(name);
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+Status call(const KernelHandle* kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes, Stream stream,
+            const char* config) noexcept {
+  if (!kernel) return no_kernel();
+  try {
+    PlanKey key;
+    if (!pack_key(key, *kernel, tensors, attributes, config)) {
+      facts_of(*kernel, tensors, attributes);  // throws: wrong counts
+      return Error{ErrorCode::internal, kernel->name + ": the call has more tensors than a plan key holds"};
+    }
+    find_plan(key, *kernel, tensors, attributes, stream, config).run(*kernel, tensors, attributes, stream);
+    return {};
+  } catch (...) {
+    return current_error();
+  }
+}
+
+Result<std::vector<Tensor>> call_allocating(const KernelHandle* kernel, std::span<const TensorView* const> tensors,
+                                            std::uint64_t wanted_outputs, std::span<const AttributeValue> attributes, Stream stream,
+                                            const char* config) noexcept {
+  if (!kernel) return no_kernel();
+  return guarded([&] { return allocate_and_call(*kernel, tensors, wanted_outputs, attributes, stream, config); });
+}
+
+}  // namespace ejk

@@ -1,0 +1,122 @@
+// explain: the plan of a call, told.
+#include "execute/explain.hpp"
+
+#include "ejk/library.hpp"
+#include "execute/facts.hpp"
+#include "execute/guard.hpp"
+#include "execute/plan.hpp"
+
+namespace ejk {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json value_json(const Value& value) {
+  return std::visit([](const auto& v) { return ordered_json(v); }, value);
+}
+
+template <class Map>
+ordered_json map_json(const Map& map) {
+  auto object = ordered_json::object();
+  for (const auto& [name, value] : map) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, Value>)
+      object[name] = value_json(value);
+    else
+      object[name] = value;
+  }
+  return object;
+}
+
+ordered_json variants_json(const KernelHandle& kernel, const Machine& machine, const Plan& plan) {
+  const auto candidates = candidates_of(*kernel.spec, machine, *plan.binding, plan.resolved.candidate.arch->full_name());
+  auto list = ordered_json::array();
+  for (const auto& candidate : candidates.eligible) {
+    const bool chosen = candidate.variant == plan.resolved.candidate.variant && candidate.arch == plan.resolved.candidate.arch;
+    list.push_back({{"name", candidate.variant->name},
+                    {"arch", candidate.arch->full_name()},
+                    {"state", chosen ? "chosen" : "eligible"},
+                    {"reason", chosen ? plan.resolved.selection.detail : "supports the call; another was chosen"}});
+  }
+  for (const auto& refusal : candidates.refusals)
+    list.push_back({{"name", refusal.variant}, {"arch", nullptr}, {"state", "refused"}, {"reason", refusal.reason}});
+  return list;
+}
+
+ordered_json tiers_json(const Selection& selection) {
+  auto list = ordered_json::array();
+  for (const auto& answer : selection.trail)
+    list.push_back({{"tier", std::string(name_of(answer.tier))},
+                    {"answer", answer.config ? (answer.tier == selection.tier ? "chosen" : "valid, but a tier before it answered") : "none"},
+                    {"detail", answer.detail},
+                    {"config", answer.config ? ordered_json::parse(to_json(*answer.config)) : ordered_json(nullptr)}});
+  return list;
+}
+
+ordered_json image_json(const Resolved& resolved) {
+  static constexpr const char* origins[] = {"user cache", "pack", "compiled just in time"};
+  return {{"id", resolved.image.id},
+          {"hash", resolved.image.hash},
+          {"origin", origins[static_cast<int>(resolved.obtained.origin)]},
+          {"from", resolved.obtained.from},
+          {"seconds", resolved.obtained.seconds},
+          {"fallback", resolved.fallback},
+          {"tried", resolved.tried}};
+}
+
+ordered_json launches_json(const Plan& plan) {
+  auto list = ordered_json::array();
+  const auto geometry = spec::geometry_of(*plan.resolved.candidate.variant, plan.resolved.arch, *plan.binding, plan.resolved.config);
+  for (const auto& launch : geometry.launches)
+    list.push_back({{"entry", launch.launch->entry}, {"grid", launch.grid}, {"block", launch.block}, {"shared_bytes", launch.shared_bytes}});
+  return list;
+}
+
+// A cost that cannot be evaluated for this form is left out rather than made up.
+ordered_json cost_json(const spec::Spec& spec, const spec::Binding& binding) {
+  auto cost = ordered_json::object();
+  const auto add = [&](const char* name, const spec::Expression& expression) {
+    try {
+      if (expression) cost[name] = expression.floating(binding);
+    } catch (const spec::ExpressionError&) {
+      cost[name] = nullptr;
+    }
+  };
+  add("flops", spec.flops);
+  add("bytes", spec.bytes);
+  return cost;
+}
+
+}  // namespace
+
+ordered_json explain(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
+                     const char* config) {
+  const auto plan = make_plan(kernel, tensors, attributes, {}, config, nullptr, true);
+  const auto& machine = machine_of(kernel, tensors);
+  ordered_json result;
+  result["kernel"] = kernel.name;
+  result["form"] = plan->binding->form;
+  result["dims"] = map_json(plan->binding->dims);
+  result["types"] = map_json(plan->binding->types);
+  result["attributes"] = map_json(plan->binding->attributes);
+  result["device"] = machine.probe.fingerprint;
+  result["variants"] = variants_json(kernel, machine, *plan);
+  result["tiers"] = tiers_json(plan->resolved.selection);
+  result["config"] = ordered_json::parse(to_json(public_config(plan->resolved.candidate, plan->resolved.config)));
+  result["image"] = image_json(plan->resolved);
+  result["workspace_bytes"] = plan->workspace_bytes;
+  result["launches"] = launches_json(*plan);
+  result["cost"] = cost_json(*kernel.spec, *plan->binding);
+  return result;
+}
+
+Result<std::string> explain(const std::string& kernel, const std::map<std::string, TensorView>& tensors,
+                            const std::map<std::string, Value>& attributes, const Config* config) {
+  return guarded([&]() -> Result<std::string> {
+    const auto& handle = require_kernel(kernel);
+    const auto arguments = positional(handle, tensors, attributes);
+    const auto text = config ? to_json(*config) : std::string();
+    return explain(handle, arguments.tensors, arguments.attributes, config ? text.c_str() : nullptr).dump(2);
+  });
+}
+
+}  // namespace ejk

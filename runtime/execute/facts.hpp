@@ -1,0 +1,34 @@
+// From the caller's tensors and attributes to what runtime/spec binds.
+#pragma once
+#include <map>
+#include <span>
+#include <string>
+
+#include "ejk/call.hpp"
+#include "ejk/kernel.hpp"
+#include "execute/library_state.hpp"
+#include "spec/binding.hpp"
+
+namespace ejk {
+
+spec::TensorFacts facts_of(const TensorView& view);
+spec::CallFacts facts_of(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes);
+
+Value value_of(const AttributeValue& attribute);
+
+// By name; the order of the spec is not needed here.
+Invocation invocation_of(const KernelHandle& kernel, const spec::CallFacts& facts, const std::map<std::string, TensorView>& tensors,
+                         const std::string& device, Stream stream);
+
+// The machine all given tensors lie on. Throws CallError if they disagree or no backend serves that device.
+const Machine& machine_of(const KernelHandle& kernel, std::span<const TensorView* const> tensors);
+
+// Positional arguments from named ones; throws CallError for a name the kernel does not have (with those it has).
+struct Positional {
+  std::vector<TensorView> storage;
+  std::vector<const TensorView*> tensors;
+  std::vector<AttributeValue> attributes;
+};
+Positional positional(const KernelHandle& kernel, const std::map<std::string, TensorView>& tensors, const std::map<std::string, Value>& attributes);
+
+}  // namespace ejk

@@ -1,0 +1,143 @@
+// ejk/library.hpp: stores, threads, calls by name, info.
+#include "ejk/library.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "execute/facts.hpp"
+#include "execute/guard.hpp"
+#include "execute/library_state.hpp"
+
+namespace ejk {
+namespace {
+
+using nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+std::int64_t count_images(const fs::path& root) {
+  std::int64_t count = 0;
+  std::error_code error;
+  for (fs::directory_iterator kernel(root, error), end; !error && kernel != end; kernel.increment(error)) {
+    std::error_code inner;
+    for (fs::directory_iterator entry(kernel->path(), inner), last; !inner && entry != last; entry.increment(inner))
+      count += fs::exists(entry->path() / "image.json", inner);
+  }
+  return count;
+}
+
+ordered_json backends_json(const Library::Parts& parts) {
+  auto list = ordered_json::array();
+  for (const auto& machine : parts.machines) {
+    ordered_json properties = ordered_json::object();
+    for (const auto& [name, value] : machine.probe.properties) std::visit([&](const auto& v) { properties[name] = v; }, value);
+    list.push_back({{"platform", machine.backend->platform()},
+                    {"available", machine.probe.available},
+                    {"why_not", machine.probe.why_not},
+                    {"description", machine.probe.description},
+                    {"fingerprint", machine.probe.fingerprint},
+                    {"archs", machine.probe.archs},
+                    {"properties", properties},
+                    {"features", machine.probe.features}});
+  }
+  for (const auto* absent : {"cuda", "hip"})
+    if (!backend_of(absent))
+      list.push_back({{"platform", absent}, {"available", false}, {"why_not", "this version of ejk has no such backend"}});
+  return list;
+}
+
+ordered_json stores_json(const Library::Parts& parts) {
+  auto list = ordered_json::array();
+  if (parts.places.user)
+    list.push_back({{"role", "user cache"}, {"path", parts.places.user->root()}, {"images", count_images(parts.places.user->root())}});
+  else
+    list.push_back({{"role", "user cache"}, {"path", nullptr}, {"why_not", parts.places.why_no_user}});
+  for (const auto& pack : parts.places.packs) list.push_back({{"role", "pack"}, {"path", pack.root()}, {"images", count_images(pack.root())}});
+  return list;
+}
+
+ordered_json kernels_json(Library& library, const Library::Parts& parts) {
+  auto list = ordered_json::array();
+  for (const auto& name : parts.catalogue.kernel_names()) {
+    const auto& spec = *library.kernel(name)->spec;
+    auto variants = ordered_json::array();
+    for (const auto& variant : spec.variants) variants.push_back({{"name", variant.name}, {"archs", variant.archs}, {"doc", variant.doc}});
+    list.push_back({{"name", name}, {"doc", spec.doc}, {"gradient", spec.gradient}, {"cases", spec.cases.size()}, {"variants", variants}});
+  }
+  return list;
+}
+
+ordered_json compilers_json(const Library::Parts& parts) {
+  auto object = ordered_json::object();
+  for (const auto& machine : parts.machines)
+    for (const auto& arch : machine.archs) {
+      std::string why_not;
+      object[arch.full_name()] = machine.backend->can_compile(arch, why_not) ? "yes" : why_not;
+    }
+  return object;
+}
+
+}  // namespace
+
+const KernelHandle& require_kernel(const std::string& name) {
+  auto& library = Library::instance();
+  if (const auto* kernel = library.kernel(name)) return *kernel;
+  std::string names;
+  for (const auto& known : library.parts().catalogue.kernel_names()) names += (names.empty() ? "" : ", ") + known;
+  throw spec::CallError(spec::CallError::Kind::bad_input, "no kernel '" + name + "'; the stores have " + names);
+}
+
+Status add_store(const std::string& path) {
+  return guarded([&]() -> Status {
+    Library::instance().add_store(path);
+    return {};
+  });
+}
+
+Status set_threads(int threads) {
+  return guarded([&]() -> Status {
+    Library::instance().set_threads(threads);
+    return {};
+  });
+}
+
+Counters counters() {
+  const auto& c = Library::counters;
+  return {c.plans, c.compiles, c.loads, c.fallbacks};
+}
+
+Status call(const std::string& kernel, const std::map<std::string, TensorView>& tensors, const std::map<std::string, Value>& attributes,
+            Stream stream, const Config* config) {
+  return guarded([&]() -> Status {
+    const auto& handle = require_kernel(kernel);
+    const auto arguments = positional(handle, tensors, attributes);
+    const auto text = config ? to_json(*config) : std::string();
+    return call(&handle, arguments.tensors, arguments.attributes, stream, config ? text.c_str() : nullptr);
+  });
+}
+
+Result<std::shared_ptr<const Kernel>> spec_kernel(const std::string& name) {
+  return guarded([&]() -> Result<std::shared_ptr<const Kernel>> {
+    const auto& handle = require_kernel(name);
+    return std::shared_ptr<const Kernel>(std::shared_ptr<void>(), handle.kernel_interface());
+  });
+}
+
+Result<std::string> info() {
+  return guarded([&]() -> Result<std::string> {
+    auto& library = Library::instance();
+    const auto& parts = library.parts();
+    ordered_json result;
+    result["version"] = EJK_VERSION;
+    result["threads"] = cpu_threads();
+    result["backends"] = backends_json(parts);
+    result["compilers"] = compilers_json(parts);
+    result["stores"] = stores_json(parts);
+    result["stores_searched"] = parts.searched;
+    result["kernels"] = kernels_json(library, parts);
+    auto environment = ordered_json::array();
+    for (const auto& variable : environment_table()) environment.push_back({{"name", variable.name}, {"legal", variable.legal}, {"doc", variable.doc}});
+    result["environment"] = environment;
+    return result.dump(2);
+  });
+}
+
+}  // namespace ejk

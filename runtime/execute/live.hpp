@@ -1,0 +1,29 @@
+// Requirements judged on every call: the plan's binding, with this call's data pointers and varying attributes.
+#pragma once
+#include <span>
+
+#include "ejk/call.hpp"
+#include "execute/library_state.hpp"
+#include "spec/binding.hpp"
+
+namespace ejk {
+
+class LiveScope : public spec::Scope {
+ public:
+  LiveScope(const KernelHandle& kernel, const spec::Binding& binding, std::span<const TensorView* const> tensors,
+            std::span<const AttributeValue> attributes)
+      : kernel_(kernel), binding_(binding), tensors_(tensors), attributes_(attributes) {}
+  std::optional<spec::Value> lookup(std::string_view name) const override;
+  std::optional<spec::Value> call(std::string_view function, std::string_view name, std::span<const spec::Value> rest) const override;
+
+ private:
+  const KernelHandle& kernel_;
+  const spec::Binding& binding_;
+  std::span<const TensorView* const> tensors_;
+  std::span<const AttributeValue> attributes_;
+};
+
+// Throws CallError with the requirement's message if it does not hold.
+void judge_live(const spec::Requirement& requirement, const LiveScope& scope, const KernelHandle& kernel);
+
+}  // namespace ejk

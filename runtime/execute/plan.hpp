@@ -1,0 +1,63 @@
+// A plan: everything about a call that its key decides, so that the hot path only writes pointers and launches.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ejk/call.hpp"
+#include "execute/plan_key.hpp"
+#include "execute/resolve.hpp"
+
+namespace ejk {
+
+// Values of a launch's arguments live in a frame of bytes that is copied to the stack and patched for each call.
+struct FramePatch {
+  enum class Kind : std::uint8_t { tensor, view, workspace, varying_float, varying_int, varying_bool };
+  Kind kind;
+  std::uint16_t index;   // of the tensor or attribute
+  std::uint32_t offset;  // in the frame
+  std::uint64_t bytes;   // workspace: offset of the buffer in the workspace
+};
+
+struct PlannedLaunch {
+  LaunchRequest request;                // entry, geometry; arguments are set for each call
+  std::vector<std::uint32_t> offsets;  // of each argument's value in the frame
+};
+
+// Byte range a tensor spans from its pointer, for the overlap check.
+struct Extent {
+  std::uint16_t tensor;
+  bool output;
+  std::int64_t low, high;  // [low, high)
+};
+
+struct Plan {
+  static constexpr std::size_t max_frame = 8192, max_arguments = 96;
+
+  std::vector<std::uint64_t> key;
+  Resolved resolved;
+  Backend* backend = nullptr;
+  std::vector<std::byte> frame;
+  std::vector<FramePatch> patches;
+  std::vector<PlannedLaunch> launches;
+  std::vector<Extent> extents;
+  std::int64_t workspace_bytes = 0;
+  std::shared_ptr<const spec::Binding> binding;  // for live requirements and explain
+  std::vector<std::uint32_t> live;               // requirements to judge on every call: indices in the spec
+
+  // Throws CallError. Allocates nothing unless a rule is broken or the workspace must grow.
+  void run(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes, Stream stream) const;
+};
+
+// Validates, selects, loads and lays out. Throws what resolve and bind throw. key may be null (explain).
+std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<const TensorView* const> tensors,
+                                      std::span<const AttributeValue> attributes, Stream stream, const char* config, const PlanKey* key,
+                                      bool explain_all = false);
+
+// This thread's table first (no lock), then the process's, then make_plan.
+const Plan& find_plan(const PlanKey& key, const KernelHandle& kernel, std::span<const TensorView* const> tensors,
+                      std::span<const AttributeValue> attributes, Stream stream, const char* config);
+
+}  // namespace ejk

@@ -1,0 +1,79 @@
+// The hot path of a call whose plan exists: judge what can change, write pointers, launch.
+#include <cmath>
+#include <cstring>
+
+#include "execute/facts.hpp"
+#include "execute/guard.hpp"
+#include "execute/live.hpp"
+#include "execute/plan.hpp"
+#include "execute/workspace.hpp"
+
+namespace ejk {
+namespace {
+
+template <class T>
+void write(std::byte* frame, std::uint32_t offset, T value) {
+  std::memcpy(frame + offset, &value, sizeof(T));
+}
+
+// Outputs may overlap no other tensor. Ranges are compared; the message comes from bind(), which sees the addresses.
+bool overlaps(std::span<const Extent> extents, std::span<const TensorView* const> tensors) {
+  for (std::size_t i = extents.size(); i-- > 0 && extents[i].output;) {
+    const auto* base = static_cast<const char*>(tensors[extents[i].tensor]->data);
+    for (std::size_t j = 0; j < i; ++j) {
+      const auto* other = static_cast<const char*>(tensors[extents[j].tensor]->data);
+      if (base + extents[i].low < other + extents[j].high && other + extents[j].low < base + extents[i].high) return true;
+    }
+  }
+  return false;
+}
+
+// An attribute the caller gave is written; one he left out keeps the default that lies in the frame already.
+void write_varying(std::byte* frame, const FramePatch& patch, const AttributeValue& value) {
+  using Kind = AttributeValue::Kind;
+  if (value.kind == Kind::absent) return;
+  if (patch.kind == FramePatch::Kind::varying_float)
+    write(frame, patch.offset, static_cast<float>(value.kind == Kind::integer ? static_cast<double>(value.integer) : value.floating));
+  else if (patch.kind == FramePatch::Kind::varying_int)
+    write(frame, patch.offset, value.integer);
+  else
+    write(frame, patch.offset, value.boolean);
+}
+
+[[gnu::noinline]] void check_live(const Plan& plan, const KernelHandle& kernel, std::span<const TensorView* const> tensors,
+                                  std::span<const AttributeValue> attributes) {
+  for (std::size_t i = 0; i < attributes.size(); ++i)
+    if (kernel.varies[i] && attributes[i].kind == AttributeValue::Kind::floating && !std::isfinite(attributes[i].floating))
+      spec::bind(*kernel.spec, facts_of(kernel, tensors, attributes));  // throws: bind names the attribute and its value
+  const LiveScope scope(kernel, *plan.binding, tensors, attributes);
+  for (const auto index : plan.live) judge_live(kernel.spec->requirements[index], scope, kernel);
+}
+
+}  // namespace
+
+void Plan::run(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
+               Stream stream) const {
+  if (overlaps(extents, tensors)) spec::bind(*kernel.spec, facts_of(kernel, tensors, attributes));  // throws, naming the two
+  if (!live.empty()) check_live(*this, kernel, tensors, attributes);
+
+  alignas(16) std::byte values[max_frame];
+  std::memcpy(values, frame.data(), frame.size());
+  auto* workspace = workspace_bytes ? static_cast<std::byte*>(host_workspace(workspace_bytes)) : nullptr;
+  for (const auto& patch : patches) {
+    switch (patch.kind) {
+      case FramePatch::Kind::tensor: write(values, patch.offset, tensors[patch.index]->data); break;
+      case FramePatch::Kind::workspace: write(values, patch.offset, workspace + patch.bytes); break;
+      case FramePatch::Kind::view: write(values, patch.offset, values + patch.bytes); break;
+      default: write_varying(values, patch, attributes[patch.index]);
+    }
+  }
+  void* arguments[max_arguments];
+  for (const auto& launch : launches) {
+    for (std::size_t i = 0; i < launch.offsets.size(); ++i) arguments[i] = values + launch.offsets[i];
+    auto request = launch.request;
+    request.arguments = arguments;
+    backend->launch(request, stream.handle);
+  }
+}
+
+}  // namespace ejk

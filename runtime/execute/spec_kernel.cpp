@@ -1,0 +1,164 @@
+// Candidates, completion of configs, and the Kernel interface of a spec.
+#include "execute/spec_kernel.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "execute/facts.hpp"
+#include "execute/guard.hpp"
+
+namespace ejk {
+namespace {
+
+bool tests_only(const spec::Arch& arch) {
+  const auto found = arch.properties.find("tests_only");
+  return found != arch.properties.end() && std::get_if<bool>(&found->second) && std::get<bool>(found->second);
+}
+
+std::vector<const spec::Variant*> by_priority(const spec::Spec& spec) {
+  std::vector<const spec::Variant*> variants;
+  for (const auto& variant : spec.variants) variants.push_back(&variant);
+  std::stable_sort(variants.begin(), variants.end(), [](const auto* a, const auto* b) { return a->priority > b->priority; });
+  return variants;
+}
+
+// What an Invocation says, bound; and the machine it runs on.
+struct Bound {
+  spec::Binding binding;
+  const Machine* machine;
+};
+
+Bound bound(const KernelHandle& handle, const Invocation& invocation) {
+  const auto arguments = positional(handle, invocation.tensors, invocation.attributes);
+  return {spec::bind(*handle.spec, facts_of(handle, arguments.tensors, arguments.attributes)), &machine_of(handle, arguments.tensors)};
+}
+
+bool knows_parameters(const spec::Variant& variant, const Config& config) {
+  return std::all_of(config.values.begin(), config.values.end(), [&](const auto& entry) {
+    return std::any_of(variant.config.begin(), variant.config.end(), [&](const auto& p) { return p.name == entry.first; });
+  });
+}
+
+std::string known_parameters(const std::vector<Candidate>& candidates) {
+  std::set<std::string> lines;
+  for (const auto& candidate : candidates) {
+    std::string names;
+    for (const auto& parameter : candidate.variant->config) names += (names.empty() ? "" : ", ") + parameter.name;
+    lines.insert(candidate.variant->name + ": " + (names.empty() ? "none" : names));
+  }
+  return fmt::format("{}", fmt::join(lines, "; "));
+}
+
+// The candidate's heuristic config with the given values put in.
+std::optional<spec::Config> filled(const Candidate& candidate, const spec::Binding& binding, const Config& config) {
+  auto result = spec::heuristic_config(*candidate.variant, *candidate.arch, binding);
+  if (!result && config.values.size() != candidate.variant->config.size()) return std::nullopt;
+  if (!result) {
+    result.emplace();
+    for (const auto& parameter : candidate.variant->config) result->emplace_back(parameter.name, config.values.at(parameter.name));
+  }
+  for (auto& [name, value] : *result)
+    if (const auto given = config.values.find(name); given != config.values.end()) value = given->second;
+  return result;
+}
+
+}  // namespace
+
+Candidates candidates_of(const spec::Spec& spec, const Machine& machine, const spec::Binding& binding, const std::string& named_arch) {
+  Candidates result;
+  for (const auto* variant : by_priority(spec)) {
+    std::string reason = fmt::format("none of its archs ({}) runs here", fmt::join(variant->archs, ", "));
+    bool eligible = false;
+    for (const auto* listed : Library::instance().parts().catalogue.archs_of(*variant)) {
+      const auto* arch = machine.arch(listed->full_name());
+      if (!arch || (tests_only(*arch) && arch->full_name() != named_arch)) continue;
+      if (const auto clause = spec::refusal(*variant, *arch, binding)) {
+        reason = "supports: " + *clause;
+        continue;
+      }
+      result.eligible.push_back({variant, arch});
+      eligible = true;
+    }
+    if (!eligible) result.refusals.push_back({variant->name, reason});
+  }
+  return result;
+}
+
+std::optional<Completed> complete(const spec::Spec& spec, const Machine& machine, const spec::Binding& binding, const Config& config,
+                                  std::string& reason) {
+  const auto candidates = candidates_of(spec, machine, binding, config.arch);
+  reason = "no variant supports this call here";
+  for (const auto& refusal : candidates.refusals)
+    if (refusal.variant == config.variant) reason = "variant '" + refusal.variant + "' refuses this call: " + refusal.reason;
+  bool variant_seen = false;
+  for (const auto& candidate : candidates.eligible) {
+    if (!config.variant.empty() && candidate.variant->name != config.variant) continue;
+    if (!variant_seen) reason = fmt::format("arch '{}' does not run here or is none of the variant's", config.arch);
+    variant_seen = true;
+    if (!config.arch.empty() && candidate.arch->full_name() != config.arch && candidate.arch->name != config.arch) continue;
+    if (!knows_parameters(*candidate.variant, config)) {
+      reason = "unknown parameter; the variants' are " + known_parameters(candidates.eligible);
+      continue;
+    }
+    auto full = filled(candidate, binding, config);
+    if (!full) {
+      reason = fmt::format("variant '{}' has no heuristic for this call: give all of its parameters", candidate.variant->name);
+      continue;
+    }
+    if (const auto clause = spec::invalid_clause(*candidate.variant, *candidate.arch, binding, *full)) {
+      reason = fmt::format("variant '{}' on {}: {}", candidate.variant->name, candidate.arch->full_name(), *clause);
+      continue;
+    }
+    return Completed{candidate, std::move(*full)};
+  }
+  if (!config.variant.empty() && !spec.variant(config.variant)) reason = "no variant '" + config.variant + "'";
+  return std::nullopt;
+}
+
+Config public_config(const Candidate& candidate, const spec::Config& config) {
+  Config result{candidate.variant->name, candidate.arch->full_name(), {}};
+  for (const auto& [name, value] : config) result.values.emplace(name, value);
+  return result;
+}
+
+std::vector<Config> SpecKernel::config_space(const Invocation& invocation) const {
+  try {
+    const auto call = bound(handle_, invocation);
+    std::vector<Config> space;
+    for (const auto& candidate : candidates_of(*handle_.spec, *call.machine, call.binding).eligible)
+      for (const auto& config : spec::config_space(*candidate.variant, *candidate.arch, call.binding)) space.push_back(public_config(candidate, config));
+    return space;
+  } catch (const std::exception&) {
+    return {};  // an illegal call has no configs; run() says what is wrong with it
+  }
+}
+
+Result<Config> SpecKernel::heuristic_cfg(const Invocation& invocation) const {
+  return guarded([&]() -> Result<Config> {
+    const auto call = bound(handle_, invocation);
+    const auto candidates = candidates_of(*handle_.spec, *call.machine, call.binding);
+    for (const auto& candidate : candidates.eligible)
+      if (const auto config = spec::heuristic_config(*candidate.variant, *candidate.arch, call.binding)) return public_config(candidate, *config);
+    std::string text = handle_.name + ": no variant takes this call";
+    for (const auto& refusal : candidates.refusals) text += fmt::format("\n  {}: {}", refusal.variant, refusal.reason);
+    return Error{ErrorCode::unsupported, text};
+  });
+}
+
+Status SpecKernel::run(const Invocation& invocation, const Config& config) const {
+  return guarded([&]() -> Status {
+    const auto arguments = positional(handle_, invocation.tensors, invocation.attributes);
+    const auto text = to_json(config);
+    return call(&handle_, arguments.tensors, arguments.attributes, invocation.stream, text.c_str());
+  });
+}
+
+std::string SpecKernel::invalid_reason(const Invocation& invocation, const Config& config) const {
+  const auto call = bound(handle_, invocation);
+  std::string reason;
+  return complete(*handle_.spec, *call.machine, call.binding, config, reason) ? "" : reason;
+}
+
+}  // namespace ejk

@@ -1,0 +1,80 @@
+/* The C API of ejk: one generic call by kernel name, with named tensors as DLPack lays them out and attributes as JSON.
+ * Every function returns an ejk_status; what went wrong is in ejk_last_error() of the same thread. Nothing is printed, nothing aborts.
+ * Kernel, tensor and attribute names, shapes and meanings: docs of each kernel (specs/<kernel>.json). Thread-safe. */
+#ifndef EJK_H
+#define EJK_H
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EJK_PUBLIC __attribute__((visibility("default")))
+
+typedef enum {
+  EJK_OK = 0,
+  EJK_BAD_INPUT = 2,      /* tensors, attributes, names or files are wrong */
+  EJK_UNSUPPORTED = 3,    /* legal, but no variant takes it */
+  EJK_MISSING_IMAGE = 4,  /* no binary and none could be built */
+  EJK_COMPILE_FAILED = 5,
+  EJK_IO = 6,
+  EJK_DEVICE = 7,
+  EJK_INTERNAL = 8
+} ejk_status;
+
+/* Bit for bit a DLTensor of DLPack 0.6 to 1.x: pass a DLTensor* as an ejk_tensor*. */
+typedef struct {
+  void* data;
+  struct {
+    int32_t type; /* 1 host, 2 CUDA, 10 ROCm */
+    int32_t index;
+  } device;
+  int32_t rank;
+  struct {
+    uint8_t code; /* 0 int, 1 uint, 2 float, 4 bfloat, 6 bool */
+    uint8_t bits;
+    uint16_t lanes; /* must be 1 */
+  } dtype;
+  const int64_t* shape;
+  const int64_t* strides; /* elements; NULL: contiguous, row-major */
+  uint64_t byte_offset;
+} ejk_tensor;
+
+typedef struct {
+  const char* name;
+  const ejk_tensor* tensor;
+} ejk_argument;
+
+/* Runs `kernel` on named tensors (inputs and outputs; required outputs must be given).
+ * attributes: a JSON object, or NULL for all defaults: "{\"causal\": true}".
+ * config:     a JSON object that overrides the choice of config, or NULL: "{\"variant\": \"tiled\", \"block_m\": 64}".
+ * stream:     the caller's stream on GPUs; ignored on the CPU. Nothing is written before an error. */
+EJK_PUBLIC ejk_status ejk_call(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* config,
+                               void* stream);
+
+/* Shape and type of output `output` for these inputs. shape has room for 8 entries. */
+EJK_PUBLIC ejk_status ejk_output(const char* kernel, const ejk_argument* inputs, size_t count, const char* attributes, const char* output,
+                                 int32_t* rank, int64_t* shape, uint8_t* dtype_code, uint8_t* dtype_bits);
+
+/* How the call would be carried out, as JSON text: variants and why each was refused, config tiers, image, geometry. Free with ejk_free. */
+EJK_PUBLIC ejk_status ejk_explain(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* config,
+                                  char** json);
+
+/* The kernels, archs, backends and stores of this process, as JSON text. Free with ejk_free. */
+EJK_PUBLIC ejk_status ejk_info(char** json);
+EJK_PUBLIC void ejk_free(char* text);
+
+/* Puts a store in front of those found by default. Kernels and archs come from the first store that has specs: call it before anything else. */
+EJK_PUBLIC ejk_status ejk_add_store(const char* path);
+
+/* Threads for CPU work, the caller included; 0: as many as the process may use. */
+EJK_PUBLIC ejk_status ejk_set_threads(int32_t threads);
+
+EJK_PUBLIC const char* ejk_last_error(void); /* of this thread; "" after success; valid until its next call */
+EJK_PUBLIC const char* ejk_version(void);    /* "0.1.0" */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,38 @@
+// The process's library: where stores are, how many threads, what each call would do.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ejk/export.hpp"
+#include "ejk/kernel.hpp"
+#include "ejk/result.hpp"
+
+namespace ejk {
+
+// Puts a store in front of those found by default ($EJKERNEL_STORE, then <library or program folder>/../store and
+// ../share/ejk/store). The first with a specs folder supplies kernels and archs, so add stores before the first call.
+EJK_API Status add_store(const std::string& path);
+
+// Threads for CPU work, the caller included; 0: as many as the process may use.
+EJK_API Status set_threads(int threads);
+
+// Counters since the start, so that a test can assert "0 compiles, 0 fallbacks".
+struct Counters {
+  std::uint64_t plans = 0, compiles = 0, loads = 0, fallbacks = 0;
+};
+EJK_API Counters counters();
+
+// A call by names, for callers that do not know the kernel at compile time.
+EJK_API Status call(const std::string& kernel, const std::map<std::string, TensorView>& tensors, const std::map<std::string, Value>& attributes,
+                    Stream stream = {}, const Config* config = nullptr);
+
+// How a call would be carried out: JSON with variants (and the clause that refused each), tiers, image id, origin, geometry, cost.
+EJK_API Result<std::string> explain(const std::string& kernel, const std::map<std::string, TensorView>& tensors,
+                                    const std::map<std::string, Value>& attributes, const Config* config = nullptr);
+
+// Kernels, archs, backends (found, or why not), stores and their counts: JSON.
+EJK_API Result<std::string> info();
+
+}  // namespace ejk

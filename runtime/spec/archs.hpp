@@ -1,0 +1,28 @@
+// The arch files of a folder, each with what it inherits.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "spec/fault.hpp"
+#include "spec/model.hpp"
+
+namespace ejk::spec {
+
+// Reads <folder>/*.json. By full name; features include the parents', properties too where the arch does not set its own, machine if it
+// names none; flags are each arch's own. Throws std::runtime_error if the folder cannot be read.
+std::map<std::string, Arch> load_archs(const std::filesystem::path& folder, std::vector<Fault>& faults);
+
+// The same from archs read already.
+std::map<std::string, Arch> resolve_archs(std::vector<Arch> archs, std::vector<Fault>& faults);
+
+// The archs that a variant's list covers, most specific first: "cpu:avx2" that one, "cpu:avx2+" also all that extend it, "simt" every
+// arch of the platform.
+std::vector<const Arch*> archs_covered(const std::vector<std::string>& patterns, const std::map<std::string, Arch>& archs);
+
+// The files "*.json" of a folder, sorted by name, and a file's bytes. Throw std::runtime_error.
+std::vector<std::filesystem::path> json_files(const std::filesystem::path& folder);
+std::string read_text(const std::filesystem::path& file);
+
+}  // namespace ejk::spec

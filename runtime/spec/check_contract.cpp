@@ -1,0 +1,123 @@
+// The contract's own rules: its expressions, its dims, its tolerances.
+#include <algorithm>
+#include <set>
+
+#include "spec/check_names.hpp"
+#include "spec/json.hpp"
+#include "spec/load_parts.hpp"
+#include "spec/message.hpp"
+#include "spec/name_check.hpp"
+#include "spec/suggest.hpp"
+
+namespace ejk::spec {
+namespace {
+
+class ContractCheck {
+ public:
+  ContractCheck(const Spec& spec, std::vector<Fault>& faults) : spec_(spec), faults_(faults), names_(spec, faults) {}
+
+  void run() {
+    dims();
+    types();
+    for (std::size_t i = 0; i < spec_.forms.size(); ++i) form(i);
+    for (std::size_t i = 0; i < spec_.attributes.size(); ++i) attribute(i);
+    for (std::size_t i = 0; i < spec_.requirements.size(); ++i) requirement(i);
+    names_.judge("/cost/flops", spec_.flops, rules("the cost"));
+    names_.judge("/cost/bytes", spec_.bytes, rules("the cost"));
+    tolerances();
+  }
+
+ private:
+  void fault(const std::string& pointer, std::string sentence) { faults_.push_back({spec_.file, pointer, std::move(sentence)}); }
+
+  NameRules rules(std::string place) const {
+    NameRules rules;
+    rules.known = contract_names(spec_);
+    rules.varying = true;
+    rules.place = std::move(place);
+    return rules;
+  }
+
+  void dims() {
+    std::set<std::string> bound;
+    for (const TensorSpec& tensor : spec_.tensors)
+      for (const Shape& shape : tensor.shapes)
+        for (const Extent& extent : shape.extents) bound.insert(extent.dim);
+    for (const Dim& dim : spec_.dims) {
+      const std::string pointer = pointer_to("/dims", dim.name);
+      if (!dim.value && !bound.count(dim.name))
+        fault(pointer,
+              "the dim '" + dim.name + "' is in no tensor's shape, so no call gives it a size; use it, give it a \"value\", or drop it");
+      NameRules rule = rules("the value of a dim");
+      rule.varying = false;
+      rule.data = true;
+      names_.judge(pointer + "/value", dim.value, rule);
+      if (dim.value.names().count(dim.name)) fault(pointer + "/value", "the dim '" + dim.name + "' is defined by itself");
+    }
+  }
+
+  void types() {
+    for (const auto& [variable, types] : spec_.types)
+      if (std::none_of(spec_.tensors.begin(), spec_.tensors.end(),
+                       [&variable = variable](const TensorSpec& t) { return t.type == variable; }))
+        fault(pointer_to("/types", variable), "no tensor has the type '" + variable + "'; use it or drop it");
+  }
+
+  // Forms are chosen before any dim is known.
+  void form(std::size_t index) {
+    NameRules rule;
+    for (const Attribute& attribute : spec_.attributes)
+      if (attribute.optional || attribute.fallback.names().empty()) rule.known.push_back(attribute.name);
+    rule.place = "the condition of a form (attributes and given() only)";
+    names_.judge(pointer_to("/forms", index) + "/when", spec_.forms[index].when, rule);
+  }
+
+  // A default sees the attributes before it.
+  void attribute(std::size_t index) {
+    NameRules rule = rules("a default");
+    rule.known.clear();
+    for (const std::string& name : contract_names(spec_))
+      if (!spec_.attribute(name)) rule.known.push_back(name);
+    for (std::size_t i = 0; i < index; ++i) rule.known.push_back(spec_.attributes[i].name);
+    rule.varying = spec_.attributes[index].varies;
+    names_.judge(pointer_to("/attributes", index) + "/default", spec_.attributes[index].fallback, rule);
+  }
+
+  void requirement(std::size_t index) {
+    const Requirement& requirement = spec_.requirements[index];
+    const std::string pointer = pointer_to("/requires", index);
+    NameRules rule = rules("'requires'");
+    rule.may_read = true;
+    rule.data = !requirement.reads.empty();
+    rule.data_of = requirement.reads;
+    names_.judge(pointer + "/that", requirement.that, rule);
+    for (const Expression& expression : expressions_in(requirement.message)) names_.judge(pointer + "/else", expression, rule);
+  }
+
+  static bool is_floating(const std::string& type) { return type == "f32" || type == "f16" || type == "bf16" || type == "f64"; }
+
+  // Every floating type an output can have needs a bound for its error.
+  void tolerances() {
+    std::set<std::string> needed;
+    for (const TensorSpec& tensor : spec_.tensors) {
+      if (!tensor.output) continue;
+      if (is_floating(tensor.type)) needed.insert(tensor.type);
+      for (const auto& [variable, types] : spec_.types)
+        if (variable == tensor.type)
+          for (const std::string& type : types)
+            if (is_floating(type)) needed.insert(type);
+    }
+    for (const std::string& type : needed)
+      if (!spec_.tolerance.count(type)) fault("/tolerance", "no tolerance for " + type + ", which an output can have");
+  }
+
+  const Spec& spec_;
+  std::vector<Fault>& faults_;
+  NameCheck names_;
+};
+
+}  // namespace
+
+void check_contract(const Spec& spec, std::vector<Fault>& faults) { ContractCheck(spec, faults).run(); }
+
+}  // namespace ejk::spec

@@ -1,0 +1,185 @@
+// A variant's names: archs, and what each of its expressions may use.
+#include "spec/check_names.hpp"
+
+#include <algorithm>
+
+#include "spec/archs.hpp"
+#include "spec/json.hpp"
+#include "spec/name_check.hpp"
+#include "spec/suggest.hpp"
+
+namespace ejk::spec {
+namespace {
+
+constexpr std::int64_t max_space = 100'000;  // configs of one variant
+
+class VariantCheck {
+ public:
+  VariantCheck(const Spec& spec, const Variant& variant, const std::map<std::string, Arch>& archs, std::vector<Fault>& faults)
+      : spec_(spec), variant_(variant), archs_(archs), faults_(faults), names_(spec, faults) {}
+
+  void run() {
+    archs();
+    rules_.known = contract_names(spec_);
+    rules_.in_variant = true;
+    rules_.archs = archs_covered(variant_.archs, archs_);
+    for (std::size_t i = 0; i < variant_.supports.size(); ++i)
+      judge(supports_pointer(variant_, i).substr(variant_.pointer.size()), variant_.supports[i], "'supports'");
+    for (const Named& named : variant_.specialize) judge(pointer_to("/specialize", named.name), named.expression, "'specialize'");
+    for (const Named& named : variant_.specialize) learn(named.name);
+    for (std::size_t i = 0; i < variant_.heuristic.size(); ++i) rule(i);
+    space();
+    for (const ConfigParameter& parameter : variant_.config) learn(parameter.name);
+    lets();
+    for (std::size_t i = 0; i < variant_.valid.size(); ++i) judge(pointer_to("/valid", i), variant_.valid[i], "'valid'");
+    for (std::size_t i = 0; i < variant_.workspace.size(); ++i)
+      judge_all(pointer_to("/workspace", i) + "/shape", variant_.workspace[i].shape, "a workspace's shape");
+    for (std::size_t i = 0; i < variant_.launches.size(); ++i) launch(i);
+  }
+
+ private:
+  void fault(const std::string& below, std::string sentence) {
+    faults_.push_back({spec_.file, variant_.pointer + below, std::move(sentence)});
+  }
+  void learn(const std::string& name) {
+    if (std::find(rules_.known.begin(), rules_.known.end(), name) == rules_.known.end()) rules_.known.push_back(name);
+  }
+  void judge(const std::string& below, const Expression& expression, std::string place) {
+    rules_.place = std::move(place);
+    names_.judge(variant_.pointer + below, expression, rules_);
+  }
+  void judge_all(const std::string& below, const std::vector<Expression>& expressions, const std::string& place) {
+    for (std::size_t i = 0; i < expressions.size(); ++i) judge(pointer_to(below, i), expressions[i], place);
+  }
+
+  void archs() {
+    bool cpu = false, other = false;
+    for (std::size_t i = 0; i < variant_.archs.size(); ++i) {
+      const std::string& pattern = variant_.archs[i];
+      (pattern.starts_with("cpu") ? cpu : other) = true;
+      if (archs_covered({pattern}, archs_).empty()) unknown_arch(pointer_to("/archs", i), pattern);
+    }
+    if (cpu && other) fault("/archs", "a variant is for CPUs or for GPUs, not for both: their templates and launches differ");
+    is_cpu_ = cpu;
+  }
+
+  void unknown_arch(const std::string& below, const std::string& pattern) {
+    std::vector<std::string> known;
+    for (const auto& [name, arch] : archs_) known.push_back(name);
+    const std::string bare = pattern.ends_with('+') ? pattern.substr(0, pattern.size() - 1) : pattern;
+    fault(below, "unknown arch '" + bare + "'" + suggestion(bare, known) + " (archs are the files of specs/arch)");
+  }
+
+  // The config is being chosen here, so neither it nor 'let' has a value.
+  void rule(std::size_t index) {
+    const HeuristicRule& rule = variant_.heuristic[index];
+    const std::string below = pointer_to("/heuristic", index);
+    judge(below + "/if", rule.condition, "the heuristic");
+    for (const Named& use : rule.use) {
+      judge(pointer_to(below + "/use", use.name), use.expression, "the heuristic");
+      literal_in_space(pointer_to(below + "/use", use.name), use);
+    }
+  }
+
+  struct NoNames : Scope {
+    std::optional<Value> lookup(std::string_view) const override { return std::nullopt; }
+  };
+
+  // A value that depends on nothing is judged even if no case uses its rule.
+  void literal_in_space(const std::string& below, const Named& use) {
+    if (!use.expression.names().empty() || !use.expression.subjects().empty()) return;
+    for (const ConfigParameter& parameter : variant_.config) {
+      if (parameter.name != use.name) continue;
+      try {
+        const Value value = use.expression.evaluate(NoNames());
+        if (std::find(parameter.values.begin(), parameter.values.end(), value) == parameter.values.end())
+          fault(below, to_text(value) + " is not in the config space of '" + use.name + "': " + values_of(parameter));
+      } catch (const ExpressionError& error) {
+        fault(below, error.what());
+      }
+    }
+  }
+
+  static std::string values_of(const ConfigParameter& parameter) {
+    std::vector<std::string> texts;
+    for (const Value& value : parameter.values) texts.push_back(to_text(value));
+    return listed(texts);
+  }
+
+  void space() {
+    std::int64_t size = 1;
+    for (const ConfigParameter& parameter : variant_.config)
+      if (__builtin_mul_overflow(size, static_cast<std::int64_t>(parameter.values.size()), &size) || size > max_space)
+        return fault("/config", "the config space has more than " + std::to_string(max_space) + " points; tuning could not look at them");
+  }
+
+  // Each sees those before it, so there are no circles.
+  void lets() {
+    for (const Named& named : variant_.let) {
+      for (const std::string& name : named.expression.names())
+        if (is_let(name) && std::find(rules_.known.begin(), rules_.known.end(), name) == rules_.known.end()) {
+          fault(pointer_to("/let", named.name),
+                "'" + named.name + "' uses '" + name + "', which is defined " + (name == named.name ? "by itself" : "later; put it first"));
+          learn(name);  // said once
+        }
+      judge(pointer_to("/let", named.name), named.expression, "'let'");
+      learn(named.name);
+    }
+  }
+
+  bool is_let(const std::string& name) const {
+    return std::any_of(variant_.let.begin(), variant_.let.end(), [&](const Named& named) { return named.name == name; });
+  }
+
+  void launch(std::size_t index) {
+    const Launch& launch = variant_.launches[index];
+    const std::string below = pointer_to("/launches", index);
+    judge(below + "/if", launch.condition, "a launch's condition");
+    judge_all(below + "/grid", launch.grid, "a grid");
+    judge_all(below + "/block", launch.block, "a block");
+    judge(below + "/shared", launch.shared, "'shared'");
+    judge_all(below + "/cluster", launch.cluster, "a cluster");
+    if (is_cpu_ && !launch.block.empty()) fault(below + "/block", "a CPU launch has no block: one work item runs on one thread; drop it");
+    if (is_cpu_ && !launch.cluster.empty()) fault(below + "/cluster", "a CPU launch has no clusters; drop it");
+    if (is_cpu_ && launch.cooperative) fault(below + "/cooperative", "a CPU launch is never cooperative; drop it");
+    if (!is_cpu_ && launch.block.empty()) fault(below, "missing field 'block': the threads of a GPU launch");
+    for (std::size_t i = 0; i < launch.arguments.size(); ++i) argument(pointer_to(below + "/args", i), launch.arguments[i]);
+  }
+
+  void argument(const std::string& below, const Argument& argument) {
+    if (argument.kind == Argument::Kind::view && !is_cpu_)
+      fault(below, "view() is for CPU launches; pass '" + argument.name + "' and its strides");
+    if (argument.kind == Argument::Kind::tensor_map && is_cpu_)
+      fault(below, "a CPU launch takes no tensor maps; pass view(" + argument.name + ")");
+    judge_all(below + "/box", argument.box, "a tensor map's box");
+    rules_.varying = argument.expression.as_name().has_value();
+    judge(below, argument.expression, "an expression of 'args'");
+    rules_.varying = false;
+  }
+
+  const Spec& spec_;
+  const Variant& variant_;
+  const std::map<std::string, Arch>& archs_;
+  std::vector<Fault>& faults_;
+  NameCheck names_;
+  NameRules rules_;
+  bool is_cpu_ = false;
+};
+
+}  // namespace
+
+std::string supports_pointer(const Variant& variant, std::size_t index) {
+  const std::string pointer = variant.pointer + "/supports";
+  return variant.supports_is_list ? pointer_to(pointer, index) : pointer;
+}
+
+void check_variant_names(const Spec& spec, const Variant& variant, const std::map<std::string, Arch>& archs, std::vector<Fault>& faults) {
+  VariantCheck(spec, variant, archs, faults).run();
+}
+
+void check_names(const Spec& spec, const std::map<std::string, Arch>& archs, std::vector<Fault>& faults) {
+  check_contract(spec, faults);
+  for (const Variant& variant : spec.variants) check_variant_names(spec, variant, archs, faults);
+}
+
+}  // namespace ejk::spec

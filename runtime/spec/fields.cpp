@@ -1,0 +1,104 @@
+// The table of known fields.
+#include "spec/fields.hpp"
+
+#include <stdexcept>
+#include <string>
+
+namespace ejk::spec {
+namespace {
+
+constexpr bool required = true;
+
+const std::vector<ObjectFields>& table() {
+  using enum FieldKind;
+  static const std::vector<ObjectFields> rows = {
+      {"kernel",
+       {{"kernel", text, required},
+        {"doc", doc, required},
+        {"dims", object, required},
+        {"types", object},
+        {"forms", list},
+        {"attributes", list},
+        {"inputs", list, required},
+        {"outputs", list, required},
+        {"requires", list},
+        {"gradient", object},
+        {"cost", object, required},
+        {"variants", list, required},
+        {"cases", list, required},
+        {"tolerance", object, required}}},
+      {"dim", {{"doc", doc, required}, {"value", expression, required}}},
+      {"form", {{"name", text, required}, {"when", expression, required}, {"doc", doc, required}}},
+      {"attribute",
+       {{"name", text, required},
+        {"type", text, required},
+        {"default", expression},
+        {"optional", boolean},
+        {"varies", boolean},
+        {"choices", list},
+        {"doc", doc, required}}},
+      {"input",
+       {{"name", text, required},
+        {"type", text, required},
+        {"shape", any, required},
+        {"optional", boolean},
+        {"fill", text},
+        {"doc", doc, required}}},
+      {"output",
+       {{"name", text, required}, {"type", text, required}, {"shape", any, required}, {"optional", boolean}, {"doc", doc, required}}},
+      {"requirement", {{"that", expression, required}, {"else", doc, required}, {"reads", text}}},
+      {"gradient", {{"kernel", text, required}}},
+      {"cost", {{"flops", expression, required}, {"bytes", expression, required}}},
+      {"variant",
+       {{"name", text, required},
+        {"doc", doc},
+        {"archs", list, required},
+        {"priority", integer},
+        {"template", text, required},
+        {"supports", any},
+        {"specialize", object},
+        {"config", object},
+        {"let", object},
+        {"valid", list},
+        {"heuristic", list},
+        {"workspace", list},
+        {"launches", list, required},
+        {"flags", list}}},
+      {"config_parameter", {{"values", list, required}, {"label", text}, {"doc", doc}}},
+      {"rule", {{"if", expression}, {"use", object, required}}},
+      {"workspace", {{"name", text, required}, {"type", text, required}, {"shape", list, required}, {"doc", doc}}},
+      {"launch",
+       {{"entry", text, required},
+        {"if", expression},
+        {"grid", list, required},
+        {"block", list},
+        {"shared", expression},
+        {"args", list, required},
+        {"cluster", list},
+        {"cooperative", boolean}}},
+      {"tensor_map", {{"tensor_map", text, required}, {"box", list, required}, {"swizzle", integer}}},
+      {"case", {{"name", text, required}, {"doc", doc}, {"given", list}}, true},
+      {"arch",
+       {{"arch", text, required},
+        {"platform", text, required},
+        {"doc", doc, required},
+        {"extends", text},
+        {"machine", text},
+        {"features", list},
+        {"flags", list, required},
+        {"properties", object, required}}},
+  };
+  return rows;
+}
+
+}  // namespace
+
+std::span<const ObjectFields> known_fields() { return table(); }
+
+const ObjectFields& fields_of(std::string_view object) {
+  for (const ObjectFields& row : table())
+    if (row.object == object) return row;
+  throw std::logic_error("no fields are known for '" + std::string(object) + "'");
+}
+
+}  // namespace ejk::spec

@@ -1,0 +1,214 @@
+// The contract of a kernel: dims, types, forms, attributes, tensors, requirements, cost and tolerance.
+#include <algorithm>
+#include <cmath>
+
+#include "spec/load_parts.hpp"
+#include "spec/message.hpp"
+#include "spec/suggest.hpp"
+
+namespace ejk::spec {
+namespace {
+
+// Fields of a case that are no names of the contract.
+bool is_case_field(const std::string& name) { return name == "name" || name == "doc" || name == "given"; }
+
+class ContractReader {
+ public:
+  ContractReader(const JsonNode& kernel, Spec& spec) : kernel_(kernel), spec_(spec) {}
+
+  void read() {
+    spec_.kernel = kernel_.text("kernel");
+    spec_.doc = kernel_.text("doc");
+    if (const auto name = kernel_.field("kernel"); name && name->json().is_string())
+      if (const auto why = bad_file_name(spec_.kernel)) name->fault(*why);
+    for (const auto& [name, node] : kernel_.members("dims")) dim(name, node);
+    for (const auto& [name, node] : kernel_.members("types")) type_variable(name, node);
+    for (const JsonNode& node : kernel_.list("forms")) form(node);
+    for (const JsonNode& node : kernel_.list("attributes")) attribute(node);
+    for (const JsonNode& node : kernel_.list("inputs")) tensor(node, false);
+    for (const JsonNode& node : kernel_.list("outputs")) tensor(node, true);
+    if (const auto outputs = kernel_.field("outputs"); outputs && outputs->json().is_array() && outputs->json().empty())
+      outputs->fault("a kernel has at least one output");
+    for (const JsonNode& node : kernel_.list("requires")) requirement(node);
+    if (const auto node = kernel_.field("gradient"); node && node->json().is_object() && node->open("gradient"))
+      spec_.gradient = node->text("kernel");
+    cost();
+    for (const auto& [name, node] : kernel_.members("tolerance")) tolerance(name, node);
+  }
+
+ private:
+  void declare(const JsonNode& node, const std::string& name, std::string_view what) {
+    if (is_case_field(name))
+      node.fault("'" + name + "' is a field of cases; choose another name");
+    else if (dtype_named(name))
+      node.fault("'" + name + "' is an element type; choose another name");
+    else
+      names_.declare(node, name, what);
+  }
+
+  void dim(const std::string& name, const JsonNode& node) {
+    Dim dim;
+    dim.name = name;
+    declare(node, name, "dim");
+    if (node.json().is_string()) {
+      dim.doc = node.json().get<std::string>();
+      if (dim.doc.find_first_not_of(' ') == std::string::npos) node.fault("the doc of dim '" + name + "' is empty; say what it counts");
+    } else if (!node.json().is_object()) {
+      node.wrong_kind(R"(a dim: its doc, or {"doc": ..., "value": expression})");
+    } else if (node.open("dim")) {
+      dim.doc = node.text("doc");
+      dim.value = node.expression("value");
+    }
+    spec_.dims.push_back(std::move(dim));
+  }
+
+  void type_variable(const std::string& name, const JsonNode& node) {
+    declare(node, name, "type variable");
+    std::vector<std::string> types;
+    const auto items = node.items();
+    if (node.json().is_array() && items.empty())
+      node.fault("the type variable '" + name + "' has no element types; known: " + listed(names_of_dtypes()));
+    for (const JsonNode& item : items) {
+      const auto type = item.text();
+      if (!type) continue;
+      if (!dtype_named(*type))
+        item.fault("unknown element type '" + *type + "'" + suggestion(*type, names_of_dtypes()));
+      else if (std::find(types.begin(), types.end(), *type) != types.end())
+        item.fault("the element type '" + *type + "' occurs twice");
+      types.push_back(*type);
+    }
+    spec_.types.emplace_back(name, std::move(types));
+  }
+
+  void form(const JsonNode& node) {
+    if (!node.open("form")) return;
+    Form form{node.text("name"), node.text("doc"), node.expression("when")};
+    if (const auto name = node.field("name"); name && name->json().is_string()) {
+      if (const auto why = bad_file_name(form.name)) name->fault(*why);
+      if (form.name == "any") name->fault("'any' gives alternatives in a shape; choose another name");
+      for (const Form& other : spec_.forms)
+        if (other.name == form.name) name->fault("the form '" + form.name + "' is described already");
+    }
+    spec_.forms.push_back(std::move(form));
+  }
+
+  void attribute(const JsonNode& node) {
+    if (!node.open("attribute")) return;
+    Attribute attribute;
+    attribute.name = node.text("name");
+    attribute.doc = node.text("doc");
+    attribute.optional = node.boolean("optional");
+    attribute.varies = node.boolean("varies");
+    if (node.field("name")) declare(field_or(node, "name"), attribute.name, "attribute");
+    const bool typed = attribute_type(node, attribute);
+    attribute.choices = load_words(node, "choices", "choice");
+    if (const auto choices = node.field("choices"); choices && typed && attribute.type != AttributeType::string)
+      choices->fault("only an attribute of type 'string' has choices");
+    if (const auto fallback = node.field("default"); fallback && typed) default_of(*fallback, attribute);
+    spec_.attributes.push_back(std::move(attribute));
+  }
+
+  static bool attribute_type(const JsonNode& node, Attribute& attribute) {
+    static const std::vector<std::string> names = {"bool", "int", "float", "string"};  // in the enum's order
+    const auto field = node.field("type");
+    if (!field || !field->json().is_string()) return false;
+    const std::string name = node.text("type");
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) {
+      field->fault("unknown attribute type '" + name + "'" + suggestion(name, names));
+      return false;
+    }
+    attribute.type = static_cast<AttributeType>(found - names.begin());
+    return true;
+  }
+
+  // A string is an expression, except for a string attribute, where it is the value.
+  static void default_of(const JsonNode& node, Attribute& attribute) {
+    const bool is_string = node.json().is_string();
+    if (attribute.optional) node.fault("an optional attribute has no default: not given is its default; drop 'optional' or 'default'");
+    if (is_string && attribute.type != AttributeType::string) {
+      attribute.fallback = node.expression();
+      return;
+    }
+    const auto value = attribute_value(node, attribute);
+    if (!value) return;
+    if (!is_string)
+      attribute.fallback = Expression::parse(to_text(*value));
+    else if (std::get<std::string>(*value).find('\'') != std::string::npos)
+      node.fault("a string attribute's value has no quotes in it");
+    else
+      attribute.fallback = Expression::parse("'" + std::get<std::string>(*value) + "'");
+  }
+
+  void tensor(const JsonNode& node, bool output) {
+    const std::string_view what = output ? "output" : "input";
+    if (!node.open(what)) return;
+    TensorSpec tensor;
+    tensor.name = node.text("name");
+    tensor.doc = node.text("doc");
+    tensor.type = node.text("type");
+    tensor.optional = node.boolean("optional");
+    tensor.output = output;
+    tensor.fill = node.text("fill");
+    if (node.field("name")) declare(field_or(node, "name"), tensor.name, what);
+    if (const auto type = node.field("type"); type && type->json().is_string()) element_type(*type, tensor.type);
+    if (const auto shape = node.field("shape")) tensor.shapes = load_shapes(*shape, spec_);
+    spec_.tensors.push_back(std::move(tensor));
+  }
+
+  void element_type(const JsonNode& node, const std::string& type) const {
+    std::vector<std::string> known = names_of_types(spec_);
+    if (dtype_named(type) || std::find(known.begin(), known.end(), type) != known.end()) return;
+    known.insert(known.end(), names_of_dtypes().begin(), names_of_dtypes().end());
+    node.fault("unknown type '" + type + "'; known: " + listed(known));
+  }
+
+  void requirement(const JsonNode& node) {
+    if (!node.open("requirement")) return;
+    Requirement rule{node.expression("that"), node.text("else"), node.text("reads")};
+    if (const auto message = node.field("else"); message && message->json().is_string()) check_message(*message, rule.message);
+    if (const auto reads = node.field("reads"); reads && reads->json().is_string()) {
+      const TensorSpec* tensor = spec_.tensor(rule.reads);
+      if (!tensor || tensor->output) {
+        std::vector<std::string> inputs;
+        for (const TensorSpec& t : spec_.tensors)
+          if (!t.output) inputs.push_back(t.name);
+        reads->fault("'" + rule.reads + "' is no input" + suggestion(rule.reads, inputs));
+      }
+    }
+    spec_.requirements.push_back(std::move(rule));
+  }
+
+  static void check_message(const JsonNode& node, const std::string& message) {
+    try {
+      expressions_in(message);
+    } catch (const ExpressionError& error) {
+      node.fault(std::string("bad expression in the message: ") + error.what());
+    }
+  }
+
+  void cost() {
+    const auto node = kernel_.field("cost");
+    if (!node || !node->json().is_object() || !node->open("cost")) return;
+    spec_.flops = node->expression("flops");
+    spec_.bytes = node->expression("bytes");
+  }
+
+  void tolerance(const std::string& type, const JsonNode& node) {
+    if (!dtype_named(type)) node.fault("unknown element type '" + type + "'" + suggestion(type, names_of_dtypes()));
+    if (!node.json().is_number()) return node.wrong_kind("a number (relative error)");
+    const double value = node.json().get<double>();
+    if (!(value > 0 && value < 1)) node.fault("a tolerance is above 0 and below 1, found " + node.found());
+    spec_.tolerance[type] = value;
+  }
+
+  const JsonNode& kernel_;
+  Spec& spec_;
+  NameTable names_;
+};
+
+}  // namespace
+
+void load_contract(const JsonNode& kernel, Spec& spec) { ContractReader(kernel, spec).read(); }
+
+}  // namespace ejk::spec

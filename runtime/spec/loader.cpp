@@ -1,0 +1,51 @@
+// Reads a spec file: the contract first, because variants and cases speak of its names.
+#include "spec/loader.hpp"
+
+#include <map>
+
+#include "spec/load_parts.hpp"
+
+namespace ejk::spec {
+namespace {
+
+void load_variants(const JsonNode& kernel, Spec& spec) {
+  std::map<std::string, std::string> seen;
+  for (const JsonNode& node : kernel.list("variants")) {
+    Variant variant = load_variant(node, spec);
+    const auto [first, fresh] = seen.emplace(variant.name, node.pointer());
+    if (!fresh && !variant.name.empty())
+      field_or(node, "name").fault("the name '" + variant.name + "' is already that of " + first->second);
+    spec.variants.push_back(std::move(variant));
+  }
+}
+
+void load_cases(const JsonNode& kernel, Spec& spec) {
+  std::map<std::string, std::string> seen;
+  for (const JsonNode& node : kernel.list("cases"))
+    for (Case& one : load_case(node, spec)) {
+      const auto [first, fresh] = seen.emplace(one.name, node.pointer());
+      if (!fresh && !one.name.empty()) node.fault("the case '" + one.name + "' occurs twice; the other is at " + first->second);
+      spec.cases.push_back(std::move(one));
+    }
+}
+
+}  // namespace
+
+std::optional<Spec> load_spec(const std::string& file, const std::string& text, std::vector<Fault>& faults) {
+  const auto json = parse_json(file, text, faults);
+  if (!json) return std::nullopt;
+  FileFaults found(file, faults);
+  const JsonNode kernel(*json, "", found);
+  Spec spec;
+  spec.file = file;
+  if (kernel.open("kernel")) {
+    load_contract(kernel, spec);
+    load_variants(kernel, spec);
+    load_cases(kernel, spec);
+  }
+  found.sort_as_in(*json);
+  if (found.any()) return std::nullopt;
+  return spec;
+}
+
+}  // namespace ejk::spec

@@ -1,0 +1,21 @@
+// Look-ups in the spec model.
+#include "spec/model.hpp"
+
+namespace ejk::spec {
+namespace {
+
+template <class Items>
+const typename Items::value_type* named(const Items& items, std::string_view name) {
+  for (const auto& item : items)
+    if (item.name == name) return &item;
+  return nullptr;
+}
+
+}  // namespace
+
+const TensorSpec* Spec::tensor(std::string_view name) const { return named(tensors, name); }
+const Attribute* Spec::attribute(std::string_view name) const { return named(attributes, name); }
+const Variant* Spec::variant(std::string_view name) const { return named(variants, name); }
+const Case* Spec::find_case(std::string_view name) const { return named(cases, name); }
+
+}  // namespace ejk::spec

@@ -1,0 +1,189 @@
+// The spec model: what one specs/<kernel>.json says, after loading. Plain data; loader.hpp makes it, check.hpp judges it.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ejk/tensor.hpp"
+#include "spec/expression.hpp"
+#include "spec/value.hpp"
+
+namespace ejk::spec {
+
+// ---- the contract ----
+
+// One entry of a shape: "B" (binds a dim), "B|1" (that, or 1: broadcast), "C..." (any number of trailing dims whose product is C,
+// also none), or an expression over other dims ("N + 1"; NAME + INTEGER also binds NAME).
+struct Extent {
+  enum class Kind { dim, dim_or_one, rest, expression };
+  Kind kind = Kind::dim;
+  std::string dim;        // for dim, dim_or_one, rest, and an expression that binds
+  std::int64_t plus = 0;  // for an expression that binds: NAME + plus
+  Expression expression;  // for expression
+  std::string text;       // as written
+};
+
+// One way to shape a tensor. In JSON, `shape` is a list of extents, or {"form": list} where forms differ ("batched|chunked": list serves
+// two), or {"any": [list, list]} where several ranks are legal; the first alternative whose rank fits is taken.
+struct Shape {
+  std::string form;  // empty: every form
+  std::vector<Extent> extents;
+};
+
+struct TensorSpec {
+  std::string name, doc;
+  std::string type;           // a type variable ("T") or an element type ("i32")
+  std::vector<Shape> shapes;  // alternatives; a form with no shape refuses the tensor
+  bool optional = false;
+  bool output = false;
+  std::string fill;  // inputs: how tests and benchmarks make data (see tests/reference/data.hpp); empty: by type
+};
+
+enum class AttributeType { boolean, integer, floating, string };
+
+struct Attribute {
+  std::string name, doc;
+  AttributeType type = AttributeType::boolean;
+  Expression fallback;  // "default" in JSON: a literal or an expression over dims; empty with optional: absent
+  bool optional = false;
+  bool varies = false;               // differs from call to call (seeds, scales): never part of a key, so no supports, specialize, valid,
+                                     // heuristic, grid or workspace may use it, and a launch takes it only as a bare name
+  std::vector<std::string> choices;  // strings only
+};
+
+// One rule of legal input. `message` is text with ${expression}s.
+struct Requirement {
+  Expression that;
+  std::string message;
+  std::string reads;  // a host tensor whose data the rule looks at (first, last, nondecreasing): checked on every call
+};
+
+struct Form {
+  std::string name, doc;
+  Expression when;  // over given(...) and attributes; the first form that holds is the call's
+};
+
+// In JSON "name": "doc", or "name": {"doc": ..., "value": expression} for a dim that follows from others (or from host data) where no
+// shape binds it: {"G": {"doc": "query heads a kv head", "value": "Hq / Hkv"}}.
+struct Dim {
+  std::string name, doc;
+  Expression value;
+};
+
+// ---- how to compute it ----
+
+struct ConfigParameter {
+  std::string name, doc;
+  std::string label;  // its letters in image ids; by default the name
+  std::vector<Value> values;
+};
+
+struct Named {
+  std::string name;
+  Expression expression;
+};
+
+struct HeuristicRule {
+  Expression condition;  // empty: always
+  std::vector<Named> use;
+};
+
+struct WorkspaceSpec {
+  std::string name, doc;
+  DType type = DType::f32;
+  std::vector<Expression> shape;
+};
+
+// A launch argument: a tensor or workspace (passed as a pointer, null when not given), a value expression (int64, float, bool),
+// `view(x)` (CPU: pointer to the whole strided view), or a tensor map.
+struct Argument {
+  enum class Kind { pointer, value, view, tensor_map };
+  Kind kind = Kind::value;
+  std::string name;       // parameter name in the rendered source: the tensor's, or for a value the name or "a<index>" if not a bare name
+  Expression expression;  // for value
+  std::vector<Expression> box;  // for tensor_map
+  std::int64_t swizzle = 0;
+};
+
+struct Launch {
+  std::string entry;
+  Expression condition;           // "if"; empty: always
+  std::vector<Expression> grid;   // 1 to 3
+  std::vector<Expression> block;  // GPU: 1 to 3; CPU: empty
+  Expression shared;              // bytes: dynamic shared memory; on the CPU scratch of the worker, 64-byte aligned
+  std::vector<Expression> cluster;
+  bool cooperative = false;
+  std::vector<Argument> arguments;
+};
+
+struct Variant {
+  std::string name, doc;
+  std::vector<std::string> archs;  // "cpu:avx2", "cuda:sm_80+" (that arch and all that extend it)
+  std::int64_t priority = 0;
+  std::string template_file;  // below templates/
+  std::vector<Expression> supports;
+  bool supports_is_list = false;  // in JSON: a list of clauses, or one clause alone
+  std::vector<Named> specialize;
+  std::vector<ConfigParameter> config;
+  std::vector<Named> let;
+  std::vector<Expression> valid;
+  std::vector<HeuristicRule> heuristic;
+  std::vector<WorkspaceSpec> workspace;
+  std::vector<Launch> launches;
+  std::vector<std::string> flags;  // added to the arch's compile flags
+  std::string pointer;             // "/variants/0"
+};
+
+// A named call: benchmark, test, prebuilt image. In JSON besides name, doc and given: a value, or a list of values, for any dim, type
+// variable and attribute. Lists expand to one Case for each combination, the last list changing fastest. Each list appends to the name, in
+// the order of the file: ".bf16" for a type, ".causal" for true and nothing for false, else ".<name in lower case><value>" (".d64",
+// ".window_leftm1",
+// ".dropout_prob0p5": '-' is m, '.' is p).
+struct Case {
+  std::string name, doc;
+  std::map<std::string, Value> dims;         // also dims of optional inputs that are given
+  std::map<std::string, std::string> types;  // type variable → element type
+  std::map<std::string, Value> attributes;
+  std::vector<std::string> given;  // optional inputs and outputs present
+  std::string pointer;
+};
+
+struct Spec {
+  std::string kernel, doc;
+  std::string file;  // as the user named it
+  std::vector<Dim> dims;
+  std::vector<std::pair<std::string, std::vector<std::string>>> types;  // variable, element types
+  std::vector<Form> forms;
+  std::vector<Attribute> attributes;
+  std::vector<TensorSpec> tensors;  // inputs, then outputs, in the spec's order: the order of the packed call
+  std::vector<Requirement> requirements;
+  std::string gradient;  // kernel name, or empty
+  Expression flops, bytes;
+  std::vector<Variant> variants;
+  std::vector<Case> cases;
+  std::map<std::string, double> tolerance;  // element type → relative Frobenius error
+
+  const TensorSpec* tensor(std::string_view name) const;
+  const Attribute* attribute(std::string_view name) const;
+  const Variant* variant(std::string_view name) const;
+  const Case* find_case(std::string_view name) const;
+};
+
+// ---- hardware as data: specs/arch/<arch>.json ----
+
+struct Arch {
+  std::string name, doc;                       // "avx512"
+  std::string platform;                        // cpu, cuda, hip, simt
+  std::string extends;                         // arch whose binaries it also runs; empty: none
+  std::vector<std::string> requires_features;  // CPU: names in /proc/cpuinfo's spelling that must all be present (own ones; extends adds)
+  std::string machine;                         // CPU: "x86_64", "aarch64"; empty: any
+  std::vector<std::string> flags;              // compiler flags
+  std::map<std::string, Value> properties;     // arch.<name> in expressions: vector_bytes, registers, shared_memory, threads, ...
+  std::string file;
+  std::string full_name() const { return platform + ":" + name; }
+};
+
+}  // namespace ejk::spec

@@ -1,0 +1,43 @@
+// Judges the names of one expression: what is known where it stands, and what it may use there.
+#pragma once
+#include <set>
+#include <string>
+#include <vector>
+
+#include "spec/fault.hpp"
+#include "spec/model.hpp"
+
+namespace ejk::spec {
+
+struct NameRules {
+  std::vector<std::string> known;  // value names, arch.* apart
+  bool in_variant = false;         // arch.* has a value
+  std::vector<const Arch*> archs;  // whose properties arch.* must name
+  bool varying = false;            // attributes that vary may be used
+  bool data = false;               // functions that read data may be used ...
+  std::string data_of;             // ... of this tensor; empty: of any input
+  bool may_read = false;           // a rule that could say "reads"
+  std::string place;               // "'supports'": for the error
+};
+
+class NameCheck {
+ public:
+  NameCheck(const Spec& spec, std::vector<Fault>& faults) : spec_(spec), faults_(faults) {}
+  void judge(const std::string& pointer, const Expression& expression, const NameRules& rules);
+
+ private:
+  void fault(const std::string& pointer, std::string sentence) { faults_.push_back({spec_.file, pointer, std::move(sentence)}); }
+  void judge_name(const std::string& pointer, const std::string& name, const NameRules& rules);
+  void judge_property(const std::string& pointer, const std::string& name, const NameRules& rules);
+  void judge_call(const std::string& pointer, const std::string& function, const std::string& subject, const NameRules& rules);
+  void judge_data(const std::string& pointer, const std::string& function, const TensorSpec& tensor, const NameRules& rules);
+  bool refuses_varying(const std::string& name, const NameRules& rules) const;
+
+  const Spec& spec_;
+  std::vector<Fault>& faults_;
+};
+
+// Dims, types and attributes, and `form` where the spec has forms.
+std::vector<std::string> contract_names(const Spec& spec);
+
+}  // namespace ejk::spec

@@ -1,0 +1,48 @@
+// Parsed templates of a folder: each file is read and parsed once, whatever thread asks first.
+#include <fmt/format.h>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "spec/template.hpp"
+
+namespace ejk::spec {
+
+struct TemplateLibrary::Cache {
+  std::mutex mutex;
+  std::map<std::string, Template> parsed;  // nodes of a map stay where they are, so get() may hand out references
+};
+
+namespace {
+
+// A name from a spec must stay below the folder.
+bool is_inside(const std::string& name) {
+  const std::filesystem::path path(name);
+  if (name.empty() || path.is_absolute()) return false;
+  for (const auto& part : path)
+    if (part == "..") return false;
+  return true;
+}
+
+}  // namespace
+
+TemplateLibrary::TemplateLibrary(std::filesystem::path root) : root_(std::move(root)), cache_(std::make_shared<Cache>()) {}
+
+bool TemplateLibrary::has(const std::string& name) const {
+  std::error_code error;
+  return is_inside(name) && std::filesystem::is_regular_file(root_ / name, error);
+}
+
+const Template& TemplateLibrary::get(const std::string& name) const {
+  const std::lock_guard lock(cache_->mutex);
+  if (const auto found = cache_->parsed.find(name); found != cache_->parsed.end()) return found->second;
+  const std::string shown = (root_ / name).string();
+  if (!has(name)) throw SpecError({{shown, "0", "there is no such template"}});
+  std::ifstream in(root_ / name, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in || !text) throw SpecError({{shown, "0", "the template cannot be read"}});
+  return cache_->parsed.emplace(name, Template::parse(shown, text.str())).first->second;
+}
+
+}  // namespace ejk::spec

@@ -1,0 +1,77 @@
+// Files of a store, by system calls: their errors name the file.
+#include "store/files.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+namespace ejk::store {
+namespace {
+
+struct Descriptor {
+  int value;
+  ~Descriptor() {
+    if (value >= 0) ::close(value);
+  }
+};
+
+[[noreturn]] void fail(const char* what, const std::filesystem::path& path) {
+  throw std::runtime_error(fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(errno)));
+}
+
+}  // namespace
+
+std::optional<std::string> read_file(const std::filesystem::path& path, std::size_t limit, std::string& why_not) {
+  const auto refuse = [&](const std::string& reason) {
+    why_not = path.string() + ": " + reason;
+    return std::nullopt;
+  };
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a pipe in its place must not hang us
+  if (file.value < 0) return refuse(std::strerror(errno));
+  struct stat facts {};
+  if (fstat(file.value, &facts) != 0) return refuse(std::strerror(errno));
+  if (!S_ISREG(facts.st_mode)) return refuse("not a regular file");
+  const auto size = static_cast<std::size_t>(facts.st_size);
+  if (size > limit) return refuse(fmt::format("{} bytes, expected at most {}", size, limit));
+  std::string bytes(size, '\0');
+  std::size_t done = 0;
+  while (done < size) {
+    const auto count = read(file.value, bytes.data() + done, size - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return refuse(std::strerror(errno));
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  bytes.resize(done);
+  return bytes;
+}
+
+void write_synced(const std::filesystem::path& path, std::string_view bytes) {
+  const Descriptor file{open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)};
+  if (file.value < 0) fail("create", path);
+  while (!bytes.empty()) {
+    const auto count = write(file.value, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) fail("write", path);
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+  if (fsync(file.value) != 0 && errno != EINVAL && errno != ENOSYS) fail("write", path);
+}
+
+void sync_folder(const std::filesystem::path& path) {
+  const Descriptor folder{open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (folder.value >= 0) (void)fsync(folder.value);
+}
+
+void make_folders(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) throw std::runtime_error(fmt::format("cannot make the folder {}: {}", path.string(), error.message()));
+}
+
+}  // namespace ejk::store

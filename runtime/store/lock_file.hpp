@@ -1,0 +1,21 @@
+// One attempt at a lock file: flock for exclusion, an owner record inside for messages and take-over.
+#pragma once
+#include <filesystem>
+#include <string>
+
+namespace ejk::store {
+
+struct LockAttempt {
+  enum class Outcome { locked, held, without_locks, unwritable };
+  Outcome outcome = Outcome::unwritable;
+  int fd = -1;         // for locked
+  std::string holder;  // for held: the record of the one who has it, or empty if it has not written it yet
+};
+
+// Makes the file if it is missing; never waits.
+LockAttempt try_lock(const std::filesystem::path& path);
+void release_lock(int fd, const std::filesystem::path& path);
+// Lock files of that folder which nobody holds.
+void remove_free_locks(const std::filesystem::path& folder);
+
+}  // namespace ejk::store

@@ -1,0 +1,167 @@
+// From an image to a module: the places in order, then the compiler.
+#include "store/obtain.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <stdexcept>
+
+#include "store/files.hpp"
+#include "store/module_table.hpp"
+
+namespace ejk::store {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string key_of(const spec::Image& image) { return image.arch + "/" + image.kernel + "/" + image.id + "-" + image.hash; }
+
+// One call of obtain(): its inputs, and what it tried.
+class Search {
+ public:
+  Search(const Places& places, const spec::Image& image, const spec::Arch& arch, Backend& backend, const JitPolicy& jit, Tried& tried)
+      : places_(places), image_(image), arch_(arch), backend_(backend), jit_(jit), tried_(tried), key_(key_of(image)) {}
+
+  std::optional<Obtained> run() {
+    if (auto found = from_user()) return found;
+    for (const auto& pack : places_.packs)
+      if (auto found = from_store(pack, "pack", Origin::pack)) return found;
+    return from_compiler();
+  }
+
+ private:
+  void note(const std::string& place, const std::string& reason) { tried_.push_back(place + ": " + reason); }
+
+  std::optional<Obtained> from_user() {
+    if (places_.user) return from_store(*places_.user, "user cache", Origin::user_cache);
+    note("user cache", places_.why_no_user.empty() ? "none" : places_.why_no_user);
+    return std::nullopt;
+  }
+
+  std::optional<Obtained> from_store(const Store& store, const std::string& place, Origin origin) {
+    const auto found = store.find(image_, backend_.source_extension(), backend_.binary_extension());
+    if (found.verdict != Verdict::hit) {
+      note(place, found.why);
+      if (found.verdict == Verdict::bad) store.set_aside(image_);
+      return std::nullopt;
+    }
+    auto module = load(found.binary, place);
+    if (!module) {
+      store.set_aside(image_);  // whole, but made for another system than this one
+      return std::nullopt;
+    }
+    return Obtained{std::move(module), origin, store.entry_path(image_).string(), 0};
+  }
+
+  // From its path, so that processes share its pages; from memory where the file system forbids that (noexec).
+  std::shared_ptr<Module> load(const std::filesystem::path& binary, const std::string& place) {
+    std::string first, why;
+    try {
+      return backend_.load(binary, image_);
+    } catch (const std::runtime_error& error) {
+      first = error.what();
+    }
+    const auto bytes = read_file(binary, binary_limit, why);
+    auto module = bytes ? load_bytes(*bytes) : nullptr;
+    if (!module) note(place, first);
+    return module;
+  }
+
+  std::shared_ptr<Module> load_bytes(const std::string& bytes) {
+    try {
+      return backend_.load_bytes(bytes, image_);
+    } catch (const std::runtime_error& error) {
+      why_not_bytes_ = error.what();
+      return nullptr;
+    }
+  }
+
+  std::optional<Obtained> from_compiler() {
+    std::string why;
+    if (!jit_.allowed) {
+      note("jit", jit_.why_not.empty() ? "not allowed" : jit_.why_not);
+      return std::nullopt;
+    }
+    if (!backend_.can_compile(arch_, why)) {
+      note("jit", why);
+      return std::nullopt;
+    }
+    compiler_ = backend_.compiler(arch_);
+    if (failed_before()) return std::nullopt;
+    const auto lock = places_.user ? BuildLock::acquire(*places_.user, image_, jit_.progress) : std::nullopt;
+    if (lock) {  // while we waited, the holder may have built it, or failed
+      if (places_.user->find(image_, backend_.source_extension(), backend_.binary_extension()).verdict == Verdict::hit)
+        if (auto found = from_user()) return found;
+      if (failed_before()) return std::nullopt;
+    }
+    return compile();
+  }
+
+  bool failed_before() {
+    auto log = ModuleTable::instance().failed(key_, compiler_);
+    if (!log && places_.user) log = places_.user->failed_log(image_, compiler_);
+    if (log) note("jit", fmt::format("{} refused this source before; it said:\n{}", compiler_, *log));
+    return log.has_value();
+  }
+
+  std::optional<Obtained> compile() {
+    const auto result = backend_.compile(image_, arch_);
+    if (!result.ok) {
+      if (!result.transient) remember(result);
+      note("jit", fmt::format("{} failed on {}; it said:\n{}", result.compiler, image_.id, result.log));
+      return std::nullopt;
+    }
+    if (auto published = publish(result)) return published;
+    auto module = load_bytes(result.binary);
+    if (!module) {
+      note("jit", why_not_bytes_);
+      return std::nullopt;
+    }
+    return Obtained{std::move(module), Origin::jit, "in memory", 0};
+  }
+
+  void remember(const CompileResult& result) {
+    ModuleTable::instance().remember_failure(key_, result.compiler, result.log);
+    if (places_.user) places_.user->remember_failure(image_, result.compiler, result.log);
+  }
+
+  std::optional<Obtained> publish(const CompileResult& result) {
+    if (!places_.user || !places_.user->writable()) return std::nullopt;
+    try {
+      const auto found = places_.user->publish(image_, result, backend_.source_extension(), backend_.binary_extension());
+      if (auto module = load(found.binary, "jit"))
+        return Obtained{std::move(module), Origin::jit, places_.user->entry_path(image_).string(), 0};
+    } catch (const std::runtime_error& error) {
+      note("user cache", error.what());
+    }
+    return std::nullopt;
+  }
+
+  const Places& places_;
+  const spec::Image& image_;
+  const spec::Arch& arch_;
+  Backend& backend_;
+  const JitPolicy& jit_;
+  Tried& tried_;
+  const std::string key_;
+  std::string compiler_, why_not_bytes_;
+};
+
+}  // namespace
+
+std::optional<Obtained> obtain(const Places& places, const spec::Image& image, const spec::Arch& arch, Backend& backend,
+                               const JitPolicy& jit, Tried& tried) {
+  const auto start = Clock::now();
+  auto& table = ModuleTable::instance();
+  const auto key = key_of(image);
+  const auto door = table.door(key);
+  const std::lock_guard inside(*door);
+  if (auto loaded = table.loaded(key)) return loaded;
+  auto obtained = Search(places, image, arch, backend, jit, tried).run();
+  if (!obtained) return std::nullopt;
+  obtained->seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  table.keep(key, *obtained);
+  return obtained;
+}
+
+}  // namespace ejk::store

@@ -1,0 +1,106 @@
+// One layout for pack, wheel payload, team share and user cache:
+//   <root>/<kernel>/<image id>-<source hash>/{source.cpp, binary.so, image.json}
+//   <root>/specs, <root>/templates          the text the images were made from, so that a pack can also compile
+// Entries appear by rename of a finished temporary folder; whoever loses the race uses the winner's. A binary is loaded only if its
+// sha256, arch and id match image.json; a bad entry is a miss, is set aside (renamed *.bad) where that is allowed, and is rebuilt.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "backends/backend.h"
+#include "spec/image.hpp"
+
+namespace ejk::store {
+
+std::string sha256_hex(std::string_view bytes);
+
+// image.json, typed. schema is checked on read; unknown versions are a miss.
+struct ImageInfo {
+  std::string id, kernel, arch, source_hash;
+  std::string compiler;
+  std::vector<std::string> command;
+  std::string binary_sha256;
+  std::int64_t binary_bytes = 0;
+  std::vector<std::pair<std::string, std::int64_t>> resources;
+};
+std::string to_json(const ImageInfo& info);
+// An image.json of another version of this layout: no fault of the entry, but of no use here.
+struct UnknownSchema : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+// Throws std::runtime_error that says what is wrong (not JSON, missing field, wrong type; UnknownSchema).
+ImageInfo parse_image_info(const std::string& text);
+
+enum class Verdict { hit, miss, bad };
+struct Found {
+  Verdict verdict = Verdict::miss;
+  std::filesystem::path binary;
+  ImageInfo info;
+  std::string why;  // for miss and bad: what was looked for, what is wrong with it
+};
+
+// One root. Never creates anything until publish().
+class Store {
+ public:
+  Store(std::filesystem::path root, bool writable);
+  const std::filesystem::path& root() const { return root_; }
+  bool writable() const { return writable_; }
+  std::filesystem::path entry_path(const spec::Image& image) const;  // computed, never scanned for
+  Found find(const spec::Image& image, const std::string& source_extension, const std::string& binary_extension) const;
+  // Writes the entry or takes the one that got there first. Throws std::runtime_error (full disk, read-only, ownership).
+  Found publish(const spec::Image& image, const CompileResult& result, const std::string& source_extension,
+                const std::string& binary_extension) const;
+  void set_aside(const spec::Image& image) const;  // best effort
+
+  // Whether the entry's source file is the image's text; find() does not read it.
+  bool source_intact(const spec::Image& image, const std::string& source_extension) const;
+
+  // Failed builds, so that a broken source is not compiled again by every process: <entry>.failed holds the compiler's name and its
+  // words. It counts for that source and that compiler only; a publish() of the image forgets it. Best effort.
+  std::optional<std::string> failed_log(const spec::Image& image, const std::string& compiler) const;
+  void remember_failure(const spec::Image& image, const std::string& compiler, const std::string& log) const;
+
+  // Removes what killed processes left beside a kernel's entries: temporary folders whose process is gone, locks that nobody holds.
+  void remove_leftovers(const std::string& kernel) const;
+
+ private:
+  std::filesystem::path root_;
+  bool writable_;
+};
+
+// One build of an image a machine: holds <root>/<kernel>/<entry>.lock while it lives, and removes it at the end. Waiters poll, and tell
+// `progress` at most once a second. A holder's death frees the lock; where a child of the dead holder keeps it, the owner record in
+// the file (boot, pid, start time) shows the death and the lock is taken over. File systems without locks: everybody builds.
+class BuildLock {
+ public:
+  // Empty if the place is not writable, or the holder has not finished in ten minutes (then build for yourself, in memory).
+  static std::optional<BuildLock> acquire(const Store& store, const spec::Image& image,
+                                          const std::function<void(const std::string& line)>& progress = {});
+  // Does not wait: empty if another process or thread builds the image.
+  static std::optional<BuildLock> try_acquire(const Store& store, const spec::Image& image);
+  BuildLock(BuildLock&&) noexcept;
+  BuildLock& operator=(BuildLock&&) = delete;
+  ~BuildLock();
+
+ private:
+  BuildLock(int fd, std::filesystem::path path) : fd_(fd), path_(std::move(path)) {}
+  int fd_ = -1;  // -1: the file system has no locks, or the lock was moved from
+  std::filesystem::path path_;
+};
+
+// $EJKERNEL_CACHE_DIR, else $XDG_CACHE_HOME/ejk, else ~/.cache/ejk, made with mode 0700 if it is missing; nullopt with the reason if
+// that fails, or if it is not ours or is writable by others.
+std::optional<std::filesystem::path> user_cache_dir(std::string& why_not);
+
+// Look-up is a union: the user's cache first, then packs in order.
+struct Places {
+  std::optional<Store> user;
+  std::vector<Store> packs;
+  std::string why_no_user;
+};
+
+}  // namespace ejk::store

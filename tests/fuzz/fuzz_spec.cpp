@@ -1,0 +1,25 @@
+// Fuzzes the spec and arch readers and the checks behind them: any text gives a spec or faults, never a crash.
+#include <map>
+
+#include "spec/archs.hpp"
+#include "spec/check.hpp"
+#include "spec/loader.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+  using namespace ejk::spec;
+  static const std::map<std::string, Arch> archs = [] {
+    Arch generic;
+    generic.name = "generic";
+    generic.platform = "cpu";
+    generic.properties = {{"vector_bytes", std::int64_t{16}}};
+    return std::map<std::string, Arch>{{"cpu:generic", generic}};
+  }();
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  std::vector<Fault> faults;
+  const auto spec = load_spec("fuzz.json", text, faults);
+  if (spec.has_value() != faults.empty()) __builtin_trap();
+  if (spec) check_spec(*spec, archs, TemplateLibrary("/nonexistent"), {"scale_rows"}, faults);
+  faults.clear();
+  if (load_arch("fuzz.json", text, faults).has_value() != faults.empty()) __builtin_trap();
+  return 0;
+}

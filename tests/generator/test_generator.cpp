@@ -1,0 +1,240 @@
+// ejk-gen's runs: what is written, kept, removed and reported.
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "generator/generate.hpp"
+#include "generator/glob.hpp"
+#include "spec/fault.hpp"
+
+namespace ejk::generator {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+void write(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+std::map<std::string, std::string> files_below(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  if (fs::exists(folder))
+    for (const auto& entry : fs::recursive_directory_iterator(folder))
+      if (entry.is_regular_file()) files[entry.path().lexically_relative(folder).generic_string()] = text_of(entry.path());
+  return files;
+}
+
+void replace(const fs::path& path, const std::string& from, const std::string& to) {
+  std::string text = text_of(path);
+  const std::size_t at = text.find(from);
+  ASSERT_NE(at, std::string::npos) << from;
+  write(path, text.replace(at, from.size(), to));
+}
+
+// A copy of tests/generator/data in a folder of its own.
+class Generator : public testing::Test {
+ protected:
+  Generator() {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    root_ = fs::path(testing::TempDir()) / ("ejk_generator_" + std::string(test->name()) + "_" + std::to_string(::getpid()));
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+    for (const char* folder : {"specs", "templates"})
+      fs::copy(fs::path(EJK_SOURCE_DIR "/tests/generator/data") / folder, root_ / folder, fs::copy_options::recursive);
+    options_.specs = root_ / "specs";
+    options_.templates = root_ / "templates";
+    options_.out = root_ / "generated";
+  }
+  ~Generator() override { fs::remove_all(root_); }
+
+  fs::path root_;
+  Options options_;
+};
+
+TEST_F(Generator, WritesSourcesHeadersLockAndManifest) {
+  const Report report = generate(options_);
+  EXPECT_EQ(report.images, 6u);  // two types masked and one plain, on two archs
+  const auto files = files_below(options_.out);
+  for (const char* name : {"include/ejk/scale.hpp", "src/scale/scale.rows.cpu_avx2.bf16.masked.b16_unroll1.cpp", "kernels.lock",
+                           "manifest.json", "compile_commands.json", "state.json"})
+    EXPECT_EQ(files.count(name), 1u) << name;
+  EXPECT_EQ(files.size(), 6u + 5u);
+}
+
+TEST_F(Generator, TheRenderedSourceIsTheGoldenOne) {
+  generate(options_);
+  EXPECT_EQ(text_of(options_.out / "src/scale/scale.rows.cpu_avx2.bf16.masked.b16_unroll1.cpp"),
+            text_of(EJK_SOURCE_DIR "/tests/generator/data/golden/scale.rows.cpu_avx2.bf16.masked.b16_unroll1.cpp"));
+}
+
+TEST_F(Generator, TheTypedHeaderIsTheGoldenOne) {
+  generate(options_);
+  EXPECT_EQ(text_of(options_.out / "include/ejk/scale.hpp"), text_of(EJK_SOURCE_DIR "/tests/generator/data/golden/scale.hpp"));
+}
+
+TEST_F(Generator, TwoRunsWriteTheSameBytes) {
+  generate(options_);
+  const auto first = files_below(options_.out);
+  fs::remove_all(options_.out);
+  generate(options_);
+  EXPECT_EQ(files_below(options_.out), first);
+}
+
+TEST_F(Generator, ASecondRunHasNothingToDo) {
+  generate(options_);
+  const Report again = generate(options_);
+  EXPECT_TRUE(again.up_to_date);
+  EXPECT_EQ(again.images, 6u);
+}
+
+TEST_F(Generator, KeepsTheTimesOfUnchangedFiles) {
+  generate(options_);
+  const fs::path source = options_.out / "src/scale/scale.rows.cpu_avx2.bf16.masked.b16_unroll1.cpp";
+  const auto past = fs::last_write_time(source) - std::chrono::hours(1);
+  fs::last_write_time(source, past);
+  replace(options_.specs / "scale.json", "Largest magnitude", "The largest magnitude");  // changes the header alone
+  const Report report = generate(options_);
+  EXPECT_FALSE(report.up_to_date);
+  EXPECT_EQ(report.files.written, 1u);
+  EXPECT_EQ(fs::last_write_time(source), past);
+}
+
+TEST_F(Generator, RepairsAFileThatWasChangedOrRemoved) {
+  generate(options_);
+  const auto before = files_below(options_.out);
+  write(options_.out / "kernels.lock", "nonsense\n");
+  fs::remove(options_.out / "include/ejk/scale.hpp");
+  EXPECT_EQ(generate(options_).files.written, 2u);
+  EXPECT_EQ(files_below(options_.out), before);
+}
+
+TEST_F(Generator, RemovesItsOwnStaleFilesAndNoOthers) {
+  generate(options_);
+  write(options_.out / "src/scale/mine.cpp", "// written by hand\n");
+  write(options_.out / "README.md", "kept\n");
+  options_.archs = {"avx2"};
+  const Report report = generate(options_);
+  EXPECT_EQ(report.images, 3u);
+  EXPECT_EQ(report.files.removed, 3u);
+  const auto files = files_below(options_.out);
+  EXPECT_EQ(files.count("src/scale/mine.cpp"), 1u);
+  EXPECT_EQ(files.count("README.md"), 1u);
+  for (const auto& [name, text] : files) EXPECT_EQ(name.find("cpu_generic"), std::string::npos) << name;
+}
+
+TEST_F(Generator, AFaultLeavesNothingWritten) {
+  write(options_.templates / "scale/rows.cpu.cpp", "#include \"device/cpu.h\"\n$require block > 100\n${R}\n");
+  try {
+    generate(options_);
+    FAIL();
+  } catch (const spec::SpecError& e) {
+    const std::string file = (options_.templates / "scale/rows.cpu.cpp").string();
+    EXPECT_NE(std::string(e.what()).find(file + ":2: $require block > 100 does not hold: block = 16\n"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find(file + ":3: `R`: R is a fact of the call"), std::string::npos) << e.what();
+    EXPECT_EQ(e.faults().size(), 3u);  // block 16, block 64, and R once for all images
+  }
+  EXPECT_FALSE(fs::exists(options_.out));
+}
+
+TEST_F(Generator, OneIdForTwoSourcesIsAFault) {
+  replace(options_.specs / "scale.json", "\"specialize\": {\"T\": \"T\", ", "\"specialize\": {");
+  try {
+    generate(options_);
+    FAIL();
+  } catch (const spec::SpecError& e) {
+    EXPECT_NE(std::string(e.what()).find("scale.json:/variants/0"), std::string::npos) << e.what();
+  }
+  EXPECT_FALSE(fs::exists(options_.out));
+}
+
+TEST_F(Generator, CheckTellsEveryDifferenceAndWritesNothing) {
+  const auto missing = check(options_);
+  EXPECT_EQ(missing.size(), 6u);
+  EXPECT_EQ(missing.at(0), "kernels.lock: scale.rows.cpu_avx2.bf16.masked.b16_unroll1 is missing");
+  EXPECT_FALSE(fs::exists(options_.out));
+  generate(options_);
+  EXPECT_TRUE(check(options_).empty());
+  fs::remove_all(options_.out / "src");  // not in git: only what is present is compared
+  EXPECT_TRUE(check(options_).empty());
+  replace(options_.templates / "scale/rows.cpu.cpp", "rows a work item", "lines a work item");
+  const auto before = files_below(options_.out);
+  const auto changed = check(options_);
+  EXPECT_EQ(changed.size(), 7u);  // six images and the manifest
+  EXPECT_EQ(files_below(options_.out), before);
+}
+
+TEST_F(Generator, CheckNamesAnImageThatIsNotMadeAnyMore) {
+  generate(options_);
+  std::ofstream(options_.out / "kernels.lock", std::ios::app) << "scale.zzz 0123\n";
+  EXPECT_EQ(check(options_), std::vector<std::string>{"kernels.lock: scale.zzz is not made any more"});
+}
+
+TEST_F(Generator, SelectsByGlobOverAllConfigs) {
+  options_.select = "all";
+  EXPECT_EQ(list(options_).size(), 24u);  // three specialisations × four valid configs × two archs
+  options_.select = "*.cpu_avx2.*unroll4";
+  EXPECT_EQ(list(options_).size(), 3u);
+  options_.select = "scale.rows.cpu_avx2.f32.b64_unroll2";
+  ASSERT_EQ(list(options_).size(), 1u);
+  EXPECT_EQ(list(options_)[0].id, options_.select);
+}
+
+TEST_F(Generator, WrongOptionsNameWhatIsKnown) {
+  const auto message = [&]() -> std::string {
+    try {
+      list(options_);
+    } catch (const UsageError& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  options_.archs = {"avx1024"};
+  EXPECT_EQ(message(), "--arch: there is no arch 'avx1024'; known: cpu:avx2, cpu:generic");
+  options_.archs = {"cpu:avx2"};
+  options_.select = "nothing*";
+  EXPECT_EQ(message(), "--select 'nothing*': no image id of the chosen archs matches; ejk-gen SPECS --select all --list shows them all");
+}
+
+TEST_F(Generator, RendersAThousandImagesQuickly) {
+  std::string values, body = "#include \"device/cpu.h\"\nstatic void scale(${parameters('scale')}, const Group& group) {\n}\n";
+  for (int i = 1; i <= 167; ++i) values += (i > 1 ? ", " : "") + std::to_string(i);
+  for (int i = 0; i < 600; ++i) body += "static int line_" + std::to_string(i) + " = ${block} + 0;  // about\n";
+  write(options_.templates / "scale/rows.cpu.cpp", body);
+  replace(options_.specs / "scale.json", "\"values\": [16, 64]", "\"values\": [" + values + "]");
+  replace(options_.specs / "scale.json", "\"values\": [1, 2, 4]", "\"values\": [1]");
+  replace(options_.specs / "scale.json", "\"valid\": [\"unroll * 16 <= block\"],", "");
+  replace(options_.specs / "scale.json", "\"use\": {\"block\": 64, \"unroll\": 4}", "\"use\": {\"block\": 64, \"unroll\": 1}");
+  options_.select = "all";
+  const auto start = std::chrono::steady_clock::now();
+  const Report report = generate(options_);
+  const auto done = std::chrono::steady_clock::now();
+  EXPECT_TRUE(generate(options_).up_to_date);
+  const auto seconds = [](auto duration) { return std::chrono::duration<double>(duration).count(); };
+  RecordProperty("render_seconds", std::to_string(seconds(done - start)));
+  std::printf("%zu images: %.3f s, nothing to do: %.3f s\n", report.images, seconds(done - start),
+              seconds(std::chrono::steady_clock::now() - done));
+  EXPECT_EQ(report.images, 167u * 6u);
+  EXPECT_LT(seconds(done - start), 20.0);  // a debug build with sanitizers on a busy machine; a release build takes well under one
+}
+
+TEST(Glob, MatchesWholeIds) {
+  EXPECT_TRUE(glob_matches("*", "a.b"));
+  EXPECT_TRUE(glob_matches("a*c?e", "abbcbcde"));
+  EXPECT_FALSE(glob_matches("a*c", "abcd"));
+  EXPECT_FALSE(glob_matches("a", "ab"));
+  EXPECT_TRUE(glob_matches("a**", "a"));
+}
+
+}  // namespace
+}  // namespace ejk::generator

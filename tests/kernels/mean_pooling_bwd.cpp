@@ -1,0 +1,58 @@
+// mean_pooling_bwd in float64: the gradient of SEMANTICS section 11 to x. Each visible token of a mean gets dout / count.
+#include <algorithm>
+
+#include "kernels/pooling_chunks.hpp"
+#include "reference/reference.hpp"
+
+namespace ejk::reference {
+namespace {
+
+// dout does not tell how many tokens x has: the attribute does.
+spec::Case with_tokens(spec::Case c) {
+  const auto packed = c.dims.find("T");
+  c.attributes["tokens"] = packed != c.dims.end() ? packed->second : c.dims.at("S");
+  return c;
+}
+
+class MeanPoolingBackward : public KernelReference {
+ public:
+  std::string kernel() const override { return "mean_pooling_bwd"; }
+
+  Values compute(const Call& call) const override {
+    const std::vector<double> dout = call.input("dout").values();
+    const std::vector<bool> visible = pooling_visible(call);
+    const std::int64_t features = call.dim("C");
+    std::vector<double> dx(static_cast<std::size_t>(pooling_tokens(call) * features), 0.0);
+    std::int64_t mean = 0;
+    for (const PoolingChunk& chunk : pooling_chunks(call)) {
+      const auto count = std::count(visible.begin() + chunk.begin, visible.begin() + chunk.end, true);
+      for (std::int64_t row = chunk.begin; row < chunk.end; ++row)
+        for (std::int64_t c = 0; c < features && visible[static_cast<std::size_t>(row)]; ++c)
+          dx[static_cast<std::size_t>(row * features + c)] =
+              dout[static_cast<std::size_t>(mean * features + c)] / static_cast<double>(count);
+      ++mean;
+    }
+    return {{"dx", dx}};
+  }
+
+  spec::Case vary(const spec::Case& c, Rng& rng) const override { return with_tokens(vary_pooling(c, rng)); }
+  spec::Case random_case(Rng& rng) const override { return with_tokens(random_pooling_case(rng)); }
+
+  std::vector<Property> properties() const override {
+    const auto writable = [](const Call& call) { return !call.input("dout").broadcast(); };
+    const auto doubling = [](const Call& call, const Execute& execute, Rng&) {
+      Values expected = run_copy(call, execute);
+      for (double& value : expected["dx"]) value *= 2;
+      Call changed = call;
+      HostTensor& dout = changed.input("dout");
+      for (std::int64_t i = 0; i < dout.elements(); ++i) dout.set(i, 2 * dout.at(i));
+      return disagreement(call, run_copy(changed, execute), expected);
+    };
+    return {repeats_bit_for_bit([](const Call&) { return true; }), {"twice the cotangent gives twice the gradient", writable, doubling}};
+  }
+};
+
+const Registration registration{std::make_unique<MeanPoolingBackward>()};
+
+}  // namespace
+}  // namespace ejk::reference

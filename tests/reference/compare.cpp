@@ -1,0 +1,107 @@
+// Comparison of outputs with the reference.
+#include "reference/compare.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+namespace ejk::reference {
+namespace {
+
+constexpr double smallest_scale = 1e-2;  // SEMANTICS "Accuracy": values that cancel are judged against this root mean square
+
+double finite_rms(std::span<const double> values) {
+  double squares = 0;
+  std::int64_t count = 0;
+  for (const double value : values)
+    if (std::isfinite(value)) {
+      squares += value * value;
+      ++count;
+    }
+  return count > 0 ? std::sqrt(squares / static_cast<double>(count)) : 0;
+}
+
+// NaN for NaN, infinity for the same infinity.
+bool same_special(double found, double expected) { return std::isnan(expected) ? std::isnan(found) : found == expected; }
+
+}  // namespace
+
+std::string index_text(std::span<const std::int64_t> shape, std::int64_t index) {
+  std::vector<std::int64_t> indices(shape.size());
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    indices[i] = shape[i] > 0 ? index % shape[i] : 0;
+    index /= std::max<std::int64_t>(shape[i], 1);
+  }
+  std::string text;
+  for (const std::int64_t i : indices) text += (text.empty() ? "[" : ", ") + std::to_string(i);
+  return text.empty() ? "[]" : text + "]";
+}
+
+Comparison compare(const std::string& tensor, std::span<const std::int64_t> shape, std::span<const double> found,
+                   std::span<const double> expected, double tolerance) {
+  Comparison result;
+  result.tensor = tensor;
+  result.tolerance = tolerance;
+  if (found.size() != expected.size()) {
+    result.message = fmt::format("{}: found {} elements, the reference has {}", tensor, found.size(), expected.size());
+    return result;
+  }
+  const double scale = std::max(finite_rms(expected), smallest_scale);
+  double squares = 0;
+  std::int64_t finite = 0, wrong_special = 0, first_special = -1;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (!std::isfinite(expected[i]) || !std::isfinite(found[i])) {
+      if (same_special(found[i], expected[i])) continue;
+      if (wrong_special++ == 0) first_special = static_cast<std::int64_t>(i);
+      continue;
+    }
+    const double difference = std::fabs(found[i] - expected[i]);
+    squares += difference * difference;
+    ++finite;
+    const double relative = difference / std::max(std::fabs(expected[i]), scale);
+    if (relative > result.worst || result.worst_index < 0) {
+      result.worst = relative;
+      result.worst_index = static_cast<std::int64_t>(i);
+    }
+  }
+  result.error = finite > 0 ? std::sqrt(squares / static_cast<double>(finite)) / scale : 0;
+  const auto element = [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    return fmt::format("{}{} is {:.9g}, the reference says {:.9g}", tensor, index_text(shape, i), found[at], expected[at]);
+  };
+  if (wrong_special > 0) {
+    result.worst_index = first_special;
+    result.message = fmt::format("{} ({} elements wrong in NaN or infinity)", element(first_special), wrong_special);
+  } else if (!(result.error <= tolerance)) {
+    result.message = fmt::format("{}: relative error {:.3g} is over the tolerance {:.3g}; worst: {}", tensor, result.error, tolerance,
+                                 element(result.worst_index));
+  } else if (result.worst > element_factor * tolerance) {
+    result.message = fmt::format("{}: one element is off by {:.3g} (at most {:.3g}), though the whole is within tolerance",
+                                 element(result.worst_index), result.worst, element_factor * tolerance);
+  }
+  return result;
+}
+
+Comparison compare(const HostTensor& output, std::span<const double> expected, double tolerance) {
+  const std::vector<double> found = output.values();
+  Comparison result = compare(output.name(), output.shape(), found, expected, tolerance);
+  if (const std::int64_t unwritten = output.unwritten(); unwritten > 0) {
+    result.worst_index = output.first_unwritten();
+    result.message = fmt::format("{}{} was not written ({} of {} elements)", output.name(), index_text(output.shape(), result.worst_index),
+                                 unwritten, output.elements());
+  } else if (!output.surroundings_intact()) {
+    result.message = fmt::format("{}: memory beside its elements was written", output.name());
+  }
+  return result;
+}
+
+double tolerance_of(const spec::Spec& spec, const HostTensor& output) {
+  const auto found = spec.tolerance.find(std::string(name_of(output.type())));
+  if (found == spec.tolerance.end())
+    throw std::out_of_range(fmt::format("{}: no tolerance for {}, the type of {}", spec.kernel, name_of(output.type()), output.name()));
+  return found->second;
+}
+
+}  // namespace ejk::reference

@@ -1,0 +1,43 @@
+// Is an output right? Closeness to the float64 reference, special values, and memory that was or was not written.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reference/host_tensor.hpp"
+#include "spec/model.hpp"
+
+namespace ejk::reference {
+
+// By tensor name, in row-major order.
+using Values = std::map<std::string, std::vector<double>>;
+
+struct Comparison {
+  std::string tensor;
+  double error = 0;      // root mean square of the difference over max(root mean square of the reference, 1e-2)
+  double tolerance = 0;  // of `error`
+  double worst = 0;      // largest difference of one element, over max(its reference, the root mean square, 1e-2)
+  std::int64_t worst_index = -1;
+  std::string message;  // empty: right. Else what is wrong and where
+  bool ok() const { return message.empty(); }
+};
+
+// One element may be off by this many tolerances: a relative error over all elements would hide a single wrong one in a large tensor.
+inline constexpr double element_factor = 64;
+
+// found against expected, both row-major; shape is for messages. Where the reference is NaN the output must be NaN, where it is infinite
+// the same infinity; the rest must be finite and enters the error.
+Comparison compare(const std::string& tensor, std::span<const std::int64_t> shape, std::span<const double> found,
+                   std::span<const double> expected, double tolerance);
+
+// The same for an output after a call; unwritten elements and writes beside the elements are errors, too.
+Comparison compare(const HostTensor& output, std::span<const double> expected, double tolerance);
+
+// The spec's tolerance for the output's element type; throws std::out_of_range naming the type if the spec has none.
+double tolerance_of(const spec::Spec& spec, const HostTensor& output);
+
+std::string index_text(std::span<const std::int64_t> shape, std::int64_t index);  // "[1, 0, 37]"
+
+}  // namespace ejk::reference

@@ -1,0 +1,23 @@
+// Random inputs: what each tensor's `fill` in the spec, or its type, means.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "reference/host_tensor.hpp"
+#include "spec/model.hpp"
+
+namespace ejk::reference {
+
+// Fills `tensor` from the seed:
+//   floats         normal, mean 0, deviation 1
+//   bool           true with probability 0.8; now and then a whole innermost row is false
+//   "segments"     runs of ids 0, 1, 2, ... along the last dim, now and then a run of -1 (padding). All tensors with this fill draw
+//                  their run bounds alike, as fractions of their length, so that queries and keys share ids
+//   "offsets T"    0, ..., nondecreasing, at most dim T: lengths vary, some are 0, and now and then tokens are left over
+//   other integers 0, 1, 2, ... in row-major order, within the type
+// Throws std::invalid_argument on an unknown fill, naming the tensor.
+void fill_input(HostTensor& tensor, const spec::TensorSpec& spec, const std::map<std::string, spec::Value>& dims, std::uint64_t seed);
+
+}  // namespace ejk::reference

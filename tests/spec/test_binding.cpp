@@ -1,0 +1,373 @@
+// Binding: dims, types and attributes of a call, and the exact message of every rule that bad input breaks.
+#include <gtest/gtest.h>
+#include <cmath>
+#include <limits>
+
+#include "spec/binding.hpp"
+#include "spec/loader.hpp"
+
+namespace ejk::spec {
+namespace {
+
+const char* const attend_json = R"json({ "kernel": "attend", "doc": "A small attention.",
+  "dims": {"B": "batch", "Sq": "queries", "Sk": "keys", "Hq": "query heads", "Hkv": "kv heads", "D": "head dim",
+           "T": "tokens", "N": "sequences", "C": "rest", "G": {"doc": "group", "value": "Hq / Hkv"},
+           "R": {"doc": "chunks", "value": "chunks(cum, 4)"}},
+  "types": {"E": ["f32", "bf16"], "Eb": ["f32", "f16"]},
+  "forms": [{"name": "packed", "when": "given(cum)", "doc": "End to end."}, {"name": "batched", "when": "true", "doc": "One length."}],
+  "attributes": [
+    {"name": "causal", "type": "bool", "default": false, "doc": "d"},
+    {"name": "window", "type": "int", "default": -1, "doc": "d"},
+    {"name": "scale", "type": "float", "default": "1 / sqrt(D)", "varies": true, "doc": "d"},
+    {"name": "offset", "type": "int", "optional": true, "doc": "d"},
+    {"name": "layout", "type": "string", "default": "HND", "choices": ["HND", "NHD"], "doc": "d"}],
+  "inputs": [
+    {"name": "q", "type": "E", "shape": {"batched": ["B", "Sq", "Hq", "D"], "packed": ["T", "Hq", "D"]}, "doc": "d"},
+    {"name": "k", "type": "E", "shape": {"batched": ["B", "Sk", "Hkv", "D"], "packed": ["T", "Hkv", "D"]}, "doc": "d"},
+    {"name": "bias", "type": "Eb", "optional": true, "shape": {"batched": ["B|1", "Hq|1", "Sq", "Sk"]}, "doc": "d"},
+    {"name": "mask", "type": "bool", "optional": true, "shape": {"batched": ["B", "Sk"]}, "doc": "d"},
+    {"name": "sinks", "type": "f32", "optional": true, "shape": {"any": [["Hq", "C"], ["C"]]}, "doc": "d"},
+    {"name": "cum", "type": "i32", "optional": true, "fill": "offsets T", "shape": {"packed": ["N + 1"]}, "doc": "d"}],
+  "outputs": [
+    {"name": "out", "type": "E", "shape": {"batched": ["B", "Sq", "Hq", "D"], "packed": ["T", "Hq", "D"]}, "doc": "d"},
+    {"name": "pairs", "type": "f32", "optional": true, "shape": {"batched": ["B", "ceil_div(Sq, 2)"]}, "doc": "d"}],
+  "requires": [
+    {"that": "Hkv > 0 ? Hq % Hkv == 0 : Hq == 0", "else": "Hq must be a multiple of Hkv; found Hq = ${Hq}, Hkv = ${Hkv}"},
+    {"that": "scale >= 0", "else": "scale must not be negative; found ${scale}"},
+    {"that": "first(cum) == 0", "reads": "cum", "else": "cum must start at 0; found ${first(cum)}"},
+    {"that": "nondecreasing(cum)", "reads": "cum", "else": "cum must not decrease"},
+    {"that": "last(cum) <= T", "reads": "cum", "else": "cum must end within q's ${T} tokens; found ${last(cum)}"}],
+  "cost": {"flops": "1", "bytes": "1"}, "variants": [],
+  "cases": [{"name": "one", "doc": "d", "E": "bf16", "B": 2, "Sq": 4, "Sk": 8, "Hq": 6, "Hkv": 2, "D": 64, "given": ["mask"]}],
+  "tolerance": {
+  "f32" : 1e-5, "bf16" : 8e-3
+}
+})json";
+
+const char* const pool_json = R"json({ "kernel": "pool", "doc": "Trailing dims.",
+  "dims": {"S": "tokens", "C": "features"}, "types": {"E": ["f32"]},
+  "inputs": [{"name": "x", "type": "E", "shape": ["S", "C..."], "doc": "d"}],
+  "outputs": [{"name": "out", "type": "E", "shape": ["C..."], "doc": "d"}],
+  "cost": {"flops": "1", "bytes": "1"}, "variants": [], "cases": [], "tolerance": {"f32": 1e-5} })json";
+
+Spec loaded(const char* text) {
+  std::vector<Fault> faults;
+  auto spec = load_spec("specs/test.json", text, faults);
+  for (const Fault& fault : faults) ADD_FAILURE() << fault.text();
+  return spec.value_or(Spec{});
+}
+
+const Spec& attend() {
+  static const Spec spec = loaded(attend_json);
+  return spec;
+}
+const Spec& pool() {
+  static const Spec spec = loaded(pool_json);
+  return spec;
+}
+
+TensorFacts tensor(DType type, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides = {}) {
+  TensorFacts facts;
+  facts.type = type;
+  facts.shape = std::move(shape);
+  facts.strides = std::move(strides);
+  return facts;
+}
+
+CallFacts batched() {
+  CallFacts call;
+  call.tensors["q"] = tensor(DType::f32, {2, 4, 6, 64});
+  call.tensors["k"] = tensor(DType::f32, {2, 8, 2, 64});
+  call.tensors["out"] = tensor(DType::f32, {2, 4, 6, 64});
+  return call;
+}
+
+CallFacts packed(const std::vector<std::int32_t>& cum) {
+  CallFacts call;
+  call.tensors["q"] = tensor(DType::f32, {10, 6, 64});
+  call.tensors["k"] = tensor(DType::f32, {10, 2, 64});
+  call.tensors["cum"] = tensor(DType::i32, {static_cast<std::int64_t>(cum.size())});
+  call.tensors["cum"].host_data = cum.data();
+  return call;
+}
+
+std::string error_of(const Spec& spec, CallFacts call) {
+  try {
+    const Binding binding = bind(spec, std::move(call));
+    check_live_requirements(binding);
+  } catch (const CallError& e) {
+    EXPECT_EQ(e.kind(), CallError::Kind::bad_input);
+    return e.what();
+  }
+  return "no error";
+}
+
+Value value_of(const Binding& binding, const char* expression) { return Expression::parse(expression).evaluate(binding); }
+
+TEST(Binding, TakesDimsFromShapesAndDefaultsFromTheSpec) {
+  const Binding binding = bind(attend(), batched());
+  EXPECT_EQ(binding.form, "batched");
+  EXPECT_EQ(binding.dims.at("Sk"), 8);
+  EXPECT_EQ(binding.dims.at("G"), 3);
+  EXPECT_EQ(binding.types.at("E"), "f32");
+  EXPECT_EQ(value_of(binding, "scale"), Value(0.125));
+  EXPECT_EQ(value_of(binding, "window"), Value(std::int64_t{-1}));
+  EXPECT_EQ(value_of(binding, "layout == 'HND' and form == 'batched'"), Value(true));
+  EXPECT_EQ(value_of(binding, "size(E)"), Value(std::int64_t{4}));
+}
+
+TEST(Binding, KnowsWhatWasGiven) {
+  CallFacts call = batched();
+  call.attributes["window"] = std::int64_t{5};
+  const Binding binding = bind(attend(), call);
+  EXPECT_EQ(value_of(binding, "given(q) and given(window) and not given(causal) and not given(bias)"), Value(true));
+}
+
+TEST(Binding, WidensAnIntegerGivenForAFloat) {
+  CallFacts call = batched();
+  call.attributes["scale"] = std::int64_t{2};
+  EXPECT_EQ(bind(attend(), call).attributes.at("scale"), Value(2.0));
+}
+
+TEST(Binding, BroadcastsAOneWhereTheSpecAllowsIt) {
+  CallFacts call = batched();
+  call.tensors["bias"] = tensor(DType::f16, {1, 6, 4, 8});
+  EXPECT_EQ(bind(attend(), call).types.at("Eb"), "f16");
+  call.tensors["bias"] = tensor(DType::f16, {3, 6, 4, 8});
+  EXPECT_EQ(error_of(attend(), call),
+            "attend: bias has shape [3, 6, 4, 8], expected [B|1, Hq|1, Sq, Sk] with B = 2 (from q): dimension 0 is 3");
+}
+
+TEST(Binding, ANameWithoutAValueSaysWhy) {
+  const Binding binding = bind(attend(), batched());
+  const auto why = [&](const char* text) -> std::string {
+    try {
+      value_of(binding, text);
+    } catch (const ExpressionError& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(why("N"), "dim N has no value in this call (batched form): no tensor that is given binds it");
+  EXPECT_EQ(why("offset"), "attribute offset is not given and has no default; test given(offset)");
+  EXPECT_EQ(why("rank(bias)"), "rank(bias): bias is not given; test given(bias)");
+}
+
+TEST(Binding, TheFormFollowsFromWhatIsGiven) {
+  const std::vector<std::int32_t> cum = {0, 3, 10};
+  const Binding binding = bind(attend(), packed(cum));
+  EXPECT_EQ(binding.form, "packed");
+  EXPECT_EQ(binding.dims.at("N"), 2);
+  EXPECT_EQ(binding.dims.at("R"), 3);  // ceil(3 / 4) + ceil(7 / 4)
+  EXPECT_NO_THROW(check_live_requirements(binding));
+}
+
+TEST(Binding, ZeroSizesAreLegal) {
+  CallFacts call = batched();
+  call.tensors["q"].shape = call.tensors["out"].shape = {0, 4, 6, 64};
+  call.tensors["k"].shape = {0, 0, 2, 64};
+  EXPECT_EQ(error_of(attend(), call), "no error");
+}
+
+TEST(Binding, BroadcastInputsAreLegal) {
+  CallFacts call = batched();
+  call.tensors["k"].strides = {0, 0, 64, 1};
+  EXPECT_EQ(error_of(attend(), call), "no error");
+}
+
+TEST(BadInput, UnknownNames) {
+  CallFacts call = batched();
+  call.tensors["biass"] = tensor(DType::f32, {1});
+  EXPECT_EQ(error_of(attend(), call), "attend: there is no tensor 'biass'; did you mean 'bias'?");
+  call = batched();
+  call.attributes["casual"] = true;
+  EXPECT_EQ(error_of(attend(), call), "attend: there is no attribute 'casual'; did you mean 'causal'?");
+}
+
+TEST(BadInput, MissingInput) {
+  CallFacts call = batched();
+  call.tensors.erase("k");
+  EXPECT_EQ(error_of(attend(), call), "attend: input k is missing in the batched form, expected [B, Sk, Hkv, D]");
+}
+
+TEST(BadInput, TensorThatTheFormDoesNotTake) {
+  const std::vector<std::int32_t> cum = {0, 10};
+  CallFacts call = packed(cum);
+  call.tensors["mask"] = tensor(DType::boolean, {2, 8});
+  EXPECT_EQ(error_of(attend(), call), "attend: mask is given, but it is not accepted in the packed form");
+}
+
+TEST(BadInput, Attributes) {
+  const auto with = [](const char* name, Value value) {
+    CallFacts call = batched();
+    call.attributes[name] = std::move(value);
+    return error_of(attend(), call);
+  };
+  EXPECT_EQ(with("window", std::string("wide")), "attend: attribute window is 'wide' (string), expected an integer");
+  EXPECT_EQ(with("causal", std::int64_t{1}), "attend: attribute causal is 1 (integer), expected a boolean");
+  EXPECT_EQ(with("window", 2.5), "attend: attribute window is 2.5 (float), expected an integer");
+  EXPECT_EQ(with("scale", std::nan("")), "attend: attribute scale is nan, expected a finite number");
+  EXPECT_EQ(with("scale", std::numeric_limits<double>::infinity()), "attend: attribute scale is inf, expected a finite number");
+  EXPECT_EQ(with("scale", -2.0), "attend: scale must not be negative; found -2.0");
+  EXPECT_EQ(with("layout", std::string("XYZ")), "attend: attribute layout is 'XYZ', expected one of HND, NHD");
+}
+
+TEST(BadInput, Types) {
+  CallFacts call = batched();
+  call.tensors["q"].type = DType::i32;
+  EXPECT_EQ(error_of(attend(), call), "attend: q has type i32, expected one of f32, bf16");
+  call = batched();
+  call.tensors["k"].type = DType::bf16;
+  EXPECT_EQ(error_of(attend(), call), "attend: k has type bf16, expected f32 (the type of q)");
+  call = batched();
+  call.tensors["mask"] = tensor(DType::u8, {2, 8});
+  EXPECT_EQ(error_of(attend(), call), "attend: mask has type u8, expected bool");
+}
+
+TEST(BadInput, RankAndSizes) {
+  CallFacts call = batched();
+  call.tensors["q"].shape = {2, 4, 384};
+  EXPECT_EQ(error_of(attend(), call), "attend: q has shape [2, 4, 384], expected [B, Sq, Hq, D]: it has 3 dimensions");
+  call = batched();
+  call.tensors["sinks"] = tensor(DType::f32, {1, 1, 1});
+  EXPECT_EQ(error_of(attend(), call), "attend: sinks has shape [1, 1, 1], expected [Hq, C] or [C]: it has 3 dimensions");
+  call = batched();
+  call.tensors["q"].shape = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+  EXPECT_EQ(error_of(attend(), call), "attend: q has 9 dimensions, expected at most 8");
+  call = batched();
+  call.tensors["q"].shape = {2, -4, 6, 64};
+  EXPECT_EQ(error_of(attend(), call), "attend: q has shape [2, -4, 6, 64]: dimension 1 is -4, expected 0 or more");
+  call = batched();
+  call.tensors["k"].shape = {2, 8, 2, 32};
+  EXPECT_EQ(error_of(attend(), call),
+            "attend: k has shape [2, 8, 2, 32], expected [B, Sk, Hkv, D] with D = 64 (from q): dimension 3 is 32");
+}
+
+TEST(BadInput, SizesThatFollowFromOthers) {
+  const std::vector<std::int32_t> none;
+  CallFacts call = packed(none);
+  EXPECT_EQ(error_of(attend(), call), "attend: cum has shape [0], expected [N + 1]: dimension 0 is 0, expected at least 1");
+  call = batched();
+  call.tensors["pairs"] = tensor(DType::f32, {2, 3});
+  EXPECT_EQ(error_of(attend(), call),
+            "attend: pairs has shape [2, 3], expected [B, ceil_div(Sq, 2)] with ceil_div(Sq, 2) = 2: dimension 1 is 3");
+}
+
+TEST(BadInput, OutputOfAnotherShape) {
+  CallFacts call = batched();
+  call.tensors["out"].shape = {2, 4, 6, 32};
+  EXPECT_EQ(error_of(attend(), call),
+            "attend: out has shape [2, 4, 6, 32], expected [B, Sq, Hq, D] with D = 64 (from q): dimension 3 is 32");
+}
+
+TEST(BadInput, Strides) {
+  CallFacts call = batched();
+  call.tensors["q"].strides = {1536, 1, 256, 4};
+  EXPECT_EQ(error_of(attend(), call),
+            "attend: q has strides [1536, 1, 256, 4]: the innermost is 4, expected 1 (copy it into a contiguous tensor)");
+  call = batched();
+  call.tensors["q"].strides = {64, 1};
+  EXPECT_EQ(error_of(attend(), call), "attend: q has 2 strides, expected 4, one a dimension of its shape [2, 4, 6, 64]");
+  call = batched();
+  call.tensors["q"].strides = {std::int64_t{1} << 62, 384, 64, 1};
+  EXPECT_EQ(error_of(attend(), call),
+            "attend: q has shape [2, 4, 6, 64] and strides [4611686018427387904, 384, 64, 1], which span more than 2^63 bytes");
+}
+
+TEST(BadInput, OutputThatOverlapsItself) {
+  CallFacts call = batched();
+  call.tensors["out"].strides = {0, 384, 64, 1};
+  EXPECT_EQ(
+      error_of(attend(), call),
+      "attend: output out has shape [2, 4, 6, 64] and strides [0, 384, 64, 1]: its elements overlap, expected memory of its own for each");
+  call.tensors["out"].strides = {1536, 384, 63, 1};
+  EXPECT_NE(error_of(attend(), call), "no error");
+  call.tensors["out"].strides = {1536, 384, 64, 1};
+  EXPECT_EQ(error_of(attend(), call), "no error");
+}
+
+TEST(BadInput, OutputThatOverlapsAnInput) {
+  CallFacts call = batched();
+  const std::uintptr_t bytes = 2 * 4 * 6 * 64 * 4;
+  call.tensors["q"].address = 4096;
+  call.tensors["out"].address = 4096 + bytes - 4;
+  EXPECT_EQ(error_of(attend(), call), "attend: output out overlaps input q in memory, expected memory of its own");
+  call.tensors["out"].address = 4096 + bytes;
+  EXPECT_EQ(error_of(attend(), call), "no error");
+}
+
+TEST(BadInput, RulesOfTheSpec) {
+  CallFacts call = batched();
+  call.tensors["k"].shape = {2, 8, 4, 64};
+  EXPECT_EQ(error_of(attend(), call), "attend: Hq must be a multiple of Hkv; found Hq = 6, Hkv = 4");
+}
+
+TEST(BadInput, RulesThatReadData) {
+  const std::vector<std::int32_t> late = {1, 3, 10}, down = {0, 5, 3}, long_ = {0, 3, 11};
+  EXPECT_EQ(error_of(attend(), packed(late)), "attend: cum must start at 0; found 1");
+  EXPECT_EQ(error_of(attend(), packed(down)), "attend: cum must not decrease");
+  EXPECT_EQ(error_of(attend(), packed(long_)), "attend: cum must end within q's 10 tokens; found 11");
+  CallFacts on_device = packed(late);
+  on_device.tensors["cum"].host_data = nullptr;
+  EXPECT_EQ(error_of(attend(), on_device), "no error");  // trusted where it cannot be read
+}
+
+TEST(Rest, TrailingDimsAreOneDim) {
+  CallFacts call;
+  call.tensors["x"] = tensor(DType::f32, {5, 3, 4});
+  const Binding binding = bind(pool(), call);
+  EXPECT_EQ(binding.dims.at("C"), 12);
+  EXPECT_EQ(output_facts(binding, *pool().tensor("out")).shape, (std::vector<std::int64_t>{3, 4}));
+  call.tensors["x"] = tensor(DType::f32, {5});
+  EXPECT_EQ(bind(pool(), call).dims.at("C"), 1);
+  call.tensors["x"] = tensor(DType::f32, {5, 0, 4});
+  EXPECT_EQ(bind(pool(), call).dims.at("C"), 0);
+}
+
+TEST(Rest, OutputsHaveTheSameTrailingDims) {
+  CallFacts call;
+  call.tensors["x"] = tensor(DType::f32, {5, 3, 4});
+  call.tensors["out"] = tensor(DType::f32, {12});
+  EXPECT_EQ(error_of(pool(), call), "pool: out has shape [12], expected [C...] with C = [3, 4] (from x): its trailing dimensions are [12]");
+}
+
+TEST(Layout, FunctionsOfStrides) {
+  const auto judge = [](std::vector<std::int64_t> shape, std::vector<std::int64_t> strides, const char* text, std::int64_t alignment = 64) {
+    CallFacts call;
+    call.tensors["x"] = tensor(DType::f32, std::move(shape), std::move(strides));
+    call.tensors["x"].alignment = alignment;
+    return value_of(bind(pool(), call), text);
+  };
+  EXPECT_EQ(judge({5, 3, 4}, {12, 4, 1}, "contiguous(x) and foldable(x)"), Value(true));
+  EXPECT_EQ(judge({5, 3, 4}, {24, 4, 1}, "foldable(x) and not contiguous(x)"), Value(true));
+  EXPECT_EQ(judge({5, 3, 4}, {24, 8, 1}, "foldable(x)"), Value(false));
+  EXPECT_EQ(judge({5, 1, 4}, {4, 99, 1}, "contiguous(x) and foldable(x)"), Value(true));
+  EXPECT_EQ(judge({5, 3, 4}, {24, 8, 1}, "stride(x, 0) * 10 + stride(x, -2)"), Value(std::int64_t{248}));
+  EXPECT_EQ(judge({1, 3, 4}, {24, 8, 1}, "stride(x, 0)"), Value(std::int64_t{0}));
+  EXPECT_EQ(judge({5, 3, 4}, {24, 8, 1}, "aligned(x, 32)"), Value(true));
+  EXPECT_EQ(judge({5, 3, 4}, {24, 8, 1}, "aligned(x, 32)", 16), Value(false));
+  EXPECT_EQ(judge({5, 3, 4}, {24, 6, 1}, "aligned(x, 32)"), Value(false));
+}
+
+TEST(Cases, MakeTheFactsOfACall) {
+  const CallFacts facts = facts_of(attend(), attend().cases.at(0));
+  EXPECT_EQ(facts.tensors.at("q").shape, (std::vector<std::int64_t>{2, 4, 6, 64}));
+  EXPECT_EQ(facts.tensors.at("q").type, DType::bf16);
+  EXPECT_EQ(facts.tensors.count("mask"), 1u);
+  EXPECT_EQ(facts.tensors.count("pairs"), 0u);  // optional and not named
+  EXPECT_EQ(error_of(attend(), facts), "no error");
+}
+
+TEST(Cases, AMissingDimIsAFaultOfTheCase) {
+  Case c = attend().cases.at(0);
+  c.dims.erase("Sk");
+  try {
+    facts_of(attend(), c);
+    FAIL();
+  } catch (const SpecError& e) {
+    EXPECT_STREQ(e.what(), "specs/test.json:/cases/0: the case gives no Sk, which k [B, Sk, Hkv, D] needs");
+  }
+}
+
+}  // namespace
+}  // namespace ejk::spec

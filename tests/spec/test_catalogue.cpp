@@ -1,0 +1,94 @@
+// A folder of specs: read at once, or kernel by kernel.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "spec/archs.hpp"
+#include "spec/catalogue.hpp"
+
+namespace {
+
+using namespace ejk::spec;
+namespace fs = std::filesystem;
+
+const fs::path bad_specs = fs::path(EJK_SOURCE_DIR) / "tests/generator/bad_specs";
+
+// A folder with one good kernel and its arch files, removed afterwards.
+class CatalogueFolder : public testing::Test {
+ protected:
+  void SetUp() override {
+    root = fs::temp_directory_path() / ("ejk_catalogue_" + std::to_string(::testing::UnitTest::GetInstance()->random_seed()) + "_" +
+                                        testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(root);
+    fs::create_directories(root / "arch");
+    for (const char* arch : {"generic", "avx2"}) write("arch/" + std::string(arch) + ".json", read_text(repository_arch(arch)));
+    write("scale_rows.json", read_text(bad_specs / "good.json"));
+  }
+  void TearDown() override { fs::remove_all(root); }
+
+  static fs::path repository_arch(const std::string& name) { return fs::path(EJK_SOURCE_DIR) / "specs/arch" / (name + ".json"); }
+  void write(const std::string& name, const std::string& text) const { std::ofstream(root / name) << text; }
+  Catalogue load() const { return Catalogue::load(root, bad_specs / "templates"); }
+  std::string error() const {
+    try {
+      load();
+    } catch (const SpecError& faults) {
+      return faults.what();
+    }
+    return "no fault";
+  }
+
+  fs::path root;
+};
+
+TEST_F(CatalogueFolder, IsReadAtOnce) {
+  const Catalogue catalogue = load();
+  EXPECT_EQ(catalogue.kernel_names(), std::vector<std::string>{"scale_rows"});
+  const auto spec = catalogue.kernel("scale_rows");
+  ASSERT_NE(spec, nullptr);
+  EXPECT_EQ(spec, catalogue.kernel("scale_rows"));
+  ASSERT_NE(catalogue.arch("cpu:avx2"), nullptr);
+  EXPECT_EQ(catalogue.arch("cpu:avx9"), nullptr);
+  const auto archs = catalogue.archs_of(spec->variants[0]);
+  ASSERT_EQ(archs.size(), 2u);
+  EXPECT_EQ(archs[0]->name, "avx2");
+}
+
+TEST_F(CatalogueFolder, OpensOnlyTheKernelAskedFor) {
+  write("broken.json", "{");
+  const Catalogue catalogue = Catalogue::open(root, bad_specs / "templates");
+  EXPECT_NE(catalogue.kernel("scale_rows"), nullptr);
+  EXPECT_EQ(catalogue.kernel("absent"), nullptr);
+  EXPECT_EQ(catalogue.kernel("../arch/generic"), nullptr);
+  EXPECT_THROW(catalogue.kernel("broken"), SpecError);
+  EXPECT_THROW(catalogue.kernel("broken"), SpecError);
+}
+
+TEST_F(CatalogueFolder, OpensAKernelOnceForManyThreads) {
+  const Catalogue catalogue = Catalogue::open(root, bad_specs / "templates");
+  std::vector<std::shared_ptr<const Spec>> specs(8);
+  std::vector<std::thread> threads;
+  for (auto& spec : specs) threads.emplace_back([&] { spec = catalogue.kernel("scale_rows"); });
+  for (auto& thread : threads) thread.join();
+  for (const auto& spec : specs) EXPECT_EQ(spec, specs[0]);
+}
+
+TEST_F(CatalogueFolder, ReportsTheFaultsOfEveryFile) {
+  write("other.json", read_text(bad_specs / "good.json"));
+  write("arch/zen.json", R"({"arch": "zen4", "platform": "cpu", "doc": "x", "extends": "avx3", "flags": [], "properties": {}})");
+  write("broken.json", "{");
+  const std::string text = error(), at = root.generic_string() + "/";
+  EXPECT_NE(text.find(at + "arch/zen.json:/arch: the arch 'zen4' is in a file of another name; name the file zen4.json"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find(at + "arch/zen.json:/extends: unknown arch 'cpu:avx3'; did you mean 'avx2'?"), std::string::npos) << text;
+  EXPECT_NE(text.find(at + "broken.json:1:2: not JSON"), std::string::npos) << text;
+  EXPECT_NE(text.find(at + "other.json:/kernel: the kernel 'scale_rows' is in a file of another name; name the file scale_rows.json"),
+            std::string::npos)
+      << text;
+}
+
+TEST_F(CatalogueFolder, ThatIsMissingIsAnError) { EXPECT_THROW(Catalogue::load(root / "absent", bad_specs), std::runtime_error); }
+
+}  // namespace

@@ -1,0 +1,100 @@
+// Scanning and judging a store's entries.
+#include "cache_entries.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "store/files.hpp"
+
+namespace ejk::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::uintmax_t size_of_tree(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return fs::file_size(path, error);
+  std::uintmax_t bytes = 0;
+  for (const auto& file : fs::recursive_directory_iterator(path, error))
+    if (file.is_regular_file(error)) bytes += file.file_size(error);
+  return bytes;
+}
+
+double age_days(const fs::path& path) {
+  std::error_code error;
+  const auto written = fs::last_write_time(path, error);
+  return error ? 0 : std::chrono::duration<double>(fs::file_time_type::clock::now() - written).count() / 86400;
+}
+
+CacheEntry entry_at(const fs::path& path, const std::string& kernel) {
+  CacheEntry entry{CacheEntry::Kind::leftover, path, kernel, path.filename().string(), "", "", size_of_tree(path), age_days(path)};
+  std::error_code error;
+  if (entry.name.ends_with(".failed")) entry.kind = CacheEntry::Kind::failed;
+  if (entry.name.find(".bad") != std::string::npos) entry.kind = CacheEntry::Kind::aside;
+  if (entry.kind != CacheEntry::Kind::leftover || !fs::exists(path / "image.json", error) || entry.name.starts_with(".")) return entry;
+  const auto dash = entry.name.rfind('-');
+  if (dash == std::string::npos) return entry;
+  entry.kind = CacheEntry::Kind::image;
+  entry.id = entry.name.substr(0, dash);
+  entry.hash = entry.name.substr(dash + 1);
+  return entry;
+}
+
+// The file of the entry whose name begins so ("source.", "binary."); empty: none.
+fs::path file_named(const fs::path& entry, const std::string& beginning) {
+  std::error_code error;
+  for (const auto& file : fs::directory_iterator(entry, error))
+    if (file.path().filename().string().starts_with(beginning)) return file.path();
+  return {};
+}
+
+std::string wrong_hash(const fs::path& file, const std::string& expected) {
+  std::string why;
+  const auto bytes = store::read_file(file, store::binary_limit, why);
+  if (!bytes) return file.filename().string() + ": " + why;
+  const auto found = store::sha256_hex(*bytes);
+  return found.starts_with(expected)
+             ? ""
+             : fmt::format("{}: its sha256 is {}…, expected {}…", file.filename().string(), found.substr(0, 16), expected.substr(0, 16));
+}
+
+}  // namespace
+
+std::vector<CacheEntry> entries_of(const fs::path& root) {
+  std::vector<CacheEntry> entries;
+  std::error_code error;
+  for (const auto& kernel : fs::directory_iterator(root, error)) {
+    const auto name = kernel.path().filename().string();
+    if (!kernel.is_directory(error) || name == "specs" || name == "templates" || name == "tuned") continue;
+    std::error_code inner;
+    for (const auto& entry : fs::directory_iterator(kernel.path(), inner))
+      if (entry.path().extension() != ".lock") entries.push_back(entry_at(entry.path(), name));
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const auto& a, const auto& b) { return std::tie(a.kernel, a.name) < std::tie(b.kernel, b.name); });
+  return entries;
+}
+
+std::string fault_of(const CacheEntry& entry) {
+  std::string why;
+  const auto text = store::read_file(entry.path / "image.json", store::info_limit, why);
+  if (!text) return "image.json: " + why;
+  store::ImageInfo info;
+  try {
+    info = store::parse_image_info(*text);
+  } catch (const std::runtime_error& e) {
+    return fmt::format("image.json: {}", e.what());
+  }
+  if (info.id != entry.id) return fmt::format("image.json is of {}", info.id);
+  if (info.source_hash != entry.hash) return fmt::format("image.json says source hash {}", info.source_hash);
+  for (const auto& [beginning, hash] : {std::pair{"binary.", info.binary_sha256}, {"source.", entry.hash}}) {
+    const auto file = file_named(entry.path, beginning);
+    if (file.empty()) return fmt::format("no {}* file", beginning);
+    if (auto fault = wrong_hash(file, hash); !fault.empty()) return fault;
+  }
+  return "";
+}
+
+}  // namespace ejk::tools

@@ -1,0 +1,132 @@
+// ejk info: this machine, its backends and compilers, the stores, the kernels and the environment.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "arguments.hpp"
+#include "command.hpp"
+#include "execute/guard.hpp"
+#include "library_options.hpp"
+#include "table.hpp"
+
+namespace ejk::tools {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string joined(const ordered_json& list) {
+  std::string text;
+  for (const auto& item : list) text += (text.empty() ? "" : ", ") + item.get<std::string>();
+  return text.empty() ? "none" : text;
+}
+
+std::string scalar(const ordered_json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+// Features some arch of the catalogue asks for: those that decide what runs.
+std::string features_that_matter(const ordered_json& found) {
+  std::string present, absent;
+  std::set<std::string> wanted;
+  for (const auto& [name, arch] : Library::instance().parts().catalogue.archs())
+    wanted.insert(arch.requires_features.begin(), arch.requires_features.end());
+  for (const auto& feature : wanted) {
+    const bool here = std::find(found.begin(), found.end(), feature) != found.end();
+    auto& text = here ? present : absent;
+    text += (text.empty() ? "" : " ") + feature;
+  }
+  return present + (absent.empty() ? "" : "; not here: " + absent);
+}
+
+void print_backends(const ordered_json& info) {
+  fmt::print("backends\n");
+  for (const auto& backend : info["backends"]) {
+    const auto platform = backend["platform"].get<std::string>();
+    if (!backend["available"].get<bool>()) {
+      fmt::print("  {:<6}not available: {}\n", platform, backend["why_not"].get<std::string>());
+      continue;
+    }
+    fmt::print("  {:<6}{}\n", platform, backend["description"].get<std::string>());
+    fmt::print("        archs     {}\n", joined(backend["archs"]));
+    fmt::print("        features  {}\n", features_that_matter(backend["features"]));
+    std::string properties;
+    for (const auto& [name, value] : backend["properties"].items())
+      properties += fmt::format("{}{}={}", properties.empty() ? "" : " ", name, scalar(value));
+    if (!properties.empty()) fmt::print("        measured  {}\n", properties);
+    fmt::print("        records   {}\n", backend["fingerprint"].get<std::string>());
+  }
+}
+
+void print_compilers(ordered_json& info) {
+  fmt::print("\ncompilers\n");
+  for (const auto& [arch, answer] : info["compilers"].items()) fmt::print("  {:<14}{}\n", arch, answer.get<std::string>());
+}
+
+void print_stores(const ordered_json& info) {
+  fmt::print("\nstores, in the order they are asked\n");
+  for (const auto& store : info["stores"]) {
+    if (store["path"].is_null())
+      fmt::print("  {:<12}none: {}\n", store["role"].get<std::string>(), store["why_not"].get<std::string>());
+    else
+      fmt::print("  {:<12}{} ({} images)\n", store["role"].get<std::string>(), store["path"].get<std::string>(),
+                 store["images"].get<std::int64_t>());
+  }
+  for (const auto& place : info["stores_searched"])
+    if (place.get<std::string>().ends_with(": no specs folder")) fmt::print("  not a store  {}\n", place.get<std::string>());
+}
+
+void print_kernels(const ordered_json& info) {
+  fmt::print("\nkernels\n");
+  Table table({{"name"}, {"cases", Align::right}, {"variants"}, {"what it computes"}});
+  for (const auto& kernel : info["kernels"]) {
+    std::string variants;
+    for (const auto& variant : kernel["variants"]) variants += (variants.empty() ? "" : ", ") + variant["name"].get<std::string>();
+    table.row({kernel["name"], kernel["cases"].dump(), variants, kernel["doc"]});
+  }
+  fmt::print("{}", table.text("  "));
+}
+
+void print_environment(const ordered_json& info) {
+  fmt::print("\nenvironment\n");
+  Table table({{"variable"}, {"now"}, {"legal"}, {"meaning"}});
+  for (const auto& variable : info["environment"]) {
+    const char* now = std::getenv(variable["name"].get<std::string>().c_str());
+    table.row({variable["name"], now ? now : "-", variable["legal"], variable["doc"]});
+  }
+  fmt::print("{}", table.text("  "));
+}
+
+// A "yes" becomes the compiler's own name.
+void name_compilers(ordered_json& info) {
+  for (const auto& machine : Library::instance().parts().machines)
+    for (const auto& arch : machine.archs)
+      if (auto& answer = info["compilers"][arch.full_name()]; answer == "yes") answer = machine.backend->compiler(arch);
+}
+
+}  // namespace
+
+int info(std::span<const std::string> words) {
+  Arguments arguments("info", "[--store DIR] [--json]",
+                      "What ejk finds here: CPU, backends (and why others are not used), compilers, stores, kernels, environment.",
+                      "ejk info\nejk info --json | jq .backends");
+  add_library_options(arguments);
+  arguments.flag("json", "as JSON");
+  if (!arguments.parse(words)) return exit_done;
+  apply_library_options(arguments);
+  const auto text = ejk::info();
+  if (!text) throw CodedError(text.error().code, text.error().message);
+  auto info = ordered_json::parse(*text);
+  name_compilers(info);
+  if (arguments.has("json")) {
+    fmt::print("{}\n", info.dump(2));
+    return exit_done;
+  }
+  fmt::print("ejk {}, {} threads\n\n", info["version"].get<std::string>(), info["threads"].get<int>());
+  print_backends(info);
+  print_compilers(info);
+  print_stores(info);
+  print_kernels(info);
+  print_environment(info);
+  return exit_done;
+}
+
+}  // namespace ejk::tools

@@ -1,0 +1,45 @@
+// A call on tensors this process owns: from a case or a file, ready to be launched again and again.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "arguments.hpp"
+#include "execute/facts.hpp"
+#include "execute/library_state.hpp"
+#include "reference/reference.hpp"
+
+namespace ejk::tools {
+
+// --case, --seed, or --inputs, --want; --attributes for both.
+void add_call_options(Arguments& arguments);
+// Throws UsageError, spec::CallError, or std::runtime_error naming the file and tensor.
+reference::Call call_from(const Arguments& arguments, const KernelHandle& kernel);
+
+// Views and attributes of a call, packed once. The call must outlive it and its tensors must stay where they are.
+class PackedCall {
+ public:
+  PackedCall(const KernelHandle& kernel, const reference::Call& call);
+  void launch(const std::string& config) const;                     // config: override as JSON, or empty. Throws CodedError
+  nlohmann::ordered_json explain(const std::string& config) const;  // makes the plan; throws
+
+ private:
+  const KernelHandle* kernel_;
+  Positional arguments_;
+};
+
+// Launches a reference::Call under an override.
+reference::Execute execution(const KernelHandle& kernel, const std::string& config);
+
+// Numbers of the spec's cost for the bound call; 0: the spec does not say, or not for this form.
+struct Cost {
+  double flops = 0, bytes = 0;
+};
+Cost cost_of(const spec::Spec& spec, const spec::Scope& binding);
+
+// Bytes of every tensor given.
+double tensor_bytes(const spec::CallFacts& facts);
+
+// A float64 reference of plain loops takes about a second for this much.
+bool affordable(const Cost& cost, double bytes, double seconds);
+
+}  // namespace ejk::tools

@@ -1,0 +1,218 @@
+// ejk verify: every image that runs here against the float64 reference.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "arguments.hpp"
+#include "command.hpp"
+#include "library_options.hpp"
+#include "spec/suggest.hpp"
+#include "table.hpp"
+#include "verify_check.hpp"
+
+namespace ejk::tools {
+namespace {
+
+using nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+constexpr int default_threads = 2;  // both the alone and the shared path of the pool, at little cost
+
+struct Verified {
+  std::vector<VerifyOutcome> images, random_calls;
+  std::vector<std::string> without_reference;
+  double seconds = 0;
+};
+
+const char* verdict(const VerifyOutcome& outcome) {
+  if (outcome.missing) return "NO BINARY";
+  if (!outcome.failures.empty()) return "FAILED";
+  return outcome.calls == 0 ? "UNCHECKED" : "ok";
+}
+
+bool bad(const VerifyOutcome& outcome) { return outcome.failed() || outcome.calls == 0; }
+
+// On a terminal one line that changes.
+void show_progress(std::size_t done, std::size_t total, const std::string& id) {
+  static const bool terminal = isatty(STDERR_FILENO);
+  if (!terminal) return;
+  if (done == total)
+    fmt::print(stderr, "\r\033[K");
+  else
+    fmt::print(stderr, "\r\033[K{}/{} {}", done + 1, total, id.substr(0, 100));
+}
+
+void verify_kernel(const KernelHandle& kernel, const VerifyFilter& filter, const VerifyEffort& effort, bool random_calls,
+                   Verified& verified) {
+  const auto* reference = reference::find_reference(kernel.name);
+  if (!reference) {
+    verified.without_reference.push_back(kernel.name);
+    return;
+  }
+  const auto* machine = Library::instance().machine(DeviceType::cpu);
+  const auto images = images_to_verify(kernel, *machine, filter);
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    show_progress(i, images.size(), images[i].id);
+    verified.images.push_back(check_image(images[i], *reference, effort));
+  }
+  const int calls = random_calls && !kernel.spec->variants.empty() ? 2 * effort.random : 0;
+  for (int i = 0; i < calls; ++i) {
+    show_progress(static_cast<std::size_t>(i), static_cast<std::size_t>(calls) + 1, kernel.name + ", random calls");
+    verified.random_calls.push_back(check_random_call(kernel, *reference, i / 2, i % 2 == 1, effort));
+  }
+  show_progress(1, 1, "");
+}
+
+Table table_of(const std::vector<VerifyOutcome>& outcomes) {
+  Table table({{"image"}, {"calls", Align::right}, {"laws", Align::right}, {"error/tolerance", Align::right}, {"verdict"}});
+  for (const auto& outcome : outcomes)
+    table.row(
+        {outcome.id, fmt::format("{}", outcome.calls), fmt::format("{}", outcome.properties), digits(outcome.worst), verdict(outcome)});
+  return table;
+}
+
+// How to see it again: the same seed does the same calls.
+std::string reproduce(const VerifyOutcome& outcome, const VerifyEffort& effort) {
+  return fmt::format("ejk verify {} --image '{}' --seed {} --random {}", outcome.id.substr(0, outcome.id.find('.')), outcome.id,
+                     effort.seed, effort.random);
+}
+
+void print_failures(const std::vector<VerifyOutcome>& outcomes, const VerifyEffort& effort, bool random_calls) {
+  for (const auto& outcome : outcomes) {
+    if (!bad(outcome)) continue;
+    fmt::print("\n{} {}\n", verdict(outcome), outcome.id);
+    for (const auto& failure : outcome.failures) fmt::print("  {}\n", failure);
+    if (outcome.failures.empty()) fmt::print("  no call that the reference made is served by it\n");
+    if (random_calls)
+      fmt::print("  again: ejk verify {} --random-only --seed {} --random {}\n", outcome.id.substr(0, outcome.id.find_first_of(". ")),
+                 effort.seed, effort.random);
+    else
+      fmt::print("  again: {}\n", reproduce(outcome, effort));
+  }
+}
+
+ordered_json outcomes_json(const std::vector<VerifyOutcome>& outcomes) {
+  auto list = ordered_json::array();
+  for (const auto& outcome : outcomes)
+    list.push_back({{"image", outcome.id},
+                    {"calls", outcome.calls},
+                    {"properties", outcome.properties},
+                    {"error_over_tolerance", outcome.worst},
+                    {"verdict", verdict(outcome)},
+                    {"failures", outcome.failures}});
+  return list;
+}
+
+std::size_t count_bad(const Verified& verified) {
+  return static_cast<std::size_t>(std::count_if(verified.images.begin(), verified.images.end(), bad) +
+                                  std::count_if(verified.random_calls.begin(), verified.random_calls.end(), bad));
+}
+
+void print_report(const Verified& verified, const VerifyEffort& effort) {
+  if (!verified.images.empty()) fmt::print("{}", table_of(verified.images).text());
+  if (!verified.random_calls.empty()) fmt::print("\nrandom calls\n{}", table_of(verified.random_calls).text());
+  print_failures(verified.images, effort, false);
+  print_failures(verified.random_calls, effort, true);
+  for (const auto& name : verified.without_reference) fmt::print("\n{} has no reference here: not verified\n", name);
+  int calls = 0;
+  for (const auto* list : {&verified.images, &verified.random_calls})
+    for (const auto& outcome : *list) calls += outcome.calls;
+  fmt::print("\n{} images, {} calls compared, {} failed, seed {}, in {}\n", verified.images.size(), calls, count_bad(verified), effort.seed,
+             seconds_text(verified.seconds));
+}
+
+VerifyFilter filter_of(const Arguments& arguments) {
+  const auto configs = arguments.text("configs", "heuristic");
+  if (configs != "heuristic" && configs != "all")
+    throw UsageError(fmt::format("--configs: expected heuristic or all, found '{}'", configs));
+  return {arguments.text("variant"), arguments.text("arch"), arguments.text("image", "*"), configs == "all", arguments.has("built")};
+}
+
+VerifyEffort effort_of(const Arguments& arguments) {
+  const bool quick = arguments.has("quick");
+  VerifyEffort effort;
+  effort.random = static_cast<int>(arguments.integer("random", quick ? 1 : 4, 1, 100000));
+  effort.seconds = arguments.number("seconds", quick ? 0.2 : 1, 0, 3600);
+  effort.properties = !quick;
+  effort.seed = static_cast<std::uint64_t>(arguments.integer("seed", 1, 0, INT64_MAX));
+  return effort;
+}
+
+std::vector<const KernelHandle*> kernels_of(const Arguments& arguments, const VerifyFilter& filter) {
+  std::vector<const KernelHandle*> kernels;
+  if (arguments.has("KERNEL")) {
+    kernels.push_back(&kernel_named(arguments.text("KERNEL")));
+  } else {
+    for (const auto& name : Library::instance().parts().catalogue.kernel_names()) kernels.push_back(&kernel_named(name));
+  }
+  std::vector<std::string> variants, archs;
+  for (const auto* kernel : kernels)
+    for (const auto& variant : kernel->spec->variants) variants.push_back(variant.name);
+  for (const auto& arch : Library::instance().machine(DeviceType::cpu)->archs) archs.push_back(arch.name);
+  const auto known = [](const auto& list, const std::string& name) { return std::find(list.begin(), list.end(), name) != list.end(); };
+  if (!filter.variant.empty() && !known(variants, filter.variant))
+    throw UsageError(fmt::format("--variant: no variant '{}'{}", filter.variant, spec::suggestion(filter.variant, variants)));
+  const auto bare = filter.arch.substr(filter.arch.find(':') + 1);
+  if (!filter.arch.empty() && !known(archs, bare))
+    throw UsageError(fmt::format("--arch: no arch '{}' runs here{}", filter.arch, spec::suggestion(bare, archs)));
+  return kernels;
+}
+
+void add_options(Arguments& arguments) {
+  arguments.word("KERNEL", false);
+  arguments.option("variant", "NAME", "only this variant");
+  arguments.option("arch", "ARCH", "only this arch, e.g. cpu:avx2");
+  arguments.option("image", "GLOB", "only images whose id matches");
+  arguments.option("configs", "WHICH", "heuristic: the config each case gets; all: every valid one (default heuristic)");
+  arguments.flag("built", "only images that a store has; the others are compiled first");
+  arguments.flag("random-only", "only the random calls of each kernel");
+  arguments.option("random", "N", "varied calls an image, random calls a kernel (default 4)");
+  arguments.option("seconds", "S", "most time for an image after its first call (default 1)");
+  arguments.option("seed", "S", "seed of everything random (default 1)");
+  arguments.flag("quick", "one call an image, no laws");
+  add_library_options(arguments);
+  arguments.flag("json", "as JSON");
+}
+
+}  // namespace
+
+int verify(std::span<const std::string> words) {
+  Arguments arguments(
+      "verify", "[KERNEL] [options]",
+      "Runs every image that can run here (each variant on each arch of this CPU, for the types and features of the spec's cases) on\n"
+      "varied calls and layouts, compares each with the float64 reference, and judges the kernel's laws. Then random calls of every "
+      "option.",
+      "ejk verify\nejk verify mean_pooling --arch avx2\nejk verify --quick --json\nejk verify flash_attention --configs all --built");
+  add_options(arguments);
+  if (!arguments.parse(words)) return exit_done;
+  const auto filter = filter_of(arguments);
+  const auto effort = effort_of(arguments);
+  apply_library_options(arguments);
+  if (!arguments.has("threads")) throw_if_error(set_threads(default_threads));
+  const bool narrowed = arguments.has("variant") || arguments.has("arch") || arguments.has("image") || arguments.has("built");
+  const auto start = Clock::now();
+  Verified verified;
+  for (const auto* kernel : kernels_of(arguments, filter)) {
+    auto chosen = filter;
+    if (arguments.has("random-only")) chosen.image = "";  // no id is empty
+    verify_kernel(*kernel, chosen, effort, !narrowed, verified);
+  }
+  verified.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (verified.images.empty() && narrowed)
+    throw UsageError("no image that runs here fits these options; `ejk verify` without them lists all");
+  if (arguments.has("json"))
+    fmt::print("{}\n", ordered_json{{"seed", effort.seed},
+                                    {"seconds", verified.seconds},
+                                    {"failed", count_bad(verified)},
+                                    {"without_reference", verified.without_reference},
+                                    {"images", outcomes_json(verified.images)},
+                                    {"random_calls", outcomes_json(verified.random_calls)}}
+                           .dump(2));
+  else
+    print_report(verified, effort);
+  return count_bad(verified) ? exit_failed : exit_done;
+}
+
+}  // namespace ejk::tools

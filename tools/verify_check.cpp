@@ -1,0 +1,169 @@
+// The calls an image is checked with.
+#include "verify_check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "execute/guard.hpp"
+#include "execute/spec_kernel.hpp"
+#include "kernel_call.hpp"
+
+namespace ejk::tools {
+namespace {
+
+using reference::Call;
+using reference::Rng;
+using Clock = std::chrono::steady_clock;
+
+constexpr int attempts_a_call = 4;  // other variations, when the image does not serve one
+constexpr double seconds_of_a_case = 0.5;
+
+// The image does not serve this call: not a failure.
+struct NotServed : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class ImageChecker {
+ public:
+  ImageChecker(const VerifyImage& image, const reference::KernelReference& reference, const VerifyEffort& effort)
+      : image_(image), reference_(reference), effort_(effort), config_(image.override_json()), rng_(Rng::stream(effort.seed, image.id)) {
+    outcome_.id = image.id;
+  }
+
+  VerifyOutcome run() {
+    const auto start = Clock::now();
+    const auto time_left = [&] { return std::chrono::duration<double>(Clock::now() - start).count() < effort_.seconds; };
+    for (int i = 0; i < effort_.random && (i == 0 || time_left()) && !outcome_.missing; ++i) varied(i);
+    if (!outcome_.missing && time_left()) small_case();
+    return std::move(outcome_);
+  }
+
+ private:
+  // The i-th varied case: 0 contiguous, with the properties; then other layouts and shapes.
+  void varied(int index) {
+    for (int attempt = 0; attempt < attempts_a_call; ++attempt) {
+      const auto& origin = *image_.cases[static_cast<std::size_t>(index) % image_.cases.size()];
+      const std::uint64_t seed = rng_.next() >> 1;
+      Rng rng(seed);
+      reference::Arrangement arrangement;
+      if (index > 0) arrangement = {attempt + 1 < attempts_a_call ? reference::random_layout(rng) : reference::Layout{}, index % 2 == 0};
+      if (one_call(reference_.vary(origin, rng), seed, arrangement, index == 0)) return;
+    }
+  }
+
+  // The first case that the reference can do in time.
+  void small_case() {
+    for (const auto* c : image_.cases) {
+      const auto binding = spec::bind(*image_.kernel->spec, spec::facts_of(*image_.kernel->spec, *c));
+      if (!affordable(cost_of(*image_.kernel->spec, binding), tensor_bytes(binding.facts), seconds_of_a_case)) continue;
+      one_call(*c, effort_.seed, {}, false);
+      return;
+    }
+  }
+
+  // False: the image does not serve this call.
+  bool one_call(const spec::Case& c, std::uint64_t seed, const reference::Arrangement& arrangement, bool properties) {
+    std::string label = fmt::format("case {} ({}), seed {}, {}", c.name, reference::describe(c), seed, arrangement.layout.text());
+    try {
+      auto call = reference::make_call(*image_.kernel->spec, c, seed, arrangement);
+      if (!image_.why_not(call.binding).empty()) return false;
+      label = call.label;
+      compare(call);
+      if (properties && effort_.properties) judge_properties(call, seed);
+    } catch (const CodedError& e) {
+      refused(e, label);
+    } catch (const std::exception& e) {
+      outcome_.failures.push_back(label + ": " + e.what());
+    }
+    return true;
+  }
+
+  void refused(const CodedError& e, const std::string& label) {
+    outcome_.missing = outcome_.missing || e.code() == ErrorCode::missing_image || e.code() == ErrorCode::compile_failed;
+    outcome_.failures.push_back(outcome_.missing ? std::string(e.what()) : label + ": " + e.what());
+  }
+
+  void compare(Call& call) {
+    const auto results = reference::verify_call(reference_, call, execution(*image_.kernel, config_));
+    ++outcome_.calls;
+    for (const auto& result : results) {
+      if (result.tolerance > 0) outcome_.worst = std::max(outcome_.worst, result.error / result.tolerance);
+      if (!result.ok()) outcome_.failures.push_back(call.label + ": " + result.message);
+    }
+  }
+
+  // A law may make calls that this image does not serve: the variant decides then, with its own config.
+  void judge_properties(const Call& call, std::uint64_t seed) {
+    const auto execute = [&](Call& changed) {
+      changed.rebind();
+      const auto& variant = *image_.variant;
+      if (image_.why_not(changed.binding).empty()) return execution(*image_.kernel, config_)(changed);
+      if (spec::refusal(variant, *image_.arch, changed.binding)) throw NotServed("");
+      execution(*image_.kernel, to_json(Config{variant.name, image_.arch->full_name(), {}}))(changed);
+    };
+    Rng rng(seed);
+    for (const auto& property : reference_.properties()) {
+      if (!property.applies(call)) continue;
+      try {
+        const auto message = property.check(call, execute, rng);
+        ++outcome_.properties;
+        if (!message.empty()) outcome_.failures.push_back(fmt::format("{}: \"{}\" does not hold: {}", call.label, property.name, message));
+      } catch (const NotServed&) {
+        continue;
+      }
+    }
+  }
+
+  const VerifyImage& image_;
+  const reference::KernelReference& reference_;
+  const VerifyEffort& effort_;
+  const std::string config_;
+  Rng rng_;
+  VerifyOutcome outcome_;
+};
+
+// The variant of lowest priority that takes the call.
+std::string plainest_config(const KernelHandle& kernel, const Call& call) {
+  const auto eligible = candidates_of(*kernel.spec, *Library::instance().machine(DeviceType::cpu), call.binding).eligible;
+  if (eligible.empty()) return "";  // the chain will say why
+  return to_json(Config{eligible.back().variant->name, "", {}});
+}
+
+}  // namespace
+
+VerifyOutcome check_image(const VerifyImage& image, const reference::KernelReference& reference, const VerifyEffort& effort) {
+  return ImageChecker(image, reference, effort).run();
+}
+
+VerifyOutcome check_random_call(const KernelHandle& kernel, const reference::KernelReference& reference, int index, bool plainest,
+                                const VerifyEffort& effort) {
+  VerifyOutcome outcome;
+  Rng seeds = Rng::stream(effort.seed, fmt::format("{} random {}", kernel.name, index));
+  const std::uint64_t seed = seeds.next() >> 1;
+  Rng rng(seed);
+  const auto c = reference.random_case(rng);
+  std::string label = fmt::format("random call {} ({}), seed {}", index, reference::describe(c), seed);
+  try {
+    auto call =
+        reference::make_call(*kernel.spec, c, seed, {index % 2 ? reference::random_layout(rng) : reference::Layout{}, index % 3 == 2});
+    label = call.label;
+    const auto config = plainest ? plainest_config(kernel, call) : "";
+    outcome.id = PackedCall(kernel, call).explain(config)["image"]["id"].get<std::string>();
+    for (const auto& result : reference::verify_call(reference, call, execution(kernel, config))) {
+      if (result.tolerance > 0) outcome.worst = std::max(outcome.worst, result.error / result.tolerance);
+      if (!result.ok()) outcome.failures.push_back(label + ": " + result.message);
+    }
+    ++outcome.calls;
+  } catch (const CodedError& e) {
+    outcome.missing = e.code() == ErrorCode::missing_image || e.code() == ErrorCode::compile_failed;
+    outcome.failures.push_back(label + ": " + e.what());
+  } catch (const std::exception& e) {
+    outcome.failures.push_back(label + ": " + e.what());
+  }
+  if (outcome.id.empty()) outcome.id = fmt::format("{} random call {}", kernel.name, index);
+  return outcome;
+}
+
+}  // namespace ejk::tools

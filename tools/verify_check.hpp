@@ -1,0 +1,37 @@
+// Checks one image, or one random call, against the float64 reference.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "reference/reference.hpp"
+#include "verify_images.hpp"
+
+namespace ejk::tools {
+
+struct VerifyEffort {
+  int random = 4;      // varied cases an image, random calls a kernel
+  double seconds = 1;  // an image, once the first varied case is done
+  bool properties = true;
+  std::uint64_t seed = 1;
+};
+
+struct VerifyOutcome {
+  std::string id;                     // the image
+  int calls = 0;                      // compared with the reference
+  int properties = 0;                 // laws judged
+  double worst = 0;                   // largest error over its tolerance
+  bool missing = false;               // no binary could be had
+  std::vector<std::string> failures;  // what failed: the call with its seed, and how
+  bool failed() const { return missing || !failures.empty(); }
+};
+
+// The first case itself if it is small, varied cases in contiguous and other layouts, and the reference's properties. The same seed does
+// the same calls in the same order; a slow machine stops earlier.
+VerifyOutcome check_image(const VerifyImage& image, const reference::KernelReference& reference, const VerifyEffort& effort);
+
+// Any legal call, as users make them: through the config chain, or through the plainest variant that takes it. The outcome's id is the
+// image that served it.
+VerifyOutcome check_random_call(const KernelHandle& kernel, const reference::KernelReference& reference, int index, bool plainest,
+                                const VerifyEffort& effort);
+
+}  // namespace ejk::tools

@@ -1,0 +1,33 @@
+// Which images `ejk verify` checks: every variant on every arch that runs here, for each of the spec's cases.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "execute/library_state.hpp"
+#include "spec/image.hpp"
+
+namespace ejk::tools {
+
+struct VerifyFilter {
+  std::string variant, arch, image = "*";  // arch: "avx2" or "cpu:avx2"; image: a shell pattern over ids
+  bool all_configs = false;                // every valid config, not only the heuristic's
+  bool built_only = false;                 // only images that some store has
+};
+
+struct VerifyImage {
+  std::string id;
+  const KernelHandle* kernel = nullptr;
+  const spec::Variant* variant = nullptr;
+  const spec::Arch* arch = nullptr;
+  spec::Config config;
+  std::vector<const spec::Case*> cases;  // that lead to this image
+
+  std::string override_json() const;  // forces this variant, arch and config
+  // Whether a bound call is served by this very image under the override; else why not.
+  std::string why_not(const spec::Binding& binding) const;
+};
+
+// Sorted by id. Archs include parents and those for tests only.
+std::vector<VerifyImage> images_to_verify(const KernelHandle& kernel, const Machine& machine, const VerifyFilter& filter);
+
+}  // namespace ejk::tools
