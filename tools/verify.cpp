@@ -121,6 +121,8 @@ void print_report(const Verified& verified, const VerifyEffort& effort) {
     for (const auto& outcome : *list) calls += outcome.calls;
   fmt::print("\n{} images, {} calls compared, {} failed, seed {}, in {}\n", verified.images.size(), calls, count_bad(verified), effort.seed,
              seconds_text(verified.seconds));
+  if (const auto compiled = counters().compiles)
+    fmt::print("{} images were compiled just now: no store had them (`ejk cache why-miss ID` says why)\n", compiled);
 }
 
 VerifyFilter filter_of(const Arguments& arguments) {
@@ -206,6 +208,7 @@ int verify(std::span<const std::string> words) {
     fmt::print("{}\n", ordered_json{{"seed", effort.seed},
                                     {"seconds", verified.seconds},
                                     {"failed", count_bad(verified)},
+                                    {"compiled", counters().compiles},
                                     {"without_reference", verified.without_reference},
                                     {"images", outcomes_json(verified.images)},
                                     {"random_calls", outcomes_json(verified.random_calls)}}

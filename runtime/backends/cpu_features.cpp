@@ -150,12 +150,12 @@ std::vector<std::string> runnable_archs(const std::vector<const spec::Arch*>& ar
                                         const std::set<std::string>& features) {
   std::map<std::string, const spec::Arch*> by_name;
   for (const auto* arch : archs) by_name[arch->name] = arch;
-  std::vector<std::pair<int, std::string>> found;
+  std::vector<std::tuple<bool, int, std::string>> found;  // archs for tests come last: the first is the machine's best
   for (const auto* arch : archs)
-    if (runs(*arch, by_name, machine, features)) found.emplace_back(-depth(*arch, by_name), arch->full_name());
+    if (runs(*arch, by_name, machine, features)) found.emplace_back(arch->tests_only(), -depth(*arch, by_name), arch->full_name());
   std::ranges::sort(found);
   std::vector<std::string> names;
-  for (auto& [unused, name] : found) names.push_back(std::move(name));
+  for (auto& row : found) names.push_back(std::move(std::get<std::string>(row)));
   return names;
 }
 

@@ -17,7 +17,7 @@
 
 namespace ejk {
 
-// A backend with what it found: the archs it runs, with the device's own properties in place of the arch file's.
+// A backend with what it found: the archs it runs, with the measured properties (threads, cache sizes) in place of the arch file's.
 struct Machine {
   Backend* backend = nullptr;
   Probe probe;

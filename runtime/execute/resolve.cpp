@@ -18,7 +18,9 @@ class Resolver {
   // The image of one exact config; JIT if allowed.
   bool exact(const Candidate& candidate, const spec::Config& config, bool jit) {
     auto arch = current(*candidate.arch);
-    auto image = spec::make_image(*kernel_.spec, *candidate.variant, arch, binding_, config, parts_.catalogue.templates());
+    // Rendered with the arch as its file says, never as measured here: an image is the same text on every machine.
+    const auto& written = *parts_.catalogue.arch(candidate.arch->full_name());
+    auto image = spec::make_image(*kernel_.spec, *candidate.variant, written, binding_, config, parts_.catalogue.templates());
     store::Tried tried;
     auto obtained = store::obtain(parts_.places, image, arch, *machine_.backend, jit_policy(jit), tried);
     if (jit || obtained)
@@ -81,7 +83,7 @@ class Resolver {
 void count(const Resolved& resolved) {
   ++Library::counters.plans;
   ++Library::counters.loads;
-  if (resolved.obtained.origin == store::Origin::jit) {
+  if (resolved.obtained.origin == store::Origin::jit && resolved.obtained.seconds > 0) {  // 0: loaded already
     ++Library::counters.compiles;
     log_line(fmt::format("compiled {} in {:.2f} s", resolved.image.id, resolved.obtained.seconds));
   }

@@ -12,11 +12,6 @@
 namespace ejk {
 namespace {
 
-bool tests_only(const spec::Arch& arch) {
-  const auto found = arch.properties.find("tests_only");
-  return found != arch.properties.end() && std::get_if<bool>(&found->second) && std::get<bool>(found->second);
-}
-
 std::vector<const spec::Variant*> by_priority(const spec::Spec& spec) {
   std::vector<const spec::Variant*> variants;
   for (const auto& variant : spec.variants) variants.push_back(&variant);
@@ -73,7 +68,7 @@ Candidates candidates_of(const spec::Spec& spec, const Machine& machine, const s
     bool eligible = false;
     for (const auto* listed : Library::instance().parts().catalogue.archs_of(*variant)) {
       const auto* arch = machine.arch(listed->full_name());
-      if (!arch || (tests_only(*arch) && arch->full_name() != named_arch)) continue;
+      if (!arch || (arch->tests_only() && arch->full_name() != named_arch)) continue;
       if (const auto clause = spec::refusal(*variant, *arch, binding)) {
         reason = "supports: " + *clause;
         continue;

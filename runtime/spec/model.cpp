@@ -18,4 +18,10 @@ const Attribute* Spec::attribute(std::string_view name) const { return named(att
 const Variant* Spec::variant(std::string_view name) const { return named(variants, name); }
 const Case* Spec::find_case(std::string_view name) const { return named(cases, name); }
 
+bool Arch::tests_only() const {
+  const auto found = properties.find("tests_only");
+  const bool* value = found == properties.end() ? nullptr : std::get_if<bool>(&found->second);
+  return value && *value;
+}
+
 }  // namespace ejk::spec

@@ -184,6 +184,7 @@ struct Arch {
   std::map<std::string, Value> properties;     // arch.<name> in expressions: vector_bytes, registers, shared_memory, threads, ...
   std::string file;
   std::string full_name() const { return platform + ":" + name; }
+  bool tests_only() const;  // property tests_only: run by checks, never chosen for a call
 };
 
 }  // namespace ejk::spec

@@ -19,11 +19,19 @@ std::optional<Value> arch_value(const Arch& arch, std::string_view name) {
   throw ExpressionError(fmt::format("arch {} has no property '{}'{}", arch.full_name(), property, suggestion(property, known)), 0);
 }
 
+// Properties that the runtime replaces by what it measures: they may shape launches, never images.
+void refuse_measured(std::string_view name) {
+  for (const std::string_view property : {"arch.threads", "arch.l1_bytes", "arch.l2_bytes"})
+    if (name == property)
+      throw ExpressionError(fmt::format("{} is measured on each machine, so it cannot shape an image; pass it as a launch argument", name), 0);
+}
+
 // What a specialisation's expression sees.
 class CallScope : public Scope {
  public:
   CallScope(const Arch& arch, const Binding& binding) : arch_(arch), binding_(binding) {}
   std::optional<Value> lookup(std::string_view name) const override {
+    refuse_measured(name);
     if (auto value = arch_value(arch_, name)) return value;
     return binding_.lookup(name);
   }
@@ -91,6 +99,7 @@ std::optional<Value> VariantScope::lookup(std::string_view name) const {
   }
   for (std::size_t i = 0; i < variant.specialize.size(); ++i)
     if (variant.specialize[i].name == name) return specialisation(i);
+  if (closed_) refuse_measured(name);
   if (auto value = arch_value(arch, name)) return value;
   if (!closed_) return binding.lookup(name);
   if (is_of_the_call(*binding.spec, name))

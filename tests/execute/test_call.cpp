@@ -38,7 +38,7 @@ TEST_F(Call, AVaryingAttributeNeedsNoNewPlan) {
 TEST_F(Call, AVaryingAttributeIsJudgedOnEveryCall) {
   auto x = floats({1, 2}), out = floats({7, 7});
   ASSERT_TRUE(shift(x, out, {{"by", 1.0}}));
-  EXPECT_EQ(message_of(shift(x, out, {{"by", 2000.0}})), "shift: by must be below 1000; found 2000");
+  EXPECT_EQ(message_of(shift(x, out, {{"by", 2000.0}})), "shift: by must be below 1000; found 2000.0");
   EXPECT_NE(message_of(shift(x, out, {{"by", std::numeric_limits<double>::quiet_NaN()}})).find("by is nan"), std::string::npos);
   EXPECT_EQ(out.data<float>()[0], 2.0f) << "nothing is written before an error";
 }
@@ -83,7 +83,7 @@ TEST_F(Call, RefusesABadCallBeforeWriting) {
   EXPECT_EQ(message_of(shift(x, longer)), "shift: out has shape [3], expected [N] with N = 2 (from x): dimension 0 is 3");
   EXPECT_EQ(message_of(shift(integers, out)), "shift: x has type i32, expected one of f32, f64");
   EXPECT_EQ(message_of(shift(x, {})), "shift: output out is missing, expected one of shape [2]");
-  EXPECT_EQ(message_of(shift({}, out)).substr(0, 10), "shift: x i") << message_of(shift({}, out));
+  EXPECT_EQ(message_of(shift({}, out)), "shift: input x is missing, expected [N]");
   EXPECT_EQ(message_of(shift(TensorView(nullptr, DType::f32, {2}), out)), "shift: x has no memory: its data pointer is null, but it has 2 elements");
   EXPECT_EQ(message_of(call("shift", {{"x", x}, {"y", x}, {"out", out}}, {})), "shift: no tensor 'y'; it has x, bias, offsets, out");
   EXPECT_EQ(message_of(shift(x, out, {{"size", 1.0}})), "shift: no attribute 'size'; it has by, limit");
