@@ -1,4 +1,5 @@
 # What `cmake --install` puts where: libejk.so, headers, tools, and a store with specs, templates and the images built so far.
+set(CMAKE_INSTALL_LIBDIR lib CACHE PATH "libejk.so; it looks for its store in ../share")  # not lib/<triplet>: .. is the prefix
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -8,7 +9,7 @@ add_library(ejk::ejk ALIAS ejk_shared)
 install(TARGETS ejk_shared EXPORT ejk LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS ejk ejk-gen RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/include/ejk DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY ${CMAKE_BINARY_DIR}/generated/include/ejk DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} OPTIONAL)
+install(DIRECTORY ${CMAKE_BINARY_DIR}/generated/include/ejk DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 # libejk.so and the tools look for ../share/ejk/store.
 set(store ${CMAKE_INSTALL_DATADIR}/ejk/store)

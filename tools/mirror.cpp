@@ -1,12 +1,11 @@
 // Copying a tree of small text files.
 #include "mirror.hpp"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <stdexcept>
 
+#include "backends/owner.hpp"
+#include "backends/temporary_folder.hpp"
 #include "store/files.hpp"
 
 namespace ejk::tools {
@@ -14,6 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char temporary_prefix[] = ".mirror-";
 constexpr std::size_t longest_file = std::size_t{1} << 26;
 
 // Paths relative to the root, sorted.
@@ -39,11 +39,9 @@ bool holds(const fs::path& path, const std::string& bytes) {
   return found && *found == bytes;
 }
 
-void replace(const fs::path& path, const std::string& bytes) {
+// `temporary`: on the same file system, without an extension that anybody looks for.
+void replace(const fs::path& path, const std::string& bytes, const fs::path& temporary) {
   store::make_folders(path.parent_path());
-  const auto temporary = path.parent_path() / fmt::format(".{}.{}", path.filename().string(), getpid());
-  std::error_code error;
-  fs::remove(temporary, error);  // left by a killed process that had this id
   store::write_synced(temporary, bytes);
   fs::rename(temporary, path);
 }
@@ -55,11 +53,13 @@ MirrorReport mirror(const fs::path& from, const fs::path& to, const std::vector<
   MirrorReport report;
   store::make_folders(to);
   if (fs::equivalent(from, to)) return report;
+  remove_abandoned(to, temporary_prefix);  // of killed processes
+  const TemporaryFolder folder(to / owned_name(temporary_prefix));
   const auto wanted = files_below(from, extensions);
   for (const auto& file : wanted) {
     const auto bytes = read(from / file);
     const bool equal = holds(to / file, bytes);
-    if (!equal) replace(to / file, bytes);
+    if (!equal) replace(to / file, bytes, folder.path() / "new");
     ++(equal ? report.unchanged : report.written);
   }
   for (const auto& file : files_below(to, extensions)) {

@@ -41,7 +41,8 @@ std::map<std::string, TensorView> views_of(const char* kernel, const ejk_argumen
   for (std::size_t i = 0; i < count; ++i) {
     const std::string name = required(tensors[i].name, "a tensor's name");
     if (!tensors[i].tensor) continue;  // absent
-    if (!views.emplace(name, view_of(kernel + (": " + name), *tensors[i].tensor)).second) bad(std::string(kernel) + ": tensor '" + name + "' is given twice");
+    if (!views.emplace(name, view_of(kernel + (": " + name), *tensors[i].tensor)).second)
+      bad(std::string(kernel) + ": tensor '" + name + "' is given twice");
   }
   return views;
 }
@@ -90,7 +91,8 @@ Status give(Result<std::string> text, char** out) {
 
 extern "C" {
 
-ejk_status ejk_call(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* config, void* stream) {
+ejk_status ejk_call(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* config,
+                    void* stream) {
   return guarded_call([&] {
     required(kernel, "the kernel's name");
     const auto cfg = config_of(config);
@@ -98,8 +100,8 @@ ejk_status ejk_call(const char* kernel, const ejk_argument* tensors, size_t coun
   });
 }
 
-ejk_status ejk_output(const char* kernel, const ejk_argument* inputs, size_t count, const char* attributes, const char* output, int32_t* rank,
-                      int64_t* shape, uint8_t* dtype_code, uint8_t* dtype_bits) {
+ejk_status ejk_output(const char* kernel, const ejk_argument* inputs, size_t count, const char* attributes, const char* output,
+                      int32_t* rank, int64_t* shape, uint8_t* dtype_code, uint8_t* dtype_bits) {
   return guarded_call([&]() -> Status {
     const auto& handle = require_kernel(required(kernel, "the kernel's name"));
     const auto arguments = positional(handle, views_of(kernel, inputs, count), attributes_of(kernel, attributes));
@@ -116,7 +118,8 @@ ejk_status ejk_output(const char* kernel, const ejk_argument* inputs, size_t cou
   });
 }
 
-ejk_status ejk_explain(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* config, char** json) {
+ejk_status ejk_explain(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* config,
+                       char** json) {
   return guarded_call([&] {
     required(kernel, "the kernel's name");
     const auto cfg = config_of(config);

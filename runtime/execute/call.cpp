@@ -50,8 +50,8 @@ const KernelHandle* find_kernel(const char* name) noexcept {
   }
 }
 
-Status call(const KernelHandle* kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes, Stream stream,
-            const char* config) noexcept {
+Status call(const KernelHandle* kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
+            Stream stream, const char* config) noexcept {
   if (!kernel) return no_kernel();
   try {
     PlanKey key;

@@ -45,10 +45,11 @@ ordered_json variants_json(const KernelHandle& kernel, const Machine& machine, c
 ordered_json tiers_json(const Selection& selection) {
   auto list = ordered_json::array();
   for (const auto& answer : selection.trail)
-    list.push_back({{"tier", std::string(name_of(answer.tier))},
-                    {"answer", answer.config ? (answer.tier == selection.tier ? "chosen" : "valid, but a tier before it answered") : "none"},
-                    {"detail", answer.detail},
-                    {"config", answer.config ? ordered_json::parse(to_json(*answer.config)) : ordered_json(nullptr)}});
+    list.push_back(
+        {{"tier", std::string(name_of(answer.tier))},
+         {"answer", answer.config ? (answer.tier == selection.tier ? "chosen" : "valid, but a tier before it answered") : "none"},
+         {"detail", answer.detail},
+         {"config", answer.config ? ordered_json::parse(to_json(*answer.config)) : ordered_json(nullptr)}});
   return list;
 }
 
@@ -67,7 +68,8 @@ ordered_json launches_json(const Plan& plan) {
   auto list = ordered_json::array();
   const auto geometry = spec::geometry_of(*plan.resolved.candidate.variant, plan.resolved.arch, *plan.binding, plan.resolved.config);
   for (const auto& launch : geometry.launches)
-    list.push_back({{"entry", launch.launch->entry}, {"grid", launch.grid}, {"block", launch.block}, {"shared_bytes", launch.shared_bytes}});
+    list.push_back(
+        {{"entry", launch.launch->entry}, {"grid", launch.grid}, {"block", launch.block}, {"shared_bytes", launch.shared_bytes}});
   return list;
 }
 

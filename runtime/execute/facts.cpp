@@ -19,7 +19,10 @@ std::string names_of(const Range& range) {
 }
 
 std::string device_text(Device device) {
-  const auto* type = device.type == DeviceType::cpu ? "cpu" : device.type == DeviceType::cuda ? "cuda" : device.type == DeviceType::rocm ? "rocm" : "device";
+  const auto* type = device.type == DeviceType::cpu    ? "cpu"
+                     : device.type == DeviceType::cuda ? "cuda"
+                     : device.type == DeviceType::rocm ? "rocm"
+                                                       : "device";
   return device.type == DeviceType::cpu ? "cpu" : fmt::format("{}:{}", type, device.index);
 }
 
@@ -41,22 +44,29 @@ spec::TensorFacts facts_of(const TensorView& view) {
 
 Value value_of(const AttributeValue& attribute) {
   switch (attribute.kind) {
-    case AttributeValue::Kind::boolean: return attribute.boolean;
-    case AttributeValue::Kind::integer: return attribute.integer;
-    case AttributeValue::Kind::floating: return attribute.floating;
-    case AttributeValue::Kind::string: return std::string(attribute.string ? attribute.string : "");
-    case AttributeValue::Kind::absent: break;
+    case AttributeValue::Kind::boolean:
+      return attribute.boolean;
+    case AttributeValue::Kind::integer:
+      return attribute.integer;
+    case AttributeValue::Kind::floating:
+      return attribute.floating;
+    case AttributeValue::Kind::string:
+      return std::string(attribute.string ? attribute.string : "");
+    case AttributeValue::Kind::absent:
+      break;
   }
   throw std::logic_error("value_of: the attribute is absent");
 }
 
-spec::CallFacts facts_of(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes) {
+spec::CallFacts facts_of(const KernelHandle& kernel, std::span<const TensorView* const> tensors,
+                         std::span<const AttributeValue> attributes) {
   const auto& spec = *kernel.spec;
   if (tensors.size() != spec.tensors.size() || attributes.size() != spec.attributes.size())
-    bad(fmt::format("{}: the packed call gives {} tensors and {} attributes, expected {} ({}) and {} ({}); the header it was compiled with is of "
-                    "another version",
-                    kernel.name, tensors.size(), attributes.size(), spec.tensors.size(), names_of(spec.tensors), spec.attributes.size(),
-                    names_of(spec.attributes)));
+    bad(fmt::format(
+        "{}: the packed call gives {} tensors and {} attributes, expected {} ({}) and {} ({}); the header it was compiled with is of "
+        "another version",
+        kernel.name, tensors.size(), attributes.size(), spec.tensors.size(), names_of(spec.tensors), spec.attributes.size(),
+        names_of(spec.attributes)));
   spec::CallFacts facts;
   for (std::size_t i = 0; i < tensors.size(); ++i)
     if (tensors[i] && tensors[i]->given()) facts.tensors.emplace(spec.tensors[i].name, facts_of(*tensors[i]));
@@ -87,22 +97,25 @@ const Machine& machine_of(const KernelHandle& kernel, std::span<const TensorView
       first = tensors[i];
       first_index = i;
     } else if (!(tensors[i]->device == first->device)) {
-      bad(fmt::format("{}: {} is on {}, but {} is on {}; all tensors of a call must be on one device", kernel.name, kernel.spec->tensors[i].name,
-                      device_text(tensors[i]->device), kernel.spec->tensors[first_index].name, device_text(first->device)));
+      bad(fmt::format("{}: {} is on {}, but {} is on {}; all tensors of a call must be on one device", kernel.name,
+                      kernel.spec->tensors[i].name, device_text(tensors[i]->device), kernel.spec->tensors[first_index].name,
+                      device_text(first->device)));
     }
   }
   const Device device = first ? first->device : Device{};
   const auto* machine = Library::instance().machine(device.type);
   if (!machine)
-    throw spec::CallError(spec::CallError::Kind::unsupported,
-                          fmt::format("{}: its tensors are on {}, for which this build of ejk has no backend", kernel.name, device_text(device)));
+    throw spec::CallError(
+        spec::CallError::Kind::unsupported,
+        fmt::format("{}: its tensors are on {}, for which this build of ejk has no backend", kernel.name, device_text(device)));
   if (!machine->probe.available)
-    throw spec::CallError(spec::CallError::Kind::unsupported, fmt::format("{}: its tensors are on {}, but that backend cannot be used: {}", kernel.name,
-                                                                          device_text(device), machine->probe.why_not));
+    throw spec::CallError(spec::CallError::Kind::unsupported, fmt::format("{}: its tensors are on {}, but that backend cannot be used: {}",
+                                                                          kernel.name, device_text(device), machine->probe.why_not));
   return *machine;
 }
 
-Positional positional(const KernelHandle& kernel, const std::map<std::string, TensorView>& tensors, const std::map<std::string, Value>& attributes) {
+Positional positional(const KernelHandle& kernel, const std::map<std::string, TensorView>& tensors,
+                      const std::map<std::string, Value>& attributes) {
   const auto& spec = *kernel.spec;
   Positional result;
   result.storage.resize(spec.tensors.size());
@@ -119,7 +132,11 @@ Positional positional(const KernelHandle& kernel, const std::map<std::string, Te
     if (const auto* text = std::get_if<std::string>(&value))
       slot = AttributeValue::of(text->c_str());
     else
-      std::visit([&](const auto& v) { if constexpr (!std::is_same_v<std::decay_t<decltype(v)>, std::string>) slot = AttributeValue::of(v); }, value);
+      std::visit(
+          [&](const auto& v) {
+            if constexpr (!std::is_same_v<std::decay_t<decltype(v)>, std::string>) slot = AttributeValue::of(v);
+          },
+          value);
   }
   return result;
 }

@@ -12,7 +12,8 @@
 namespace ejk {
 
 spec::TensorFacts facts_of(const TensorView& view);
-spec::CallFacts facts_of(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes);
+spec::CallFacts facts_of(const KernelHandle& kernel, std::span<const TensorView* const> tensors,
+                         std::span<const AttributeValue> attributes);
 
 Value value_of(const AttributeValue& attribute);
 
@@ -29,6 +30,7 @@ struct Positional {
   std::vector<const TensorView*> tensors;
   std::vector<AttributeValue> attributes;
 };
-Positional positional(const KernelHandle& kernel, const std::map<std::string, TensorView>& tensors, const std::map<std::string, Value>& attributes);
+Positional positional(const KernelHandle& kernel, const std::map<std::string, TensorView>& tensors,
+                      const std::map<std::string, Value>& attributes);
 
 }  // namespace ejk

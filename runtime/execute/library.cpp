@@ -50,7 +50,8 @@ ordered_json stores_json(const Library::Parts& parts) {
     list.push_back({{"role", "user cache"}, {"path", parts.places.user->root()}, {"images", count_images(parts.places.user->root())}});
   else
     list.push_back({{"role", "user cache"}, {"path", nullptr}, {"why_not", parts.places.why_no_user}});
-  for (const auto& pack : parts.places.packs) list.push_back({{"role", "pack"}, {"path", pack.root()}, {"images", count_images(pack.root())}});
+  for (const auto& pack : parts.places.packs)
+    list.push_back({{"role", "pack"}, {"path", pack.root()}, {"images", count_images(pack.root())}});
   return list;
 }
 
@@ -134,7 +135,8 @@ Result<std::string> info() {
     result["stores_searched"] = parts.searched;
     result["kernels"] = kernels_json(library, parts);
     auto environment = ordered_json::array();
-    for (const auto& variable : environment_table()) environment.push_back({{"name", variable.name}, {"legal", variable.legal}, {"doc", variable.doc}});
+    for (const auto& variable : environment_table())
+      environment.push_back({{"name", variable.name}, {"legal", variable.legal}, {"doc", variable.doc}});
     result["environment"] = environment;
     return result.dump(2);
   });

@@ -108,16 +108,17 @@ std::unique_ptr<Library::Parts> Library::make_parts() {
   }
   if (!places.packs.empty()) source = &places.packs.front();
   if (!source)
-    throw spec::CallError(spec::CallError::Kind::bad_input,
-                          fmt::format("no store with kernels found; looked at {}. Build one with `ejk build`, or name one in EJKERNEL_STORE",
-                                      fmt::join(searched, ", ")));
+    throw spec::CallError(
+        spec::CallError::Kind::bad_input,
+        fmt::format("no store with kernels found; looked at {}. Build one with `ejk build`, or name one in EJKERNEL_STORE",
+                    fmt::join(searched, ", ")));
   auto catalogue = spec::Catalogue::open(source->root() / "specs", source->root() / "templates");
   if (environment.threads) set_cpu_threads(environment.threads);
   std::vector<Machine> machines;
   for (auto* backend : backends()) machines.push_back(make_machine(*backend, catalogue));
   auto chain = make_chain(places);
-  return std::unique_ptr<Parts>(
-      new Parts{std::move(environment), std::move(places), std::move(searched), std::move(catalogue), std::move(machines), std::move(chain)});
+  return std::unique_ptr<Parts>(new Parts{std::move(environment), std::move(places), std::move(searched), std::move(catalogue),
+                                          std::move(machines), std::move(chain)});
 }
 
 const Library::Parts& Library::parts() {

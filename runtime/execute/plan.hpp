@@ -22,7 +22,7 @@ struct FramePatch {
 };
 
 struct PlannedLaunch {
-  LaunchRequest request;                // entry, geometry; arguments are set for each call
+  LaunchRequest request;               // entry, geometry; arguments are set for each call
   std::vector<std::uint32_t> offsets;  // of each argument's value in the frame
 };
 
@@ -48,7 +48,8 @@ struct Plan {
   std::vector<std::uint32_t> live;               // requirements to judge on every call: indices in the spec
 
   // Throws CallError. Allocates nothing unless a rule is broken or the workspace must grow.
-  void run(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes, Stream stream) const;
+  void run(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
+           Stream stream) const;
 };
 
 // Validates, selects, loads and lays out. Throws what resolve and bind throw. key may be null (explain).

@@ -21,7 +21,8 @@ struct View {
 
 class Layout {
  public:
-  Layout(Plan& plan, const KernelHandle& kernel, std::span<const TensorView* const> tensors) : plan_(plan), spec_(*kernel.spec), tensors_(tensors) {}
+  Layout(Plan& plan, const KernelHandle& kernel, std::span<const TensorView* const> tensors)
+      : plan_(plan), spec_(*kernel.spec), tensors_(tensors) {}
 
   void add(const spec::Geometry& geometry) {
     for (const auto& workspace : geometry.workspace) {
@@ -30,13 +31,15 @@ class Layout {
     }
     for (const auto& launch : geometry.launches) add(launch);
     if (plan_.frame.size() > Plan::max_frame)
-      throw CodedError(ErrorCode::internal, fmt::format("{}: a call's arguments take {} bytes, more than {}", spec_.kernel, plan_.frame.size(), Plan::max_frame));
+      throw CodedError(ErrorCode::internal, fmt::format("{}: a call's arguments take {} bytes, more than {}", spec_.kernel,
+                                                        plan_.frame.size(), Plan::max_frame));
   }
 
  private:
   void add(const spec::LaunchGeometry& launch) {
     if (launch.arguments.size() > Plan::max_arguments)
-      throw CodedError(ErrorCode::internal, fmt::format("{}: launch {} has more than {} arguments", spec_.kernel, launch.launch->entry, Plan::max_arguments));
+      throw CodedError(ErrorCode::internal,
+                       fmt::format("{}: launch {} has more than {} arguments", spec_.kernel, launch.launch->entry, Plan::max_arguments));
     auto& planned = plan_.launches.emplace_back();
     planned.request.entry = plan_.resolved.obtained.module->entry(launch.launch->entry);
     if (!planned.request.entry)
@@ -52,10 +55,14 @@ class Layout {
   std::uint32_t place(const spec::ArgumentValue& argument) {
     using Kind = spec::Argument::Kind;
     switch (argument.argument->kind) {
-      case Kind::pointer: return place_pointer(argument.argument->name);
-      case Kind::view: return place_view(argument.argument->name);
-      case Kind::value: return place_value(argument);
-      case Kind::tensor_map: break;
+      case Kind::pointer:
+        return place_pointer(argument.argument->name);
+      case Kind::view:
+        return place_view(argument.argument->name);
+      case Kind::value:
+        return place_value(argument);
+      case Kind::tensor_map:
+        break;
     }
     throw CodedError(ErrorCode::internal, fmt::format("{}: tensor maps need a CUDA backend", plan_.resolved.image.id));
   }
@@ -67,7 +74,8 @@ class Layout {
       return offset;
     }
     const auto found = std::find_if(workspaces_.begin(), workspaces_.end(), [&](const auto& w) { return w.first == name; });
-    if (found == workspaces_.end()) throw CodedError(ErrorCode::internal, fmt::format("{}: no tensor or workspace '{}'", spec_.kernel, name));
+    if (found == workspaces_.end())
+      throw CodedError(ErrorCode::internal, fmt::format("{}: no tensor or workspace '{}'", spec_.kernel, name));
     patch(FramePatch::Kind::workspace, 0, offset, static_cast<std::uint64_t>(found->second));
     return offset;
   }
@@ -151,8 +159,10 @@ void add_extents(Plan& plan, const KernelHandle& kernel, std::span<const TensorV
       if (const auto extent = extent_of(*tensors[i], i, i >= kernel.inputs)) plan.extents.push_back(*extent);
 }
 
-// Requirements whose answer can change under one key: those that read a given host tensor, and those over a varying attribute that is given.
-void add_live(Plan& plan, const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes) {
+// Requirements whose answer can change under one key: those that read a given host tensor, and those over a varying attribute that is
+// given.
+void add_live(Plan& plan, const KernelHandle& kernel, std::span<const TensorView* const> tensors,
+              std::span<const AttributeValue> attributes) {
   const auto& spec = *kernel.spec;
   for (std::size_t r = 0; r < spec.requirements.size(); ++r) {
     const auto& requirement = spec.requirements[r];
@@ -172,12 +182,11 @@ void check_tensors(const KernelHandle& kernel, const spec::Binding& binding, std
     const auto& tensor = kernel.spec->tensors[i];
     const bool given = tensors[i] && tensors[i]->given();
     if (given && !tensors[i]->data && tensors[i]->elements() > 0)
-      throw CodedError(ErrorCode::bad_input, fmt::format("{}: {} has no memory: its data pointer is null, but it has {} elements", kernel.name, tensor.name,
-                                                         tensors[i]->elements()));
+      throw CodedError(ErrorCode::bad_input, fmt::format("{}: {} has no memory: its data pointer is null, but it has {} elements",
+                                                         kernel.name, tensor.name, tensors[i]->elements()));
     if (!given && tensor.output && !tensor.optional)
-      throw CodedError(ErrorCode::bad_input,
-                       fmt::format("{}: output {} is missing, expected one of shape [{}]", kernel.name, tensor.name,
-                                   fmt::join(spec::output_facts(binding, tensor).shape, ", ")));
+      throw CodedError(ErrorCode::bad_input, fmt::format("{}: output {} is missing, expected one of shape [{}]", kernel.name, tensor.name,
+                                                         fmt::join(spec::output_facts(binding, tensor).shape, ", ")));
   }
 }
 

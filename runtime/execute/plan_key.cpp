@@ -25,20 +25,26 @@ std::uint64_t header_of(const TensorView& view) {
 
 std::uint64_t word_of(const AttributeValue& attribute) {
   switch (attribute.kind) {
-    case AttributeValue::Kind::boolean: return attribute.boolean;
-    case AttributeValue::Kind::integer: return static_cast<std::uint64_t>(attribute.integer);
-    case AttributeValue::Kind::floating: return std::bit_cast<std::uint64_t>(attribute.floating);
-    case AttributeValue::Kind::string: return XXH3_64bits(attribute.string, attribute.string ? std::strlen(attribute.string) : 0);
-    case AttributeValue::Kind::absent: break;
+    case AttributeValue::Kind::boolean:
+      return attribute.boolean;
+    case AttributeValue::Kind::integer:
+      return static_cast<std::uint64_t>(attribute.integer);
+    case AttributeValue::Kind::floating:
+      return std::bit_cast<std::uint64_t>(attribute.floating);
+    case AttributeValue::Kind::string:
+      return XXH3_64bits(attribute.string, attribute.string ? std::strlen(attribute.string) : 0);
+    case AttributeValue::Kind::absent:
+      break;
   }
   return 0;
 }
 
 }  // namespace
 
-bool pack_key(PlanKey& key, const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
-              const char* config) noexcept {
-  if (4 + tensors.size() * words_a_tensor + attributes.size() * 2 > PlanKey::capacity || attributes.size() != kernel.varies.size()) return false;
+bool pack_key(PlanKey& key, const KernelHandle& kernel, std::span<const TensorView* const> tensors,
+              std::span<const AttributeValue> attributes, const char* config) noexcept {
+  if (4 + tensors.size() * words_a_tensor + attributes.size() * 2 > PlanKey::capacity || attributes.size() != kernel.varies.size())
+    return false;
   auto* word = key.words;
   *word++ = reinterpret_cast<std::uintptr_t>(&kernel);
   *word++ = Library::epoch.load(std::memory_order_relaxed);

@@ -18,7 +18,7 @@ struct PlanKey {
 };
 
 // false: the call has more tensors and attributes than a key holds (no spec of ours comes near).
-bool pack_key(PlanKey& key, const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
-              const char* config) noexcept;
+bool pack_key(PlanKey& key, const KernelHandle& kernel, std::span<const TensorView* const> tensors,
+              std::span<const AttributeValue> attributes, const char* config) noexcept;
 
 }  // namespace ejk

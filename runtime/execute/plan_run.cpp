@@ -61,10 +61,17 @@ void Plan::run(const KernelHandle& kernel, std::span<const TensorView* const> te
   auto* workspace = workspace_bytes ? static_cast<std::byte*>(host_workspace(workspace_bytes)) : nullptr;
   for (const auto& patch : patches) {
     switch (patch.kind) {
-      case FramePatch::Kind::tensor: write(values, patch.offset, tensors[patch.index]->data); break;
-      case FramePatch::Kind::workspace: write(values, patch.offset, workspace + patch.bytes); break;
-      case FramePatch::Kind::view: write(values, patch.offset, values + patch.bytes); break;
-      default: write_varying(values, patch, attributes[patch.index]);
+      case FramePatch::Kind::tensor:
+        write(values, patch.offset, tensors[patch.index]->data);
+        break;
+      case FramePatch::Kind::workspace:
+        write(values, patch.offset, workspace + patch.bytes);
+        break;
+      case FramePatch::Kind::view:
+        write(values, patch.offset, values + patch.bytes);
+        break;
+      default:
+        write_varying(values, patch, attributes[patch.index]);
     }
   }
   void* arguments[max_arguments];

@@ -74,10 +74,11 @@ class Resolver {
 };
 
 [[noreturn]] void give_up(const KernelHandle& kernel, const Resolver& resolver) {
-  throw CodedError(ErrorCode::missing_image,
-                   fmt::format("{}: no binary for this call, and none could be built. Tried:\n  {}\nBuild the store with `ejk build`, or allow "
-                               "compiling (a C++ compiler on PATH, EJKERNEL_JIT not off)",
-                               kernel.name, fmt::join(resolver.result.tried, "\n  ")));
+  throw CodedError(
+      ErrorCode::missing_image,
+      fmt::format("{}: no binary for this call, and none could be built. Tried:\n  {}\nBuild the store with `ejk build`, or allow "
+                  "compiling (a C++ compiler on PATH, EJKERNEL_JIT not off)",
+                  kernel.name, fmt::join(resolver.result.tried, "\n  ")));
 }
 
 void count(const Resolved& resolved) {

@@ -17,7 +17,7 @@ struct Resolved {
   spec::Config config;
   spec::Image image;
   store::Obtained obtained;
-  Selection selection;  // what the chain chose
+  Selection selection;    // what the chain chose
   bool fallback = false;  // not what the chain chose: no binary of that could be had
   std::vector<std::string> tried;
 };

@@ -46,6 +46,18 @@ std::string known_parameters(const std::vector<Candidate>& candidates) {
   return fmt::format("{}", fmt::join(lines, "; "));
 }
 
+// Why no candidate takes a config: the reason of the candidate that came closest to taking it, the first of those.
+struct Reason {
+  enum Closeness { refused, arch, parameter, value };  // each passed the tests before it
+  Closeness closeness = refused;
+  std::string text;
+  void offer(Closeness found, std::string why, bool replace = false) {
+    if (!text.empty() && found <= closeness && !replace) return;
+    closeness = found;
+    text = std::move(why);
+  }
+};
+
 // The candidate's heuristic config with the given values put in.
 std::optional<spec::Config> filled(const Candidate& candidate, const spec::Binding& binding, const Config& config) {
   auto result = spec::heuristic_config(*candidate.variant, *candidate.arch, binding);
@@ -84,31 +96,36 @@ Candidates candidates_of(const spec::Spec& spec, const Machine& machine, const s
 std::optional<Completed> complete(const spec::Spec& spec, const Machine& machine, const spec::Binding& binding, const Config& config,
                                   std::string& reason) {
   const auto candidates = candidates_of(spec, machine, binding, config.arch);
-  reason = "no variant supports this call here";
+  Reason best;
+  best.offer(Reason::refused, "no variant supports this call here");
+  if (!config.variant.empty() && !spec.variant(config.variant))
+    best.offer(Reason::refused, fmt::format("no variant '{}'", config.variant), true);
   for (const auto& refusal : candidates.refusals)
-    if (refusal.variant == config.variant) reason = "variant '" + refusal.variant + "' refuses this call: " + refusal.reason;
-  bool variant_seen = false;
+    if (refusal.variant == config.variant)
+      best.offer(Reason::refused, fmt::format("variant '{}' refuses this call: {}", refusal.variant, refusal.reason), true);
   for (const auto& candidate : candidates.eligible) {
     if (!config.variant.empty() && candidate.variant->name != config.variant) continue;
-    if (!variant_seen) reason = fmt::format("arch '{}' does not run here or is none of the variant's", config.arch);
-    variant_seen = true;
-    if (!config.arch.empty() && candidate.arch->full_name() != config.arch && candidate.arch->name != config.arch) continue;
+    if (!config.arch.empty() && candidate.arch->full_name() != config.arch && candidate.arch->name != config.arch) {
+      best.offer(Reason::arch, fmt::format("arch '{}' does not run here or is none of the variant's", config.arch));
+      continue;
+    }
     if (!knows_parameters(*candidate.variant, config)) {
-      reason = "unknown parameter; the variants' are " + known_parameters(candidates.eligible);
+      best.offer(Reason::parameter, "unknown parameter; the variants' are " + known_parameters(candidates.eligible));
       continue;
     }
     auto full = filled(candidate, binding, config);
     if (!full) {
-      reason = fmt::format("variant '{}' has no heuristic for this call: give all of its parameters", candidate.variant->name);
+      best.offer(Reason::value,
+                 fmt::format("variant '{}' has no heuristic for this call: give all of its parameters", candidate.variant->name));
       continue;
     }
     if (const auto clause = spec::invalid_clause(*candidate.variant, *candidate.arch, binding, *full)) {
-      reason = fmt::format("variant '{}' on {}: {}", candidate.variant->name, candidate.arch->full_name(), *clause);
+      best.offer(Reason::value, fmt::format("variant '{}' on {}: {}", candidate.variant->name, candidate.arch->full_name(), *clause));
       continue;
     }
     return Completed{candidate, std::move(*full)};
   }
-  if (!config.variant.empty() && !spec.variant(config.variant)) reason = "no variant '" + config.variant + "'";
+  reason = best.text;
   return std::nullopt;
 }
 
@@ -123,7 +140,8 @@ std::vector<Config> SpecKernel::config_space(const Invocation& invocation) const
     const auto call = bound(handle_, invocation);
     std::vector<Config> space;
     for (const auto& candidate : candidates_of(*handle_.spec, *call.machine, call.binding).eligible)
-      for (const auto& config : spec::config_space(*candidate.variant, *candidate.arch, call.binding)) space.push_back(public_config(candidate, config));
+      for (const auto& config : spec::config_space(*candidate.variant, *candidate.arch, call.binding))
+        space.push_back(public_config(candidate, config));
     return space;
   } catch (const std::exception&) {
     return {};  // an illegal call has no configs; run() says what is wrong with it
@@ -135,7 +153,8 @@ Result<Config> SpecKernel::heuristic_cfg(const Invocation& invocation) const {
     const auto call = bound(handle_, invocation);
     const auto candidates = candidates_of(*handle_.spec, *call.machine, call.binding);
     for (const auto& candidate : candidates.eligible)
-      if (const auto config = spec::heuristic_config(*candidate.variant, *candidate.arch, call.binding)) return public_config(candidate, *config);
+      if (const auto config = spec::heuristic_config(*candidate.variant, *candidate.arch, call.binding))
+        return public_config(candidate, *config);
     std::string text = handle_.name + ": no variant takes this call";
     for (const auto& refusal : candidates.refusals) text += fmt::format("\n  {}: {}", refusal.variant, refusal.reason);
     return Error{ErrorCode::unsupported, text};

@@ -92,7 +92,8 @@ std::optional<Config> PersistentCache::find(const Invocation& invocation, const 
       detail = fmt::format("{}:{}{}", path, row->second.line, skipped);
       return row->second.config;
     }
-    detail += fmt::format("{}{}: {}{}", detail.empty() ? "" : "; ", path, records->exists ? "no row for this key" : "no such file", skipped);
+    detail +=
+        fmt::format("{}{}: {}{}", detail.empty() ? "" : "; ", path, records->exists ? "no row for this key" : "no such file", skipped);
   }
   if (folders_.empty()) detail = "no folder of records";
   return std::nullopt;

@@ -31,15 +31,18 @@ struct Question {
 
 bool ask_overlay(Question& question) {
   const auto& scopes = overlay_scopes();
-  const auto found = std::find_if(scopes.rbegin(), scopes.rend(), [&](const auto& s) { return s.kernel.empty() || s.kernel == question.invocation.kernel; });
-  if (found == scopes.rend()) return question.offer(Tier::overlay, std::nullopt, scopes.empty() ? "no scope is open" : "no open scope names this kernel");
+  const auto found = std::find_if(scopes.rbegin(), scopes.rend(),
+                                  [&](const auto& s) { return s.kernel.empty() || s.kernel == question.invocation.kernel; });
+  if (found == scopes.rend())
+    return question.offer(Tier::overlay, std::nullopt, scopes.empty() ? "no scope is open" : "no open scope names this kernel");
   return question.offer(Tier::overlay, found->config, "innermost open scope");
 }
 
 bool ask_memory(Question& question, const ConfigCache& memory) {
   auto config = memory.find(question.key);
   const bool found = config.has_value();
-  return question.offer(Tier::memory, std::move(config), found ? "remembered in this process" : fmt::format("no row among {}", memory.size()));
+  return question.offer(Tier::memory, std::move(config),
+                        found ? "remembered in this process" : fmt::format("no row among {}", memory.size()));
 }
 
 bool ask_persistent(Question& question, const PersistentCache& persistent, ConfigCache& memory) {

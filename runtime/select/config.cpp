@@ -35,7 +35,8 @@ std::string to_json(const Config& config) {
 Result<Config> config_from_json(std::string_view text) {
   const auto object = json::parse(text, nullptr, false);
   if (object.is_discarded()) return bad("not JSON: '" + std::string(text.substr(0, 80)) + "'");
-  if (!object.is_object()) return bad(R"(expected an object such as {"variant": "tiled", "block_m": 64}, found )" + std::string(object.type_name()));
+  if (!object.is_object())
+    return bad(R"(expected an object such as {"variant": "tiled", "block_m": 64}, found )" + std::string(object.type_name()));
   Config config;
   for (const auto& [name, node] : object.items()) {
     const auto value = value_of(node);

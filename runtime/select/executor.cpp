@@ -9,9 +9,8 @@ Executor::Executor() = default;
 Executor::Executor(std::shared_ptr<ConfigSelectorChain> chain) : chain_(std::move(chain)) {}
 
 Result<Selection> Executor::choose(const Kernel& kernel, const Invocation& invocation, const Config* cfg) const {
-  return guarded([&]() -> Result<Selection> {
-    return (chain_ ? *chain_ : *Library::instance().parts().chain).select(kernel, invocation, cfg);
-  });
+  return guarded(
+      [&]() -> Result<Selection> { return (chain_ ? *chain_ : *Library::instance().parts().chain).select(kernel, invocation, cfg); });
 }
 
 Status Executor::operator()(const Kernel& kernel, const Invocation& invocation, const Config* cfg) const {

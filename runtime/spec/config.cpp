@@ -29,7 +29,8 @@ std::optional<std::string> broken_clause(const Variant& variant, const Scope& sc
 
 std::optional<std::string> outside_space(const Variant& variant, const Config& config) {
   for (const auto& [name, value] : config) {
-    const auto parameter = std::find_if(variant.config.begin(), variant.config.end(), [&](const auto& each) { return each.name == name; });
+    const auto parameter =
+        std::find_if(variant.config.begin(), variant.config.end(), [&name = name](const auto& each) { return each.name == name; });
     if (parameter == variant.config.end() ||
         std::find(parameter->values.begin(), parameter->values.end(), value) == parameter->values.end())
       return fmt::format("not in the config space: {} = {}", name, to_text(value));

@@ -23,7 +23,8 @@ std::optional<Value> arch_value(const Arch& arch, std::string_view name) {
 void refuse_measured(std::string_view name) {
   for (const std::string_view property : {"arch.threads", "arch.l1_bytes", "arch.l2_bytes"})
     if (name == property)
-      throw ExpressionError(fmt::format("{} is measured on each machine, so it cannot shape an image; pass it as a launch argument", name), 0);
+      throw ExpressionError(fmt::format("{} is measured on each machine, so it cannot shape an image; pass it as a launch argument", name),
+                            0);
 }
 
 // What a specialisation's expression sees.

@@ -1,4 +1,5 @@
-// Each test runs in a process of its own with a fresh user cache; the test store is specs and templates only, so images are compiled on demand.
+// Each test runs in a process of its own with a fresh user cache; the test store is specs and templates only, so images are compiled on
+// demand.
 #pragma once
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -84,7 +84,8 @@ TEST_F(Call, RefusesABadCallBeforeWriting) {
   EXPECT_EQ(message_of(shift(integers, out)), "shift: x has type i32, expected one of f32, f64");
   EXPECT_EQ(message_of(shift(x, {})), "shift: output out is missing, expected one of shape [2]");
   EXPECT_EQ(message_of(shift({}, out)), "shift: input x is missing, expected [N]");
-  EXPECT_EQ(message_of(shift(TensorView(nullptr, DType::f32, {2}), out)), "shift: x has no memory: its data pointer is null, but it has 2 elements");
+  EXPECT_EQ(message_of(shift(TensorView(nullptr, DType::f32, {2}), out)),
+            "shift: x has no memory: its data pointer is null, but it has 2 elements");
   EXPECT_EQ(message_of(call("shift", {{"x", x}, {"y", x}, {"out", out}}, {})), "shift: no tensor 'y'; it has x, bias, offsets, out");
   EXPECT_EQ(message_of(shift(x, out, {{"size", 1.0}})), "shift: no attribute 'size'; it has by, limit");
   EXPECT_EQ(message_of(call("shaft", {}, {})), "no kernel 'shaft'; the stores have shift");
@@ -115,7 +116,8 @@ TEST_F(Call, AnOverrideIsObeyedOrRefused) {
   EXPECT_EQ(out.data<float>()[3], 5.5f);
   EXPECT_NE(message_of(shift(x, out, {}, &eight)).find("block <= 4 or N >= 8"), std::string::npos) << message_of(shift(x, out, {}, &eight));
   EXPECT_NE(message_of(shift(x, out, {}, &unknown)).find("no variant 'narrow'"), std::string::npos);
-  EXPECT_NE(message_of(shift(x, out, {}, &parameter)).find("unknown parameter; the variants' are any: block; wide: block"), std::string::npos);
+  EXPECT_NE(message_of(shift(x, out, {}, &parameter)).find("unknown parameter; the variants' are any: block; wide: block"),
+            std::string::npos);
 }
 
 TEST_F(Call, ManyThreadsShareOnePlanAndGetTheirOwnResults) {
@@ -138,7 +140,8 @@ TEST_F(Call, ExplainTellsVariantsTiersAndImage) {
   auto x = floats({1, 2, 3}), out = floats({0, 0, 0});
   const auto text = explain("shift", {{"x", x}, {"out", out}}, {});
   ASSERT_EQ(message_of(text), "");
-  for (const auto* part : {"\"refused\"", "supports: N % 2 == 0", "\"heuristic\"", "shift.any.cpu_generic.f32.block1", "compiled just in time", "this version has no tuner"})
+  for (const auto* part : {"\"refused\"", "supports: N % 2 == 0", "\"heuristic\"", "shift.any.cpu_generic.f32.block1",
+                           "compiled just in time", "this version has no tuner"})
     EXPECT_NE(text->find(part), std::string::npos) << part << " in " << *text;
 }
 

@@ -1,5 +1,5 @@
-// Calls flash_attention on an empty batch `argv[1]` times: what is left is dispatch. count_instructions runs it under callgrind; by itself it
-// counts allocations and locks of the second half of its calls, which must be none.
+// Calls flash_attention on an empty batch `argv[1]` times: what is left is dispatch. count_instructions runs it under callgrind; by itself
+// it counts allocations and locks of the second half of its calls, which must be none.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -49,6 +49,7 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  std::printf("%ld allocations, %ld locks in the last %ld calls\n", allocations - allocations_before, locks - locks_before, count - count / 2);
+  std::printf("%ld allocations, %ld locks in the last %ld calls\n", allocations - allocations_before, locks - locks_before,
+              count - count / 2);
   return allocations == allocations_before && locks == locks_before ? 0 : 1;
 }

@@ -64,7 +64,8 @@ void fill_offsets(HostTensor& tensor, std::int64_t tokens, Rng& rng) {
   const std::int64_t count = tensor.elements();
   if (tensor.shape().size() != 1 || count < 1)
     throw std::invalid_argument(fmt::format("{}: offsets need one dimension of 1 or more elements", tensor.name()));
-  const std::int64_t end = rng.chance(0.25) ? rng.between(0, tokens) : tokens;
+  // Sometimes tokens lie past the last sequence: any number in small calls, few in large ones, whose cost is counted by their shapes.
+  const std::int64_t end = rng.chance(0.25) ? rng.between(tokens > 1024 ? tokens - 8 : 0, tokens) : tokens;
   std::vector<double> values{0};
   for (std::int64_t i = 1; i + 1 < count; ++i)
     values.push_back(rng.chance(0.2) ? values[static_cast<std::size_t>(rng.between(0, i - 1))] : static_cast<double>(rng.between(0, end)));

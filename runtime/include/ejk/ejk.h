@@ -14,9 +14,9 @@ extern "C" {
 
 typedef enum {
   EJK_OK = 0,
-  EJK_BAD_INPUT = 2,      /* tensors, attributes, names or files are wrong */
-  EJK_UNSUPPORTED = 3,    /* legal, but no variant takes it */
-  EJK_MISSING_IMAGE = 4,  /* no binary and none could be built */
+  EJK_BAD_INPUT = 2,     /* tensors, attributes, names or files are wrong */
+  EJK_UNSUPPORTED = 3,   /* legal, but no variant takes it */
+  EJK_MISSING_IMAGE = 4, /* no binary and none could be built */
   EJK_COMPILE_FAILED = 5,
   EJK_IO = 6,
   EJK_DEVICE = 7,
@@ -65,7 +65,8 @@ EJK_PUBLIC ejk_status ejk_explain(const char* kernel, const ejk_argument* tensor
 EJK_PUBLIC ejk_status ejk_info(char** json);
 EJK_PUBLIC void ejk_free(char* text);
 
-/* Puts a store in front of those found by default. Kernels and archs come from the first store that has specs: call it before anything else. */
+/* Puts a store in front of those found by default. Kernels and archs come from the first store that has specs: call it before anything
+ * else. */
 EJK_PUBLIC ejk_status ejk_add_store(const char* path);
 
 /* Threads for CPU work, the caller included; 0: as many as the process may use. */

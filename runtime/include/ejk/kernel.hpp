@@ -21,8 +21,8 @@ struct Config {
   std::map<std::string, Value> values;
   friend bool operator==(const Config&, const Config&) = default;
 };
-EJK_API std::string to_json(const Config& config);                   // stable: sorted keys, one line
-EJK_API Result<Config> config_from_json(std::string_view text);      // {"variant":..., "arch":..., any other key: a value}
+EJK_API std::string to_json(const Config& config);               // stable: sorted keys, one line
+EJK_API Result<Config> config_from_json(std::string_view text);  // {"variant":..., "arch":..., any other key: a value}
 
 // One call: what is asked, of which tensors, where. No data enters its key.
 struct EJK_API Invocation {
@@ -31,7 +31,7 @@ struct EJK_API Invocation {
   std::map<std::string, Value> attributes;    // those given
   std::string device;                         // fingerprint, as in records: "cpu-avx512-2t"
   Stream stream;
-  std::vector<std::string> varying;           // attributes that stay out of the key (seeds, scales)
+  std::vector<std::string> varying;  // attributes that stay out of the key (seeds, scales)
 
   std::string key() const;  // stable JSON of kernel, device, element types, shapes, non-contiguous strides, attributes
 };
@@ -41,10 +41,11 @@ class EJK_API Kernel {
  public:
   virtual ~Kernel() = default;
   virtual std::string name() const = 0;
-  virtual std::vector<Config> config_space(const Invocation& invocation) const = 0;     // the valid ones; may be empty
-  virtual Result<Config> heuristic_cfg(const Invocation& invocation) const = 0;         // used when nothing was measured
-  virtual Status run(const Invocation& invocation, const Config& config) const = 0;     // Status: the caller's fault or the device's
-  // Judges a config that comes from outside (override, overlay, records): "" or the reason it cannot serve. By default: must be in the space.
+  virtual std::vector<Config> config_space(const Invocation& invocation) const = 0;  // the valid ones; may be empty
+  virtual Result<Config> heuristic_cfg(const Invocation& invocation) const = 0;      // used when nothing was measured
+  virtual Status run(const Invocation& invocation, const Config& config) const = 0;  // Status: the caller's fault or the device's
+  // Judges a config that comes from outside (override, overlay, records): "" or the reason it cannot serve. By default: must be in the
+  // space.
   virtual std::string invalid_reason(const Invocation& invocation, const Config& config) const;
 };
 
@@ -78,8 +79,8 @@ class EJK_API ConfigCache {
   std::unordered_map<std::string, Config> configs_;
 };
 
-// Persistent tier: tuning records, one JSON line each, {"key": …, "config": {…}, …evidence…}. Files are <folder>/<device>/<kernel>.jsonl in each
-// folder (the user's records first, then those shipped with the packs). Read when first asked for; a bad line is skipped and reported.
+// Persistent tier: tuning records, one JSON line each, {"key": …, "config": {…}, …evidence…}. Files are <folder>/<device>/<kernel>.jsonl in
+// each folder (the user's records first, then those shipped with the packs). Read when first asked for; a bad line is skipped and reported.
 class EJK_API PersistentCache {
  public:
   explicit PersistentCache(std::vector<std::string> folders = {});

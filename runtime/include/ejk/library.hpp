@@ -25,8 +25,8 @@ struct Counters {
 EJK_API Counters counters();
 
 // A call by names, for callers that do not know the kernel at compile time.
-EJK_API Status call(const std::string& kernel, const std::map<std::string, TensorView>& tensors, const std::map<std::string, Value>& attributes,
-                    Stream stream = {}, const Config* config = nullptr);
+EJK_API Status call(const std::string& kernel, const std::map<std::string, TensorView>& tensors,
+                    const std::map<std::string, Value>& attributes, Stream stream = {}, const Config* config = nullptr);
 
 // How a call would be carried out: JSON with variants (and the clause that refused each), tiers, image id, origin, geometry, cost.
 EJK_API Result<std::string> explain(const std::string& kernel, const std::map<std::string, TensorView>& tensors,

@@ -14,9 +14,9 @@ namespace ejk {
 
 enum class DType : std::uint8_t { f32, f16, bf16, f64, i8, i32, i64, u8, boolean };
 
-EJK_API std::string_view name_of(DType type);                      // "f32", "bf16", "bool"
-EJK_API std::optional<DType> dtype_named(std::string_view name);   // inverse of name_of
-EJK_API std::int64_t size_of(DType type);                          // bytes an element
+EJK_API std::string_view name_of(DType type);                     // "f32", "bf16", "bool"
+EJK_API std::optional<DType> dtype_named(std::string_view name);  // inverse of name_of
+EJK_API std::int64_t size_of(DType type);                         // bytes an element
 
 // DLPack's device numbers.
 enum class DeviceType : std::int32_t { cpu = 1, cuda = 2, rocm = 10 };
@@ -55,7 +55,9 @@ class EJK_API Tensor {
   const TensorView& view() const { return view_; }
   operator const TensorView&() const { return view_; }
   template <class T>
-  T* data() const { return static_cast<T*>(view_.data); }
+  T* data() const {
+    return static_cast<T*>(view_.data);
+  }
 
  private:
   std::shared_ptr<std::byte> memory_;

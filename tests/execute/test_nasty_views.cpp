@@ -1,0 +1,315 @@
+// Legal calls that are easy to get wrong, on the real kernels against the float64 references: empty sizes, views of every kind, hidden NaN.
+#include <functional>
+#include <limits>
+#include <memory>
+
+#include "execute/placed_tensor.hpp"
+#include "execute/store_fixture.hpp"
+#include "references/calls.hpp"
+
+namespace ejk {
+namespace {
+
+using reference::Arrangement;
+using reference::HostTensor;
+using reference::Layout;
+using Dims = std::map<std::string, spec::Value>;
+using Strides = std::vector<std::int64_t>;
+
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+constexpr std::int64_t far_step = (std::int64_t{1} << 31) + 64;  // elements: 8 GiB of f32
+
+const Config plain{"plain", "generic", {}}, tiled{"tiled", "generic", {}}, rows{"rows", "generic", {}}, strided{"strided", "generic", {}};
+
+struct Problem {
+  std::string kernel = "flash_attention";
+  Dims dims;
+  std::vector<std::string> given;
+  std::map<std::string, spec::Value> attributes;
+  std::string type = "f32";
+
+  reference::Call make(const Arrangement& arrangement = {}) const {
+    spec::Case c;
+    c.name = "nasty";
+    c.dims = dims;
+    c.types = {{"E", type}};
+    if (kernel == "flash_attention") c.types["Eb"] = "f32", c.types["Es"] = "f32";
+    c.given = given;
+    c.attributes = attributes;
+    return reference::make_call(reference::spec_of(kernel), c, 7, arrangement);
+  }
+};
+
+// Small, with a mask and lse: one image of each variant serves every test.
+Problem attention(const Dims& changed = {}) {
+  Problem problem;
+  problem.dims = {{"B", 2L}, {"Sq", 5L}, {"Sk", 7L}, {"Hq", 4L}, {"Hkv", 2L}, {"D", 16L}, {"Dv", 24L}};
+  for (const auto& [name, value] : changed) problem.dims[name] = value;
+  problem.given = {"attention_mask", "lse"};
+  return problem;
+}
+
+Problem packed_attention(const Dims& changed = {}) {
+  auto problem = attention();
+  problem.dims = {{"N", 3L}, {"Tq", 9L}, {"Tk", 11L}, {"Hq", 4L}, {"Hkv", 2L}, {"D", 16L}, {"Dv", 24L}};
+  for (const auto& [name, value] : changed) problem.dims[name] = value;
+  problem.given = {"cum_seqlens_q", "cum_seqlens_k", "lse"};
+  problem.attributes["dropout_prob"] = 0.25;  // an option: the same image
+  return problem;
+}
+
+Problem pooling(const Dims& changed = {}) {
+  Problem problem;
+  problem.kernel = "mean_pooling";
+  problem.dims = {{"B", 3L}, {"S", 5L}, {"C", 6L}};
+  for (const auto& [name, value] : changed) problem.dims[name] = value;
+  problem.given = {"mask"};
+  return problem;
+}
+
+// Chooses the strides of a tensor from its shape.
+using Place = std::function<Strides(const HostTensor&)>;
+
+class NastyViews : public StoreTest {
+ protected:
+  void SetUp() override { use_project_store(); }
+
+  // Runs the call with the config and compares its outputs with the reference.
+  static void right(reference::Call call, const Config& config, const Place& place = {}, std::int64_t misalign = 0) {
+    const auto execute = [&](reference::Call& each) {
+      std::map<std::string, TensorView> views;
+      std::vector<std::pair<HostTensor*, std::unique_ptr<PlacedTensor>>> placed;
+      for (auto* list : {&each.inputs, &each.outputs})
+        for (auto& tensor : *list) {
+          views[tensor.name()] = tensor.view();
+          if (!place || tensor.name().starts_with("cum_seqlens")) continue;
+          placed.emplace_back(&tensor, std::make_unique<PlacedTensor>(tensor, place(tensor), misalign));
+          views[tensor.name()] = placed.back().second->view();
+        }
+      const auto status = ejk::call(each.spec->kernel, views, each.attributes, {}, &config);
+      if (!status) throw std::runtime_error(status.error().message);
+      for (auto& output : each.outputs)
+        for (auto& [tensor, copy] : placed)
+          if (tensor == &output) copy->copy_back(output);
+    };
+    try {
+      EXPECT_EQ(reference::first_failure(verify_call(*reference::find_reference(call.spec->kernel), call, execute)), "") << call.label;
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << call.label << " on " << config.variant << ": " << error.what();
+    }
+  }
+
+  static void right_on_both(const reference::Call& call, const Place& place = {}, std::int64_t misalign = 0) {
+    right(call, plain, place, misalign);
+    right(call, tiled, place, misalign);
+  }
+};
+
+bool is_output(const HostTensor& tensor) { return tensor.name() == "out" || tensor.name() == "lse"; }
+
+// Dimension 0 steps over 8 GiB, the others lie close.
+Strides far_apart(const HostTensor& tensor) {
+  auto strides = tensor.strides();
+  if (strides.size() > 1) strides[0] = far_step;
+  return strides;
+}
+
+// The second dimension from the end steps over 8 GiB, and dimension 0 over more.
+Strides far_rows(const HostTensor& tensor) {
+  Strides strides(tensor.shape().size(), 1);
+  for (std::size_t i = strides.size() - 1; i-- > 0;)
+    strides[i] = i + 2 == strides.size() ? far_step : strides[i + 1] * tensor.shape()[i + 1] + 8;
+  return strides;
+}
+
+// Every outer dimension runs backwards in memory.
+Strides backwards(const HostTensor& tensor) {
+  auto strides = tensor.strides();
+  for (std::size_t i = 0; i + 1 < strides.size(); ++i) strides[i] = -strides[i];
+  return strides;
+}
+
+// The outer dimensions in reverse order.
+Strides transposed(const HostTensor& tensor) {
+  Strides strides(tensor.shape().size(), 1);
+  std::int64_t step = tensor.shape().empty() ? 1 : tensor.shape().back();
+  for (std::size_t i = 0; i + 1 < strides.size(); ++i) {
+    strides[i] = step;
+    step *= tensor.shape()[i];
+  }
+  return strides;
+}
+
+TEST_F(NastyViews, AttentionOverZeroSizes) {
+  const std::vector<Dims> empty = {{{"B", 0L}},
+                                   {{"Sq", 0L}},
+                                   {{"Sk", 0L}},
+                                   {{"Hq", 0L}},
+                                   {{"Hq", 0L}, {"Hkv", 0L}},
+                                   {{"B", 0L}, {"Sq", 0L}, {"Sk", 0L}},
+                                   {{"Sq", 0L}, {"Sk", 0L}}};
+  for (const auto& dims : empty) right_on_both(attention(dims).make());
+  for (const Dims& dims : {Dims{{"D", 0L}}, Dims{{"Dv", 0L}}, Dims{{"D", 0L}, {"Dv", 0L}}}) right(attention(dims).make(), plain);
+}
+
+TEST_F(NastyViews, PackedAttentionOverZeroSizes) {
+  for (const Dims& dims :
+       {Dims{}, {{"N", 0L}}, {{"Tq", 0L}}, {{"Tk", 0L}}, {{"N", 0L}, {"Tq", 0L}, {"Tk", 0L}}, {{"N", 40L}}, {{"Hq", 0L}}})
+    right_on_both(packed_attention(dims).make());
+}
+
+TEST_F(NastyViews, AttentionAtFarStrides) {
+  auto call = attention().make();
+  right_on_both(call, far_apart);
+  right_on_both(call, far_rows);
+  right_on_both(call, far_apart, 4);
+}
+
+TEST_F(NastyViews, AttentionOnTransposedBackwardAndBroadcastViews) {
+  const auto call = attention().make();
+  right_on_both(call, transposed);
+  right_on_both(call, backwards);
+  for (const auto& layout :
+       {Layout{.broadcast = true}, Layout{.padded = true, .permuted = true, .broadcast = true, .unaligned = true, .outputs = true}})
+    right_on_both(attention().make({layout, true}));
+}
+
+TEST_F(NastyViews, AttentionOnUnalignedPointers) {
+  const Layout layout{.unaligned = true, .outputs = true};
+  right_on_both(attention().make({layout, false}));
+  for (const auto* type : {"bf16", "f16"}) {
+    auto problem = attention();
+    problem.type = type;
+    right(problem.make({layout, false}), plain);
+  }
+}
+
+TEST_F(NastyViews, NaNBehindAFalseMaskIsNotSeen) {
+  for (const auto value : {not_a_number, std::numeric_limits<double>::infinity()}) {
+    auto problem = attention();
+    problem.given = {"attention_mask", "bias", "lse"};
+    auto call = problem.make();
+    auto& mask = call.input("attention_mask");
+    const auto row = mask.shape()[3];  // mask and bias: [B, Hq, Sq, Sk]
+    for (std::int64_t i = 0; i < mask.elements(); ++i) {
+      if (i % row == 2 || i % row == 6) mask.set(i, 0);  // keys 2 and 6 are hidden from every query
+      if (mask.at(i) == 0) call.input("bias").set(i, value);
+    }
+    for (const auto* name : {"k", "v"}) {
+      auto& tensor = call.input(name);
+      const auto token = tensor.shape()[2] * tensor.shape()[3];
+      for (std::int64_t i = 0; i < tensor.elements(); ++i)
+        if (const auto key = i / token % row; key == 2 || key == 6) tensor.set(i, value);
+    }
+    right_on_both(call);
+  }
+}
+
+TEST_F(NastyViews, NaNBeyondTheCausalEdgeTheWindowAndTheSegmentIsNotSeen) {
+  auto problem = attention({{"Sq", 4L}, {"Sk", 9L}});
+  problem.given = {"q_segment_ids", "kv_segment_ids", "lse"};
+  problem.attributes = {{"causal", true}, {"causal_offset", std::int64_t{3}}, {"window_left", std::int64_t{4}}};
+  auto call = problem.make();
+  for (const auto* name : {"q_segment_ids", "kv_segment_ids"})
+    for (std::int64_t i = 0; i < call.input(name).elements(); ++i) call.input(name).set(i, 0);
+  call.input("kv_segment_ids").set(1, -1);  // key 1 of the first row: padding
+  for (const auto* name : {"k", "v"}) {
+    auto& tensor = call.input(name);
+    const auto token = tensor.shape()[2] * tensor.shape()[3];
+    for (std::int64_t i = 0; i < tensor.elements(); ++i)  // keys past 6 are beyond the last query's edge
+      if (const auto key = i / token; key == 1 || key % 9 > 6) tensor.set(i, not_a_number);
+  }
+  right_on_both(call);
+}
+
+TEST_F(NastyViews, NaNInAVisiblePlaceIsSeen) {
+  auto call = attention().make();
+  auto& mask = call.input("attention_mask");
+  for (std::int64_t i = 0; i < mask.elements(); ++i) mask.set(i, 1);
+  call.input("q").set(3, not_a_number);
+  right_on_both(call);
+}
+
+TEST_F(NastyViews, RowsThatSeeNoKey) {
+  auto hidden = attention().make();
+  for (std::int64_t i = 0; i < hidden.input("attention_mask").elements(); ++i) hidden.input("attention_mask").set(i, i % 35 < 14 ? 0 : 1);
+  right_on_both(hidden);
+  for (std::int64_t i = 0; i < hidden.input("attention_mask").elements(); ++i) hidden.input("attention_mask").set(i, 0);
+  right_on_both(hidden);
+  auto sinks = attention({{"A", 2L}});
+  sinks.given = {"attention_mask", "softmax_aux", "lse"};
+  auto with_sinks = sinks.make();
+  for (std::int64_t i = 0; i < with_sinks.input("attention_mask").elements(); ++i) with_sinks.input("attention_mask").set(i, 0);
+  right_on_both(with_sinks);
+  auto more_queries = attention({{"Sq", 20L}, {"Sk", 3L}});
+  more_queries.attributes["causal"] = true;
+  right_on_both(more_queries.make());
+  auto far_window = attention();
+  far_window.attributes = {{"causal_offset", std::int64_t{1} << 40}, {"window_left", std::int64_t{3}}, {"window_right", std::int64_t{3}}};
+  right_on_both(far_window.make());
+}
+
+TEST_F(NastyViews, ABiasOfMinusInfinityHidesARow) {
+  auto problem = attention();
+  problem.given = {"bias", "lse"};
+  auto call = problem.make();
+  for (std::int64_t i = 0; i < call.input("bias").elements(); ++i)
+    if (i % 35 < 14) call.input("bias").set(i, -std::numeric_limits<double>::infinity());
+  right_on_both(call);
+}
+
+TEST_F(NastyViews, ExtremeOffsetsAndWindowsDoNotOverflow) {
+  constexpr auto most = std::numeric_limits<std::int64_t>::max(), least = std::numeric_limits<std::int64_t>::min();
+  for (const auto offset : {most, least, most - 3, least + 3})
+    for (const auto window : {std::int64_t{-1}, std::int64_t{2}, most}) {
+      auto problem = attention();
+      problem.attributes = {{"causal", true}, {"causal_offset", offset}, {"window_left", window}, {"window_right", window}};
+      right_on_both(problem.make());
+    }
+}
+
+TEST_F(NastyViews, PoolingOverZeroSizes) {
+  for (const Dims& dims : {Dims{{"B", 0L}}, {{"S", 0L}}, {{"C", 0L}}, {{"B", 0L}, {"S", 0L}, {"C", 0L}}})
+    for (const auto* config : {&rows, &strided}) right(pooling(dims).make(), *config);
+}
+
+TEST_F(NastyViews, PackedPoolingOverZeroSizes) {
+  auto problem = pooling();
+  problem.given = {"cum_seqlens"};
+  for (const Dims& dims : {Dims{{"N", 3L}, {"T", 9L}, {"C", 6L}},
+                           {{"N", 0L}, {"T", 9L}, {"C", 6L}},
+                           {{"N", 3L}, {"T", 0L}, {"C", 6L}},
+                           {{"N", 3L}, {"T", 9L}, {"C", 0L}}}) {
+    problem.dims = dims;
+    for (const auto* config : {&rows, &strided}) right(problem.make(), *config);
+  }
+}
+
+TEST_F(NastyViews, PoolingOnStrangeViews) {
+  const auto call = pooling().make();
+  for (const auto* config : {&rows, &strided}) {
+    const auto outputs_stay = [&](const Place& place) {
+      return [place](const HostTensor& tensor) { return is_output(tensor) ? tensor.strides() : place(tensor); };
+    };
+    right(call, *config, outputs_stay(far_apart), 4);
+    right(call, *config, outputs_stay(far_rows));
+    right(call, *config, outputs_stay(transposed));
+    right(call, *config, outputs_stay(backwards));
+  }
+  right(call, strided, far_apart);
+  right(call, strided, transposed);
+  right(call, strided, backwards);
+}
+
+TEST_F(NastyViews, NaNInAMaskedTokenIsNotSeen) {
+  auto call = pooling().make();
+  for (std::int64_t i = 0; i < call.input("mask").elements(); ++i) {
+    call.input("mask").set(i, i % 5 != 1 && i / 5 != 2);  // token 1 of every row, and all of row 2
+    for (std::int64_t c = 0; c < 6; ++c)
+      if (call.input("mask").at(i) == 0) call.input("x").set(i * 6 + c, not_a_number);
+  }
+  for (const auto* config : {&rows, &strided}) right(call, *config);
+}
+
+}  // namespace
+}  // namespace ejk
