@@ -122,8 +122,7 @@ int prune(const Arguments& arguments) {
 }
 
 int miss(const Arguments& arguments) {
-  if (!arguments.has("IMAGE"))
-    throw UsageError("why-miss: name the image, e.g. ejk cache why-miss mean_pooling.rows.cpu_avx2.f32.batched.c256");
+  if (!arguments.has("IMAGE")) throw UsageError("why-miss: name the image, as `ejk-gen --list` prints it");
   return why_miss(arguments.text("IMAGE"));
 }
 
@@ -140,8 +139,8 @@ int cache(std::span<const std::string> words) {
                       "ls: entries of the user cache and the packs. verify: the hashes of every entry. prune: removes entries of the user "
                       "cache (packs are\n"
                       "never touched). why-miss: what each place has instead of an image, and what differs.",
-                      "ejk cache ls\nejk cache verify --json\nejk cache prune --older-than 30\nejk cache why-miss "
-                      "mean_pooling.rows.cpu_avx2.f32.batched.c256");
+                      "ejk cache ls\nejk cache verify --json\nejk cache prune --older-than 30\nejk cache why-miss \"$(ejk-gen "
+                      "specs --list | head -n 1)\"");
   arguments.word("ACTION", true).word("IMAGE", false);
   arguments.option("older-than", "DAYS", "prune: entries written longer ago");
   arguments.flag("all", "prune: everything");

@@ -28,7 +28,8 @@ ordered_json backends_json(const Library::Parts& parts) {
   auto list = ordered_json::array();
   for (const auto& machine : parts.machines) {
     ordered_json properties = ordered_json::object();
-    for (const auto& [name, value] : machine.probe.properties) std::visit([&](const auto& v) { properties[name] = v; }, value);
+    for (const auto& [name, value] : machine.probe.properties)
+      std::visit([&, &name = name](const auto& v) { properties[name] = v; }, value);
     list.push_back({{"platform", machine.backend->platform()},
                     {"available", machine.probe.available},
                     {"why_not", machine.probe.why_not},

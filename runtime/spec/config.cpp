@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "spec/image.hpp"
+#include "spec/suggest.hpp"
 
 namespace ejk::spec {
 namespace {
@@ -27,13 +28,19 @@ std::optional<std::string> broken_clause(const Variant& variant, const Scope& sc
   return std::nullopt;
 }
 
+std::vector<std::string> texts(const std::vector<Value>& values) {
+  std::vector<std::string> result;
+  for (const Value& value : values) result.push_back(to_text(value));
+  return result;
+}
+
 std::optional<std::string> outside_space(const Variant& variant, const Config& config) {
   for (const auto& [name, value] : config) {
     const auto parameter =
         std::find_if(variant.config.begin(), variant.config.end(), [&name = name](const auto& each) { return each.name == name; });
-    if (parameter == variant.config.end() ||
-        std::find(parameter->values.begin(), parameter->values.end(), value) == parameter->values.end())
-      return fmt::format("not in the config space: {} = {}", name, to_text(value));
+    if (parameter == variant.config.end()) return fmt::format("not in the config space: there is no {}", name);
+    if (std::find(parameter->values.begin(), parameter->values.end(), value) == parameter->values.end())
+      return fmt::format("not in the config space: {} = {}, expected one of {}", name, to_text(value), listed(texts(parameter->values)));
   }
   for (const ConfigParameter& parameter : variant.config)
     if (!value_in(config, parameter.name)) return fmt::format("not in the config space: {} is missing", parameter.name);

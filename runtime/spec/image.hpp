@@ -43,7 +43,7 @@ class VariantScope : public Scope {
 // The clause of `supports` that refuses the call (as written), or nullopt.
 std::optional<std::string> refusal(const Variant& variant, const Arch& arch, const Binding& binding);
 
-// The clause of `valid` the config breaks, "not in the config space: block_m = 3", or nullopt.
+// The clause of `valid` the config breaks, "not in the config space: block_m = 3, expected one of 64, 128", or nullopt.
 std::optional<std::string> invalid_clause(const Variant& variant, const Arch& arch, const Binding& binding, const Config& config);
 
 std::vector<Config> config_space(const Variant& variant, const Arch& arch, const Binding& binding);        // the valid ones

@@ -259,7 +259,7 @@ TEST_F(BadCalls, AnOverrideThatCannotServe) {
   };
   EXPECT_EQ(refusal(batched_pooling(), {"", "generic", {{"block_c", std::int64_t{3}}}}),
             "this call's cfg: {\"arch\":\"generic\",\"block_c\":3} cannot serve this call: variant 'rows' on cpu:generic: not in the "
-            "config space: block_c = 3");
+            "config space: block_c = 3, expected one of 256, 1024, 4096");
   EXPECT_EQ(refusal(batched_attention(), {"", "", {{"block_q", std::int64_t{3}}}}),
             "this call's cfg: {\"block_q\":3} cannot serve this call: unknown parameter; the variants' are plain: block_m; tiled: vectors, "
             "panel, block_n");
