@@ -137,7 +137,8 @@ TEST_F(ImageTest, AnInvalidConfigNamesItsClause) {
   const auto clause = [&](Config config) { return invalid_clause(variant(), arch(), binding, config).value_or("valid"); };
   EXPECT_EQ(clause(small_config), "valid");
   EXPECT_EQ(clause({{"block", std::int64_t{16}}, {"unroll", std::int64_t{4}}}), "unroll * 16 <= block");
-  EXPECT_EQ(clause({{"block", std::int64_t{3}}, {"unroll", std::int64_t{4}}}), "not in the config space: block = 3, expected one of 16, 64");
+  EXPECT_EQ(clause({{"block", std::int64_t{3}}, {"unroll", std::int64_t{4}}}),
+            "not in the config space: block = 3, expected one of 16, 64");
   EXPECT_EQ(clause({{"block", std::int64_t{16}}}), "not in the config space: unroll is missing");
 }
 
