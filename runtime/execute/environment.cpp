@@ -56,7 +56,6 @@ const std::vector<EnvironmentVariable>& environment_table() {
       {"EJKERNEL_CACHE_DIR", "a folder", "the user cache; by default $XDG_CACHE_HOME/ejk or ~/.cache/ejk"},
       {"EJKERNEL_JIT", "on | off", "compile images that no store has (default on)"},
       {"EJKERNEL_THREADS", "0 to 4096", "threads for CPU work; 0 or unset: as many as the process may use"},
-      {"EJKERNEL_CHECK", "on | off", "also check index tensors that lie on a device (default off)"},
       {"EJKERNEL_LOG", "on | off", "a line to stderr for each compile and fallback (default off)"},
   };
   return table;
@@ -65,7 +64,6 @@ const std::vector<EnvironmentVariable>& environment_table() {
 Environment read_environment() {
   Environment environment;
   environment.jit = on_off("EJKERNEL_JIT", true);
-  environment.check = on_off("EJKERNEL_CHECK", false);
   environment.log = on_off("EJKERNEL_LOG", false);
   environment.stores = folders(value_of("EJKERNEL_STORE"));
   environment.cache_dir = value_of("EJKERNEL_CACHE_DIR");

@@ -8,7 +8,6 @@ namespace ejk {
 
 struct Environment {
   bool jit = true;                  // EJKERNEL_JIT: on, off
-  bool check = false;               // EJKERNEL_CHECK: on, off: also check data that lies on a device
   bool log = false;                 // EJKERNEL_LOG: off, on: a line to stderr for each compile, load from elsewhere and fallback
   std::vector<std::string> stores;  // EJKERNEL_STORE: folders separated by ':'
   std::string cache_dir;            // EJKERNEL_CACHE_DIR: the user cache; by default $XDG_CACHE_HOME/ejk or ~/.cache/ejk

@@ -1,5 +1,6 @@
 // The hot path of a call whose plan exists: judge what can change, write pointers, launch.
 #include <cmath>
+#include <algorithm>
 #include <cstring>
 
 #include "execute/facts.hpp"
@@ -57,7 +58,7 @@ void Plan::run(const KernelHandle& kernel, std::span<const TensorView* const> te
   if (!live.empty()) check_live(*this, kernel, tensors, attributes);
 
   alignas(16) std::byte values[max_frame];
-  std::memcpy(values, frame.data(), frame.size());
+  std::copy(frame.begin(), frame.end(), values);  // may be empty
   auto* workspace = workspace_bytes ? static_cast<std::byte*>(host_workspace(workspace_bytes)) : nullptr;
   for (const auto& patch : patches) {
     switch (patch.kind) {

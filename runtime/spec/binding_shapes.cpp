@@ -73,8 +73,9 @@ class Dims {
   void broadcast(const Bound& bound, bool ones) const {
     for (std::size_t i = 0; i < bound.shape->extents.size(); ++i) {
       const Extent& extent = bound.shape->extents[i];
+      if (extent.kind != Extent::Kind::dim_or_one) continue;  // a rest of no dims has no size at i
       const std::int64_t found = bound.facts->shape[i];
-      if (extent.kind != Extent::Kind::dim_or_one || (found == 1) != ones) continue;
+      if ((found == 1) != ones) continue;
       if (found == 1 && binding_.dims.count(extent.dim)) continue;
       meet(bound, extent, i, found);
     }
