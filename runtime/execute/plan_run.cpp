@@ -1,6 +1,6 @@
 // The hot path of a call whose plan exists: judge what can change, write pointers, launch.
-#include <cmath>
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "execute/facts.hpp"
