@@ -215,6 +215,9 @@ class GridPool {
   alignas(64) std::atomic<std::int64_t> next_{0};
 };
 
+// Made when the library is loaded: a fork during a first use would leave the child with a half-made pool that it waits for in vain.
+[[maybe_unused]] GridPool& pool_from_the_start = GridPool::instance();
+
 std::int64_t cells_of(const LaunchRequest& request) {
   const auto* grid = request.grid;
   if (grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0) return 0;
@@ -242,8 +245,9 @@ void set_cpu_threads(int threads) { wanted_threads.store(std::clamp(threads, 0, 
 int cpu_threads() {
   const int wanted = wanted_threads.load(std::memory_order_relaxed);
   if (wanted > 0) return wanted;
-  static const int available = available_threads();
-  return available;
+  static std::atomic<int> available{0};  // no guarded static: a fork could leave its guard held in the child
+  if (available.load(std::memory_order_relaxed) == 0) available.store(available_threads(), std::memory_order_relaxed);
+  return available.load(std::memory_order_relaxed);
 }
 
 }  // namespace ejk

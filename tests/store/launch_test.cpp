@@ -225,21 +225,6 @@ TEST_F(Launch, AfterForkWorksInChildAndParent) {
   }
 }
 
-TEST_F(Launch, DuringWhichAnotherThreadForksWorksInTheChild) {
-  set_cpu_threads(3);
-  std::atomic<bool> done{false};
-  std::jthread caller([&done] {
-    while (!done) covers(200, 1, 1);
-  });
-  for (int i = 0; i < 10; ++i)
-    EXPECT_EQ(store::wait_for(store::start_child([] {
-                alarm(20);
-                return covers(40, 1, 1) ? 0 : 1;
-              })),
-              0);
-  done = true;
-}
-
 TEST_F(Launch, AllocatesNothingAfterWarmUp) {
   for (int threads : {1, 2, 4}) {
     set_cpu_threads(threads);
