@@ -51,7 +51,7 @@ void verify_kernel(const KernelHandle& kernel, const VerifyFilter& filter, const
     verified.without_reference.push_back(kernel.name);
     return;
   }
-  const auto* machine = Library::instance().machine(DeviceType::cpu);
+  const auto* machine = Library::instance().machine({DeviceType::cpu, 0});
   const auto images = images_to_verify(kernel, *machine, filter);
   for (std::size_t i = 0; i < images.size(); ++i) {
     show_progress(i, images.size(), images[i].id);
@@ -152,7 +152,7 @@ std::vector<const KernelHandle*> kernels_of(const Arguments& arguments, const Ve
   std::vector<std::string> variants, archs;
   for (const auto* kernel : kernels)
     for (const auto& variant : kernel->spec->variants) variants.push_back(variant.name);
-  for (const auto& arch : Library::instance().machine(DeviceType::cpu)->archs) archs.push_back(arch.name);
+  for (const auto& arch : Library::instance().machine({DeviceType::cpu, 0})->archs) archs.push_back(arch.name);
   const auto known = [](const auto& list, const std::string& name) { return std::find(list.begin(), list.end(), name) != list.end(); };
   if (!filter.variant.empty() && !known(variants, filter.variant))
     throw UsageError(fmt::format("--variant: no variant '{}'{}", filter.variant, spec::suggestion(filter.variant, variants)));

@@ -126,7 +126,7 @@ class ImageChecker {
 
 // The variant of lowest priority that takes the call.
 std::string plainest_config(const KernelHandle& kernel, const Call& call) {
-  const auto eligible = candidates_of(*kernel.spec, *Library::instance().machine(DeviceType::cpu), call.binding).eligible;
+  const auto eligible = candidates_of(*kernel.spec, *Library::instance().machine({DeviceType::cpu, 0}), call.binding).eligible;
   if (eligible.empty()) return "";  // the chain will say why
   return to_json(Config{eligible.back().variant->name, "", {}});
 }

@@ -1,14 +1,21 @@
 // The list of backends.
 #include "backends/backend.h"
 
-#include <array>
+#include <vector>
 
 namespace ejk {
+namespace {
 
-std::span<Backend* const> backends() {
-  static const std::array<Backend*, 1> all = {&cpu_backend()};
+std::vector<Backend*>& list() {
+  static std::vector<Backend*> all = {&cpu_backend()};
   return all;
 }
+
+}  // namespace
+
+std::span<Backend* const> backends() { return list(); }
+
+void add_backend(Backend& backend) { list().push_back(&backend); }
 
 Backend* backend_of(const std::string& platform) {
   for (auto* backend : backends())

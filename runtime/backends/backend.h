@@ -48,7 +48,20 @@ struct LaunchRequest {
   std::int64_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, cluster[3] = {1, 1, 1};
   std::int64_t shared_bytes = 0;
   bool cooperative = false;
+  int device = 0;
   void* const* arguments = nullptr;
+};
+
+// Memory of a device, for tools, tests and bindings that own tensors; calls themselves use none of it. Everything here waits for the
+// device. Throws std::runtime_error with the driver's words.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual void* allocate(int device, std::int64_t bytes) = 0;  // aligned to 256 bytes
+  virtual void free(int device, void* memory) noexcept = 0;
+  virtual void copy_to_device(int device, void* to, const void* from, std::int64_t bytes) = 0;
+  virtual void copy_to_host(int device, void* to, const void* from, std::int64_t bytes) = 0;
+  virtual void synchronize(int device) = 0;  // waits for all work of the device; reports what went wrong in it
 };
 
 class Backend {
@@ -56,8 +69,9 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string platform() const = 0;  // "cpu"
   virtual DeviceType device_type() const = 0;
+  virtual int device_count() { return 1; }  // 0: the platform is not here; probe(archs, 0) then says why
   // archs: the catalogue's, of this platform.
-  virtual Probe probe(std::span<const spec::Arch* const> archs) = 0;
+  virtual Probe probe(std::span<const spec::Arch* const> archs, int device) = 0;
   virtual bool can_compile(const spec::Arch& arch, std::string& why_not) = 0;
   virtual CompileResult compile(const spec::Image& image, const spec::Arch& arch) = 0;  // thread-safe
   // What compile() would put into CompileResult::compiler; empty if there is no compiler for that arch.
@@ -65,10 +79,16 @@ class Backend {
   // Throws std::runtime_error with the loader's words.
   virtual std::unique_ptr<Module> load(const std::filesystem::path& binary, const spec::Image& image) = 0;
   virtual std::unique_ptr<Module> load_bytes(const std::string& binary, const spec::Image& image) = 0;
-  // Thread-safe, no allocation after warm-up. CPU: returns when the work is done.
+  // Thread-safe, no allocation after warm-up. CPU: returns when the work is done. GPU: puts it on `stream` (null: the default stream) and
+  // returns; legal while the stream is being captured. Throws std::runtime_error with the driver's words.
   virtual void launch(const LaunchRequest& request, void* stream) = 0;
-  virtual std::string source_extension() const = 0;  // "cpp"
-  virtual std::string binary_extension() const = 0;  // "so"
+  // Scratch of one call: valid for work put on `stream` between the two, 64-byte aligned (GPU: 256), contents undefined. Legal under
+  // capture. Throws std::bad_alloc, or std::runtime_error with the driver's words.
+  virtual void* acquire_workspace(int device, void* stream, std::int64_t bytes) = 0;
+  virtual void release_workspace(int device, void* stream, void* workspace) noexcept = 0;
+  virtual DeviceMemory* memory() { return nullptr; }  // nullptr: tensors lie in host memory
+  virtual std::string source_extension() const = 0;   // "cpp"
+  virtual std::string binary_extension() const = 0;   // "so"
 };
 
 // The CPU: g++/clang shared objects, archs by CPUID, work items over a thread pool.
@@ -77,8 +97,12 @@ Backend& cpu_backend();
 void set_cpu_threads(int threads);
 int cpu_threads();
 
-// Every backend of this build, in the order they are asked.
+// NVIDIA GPUs: cubins by NVRTC, launched through libcuda; both are looked for at run time.
+Backend& cuda_backend();
+
+// Every backend, in the order they are asked: those of this build, then those that a test or tool added.
 std::span<Backend* const> backends();
+void add_backend(Backend& backend);  // before the library's first use; it must live for ever
 Backend* backend_of(const std::string& platform);
 
 }  // namespace ejk

@@ -5,6 +5,7 @@
 #include "backends/cpu_compile.hpp"
 #include "backends/cpu_features.hpp"
 #include "backends/grid_pool.hpp"
+#include "backends/host_workspace.hpp"
 #include "backends/shared_object.hpp"
 
 namespace ejk {
@@ -25,7 +26,7 @@ class CpuBackend final : public Backend {
   std::string platform() const override { return "cpu"; }
   DeviceType device_type() const override { return DeviceType::cpu; }
 
-  Probe probe(std::span<const spec::Arch* const> archs) override {
+  Probe probe(std::span<const spec::Arch* const> archs, int) override {
     Probe probe;
     const auto features = usable_features();
     const auto machine = cpu_machine();
@@ -66,6 +67,8 @@ class CpuBackend final : public Backend {
   }
 
   void launch(const LaunchRequest& request, void*) override { run_grid(request); }
+  void* acquire_workspace(int, void*, std::int64_t bytes) override { return host_workspace(bytes); }
+  void release_workspace(int, void*, void*) noexcept override {}
   std::string source_extension() const override { return "cpp"; }
   std::string binary_extension() const override { return "so"; }
 };

@@ -19,10 +19,11 @@ std::string names_of(const Range& range) {
 }
 
 std::string device_text(Device device) {
-  const auto* type = device.type == DeviceType::cpu    ? "cpu"
-                     : device.type == DeviceType::cuda ? "cuda"
-                     : device.type == DeviceType::rocm ? "rocm"
-                                                       : "device";
+  const auto* type = device.type == DeviceType::cpu         ? "cpu"
+                     : device.type == DeviceType::cuda      ? "cuda"
+                     : device.type == DeviceType::rocm      ? "rocm"
+                     : device.type == DeviceType::extension ? "extension"
+                                                            : "device";
   return device.type == DeviceType::cpu ? "cpu" : fmt::format("{}:{}", type, device.index);
 }
 
@@ -103,11 +104,11 @@ const Machine& machine_of(const KernelHandle& kernel, std::span<const TensorView
     }
   }
   const Device device = first ? first->device : Device{};
-  const auto* machine = Library::instance().machine(device.type);
+  const auto* machine = Library::instance().machine(device);
   if (!machine)
-    throw spec::CallError(
-        spec::CallError::Kind::unsupported,
-        fmt::format("{}: its tensors are on {}, for which this build of ejk has no backend", kernel.name, device_text(device)));
+    throw spec::CallError(spec::CallError::Kind::unsupported,
+                          fmt::format("{}: its tensors are on {}, which is no device that ejk found; `ejk info` lists them", kernel.name,
+                                      device_text(device)));
   if (!machine->probe.available)
     throw spec::CallError(spec::CallError::Kind::unsupported, fmt::format("{}: its tensors are on {}, but that backend cannot be used: {}",
                                                                           kernel.name, device_text(device), machine->probe.why_not));

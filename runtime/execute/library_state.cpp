@@ -36,13 +36,14 @@ std::vector<fs::path> store_candidates(const std::vector<std::string>& added, co
   return result;
 }
 
-Machine make_machine(Backend& backend, const spec::Catalogue& catalogue) {
+Machine make_machine(Backend& backend, int device, const spec::Catalogue& catalogue) {
   Machine machine;
   machine.backend = &backend;
+  machine.device = device;
   std::vector<const spec::Arch*> archs;
   for (const auto& [name, arch] : catalogue.archs())
     if (arch.platform == backend.platform()) archs.push_back(&arch);
-  machine.probe = backend.probe(archs);
+  machine.probe = backend.probe(archs, device);
   for (const auto& name : machine.probe.archs) {
     machine.archs.push_back(*catalogue.arch(name));
     for (const auto& [property, value] : machine.probe.properties) machine.archs.back().properties[property] = value;
@@ -115,7 +116,9 @@ std::unique_ptr<Library::Parts> Library::make_parts() {
   auto catalogue = spec::Catalogue::open(source->root() / "specs", source->root() / "templates");
   if (environment.threads) set_cpu_threads(environment.threads);
   std::vector<Machine> machines;
-  for (auto* backend : backends()) machines.push_back(make_machine(*backend, catalogue));
+  for (auto* backend : backends())
+    for (int device = 0; device < std::max(1, backend->device_count()); ++device)
+      machines.push_back(make_machine(*backend, device, catalogue));
   auto chain = make_chain(places);
   return std::unique_ptr<Parts>(new Parts{std::move(environment), std::move(places), std::move(searched), std::move(catalogue),
                                           std::move(machines), std::move(chain)});
@@ -129,9 +132,10 @@ const Library::Parts& Library::parts() {
   return *parts_;
 }
 
-const Machine* Library::machine(DeviceType type) {
+const Machine* Library::machine(Device device) {
   for (const auto& machine : parts().machines)
-    if (machine.backend->device_type() == type) return &machine;
+    if (machine.backend->device_type() == device.type && (device.type == DeviceType::cpu || machine.device == device.index))
+      return &machine;
   return nullptr;
 }
 

@@ -17,9 +17,11 @@
 
 namespace ejk {
 
-// A backend with what it found: the archs it runs, with the measured properties (threads, cache sizes) in place of the arch file's.
+// One device of a backend with what it found: the archs it runs, with the measured properties (threads, cache sizes) in place of the
+// arch file's.
 struct Machine {
   Backend* backend = nullptr;
+  int device = 0;
   Probe probe;
   std::vector<spec::Arch> archs;  // runnable ones, most specific first
   const spec::Arch* arch(const std::string& full_name) const;
@@ -54,7 +56,7 @@ class Library {
     std::shared_ptr<ConfigSelectorChain> chain;
   };
   const Parts& parts();
-  const Machine* machine(DeviceType type);
+  const Machine* machine(Device device);                // nullptr: no backend has that kind of device, or it has fewer
   const KernelHandle* kernel(const std::string& name);  // nullptr: no such kernel
 
   void add_store(const std::string& path);

@@ -39,6 +39,7 @@ struct Plan {
   std::vector<std::uint64_t> key;
   Resolved resolved;
   Backend* backend = nullptr;
+  int device = 0;
   std::vector<std::byte> frame;
   std::vector<FramePatch> patches;
   std::vector<PlannedLaunch> launches;

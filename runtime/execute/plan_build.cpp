@@ -11,13 +11,15 @@
 namespace ejk {
 namespace {
 
-// As templates/device/cpu.h declares it.
+// As templates/device/view.h declares it.
 struct View {
   void* data;
   std::int64_t rank;
   std::int64_t shape[max_rank];
   std::int64_t strides[max_rank];
 };
+
+constexpr std::int64_t workspace_alignment = 256;
 
 class Layout {
  public:
@@ -27,7 +29,7 @@ class Layout {
   void add(const spec::Geometry& geometry) {
     for (const auto& workspace : geometry.workspace) {
       workspaces_.emplace_back(workspace.name, plan_.workspace_bytes);
-      plan_.workspace_bytes += (workspace.bytes + 63) / 64 * 64;
+      plan_.workspace_bytes += (workspace.bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment;
     }
     for (const auto& launch : geometry.launches) add(launch);
     if (plan_.frame.size() > Plan::max_frame)
@@ -49,6 +51,7 @@ class Layout {
     std::copy_n(launch.cluster, 3, planned.request.cluster);
     planned.request.shared_bytes = launch.shared_bytes;
     planned.request.cooperative = launch.launch->cooperative;
+    planned.request.device = plan_.device;
     for (const auto& argument : launch.arguments) planned.offsets.push_back(place(argument));
   }
 
@@ -90,10 +93,11 @@ class Layout {
       std::copy_n(tensor->shape, tensor->rank, view.shape);
       std::copy_n(tensor->strides, tensor->rank, view.strides);
     }
-    // The argument is a pointer to the view: the view lies in the frame, and so must be pointed at where the frame is copied to.
     const auto view_offset = append(view);
-    const auto offset = append<void*>(nullptr);
     if (given) patch(FramePatch::Kind::tensor, index, view_offset);
+    if (plan_.backend->platform() != "cpu") return view_offset;  // by value
+    // The argument is a pointer to the view: the view lies in the frame, and so must be pointed at where the frame is copied to.
+    const auto offset = append<void*>(nullptr);
     patch(FramePatch::Kind::view, 0, offset, view_offset);
     return offset;
   }
@@ -218,6 +222,7 @@ std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<cons
   }
   plan->resolved = resolve(kernel, *binding, invocation, machine, override_config ? &*override_config : nullptr, explain_all);
   plan->backend = machine.backend;
+  plan->device = machine.device;
   plan->binding = std::move(binding);
   if (key) plan->key.assign(key->words, key->words + key->size);
   Layout(*plan, kernel, tensors)

@@ -7,7 +7,6 @@
 #include "execute/guard.hpp"
 #include "execute/live.hpp"
 #include "execute/plan.hpp"
-#include "execute/workspace.hpp"
 
 namespace ejk {
 namespace {
@@ -50,6 +49,25 @@ void write_varying(std::byte* frame, const FramePatch& patch, const AttributeVal
   for (const auto index : plan.live) judge_live(kernel.spec->requirements[index], scope, kernel);
 }
 
+// The call's scratch, given back at the end also where a launch fails.
+class Workspace {
+ public:
+  Workspace(const Plan& plan, Stream stream) : plan_(plan), stream_(stream) {
+    if (plan.workspace_bytes) memory_ = plan.backend->acquire_workspace(plan.device, stream.handle, plan.workspace_bytes);
+  }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  ~Workspace() {
+    if (memory_) plan_.backend->release_workspace(plan_.device, stream_.handle, memory_);
+  }
+  std::byte* at(std::uint64_t offset) const { return static_cast<std::byte*>(memory_) + offset; }
+
+ private:
+  const Plan& plan_;
+  Stream stream_;
+  void* memory_ = nullptr;
+};
+
 }  // namespace
 
 void Plan::run(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
@@ -59,14 +77,14 @@ void Plan::run(const KernelHandle& kernel, std::span<const TensorView* const> te
 
   alignas(16) std::byte values[max_frame];
   std::copy(frame.begin(), frame.end(), values);  // may be empty
-  auto* workspace = workspace_bytes ? static_cast<std::byte*>(host_workspace(workspace_bytes)) : nullptr;
+  const Workspace workspace(*this, stream);
   for (const auto& patch : patches) {
     switch (patch.kind) {
       case FramePatch::Kind::tensor:
         write(values, patch.offset, tensors[patch.index]->data);
         break;
       case FramePatch::Kind::workspace:
-        write(values, patch.offset, workspace + patch.bytes);
+        write(values, patch.offset, workspace.at(patch.bytes));
         break;
       case FramePatch::Kind::view:
         write(values, patch.offset, values + patch.bytes);

@@ -119,6 +119,11 @@ Parameter value_parameter(const VariantScope& scope, const Launch& launch, const
   return {std::string(integer ? int_type : std::holds_alternative<bool>(value) ? bool_type : float_type), argument.name};
 }
 
+// CPU entries take a view by reference, GPU ones by value: their parameters are all the memory the two share.
+std::string view_type(std::string_view platform) {
+  return platform == "cpu" ? "const View&" : platform == "cuda" ? "const __grid_constant__ View" : "const View";
+}
+
 Parameter parameter_of(const VariantScope& scope, const Launch& launch, const Argument& argument) {
   switch (argument.kind) {
     case Argument::Kind::pointer:
@@ -126,8 +131,7 @@ Parameter parameter_of(const VariantScope& scope, const Launch& launch, const Ar
     case Argument::Kind::value:
       return value_parameter(scope, launch, argument);
     case Argument::Kind::view:
-      if (scope.arch.platform != "cpu") fail(launch, argument, "view() is for CPU launches");
-      return {"const View&", argument.name + "_view"};
+      return {view_type(scope.arch.platform), argument.name + "_view"};
     case Argument::Kind::tensor_map:
       if (scope.arch.platform == "cpu") fail(launch, argument, "a CPU launch takes no tensor map");
       return {"const __grid_constant__ TensorMap", argument.name + "_map"};
@@ -143,6 +147,7 @@ std::vector<Parameter> parameters_of(const VariantScope& scope, const Launch& la
 
 std::string unpacked(const Parameter& parameter, std::size_t index) {
   if (parameter.type == "const View&") return fmt::format("**static_cast<const View* const*>(arguments[{}])", index);
+  if (parameter.type == "const View") return fmt::format("*static_cast<const View*>(arguments[{}])", index);
   const bool pointer = parameter.type.ends_with('*');
   return fmt::format("*static_cast<{}{}*>(arguments[{}])", pointer ? parameter.type : "const " + parameter.type, pointer ? " const" : "",
                      index);
@@ -187,22 +192,35 @@ std::string parameter_list(const std::vector<Parameter>& parameters) {
   return text;
 }
 
-std::string cpu_entry_points(const VariantScope& scope) {
-  std::string text = "\n// How the runtime calls the entries: arguments[i] points at the i-th argument's value.\n";
+namespace {
+
+// One wrapper an entry: `head` opens it, `tail` closes its call.
+std::string entry_points(const VariantScope& scope, std::string_view explanation, std::string_view parameter, std::string_view tail) {
+  std::string text = fmt::format("\n// How the runtime calls the entries: {}\n", explanation);
   std::vector<std::string> done;
   for (const Launch& launch : scope.variant.launches) {
     if (std::find(done.begin(), done.end(), launch.entry) != done.end()) continue;
     done.push_back(launch.entry);
+    std::string values;
     const auto parameters = parameters_of(scope, launch.entry);
+    for (std::size_t i = 0; i < parameters.size(); ++i) values += (i ? ", " : "") + unpacked(parameters[i], i);
+    if (!values.empty() && !tail.empty()) values += ", ";
     text += fmt::format(
-        "extern \"C\" __attribute__((visibility(\"default\"))) void ejk_{}([[maybe_unused]] void* const* arguments, const Group* group) "
-        "{{\n"
-        "  {}(",
-        launch.entry, launch.entry);
-    for (std::size_t i = 0; i < parameters.size(); ++i) text += unpacked(parameters[i], i) + ", ";
-    text += "*group);\n}\n";
+        "extern \"C\" __attribute__((visibility(\"default\"))) void ejk_{}([[maybe_unused]] void* const* arguments{}) {{\n  "
+        "{}({}{});\n}}\n",
+        launch.entry, parameter, launch.entry, values, tail);
   }
   return text;
+}
+
+}  // namespace
+
+std::string cpu_entry_points(const VariantScope& scope) {
+  return entry_points(scope, "arguments[i] points at the i-th argument's value.", ", const Group* group", "*group");
+}
+
+std::string simt_entry_points(const VariantScope& scope) {
+  return entry_points(scope, "once for each thread of the grid; arguments[i] points at the i-th argument's value.", "", "");
 }
 
 }  // namespace ejk::spec

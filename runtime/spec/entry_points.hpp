@@ -1,4 +1,4 @@
-// The entries of an image: their parameters, and for the CPU the functions by which the runtime calls them.
+// The entries of an image: their parameters, and for the CPU and the SIMT emulator the functions by which the runtime calls them.
 #pragma once
 #include <string>
 #include <vector>
@@ -22,5 +22,7 @@ std::string parameter_list(const std::vector<Parameter>& parameters);  // "const
 
 // `extern "C" void ejk_<entry>(void* const* arguments, const Group* group)` for each entry.
 std::string cpu_entry_points(const VariantScope& scope);
+// The same without the group: called by each thread of the grid.
+std::string simt_entry_points(const VariantScope& scope);
 
 }  // namespace ejk::spec

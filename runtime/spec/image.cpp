@@ -49,6 +49,7 @@ void describe(Image& image, const VariantScope& scope) {
 std::string render(const VariantScope& closed, const VariantScope& open, const TemplateLibrary& templates) {
   const Template& source = templates.get(closed.variant.template_file);
   std::string text = source.render(TemplateScope(closed, open), templates);
+  if (closed.arch.platform == "simt") return text + simt_entry_points(open);
   if (closed.arch.platform != "cpu") return text;
   if (text.find("struct Group") == std::string::npos)
     throw SpecError({{(templates.root() / closed.variant.template_file).string(), "1",

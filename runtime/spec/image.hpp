@@ -65,7 +65,8 @@ struct Image {
 // Templates see specialisation, config, let and arch.* names, ${ctype(T)} (the C++ type of a type name: float, half, bfloat16, double,
 // int8_t, ..., bool; void for 'none'), and ${parameters('entry')}: the parameter list of that launch's args, inputs const. For the CPU,
 // `void ejk_<entry>(void* const* arguments, const Group* group)` is appended for each entry: arguments[i] points at the i-th value,
-// which is a pointer, an int64_t, a float, a bool, or for view(x) a `const View*` that is never null.
+// which is a pointer, an int64_t, a float, a bool, or for view(x) a `const View*` that is never null. For the SIMT emulator `void
+// ejk_<entry>(void* const* arguments)`, where the value of view(x) is the View itself, as it is in CUDA's and HIP's parameters.
 std::string image_id(const VariantScope& scope, const Config& config);
 Image make_image(const Spec& spec, const Variant& variant, const Arch& arch, const Binding& binding, const Config& config,
                  const TemplateLibrary& templates);

@@ -98,7 +98,7 @@ struct WorkspaceSpec {
 };
 
 // A launch argument: a tensor or workspace (passed as a pointer, null when not given), a value expression (int64, float, bool),
-// `view(x)` (CPU: pointer to the whole strided view), or a tensor map.
+// `view(x)` (the whole strided view), or a tensor map.
 struct Argument {
   enum class Kind { pointer, value, view, tensor_map };
   Kind kind = Kind::value;

@@ -1,4 +1,4 @@
-// CPU vocabulary of the attention kernels: their tensors by (batch, token, head), one sequence of a call, tensors whose type is known only
+// Vocabulary of every backend for the attention kernels: their tensors by (batch, token, head), one sequence of a call, tensors whose type is known only
 // when the kernel runs, and the dropout rule.
 #pragma once
 #include "device/philox.h"
@@ -21,8 +21,6 @@ template <class T> struct Heads {
   }
 };
 
-static inline bool is_given(const View& view) { return view.rank >= 0; }
-
 // [B|1, Hq|1, Sq, Sk]: elements from the start to the row of a query. A dim of size 1 is broadcast.
 static inline int64_t row_offset(const View& view, int64_t batch, int64_t head, int64_t query) {
   return (view.shape[0] == 1 ? 0 : batch * view.strides[0]) + (view.shape[1] == 1 ? 0 : head * view.strides[1]) + query * view.strides[2];
@@ -36,16 +34,6 @@ static inline __attribute__((noinline)) float element_of(const void* data, int64
   if (type == TYPE_BF16) return to_float(static_cast<const bfloat16*>(data)[index]);
   if (type == TYPE_BOOL) return static_cast<const bool*>(data)[index] ? 1.0f : 0.0f;
   return static_cast<const float*>(data)[index];
-}
-
-// The first `count` of LANES elements from `index` on, zeros after them.
-static inline __attribute__((noinline)) Floats load_elements(const void* data, int64_t type, int64_t index, int64_t count) {
-  if (count >= LANES && type == TYPE_F32) return load_floats(static_cast<const float*>(data) + index);
-  if (count >= LANES && type == TYPE_F16) return load_floats(static_cast<const half*>(data) + index);
-  if (count >= LANES && type == TYPE_BF16) return load_floats(static_cast<const bfloat16*>(data) + index);
-  float elements[LANES] = {};
-  for (int64_t i = 0; i < count; ++i) elements[i] = element_of(data, type, index + i);
-  return load_floats(elements);
 }
 
 // The sinks of one query head: [Hq, A]; or [A], one a head if A is Hq, else all of them for every head.

@@ -1,12 +1,23 @@
 // CPU vocabulary: the softmax of a tile of attention scores whose query rows lie along the vectors, so that masks, maxima, weights and sums
 // need no operation across lanes. The matrix products around it are the kernel's own.
 #pragma once
+#include "device/philox_vector.h"
 #include "device/attention.h"
 #include "device/math.h"
 #include "device/narrow.h"
 
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// The first `count` of LANES elements from `index` on, zeros after them.
+static inline __attribute__((noinline)) Floats load_elements(const void* data, int64_t type, int64_t index, int64_t count) {
+  if (count >= LANES && type == TYPE_F32) return load_floats(static_cast<const float*>(data) + index);
+  if (count >= LANES && type == TYPE_F16) return load_floats(static_cast<const half*>(data) + index);
+  if (count >= LANES && type == TYPE_BF16) return load_floats(static_cast<const bfloat16*>(data) + index);
+  float elements[LANES] = {};
+  for (int64_t i = 0; i < count; ++i) elements[i] = element_of(data, type, index + i);
+  return load_floats(elements);
+}
 
 // One query row: a token of one query head.
 struct Row {

@@ -8,6 +8,7 @@ typedef __UINT32_TYPE__ uint32_t;
 typedef __UINT16_TYPE__ uint16_t;
 typedef __UINT8_TYPE__ uint8_t;
 typedef __INT8_TYPE__ int8_t;
+#include "device/view.h"
 
 #if defined(__aarch64__)
 typedef __fp16 half;  // IEEE binary16; GCC 12 has no _Float16 in C++ here
@@ -21,14 +22,6 @@ struct Group {
   int64_t x, y, z;
   int64_t grid_x, grid_y, grid_z;
   void* shared;
-};
-
-// A strided tensor as the caller gave it: `view(x)` in a launch's args.
-struct View {
-  void* data;
-  int64_t rank;
-  int64_t shape[8];
-  int64_t strides[8];  // elements
 };
 
 static inline float to_float(float v) { return v; }

@@ -1,20 +1,11 @@
-// CPU vocabulary: the random-number generator Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+// Vocabulary of every backend: the random-number generator Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 #pragma once
-#include "device/vector.h"
-
-typedef uint64_t Longs __attribute__((vector_size(LANES * 4)));
+#include "device/view.h"
 
 static inline void multiply_wide(uint32_t a, uint32_t factor, uint32_t& high, uint32_t& low) {
   const uint64_t product = static_cast<uint64_t>(a) * factor;
   high = static_cast<uint32_t>(product >> 32);
   low = static_cast<uint32_t>(product);
-}
-
-static inline void multiply_wide(Words a, uint32_t factor, Words& high, Words& low) {
-  const Longs pairs = reinterpret_cast<Longs>(a);
-  const Longs even = (pairs & 0xffffffff) * factor, odd = (pairs >> 32) * factor;
-  high = reinterpret_cast<Words>((even >> 32) | (odd & 0xffffffff00000000));
-  low = a * factor;
 }
 
 // U: uint32_t for one counter, Words for LANES of them. The counter becomes the four output words.

@@ -1,6 +1,6 @@
-// CPU vocabulary: the keys a query may see by causality, window and length; always one range.
+// Vocabulary of every backend: the keys a query may see by causality, window and length; always one range.
 #pragma once
-#include "device/cpu.h"
+#include "device/view.h"
 
 struct KeyRange {
   int64_t first, end;  // end excluded; empty: first == end

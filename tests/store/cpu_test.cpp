@@ -66,7 +66,7 @@ TEST(CpuCaches, AreReadInSysfsUnits) {
 TEST(CpuProbe, NamesTheMachineAndItsThreads) {
   const auto archs = test_archs();
   const auto all = pointers_to(archs);
-  const auto probe = cpu_backend().probe(all);
+  const auto probe = cpu_backend().probe(all, 0);
   ASSERT_TRUE(probe.available);
   EXPECT_EQ(probe.archs.back(), "cpu:generic");
   EXPECT_EQ(probe.fingerprint, "cpu-" + probe.archs.front().substr(4) + "-" + std::to_string(cpu_threads()) + "t");

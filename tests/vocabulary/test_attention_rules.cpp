@@ -5,7 +5,7 @@
 
 #include "device/amx.h"
 #include "device/cpu.h"
-#include "device/philox.h"
+#include "device/philox_vector.h"
 #include "device/visibility.h"
 
 namespace {

@@ -19,7 +19,7 @@ EJK_API std::optional<DType> dtype_named(std::string_view name);  // inverse of 
 EJK_API std::int64_t size_of(DType type);                         // bytes an element
 
 // DLPack's device numbers.
-enum class DeviceType : std::int32_t { cpu = 1, cuda = 2, rocm = 10 };
+enum class DeviceType : std::int32_t { cpu = 1, cuda = 2, rocm = 10, extension = 12 };
 struct Device {
   DeviceType type = DeviceType::cpu;
   std::int32_t index = 0;

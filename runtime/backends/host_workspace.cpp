@@ -1,5 +1,5 @@
 // The calling thread's workspace.
-#include "execute/workspace.hpp"
+#include "backends/host_workspace.hpp"
 
 #include <cstdlib>
 #include <memory>
