@@ -163,6 +163,13 @@ void add_extents(Plan& plan, const KernelHandle& kernel, std::span<const TensorV
       if (const auto extent = extent_of(*tensors[i], i, i >= kernel.inputs)) plan.extents.push_back(*extent);
 }
 
+// Whether a requirement's data lies on a device, where it cannot be read: the rule is trusted then.
+bool out_of_reach(const spec::Requirement& requirement, const KernelHandle& kernel, std::span<const TensorView* const> tensors) {
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (kernel.spec->tensors[i].name == requirement.reads) return tensors[i] && tensors[i]->device.type != DeviceType::cpu;
+  return false;
+}
+
 // Requirements whose answer can change under one key: those that read a given host tensor, and those over a varying attribute that is
 // given.
 void add_live(Plan& plan, const KernelHandle& kernel, std::span<const TensorView* const> tensors,
@@ -171,12 +178,11 @@ void add_live(Plan& plan, const KernelHandle& kernel, std::span<const TensorView
   for (std::size_t r = 0; r < spec.requirements.size(); ++r) {
     const auto& requirement = spec.requirements[r];
     bool live = false;
-    for (std::size_t i = 0; i < tensors.size(); ++i)
-      live |= spec.tensors[i].name == requirement.reads && tensors[i] && tensors[i]->given() && tensors[i]->device.type == DeviceType::cpu;
+    for (std::size_t i = 0; i < tensors.size(); ++i) live |= spec.tensors[i].name == requirement.reads && tensors[i] && tensors[i]->given();
     const auto names = requirement.that.names();
     for (std::size_t i = 0; i < attributes.size(); ++i)
       live |= kernel.varies[i] && attributes[i].kind != AttributeValue::Kind::absent && names.contains(spec.attributes[i].name);
-    if (live) plan.live.push_back(static_cast<std::uint32_t>(r));
+    if (live && !out_of_reach(requirement, kernel, tensors)) plan.live.push_back(static_cast<std::uint32_t>(r));
   }
 }
 
@@ -189,8 +195,8 @@ void check_tensors(const KernelHandle& kernel, const spec::Binding& binding, std
       throw CodedError(ErrorCode::bad_input, fmt::format("{}: {} has no memory: its data pointer is null, but it has {} elements",
                                                          kernel.name, tensor.name, tensors[i]->elements()));
     if (!given && tensor.output && !tensor.optional)
-      throw CodedError(ErrorCode::bad_input, fmt::format("{}: output {} is missing, expected one of shape [{}]", kernel.name, tensor.name,
-                                                         fmt::join(spec::output_facts(binding, tensor).shape, ", ")));
+      throw CodedError(ErrorCode::bad_input,
+                       fmt::format("{}: output {} is missing, {}", kernel.name, tensor.name, expected_output(binding, tensor)));
   }
 }
 
