@@ -147,8 +147,6 @@ class VariantCheck {
   }
 
   void argument(const std::string& below, const Argument& argument) {
-    if (argument.kind == Argument::Kind::view && !is_cpu_)
-      fault(below, "view() is for CPU launches; pass '" + argument.name + "' and its strides");
     if (argument.kind == Argument::Kind::tensor_map && is_cpu_)
       fault(below, "a CPU launch takes no tensor maps; pass view(" + argument.name + ")");
     judge_all(below + "/box", argument.box, "a tensor map's box");
