@@ -9,6 +9,7 @@
 #include "command.hpp"
 #include "device_option.hpp"
 #include "library_options.hpp"
+#include "simt/simt.hpp"
 #include "spec/suggest.hpp"
 #include "table.hpp"
 #include "verify_check.hpp"
@@ -47,6 +48,25 @@ void show_progress(std::size_t done, std::size_t total, const std::string& id) {
     fmt::print(stderr, "\r\033[K{}/{} {}", done + 1, total, id.substr(0, 100));
 }
 
+void append(VerifyOutcome& outcome, VerifyOutcome more, const std::string& label) {
+  outcome.calls += more.calls;
+  outcome.properties += more.properties;
+  outcome.worst = std::max(outcome.worst, more.worst);
+  outcome.missing |= more.missing;
+  for (auto& failure : more.failures) outcome.failures.push_back(label + failure);
+}
+
+// What `check` finds. The emulator is asked twice, with its threads in either order: a result that depends on it is a race's.
+template <class Check>
+VerifyOutcome in_every_order(const Machine& machine, const Check& check) {
+  auto outcome = check();
+  if (machine.backend != &simt_backend()) return outcome;
+  simt_set_order(SimtOrder::backwards);
+  append(outcome, check(), "threads backwards: ");
+  simt_set_order(SimtOrder::forwards);
+  return outcome;
+}
+
 void verify_kernel(const KernelHandle& kernel, const Machine& machine, const VerifyFilter& filter, const VerifyEffort& effort,
                    bool random_calls, Verified& verified) {
   const auto* reference = reference::find_reference(kernel.name);
@@ -65,12 +85,12 @@ void verify_kernel(const KernelHandle& kernel, const Machine& machine, const Ver
   const auto images = images_to_verify(kernel, machine, filter);
   for (std::size_t i = 0; i < images.size(); ++i) {
     show_progress(i, images.size(), images[i].id);
-    verified.images.push_back(check_image(images[i], machine, *reference, effort));
+    verified.images.push_back(in_every_order(machine, [&] { return check_image(images[i], machine, *reference, effort); }));
   }
   const int calls = random_calls ? 2 * effort.random : 0;
   for (int i = 0; i < calls; ++i) {
     show_progress(static_cast<std::size_t>(i), static_cast<std::size_t>(calls) + 1, kernel.name + ", random calls");
-    auto outcome = check_random_call(kernel, machine, *reference, i / 2, i % 2 == 1, effort);
+    auto outcome = in_every_order(machine, [&] { return check_random_call(kernel, machine, *reference, i / 2, i % 2 == 1, effort); });
     if (outcome.refused)
       ++verified.refused;
     else
