@@ -12,19 +12,17 @@ constexpr int WARPS_C = ${warps_c};  // warps of a block side by side over the f
 constexpr int WARPS_S = ${warps_s};  // and over the tokens
 constexpr int UNROLL = ${unroll};    // tokens of a lane whose mask is read at once
 constexpr int WARPS = WARPS_C * WARPS_S;
-constexpr int BLOCKS = 24 / WARPS > 1 ? 24 / WARPS : 1;  // at least 24 warps a processor: 80 registers a thread
+constexpr int BLOCKS = 20 / WARPS > 1 ? 20 / WARPS : 1;  // at least 16 warps a processor
 
-$if form == 'packed_chunks'
+// Packed chunks only.
 KERNEL(NUMBERING_THREADS, 1) number_chunks(${parameters('number_chunks')}) {
   number_rows(cum_seqlens, first_row, N, chunk_size);
 }
-$end
 
-$if masked
+// With a mask only.
 KERNEL(WARP * COUNT_WARPS, 1) count_visible(${parameters('count_visible')}) {
   count_parts({nullptr, nullptr, 0, 0, S, chunk_size}, mask, mask_stride, counts, rows, parts);
 }
-$end
 
 // What each visible token of the row gets.
 static inline Pack<Element, VEC> share_of(const Element* dout, int64_t count) {

@@ -7,17 +7,15 @@
 
 using Element = ${ctype(E)};
 
-$if form == 'packed_chunks'
+// Packed chunks only.
 KERNEL(NUMBERING_THREADS, 1) number_chunks(${parameters('number_chunks')}) {
   number_rows(cum_seqlens, first_row, N, chunk_size);
 }
-$end
 
-$if masked
+// With a mask only.
 KERNEL(WARP * COUNT_WARPS, 1) count_visible(${parameters('count_visible')}) {
   count_parts({nullptr, nullptr, 0, 0, S, chunk_size}, mask, mask_stride, counts, rows, parts);
 }
-$end
 
 // A block takes STRIDED_THREADS features of one token at a time.
 KERNEL(STRIDED_THREADS, 1) mean_pooling_bwd(${parameters('mean_pooling_bwd')}) {

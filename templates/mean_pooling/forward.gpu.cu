@@ -79,11 +79,10 @@ static inline Sum sum_tokens(const Element* x, const bool* mask, int tokens, int
   return sum;
 }
 
-$if form == 'packed_chunks'
+// Packed chunks only.
 KERNEL(NUMBERING_THREADS, 1) number_chunks(${parameters('number_chunks')}) {
   number_rows(cum_seqlens, first_row, N, chunk_size);
 }
-$end
 
 // Block x: column x % columns (features) of tile x / columns (block_tokens tokens). Its warps take warp_tokens tokens each, for
 // `across` lanes' features.

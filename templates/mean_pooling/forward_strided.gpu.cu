@@ -6,11 +6,10 @@
 
 using Element = ${ctype(E)};
 
-$if form == 'packed_chunks'
+// Packed chunks only.
 KERNEL(NUMBERING_THREADS, 1) number_chunks(${parameters('number_chunks')}) {
   number_rows(cum_seqlens, first_row, N, chunk_size);
 }
-$end
 
 // A block takes STRIDED_THREADS features of one row at a time.
 KERNEL(STRIDED_THREADS, 1) mean_pooling(${parameters('mean_pooling')}) {
