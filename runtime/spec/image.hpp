@@ -76,10 +76,13 @@ Image make_image(const Spec& spec, const Variant& variant, const Arch& arch, con
 struct WorkspaceSize {
   std::string name;
   std::int64_t bytes = 0;
+  DType type = DType::f32;
+  std::vector<std::int64_t> shape;
 };
 struct ArgumentValue {
   const Argument* argument = nullptr;
-  Value value;  // for Kind::value; for a varying attribute its default, if any
+  Value value;                    // for Kind::value; for a varying attribute its default, if any
+  std::vector<std::int64_t> box;  // for Kind::tensor_map
 };
 struct LaunchGeometry {
   const Launch* launch = nullptr;

@@ -177,7 +177,8 @@ struct Spec {
 struct Arch {
   std::string name, doc;                       // "avx512"
   std::string platform;                        // cpu, cuda, hip, simt
-  std::string extends;                         // arch whose binaries it also runs; empty: none
+  std::string extends;                         // CPU: arch whose binaries it also runs. GPUs: arch whose kernels it also takes, compiled for itself; which
+                                               // binaries a device runs, its backend knows. Empty: none
   std::vector<std::string> requires_features;  // CPU: names in /proc/cpuinfo's spelling that must all be present (own ones; extends adds)
   std::string machine;                         // CPU: "x86_64", "aarch64"; empty: any
   std::vector<std::string> flags;              // compiler flags

@@ -58,6 +58,8 @@ class Search {
     std::string first, why;
     try {
       return backend_.load(binary, image_);
+    } catch (const DeviceError&) {
+      throw;  // no fault of the binary: it stays where it is
     } catch (const std::runtime_error& error) {
       first = error.what();
     }
@@ -70,6 +72,8 @@ class Search {
   std::shared_ptr<Module> load_bytes(const std::string& bytes) {
     try {
       return backend_.load_bytes(bytes, image_);
+    } catch (const DeviceError&) {
+      throw;
     } catch (const std::runtime_error& error) {
       why_not_bytes_ = error.what();
       return nullptr;
@@ -131,6 +135,8 @@ class Search {
       const auto found = places_.user->publish(image_, result, backend_.source_extension(), backend_.binary_extension());
       if (auto module = load(found.binary, "jit"))
         return Obtained{std::move(module), Origin::jit, places_.user->entry_path(image_).string(), 0};
+    } catch (const DeviceError&) {
+      throw;
     } catch (const std::runtime_error& error) {
       note("user cache", error.what());
     }

@@ -29,8 +29,8 @@ struct JitPolicy {
 };
 
 // Thread-safe; one image is loaded once a process (a weak table keeps modules), compiled once a machine.
-// nullopt: nowhere to be had, `tried` says why. Never throws for a bad entry; throws std::runtime_error for nothing else than internal
-// faults.
+// nullopt: nowhere to be had, `tried` says why. Never throws for a bad entry; throws DeviceError where the device cannot take any binary,
+// std::runtime_error for nothing else than internal faults.
 std::optional<Obtained> obtain(const Places& places, const spec::Image& image, const spec::Arch& arch, Backend& backend,
                                const JitPolicy& jit, Tried& tried);
 

@@ -8,9 +8,11 @@ One JSON object a line, on stdin the requests and on stdout their answers; {"err
   {"do": "measure", "id": 0, "count": 1, "cold": true}  -> {"seconds": 1.2e-4}     of `count` runs in a row, by device events
   {"do": "drop"}                             -> {}                                 frees what was prepared
 """
+import contextlib
 import json
 import sys
 import time
+import warnings
 
 FLUSH_BYTES = 1 << 28  # as ejk's own flush
 
@@ -38,14 +40,15 @@ class Bench:
 
     def prepare(self, call):
         answer = []
-        for name, make in PEERS.get(call["kernel"], []):
+        told = Call(self, call)
+        for name, make, choose in PEERS.get(call["kernel"], []):
             try:
-                run = make(self, Call(self, call))
-                with self.torch.no_grad():
+                run = make(self, told)
+                with self.torch.no_grad(), choose():
                     run()
                     self.synchronize()
                 answer.append({"id": len(self.peers), "name": name})
-                self.peers.append(run)
+                self.peers.append((run, choose))
             except CannotDo as reason:
                 answer.append({"name": name, "why_not": str(reason)})
             except RuntimeError as error:
@@ -56,8 +59,9 @@ class Bench:
         if self.device.type == "cuda":
             self.torch.cuda.synchronize(self.device)
 
-    def measure(self, run, count, cold):
-        with self.torch.no_grad():
+    def measure(self, peer, count, cold):
+        run, choose = peer
+        with self.torch.no_grad(), choose():
             if self.device.type != "cuda":
                 begin = time.perf_counter()
                 for _ in range(count):
@@ -134,8 +138,8 @@ def sdpa_arguments(call):
     for name, off in (("window_left", -1), ("window_right", -1), ("logits_soft_cap", 0.0), ("dropout_prob", 0.0)):
         if call.get(name, off) != off:
             raise CannotDo(f"no {name}")
-    for name in ("q_segment_ids", "kv_segment_ids", "softmax_aux", "lse"):
-        if call.given(name) and name != "lse":
+    for name in ("q_segment_ids", "kv_segment_ids", "softmax_aux"):
+        if call.given(name):
             raise CannotDo(f"no {name}")
     queries, keys = call.shape("q")[1], call.shape("k")[1]
     if call.get("causal", False) and (queries != keys or call.get("causal_offset", 0) != 0):
@@ -152,18 +156,24 @@ def sdpa_arguments(call):
     return (q, k, v), keywords
 
 
-def sdpa(backend):
-    def make(bench, call):
+def only(backend):
+    """The scope in which scaled_dot_product_attention has that backend and no other."""
+    def choose():
         from torch.nn.attention import SDPBackend, sdpa_kernel
-        from torch.nn.functional import scaled_dot_product_attention as attend
-        tensors, keywords = sdpa_arguments(call)
-        chosen = getattr(SDPBackend, backend)
+        return sdpa_kernel([getattr(SDPBackend, backend)])
+    return choose
 
-        def run():
-            with sdpa_kernel([chosen]):
-                return attend(*tensors, **keywords)
-        return run
-    return make
+
+def sdpa(bench, call):
+    tensors, keywords = sdpa_arguments(call)
+    attend = bench.torch.nn.functional.scaled_dot_product_attention
+    return lambda: attend(*tensors, **keywords)
+
+
+def sdpa_masked(bench, call):
+    if not call.given("bias") and not call.given("attention_mask"):
+        raise CannotDo("measured with a mask or a bias only")
+    return sdpa(bench, call)
 
 
 def flash_varlen(bench, call):
@@ -217,11 +227,12 @@ def mean_backward(bench, call):
     raise CannotDo("for whole sequences without a mask only")
 
 
+# By kernel: name, what makes the run of a call, the scope it runs in.
 PEERS = {
-    "flash_attention": [("SDPA FLASH", sdpa("FLASH_ATTENTION")), ("SDPA cuDNN", sdpa("CUDNN_ATTENTION")),
-                        ("SDPA EFFICIENT", sdpa("EFFICIENT_ATTENTION")), ("FLASH varlen", flash_varlen)],
-    "mean_pooling": [("torch.mean", mean), ("torch.segment_reduce", segment_reduce)],
-    "mean_pooling_bwd": [("torch expand or repeat", mean_backward)],
+    "flash_attention": [("SDPA FLASH", sdpa, only("FLASH_ATTENTION")), ("SDPA cuDNN", sdpa, only("CUDNN_ATTENTION")),
+                        ("SDPA EFFICIENT", sdpa_masked, only("EFFICIENT_ATTENTION")), ("FLASH varlen", flash_varlen, contextlib.nullcontext)],
+    "mean_pooling": [("torch.mean", mean, contextlib.nullcontext), ("torch.segment_reduce", segment_reduce, contextlib.nullcontext)],
+    "mean_pooling_bwd": [("expand or repeat", mean_backward, contextlib.nullcontext)],
 }
 
 
@@ -240,6 +251,7 @@ def serve(lines, out):
 
 def open_bench(device):
     import torch
+    warnings.simplefilter("ignore")  # why a backend was not taken: the answer says it cannot, that is enough
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise RuntimeError(f"torch {torch.__version__} finds no CUDA device")
     return Bench(torch, device)
