@@ -33,7 +33,7 @@ struct CompileResult {
   std::string log;                   // the compiler's words
   std::string compiler;              // "g++ (Debian 12.2.0-14) 12.2.0"
   std::vector<std::string> command;  // without paths of this machine
-  std::vector<std::pair<std::string, std::int64_t>> resources;  // registers, spills, shared_bytes, code_bytes
+  spec::Resources resources;         // those of spec/limits.hpp that it knows
 };
 
 // A loaded binary; entries live as long as it does.

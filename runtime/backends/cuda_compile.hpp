@@ -14,9 +14,8 @@ CompileResult compile_cuda_image(const Nvrtc& nvrtc, const spec::Image& image);
 // Whether that NVRTC makes code for the arch; why_not: what it lacks.
 bool compiles_for(const Nvrtc& nvrtc, const spec::Arch& arch, std::string& why_not);
 
-using Resources = std::vector<std::pair<std::string, std::int64_t>>;
 // registers, spill_bytes (stores and loads), stack_bytes, shared_bytes (static): of the most demanding entry each, as ptxas' words
 // (--ptxas-options=-v) say; registers, stack_bytes and code_bytes also as the cubin says.
-Resources resources_of(const std::string& ptxas_log, const CubinFacts& cubin);
+spec::Resources resources_of(const std::string& ptxas_log, const CubinFacts& cubin);
 
 }  // namespace ejk::cuda

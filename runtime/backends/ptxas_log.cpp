@@ -21,7 +21,7 @@ std::int64_t number_before(std::string_view line, std::string_view words) {
 
 }  // namespace
 
-Resources resources_of(const std::string& log, const CubinFacts& cubin) {
+spec::Resources resources_of(const std::string& log, const CubinFacts& cubin) {
   std::int64_t registers = cubin.registers, spill = 0, stack = cubin.stack_bytes, shared = 0;
   for (std::size_t at = 0; at < log.size();) {
     const auto end = std::min(log.find('\n', at), log.size());

@@ -58,6 +58,7 @@ struct Image {
   std::string hash;                // first 16 hex digits of sha256(source)
   std::string file;                // "<kernel>/<id>.cpp": below generated/src and in the store
   std::vector<std::string> flags;  // arch's and variant's; also in the banner, so the hash covers them
+  Resources limits;                // the variant's: of what is built, not of the source
 };
 
 // The id alone (cheap; throws ExpressionError), and the whole image. Throws SpecError on template faults.

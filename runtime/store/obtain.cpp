@@ -115,13 +115,12 @@ class Search {
       note("jit", fmt::format("{} failed on {}; it said:\n{}", result.compiler, image_.id, result.log));
       return std::nullopt;
     }
-    if (auto published = publish(result)) return published;
-    auto module = load_bytes(result.binary);
-    if (!module) {
-      note("jit", why_not_bytes_);
-      return std::nullopt;
-    }
-    return Obtained{std::move(module), Origin::jit, "in memory", 0};
+    auto obtained = publish(result);
+    if (!obtained)
+      if (auto module = load_bytes(result.binary)) obtained = Obtained{std::move(module), Origin::jit, "in memory", 0};
+    if (!obtained) note("jit", why_not_bytes_);
+    if (obtained) obtained->above_limits = spec::above_limits(image_.limits, result.resources);
+    return obtained;
   }
 
   void remember(const CompileResult& result) {

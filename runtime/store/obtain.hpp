@@ -17,6 +17,7 @@ struct Obtained {
   Origin origin = Origin::jit;
   std::string from;  // path of the entry, or "in memory"
   double seconds = 0;
+  std::string above_limits = {};  // compiled now: what its variant's limits do not allow; it runs all the same
 };
 
 // One line a place that was tried: "user cache: no entry mean_pooling/...", "jit: EJKERNEL_JIT=off".

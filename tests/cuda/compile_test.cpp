@@ -120,7 +120,8 @@ TEST(PtxasLog, TheMostDemandingEntryCounts) {
       "ptxas info    : Compiling entry function 'one' for 'sm_80'\n"
       "ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
       "ptxas info    : Used 90 registers, used 1 barriers, 1024 bytes smem, 360 bytes cmem[0]\n";
-  const Resources expected = {{"registers", 90}, {"spill_bytes", 1344}, {"stack_bytes", 624}, {"shared_bytes", 1024}, {"code_bytes", 512}};
+  const spec::Resources expected = {
+      {"registers", 90}, {"spill_bytes", 1344}, {"stack_bytes", 624}, {"shared_bytes", 1024}, {"code_bytes", 512}};
   EXPECT_EQ(resources_of(log, {80, 0, 0, 512}), expected);
 }
 
