@@ -195,7 +195,7 @@ TEST_F(Devices, ADeviceThatIsNotThereIsRefused) {
   EXPECT_EQ(third.error().code, ErrorCode::unsupported);
   EXPECT_EQ(message_of(third), "shift: its tensors are on simt:3, which is no device that ejk found; `ejk info` lists them");
   EXPECT_EQ(message_of(on({DeviceType::rocm, 0})),
-            "shift: its tensors are on device type 10, number 0, which is no device that ejk found; `ejk info` lists them");
+            "shift: its tensors are on rocm:0, which is no device that ejk found; `ejk info` lists them");
 }
 
 TEST_F(Devices, NullAndOverlappingDeviceTensorsAreRefused) {
