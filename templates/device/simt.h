@@ -22,8 +22,9 @@ constexpr float LOG2_E = 1.44269504088896340736f, LN_2 = 0.69314718055994530942f
 
 #define KERNEL(THREADS, BLOCKS) static_assert((THREADS) <= 1024); static void
 
-// One block's memory at a time: the emulator fills it with NaN before each block. The section's ends are known by its name.
-#define __shared__ static __attribute__((section("ejk_shared")))
+// One block's memory at a time: the emulator fills it with NaN before each block. The section's ends are known by its name; `used`: not
+// only this file writes there.
+#define __shared__ static __attribute__((section("ejk_shared"), used))
 extern "C" __attribute__((weak, visibility("hidden"))) char __start_ejk_shared[], __stop_ejk_shared[];
 
 static const SimtHost* simt_host;

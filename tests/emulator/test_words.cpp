@@ -112,6 +112,16 @@ TEST(SimtReduction, OfABlockIsTheSum) {
   for (const auto x : found) EXPECT_EQ(x, 127 * 128 * 255 / 6);
 }
 
+TEST(SimtSharedMemory, MayLieInFunctionsOfEveryKind) {
+  const auto found = values_of(
+      "plain(thread_x()) + 10 * of_template<64>(thread_x()) + 100 * inline_template<64>(thread_x()) + 1000 * in_lambda(thread_x())",
+      {1, 1, 1, 64, 0},
+      "#define BODY __shared__ int x[64]; x[i] = i; sync_block(); return x[i ^ 1]\n"
+      "int plain(int i) { BODY; }\ntemplate <int N> static inline int of_template(int i) { BODY; }\n"
+      "template <int N> inline int inline_template(int i) { BODY; }\nauto in_lambda = [](int i) { BODY; };\n");
+  for (int x = 0; x < 64; ++x) EXPECT_EQ(found[static_cast<std::size_t>(x)], (x ^ 1) * 1111);
+}
+
 TEST(SimtSharedMemory, IsUndefinedWhenABlockStarts) {
   const Program program(
       "KERNEL(32, 1) kernel(void* a, void*, void*, int64_t) {\n  __shared__ float x[32];\n  auto* y = "

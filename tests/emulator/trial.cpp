@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
@@ -20,7 +20,7 @@ namespace ejk {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int calls_a_trial = 5, attempts = 40, exit_base = 64;
+constexpr int varied_calls = 5, calls_of_one_size = 2, attempts = 40, exit_base = 64;
 constexpr unsigned timeout_s = 60;
 
 class Broken : public std::runtime_error {
@@ -54,8 +54,9 @@ void make_store(const fs::path& folder, const Subject& subject, const std::optio
   fs::create_directory_symlink(fs::path(subject.root) / "specs", folder / "specs");
   fs::copy(fs::path(subject.root) / "templates", folder / "templates", fs::copy_options::recursive);
   if (!mutation) return;
-  const auto changed = mutated(text_of(folder / "templates" / subject.template_file), *mutation);
-  std::ofstream(folder / "templates" / subject.template_file) << changed;
+  const auto file = folder / "templates" / mutation->file;
+  const auto changed = mutated(text_of(file), *mutation);
+  std::ofstream(file) << changed;
 }
 
 class Trial {
@@ -79,8 +80,9 @@ class Trial {
     for (const auto order : {SimtOrder::forwards, SimtOrder::backwards}) {
       if (!wrong.empty()) break;
       simt_set_order(order);
+      const int wanted = subject_.sizes.empty() ? varied_calls : calls_of_one_size;
       int calls = 0;
-      for (std::uint64_t seed = 0; seed < attempts && calls < calls_a_trial && wrong.empty(); ++seed) calls += one_call(seed, wrong);
+      for (std::uint64_t seed = 0; seed < attempts && calls < wanted && wrong.empty(); ++seed) calls += one_call(seed, wrong);
       if (calls == 0) throw Broken("no call like " + subject_.case_name + " is served by " + subject_.template_file);
     }
     return wrong;
@@ -88,8 +90,7 @@ class Trial {
 
  private:
   bool one_call(std::uint64_t seed, std::string& wrong) {
-    reference::Rng rng(seed);
-    auto call = reference::make_call(*spec_, reference_->vary(*case_, rng), seed);
+    auto call = reference::make_call(*spec_, sized_case(seed), seed);
     const auto* variant = server(call.binding);
     if (!variant) return false;
     const Config config{variant->name, "", {}};
@@ -97,6 +98,15 @@ class Trial {
     const auto failure = reference::first_failure(reference::verify_call(*reference_, call, execute));
     if (!failure.empty()) wrong += call.label + ": " + failure + "\n";
     return true;
+  }
+
+  spec::Case sized_case(std::uint64_t seed) const {
+    reference::Rng rng(seed);
+    if (subject_.sizes.empty()) return reference_->vary(*case_, rng);
+    auto sized = *case_;
+    sized.dims.clear();
+    for (const auto& [name, value] : subject_.sizes) (spec_->attribute(name) ? sized.attributes : sized.dims)[name] = value;
+    return sized;
   }
 
   // The variant of our template that takes the call on one of the emulator's archs.
@@ -138,6 +148,9 @@ int run_trial(const fs::path& store, const Subject& subject) {
     words = Trial(store, subject).run();
     if (!words.empty()) verdict = Verdict::wrong;
   } catch (const Broken& error) {
+    verdict = Verdict::broken;
+    words = error.what();
+  } catch (const spec::CallError& error) {
     verdict = Verdict::broken;
     words = error.what();
   } catch (const std::exception& error) {

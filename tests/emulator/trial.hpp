@@ -1,6 +1,7 @@
 // A template, as it is or with one word changed, on the emulator against the float64 reference, in a process of its own.
 #pragma once
-#include <filesystem>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -8,8 +9,9 @@
 
 namespace ejk {
 
-// The n-th (from 0) `word` of the text becomes `by`.
+// The n-th (from 0) `word` of a file below templates/ becomes `by`.
 struct Mutation {
+  std::string file;  // the template, or a header it includes
   std::string word;
   int occurrence = 0;
   std::string by;
@@ -20,7 +22,8 @@ std::string mutated(const std::string& text, const Mutation& mutation);
 struct Subject {
   std::string root;  // holds specs/ and templates/
   std::string kernel, case_name;
-  std::string template_file;  // calls go to the variants of it
+  std::string template_file;                    // calls go to the variants of it
+  std::map<std::string, std::int64_t> sizes{};  // dims, and attributes that follow them, instead of the case's; empty: several varied ones
 };
 
 enum class Verdict {
@@ -35,7 +38,7 @@ struct Outcome {
   std::string words;
 };
 
-// Several calls like the case, of nasty sizes, in both orders of threads.
+// Several calls like the case, in both orders of threads.
 Outcome try_template(const Subject& subject, const std::optional<Mutation>& mutation);
 
 }  // namespace ejk

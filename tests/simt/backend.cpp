@@ -22,20 +22,22 @@ namespace {
 std::atomic<SimtOrder> current_order{SimtOrder::forwards};
 constexpr std::align_val_t device_alignment{256};
 
-// Products and sums as written (the templates say where they want fused ones), and memory read under any type, as GPU compilers allow.
-const std::vector<std::string>& compile_flags() {
-  static const std::vector<std::string> flags = {"-std=c++20",
-                                                 "-ffp-contract=off",
-                                                 "-fno-strict-aliasing",
-                                                 "-fno-math-errno",
-                                                 "-fno-trapping-math",
-                                                 "-fno-exceptions",
-                                                 "-fno-rtti",
-                                                 "-fvisibility=hidden",
-                                                 "-g0",
-                                                 "-fPIC",
-                                                 "-shared",
-                                                 "-Wl,--build-id=none,--as-needed,-z,noexecstack"};
+// Products and sums as written, and memory read under any type, as GPU compilers allow. g++ cannot put variables of inline functions
+// and of others into one section unless the former are no weak symbols; clang can.
+std::vector<std::string> compile_flags(const SystemCompiler& compiler) {
+  std::vector<std::string> flags = {"-std=c++20",
+                                    "-ffp-contract=off",
+                                    "-fno-strict-aliasing",
+                                    "-fno-math-errno",
+                                    "-fno-trapping-math",
+                                    "-fno-exceptions",
+                                    "-fno-rtti",
+                                    "-fvisibility=hidden",
+                                    "-g0",
+                                    "-fPIC",
+                                    "-shared",
+                                    "-Wl,--build-id=none,--as-needed,-z,noexecstack"};
+  if (compiler.description.find("clang") == std::string::npos) flags.emplace_back("-fno-weak");
   return flags;
 }
 
@@ -47,6 +49,14 @@ class SimtModule final : public Module {
     if (!bind)
       throw std::runtime_error(fmt::format("cannot load {}: it has no ejk_simt_bind: its template must #include \"device/gpu.h\"", image_));
     bind(&host(), &memory_);
+  }
+  // The address sanitizer looks at the variables of every object there ever was: those must stay.
+  ~SimtModule() override {
+    if (!sanitized) return;
+    static std::mutex mutex;
+    static std::vector<std::unique_ptr<Module>> kept;
+    const std::lock_guard lock(mutex);
+    kept.push_back(std::move(object_));
   }
   void* entry(const std::string& name) override {
     const std::lock_guard lock(mutex_);
@@ -113,7 +123,7 @@ class SimtBackend final : public Backend {
 
   CompileResult compile(const spec::Image& image, const spec::Arch& arch) override {
     const auto compiler = system_compiler(arch.machine);
-    if (compiler->found()) return compile_shared_object(*compiler, image, compile_flags());
+    if (compiler->found()) return compile_shared_object(*compiler, image, compile_flags(*compiler));
     CompileResult result;
     result.transient = true;
     result.log = compiler->why_not;

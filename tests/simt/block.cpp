@@ -40,7 +40,8 @@ void Block::start(int threads, const SimtThread& place) {
   while (static_cast<int>(threads_.size()) < threads) threads_.push_back(std::make_unique<Thread>());
   warps_.assign(static_cast<std::size_t>((threads + warp_size - 1) / warp_size), {});
   waiting_ = {};
-  error_.clear();
+  std::string().swap(error_);  // so that fail() has no buffer to give back
+  failed_ = nullptr;
   size_ = live_ = threads;
   for (int x = 0; x < threads; ++x) {
     auto& thread = *threads_[static_cast<std::size_t>(x)];
@@ -69,6 +70,7 @@ void Block::run(int threads, const SimtThread& place, SimtOrder order, const Wor
       run_warp(warps_[order == SimtOrder::forwards ? i : warps - 1 - i], order, progress);
     if (!progress && error_.empty()) error_ = stuck();
   }
+  if (failed_) throw std::runtime_error(fmt::format("thread {}: {}", failed_->who.thread_x, error_));
   if (!error_.empty()) throw std::runtime_error(error_);
 }
 
@@ -145,8 +147,10 @@ void Block::release_if_complete(Warp& warp, Wait word) {
   waiting = 0;
 }
 
-void Block::fail(const std::string& sentence) {
-  error_ = fmt::format("thread {}: {}", running_->who.thread_x, sentence);
+// Nothing here may own memory: the stack is never unwound.
+void Block::fail(std::string sentence) {
+  error_ = std::move(sentence);
+  failed_ = running_;
   running_->fiber.abandon();
 }
 

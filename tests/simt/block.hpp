@@ -86,7 +86,7 @@ class Block {
   const SimtThread* const* who() const { return &who_; }
   // The running thread waits for the others; afterwards its results are there.
   void meet(Wait word);
-  [[noreturn]] void fail(const std::string& sentence);  // by the running thread: ends the run
+  [[noreturn]] void fail(std::string sentence);  // by the running thread: ends the run
 
  private:
   static void thread_body(void* block);
@@ -106,6 +106,7 @@ class Block {
   const SimtThread* who_ = nullptr;
   const Work* work_ = nullptr;
   std::string error_;
+  const Thread* failed_ = nullptr;  // whose error it is
 };
 
 }  // namespace ejk::simt

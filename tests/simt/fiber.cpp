@@ -14,7 +14,8 @@ namespace ejk::simt {
 namespace {
 
 namespace context = boost::context::detail;
-constexpr std::size_t page = 4096, stack_bytes = (sanitized ? 256 : 128) * 1024;
+// A sanitizer's report runs on the stack of the thread at fault, and needs much of it for names.
+constexpr std::size_t page = 4096, stack_bytes = (sanitized ? 512 : 128) * 1024;
 
 }  // namespace
 
