@@ -130,7 +130,7 @@ std::vector<const Arch*> chosen_archs(const Catalogue& catalogue, const std::vec
   std::vector<std::string> known;
   for (const auto& [full_name, arch] : catalogue.archs()) {
     known.push_back(full_name);
-    if (names.empty() && arch.platform == "cpu") chosen.push_back(&arch);
+    if (names.empty() && arch.platform != "simt") chosen.push_back(&arch);
   }
   for (const std::string& name : names) {
     const std::size_t before = chosen.size();

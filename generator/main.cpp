@@ -29,7 +29,7 @@ po::options_description described() {
       ("templates", po::value<std::string>()->value_name("DIR"), "templates (default: SPECS/../templates)")  //
       ("out", po::value<std::string>()->value_name("DIR"), "where to write (default: SPECS/../generated)")   //
       ("arch", po::value<std::vector<std::string>>()->value_name("LIST"),
-       "archs, comma separated: avx2,cpu:avx512 (default: every CPU arch)")  //
+       "archs, comma separated: avx2,cpu:avx512,sm_90a (default: all but the SIMT emulator's)")  //
       ("select", po::value<std::string>()->value_name("WHAT"),
        "configs of each case: heuristic (default), tuned (records, else heuristic), all, or a glob over image ids of all configs")  //
       ("list", "print the image ids; write nothing")                                                                                //

@@ -21,6 +21,12 @@ Json json_of(const std::vector<std::pair<std::string, spec::Value>>& named) {
   return object;
 }
 
+Json limits_json(const spec::Resources& limits) {
+  Json object = Json::object();
+  for (const auto& [name, value] : limits) object[name] = value;
+  return object;
+}
+
 Json manifest_entry(const spec::Image& image) {
   return {{"id", image.id},
           {"kernel", image.kernel},
@@ -29,6 +35,7 @@ Json manifest_entry(const spec::Image& image) {
           {"file", image.file},
           {"hash", image.hash},
           {"flags", image.flags},
+          {"limits", limits_json(image.limits)},
           {"specialisation", json_of(image.specialisation)},
           {"config", json_of(image.config)}};
 }

@@ -37,17 +37,26 @@ std::string features_that_matter(const ordered_json& found) {
   return present + (absent.empty() ? "" : "; not here: " + absent);
 }
 
+void print_libraries(const ordered_json& backend) {
+  if (!backend.contains("libraries")) return;
+  for (const auto& [role, found] : backend["libraries"].items())
+    if (found != backend["why_not"]) fmt::print("        {:<9} {}\n", role, found.get<std::string>());
+}
+
 void print_backends(const ordered_json& info) {
   fmt::print("backends\n");
   for (const auto& backend : info["backends"]) {
     const auto platform = backend["platform"].get<std::string>();
     if (!backend["available"].get<bool>()) {
       fmt::print("  {:<6}not available: {}\n", platform, backend["why_not"].get<std::string>());
+      print_libraries(backend);
       continue;
     }
     fmt::print("  {:<6}{}\n", platform, backend["description"].get<std::string>());
+    if (platform != "cpu") fmt::print("        device    {}:{}\n", platform, backend["device"].get<int>());
     fmt::print("        archs     {}\n", joined(backend["archs"]));
-    fmt::print("        features  {}\n", features_that_matter(backend["features"]));
+    if (platform == "cpu") fmt::print("        features  {}\n", features_that_matter(backend["features"]));
+    print_libraries(backend);
     std::string properties;
     for (const auto& [name, value] : backend["properties"].items())
       properties += fmt::format("{}{}={}", properties.empty() ? "" : " ", name, scalar(value));
@@ -58,7 +67,7 @@ void print_backends(const ordered_json& info) {
 
 void print_compilers(ordered_json& info) {
   fmt::print("\ncompilers\n");
-  for (const auto& [arch, answer] : info["compilers"].items()) fmt::print("  {:<14}{}\n", arch, answer.get<std::string>());
+  for (const auto& [arch, answer] : info["compilers"].items()) fmt::print("  {:<24}{}\n", arch, answer.get<std::string>());
 }
 
 void print_stores(const ordered_json& info) {
@@ -97,9 +106,9 @@ void print_environment(const ordered_json& info) {
 
 // A "yes" becomes the compiler's own name.
 void name_compilers(ordered_json& info) {
-  for (const auto& machine : Library::instance().parts().machines)
-    for (const auto& arch : machine.archs)
-      if (auto& answer = info["compilers"][arch.full_name()]; answer == "yes") answer = machine.backend->compiler(arch);
+  const auto& catalogue = Library::instance().parts().catalogue;
+  for (auto& [name, answer] : info["compilers"].items())
+    if (const auto* arch = catalogue.arch(name); arch && answer == "yes") answer = backend_of(arch->platform)->compiler(*arch);
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ spec::Image image_of(const ordered_json& entry) {
   image.flags = entry.at("flags").get<std::vector<std::string>>();
   image.specialisation = named_values(entry.at("specialisation"));
   image.config = named_values(entry.at("config"));
+  for (const auto& [name, value] : entry.at("limits").items()) image.limits.emplace_back(name, value.get<std::int64_t>());
   return image;
 }
 

@@ -7,11 +7,16 @@ namespace ejk {
 namespace {
 
 std::vector<Backend*>& list() {
-  static std::vector<Backend*> all = {&cpu_backend()};
+  static std::vector<Backend*> all = {&cpu_backend(), &cuda_backend()};
   return all;
 }
 
 }  // namespace
+
+void Backend::encode_tensor_map(const TensorMapRequest&, void*) {
+  throw DeviceError("tensor maps are CUDA's; " + platform() + " has none");
+}
+void Backend::set_tensor_map_address(void*, void*) { throw DeviceError("tensor maps are CUDA's; " + platform() + " has none"); }
 
 std::span<Backend* const> backends() { return list(); }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,7 +33,7 @@ struct CompileResult {
   std::string log;                   // the compiler's words
   std::string compiler;              // "g++ (Debian 12.2.0-14) 12.2.0"
   std::vector<std::string> command;  // without paths of this machine
-  std::vector<std::pair<std::string, std::int64_t>> resources;  // registers, spills, shared_bytes, code_bytes
+  spec::Resources resources;         // those of spec/limits.hpp that it knows
 };
 
 // A loaded binary; entries live as long as it does.
@@ -52,6 +53,21 @@ struct LaunchRequest {
   void* const* arguments = nullptr;
 };
 
+// What a device or its driver refused: no device, a lost context, memory that is out. It says nothing of a binary's worth.
+struct DeviceError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// A tensor map to encode: the tensor as it lies in memory (extents and strides in elements, outermost first), the box a copy moves, and the
+// swizzle of its bytes in shared memory (0, 32, 64 or 128).
+struct TensorMapRequest {
+  DType type = DType::f32;
+  void* address = nullptr;
+  std::vector<std::int64_t> shape, strides, box;
+  std::int64_t swizzle = 0;
+};
+constexpr std::size_t tensor_map_bytes = 128, tensor_map_alignment = 64;
+
 // Memory of a device, for tools, tests and bindings that own tensors; calls themselves use none of it. Everything here waits for the
 // device. Throws std::runtime_error with the driver's words.
 class DeviceMemory {
@@ -64,6 +80,18 @@ class DeviceMemory {
   virtual void synchronize(int device) = 0;  // waits for all work of the device; reports what went wrong in it
 };
 
+// Times work on a stream by the device's own clock, for tools. One user at a time. Throws std::runtime_error with the driver's words.
+class DeviceTimer {
+ public:
+  virtual ~DeviceTimer() = default;
+  virtual void start(void* stream) = 0;  // marks put on the stream, like work
+  virtual void stop(void* stream) = 0;
+  virtual double seconds() = 0;  // between the two marks; waits for the second
+  // Both are put on the stream: a copy within the device, and an empty kernel by nothing but the driver's own launch.
+  virtual void copy(void* stream, void* to, const void* from, std::int64_t bytes) = 0;
+  virtual void launch_nothing(void* stream) = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -74,9 +102,11 @@ class Backend {
   virtual Probe probe(std::span<const spec::Arch* const> archs, int device) = 0;
   virtual bool can_compile(const spec::Arch& arch, std::string& why_not) = 0;
   virtual CompileResult compile(const spec::Image& image, const spec::Arch& arch) = 0;  // thread-safe
+  // Vendor libraries by role, found or what was looked for: {"driver", "/usr/lib/.../libcuda.so.1, driver 580.65, CUDA 13.0"}.
+  virtual std::vector<std::pair<std::string, std::string>> libraries() { return {}; }
   // What compile() would put into CompileResult::compiler; empty if there is no compiler for that arch.
   virtual std::string compiler(const spec::Arch& arch) = 0;
-  // Throws std::runtime_error with the loader's words.
+  // Throws std::runtime_error with the loader's words: the binary is of no use here. DeviceError: the device is.
   virtual std::unique_ptr<Module> load(const std::filesystem::path& binary, const spec::Image& image) = 0;
   virtual std::unique_ptr<Module> load_bytes(const std::string& binary, const spec::Image& image) = 0;
   // Thread-safe, no allocation after warm-up. CPU: returns when the work is done. GPU: puts it on `stream` (null: the default stream) and
@@ -86,7 +116,11 @@ class Backend {
   // capture. Throws std::bad_alloc, or std::runtime_error with the driver's words.
   virtual void* acquire_workspace(int device, void* stream, std::int64_t bytes) = 0;
   virtual void release_workspace(int device, void* stream, void* workspace) noexcept = 0;
+  // A tensor map of 128 bytes, aligned to 64: encoded for a plan, its address replaced for each call. Throws DeviceError.
+  virtual void encode_tensor_map(const TensorMapRequest& request, void* map);
+  virtual void set_tensor_map_address(void* map, void* address);
   virtual DeviceMemory* memory() { return nullptr; }  // nullptr: tensors lie in host memory
+  virtual std::unique_ptr<DeviceTimer> timer(int /*device*/) { return nullptr; }  // nullptr: the host's clock serves
   virtual std::string source_extension() const = 0;   // "cpp"
   virtual std::string binary_extension() const = 0;   // "so"
 };

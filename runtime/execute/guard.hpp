@@ -4,6 +4,7 @@
 #include <new>
 #include <string>
 
+#include "backends/backend.h"
 #include "ejk/result.hpp"
 #include "spec/expression.hpp"
 #include "spec/fault.hpp"
@@ -30,6 +31,8 @@ inline Error current_error() noexcept {
     return {e.kind() == spec::CallError::Kind::bad_input ? ErrorCode::bad_input : ErrorCode::unsupported, e.what()};
   } catch (const spec::SpecError& e) {
     return {ErrorCode::bad_input, e.what()};
+  } catch (const DeviceError& e) {
+    return {ErrorCode::device, e.what()};
   } catch (const std::bad_alloc&) {
     return {ErrorCode::internal, "out of memory"};
   } catch (const std::exception& e) {

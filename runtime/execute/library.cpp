@@ -30,18 +30,21 @@ ordered_json backends_json(const Library::Parts& parts) {
     ordered_json properties = ordered_json::object();
     for (const auto& [name, value] : machine.probe.properties)
       std::visit([&, &name = name](const auto& v) { properties[name] = v; }, value);
+    ordered_json libraries = ordered_json::object();
+    for (const auto& [role, found] : machine.backend->libraries()) libraries[role] = found;
     list.push_back({{"platform", machine.backend->platform()},
+                    {"device", machine.device},
                     {"available", machine.probe.available},
                     {"why_not", machine.probe.why_not},
                     {"description", machine.probe.description},
                     {"fingerprint", machine.probe.fingerprint},
                     {"archs", machine.probe.archs},
                     {"properties", properties},
-                    {"features", machine.probe.features}});
+                    {"features", machine.probe.features},
+                    {"libraries", libraries}});
   }
-  for (const auto* absent : {"cuda", "hip"})
-    if (!backend_of(absent))
-      list.push_back({{"platform", absent}, {"available", false}, {"why_not", "this version of ejk has no such backend"}});
+  if (!backend_of("hip"))
+    list.push_back({{"platform", "hip"}, {"available", false}, {"why_not", "this version of ejk has no such backend"}});
   return list;
 }
 
@@ -69,11 +72,14 @@ ordered_json kernels_json(Library& library, const Library::Parts& parts) {
 
 ordered_json compilers_json(const Library::Parts& parts) {
   auto object = ordered_json::object();
+  const auto ask = [&](Backend& backend, const spec::Arch& arch) {
+    std::string why_not;
+    object[arch.full_name()] = backend.can_compile(arch, why_not) ? "yes" : why_not;
+  };
   for (const auto& machine : parts.machines)
-    for (const auto& arch : machine.archs) {
-      std::string why_not;
-      object[arch.full_name()] = machine.backend->can_compile(arch, why_not) ? "yes" : why_not;
-    }
+    for (const auto& arch : machine.archs) ask(*machine.backend, arch);
+  for (const auto& [name, arch] : parts.catalogue.archs())  // those of GPUs also where no such device is
+    if (auto* backend = backend_of(arch.platform); backend && arch.platform != "cpu" && !object.contains(name)) ask(*backend, arch);
   return object;
 }
 

@@ -14,11 +14,11 @@ namespace ejk {
 
 // Values of a launch's arguments live in a frame of bytes that is copied to the stack and patched for each call.
 struct FramePatch {
-  enum class Kind : std::uint8_t { tensor, view, workspace, varying_float, varying_int, varying_bool };
+  enum class Kind : std::uint8_t { tensor, view, workspace, tensor_map, workspace_map, varying_float, varying_int, varying_bool };
   Kind kind;
   std::uint16_t index;   // of the tensor or attribute
   std::uint32_t offset;  // in the frame
-  std::uint64_t bytes;   // workspace: offset of the buffer in the workspace
+  std::uint64_t bytes;   // workspace, workspace_map: offset of the buffer in the workspace
 };
 
 struct PlannedLaunch {

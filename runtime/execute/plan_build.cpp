@@ -19,6 +19,10 @@ struct View {
   std::int64_t strides[max_rank];
 };
 
+struct alignas(tensor_map_alignment) TensorMapBytes {
+  std::byte bytes[tensor_map_bytes];
+};
+
 constexpr std::int64_t workspace_alignment = 256;
 
 class Layout {
@@ -28,7 +32,7 @@ class Layout {
 
   void add(const spec::Geometry& geometry) {
     for (const auto& workspace : geometry.workspace) {
-      workspaces_.emplace_back(workspace.name, plan_.workspace_bytes);
+      workspaces_.push_back({workspace, plan_.workspace_bytes});
       plan_.workspace_bytes += (workspace.bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment;
     }
     for (const auto& launch : geometry.launches) add(launch);
@@ -65,9 +69,9 @@ class Layout {
       case Kind::value:
         return place_value(argument);
       case Kind::tensor_map:
-        break;
+        return place_tensor_map(argument);
     }
-    throw CodedError(ErrorCode::internal, fmt::format("{}: tensor maps need a CUDA backend", plan_.resolved.image.id));
+    throw CodedError(ErrorCode::internal, fmt::format("{}: an argument of an unknown kind", plan_.resolved.image.id));
   }
 
   std::uint32_t place_pointer(const std::string& name) {
@@ -76,11 +80,42 @@ class Layout {
       if (tensors_[*index] && tensors_[*index]->given()) patch(FramePatch::Kind::tensor, *index, offset);
       return offset;
     }
-    const auto found = std::find_if(workspaces_.begin(), workspaces_.end(), [&](const auto& w) { return w.first == name; });
-    if (found == workspaces_.end())
-      throw CodedError(ErrorCode::internal, fmt::format("{}: no tensor or workspace '{}'", spec_.kernel, name));
-    patch(FramePatch::Kind::workspace, 0, offset, static_cast<std::uint64_t>(found->second));
+    patch(FramePatch::Kind::workspace, 0, offset, static_cast<std::uint64_t>(buffer(name).offset));
     return offset;
+  }
+
+  // Encoded here but for the address, which run() puts in. All zeros where the tensor is not given.
+  std::uint32_t place_tensor_map(const spec::ArgumentValue& argument) {
+    const auto& name = argument.argument->name;
+    const auto offset = append(TensorMapBytes{});
+    if (const auto index = tensor_index(name)) {
+      if (!tensors_[*index] || !tensors_[*index]->given()) return offset;
+      const auto& view = *tensors_[*index];
+      encode(argument, offset,
+             {view.type, view.data, {view.shape, view.shape + view.rank}, {view.strides, view.strides + view.rank}, {}, 0});
+      patch(FramePatch::Kind::tensor_map, *index, offset);
+      return offset;
+    }
+    const auto& [size, at] = buffer(name);
+    TensorMapRequest request{size.type, nullptr, size.shape, size.shape, {}, 0};
+    std::int64_t stride = 1;
+    for (std::size_t i = size.shape.size(); i-- > 0; stride *= std::max<std::int64_t>(size.shape[i], 1)) request.strides[i] = stride;
+    encode(argument, offset, std::move(request));
+    patch(FramePatch::Kind::workspace_map, 0, offset, static_cast<std::uint64_t>(at));
+    return offset;
+  }
+
+  void encode(const spec::ArgumentValue& argument, std::uint32_t offset, TensorMapRequest request) {
+    request.box = argument.box;
+    request.swizzle = argument.argument->swizzle;
+    TensorMapBytes map{};
+    try {
+      plan_.backend->encode_tensor_map(request, &map);
+    } catch (const DeviceError& error) {
+      throw DeviceError(fmt::format("{}: {} [{}] of strides [{}]: {}", plan_.resolved.image.id, argument.argument->name,
+                                    fmt::join(request.shape, ", "), fmt::join(request.strides, ", "), error.what()));
+    }
+    std::memcpy(plan_.frame.data() + offset, &map, sizeof map);
   }
 
   std::uint32_t place_view(const std::string& name) {
@@ -125,7 +160,8 @@ class Layout {
 
   template <class T>
   std::uint32_t append(T value) {
-    const auto offset = (plan_.frame.size() + 7) / 8 * 8;
+    constexpr std::size_t alignment = std::max<std::size_t>(alignof(T), 8);
+    const auto offset = (plan_.frame.size() + alignment - 1) / alignment * alignment;
     plan_.frame.resize(offset + sizeof(T));
     std::memcpy(plan_.frame.data() + offset, &value, sizeof(T));
     return static_cast<std::uint32_t>(offset);
@@ -141,10 +177,21 @@ class Layout {
     return std::nullopt;
   }
 
+  struct Buffer {
+    spec::WorkspaceSize size;
+    std::int64_t offset;
+  };
+  const Buffer& buffer(const std::string& name) const {
+    const auto found = std::find_if(workspaces_.begin(), workspaces_.end(), [&](const auto& each) { return each.size.name == name; });
+    if (found == workspaces_.end())
+      throw CodedError(ErrorCode::internal, fmt::format("{}: no tensor or workspace '{}'", spec_.kernel, name));
+    return *found;
+  }
+
   Plan& plan_;
   const spec::Spec& spec_;
   std::span<const TensorView* const> tensors_;
-  std::vector<std::pair<std::string, std::int64_t>> workspaces_;  // name, offset
+  std::vector<Buffer> workspaces_;
 };
 
 std::optional<Extent> extent_of(const TensorView& view, std::size_t index, bool output) {
@@ -163,6 +210,13 @@ void add_extents(Plan& plan, const KernelHandle& kernel, std::span<const TensorV
       if (const auto extent = extent_of(*tensors[i], i, i >= kernel.inputs)) plan.extents.push_back(*extent);
 }
 
+// Whether a requirement's data lies on a device, where it cannot be read: the rule is trusted then.
+bool out_of_reach(const spec::Requirement& requirement, const KernelHandle& kernel, std::span<const TensorView* const> tensors) {
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (kernel.spec->tensors[i].name == requirement.reads) return tensors[i] && tensors[i]->device.type != DeviceType::cpu;
+  return false;
+}
+
 // Requirements whose answer can change under one key: those that read a given host tensor, and those over a varying attribute that is
 // given.
 void add_live(Plan& plan, const KernelHandle& kernel, std::span<const TensorView* const> tensors,
@@ -171,12 +225,11 @@ void add_live(Plan& plan, const KernelHandle& kernel, std::span<const TensorView
   for (std::size_t r = 0; r < spec.requirements.size(); ++r) {
     const auto& requirement = spec.requirements[r];
     bool live = false;
-    for (std::size_t i = 0; i < tensors.size(); ++i)
-      live |= spec.tensors[i].name == requirement.reads && tensors[i] && tensors[i]->given() && tensors[i]->device.type == DeviceType::cpu;
+    for (std::size_t i = 0; i < tensors.size(); ++i) live |= spec.tensors[i].name == requirement.reads && tensors[i] && tensors[i]->given();
     const auto names = requirement.that.names();
     for (std::size_t i = 0; i < attributes.size(); ++i)
       live |= kernel.varies[i] && attributes[i].kind != AttributeValue::Kind::absent && names.contains(spec.attributes[i].name);
-    if (live) plan.live.push_back(static_cast<std::uint32_t>(r));
+    if (live && !out_of_reach(requirement, kernel, tensors)) plan.live.push_back(static_cast<std::uint32_t>(r));
   }
 }
 
@@ -188,9 +241,15 @@ void check_tensors(const KernelHandle& kernel, const spec::Binding& binding, std
     if (given && !tensors[i]->data && tensors[i]->elements() > 0)
       throw CodedError(ErrorCode::bad_input, fmt::format("{}: {} has no memory: its data pointer is null, but it has {} elements",
                                                          kernel.name, tensor.name, tensors[i]->elements()));
+    const auto address = reinterpret_cast<std::uintptr_t>(given ? tensors[i]->data : nullptr);
+    const auto size = given ? size_of(tensors[i]->type) : 1;
+    if (given && tensors[i]->device.type != DeviceType::cpu && address % static_cast<std::uintptr_t>(size) != 0)
+      throw CodedError(ErrorCode::bad_input,
+                       fmt::format("{}: {} lies at an address that is no multiple of its element size, {} bytes; {} reads no such memory",
+                                   kernel.name, tensor.name, size, name_of(tensors[i]->device)));
     if (!given && tensor.output && !tensor.optional)
-      throw CodedError(ErrorCode::bad_input, fmt::format("{}: output {} is missing, expected one of shape [{}]", kernel.name, tensor.name,
-                                                         fmt::join(spec::output_facts(binding, tensor).shape, ", ")));
+      throw CodedError(ErrorCode::bad_input,
+                       fmt::format("{}: output {} is missing, {}", kernel.name, tensor.name, expected_output(binding, tensor)));
   }
 }
 

@@ -75,7 +75,7 @@ void Plan::run(const KernelHandle& kernel, std::span<const TensorView* const> te
   if (overlaps(extents, tensors)) spec::bind(*kernel.spec, facts_of(kernel, tensors, attributes));  // throws, naming the two
   if (!live.empty()) check_live(*this, kernel, tensors, attributes);
 
-  alignas(16) std::byte values[max_frame];
+  alignas(tensor_map_alignment) std::byte values[max_frame];
   std::copy(frame.begin(), frame.end(), values);  // may be empty
   const Workspace workspace(*this, stream);
   for (const auto& patch : patches) {
@@ -85,6 +85,12 @@ void Plan::run(const KernelHandle& kernel, std::span<const TensorView* const> te
         break;
       case FramePatch::Kind::workspace:
         write(values, patch.offset, workspace.at(patch.bytes));
+        break;
+      case FramePatch::Kind::tensor_map:
+        backend->set_tensor_map_address(values + patch.offset, tensors[patch.index]->data);
+        break;
+      case FramePatch::Kind::workspace_map:
+        backend->set_tensor_map_address(values + patch.offset, workspace.at(patch.bytes));
         break;
       case FramePatch::Kind::view:
         write(values, patch.offset, values + patch.bytes);

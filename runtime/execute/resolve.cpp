@@ -87,6 +87,8 @@ void count(const Resolved& resolved) {
   if (resolved.obtained.origin == store::Origin::jit && resolved.obtained.seconds > 0) {  // 0: loaded already
     ++Library::counters.compiles;
     log_line(fmt::format("compiled {} in {:.2f} s", resolved.image.id, resolved.obtained.seconds));
+    if (const auto& above = resolved.obtained.above_limits; !above.empty())
+      log_line(fmt::format("{} is used, though it needs more than its variant's limits allow: {}", resolved.image.id, above));
   }
   if (resolved.fallback) {
     ++Library::counters.fallbacks;

@@ -44,11 +44,12 @@ class Evaluator {
 
 WorkspaceSize workspace_size(const VariantScope& scope, const WorkspaceSpec& workspace) {
   const Evaluator evaluate(scope, fmt::format("{}.{}: workspace {}", scope.binding.spec->kernel, scope.variant.name, workspace.name));
-  std::int64_t bytes = size_of(workspace.type);
-  for (const Expression& extent : workspace.shape)
-    if (__builtin_mul_overflow(bytes, evaluate.size("extent", extent), &bytes))
-      evaluate.fail("extent", extent, "makes it overflow 64 bits");
-  return {workspace.name, bytes};
+  WorkspaceSize size{workspace.name, size_of(workspace.type), workspace.type, {}};
+  for (const Expression& extent : workspace.shape) {
+    size.shape.push_back(evaluate.size("extent", extent));
+    if (__builtin_mul_overflow(size.bytes, size.shape.back(), &size.bytes)) evaluate.fail("extent", extent, "makes it overflow 64 bits");
+  }
+  return size;
 }
 
 // A varying attribute has its default here, if any; the call brings the value.
@@ -70,7 +71,8 @@ LaunchGeometry launch_geometry(const Evaluator& evaluate, const VariantScope& sc
   evaluate.extents("cluster", launch.cluster, geometry.cluster);
   if (launch.shared) geometry.shared_bytes = evaluate.size("shared", launch.shared);
   for (const Argument& argument : launch.arguments) {
-    ArgumentValue value{&argument, {}};
+    ArgumentValue value{&argument, {}, {}};
+    for (const Expression& extent : argument.box) value.box.push_back(evaluate.size("box", extent));
     if (argument.kind == Argument::Kind::value) value.value = argument_value(evaluate, scope, argument);
     geometry.arguments.push_back(std::move(value));
   }

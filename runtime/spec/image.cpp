@@ -44,6 +44,7 @@ void describe(Image& image, const VariantScope& scope) {
   image.file = fmt::format("{}/{}.{}", image.kernel, image.id, extension_of(scope.arch));
   image.flags = scope.arch.flags;
   image.flags.insert(image.flags.end(), scope.variant.flags.begin(), scope.variant.flags.end());
+  image.limits = scope.variant.limits;
 }
 
 std::string render(const VariantScope& closed, const VariantScope& open, const TemplateLibrary& templates) {

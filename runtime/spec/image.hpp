@@ -58,6 +58,7 @@ struct Image {
   std::string hash;                // first 16 hex digits of sha256(source)
   std::string file;                // "<kernel>/<id>.cpp": below generated/src and in the store
   std::vector<std::string> flags;  // arch's and variant's; also in the banner, so the hash covers them
+  Resources limits;                // the variant's: of what is built, not of the source
 };
 
 // The id alone (cheap; throws ExpressionError), and the whole image. Throws SpecError on template faults.
@@ -76,10 +77,13 @@ Image make_image(const Spec& spec, const Variant& variant, const Arch& arch, con
 struct WorkspaceSize {
   std::string name;
   std::int64_t bytes = 0;
+  DType type = DType::f32;
+  std::vector<std::int64_t> shape;
 };
 struct ArgumentValue {
   const Argument* argument = nullptr;
-  Value value;  // for Kind::value; for a varying attribute its default, if any
+  Value value;                    // for Kind::value; for a varying attribute its default, if any
+  std::vector<std::int64_t> box;  // for Kind::tensor_map
 };
 struct LaunchGeometry {
   const Launch* launch = nullptr;

@@ -1,6 +1,7 @@
 // One variant: what it takes, its config space and heuristic, its workspace and launches.
 #include <algorithm>
 
+#include "spec/limits.hpp"
 #include "spec/load_parts.hpp"
 #include "spec/suggest.hpp"
 
@@ -90,6 +91,7 @@ class VariantReader {
     heuristic_as_a_whole();
     for (const JsonNode& node : node_.list("workspace")) workspace(node);
     for (const JsonNode& node : node_.list("launches")) launch(node);
+    for (const auto& [name, node] : node_.members("limits")) limit(name, node);
     if (const auto launches = node_.field("launches"); launches && launches->json().is_array() && launches->json().empty())
       launches->fault("a variant has at least one launch");
     return std::move(variant_);
@@ -237,6 +239,16 @@ class VariantReader {
       field->fault("unknown element type '" + type + "'" + suggestion(type, names_of_dtypes()));
     workspace.shape = expressions_of(node.list("shape"));
     variant_.workspace.push_back(std::move(workspace));
+  }
+
+  void limit(const std::string& name, const JsonNode& node) {
+    const auto& known = names_of_resources();
+    const auto value = node.json().is_number_integer() ? node.json().get<std::int64_t>() : -1;
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      node.fault("'" + name + "' is no resource of an image" + suggestion(name, known));
+    else if (value < 0)
+      node.wrong_kind("an integer of 0 or more");
+    variant_.limits.emplace_back(name, value);
   }
 
   static std::vector<Expression> up_to_three(const JsonNode& node, std::string_view name, std::size_t least) {

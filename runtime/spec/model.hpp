@@ -9,6 +9,7 @@
 
 #include "ejk/tensor.hpp"
 #include "spec/expression.hpp"
+#include "spec/limits.hpp"
 #include "spec/value.hpp"
 
 namespace ejk::spec {
@@ -134,6 +135,7 @@ struct Variant {
   std::vector<WorkspaceSpec> workspace;
   std::vector<Launch> launches;
   std::vector<std::string> flags;  // added to the arch's compile flags
+  Resources limits;                // `ejk build` refuses an image above one: {"spill_bytes": 0}
   std::string pointer;             // "/variants/0"
 };
 
@@ -175,9 +177,11 @@ struct Spec {
 // ---- hardware as data: specs/arch/<arch>.json ----
 
 struct Arch {
-  std::string name, doc;                       // "avx512"
-  std::string platform;                        // cpu, cuda, hip, simt
-  std::string extends;                         // arch whose binaries it also runs; empty: none
+  // `extends`. CPU: the arch whose binaries it also runs. GPUs: the arch whose kernels it also takes, compiled for itself; which binaries
+  // a device runs, its backend knows. Empty: none.
+  std::string name, doc;  // "avx512"
+  std::string platform;   // cpu, cuda, hip, simt
+  std::string extends;
   std::vector<std::string> requires_features;  // CPU: names in /proc/cpuinfo's spelling that must all be present (own ones; extends adds)
   std::string machine;                         // CPU: "x86_64", "aarch64"; empty: any
   std::vector<std::string> flags;              // compiler flags

@@ -75,12 +75,12 @@ class Builder {
     const auto& [image, arch] = *job.item;
     auto* backend = backend_of(arch->platform);
     std::string why;
-    if (backend && present(image, *backend)) return finish(Kind::present, image.id, {}, 0);
+    if (backend && present(image, *backend)) return finish_present(image, *backend);
     if (!backend) return finish(Kind::skipped, image.id, fmt::format("this build has no {} backend", arch->platform), 0);
     if (!backend->can_compile(*arch, why)) return finish(Kind::skipped, image.id, why, 0);
     auto lock = job.put_off ? BuildLock::acquire(store_, image) : BuildLock::try_acquire(store_, image);
     if (!lock && !job.put_off) return put_off(job);
-    if (present(image, *backend)) return finish(Kind::present, image.id, {}, 0);
+    if (present(image, *backend)) return finish_present(image, *backend);
     compile(image, *arch, *backend);
   }
 
@@ -89,11 +89,25 @@ class Builder {
            store_.source_intact(image, backend.source_extension());
   }
 
+  // What is there was compiled for a call, which limits do not refuse, or under other limits.
+  void finish_present(const spec::Image& image, const Backend& backend) {
+    const auto info = store_.find(image, backend.source_extension(), backend.binary_extension()).info;
+    const auto above = above_limits(image, info.resources, info.compiler);
+    finish(above.empty() ? Kind::present : Kind::failed, image.id, above, 0);
+  }
+
+  static std::string above_limits(const spec::Image& image, const spec::Resources& found, const std::string& compiler) {
+    const auto above = spec::above_limits(image.limits, found);
+    return above.empty() ? above : fmt::format("it needs more than its variant's limits allow: {} (compiled by {})", above, compiler);
+  }
+
   void compile(const spec::Image& image, const spec::Arch& arch, Backend& backend) {
     const auto start = Clock::now();
     tell({Kind::started, image.id, {}, 0, 0, 0});
     const auto result = backend.compile(image, arch);
     if (!result.ok) return finish(Kind::failed, image.id, result.log, seconds_since(start));
+    if (const auto above = above_limits(image, result.resources, result.compiler); !above.empty())
+      return finish(Kind::failed, image.id, above, seconds_since(start));
     try {
       store_.set_aside(image);  // what is there, if anything, is bad: we looked under the lock
       (void)store_.publish(image, result, backend.source_extension(), backend.binary_extension());

@@ -58,6 +58,8 @@ class Search {
     std::string first, why;
     try {
       return backend_.load(binary, image_);
+    } catch (const DeviceError&) {
+      throw;  // no fault of the binary: it stays where it is
     } catch (const std::runtime_error& error) {
       first = error.what();
     }
@@ -70,6 +72,8 @@ class Search {
   std::shared_ptr<Module> load_bytes(const std::string& bytes) {
     try {
       return backend_.load_bytes(bytes, image_);
+    } catch (const DeviceError&) {
+      throw;
     } catch (const std::runtime_error& error) {
       why_not_bytes_ = error.what();
       return nullptr;
@@ -111,13 +115,12 @@ class Search {
       note("jit", fmt::format("{} failed on {}; it said:\n{}", result.compiler, image_.id, result.log));
       return std::nullopt;
     }
-    if (auto published = publish(result)) return published;
-    auto module = load_bytes(result.binary);
-    if (!module) {
-      note("jit", why_not_bytes_);
-      return std::nullopt;
-    }
-    return Obtained{std::move(module), Origin::jit, "in memory", 0};
+    auto obtained = publish(result);
+    if (!obtained)
+      if (auto module = load_bytes(result.binary)) obtained = Obtained{std::move(module), Origin::jit, "in memory", 0};
+    if (!obtained) note("jit", why_not_bytes_);
+    if (obtained) obtained->above_limits = spec::above_limits(image_.limits, result.resources);
+    return obtained;
   }
 
   void remember(const CompileResult& result) {
@@ -131,6 +134,8 @@ class Search {
       const auto found = places_.user->publish(image_, result, backend_.source_extension(), backend_.binary_extension());
       if (auto module = load(found.binary, "jit"))
         return Obtained{std::move(module), Origin::jit, places_.user->entry_path(image_).string(), 0};
+    } catch (const DeviceError&) {
+      throw;
     } catch (const std::runtime_error& error) {
       note("user cache", error.what());
     }

@@ -17,6 +17,7 @@ struct Obtained {
   Origin origin = Origin::jit;
   std::string from;  // path of the entry, or "in memory"
   double seconds = 0;
+  std::string above_limits = {};  // compiled now: what its variant's limits do not allow; it runs all the same
 };
 
 // One line a place that was tried: "user cache: no entry mean_pooling/...", "jit: EJKERNEL_JIT=off".
@@ -29,8 +30,8 @@ struct JitPolicy {
 };
 
 // Thread-safe; one image is loaded once a process (a weak table keeps modules), compiled once a machine.
-// nullopt: nowhere to be had, `tried` says why. Never throws for a bad entry; throws std::runtime_error for nothing else than internal
-// faults.
+// nullopt: nowhere to be had, `tried` says why. Never throws for a bad entry; throws DeviceError where the device cannot take any binary,
+// std::runtime_error for nothing else than internal faults.
 std::optional<Obtained> obtain(const Places& places, const spec::Image& image, const spec::Arch& arch, Backend& backend,
                                const JitPolicy& jit, Tried& tried);
 

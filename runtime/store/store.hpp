@@ -25,7 +25,7 @@ struct ImageInfo {
   std::vector<std::string> command;
   std::string binary_sha256;
   std::int64_t binary_bytes = 0;
-  std::vector<std::pair<std::string, std::int64_t>> resources;
+  spec::Resources resources;
 };
 std::string to_json(const ImageInfo& info);
 // An image.json of another version of this layout: no fault of the entry, but of no use here.

@@ -14,6 +14,8 @@ typedef unsigned long long uint64_t;
 struct half { uint16_t bits; };      // IEEE binary16
 struct bfloat16 { uint16_t bits; };  // the upper half of a float
 
+struct alignas(64) TensorMap { uint64_t words[16]; };  // {"tensor_map": ...} in a launch's args; its address goes into TMA instructions
+
 constexpr int WARP = 32;
 constexpr float INFINITE = __builtin_bit_cast(float, 0x7f800000u);
 constexpr float LOG2_E = 1.44269504088896340736f, LN_2 = 0.69314718055994530942f;

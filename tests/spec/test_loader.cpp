@@ -53,6 +53,16 @@ TEST(Loader, ReadsEveryKindOfExtent) {
   EXPECT_EQ(offsets.extents[0].plus, 1);
 }
 
+TEST(Loader, ReadsLimits) {
+  std::string text = read_text(repository / "tests/generator/bad_specs/good.json");
+  const std::string before = "\"workspace\":";
+  text.insert(text.find(before), "\"limits\": {\"spill_bytes\": 0, \"registers\": 168}, ");
+  std::vector<Fault> faults;
+  const auto spec = load_spec("good.json", text, faults);
+  ASSERT_EQ(texts(faults), std::vector<std::string>{});
+  EXPECT_EQ(spec->variants[0].limits, Resources({{"spill_bytes", 0}, {"registers", 168}}));
+}
+
 TEST(Loader, ExpandsListsOfACaseToEveryCombination) {
   std::vector<std::string> names;
   for (const Case& one : good().cases) names.push_back(one.name);

@@ -69,6 +69,32 @@ TEST(Build, ReportsFailuresWithTheCompilersWordsAndGoesOn) {
   EXPECT_NE(report.failures[0].find("this cannot be"), std::string::npos);
 }
 
+TEST(Build, RefusesWhatIsAboveALimit) {
+  Folder folder;
+  const Store store(folder.path, true);
+  auto items = items_of(2);
+  items[0].image.limits = {{"registers", 1}, {"code_bytes", 1 << 20}};  // the CPU's compiler reports no registers
+  items[1].image.limits = {{"code_bytes", 1}};
+  const auto report = build(store, items, 1, {});
+  EXPECT_EQ(report.built, 1u);
+  ASSERT_EQ(report.failures.size(), 1u);
+  EXPECT_TRUE(report.failures[0].starts_with("toy.plain.cpu_generic.n1:\nit needs more than its variant's limits allow: code_bytes is "))
+      << report.failures[0];
+  EXPECT_NE(report.failures[0].find(", the limit is 1 (compiled by "), std::string::npos) << report.failures[0];
+  EXPECT_FALSE(fs::exists(store.entry_path(items[1].image)));
+}
+
+TEST(Build, RefusesWhatIsThereAndAboveALimit) {
+  Folder folder;
+  const Store store(folder.path, true);
+  auto items = items_of(1);
+  build(store, items, 1, {});
+  items[0].image.limits = {{"code_bytes", 1}};
+  const auto report = build(store, items, 1, {});
+  EXPECT_EQ(report.failed, 1u);
+  EXPECT_EQ(report.present, 0u);
+}
+
 TEST(Build, SkipsArchsThatNothingHereCompiles) {
   Folder folder;
   auto foreign = generic_arch(), gpu = generic_arch();

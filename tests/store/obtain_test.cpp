@@ -48,6 +48,16 @@ TEST_F(ObtainTest, CompilesOnceThenFindsItInTheUserCache) {
   EXPECT_EQ(wait_for(child), 0);
 }
 
+TEST_F(ObtainTest, ALimitDoesNotRefuseACallButIsTold) {
+  auto image = answer_image("greedy", 15);
+  image.limits = {{"code_bytes", 1}};
+  const auto built = get(image);
+  ASSERT_TRUE(built);
+  EXPECT_EQ(answer_of(*built->module), 15);
+  EXPECT_TRUE(built->above_limits.starts_with("code_bytes is ") && built->above_limits.ends_with(", the limit is 1"))
+      << built->above_limits;
+}
+
 TEST_F(ObtainTest, TakesTheFirstPackThatHasIt) {
   const auto image = answer_image("packed", 12);
   places.packs = {Store(folder.path / "empty", false), Store(folder.path / "pack", false)};

@@ -1,0 +1,107 @@
+// NVRTC at work: options, program, log, cubin.
+#include "backends/cuda_compile.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "backends/cuda_arch.hpp"
+
+namespace ejk::cuda {
+namespace {
+
+constexpr char source_name[] = "source.cu";  // fixed: it shows in messages
+
+std::vector<std::string> options_for(const spec::Image& image) {
+  const auto arch = image.arch.substr(image.arch.find(':') + 1);
+  std::vector<std::string> options = {"--gpu-architecture=" + arch, "--std=c++20", "--device-as-default-execution-space",
+                                      "--no-source-include", "--ptxas-options=-v"};
+  options.insert(options.end(), image.flags.begin(), image.flags.end());
+  return options;
+}
+
+class OneProgram {
+ public:
+  OneProgram(const NvrtcFunctions& call, const std::string& source)
+      : call_(call), created_(call.create(&program_, source.c_str(), source_name, 0, nullptr, nullptr)) {}
+  OneProgram(const OneProgram&) = delete;
+  OneProgram& operator=(const OneProgram&) = delete;
+  ~OneProgram() {
+    if (program_) call_.destroy(&program_);
+  }
+
+  int compile(const std::vector<std::string>& options) {
+    if (created_ != nvrtc_success) return created_;
+    std::vector<const char*> words;
+    for (const auto& option : options) words.push_back(option.c_str());
+    return call_.compile(program_, static_cast<int>(words.size()), words.data());
+  }
+  std::string log() const { return text(call_.log_size, call_.log, 1); }  // without the closing zero
+  std::string binary() const { return text(call_.binary_size, call_.binary, 0); }
+
+ private:
+  std::string text(int (*size_of)(Program, std::size_t*), int (*get)(Program, char*), std::size_t less) const {
+    std::size_t size = 0;
+    if (!program_ || size_of(program_, &size) != nvrtc_success || size <= less) return {};
+    std::string bytes(size, '\0');
+    if (get(program_, bytes.data()) != nvrtc_success) return {};
+    bytes.resize(size - less);
+    return bytes;
+  }
+
+  const NvrtcFunctions& call_;
+  Program program_ = nullptr;
+  int created_;
+};
+
+bool is_transient(int result) {
+  return result == nvrtc_out_of_memory || result == nvrtc_program_creation_failure || result == nvrtc_builtin_operation_failure ||
+         result == nvrtc_internal_error;
+}
+
+}  // namespace
+
+CompileResult compile_cuda_image(const Nvrtc& nvrtc, const spec::Image& image) {
+  CompileResult result;
+  result.compiler = nvrtc.description;
+  if (!nvrtc.found()) {
+    result.transient = true;
+    result.log = nvrtc.why_not;
+    return result;
+  }
+  const auto options = options_for(image);
+  result.command = {"nvrtc"};
+  result.command.insert(result.command.end(), options.begin(), options.end());
+  result.command.emplace_back(source_name);
+  OneProgram program(nvrtc.call, image.source);
+  const int status = program.compile(options);
+  result.log = program.log();
+  if (status == nvrtc_success) result.binary = program.binary();
+  CubinFacts facts;
+  const auto wrong = status == nvrtc_success ? read_cubin(result.binary, facts) : nvrtc.call.error_text(status);
+  result.ok = wrong.empty();
+  if (result.ok) {
+    result.resources = resources_of(result.log, facts);
+  } else {
+    result.transient = is_transient(status);
+    result.binary.clear();
+    result.log += fmt::format("{}{}: {}", result.log.empty() || result.log.ends_with('\n') ? "" : "\n", nvrtc.description, wrong);
+  }
+  return result;
+}
+
+bool compiles_for(const Nvrtc& nvrtc, const spec::Arch& arch, std::string& why_not) {
+  const auto sm = parse_sm(arch.name);
+  if (!nvrtc.found())
+    why_not = nvrtc.why_not;
+  else if (!sm)
+    why_not = fmt::format("'{}' is no CUDA arch: expected a name such as sm_80 or sm_90a", arch.name);
+  else if (std::ranges::find(nvrtc.archs, sm->number()) == nvrtc.archs.end())
+    why_not = fmt::format("{} ({}) does not compile for {}; it does for {}", nvrtc.description, nvrtc.path, arch.name,
+                          fmt::join(nvrtc.archs, ", "));
+  else
+    return true;
+  return false;
+}
+
+}  // namespace ejk::cuda

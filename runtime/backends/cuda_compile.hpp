@@ -1,0 +1,21 @@
+// One rendered CUDA source to one cubin, in this process.
+#pragma once
+#include <string>
+
+#include "backends/backend.h"
+#include "backends/cubin.hpp"
+#include "backends/nvrtc.hpp"
+
+namespace ejk::cuda {
+
+// Same source and NVRTC, same bytes. Thread-safe; several at once.
+CompileResult compile_cuda_image(const Nvrtc& nvrtc, const spec::Image& image);
+
+// Whether that NVRTC makes code for the arch; why_not: what it lacks.
+bool compiles_for(const Nvrtc& nvrtc, const spec::Arch& arch, std::string& why_not);
+
+// registers, spill_bytes (stores and loads), stack_bytes, shared_bytes (static): of the most demanding entry each, as ptxas' words
+// (--ptxas-options=-v) say; registers, stack_bytes and code_bytes also as the cubin says.
+spec::Resources resources_of(const std::string& ptxas_log, const CubinFacts& cubin);
+
+}  // namespace ejk::cuda

@@ -1,0 +1,11 @@
+// Tensor maps: what the tensor memory accelerator is told of a tensor (sm_90 and later).
+#pragma once
+#include "backends/cuda_platform.hpp"
+
+namespace ejk::cuda {
+
+// Throws DeviceError naming the rule that the tensor or its box breaks (CUDA driver API, cuTensorMapEncodeTiled).
+void encode_tensor_map(Platform& platform, const TensorMapRequest& request, void* map);
+void set_tensor_map_address(Platform& platform, void* map, void* address);
+
+}  // namespace ejk::cuda

@@ -1,0 +1,39 @@
+// What ptxas says of a program's entries.
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
+#include "backends/cuda_compile.hpp"
+
+namespace ejk::cuda {
+namespace {
+
+// The number before those words; 0: they are not in the line.
+std::int64_t number_before(std::string_view line, std::string_view words) {
+  const auto at = line.find(words);
+  if (at == std::string_view::npos) return 0;
+  auto first = at;
+  while (first > 0 && std::isdigit(static_cast<unsigned char>(line[first - 1]))) --first;
+  std::int64_t number = 0;
+  for (; first < at && number < (std::int64_t{1} << 40); ++first) number = 10 * number + (line[first] - '0');
+  return number;
+}
+
+}  // namespace
+
+spec::Resources resources_of(const std::string& log, const CubinFacts& cubin) {
+  std::int64_t registers = cubin.registers, spill = 0, stack = cubin.stack_bytes, shared = 0;
+  for (std::size_t at = 0; at < log.size();) {
+    const auto end = std::min(log.find('\n', at), log.size());
+    const auto line = std::string_view(log).substr(at, end - at);
+    at = end + 1;
+    registers = std::max(registers, number_before(line, " registers"));
+    spill = std::max(spill, number_before(line, " bytes spill stores") + number_before(line, " bytes spill loads"));
+    stack = std::max({stack, number_before(line, " bytes stack frame"), number_before(line, " bytes cumulative stack size")});
+    shared = std::max(shared, number_before(line, " bytes smem"));
+  }
+  return {
+      {"registers", registers}, {"spill_bytes", spill}, {"stack_bytes", stack}, {"shared_bytes", shared}, {"code_bytes", cubin.code_bytes}};
+}
+
+}  // namespace ejk::cuda

@@ -1,0 +1,19 @@
+// Limits of a variant: what its compiled images may need at most, by the names of image.json's resources.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ejk::spec {
+
+using Resources = std::vector<std::pair<std::string, std::int64_t>>;
+
+// registers, spill_bytes, stack_bytes, shared_bytes, code_bytes: of the most demanding entry; a backend reports those it knows.
+const std::vector<std::string>& names_of_resources();
+
+// "spill_bytes is 1344, the limit is 0; ..." for each that is above its limit; empty: none is. What the compiler does not report (a CPU's
+// registers) is not judged.
+std::string above_limits(const Resources& limits, const Resources& found);
+
+}  // namespace ejk::spec

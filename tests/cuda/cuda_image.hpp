@@ -1,0 +1,53 @@
+// Images and archs for the CUDA tests, and the compiler where it is.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "backends/cuda_compile.hpp"
+#include "spec/sha256.hpp"
+
+namespace ejk::cuda {
+
+inline constexpr const char* cuda_archs[] = {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"};
+
+inline spec::Arch cuda_arch(const std::string& name) {
+  spec::Arch arch;
+  arch.name = name;
+  arch.platform = "cuda";
+  return arch;
+}
+
+inline spec::Image cuda_image(const std::string& source, const std::string& arch = "sm_90a") {
+  spec::Image image;
+  image.kernel = "toy";
+  image.variant = "gpu";
+  image.arch = "cuda:" + arch;
+  image.id = "toy.gpu.cuda_" + arch;
+  image.source = source;
+  image.hash = spec::sha256_hex(source).substr(0, 16);
+  return image;
+}
+
+inline const std::string small_source =
+    "extern \"C\" __global__ void __launch_bounds__(128) fill(float* out, long long n) {\n"
+    "  __shared__ float row[256];\n"
+    "  row[threadIdx.x] = 1;\n"
+    "  __syncthreads();\n"
+    "  if (threadIdx.x < n) out[threadIdx.x] = row[127 - threadIdx.x];\n"
+    "}\n";
+
+// 64 live values a thread under a bound that leaves 32 registers.
+inline const std::string spilling_source =
+    "extern \"C\" __global__ void __launch_bounds__(1024, 2) scale(float* p) {\n"
+    "  float a[64];\n"
+    "  for (int i = 0; i < 64; ++i) a[i] = p[i * 1024 + threadIdx.x];\n"
+    "  for (int r = 0; r < 8; ++r)\n"
+    "    for (int i = 0; i < 64; ++i) a[i] = a[i] * a[(i + r) % 64] + p[r];\n"
+    "  for (int i = 0; i < 64; ++i) p[i * 1024 + threadIdx.x] = a[i];\n"
+    "}\n";
+
+#define NEEDS_NVRTC() \
+  if (!nvrtc().found()) GTEST_SKIP() << nvrtc().why_not
+
+}  // namespace ejk::cuda
