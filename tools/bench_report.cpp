@@ -13,14 +13,6 @@ using nlohmann::ordered_json;
 
 std::string percent(double part) { return fmt::format("{:.1f}%", 100 * part); }
 
-// The parameters without variant and arch, which the image id shows.
-std::string parameters(const ordered_json& config) {
-  std::string text;
-  for (const auto& [name, value] : config.items())
-    if (name != "variant" && name != "arch") text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value.dump());
-  return text.empty() ? "-" : text;
-}
-
 Table table_of(const BenchReport& report) {
   const bool sgemm = !report.openblas.empty();
   std::vector<Column> columns{{"case"},
@@ -46,7 +38,7 @@ Table table_of(const BenchReport& report) {
                                    percent(result.of_roofline())};
     if (sgemm) cells.push_back(fmt::format("{:.3f}", row.of_sgemm));
     const auto& config = row.told["config"];
-    for (const auto& cell : {row.memory, config.value("variant", ""), config.value("arch", ""), parameters(config), row.tier})
+    for (const auto& cell : {row.memory, config.value("variant", ""), config.value("arch", ""), parameters_of(row.told), row.tier})
       cells.push_back(cell);
     table.row(std::move(cells));
   }
@@ -77,8 +69,7 @@ constexpr const char* legend =
 std::string image_lines(const BenchReport& report, const std::string& indent) {
   std::string text;
   for (const auto& row : report.rows) {
-    const auto line = fmt::format("{}{} ({}, {})\n", indent, row.told["image"]["id"].get<std::string>(),
-                                  row.told["image"]["origin"].get<std::string>(), row.compiler);
+    const auto line = indent + image_line(row.told, row.compiler) + "\n";
     if (text.find(line) == std::string::npos) text += line;
   }
   return text;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "arguments.hpp"
+#include "device_option.hpp"
 
 namespace ejk::tools {
 namespace {
@@ -18,19 +18,12 @@ bool memory_bound(const Cost& cost, double bytes, const Peaks& peaks) { return b
 
 }  // namespace
 
-Memory memory_named(const std::string& text) {
-  if (text == "auto") return Memory::automatic;
-  if (text == "warm") return Memory::warm;
-  if (text == "cold") return Memory::cold;
-  throw UsageError(fmt::format("--memory: expected auto, warm or cold; found '{}'", text));
-}
-
 BenchSubject::BenchSubject(const KernelHandle& kernel, const spec::Case& c, const std::string& config, Memory memory, const Peaks& peaks,
                            std::uint64_t seed)
-    : name_(c.name), config_(config) {
+    : cpu_(find_device({"cpu", 0})), name_(c.name), config_(config) {
   copies_.push_back(std::make_unique<Copy>(Copy{reference::make_call(*kernel.spec, c, seed), nullptr}));
   auto& first = *copies_.front();
-  first.packed = std::make_unique<PackedCall>(kernel, first.call);
+  first.packed = std::make_unique<PackedCall>(kernel, first.call, cpu_);
   told_ = first.packed->explain(config_);
   cost_ = cost_of(*kernel.spec, first.call.binding);
   bytes_ = cost_.bytes > 0 ? cost_.bytes : tensor_bytes(first.call.facts());
@@ -51,7 +44,7 @@ void BenchSubject::add_copies(const KernelHandle& kernel, Memory memory, const P
     copies_.push_back(std::make_unique<Copy>(Copy{first, nullptr}));
     auto& copy = *copies_.back();
     copy.call.rebind();
-    copy.packed = std::make_unique<PackedCall>(kernel, copy.call);
+    copy.packed = std::make_unique<PackedCall>(kernel, copy.call, cpu_);
   }
 }
 

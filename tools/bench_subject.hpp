@@ -4,14 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "bench_request.hpp"
 #include "kernel_call.hpp"
 #include "machine_peaks.hpp"
 #include "stopwatch.hpp"
 
 namespace ejk::tools {
-
-enum class Memory { automatic, warm, cold };
-Memory memory_named(const std::string& text);  // throws UsageError
 
 class BenchSubject {
  public:
@@ -36,6 +34,7 @@ class BenchSubject {
     std::unique_ptr<PackedCall> packed;
   };
   void add_copies(const KernelHandle& kernel, Memory memory, const Peaks& peaks);
+  const Machine& cpu_;
   std::string name_, config_;
   std::vector<std::unique_ptr<Copy>> copies_;
   std::size_t turn_ = 0;

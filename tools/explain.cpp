@@ -5,6 +5,7 @@
 
 #include "arguments.hpp"
 #include "command.hpp"
+#include "device_option.hpp"
 #include "kernel_call.hpp"
 #include "library_options.hpp"
 #include "table.hpp"
@@ -78,15 +79,17 @@ int explain(std::span<const std::string> words) {
       "ejk explain flash_attention --inputs qkv.safetensors --attributes '{\"causal\": true}' --json");
   arguments.word("KERNEL", true);
   add_call_options(arguments);
+  add_device_option(arguments);
   add_config_options(arguments);
   add_library_options(arguments);
   arguments.flag("json", "as JSON");
   if (!arguments.parse(words)) return exit_done;
   const auto config = config_override(arguments);
   apply_library_options(arguments);
+  const auto& machine = device_of(arguments);
   const auto& kernel = kernel_named(arguments.text("KERNEL"));
-  const auto call = call_from(arguments, kernel);
-  const auto told = PackedCall(kernel, call).explain(config);
+  auto call = call_from(arguments, kernel);
+  const auto told = PackedCall(kernel, call, machine).explain(config);
   if (arguments.has("json")) {
     fmt::print("{}\n", told.dump(2));
     return exit_done;

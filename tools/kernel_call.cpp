@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "device_option.hpp"
 #include "execute/explain.hpp"
 #include "execute/guard.hpp"
 #include "library_options.hpp"
@@ -106,23 +107,45 @@ Call call_from(const Arguments& arguments, const KernelHandle& kernel) {
   return reference::make_call(spec, chosen, static_cast<std::uint64_t>(arguments.integer("seed", 1, 0, INT64_MAX)));
 }
 
-PackedCall::PackedCall(const KernelHandle& kernel, const Call& call) : kernel_(&kernel) {
+PackedCall::PackedCall(const KernelHandle& kernel, Call& call, const Machine& machine)
+    : kernel_(&kernel), machine_(&machine), call_(&call) {
+  auto& backend = *machine.backend;
   std::map<std::string, TensorView> views;
-  for (const auto* list : {&call.inputs, &call.outputs})
-    for (const auto& tensor : *list) views.emplace(tensor.name(), tensor.view());
+  for (auto* list : {&call.inputs, &call.outputs})
+    for (const auto& tensor : *list) {
+      if (!on_host(machine)) on_device_.emplace_back(backend, machine.device, tensor);
+      auto& view = views.emplace(tensor.name(), on_host(machine) ? tensor.view() : on_device_.back().view()).first->second;
+      view.device = {backend.device_type(), machine.device};
+    }
   arguments_ = positional(kernel, views, call.attributes);
 }
 
-void PackedCall::launch(const std::string& config) const {
-  throw_if_error(ejk::call(kernel_, arguments_.tensors, arguments_.attributes, {}, config.empty() ? nullptr : config.c_str()));
+void PackedCall::launch(const std::string& config, Stream stream) const {
+  throw_if_error(ejk::call(kernel_, arguments_.tensors, arguments_.attributes, stream, config.empty() ? nullptr : config.c_str()));
+}
+
+void PackedCall::wait() const {
+  if (!on_host(*machine_)) machine_->backend->memory()->synchronize(machine_->device);
+}
+
+void PackedCall::copy_back() {
+  wait();
+  auto copy = on_device_.begin();
+  for (auto* list : {&call_->inputs, &call_->outputs})
+    for (auto& tensor : *list)
+      if (copy != on_device_.end()) (copy++)->copy_to(tensor);
 }
 
 nlohmann::ordered_json PackedCall::explain(const std::string& config) const {
   return ejk::explain(*kernel_, arguments_.tensors, arguments_.attributes, config.empty() ? nullptr : config.c_str());
 }
 
-reference::Execute execution(const KernelHandle& kernel, const std::string& config) {
-  return [&kernel, config](Call& call) { PackedCall(kernel, call).launch(config); };
+reference::Execute execution(const KernelHandle& kernel, const std::string& config, const Machine& machine) {
+  return [&kernel, &machine, config](Call& call) {
+    PackedCall packed(kernel, call, machine);
+    packed.launch(config);
+    packed.copy_back();
+  };
 }
 
 Cost cost_of(const spec::Spec& spec, const spec::Scope& binding) {

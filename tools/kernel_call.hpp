@@ -4,6 +4,7 @@
 #include <string>
 
 #include "arguments.hpp"
+#include "device_tensor.hpp"
 #include "execute/facts.hpp"
 #include "execute/library_state.hpp"
 #include "reference/reference.hpp"
@@ -15,20 +16,27 @@ void add_call_options(Arguments& arguments);
 // Throws UsageError, spec::CallError, or std::runtime_error naming the file and tensor.
 reference::Call call_from(const Arguments& arguments, const KernelHandle& kernel);
 
-// Views and attributes of a call, packed once. The call must outlive it and its tensors must stay where they are.
+// Views and attributes of a call, packed once, its tensors copied to the machine's device if they must lie there. The call must outlive
+// it and its tensors must stay where they are.
 class PackedCall {
  public:
-  PackedCall(const KernelHandle& kernel, const reference::Call& call);
-  void launch(const std::string& config) const;                     // config: override as JSON, or empty. Throws CodedError
+  PackedCall(const KernelHandle& kernel, reference::Call& call, const Machine& machine);
+  // config: override as JSON, or empty. Throws CodedError. On a device it returns when the work is queued.
+  void launch(const std::string& config, Stream stream = {}) const;
+  void wait() const;  // for the device; throws in the driver's words
+  void copy_back();   // waits; every tensor's block, inputs too: a kernel may have spoiled them
   nlohmann::ordered_json explain(const std::string& config) const;  // makes the plan; throws
 
  private:
   const KernelHandle* kernel_;
+  const Machine* machine_;
+  reference::Call* call_;
+  std::vector<DeviceTensor> on_device_;  // inputs, then outputs; empty if the tensors lie on the host
   Positional arguments_;
 };
 
-// Launches a reference::Call under an override.
-reference::Execute execution(const KernelHandle& kernel, const std::string& config);
+// Runs a reference::Call on a machine under an override; its outputs are on the host afterwards.
+reference::Execute execution(const KernelHandle& kernel, const std::string& config, const Machine& machine);
 
 // Numbers of the spec's cost for the bound call; 0: the spec does not say, or not for this form.
 struct Cost {

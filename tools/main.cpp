@@ -7,6 +7,7 @@
 #include "arguments.hpp"
 #include "command.hpp"
 #include "execute/guard.hpp"
+#include "simt/simt.hpp"
 #include "spec/suggest.hpp"
 
 namespace {
@@ -80,5 +81,6 @@ int main(int count, char** values) {
   }
   const auto* command = find(words[0]);
   if (!command) return unknown_command(words[0]);
+  ejk::add_backend(ejk::simt_backend());  // --device simt
   return run_command(*command, std::span(words).subspan(1));
 }

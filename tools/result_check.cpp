@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include "arguments.hpp"
+#include "device_option.hpp"
+#include "execute/guard.hpp"
 #include "kernel_call.hpp"
 #include "table.hpp"
 
@@ -47,13 +49,27 @@ ordered_json another(const ordered_json& told) {
   return !other_variant.is_null() && (small || other_arch.is_null()) ? other_variant : other_arch;
 }
 
-CheckResult by_variant(const KernelHandle& kernel, const Call& call, const ordered_json& told) {
+// nullopt: the CPU has no binary for it.
+std::optional<CheckResult> by_cpu(const KernelHandle& kernel, const Call& call) {
+  const auto& cpu = find_device({"cpu", 0});
+  try {
+    Call copy = call;
+    const auto values = reference::run_copy(copy, execution(kernel, "", cpu));
+    const auto told = PackedCall(kernel, copy, cpu).explain("");
+    return compared(call, values, told["image"]["id"].get<std::string>() + " on the CPU", 2);
+  } catch (const CodedError& e) {
+    if (e.code() == ErrorCode::missing_image || e.code() == ErrorCode::compile_failed || e.code() == ErrorCode::unsupported) return {};
+    throw;
+  }
+}
+
+CheckResult by_variant(const KernelHandle& kernel, const Machine& machine, const Call& call, const ordered_json& told) {
   const auto other = another(told);
   if (other.is_null())
     return {"not checked: no other variant or arch takes this call, and it is too large for the reference (--check reference insists)"};
   const ordered_json config{{"variant", other["name"]}, {"arch", other["arch"]}};
   Call copy = call;
-  const auto values = reference::run_copy(copy, execution(kernel, config.dump()));
+  const auto values = reference::run_copy(copy, execution(kernel, config.dump(), machine));
   return compared(call, values, fmt::format("variant {} on {}", other["name"].get<std::string>(), other["arch"].get<std::string>()), 2);
 }
 
@@ -67,14 +83,17 @@ CheckHow check_named(const std::string& text) {
   throw UsageError(fmt::format("--check: expected auto, reference, variant or none; found '{}'", text));
 }
 
-CheckResult check_result(const KernelHandle& kernel, const Call& call, CheckHow how, const ordered_json& told, double seconds) {
+CheckResult check_result(const KernelHandle& kernel, const Machine& machine, const Call& call, CheckHow how, const ordered_json& told,
+                         double seconds) {
   if (how == CheckHow::none) return {"not asked for"};
   const auto* truth = reference::find_reference(kernel.name);
   if (how == CheckHow::reference && !truth) throw UsageError(fmt::format("--check reference: ejk has no reference of {}", kernel.name));
   const bool quick = affordable(cost_of(*kernel.spec, call.binding), tensor_bytes(call.facts()), seconds);
   if (how == CheckHow::reference || (how == CheckHow::automatic && truth && quick))
     return compared(call, truth->compute(call), "the float64 reference", 1);
-  return by_variant(kernel, call, told);
+  if (machine.backend->platform() != "cpu")
+    if (auto result = by_cpu(kernel, call)) return *std::move(result);
+  return by_variant(kernel, machine, call, told);
 }
 
 }  // namespace ejk::tools

@@ -1,4 +1,4 @@
-// Is what a call wrote right? By the float64 reference, or by another variant where that would take too long.
+// Is what a call wrote right? By the float64 reference, or where that would take too long by another variant; for a device, by the CPU.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,7 +17,7 @@ struct CheckResult {
 };
 
 // told: what explain said of the call; its outputs hold the result. seconds: most time the reference may take under `automatic`.
-CheckResult check_result(const KernelHandle& kernel, const reference::Call& call, CheckHow how, const nlohmann::ordered_json& told,
-                         double seconds);
+CheckResult check_result(const KernelHandle& kernel, const Machine& machine, const reference::Call& call, CheckHow how,
+                         const nlohmann::ordered_json& told, double seconds);
 
 }  // namespace ejk::tools

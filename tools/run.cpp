@@ -8,6 +8,7 @@
 
 #include "arguments.hpp"
 #include "command.hpp"
+#include "device_option.hpp"
 #include "kernel_call.hpp"
 #include "library_options.hpp"
 #include "result_check.hpp"
@@ -51,8 +52,10 @@ std::string tier_of(const ordered_json& told) {
 
 double launch_time(const PackedCall& packed, const std::string& config) {
   packed.launch(config);  // makes the plan, touches the pages
+  packed.wait();
   const auto start = std::chrono::steady_clock::now();
   packed.launch(config);
+  packed.wait();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -80,6 +83,7 @@ int run(std::span<const std::string> words) {
   add_call_options(arguments);
   arguments.option("outputs", "FILE", "write the outputs to this safetensors file");
   arguments.option("check", "HOW", "auto, reference, variant or none (default auto)");
+  add_device_option(arguments);
   add_config_options(arguments);
   add_library_options(arguments);
   arguments.flag("json", "as JSON");
@@ -87,12 +91,14 @@ int run(std::span<const std::string> words) {
   const auto config = config_override(arguments);
   const auto how = check_named(arguments.text("check", "auto"));
   apply_library_options(arguments);
+  const auto& machine = device_of(arguments);
   const auto& kernel = kernel_named(arguments.text("KERNEL"));
   auto call = call_from(arguments, kernel);
-  const PackedCall packed(kernel, call);
+  PackedCall packed(kernel, call, machine);
   const auto told = packed.explain(config);
   const double seconds = launch_time(packed, config);
-  const auto check = check_result(kernel, call, how, told, most_seconds_of_reference);
+  packed.copy_back();
+  const auto check = check_result(kernel, machine, call, how, told, most_seconds_of_reference);
   if (arguments.has("outputs")) write_safetensors(arguments.text("outputs"), call.outputs);
   if (arguments.has("json")) {
     ordered_json result{{"kernel", kernel.name},    {"call", call.label},    {"outputs", tensors_json(call)}, {"seconds", seconds},

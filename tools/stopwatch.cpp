@@ -14,18 +14,19 @@ constexpr int least_rounds = 5, most_rounds = 1000;
 constexpr double least_sample = 200e-6;  // shorter runs are timed in batches: the clock and the first misses would count too much
 constexpr double long_run = 20e-3;       // needs no untimed run before it
 
-double seconds_of(int batch, const std::function<void()>& run) {
+double seconds_of(int batch, const Timed& timed) {
+  if (timed.clock) return timed.clock(batch);
   const auto start = Clock::now();
-  for (int i = 0; i < batch; ++i) run();
+  for (int i = 0; i < batch; ++i) timed.run();
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 // Warms up and sets the batch; the seconds of a round. Things that need other inputs each time are not batched.
 double calibrate(Timed& timed) {
   if (timed.prepare) timed.prepare();
-  timed.run();
+  seconds_of(1, timed);
   if (timed.prepare) timed.prepare();
-  const double once = std::max(seconds_of(1, timed.run), 1e-7);
+  const double once = std::max(seconds_of(1, timed), 1e-7);
   if (timed.warm_up && once < least_sample) timed.batch = static_cast<int>(std::ceil(least_sample / once));
   if (once > long_run) timed.warm_up = false;
   return once * (timed.batch + (timed.warm_up ? 1 : 0));
@@ -44,8 +45,8 @@ void measure(std::vector<Timed*> timed, double seconds, const std::function<void
     if (progress) progress(round);
     for (auto* one : timed) {
       if (one->prepare) one->prepare();
-      if (one->warm_up) one->run();
-      one->samples.push_back(seconds_of(one->batch, one->run) / one->batch);
+      if (one->warm_up) seconds_of(1, *one);
+      one->samples.push_back(seconds_of(one->batch, *one) / one->batch);
     }
   }
 }

@@ -7,11 +7,12 @@
 namespace ejk::tools {
 
 struct Timed {
-  std::function<void()> run;         // what is timed
-  std::function<void()> prepare;     // before each sample, untimed: other inputs, a rest; may be empty
-  bool warm_up = true;               // an untimed run right before each sample
-  int batch = 1;                     // runs a sample, set by measure()
-  std::vector<double> samples = {};  // seconds of one run
+  std::function<void()> run;              // what is timed
+  std::function<void()> prepare;          // before each sample, untimed: other inputs, a rest; may be empty
+  bool warm_up = true;                    // an untimed run right before each sample
+  int batch = 1;                          // runs a sample, set by measure()
+  std::function<double(int)> clock = {};  // seconds of so many runs by a clock of its own, in place of `run`; may be empty
+  std::vector<double> samples = {};       // seconds of one run
 };
 
 // Rounds until each has had `seconds` of work, but at least five and at most a thousand. progress(round) may be empty.

@@ -7,7 +7,9 @@
 
 #include "arguments.hpp"
 #include "command.hpp"
+#include "device_option.hpp"
 #include "library_options.hpp"
+#include "simt/simt.hpp"
 #include "spec/suggest.hpp"
 #include "table.hpp"
 #include "verify_check.hpp"
@@ -22,7 +24,9 @@ constexpr int default_threads = 2;  // both the alone and the shared path of the
 
 struct Verified {
   std::vector<VerifyOutcome> images, random_calls;
-  std::vector<std::string> without_reference;
+  std::vector<std::string> without_reference, without_variant;
+  int refused = 0;     // random calls that no variant of the device takes
+  std::string device;  // " --device cuda:0"; empty for the CPU
   double seconds = 0;
 };
 
@@ -44,23 +48,53 @@ void show_progress(std::size_t done, std::size_t total, const std::string& id) {
     fmt::print(stderr, "\r\033[K{}/{} {}", done + 1, total, id.substr(0, 100));
 }
 
-void verify_kernel(const KernelHandle& kernel, const VerifyFilter& filter, const VerifyEffort& effort, bool random_calls,
-                   Verified& verified) {
+void append(VerifyOutcome& outcome, VerifyOutcome more, const std::string& label) {
+  outcome.calls += more.calls;
+  outcome.properties += more.properties;
+  outcome.worst = std::max(outcome.worst, more.worst);
+  outcome.missing |= more.missing;
+  for (auto& failure : more.failures) outcome.failures.push_back(label + failure);
+}
+
+// What `check` finds. The emulator is asked twice, with its threads in either order: a result that depends on it is a race's.
+template <class Check>
+VerifyOutcome in_every_order(const Machine& machine, const Check& check) {
+  auto outcome = check();
+  if (machine.backend != &simt_backend()) return outcome;
+  simt_set_order(SimtOrder::backwards);
+  append(outcome, check(), "threads backwards: ");
+  simt_set_order(SimtOrder::forwards);
+  return outcome;
+}
+
+void verify_kernel(const KernelHandle& kernel, const Machine& machine, const VerifyFilter& filter, const VerifyEffort& effort,
+                   bool random_calls, Verified& verified) {
   const auto* reference = reference::find_reference(kernel.name);
   if (!reference) {
     verified.without_reference.push_back(kernel.name);
     return;
   }
-  const auto* machine = Library::instance().machine({DeviceType::cpu, 0});
-  const auto images = images_to_verify(kernel, *machine, filter);
+  const auto runs_here = [&](const spec::Variant& variant) {
+    const auto archs = Library::instance().parts().catalogue.archs_of(variant);
+    return std::any_of(archs.begin(), archs.end(), [&](const auto* arch) { return machine.arch(arch->full_name()) != nullptr; });
+  };
+  if (std::none_of(kernel.spec->variants.begin(), kernel.spec->variants.end(), runs_here)) {
+    verified.without_variant.push_back(kernel.name);
+    return;
+  }
+  const auto images = images_to_verify(kernel, machine, filter);
   for (std::size_t i = 0; i < images.size(); ++i) {
     show_progress(i, images.size(), images[i].id);
-    verified.images.push_back(check_image(images[i], *reference, effort));
+    verified.images.push_back(in_every_order(machine, [&] { return check_image(images[i], machine, *reference, effort); }));
   }
-  const int calls = random_calls && !kernel.spec->variants.empty() ? 2 * effort.random : 0;
+  const int calls = random_calls ? 2 * effort.random : 0;
   for (int i = 0; i < calls; ++i) {
     show_progress(static_cast<std::size_t>(i), static_cast<std::size_t>(calls) + 1, kernel.name + ", random calls");
-    verified.random_calls.push_back(check_random_call(kernel, *reference, i / 2, i % 2 == 1, effort));
+    auto outcome = in_every_order(machine, [&] { return check_random_call(kernel, machine, *reference, i / 2, i % 2 == 1, effort); });
+    if (outcome.refused)
+      ++verified.refused;
+    else
+      verified.random_calls.push_back(std::move(outcome));
   }
   show_progress(1, 1, "");
 }
@@ -74,22 +108,22 @@ Table table_of(const std::vector<VerifyOutcome>& outcomes) {
 }
 
 // How to see it again: the same seed does the same calls.
-std::string reproduce(const VerifyOutcome& outcome, const VerifyEffort& effort) {
-  return fmt::format("ejk verify {} --image '{}' --seed {} --random {}", outcome.id.substr(0, outcome.id.find('.')), outcome.id,
+std::string reproduce(const VerifyOutcome& outcome, const VerifyEffort& effort, const std::string& device) {
+  return fmt::format("ejk verify {}{} --image '{}' --seed {} --random {}", outcome.id.substr(0, outcome.id.find('.')), device, outcome.id,
                      effort.seed, effort.random);
 }
 
-void print_failures(const std::vector<VerifyOutcome>& outcomes, const VerifyEffort& effort, bool random_calls) {
+void print_failures(const std::vector<VerifyOutcome>& outcomes, const VerifyEffort& effort, const std::string& device, bool random_calls) {
   for (const auto& outcome : outcomes) {
     if (!bad(outcome)) continue;
     fmt::print("\n{} {}\n", verdict(outcome), outcome.id);
     for (const auto& failure : outcome.failures) fmt::print("  {}\n", failure);
     if (outcome.failures.empty()) fmt::print("  no call that the reference made is served by it\n");
     if (random_calls)
-      fmt::print("  again: ejk verify {} --random-only --seed {} --random {}\n", outcome.id.substr(0, outcome.id.find_first_of(". ")),
-                 effort.seed, effort.random);
+      fmt::print("  again: ejk verify {}{} --random-only --seed {} --random {}\n", outcome.id.substr(0, outcome.id.find_first_of(". ")),
+                 device, effort.seed, effort.random);
     else
-      fmt::print("  again: {}\n", reproduce(outcome, effort));
+      fmt::print("  again: {}\n", reproduce(outcome, effort, device));
   }
 }
 
@@ -113,9 +147,11 @@ std::size_t count_bad(const Verified& verified) {
 void print_report(const Verified& verified, const VerifyEffort& effort) {
   if (!verified.images.empty()) fmt::print("{}", table_of(verified.images).text());
   if (!verified.random_calls.empty()) fmt::print("\nrandom calls\n{}", table_of(verified.random_calls).text());
-  print_failures(verified.images, effort, false);
-  print_failures(verified.random_calls, effort, true);
+  print_failures(verified.images, effort, verified.device, false);
+  print_failures(verified.random_calls, effort, verified.device, true);
   for (const auto& name : verified.without_reference) fmt::print("\n{} has no reference here: not verified\n", name);
+  for (const auto& name : verified.without_variant) fmt::print("\n{} has no variant for this device: not verified\n", name);
+  if (verified.refused) fmt::print("\n{} random calls were left out: no variant for this device takes them\n", verified.refused);
   int calls = 0;
   for (const auto* list : {&verified.images, &verified.random_calls})
     for (const auto& outcome : *list) calls += outcome.calls;
@@ -142,7 +178,7 @@ VerifyEffort effort_of(const Arguments& arguments) {
   return effort;
 }
 
-std::vector<const KernelHandle*> kernels_of(const Arguments& arguments, const VerifyFilter& filter) {
+std::vector<const KernelHandle*> kernels_of(const Arguments& arguments, const Machine& machine, const VerifyFilter& filter) {
   std::vector<const KernelHandle*> kernels;
   if (arguments.has("KERNEL")) {
     kernels.push_back(&kernel_named(arguments.text("KERNEL")));
@@ -152,7 +188,7 @@ std::vector<const KernelHandle*> kernels_of(const Arguments& arguments, const Ve
   std::vector<std::string> variants, archs;
   for (const auto* kernel : kernels)
     for (const auto& variant : kernel->spec->variants) variants.push_back(variant.name);
-  for (const auto& arch : Library::instance().machine({DeviceType::cpu, 0})->archs) archs.push_back(arch.name);
+  for (const auto& arch : machine.archs) archs.push_back(arch.name);
   const auto known = [](const auto& list, const std::string& name) { return std::find(list.begin(), list.end(), name) != list.end(); };
   if (!filter.variant.empty() && !known(variants, filter.variant))
     throw UsageError(fmt::format("--variant: no variant '{}'{}", filter.variant, spec::suggestion(filter.variant, variants)));
@@ -164,6 +200,7 @@ std::vector<const KernelHandle*> kernels_of(const Arguments& arguments, const Ve
 
 void add_options(Arguments& arguments) {
   arguments.word("KERNEL", false);
+  add_device_option(arguments);
   arguments.option("variant", "NAME", "only this variant");
   arguments.option("arch", "ARCH", "only this arch, e.g. cpu:avx2");
   arguments.option("image", "GLOB", "only images whose id matches");
@@ -183,33 +220,40 @@ void add_options(Arguments& arguments) {
 int verify(std::span<const std::string> words) {
   Arguments arguments(
       "verify", "[KERNEL] [options]",
-      "Runs every image that can run here (each variant on each arch of this CPU, for the types and features of the spec's cases) on\n"
+      "Runs every image that can run here (each variant on each arch of the device, for the types and features of the spec's cases) on\n"
       "varied calls and layouts, compares each with the float64 reference, and judges the kernel's laws. Then random calls of every "
       "option.",
-      "ejk verify\nejk verify mean_pooling --arch avx2\nejk verify --quick --json\nejk verify flash_attention --configs all --built");
+      "ejk verify\nejk verify mean_pooling --arch avx2\nejk verify --quick --json\nejk verify flash_attention --configs all --built\n"
+      "ejk verify --device cuda");
   add_options(arguments);
   if (!arguments.parse(words)) return exit_done;
   const auto filter = filter_of(arguments);
   const auto effort = effort_of(arguments);
   apply_library_options(arguments);
   if (!arguments.has("threads")) throw_if_error(set_threads(default_threads));
+  const auto& machine = device_of(arguments);
   const bool narrowed = arguments.has("variant") || arguments.has("arch") || arguments.has("image") || arguments.has("built");
   const auto start = Clock::now();
   Verified verified;
-  for (const auto* kernel : kernels_of(arguments, filter)) {
+  if (machine.backend->platform() != "cpu") verified.device = " --device " + name_of(machine);
+  for (const auto* kernel : kernels_of(arguments, machine, filter)) {
     auto chosen = filter;
     if (arguments.has("random-only")) chosen.image = "";  // no id is empty
-    verify_kernel(*kernel, chosen, effort, !narrowed, verified);
+    verify_kernel(*kernel, machine, chosen, effort, !narrowed, verified);
   }
   verified.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (verified.images.empty() && narrowed)
     throw UsageError("no image that runs here fits these options; `ejk verify` without them lists all");
+  if (verified.images.empty() && verified.random_calls.empty())
+    throw UsageError(fmt::format("nothing to verify on {}: no kernel has a variant that runs there and a reference", name_of(machine)));
   if (arguments.has("json"))
     fmt::print("{}\n", ordered_json{{"seed", effort.seed},
                                     {"seconds", verified.seconds},
                                     {"failed", count_bad(verified)},
                                     {"compiled", counters().compiles},
                                     {"without_reference", verified.without_reference},
+                                    {"without_variant", verified.without_variant},
+                                    {"refused", verified.refused},
                                     {"images", outcomes_json(verified.images)},
                                     {"random_calls", outcomes_json(verified.random_calls)}}
                            .dump(2));

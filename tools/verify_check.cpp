@@ -27,8 +27,13 @@ struct NotServed : std::runtime_error {
 
 class ImageChecker {
  public:
-  ImageChecker(const VerifyImage& image, const reference::KernelReference& reference, const VerifyEffort& effort)
-      : image_(image), reference_(reference), effort_(effort), config_(image.override_json()), rng_(Rng::stream(effort.seed, image.id)) {
+  ImageChecker(const VerifyImage& image, const Machine& machine, const reference::KernelReference& reference, const VerifyEffort& effort)
+      : image_(image),
+        machine_(machine),
+        reference_(reference),
+        effort_(effort),
+        config_(image.override_json()),
+        rng_(Rng::stream(effort.seed, image.id)) {
     outcome_.id = image.id;
   }
 
@@ -86,7 +91,7 @@ class ImageChecker {
   }
 
   void compare(Call& call) {
-    const auto results = reference::verify_call(reference_, call, execution(*image_.kernel, config_));
+    const auto results = reference::verify_call(reference_, call, execution(*image_.kernel, config_, machine_));
     ++outcome_.calls;
     for (const auto& result : results) {
       if (result.tolerance > 0) outcome_.worst = std::max(outcome_.worst, result.error / result.tolerance);
@@ -99,9 +104,9 @@ class ImageChecker {
     const auto execute = [&](Call& changed) {
       changed.rebind();
       const auto& variant = *image_.variant;
-      if (image_.why_not(changed.binding).empty()) return execution(*image_.kernel, config_)(changed);
+      if (image_.why_not(changed.binding).empty()) return execution(*image_.kernel, config_, machine_)(changed);
       if (spec::refusal(variant, *image_.arch, changed.binding)) throw NotServed("");
-      execution(*image_.kernel, to_json(Config{variant.name, image_.arch->full_name(), {}}))(changed);
+      execution(*image_.kernel, to_json(Config{variant.name, image_.arch->full_name(), {}}), machine_)(changed);
     };
     Rng rng(seed);
     for (const auto& property : reference_.properties()) {
@@ -117,6 +122,7 @@ class ImageChecker {
   }
 
   const VerifyImage& image_;
+  const Machine& machine_;
   const reference::KernelReference& reference_;
   const VerifyEffort& effort_;
   const std::string config_;
@@ -125,20 +131,21 @@ class ImageChecker {
 };
 
 // The variant of lowest priority that takes the call.
-std::string plainest_config(const KernelHandle& kernel, const Call& call) {
-  const auto eligible = candidates_of(*kernel.spec, *Library::instance().machine({DeviceType::cpu, 0}), call.binding).eligible;
+std::string plainest_config(const KernelHandle& kernel, const Machine& machine, const Call& call) {
+  const auto eligible = candidates_of(*kernel.spec, machine, call.binding).eligible;
   if (eligible.empty()) return "";  // the chain will say why
   return to_json(Config{eligible.back().variant->name, "", {}});
 }
 
 }  // namespace
 
-VerifyOutcome check_image(const VerifyImage& image, const reference::KernelReference& reference, const VerifyEffort& effort) {
-  return ImageChecker(image, reference, effort).run();
+VerifyOutcome check_image(const VerifyImage& image, const Machine& machine, const reference::KernelReference& reference,
+                          const VerifyEffort& effort) {
+  return ImageChecker(image, machine, reference, effort).run();
 }
 
-VerifyOutcome check_random_call(const KernelHandle& kernel, const reference::KernelReference& reference, int index, bool plainest,
-                                const VerifyEffort& effort) {
+VerifyOutcome check_random_call(const KernelHandle& kernel, const Machine& machine, const reference::KernelReference& reference, int index,
+                                bool plainest, const VerifyEffort& effort) {
   VerifyOutcome outcome;
   Rng seeds = Rng::stream(effort.seed, fmt::format("{} random {}", kernel.name, index));
   const std::uint64_t seed = seeds.next() >> 1;
@@ -149,16 +156,17 @@ VerifyOutcome check_random_call(const KernelHandle& kernel, const reference::Ker
     auto call =
         reference::make_call(*kernel.spec, c, seed, {index % 2 ? reference::random_layout(rng) : reference::Layout{}, index % 3 == 2});
     label = call.label;
-    const auto config = plainest ? plainest_config(kernel, call) : "";
-    outcome.id = PackedCall(kernel, call).explain(config)["image"]["id"].get<std::string>();
-    for (const auto& result : reference::verify_call(reference, call, execution(kernel, config))) {
+    const auto config = plainest ? plainest_config(kernel, machine, call) : "";
+    outcome.id = PackedCall(kernel, call, machine).explain(config)["image"]["id"].get<std::string>();
+    for (const auto& result : reference::verify_call(reference, call, execution(kernel, config, machine))) {
       if (result.tolerance > 0) outcome.worst = std::max(outcome.worst, result.error / result.tolerance);
       if (!result.ok()) outcome.failures.push_back(label + ": " + result.message);
     }
     ++outcome.calls;
   } catch (const CodedError& e) {
     outcome.missing = e.code() == ErrorCode::missing_image || e.code() == ErrorCode::compile_failed;
-    outcome.failures.push_back(label + ": " + e.what());
+    outcome.refused = e.code() == ErrorCode::unsupported && machine.backend->platform() != "cpu";
+    if (!outcome.refused) outcome.failures.push_back(label + ": " + e.what());
   } catch (const std::exception& e) {
     outcome.failures.push_back(label + ": " + e.what());
   }

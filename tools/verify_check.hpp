@@ -21,17 +21,19 @@ struct VerifyOutcome {
   int properties = 0;                 // laws judged
   double worst = 0;                   // largest error over its tolerance
   bool missing = false;               // no binary could be had
+  bool refused = false;               // a random call that no variant of this device takes
   std::vector<std::string> failures;  // what failed: the call with its seed, and how
   bool failed() const { return missing || !failures.empty(); }
 };
 
 // The first case itself if it is small, varied cases in contiguous and other layouts, and the reference's properties. The same seed does
 // the same calls in the same order; a slow machine stops earlier.
-VerifyOutcome check_image(const VerifyImage& image, const reference::KernelReference& reference, const VerifyEffort& effort);
+VerifyOutcome check_image(const VerifyImage& image, const Machine& machine, const reference::KernelReference& reference,
+                          const VerifyEffort& effort);
 
 // Any legal call, as users make them: through the config chain, or through the plainest variant that takes it. The outcome's id is the
-// image that served it.
-VerifyOutcome check_random_call(const KernelHandle& kernel, const reference::KernelReference& reference, int index, bool plainest,
-                                const VerifyEffort& effort);
+// image that served it. On the CPU some variant must take every legal call.
+VerifyOutcome check_random_call(const KernelHandle& kernel, const Machine& machine, const reference::KernelReference& reference, int index,
+                                bool plainest, const VerifyEffort& effort);
 
 }  // namespace ejk::tools

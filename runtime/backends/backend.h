@@ -80,6 +80,18 @@ class DeviceMemory {
   virtual void synchronize(int device) = 0;  // waits for all work of the device; reports what went wrong in it
 };
 
+// Times work on a stream by the device's own clock, for tools. One user at a time. Throws std::runtime_error with the driver's words.
+class DeviceTimer {
+ public:
+  virtual ~DeviceTimer() = default;
+  virtual void start(void* stream) = 0;  // marks put on the stream, like work
+  virtual void stop(void* stream) = 0;
+  virtual double seconds() = 0;  // between the two marks; waits for the second
+  // Both are put on the stream: a copy within the device, and an empty kernel by nothing but the driver's own launch.
+  virtual void copy(void* stream, void* to, const void* from, std::int64_t bytes) = 0;
+  virtual void launch_nothing(void* stream) = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -108,6 +120,7 @@ class Backend {
   virtual void encode_tensor_map(const TensorMapRequest& request, void* map);
   virtual void set_tensor_map_address(void* map, void* address);
   virtual DeviceMemory* memory() { return nullptr; }  // nullptr: tensors lie in host memory
+  virtual std::unique_ptr<DeviceTimer> timer(int /*device*/) { return nullptr; }  // nullptr: the host's clock serves
   virtual std::string source_extension() const = 0;   // "cpp"
   virtual std::string binary_extension() const = 0;   // "so"
 };

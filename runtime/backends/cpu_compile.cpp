@@ -20,7 +20,7 @@ constexpr int compile_timeout_s = 300;
 constexpr char source_name[] = "source.cpp", binary_name[] = "binary.so";
 
 // No -ffast-math: NaN and infinities mean what SEMANTICS.md says. --as-needed and no build id: nothing in the file that is not used.
-const std::vector<std::string>& common_flags() {
+const std::vector<std::string>& cpu_flags() {
   static const std::vector<std::string> flags = {"-std=c++20",
                                                  "-O3",
                                                  "-ffp-contract=fast",
@@ -36,9 +36,9 @@ const std::vector<std::string>& common_flags() {
   return flags;
 }
 
-std::vector<std::string> command_line(const SystemCompiler& compiler, const spec::Image& image) {
+std::vector<std::string> command_line(const SystemCompiler& compiler, const spec::Image& image, const std::vector<std::string>& flags) {
   auto command = compiler.command;
-  command.insert(command.end(), common_flags().begin(), common_flags().end());
+  command.insert(command.end(), flags.begin(), flags.end());
   command.insert(command.end(), image.flags.begin(), image.flags.end());
   for (const char* word : {"-o", binary_name, source_name}) command.emplace_back(word);
   return command;
@@ -77,6 +77,10 @@ void explain_failure(const ProcessResult& run, const std::string& program, Compi
 }  // namespace
 
 CompileResult compile_cpu_image(const SystemCompiler& compiler, const spec::Image& image) {
+  return compile_shared_object(compiler, image, cpu_flags());
+}
+
+CompileResult compile_shared_object(const SystemCompiler& compiler, const spec::Image& image, const std::vector<std::string>& flags) {
   CompileResult result;
   result.compiler = compiler.description;
   const auto program = fs::path(compiler.command.front()).filename().string();
@@ -87,7 +91,7 @@ CompileResult compile_cpu_image(const SystemCompiler& compiler, const spec::Imag
       result.log = fmt::format("cannot write {} bytes of source to {}: is the disk full?", image.source.size(), folder.path().string());
       return result;
     }
-    result.command = command_line(compiler, image);
+    result.command = command_line(compiler, image, flags);
     const auto run = run_process({result.command, folder.path(), compiler_environment(folder.path().string()), compile_timeout_s});
     result.command.front() = program;
     result.log = run.output;

@@ -13,6 +13,7 @@
 #include "backends/cuda_memory.hpp"
 #include "backends/cuda_module.hpp"
 #include "backends/cuda_tensor_map.hpp"
+#include "backends/cuda_timer.hpp"
 
 namespace ejk::cuda {
 namespace {
@@ -115,6 +116,7 @@ class CudaBackend final : public Backend {
     devices();
     return memory_.get();
   }
+  std::unique_ptr<DeviceTimer> timer(int device) override { return make_timer(devices(), device); }
   std::string source_extension() const override { return "cu"; }
   std::string binary_extension() const override { return "cubin"; }
 

@@ -20,8 +20,12 @@ namespace {
 }
 
 // Output `spec` of the call, freshly allocated; empty if given, or optional and not wanted.
-Tensor allocate(const spec::Binding& binding, const spec::TensorSpec& output, bool wanted) {
+Tensor allocate(const KernelHandle& kernel, const Machine& machine, const spec::Binding& binding, const spec::TensorSpec& output,
+                bool wanted) {
   if (binding.facts.tensors.contains(output.name) || (output.optional && !wanted)) return {};
+  if (const Device device{machine.backend->device_type(), machine.device}; device.type != DeviceType::cpu)
+    throw CodedError(ErrorCode::bad_input, fmt::format("{}: the tensors are on {}, where ejk allocates no outputs: give {}, {}",
+                                                       kernel.name, name_of(device), output.name, expected_output(binding, output)));
   const auto facts = spec::output_facts(binding, output);
   return Tensor(facts.type, facts.shape);
 }
@@ -29,11 +33,12 @@ Tensor allocate(const spec::Binding& binding, const spec::TensorSpec& output, bo
 Result<std::vector<Tensor>> allocate_and_call(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::uint64_t wanted,
                                               std::span<const AttributeValue> attributes, Stream stream, const char* config) {
   const auto binding = spec::bind(*kernel.spec, facts_of(kernel, tensors, attributes));
+  const auto& machine = machine_of(kernel, tensors);
   spec::check_live_requirements(binding);  // an output's shape may depend on data (offsets): judge it before reading
   std::vector<Tensor> outputs;
   std::vector<const TensorView*> all(tensors.begin(), tensors.end());
   for (std::size_t i = kernel.inputs; i < all.size(); ++i)
-    outputs.push_back(allocate(binding, kernel.spec->tensors[i], wanted >> (i - kernel.inputs) & 1));
+    outputs.push_back(allocate(kernel, machine, binding, kernel.spec->tensors[i], wanted >> (i - kernel.inputs) & 1));
   for (std::size_t i = kernel.inputs; i < all.size(); ++i)
     if (outputs[i - kernel.inputs].view().given()) all[i] = &outputs[i - kernel.inputs].view();
   if (auto status = call(&kernel, all, attributes, stream, config); !status) return status.error();

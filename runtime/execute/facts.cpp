@@ -18,16 +18,15 @@ std::string names_of(const Range& range) {
   return text;
 }
 
-std::string device_text(Device device) {
-  const auto* type = device.type == DeviceType::cpu         ? "cpu"
-                     : device.type == DeviceType::cuda      ? "cuda"
-                     : device.type == DeviceType::rocm      ? "rocm"
-                     : device.type == DeviceType::extension ? "extension"
-                                                            : "device";
-  return device.type == DeviceType::cpu ? "cpu" : fmt::format("{}:{}", type, device.index);
-}
-
 }  // namespace
+
+std::string name_of(Device device) {
+  if (device.type == DeviceType::cpu) return "cpu";
+  for (auto* backend : backends())
+    if (backend->device_type() == device.type) return fmt::format("{}:{}", backend->platform(), device.index);
+  if (device.type == DeviceType::rocm) return fmt::format("rocm:{}", device.index);
+  return fmt::format("device type {}, number {}", static_cast<int>(device.type), device.index);
+}
 
 spec::TensorFacts facts_of(const TensorView& view) {
   spec::TensorFacts facts;
@@ -99,20 +98,28 @@ const Machine& machine_of(const KernelHandle& kernel, std::span<const TensorView
       first_index = i;
     } else if (!(tensors[i]->device == first->device)) {
       bad(fmt::format("{}: {} is on {}, but {} is on {}; all tensors of a call must be on one device", kernel.name,
-                      kernel.spec->tensors[i].name, device_text(tensors[i]->device), kernel.spec->tensors[first_index].name,
-                      device_text(first->device)));
+                      kernel.spec->tensors[i].name, name_of(tensors[i]->device), kernel.spec->tensors[first_index].name,
+                      name_of(first->device)));
     }
   }
   const Device device = first ? first->device : Device{};
   const auto* machine = Library::instance().machine(device);
   if (!machine)
-    throw spec::CallError(spec::CallError::Kind::unsupported,
-                          fmt::format("{}: its tensors are on {}, which is no device that ejk found; `ejk info` lists them", kernel.name,
-                                      device_text(device)));
+    throw spec::CallError(
+        spec::CallError::Kind::unsupported,
+        fmt::format("{}: its tensors are on {}, which is no device that ejk found; `ejk info` lists them", kernel.name, name_of(device)));
   if (!machine->probe.available)
     throw spec::CallError(spec::CallError::Kind::unsupported, fmt::format("{}: its tensors are on {}, but that backend cannot be used: {}",
-                                                                          kernel.name, device_text(device), machine->probe.why_not));
+                                                                          kernel.name, name_of(device), machine->probe.why_not));
   return *machine;
+}
+
+std::string expected_output(const spec::Binding& binding, const spec::TensorSpec& output) {
+  try {
+    return fmt::format("expected one of shape [{}]", fmt::join(spec::output_facts(binding, output).shape, ", "));
+  } catch (const spec::ExpressionError& e) {
+    return fmt::format("and its shape cannot be told without it: {}; data on a device is not read", e.what());
+  }
 }
 
 Positional positional(const KernelHandle& kernel, const std::map<std::string, TensorView>& tensors,

@@ -24,6 +24,11 @@ Invocation invocation_of(const KernelHandle& kernel, const spec::CallFacts& fact
 // The machine all given tensors lie on. Throws CallError if they disagree or no backend serves that device.
 const Machine& machine_of(const KernelHandle& kernel, std::span<const TensorView* const> tensors);
 
+std::string name_of(Device device);  // "cpu", "cuda:1"
+
+// What a missing output would have to be, for errors: "expected one of shape [2, 6]", or what keeps its shape from being told.
+std::string expected_output(const spec::Binding& binding, const spec::TensorSpec& output);
+
 // Positional arguments from named ones; throws CallError for a name the kernel does not have (with those it has).
 struct Positional {
   std::vector<TensorView> storage;

@@ -210,6 +210,13 @@ void add_extents(Plan& plan, const KernelHandle& kernel, std::span<const TensorV
       if (const auto extent = extent_of(*tensors[i], i, i >= kernel.inputs)) plan.extents.push_back(*extent);
 }
 
+// Whether a requirement's data lies on a device, where it cannot be read: the rule is trusted then.
+bool out_of_reach(const spec::Requirement& requirement, const KernelHandle& kernel, std::span<const TensorView* const> tensors) {
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (kernel.spec->tensors[i].name == requirement.reads) return tensors[i] && tensors[i]->device.type != DeviceType::cpu;
+  return false;
+}
+
 // Requirements whose answer can change under one key: those that read a given host tensor, and those over a varying attribute that is
 // given.
 void add_live(Plan& plan, const KernelHandle& kernel, std::span<const TensorView* const> tensors,
@@ -218,12 +225,11 @@ void add_live(Plan& plan, const KernelHandle& kernel, std::span<const TensorView
   for (std::size_t r = 0; r < spec.requirements.size(); ++r) {
     const auto& requirement = spec.requirements[r];
     bool live = false;
-    for (std::size_t i = 0; i < tensors.size(); ++i)
-      live |= spec.tensors[i].name == requirement.reads && tensors[i] && tensors[i]->given() && tensors[i]->device.type == DeviceType::cpu;
+    for (std::size_t i = 0; i < tensors.size(); ++i) live |= spec.tensors[i].name == requirement.reads && tensors[i] && tensors[i]->given();
     const auto names = requirement.that.names();
     for (std::size_t i = 0; i < attributes.size(); ++i)
       live |= kernel.varies[i] && attributes[i].kind != AttributeValue::Kind::absent && names.contains(spec.attributes[i].name);
-    if (live) plan.live.push_back(static_cast<std::uint32_t>(r));
+    if (live && !out_of_reach(requirement, kernel, tensors)) plan.live.push_back(static_cast<std::uint32_t>(r));
   }
 }
 
@@ -235,9 +241,15 @@ void check_tensors(const KernelHandle& kernel, const spec::Binding& binding, std
     if (given && !tensors[i]->data && tensors[i]->elements() > 0)
       throw CodedError(ErrorCode::bad_input, fmt::format("{}: {} has no memory: its data pointer is null, but it has {} elements",
                                                          kernel.name, tensor.name, tensors[i]->elements()));
+    const auto address = reinterpret_cast<std::uintptr_t>(given ? tensors[i]->data : nullptr);
+    const auto size = given ? size_of(tensors[i]->type) : 1;
+    if (given && tensors[i]->device.type != DeviceType::cpu && address % static_cast<std::uintptr_t>(size) != 0)
+      throw CodedError(ErrorCode::bad_input,
+                       fmt::format("{}: {} lies at an address that is no multiple of its element size, {} bytes; {} reads no such memory",
+                                   kernel.name, tensor.name, size, name_of(tensors[i]->device)));
     if (!given && tensor.output && !tensor.optional)
-      throw CodedError(ErrorCode::bad_input, fmt::format("{}: output {} is missing, expected one of shape [{}]", kernel.name, tensor.name,
-                                                         fmt::join(spec::output_facts(binding, tensor).shape, ", ")));
+      throw CodedError(ErrorCode::bad_input,
+                       fmt::format("{}: output {} is missing, {}", kernel.name, tensor.name, expected_output(binding, tensor)));
   }
 }
 

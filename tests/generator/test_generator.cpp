@@ -72,6 +72,17 @@ TEST_F(Generator, WritesSourcesHeadersLockAndManifest) {
   EXPECT_EQ(files.size(), 6u + 5u);
 }
 
+TEST_F(Generator, LeavesTheEmulatorOutUnlessAskedForIt) {
+  fs::copy(EJK_SOURCE_DIR "/specs/arch/warp32.json", options_.specs / "arch");
+  replace(options_.specs / "arch/warp32.json", "\"warp\": 32", "\"warp\": 32, \"vector_bytes\": 16");
+  replace(options_.specs / "scale.json", "[\"cpu:generic+\"]", "[\"simt\"]");
+  replace(options_.specs / "scale.json", "\"grid\"", "\"block\": [\"1\"], \"grid\"");
+  EXPECT_EQ(generate(options_).images, 0u);
+  options_.archs = {"warp32"};
+  EXPECT_EQ(generate(options_).images, 3u);
+  EXPECT_EQ(files_below(options_.out).count("src/scale/scale.rows.simt_warp32.bf16.masked.b16_unroll1.cpp"), 1u);
+}
+
 TEST_F(Generator, TheRenderedSourceIsTheGoldenOne) {
   generate(options_);
   EXPECT_EQ(text_of(options_.out / "src/scale/scale.rows.cpu_avx2.bf16.masked.b16_unroll1.cpp"),

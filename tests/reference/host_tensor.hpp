@@ -58,6 +58,10 @@ class HostTensor {
   std::int64_t unwritten() const;        // how many
   bool surroundings_intact() const;      // no byte of the gaps and margins was changed
 
+  // All of its memory, gaps and margins included, aligned to 64 bytes: what a copy on a device must have, too.
+  std::span<std::byte> block() { return {bytes(), memory_.size() * sizeof(Block)}; }
+  std::span<const std::byte> block() const { return {bytes(), memory_.size() * sizeof(Block)}; }
+
  private:
   struct alignas(64) Block {
     std::byte bytes[64];

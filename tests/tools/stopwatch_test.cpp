@@ -48,5 +48,18 @@ TEST(Stopwatch, ShortRunsAreTimedInBatches) {
   EXPECT_GT(runs, static_cast<int>(timed.samples.size()));
 }
 
+TEST(Stopwatch, AClockOfItsOwnIsBelievedAndAskedForTheWholeBatch) {
+  std::vector<int> batches;
+  Timed timed;
+  timed.clock = [&](int count) {
+    batches.push_back(count);
+    return 1e-4 * count;
+  };
+  measure({&timed}, 0.001, {});
+  ASSERT_GE(timed.samples.size(), 5u);
+  EXPECT_NEAR(median(timed.samples), 1e-4, 1e-9);
+  EXPECT_EQ(batches.back(), 2);  // of 200 us
+}
+
 }  // namespace
 }  // namespace ejk::tools

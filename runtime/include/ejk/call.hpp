@@ -59,12 +59,13 @@ EJK_API const KernelHandle* find_kernel(const char* name) noexcept;
 
 // tensors: the spec's inputs, then its outputs, in the spec's order; nullptr or a view that is not given() = absent.
 // attributes: in the spec's order. config: an override as JSON, {"variant": ..., "arch": ..., "block_m": ...}, all optional; or nullptr.
-// Nothing is written if an error is returned before the launch.
+// Nothing is written if an error is returned before the launch. All tensors lie on one device. Rules about data (offsets that must not
+// decrease) are judged where it lies on the host; on another device it is trusted.
 EJK_API Status call(const KernelHandle* kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
                     Stream stream = {}, const char* config = nullptr) noexcept;
 
-// The same, allocating on the host each required output that is absent, and each optional one whose bit is set in wanted_outputs
-// (bit i: the spec's i-th output). Returns the spec's outputs in order; those given or not wanted are empty tensors.
+// The same for tensors on the host, allocating each required output that is absent, and each optional one whose bit is set in
+// wanted_outputs (bit i: the spec's i-th output). Tensors on a device: an absent output is an error. Returns the spec's outputs in order; those given or not wanted are empty tensors.
 EJK_API Result<std::vector<Tensor>> call_allocating(const KernelHandle* kernel, std::span<const TensorView* const> tensors,
                                                     std::uint64_t wanted_outputs, std::span<const AttributeValue> attributes,
                                                     Stream stream = {}, const char* config = nullptr) noexcept;

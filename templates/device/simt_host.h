@@ -1,0 +1,33 @@
+// What the SIMT emulator (tests/simt) gives an image, and the image it. Both include this; integer types come before it.
+#pragma once
+
+// Who a GPU thread is.
+struct SimtThread {
+  int thread_x, lane, warp;
+  int block_x, block_y, block_z, grid_x;
+  char* dynamic_shared;
+};
+
+enum class SimtShuffle { exclusive_or, down, index };
+enum class SimtElement { half, bfloat16 };
+
+// Each call belongs to the thread that runs, and may let other threads run before it returns. `word` names the vocabulary's word.
+struct SimtHost {
+  const SimtThread* const* running;
+  void (*sync_block)();
+  bool (*any_in_block)(bool x);
+  void (*sync_warp)();
+  bool (*any_in_warp)(bool x);
+  uint32_t (*shuffle)(SimtShuffle how, uint32_t x, int operand);
+  void (*mma_16x8x16)(SimtElement type, float* c, const uint32_t* a, uint32_t b0, uint32_t b1);
+  void (*load_matrices)(uint32_t* r, const void* row, bool transposed);
+  void (*copy_async_16)(void* to, const void* from, bool wanted);
+  void (*copy_async_commit)();
+  void (*copy_async_wait)(int pending);
+  void (*misaligned)(const char* word, const void* at, int bytes);  // ends the launch
+};
+
+// The memory of an image's __shared__ variables.
+struct SimtImage {
+  char *shared_begin, *shared_end;
+};

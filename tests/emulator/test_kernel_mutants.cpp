@@ -1,0 +1,75 @@
+// The kernels' GPU templates with one word changed: a barrier less, a wrong lane, an offset too far. Every one must be found, or the
+// emulator and the references would not find the same mistake in a new kernel. Removals that change nothing are not listed.
+#include <gtest/gtest.h>
+
+#include "emulator/trial.hpp"
+
+namespace ejk {
+namespace {
+
+struct Row {
+  const char* name;
+  Subject subject;
+  Mutation mutation;
+  friend void PrintTo(const Row& row, std::ostream* stream) { *stream << row.name; }
+};
+
+constexpr char root[] = EJK_SOURCE_DIR, nothing[] = "";
+using Sizes = std::map<std::string, std::int64_t>;
+
+// Pooling: forward and backward, at sizes that reach the lines in question.
+constexpr char forward[] = "mean_pooling/forward.gpu.cu", backward[] = "mean_pooling/backward.gpu.cu";
+constexpr char numbering[] = "device/pooling_numbering.h", counts[] = "device/pooling_counts.h", rows[] = "device/pooling_rows.h";
+
+Subject pooling(const char* case_name, Sizes sizes) { return {root, "mean_pooling", case_name, forward, std::move(sizes)}; }
+Subject pooling_gradient(const char* case_name, Sizes sizes) { return {root, "mean_pooling_bwd", case_name, backward, std::move(sizes)}; }
+
+const Sizes long_row = {{"B", 1}, {"S", 200}, {"C", 256}};     // over several warps and blocks
+const Sizes few_features = {{"B", 2}, {"S", 60}, {"C", 16}};   // lanes share tokens
+const Sizes empty_rows = {{"T", 5}, {"N", 60}, {"C", 24}};     // most sequences have no token
+const Sizes packed_rows = {{"T", 190}, {"N", 60}, {"C", 40}};  // of random lengths
+const Sizes packed_gradient = {{"T", 190}, {"tokens", 190}, {"N", 60}, {"C", 40}};
+const Sizes many_rows = {{"T", 9000}, {"N", 5000}, {"C", 2}};  // two blocks number them
+
+const Row mutants[] = {
+    {"PoolingWithoutTheBarrierOfItsWarps", pooling("bert.bf16", long_row), {forward, "sync_block();", 0, nothing}},
+    {"PoolingWithoutTheBarrierInAWarp", pooling("bert.bf16", long_row), {forward, "sync_warp();", 0, nothing}},
+    {"PoolingThatCountsPartsWithoutBarriers", pooling("minilm.bf16", long_row), {forward, "sync_block();", 1, nothing}},
+    {"PoolingThatReadsTheCountTooEarly", pooling("minilm.bf16", long_row), {forward, "sync_block();", 2, nothing}},
+    {"PoolingThatAddsPartsWithoutBarriers", pooling("bert.bf16", long_row), {forward, "sync_block();", 4, nothing}},
+    {"PoolingWithSumsOfAnotherLane", pooling("bert.bf16", long_row), {forward, "[i / WIDE][lane()].at", 0, "[i / WIDE][lane() ^ 1].at"}},
+    {"PoolingThatAddsOverTheWrongLanes",
+     pooling("bert.bf16", few_features),
+     {forward, "mask_of_lanes = WARP / side", 0, "mask_of_lanes = 1"}},
+    {"PoolingThatClearsTheWrongRows", pooling("packed.bf16", empty_rows), {forward, "(is_empty), from)", 0, "(is_empty), 0)"}},
+    {"PoolingThatVotesInABranch",
+     pooling("packed.bf16", empty_rows),
+     {forward, "!any_in_warp(is_empty)", 0, "is_empty && !any_in_warp(is_empty)"}},
+    {"PoolingWithTheOffsetsOfTheNextLane", pooling("packed.bf16", packed_rows), {rows, "n - window_begin_)", 0, "n - window_begin_ + 1)"}},
+    {"NumberingThatAddsWithoutBarriers", pooling("packed_chunks.bf16", packed_rows), {numbering, "sync_block();", 1, nothing}},
+    {"NumberingThatReadsTheSumTooEarly", pooling("packed_chunks.bf16", many_rows), {numbering, "sync_block();", 2, nothing}},
+    {"NumberingThatOverwritesTheSum", pooling("packed_chunks.bf16", packed_rows), {numbering, "sync_block();", 3, nothing}},
+    {"NumberingThatScansWithoutBarriers", pooling("packed_chunks.bf16", packed_rows), {numbering, "sync_block();", 4, nothing}},
+    {"NumberingThatScansInPlace", pooling("packed_chunks.bf16", packed_rows), {numbering, "sync_block();", 5, nothing}},
+    {"GradientThatCountsHalfTheLanes", pooling_gradient("minilm.bf16", long_row), {counts, "mask = WARP / 2", 0, "mask = WARP / 4"}},
+    {"GradientOfAnotherTurn", pooling_gradient("minilm.bf16", few_features), {backward, "lane() / lanes, side", 0, "lane() % lanes, side"}},
+    {"GradientThatNumbersWithoutBarriers",
+     pooling_gradient("packed_chunks.bf16", packed_gradient),
+     {numbering, "sync_block();", 4, nothing}},
+};
+
+class KernelMutant : public ::testing::TestWithParam<Row> {};
+
+TEST_P(KernelMutant, IsFoundAndTheOriginalIsRight) {
+  const auto& [name, subject, mutation] = GetParam();
+  const auto original = try_template(subject, std::nullopt);
+  EXPECT_EQ(original.verdict, Verdict::right) << original.words;
+  const auto mutant = try_template(subject, mutation);
+  EXPECT_NE(mutant.verdict, Verdict::right) << "no call shows the change";
+  EXPECT_NE(mutant.verdict, Verdict::broken) << mutant.words;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, KernelMutant, ::testing::ValuesIn(mutants), [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace ejk

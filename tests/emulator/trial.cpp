@@ -1,0 +1,207 @@
+// The child makes a store with the changed template, and calls the kernel through the library as a user would.
+#include "emulator/trial.hpp"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+
+#include "ejk/ejk.hpp"
+#include "reference/reference.hpp"
+#include "spec/catalogue.hpp"
+#include "spec/image.hpp"
+
+namespace ejk {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr int varied_calls = 5, calls_of_one_size = 2, attempts = 40, exit_base = 64;
+constexpr unsigned timeout_s = 60;
+
+class Broken : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class TrialFolder {
+ public:
+  TrialFolder() {
+    std::string name = (fs::temp_directory_path() / "ejk-trial-XXXXXX").string();
+    path = mkdtemp(name.data());
+  }
+  TrialFolder(const TrialFolder&) = delete;
+  TrialFolder& operator=(const TrialFolder&) = delete;
+  ~TrialFolder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  fs::path path;
+};
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void make_store(const fs::path& folder, const Subject& subject, const std::optional<Mutation>& mutation) {
+  fs::create_directories(folder / "cache");
+  fs::permissions(folder / "cache", fs::perms::owner_all);
+  fs::create_directory_symlink(fs::path(subject.root) / "specs", folder / "specs");
+  fs::copy(fs::path(subject.root) / "templates", folder / "templates", fs::copy_options::recursive);
+  if (!mutation) return;
+  const auto file = folder / "templates" / mutation->file;
+  const auto changed = mutated(text_of(file), *mutation);
+  std::ofstream(file) << changed;
+}
+
+class Trial {
+ public:
+  Trial(const fs::path& store, const Subject& subject) : subject_(subject) {
+    setenv("EJKERNEL_CACHE_DIR", (store / "cache").c_str(), 1);
+    for (const char* name : {"EJKERNEL_STORE", "EJKERNEL_JIT", "EJKERNEL_LOG"}) unsetenv(name);
+    add_backend(simt_backend());
+    if (const auto added = add_store(store.string()); !added) throw Broken(added.error().message);
+    catalogue_ = spec::Catalogue::open(store / "specs", store / "templates");
+    spec_ = catalogue_.kernel(subject.kernel);
+    reference_ = reference::find_reference(subject.kernel);
+    if (!spec_ || !reference_) throw Broken("no kernel or no reference of the name " + subject.kernel);
+    case_ = spec_->find_case(subject.case_name);
+    if (!case_) throw Broken(subject.kernel + " has no case " + subject.case_name);
+  }
+
+  // Empty: right.
+  std::string run() {
+    std::string wrong;
+    for (const auto order : {SimtOrder::forwards, SimtOrder::backwards}) {
+      if (!wrong.empty()) break;
+      simt_set_order(order);
+      const int wanted = subject_.sizes.empty() ? varied_calls : calls_of_one_size;
+      int calls = 0;
+      for (std::uint64_t seed = 0; seed < attempts && calls < wanted && wrong.empty(); ++seed) calls += one_call(seed, wrong);
+      if (calls == 0) throw Broken("no call like " + subject_.case_name + " is served by " + subject_.template_file);
+    }
+    return wrong;
+  }
+
+ private:
+  bool one_call(std::uint64_t seed, std::string& wrong) {
+    auto call = reference::make_call(*spec_, sized_case(seed), seed);
+    const auto* variant = server(call.binding);
+    if (!variant) return false;
+    const Config config{variant->name, "", {}};
+    const auto execute = [&](reference::Call& each) { on_the_device(each, config); };
+    const auto failure = reference::first_failure(reference::verify_call(*reference_, call, execute));
+    if (!failure.empty()) wrong += call.label + ": " + failure + "\n";
+    return true;
+  }
+
+  spec::Case sized_case(std::uint64_t seed) const {
+    reference::Rng rng(seed);
+    if (subject_.sizes.empty()) return reference_->vary(*case_, rng);
+    auto sized = *case_;
+    sized.dims.clear();
+    for (const auto& [name, value] : subject_.sizes) (spec_->attribute(name) ? sized.attributes : sized.dims)[name] = value;
+    return sized;
+  }
+
+  // The variant of our template that takes the call on one of the emulator's archs.
+  const spec::Variant* server(const spec::Binding& binding) const {
+    for (const auto& variant : spec_->variants)
+      if (variant.template_file == subject_.template_file)
+        for (const auto* arch : catalogue_.archs_of(variant))
+          if (arch->platform == "simt" && !spec::refusal(variant, *arch, binding)) return &variant;
+    return nullptr;
+  }
+
+  // The emulator's memory is the host's: the tensors stay where they are.
+  void on_the_device(reference::Call& given, const Config& config) const {
+    std::map<std::string, TensorView> tensors;
+    for (const auto* list : {&given.inputs, &given.outputs})
+      for (const auto& tensor : *list) {
+        auto view = tensor.view();
+        view.device = {DeviceType::extension, 0};
+        tensors.emplace(tensor.name(), view);
+      }
+    const auto status = ejk::call(subject_.kernel, tensors, given.attributes, {}, &config);
+    if (status) return;
+    for (const auto code : {ErrorCode::bad_input, ErrorCode::unsupported, ErrorCode::missing_image, ErrorCode::compile_failed})
+      if (status.error().code == code) throw Broken(status.error().message);
+    throw std::runtime_error(status.error().message);  // the emulator's
+  }
+
+  const Subject& subject_;
+  spec::Catalogue catalogue_;
+  std::shared_ptr<const spec::Spec> spec_;
+  const reference::KernelReference* reference_ = nullptr;
+  const spec::Case* case_ = nullptr;
+};
+
+int run_trial(const fs::path& store, const Subject& subject) {
+  auto verdict = Verdict::right;
+  std::string words;
+  try {
+    words = Trial(store, subject).run();
+    if (!words.empty()) verdict = Verdict::wrong;
+  } catch (const Broken& error) {
+    verdict = Verdict::broken;
+    words = error.what();
+  } catch (const spec::CallError& error) {
+    verdict = Verdict::broken;
+    words = error.what();
+  } catch (const std::exception& error) {
+    verdict = Verdict::refused;
+    words = error.what();
+  }
+  fmt::print(stderr, "{}", words);
+  return exit_base + static_cast<int>(verdict);
+}
+
+std::string read_all(int fd) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t count; (count = read(fd, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(count));
+  return text;
+}
+
+}  // namespace
+
+std::string mutated(const std::string& text, const Mutation& mutation) {
+  auto at = text.find(mutation.word);
+  for (int i = 0; i < mutation.occurrence && at != std::string::npos; ++i) at = text.find(mutation.word, at + mutation.word.size());
+  if (at == std::string::npos)
+    throw std::invalid_argument(fmt::format("'{}' does not occur {} times", mutation.word, mutation.occurrence + 1));
+  return text.substr(0, at) + mutation.by + text.substr(at + mutation.word.size());
+}
+
+Outcome try_template(const Subject& subject, const std::optional<Mutation>& mutation) {
+  const TrialFolder folder;
+  make_store(folder.path, subject, mutation);
+  int ends[2];
+  if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    alarm(timeout_s);
+    const int code = run_trial(folder.path, subject);
+    std::fflush(nullptr);
+    _exit(code);
+  }
+  close(ends[1]);
+  Outcome outcome{Verdict::crashed, read_all(ends[0])};
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) - exit_base : -1;
+  if (code >= 0 && code <= static_cast<int>(Verdict::broken)) outcome.verdict = static_cast<Verdict>(code);
+  return outcome;
+}
+
+}  // namespace ejk

@@ -1,0 +1,44 @@
+// A template, as it is or with one word changed, on the emulator against the float64 reference, in a process of its own.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "simt/simt.hpp"
+
+namespace ejk {
+
+// The n-th (from 0) `word` of a file below templates/ becomes `by`.
+struct Mutation {
+  std::string file;  // the template, or a header it includes
+  std::string word;
+  int occurrence = 0;
+  std::string by;
+};
+// Throws std::invalid_argument if there are not so many.
+std::string mutated(const std::string& text, const Mutation& mutation);
+
+struct Subject {
+  std::string root;  // holds specs/ and templates/
+  std::string kernel, case_name;
+  std::string template_file;                    // calls go to the variants of it
+  std::map<std::string, std::int64_t> sizes{};  // dims, and attributes that follow them, instead of the case's; empty: several varied ones
+};
+
+enum class Verdict {
+  right,    // every call gave the reference's result
+  wrong,    // a call did not
+  refused,  // the emulator reported an error
+  crashed,  // the process was ended: by a sanitizer, a fault, or after a minute
+  broken    // the trial says nothing: no image, or no call that the template serves
+};
+struct Outcome {
+  Verdict verdict = Verdict::broken;
+  std::string words;
+};
+
+// Several calls like the case, in both orders of threads.
+Outcome try_template(const Subject& subject, const std::optional<Mutation>& mutation);
+
+}  // namespace ejk

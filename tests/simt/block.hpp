@@ -1,0 +1,112 @@
+// One block of GPU threads: fibers that run in turn, and the points where they meet.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/simt_host.h"
+#include "simt/fiber.hpp"
+#include "simt/simt.hpp"
+
+namespace ejk::simt {
+
+constexpr int warp_size = 32, most_threads = 1024;
+
+// What a thread waits for: all live threads of the block, or lanes of the warp, at the same word.
+enum class Wait {
+  nothing,
+  sync_block,
+  any_in_block,
+  sync_warp,
+  any_in_warp,
+  shuffle_xor,
+  shuffle_down,
+  shuffle,
+  mma_half,
+  mma_bfloat16,
+  load_matrices,
+  load_matrices_transposed,
+  count
+};
+const char* word_of(Wait wait);
+constexpr bool of_block(Wait wait) { return wait == Wait::sync_block || wait == Wait::any_in_block; }
+// Matrix words are aligned instructions: an exited lane makes them undefined.
+constexpr bool needs_whole_warp(Wait wait) { return wait >= Wait::mma_half; }
+
+// What a lane brings to a word of its warp, and what it gets.
+struct Operands {
+  std::uint32_t words[6] = {};  // shuffles, votes: the value; mma: a, b0, b1
+  float c[4] = {};
+  int operand = 0;            // of a shuffle
+  const void* row = nullptr;  // of load_matrices
+};
+struct Results {
+  std::uint32_t words[4] = {};
+  float c[4] = {};
+};
+
+struct PendingCopy {
+  void* to;
+  const void* from;
+  bool wanted;
+  int group;
+};
+
+struct Thread {
+  SimtThread who{};
+  Fiber fiber;
+  bool live = false;
+  Wait wait = Wait::nothing;
+  Operands operands;
+  Results results;
+  std::vector<PendingCopy> copies;
+  int groups = 0;  // committed
+};
+
+struct Warp {
+  Thread* lanes[warp_size] = {};
+  int live = 0;
+  std::array<int, static_cast<std::size_t>(Wait::count)> waiting{};
+};
+
+// Results of a word for all lanes, from the operands of the live ones.
+void compute_results(Wait word, Warp& warp);
+
+class Block {
+ public:
+  using Work = std::function<void()>;
+
+  // Runs `work` once for each thread. Throws std::runtime_error that names threads and word, without the block's place.
+  void run(int threads, const SimtThread& place, SimtOrder order, const Work& work);
+
+  Thread& running() { return *running_; }
+  const SimtThread* const* who() const { return &who_; }
+  // The running thread waits for the others; afterwards its results are there.
+  void meet(Wait word);
+  [[noreturn]] void fail(std::string sentence);  // by the running thread: ends the run
+
+ private:
+  static void thread_body(void* block);
+  void start(int threads, const SimtThread& place);
+  void run_warp(Warp& warp, SimtOrder order, bool& progress);
+  void resume(Thread& thread);
+  void exit_thread(Thread& thread);
+  void release_if_complete(Wait word);
+  void release_if_complete(Warp& warp, Wait word);
+  std::string stuck() const;
+
+  std::vector<std::unique_ptr<Thread>> threads_;
+  std::vector<Warp> warps_;
+  std::array<int, static_cast<std::size_t>(Wait::count)> waiting_{};
+  int size_ = 0, live_ = 0;
+  Thread* running_ = nullptr;
+  const SimtThread* who_ = nullptr;
+  const Work* work_ = nullptr;
+  std::string error_;
+  const Thread* failed_ = nullptr;  // whose error it is
+};
+
+}  // namespace ejk::simt

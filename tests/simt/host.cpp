@@ -1,0 +1,97 @@
+// The words that an image cannot say by itself.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "simt/launch.hpp"
+#include "simt/numbers.hpp"
+
+namespace ejk::simt {
+namespace {
+
+constexpr std::size_t copy_bytes = 16;
+
+Block& block() { return running_block().block; }
+Operands& operands() { return block().running().operands; }
+const Results& results() { return block().running().results; }
+
+void require_aligned(const char* word, const void* at, int bytes) {
+  if (reinterpret_cast<std::uintptr_t>(at) % static_cast<std::uintptr_t>(bytes))
+    block().fail(fmt::format("{} at address {}, which is no multiple of {} bytes", word, at, bytes));
+}
+
+void require_shared(const char* word, const void* at) {
+  if (!running_block().shared->holds(at, copy_bytes))
+    block().fail(fmt::format("{} at address {}: its {} bytes are not in the block's shared memory", word, at, copy_bytes));
+}
+
+void sync_block() { block().meet(Wait::sync_block); }
+void sync_warp() { block().meet(Wait::sync_warp); }
+
+bool vote(Wait word, bool x) {
+  operands().words[0] = x;
+  block().meet(word);
+  return results().words[0];
+}
+bool any_in_block(bool x) { return vote(Wait::any_in_block, x); }
+bool any_in_warp(bool x) { return vote(Wait::any_in_warp, x); }
+
+std::uint32_t shuffle(SimtShuffle how, std::uint32_t x, int operand) {
+  operands().words[0] = x;
+  operands().operand = operand;
+  block().meet(how == SimtShuffle::exclusive_or ? Wait::shuffle_xor : how == SimtShuffle::down ? Wait::shuffle_down : Wait::shuffle);
+  return results().words[0];
+}
+
+void mma_16x8x16(SimtElement type, float* c, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1) {
+  auto& given = operands();
+  std::copy_n(a, 4, given.words);
+  given.words[4] = b0;
+  given.words[5] = b1;
+  std::copy_n(c, 4, given.c);
+  block().meet(type == SimtElement::half ? Wait::mma_half : Wait::mma_bfloat16);
+  std::copy_n(results().c, 4, c);
+}
+
+void load_matrices(std::uint32_t* r, const void* row, bool transposed) {
+  const auto word = transposed ? Wait::load_matrices_transposed : Wait::load_matrices;
+  require_aligned(word_of(word), row, copy_bytes);
+  require_shared(word_of(word), row);
+  operands().row = row;
+  block().meet(word);
+  std::copy_n(results().words, 4, r);
+}
+
+void copy_async_16(void* to, const void* from, bool wanted) {
+  require_aligned("copy_async_16 to shared memory", to, copy_bytes);
+  require_aligned("copy_async_16 from global memory", from, copy_bytes);
+  require_shared("copy_async_16", to);
+  if (running_block().shared->holds(from, copy_bytes)) block().fail("copy_async_16 from shared memory: it reads global memory");
+  make_undefined(to, copy_bytes);
+  auto& thread = block().running();
+  thread.copies.push_back({to, from, wanted, thread.groups});
+}
+
+void copy_async_commit() { ++block().running().groups; }
+
+// Copies that were never committed belong to the next group: they are not waited for.
+void copy_async_wait(int pending) {
+  auto& thread = block().running();
+  const auto arrived = [&](const PendingCopy& copy) { return copy.group < thread.groups - pending; };
+  for (const auto& copy : thread.copies) {
+    if (!arrived(copy)) continue;
+    copy.wanted ? std::memcpy(copy.to, copy.from, copy_bytes) : std::memset(copy.to, 0, copy_bytes);
+  }
+  std::erase_if(thread.copies, arrived);
+}
+
+}  // namespace
+
+const SimtHost& host() {
+  static const SimtHost table = {block().who(), sync_block,    any_in_block,  sync_warp,         any_in_warp,     shuffle,
+                                 mma_16x8x16,   load_matrices, copy_async_16, copy_async_commit, copy_async_wait, require_aligned};
+  return table;
+}
+
+}  // namespace ejk::simt

@@ -1,0 +1,44 @@
+// Benchmarks on a device: cases in turn by the device's clock, beside its copy bandwidth and, if asked, PyTorch.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench_request.hpp"
+#include "kernel_call.hpp"
+#include "torch_peer.hpp"
+
+namespace ejk::tools {
+
+struct PeerResult {
+  std::string name, why_not;  // why_not: it cannot do this call
+  std::vector<double> samples;
+};
+
+struct DeviceBenchRow {
+  std::string name, memory, tier, compiler;
+  Cost cost;
+  double bytes = 0;
+  nlohmann::ordered_json told;  // explain's words
+  std::vector<double> samples;  // seconds on the device
+  double host = 0;              // seconds until a call returns, others in flight
+  std::vector<PeerResult> peers;
+};
+
+struct DeviceBenchReport {
+  std::string kernel, command, date, device;
+  std::string torch;          // its versions; empty: not asked for
+  bool device_clock = false;  // false: times are the host's, waiting included
+  double copy = 0;            // bytes a second, read and written ones; 0: not measured
+  double empty_launch = 0;    // host seconds of the driver's launch of an empty kernel; 0: not measured
+  std::vector<DeviceBenchRow> rows;
+};
+
+// torch may be null. Throws what calls throw, and std::runtime_error in the driver's or the child's words.
+DeviceBenchReport bench_device(const BenchRequest& request, const Machine& machine, TorchPeer* torch);
+
+std::string terminal_text(const DeviceBenchReport& report);
+nlohmann::ordered_json to_json(const DeviceBenchReport& report);
+std::string markdown(const DeviceBenchReport& report);  // no host names, no paths
+
+}  // namespace ejk::tools

@@ -1,0 +1,136 @@
+// The child process and its lines of JSON.
+#include "torch_peer.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+#include "torch_peer_script.hpp"
+
+extern char** environ;
+
+namespace ejk::tools {
+namespace {
+
+using nlohmann::json;
+
+constexpr int patience_ms = 300'000;  // importing torch and cuDNN's first search take a minute on a cold disk
+
+[[noreturn]] void fail(const std::string& what) { throw std::runtime_error("--against torch: " + what); }
+
+// Offsets decide how much work there is, so their values go along; other data does not matter.
+json tensor_json(const spec::TensorSpec& spec, const reference::HostTensor& tensor) {
+  json object{{"type", std::string(name_of(tensor.type()))}, {"shape", tensor.shape()}};
+  if (spec.fill.starts_with("offsets")) {
+    object["values"] = json::array();
+    for (const double value : tensor.values()) object["values"].push_back(static_cast<std::int64_t>(value));
+  }
+  return object;
+}
+
+json call_json(const reference::Call& call) {
+  json object{{"kernel", call.spec->kernel}, {"form", call.binding.form}};
+  object["attributes"] = json::object();
+  for (const auto& [name, value] : call.binding.attributes)
+    std::visit([&, &name = name](const auto& v) { object["attributes"][name] = v; }, value);
+  for (const auto* list : {&call.inputs, &call.outputs})
+    for (const auto& tensor : *list) object["tensors"][tensor.name()] = tensor_json(*call.spec->tensor(tensor.name()), tensor);
+  return object;
+}
+
+}  // namespace
+
+TorchPeer::TorchPeer(const std::string& python, const std::string& device) : python_(python) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail(fmt::format("no socket: {}", std::strerror(errno)));
+  socket_ = ends[0];
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  std::string words[] = {python, "-c", torch_peer_script};
+  char* arguments[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
+  const int error = posix_spawnp(&child_, python.c_str(), &actions, nullptr, arguments, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  try {
+    if (error) {
+      child_ = -1;
+      fail(fmt::format("{} cannot be started: {}; name a Python that has PyTorch with --python PATH", python, std::strerror(error)));
+    }
+    versions_ = ask({{"do", "hello"}, {"device", device}}).at("versions").get<std::string>();
+  } catch (...) {
+    end();
+    throw;
+  }
+}
+
+TorchPeer::~TorchPeer() { end(); }
+
+void TorchPeer::end() noexcept {
+  if (socket_ >= 0) close(socket_);  // the end of its input ends the child
+  if (child_ > 0) waitpid(child_, nullptr, 0);
+}
+
+void TorchPeer::ended() {
+  int status = 0;
+  if (waitpid(child_, &status, 0) == child_) child_ = -1;
+  fail(fmt::format("{} ended early ({}); its words are above", python_,
+                   WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status)) : fmt::format("exit code {}", WEXITSTATUS(status))));
+}
+
+json TorchPeer::ask(const json& request) {
+  const auto line = request.dump() + "\n";
+  for (std::size_t sent = 0; sent < line.size();) {
+    const auto count = send(socket_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) ended();
+    sent += static_cast<std::size_t>(count);
+  }
+  while (unread_.find('\n') == std::string::npos) {
+    pollfd ready{socket_, POLLIN, 0};
+    const int found = poll(&ready, 1, patience_ms);
+    if (found < 0 && errno == EINTR) continue;
+    if (found == 0) {
+      kill(child_, SIGKILL);
+      fail(fmt::format("{} gave no answer in {} s", python_, patience_ms / 1000));
+    }
+    char bytes[4096];
+    const auto count = recv(socket_, bytes, sizeof bytes, 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) ended();
+    unread_.append(bytes, static_cast<std::size_t>(count));
+  }
+  const auto end = unread_.find('\n');
+  const auto answer = json::parse(unread_.substr(0, end), nullptr, false);
+  const auto text = unread_.substr(0, end);
+  unread_.erase(0, end + 1);
+  if (!answer.is_object()) fail(fmt::format("{} answered '{}', expected JSON", python_, text.substr(0, 200)));
+  if (answer.contains("error"))
+    fail(fmt::format("{} says: {}; name a Python that has PyTorch with CUDA with --python PATH", python_,
+                     answer["error"].get<std::string>()));
+  return answer;
+}
+
+std::vector<TorchKernel> TorchPeer::prepare(const reference::Call& call) {
+  std::vector<TorchKernel> kernels;
+  const auto answer = ask({{"do", "prepare"}, {"call", call_json(call)}});
+  for (const auto& peer : answer.at("peers")) kernels.push_back({peer.value("id", -1), peer.at("name"), peer.value("why_not", "")});
+  return kernels;
+}
+
+double TorchPeer::seconds(int id, int count, bool cold) {
+  return ask({{"do", "measure"}, {"id", id}, {"count", count}, {"cold", cold}}).at("seconds").get<double>();
+}
+
+void TorchPeer::drop() { ask({{"do", "drop"}}); }
+
+}  // namespace ejk::tools
