@@ -58,7 +58,7 @@ class CudaBackend : public testing::Test {
     return request;
   }
 
-  Backend& backend = *make_backend(fake_driver, no_nvrtc).release();
+  Backend& backend = lasting(make_backend(fake_driver, no_nvrtc));
   std::unique_ptr<Module> module;
 };
 
@@ -310,7 +310,7 @@ TEST_F(CudaBackend, ManyThreadsLaunchAtOnce) {
 
 // This machine as it is: with no driver, the backend says what it looked for and refuses without a crash.
 TEST(CudaWithoutDriver, ItSaysWhatItLookedFor) {
-  auto& backend = *make_backend([] { return load_driver({"libcuda-of-no-machine.so.1", "/nowhere/libcuda.so.1"}); }, no_nvrtc).release();
+  auto& backend = lasting(make_backend([] { return load_driver({"libcuda-of-no-machine.so.1", "/nowhere/libcuda.so.1"}); }, no_nvrtc));
   EXPECT_EQ(backend.device_count(), 0);
   const auto found = backend.probe({}, 0);
   EXPECT_FALSE(found.available);

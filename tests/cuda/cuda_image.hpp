@@ -47,6 +47,12 @@ inline const std::string spilling_source =
     "  for (int i = 0; i < 64; ++i) p[i * 1024 + threadIdx.x] = a[i];\n"
     "}\n";
 
+// A backend as the process's own is: for ever.
+inline Backend& lasting(std::unique_ptr<Backend> backend) {
+  static auto* all = new std::vector<std::unique_ptr<Backend>>;
+  return *all->emplace_back(std::move(backend));
+}
+
 #define NEEDS_NVRTC() \
   if (!nvrtc().found()) GTEST_SKIP() << nvrtc().why_not
 

@@ -33,7 +33,7 @@ TEST(CudaLimits, ABuildRefusesASpillingKernel) {
 TEST(CudaLimits, ACallUsesASpillingKernelAndTellsIt) {
   NEEDS_NVRTC();
   FakeDriver::reset();
-  auto& backend = *make_backend(fake_driver, nvrtc).release();
+  auto& backend = lasting(make_backend(fake_driver, nvrtc));
   auto image = cuda_image(spilling_source);
   image.limits = {{"spill_bytes", 0}};
   store::Places places;
@@ -49,7 +49,7 @@ TEST(CudaLimits, WithoutADeviceAStoredBinaryStaysWhereItIs) {
   const store::Folder folder;
   store::Places places;
   places.user.emplace(folder.path, true);
-  auto& backend = *make_backend([] { return load_driver({}); }, nvrtc).release();
+  auto& backend = lasting(make_backend([] { return load_driver({}); }, nvrtc));
   const auto image = cuda_image(small_source, "sm_80");
   const auto arch = cuda_arch("sm_80");
   store::build(*places.user, std::vector<store::BuildItem>{{image, &arch}}, 1, {});

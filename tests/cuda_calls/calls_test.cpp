@@ -48,8 +48,9 @@ TEST_F(CudaCalls, BothLaunchesReachDeviceAndStream) {
     EXPECT_EQ(launch.device, 1);
     EXPECT_EQ(launch.stream, reinterpret_cast<cuda::Stream>(&stream));
     EXPECT_EQ(std::vector<unsigned>(launch.grid, launch.grid + 3), std::vector<unsigned>({2, 3, 1}));
-    EXPECT_EQ(launch.shared_bytes, 1024u);
   }
+  EXPECT_EQ(fake().launches[0].shared_bytes, 1024u);
+  EXPECT_EQ(fake().launches[1].shared_bytes, 2048u);
   EXPECT_EQ(fake().launches[0].kernel, "fetch");
   EXPECT_EQ(fake().launches[1].kernel, "scale");
   EXPECT_TRUE(fake().memory.empty()) << "the workspace went back";
