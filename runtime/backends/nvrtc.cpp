@@ -73,8 +73,9 @@ Nvrtc load_nvrtc(const std::vector<std::string>& candidates) {
   Nvrtc nvrtc;
   const auto library = open_first(candidates);
   if (!library.handle) {
-    nvrtc.why_not = "no CUDA compiler (NVRTC): " + library.why_not +
-                    "; the CUDA toolkit 12 or 13 has it: set CUDA_HOME to its folder if it lies elsewhere than /usr/local/cuda";
+    nvrtc.why_not =
+        "no CUDA compiler (NVRTC): " + library.why_not +
+        ". It is part of the CUDA toolkit 12 or 13, looked for in $CUDA_HOME, $CUDA_PATH, on the loader's path and in /usr/local/cuda*";
     return nvrtc;
   }
   nvrtc.path = library.path;

@@ -93,9 +93,10 @@ TEST(CudaCompile, ArchsThatNvrtcLacksAreNamed) {
 TEST(CudaCompile, WithoutNvrtcThePlacesAreNamed) {
   const auto nowhere = load_nvrtc({"libnvrtc-of-no-machine.so", "/nowhere/lib64/libnvrtc.so.13"});
   EXPECT_FALSE(nowhere.found());
-  EXPECT_EQ(nowhere.why_not,
-            "no CUDA compiler (NVRTC): looked for libnvrtc-of-no-machine.so, /nowhere/lib64/libnvrtc.so.13; the CUDA toolkit 12 or 13 has "
-            "it: set CUDA_HOME to its folder if it lies elsewhere than /usr/local/cuda");
+  EXPECT_EQ(
+      nowhere.why_not,
+      "no CUDA compiler (NVRTC): looked for libnvrtc-of-no-machine.so, /nowhere/lib64/libnvrtc.so.13. It is part of the CUDA toolkit 12 or "
+      "13, looked for in $CUDA_HOME, $CUDA_PATH, on the loader's path and in /usr/local/cuda*");
   std::string why_not;
   EXPECT_FALSE(compiles_for(nowhere, cuda_arch("sm_80"), why_not));
   EXPECT_EQ(why_not, nowhere.why_not);
