@@ -67,7 +67,7 @@ void copy_async_16(void* to, const void* from, bool wanted) {
   require_aligned("copy_async_16 to shared memory", to, copy_bytes);
   require_aligned("copy_async_16 from global memory", from, copy_bytes);
   require_shared("copy_async_16", to);
-  if (running_block().shared->holds(from, copy_bytes)) block().fail("copy_async_16 from shared memory: it reads global memory");
+  if (wanted && running_block().shared->holds(from, copy_bytes)) block().fail("copy_async_16 from shared memory: it reads global memory");
   make_undefined(to, copy_bytes);
   auto& thread = block().running();
   thread.copies.push_back({to, from, wanted, thread.groups});
