@@ -44,6 +44,11 @@ static inline int lane() { return simt_thread().lane; }
 static inline int warp() { return simt_thread().warp; }
 static inline char* dynamic_shared() { return simt_thread().dynamic_shared; }
 
+// As in CUDA a number of bytes in a window of 32 bits.
+typedef uint32_t SharedPointer;
+static inline SharedPointer shared_pointer(const void* at) { return simt_host->shared_pointer(at); }
+template <class T> static inline const T* keep(const T* x) { return x; }
+
 template <class To, class From> static inline To bits_as(From x) {
   static_assert(sizeof(To) == sizeof(From));
   return __builtin_bit_cast(To, x);
@@ -82,7 +87,7 @@ template <class T, int N> static inline void store_once(T* to, const Pack<T, N>&
 }
 
 // The bytes arrive when the thread waits for their group; until then they are NaN.
-static inline void copy_async_16(void* to, const void* from, bool wanted) { simt_host->copy_async_16(to, from, wanted); }
+static inline void copy_async_16(SharedPointer to, const void* from, bool wanted) { simt_host->copy_async_16(to, from, wanted); }
 static inline void copy_async_commit() { simt_host->copy_async_commit(); }
 template <int PENDING> static inline void copy_async_wait() { simt_host->copy_async_wait(PENDING); }
 
@@ -116,5 +121,5 @@ template <class T> static inline void mma_16x8x16(float (&c)[4], const uint32_t 
   static_assert(sizeof(T) == 2);
   simt_host->mma_16x8x16(simt_element<T>, c, a, b0, b1);
 }
-static inline void load_matrices(uint32_t (&r)[4], const void* row) { simt_host->load_matrices(r, row, false); }
-static inline void load_matrices_transposed(uint32_t (&r)[4], const void* row) { simt_host->load_matrices(r, row, true); }
+static inline void load_matrices(uint32_t (&r)[4], SharedPointer row) { simt_host->load_matrices(r, row, false); }
+static inline void load_matrices_transposed(uint32_t (&r)[4], SharedPointer row) { simt_host->load_matrices(r, row, true); }

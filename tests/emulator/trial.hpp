@@ -27,7 +27,7 @@ struct Subject {
 };
 
 enum class Verdict {
-  right,    // every call gave the reference's result
+  right,    // every call gave the reference's result, and the same bits in both orders of threads
   wrong,    // a call did not
   refused,  // the emulator reported an error
   crashed,  // the process was ended: by a sanitizer, a fault, or after a minute

@@ -13,7 +13,7 @@ static void copy_tile(E* to, const E* from, int64_t row, int64_t column, int64_t
   for (int i = thread_x(); i < tile_rows * vectors; i += THREADS) {
     const int r = i / vectors, k = i % vectors * VECTOR;
     const bool inside = row + r < rows && column + k < columns;
-    copy_async_16(to + r * PITCH + k, inside ? from + (row + r) * columns + column + k : from, inside);
+    copy_async_16(shared_pointer(to + r * PITCH + k), inside ? from + (row + r) * columns + column + k : from, inside);
   }
 }
 
@@ -40,10 +40,10 @@ KERNEL(THREADS, 1) gemm(${parameters('gemm')}) {
     const E* const right = left + ROWS * PITCH;
     for (int step = 0; step < DEPTH; step += 16) {
       uint32_t tile[4];
-      load_matrices(tile, left + (16 * warp() + lane() % 16) * PITCH + step + lane() / 16 * 8);
+      load_matrices(tile, shared_pointer(left + (16 * warp() + lane() % 16) * PITCH + step + lane() / 16 * 8));
       for (int n = 0; n < COLUMNS; n += 16) {
         uint32_t pair[4];
-        load_matrices_transposed(pair, right + (step + lane() % 16) * PITCH + n + lane() / 16 * 8);
+        load_matrices_transposed(pair, shared_pointer(right + (step + lane() % 16) * PITCH + n + lane() / 16 * 8));
         mma_16x8x16<E>(sums[n / 8], tile, pair[0], pair[1]);
         mma_16x8x16<E>(sums[n / 8 + 1], tile, pair[2], pair[3]);
       }
