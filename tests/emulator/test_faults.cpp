@@ -72,7 +72,7 @@ TEST(SimtFaults, CopiesBetweenTheWrongMemories) {
   EXPECT_TRUE(fails_with("copy_async_16(shared_pointer(dynamic_shared()) + 1024, b, true);",
                          "copy_async_16 to shared memory at shared address 0x80000400: its 16 bytes are not in the block's shared memory"));
   EXPECT_TRUE(fails_with("copy_async_16(shared_pointer(dynamic_shared()), dynamic_shared() + 16, true);", "it reads global memory"));
-  EXPECT_TRUE(fails_with("__shared__ char x[64]; uint32_t r[4]; load_matrices(r, (shared_pointer(x + 64) + 15) / 16 * 16);",
+  EXPECT_TRUE(fails_with("__shared__ char x[64]; uint32_t r[4]; load_matrices(r, (shared_pointer(x) + 0x100000) / 16 * 16);",
                          "its 16 bytes are not in the block's shared memory"));
 }
 
