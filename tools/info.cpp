@@ -67,7 +67,7 @@ void print_backends(const ordered_json& info) {
 
 void print_compilers(ordered_json& info) {
   fmt::print("\ncompilers\n");
-  for (const auto& [arch, answer] : info["compilers"].items()) fmt::print("  {:<14}{}\n", arch, answer.get<std::string>());
+  for (const auto& [arch, answer] : info["compilers"].items()) fmt::print("  {:<24}{}\n", arch, answer.get<std::string>());
 }
 
 void print_stores(const ordered_json& info) {

@@ -27,9 +27,9 @@ constexpr int patience_ms = 300'000;  // importing torch and cuDNN's first searc
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error("--against torch: " + what); }
 
 // Offsets decide how much work there is, so their values go along; other data does not matter.
-json tensor_json(const reference::HostTensor& tensor) {
+json tensor_json(const spec::TensorSpec& spec, const reference::HostTensor& tensor) {
   json object{{"type", std::string(name_of(tensor.type()))}, {"shape", tensor.shape()}};
-  if (tensor.name().starts_with("cum_seqlens")) {
+  if (spec.fill.starts_with("offsets")) {
     object["values"] = json::array();
     for (const double value : tensor.values()) object["values"].push_back(static_cast<std::int64_t>(value));
   }
@@ -42,7 +42,7 @@ json call_json(const reference::Call& call) {
   for (const auto& [name, value] : call.binding.attributes)
     std::visit([&, &name = name](const auto& v) { object["attributes"][name] = v; }, value);
   for (const auto* list : {&call.inputs, &call.outputs})
-    for (const auto& tensor : *list) object["tensors"][tensor.name()] = tensor_json(tensor);
+    for (const auto& tensor : *list) object["tensors"][tensor.name()] = tensor_json(*call.spec->tensor(tensor.name()), tensor);
   return object;
 }
 

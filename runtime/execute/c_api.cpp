@@ -74,6 +74,15 @@ std::optional<Config> config_of(const char* text) {
   return *config;
 }
 
+// An output's shape may depend on data, which is read on the host only.
+spec::TensorFacts shape_of_output(const spec::Binding& binding, const spec::TensorSpec& output) {
+  try {
+    return spec::output_facts(binding, output);
+  } catch (const spec::ExpressionError& e) {
+    bad(binding.spec->kernel + ": the shape of " + output.name + " cannot be told: " + e.what() + "; data on a device is not read");
+  }
+}
+
 char* copied(const std::string& text) {
   auto* copy = static_cast<char*>(std::malloc(text.size() + 1));
   if (!copy) throw std::bad_alloc();
@@ -109,7 +118,7 @@ ejk_status ejk_output(const char* kernel, const ejk_argument* inputs, size_t cou
     if (!tensor || !tensor->output) bad(std::string(kernel) + ": no output '" + output + "'");
     const auto binding = spec::bind(*handle.spec, facts_of(handle, arguments.tensors, arguments.attributes));
     spec::check_live_requirements(binding);
-    const auto facts = spec::output_facts(binding, *tensor);
+    const auto facts = shape_of_output(binding, *tensor);
     *rank = static_cast<int32_t>(facts.shape.size());
     std::copy(facts.shape.begin(), facts.shape.end(), shape);
     *dtype_code = dlpack_type(facts.type).code;

@@ -24,6 +24,7 @@ std::string name_of(Device device) {
   if (device.type == DeviceType::cpu) return "cpu";
   for (auto* backend : backends())
     if (backend->device_type() == device.type) return fmt::format("{}:{}", backend->platform(), device.index);
+  if (device.type == DeviceType::rocm) return fmt::format("rocm:{}", device.index);
   return fmt::format("device type {}, number {}", static_cast<int>(device.type), device.index);
 }
 

@@ -241,6 +241,12 @@ void check_tensors(const KernelHandle& kernel, const spec::Binding& binding, std
     if (given && !tensors[i]->data && tensors[i]->elements() > 0)
       throw CodedError(ErrorCode::bad_input, fmt::format("{}: {} has no memory: its data pointer is null, but it has {} elements",
                                                          kernel.name, tensor.name, tensors[i]->elements()));
+    const auto address = reinterpret_cast<std::uintptr_t>(given ? tensors[i]->data : nullptr);
+    const auto size = given ? size_of(tensors[i]->type) : 1;
+    if (given && tensors[i]->device.type != DeviceType::cpu && address % static_cast<std::uintptr_t>(size) != 0)
+      throw CodedError(ErrorCode::bad_input,
+                       fmt::format("{}: {} lies at an address that is no multiple of its element size, {} bytes; {} reads no such memory",
+                                   kernel.name, tensor.name, size, name_of(tensors[i]->device)));
     if (!given && tensor.output && !tensor.optional)
       throw CodedError(ErrorCode::bad_input,
                        fmt::format("{}: output {} is missing, {}", kernel.name, tensor.name, expected_output(binding, tensor)));

@@ -1,6 +1,7 @@
 // Calls on tensors of a device, on the emulator's: nothing of them is read on the host, outputs are the caller's, devices are not mixed.
 #include <sys/mman.h>
 
+#include "ejk/ejk.h"
 #include "execute/store_fixture.hpp"
 #include "simt/simt.hpp"
 
@@ -133,6 +134,49 @@ TEST_F(Devices, AnOutputThatDataSizesIsRefusedWithTheReason) {
   EXPECT_TRUE(message.ends_with("; data on a device is not read")) << message;
 }
 
+TEST_F(Devices, TheShapeOfAnOutputThatDataSizesCannotBeAskedFor) {
+  const OnDevice<float> x({1, 2, 3});
+  const OnDevice<std::int32_t> offsets({0, 3});
+  std::int64_t three[] = {3}, two[] = {2};
+  ejk_tensor a{}, b{};
+  a.data = x.view(DType::f32).data;
+  a.device = {12, 0};
+  a.rank = 1;
+  a.dtype = {2, 32, 1};
+  a.shape = three;
+  b = a;
+  b.data = offsets.view(DType::i32).data;
+  b.dtype = {0, 32, 1};
+  b.shape = two;
+  const ejk_argument arguments[] = {{"x", &a}, {"offsets", &b}};
+  std::int32_t rank = 0;
+  std::int64_t shape[8] = {};
+  std::uint8_t code = 0, bits = 0;
+  ASSERT_EQ(ejk_output("shift", arguments, 2, nullptr, "out", &rank, shape, &code, &bits), EJK_OK) << ejk_last_error();
+  EXPECT_EQ(shape[0], 3);
+  EXPECT_EQ(ejk_output("shift", arguments, 2, nullptr, "rows", &rank, shape, &code, &bits), EJK_BAD_INPUT);
+  EXPECT_TRUE(std::string(ejk_last_error()).starts_with("shift: the shape of rows cannot be told: ")) << ejk_last_error();
+}
+
+TEST_F(Devices, AMisalignedDeviceTensorIsRefused) {
+  const OnDevice<float> x({1, 2, 3, 4}), out({0, 0, 0});
+  TensorView odd(reinterpret_cast<char*>(x.view(DType::f32).data) + 2, DType::f32, {3});
+  odd.device = simt;
+  EXPECT_EQ(message_of(call("shift", {{"x", odd}, {"out", out.view(DType::f32)}}, {})),
+            "shift: x lies at an address that is no multiple of its element size, 4 bytes; simt:0 reads no such memory");
+}
+
+// Where there is a driver its devices are hidden; the words differ, the refusal does not.
+TEST_F(Devices, ACudaTensorWithoutADeviceIsRefused) {
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  const OnDevice<float> x({1, 2, 3}), out({0, 0, 0});
+  const auto status = call(
+      "shift", {{"x", moved(x.view(DType::f32), {DeviceType::cuda, 0})}, {"out", moved(out.view(DType::f32), {DeviceType::cuda, 0})}}, {});
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::unsupported);
+  EXPECT_TRUE(message_of(status).starts_with("shift: its tensors are on cuda:0, but that backend cannot be used: ")) << message_of(status);
+}
+
 TEST_F(Devices, TensorsOnTwoDevicesAreRefused) {
   const OnDevice<float> x({1, 2, 3}), out({0, 0, 0});
   float host[3];
@@ -151,7 +195,7 @@ TEST_F(Devices, ADeviceThatIsNotThereIsRefused) {
   EXPECT_EQ(third.error().code, ErrorCode::unsupported);
   EXPECT_EQ(message_of(third), "shift: its tensors are on simt:3, which is no device that ejk found; `ejk info` lists them");
   EXPECT_EQ(message_of(on({DeviceType::rocm, 0})),
-            "shift: its tensors are on device type 10, number 0, which is no device that ejk found; `ejk info` lists them");
+            "shift: its tensors are on rocm:0, which is no device that ejk found; `ejk info` lists them");
 }
 
 TEST_F(Devices, NullAndOverlappingDeviceTensorsAreRefused) {
