@@ -55,7 +55,7 @@ void make_store(const fs::path& folder, const Subject& subject, const std::optio
   fs::create_directory_symlink(fs::path(subject.root) / "specs", folder / "specs");
   fs::copy(fs::path(subject.root) / "templates", folder / "templates", fs::copy_options::recursive);
   if (!mutation) return;
-  const auto file = folder / "templates" / mutation->file;
+  const auto file = folder / "templates" / (mutation->header.empty() ? subject.template_file : mutation->header);
   const auto changed = mutated(text_of(file), *mutation);
   std::ofstream(file) << changed;
 }
