@@ -47,6 +47,11 @@ typedef char* SharedPointer;
 static inline SharedPointer shared_pointer(const void* at) { return static_cast<char*>(const_cast<void*>(at)); }
 template <class T> static inline const T* keep(const T* x) { return x; }
 
+// As in CUDA a number of bytes in a window of 32 bits.
+typedef uint32_t SharedPointer;
+static inline SharedPointer shared_pointer(const void* at) { return simt_host->shared_pointer(at); }
+template <class T> static inline const T* keep(const T* x) { return x; }
+
 template <class To, class From> static inline To bits_as(From x) {
   static_assert(sizeof(To) == sizeof(From));
   return __builtin_bit_cast(To, x);
