@@ -12,10 +12,12 @@ namespace {
 
 constexpr char source_name[] = "source.cu";  // fixed: it shows in messages
 
-std::vector<std::string> options_for(const spec::Image& image) {
+// 177: of the vocabulary, a kernel uses a part. No cache: the store is one, and a result out of NVRTC's may lack ptxas' words.
+std::vector<std::string> options_for(const Nvrtc& nvrtc, const spec::Image& image) {
   const auto arch = image.arch.substr(image.arch.find(':') + 1);
-  std::vector<std::string> options = {"--gpu-architecture=" + arch, "--std=c++20", "--device-as-default-execution-space",
-                                      "--no-source-include", "--ptxas-options=-v"};
+  std::vector<std::string> options = {"--gpu-architecture=" + arch, "--std=c++20",        "--device-as-default-execution-space",
+                                      "--no-source-include",        "--ptxas-options=-v", "--diag-suppress=177"};
+  if (nvrtc.caches) options.emplace_back("--no-cache");
   options.insert(options.end(), image.flags.begin(), image.flags.end());
   return options;
 }
@@ -69,7 +71,7 @@ CompileResult compile_cuda_image(const Nvrtc& nvrtc, const spec::Image& image) {
     result.log = nvrtc.why_not;
     return result;
   }
-  const auto options = options_for(image);
+  const auto options = options_for(nvrtc, image);
   result.command = {"nvrtc"};
   result.command.insert(result.command.end(), options.begin(), options.end());
   result.command.emplace_back(source_name);

@@ -84,6 +84,7 @@ Nvrtc load_nvrtc(const std::vector<std::string>& candidates) {
   }
   int major = 0, minor = 0, count = 0;
   nvrtc.call.version(&major, &minor);
+  nvrtc.caches = major > 12 || (major == 12 && minor >= 9);
   nvrtc.description = fmt::format("NVRTC {}.{}", major, minor);
   if (major < 12) nvrtc.why_not = fmt::format("{} is {}: 12.0 or newer is needed", nvrtc.path, nvrtc.description);
   if (nvrtc.call.arch_count(&count) == nvrtc_success && count > 0) {

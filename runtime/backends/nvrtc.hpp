@@ -37,6 +37,7 @@ struct Nvrtc {
   std::string why_not;      // if none is usable: what was looked for, what is wrong with it
   std::string description;  // "NVRTC 13.0"
   std::vector<int> archs;   // SM numbers it compiles for
+  bool caches = false;      // from 12.9 on it keeps its results in the driver's cache, unless told not to
   bool found() const { return !path.empty() && why_not.empty(); }
 };
 

@@ -131,10 +131,10 @@ Parameter parameter_of(const VariantScope& scope, const Launch& launch, const Ar
     case Argument::Kind::value:
       return value_parameter(scope, launch, argument);
     case Argument::Kind::view:
-      return {view_type(scope.arch.platform), argument.name + "_view"};
+      return {view_type(scope.arch.platform), argument.parameter_name()};
     case Argument::Kind::tensor_map:
       if (scope.arch.platform == "cpu") fail(launch, argument, "a CPU launch takes no tensor map");
-      return {"const __grid_constant__ TensorMap", argument.name + "_map"};
+      return {"const __grid_constant__ TensorMap", argument.parameter_name()};
   }
   fail(launch, argument, "is of an unknown kind");
 }

@@ -21,9 +21,10 @@ class ArgumentReader {
       tensor_map(node, argument);
     else
       from_text(node, index, argument);
-    if (std::find(taken_.begin(), taken_.end(), argument.name) != taken_.end() && !argument.name.empty())
+    const std::string name = argument.parameter_name();
+    if (std::find(taken_.begin(), taken_.end(), name) != taken_.end() && !argument.name.empty())
       node.fault("the argument '" + argument.name + "' occurs twice in this launch");
-    taken_.push_back(argument.name);
+    taken_.push_back(name);
     return argument;
   }
 

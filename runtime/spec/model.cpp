@@ -18,6 +18,10 @@ const Attribute* Spec::attribute(std::string_view name) const { return named(att
 const Variant* Spec::variant(std::string_view name) const { return named(variants, name); }
 const Case* Spec::find_case(std::string_view name) const { return named(cases, name); }
 
+std::string Argument::parameter_name() const {
+  return kind == Kind::view ? name + "_view" : kind == Kind::tensor_map ? name + "_map" : name;
+}
+
 bool Arch::tests_only() const {
   const auto found = properties.find("tests_only");
   const bool* value = found == properties.end() ? nullptr : std::get_if<bool>(&found->second);

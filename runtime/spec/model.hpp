@@ -103,10 +103,11 @@ struct WorkspaceSpec {
 struct Argument {
   enum class Kind { pointer, value, view, tensor_map };
   Kind kind = Kind::value;
-  std::string name;       // parameter name in the rendered source: the tensor's, or for a value the name or "a<index>" if not a bare name
-  Expression expression;  // for value
+  std::string name;             // the tensor's, or for a value the name or "a<index>" if not a bare name
+  Expression expression;        // for value
   std::vector<Expression> box;  // for tensor_map
   std::int64_t swizzle = 0;
+  std::string parameter_name() const;  // in the rendered source: `name`, "<name>_view" or "<name>_map"
 };
 
 struct Launch {

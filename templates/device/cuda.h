@@ -34,7 +34,9 @@ static inline char* dynamic_shared() {
   extern __shared__ __align__(128) char dynamic_shared_bytes[];
   return dynamic_shared_bytes;
 }
-static inline uint32_t shared_address(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
+// An address in shared memory, in bytes: half the registers of a pointer, and sums with constants go into the instruction.
+typedef uint32_t SharedPointer;
+static inline SharedPointer shared_pointer(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
 
 static inline void sync_block() { __syncthreads(); }
 static inline void sync_warp() { __syncwarp(); }
@@ -66,13 +68,19 @@ template <class T, int N> static inline void store_once(T* to, const Pack<T, N>&
   }
 }
 
-// 16 bytes from global to shared memory, both aligned; zeros if not `wanted` (`from` is not read then, but must be a valid address).
-static inline void copy_async_16(void* to, const void* from, bool wanted) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" : : "r"(shared_address(to)), "l"(from), "r"(wanted ? 16 : 0) : "memory");
+// 16 bytes from global to shared memory, both aligned; zeros if not `wanted`: `from` is not read then.
+static inline void copy_async_16(SharedPointer to, const void* from, bool wanted) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(wanted ? 16 : 0) : "memory");
 }
 static inline void copy_async_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 // Until all but the last PENDING groups of this thread have arrived; other threads see them after a barrier.
 template <int PENDING> static inline void copy_async_wait() { asm volatile("cp.async.wait_group %0;" : : "n"(PENDING) : "memory"); }
+
+// x; the compiler forgets how it was made, and so keeps no part of it in registers beforehand.
+template <class T> static inline const T* keep(const T* x) {
+  asm volatile("" : "+l"(x));
+  return x;
+}
 
 static inline float to_float(float x) { return x; }
 static inline float to_float(bfloat16 x) { return __uint_as_float(static_cast<uint32_t>(x.bits) << 16); }
@@ -139,11 +147,11 @@ template <> inline void mma_16x8x16<bfloat16>(float (&c)[4], const uint32_t (&a)
 }
 // Four 8 x 8 matrices of 16-bit elements from shared memory: lane l gives the address of row l % 8 of matrix l / 8 (16 bytes, aligned).
 // r[i]: of matrix i, lane 4 g + t gets elements [g][2 t], [g][2 t + 1]; transposed: [2 t][g], [2 t + 1][g].
-static inline void load_matrices(uint32_t (&r)[4], const void* row) {
+static inline void load_matrices(uint32_t (&r)[4], SharedPointer row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
 }
-static inline void load_matrices_transposed(uint32_t (&r)[4], const void* row) {
+static inline void load_matrices_transposed(uint32_t (&r)[4], SharedPointer row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
 }

@@ -25,12 +25,13 @@ const std::string* name_of(Kernel kernel) {
   return nullptr;
 }
 
-Result begin(FakeLaunch launch, Function function, Stream stream) {
+Result begin(FakeLaunch launch, Function function, Stream stream, void** arguments) {
   if (fake().context_stack.empty()) return invalid_context;
   if (const auto result = fake().answer("launch")) return result;
   launch.kernel = *name_of(reinterpret_cast<Kernel>(function));
   launch.device = fake().context_stack.back();
   launch.stream = stream;
+  if (arguments && fake().kernels_of_maps.contains(launch.kernel)) std::memcpy(&launch.first_map, arguments[0], sizeof launch.first_map);
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   fake().launches.push_back(launch);
@@ -58,7 +59,7 @@ Result device_attribute(int* value, int which, DeviceHandle device) {
   return success;
 }
 
-Result launch_config(const LaunchConfig* config, Function function, void**, void**) {
+Result launch_config(const LaunchConfig* config, Function function, void** arguments, void**) {
   FakeLaunch launch;
   std::copy_n(config->grid, 3, launch.grid);
   std::copy_n(config->block, 3, launch.block);
@@ -67,7 +68,7 @@ Result launch_config(const LaunchConfig* config, Function function, void**, void
     if (config->attributes[i].id == cluster_dimension) std::copy_n(config->attributes[i].cluster, 3, launch.cluster);
     if (config->attributes[i].id == cooperative_launch) launch.cooperative = config->attributes[i].cooperative == 1;
   }
-  return begin(launch, function, config->stream);
+  return begin(launch, function, config->stream, arguments);
 }
 
 Result allocate(Address* address, std::size_t bytes) {
@@ -151,8 +152,8 @@ void fill_kernels(DriverFunctions& call) {
     return success;
   };
   call.launch = [](Function function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                   Stream stream, void**, void**) {
-    return begin({{}, 0, {gx, gy, gz}, {bx, by, bz}, shared, {}, false, nullptr}, function, stream);
+                   Stream stream, void** arguments, void**) {
+    return begin({{}, 0, {gx, gy, gz}, {bx, by, bz}, shared, {}, false, nullptr, {}}, function, stream, arguments);
   };
   call.launch_config = launch_config;
 }

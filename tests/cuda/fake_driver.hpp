@@ -16,6 +16,7 @@ struct FakeLaunch {
   unsigned grid[3] = {}, block[3] = {}, shared_bytes = 0, cluster[3] = {};
   bool cooperative = false;
   Stream stream = nullptr;
+  TensorMap first_map = {};  // the first argument, of kernels that take a map first
 };
 
 // One process-wide state, since the driver's functions take none. Each test resets it.
@@ -28,7 +29,8 @@ struct FakeDriver {
   std::vector<Part> parts = {Part{}, Part{}};
   Result init_result = success;
   std::map<std::string, Result> next_result;  // by function ("launch"): what it answers from now on
-  std::set<std::string> kernels = {"fill", "scale"};
+  std::set<std::string> kernels = {"fetch", "fill", "scale"};
+  std::set<std::string> kernels_of_maps = {"fetch", "scale"};
 
   // What was done
   std::vector<int> context_stack;  // of devices; primary contexts only

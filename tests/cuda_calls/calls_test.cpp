@@ -1,0 +1,127 @@
+// Whole calls on tensors of a CUDA device, over a library in libcuda's place that keeps book: what reaches the driver, and when.
+#include "backends/nvrtc.hpp"
+#include "cuda/fake_driver.hpp"
+#include "ejk/ejk.hpp"
+#include "execute/library_state.hpp"
+#include "execute/store_fixture.hpp"
+
+namespace ejk::cuda {
+namespace {
+
+FakeDriver& fake() { return FakeDriver::instance(); }
+
+class CudaCalls : public StoreTest {
+ protected:
+  void SetUp() override {
+    EXPECT_TRUE(add_store(std::string(EJK_SOURCE_DIR) + "/tests/cuda_calls/data"));
+    if (!nvrtc().found()) GTEST_SKIP() << nvrtc().why_not;
+    FakeDriver::reset();
+  }
+
+  static TensorView view(std::byte* memory, std::int64_t rows, int device = 1) {
+    TensorView view;
+    view.data = memory;
+    view.type = DType::f32;
+    view.device = {DeviceType::cuda, device};
+    view.rank = 2;
+    view.shape[0] = rows;
+    view.shape[1] = 64;
+    view.strides[0] = 64;
+    view.strides[1] = 1;
+    return view;
+  }
+
+  Status run(std::size_t offset = 0, void* stream = nullptr, int device = 1) {
+    return call("copy_tiles", {{"x", view(memory_ + offset, 20, device)}, {"out", view(memory_ + 65536 + offset, 20, device)}},
+                {{"by", 2.0}}, {stream});
+  }
+
+  alignas(256) std::byte memory_[131072];
+};
+
+TEST_F(CudaCalls, BothLaunchesReachDeviceAndStream) {
+  int stream = 0;
+  const auto status = run(0, &stream);
+  ASSERT_TRUE(status) << status.error().message;
+  ASSERT_EQ(fake().launches.size(), 2u);
+  for (const auto& launch : fake().launches) {
+    EXPECT_EQ(launch.device, 1);
+    EXPECT_EQ(launch.stream, reinterpret_cast<cuda::Stream>(&stream));
+    EXPECT_EQ(std::vector<unsigned>(launch.grid, launch.grid + 3), std::vector<unsigned>({2, 3, 1}));
+    EXPECT_EQ(launch.shared_bytes, 1024u);
+  }
+  EXPECT_EQ(fake().launches[0].kernel, "fetch");
+  EXPECT_EQ(fake().launches[1].kernel, "scale");
+  EXPECT_TRUE(fake().memory.empty()) << "the workspace went back";
+}
+
+TEST_F(CudaCalls, TensorMapsAreEncodedOnceAndGetEachCallsAddress) {
+  ASSERT_TRUE(run());
+  EXPECT_EQ(fake().count("encode"), 2u);
+  ASSERT_TRUE(run(512));
+  EXPECT_EQ(fake().count("encode"), 2u) << "the same plan";
+  ASSERT_EQ(fake().launches.size(), 4u);
+  const auto address = [&](std::size_t launch) { return fake().launches[launch].first_map.words[0]; };
+  EXPECT_EQ(address(0), reinterpret_cast<std::uint64_t>(memory_));
+  EXPECT_EQ(address(2), reinterpret_cast<std::uint64_t>(memory_ + 512));
+  EXPECT_NE(address(1), 0u) << "the workspace's";
+  const auto& of_x = fake().launches[2].first_map;
+  EXPECT_EQ(std::vector<std::uint64_t>(of_x.words + 4, of_x.words + 6), std::vector<std::uint64_t>({64, 20}));
+  EXPECT_EQ(std::vector<std::uint64_t>(of_x.words + 12, of_x.words + 14), std::vector<std::uint64_t>({32, 8}));
+  EXPECT_EQ(fake().launches[1].first_map.words[3], 3u) << "swizzle 128";
+}
+
+TEST_F(CudaCalls, ATensorThatNoMapCanDescribeIsRefused) {
+  const auto status = run(8);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::device);
+  EXPECT_EQ(status.error().message,
+            "copy_tiles.tma.cuda_sm_90a.f32.rows8: x [20, 64] of strides [64, 1]: tensor map: its address must be a multiple of 16 bytes");
+}
+
+TEST_F(CudaCalls, TheBinaryComesFromTheCacheTheSecondTime) {
+  ASSERT_TRUE(run());
+  EXPECT_EQ(counters().compiles, 1u);
+  EXPECT_EQ(fake().count("load"), 1u);
+  ASSERT_TRUE(run(0, nullptr, 0));  // another device, another plan, the same library
+  EXPECT_EQ(counters().compiles, 1u);
+  EXPECT_EQ(fake().count("load"), 1u);
+  EXPECT_EQ(fake().launches.back().device, 0);
+}
+
+TEST_F(CudaCalls, ALaunchThatFailsGivesTheWorkspaceBackAndNamesItself) {
+  fake().next_result["launch"] = 1;
+  const auto status = run();
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::device);
+  EXPECT_TRUE(status.error().message.starts_with("launching copy_tiles.tma.cuda_sm_90a.f32.rows8/fetch on cuda:1, grid 2 x 3 x 1"))
+      << status.error().message;
+  EXPECT_TRUE(fake().memory.empty());
+}
+
+TEST_F(CudaCalls, ALostContextIsOneClearError) {
+  ASSERT_TRUE(run());
+  fake().next_result["launch"] = 700;
+  ASSERT_FALSE(run());
+  fake().next_result.clear();
+  const auto status = run();
+  ASSERT_FALSE(status);
+  EXPECT_TRUE(status.error().message.starts_with("cuda:1: the device's context is lost since launching ")) << status.error().message;
+}
+
+TEST_F(CudaCalls, TensorsOfADeviceThatIsNotThereAreRefused) {
+  const auto status = run(0, nullptr, 5);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::unsupported);
+  EXPECT_NE(status.error().message.find("cuda:5"), std::string::npos) << status.error().message;
+}
+
+TEST_F(CudaCalls, InfoNamesWhatWasFound) {
+  const auto text = info();
+  ASSERT_TRUE(text);
+  EXPECT_NE(text->find("cuda-nvidia-h200-132sm"), std::string::npos) << *text;
+  EXPECT_NE(text->find("libcuda.so.1, driver "), std::string::npos) << *text;
+}
+
+}  // namespace
+}  // namespace ejk::cuda
