@@ -43,8 +43,10 @@ static inline int grid_x() { return simt_thread().grid_x; }
 static inline int lane() { return simt_thread().lane; }
 static inline int warp() { return simt_thread().warp; }
 static inline char* dynamic_shared() { return simt_thread().dynamic_shared; }
-typedef char* SharedPointer;
-static inline SharedPointer shared_pointer(const void* at) { return static_cast<char*>(const_cast<void*>(at)); }
+
+// As in CUDA a number of bytes in a window of 32 bits.
+typedef uint32_t SharedPointer;
+static inline SharedPointer shared_pointer(const void* at) { return simt_host->shared_pointer(at); }
 template <class T> static inline const T* keep(const T* x) { return x; }
 
 template <class To, class From> static inline To bits_as(From x) {

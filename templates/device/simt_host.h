@@ -20,8 +20,9 @@ struct SimtHost {
   bool (*any_in_warp)(bool x);
   uint32_t (*shuffle)(SimtShuffle how, uint32_t x, int operand);
   void (*mma_16x8x16)(SimtElement type, float* c, const uint32_t* a, uint32_t b0, uint32_t b1);
-  void (*load_matrices)(uint32_t* r, const void* row, bool transposed);
-  void (*copy_async_16)(void* to, const void* from, bool wanted);
+  uint32_t (*shared_pointer)(const void* at);
+  void (*load_matrices)(uint32_t* r, uint32_t row, bool transposed);
+  void (*copy_async_16)(uint32_t to, const void* from, bool wanted);
   void (*copy_async_commit)();
   void (*copy_async_wait)(int pending);
   void (*misaligned)(const char* word, const void* at, int bytes);  // ends the launch

@@ -46,7 +46,8 @@ TEST(SimtFaults, ShufflesOfTwoKinds) {
 
 TEST(SimtFaults, MatrixWordsByPartOfAWarp) {
   const char* sentence = "thread 15: load_matrices by a warp of which only 16 of 32 lanes live: it needs all of them";
-  EXPECT_NE(complaint("uint32_t r[4]; load_matrices(r, shared_pointer(dynamic_shared()));", {1, 1, 1, 16, 64}).find(sentence), std::string::npos);
+  EXPECT_NE(complaint("uint32_t r[4]; load_matrices(r, shared_pointer(dynamic_shared()));", {1, 1, 1, 16, 64}).find(sentence),
+            std::string::npos);
   EXPECT_NE(complaint("float c[4] = {}; uint32_t r[4] = {}; if (lane() == 7) return; mma_16x8x16<half>(c, r, 0, 0);")
                 .find("mma_16x8x16<half> by a warp of which only 31 of 32 lanes live"),
             std::string::npos);
@@ -57,18 +58,22 @@ TEST(SimtFaults, MisalignedAccesses) {
   for (const char* body :
        {"load_pack<4>(static_cast<const float*>(a) + 1);", "store_pack(static_cast<float*>(a) + 2, Pack<float, 4>{});",
         "load_once<8>(static_cast<const uint16_t*>(a) + 4);", "store_once(static_cast<uint32_t*>(a) + 3, Pack<uint32_t, 4>{});",
-        "copy_async_16(shared_pointer(dynamic_shared()) + 8, a, true);", "copy_async_16(shared_pointer(dynamic_shared()), static_cast<char*>(a) + 4, true);",
-        "uint32_t r[4]; load_matrices(r, shared_pointer(dynamic_shared()) + 2);"})
+        "copy_async_16(shared_pointer(dynamic_shared()) + 8, a, true);",
+        "copy_async_16(shared_pointer(dynamic_shared()), static_cast<char*>(a) + 4, true);",
+        "uint32_t r[4]; load_matrices(r, shared_pointer(dynamic_shared() + 2));"})
     EXPECT_TRUE(ends_with(complaint(body), "which is no multiple of 16 bytes")) << body << complaint(body);
   EXPECT_TRUE(ends_with(complaint("load_pack<2>(static_cast<const float*>(a) + 1);"), "which is no multiple of 8 bytes"));
   EXPECT_EQ(complaint("load_pack<2>(static_cast<const float*>(a) + 2);"), "");
 }
 
 TEST(SimtFaults, CopiesBetweenTheWrongMemories) {
-  EXPECT_NE(complaint("copy_async_16(shared_pointer(a), b, true);").find("its 16 bytes are not in the block's shared memory"), std::string::npos);
-  EXPECT_NE(complaint("copy_async_16(shared_pointer(dynamic_shared()) + 1024, b, true);").find("not in the block's shared memory"), std::string::npos);
-  EXPECT_NE(complaint("copy_async_16(shared_pointer(dynamic_shared()), dynamic_shared() + 16, true);").find("it reads global memory"), std::string::npos);
-  EXPECT_NE(complaint("uint32_t r[4]; load_matrices(r, shared_pointer(a));").find("not in the block's shared memory"), std::string::npos);
+  const auto fails_with = [](const std::string& body, const char* words) { return complaint(body).find(words) != std::string::npos; };
+  EXPECT_TRUE(fails_with("shared_pointer(a);", "which is not in the block's shared memory"));
+  EXPECT_TRUE(fails_with("copy_async_16(shared_pointer(dynamic_shared()) + 1024, b, true);",
+                         "copy_async_16 to shared memory at shared address 0x80000400: its 16 bytes are not in the block's shared memory"));
+  EXPECT_TRUE(fails_with("copy_async_16(shared_pointer(dynamic_shared()), dynamic_shared() + 16, true);", "it reads global memory"));
+  EXPECT_TRUE(fails_with("__shared__ char x[64]; uint32_t r[4]; load_matrices(r, (shared_pointer(x) + 0x100000) / 16 * 16);",
+                         "its 16 bytes are not in the block's shared memory"));
 }
 
 TEST(SimtFaults, LaunchesThatADriverRefuses) {

@@ -114,7 +114,7 @@ KERNEL(32, 1) kernel(void* a, void* b, void*, int64_t) {
   const auto* from = static_cast<const float*>(a);
   for (int i = 0; i < 12; ++i) to[i] = -1;
   for (int group = 0; group < 3; ++group) {
-    copy_async_16(shared_pointer(to + 4 * group), from + 4 * group, ${wanted});
+    copy_async_16(shared_pointer(to) + 16 * group, from + 4 * group, ${wanted});
     ${commit};
   }
   copy_async_wait<${pending}>();

@@ -9,12 +9,12 @@
 
 namespace ejk {
 
-// The n-th (from 0) `word` of a file below templates/ becomes `by`.
+// The n-th (from 0) `word` of a template, or of a header it includes, becomes `by`.
 struct Mutation {
-  std::string file;  // the template, or a header it includes
   std::string word;
   int occurrence = 0;
   std::string by;
+  std::string header{};  // "device/x.h"; empty: the template itself
 };
 // Throws std::invalid_argument if there are not so many.
 std::string mutated(const std::string& text, const Mutation& mutation);
@@ -27,7 +27,7 @@ struct Subject {
 };
 
 enum class Verdict {
-  right,    // every call gave the reference's result
+  right,    // every call gave the reference's result, and the same bits in both orders of threads
   wrong,    // a call did not
   refused,  // the emulator reported an error
   crashed,  // the process was ended: by a sanitizer, a fault, or after a minute

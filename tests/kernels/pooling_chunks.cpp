@@ -54,14 +54,16 @@ spec::Case vary_pooling(const spec::Case& c, Rng& rng) {
   varied.name = c.name + " varied";
   const bool packed = std::find(c.given.begin(), c.given.end(), "cum_seqlens") != c.given.end();
   varied.dims.clear();
+  const bool is_long = rng.chance(0.5);  // rows that several work items share
+  const std::int64_t tokens = is_long ? rng.between(200, 2000) : rng.nasty_size(0, 200);
   if (packed) {
-    varied.dims["T"] = rng.nasty_size(0, 200);
+    varied.dims["T"] = tokens;
     varied.dims["N"] = rng.nasty_size(0, 9);
   } else {
-    varied.dims["B"] = rng.nasty_size(0, 5);
-    varied.dims["S"] = rng.nasty_size(0, 200);
+    varied.dims["B"] = is_long ? rng.between(1, 3) : rng.nasty_size(0, 5);
+    varied.dims["S"] = tokens;
   }
-  varied.dims["C"] = rng.nasty_size(0, 300);
+  varied.dims["C"] = is_long ? rng.between(1, 130) : rng.nasty_size(0, 300);
   const auto chunk_size = varied.attributes.find("chunk_size");
   if (chunk_size != varied.attributes.end() && chunk_size->second != spec::Value{std::int64_t{0}})
     chunk_size->second = rng.nasty_size(1, 300);

@@ -21,9 +21,19 @@ void require_aligned(const char* word, const void* at, int bytes) {
     block().fail(fmt::format("{} at address {}, which is no multiple of {} bytes", word, at, bytes));
 }
 
-void require_shared(const char* word, const void* at) {
+std::uint32_t shared_pointer(const void* at) {
+  const auto number = running_block().shared->number_of(at);
+  if (!number) block().fail(fmt::format("shared_pointer of address {}, which is not in the block's shared memory", at));
+  return *number;
+}
+
+// Where 16 bytes of shared memory lie.
+char* shared_bytes(const char* word, std::uint32_t number) {
+  char* at = running_block().shared->address_of(number);
+  require_aligned(word, at, copy_bytes);
   if (!running_block().shared->holds(at, copy_bytes))
-    block().fail(fmt::format("{} at address {}: its {} bytes are not in the block's shared memory", word, at, copy_bytes));
+    block().fail(fmt::format("{} at shared address {:#x}: its {} bytes are not in the block's shared memory", word, number, copy_bytes));
+  return at;
 }
 
 void sync_block() { block().meet(Wait::sync_block); }
@@ -54,20 +64,17 @@ void mma_16x8x16(SimtElement type, float* c, const std::uint32_t* a, std::uint32
   std::copy_n(results().c, 4, c);
 }
 
-void load_matrices(std::uint32_t* r, const void* row, bool transposed) {
+void load_matrices(std::uint32_t* r, std::uint32_t row, bool transposed) {
   const auto word = transposed ? Wait::load_matrices_transposed : Wait::load_matrices;
-  require_aligned(word_of(word), row, copy_bytes);
-  require_shared(word_of(word), row);
-  operands().row = row;
+  operands().row = shared_bytes(word_of(word), row);
   block().meet(word);
   std::copy_n(results().words, 4, r);
 }
 
-void copy_async_16(void* to, const void* from, bool wanted) {
-  require_aligned("copy_async_16 to shared memory", to, copy_bytes);
+void copy_async_16(std::uint32_t number, const void* from, bool wanted) {
+  char* to = shared_bytes("copy_async_16 to shared memory", number);
   require_aligned("copy_async_16 from global memory", from, copy_bytes);
-  require_shared("copy_async_16", to);
-  if (running_block().shared->holds(from, copy_bytes)) block().fail("copy_async_16 from shared memory: it reads global memory");
+  if (wanted && running_block().shared->holds(from, copy_bytes)) block().fail("copy_async_16 from shared memory: it reads global memory");
   make_undefined(to, copy_bytes);
   auto& thread = block().running();
   thread.copies.push_back({to, from, wanted, thread.groups});
@@ -89,8 +96,9 @@ void copy_async_wait(int pending) {
 }  // namespace
 
 const SimtHost& host() {
-  static const SimtHost table = {block().who(), sync_block,    any_in_block,  sync_warp,         any_in_warp,     shuffle,
-                                 mma_16x8x16,   load_matrices, copy_async_16, copy_async_commit, copy_async_wait, require_aligned};
+  static const SimtHost table = {block().who(),     sync_block,      any_in_block,   sync_warp,     any_in_warp,
+                                 shuffle,           mma_16x8x16,     shared_pointer, load_matrices, copy_async_16,
+                                 copy_async_commit, copy_async_wait, require_aligned};
   return table;
 }
 

@@ -47,6 +47,22 @@ bool SharedMemory::holds(const void* at, std::size_t bytes) const {
          inside(byte, bytes, dynamic_.get(), dynamic_.get() + dynamic_bytes_);
 }
 
+char* SharedMemory::window() const {
+  return image_.shared_begin - reinterpret_cast<std::uintptr_t>(image_.shared_begin) % static_cast<std::size_t>(alignment);
+}
+
+std::optional<std::uint32_t> SharedMemory::number_of(const void* at) const {
+  const auto* byte = static_cast<const char*>(at);
+  if (inside(byte, 0, dynamic_.get(), dynamic_.get() + dynamic_bytes_))
+    return dynamic_window + static_cast<std::uint32_t>(byte - dynamic_.get());
+  if (inside(byte, 0, image_.shared_begin, image_.shared_end)) return static_cast<std::uint32_t>(byte - window());
+  return std::nullopt;
+}
+
+char* SharedMemory::address_of(std::uint32_t number) const {
+  return number >= dynamic_window ? dynamic_.get() + (number - dynamic_window) : window() + number;
+}
+
 bool SharedMemory::overrun() const { return !undefined(dynamic_.get() + dynamic_bytes_, margin); }
 
 }  // namespace ejk::simt
