@@ -74,7 +74,7 @@ void load_matrices(std::uint32_t* r, std::uint32_t row, bool transposed) {
 void copy_async_16(std::uint32_t number, const void* from, bool wanted) {
   char* to = shared_bytes("copy_async_16 to shared memory", number);
   require_aligned("copy_async_16 from global memory", from, copy_bytes);
-  if (running_block().shared->holds(from, copy_bytes)) block().fail("copy_async_16 from shared memory: it reads global memory");
+  if (wanted && running_block().shared->holds(from, copy_bytes)) block().fail("copy_async_16 from shared memory: it reads global memory");
   make_undefined(to, copy_bytes);
   auto& thread = block().running();
   thread.copies.push_back({to, from, wanted, thread.groups});
