@@ -8,6 +8,7 @@
 #include <set>
 
 #include "arguments.hpp"
+#include "build_fatbins.hpp"
 #include "build_progress.hpp"
 #include "command.hpp"
 #include "manifest.hpp"
@@ -79,6 +80,7 @@ int build(std::span<const std::string> words) {
   arguments.option("select", "GLOB", "only images whose id matches");
   arguments.option("specs", "DIR", "the specs, copied into the store (default: specs)");
   arguments.option("templates", "DIR", "the templates, copied into the store (default: templates)");
+  arguments.flag("fatbin", "also write a fatbin for each CUDA image, all archs in one, into the folder <store>.fatbin");
   arguments.flag("json", "the summary as JSON");
   if (!arguments.parse(words)) return exit_done;
   const fs::path root = arguments.has("store") ? fs::path(arguments.text("store")) : default_store();
@@ -96,10 +98,15 @@ int build(std::span<const std::string> words) {
   BuildProgress progress(stderr);
   const auto report = store::build(store::Store(root, true), items, jobs, [&](const store::BuildEvent& event) { progress(event); });
   progress.finish();
-  if (arguments.has("json"))
-    fmt::print("{}\n", summary_json(report, skipped, root).dump(2));
-  else
-    print_summary(report, skipped, root);
+  auto summary = summary_json(report, skipped, root);
+  if (!arguments.has("json")) print_summary(report, skipped, root);
+  if (arguments.has("fatbin")) {
+    const auto fatbins = write_fatbins(store::Store(root, false), items);
+    summary["fatbins"] = {{"folder", fatbins.folder.string()}, {"written", fatbins.written}, {"images_without", fatbins.without}};
+    if (!arguments.has("json"))
+      fmt::print("{}: {} fatbins, {} CUDA images are in none\n", fatbins.folder.string(), fatbins.written, fatbins.without);
+  }
+  if (arguments.has("json")) fmt::print("{}\n", summary.dump(2));
   return report.failed ? exit_failed : exit_done;
 }
 

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "arguments.hpp"
 #include "command.hpp"
@@ -11,32 +10,14 @@
 #include "library_options.hpp"
 #include "simt/simt.hpp"
 #include "spec/suggest.hpp"
-#include "table.hpp"
-#include "verify_check.hpp"
+#include "verify_report.hpp"
 
 namespace ejk::tools {
 namespace {
 
-using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr int default_threads = 2;  // both the alone and the shared path of the pool, at little cost
-
-struct Verified {
-  std::vector<VerifyOutcome> images, random_calls;
-  std::vector<std::string> without_reference, without_variant;
-  int refused = 0;     // random calls that no variant of the device takes
-  std::string device;  // " --device cuda:0"; empty for the CPU
-  double seconds = 0;
-};
-
-const char* verdict(const VerifyOutcome& outcome) {
-  if (outcome.missing) return "NO BINARY";
-  if (!outcome.failures.empty()) return "FAILED";
-  return outcome.calls == 0 ? "UNCHECKED" : "ok";
-}
-
-bool bad(const VerifyOutcome& outcome) { return outcome.failed() || outcome.calls == 0; }
 
 // On a terminal one line that changes.
 void show_progress(std::size_t done, std::size_t total, const std::string& id) {
@@ -56,6 +37,16 @@ void append(VerifyOutcome& outcome, VerifyOutcome more, const std::string& label
   for (auto& failure : more.failures) outcome.failures.push_back(label + failure);
 }
 
+// What the device says if it is of no more use; empty if it works.
+std::string loss_of(const Machine& machine) {
+  try {
+    if (auto* memory = machine.backend->memory()) memory->synchronize(machine.device);
+  } catch (const std::runtime_error& e) {
+    return e.what();
+  }
+  return "";
+}
+
 // What `check` finds. The emulator is asked twice, with its threads in either order: a result that depends on it is a race's.
 template <class Check>
 VerifyOutcome in_every_order(const Machine& machine, const Check& check) {
@@ -69,6 +60,7 @@ VerifyOutcome in_every_order(const Machine& machine, const Check& check) {
 
 void verify_kernel(const KernelHandle& kernel, const Machine& machine, const VerifyFilter& filter, const VerifyEffort& effort,
                    bool random_calls, Verified& verified) {
+  if (!verified.lost.empty()) return;
   const auto* reference = reference::find_reference(kernel.name);
   if (!reference) {
     verified.without_reference.push_back(kernel.name);
@@ -86,6 +78,7 @@ void verify_kernel(const KernelHandle& kernel, const Machine& machine, const Ver
   for (std::size_t i = 0; i < images.size(); ++i) {
     show_progress(i, images.size(), images[i].id);
     verified.images.push_back(in_every_order(machine, [&] { return check_image(images[i], machine, *reference, effort); }));
+    if (verified.images.back().failed() && !(verified.lost = loss_of(machine)).empty()) return;
   }
   const int calls = random_calls ? 2 * effort.random : 0;
   for (int i = 0; i < calls; ++i) {
@@ -95,70 +88,9 @@ void verify_kernel(const KernelHandle& kernel, const Machine& machine, const Ver
       ++verified.refused;
     else
       verified.random_calls.push_back(std::move(outcome));
+    if (!verified.random_calls.empty() && verified.random_calls.back().failed() && !(verified.lost = loss_of(machine)).empty()) return;
   }
   show_progress(1, 1, "");
-}
-
-Table table_of(const std::vector<VerifyOutcome>& outcomes) {
-  Table table({{"image"}, {"calls", Align::right}, {"laws", Align::right}, {"error/tolerance", Align::right}, {"verdict"}});
-  for (const auto& outcome : outcomes)
-    table.row(
-        {outcome.id, fmt::format("{}", outcome.calls), fmt::format("{}", outcome.properties), digits(outcome.worst), verdict(outcome)});
-  return table;
-}
-
-// How to see it again: the same seed does the same calls.
-std::string reproduce(const VerifyOutcome& outcome, const VerifyEffort& effort, const std::string& device) {
-  return fmt::format("ejk verify {}{} --image '{}' --seed {} --random {}", outcome.id.substr(0, outcome.id.find('.')), device, outcome.id,
-                     effort.seed, effort.random);
-}
-
-void print_failures(const std::vector<VerifyOutcome>& outcomes, const VerifyEffort& effort, const std::string& device, bool random_calls) {
-  for (const auto& outcome : outcomes) {
-    if (!bad(outcome)) continue;
-    fmt::print("\n{} {}\n", verdict(outcome), outcome.id);
-    for (const auto& failure : outcome.failures) fmt::print("  {}\n", failure);
-    if (outcome.failures.empty()) fmt::print("  no call that the reference made is served by it\n");
-    if (random_calls)
-      fmt::print("  again: ejk verify {}{} --random-only --seed {} --random {}\n", outcome.id.substr(0, outcome.id.find_first_of(". ")),
-                 device, effort.seed, effort.random);
-    else
-      fmt::print("  again: {}\n", reproduce(outcome, effort, device));
-  }
-}
-
-ordered_json outcomes_json(const std::vector<VerifyOutcome>& outcomes) {
-  auto list = ordered_json::array();
-  for (const auto& outcome : outcomes)
-    list.push_back({{"image", outcome.id},
-                    {"calls", outcome.calls},
-                    {"properties", outcome.properties},
-                    {"error_over_tolerance", outcome.worst},
-                    {"verdict", verdict(outcome)},
-                    {"failures", outcome.failures}});
-  return list;
-}
-
-std::size_t count_bad(const Verified& verified) {
-  return static_cast<std::size_t>(std::count_if(verified.images.begin(), verified.images.end(), bad) +
-                                  std::count_if(verified.random_calls.begin(), verified.random_calls.end(), bad));
-}
-
-void print_report(const Verified& verified, const VerifyEffort& effort) {
-  if (!verified.images.empty()) fmt::print("{}", table_of(verified.images).text());
-  if (!verified.random_calls.empty()) fmt::print("\nrandom calls\n{}", table_of(verified.random_calls).text());
-  print_failures(verified.images, effort, verified.device, false);
-  print_failures(verified.random_calls, effort, verified.device, true);
-  for (const auto& name : verified.without_reference) fmt::print("\n{} has no reference here: not verified\n", name);
-  for (const auto& name : verified.without_variant) fmt::print("\n{} has no variant for this device: not verified\n", name);
-  if (verified.refused) fmt::print("\n{} random calls were left out: no variant for this device takes them\n", verified.refused);
-  int calls = 0;
-  for (const auto* list : {&verified.images, &verified.random_calls})
-    for (const auto& outcome : *list) calls += outcome.calls;
-  fmt::print("\n{} images, {} calls compared, {} failed, seed {}, in {}\n", verified.images.size(), calls, count_bad(verified), effort.seed,
-             seconds_text(verified.seconds));
-  if (const auto compiled = counters().compiles)
-    fmt::print("{} images were compiled just now: no store had them (`ejk cache why-miss ID` says why)\n", compiled);
 }
 
 VerifyFilter filter_of(const Arguments& arguments) {
@@ -247,16 +179,7 @@ int verify(std::span<const std::string> words) {
   if (verified.images.empty() && verified.random_calls.empty())
     throw UsageError(fmt::format("nothing to verify on {}: no kernel has a variant that runs there and a reference", name_of(machine)));
   if (arguments.has("json"))
-    fmt::print("{}\n", ordered_json{{"seed", effort.seed},
-                                    {"seconds", verified.seconds},
-                                    {"failed", count_bad(verified)},
-                                    {"compiled", counters().compiles},
-                                    {"without_reference", verified.without_reference},
-                                    {"without_variant", verified.without_variant},
-                                    {"refused", verified.refused},
-                                    {"images", outcomes_json(verified.images)},
-                                    {"random_calls", outcomes_json(verified.random_calls)}}
-                           .dump(2));
+    fmt::print("{}\n", to_json(verified, effort).dump(2));
   else
     print_report(verified, effort);
   return count_bad(verified) ? exit_failed : exit_done;

@@ -11,7 +11,7 @@ namespace ejk::cuda {
 namespace {
 
 constexpr std::uint16_t machine_cuda = 190;
-constexpr std::uint32_t fatbin_magic = 0xba55ed50, nv_info = 0x70000000;
+constexpr std::uint32_t fatbin_magic = 0xba55ed50, nv_info = 0x70000000, nv_compat = 0x70000086;
 constexpr unsigned first_wide_abi = 8;  // EI_ABIVERSION: from here on (CUDA 13) the SM is in bits 8 to 15 of e_flags, before in 0 to 7
 constexpr std::uint8_t word_pair = 0x04, frame_size = 0x11, register_count = 0x2f;  // of .nv.info records
 
@@ -77,6 +77,18 @@ std::string read_cubin(const std::string& bytes, CubinFacts& facts) {
     if (section.sh_type == nv_info) read_info(bytes, section, facts);
   }
   if (facts.code_bytes == 0) return "it has no code";
+  return {};
+}
+
+std::string compatibility_record(const std::string& bytes) {
+  Elf64_Ehdr header{};
+  read_at(bytes, 0, header);
+  for (std::uint64_t i = 0; i < header.e_shnum; ++i) {
+    Elf64_Shdr section;
+    if (!read_at(bytes, header.e_shoff + i * sizeof section, section)) break;
+    if (section.sh_type == nv_compat && inside(bytes, section.sh_offset, section.sh_size))
+      return bytes.substr(section.sh_offset, section.sh_size);
+  }
   return {};
 }
 

@@ -13,4 +13,7 @@ struct CubinFacts {
 // What is wrong with the bytes ("it is a fatbin, ..."); empty: they are a whole cubin, and `facts` is filled.
 std::string read_cubin(const std::string& bytes, CubinFacts& facts);
 
+// The section .nv.compat of a whole cubin; empty: there is none.
+std::string compatibility_record(const std::string& bytes);
+
 }  // namespace ejk::cuda

@@ -77,7 +77,7 @@ class Resolver {
   throw CodedError(
       ErrorCode::missing_image,
       fmt::format("{}: no binary for this call, and none could be built. Tried:\n  {}\nBuild the store with `ejk build`, or allow "
-                  "compiling (a C++ compiler on PATH, EJKERNEL_JIT not off)",
+                  "compiling (EJKERNEL_JIT not off, and a compiler for it: `ejk info` tells)",
                   kernel.name, fmt::join(resolver.result.tried, "\n  ")));
 }
 
