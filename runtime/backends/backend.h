@@ -119,10 +119,10 @@ class Backend {
   // A tensor map of 128 bytes, aligned to 64: encoded for a plan, its address replaced for each call. Throws DeviceError.
   virtual void encode_tensor_map(const TensorMapRequest& request, void* map);
   virtual void set_tensor_map_address(void* map, void* address);
-  virtual DeviceMemory* memory() { return nullptr; }  // nullptr: tensors lie in host memory
+  virtual DeviceMemory* memory() { return nullptr; }                              // nullptr: tensors lie in host memory
   virtual std::unique_ptr<DeviceTimer> timer(int /*device*/) { return nullptr; }  // nullptr: the host's clock serves
-  virtual std::string source_extension() const = 0;   // "cpp"
-  virtual std::string binary_extension() const = 0;   // "so"
+  virtual std::string source_extension() const = 0;                               // "cpp"
+  virtual std::string binary_extension() const = 0;                               // "so"
 };
 
 // The CPU: g++/clang shared objects, archs by CPUID, work items over a thread pool.
