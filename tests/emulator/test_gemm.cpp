@@ -34,8 +34,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Row{"NoBarrierAfterTheCopies", {"sync_block();", 0, ""}},
                       Row{"NoBarrierBeforeTheNextCopies", {"sync_block();", 1, ""}},
                       Row{"AWaitThatLeavesOneGroupMore", {"copy_async_wait<1>", 0, "copy_async_wait<2>"}},
-                      Row{"NoWait", {"copy_async_wait<1>();", 0, ""}},
-                      Row{"NoCommit", {"copy_async_commit();", 0, ""}},
+                      Row{"NoWait", {"copy_async_wait<1>();", 0, ""}}, Row{"NoCommit", {"copy_async_commit();", 0, ""}},
                       Row{"BarrierOfOneWarp", {"sync_block();", 0, "if (warp() == 0) sync_block();"}},
                       Row{"SwappedColumnsOfA", {"step + lane() / 16 * 8", 0, "step + (1 - lane() / 16) * 8"}},
                       Row{"SwappedRowsOfB", {"step + lane() % 16", 0, "step + (lane() ^ 8) % 16"}},
@@ -44,8 +43,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Row{"SwappedRowsOfC", {"lane() / 4 + i / 2 * 8", 0, "lane() % 8 + i / 2 * 8"}},
                       Row{"MisalignedRows", {"DEPTH + ${padding}", 0, "DEPTH + 4"}},
                       Row{"StageTooSmall", {"STAGE = ${stage}", 0, "STAGE = ${stage} + 64"}},
-                      Row{"DivergentMma",
-                          {"mma_16x8x16<E>(sums[n / 8],", 0, "if (lane() != 3) mma_16x8x16<E>(sums[n / 8],"}}),
+                      Row{"DivergentMma", {"mma_16x8x16<E>(sums[n / 8],", 0, "if (lane() != 3) mma_16x8x16<E>(sums[n / 8],"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

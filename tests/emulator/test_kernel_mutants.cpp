@@ -21,8 +21,10 @@ using Sizes = std::map<std::string, std::int64_t>;
 constexpr char forward[] = "mean_pooling/forward.gpu.cu", backward[] = "mean_pooling/backward.gpu.cu";
 constexpr char numbering[] = "device/pooling_numbering.h", counts[] = "device/pooling_counts.h", rows[] = "device/pooling_rows.h";
 
-Subject pooling(const char* case_name, Sizes sizes) { return {root, "mean_pooling", case_name, forward, std::move(sizes)}; }
-Subject pooling_gradient(const char* case_name, Sizes sizes) { return {root, "mean_pooling_bwd", case_name, backward, std::move(sizes)}; }
+Subject pooling(const char* case_name, Sizes sizes = {}) { return {root, "mean_pooling", case_name, forward, std::move(sizes)}; }
+Subject pooling_gradient(const char* case_name, Sizes sizes = {}) {
+  return {root, "mean_pooling_bwd", case_name, backward, std::move(sizes)};
+}
 
 const Sizes long_row = {{"B", 1}, {"S", 200}, {"C", 256}};     // over several warps and blocks
 const Sizes few_features = {{"B", 2}, {"S", 60}, {"C", 16}};   // lanes share tokens
@@ -31,6 +33,21 @@ const Sizes packed_rows = {{"T", 190}, {"N", 60}, {"C", 40}};  // of random leng
 const Sizes packed_gradient = {{"T", 190}, {"tokens", 190}, {"N", 60}, {"C", 40}};
 const Sizes many_rows = {{"T", 9000}, {"N", 5000}, {"C", 2}};  // two blocks number them
 
+// Attention: on matrix instructions, and row by row.
+constexpr char tile[] = "device/tile.h", attention_rows[] = "device/attention_rows.h", plain_rows[] = "device/attention_plain.h";
+
+const Sizes several_blocks = {{"B", 1}, {"Sq", 133}, {"Sk", 217}, {"Hq", 6}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}};
+// No step looks at single keys or values, and finds them undefined.
+const Sizes whole_blocks = {{"B", 1}, {"Sq", 64}, {"Sk", 192}, {"Hq", 2}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}};
+const Sizes one_block = {{"B", 1}, {"Sq", 9}, {"Sk", 40}, {"Hq", 4}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}};
+
+Subject attention(const char* case_name, Sizes sizes = several_blocks) {
+  return {root, "flash_attention", case_name, "flash_attention/forward.mma.gpu.cu", std::move(sizes)};
+}
+Subject plain_attention(const char* case_name, Sizes sizes = one_block) {
+  return {root, "flash_attention", case_name, "flash_attention/forward.plain.gpu.cu", std::move(sizes)};
+}
+
 const Row mutants[] = {
     {"PoolingWithoutTheBarrierOfItsWarps", pooling("bert.bf16", long_row), {"sync_block();", 0, nothing}},
     {"PoolingWithoutTheBarrierInAWarp", pooling("bert.bf16", long_row), {"sync_warp();", 0, nothing}},
@@ -38,13 +55,15 @@ const Row mutants[] = {
     {"PoolingThatReadsTheCountTooEarly", pooling("minilm.bf16", long_row), {"sync_block();", 2, nothing}},
     {"PoolingThatAddsPartsWithoutBarriers", pooling("bert.bf16", long_row), {"sync_block();", 4, nothing}},
     {"PoolingWithSumsOfAnotherLane", pooling("bert.bf16", long_row), {"[i / WIDE][lane()].at", 0, "[i / WIDE][lane() ^ 1].at"}},
-    {"PoolingThatAddsOverTheWrongLanes",
-     pooling("bert.bf16", few_features),
-     {"mask_of_lanes = WARP / side", 0, "mask_of_lanes = 1"}},
+    {"PoolingThatAddsOverTheWrongLanes", pooling("bert.bf16", few_features), {"mask_of_lanes = WARP / side", 0, "mask_of_lanes = 1"}},
     {"PoolingThatClearsTheWrongRows", pooling("packed.bf16", empty_rows), {"(is_empty), from)", 0, "(is_empty), 0)"}},
-    {"PoolingThatVotesInABranch",
-     pooling("packed.bf16", empty_rows),
-     {"!any_in_warp(is_empty)", 0, "is_empty && !any_in_warp(is_empty)"}},
+    {"PoolingThatVotesInABranch", pooling("packed.bf16", empty_rows), {"!any_in_warp(is_empty)", 0, "is_empty && !any_in_warp(is_empty)"}},
+    {"PoolingOfMaskedTokens", pooling("minilm.f32"), {"(!MASKED || mask[t + u * side])", 0, "true"}},
+    {"PoolingWithTailsInTheSlotOfHeads", pooling("packed.bf16"), {"last.begin < tile_begin ? 0 : 1", 0, "0"}},
+    {"PoolingWithTailsOfWarpsInTheSlotOfHeads", pooling("packed.f32"), {"rows.begin < begin ? 0 : 1", 0, "0"}},
+    {"PoolingWithoutRowsThatCross", pooling("packed.f32"), {"last.end > tile_end", 0, "false"}},
+    {"PoolingThatClearsNoRow", pooling("packed.f32"), {"bool is_empty = mine < rows", 0, "bool is_empty = false"}},
+    {"PoolingWithTheCountOfTheWrongSlot", pooling("minilm.f32"), {"partial_count[t * 2 + (t == first_tile)]", 0, "partial_count[t * 2]"}},
     {"PoolingWithTheOffsetsOfTheNextLane", pooling("packed.bf16", packed_rows), {"n - window_begin_)", 0, "n - window_begin_ + 1)", rows}},
     {"NumberingThatAddsWithoutBarriers", pooling("packed_chunks.bf16", packed_rows), {"sync_block();", 1, nothing, numbering}},
     {"NumberingThatReadsTheSumTooEarly", pooling("packed_chunks.bf16", many_rows), {"sync_block();", 2, nothing, numbering}},
@@ -53,9 +72,31 @@ const Row mutants[] = {
     {"NumberingThatScansInPlace", pooling("packed_chunks.bf16", packed_rows), {"sync_block();", 5, nothing, numbering}},
     {"GradientThatCountsHalfTheLanes", pooling_gradient("minilm.bf16", long_row), {"mask = WARP / 2", 0, "mask = WARP / 4", counts}},
     {"GradientOfAnotherTurn", pooling_gradient("minilm.bf16", few_features), {"lane() / lanes, side", 0, "lane() % lanes, side"}},
+    {"GradientOfMaskedTokens", pooling_gradient("minilm.f32"), {"visible[u] ? share : Pack<Element, VEC>{}", 0, "share"}},
+    {"GradientOverTheWholeRow", pooling_gradient("minilm.f32"), {"visible_tokens(rows, counts, parts)", 0, "rows.end - rows.begin"}},
+    {"GradientOfTokensOfNoSequence", pooling_gradient("packed.f32"), {"if (rows.row >= 0) share", 0, "share"}},
+    {"GradientOfTheFirstSequence", pooling_gradient("chunks.bf16"), {"rows.sequence * row_count", 0, "0"}},
     {"GradientThatNumbersWithoutBarriers",
      pooling_gradient("packed_chunks.bf16", packed_gradient),
      {"sync_block();", 4, nothing, numbering}},
+    {"AttentionWithoutTheBarrierOfItsSteps", attention("cross.bf16"), {"sync_block();", 1, nothing}},
+    {"AttentionThatDoesNotWait", attention("cross.bf16", whole_blocks), {"copy_async_wait<0>", 0, "copy_async_wait<1>"}},
+    {"AttentionThatDoesNotCommit", attention("cross.bf16", whole_blocks), {"copy_async_commit();", 2, nothing}},
+    {"AttentionWithOnePlaceForKeys", attention("cross.bf16"), {"(block & (STAGES - 1)) * KTile", 0, "0 * KTile"}},
+    {"AttentionWithoutTheBarrierOfItsRanges", attention("cross.bf16.causal"), {"sync_block();", 0, nothing, attention_rows}},
+    {"AttentionWithoutTheBarrierBeforeItsStores", attention("cross.bf16"), {"sync_warp();", 0, nothing}},
+    {"AttentionWithTheLargestOfHalfTheRow", attention("cross.bf16"), {"shuffle_xor(largest, 2)", 0, "shuffle_xor(largest, 1)"}},
+    {"AttentionWithTheSumOfHalfTheRow", attention("cross.bf16"), {"shuffle_xor(sum, 2)", 0, "shuffle_xor(sum, 1)"}},
+    {"AttentionThatSeesTheFuture", attention("cross.bf16.causal"), {"lane() % 4 * 2 + i);", 0, "lane() % 4 * 2 + i - 1);"}},
+    {"AttentionWithSwappedKeys",
+     attention("cross.f16"),
+     {"lane() % 8 + lane() / 16 * 8, lane() / 8 % 2 * 8", 0, "lane() % 16, lane() / 16 * 8", tile}},
+    {"AttentionWithValuesNotTransposed", attention("cross.f16"), {"load_matrices_transposed(b", 0, "load_matrices(b", tile}},
+    {"AttentionWithAnotherSequencesItems",
+     attention("packed.bf16", {{"N", 3}, {"Tq", 700}, {"Tk", 400}, {"Hq", 4}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}}),
+     {"shuffle(here, found) - items", 0, "shuffle(here, 0) - items", attention_rows}},
+    {"PlainAttentionWithoutTheBarrierOfItsQueries", plain_attention("cross.f32"), {"sync_warp();", 0, nothing, plain_rows}},
+    {"PlainAttentionWithOneWeight", plain_attention("cross.f32"), {"shuffle(weight[r], j)", 0, "shuffle(weight[r], 0)", plain_rows}},
 };
 
 class KernelMutant : public ::testing::TestWithParam<Row> {};

@@ -65,7 +65,8 @@ EJK_API Status call(const KernelHandle* kernel, std::span<const TensorView* cons
                     Stream stream = {}, const char* config = nullptr) noexcept;
 
 // The same for tensors on the host, allocating each required output that is absent, and each optional one whose bit is set in
-// wanted_outputs (bit i: the spec's i-th output). Tensors on a device: an absent output is an error. Returns the spec's outputs in order; those given or not wanted are empty tensors.
+// wanted_outputs (bit i: the spec's i-th output). Tensors on a device: an absent output is an error. Returns the spec's outputs in order;
+// those given or not wanted are empty tensors.
 EJK_API Result<std::vector<Tensor>> call_allocating(const KernelHandle* kernel, std::span<const TensorView* const> tensors,
                                                     std::uint64_t wanted_outputs, std::span<const AttributeValue> attributes,
                                                     Stream stream = {}, const char* config = nullptr) noexcept;
