@@ -36,8 +36,9 @@ void* acquire_workspace(Platform& platform, int ordinal, void* stream, std::int6
   auto& device = usable(platform, ordinal);
   if (!device.facts.pools)
     throw DeviceError(fmt::format("{} has no memory pools, which this kernel's workspace of {} bytes needs", device.facts.name, bytes));
-  device.keep_pool();
   const CurrentDevice current(platform.call, device);
+  const RelaxedCapture relaxed(platform.call);  // the first use of a pool does what a capture forbids
+  device.keep_pool();
   Address address = 0;
   if (const auto result = platform.call.allocate_async(&address, unsigned_of(bytes), static_cast<Stream>(stream)))
     fail_allocation(platform.call, device, result, "a workspace", bytes);

@@ -34,7 +34,10 @@ class OnGpu {
     } catch (const std::runtime_error&) {  // after a fault nothing works, and everything goes with the process
     }
   }
-  void set(const std::vector<T>& values) { Driver::instance().to_device(data_, values.data(), count_ * sizeof(T)); }
+  void set(const std::vector<T>& values) {
+    Driver::instance().to_device(data_, values.data(), count_ * sizeof(T));
+    Driver::instance().wait();  // the copy is the default stream's, for which own streams do not wait
+  }
   std::vector<T> values() const {
     std::vector<T> values(count_);
     Driver::instance().to_host(values.data(), data_, count_ * sizeof(T));

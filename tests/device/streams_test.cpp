@@ -50,8 +50,8 @@ TEST_F(Streams, WorkGoesToTheStreamItWasGiven) {
   driver.begin_capture(recording.handle);
   const auto kept = shift(x.view(), captured.view(), 3, 0, {recording.handle});
   const auto done = shift(x.view(), executed.view(), 4, 0, {running.handle});
-  driver.wait(running.handle);
   void* graph = driver.end_capture(recording.handle);
+  driver.wait(running.handle);
   ASSERT_TRUE(kept && done) << message_of(kept) << message_of(done);
   EXPECT_EQ(driver.nodes_of_last_capture(), 1u);
   EXPECT_EQ(executed.values(), plus(numbers(count), 4));
