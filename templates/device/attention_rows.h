@@ -38,17 +38,25 @@ struct Rows {
   RowRange some_see(int row, int n) const { return {range[row].first, range[row + n - 1].end}; }
   RowRange all_see(int row, int n) const { return {range[row + n - 1].first, range[row].end}; }
   RowRange some_see(int n) const { return some_see(0, n); }
-  RowRange all_see(int n) const { return all_see(0, n); }
+
+  // The rows of a tensor of query heads: the address of row 0, if the rows of a tile lie at equal distances.
+  bool evenly() const { return heads == 1; }
+  template <class T> T* row_of(const Heads<T>& x, const Sequence& sequence, int row) const {
+    const RowPlace at = place(row);
+    return x.row(sequence.batch, sequence.first_query + at.token, at.head);
+  }
 
   template <int THREADS, int FILLED, class T, int ROWS, int COLUMNS>
   void copy_queries(const Tile<T, ROWS, COLUMNS>& tile, const Heads<const T>& q, const Sequence& sequence) const {
+    if (evenly()) {
+      TileReader<T, ROWS, COLUMNS, THREADS, FILLED>(row_of(q, sequence, 0), q.token_stride, count).copy_async(tile);
+      return;
+    }
     constexpr int CHUNKS = COLUMNS / 8;
 #pragma unroll 1
     for (int i = thread_x(); i < ROWS * CHUNKS; i += THREADS) {
       const int row = i / CHUNKS, column = i % CHUNKS * 8;
-      const RowPlace at = place(row);
-      const T* from = q.row(sequence.batch, sequence.first_query + at.token, at.head);
-      copy_async_16(tile.at(row, column), from + column, row < count && column < FILLED);
+      copy_async_16(tile.at(row, column), row_of(q, sequence, row) + column, row < count && column < FILLED);
     }
   }
 };

@@ -69,21 +69,6 @@ static inline void multiply_keys(Scores& s, const Queries& queries, const QTile&
   }
 }
 
-constexpr uint32_t EXPONENT = ${E == 'f16'} ? 0x7c00 : 0x7f80;
-
-// Whether the block's values are all finite; every thread must ask. One that is not, behind a weight of 0, must not reach the row's output,
-// as it does in a sum of products.
-static inline bool finite_values(const Element* v) {
-  bool special = false;
-#pragma unroll 1
-  for (int i = thread_x(); i < BLOCK_N * (DV16 / 8); i += THREADS) {
-    const auto words = load_pack<4>(reinterpret_cast<const uint32_t*>(v + i / (DV16 / 8) * VTile::PITCH + i % (DV16 / 8) * 8));
-    for (int w = 0; w < 4; ++w)
-      special = special || (words.at[w] & EXPONENT) == EXPONENT || (words.at[w] >> 16 & EXPONENT) == EXPONENT;
-  }
-  return !any_in_block(special);
-}
-
 // The rows' references become the largest scores so far, and denominators and outputs relative to them. `unit` takes scores to log 2.
 static inline void follow(const Scores& s, Outputs& o, PerRow& reference, PerRow& denominator, float unit) {
 #pragma unroll
@@ -192,6 +177,27 @@ static inline void drop(Scores& p, const ScoreRules& rules, const Rows& rows, co
     }
 }
 
+// The warp's rows, from Q's tile to where `row_of` says, 16 bytes a lane; UNROLL of them are in flight.
+template <int UNROLL, class RowOf>
+static inline void store_rows(const Element* tile, const Rows& rows, int warp_row, RowOf row_of) {
+#pragma unroll UNROLL
+  for (int i = lane(); i < M_TILES * 16 * (DV / 8); i += WARP) {
+    const int row = warp_row + i / (DV / 8), column = i % (DV / 8) * 8;
+    if (row < rows.count) store_pack(row_of(row) + column, load_pack<8>(tile + row * QTile::PITCH + column));
+  }
+}
+
+static inline bool finite(const Outputs& o) {
+  float zero = 0;
+#pragma unroll
+  for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+    for (int f = 0; f < V_TILES; ++f)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) zero += o[m][f][i] * 0;
+  return zero == 0;
+}
+
 // What the warp has summed, to out and lse; the output goes through the warp's own rows of Q's tile, so that stores are 16 bytes wide.
 static inline void finish(Outputs& o, const PerRow& reference, const PerRow& denominator, Element* tile, const Heads<Element>& out,
                           const View& lse, const Rows& rows, const Sequence& sequence, int warp_row, float kept) {
@@ -212,26 +218,39 @@ static inline void finish(Outputs& o, const PerRow& reference, const PerRow& den
       if (lane() % 4 == 0 && row < rows.count) store_lse(lse, sequence, rows.place(row), reference[m][h], sum);
     }
   sync_warp();
-#pragma unroll 1
-  for (int i = lane(); i < M_TILES * 16 * (DV / 8); i += WARP) {
-    const int row = warp_row + i / (DV / 8), column = i % (DV / 8) * 8;
-    if (row >= rows.count) break;
-    const RowPlace place = rows.place(row);
-    store_pack(out.row(sequence.batch, sequence.first_query + place.token, place.head) + column, load_pack<8>(tile + row * QTile::PITCH + column));
-  }
+  if (rows.evenly())
+    store_rows<4>(tile, rows, warp_row, [&, first = rows.row_of(out, sequence, 0)](int row) { return first + row * out.token_stride; });
+  else
+    store_rows<1>(tile, rows, warp_row, [&](int row) { return rows.row_of(out, sequence, row); });
 }
 
-// Block (x, y, z): BLOCK_M rows (packed: of all sequences; batched: of row z of the batch) of kv head y. With a causal mask later rows have
-// more keys, so a sequence's rows are taken from the end.
+// What a block of threads works on.
+struct Place {
+  int item, kv_head, batch;
+};
+
+// Batched: blocks are numbered so that a group of heads is done before the next, and within it the blocks of all heads from the first item
+// on: with a causal mask the longest, so that the last to start are short. A group's keys fit the cache together. Without masks all blocks
+// are alike, and a group is one head.
+static inline Place place_of(int kv_heads, int heads_together) {
+  const unsigned items = grid_x(), heads = kv_heads * grid_z(), number = block_x() + items * (block_y() + kv_heads * block_z());
+  const unsigned group = number / (items * heads_together), within = number % (items * heads_together);
+  const unsigned first = group * heads_together, here = heads - first < heads_together ? heads - first : heads_together;
+  const unsigned head = first + within % here;
+  return {static_cast<int>(within / here), static_cast<int>(head % kv_heads), static_cast<int>(head / kv_heads)};
+}
+
+// A block of threads: BLOCK_M rows of a kv head. With a causal mask later rows have more keys, so a sequence's rows are taken from the end.
 KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
   const Heads<const Element> q(q_view), k(k_view), v(v_view);
   const Heads<Element> out(out_view);
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                          drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
-  const int kv_head = block_y(), heads_a_kv_head = static_cast<int>(q.heads / k.heads);
-  Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
-  int64_t item = block_x(), items = grid_x();
+  const Place place = cum_seqlens_q ? Place{block_x(), block_y(), 0} : place_of(static_cast<int>(k.heads), static_cast<int>(heads_together));
+  const int kv_head = place.kv_head, heads_a_kv_head = static_cast<int>(q.heads / k.heads);
+  Sequence sequence = sequences[place.batch];
+  int64_t item = place.item, items = grid_x();
   if (cum_seqlens_q && !find_sequence(sequences, item, BLOCK_M, heads_a_kv_head, sequence, items)) return;
   const int64_t first_row = (items - 1 - item) * BLOCK_M, left = sequence.queries * heads_a_kv_head - first_row;
 
@@ -247,7 +266,7 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
   rows.copy_queries<THREADS, D>(q_tile, q, sequence);
   if (Q_IN_REGISTERS) copy_async_commit();
   rows.find_ranges<THREADS, BLOCK_M>(Visibility{causal, window_left, window_right}, sequence);
-  const RowRange some = rows.some_see(BLOCK_M), every = rows.all_see(BLOCK_M);
+  const RowRange some = rows.some_see(BLOCK_M);
   const int warp_row = warp() * M_TILES * 16;
   const RowRange warp_some = rows.some_see(warp_row, M_TILES * 16), warp_every = rows.all_see(warp_row, M_TILES * 16);
 
@@ -294,13 +313,6 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
       copy_async_wait<0>();
       sync_block();
     }
-    if ((ADJUSTED || first < every.first || first + BLOCK_N > every.end) &&
-        !finite_values(reinterpret_cast<Element*>(memory + VALUES + (block & (STAGES - 1)) * VTile::BYTES))) {
-      copy_async_wait<0>();
-      sync_block();
-      return attend_plainly<THREADS>(q, k, v, out, rules, sequence, softmax_aux_view, sinks_type, lse_view, rows, kv_head, D, DV,
-                                     reinterpret_cast<float*>(memory));
-    }
     // Meanwhile a block STEPS ahead is copied; past the last one only zeros are written.
     const auto copy_next = [&](int step) {
       if (step == 0) keys.copy_async(k_tile(block + STEPS));
@@ -335,6 +347,15 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
     if (DROPPED) drop(s, rules, rows, sequence, warp_row, first);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) add_values(o, s, n, v_tile(block));
+  }
+  // A value that is not finite, behind a weight of 0, has made the outputs of rows that do not see it NaN: then the definition decides.
+  const bool hidden = ADJUSTED || warp_some.first < warp_every.first || warp_every.end < warp_some.end || warp_some.first % BLOCK_N != 0 ||
+                      (warp_some.end % BLOCK_N != 0 && warp_some.end < sequence.keys);  // were there values that some row does not see?
+  if (any_in_block(hidden && !finite(o))) {
+    copy_async_wait<0>();
+    sync_block();
+    return attend_plainly<THREADS>(q, k, v, out, rules, sequence, softmax_aux_view, sinks_type, lse_view, rows, kv_head, D, DV,
+                                   reinterpret_cast<float*>(memory));
   }
   const float kept = drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : 0;
   finish(o, reference, denominator, reinterpret_cast<Element*>(memory), out, lse_view, rows, sequence, warp_row, kept);
