@@ -3,36 +3,35 @@
 #pragma once
 #include "device/attention_score.h"
 
-// Rows a warp works on together, so that each key and value is loaded once for all of them, and features a lane keeps of each.
-constexpr int PLAIN_ROWS = 4, PLAIN_FEATURES = 16;
-
-template <class T> struct PlainRows {
+// ROWS: a warp works on them together, so that each key and value is loaded once for all of them. FEATURES: at most so many values a lane
+// keeps of each row; WARP times as many is the largest head dim of v.
+template <class T, int ROWS, int FEATURES> struct PlainRows {
   const Heads<const T>&k, &v;
   const Heads<T>& out;
   const ScoreRules& rules;
   const Sequence& sequence;
   const View& lse;
-  const float* queries;  // [PLAIN_ROWS][head_dim] of this warp, in shared memory
+  const float* queries;  // [ROWS][head_dim] of this warp, in shared memory
   int64_t head_dim, value_dim;
   int kv_head;
-  RowPlace place[PLAIN_ROWS];
-  RowRules row[PLAIN_ROWS];
-  float reference[PLAIN_ROWS], denominator[PLAIN_ROWS];
-  float output[PLAIN_ROWS][PLAIN_FEATURES];  // of features lane + 32 i
+  RowPlace place[ROWS];
+  RowRules row[ROWS];
+  float reference[ROWS], denominator[ROWS];
+  float output[ROWS][FEATURES];  // of features lane + 32 i
 
   // Weights of this lane's key for each row; the running softmax follows.
-  void weigh(int key, float (&weight)[PLAIN_ROWS]) {
-    float dot[PLAIN_ROWS] = {};
+  void weigh(int key, float (&weight)[ROWS]) {
+    float dot[ROWS] = {};
     const bool some = key < sequence.keys;
     const T* at = k.row(sequence.batch, sequence.first_key + (some ? key : 0), kv_head);
 #pragma unroll 1
     for (int64_t d = 0; some && d < head_dim; ++d) {
       const float x = to_float(at[d]);
 #pragma unroll
-      for (int r = 0; r < PLAIN_ROWS; ++r) dot[r] += queries[r * head_dim + d] * x;
+      for (int r = 0; r < ROWS; ++r) dot[r] += queries[r * head_dim + d] * x;
     }
 #pragma unroll
-    for (int r = 0; r < PLAIN_ROWS; ++r) {
+    for (int r = 0; r < ROWS; ++r) {
       const float score = score_of<true, true>(dot[r], rules, row[r], key);
       float largest = score;
       for (int mask = WARP / 2; mask > 0; mask /= 2) largest = larger_of(largest, shuffle_xor(largest, mask));
@@ -40,7 +39,7 @@ template <class T> struct PlainRows {
         const float factor = exp2_of(reference[r] - largest);
         denominator[r] *= factor;
 #pragma unroll
-        for (int i = 0; i < PLAIN_FEATURES; ++i) output[r][i] *= factor;
+        for (int i = 0; i < FEATURES; ++i) output[r][i] *= factor;
         reference[r] = largest;
       }
       weight[r] = exp2_of(score - reference[r]);
@@ -57,25 +56,25 @@ template <class T> struct PlainRows {
   }
 
   // Keys [first, first + WARP) of which each lane has the weights of one.
-  void add_values(int first, const float (&weight)[PLAIN_ROWS]) {
+  void add_values(int first, const float (&weight)[ROWS]) {
 #pragma unroll 1
     for (int j = 0; j < WARP; ++j) {
-      float w[PLAIN_ROWS];
+      float w[ROWS];
       bool some = false;
 #pragma unroll
-      for (int r = 0; r < PLAIN_ROWS; ++r) {
+      for (int r = 0; r < ROWS; ++r) {
         w[r] = shuffle(weight[r], j);
         some = some || w[r] != 0;  // also NaN
       }
       if (!some) continue;
       const T* at = v.row(sequence.batch, sequence.first_key + first + j, kv_head);
 #pragma unroll
-      for (int i = 0; i < PLAIN_FEATURES; ++i) {
+      for (int i = 0; i < FEATURES; ++i) {
         const int64_t feature = lane() + WARP * i;
         if (WARP * i >= value_dim) break;
         const float x = feature < value_dim ? to_float(at[feature]) : 0;
 #pragma unroll
-        for (int r = 0; r < PLAIN_ROWS; ++r) output[r][i] += w[r] == 0 ? 0 : w[r] * x;
+        for (int r = 0; r < ROWS; ++r) output[r][i] += w[r] == 0 ? 0 : w[r] * x;
       }
     }
   }
@@ -83,34 +82,34 @@ template <class T> struct PlainRows {
   void finish(int count) {
     const float kept = rules.drop_threshold < 65536 ? 65536 / (65536 - rules.drop_threshold) : 0;
 #pragma unroll
-    for (int r = 0; r < PLAIN_ROWS; ++r) {
+    for (int r = 0; r < ROWS; ++r) {
       float sum = denominator[r];
       for (int mask = WARP / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
       if (r >= count) continue;
       const float factor = sum == 0 ? 0 : kept / sum;
       T* to = out.row(sequence.batch, sequence.first_query + place[r].token, place[r].head);
 #pragma unroll
-      for (int i = 0; i < PLAIN_FEATURES; ++i)
+      for (int i = 0; i < FEATURES; ++i)
         if (lane() + WARP * i < value_dim) to[lane() + WARP * i] = from_float<T>(output[r][i] * factor);
       if (lane() == 0) store_lse(lse, sequence, place[r], reference[r], sum);
     }
   }
 };
 
-// Rows [first, end) of the block's rows, by all its warps. `queries`: [warps][PLAIN_ROWS][head_dim] floats of shared memory, not in use.
+// Rows [first, end) of the block's rows, by all its warps. `queries`: [warps][ROWS][head_dim] floats of shared memory, not in use.
 // Not inlined: it would take registers from the loop beside it.
-template <int THREADS, class T>
+template <int THREADS, int ROWS, int FEATURES, class T>
 static __attribute__((noinline)) void attend_plainly(const Heads<const T>& q, const Heads<const T>& k, const Heads<const T>& v,
                                                      const Heads<T>& out, const ScoreRules& rules, const Sequence& sequence, const View& aux,
                                                      int64_t aux_type, const View& lse, const Rows& rows, int kv_head, int64_t head_dim,
                                                      int64_t value_dim, float* queries) {
-  float* mine = queries + warp() * PLAIN_ROWS * head_dim;
+  float* mine = queries + warp() * ROWS * head_dim;
 #pragma unroll 1
-  for (int first = warp() * PLAIN_ROWS; first < rows.count; first += THREADS / WARP * PLAIN_ROWS) {
-    PlainRows<T> p{k, v, out, rules, sequence, lse, mine, head_dim, value_dim, kv_head, {}, {}, {}, {}, {}};
+  for (int first = warp() * ROWS; first < rows.count; first += THREADS / WARP * ROWS) {
+    PlainRows<T, ROWS, FEATURES> p{k, v, out, rules, sequence, lse, mine, head_dim, value_dim, kv_head, {}, {}, {}, {}, {}};
     RowRange all{0x7fffffff, 0};
 #pragma unroll
-    for (int r = 0; r < PLAIN_ROWS; ++r) {
+    for (int r = 0; r < ROWS; ++r) {
       const int at = first + r < rows.count ? first + r : rows.count - 1;
       p.place[r] = rows.place(at);
       p.row[r] = rules_of<true>(rules, sequence, rows.range[at], p.place[r]);
@@ -123,7 +122,7 @@ static __attribute__((noinline)) void attend_plainly(const Heads<const T>& q, co
     sync_warp();
 #pragma unroll 1
     for (int key = all.first / WARP * WARP; key < all.end; key += WARP) {
-      float weight[PLAIN_ROWS];
+      float weight[ROWS];
       p.weigh(key + lane(), weight);
       p.add_values(key, weight);
     }

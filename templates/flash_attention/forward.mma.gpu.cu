@@ -354,8 +354,8 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
   if (any_in_block(hidden && !finite(o))) {
     copy_async_wait<0>();
     sync_block();
-    return attend_plainly<THREADS>(q, k, v, out, rules, sequence, softmax_aux_view, sinks_type, lse_view, rows, kv_head, D, DV,
-                                   reinterpret_cast<float*>(memory));
+    return attend_plainly<THREADS, 1, (DV + WARP - 1) / WARP>(q, k, v, out, rules, sequence, softmax_aux_view, sinks_type, lse_view, rows,
+                                                              kv_head, D, DV, reinterpret_cast<float*>(memory));
   }
   const float kept = drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : 0;
   finish(o, reference, denominator, reinterpret_cast<Element*>(memory), out, lse_view, rows, sequence, warp_row, kept);

@@ -1,10 +1,11 @@
-// flash_attention, forward, plain: rows by the definition, PLAIN_ROWS of them a warp. Takes every type, head dim, stride and option.
+// flash_attention, forward, plain: rows by the definition, ROWS of them a warp. Takes every type, head dim, stride and option.
 #include "device/gpu.h"
 #include "device/attention_plain.h"
 
 using Element = ${ctype(E)};
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;
-constexpr int BLOCK_M = WARPS * PLAIN_ROWS;  // query rows a block
+constexpr int ROWS = 4, FEATURES = 16;  // query rows a warp, features of each a lane
+constexpr int BLOCK_M = WARPS * ROWS;   // query rows a block
 
 // Block (x, y, z): BLOCK_M rows (packed: of all sequences; batched: of row z of the batch) of kv head y, the last rows first.
 KERNEL(THREADS, 1) attend(${parameters('attend')}) {
@@ -22,6 +23,6 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const Rows rows{ranges, static_cast<int>(first_row), static_cast<int>(left < BLOCK_M ? left : BLOCK_M), kv_head * heads_a_kv_head,
                   heads_a_kv_head};
   rows.find_ranges<THREADS, BLOCK_M>(Visibility{causal, window_left, window_right}, sequence);
-  attend_plainly<THREADS>(q, k, v, out, rules, sequence, softmax_aux_view, sinks_type, lse_view, rows, kv_head,
+  attend_plainly<THREADS, ROWS, FEATURES>(q, k, v, out, rules, sequence, softmax_aux_view, sinks_type, lse_view, rows, kv_head,
                           q_view.shape[q_view.rank - 1], v_view.shape[v_view.rank - 1], reinterpret_cast<float*>(dynamic_shared()));
 }
