@@ -27,7 +27,7 @@ static inline int block_x() { return static_cast<int>(blockIdx.x); }
 static inline int block_y() { return static_cast<int>(blockIdx.y); }
 static inline int block_z() { return static_cast<int>(blockIdx.z); }
 static inline int grid_x() { return static_cast<int>(gridDim.x); }
-static inline int grid_z() { return static_cast<int>(gridDim.z); }
+static inline int grid_y() { return static_cast<int>(gridDim.y); }
 static inline int lane() { return thread_x() % WARP; }
 static inline int warp() { return thread_x() / WARP; }
 

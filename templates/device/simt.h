@@ -40,7 +40,7 @@ static inline int block_x() { return simt_thread().block_x; }
 static inline int block_y() { return simt_thread().block_y; }
 static inline int block_z() { return simt_thread().block_z; }
 static inline int grid_x() { return simt_thread().grid_x; }
-static inline int grid_z() { return simt_thread().grid_z; }
+static inline int grid_y() { return simt_thread().grid_y; }
 static inline int lane() { return simt_thread().lane; }
 static inline int warp() { return simt_thread().warp; }
 static inline char* dynamic_shared() { return simt_thread().dynamic_shared; }

@@ -4,7 +4,7 @@
 // Who a GPU thread is.
 struct SimtThread {
   int thread_x, lane, warp;
-  int block_x, block_y, block_z, grid_x, grid_z;
+  int block_x, block_y, block_z, grid_x, grid_y;
   char* dynamic_shared;
 };
 

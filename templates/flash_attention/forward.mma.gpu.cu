@@ -224,33 +224,20 @@ static inline void finish(Outputs& o, const PerRow& reference, const PerRow& den
     store_rows<1>(tile, rows, warp_row, [&](int row) { return rows.row_of(out, sequence, row); });
 }
 
-// What a block of threads works on.
-struct Place {
-  int item, kv_head, batch;
-};
-
-// Batched: blocks are numbered so that a group of heads is done before the next, and within it the blocks of all heads from the first item
-// on: with a causal mask the longest, so that the last to start are short. A group's keys fit the cache together. Without masks all blocks
-// are alike, and a group is one head.
-static inline Place place_of(int kv_heads, int heads_together) {
-  const unsigned items = grid_x(), heads = kv_heads * grid_z(), number = block_x() + items * (block_y() + kv_heads * block_z());
-  const unsigned group = number / (items * heads_together), within = number % (items * heads_together);
-  const unsigned first = group * heads_together, here = heads - first < heads_together ? heads - first : heads_together;
-  const unsigned head = first + within % here;
-  return {static_cast<int>(within / here), static_cast<int>(head % kv_heads), static_cast<int>(head / kv_heads)};
-}
-
-// A block of threads: BLOCK_M rows of a kv head. With a causal mask later rows have more keys, so a sequence's rows are taken from the end.
+// Block (x, y, z): the y-th BLOCK_M rows (packed: of all sequences) of the x-th kv head of group z, where the kv heads of all rows of the
+// batch are numbered through. So the hardware starts the same rows of a group's heads together. With a causal mask later rows have more
+// keys: a sequence's rows are taken from the end, and the last blocks to start are short.
 KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
   const Heads<const Element> q(q_view), k(k_view), v(v_view);
   const Heads<Element> out(out_view);
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                          drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
-  const Place place = cum_seqlens_q ? Place{block_x(), block_y(), 0} : place_of(static_cast<int>(k.heads), static_cast<int>(heads_together));
-  const int kv_head = place.kv_head, heads_a_kv_head = static_cast<int>(q.heads / k.heads);
-  Sequence sequence = sequences[place.batch];
-  int64_t item = place.item, items = grid_x();
+  const int kv_heads = static_cast<int>(k.heads), heads_a_kv_head = static_cast<int>(q.heads) / kv_heads;
+  const int numbered = block_z() * grid_x() + block_x(), batch = cum_seqlens_q ? 0 : numbered / kv_heads, kv_head = numbered - batch * kv_heads;
+  if (kv_head >= kv_heads || batch >= sequence_count) return;  // the last group may be smaller
+  Sequence sequence = sequences[batch];
+  int64_t item = block_y(), items = grid_y();
   if (cum_seqlens_q && !find_sequence(sequences, item, BLOCK_M, heads_a_kv_head, sequence, items)) return;
   const int64_t first_row = (items - 1 - item) * BLOCK_M, left = sequence.queries * heads_a_kv_head - first_row;
 

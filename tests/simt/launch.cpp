@@ -41,7 +41,7 @@ class Grid {
       : entry_(entry), request_(request), order_(order), shared_(*entry.memory, static_cast<std::size_t>(request.shared_bytes)) {
     place_.dynamic_shared = shared_.dynamic();
     place_.grid_x = static_cast<int>(request.grid[0]);
-    place_.grid_z = static_cast<int>(request.grid[2]);
+    place_.grid_y = static_cast<int>(request.grid[1]);
   }
 
   void run() {
