@@ -69,8 +69,15 @@ static inline void multiply_keys(Scores& s, const Queries& queries, const QTile&
   }
 }
 
-// The rows' references become the largest scores so far, and denominators and outputs relative to them. `unit` takes scores to log 2.
-static inline void follow(const Scores& s, Outputs& o, PerRow& reference, PerRow& denominator, float unit) {
+// Of a row, what its four lanes have.
+static inline float largest_of_row(float x) {
+  x = larger_of(x, shuffle_xor(x, 1));
+  return larger_of(x, shuffle_xor(x, 2));
+}
+
+// The references of the rows whose `sum` is LARGE become the largest scores so far, and denominators and outputs relative to them; other
+// rows must not change, or they would depend on keys that they do not see. `unit` takes scores to log 2.
+static inline void follow(const Scores& s, Outputs& o, PerRow& reference, PerRow& denominator, const PerRow& sum, float unit) {
 #pragma unroll
   for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
@@ -78,9 +85,8 @@ static inline void follow(const Scores& s, Outputs& o, PerRow& reference, PerRow
       float largest = -INFINITE;
 #pragma unroll
       for (int n = 0; n < N_TILES; ++n) largest = larger_of(largest, larger_of(s[m][n][2 * h], s[m][n][2 * h + 1]));
-      largest = larger_of(largest, shuffle_xor(largest, 1));
-      largest = larger_of(largest, shuffle_xor(largest, 2));
-      largest = larger_of(reference[m][h], largest * unit);
+      largest = larger_of(reference[m][h], largest_of_row(largest) * unit);
+      if (!(largest_of_row(sum[m][h]) > LARGE)) largest = reference[m][h];
       const float factor = exp2_of(reference[m][h] - largest);
       reference[m][h] = largest;
       denominator[m][h] *= factor;
@@ -313,18 +319,22 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
       continue;
     }
     const bool adjusting = ADJUSTED || CAPPED || first < warp_every.first || first + BLOCK_N > warp_every.end;
-    const auto refine = [&](Scores& s, bool exact) {
-      if (adjusting) adjust(s, rules, rows, sequence, warp_row, first);
-      if (exact) follow(s, o, reference, denominator, unit);
-    };
     Scores s;
     PerRow sum;
+    const auto refine = [&](bool exact) {
+      if (adjusting) adjust(s, rules, rows, sequence, warp_row, first);
+      if (exact) follow(s, o, reference, denominator, sum, unit);
+    };
     multiply_keys(s, queries, q_tile, k_tile(block), warp_row, copy_next);
     const bool exact = first <= warp_some.first;  // the warp's first block
-    if (adjusting || exact) refine(s, exact);
+    if (exact) {
+#pragma unroll
+      for (int m = 0; m < M_TILES; ++m) sum[m][0] = sum[m][1] = INFINITE;  // all rows follow
+    }
+    if (adjusting || exact) refine(exact);
     if (weigh(s, reference, sum, unit) && !exact) {
       multiply_keys(s, queries, q_tile, k_tile(block), warp_row, [](int) {});
-      refine(s, true);
+      refine(true);
       weigh(s, reference, sum, unit);
     }
 #pragma unroll

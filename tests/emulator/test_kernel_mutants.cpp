@@ -85,7 +85,7 @@ const Row mutants[] = {
     {"AttentionWithOnePlaceForKeys", attention("cross.bf16"), {"(block & (STAGES - 1)) * KTile", 0, "0 * KTile"}},
     {"AttentionWithoutTheBarrierOfItsRanges", attention("cross.bf16.causal"), {"sync_block();", 0, nothing, attention_rows}},
     {"AttentionWithoutTheBarrierBeforeItsStores", attention("cross.bf16"), {"sync_warp();", 0, nothing}},
-    {"AttentionWithTheLargestOfHalfTheRow", attention("cross.bf16"), {"shuffle_xor(largest, 2)", 0, "shuffle_xor(largest, 1)"}},
+    {"AttentionWithTheLargestOfHalfTheRow", attention("cross.bf16"), {"shuffle_xor(x, 2)", 0, "shuffle_xor(x, 1)"}},
     {"AttentionWithTheSumOfHalfTheRow", attention("cross.bf16"), {"shuffle_xor(sum, 2)", 0, "shuffle_xor(sum, 1)"}},
     {"AttentionThatSeesTheFuture", attention("cross.bf16.causal"), {"lane() % 4 * 2 + i);", 0, "lane() % 4 * 2 + i - 1);"}},
     {"AttentionWithSwappedKeys",

@@ -252,6 +252,15 @@ std::string one_nan_key(const Call& call, const Execute& execute, Rng& rng) {
   return first_failure(verify_call(FlashAttention(), changed, execute));
 }
 
+// Keys that grow along the sequence, so that the largest score of a query comes late and is far above the first ones.
+std::string growing_keys(const Call& call, const Execute& execute, Rng&) {
+  Call changed = call;
+  HostTensor& k = changed.input("k");
+  for (std::int64_t i = 0; i < k.elements(); ++i)
+    k.set(i, k.at(i) * (0.1 + 12.0 * static_cast<double>(i) / static_cast<double>(k.elements())));
+  return first_failure(verify_call(FlashAttention(), changed, execute));
+}
+
 // New keys from a cut on, and all queries before the cut must stay.
 std::string later_keys(const Call& call, const Execute& execute, Rng& rng) {
   const std::int64_t sk = call.dim("Sk"), cut = rng.between(0, sk - 1);
@@ -323,6 +332,8 @@ std::vector<Property> FlashAttention::properties() const {
       {"a key and a bias that no query sees do not matter, even NaN and infinity", writable, unseen_keys},
       {"a NaN in a key reaches the queries that see it and no other",
        [=](const Call& call) { return writable(call) && keeps_all(call) && call.input("k").elements() > 0; }, one_nan_key},
+      {"scores may grow along the keys", [](const Call& call) { return writable(call) && call.floating("logits_soft_cap") == 0; },
+       growing_keys},
       {"later keys do not change earlier queries", [=](const Call& call) { return batched(call) && call.flag("causal"); }, later_keys},
       {"the order of the keys does not matter", unordered, shuffled_keys},
       {"equal values come out as they went in",
