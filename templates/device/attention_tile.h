@@ -197,12 +197,16 @@ template <int VECTORS> static void drop(const ScoreRules& rules, Tile<VECTORS>& 
 constexpr float STALE = 8;
 
 template <int VECTORS> static void follow_maxima(Tile<VECTORS>& t, int64_t features) {
-  Integers grown = {};
-  for (int v = 0; v < VECTORS; ++v) grown |= load_floats(t.largest + v * LANES) * t.unit > load_floats(t.maxima + v * LANES) + STALE;
-  if (!any(grown)) return;
+  Integers grown[VECTORS], some = {};
+  for (int v = 0; v < VECTORS; ++v) {
+    grown[v] = load_floats(t.largest + v * LANES) * t.unit > load_floats(t.maxima + v * LANES) + STALE;
+    some |= grown[v];
+  }
+  if (!any(some)) return;
   Floats factor[VECTORS];
   for (int v = 0; v < VECTORS; ++v) {
-    const Floats old = load_floats(t.maxima + v * LANES), now = larger_of(load_floats(t.largest + v * LANES) * t.unit, old);
+    // Rows that did not grow keep theirs, or they would depend on keys that only other rows see.
+    const Floats old = load_floats(t.maxima + v * LANES), now = grown[v] ? load_floats(t.largest + v * LANES) * t.unit : old;
     factor[v] = exp2_of(old - (now == splat(-INFINITE) ? Floats{} : now));
     store_floats(t.maxima + v * LANES, now);
     store_floats(t.denominators + v * LANES, load_floats(t.denominators + v * LANES) * factor[v]);

@@ -261,7 +261,7 @@ std::string growing_keys(const Call& call, const Execute& execute, Rng&) {
   return first_failure(verify_call(FlashAttention(), changed, execute));
 }
 
-// New keys from a cut on, and all queries before the cut must stay.
+// New keys from a cut on, larger than any before, and all queries before the cut must stay.
 std::string later_keys(const Call& call, const Execute& execute, Rng& rng) {
   const std::int64_t sk = call.dim("Sk"), cut = rng.between(0, sk - 1);
   Call changed = call;
@@ -269,7 +269,7 @@ std::string later_keys(const Call& call, const Execute& execute, Rng& rng) {
     HostTensor& tensor = changed.input(name);
     const std::int64_t row = tensor.shape()[2] * tensor.shape()[3];
     for (std::int64_t i = 0; i < tensor.elements(); ++i)
-      if (i / row % sk >= cut) tensor.set(i, rng.normal());
+      if (i / row % sk >= cut) tensor.set(i, 8 * rng.normal());
   }
   const std::vector<double> before = run_copy(call, execute).at("out"), after = run_copy(changed, execute).at("out");
   const HostTensor& out = call.input("out");
