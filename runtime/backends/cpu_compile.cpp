@@ -19,11 +19,9 @@ namespace fs = std::filesystem;
 constexpr int compile_timeout_s = 300;
 constexpr char source_name[] = "source.cpp", binary_name[] = "binary.so";
 
-// No -ffast-math: NaN and infinities mean what SEMANTICS.md says. --as-needed and no build id: nothing in the file that is not used.
-const std::vector<std::string>& cpu_flags() {
+// --as-needed and no build id: nothing in the file that is not used.
+const std::vector<std::string>& shared_object_flags() {
   static const std::vector<std::string> flags = {"-std=c++20",
-                                                 "-O3",
-                                                 "-ffp-contract=fast",
                                                  "-fno-math-errno",
                                                  "-fno-trapping-math",
                                                  "-fno-exceptions",
@@ -36,9 +34,15 @@ const std::vector<std::string>& cpu_flags() {
   return flags;
 }
 
+// No -ffast-math: NaN and infinities mean what SEMANTICS.md says.
+const std::vector<std::string>& cpu_flags() {
+  static const std::vector<std::string> flags = {"-O3", "-ffp-contract=fast"};
+  return flags;
+}
+
 std::vector<std::string> command_line(const SystemCompiler& compiler, const spec::Image& image, const std::vector<std::string>& flags) {
   auto command = compiler.command;
-  command.insert(command.end(), flags.begin(), flags.end());
+  for (const auto* part : {&shared_object_flags(), &flags}) command.insert(command.end(), part->begin(), part->end());
   command.insert(command.end(), image.flags.begin(), image.flags.end());
   for (const char* word : {"-o", binary_name, source_name}) command.emplace_back(word);
   return command;

@@ -21,7 +21,7 @@ std::shared_ptr<const SystemCompiler> system_compiler(const std::string& machine
 
 // Same source and compiler, same bytes. Thread-safe.
 CompileResult compile_cpu_image(const SystemCompiler& compiler, const spec::Image& image);
-// The same for sources that are no CPU images: `flags` come before the image's own.
+// The same for sources that are no CPU images: `flags` come after those of any shared object and before the image's own.
 CompileResult compile_shared_object(const SystemCompiler& compiler, const spec::Image& image, const std::vector<std::string>& flags);
 
 // This process's environment less what would change a compiler's output, with its words in English and its files in `folder`.

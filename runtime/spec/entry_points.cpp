@@ -194,7 +194,7 @@ std::string parameter_list(const std::vector<Parameter>& parameters) {
 
 namespace {
 
-// One wrapper an entry: `head` opens it, `tail` closes its call.
+// One wrapper an entry; `parameter` is its own besides the arguments, `tail` the last argument of its call.
 std::string entry_points(const VariantScope& scope, std::string_view explanation, std::string_view parameter, std::string_view tail) {
   std::string text = fmt::format("\n// How the runtime calls the entries: {}\n", explanation);
   std::vector<std::string> done;

@@ -25,18 +25,7 @@ constexpr std::align_val_t device_alignment{256};
 // Products and sums as written, and memory read under any type, as GPU compilers allow. g++ cannot put variables of inline functions
 // and of others into one section unless the former are no weak symbols; clang can.
 std::vector<std::string> compile_flags(const SystemCompiler& compiler) {
-  std::vector<std::string> flags = {"-std=c++20",
-                                    "-ffp-contract=off",
-                                    "-fno-strict-aliasing",
-                                    "-fno-math-errno",
-                                    "-fno-trapping-math",
-                                    "-fno-exceptions",
-                                    "-fno-rtti",
-                                    "-fvisibility=hidden",
-                                    "-g0",
-                                    "-fPIC",
-                                    "-shared",
-                                    "-Wl,--build-id=none,--as-needed,-z,noexecstack"};
+  std::vector<std::string> flags = {"-ffp-contract=off", "-fno-strict-aliasing"};
   if (compiler.description.find("clang") == std::string::npos) flags.emplace_back("-fno-weak");
   return flags;
 }

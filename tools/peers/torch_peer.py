@@ -8,7 +8,7 @@ One JSON object a line, on stdin the requests and on stdout their answers; {"err
   {"do": "measure", "id": 0, "count": 1, "cold": true}  -> {"seconds": 1.2e-4}     of `count` runs in a row, by device events
   {"do": "drop"}                             -> {}                                 frees what was prepared
 """
-import contextlib
+import contextlib  # for the kernels
 import json
 import sys
 import time
@@ -131,109 +131,10 @@ class Call:
         return self.tensors[name]["values"]
 
 
-def sdpa_arguments(call):
-    """q, k, v as scaled_dot_product_attention takes them, and its keywords."""
-    if call.form == "packed":
-        raise CannotDo("sequences of different lengths")
-    for name, off in (("window_left", -1), ("window_right", -1), ("logits_soft_cap", 0.0), ("dropout_prob", 0.0)):
-        if call.get(name, off) != off:
-            raise CannotDo(f"no {name}")
-    for name in ("q_segment_ids", "kv_segment_ids", "softmax_aux"):
-        if call.given(name):
-            raise CannotDo(f"no {name}")
-    queries, keys = call.shape("q")[1], call.shape("k")[1]
-    if call.get("causal", False) and (queries != keys or call.get("causal_offset", 0) != 0):
-        raise CannotDo("its causal mask starts at the first key")
-    if call.given("bias") and call.given("attention_mask"):
-        raise CannotDo("takes a mask or a bias, not both")
-    q, k, v = (call.tensor(name).transpose(1, 2) for name in ("q", "k", "v"))
-    keywords = {"is_causal": bool(call.get("causal", False)), "scale": call.get("softmax_scale")}
-    for name in ("bias", "attention_mask"):
-        if call.given(name):
-            keywords["attn_mask"] = call.tensor(name) if name == "attention_mask" else call.tensor(name).to(q.dtype)
-    if q.shape[1] != k.shape[1]:
-        keywords["enable_gqa"] = True
-    return (q, k, v), keywords
+# By kernel: name, what makes the run of a call, the scope it runs in. tests/kernels/<kernel>.torch.py adds its own.
+PEERS = {}
 
-
-def only(backend):
-    """The scope in which scaled_dot_product_attention has that backend and no other."""
-    def choose():
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-        return sdpa_kernel([getattr(SDPBackend, backend)])
-    return choose
-
-
-def sdpa(bench, call):
-    tensors, keywords = sdpa_arguments(call)
-    attend = bench.torch.nn.functional.scaled_dot_product_attention
-    return lambda: attend(*tensors, **keywords)
-
-
-def sdpa_masked(bench, call):
-    if not call.given("bias") and not call.given("attention_mask"):
-        raise CannotDo("measured with a mask or a bias only")
-    return sdpa(bench, call)
-
-
-def flash_varlen(bench, call):
-    if call.form != "packed":
-        raise CannotDo("for packed sequences only")
-    if call.get("window_left", -1) != -1 or call.get("window_right", -1) != -1 or call.get("logits_soft_cap", 0.0) != 0.0:
-        raise CannotDo("no window, no soft cap")
-    q, k, v = (call.tensor(name) for name in ("q", "k", "v"))
-    cum_q, cum_k = call.tensor("cum_seqlens_q"), call.tensor("cum_seqlens_k")
-    longest = [max((b - a for a, b in zip(o, o[1:])), default=0) for o in (call.offsets("cum_seqlens_q"), call.offsets("cum_seqlens_k"))]
-    forward = call.torch.ops.aten._flash_attention_forward
-    causal, scale = bool(call.get("causal", False)), call.get("softmax_scale")
-    return lambda: forward(q, k, v, cum_q, cum_k, longest[0], longest[1], 0.0, causal, False, scale=scale)
-
-
-def mean(bench, call):
-    x = call.tensor("x")
-    if call.form == "batched" and call.given("mask"):
-        mask = call.tensor("mask").unsqueeze(-1)
-        return lambda: (x * mask).sum(1) / mask.sum(1).clamp(min=1)
-    if call.form == "batched":
-        return lambda: x.mean(1)
-    chunk = call.get("chunk_size", 0)
-    if call.form == "chunks" and not call.given("mask") and x.shape[1] % chunk == 0:
-        return lambda: x.unflatten(1, (-1, chunk)).mean(2)
-    raise CannotDo("for sequences of one length, and whole chunks, only")
-
-
-def segment_reduce(bench, call):
-    if call.form not in ("packed", "packed_chunks"):
-        raise CannotDo("for packed sequences only")
-    bounds = call.offsets("cum_seqlens")
-    if call.form == "packed_chunks":
-        chunk = call.get("chunk_size")
-        bounds = [t for a, b in zip(bounds, bounds[1:]) for t in range(a, b, chunk)] + [bounds[-1]]
-    offsets = call.torch.tensor(bounds, dtype=call.torch.int64, device=bench.device)
-    x = call.tensor("x")[:bounds[-1]]
-    return lambda: call.torch.segment_reduce(x, "mean", offsets=offsets, axis=0, initial=0, unsafe=True)
-
-
-def mean_backward(bench, call):
-    dout = call.tensor("dout")
-    if call.form == "batched" and not call.given("mask"):
-        tokens = call.shape("dx")[1]
-        return lambda: (dout / tokens).unsqueeze(1).expand(-1, tokens, *dout.shape[1:]).contiguous()
-    if call.form == "packed":
-        lengths = call.tensor("cum_seqlens").diff().long()
-        tokens = call.offsets("cum_seqlens")[-1]
-        scaled = lengths.clamp(min=1).to(dout.dtype).reshape(-1, *[1] * (dout.dim() - 1))
-        return lambda: call.torch.repeat_interleave(dout / scaled, lengths, dim=0, output_size=tokens)
-    raise CannotDo("for whole sequences without a mask only")
-
-
-# By kernel: name, what makes the run of a call, the scope it runs in.
-PEERS = {
-    "flash_attention": [("SDPA FLASH", sdpa, only("FLASH_ATTENTION")), ("SDPA cuDNN", sdpa, only("CUDNN_ATTENTION")),
-                        ("SDPA EFFICIENT", sdpa_masked, only("EFFICIENT_ATTENTION")), ("FLASH varlen", flash_varlen, contextlib.nullcontext)],
-    "mean_pooling": [("torch.mean", mean, contextlib.nullcontext), ("torch.segment_reduce", segment_reduce, contextlib.nullcontext)],
-    "mean_pooling_bwd": [("expand or repeat", mean_backward, contextlib.nullcontext)],
-}
+# tests/kernels/*.torch.py
 
 
 def serve(lines, out):
