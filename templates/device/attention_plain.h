@@ -96,7 +96,7 @@ template <class T, int ROWS, int FEATURES> struct PlainRows {
   }
 };
 
-// Rows [first, end) of the block's rows, by all its warps. `queries`: [warps][ROWS][head_dim] floats of shared memory, not in use.
+// All rows of the block, by all its warps. `queries`: [warps][ROWS][head_dim] floats of shared memory, not in use.
 // Not inlined: it would take registers from the loop beside it.
 template <int THREADS, int ROWS, int FEATURES, class T>
 static __attribute__((noinline)) void attend_plainly(const Heads<const T>& q, const Heads<const T>& k, const Heads<const T>& v,

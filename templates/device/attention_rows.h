@@ -37,10 +37,10 @@ struct Rows {
   // Ranges move forwards with the rows: keys that any, or all, of rows [row, row + n) see.
   RowRange some_see(int row, int n) const { return {range[row].first, range[row + n - 1].end}; }
   RowRange all_see(int row, int n) const { return {range[row + n - 1].first, range[row].end}; }
-  RowRange some_see(int n) const { return some_see(0, n); }
 
-  // The rows of a tensor of query heads: the address of row 0, if the rows of a tile lie at equal distances.
+  // Whether rows follow one another at a tensor's token stride.
   bool evenly() const { return heads == 1; }
+  // A local row of q or out.
   template <class T> T* row_of(const Heads<T>& x, const Sequence& sequence, int row) const {
     const RowPlace at = place(row);
     return x.row(sequence.batch, sequence.first_query + at.token, at.head);

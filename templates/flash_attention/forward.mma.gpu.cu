@@ -259,7 +259,7 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
   rows.copy_queries<THREADS, D>(q_tile, q, sequence);
   if (Q_IN_REGISTERS) copy_async_commit();
   rows.find_ranges<THREADS, BLOCK_M>(Visibility{causal, window_left, window_right}, sequence);
-  const RowRange some = rows.some_see(BLOCK_M);
+  const RowRange some = rows.some_see(0, BLOCK_M);
   const int warp_row = warp() * M_TILES * 16;
   const RowRange warp_some = rows.some_see(warp_row, M_TILES * 16), warp_every = rows.all_see(warp_row, M_TILES * 16);
 
