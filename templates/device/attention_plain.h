@@ -3,9 +3,10 @@
 #pragma once
 #include "device/attention_score.h"
 
+// ADJUSTED: any of bias, mask and segments may be given. CAPPED: there may be a soft cap. DROPPED: weights may be dropped.
 // ROWS: a warp works on them together, so that each key and value is loaded once for all of them. FEATURES: at most so many values a lane
 // keeps of each row; WARP times as many is the largest head dim of v.
-template <class T, int ROWS, int FEATURES> struct PlainRows {
+template <class T, bool ADJUSTED, bool CAPPED, bool DROPPED, int ROWS, int FEATURES> struct PlainRows {
   const Heads<const T>&k, &v;
   const Heads<T>& out;
   const ScoreRules& rules;
@@ -32,7 +33,8 @@ template <class T, int ROWS, int FEATURES> struct PlainRows {
     }
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-      const float score = score_of<true, true>(dot[r], rules, row[r], key);
+      if (!ADJUSTED && !CAPPED) dot[r] *= rules.scale * LOG2_E;
+      const float score = score_of<ADJUSTED, CAPPED>(dot[r], rules, row[r], key);
       float largest = score;
       for (int mask = WARP / 2; mask > 0; mask /= 2) largest = larger_of(largest, shuffle_xor(largest, mask));
       if (largest > reference[r]) {
@@ -44,7 +46,7 @@ template <class T, int ROWS, int FEATURES> struct PlainRows {
       }
       weight[r] = exp2_of(score - reference[r]);
       denominator[r] += weight[r];
-      if (rules.drop_threshold > 0 && drops(r, key)) weight[r] = 0;
+      if (DROPPED && rules.drop_threshold > 0 && drops(r, key)) weight[r] = 0;
     }
   }
 
@@ -98,7 +100,7 @@ template <class T, int ROWS, int FEATURES> struct PlainRows {
 
 // All rows of the block, by all its warps. `queries`: [warps][ROWS][head_dim] floats of shared memory, not in use.
 // Not inlined: it would take registers from the loop beside it.
-template <int THREADS, int ROWS, int FEATURES, class T>
+template <int THREADS, bool ADJUSTED, bool CAPPED, bool DROPPED, int ROWS, int FEATURES, class T>
 static __attribute__((noinline)) void attend_plainly(const Heads<const T>& q, const Heads<const T>& k, const Heads<const T>& v,
                                                      const Heads<T>& out, const ScoreRules& rules, const Sequence& sequence, const View& aux,
                                                      int64_t aux_type, const View& lse, const Rows& rows, int kv_head, int64_t head_dim,
@@ -106,13 +108,13 @@ static __attribute__((noinline)) void attend_plainly(const Heads<const T>& q, co
   float* mine = queries + warp() * ROWS * head_dim;
 #pragma unroll 1
   for (int first = warp() * ROWS; first < rows.count; first += THREADS / WARP * ROWS) {
-    PlainRows<T, ROWS, FEATURES> p{k, v, out, rules, sequence, lse, mine, head_dim, value_dim, kv_head, {}, {}, {}, {}, {}};
+    PlainRows<T, ADJUSTED, CAPPED, DROPPED, ROWS, FEATURES> p{k, v, out, rules, sequence, lse, mine, head_dim, value_dim, kv_head, {}, {}, {}, {}, {}};
     RowRange all{0x7fffffff, 0};
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
       const int at = first + r < rows.count ? first + r : rows.count - 1;
       p.place[r] = rows.place(at);
-      p.row[r] = rules_of<true>(rules, sequence, rows.range[at], p.place[r]);
+      p.row[r] = rules_of<ADJUSTED>(rules, sequence, rows.range[at], p.place[r]);
       all = {p.row[r].range.first < all.first ? p.row[r].range.first : all.first, p.row[r].range.end > all.end ? p.row[r].range.end : all.end};
       start_row(aux, aux_type, p.place[r], q.heads, sequence, lane() == 0, p.reference[r], p.denominator[r]);
       const T* from = q.row(sequence.batch, sequence.first_query + p.place[r].token, p.place[r].head);

@@ -77,6 +77,9 @@ static inline void copy_async_commit() { asm volatile("cp.async.commit_group;" :
 // Until all but the last PENDING groups of this thread have arrived; other threads see them after a barrier.
 template <int PENDING> static inline void copy_async_wait() { asm volatile("cp.async.wait_group %0;" : : "n"(PENDING) : "memory"); }
 
+// Brings the 128 bytes around an address into the L2 cache.
+static inline void fetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" : : "l"(from)); }
+
 // x; the compiler forgets how it was made, and so keeps no part of it in registers beforehand.
 template <class T> static inline const T* keep(const T* x) {
   asm volatile("" : "+l"(x));

@@ -48,6 +48,7 @@ static inline char* dynamic_shared() { return simt_thread().dynamic_shared; }
 // As in CUDA a number of bytes in a window of 32 bits.
 typedef uint32_t SharedPointer;
 static inline SharedPointer shared_pointer(const void* at) { return simt_host->shared_pointer(at); }
+static inline void fetch(const void*) {}
 template <class T> static inline const T* keep(const T* x) { return x; }
 
 template <class To, class From> static inline To bits_as(From x) {

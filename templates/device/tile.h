@@ -40,15 +40,15 @@ template <class T, int ROWS, int COLUMNS, int THREADS, int FILLED> struct TileRe
     }
   }
 
-  // Starts copying the next tile.
-  void copy_async(const Tile<T, ROWS, COLUMNS>& to) {
+  // A tile is copied in PARTS, in order; the last one moves on to the next tile.
+  static constexpr int PARTS = STAYS ? ROWS / STEP : 1;
+
+  // Starts copying a part of the next tile.
+  void copy_part_async(const Tile<T, ROWS, COLUMNS>& to, int part) {
     if constexpr (STAYS) {
       const SharedPointer at = to.at(thread_x() / CHUNKS, thread_x() % CHUNKS * 8);
-#pragma unroll
-      for (int i = 0; i < ROWS; i += STEP) {
-        copy_async_16(at + i * Tile<T, ROWS, COLUMNS>::PITCH * 2, from, i < left);
-        from = keep(from + stride);
-      }
+      copy_async_16(at + part * STEP * Tile<T, ROWS, COLUMNS>::PITCH * 2, from, part * STEP < left);
+      from = keep(from + stride);
     } else {
 #pragma unroll 1
       for (int i = thread_x(); i < ROWS * CHUNKS; i += THREADS) {
@@ -57,6 +57,12 @@ template <class T, int ROWS, int COLUMNS, int THREADS, int FILLED> struct TileRe
       }
       from += ROWS * stride;
     }
-    left -= ROWS;
+    if (part == PARTS - 1) left -= ROWS;
+  }
+
+  // Starts copying the whole of it.
+  void copy_async(const Tile<T, ROWS, COLUMNS>& to) {
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) copy_part_async(to, part);
   }
 };

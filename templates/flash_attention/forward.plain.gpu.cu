@@ -23,6 +23,6 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const Rows rows{ranges, static_cast<int>(first_row), static_cast<int>(left < BLOCK_M ? left : BLOCK_M), kv_head * heads_a_kv_head,
                   heads_a_kv_head};
   rows.find_ranges<THREADS, BLOCK_M>(Visibility{causal, window_left, window_right}, sequence);
-  attend_plainly<THREADS, ROWS, FEATURES>(q, k, v, out, rules, sequence, softmax_aux_view, sinks_type, lse_view, rows, kv_head,
+  attend_plainly<THREADS, true, true, true, ROWS, FEATURES>(q, k, v, out, rules, sequence, softmax_aux_view, sinks_type, lse_view, rows, kv_head,
                           q_view.shape[q_view.rank - 1], v_view.shape[v_view.rank - 1], reinterpret_cast<float*>(dynamic_shared()));
 }
