@@ -123,6 +123,13 @@ std::shared_ptr<const TuningRecord> PersistentCache::find(const Kernel& kernel, 
   return record;
 }
 
+std::size_t PersistentCache::rows(const Invocation& invocation, const std::string& key) const {
+  std::size_t count = 0;
+  for (const auto& folder : folders_)
+    count += files_->get(fmt::format("{}/{}/{}.jsonl", folder, invocation.device, invocation.kernel))->rows_of(key).size();
+  return count;
+}
+
 Status PersistentCache::append(const TuningRecord& record) const {
   Status result;
   for (const auto& folder : {writing_.agreement, writing_.user})

@@ -141,6 +141,8 @@ class EJK_API PersistentCache {
   // were passed over are named in it.
   std::shared_ptr<const TuningRecord> find(const Kernel& kernel, const Invocation& invocation, const std::string& key,
                                            std::string& detail) const;
+  // How many rows of the call's files have that key, whether they can serve it or not.
+  std::size_t rows(const Invocation& invocation, const std::string& key) const;
   // Appends to the user's folder and to the agreement's. Refuses what was not measured.
   Status append(const TuningRecord& record) const;
   const std::vector<std::string>& folders() const { return folders_; }
