@@ -265,9 +265,9 @@ TEST_F(Limits, OfSharedMemoryMakeLargerConfigsInvalidAndTheHeuristicTakesTheNext
   ASSERT_EQ(message_of(chosen), "");
   EXPECT_EQ((*kernel)->invalid_reason(call, chosen->config), "");
   EXPECT_EQ(chosen->config.variant, "mma");
-  EXPECT_EQ(chosen->config.values.at("block_n"), Value(std::int64_t{16})) << "the heuristic's 32 take 70656 bytes";
+  EXPECT_EQ(chosen->config.values.at("m_tiles"), Value(std::int64_t{1})) << "the heuristic's 2 take 70656 bytes";
   auto large = chosen->config;
-  large.values["block_n"] = std::int64_t{32};
+  large.values["m_tiles"] = std::int64_t{2};
   EXPECT_NE((*kernel)->invalid_reason(call, large).find("shared <= arch.shared_memory"), std::string::npos)
       << (*kernel)->invalid_reason(call, large);
 }
