@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "bench_device.hpp"
-#include "stopwatch.hpp"
+#include "tune/stopwatch.hpp"
 #include "table.hpp"
 
 namespace ejk::tools {
