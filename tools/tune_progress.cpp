@@ -40,9 +40,9 @@ std::string tune_progress_line(const TuneProgressState& state, std::size_t width
   const double done = static_cast<double>(state.done) + std::clamp(state.of_call, 0.0, 1.0);
   const double part = state.total == 0 ? 1 : std::min(1.0, done / static_cast<double>(state.total));
   const auto filled = static_cast<std::size_t>(part * bar_width);
-  auto line = fmt::format("[{}{}] {}/{} calls {:3.0f}%  elapsed {}  left {}  {}", std::string(filled, '#'),
-                          std::string(bar_width - filled, '.'), state.done, state.total, 100 * part, duration_text(state.elapsed),
-                          duration_text(tune_seconds_left(state)), state.text);
+  auto line =
+      fmt::format("[{}{}] {}/{} calls {:3.0f}%  elapsed {}  left {}  {}", std::string(filled, '#'), std::string(bar_width - filled, '.'),
+                  state.done, state.total, 100 * part, duration_text(state.elapsed), duration_text(tune_seconds_left(state)), state.text);
   const auto room = width > 1 ? width - 1 : 1;
   if (line.size() > room) line = room > 3 ? line.substr(0, room - 3) + "..." : line.substr(0, room);
   return line;

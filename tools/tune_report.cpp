@@ -27,9 +27,14 @@ Trial::State state_named(const std::string& name) {
 }
 
 json call_json(const LabCall& call) {
-  return {{"checked_against", call.checked_against}, {"memory", call.memory},           {"machine", call.machine},
-          {"flops", call.flops},                     {"bytes", call.bytes},             {"baseline_us", call.baseline_us},
-          {"peak_flops", call.peak_flops},           {"peak_bytes", call.peak_bytes}};
+  return {{"checked_against", call.checked_against},
+          {"memory", call.memory},
+          {"machine", call.machine},
+          {"flops", call.flops},
+          {"bytes", call.bytes},
+          {"baseline_us", call.baseline_us},
+          {"peak_flops", call.peak_flops},
+          {"peak_bytes", call.peak_bytes}};
 }
 
 LabCall call_from(const json& node) {
@@ -91,9 +96,15 @@ TuningOutcome outcome_from_json(const json& node) {
 }
 
 ordered_json to_json(const TuneReport& report) {
-  ordered_json object{{"kernel", report.kernel}, {"command", report.command}, {"date", report.date},
-                      {"device", report.device}, {"ejk", EJK_VERSION},        {"budget_seconds", report.budget},
-                      {"seconds", report.seconds}, {"peak_flops", report.peak_flops}, {"peak_bytes", report.peak_bytes},
+  ordered_json object{{"kernel", report.kernel},
+                      {"command", report.command},
+                      {"date", report.date},
+                      {"device", report.device},
+                      {"ejk", EJK_VERSION},
+                      {"budget_seconds", report.budget},
+                      {"seconds", report.seconds},
+                      {"peak_flops", report.peak_flops},
+                      {"peak_bytes", report.peak_bytes},
                       {"mean_speed_up", mean_speed_up(report)}};
   object["cases"] = ordered_json::array();
   for (const auto& one : report.cases) {
@@ -122,7 +133,8 @@ std::string config_words(const Config& config, const Config& beside) {
   if (config.variant != beside.variant || config.arch != beside.arch)
     words = fmt::format("{} on {}", config.variant, config.arch.substr(config.arch.find(':') + 1));
   for (const auto& [name, value] : config.values)
-    words += fmt::format("{}{}={}", words.empty() ? "" : " ", name, nlohmann::json::parse(ejk::to_json(Config{"", "", {{name, value}}}))[name].dump());
+    words += fmt::format("{}{}={}", words.empty() ? "" : " ", name,
+                         nlohmann::json::parse(ejk::to_json(Config{"", "", {{name, value}}}))[name].dump());
   return words.empty() ? "-" : words;
 }
 

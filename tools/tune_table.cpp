@@ -27,22 +27,26 @@ Table table_of(const TuneReport& report) {
     table.row({one.name, seconds_text(record.baseline_us * 1e-6), seconds_text(record.median_us * 1e-6),
                fmt::format("{:.3f}", speed_up(one)), fmt::format("{:.1f}%", 100 * record.noise),
                fmt::format("{} of {}", record.measured, one.outcome.space), std::to_string(record.rejected), record.checked_against,
-               one.outcome.call.memory, config_words(record.baseline, {}), same ? "the same" : config_words(record.config, record.baseline)});
+               one.outcome.call.memory, config_words(record.baseline, {}),
+               same ? "the same" : config_words(record.config, record.baseline)});
   }
   return table;
 }
 
 constexpr const char* legend =
-    "heuristic and tuned: medians over the rounds of the final, in which both were measured in turn, fresh, after the search had picked its "
-    "finalists. faster by: the median of the rounds' ratios; 1.000 where no config beat the heuristic's beyond the noise, which then stays. "
-    "noise: half the distance of the quartiles of those ratios. configs: timed, of those valid for the call. cold: inputs come from memory.";
+    "heuristic and tuned: medians over the rounds of the final, in which both were measured in turn, fresh, after the search had picked "
+    "its "
+    "finalists. faster by: the median of the rounds' ratios; 1.000 where no config beat the heuristic's beyond the noise, which then "
+    "stays. "
+    "noise: half the distance of the quartiles of those ratios. configs: timed, of those valid for the call. cold: inputs come from "
+    "memory.";
 
 std::string mean_line(const TuneReport& report) {
   std::size_t count = 0, replaced = 0;
   for (const auto& one : report.cases)
     if (one.error.empty()) ++count, replaced += !(one.outcome.record.config == one.outcome.record.baseline);
-  return fmt::format("Geometric mean over {} cases: {:.3f} times the heuristic's speed; {} have another config than the heuristic's.", count,
-                     mean_speed_up(report), replaced);
+  return fmt::format("Geometric mean over {} cases: {:.3f} times the heuristic's speed; {} have another config than the heuristic's.",
+                     count, mean_speed_up(report), replaced);
 }
 
 std::string failures(const TuneReport& report, const std::string& indent) {
@@ -67,8 +71,8 @@ std::string terminal_text(const TuneReport& report) {
 }
 
 std::string markdown(const TuneReport& report) {
-  auto text = fmt::format("# {}, tuned against heuristic, {}\n\nMade by `{}` with ejk {} on {}, in {:.0f} s.\n\n{}\n\n{}\n{}\n", report.kernel,
-                          report.date, report.command, EJK_VERSION, machine_of(report), report.seconds, mean_line(report),
+  auto text = fmt::format("# {}, tuned against heuristic, {}\n\nMade by `{}` with ejk {} on {}, in {:.0f} s.\n\n{}\n\n{}\n{}\n",
+                          report.kernel, report.date, report.command, EJK_VERSION, machine_of(report), report.seconds, mean_line(report),
                           table_of(report).markdown(), legend);
   if (const auto failed = failures(report, "- "); !failed.empty()) text += "\nNot tuned:\n\n" + failed;
   return text;

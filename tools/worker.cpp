@@ -103,9 +103,14 @@ class Worker {
     }
     return guarded([&]() -> json {
       const auto told = subject_->open(request.at("baseline").dump(), request.value("peaks", false));
-      return {{"checked_against", told.checked_against}, {"memory", told.memory},         {"machine", told.machine},
-              {"flops", told.flops},                     {"bytes", told.bytes},           {"once_us", told.baseline_us},
-              {"peak_flops", told.peak_flops},           {"peak_bytes", told.peak_bytes}};
+      return {{"checked_against", told.checked_against},
+              {"memory", told.memory},
+              {"machine", told.machine},
+              {"flops", told.flops},
+              {"bytes", told.bytes},
+              {"once_us", told.baseline_us},
+              {"peak_flops", told.peak_flops},
+              {"peak_bytes", told.peak_bytes}};
     });
   }
 

@@ -89,7 +89,8 @@ class WorkerOutputs::Output {
   // Of a large output: the elements of each window, and the guard zones in the first and last one.
   void compare_windows(double tolerance, OutputVerdict& verdict) const {
     const auto size = static_cast<std::size_t>(size_of(tensor_.type()));
-    const auto first = static_cast<std::size_t>(static_cast<const std::byte*>(std::as_const(tensor_).data()) - std::as_const(tensor_).block().data());
+    const auto first =
+        static_cast<std::size_t>(static_cast<const std::byte*>(std::as_const(tensor_).data()) - std::as_const(tensor_).block().data());
     const auto end = first + static_cast<std::size_t>(tensor_.elements()) * size;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const auto *now = tensor_.block().data() + parts_[i].offset, *then = kept_[i].data();
@@ -106,8 +107,7 @@ class WorkerOutputs::Output {
       const auto n = static_cast<std::int64_t>(found.size());
       const auto result = reference::compare(tensor_.name(), std::vector<std::int64_t>{n}, found, expected, tolerance);
       verdict.residual = std::max(verdict.residual, residual_of(result));
-      if (!result.ok() && verdict.wrong.empty())
-        verdict.wrong = fmt::format("{} (counted from byte {})", result.message, parts_[i].offset);
+      if (!result.ok() && verdict.wrong.empty()) verdict.wrong = fmt::format("{} (counted from byte {})", result.message, parts_[i].offset);
     }
     if (verdict.spoiled && verdict.wrong.empty()) verdict.wrong = tensor_.name() + ": memory beside it was written";
   }

@@ -17,11 +17,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double reference_seconds = 0.5;      // most time for the float64 reference
+constexpr double reference_seconds = 0.5;  // most time for the float64 reference
 constexpr double most_bytes_of_copies = 1e9;
-constexpr double memory_bound_flops = 8;       // a byte: CPUs do more than that in the time a byte takes to come from memory
-constexpr double least_sample = 500e-6;        // shorter runs on cold copies are timed several in a row, each on its own copy
-constexpr double short_on_a_device = 100e-6;   // a sample is then the median of three, each after a flush
+constexpr double memory_bound_flops = 8;      // a byte: CPUs do more than that in the time a byte takes to come from memory
+constexpr double least_sample = 500e-6;       // shorter runs on cold copies are timed several in a row, each on its own copy
+constexpr double short_on_a_device = 100e-6;  // a sample is then the median of three, each after a flush
 
 // The tensors' facts: types, shapes and strides; the data comes later.
 spec::CallFacts facts_of_key(const RecordedCall& recorded) {
@@ -122,7 +122,8 @@ Timed WorkerSubject::make_timed(const std::string& config) {
     copies_[turn_]->packed->launch(config);
   };
   const double round = calibrate(timed);
-  if (copies_.size() > 1) timed.batch = static_cast<int>(std::clamp(std::ceil(least_sample / round), 1.0, static_cast<double>(copies_.size())));
+  if (copies_.size() > 1)
+    timed.batch = static_cast<int>(std::clamp(std::ceil(least_sample / round), 1.0, static_cast<double>(copies_.size())));
   return timed;
 }
 

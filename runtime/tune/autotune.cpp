@@ -35,7 +35,8 @@ Device device_of(const Invocation& invocation) {
   return {};
 }
 
-TuningRecord tuned(const Kernel& kernel, const Invocation& invocation, const AutotuneOptions& options) {
+TuningRecord tuned(const Kernel& kernel, const Invocation& given, const AutotuneOptions& options) {
+  const auto invocation = kernel.canonical(given);
   const SearchOptions search_options{options.budget_seconds, options.step_seconds, options.jobs};
   const auto* handle = handle_of(kernel);
   if (!handle) {
@@ -75,11 +76,11 @@ Result<TuningRecord> autotune(const Kernel& kernel, const Invocation& invocation
 Result<TuningRecord> autotune(const std::string& kernel, const std::map<std::string, TensorView>& tensors,
                               const std::map<std::string, Value>& attributes, const AutotuneOptions& options) {
   return guarded([&]() -> Result<TuningRecord> {
-    const auto& handle = require_kernel(kernel);
-    const auto arguments = positional(handle, tensors, attributes);
-    const auto facts = facts_of(handle, arguments.tensors, arguments.attributes);
-    const auto& machine = machine_of(handle, arguments.tensors);
-    return tuned(*handle.kernel_interface(), invocation_of(handle, facts, tensors, machine.probe.fingerprint, {}), options);
+    Invocation invocation;
+    invocation.kernel = kernel;
+    invocation.tensors = tensors;
+    invocation.attributes = attributes;
+    return tuned(*require_kernel(kernel).kernel_interface(), invocation, options);
   });
 }
 

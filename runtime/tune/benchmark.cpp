@@ -12,7 +12,8 @@ namespace ejk {
 Result<Measurement> benchmark(const std::function<void()>& fn, const BenchmarkOptions& options) {
   return guarded([&]() -> Result<Measurement> {
     if (!fn) return Error{ErrorCode::bad_input, "benchmark: the function is empty"};
-    if (!(options.seconds > 0)) return Error{ErrorCode::bad_input, fmt::format("benchmark: seconds must be positive; found {}", options.seconds)};
+    if (!(options.seconds > 0))
+      return Error{ErrorCode::bad_input, fmt::format("benchmark: seconds must be positive; found {}", options.seconds)};
     Timed timed;
     Measurement result;
     result.clock = "host";
@@ -21,7 +22,8 @@ Result<Measurement> benchmark(const std::function<void()>& fn, const BenchmarkOp
     if (options.device.type != DeviceType::cpu) {
       const auto* machine = Library::instance().machine(options.device);
       if (!machine || !machine->probe.available)
-        return Error{ErrorCode::unsupported, fmt::format("benchmark: there is no device {} here; `ejk info` lists those there are", name_of(options.device))};
+        return Error{ErrorCode::unsupported,
+                     fmt::format("benchmark: there is no device {} here; `ejk info` lists those there are", name_of(options.device))};
       stopwatch = std::make_unique<DeviceStopwatch>(*machine, options.stream.handle);
       timed.clock = [&](int count) { return stopwatch->seconds(fn, count, options.cold); };
       timed.warm_up = !options.cold;

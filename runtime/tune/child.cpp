@@ -18,8 +18,8 @@ namespace ejk {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr off_t kept_words = 2000;           // of stderr
-constexpr std::size_t longest_line = 1 << 24;  // a child that babbles is ended
+constexpr off_t kept_words = 2000;                         // of stderr
+constexpr std::size_t longest_line = 1 << 24;              // a child that babbles is ended
 constexpr auto patience = std::chrono::milliseconds(200);  // until a program whose socket is closed is gone
 
 struct FileActions {

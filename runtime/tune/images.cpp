@@ -35,7 +35,9 @@ void reject(Trial& trial, std::string reason) {
 class SpecImages : public TrialImages {
  public:
   SpecImages(const KernelHandle& kernel, const Invocation& invocation)
-      : kernel_(kernel), arguments_(positional(kernel, invocation.tensors, invocation.attributes)), machine_(machine_of(kernel, arguments_.tensors)) {
+      : kernel_(kernel),
+        arguments_(positional(kernel, invocation.tensors, invocation.attributes)),
+        machine_(machine_of(kernel, arguments_.tensors)) {
     binding_ = spec::bind(*kernel.spec, facts_of(kernel, arguments_.tensors, arguments_.attributes));
   }
 
@@ -80,7 +82,8 @@ class SpecImages : public TrialImages {
       return std::nullopt;
     }
     const auto& written = *parts.catalogue.arch(chosen->candidate.arch->full_name());  // as resolve() renders it
-    auto image = spec::make_image(*kernel_.spec, *chosen->candidate.variant, written, binding_, chosen->config, parts.catalogue.templates());
+    auto image =
+        spec::make_image(*kernel_.spec, *chosen->candidate.variant, written, binding_, chosen->config, parts.catalogue.templates());
     trial.image = image.id;
     trial.source = image.hash;
     return Wanted{&trial, chosen->candidate.variant, chosen->candidate.arch, std::move(chosen->config), std::move(image)};

@@ -8,11 +8,11 @@ namespace ejk {
 
 // What the lab says of the call it has made.
 struct LabCall {
-  std::string checked_against;     // "float64 reference", "the default config's result"
-  std::string memory;              // "cold": inputs come from memory; "warm": from the caches where they fit
-  std::string machine;             // the device in words
-  double flops = 0, bytes = 0;     // the spec's cost; 0: unknown
-  double baseline_us = 0;          // of one run, roughly
+  std::string checked_against;            // "float64 reference", "the default config's result"
+  std::string memory;                     // "cold": inputs come from memory; "warm": from the caches where they fit
+  std::string machine;                    // the device in words
+  double flops = 0, bytes = 0;            // the spec's cost; 0: unknown
+  double baseline_us = 0;                 // of one run, roughly
   double peak_flops = 0, peak_bytes = 0;  // a second, of the machine; 0: not measured
 };
 

@@ -19,7 +19,7 @@ struct LocalLab::Copy {
   std::string name;
   DType type;
   std::vector<std::byte> original;
-  std::byte* memory = nullptr;      // the copy
+  std::byte* memory = nullptr;     // the copy
   std::vector<std::byte> on_host;  // where it lies, if not on a device
 };
 
@@ -91,7 +91,8 @@ LocalLab::LocalLab(const Kernel& kernel, const Invocation& invocation) : kernel_
   if (device.type != DeviceType::cpu) {
     machine_ = Library::instance().machine(device);
     if (!machine_ || !machine_->probe.available || !machine_->backend->memory())
-      throw CodedError(ErrorCode::unsupported, fmt::format("{}: its tensors are on {}, whose memory ejk cannot copy", kernel.name(), name_of(device)));
+      throw CodedError(ErrorCode::unsupported,
+                       fmt::format("{}: its tensors are on {}, whose memory ejk cannot copy", kernel.name(), name_of(device)));
   }
   copy_tensors(invocation);
   if (machine_) stopwatch_ = std::make_unique<DeviceStopwatch>(*machine_);
@@ -115,13 +116,13 @@ void LocalLab::copy_tensors(const Invocation& invocation) {
     copy.name = name;
     copy.type = view.type;
     copy.original.resize(static_cast<std::size_t>(high - low));
-    const auto* from = static_cast<const std::byte*>(view.data) + low;
+    const auto* from = view.data ? static_cast<const std::byte*>(view.data) + low : nullptr;  // no data: zeros
     if (machine_) {
       auto& memory = *machine_->backend->memory();
-      memory.copy_to_host(machine_->device, copy.original.data(), from, high - low);
+      if (from) memory.copy_to_host(machine_->device, copy.original.data(), from, high - low);
       copy.memory = static_cast<std::byte*>(memory.allocate(machine_->device, high - low));
     } else {
-      std::memcpy(copy.original.data(), from, copy.original.size());
+      if (from) std::memcpy(copy.original.data(), from, copy.original.size());
       copy.on_host.resize(copy.original.size() + 64);
       void* start = copy.on_host.data();
       std::size_t room = copy.on_host.size();
@@ -134,7 +135,8 @@ void LocalLab::copy_tensors(const Invocation& invocation) {
 void LocalLab::reset() {
   for (auto& copy : copies_) {
     if (machine_)
-      machine_->backend->memory()->copy_to_device(machine_->device, copy.memory, copy.original.data(), static_cast<std::int64_t>(copy.original.size()));
+      machine_->backend->memory()->copy_to_device(machine_->device, copy.memory, copy.original.data(),
+                                                  static_cast<std::int64_t>(copy.original.size()));
     else
       std::memcpy(copy.memory, copy.original.data(), copy.original.size());
   }
@@ -203,7 +205,8 @@ Sampled LocalLab::sample(const Config& config, double) {
         timed.clock = [this, config](int count) {
           return stopwatch_->seconds(
               [&] {
-                if (const auto status = kernel_.run(invocation_, config); !status) throw CodedError(status.error().code, status.error().message);
+                if (const auto status = kernel_.run(invocation_, config); !status)
+                  throw CodedError(status.error().code, status.error().message);
               },
               count, true);
         };

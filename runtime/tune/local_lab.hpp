@@ -23,7 +23,7 @@ class LocalLab : public Lab {
  private:
   struct Copy;
   void copy_tensors(const Invocation& invocation);
-  void reset();                               // the copies hold the caller's values again
+  void reset();                                // the copies hold the caller's values again
   std::vector<std::vector<std::byte>> read();  // what the copies hold now
   void run(const Config& config);
   const Kernel& kernel_;

@@ -46,7 +46,8 @@ std::vector<std::int64_t> integers(const json& node, const std::string& what) {
       bad(fmt::format("{} has {}; expected integers of 0 or more", what, item.dump()));
     result.push_back(item.get<std::int64_t>());
   }
-  if (result.size() > static_cast<std::size_t>(max_rank)) bad(fmt::format("{} has {} dimensions, at most {} are possible", what, result.size(), max_rank));
+  if (result.size() > static_cast<std::size_t>(max_rank))
+    bad(fmt::format("{} has {} dimensions, at most {} are possible", what, result.size(), max_rank));
   return result;
 }
 
@@ -70,9 +71,10 @@ RecordedCall::RecordedCall(const json& key, const Machine* machine) {
   for (const auto& [name, node] : tensors.items()) add_tensor(name, node);
   if (const auto found = key.find("attributes"); found != key.end())
     for (const auto& [name, node] : found->items()) attributes.emplace(name, attribute(name, node));
-  const auto arguments = positional(*kernel_, invocation_.tensors, attributes);
-  const auto facts = facts_of(*kernel_, arguments.tensors, arguments.attributes);
-  invocation_ = invocation_of(*kernel_, facts, invocation_.tensors, machine_->probe.fingerprint, {});
+  invocation_.kernel = kernel_->name;
+  invocation_.attributes = std::move(attributes);
+  invocation_.device = machine_->probe.fingerprint;
+  invocation_ = kernel_->kernel_interface()->canonical(invocation_);
 }
 
 RecordedCall::~RecordedCall() {

@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 using State = Trial::State;
 
 constexpr int scout_rounds = 5, least_final_rounds = 7, most_final_rounds = 31;
-constexpr std::size_t finalists = 3;
+constexpr std::size_t finalists = 3, kept_alternatives = 5;
 constexpr double hopeless_once = 3;       // one run takes that many times the default's: not timed at all
 constexpr double hopeless = 1.3;          // times the best's ratio, in both of the first two rounds
 constexpr double worth_a_final = 1.05;    // ratio to the default
@@ -39,7 +39,8 @@ class Search {
     auto space = kernel.config_space(invocation);
     std::erase(space, *heuristic);
     trials_.push_back(std::make_unique<Trial>(Trial{std::move(*heuristic), {}, {}, State::waiting, {}, 0, {}, {}, 0}));
-    for (auto& config : space) trials_.push_back(std::make_unique<Trial>(Trial{std::move(config), {}, {}, State::waiting, {}, 0, {}, {}, 0}));
+    for (auto& config : space)
+      trials_.push_back(std::make_unique<Trial>(Trial{std::move(config), {}, {}, State::waiting, {}, 0, {}, {}, 0}));
     std::vector<Config> all;
     for (const auto& trial : trials_) all.push_back(trial->config);
     order_ = std::make_unique<ConfigOrder>(all);
@@ -182,8 +183,8 @@ class Search {
   double sample_default() {
     const auto sampled = lab_.sample(default_->config, step_limit());
     if (!sampled.reason.empty())
-      throw CodedError(ErrorCode::device, fmt::format("the default config {} failed while it was timed: {}", to_json(default_->config),
-                                                      sampled.reason));
+      throw CodedError(ErrorCode::device,
+                       fmt::format("the default config {} failed while it was timed: {}", to_json(default_->config), sampled.reason));
     default_->samples_us.push_back(sampled.us);
     return sampled.us;
   }
@@ -230,7 +231,8 @@ class Search {
     for (auto* trial : looked_at_)
       if (trial != default_ && trial->state == State::measured && !trial->ratios.empty() && median(trial->ratios) < worth_a_final)
         measured.push_back(trial);
-    std::stable_sort(measured.begin(), measured.end(), [](const Trial* a, const Trial* b) { return median(a->ratios) < median(b->ratios); });
+    std::stable_sort(measured.begin(), measured.end(),
+                     [](const Trial* a, const Trial* b) { return median(a->ratios) < median(b->ratios); });
     if (measured.size() > finalists) measured.resize(finalists);
     std::vector<Finalist> field;
     for (auto* trial : measured) field.push_back({trial, {}, false});
@@ -287,6 +289,17 @@ class Search {
     if (wins) progress_.push_back({elapsed(), ratio_});
   }
 
+  // The best of the others that were timed, at the time the default took in the final.
+  std::vector<std::pair<Config, double>> alternatives() const {
+    std::vector<std::pair<Config, double>> others;
+    for (const auto* trial : looked_at_)
+      if (trial != winner_ && !trial->samples_us.empty() && trial->state != State::rejected)
+        others.emplace_back(trial->config, trial == default_ ? record_.baseline_us : median(trial->ratios) * record_.baseline_us);
+    std::stable_sort(others.begin(), others.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (others.size() > kept_alternatives) others.resize(kept_alternatives);
+    return others;
+  }
+
   TuningOutcome outcome() {
     TuningOutcome result;
     record_.key = invocation_.key();
@@ -298,6 +311,7 @@ class Search {
     record_.residual = winner_->residual;
     record_.machine = call_.machine;
     record_.version = EJK_VERSION;
+    record_.alternatives = alternatives();
     for (const auto* trial : looked_at_) {
       record_.measured += !trial->samples_us.empty();
       record_.rejected += trial->state == State::rejected;

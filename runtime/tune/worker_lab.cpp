@@ -47,8 +47,8 @@ std::string platform_of(Device device) {
 }  // namespace
 
 struct WorkerLab::Reply {
-  json words;           // the worker's, where it answered
-  std::string died;     // how it ended, where it did not
+  json words;        // the worker's, where it answered
+  std::string died;  // how it ended, where it did not
   bool hung = false;
   bool answered() const { return died.empty(); }
 };

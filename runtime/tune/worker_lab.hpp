@@ -8,8 +8,8 @@
 // or with {"wrong": reason}: the config is to blame; {"error": text}: it is not, the request is; "lost": true beside either: the device is
 // of no more use to this process.
 #pragma once
-#include <nlohmann/json_fwd.hpp>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
 

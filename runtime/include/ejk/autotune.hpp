@@ -39,10 +39,10 @@ EJK_API Result<std::vector<TuningRecord>> autotune_recorded(const std::string& f
 EJK_API std::shared_ptr<Tuner> make_tuner(const AutotuneOptions& options = {});
 
 struct BenchmarkOptions {
-  double seconds = 0.5;       // of work
-  Device device = {};         // where fn's work runs: on a device with a clock of its own that clock counts
-  Stream stream = {};         // of the device, that fn puts its work on
-  bool cold = false;          // a device's caches are flushed before each sample
+  double seconds = 0.5;  // of work
+  Device device = {};    // where fn's work runs: on a device with a clock of its own that clock counts
+  Stream stream = {};    // of the device, that fn puts its work on
+  bool cold = false;     // a device's caches are flushed before each sample
 };
 
 struct Measurement {
