@@ -21,8 +21,9 @@ using State = Trial::State;
 
 constexpr int scout_rounds = 5, least_final_rounds = 7, most_final_rounds = 31;
 constexpr std::size_t finalists = 3, kept_alternatives = 5;
+constexpr double longest_final = 20, most_samples_a_round = 7;
 constexpr double hopeless_once = 3;       // one run takes that many times the default's: not timed at all
-constexpr double hopeless = 1.3;          // times the best's ratio, in both of the first two rounds
+constexpr double hopeless = 1.5;          // times the best's ratio, in both of the first two rounds
 constexpr double worth_a_final = 1.05;    // ratio to the default
 constexpr double better = 0.998;          // times the best's ratio: moves the neighbourhood
 constexpr std::size_t small_space = 64;   // searched as a whole if the budget allows
@@ -65,8 +66,8 @@ class Search {
 
   // A step may take what the default's took many times over, but no longer than what is left of the budget, and then some.
   double step_limit() const {
-    const double fair = std::clamp(patience * default_step_, least_step_seconds, std::max(options_.step_seconds, least_step_seconds));
-    return std::max(least_step_seconds / 4, std::min(fair, left() + 0.05 * options_.seconds));
+    const double fair = std::clamp(patience * default_step_, std::min(least_step_seconds, options_.step_seconds), options_.step_seconds);
+    return std::max(std::min(0.5, options_.step_seconds), std::min(fair, left() + 0.05 * options_.seconds));
   }
 
   void open() {
@@ -238,6 +239,7 @@ class Search {
     for (auto* trial : measured) field.push_back({trial, {}, false});
     std::vector<double> base;
     const int rounds = field.empty() ? least_final_rounds : most_final_rounds;
+    samples_a_round_ = samples_that_fit(field.size() + 1);
     for (int round = 0; round < rounds && (round < least_final_rounds || left() > 0); ++round) {
       if (left() < -0.08 * options_.seconds && round > 0) break;  // what is decided on too few rounds stays the default's
       tell(fmt::format("final, round {}", round + 1));
@@ -247,18 +249,39 @@ class Search {
     decide(field, base);
   }
 
+  // Time that is left makes the rounds longer, and so quieter, once there are enough of them.
+  int samples_that_fit(std::size_t configs) const {
+    const double a_sample =
+        std::max(2.5e-6 * median(default_->samples_us.empty() ? std::vector<double>{default_once_} : default_->samples_us), 1e-3);
+    const double a_round = a_sample * static_cast<double>(configs);
+    return static_cast<int>(std::clamp(std::min(left(), longest_final) / (a_round * most_final_rounds), 1.0, most_samples_a_round));
+  }
+
+  // Of a config in one round of the final.
+  template <class Take>
+  static std::optional<double> several(int count, const Take& take) {
+    std::vector<double> samples;
+    for (int i = 0; i < count; ++i) {
+      const std::optional<double> one = take();
+      if (!one) return one;
+      samples.push_back(*one);
+    }
+    return median(samples);
+  }
+
   // Every second round goes backwards: what it costs to come first or last hits all alike.
   void final_round(std::vector<Finalist>& field, std::vector<double>& base, bool backwards) {
-    if (!backwards) base.push_back(sample_default());
+    const auto take_default = [&] { base.push_back(*several(samples_a_round_, [&] { return std::optional(sample_default()); })); };
+    if (!backwards) take_default();
     for (std::size_t i = 0; i < field.size(); ++i) {
       auto& one = field[backwards ? field.size() - 1 - i : i];
       if (one.out) continue;
-      if (const auto us = sample(*one.trial))
+      if (const auto us = several(samples_a_round_, [&] { return sample(*one.trial); }))
         one.samples.push_back(*us);
       else
         one.out = true;
     }
-    if (backwards) base.push_back(sample_default());
+    if (backwards) take_default();
     for (auto& one : field)
       if (!one.out) one.trial->ratios.push_back(one.samples.back() / base.back());
   }
@@ -343,6 +366,7 @@ class Search {
   std::string stopped_;
   double default_once_ = 0, default_step_ = 0, best_ratio_ = 1, ratio_ = 1;
   std::size_t in_vain_ = 0;
+  int samples_a_round_ = 1;
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace ejk {
 namespace {
 
-constexpr double most_steps = 2, another_arch = 2, another_variant = 4;
+constexpr double most_steps = 2, another_arch = 6, another_variant = 8;
 
 }  // namespace
 

@@ -1,0 +1,169 @@
+// Configs that fault, hang, spoil memory or are wrong: each is rejected with its reason, and the caller lives.
+#include <nlohmann/json.hpp>
+
+#include "simt/simt.hpp"
+#include "tune/fixture.hpp"
+
+namespace ejk {
+namespace {
+
+class Traps : public TrapTest {
+ protected:
+  static void expect_reasons(const TuningOutcome& outcome) {
+    const auto expect = [&](std::int64_t deed, const std::string& reason) {
+      EXPECT_EQ(trial(outcome, deed).state, Trial::State::rejected) << deed;
+      EXPECT_NE(trial(outcome, deed).reason.find(reason), std::string::npos) << deed << ": " << trial(outcome, deed).reason;
+    };
+    ASSERT_EQ(outcome.trials.size(), 8u) << outcome.stopped;
+    expect(2, "its process ended: ");
+    expect(3, "no answer within 1 s");
+    expect(4, "memory beside its elements was written");
+    expect(5, "is over the tolerance");
+    EXPECT_NE(trial(outcome, 7).reason, "");
+    EXPECT_EQ(trial(outcome, 0).state, Trial::State::measured);
+    EXPECT_EQ(trial(outcome, 1).state, Trial::State::measured) << trial(outcome, 1).reason;
+    EXPECT_EQ(trial(outcome, 6).state, Trial::State::slow) << "right, and far slower";
+  }
+};
+
+TEST_F(Traps, OnTheCpu) {
+  const auto outcome = tune(trap_call("cpu"), 60, 1);
+  expect_reasons(outcome);
+  EXPECT_NE(trial(outcome, 7).reason.find("it changed an input"), std::string::npos);
+  const auto& record = outcome.record;
+  EXPECT_EQ(std::get<std::int64_t>(record.config.values.at("deed")), 1);
+  EXPECT_EQ(std::get<std::int64_t>(record.baseline.values.at("deed")), 0);
+  EXPECT_LT(record.median_us, record.baseline_us);
+  EXPECT_LT(outcome.ratio, 0.7);
+  EXPECT_EQ(record.checked_against, "the default config's result");
+  EXPECT_EQ(record.rejected, 5);
+  EXPECT_FALSE(record.samples_us.empty());
+  EXPECT_FALSE(record.source.empty());
+  EXPECT_EQ(record.alternatives.at(0).first, record.baseline);
+}
+
+TEST_F(Traps, OnAGpuAsTheEmulatorHasIt) {
+  static const bool added = (add_backend(simt_backend()), true);
+  ASSERT_TRUE(added);
+  expect_reasons(tune(trap_call("simt"), 60, 1));
+}
+
+TEST_F(Traps, ATrapThatIsTheDefaultIsAnErrorAndNoRecord) {
+  Tensor x(DType::f32, {10}), out(DType::f32, {10});
+  std::fill_n(x.data<float>(), 10, 1.0f);
+  std::fill_n(out.data<float>(), 10, 7.0f);
+  AutotuneOptions options;
+  options.budget_seconds = 10;
+  options.worker = worker_path();
+  const auto kernel = spec_kernel("trap");
+  ASSERT_TRUE(kernel);
+  struct Fatal : Kernel {  // the spec's kernel with a heuristic that faults
+    const Kernel& of;
+    explicit Fatal(const Kernel& of_) : of(of_) {}
+    std::string name() const override { return of.name(); }
+    std::vector<Config> config_space(const Invocation& call) const override { return of.config_space(call); }
+    Result<Config> heuristic_cfg(const Invocation& call) const override {
+      auto config = of.heuristic_cfg(call);
+      config->values["deed"] = std::int64_t{2};
+      return config;
+    }
+    Status run(const Invocation& call, const Config& config) const override { return of.run(call, config); }
+  };
+  const RecordedCall call(trap_call("cpu"));
+  const auto images = images_of(call.kernel(), call.invocation());
+  WorkerLab lab(worker_path(), {call.invocation().key(), {}});
+  try {
+    search(Fatal(**kernel), call.invocation(), lab, *images, {10, 1, 2});
+    FAIL() << "a default that faults was accepted";
+  } catch (const std::runtime_error& e) {
+    EXPECT_NE(std::string(e.what()).find("the default config"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("its process ended"), std::string::npos) << e.what();
+  }
+}
+
+class Autotune : public TrapTest {
+ protected:
+  AutotuneOptions options() const {
+    AutotuneOptions options;
+    options.budget_seconds = 20;
+    options.step_seconds = 1;
+    options.worker = worker_path();
+    return options;
+  }
+};
+
+TEST_F(Autotune, LeavesTheCallersTensorsAlone) {
+  Tensor x(DType::f32, {1000}), out(DType::f32, {1000});
+  std::fill_n(x.data<float>(), 1000, 1.0f);
+  std::fill_n(out.data<float>(), 1000, 7.0f);
+  const auto record = autotune("trap", {{"x", x}, {"out", out}}, {{"by", 3.0}}, options());
+  ASSERT_EQ(message_of(record), "");
+  EXPECT_EQ(std::get<std::int64_t>(record->config.values.at("deed")), 1);
+  EXPECT_TRUE(std::all_of(out.data<float>(), out.data<float>() + 1000, [](float v) { return v == 7; }));
+  EXPECT_TRUE(std::all_of(x.data<float>(), x.data<float>() + 1000, [](float v) { return v == 1; }));
+}
+
+TEST_F(Autotune, SaysWhereItLookedForTheWorker) {
+  Tensor x(DType::f32, {10}), out(DType::f32, {10});
+  auto none = options();
+  none.worker = (folder / "nowhere/ejk").string();
+  const auto record = autotune("trap", {{"x", x}, {"out", out}}, {}, none);
+  EXPECT_EQ(message_of(record), "no worker program: looked for " + none.worker);
+  EXPECT_EQ(make_tuner(none)->unavailable(**spec_kernel("trap"), {}), message_of(record));
+}
+
+TEST_F(Autotune, RefusesACallThatIsNotLegal) {
+  Tensor x(DType::f32, {10}), out(DType::f32, {11});
+  const auto record = autotune("trap", {{"x", x}, {"out", out}}, {}, options());
+  ASSERT_FALSE(record);
+  EXPECT_NE(message_of(record).find("out"), std::string::npos) << message_of(record);
+}
+
+TEST_F(Autotune, OfARecordingTunesEachCallOnceAndPassesOverOtherDevices) {
+  const auto path = (folder / "calls.jsonl").string();
+  auto call = trap_call("cpu"), elsewhere = call;
+  elsewhere["device"] = "cuda-sm_99-1sms";
+  call["label"] = "ignored";
+  std::ofstream(path) << call.dump() << "\n" << elsewhere.dump() << "\n\n" << call.dump() << "\n";
+  const auto records = autotune_recorded(path, options());
+  ASSERT_EQ(message_of(records), "");
+  ASSERT_EQ(records->size(), 1u);
+  EXPECT_EQ(std::get<std::int64_t>(records->front().config.values.at("deed")), 1);
+  std::ofstream(path, std::ios::app) << "{\"kernel\": \"trap\", \"device\": \"" << call["device"].get<std::string>() << "\"}\n";
+  EXPECT_EQ(message_of(autotune_recorded(path, options())),
+            path + ":5: recorded call: 'tensors' is missing; expected an object of [type, shape, strides?]");
+}
+
+TEST_F(Autotune, KnownConfigsOfAnEarlierRunAreNotTriedAgain) {
+  int asked = 0;
+  SearchHooks hooks;
+  hooks.known = [&](Trial& trial) {
+    if (std::get<std::int64_t>(trial.config.values.at("deed")) != 3) return false;
+    trial.state = Trial::State::rejected;
+    trial.reason = "it hung before";
+    return ++asked == 1;
+  };
+  const auto outcome = tune(trap_call("cpu"), 30, 5, hooks);
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(trial(outcome, 3).reason, "it hung before");
+  EXPECT_LT(outcome.seconds, 25);
+}
+
+TEST_F(Autotune, ThePolicyTunesCallsOfCppProgramsByItself) {
+  set_tuner(make_tuner(options()));
+  const policy_override scope({.allow_autotune = true, .cache_miss_fallback = CacheMissFallback::autotune});
+  Tensor x(DType::f32, {1000}), out(DType::f32, {1000});
+  std::fill_n(x.data<float>(), 1000, 2.0f);
+  ASSERT_EQ(message_of(call("trap", {{"x", x}, {"out", out}}, {})), "");
+  EXPECT_EQ(out.data<float>()[0], 5.0f);
+  Invocation again;
+  again.kernel = "trap";
+  again.tensors = {{"x", x}, {"out", out}};
+  const auto selection = Executor().choose(**spec_kernel("trap"), again);
+  ASSERT_EQ(message_of(selection), "");
+  EXPECT_EQ(std::get<std::int64_t>(selection->config.values.at("deed")), 1);
+  EXPECT_EQ(selection->tier, Tier::memory);
+}
+
+}  // namespace
+}  // namespace ejk
