@@ -61,9 +61,9 @@ LabCall WorkerSubject::open(const std::string& baseline, bool peaks) {
   run_us(baseline);
   told.checked_against = outputs_->set_truth(reference_seconds);
   told.baseline_us = run_us(baseline);
-  if (on_host(machine_) && told.flops < memory_bound_flops * told.bytes) add_copies();
-  const bool cold = stopwatch_ ? stopwatch_->has_timer() : copies_.size() > 1;
-  told.memory = cold ? "cold" : "warm";
+  cold_ = stopwatch_ ? stopwatch_->has_timer() : told.flops < memory_bound_flops * told.bytes;
+  if (cold_ && !stopwatch_) add_copies();
+  told.memory = cold_ ? "cold" : "warm";
   told.machine = words_of(machine_);
   if (peaks && on_host(machine_)) {
     const auto found = measure_peaks(cpu_threads());
@@ -75,11 +75,12 @@ LabCall WorkerSubject::open(const std::string& baseline, bool peaks) {
   return told;
 }
 
+// What is larger than the caches needs no copies: its own end puts its beginning out.
 void WorkerSubject::add_copies() {
   const auto& first = copies_.front()->call;
   const double bytes = std::max(tensor_bytes(first.facts()), 1.0);
   const double total = std::min(2 * last_cache_bytes(), most_bytes_of_copies);
-  const auto count = static_cast<std::size_t>(std::clamp(std::ceil(total / bytes), 1.0, 4096.0)) + 1;
+  const auto count = bytes >= total ? 1 : static_cast<std::size_t>(std::clamp(std::ceil(total / bytes), 1.0, 4096.0)) + 1;
   for (std::size_t i = 1; i < count; ++i) {
     copies_.push_back(std::make_unique<Copy>(Copy{first, nullptr}));
     auto& copy = *copies_.back();
@@ -108,15 +109,12 @@ OutputVerdict WorkerSubject::check(const std::string& config, double& once_us) {
 Timed WorkerSubject::make_timed(const std::string& config) {
   Timed timed;
   if (stopwatch_) {
-    const bool cold = stopwatch_->has_timer();
-    timed.warm_up = !cold;
-    timed.clock = [this, cold, config](int count) {
-      return stopwatch_->seconds([&] { copies_.front()->packed->launch(config); }, count, cold);
-    };
+    timed.warm_up = !cold_;
+    timed.clock = [this, config](int count) { return stopwatch_->seconds([&] { copies_.front()->packed->launch(config); }, count, cold_); };
     calibrate(timed);
     return timed;
   }
-  timed.warm_up = copies_.size() == 1;
+  timed.warm_up = !cold_;
   timed.run = [this, config] {
     turn_ = (turn_ + 1) % copies_.size();
     copies_[turn_]->packed->launch(config);

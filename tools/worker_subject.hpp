@@ -37,6 +37,7 @@ class WorkerSubject {
   const Machine& machine_;
   std::vector<std::unique_ptr<Copy>> copies_;  // on the host, enough that each is out of the caches when its turn comes again
   std::size_t turn_ = 0;
+  bool cold_ = false;
   std::unique_ptr<WorkerOutputs> outputs_;
   std::unique_ptr<DeviceStopwatch> stopwatch_;
   std::map<std::string, Timed> timed_;  // by config

@@ -2,7 +2,6 @@
 #include "tune/recorded_call.hpp"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <nlohmann/json.hpp>
 
@@ -77,10 +76,6 @@ RecordedCall::RecordedCall(const json& key, const Machine* machine) {
   invocation_ = kernel_->kernel_interface()->canonical(invocation_);
 }
 
-RecordedCall::~RecordedCall() {
-  for (const auto& [address, bytes] : reserved_) munmap(address, bytes);
-}
-
 void RecordedCall::add_tensor(const std::string& name, const json& node) {
   if (!node.is_array() || node.size() < 2 || !node[0].is_string())
     bad(fmt::format("tensor {} is {}; expected [type, shape] or [type, shape, strides]", name, node.dump()));
@@ -93,13 +88,6 @@ void RecordedCall::add_tensor(const std::string& name, const json& node) {
     if (strides.size() != shape.size()) bad(fmt::format("tensor {} has {} dims and {} strides", name, shape.size(), strides.size()));
     view = TensorView(nullptr, *type, shape, strides);
   }
-  std::int64_t last = view.elements() > 0 ? 1 : 0;
-  for (int i = 0; i < view.rank && last > 0; ++i) last += (view.shape[i] - 1) * view.strides[i];
-  const auto bytes = static_cast<std::size_t>(std::max<std::int64_t>(last * size_of(*type), 1));
-  void* address = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (address == MAP_FAILED) bad(fmt::format("tensor {} of {} bytes does not fit this process's address space", name, bytes));
-  reserved_.push_back({address, bytes});
-  view.data = address;
   view.device = {machine_->backend->device_type(), machine_->device};
 }
 

@@ -9,29 +9,21 @@
 
 namespace ejk {
 
-// The tensors lie in address space that reads as zeros and cannot be written: enough to bind the call and to choose configs for it.
+// The tensors have no data: enough to bind the call and to choose configs for it.
 class RecordedCall {
  public:
   // An object such as Invocation::key() makes; other fields are ignored. Throws CodedError(bad_input) naming the field. The tensors'
   // device is the first of this machine with the key's fingerprint, or `machine` if it is not null.
   explicit RecordedCall(const nlohmann::json& key, const Machine* machine = nullptr);
-  RecordedCall(RecordedCall&&) = default;
-  RecordedCall& operator=(RecordedCall&&) = delete;
-  ~RecordedCall();
   const KernelHandle& kernel() const { return *kernel_; }
   const Machine& machine() const { return *machine_; }
   const Invocation& invocation() const { return invocation_; }
 
  private:
-  struct Reserved {
-    void* address;
-    std::size_t bytes;
-  };
   void add_tensor(const std::string& name, const nlohmann::json& node);
   const KernelHandle* kernel_ = nullptr;
   const Machine* machine_ = nullptr;
   Invocation invocation_;
-  std::vector<Reserved> reserved_;
 };
 
 }  // namespace ejk

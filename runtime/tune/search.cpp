@@ -52,6 +52,12 @@ class Search {
   TuningOutcome run() {
     open();
     explore();
+    if (looked_at_.size() == 1 && trials_.size() > 1)
+      throw CodedError(
+          ErrorCode::unsupported,
+          fmt::format("the budget of {:.3g} s was spent before a config beside the default was looked at: making the call's data and "
+                      "measuring the default took {:.3g} s",
+                      options_.seconds, elapsed()));
     final();
     return outcome();
   }
@@ -182,7 +188,8 @@ class Search {
   }
 
   double sample_default() {
-    const auto sampled = lab_.sample(default_->config, step_limit());
+    // It is known to work: only what takes far longer than before hangs.
+    const auto sampled = lab_.sample(default_->config, std::max(options_.step_seconds, patience * default_step_));
     if (!sampled.reason.empty())
       throw CodedError(ErrorCode::device,
                        fmt::format("the default config {} failed while it was timed: {}", to_json(default_->config), sampled.reason));

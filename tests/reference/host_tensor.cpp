@@ -201,8 +201,9 @@ void HostTensor::assign_bytes(std::span<const std::byte> given) {
 void HostTensor::poison() {
   const std::uint64_t pattern = poison_pattern(type_);
   const auto size = static_cast<std::size_t>(size_of(type_));  // divides 64, and start_ is a multiple of it: the pattern is in phase
-  for (Block& block : memory_)
-    for (std::size_t i = 0; i < sizeof block.bytes; i += size) std::memcpy(block.bytes + i, &pattern, size);
+  Block filled;
+  for (std::size_t i = 0; i < sizeof filled.bytes; i += size) std::memcpy(filled.bytes + i, &pattern, size);
+  std::fill(memory_.begin(), memory_.end(), filled);
 }
 
 bool HostTensor::poisoned(std::int64_t offset) const {

@@ -1,51 +1,32 @@
 // Configs that fault, hang, spoil memory or are wrong: each is rejected with its reason, and the caller lives.
-#include <nlohmann/json.hpp>
-
+#include "execute/store_fixture.hpp"
 #include "simt/simt.hpp"
 #include "tune/fixture.hpp"
 
 namespace ejk {
 namespace {
 
-class Traps : public TrapTest {
+std::string worker_path() { return EJK_BINARY_DIR "/bin/ejk"; }
+
+class Traps : public StoreTest {
  protected:
-  static void expect_reasons(const TuningOutcome& outcome) {
-    const auto expect = [&](std::int64_t deed, const std::string& reason) {
-      EXPECT_EQ(trial(outcome, deed).state, Trial::State::rejected) << deed;
-      EXPECT_NE(trial(outcome, deed).reason.find(reason), std::string::npos) << deed << ": " << trial(outcome, deed).reason;
-    };
-    ASSERT_EQ(outcome.trials.size(), 8u) << outcome.stopped;
-    expect(2, "its process ended: ");
-    expect(3, "no answer within 1 s");
-    expect(4, "memory beside its elements was written");
-    expect(5, "is over the tolerance");
-    EXPECT_NE(trial(outcome, 7).reason, "");
-    EXPECT_EQ(trial(outcome, 0).state, Trial::State::measured);
-    EXPECT_EQ(trial(outcome, 1).state, Trial::State::measured) << trial(outcome, 1).reason;
-    EXPECT_EQ(trial(outcome, 6).state, Trial::State::slow) << "right, and far slower";
-  }
+  void SetUp() override { ASSERT_TRUE(add_store(EJK_SOURCE_DIR "/tests/tune/data")); }
 };
 
 TEST_F(Traps, OnTheCpu) {
-  const auto outcome = tune(trap_call("cpu"), 60, 1);
-  expect_reasons(outcome);
-  EXPECT_NE(trial(outcome, 7).reason.find("it changed an input"), std::string::npos);
-  const auto& record = outcome.record;
-  EXPECT_EQ(std::get<std::int64_t>(record.config.values.at("deed")), 1);
-  EXPECT_EQ(std::get<std::int64_t>(record.baseline.values.at("deed")), 0);
-  EXPECT_LT(record.median_us, record.baseline_us);
+  const auto outcome = tune_trap(trap_call("cpu"), worker_path(), 60, 1);
+  expect_traps_told(outcome, "its process ended: ", "1 s");
   EXPECT_LT(outcome.ratio, 0.7);
+  const auto& record = outcome.record;
   EXPECT_EQ(record.checked_against, "the default config's result");
-  EXPECT_EQ(record.rejected, 5);
   EXPECT_FALSE(record.samples_us.empty());
   EXPECT_FALSE(record.source.empty());
   EXPECT_EQ(record.alternatives.at(0).first, record.baseline);
 }
 
 TEST_F(Traps, OnAGpuAsTheEmulatorHasIt) {
-  static const bool added = (add_backend(simt_backend()), true);
-  ASSERT_TRUE(added);
-  expect_reasons(tune(trap_call("simt"), 60, 1));
+  add_backend(simt_backend());
+  expect_traps_told(tune_trap(trap_call("simt"), worker_path(), 60, 1), "its process ended: ", "1 s");
 }
 
 TEST_F(Traps, ATrapThatIsTheDefaultIsAnErrorAndNoRecord) {
@@ -81,7 +62,7 @@ TEST_F(Traps, ATrapThatIsTheDefaultIsAnErrorAndNoRecord) {
   }
 }
 
-class Autotune : public TrapTest {
+class Autotune : public Traps {
  protected:
   AutotuneOptions options() const {
     AutotuneOptions options;
@@ -98,7 +79,7 @@ TEST_F(Autotune, LeavesTheCallersTensorsAlone) {
   std::fill_n(out.data<float>(), 1000, 7.0f);
   const auto record = autotune("trap", {{"x", x}, {"out", out}}, {{"by", 3.0}}, options());
   ASSERT_EQ(message_of(record), "");
-  EXPECT_EQ(std::get<std::int64_t>(record->config.values.at("deed")), 1);
+  EXPECT_EQ(deed_of(record->config), 1);
   EXPECT_TRUE(std::all_of(out.data<float>(), out.data<float>() + 1000, [](float v) { return v == 7; }));
   EXPECT_TRUE(std::all_of(x.data<float>(), x.data<float>() + 1000, [](float v) { return v == 1; }));
 }
@@ -128,7 +109,7 @@ TEST_F(Autotune, OfARecordingTunesEachCallOnceAndPassesOverOtherDevices) {
   const auto records = autotune_recorded(path, options());
   ASSERT_EQ(message_of(records), "");
   ASSERT_EQ(records->size(), 1u);
-  EXPECT_EQ(std::get<std::int64_t>(records->front().config.values.at("deed")), 1);
+  EXPECT_EQ(deed_of(records->front().config), 1);
   std::ofstream(path, std::ios::app) << "{\"kernel\": \"trap\", \"device\": \"" << call["device"].get<std::string>() << "\"}\n";
   EXPECT_EQ(message_of(autotune_recorded(path, options())),
             path + ":5: recorded call: 'tensors' is missing; expected an object of [type, shape, strides?]");
@@ -138,14 +119,14 @@ TEST_F(Autotune, KnownConfigsOfAnEarlierRunAreNotTriedAgain) {
   int asked = 0;
   SearchHooks hooks;
   hooks.known = [&](Trial& trial) {
-    if (std::get<std::int64_t>(trial.config.values.at("deed")) != 3) return false;
+    if (deed_of(trial.config) != 3) return false;
     trial.state = Trial::State::rejected;
     trial.reason = "it hung before";
     return ++asked == 1;
   };
-  const auto outcome = tune(trap_call("cpu"), 30, 5, hooks);
+  const auto outcome = tune_trap(trap_call("cpu"), worker_path(), 30, 5, hooks);
   EXPECT_EQ(asked, 1);
-  EXPECT_EQ(trial(outcome, 3).reason, "it hung before");
+  EXPECT_EQ(trial_of(outcome, 3).reason, "it hung before");
   EXPECT_LT(outcome.seconds, 25);
 }
 
@@ -161,7 +142,7 @@ TEST_F(Autotune, ThePolicyTunesCallsOfCppProgramsByItself) {
   again.tensors = {{"x", x}, {"out", out}};
   const auto selection = Executor().choose(**spec_kernel("trap"), again);
   ASSERT_EQ(message_of(selection), "");
-  EXPECT_EQ(std::get<std::int64_t>(selection->config.values.at("deed")), 1);
+  EXPECT_EQ(deed_of(selection->config), 1);
   EXPECT_EQ(selection->tier, Tier::memory);
 }
 
