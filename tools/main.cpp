@@ -23,6 +23,7 @@ constexpr Command commands[] = {
     {"explain", "how a call would be carried out, and why", explain},
     {"tune", "measure the configs of a kernel's calls and record the best", tune},
     {"cache", "list, check and prune stored images; explain a miss", cache},
+    {"records", "list, show, import, export and merge tuning records", records},
 };
 
 void print_help(std::FILE* stream) {
