@@ -16,7 +16,7 @@ constexpr const char* style = R"(
   --base: #8a94a6; --best: #0f8a5f; --bar: #4c7dd0; --bad: #c2410c; }
 @media (prefers-color-scheme: dark) { :root { --fg: #e6e9ef; --dim: #98a2b3; --line: #384152; --bg: #12161f; --card: #1a202c;
   --base: #7b8698; --best: #34c28c; --bar: #6d9bea; --bad: #f08a4b; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--fg); background: var(--bg); max-width: 1080px; margin: 2em auto; padding: 0 1em; }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--fg); background: var(--bg); max-width: 1120px; margin: 2em auto; padding: 0 1em; }
 h1 { font-size: 1.5em; margin-bottom: .2em; } h2 { font-size: 1.15em; margin: 2em 0 .4em; } p { margin: .3em 0; }
 .dim { color: var(--dim); } code { font-size: .9em; } table { border-collapse: collapse; font-size: .9em; display: block; overflow-x: auto; }
 td, th { padding: .25em .8em .25em 0; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
@@ -86,27 +86,30 @@ std::vector<Bar> bars_of(const TuningOutcome& outcome) {
 
 std::string bar_plot(const TuningOutcome& outcome) {
   constexpr std::size_t most = 40;
-  constexpr double row = 20, label = 300, width = 330, right = 90;
+  constexpr double row = 20, label = 320, width = 280, right = 80, most_times = 3;
   auto bars = bars_of(outcome);
   const auto left_out = bars.size() > most ? bars.size() - most : 0;
   if (left_out) bars.resize(most);
   double longest = 0;
   for (const auto& bar : bars) longest = std::max({longest, bar.value, bar.high});
   if (longest <= 0) return "";
+  longest = std::min(longest, std::max(most_times * bars.front().value, outcome.record.baseline_us));  // longer bars are cut off
   const double height = row * static_cast<double>(bars.size()) + 22;
   std::string svg =
       fmt::format(R"(<svg viewBox="0 0 {0:.0f} {1:.0f}" width="{0:.0f}" height="{1:.0f}" role="img" aria-label="time of each config">)",
                   label + width + right, height);
   for (std::size_t i = 0; i < bars.size(); ++i) {
     const auto& bar = bars[i];
-    const double y = row * static_cast<double>(i), scale = width / longest;
+    const double y = row * static_cast<double>(i);
+    const auto x = [&](double value) { return label + width * std::min(value / longest, 1.0); };
+    const bool cut = bar.value > longest;
     svg += fmt::format(R"(<text x="{:.0f}" y="{:.1f}" text-anchor="end">{}</text>)", label - 8, y + 14, escaped(shortened(bar.label, 46)));
     svg += fmt::format(R"(<rect x="{:.0f}" y="{:.1f}" width="{:.1f}" height="13" rx="2" style="fill:{}"><title>{}</title></rect>)", label,
-                       y + 3, std::max(bar.value * scale, 1.0), bar.colour, escaped(fmt::format("{}: {:.4g} us", bar.label, bar.value)));
+                       y + 3, std::max(x(bar.value) - label, 1.0), bar.colour, escaped(fmt::format("{}: {:.4g} us", bar.label, bar.value)));
     svg += fmt::format(R"(<path class="whisker" d="M{0:.1f} {1:.1f}V{2:.1f}M{0:.1f} {3:.1f}H{4:.1f}M{4:.1f} {1:.1f}V{2:.1f}"/>)",
-                       label + bar.low * scale, y + 6, y + 13, y + 9.5, label + bar.high * scale);
-    svg += fmt::format(R"(<text class="t" x="{:.1f}" y="{:.1f}">{}</text>)", label + std::max(bar.value, bar.high) * scale + 6, y + 14,
-                       seconds_text(bar.value * 1e-6));
+                       x(bar.low), y + 6, y + 13, y + 9.5, x(bar.high));
+    svg += fmt::format(R"(<text class="t" x="{:.1f}" y="{:.1f}">{}</text>)", x(std::max(bar.value, bar.high)) + 6, y + 14,
+                       (cut ? "› " : "") + seconds_text(bar.value * 1e-6));
   }
   if (left_out) svg += fmt::format(R"(<text class="t" x="{:.0f}" y="{:.1f}">and {} slower ones</text>)", label, height - 6, left_out);
   return svg + "</svg>\n";
@@ -115,7 +118,7 @@ std::string bar_plot(const TuningOutcome& outcome) {
 // ---- best so far ----
 
 std::string progress_plot(const TuningOutcome& outcome) {
-  constexpr double width = 300, height = 150, left = 48, top = 14, bottom = 30;
+  constexpr double width = 260, height = 150, left = 48, top = 14, bottom = 30;
   double lowest = 1;
   for (const auto& step : outcome.progress) lowest = std::min(lowest, step.ratio);
   lowest = std::min(lowest, outcome.ratio) - 0.02;
@@ -163,7 +166,10 @@ std::string roofline_plot(const TuneReport& report) {
     low_x = std::min(low_x, point.intensity), high_x = std::max(high_x, point.intensity);
     low_y = std::min({low_y, point.before, point.after}), high_y = std::max({high_y, point.before, point.after});
   }
-  if (report.peak_flops > 0) high_x = std::max(high_x, report.peak_flops / report.peak_bytes);
+  if (report.peak_flops > 0) {  // the knee is in sight
+    high_x = std::max(high_x, report.peak_flops / report.peak_bytes);
+    low_x = std::min(low_x, report.peak_flops / report.peak_bytes);
+  }
   low_x /= 2, high_x *= 3, low_y /= 2;
   high_y = 2 * std::max(high_y, report.peak_flops > 0 ? 0 : report.peak_bytes * high_x / 3);
   const auto x = [&](double v) { return left + width * std::log(v / low_x) / std::log(high_x / low_x); };
