@@ -243,8 +243,8 @@ int records(std::span<const std::string> words) {
       "files or folders into yours; of two for one call, device and source the better measured one stays: checked before\n"
       "unchecked, then the smaller standard error, then the more samples. export: yours into one file. merge: files into one,\n"
       "by the same rule. drop: forgets yours (shipped ones are never touched).",
-      "ejk records ls\nejk records show --kernel flash_attention --json\nejk records export h200.jsonl --device 'cuda-*'\n"
-      "ejk records import h200.jsonl\nejk records merge node0.jsonl node1.jsonl --to all.jsonl\nejk records drop --kernel 'mean_*'");
+      "ejk records ls\nejk records show --kernel 'mean_*' --json\nejk records export h200.jsonl --device 'cuda-*'\n"
+      "ejk records import h200.jsonl\nejk records merge node0.jsonl node1.jsonl --to all.jsonl\nejk records drop --device 'cuda-*'");
   arguments.word("ACTION", true).rest("FILE");
   arguments.option("kernel", "NAME", "only those of this kernel; * and ? stand for anything");
   arguments.option("device", "NAME", "only those of this device's fingerprint; * and ? stand for anything");

@@ -45,6 +45,7 @@ struct Plan {
   std::vector<PlannedLaunch> launches;
   std::vector<Extent> extents;
   std::int64_t workspace_bytes = 0;
+  bool check = false;                            // EJKERNEL_CHECK
   std::shared_ptr<const spec::Binding> binding;  // for live requirements and explain
   std::vector<std::uint32_t> live;               // requirements to judge on every call: indices in the spec
 

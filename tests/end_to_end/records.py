@@ -55,7 +55,7 @@ class Records(program.Test):
         self.assertEqual(told["evidence"]["gain"], 1.5)
         self.assertEqual(told["evidence"]["alternatives"][0]["median_us"], 150.0)
         text = self.ejk_out("explain", *self.case)
-        for part in ("measured (persistent tier)", "median    100.00 us of 9 samples, noise 2.00%", "1.50 times as long", "against float64 reference: 0.25 of the tolerance",
+        for part in ("measured (persistent tier)", "median    100.00 us of 9 samples, noise 2.00%", "1.50 times as long", "against float64 reference: 0.250 of the tolerance",
                      "3 configs timed, 1 rejected", "a test's machine", "other configs", "records of this call and near it", "this call"):
             self.assertIn(part, text)
         self.assertIn("1 records", self.ejk_out("records", "ls"))

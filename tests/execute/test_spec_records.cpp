@@ -2,8 +2,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
+
+#include "backends/backend.h"
 #include "execute/recorder_kernel.hpp"
 #include "execute/store_fixture.hpp"
+#include "simt/simt.hpp"
 
 namespace ejk {
 namespace {
@@ -242,6 +246,58 @@ TEST_F(SpecRecords, BackwardIsTunedWithTheForwardIfThePolicySaysSo) {
   EXPECT_NE(selection->detail.find("its gradient mean_pooling_bwd: autotune, measured in"), std::string::npos) << selection->detail;
   EXPECT_EQ(fake->asked, 2);
   EXPECT_EQ(Executor().choose(*gradient->kernel, gradient->invocation)->tier, Tier::memory);
+}
+
+class Limits : public StoreTest {};
+
+TEST_F(Limits, OfSharedMemoryMakeLargerConfigsInvalidAndTheHeuristicTakesTheNextValidOne) {
+  setenv("EJKERNEL_SMEM_LIMIT", "60000", 1);
+  add_backend(simt_backend());
+  use_project_store();
+  const auto kernel = spec_kernel("flash_attention");
+  ASSERT_EQ(message_of(kernel), "");
+  TensorView q(nullptr, DType::bf16, {1, 256, 4, 128});
+  q.device = {DeviceType::extension, 0};
+  Invocation call;
+  call.kernel = "flash_attention";
+  call.tensors = {{"q", q}, {"k", q}, {"v", q}, {"out", q}};
+  const auto chosen = Executor().choose(**kernel, call);
+  ASSERT_EQ(message_of(chosen), "");
+  EXPECT_EQ((*kernel)->invalid_reason(call, chosen->config), "");
+  EXPECT_EQ(chosen->config.variant, "mma");
+  EXPECT_EQ(chosen->config.values.at("m_tiles"), Value(std::int64_t{1})) << "the heuristic's 2 take 70656 bytes";
+  auto large = chosen->config;
+  large.values["m_tiles"] = std::int64_t{2};
+  EXPECT_NE((*kernel)->invalid_reason(call, large).find("shared <= arch.shared_memory"), std::string::npos)
+      << (*kernel)->invalid_reason(call, large);
+}
+
+class Check : public StoreTest {};
+
+TEST_F(Check, NaNOutOfFiniteInputsIsAnError) {
+  setenv("EJKERNEL_CHECK", "on", 1);
+  const auto store = two_templates(folder);
+  std::string text;
+  {
+    std::ifstream in(store / "templates/shift/any.cpu.cpp");
+    text.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const auto at = text.find("out[");
+  ASSERT_NE(at, std::string::npos) << text;
+  const auto equals = text.find('=', at), end = text.find(';', equals);
+  ASSERT_NE(end, std::string::npos);
+  text.replace(equals, end - equals, "= x[i] == 3 ? __builtin_nanf(\"\") : x[i]");  // a kernel with a fault
+  std::ofstream(store / "templates/shift/any.cpu.cpp") << text;
+  ASSERT_EQ(message_of(add_store(store.string())), "");
+  const auto run = [](Tensor x) {
+    auto out = floats({0, 0, 0});
+    return message_of(call("shift", {{"x", x}, {"out", out}}, {}));
+  };
+  EXPECT_EQ(run(floats({1, 2, 4})), "");
+  EXPECT_EQ(run(floats({1, 2, 3})),
+            R"(shift: out is NaN at [2], though every input is finite (EJKERNEL_CHECK=on); image shift.any.cpu_generic.f32.block1, )"
+            R"(config {"arch":"cpu:generic","block":1,"variant":"any"})");
+  EXPECT_EQ(run(floats({1, NAN, 3})), "") << "the caller's own NaN";
 }
 
 class EnvironmentErrors : public StoreTest, public ::testing::WithParamInterface<std::array<const char*, 3>> {};
