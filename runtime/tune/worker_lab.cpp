@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "execute/guard.hpp"
@@ -16,16 +17,16 @@ namespace {
 
 constexpr double greeting_seconds = 60;  // a cold disk; a driver that initialises eight devices
 
-// This process's, but for what would make the worker tune or record its own calls.
+// This process's, but for what would make the worker tune, record, check or name its own calls.
 std::vector<std::string> worker_environment() {
+  constexpr std::string_view not_passed_on[] = {
+      "EJKERNEL_AUTOTUNE_POLICY=", "EJKERNEL_AGREEMENT=", "EJKERNEL_OPS_RECORD=",  "EJKERNEL_OPS_STAMP=",
+      "EJKERNEL_CHECK=",           "EJKERNEL_LOG=",       "EJKERNEL_LOG_AUTOTUNE="};
   std::vector<std::string> variables;
-  for (char** entry = environ; *entry; ++entry) {
-    const std::string_view text = *entry;
-    if (!text.starts_with("EJKERNEL_AUTOTUNE_POLICY=") && !text.starts_with("EJKERNEL_OPS_RECORD=") &&
-        !text.starts_with("EJKERNEL_OPS_STAMP=") && !text.starts_with("EJKERNEL_LOG"))
-      variables.emplace_back(text);
-  }
-  variables.emplace_back("EJKERNEL_AUTOTUNE_POLICY=heuristics");
+  for (char** entry = environ; *entry; ++entry)
+    if (std::none_of(std::begin(not_passed_on), std::end(not_passed_on),
+                     [&](auto name) { return std::string_view(*entry).starts_with(name); }))
+      variables.emplace_back(*entry);
   return variables;
 }
 
