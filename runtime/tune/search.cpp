@@ -28,7 +28,8 @@ constexpr double worth_a_final = 1.05;    // ratio to the default
 constexpr double better = 0.998;          // times the best's ratio: moves the neighbourhood
 constexpr std::size_t small_space = 64;   // searched as a whole if the budget allows
 constexpr std::size_t most_in_vain = 48;  // configs without a better one, in a larger space
-constexpr double least_open_seconds = 60, least_step_seconds = 2, patience = 20;  // patience: times what the default took
+constexpr double least_open_seconds = 60, least_step_seconds = 2;
+constexpr double patience = 20, fair_to_all = 5;  // times what the default took
 
 class Search {
  public:
@@ -70,10 +71,11 @@ class Search {
     if (hooks_.progress) hooks_.progress({looked_at_.size(), trials_.size(), elapsed(), options_.seconds, best_ratio_, std::move(step)});
   }
 
-  // A step may take what the default's took many times over, but no longer than what is left of the budget, and then some.
+  // A step may take what the default's took many times over; as the budget ends, a few times over: no config is to blame for that end.
   double step_limit() const {
     const double fair = std::clamp(patience * default_step_, std::min(least_step_seconds, options_.step_seconds), options_.step_seconds);
-    return std::max(std::min(0.5, options_.step_seconds), std::min(fair, left() + 0.05 * options_.seconds));
+    const double least = std::max(std::min(0.5, options_.step_seconds), fair_to_all * default_step_);
+    return std::max(least, std::min(fair, left() + 0.05 * options_.seconds));
   }
 
   void open() {
@@ -140,9 +142,15 @@ class Search {
     tell(fmt::format("compiling {} configs", fresh.size()));
     images_.prepare(fresh, options_.jobs);
     for (auto* trial : fresh) {
-      if (trial->state != State::rejected) check(*trial);
+      if (trial->state == State::rejected) continue;
+      if (left() < default_step_) {  // no time to look at it
+        std::erase(looked_at_, trial);
+        continue;
+      }
+      check(*trial);
       if (trial->state == State::waiting) right.push_back(trial);
     }
+    std::erase_if(fresh, [&](Trial* trial) { return std::find(looked_at_.begin(), looked_at_.end(), trial) == looked_at_.end(); });
     scout(right);
     for (auto* trial : fresh) {
       if (trial->state == State::waiting) trial->state = State::measured;
@@ -170,7 +178,7 @@ class Search {
   // A few rounds beside the default; clearly slower ones leave early.
   void scout(std::vector<Trial*> candidates) {
     for (int round = 0; round < scout_rounds && !candidates.empty(); ++round) {
-      if (round > 2 && left() < 0) break;
+      if (round > 0 && left() < 0) break;
       tell(fmt::format("timing {} configs, round {}", candidates.size(), round + 1));
       const double base = sample_default();
       for (auto* trial : candidates) {
