@@ -5,11 +5,14 @@
 
 #include <chrono>
 #include <fstream>
+#include <numeric>
 #include <set>
 
 #include "arguments.hpp"
 #include "device_option.hpp"
+#include "execute/facts.hpp"
 #include "execute/guard.hpp"
+#include "kernel_call.hpp"
 #include "reference/call.hpp"
 #include "tune/search.hpp"
 #include "tune/worker_lab.hpp"
@@ -30,6 +33,30 @@ json key_of(const KernelHandle& kernel, const spec::CallFacts& facts, const Mach
   return {{"kernel", kernel.name}, {"device", machine.probe.fingerprint}, {"tensors", tensors}, {"attributes", attributes}};
 }
 
+// How large a call is, in bytes to move; of what it computes, as much as takes a CPU the time of a byte.
+double size_of_call(const CallToTune& call, const Machine& machine) {
+  constexpr double flops_a_byte = 10;
+  try {
+    const RecordedCall recorded(call.key, &machine);
+    const auto& invocation = recorded.invocation();
+    const auto arguments = positional(recorded.kernel(), invocation.tensors, invocation.attributes);
+    const auto binding = spec::bind(*recorded.kernel().spec, facts_of(recorded.kernel(), arguments.tensors, arguments.attributes));
+    return tensor_bytes(binding.facts) + cost_of(*recorded.kernel().spec, binding).flops / flops_a_byte;
+  } catch (const std::exception&) {
+    return 0;  // it will say what is wrong when it is its turn
+  }
+}
+
+// What small calls leave of their share helps the large ones, whose every step takes long.
+std::vector<std::size_t> small_ones_first(const std::vector<CallToTune>& calls, const Machine& machine) {
+  std::vector<double> sizes;
+  for (const auto& call : calls) sizes.push_back(size_of_call(call, machine));
+  std::vector<std::size_t> order(calls.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return sizes[a] < sizes[b]; });
+  return order;
+}
+
 // One run of tune_calls.
 class Run {
  public:
@@ -42,11 +69,13 @@ class Run {
   }
 
   void all() {
-    for (std::size_t i = 0; i < request_.calls.size(); ++i) {
-      auto& one = report_.cases.emplace_back(TunedCase{request_.calls[i].name, {}, {}});
+    for (const auto& call : request_.calls) report_.cases.push_back({call.name, {}, {}});
+    std::size_t calls_left = request_.calls.size();
+    for (const auto i : small_ones_first(request_.calls, *request_.machine)) {
+      auto& one = report_.cases[i];
       progress_.begin(one.name);
       try {
-        tune(request_.calls[i], request_.calls.size() - i, one);
+        tune(request_.calls[i], calls_left--, one);
       } catch (const CodedError& e) {
         one.error = e.what();
       } catch (const spec::CallError& e) {

@@ -89,7 +89,7 @@ class Worker {
       return f();
     } catch (...) {
       const auto error = current_error();
-      return {{"wrong", error.message}, {"lost", !on_host(*machine_)}};
+      return {{"wrong", error.message}, {"lost", error.code == ErrorCode::device && !on_host(*machine_)}};
     }
   }
 
