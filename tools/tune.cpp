@@ -179,7 +179,8 @@ int tune(std::span<const std::string> words) {
     fmt::print("{}\n", to_json(report).dump(2));
   else
     fmt::print("{}", terminal_text(report));
-  const bool complete = std::all_of(report.cases.begin(), report.cases.end(), [](const auto& one) { return one.error.empty(); });
+  const bool complete =
+      std::all_of(report.cases.begin(), report.cases.end(), [](const auto& one) { return one.error.empty() || one.no_choice; });
   if (complete) state.remove();
   return complete ? exit_done : exit_failed;
 }

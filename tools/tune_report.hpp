@@ -10,8 +10,9 @@ namespace ejk::tools {
 
 struct TunedCase {
   std::string name;   // the case's, or "call 3" of a recording
-  std::string error;  // it could not be tuned; empty: `outcome` says how it went
-  TuningOutcome outcome;
+  std::string error;  // it was not tuned; empty: `outcome` says how it went
+  TuningOutcome outcome = {};
+  bool no_choice = false;  // not tuned because only one config is valid: no failure
 };
 
 struct TuneReport {

@@ -69,7 +69,7 @@ class Run {
   }
 
   void all() {
-    for (const auto& call : request_.calls) report_.cases.push_back({call.name, {}, {}});
+    for (const auto& call : request_.calls) report_.cases.push_back({call.name, {}});
     std::size_t calls_left = request_.calls.size();
     for (const auto i : small_ones_first(request_.calls, *request_.machine)) {
       auto& one = report_.cases[i];
@@ -106,9 +106,13 @@ class Run {
       one.outcome = *before;
       return note_peaks(one.outcome.call);
     }
+    const auto& kernel = *recorded.kernel().kernel_interface();
+    if (kernel.config_space(invocation).size() == 1) {
+      one.no_choice = true;
+      throw CodedError(ErrorCode::unsupported, "only one config is valid: there is nothing to choose");
+    }
     const double left = request_.budget - elapsed();
     if (left < least_share * request_.budget) throw CodedError(ErrorCode::unsupported, "not begun: the budget was spent");
-    const auto& kernel = *recorded.kernel().kernel_interface();
     const auto images = images_of(recorded.kernel(), invocation);
     lab_->set_call({key, {request_.machine->backend->device_type(), request_.machine->device}, request_.seed, report_.peak_bytes <= 0});
     SearchHooks hooks;

@@ -50,10 +50,14 @@ std::string mean_line(const TuneReport& report) {
 }
 
 std::string failures(const TuneReport& report, const std::string& indent) {
-  std::string text;
-  for (const auto& one : report.cases)
-    if (!one.error.empty()) text += fmt::format("{}{}: {}\n", indent, one.name, one.error);
-  return text;
+  std::string text, without_choice;
+  for (const auto& one : report.cases) {
+    if (one.no_choice)
+      without_choice += (without_choice.empty() ? "" : ", ") + one.name;
+    else if (!one.error.empty())
+      text += fmt::format("{}{}: {}\n", indent, one.name, one.error);
+  }
+  return without_choice.empty() ? text : fmt::format("{}{}only one config is valid: {}\n", text, indent, without_choice);
 }
 
 std::string machine_of(const TuneReport& report) {

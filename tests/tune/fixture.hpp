@@ -37,7 +37,7 @@ inline const Trial& trial_of(const TuningOutcome& outcome, std::int64_t deed) {
   return *std::find_if(outcome.trials.begin(), outcome.trials.end(), [&](const Trial& t) { return deed_of(t.config) == deed; });
 }
 
-// fault: words of the reason of the config that touches memory that is not there; step: the limit of the one that never ends.
+// fault: words of the reason of the config that touches memory that is not there; step: the limit of the one that never ends ("": any).
 inline void expect_traps_told(const TuningOutcome& outcome, const std::string& fault, const std::string& step) {
   const auto expect = [&](std::int64_t deed, const std::string& reason) {
     EXPECT_EQ(trial_of(outcome, deed).state, Trial::State::rejected) << deed;

@@ -50,7 +50,8 @@ TuneReport report() {
   result.cases.push_back({"second", "", outcome()});
   result.cases.back().outcome.ratio = 1;
   result.cases.back().outcome.record.config = tile(1);
-  result.cases.push_back({"third", "the default config <x> cannot be measured", {}});
+  result.cases.push_back({"third", "the default config <x> cannot be measured"});
+  result.cases.push_back({"fourth", "only one config is valid", {}, true});
   return result;
 }
 
@@ -99,7 +100,8 @@ TEST(TuneTable, ComparesTunedWithHeuristicAndGivesTheMean) {
       << table;
   EXPECT_NE(table.find("1.250"), std::string::npos);
   EXPECT_NE(table.find("- third: the default config"), std::string::npos);
-  EXPECT_EQ(to_json(report())["cases"].size(), 3u);
+  EXPECT_NE(table.find("- only one config is valid: fourth"), std::string::npos);
+  EXPECT_EQ(to_json(report())["cases"].size(), 4u);
 }
 
 TEST(TuneState, GivesBackWhatWasFinishedAndPassesOverTornLines) {
