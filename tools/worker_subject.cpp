@@ -30,13 +30,10 @@ spec::CallFacts facts_of_key(const RecordedCall& recorded) {
   return facts_of(recorded.kernel(), arguments.tensors, arguments.attributes);
 }
 
-// "NVIDIA H200, driver 570.1, CUDA 12.8"; "AMD EPYC, 2 threads; g++ 12.2". Without paths.
+// "AMD EPYC, 2 threads; g++ 12.2". A probe's description names a device's driver.
 std::string words_of(const Machine& machine) {
-  std::string text = machine.probe.description;
-  for (const auto& [role, found] : machine.backend->libraries())
-    if (const auto comma = found.find(", "); role == "driver" && comma != std::string::npos) text += found.substr(comma);
-  if (on_host(machine) && !machine.archs.empty()) text += "; " + machine.backend->compiler(machine.archs.front());
-  return text;
+  const auto compiler = machine.archs.empty() ? "" : machine.backend->compiler(machine.archs.front());
+  return machine.probe.description + (compiler.empty() ? "" : "; " + compiler);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "execute/guard.hpp"
-#include "tune/paired.hpp"
+#include "tune/final_rounds.hpp"
 #include "tune/space.hpp"
 #include "tune/stopwatch.hpp"
 
@@ -19,9 +19,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using State = Trial::State;
 
-constexpr int scout_rounds = 5, least_final_rounds = 7, most_final_rounds = 31;
-constexpr std::size_t finalists = 3, kept_alternatives = 5;
-constexpr double longest_final = 20, most_samples_a_round = 7;
+constexpr int scout_rounds = 5;
+constexpr std::size_t kept_alternatives = 5;
+constexpr double over_budget = 0.08;
 constexpr double hopeless_once = 3;       // one run takes that many times the default's: not timed at all
 constexpr double hopeless = 1.5;          // times the best's ratio, in both of the first two rounds
 constexpr double worth_a_final = 1.05;    // ratio to the default
@@ -229,102 +229,34 @@ class Search {
 
   // ---- the final ----
 
-  // What fifteen rounds of the finalists and the default take, within reason.
-  double final_seconds() const {
-    const double a_round = default_->samples_us.empty() ? default_once_ : median(default_->samples_us);
-    const double estimate = 15.0 * (finalists + 1) * std::max(2.5 * a_round * 1e-6, 1e-3);
-    return std::clamp(estimate, 0.05 * options_.seconds, 0.4 * options_.seconds);
-  }
+  double default_us() const { return default_->samples_us.empty() ? default_once_ : median(default_->samples_us); }
 
-  struct Finalist {
-    Trial* trial;
-    std::vector<double> samples;  // of the final alone
-    bool out = false;
-  };
+  // Kept back from the search, within reason.
+  double final_seconds() const { return std::clamp(usual_final_seconds(default_us()), 0.05 * options_.seconds, 0.4 * options_.seconds); }
 
-  void final() {
-    std::vector<Trial*> measured;
+  std::vector<Trial*> finalists() const {
+    std::vector<Trial*> field;
     for (auto* trial : looked_at_)
       if (trial != default_ && trial->state == State::measured && !trial->ratios.empty() && median(trial->ratios) < worth_a_final)
-        measured.push_back(trial);
-    std::stable_sort(measured.begin(), measured.end(),
-                     [](const Trial* a, const Trial* b) { return median(a->ratios) < median(b->ratios); });
-    if (measured.size() > finalists) measured.resize(finalists);
-    std::vector<Finalist> field;
-    for (auto* trial : measured) field.push_back({trial, {}, false});
-    std::vector<double> base;
-    const int rounds = field.empty() ? least_final_rounds : most_final_rounds;
-    samples_a_round_ = samples_that_fit(field.size() + 1);
-    for (int round = 0; round < rounds && (round < least_final_rounds || left() > 0); ++round) {
-      if (left() < -0.08 * options_.seconds && round > 0) break;  // what is decided on too few rounds stays the default's
-      tell(fmt::format("final, round {}", round + 1));
-      final_round(field, base, round % 2 == 1);
-      drop_losers(field);
-    }
-    decide(field, base);
+        field.push_back(trial);
+    std::stable_sort(field.begin(), field.end(), [](const Trial* a, const Trial* b) { return median(a->ratios) < median(b->ratios); });
+    if (field.size() > most_finalists) field.resize(most_finalists);
+    return field;
   }
 
-  // Time that is left makes the rounds longer, and so quieter, once there are enough of them.
-  int samples_that_fit(std::size_t configs) const {
-    const double a_sample =
-        std::max(2.5e-6 * median(default_->samples_us.empty() ? std::vector<double>{default_once_} : default_->samples_us), 1e-3);
-    const double a_round = a_sample * static_cast<double>(configs);
-    return static_cast<int>(std::clamp(std::min(left(), longest_final) / (a_round * most_final_rounds), 1.0, most_samples_a_round));
-  }
-
-  // Of a config in one round of the final.
-  template <class Take>
-  static std::optional<double> several(int count, const Take& take) {
-    std::vector<double> samples;
-    for (int i = 0; i < count; ++i) {
-      const std::optional<double> one = take();
-      if (!one) return one;
-      samples.push_back(*one);
-    }
-    return median(samples);
-  }
-
-  // Every second round goes backwards: what it costs to come first or last hits all alike.
-  void final_round(std::vector<Finalist>& field, std::vector<double>& base, bool backwards) {
-    const auto take_default = [&] { base.push_back(*several(samples_a_round_, [&] { return std::optional(sample_default()); })); };
-    if (!backwards) take_default();
-    for (std::size_t i = 0; i < field.size(); ++i) {
-      auto& one = field[backwards ? field.size() - 1 - i : i];
-      if (one.out) continue;
-      if (const auto us = several(samples_a_round_, [&] { return sample(*one.trial); }))
-        one.samples.push_back(*us);
-      else
-        one.out = true;
-    }
-    if (backwards) take_default();
-    for (auto& one : field)
-      if (!one.out) one.trial->ratios.push_back(one.samples.back() / base.back());
-  }
-
-  static Finalist* leader(std::vector<Finalist>& field) {
-    Finalist* first = nullptr;
-    for (auto& one : field)
-      if (!one.out && (!first || median(one.samples) < median(first->samples))) first = &one;
-    return first;
-  }
-
-  static void drop_losers(std::vector<Finalist>& field) {
-    const auto* first = leader(field);
-    for (auto& one : field)
-      if (first && &one != first && !one.out) one.out = median_interval(paired_ratios(one.samples, first->samples)).low > 1;
-  }
-
-  void decide(std::vector<Finalist>& field, const std::vector<double>& base) {
-    auto* first = leader(field);
-    const auto verdict = judge_challenger(first ? paired_ratios(first->samples, base) : std::vector<double>());
-    const bool wins = first && verdict.wins;
-    winner_ = wins ? first->trial : default_;
-    ratio_ = wins ? verdict.ratio : 1;
-    auto& record = record_;
-    record.samples_us = wins ? first->samples : base;
-    record.noise = first ? verdict.noise : spread(base);
-    record.baseline_us = median(base);
-    if (wins) progress_.push_back({elapsed(), ratio_});
+  void final() {
+    FinalInput input{finalists(), {}, {}, {}, {}, default_us(), over_budget * options_.seconds};
+    input.sample_default = [this] { return sample_default(); };
+    input.sample = [this](Trial& trial) { return sample(trial); };
+    input.seconds_left = [this] { return left(); };
+    input.tell = [this](int round) { tell(fmt::format("final, round {}", round + 1)); };
+    const auto result = final_rounds(input);
+    winner_ = result.winner ? result.winner : default_;
+    ratio_ = result.ratio;
+    record_.samples_us = result.samples_us;
+    record_.noise = result.noise;
+    record_.baseline_us = median(result.default_us);
+    if (result.winner) progress_.push_back({elapsed(), ratio_});
   }
 
   // The best of the others that were timed, at the time the default took in the final.
@@ -381,7 +313,6 @@ class Search {
   std::string stopped_;
   double default_once_ = 0, default_step_ = 0, best_ratio_ = 1, ratio_ = 1;
   std::size_t in_vain_ = 0;
-  int samples_a_round_ = 1;
 };
 
 }  // namespace
