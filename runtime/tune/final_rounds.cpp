@@ -18,7 +18,11 @@ double seconds_of_a_sample(double us) { return std::max(runs_a_sample * us * 1e-
 class Final {
  public:
   explicit Final(const FinalInput& input) : input_(input) {
-    for (auto* trial : input.field) field_.push_back({trial, {}, false});
+    // Rather few finalists than few rounds.
+    const double places = input.seconds_left() / (least_rounds * seconds_of_a_sample(input.default_us)) - 1;
+    const auto size = static_cast<std::size_t>(std::clamp(places, 1.0, static_cast<double>(most_finalists)));
+    for (auto* trial : input.field)
+      if (field_.size() < size) field_.push_back({trial, {}, false});
     // Time that is left makes the rounds longer, and so quieter.
     const double a_round = seconds_of_a_sample(input.default_us) * static_cast<double>(field_.size() + 1);
     samples_a_round_ =
@@ -94,7 +98,8 @@ class Final {
     if (!first) return result;
     const auto judged = judge_challenger(paired_ratios(first->samples, base_));
     result.noise = judged.noise;
-    if (!judged.wins) return result;
+    // Where the machine's speed drifts, medians of rounds and of their ratios may disagree: then nothing is sure.
+    if (!judged.wins || median(first->samples) >= median(base_)) return result;
     result.winner = first->trial;
     result.ratio = judged.ratio;
     result.samples_us = first->samples;

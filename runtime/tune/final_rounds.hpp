@@ -9,7 +9,7 @@
 namespace ejk {
 
 struct FinalInput {
-  std::vector<Trial*> field;                            // without the default; may be empty
+  std::vector<Trial*> field;                            // without the default, best first; may be empty
   std::function<double()> sample_default;               // us
   std::function<std::optional<double>(Trial&)> sample;  // us; nullopt: it failed, and is rejected
   std::function<double()> seconds_left;                 // of the budget
@@ -28,6 +28,6 @@ FinalResult final_rounds(const FinalInput& input);
 
 // What fifteen rounds of a full field take, roughly.
 double usual_final_seconds(double default_us);
-inline constexpr std::size_t most_finalists = 3;
+inline constexpr std::size_t most_finalists = 3, worth_recording = 3;  // finalists; rounds, with fewer nothing is known
 
 }  // namespace ejk

@@ -251,6 +251,10 @@ class Search {
     input.seconds_left = [this] { return left(); };
     input.tell = [this](int round) { tell(fmt::format("final, round {}", round + 1)); };
     const auto result = final_rounds(input);
+    if (result.default_us.size() < worth_recording)
+      throw CodedError(ErrorCode::unsupported,
+                       fmt::format("the budget of {:.3g} s left no time for {} rounds of a final; a run of the default takes {:.3g} s",
+                                   options_.seconds, worth_recording, default_us() * 1e-6));
     winner_ = result.winner ? result.winner : default_;
     ratio_ = result.ratio;
     record_.samples_us = result.samples_us;
