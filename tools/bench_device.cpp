@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "device_stopwatch.hpp"
-#include "stopwatch.hpp"
+#include "tune/device_stopwatch.hpp"
+#include "tune/stopwatch.hpp"
 
 namespace ejk::tools {
 namespace {

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "bench_device.hpp"
-#include "stopwatch.hpp"
 #include "table.hpp"
+#include "tune/stopwatch.hpp"
 
 namespace ejk::tools {
 namespace {

@@ -7,7 +7,7 @@
 #include "bench_request.hpp"
 #include "kernel_call.hpp"
 #include "machine_peaks.hpp"
-#include "stopwatch.hpp"
+#include "tune/stopwatch.hpp"
 
 namespace ejk::tools {
 

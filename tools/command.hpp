@@ -24,6 +24,8 @@ int bench(std::span<const std::string> arguments);
 int run(std::span<const std::string> arguments);
 int explain(std::span<const std::string> arguments);
 int cache(std::span<const std::string> arguments);
+int tune(std::span<const std::string> arguments);
+int worker(std::span<const std::string> arguments);  // not listed: for the tuner, not for people
 int records(std::span<const std::string> arguments);
 
 }  // namespace ejk::tools

@@ -15,8 +15,9 @@ class DeviceTensor {
   ~DeviceTensor();
 
   const TensorView& view() const { return view_; }
-  void copy_from(const reference::HostTensor& tensor);  // the tensor it was made of, changed
-  void copy_to(reference::HostTensor& tensor) const;    // waits for the device
+  std::byte* block() const { return static_cast<std::byte*>(block_); }  // the copy of HostTensor::block()
+  void copy_from(const reference::HostTensor& tensor);                  // the tensor it was made of, changed
+  void copy_to(reference::HostTensor& tensor) const;                    // waits for the device
 
  private:
   Backend* backend_;

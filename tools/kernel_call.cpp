@@ -136,6 +136,16 @@ void PackedCall::copy_back() {
       if (copy != on_device_.end()) (copy++)->copy_to(tensor);
 }
 
+std::byte* PackedCall::block_of(const HostTensor& tensor) const {
+  std::size_t index = 0;
+  for (auto* list : {&call_->inputs, &call_->outputs})
+    for (auto& one : *list) {
+      if (&one == &tensor) return on_device_.empty() ? one.block().data() : on_device_[index].block();
+      ++index;
+    }
+  throw std::logic_error(tensor.name() + " is no tensor of this call");
+}
+
 nlohmann::ordered_json PackedCall::explain(const std::string& config) const {
   return ejk::explain(*kernel_, arguments_.tensors, arguments_.attributes, config.empty() ? nullptr : config.c_str());
 }

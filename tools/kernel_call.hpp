@@ -25,6 +25,7 @@ class PackedCall {
   void launch(const std::string& config, Stream stream = {}) const;
   void wait() const;  // for the device; throws in the driver's words
   void copy_back();   // waits; every tensor's block, inputs too: a kernel may have spoiled them
+  std::byte* block_of(const reference::HostTensor& tensor) const;   // of one of the call's tensors: where the kernel sees its block
   nlohmann::ordered_json explain(const std::string& config) const;  // makes the plan; throws
 
  private:

@@ -21,6 +21,7 @@ constexpr Command commands[] = {
     {"bench", "time a kernel's cases and compare them with this machine's peaks", bench},
     {"run", "run a kernel once, on random data or on your own", run},
     {"explain", "how a call would be carried out, and why", explain},
+    {"tune", "measure the configs of a kernel's calls and record the best", tune},
     {"cache", "list, check and prune stored images; explain a miss", cache},
     {"records", "list, show, import, export and merge tuning records", records},
 };
@@ -31,7 +32,11 @@ void print_help(std::FILE* stream) {
   fmt::print(stream, "\n`ejk COMMAND --help` tells more, with examples. Exit code: 0 done, 1 a check failed, 2 bad input.\n");
 }
 
+constexpr Command unlisted[] = {{"worker", "tries configs for a tuner", worker}};
+
 const Command* find(const std::string& name) {
+  for (const auto& command : unlisted)
+    if (name == command.name) return &command;
   for (const auto& command : commands)
     if (name == command.name) return &command;
   return nullptr;

@@ -12,43 +12,13 @@
 #include <chrono>
 #include <cstring>
 
+#include "backends/spawn.hpp"
+
 namespace ejk {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t output_limit = 1 << 20;
-
-struct Descriptor {
-  int value = -1;
-  ~Descriptor() { close_now(); }
-  void close_now() {
-    if (value >= 0) close(value);
-    value = -1;
-  }
-};
-
-std::vector<char*> pointers(const std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (const auto& text : texts) result.push_back(const_cast<char*>(text.c_str()));
-  result.push_back(nullptr);
-  return result;
-}
-
-// A fresh process group, no blocked signals, default handlers for what hosts like to ignore.
-struct Attributes {
-  posix_spawnattr_t value;
-  Attributes() {
-    posix_spawnattr_init(&value);
-    sigset_t none, defaults;
-    sigemptyset(&none);
-    sigemptyset(&defaults);
-    for (int signal : {SIGPIPE, SIGINT, SIGTERM, SIGCHLD, SIGXFSZ}) sigaddset(&defaults, signal);
-    posix_spawnattr_setsigmask(&value, &none);
-    posix_spawnattr_setsigdefault(&value, &defaults);
-    posix_spawnattr_setflags(&value, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  }
-  ~Attributes() { posix_spawnattr_destroy(&value); }
-};
 
 struct FileActions {
   posix_spawn_file_actions_t value;
@@ -104,9 +74,9 @@ ProcessResult run_process(const ProcessRequest& request) {
     return result;
   }
   Descriptor reader{ends[0]}, writer{ends[1]};
-  const Attributes attributes;
+  const SpawnAttributes attributes;
   const FileActions actions(request.folder, writer.value);
-  const auto arguments = pointers(request.command), environment = pointers(request.environment);
+  const auto arguments = spawn_pointers(request.command), environment = spawn_pointers(request.environment);
   pid_t pid = 0;
   if (const int error = posix_spawn(&pid, arguments[0], &actions.value, &attributes.value, arguments.data(), environment.data())) {
     result.output = "cannot start " + request.command[0] + ": " + std::strerror(error);

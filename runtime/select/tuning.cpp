@@ -3,14 +3,18 @@
 
 #include <mutex>
 
+#include "ejk/autotune.hpp"
 #include "execute/library_state.hpp"
 
 namespace ejk {
 namespace {
 
+// Of a call that tunes by itself: somebody waits for it.
+constexpr double unasked_seconds = 20;
+
 struct ProcessTuner {
   std::mutex mutex;
-  std::shared_ptr<Tuner> tuner;
+  std::shared_ptr<Tuner> tuner = make_tuner({.budget_seconds = unasked_seconds});
 };
 
 ProcessTuner& process_tuner() {

@@ -11,6 +11,8 @@
 namespace ejk::reference {
 namespace {
 
+constexpr std::uint64_t attempts_at_offsets = 2000;
+
 // C as a few dims whose product is C; sizes 1 and 0 stay one dim, or none for 1.
 std::vector<std::int64_t> split(std::int64_t product, Rng& rng) {
   if (product == 1 && rng.chance(0.5)) return {};
@@ -231,6 +233,40 @@ Call make_call(const spec::Spec& spec, const spec::Case& c, std::uint64_t seed, 
   }
   call.rebind();
   return call;
+}
+
+spec::CallFacts facts_of_case(const spec::Spec& spec, const spec::Case& c, std::uint64_t seed) {
+  return spec::facts_of(spec, with_derived_dims(spec, c, seed));
+}
+
+Call make_call(const spec::Spec& spec, const spec::CallFacts& facts, std::uint64_t seed) {
+  Call call;
+  call.spec = &spec;
+  call.label = fmt::format("{} on random data, seed {}", spec.kernel, seed);
+  call.attributes = facts.attributes;
+  auto without_data = facts;
+  for (auto& [name, tensor] : without_data.tensors) tensor.host_data = nullptr, tensor.address = 0;
+  const auto bound = spec::bind(spec, without_data);
+  std::map<std::string, spec::Value> dims;
+  for (const auto& [name, size] : bound.dims) dims[name] = size;
+  std::vector<std::pair<std::size_t, const spec::TensorSpec*>> offsets;
+  for (const auto& tensor : spec.tensors) {
+    const auto given = facts.tensors.find(tensor.name);
+    if (given == facts.tensors.end()) continue;
+    auto& list = tensor.output ? call.outputs : call.inputs;
+    list.emplace_back(tensor.name, given->second.type, given->second.shape, given->second.strides);
+    if (tensor.output) continue;
+    fill_input(list.back(), tensor, dims, seed);
+    if (is_host_data(tensor)) offsets.emplace_back(list.size() - 1, &tensor);
+  }
+  for (std::uint64_t attempt = 1;; ++attempt) try {
+      call.rebind();
+      spec::check_live_requirements(call.binding);
+      return call;
+    } catch (const spec::CallError&) {
+      if (offsets.empty() || attempt == attempts_at_offsets) throw;
+      for (const auto& [index, tensor] : offsets) fill_input(call.inputs[index], *tensor, dims, seed + attempt);
+    }
 }
 
 Call make_call(const spec::Spec& spec, std::map<std::string, spec::Value> attributes, std::vector<HostTensor> inputs,

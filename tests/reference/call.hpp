@@ -49,6 +49,13 @@ struct Arrangement {
 // The case with fresh inputs from the seed, and outputs. Throws spec::CallError or spec::ExpressionError if the case is not legal.
 Call make_call(const spec::Spec& spec, const spec::Case& c, std::uint64_t seed, const Arrangement& arrangement = {});
 
+// The case's tensors and attributes as make_call(spec, c, seed) lays them out, without data.
+spec::CallFacts facts_of_case(const spec::Spec& spec, const spec::Case& c, std::uint64_t seed);
+
+// A call of these tensors (types, shapes, strides) and attributes on fresh inputs from the seed. Where the shapes hang on data (offsets),
+// other data is made until they fit. Throws spec::CallError if the call is not legal.
+Call make_call(const spec::Spec& spec, const spec::CallFacts& facts, std::uint64_t seed);
+
 // "E=f32, B=2, Sq=17, causal=true, given bias": all that a case says, for messages.
 std::string describe(const spec::Case& c);
 

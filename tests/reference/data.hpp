@@ -11,7 +11,7 @@
 namespace ejk::reference {
 
 // Fills `tensor` from the seed:
-//   floats         normal, mean 0, deviation 1
+//   floats         normal, mean 0, deviation 1; past 4,194,301 elements the first ones again
 //   bool           true with probability 0.8; now and then a whole innermost row is false
 //   "segments"     runs of ids 0, 1, 2, ... along the last dim, now and then a run of -1 (padding). All tensors with this fill draw
 //                  their run bounds alike, as fractions of their length, so that queries and keys share ids

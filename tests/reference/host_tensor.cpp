@@ -58,14 +58,26 @@ Layout random_layout(Rng& rng) {
 
 HostTensor::HostTensor(std::string name, DType type, std::vector<std::int64_t> shape, const Layout& layout, Rng* rng)
     : name_(std::move(name)), type_(type), shape_(std::move(shape)) {
+  check_shape();
+  if (!layout.contiguous() && !rng) throw std::invalid_argument(name_ + ": a layout with gaps needs a random generator");
+  place(layout, rng);
+  poison();
+}
+
+HostTensor::HostTensor(std::string name, DType type, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides)
+    : name_(std::move(name)), type_(type), shape_(std::move(shape)), strides_(std::move(strides)) {
+  check_shape();
+  if (strides_.size() != shape_.size() || std::any_of(strides_.begin(), strides_.end(), [](auto s) { return s < 0; }))
+    throw std::invalid_argument(fmt::format("{}: expected a stride of 0 or more for each dimension", name_));
+  reserve(margin_bytes);
+  poison();
+}
+
+void HostTensor::check_shape() const {
   if (shape_.size() > static_cast<std::size_t>(max_rank))
     throw std::invalid_argument(fmt::format("{}: found {} dimensions, at most {} are possible", name_, shape_.size(), max_rank));
   for (const std::int64_t extent : shape_)
     if (extent < 0) throw std::invalid_argument(fmt::format("{}: found a dimension of size {}, expected 0 or more", name_, extent));
-  if (!layout.contiguous() && !rng) throw std::invalid_argument(name_ + ": a layout with gaps needs a random generator");
-  elements_ = std::accumulate(shape_.begin(), shape_.end(), std::int64_t{1}, std::multiplies<>());
-  place(layout, rng);
-  poison();
 }
 
 HostTensor::HostTensor(std::string name, DType type, std::vector<std::int64_t> shape, std::span<const double> values)
@@ -89,9 +101,14 @@ void HostTensor::place(const Layout& layout, Rng* rng) {
       if (layout.padded) stride += rng->between(0, 9);
     }
   }
+  reserve(margin_bytes + (layout.unaligned ? size_of(type_) : 0));
+}
+
+void HostTensor::reserve(std::int64_t start) {
+  elements_ = std::accumulate(shape_.begin(), shape_.end(), std::int64_t{1}, std::multiplies<>());
   std::int64_t span = elements_ > 0 ? 1 : 0;
   for (std::size_t i = 0; i < shape_.size() && elements_ > 0; ++i) span += (shape_[i] - 1) * strides_[i];
-  start_ = margin_bytes + (layout.unaligned ? size_of(type_) : 0);
+  start_ = start;
   const std::int64_t bytes = start_ + span * size_of(type_) + margin_bytes;
   memory_.resize(static_cast<std::size_t>((bytes + 63) / 64));
 }
@@ -101,6 +118,8 @@ bool HostTensor::broadcast() const {
     if (strides_[i] == 0 && shape_[i] > 1) return true;
   return false;
 }
+
+bool HostTensor::contiguous() const { return strides_ == row_major(shape_); }
 
 TensorView HostTensor::view() const {
   TensorView view;
@@ -120,7 +139,7 @@ spec::TensorFacts HostTensor::facts() const {
   facts.strides = strides_;
   facts.address = address;
   facts.alignment = std::int64_t{1} << std::min(6, std::countr_zero(address));
-  if (!is_floating(type_) && strides_ == row_major(shape_)) facts.host_data = data();
+  if (!is_floating(type_) && contiguous()) facts.host_data = data();
   return facts;
 }
 
@@ -182,8 +201,9 @@ void HostTensor::assign_bytes(std::span<const std::byte> given) {
 void HostTensor::poison() {
   const std::uint64_t pattern = poison_pattern(type_);
   const auto size = static_cast<std::size_t>(size_of(type_));  // divides 64, and start_ is a multiple of it: the pattern is in phase
-  for (Block& block : memory_)
-    for (std::size_t i = 0; i < sizeof block.bytes; i += size) std::memcpy(block.bytes + i, &pattern, size);
+  Block filled;
+  for (std::size_t i = 0; i < sizeof filled.bytes; i += size) std::memcpy(filled.bytes + i, &pattern, size);
+  std::fill(memory_.begin(), memory_.end(), filled);
 }
 
 bool HostTensor::poisoned(std::int64_t offset) const {

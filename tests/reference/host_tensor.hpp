@@ -29,6 +29,8 @@ class HostTensor {
   HostTensor() = default;
   // All memory starts poisoned. rng chooses gaps, order and the broadcast dim; it may be null for a contiguous layout.
   HostTensor(std::string name, DType type, std::vector<std::int64_t> shape, const Layout& layout = {}, Rng* rng = nullptr);
+  // With these strides, in elements, 0 or more each.
+  HostTensor(std::string name, DType type, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides);
   // A contiguous tensor with these values, in row-major order.
   HostTensor(std::string name, DType type, std::vector<std::int64_t> shape, std::span<const double> values);
 
@@ -38,6 +40,7 @@ class HostTensor {
   const std::vector<std::int64_t>& strides() const { return strides_; }
   std::int64_t elements() const { return elements_; }
   bool broadcast() const;  // a dim longer than 1 has stride 0
+  bool contiguous() const;
 
   void* data() { return bytes() + start_; }
   const void* data() const { return bytes() + start_; }
@@ -69,7 +72,9 @@ class HostTensor {
   std::byte* bytes() { return reinterpret_cast<std::byte*>(memory_.data()); }
   const std::byte* bytes() const { return reinterpret_cast<const std::byte*>(memory_.data()); }
   std::int64_t offset_of(std::int64_t index) const;  // bytes from bytes()
+  void check_shape() const;
   void place(const Layout& layout, Rng* rng);
+  void reserve(std::int64_t start);  // memory for the strides, element 0 so many bytes after its begin
   template <class Visit>
   void each(Visit visit) const;  // visit(row-major index, byte offset)
   bool poisoned(std::int64_t offset) const;

@@ -1,5 +1,5 @@
 // Interleaved timing.
-#include "stopwatch.hpp"
+#include "tune/stopwatch.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,12 +5,13 @@
 
 #include "execute/library_state.hpp"
 
-namespace ejk::tools {
+namespace ejk {
 
 class DeviceStopwatch {
  public:
   // Takes device memory to flush the caches with. A device without a timer is timed by the host's clock.
-  explicit DeviceStopwatch(const Machine& machine);
+  // stream: where `launch` puts its work; null: the default one.
+  explicit DeviceStopwatch(const Machine& machine, void* stream = nullptr);
   DeviceStopwatch(const DeviceStopwatch&) = delete;
   DeviceStopwatch& operator=(const DeviceStopwatch&) = delete;
   ~DeviceStopwatch();
@@ -30,8 +31,9 @@ class DeviceStopwatch {
   void wait() const;
   Backend& backend_;
   int device_;
+  void* stream_;
   std::unique_ptr<DeviceTimer> timer_;
   std::byte* buffer_ = nullptr;  // two halves
 };
 
-}  // namespace ejk::tools
+}  // namespace ejk

@@ -1,11 +1,11 @@
 // Interleaved timing, and statistics of samples.
-#include "stopwatch.hpp"
+#include "tune/stopwatch.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 
-namespace ejk::tools {
+namespace ejk {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -21,7 +21,8 @@ double seconds_of(int batch, const Timed& timed) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Warms up and sets the batch; the seconds of a round. Things that need other inputs each time are not batched.
+}  // namespace
+
 double calibrate(Timed& timed) {
   if (timed.prepare) timed.prepare();
   seconds_of(1, timed);
@@ -32,7 +33,11 @@ double calibrate(Timed& timed) {
   return once * (timed.batch + (timed.warm_up ? 1 : 0));
 }
 
-}  // namespace
+double sample(Timed& timed) {
+  if (timed.prepare) timed.prepare();
+  if (timed.warm_up) seconds_of(1, timed);
+  return seconds_of(timed.batch, timed) / timed.batch;
+}
 
 void measure(std::vector<Timed*> timed, double seconds, const std::function<void(int round)>& progress) {
   double shortest = 1e30;
@@ -43,11 +48,7 @@ void measure(std::vector<Timed*> timed, double seconds, const std::function<void
   for (int round = 0; round < wanted; ++round) {
     if (round >= least_rounds && std::chrono::duration<double>(Clock::now() - start).count() > limit) break;
     if (progress) progress(round);
-    for (auto* one : timed) {
-      if (one->prepare) one->prepare();
-      if (one->warm_up) seconds_of(1, *one);
-      one->samples.push_back(seconds_of(one->batch, *one) / one->batch);
-    }
+    for (auto* one : timed) one->samples.push_back(sample(*one));
   }
 }
 
@@ -66,4 +67,4 @@ double spread(std::vector<double> values) {
   return (values[values.size() * 3 / 4] - values[values.size() / 4]) / 2 / median(values);
 }
 
-}  // namespace ejk::tools
+}  // namespace ejk

@@ -1,13 +1,13 @@
 // Marks on a stream, and a host clock beside them.
-#include "device_stopwatch.hpp"
+#include "tune/device_stopwatch.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <vector>
 
-#include "stopwatch.hpp"
+#include "tune/stopwatch.hpp"
 
-namespace ejk::tools {
+namespace ejk {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -21,8 +21,8 @@ double elapsed(Clock::time_point start) { return std::chrono::duration<double>(C
 
 }  // namespace
 
-DeviceStopwatch::DeviceStopwatch(const Machine& machine)
-    : backend_(*machine.backend), device_(machine.device), timer_(machine.backend->timer(machine.device)) {
+DeviceStopwatch::DeviceStopwatch(const Machine& machine, void* stream)
+    : backend_(*machine.backend), device_(machine.device), stream_(stream), timer_(machine.backend->timer(machine.device)) {
   if (timer_) buffer_ = static_cast<std::byte*>(backend_.memory()->allocate(device_, buffer_bytes));
 }
 
@@ -41,10 +41,10 @@ double DeviceStopwatch::seconds(const std::function<void()>& launch, int count, 
     wait();
     return elapsed(start);
   }
-  if (cold) timer_->copy(nullptr, buffer_, buffer_ + buffer_bytes / 2, flush_bytes);
-  timer_->start(nullptr);
+  if (cold) timer_->copy(stream_, buffer_, buffer_ + buffer_bytes / 2, flush_bytes);
+  timer_->start(stream_);
   for (int i = 0; i < count; ++i) launch();
-  timer_->stop(nullptr);
+  timer_->stop(stream_);
   return timer_->seconds();
 }
 
@@ -66,9 +66,9 @@ double DeviceStopwatch::copy_bandwidth() {
   if (!timer_) return 0;
   std::vector<double> samples;
   for (int i = 0; i < repetitions; ++i) {
-    timer_->start(nullptr);
-    timer_->copy(nullptr, buffer_, buffer_ + buffer_bytes / 2, buffer_bytes / 2);
-    timer_->stop(nullptr);
+    timer_->start(stream_);
+    timer_->copy(stream_, buffer_, buffer_ + buffer_bytes / 2, buffer_bytes / 2);
+    timer_->stop(stream_);
     samples.push_back(timer_->seconds());
   }
   return static_cast<double>(buffer_bytes) / median(samples);  // half of it read, half written
@@ -76,7 +76,7 @@ double DeviceStopwatch::copy_bandwidth() {
 
 double DeviceStopwatch::empty_launch_seconds() {
   if (!timer_) return 0;
-  return host_seconds([this] { timer_->launch_nothing(nullptr); }, 256);
+  return host_seconds([this] { timer_->launch_nothing(stream_); }, 256);
 }
 
-}  // namespace ejk::tools
+}  // namespace ejk
