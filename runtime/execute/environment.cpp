@@ -1,8 +1,10 @@
 // Reads the environment table.
 #include "execute/environment.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <initializer_list>
 #include <string_view>
 
 #include "spec/fault.hpp"
@@ -26,6 +28,14 @@ bool on_off(const char* name, bool fallback) {
   if (text == "on") return true;
   if (text == "off") return false;
   refuse(name, text, "on or off");
+}
+
+// The first choice is that of an unset variable.
+std::string choice(const char* name, std::initializer_list<std::string_view> choices, const char* legal) {
+  const auto text = value_of(name);
+  if (text.empty()) return std::string(*choices.begin());
+  if (std::find(choices.begin(), choices.end(), text) == choices.end()) refuse(name, text, legal);
+  return std::string(text);
 }
 
 int threads() {
@@ -57,6 +67,8 @@ const std::vector<EnvironmentVariable>& environment_table() {
       {"EJKERNEL_JIT", "on | off", "compile images that no store has (default on)"},
       {"EJKERNEL_THREADS", "0 to 4096", "threads for CPU work; 0 or unset: as many as the process may use"},
       {"EJKERNEL_LOG", "on | off", "a line to stderr for each compile and fallback (default off)"},
+      {"EJKERNEL_OPS_STAMP", "none | hash | json", "how launches are labelled for profilers (default none)"},
+      {"EJKERNEL_OPS_RECORD", "a file", "where calls are recorded, a JSON line each, without data; unset: nowhere"},
   };
   return table;
 }
@@ -68,6 +80,8 @@ Environment read_environment() {
   environment.stores = folders(value_of("EJKERNEL_STORE"));
   environment.cache_dir = value_of("EJKERNEL_CACHE_DIR");
   environment.threads = threads();
+  environment.stamp = choice("EJKERNEL_OPS_STAMP", {"none", "hash", "json"}, "none, hash or json");
+  environment.record = value_of("EJKERNEL_OPS_RECORD");
   return environment;
 }
 

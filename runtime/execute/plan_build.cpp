@@ -7,6 +7,7 @@
 #include "execute/facts.hpp"
 #include "execute/guard.hpp"
 #include "execute/plan.hpp"
+#include "record/recorder.hpp"
 
 namespace ejk {
 namespace {
@@ -288,6 +289,7 @@ std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<cons
       .add(spec::geometry_of(*plan->resolved.candidate.variant, plan->resolved.arch, *plan->binding, plan->resolved.config));
   add_extents(*plan, kernel, tensors);
   add_live(*plan, kernel, tensors, attributes);
+  if (key) record_planned(invocation, machine);
   return plan;
 }
 

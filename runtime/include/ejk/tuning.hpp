@@ -19,15 +19,15 @@ struct TuningRecord {
   std::string source;              // hash of the rendered source of the winner's image; "" for kernels without a spec
   std::vector<double> samples_us;  // of the winner, in the order measured
   double median_us = 0;
-  double noise = 0;                // relative spread of a round: the winner had to beat the default by more
-  Config baseline;                 // what the heuristic chooses, measured in the same rounds
+  double noise = 0;  // relative spread of a round: the winner had to beat the default by more
+  Config baseline;   // what the heuristic chooses, measured in the same rounds
   double baseline_us = 0;
-  std::string checked_against;     // "float64 reference", "the default config's result"
-  double residual = 0;             // worst error in tolerances; at most 1
-  std::int64_t measured = 0;       // configs that were timed
-  std::int64_t rejected = 0;       // configs that faulted, hung, were wrong or above their limits
-  std::string machine;             // the device in words, with driver or compiler: for people, not compared
-  std::string version;             // of ejk
+  std::string checked_against;  // "float64 reference", "the default config's result"
+  double residual = 0;          // worst error in tolerances; at most 1
+  std::int64_t measured = 0;    // configs that were timed
+  std::int64_t rejected = 0;    // configs that faulted, hung, were wrong or above their limits
+  std::string machine;          // the device in words, with driver or compiler: for people, not compared
+  std::string version;          // of ejk
 };
 EJK_API std::string to_json(const TuningRecord& record);  // one line, sorted keys, the key as an object
 EJK_API Result<TuningRecord> record_from_json(std::string_view line);
