@@ -1,6 +1,7 @@
 // Recording of calls: by scope on the calling thread, by plan into the process's file.
 #include "execute/facts.hpp"
 #include "execute/guard.hpp"
+#include "record/placed_call.hpp"
 #include "record/recorder.hpp"
 
 namespace ejk {
@@ -11,13 +12,6 @@ std::map<std::string, TensorView> named(const KernelHandle& kernel, std::span<co
   for (std::size_t i = 0; i < tensors.size(); ++i)
     if (tensors[i] && tensors[i]->given()) result.emplace(kernel.spec->tensors[i].name, *tensors[i]);
   return result;
-}
-
-// The device of this machine with that fingerprint.
-const Machine* machine_named(const std::string& fingerprint) {
-  for (const auto& machine : Library::instance().parts().machines)
-    if (machine.probe.available && machine.probe.fingerprint == fingerprint) return &machine;
-  return nullptr;
 }
 
 }  // namespace
@@ -35,7 +29,7 @@ void add_to_scopes(const RecordedInvocation& recorded) {
 
 Status record_invocation(const Invocation& invocation) {
   return guarded([&]() -> Status {
-    const auto recorded = recorded_of(invocation, machine_named(invocation.device));
+    const auto recorded = recorded_of(invocation, machine_here(invocation.device));
     if (const auto line = to_json(recorded); !line) return line.error();
     add_to_scopes(recorded);
     auto* file = RecordFile::of_process();

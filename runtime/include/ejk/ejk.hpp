@@ -4,6 +4,7 @@
 #include "ejk/device.hpp"
 #include "ejk/json.hpp"
 #include "ejk/kernel.hpp"
+#include "ejk/label.hpp"
 #include "ejk/library.hpp"
 #include "ejk/params.hpp"
 #include "ejk/record.hpp"
