@@ -4,6 +4,7 @@
 #include "describe/invocation.hpp"
 #include "describe/values.hpp"
 #include "label/label_text.hpp"
+#include "record/placed_call.hpp"
 #include "spec/sha256.hpp"
 
 namespace ejk {
@@ -29,7 +30,7 @@ Result<std::string> label(const std::string& kernel, const std::string& key, Sta
 }
 
 Result<std::string> label(const Invocation& invocation, Stamp stamp) {
-  return guarded([&]() -> Result<std::string> { return label(invocation.kernel, json_of(invocation).dump(), stamp); });
+  return guarded([&]() -> Result<std::string> { return label(invocation.kernel, json_of(canonical(invocation)).dump(), stamp); });
 }
 
 }  // namespace ejk

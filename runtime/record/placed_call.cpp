@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "describe/values.hpp"
+#include "ejk/policy.hpp"
 #include "execute/facts.hpp"
 #include "spec/image.hpp"
 
@@ -66,6 +67,11 @@ Invocation renamed(Invocation invocation, const Machine& machine) {
 
 }  // namespace
 
+Invocation canonical(const Invocation& invocation) {
+  const auto* handle = find_kernel(invocation.kernel.c_str());
+  return handle ? handle->kernel_interface()->canonical(invocation) : invocation;
+}
+
 const Machine* machine_here(const std::string& fingerprint) {
   for (const auto& machine : Library::instance().parts().machines)
     if (machine.probe.available && machine.probe.fingerprint == fingerprint) return &machine;
@@ -103,8 +109,20 @@ std::string PlacedCall::invalid_reason(const Invocation&, const Config& config) 
   return complete(*handle_.spec, machine_, binding_, config, reason) ? "" : reason;
 }
 
+Invocation PlacedCall::canonical(const Invocation& invocation) const { return handle_.kernel_interface()->canonical(invocation); }
+
+Result<std::string> PlacedCall::source_hash(const Invocation&, const Config& config) const {
+  return guarded([&]() -> Result<std::string> { return image(config).hash; });
+}
+
+std::optional<Nearness> PlacedCall::nearness(const std::string& key, const std::string& measured_key) const {
+  return handle_.kernel_interface()->nearness(key, measured_key);
+}
+
+// With every tier's answer, because short answers are remembered by kernel object, and this one does not live long.
 Selection PlacedCall::select() const {
-  auto selection = Library::instance().parts().chain->select(*this, invocation_);
+  const policy_override no_tuning({.cache_miss_fallback = CacheMissFallback::heuristics});
+  auto selection = Library::instance().parts().chain->select(*this, invocation_, nullptr, true);
   if (!selection) throw CodedError(selection.error().code, selection.error().message);
   return *selection;
 }

@@ -20,6 +20,9 @@ class PlacedCall : public Kernel {
   Result<Config> heuristic_cfg(const Invocation& invocation) const override;
   Status run(const Invocation& invocation, const Config& config) const override;  // an error: there is no data
   std::string invalid_reason(const Invocation& invocation, const Config& config) const override;
+  Invocation canonical(const Invocation& invocation) const override;
+  Result<std::string> source_hash(const Invocation& invocation, const Config& config) const override;
+  std::optional<Nearness> nearness(const std::string& key, const std::string& measured_key) const override;
 
   const Machine& machine() const { return machine_; }
   const Invocation& invocation() const { return invocation_; }
@@ -34,6 +37,9 @@ class PlacedCall : public Kernel {
   Machine machine_;
   spec::Binding binding_;
 };
+
+// In the form of keys and records, if it is a call of a spec's kernel; else as it is.
+Invocation canonical(const Invocation& invocation);
 
 // Equal fingerprint; nullptr: not here.
 const Machine* machine_here(const std::string& fingerprint);

@@ -9,6 +9,7 @@
 
 #include "describe/invocation.hpp"
 #include "describe/values.hpp"
+#include "record/placed_call.hpp"
 #include "record/recorder.hpp"
 
 namespace ejk {
@@ -73,7 +74,7 @@ std::int64_t alignment_of(const void* data) {
 
 RecordedInvocation recorded_of(const Invocation& invocation, const Machine* machine) {
   RecordedInvocation recorded;
-  recorded.invocation = invocation;
+  recorded.invocation = canonical(invocation);
   for (auto& [name, view] : recorded.invocation.tensors) {
     if (const auto alignment = alignment_of(view.data); alignment < whole_alignment) recorded.alignment.emplace(name, alignment);
     view.data = nullptr;

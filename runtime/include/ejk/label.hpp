@@ -1,6 +1,7 @@
 // Labels: names that tie a launch in a profile or a compiled program to its invocation.
-//   ejk:<kernel>:<first 16 hex digits of the SHA-256 of Invocation::key()>
-//   ejk:<kernel>:<Invocation::key(), in ASCII>
+//   ejk:<kernel>:<first 16 hex digits of the SHA-256 of the key>
+//   ejk:<kernel>:<the key, in ASCII>
+// The key is Invocation::key() of Kernel::canonical(the call), as in recorded calls and tuning records.
 // EJKERNEL_OPS_STAMP=hash or json puts an NVTX range of that name round the launches of every call; `none` costs nothing.
 #pragma once
 #include <optional>

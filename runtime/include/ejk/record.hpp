@@ -1,9 +1,10 @@
 // Recording: which distinct calls a program makes, as JSON lines without data. They are tuned, warmed and labelled by.
 //
-// EJKERNEL_OPS_RECORD=FILE appends each distinct call of a process once. A line is Invocation::key() and, beside it, "alignment",
-// "archs", "properties" and "count" where there is something to say (see RecordedInvocation). Each line is one write() at the end of the
-// file, so that any number of processes may share it; on a network file system without atomic appends give each process its own. A file
-// that cannot be written never breaks a call: recording stops, EJKERNEL_LOG=on says why once, recording_status() at any time.
+// EJKERNEL_OPS_RECORD=FILE appends each distinct call of a process once. A line is the call's key (Invocation::key() of
+// Kernel::canonical(the call)) and, beside it, "alignment", "archs", "properties" and "count" where there is something to say: see
+// RecordedInvocation. Each line is one write() at the end of the file, so that any number of processes may share it; on a network file
+// system without atomic appends give each process its own. A file that cannot be written never breaks a call: recording stops,
+// EJKERNEL_LOG=on says why once, recording_status() at any time.
 #pragma once
 #include <cstdint>
 #include <map>
