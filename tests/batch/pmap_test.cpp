@@ -130,6 +130,15 @@ TEST_F(VmapOnTheEmulator, FoldsBitForBit) {
   }
 }
 
+// The first call alone would take packs of four, which the second one's address forbids.
+TEST_F(VmapOnTheEmulator, TheConfigServesTheLeastAlignedCall) {
+  auto x = tensor(DType::f32, {4, 2, 7, 32}, {449, 224, 32, 1});
+  x.device = {DeviceType::extension, 0};
+  const auto report = same_as_loop("mean_pooling", {{"x", x}, {"out", on_device(DType::f32, {4, 2, 32})}}, {"out"});
+  EXPECT_EQ(report.made, 4);
+  EXPECT_EQ(report.config.values.at("vec"), Value(std::int64_t{1}));
+}
+
 TEST_F(VmapOnTheEmulator, LongRowsOfTheGpuVariantLoop) {
   const auto report =
       same_as_loop("mean_pooling", {{"x", on_device(DType::f32, {2, 1, 3000, 8})}, {"out", on_device(DType::f32, {2, 1, 8})}}, {"out"});
