@@ -7,6 +7,7 @@
 #include <set>
 
 #include "generator/glob.hpp"
+#include "generator/tuned.hpp"
 #include "spec/entry_points.hpp"
 #include "spec/suggest.hpp"
 
@@ -27,7 +28,7 @@ std::string signature(const VariantScope& scope, const Config& config) {
 class Enumerator {
  public:
   Enumerator(const Catalogue& catalogue, const Options& options)
-      : catalogue_(catalogue), select_(options.select), archs_(chosen_archs(catalogue, options.archs)) {}
+      : catalogue_(catalogue), specs_(options.specs), select_(options.select), archs_(chosen_archs(catalogue, options.archs)) {}
 
   std::vector<ImagePlan> run() {
     for (const std::string& name : catalogue_.kernel_names())
@@ -66,6 +67,9 @@ class Enumerator {
       }
       for (const Variant& variant : spec->variants) variant_of(spec, c, binding, variant);
     }
+    if (select_ == "tuned")
+      for (ImagePlan& plan : tuned_images(catalogue_, specs_, spec))
+        if (std::find(archs_.begin(), archs_.end(), plan.arch) != archs_.end()) add(std::move(plan));
   }
 
   void variant_of(const std::shared_ptr<const Spec>& spec, const Case& c, const std::shared_ptr<const Binding>& binding,
@@ -115,6 +119,7 @@ class Enumerator {
   }
 
   const Catalogue& catalogue_;
+  const std::filesystem::path& specs_;
   const std::string& select_;
   std::vector<const Arch*> archs_;
   std::map<std::string, Entry> plans_;

@@ -31,11 +31,12 @@ po::options_description described() {
       ("arch", po::value<std::vector<std::string>>()->value_name("LIST"),
        "archs, comma separated: avx2,cpu:avx512,sm_90a (default: all but the SIMT emulator's)")  //
       ("select", po::value<std::string>()->value_name("WHAT"),
-       "configs of each case: heuristic (default), tuned (records, else heuristic), all, or a glob over image ids of all configs")  //
-      ("list", "print the image ids; write nothing")                                                                                //
-      ("check", "compare what would be written with the output folder; write nothing; exit 1 if it differs")                        //
-      ("json", "print results as JSON")                                                                                             //
-      ("help", "print this")                                                                                                        //
+       "configs of each case: heuristic (default), tuned (those and what the records of SPECS/tuned name), all, or a glob over image ids "
+       "of all configs")                                                                                      //
+      ("list", "print the image ids; write nothing")                                                          //
+      ("check", "compare what would be written with the output folder; write nothing; exit 1 if it differs")  //
+      ("json", "print results as JSON")                                                                       //
+      ("help", "print this")                                                                                  //
       ("version", "print the version");
   return visible;
 }

@@ -12,7 +12,7 @@ inline constexpr const char* version = "0.1.0";
 struct Options {
   std::filesystem::path specs, templates, out;
   std::vector<std::string> archs;    // "avx2" or "cpu:avx2"; empty: all but the emulator's
-  std::string select = "heuristic";  // tuned (records, else heuristic), heuristic, all, or a glob over image ids
+  std::string select = "heuristic";  // tuned (the heuristic's and those of the records), heuristic, all, or a glob over image ids
   std::string program;               // hash of the program itself: another build of it makes everything anew
 };
 

@@ -25,5 +25,6 @@ int run(std::span<const std::string> arguments);
 int explain(std::span<const std::string> arguments);
 int cache(std::span<const std::string> arguments);
 int warm(std::span<const std::string> arguments);
+int records(std::span<const std::string> arguments);
 
 }  // namespace ejk::tools

@@ -23,6 +23,7 @@ constexpr Command commands[] = {
     {"explain", "how a call would be carried out, and why", explain},
     {"warm", "build the images that recorded calls or a compiled program will ask for", warm},
     {"cache", "list, check and prune stored images; explain a miss", cache},
+    {"records", "list, show, import, export and merge tuning records", records},
 };
 
 void print_help(std::FILE* stream) {
