@@ -22,6 +22,7 @@ constexpr Command commands[] = {
     {"run", "run a kernel once, on random data or on your own", run},
     {"explain", "how a call would be carried out, and why", explain},
     {"tune", "measure the configs of a kernel's calls and record the best", tune},
+    {"warm", "build the images that recorded calls or a compiled program will ask for", warm},
     {"cache", "list, check and prune stored images; explain a miss", cache},
     {"records", "list, show, import, export and merge tuning records", records},
 };
