@@ -64,7 +64,7 @@ class Resolver {
   store::JitPolicy jit_policy(bool wanted) const {
     if (!wanted) return {false, "only looking for a prebuilt one", {}};
     if (!parts_.environment.jit) return {false, "EJKERNEL_JIT=off", {}};
-    return {};
+    return {true, {}, [](const std::string& line) { log_line(line); }};
   }
 
   const KernelHandle& kernel_;
@@ -87,6 +87,8 @@ void count(const Resolved& resolved) {
   if (resolved.obtained.origin == store::Origin::jit && resolved.obtained.seconds > 0) {  // 0: loaded already
     ++Library::counters.compiles;
     log_line(fmt::format("compiled {} in {:.2f} s", resolved.image.id, resolved.obtained.seconds));
+    if (resolved.obtained.from == "in memory")
+      log_line(fmt::format("{} is kept nowhere; {}", resolved.image.id, fmt::join(resolved.tried, "; ")));
     if (const auto& above = resolved.obtained.above_limits; !above.empty())
       log_line(fmt::format("{} is used, though it needs more than its variant's limits allow: {}", resolved.image.id, above));
   }

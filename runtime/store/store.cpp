@@ -146,12 +146,26 @@ bool Store::source_intact(const spec::Image& image, const std::string& source_ex
   return text && *text == image.source;
 }
 
+void Store::restore_source(const spec::Image& image, const std::string& source_extension) const {
+  if (!writable_) return;
+  const auto entry = entry_path(image);
+  try {
+    const TemporaryFolder folder(entry.parent_path() / owned_name(temporary_prefix));
+    write_synced(folder.path() / "source", image.source);
+    fs::rename(folder.path() / "source", entry / ("source." + source_extension));
+  } catch (const std::exception&) {
+    // Nothing that runs needs it.
+  }
+}
+
 std::optional<std::string> Store::failed_log(const spec::Image& image, const std::string& compiler) const {
   std::string ignored;
   const auto text = read_file(beside(entry_path(image), ".failed"), info_limit, ignored);
-  const auto first = compiler + "\n";
-  if (!text || !text->starts_with(first)) return std::nullopt;
-  return text->substr(first.size());
+  const auto end = text ? text->find('\n') : std::string::npos;
+  if (end == std::string::npos) return std::nullopt;
+  const auto words = text->substr(end + 1), first = compiler + "\n";
+  if (!words.starts_with(first) || sha256_hex(words) != text->substr(0, end)) return std::nullopt;
+  return words.substr(first.size());
 }
 
 void Store::remember_failure(const spec::Image& image, const std::string& compiler, const std::string& log) const {
@@ -160,7 +174,8 @@ void Store::remember_failure(const spec::Image& image, const std::string& compil
   try {
     make_folders(entry.parent_path());
     const TemporaryFolder folder(entry.parent_path() / owned_name(temporary_prefix));
-    write_synced(folder.path() / "failed", compiler + "\n" + log.substr(0, log_limit));
+    const auto words = compiler + "\n" + log.substr(0, log_limit);
+    write_synced(folder.path() / "failed", sha256_hex(words) + "\n" + words);
     fs::rename(folder.path() / "failed", beside(entry, ".failed"));
   } catch (const std::exception&) {
     // Then the next process compiles it again, and fails again.
