@@ -7,6 +7,7 @@
 
 namespace ejk::store {
 
+inline constexpr char temporary_prefix[] = ".tmp-";                // of folders that are being written or removed; an owned_name() each
 inline constexpr std::size_t info_limit = 1 << 20;                 // image.json, *.failed
 inline constexpr std::size_t binary_limit = std::size_t{1} << 30;  // one image's binary
 

@@ -60,6 +60,7 @@ class Search {
     }
     if (store.writable() && !store.source_intact(image_, backend_.source_extension()))
       store.restore_source(image_, backend_.source_extension());
+    store.mark_used(image_);
     return Obtained{std::move(module), origin, store.entry_path(image_).string(), 0};
   }
 

@@ -19,7 +19,7 @@ namespace ejk::store {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr char temporary_prefix[] = ".tmp-", info_name[] = "image.json";
+constexpr char info_name[] = "image.json";
 constexpr std::size_t log_limit = 256 * 1024;  // kept of a failed build's words
 constexpr int most_set_aside = 9;              // bad entries kept of one image, for whoever looks into it
 
@@ -128,8 +128,10 @@ Found Store::publish(const spec::Image& image, const CompileResult& result, cons
 }
 
 void Store::set_aside(const spec::Image& image) const {
-  if (!writable_) return;
-  const auto entry = entry_path(image);
+  if (writable_) set_entry_aside(entry_path(image));
+}
+
+void set_entry_aside(const fs::path& entry) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(entry, ignored))) return;
   for (int i = 1; i <= most_set_aside; ++i)
@@ -138,6 +140,15 @@ void Store::set_aside(const spec::Image& image) const {
   const auto oldest = beside(entry, ".bad-1");
   fs::remove_all(oldest, ignored);
   fs::rename(entry, oldest, ignored);
+}
+
+void Store::mark_used(const spec::Image& image) const {
+  if (!writable_) return;
+  const auto entry = entry_path(image);
+  std::error_code error;
+  const auto now = fs::file_time_type::clock::now();
+  if (const auto before = fs::last_write_time(entry, error); !error && now - before > std::chrono::hours(1))
+    fs::last_write_time(entry, now, error);
 }
 
 bool Store::source_intact(const spec::Image& image, const std::string& source_extension) const {
@@ -158,14 +169,18 @@ void Store::restore_source(const spec::Image& image, const std::string& source_e
   }
 }
 
+std::string failure_compiler(const std::string& text) {
+  const auto end = text.find('\n');
+  if (end == std::string::npos) return {};
+  const auto words = text.substr(end + 1);
+  return sha256_hex(words) == text.substr(0, end) ? words.substr(0, words.find('\n')) : "";
+}
+
 std::optional<std::string> Store::failed_log(const spec::Image& image, const std::string& compiler) const {
   std::string ignored;
   const auto text = read_file(beside(entry_path(image), ".failed"), info_limit, ignored);
-  const auto end = text ? text->find('\n') : std::string::npos;
-  if (end == std::string::npos) return std::nullopt;
-  const auto words = text->substr(end + 1), first = compiler + "\n";
-  if (!words.starts_with(first) || sha256_hex(words) != text->substr(0, end)) return std::nullopt;
-  return words.substr(first.size());
+  if (!text || failure_compiler(*text) != compiler) return std::nullopt;
+  return text->substr(text->find('\n') + 1 + compiler.size() + 1);
 }
 
 void Store::remember_failure(const spec::Image& image, const std::string& compiler, const std::string& log) const {

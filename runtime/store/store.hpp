@@ -19,6 +19,12 @@ namespace ejk::store {
 
 std::string sha256_hex(std::string_view bytes);
 
+// Of the text of a *.failed file: the compiler that refused the source. Empty: the file is damaged.
+std::string failure_compiler(const std::string& text);
+
+// Renames an entry to *.bad-1 ... *.bad-9; of nine the first gives way. Best effort.
+void set_entry_aside(const std::filesystem::path& entry);
+
 // image.json, typed. schema is checked on read; unknown versions are a miss.
 struct ImageInfo {
   std::string id, kernel, arch, source_hash;
@@ -56,6 +62,8 @@ class Store {
   Found publish(const spec::Image& image, const CompileResult& result, const std::string& source_extension,
                 const std::string& binary_extension) const;
   void set_aside(const spec::Image& image) const;  // best effort
+  // The entry's own time becomes now, so that pruning knows what is in use; its files keep theirs. Best effort, once an hour.
+  void mark_used(const spec::Image& image) const;
 
   // Whether the entry's source file is the image's text; find() does not read it.
   bool source_intact(const spec::Image& image, const std::string& source_extension) const;
