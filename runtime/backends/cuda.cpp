@@ -14,6 +14,7 @@
 #include "backends/cuda_module.hpp"
 #include "backends/cuda_tensor_map.hpp"
 #include "backends/cuda_timer.hpp"
+#include "backends/nvtx.hpp"
 
 namespace ejk::cuda {
 namespace {
@@ -86,7 +87,8 @@ class CudaBackend final : public Backend {
     const auto& driver = devices().driver;
     const auto& compiler = find_nvrtc_();
     return {{"driver", driver.found() ? fmt::format("{}, {}", driver.path, driver_text(driver)) : driver.why_not},
-            {"compiler", compiler.found() ? fmt::format("{}, {}", compiler.path, compiler.description) : compiler.why_not}};
+            {"compiler", compiler.found() ? fmt::format("{}, {}", compiler.path, compiler.description) : compiler.why_not},
+            {"profiler", profiler_ranges().listening() ? profiler_ranges().found : profiler_ranges().why_not}};
   }
 
   bool can_compile(const spec::Arch& arch, std::string& why_not) override { return compiles_for(find_nvrtc_(), arch, why_not); }

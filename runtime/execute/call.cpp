@@ -7,6 +7,7 @@
 #include "execute/guard.hpp"
 #include "execute/library_state.hpp"
 #include "execute/plan.hpp"
+#include "record/recorder.hpp"
 
 namespace ejk {
 namespace {
@@ -64,7 +65,10 @@ Status call(const KernelHandle* kernel, std::span<const TensorView* const> tenso
       facts_of(*kernel, tensors, attributes);  // throws: wrong counts
       return Error{ErrorCode::internal, kernel->name + ": the call has more tensors than a plan key holds"};
     }
-    find_plan(key, *kernel, tensors, attributes, stream, config).run(*kernel, tensors, attributes, stream);
+    const auto& plan = find_plan(key, *kernel, tensors, attributes, stream, config);
+    if (open_recording) [[unlikely]]
+      record_call(*kernel, tensors, attributes, stream);
+    plan.run(*kernel, tensors, attributes, stream);
     return {};
   } catch (...) {
     return current_error();

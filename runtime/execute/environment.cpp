@@ -1,8 +1,11 @@
 // Reads the environment table.
 #include "execute/environment.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 #include <string_view>
 
 #include "spec/fault.hpp"
@@ -28,14 +31,28 @@ bool on_off(const char* name, bool fallback) {
   refuse(name, text, "on or off");
 }
 
-int threads() {
-  const auto text = value_of("EJKERNEL_THREADS");
-  if (text.empty()) return 0;
-  int count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc{} || end != text.data() + text.size() || count < 0 || count > 4096)
-    refuse("EJKERNEL_THREADS", text, "a number from 0 (all) to 4096");
-  return count;
+std::int64_t number(const char* name, std::int64_t fallback, std::int64_t low, std::int64_t high, const char* legal) {
+  const auto text = value_of(name);
+  if (text.empty()) return fallback;
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high) refuse(name, text, legal);
+  return value;
+}
+
+// The first choice is that of an unset variable.
+std::string choice(const char* name, std::initializer_list<std::string_view> choices, const char* legal) {
+  const auto text = value_of(name);
+  if (text.empty()) return std::string(*choices.begin());
+  if (std::find(choices.begin(), choices.end(), text) == choices.end()) refuse(name, text, legal);
+  return std::string(text);
+}
+
+AutotunePolicy policy() {
+  AutotunePolicy result;
+  if (choice("EJKERNEL_AUTOTUNE_POLICY", {"heuristics", "autotune"}, "autotune or heuristics") == "autotune")
+    result.cache_miss_fallback = CacheMissFallback::autotune;
+  return result;
 }
 
 std::vector<std::string> folders(std::string_view text) {
@@ -57,6 +74,14 @@ const std::vector<EnvironmentVariable>& environment_table() {
       {"EJKERNEL_JIT", "on | off", "compile images that no store has (default on)"},
       {"EJKERNEL_THREADS", "0 to 4096", "threads for CPU work; 0 or unset: as many as the process may use"},
       {"EJKERNEL_LOG", "on | off", "a line to stderr for each compile and fallback (default off)"},
+      {"EJKERNEL_AUTOTUNE_POLICY", "autotune | heuristics", "what answers a call that nothing was measured for (default heuristics)"},
+      {"EJKERNEL_LOG_AUTOTUNE", "on | off", "a line to stderr when a tuning starts, ends or fails (default off)"},
+      {"EJKERNEL_AGREEMENT", "a folder", "shared by the processes of one job: who comes first tunes, the others take its record"},
+      {"EJKERNEL_AGREEMENT_TIMEOUT", "1 to 86400", "seconds that a process waits for another's record (default 600)"},
+      {"EJKERNEL_SMEM_LIMIT", "0 to 1073741824", "bytes of shared memory a GPU config may use; 0 or unset: what the device has"},
+      {"EJKERNEL_OPS_STAMP", "none | hash | json", "how launches are labelled for profilers (default none)"},
+      {"EJKERNEL_OPS_RECORD", "a file", "where calls are recorded, a JSON line each, without data; unset: nowhere"},
+      {"EJKERNEL_CHECK", "on | off", "an error if a call on host tensors turns numbers into NaN (default off)"},
   };
   return table;
 }
@@ -67,8 +92,28 @@ Environment read_environment() {
   environment.log = on_off("EJKERNEL_LOG", false);
   environment.stores = folders(value_of("EJKERNEL_STORE"));
   environment.cache_dir = value_of("EJKERNEL_CACHE_DIR");
-  environment.threads = threads();
+  environment.threads = static_cast<int>(number("EJKERNEL_THREADS", 0, 0, 4096, "a number from 0 (all) to 4096"));
+  environment.policy = policy();
+  environment.log_autotune = on_off("EJKERNEL_LOG_AUTOTUNE", false);
+  environment.agreement = value_of("EJKERNEL_AGREEMENT");
+  environment.agreement_seconds =
+      static_cast<int>(number("EJKERNEL_AGREEMENT_TIMEOUT", 600, 1, 86400, "a number of seconds from 1 to 86400"));
+  environment.smem_limit = number("EJKERNEL_SMEM_LIMIT", 0, 0, std::int64_t{1} << 30, "a number of bytes from 0 (no limit) to 1073741824");
+  environment.stamp = choice("EJKERNEL_OPS_STAMP", {"none", "hash", "json"}, "none, hash or json");
+  environment.record = value_of("EJKERNEL_OPS_RECORD");
+  environment.check = on_off("EJKERNEL_CHECK", false);
   return environment;
+}
+
+void log_autotune(const std::string& line) {
+  static const bool on = [] {
+    try {
+      return read_environment().log_autotune;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }();
+  if (on) std::fprintf(stderr, "ejk: %s\n", line.c_str());
 }
 
 }  // namespace ejk

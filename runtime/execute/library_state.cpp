@@ -36,7 +36,14 @@ std::vector<fs::path> store_candidates(const std::vector<std::string>& added, co
   return result;
 }
 
-Machine make_machine(Backend& backend, int device, const spec::Catalogue& catalogue) {
+// EJKERNEL_SMEM_LIMIT: configs that need more are invalid, as on a device that has no more.
+void limit_shared_memory(spec::Arch& arch, std::int64_t limit) {
+  const auto found = arch.properties.find("shared_memory");
+  if (arch.platform == "cpu" || !limit || found == arch.properties.end()) return;
+  if (auto* bytes = std::get_if<std::int64_t>(&found->second)) *bytes = std::min(*bytes, limit);
+}
+
+Machine make_machine(Backend& backend, int device, const spec::Catalogue& catalogue, const Environment& environment) {
   Machine machine;
   machine.backend = &backend;
   machine.device = device;
@@ -47,16 +54,21 @@ Machine make_machine(Backend& backend, int device, const spec::Catalogue& catalo
   for (const auto& name : machine.probe.archs) {
     machine.archs.push_back(*catalogue.arch(name));
     for (const auto& [property, value] : machine.probe.properties) machine.archs.back().properties[property] = value;
+    limit_shared_memory(machine.archs.back(), environment.smem_limit);
     if (backend.platform() == "cpu") machine.archs.back().properties["threads"] = std::int64_t{cpu_threads()};
   }
   return machine;
 }
 
-std::shared_ptr<ConfigSelectorChain> make_chain(const store::Places& places) {
+// In an agreement the user's records are written but not read: they differ from machine to machine.
+std::shared_ptr<ConfigSelectorChain> make_chain(const store::Places& places, const Environment& environment) {
   std::vector<std::string> folders;
-  if (places.user) folders.push_back((places.user->root() / "tuned").string());
+  RecordsWriting writing{"", environment.agreement, std::chrono::seconds(environment.agreement_seconds)};
+  if (places.user) writing.user = (places.user->root() / "tuned").string();
+  if (places.user && environment.agreement.empty()) folders.push_back(writing.user);
   for (const auto& pack : places.packs) folders.push_back((pack.root() / "specs" / "tuned").string());
-  return std::make_shared<ConfigSelectorChain>(std::make_shared<ConfigCache>(), std::make_shared<PersistentCache>(std::move(folders)));
+  return std::make_shared<ConfigSelectorChain>(
+      std::make_shared<ConfigCache>(), std::make_shared<PersistentCache>(std::move(folders), std::move(writing)), environment.policy);
 }
 
 }  // namespace
@@ -118,8 +130,8 @@ std::unique_ptr<Library::Parts> Library::make_parts() {
   std::vector<Machine> machines;
   for (auto* backend : backends())
     for (int device = 0; device < std::max(1, backend->device_count()); ++device)
-      machines.push_back(make_machine(*backend, device, catalogue));
-  auto chain = make_chain(places);
+      machines.push_back(make_machine(*backend, device, catalogue, environment));
+  auto chain = make_chain(places, environment);
   return std::unique_ptr<Parts>(new Parts{std::move(environment), std::move(places), std::move(searched), std::move(catalogue),
                                           std::move(machines), std::move(chain)});
 }

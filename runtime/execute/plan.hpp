@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/nvtx.hpp"
 #include "ejk/call.hpp"
 #include "execute/plan_key.hpp"
 #include "execute/resolve.hpp"
@@ -47,6 +48,8 @@ struct Plan {
   std::int64_t workspace_bytes = 0;
   std::shared_ptr<const spec::Binding> binding;  // for live requirements and explain
   std::vector<std::uint32_t> live;               // requirements to judge on every call: indices in the spec
+  const ProfilerRanges* ranges = nullptr;        // null: launches are not stamped, or nothing listens
+  std::string label;                             // of the range round the launches
 
   // Throws CallError. Allocates nothing unless a rule is broken or the workspace must grow.
   void run(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ejk/label.hpp"
 #include "execute/facts.hpp"
 #include "execute/guard.hpp"
 #include "execute/plan.hpp"
+#include "record/recorder.hpp"
 
 namespace ejk {
 namespace {
@@ -260,6 +262,16 @@ std::map<std::string, TensorView> named(const KernelHandle& kernel, std::span<co
   return result;
 }
 
+// EJKERNEL_OPS_STAMP is looked at here, so that it costs calls nothing while it is off. A call whose JSON cannot be written has no label.
+void add_label(Plan& plan, const Invocation& invocation) {
+  const auto& stamp = Library::instance().parts().environment.stamp;
+  if (stamp == "none" || !profiler_ranges().listening()) return;
+  const auto text = label(invocation, stamp == "json" ? Stamp::json : Stamp::hash);
+  if (!text) return;
+  plan.label = *text;
+  plan.ranges = &profiler_ranges();
+}
+
 }  // namespace
 
 std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<const TensorView* const> tensors,
@@ -288,6 +300,8 @@ std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<cons
       .add(spec::geometry_of(*plan->resolved.candidate.variant, plan->resolved.arch, *plan->binding, plan->resolved.config));
   add_extents(*plan, kernel, tensors);
   add_live(*plan, kernel, tensors, attributes);
+  if (key) record_planned(invocation, machine);
+  add_label(*plan, invocation);
   return plan;
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "select/overlay.hpp"
+#include "select/policy.hpp"
 
 namespace ejk {
 namespace {
@@ -43,12 +44,13 @@ std::uint64_t word_of(const AttributeValue& attribute) {
 
 bool pack_key(PlanKey& key, const KernelHandle& kernel, std::span<const TensorView* const> tensors,
               std::span<const AttributeValue> attributes, const char* config) noexcept {
-  if (4 + tensors.size() * words_a_tensor + attributes.size() * 2 > PlanKey::capacity || attributes.size() != kernel.varies.size())
+  if (5 + tensors.size() * words_a_tensor + attributes.size() * 2 > PlanKey::capacity || attributes.size() != kernel.varies.size())
     return false;
   auto* word = key.words;
   *word++ = reinterpret_cast<std::uintptr_t>(&kernel);
   *word++ = Library::epoch.load(std::memory_order_relaxed);
   *word++ = overlay_id();
+  *word++ = policy_word();
   *word++ = config ? XXH3_64bits(config, std::strlen(config)) : 0;
   for (const auto* view : tensors) {
     if (!view || view->rank < 0) {

@@ -100,6 +100,7 @@ void Plan::run(const KernelHandle& kernel, std::span<const TensorView* const> te
     }
   }
   void* arguments[max_arguments];
+  const ProfilerRange range(ranges, label);
   for (const auto& launch : launches) {
     for (std::size_t i = 0; i < launch.offsets.size(); ++i) arguments[i] = values + launch.offsets[i];
     auto request = launch.request;

@@ -46,6 +46,17 @@ std::string known_parameters(const std::vector<Candidate>& candidates) {
   return fmt::format("{}", fmt::join(lines, "; "));
 }
 
+// Of an attribute whose default depends on nothing.
+Value default_of(const spec::Attribute& attribute) {
+  struct NoNames : spec::Scope {
+    std::optional<spec::Value> lookup(std::string_view) const override { return std::nullopt; }
+  };
+  auto value = attribute.fallback.evaluate(NoNames());
+  if (const auto* number = std::get_if<std::int64_t>(&value); number && attribute.type == spec::AttributeType::floating)
+    return static_cast<double>(*number);
+  return value;
+}
+
 // Why no candidate takes a config: the reason of the candidate that came closest to taking it, the first of those.
 struct Reason {
   enum Closeness { refused, arch, parameter, value };  // each passed the tests before it
@@ -158,6 +169,42 @@ Result<Config> SpecKernel::heuristic_cfg(const Invocation& invocation) const {
     std::string text = handle_.name + ": no variant takes this call";
     for (const auto& refusal : candidates.refusals) text += fmt::format("\n  {}: {}", refusal.variant, refusal.reason);
     return Error{ErrorCode::unsupported, text};
+  });
+}
+
+Invocation SpecKernel::canonical(const Invocation& invocation) const {
+  auto result = invocation;
+  std::erase_if(result.tensors, [](const auto& entry) { return !entry.second.given(); });
+  result.varying.clear();
+  for (const auto& attribute : handle_.spec->attributes) {
+    if (attribute.varies) result.varying.push_back(attribute.name);
+    const auto given = result.attributes.find(attribute.name);
+    if (given == result.attributes.end()) continue;
+    if (const auto* number = std::get_if<std::int64_t>(&given->second); number && attribute.type == spec::AttributeType::floating)
+      given->second = static_cast<double>(*number);
+    const auto& fallback = attribute.fallback;
+    const bool fixed = fallback && fallback.names().empty() && fallback.subjects().empty();
+    if (fixed && given->second == default_of(attribute)) result.attributes.erase(given);
+  }
+  if (result.device.empty()) {
+    try {
+      result.device = machine_of(handle_, positional(handle_, result.tensors, {}).tensors).probe.fingerprint;
+    } catch (const std::exception&) {  // an illegal call has no device; run() says what is wrong with it
+    }
+  }
+  return result;
+}
+
+Result<std::string> SpecKernel::source_hash(const Invocation& invocation, const Config& config) const {
+  return guarded([&]() -> Result<std::string> {
+    const auto call = bound(handle_, invocation);
+    std::string reason;
+    const auto completed = complete(*handle_.spec, *call.machine, call.binding, config, reason);
+    if (!completed) return Error{ErrorCode::unsupported, handle_.name + ": " + reason};
+    const auto& catalogue = Library::instance().parts().catalogue;
+    const auto& arch = *catalogue.arch(completed->candidate.arch->full_name());  // as its file says: the same text on every machine
+    return spec::make_image(*handle_.spec, *completed->candidate.variant, arch, call.binding, completed->config, catalogue.templates())
+        .hash;
   });
 }
 

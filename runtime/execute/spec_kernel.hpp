@@ -48,6 +48,11 @@ class SpecKernel : public Kernel {
   Result<Config> heuristic_cfg(const Invocation& invocation) const override;
   Status run(const Invocation& invocation, const Config& config) const override;
   std::string invalid_reason(const Invocation& invocation, const Config& config) const override;
+  Invocation canonical(const Invocation& invocation) const override;
+  Result<std::string> source_hash(const Invocation& invocation, const Config& config) const override;
+  std::optional<Nearness> nearness(const std::string& key, const std::string& measured_key) const override;
+  // Tensors of one name are the same; "dx", "d_x", "grad_x", "x_grad" are of x's shape and type; attributes go over by name.
+  Result<GradientCall> gradient(const Invocation& invocation) const override;
 
  private:
   const KernelHandle& handle_;

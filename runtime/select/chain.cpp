@@ -2,55 +2,42 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 
-#include "ejk/kernel.hpp"
-#include "select/overlay.hpp"
+#include "ejk/tuning.hpp"
+#include "execute/guard.hpp"
+#include "select/autotune.hpp"
+#include "select/events.hpp"
+#include "select/policy.hpp"
+#include "select/recall.hpp"
 
 namespace ejk {
 namespace {
 
-// One question to the tiers, answered step by step.
-struct Question {
-  const Kernel& kernel;
-  const Invocation& invocation;
-  const std::string key;
-  std::vector<TierAnswer> trail;
-
-  // Takes a tier's config if it can serve this call; otherwise says why not.
-  bool offer(Tier tier, std::optional<Config> config, std::string detail) {
-    if (config) {
-      if (const auto reason = kernel.invalid_reason(invocation, *config); !reason.empty()) {
-        detail = fmt::format("{}: {} cannot serve this call: {}", detail, to_json(*config), reason);
-        config.reset();
-      }
-    }
-    trail.push_back({tier, std::move(detail), std::move(config)});
-    return trail.back().config.has_value();
-  }
-};
-
-bool ask_overlay(Question& question) {
-  const auto& scopes = overlay_scopes();
-  const auto found = std::find_if(scopes.rbegin(), scopes.rend(),
-                                  [&](const auto& s) { return s.kernel.empty() || s.kernel == question.invocation.kernel; });
-  if (found == scopes.rend())
-    return question.offer(Tier::overlay, std::nullopt, scopes.empty() ? "no scope is open" : "no open scope names this kernel");
-  return question.offer(Tier::overlay, found->config, "innermost open scope");
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> next{1};
+  return next++;
 }
 
-bool ask_memory(Question& question, const ConfigCache& memory) {
-  auto config = memory.find(question.key);
-  const bool found = config.has_value();
-  return question.offer(Tier::memory, std::move(config),
-                        found ? "remembered in this process" : fmt::format("no row among {}", memory.size()));
+// What autotune chose, it tells itself.
+void tell_choice(const Question& question, const Selection& selection) {
+  using enum Event::Kind;
+  static constexpr Event::Kind kinds[] = {override_, overlay_hit, cache_hit, cache_hit, cache_hit, heuristics};
+  if (selection.tier == Tier::autotune || !events_wanted()) return;
+  tell({kinds[static_cast<std::size_t>(selection.tier)], question.kernel.name(), question.key, selection.config, selection.tier, 0,
+        selection.detail});
 }
 
-bool ask_persistent(Question& question, const PersistentCache& persistent, ConfigCache& memory) {
-  std::string detail;
-  auto config = persistent.find(question.invocation, question.key, detail);
-  if (!question.offer(Tier::persistent, std::move(config), std::move(detail))) return false;
-  memory.put(question.key, *question.trail.back().config);
-  return true;
+Error no_answer(const Question& question) {
+  if (question.heuristic_error) return *question.heuristic_error;
+  std::string all;
+  for (const auto& answer : question.trail) all += fmt::format("\n  {}: {}", name_of(answer.tier), answer.detail);
+  return {ErrorCode::unsupported, question.kernel.name() + ": no tier has a config for this call:" + all};
+}
+
+Error told(const Question& question, Error error) {
+  if (events_wanted()) tell({Event::Kind::error, question.kernel.name(), question.key, std::nullopt, std::nullopt, 0, error.message});
+  return error;
 }
 
 }  // namespace
@@ -60,56 +47,81 @@ std::string_view name_of(Tier tier) {
   return names[static_cast<std::size_t>(tier)];
 }
 
-std::string Kernel::invalid_reason(const Invocation& invocation, const Config& config) const {
-  const auto space = config_space(invocation);
-  return std::find(space.begin(), space.end(), config) != space.end() ? "" : "it is not in the config space";
-}
-
-ConfigSelectorChain::ConfigSelectorChain(std::shared_ptr<ConfigCache> memory, std::shared_ptr<PersistentCache> persistent)
-    : memory_(std::move(memory)), persistent_(std::move(persistent)) {}
+ConfigSelectorChain::ConfigSelectorChain(std::shared_ptr<ConfigCache> memory, std::shared_ptr<PersistentCache> persistent,
+                                         AutotunePolicy policy)
+    : memory_(std::move(memory)),
+      persistent_(std::move(persistent)),
+      policy_(policy),
+      flights_(std::make_shared<TuningFlights>()),
+      id_(next_id()) {}
 
 ConfigSelectorChain::ConfigSelectorChain() : ConfigSelectorChain(std::make_shared<ConfigCache>(), std::make_shared<PersistentCache>()) {}
 
-Result<Selection> ConfigSelectorChain::select(const Kernel& kernel, const Invocation& invocation, const Config* override_config,
-                                              bool explain_all) const {
-  Question question{kernel, invocation, invocation.key(), {}};
-  const TierAnswer* winner = nullptr;
-  std::size_t winner_index = 0;
-  const auto note_winner = [&](bool answered) {
-    if (answered && !winner_index) winner_index = question.trail.size();
-    return winner_index && !explain_all;
+AutotunePolicy ConfigSelectorChain::policy() const {
+  const auto& scopes = policy_scopes();
+  return scopes.empty() ? policy_ : scopes.back();
+}
+
+Result<Selection> ConfigSelectorChain::ask_tiers(const Kernel& kernel, const Invocation& given, const Config* override_config,
+                                                 bool explain_all) const {
+  const auto invocation = kernel.canonical(given);
+  const auto key = invocation.key();
+  Question question{kernel, invocation, key, policy(), {}, {}};
+  std::size_t winner = 0;  // its place in the trail, from 1
+  const auto settled = [&](bool answered) {
+    if (answered && !winner) winner = question.trail.size();
+    return winner && !explain_all;
   };
   const auto ask_all = [&]() -> Status {
     if (override_config) {
       const bool taken = question.offer(Tier::override_, *override_config, "this call's cfg");
       if (!taken) return Error{ErrorCode::bad_input, kernel.name() + ": " + question.trail.back().detail};
-      if (note_winner(taken)) return {};
+      if (settled(taken)) return {};
     } else {
-      question.offer(Tier::override_, std::nullopt, "the call gives no cfg");
+      question.none(Tier::override_, "the call gives no cfg");
     }
-    if (note_winner(ask_overlay(question))) return {};
-    if (note_winner(ask_memory(question, *memory_))) return {};
-    if (note_winner(ask_persistent(question, *persistent_, *memory_))) return {};
-    question.offer(Tier::autotune, std::nullopt, "this version has no tuner");
-    auto heuristic = kernel.heuristic_cfg(invocation);
-    if (!heuristic) {
-      question.offer(Tier::heuristic, std::nullopt, heuristic.error().message);
-      if (!winner_index) return heuristic.error();
+    if (settled(ask_overlay(question))) return {};
+    if (settled(ask_memory(question, *memory_))) return {};
+    const bool first = !winner;
+    const bool on_disk = ask_persistent(question, *persistent_);
+    if (const auto& answer = question.trail.back(); on_disk && first) memory_->keep(key, {*answer.config, answer.detail, answer.record});
+    if (settled(on_disk)) return {};
+    if (settled(winner ? question.none(Tier::autotune, "not asked: a tier before it answered") : ask_autotune(question, *this, *flights_)))
       return {};
-    }
-    note_winner(question.offer(Tier::heuristic, std::move(*heuristic), "the spec's first rule that holds"));
+    const bool heuristic_told = winner;
+    if (settled(ask_heuristic(question, heuristic_told))) return {};
     return {};
   };
-  if (const auto status = ask_all(); !status) return status.error();
-  if (!winner_index) {
-    std::string all;
-    for (const auto& answer : question.trail) all += fmt::format("\n  {}: {}", name_of(answer.tier), answer.detail);
-    return Error{ErrorCode::unsupported, kernel.name() + ": no tier has a config for this call:" + all};
-  }
-  winner = &question.trail[winner_index - 1];
-  Selection selection{*winner->config, winner->tier, winner->detail, {}};
+  if (const auto status = ask_all(); !status) return told(question, status.error());
+  if (!winner) return told(question, no_answer(question));
+  const auto& answer = question.trail[winner - 1];
+  Selection selection{*answer.config, answer.tier, answer.detail, {}, answer.record};
   selection.trail = std::move(question.trail);
+  tell_choice(question, selection);
   return selection;
+}
+
+Result<std::shared_ptr<const Selection>> ConfigSelectorChain::select_shared(const Kernel& kernel, const Invocation& invocation) const {
+  return guarded([&]() -> Result<std::shared_ptr<const Selection>> {
+    const auto key = recall_key(id_, kernel, invocation);
+    if (key.usable && !events_wanted())
+      if (auto known = recall(key)) return known;
+    auto selection = ask_tiers(kernel, invocation, nullptr, false);
+    if (!selection) return selection.error();
+    auto shared = std::make_shared<const Selection>(std::move(*selection));
+    if (shared->tier == Tier::memory) note(key, shared);
+    return shared;
+  });
+}
+
+Result<Selection> ConfigSelectorChain::select(const Kernel& kernel, const Invocation& invocation, const Config* override_config,
+                                              bool explain_all) const {
+  return guarded([&]() -> Result<Selection> {
+    if (override_config || explain_all) return ask_tiers(kernel, invocation, override_config, explain_all);
+    const auto shared = select_shared(kernel, invocation);
+    if (!shared) return shared.error();
+    return **shared;
+  });
 }
 
 }  // namespace ejk

@@ -32,6 +32,7 @@ class ContractReader {
     for (const JsonNode& node : kernel_.list("requires")) requirement(node);
     if (const auto node = kernel_.field("gradient"); node && node->json().is_object() && node->open("gradient"))
       spec_.gradient = node->text("kernel");
+    tuning();
     cost();
     for (const auto& [name, node] : kernel_.members("tolerance")) tolerance(name, node);
   }
@@ -185,6 +186,35 @@ class ContractReader {
     } catch (const ExpressionError& error) {
       node.fault(std::string("bad expression in the message: ") + error.what());
     }
+  }
+
+  void tuning() {
+    const auto node = kernel_.field("tuning");
+    if (!node || !node->json().is_object() || !node->open("tuning")) return;
+    for (const JsonNode& item : node->list("nearest")) {
+      const auto name = item.text();
+      if (!name) continue;
+      if (const auto why = not_nearest(*name); !why.empty())
+        item.fault(why);
+      else if (std::find(spec_.nearest.begin(), spec_.nearest.end(), *name) != spec_.nearest.end())
+        item.fault("'" + *name + "' occurs twice");
+      spec_.nearest.push_back(*name);
+    }
+  }
+
+  // Why calls that differ in that name cannot be near each other; "" if they can.
+  std::string not_nearest(const std::string& name) const {
+    if (const Attribute* attribute = spec_.attribute(name)) {
+      if (attribute->varies) return "the attribute '" + name + "' varies: it is no part of a call's key, so calls never differ in it";
+      if (attribute->type != AttributeType::integer) return "the attribute '" + name + "' is no integer: its values are not near or far";
+      return {};
+    }
+    std::vector<std::string> known;
+    for (const Dim& dim : spec_.dims) known.push_back(dim.name);
+    if (std::find(known.begin(), known.end(), name) != known.end()) return {};
+    for (const Attribute& attribute : spec_.attributes)
+      if (!attribute.varies && attribute.type == AttributeType::integer) known.push_back(attribute.name);
+    return "'" + name + "' is no dim and no integer attribute" + suggestion(name, known);
   }
 
   void cost() {

@@ -164,6 +164,9 @@ struct Spec {
   std::vector<TensorSpec> tensors;  // inputs, then outputs, in the spec's order: the order of the packed call
   std::vector<Requirement> requirements;
   std::string gradient;  // kernel name, or empty
+  // Dims and attributes in which a call may differ from one that was measured and still take its config ("tuning": {"nearest": [...]}).
+  // Everything else in their keys must be equal. Empty: only its own measurement serves a call.
+  std::vector<std::string> nearest;
   Expression flops, bytes;
   std::vector<Variant> variants;
   std::vector<Case> cases;

@@ -35,7 +35,7 @@ TEST(Chain, FallsThroughToTheHeuristicAndSaysWhatEachTierSaid) {
   ASSERT_EQ(selection->trail.size(), 6u);
   EXPECT_EQ(selection->trail[0].detail, "the call gives no cfg");
   EXPECT_EQ(selection->trail[1].detail, "no scope is open");
-  EXPECT_EQ(selection->trail[4].detail, "this version has no tuner");
+  EXPECT_EQ(selection->trail[4].detail, "not asked: the policy takes the heuristic (cache_miss_fallback)");
 }
 
 TEST(Chain, OverrideWinsOverEverything) {

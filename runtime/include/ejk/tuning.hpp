@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ejk/kernel.hpp"
@@ -14,20 +15,21 @@ namespace ejk {
 
 // The winner for one invocation key, with its evidence.
 struct TuningRecord {
-  std::string key;                 // Invocation::key()
+  std::string key;                 // Invocation::key() of Kernel::canonical(the call)
   Config config;                   // variant, arch and every value
   std::string source;              // hash of the rendered source of the winner's image; "" for kernels without a spec
   std::vector<double> samples_us;  // of the winner, in the order measured
   double median_us = 0;
-  double noise = 0;                // relative spread of a round: the winner had to beat the default by more
-  Config baseline;                 // what the heuristic chooses, measured in the same rounds
+  double noise = 0;  // relative spread of a round: the winner had to beat the default by more
+  Config baseline;   // what the heuristic chooses, measured in the same rounds
   double baseline_us = 0;
-  std::string checked_against;     // "float64 reference", "the default config's result"
-  double residual = 0;             // worst error in tolerances; at most 1
-  std::int64_t measured = 0;       // configs that were timed
-  std::int64_t rejected = 0;       // configs that faulted, hung, were wrong or above their limits
-  std::string machine;             // the device in words, with driver or compiler: for people, not compared
-  std::string version;             // of ejk
+  std::vector<std::pair<Config, double>> alternatives;  // the best of the others that were timed and their medians in us, best first
+  std::string checked_against;                          // "float64 reference", "the default config's result"
+  double residual = 0;                                  // worst error in tolerances; at most 1
+  std::int64_t measured = 0;                            // configs that were timed
+  std::int64_t rejected = 0;                            // configs that faulted, hung, were wrong or above their limits
+  std::string machine;                                  // the device in words, with driver or compiler: for people, not compared
+  std::string version;                                  // of ejk
 };
 EJK_API std::string to_json(const TuningRecord& record);  // one line, sorted keys, the key as an object
 EJK_API Result<TuningRecord> record_from_json(std::string_view line);
@@ -38,8 +40,13 @@ class EJK_API Tuner {
   virtual ~Tuner() = default;
   // "" or why it cannot tune here ("no worker program: looked for ..."), in a sentence for `explain`.
   virtual std::string unavailable(const Kernel& kernel, const Invocation& invocation) const = 0;
-  // May take long. Never harms the caller's tensors.
+  // May take long. Never harms the caller's tensors. The invocation is canonical; its tensors may have no data (data == nullptr), as those
+  // of a gradient or of a recorded call: then the tuner makes data of its own.
   virtual Result<TuningRecord> tune(const Kernel& kernel, const Invocation& invocation) = 0;
 };
+
+// The tuner that the autotune tier of every chain asks; null: none. One thread a key asks it, the others wait for its answer.
+EJK_API void set_tuner(std::shared_ptr<Tuner> tuner);
+EJK_API std::shared_ptr<Tuner> tuner();
 
 }  // namespace ejk

@@ -1,0 +1,128 @@
+// A recorded call as a JSON line and back, sets of them, and files of such lines.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "describe/invocation.hpp"
+#include "describe/values.hpp"
+#include "record/placed_call.hpp"
+#include "record/recorder.hpp"
+
+namespace ejk {
+namespace {
+
+using nlohmann::json;
+constexpr std::int64_t whole_alignment = 64;  // more is not looked at
+
+json line_of(const RecordedInvocation& recorded, bool with_count) {
+  auto object = json_of(recorded.invocation);
+  if (!recorded.alignment.empty()) object["alignment"] = recorded.alignment;
+  if (!recorded.archs.empty()) object["archs"] = recorded.archs;
+  for (const auto& [name, value] : recorded.properties) object["properties"][name] = json_of(value, "property '" + name + "'");
+  if (with_count && recorded.count != 1) object["count"] = recorded.count;
+  return object;
+}
+
+void read_alignment(const json& node, RecordedInvocation& recorded, const std::string& what) {
+  for (const auto& [name, value] : values_from(node, what + ": 'alignment'")) {
+    const auto* bytes = std::get_if<std::int64_t>(&value);
+    if (!bytes || *bytes < 1 || *bytes >= whole_alignment || !std::has_single_bit(static_cast<std::uint64_t>(*bytes)))
+      refuse(fmt::format("{}: the alignment of '{}' must be 1, 2, 4, ... 32; found {}", what, name, node[name].dump()));
+    if (!recorded.invocation.tensors.contains(name)) refuse(fmt::format("{}: 'alignment' names no tensor of the call: '{}'", what, name));
+    recorded.alignment.emplace(name, *bytes);
+  }
+}
+
+void read_archs(const json& node, RecordedInvocation& recorded, const std::string& what) {
+  if (!node.is_array() || !std::all_of(node.begin(), node.end(), [](const auto& arch) { return arch.is_string(); }))
+    refuse(fmt::format("{}: 'archs' must be a list of names; found {}", what, node.dump()));
+  recorded.archs = node.get<std::vector<std::string>>();
+}
+
+RecordedInvocation recorded_from(const json& object, const std::string& what) {
+  RecordedInvocation recorded;
+  recorded.invocation = invocation_from(object, what);
+  for (const auto& [name, node] : object.items()) {
+    if (name == "alignment") {
+      read_alignment(node, recorded, what);
+    } else if (name == "archs") {
+      read_archs(node, recorded, what);
+    } else if (name == "properties") {
+      recorded.properties = values_from(node, what + ": 'properties'");
+    } else if (name == "count") {
+      if (!node.is_number_integer() || node.get<std::int64_t>() < 1)
+        refuse(fmt::format("{}: 'count' must be an integer of 1 or more; found {}", what, node.dump()));
+      recorded.count = node.get<std::uint64_t>();
+    } else if (name != "kernel" && name != "device" && name != "tensors" && name != "attributes") {
+      refuse(
+          fmt::format("{}: no field '{}'; expected kernel, device, tensors, attributes, alignment, archs, properties, count", what, name));
+    }
+  }
+  return recorded;
+}
+
+std::int64_t alignment_of(const void* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  return address == 0 ? whole_alignment : std::min(whole_alignment, std::int64_t{1} << std::min(std::countr_zero(address), 6));
+}
+
+}  // namespace
+
+RecordedInvocation recorded_of(const Invocation& invocation, const Machine* machine) {
+  RecordedInvocation recorded;
+  recorded.invocation = canonical(invocation);
+  for (auto& [name, view] : recorded.invocation.tensors) {
+    if (const auto alignment = alignment_of(view.data); alignment < whole_alignment) recorded.alignment.emplace(name, alignment);
+    view.data = nullptr;
+  }
+  recorded.invocation.stream = {};
+  if (!machine) return recorded;
+  recorded.archs = machine->probe.archs;
+  for (const auto& [name, value] : machine->probe.properties) recorded.properties.emplace(name, value);
+  if (machine->backend->platform() == "cpu") recorded.properties.insert_or_assign("threads", std::int64_t{cpu_threads()});
+  return recorded;
+}
+
+void RecordedSet::add(const RecordedInvocation& recorded) {
+  const auto [place, fresh] = index_.emplace(line_of(recorded, false).dump(), list_.size());
+  if (fresh)
+    list_.push_back(recorded);
+  else
+    list_[place->second].count += recorded.count;
+}
+
+Result<std::string> to_json(const RecordedInvocation& recorded) {
+  return guarded([&]() -> Result<std::string> { return dumped(line_of(recorded, true), "a call"); });
+}
+
+Result<RecordedInvocation> recorded_from_json(std::string_view line) {
+  return guarded([&]() -> Result<RecordedInvocation> { return recorded_from(parse_json(line, "recorded call"), "recorded call"); });
+}
+
+Result<Recorded> get_invocations(const std::string& file) {
+  return guarded([&]() -> Result<Recorded> {
+    std::ifstream stream(file);
+    if (!stream) return Error{ErrorCode::io, fmt::format("cannot read the recorded calls of '{}': {}", file, std::strerror(errno))};
+    RecordedSet set;
+    Recorded result;
+    std::string line;
+    for (std::size_t number = 1; std::getline(stream, line); ++number) {
+      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+      const auto place = fmt::format("{}:{}", file, number);
+      try {
+        set.add(recorded_from(parse_json(line, place), place));
+      } catch (const CodedError& fault) {
+        result.skipped.emplace_back(fault.what());
+      }
+    }
+    if (stream.bad()) return Error{ErrorCode::io, fmt::format("cannot read the recorded calls of '{}': {}", file, std::strerror(errno))};
+    result.invocations = set.list();
+    return result;
+  });
+}
+
+}  // namespace ejk

@@ -1,0 +1,21 @@
+// What Kernel does where a class of its own says nothing else.
+#include "ejk/kernel.hpp"
+
+#include <algorithm>
+
+namespace ejk {
+
+std::string Kernel::invalid_reason(const Invocation& invocation, const Config& config) const {
+  const auto space = config_space(invocation);
+  return std::find(space.begin(), space.end(), config) != space.end() ? "" : "it is not in the config space";
+}
+
+Invocation Kernel::canonical(const Invocation& invocation) const { return invocation; }
+
+Result<std::string> Kernel::source_hash(const Invocation&, const Config&) const { return std::string(); }
+
+std::optional<Nearness> Kernel::nearness(const std::string&, const std::string&) const { return std::nullopt; }
+
+Result<GradientCall> Kernel::gradient(const Invocation&) const { return Error{ErrorCode::unsupported, name() + " has no gradient"}; }
+
+}  // namespace ejk
