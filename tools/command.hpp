@@ -24,5 +24,6 @@ int bench(std::span<const std::string> arguments);
 int run(std::span<const std::string> arguments);
 int explain(std::span<const std::string> arguments);
 int cache(std::span<const std::string> arguments);
+int warm(std::span<const std::string> arguments);
 
 }  // namespace ejk::tools

@@ -21,6 +21,7 @@ constexpr Command commands[] = {
     {"bench", "time a kernel's cases and compare them with this machine's peaks", bench},
     {"run", "run a kernel once, on random data or on your own", run},
     {"explain", "how a call would be carried out, and why", explain},
+    {"warm", "build the images that recorded calls or a compiled program will ask for", warm},
     {"cache", "list, check and prune stored images; explain a miss", cache},
 };
 
