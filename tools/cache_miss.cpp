@@ -7,10 +7,11 @@
 #include "cache_actions.hpp"
 #include "cache_difference.hpp"
 #include "cache_entries.hpp"
-#include "chosen_image.hpp"
 #include "command.hpp"
 #include "device_option.hpp"
+#include "execute/facts.hpp"
 #include "library_options.hpp"
+#include "record/placed_call.hpp"
 #include "spec/suggest.hpp"
 
 namespace ejk::tools {
@@ -53,13 +54,28 @@ Wanted wanted_image(const KernelHandle& kernel, const std::string& id) {
       near.starts_with("; did you mean") ? near : fmt::format("; it makes {} others (ejk-gen SPECS --select all --list)", known.size())));
 }
 
+// The call of these facts on a machine; its tensors have no data.
+RecordedInvocation recorded_call(const KernelHandle& kernel, const spec::CallFacts& facts, const Machine& machine) {
+  std::map<std::string, TensorView> views;
+  for (const auto& [name, tensor] : facts.tensors) {
+    TensorView view(nullptr, tensor.type, tensor.shape);
+    std::copy(tensor.strides.begin(), tensor.strides.end(), view.strides);
+    view.device = {machine.backend->device_type(), machine.device};
+    views.emplace(name, view);
+  }
+  return {.invocation = invocation_of(kernel, facts, views, machine.probe.fingerprint, {}), .alignment = {}, .archs = {}, .properties = {}};
+}
+
 Wanted wanted_of_case(const KernelHandle& kernel, const Arguments& arguments) {
   const auto& machine = device_of(arguments);
   const auto& c = case_named(*kernel.spec, arguments.text("case"));
-  const auto chosen = chosen_image(kernel, invocation_of(kernel, spec::facts_of(*kernel.spec, c), machine), machine);
-  return {image_of(kernel, chosen.candidate, chosen.binding, chosen.config), chosen.candidate.arch, machine.backend,
-          fmt::format("case {} on {}: {} on {}, {}: {}", c.name, name_of(machine), chosen.candidate.variant->name,
-                      chosen.candidate.arch->full_name(), chosen.tier, chosen.detail)};
+  const PlacedCall call(recorded_call(kernel, spec::facts_of(*kernel.spec, c), machine), &machine);
+  const auto selection = call.select();
+  auto image = call.image(selection.config);
+  const auto* arch = Library::instance().parts().catalogue.arch(image.arch);
+  return {std::move(image), arch, machine.backend,
+          fmt::format("case {} on {}: {} (tier {}: {})", c.name, name_of(machine), to_json(selection.config), name_of(selection.tier),
+                      selection.detail)};
 }
 
 Wanted wanted_by(const Arguments& arguments) {

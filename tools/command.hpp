@@ -24,6 +24,7 @@ int bench(std::span<const std::string> arguments);
 int run(std::span<const std::string> arguments);
 int explain(std::span<const std::string> arguments);
 int cache(std::span<const std::string> arguments);
+int pack(std::span<const std::string> arguments);
 int warm(std::span<const std::string> arguments);
 
 }  // namespace ejk::tools

@@ -23,6 +23,7 @@ constexpr Command commands[] = {
     {"explain", "how a call would be carried out, and why", explain},
     {"warm", "build the images that recorded calls or a compiled program will ask for", warm},
     {"cache", "list, check and prune stored images; explain a miss", cache},
+    {"pack", "make a pack of the images that recorded calls use, within a size", pack},
 };
 
 void print_help(std::FILE* stream) {
