@@ -7,6 +7,7 @@
 #include <set>
 
 #include "generator/glob.hpp"
+#include "generator/tuned.hpp"
 #include "spec/entry_points.hpp"
 #include "spec/suggest.hpp"
 
@@ -27,11 +28,12 @@ std::string signature(const VariantScope& scope, const Config& config) {
 class Enumerator {
  public:
   Enumerator(const Catalogue& catalogue, const Options& options)
-      : catalogue_(catalogue), select_(options.select), archs_(chosen_archs(catalogue, options.archs)) {}
+      : catalogue_(catalogue), options_(options), select_(options.select), archs_(chosen_archs(catalogue, options.archs)) {}
 
   std::vector<ImagePlan> run() {
     for (const std::string& name : catalogue_.kernel_names())
       if (const auto spec = catalogue_.kernel(name)) kernel(spec);
+    if (select_ == "tuned") add_winners();
     if (!faults_.empty()) throw SpecError(std::move(faults_));
     if (plans_.empty() && is_glob()) no_match();
     std::vector<ImagePlan> list;
@@ -65,6 +67,15 @@ class Enumerator {
         continue;
       }
       for (const Variant& variant : spec->variants) variant_of(spec, c, binding, variant);
+    }
+  }
+
+  // Records that do not count any more are no fault: their calls have the heuristic's image.
+  void add_winners() {
+    std::vector<std::string> skipped;
+    for (const auto& call : tuned_calls(catalogue_, options_, archs_, skipped)) {
+      const auto& [variant, arch, config] = call.times.front().first;
+      add({"", call.spec, variant, arch, call.binding, config, call.name});
     }
   }
 
@@ -115,6 +126,7 @@ class Enumerator {
   }
 
   const Catalogue& catalogue_;
+  const Options& options_;
   const std::string& select_;
   std::vector<const Arch*> archs_;
   std::map<std::string, Entry> plans_;
