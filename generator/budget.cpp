@@ -90,7 +90,7 @@ class Selection {
   // What a device of that very arch chooses by the heuristic; an arch that only passes on what it extends has no demand of its own.
   void add_untuned(const std::shared_ptr<const Spec>& spec, const Case& c, const std::shared_ptr<const Binding>& binding,
                    const Arch* arch) {
-    Call call{{fmt::format("{} case {} on {}", spec->kernel, c.name, arch->full_name()), spec, binding, arch, {}}, c.name, {}};
+    Call call{{fmt::format("{} case {} on {}", spec->kernel, c.name, arch->full_name()), "", spec, binding, arch, {}}, c.name, {}};
     for (const auto& [variant, candidate] : candidates_of(catalogue_, call.tuned)) {
       if (candidate != arch && !chosen(candidate)) continue;
       const auto config = heuristic_config(*variant, *candidate, *binding);

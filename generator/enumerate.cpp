@@ -75,7 +75,7 @@ class Enumerator {
     std::vector<std::string> skipped;
     for (const auto& call : tuned_calls(catalogue_, options_, archs_, skipped)) {
       const auto& [variant, arch, config] = call.times.front().first;
-      add({"", call.spec, variant, arch, call.binding, config, call.name});
+      add({"", call.spec, variant, arch, call.binding, config, call.place});
     }
   }
 

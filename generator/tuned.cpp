@@ -38,12 +38,14 @@ std::string read_call(const Catalogue& catalogue, const MeasuredCall& measured, 
   if (!winner) return "the spec has no such config any more";
   if (std::find(archs.begin(), archs.end(), winner->arch) == archs.end()) return "";
   call.binding = std::make_shared<Binding>(bind(*spec, measured.facts));
+  if (const auto clause = refusal(*winner->variant, *winner->arch, *call.binding)) return *clause;
   if (const auto clause = invalid_clause(*winner->variant, *winner->arch, *call.binding, winner->config)) return *clause;
   const auto image = make_image(*spec, *winner->variant, *winner->arch, *call.binding, winner->config, catalogue.templates());
-  if (!measured.source.empty() && image.hash != measured.source) return "its winner's source has changed since it was measured";
+  if (image.hash != measured.source) return "its winner's source has changed since it was measured";
   for (const auto& config : measured.configs)
     if (auto placed = placed_of(catalogue, *spec, config)) call.times.emplace_back(std::move(*placed), config.us);
   call.name = measured.name;
+  call.place = "tuned/" + measured.place;
   call.arch = deepest(catalogue, call.times);
   call.spec = std::move(spec);
   return "";

@@ -12,7 +12,8 @@
 namespace ejk::generator {
 
 struct TunedCall {
-  std::string name;  // "mean_pooling x=f32[4,16,384] on cpu-avx512-2t"
+  std::string name;   // "mean_pooling x=f32[4,16,384] on cpu-avx512-2t"
+  std::string place;  // "tuned/cpu-avx512-2t/mean_pooling.jsonl:3"
   std::shared_ptr<const spec::Spec> spec;
   std::shared_ptr<const spec::Binding> binding;
   const spec::Arch* arch = nullptr;                          // of the device, as far as the record tells: the one that extends the others

@@ -62,6 +62,11 @@ Arguments& Arguments::word(const std::string& name, bool required) {
   return *this;
 }
 
+Arguments& Arguments::rest(const std::string& name) {
+  rest_ = name;
+  return *this;
+}
+
 bool Arguments::parse(std::span<const std::string> words) {
   if (std::find(words.begin(), words.end(), "--help") != words.end() || std::find(words.begin(), words.end(), "-h") != words.end()) {
     print_help();
@@ -73,6 +78,10 @@ bool Arguments::parse(std::span<const std::string> words) {
   for (const auto& word : words_) {
     hidden.add_options()(("<" + word.name + ">").c_str(), po::value<std::string>());
     positions.add(("<" + word.name + ">").c_str(), 1);
+  }
+  if (!rest_.empty()) {
+    hidden.add_options()(("<" + rest_ + ">").c_str(), po::value<std::vector<std::string>>());
+    positions.add(("<" + rest_ + ">").c_str(), -1);
   }
   all.add(hidden);
   const auto style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing & ~po::command_line_style::allow_short;
@@ -94,6 +103,8 @@ bool Arguments::parse(std::span<const std::string> words) {
     if (word.required && !has(word.name)) throw UsageError(fmt::format("{} is missing; usage: ejk {} {}", word.name, command_, usage_));
     if (const auto given = text(word.name); given.size() > 1 && given[0] == '-') unknown(given);
   }
+  for (const auto& given : this->words(rest_))
+    if (given.size() > 1 && given[0] == '-') unknown(given);
   return true;
 }
 
@@ -130,6 +141,8 @@ std::vector<std::string> Arguments::texts(const std::string& name) const {
   const auto found = values_.find(name);
   return found == values_.end() ? std::vector<std::string>{} : found->second.as<std::vector<std::string>>();
 }
+
+std::vector<std::string> Arguments::words(const std::string& name) const { return texts("<" + name + ">"); }
 
 std::int64_t Arguments::integer(const std::string& name, std::int64_t fallback, std::int64_t low, std::int64_t high) const {
   return has(name) ? parse_number(name, text(name), low, high) : fallback;

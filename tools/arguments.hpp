@@ -26,12 +26,15 @@ class Arguments {
   Arguments& flag(const std::string& name, const std::string& doc);
   Arguments& word(const std::string& name, bool required);  // the next positional word
 
+  Arguments& rest(const std::string& name);  // all further words; read by words()
+
   // False: help was asked for and printed. Throws UsageError.
   bool parse(std::span<const std::string> words);
 
   bool has(const std::string& name) const;  // an option or word that was given; a flag that is set
   std::string text(const std::string& name, const std::string& fallback = "") const;
   std::vector<std::string> texts(const std::string& name) const;
+  std::vector<std::string> words(const std::string& name) const;  // of rest()
   // Throws UsageError if the text is not such a number or out of range.
   std::int64_t integer(const std::string& name, std::int64_t fallback, std::int64_t low, std::int64_t high) const;
   double number(const std::string& name, double fallback, double low, double high) const;
@@ -50,6 +53,7 @@ class Arguments {
   std::vector<std::string> names_;
   std::vector<std::string> flags_;
   std::vector<Word> words_;
+  std::string rest_;
   boost::program_options::variables_map values_;
 };
 

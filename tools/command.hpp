@@ -26,5 +26,6 @@ int explain(std::span<const std::string> arguments);
 int cache(std::span<const std::string> arguments);
 int pack(std::span<const std::string> arguments);
 int warm(std::span<const std::string> arguments);
+int records(std::span<const std::string> arguments);
 
 }  // namespace ejk::tools

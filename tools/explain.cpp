@@ -48,6 +48,30 @@ void print_tiers(const ordered_json& told) {
   fmt::print("\nconfig tiers, in order\n{}", table.text("  "));
 }
 
+void print_evidence(const ordered_json& told) {
+  if (const auto& evidence = told["evidence"]; !evidence.is_null()) {
+    const auto us = [](const ordered_json& value) { return seconds_text(value.get<double>() * 1e-6); };
+    fmt::print("\nmeasured ({} tier)\n  config    {}\n  median    {} of {} samples, noise {}%\n", scalar(evidence["of"]),
+               pairs(evidence["config"]), us(evidence["median_us"]), evidence["samples"].dump(),
+               digits(evidence["noise"].get<double>() * 100));
+    fmt::print("  default   {}: {}", pairs(evidence["baseline"]), us(evidence["baseline_us"]));
+    if (evidence["gain"].is_number()) fmt::print(", {} times as long", digits(evidence["gain"].get<double>()));
+    fmt::print(
+        "\n  checked   against {}: {} of the tolerance\n  searched  {} configs timed, {} rejected\n  on        {}, ejk {}, source {}\n",
+        scalar(evidence["checked_against"]), digits(evidence["residual"].get<double>()), evidence["measured"].dump(),
+        evidence["rejected"].dump(), scalar(evidence["machine"]), scalar(evidence["version"]), scalar(evidence["source"]));
+    Table table({{"other configs"}, {"median", Align::right}});
+    for (const auto& other : evidence["alternatives"]) table.row({pairs(other["config"]), us(other["median_us"])});
+    if (table.rows()) fmt::print("{}", table.text("  "));
+  }
+  Table near({{"record"}, {"measured at"}, {"median", Align::right}, {"config"}, {"can serve"}});
+  for (const auto& row : told["near"])
+    near.row({row["where"], row["measured"] == "" ? "this call" : scalar(row["measured"]),
+              seconds_text(row["median_us"].get<double>() * 1e-6), pairs(row["config"]),
+              row["fault"] == "" ? "yes" : scalar(row["fault"])});
+  if (near.rows()) fmt::print("\nrecords of this call and near it\n{}", near.text("  "));
+}
+
 void print_image(const ordered_json& told) {
   const auto& image = told["image"];
   fmt::print("\nimage\n  id      {}\n  hash    {}\n  origin  {}\n  from    {}\n  loaded  in {}\n", scalar(image["id"]),
@@ -97,6 +121,7 @@ int explain(std::span<const std::string> words) {
   print_call(told);
   print_variants(told);
   print_tiers(told);
+  print_evidence(told);
   print_image(told);
   print_launches(told);
   return exit_done;

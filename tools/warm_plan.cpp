@@ -46,7 +46,7 @@ class Planner {
 
 Recorded calls_of(const std::string& trace) {
   auto recorded = get_invocations(trace);
-  if (!recorded) throw CodedError(recorded.error().code, recorded.error().message);
+  if (!recorded) throw CodedError(ErrorCode::bad_input, recorded.error().message);
   return std::move(*recorded);
 }
 
@@ -59,7 +59,7 @@ void plan_trace(const std::string& trace, Planner& planner, WarmPlan& plan) {
 void plan_hlo(const std::string& hlo, const std::string& trace, Planner& planner, WarmPlan& plan) {
   std::string why;
   const auto text = store::read_file(hlo, longest_dump, why);
-  if (!text) throw CodedError(ErrorCode::io, fmt::format("{}: {}", hlo, why));
+  if (!text) throw CodedError(ErrorCode::bad_input, fmt::format("{}: {}", hlo, why));
   if (!trace.empty()) plan.faults = calls_of(trace).skipped;
   std::vector<std::string> damaged;
   const auto labels = extract_labels_from_hlo_text(*text, &damaged);

@@ -3,10 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include "ejk/ejk.h"
+#include "ejk/label.hpp"
 #include "ejk/library.hpp"
 #include "execute/dlpack.hpp"
 #include "execute/facts.hpp"
 #include "execute/guard.hpp"
+#include "execute/library_state.hpp"
 
 namespace {
 
@@ -96,6 +98,25 @@ Status give(Result<std::string> text, char** out) {
   return {};
 }
 
+// A call by names whose tensors need no data.
+Invocation invocation_of(const char* kernel, const ejk_argument* tensors, std::size_t count, const char* attributes) {
+  Invocation invocation;
+  invocation.kernel = required(kernel, "the kernel's name");
+  const auto& handle = require_kernel(kernel);
+  invocation.tensors = views_of(kernel, tensors, count);
+  invocation.attributes = attributes_of(kernel, attributes);
+  (void)positional(handle, invocation.tensors, invocation.attributes);  // throws: names that the kernel does not have
+  invocation = handle.kernel_interface()->canonical(invocation);
+  if (invocation.device.empty()) bad(std::string(kernel) + ": its tensors are on no device that ejk found; `ejk info` lists them");
+  return invocation;
+}
+
+Stamp stamp_of(const char* text) {
+  const std::string_view name = required(text, "the stamp");
+  if (name != "hash" && name != "json") bad("the stamp is '" + std::string(name) + "'; expected hash or json");
+  return name == "hash" ? Stamp::hash : Stamp::json;
+}
+
 }  // namespace
 
 extern "C" {
@@ -134,6 +155,23 @@ ejk_status ejk_explain(const char* kernel, const ejk_argument* tensors, size_t c
     const auto cfg = config_of(config);
     return give(explain(kernel, views_of(kernel, tensors, count), attributes_of(kernel, attributes), cfg ? &*cfg : nullptr), json);
   });
+}
+
+ejk_status ejk_label(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* stamp,
+                     char** text) {
+  return guarded_call([&] { return give(label(invocation_of(kernel, tensors, count, attributes), stamp_of(stamp)), text); });
+}
+
+ejk_status ejk_labels_in_hlo(const char* text, size_t length, char** json) {
+  return guarded_call([&] {
+    if (length) required(text, "the text");
+    const auto labels = extract_labels_from_hlo_text({text, length});
+    return give(nlohmann::json(labels).dump(), json);
+  });
+}
+
+ejk_status ejk_record(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes) {
+  return guarded_call([&] { return record_invocation(invocation_of(kernel, tensors, count, attributes)); });
 }
 
 ejk_status ejk_info(char** json) {

@@ -2,6 +2,7 @@
 #include "execute/explain.hpp"
 
 #include "ejk/library.hpp"
+#include "ejk/tuning.hpp"
 #include "execute/facts.hpp"
 #include "execute/guard.hpp"
 #include "execute/plan.hpp"
@@ -53,6 +54,57 @@ ordered_json tiers_json(const Selection& selection) {
   return list;
 }
 
+// What stands behind the config: the measurement of the tier that was chosen, else of the first one that has any.
+ordered_json evidence_json(const Selection& selection) {
+  const TierAnswer* shown = nullptr;
+  for (const auto& answer : selection.trail)
+    if (answer.record && (!shown || answer.tier == selection.tier)) shown = &answer;
+  if (!shown) return nullptr;
+  const auto& record = *shown->record;
+  auto alternatives = ordered_json::array();
+  for (const auto& [config, median] : record.alternatives)
+    alternatives.push_back({{"config", ordered_json::parse(to_json(config))}, {"median_us", median}});
+  return {{"of", std::string(name_of(shown->tier))},
+          {"config", ordered_json::parse(to_json(record.config))},
+          {"median_us", record.median_us},
+          {"noise", record.noise},
+          {"samples", record.samples_us.size()},
+          {"baseline", ordered_json::parse(to_json(record.baseline))},
+          {"baseline_us", record.baseline_us},
+          {"gain",
+           record.baseline_us > 0 && record.median_us > 0 ? ordered_json(record.baseline_us / record.median_us) : ordered_json(nullptr)},
+          {"checked_against", record.checked_against},
+          {"residual", record.residual},
+          {"measured", record.measured},
+          {"rejected", record.rejected},
+          {"machine", record.machine},
+          {"version", record.version},
+          {"source", record.source},
+          {"alternatives", alternatives}};
+}
+
+// The call as the chain keys it.
+Invocation canonical_call(const KernelHandle& kernel, const Machine& machine, const Plan& plan,
+                          std::span<const TensorView* const> tensors) {
+  std::map<std::string, TensorView> given;
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i] && tensors[i]->given()) given.emplace(kernel.spec->tensors[i].name, *tensors[i]);
+  return kernel.kernel->canonical(invocation_of(kernel, plan.binding->facts, given, machine.probe.fingerprint, {}));
+}
+
+// Other measurements of this call and of calls near it.
+ordered_json near_json(const KernelHandle& kernel, const Invocation& invocation) {
+  static constexpr std::size_t shown = 5;
+  auto list = ordered_json::array();
+  for (const auto& near : Library::instance().parts().chain->persistent().near(*kernel.kernel, invocation, invocation.key(), shown))
+    list.push_back({{"where", near.where},
+                    {"measured", near.measured},
+                    {"config", ordered_json::parse(to_json(near.record->config))},
+                    {"median_us", near.record->median_us},
+                    {"fault", near.fault}});
+  return list;
+}
+
 ordered_json image_json(const Resolved& resolved) {
   static constexpr const char* origins[] = {"user cache", "pack", "compiled just in time"};
   return {{"id", resolved.image.id},
@@ -101,9 +153,13 @@ ordered_json explain(const KernelHandle& kernel, std::span<const TensorView* con
   result["types"] = map_json(plan->binding->types);
   result["attributes"] = map_json(plan->binding->attributes);
   result["device"] = machine.probe.fingerprint;
+  const auto invocation = canonical_call(kernel, machine, *plan, tensors);
+  result["key"] = ordered_json::parse(invocation.key());
   result["variants"] = variants_json(kernel, machine, *plan);
   result["tiers"] = tiers_json(plan->resolved.selection);
   result["config"] = ordered_json::parse(to_json(public_config(plan->resolved.candidate, plan->resolved.config)));
+  result["evidence"] = evidence_json(plan->resolved.selection);
+  result["near"] = near_json(kernel, invocation);
   result["image"] = image_json(plan->resolved);
   result["workspace_bytes"] = plan->workspace_bytes;
   result["launches"] = launches_json(*plan);

@@ -46,6 +46,7 @@ struct Plan {
   std::vector<PlannedLaunch> launches;
   std::vector<Extent> extents;
   std::int64_t workspace_bytes = 0;
+  bool check = false;                            // EJKERNEL_CHECK
   std::shared_ptr<const spec::Binding> binding;  // for live requirements and explain
   std::vector<std::uint32_t> live;               // requirements to judge on every call: indices in the spec
   const ProfilerRanges* ranges = nullptr;        // null: launches are not stamped, or nothing listens

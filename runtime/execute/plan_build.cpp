@@ -294,6 +294,7 @@ std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<cons
   plan->resolved = resolve(kernel, *binding, invocation, machine, override_config ? &*override_config : nullptr, explain_all);
   plan->backend = machine.backend;
   plan->device = machine.device;
+  plan->check = Library::instance().parts().environment.check && machine.backend->platform() == "cpu";
   plan->binding = std::move(binding);
   if (key) plan->key.assign(key->words, key->words + key->size);
   Layout(*plan, kernel, tensors)

@@ -6,6 +6,7 @@
 #include "execute/facts.hpp"
 #include "execute/guard.hpp"
 #include "execute/live.hpp"
+#include "execute/output_check.hpp"
 #include "execute/plan.hpp"
 
 namespace ejk {
@@ -107,6 +108,7 @@ void Plan::run(const KernelHandle& kernel, std::span<const TensorView* const> te
     request.arguments = arguments;
     backend->launch(request, stream.handle);
   }
+  if (check) check_outputs(*this, kernel, tensors);
 }
 
 }  // namespace ejk

@@ -111,7 +111,7 @@ Resolved resolve(const KernelHandle& kernel, const spec::Binding& binding, const
     for (const auto& candidate : candidates_of(*kernel.spec, machine, binding).eligible) {
       if (found) break;
       if (candidate.variant == chosen->candidate.variant && candidate.arch == chosen->candidate.arch) continue;
-      const auto config = spec::heuristic_config(*candidate.variant, *candidate.arch, binding);
+      const auto config = valid_heuristic(candidate, binding);
       if (!config) continue;
       found = resolver.exact(candidate, *config, true) || resolver.nearest_prebuilt(candidate, *config);
     }

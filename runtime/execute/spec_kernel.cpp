@@ -140,6 +140,20 @@ std::optional<Completed> complete(const spec::Spec& spec, const Machine& machine
   return std::nullopt;
 }
 
+std::optional<spec::Config> valid_heuristic(const Candidate& candidate, const spec::Binding& binding) {
+  auto wanted = spec::heuristic_config(*candidate.variant, *candidate.arch, binding);
+  if (!wanted || !spec::invalid_clause(*candidate.variant, *candidate.arch, binding, *wanted)) return wanted;
+  const auto space = spec::config_space(*candidate.variant, *candidate.arch, binding);
+  const auto difference = [&](const spec::Config& config) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < config.size(); ++i) count += config[i].second != (*wanted)[i].second;
+    return count;
+  };
+  const auto nearest =
+      std::min_element(space.begin(), space.end(), [&](const auto& a, const auto& b) { return difference(a) < difference(b); });
+  return nearest == space.end() ? std::nullopt : std::optional(*nearest);
+}
+
 Config public_config(const Candidate& candidate, const spec::Config& config) {
   Config result{candidate.variant->name, candidate.arch->full_name(), {}};
   for (const auto& [name, value] : config) result.values.emplace(name, value);
@@ -164,8 +178,7 @@ Result<Config> SpecKernel::heuristic_cfg(const Invocation& invocation) const {
     const auto call = bound(handle_, invocation);
     const auto candidates = candidates_of(*handle_.spec, *call.machine, call.binding);
     for (const auto& candidate : candidates.eligible)
-      if (const auto config = spec::heuristic_config(*candidate.variant, *candidate.arch, call.binding))
-        return public_config(candidate, *config);
+      if (const auto config = valid_heuristic(candidate, call.binding)) return public_config(candidate, *config);
     std::string text = handle_.name + ": no variant takes this call";
     for (const auto& refusal : candidates.refusals) text += fmt::format("\n  {}: {}", refusal.variant, refusal.reason);
     return Error{ErrorCode::unsupported, text};

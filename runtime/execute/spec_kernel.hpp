@@ -38,6 +38,10 @@ struct Completed {
 std::optional<Completed> complete(const spec::Spec& spec, const Machine& machine, const spec::Binding& binding, const Config& config,
                                   std::string& reason);
 
+// The heuristic's config; where this machine does not take it (EJKERNEL_SMEM_LIMIT), the valid one that differs in the fewest
+// parameters. nullopt: there is none.
+std::optional<spec::Config> valid_heuristic(const Candidate& candidate, const spec::Binding& binding);
+
 Config public_config(const Candidate& candidate, const spec::Config& config);
 
 class SpecKernel : public Kernel {

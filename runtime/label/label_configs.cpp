@@ -34,20 +34,15 @@ class HashTable {
     for (const auto& call : recorded->invocations) add(call);
   }
 
-  const RecordedInvocation* find(const std::string& text) {
-    if (const auto* known = look_up(text)) return known;
-    read_records(kernel_of(text));
-    return look_up(text);
+  // Several where calls of one key were recorded at addresses of different alignment.
+  const std::vector<RecordedInvocation>& find(const std::string& text) {
+    if (!calls_.contains(text)) read_records(kernel_of(text));
+    return calls_[text];
   }
 
  private:
-  const RecordedInvocation* look_up(const std::string& text) const {
-    const auto found = calls_.find(text);
-    return found == calls_.end() ? nullptr : &found->second;
-  }
-
   void add(const RecordedInvocation& call) {
-    if (auto text = label(call.invocation)) calls_.emplace(std::move(*text), call);
+    if (const auto text = label(call.invocation)) calls_[*text].push_back(call);
   }
 
   // The keys of a kernel's tuning records, of every device.
@@ -78,7 +73,7 @@ class HashTable {
     }
   }
 
-  std::unordered_map<std::string, RecordedInvocation> calls_;
+  std::unordered_map<std::string, std::vector<RecordedInvocation>> calls_;
   std::unordered_set<std::string> read_;  // kernels
 };
 
@@ -88,25 +83,24 @@ RecordedInvocation invocation_in(const std::string& text) {
   return call;
 }
 
-LabelConfig config_of(const std::string& text, HashTable& hashes) {
-  LabelConfig result;
-  result.label = text;
+LabelConfig config_of(const std::string& text, const RecordedInvocation& call) {
+  LabelConfig result{text, call, {}, {}};
   try {
-    if (is_hash(text)) {
-      const auto* known = hashes.find(text);
-      if (!known) {
-        result.why_not = "no recorded call and no tuning record has this hash";
-        return result;
-      }
-      result.invocation = *known;
-    } else {
-      result.invocation = invocation_in(text);
-    }
-    result.selection = PlacedCall(*result.invocation).select();
+    result.selection = PlacedCall(call).select();
   } catch (...) {
     result.why_not = current_error().message;
   }
   return result;
+}
+
+void add_configs(std::vector<LabelConfig>& configs, const std::string& text, HashTable& hashes) {
+  if (!is_hash(text)) {
+    configs.push_back(config_of(text, invocation_in(text)));
+    return;
+  }
+  const auto& calls = hashes.find(text);
+  for (const auto& call : calls) configs.push_back(config_of(text, call));
+  if (calls.empty()) configs.push_back({text, {}, {}, "no recorded call and no tuning record has this hash"});
 }
 
 }  // namespace
@@ -116,10 +110,13 @@ Result<std::vector<LabelConfig>> labels_to_configs(std::span<const std::string> 
     HashTable hashes(file);
     std::vector<LabelConfig> configs;
     for (const auto& text : labels) {
-      if (extract_labels_from_hlo_text(text) == std::vector<std::string>{text})
-        configs.push_back(config_of(text, hashes));
-      else
-        configs.push_back({text, {}, {}, "not a label: expected ejk:<kernel>:<16 hex digits> or ejk:<kernel>:<JSON>"});
+      try {
+        if (extract_labels_from_hlo_text(text) != std::vector<std::string>{text})
+          refuse("not a label: expected ejk:<kernel>:<16 hex digits> or ejk:<kernel>:<JSON>");
+        add_configs(configs, text, hashes);
+      } catch (const CodedError& fault) {
+        configs.push_back({text, {}, {}, fault.what()});
+      }
     }
     return configs;
   });

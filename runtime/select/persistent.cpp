@@ -51,11 +51,16 @@ class LookUp {
         if (auto near = kernel_.nearness(key_, std::string(row.key))) near_.push_back({std::move(*near), near_.size(), &row, path, file});
   }
 
-  std::shared_ptr<const TuningRecord> nearest(std::string& where) {
-    const auto count = std::min(near_.size(), nearest_tried);
+  std::size_t sort_nearest(std::size_t wanted) {
+    const auto count = std::min(near_.size(), wanted);
     std::partial_sort(near_.begin(), near_.begin() + static_cast<std::ptrdiff_t>(count), near_.end(), [](const auto& a, const auto& b) {
       return a.near.distance != b.near.distance ? a.near.distance < b.near.distance : a.order < b.order;
     });
+    return count;
+  }
+
+  std::shared_ptr<const TuningRecord> nearest(std::string& where) {
+    const auto count = sort_nearest(nearest_tried);
     for (std::size_t i = 0; i < count; ++i)
       if (auto record = take(*near_[i].row, near_[i].path)) {
         where = fmt::format("nearest: {}:{} measured at {}", near_[i].path, near_[i].row->number, near_[i].near.measured);
@@ -65,6 +70,22 @@ class LookUp {
   }
 
   const std::string& passed_over() const { return passed_over_; }
+
+  void collect_own(const std::shared_ptr<const RecordsFile>& file, const std::string& path) {
+    for (const auto* row : file->rows_of(key_)) near_.push_back({{}, near_.size(), row, path, file});
+  }
+
+  std::vector<PersistentCache::Near> told(std::size_t wanted) {
+    std::vector<PersistentCache::Near> result;
+    const auto count = sort_nearest(wanted);
+    for (std::size_t i = 0; i < count; ++i)
+      if (auto record = record_from_json(near_[i].row->line)) {
+        auto fault = fault_of(*record);
+        result.push_back({fmt::format("{}:{}", near_[i].path, near_[i].row->number), near_[i].near.measured,
+                          std::make_shared<const TuningRecord>(std::move(*record)), std::move(fault)});
+      }
+    return result;
+  }
 
  private:
   std::string fault_of(const TuningRecord& record) const {
@@ -121,6 +142,25 @@ std::shared_ptr<const TuningRecord> PersistentCache::find(const Kernel& kernel, 
   const auto rest = folders_.empty() ? "; no folder of records" : looked;
   detail = (where.empty() ? rest.substr(2) : where) + look_up.passed_over();
   return record;
+}
+
+std::vector<PersistentCache::Near> PersistentCache::near(const Kernel& kernel, const Invocation& invocation, const std::string& key,
+                                                         std::size_t count) const {
+  LookUp look_up(kernel, invocation, key);
+  for (const auto& folder : folders_) {
+    const auto path = fmt::format("{}/{}/{}.jsonl", folder, invocation.device, invocation.kernel);
+    const auto file = files_->get(path);
+    look_up.collect_own(file, path);
+    look_up.collect_nearest(file, path);
+  }
+  return look_up.told(count);
+}
+
+std::size_t PersistentCache::rows(const Invocation& invocation, const std::string& key) const {
+  std::size_t count = 0;
+  for (const auto& folder : folders_)
+    count += files_->get(fmt::format("{}/{}/{}.jsonl", folder, invocation.device, invocation.kernel))->rows_of(key).size();
+  return count;
 }
 
 Status PersistentCache::append(const TuningRecord& record) const {

@@ -22,6 +22,7 @@ class ContractCheck {
     for (std::size_t i = 0; i < spec_.forms.size(); ++i) form(i);
     for (std::size_t i = 0; i < spec_.attributes.size(); ++i) attribute(i);
     for (std::size_t i = 0; i < spec_.requirements.size(); ++i) requirement(i);
+    batch();
     names_.judge("/cost/flops", spec_.flops, rules("the cost"));
     names_.judge("/cost/bytes", spec_.bytes, rules("the cost"));
     tolerances();
@@ -54,6 +55,35 @@ class ContractCheck {
       names_.judge(pointer + "/value", dim.value, rule);
       if (dim.value.names().count(dim.name)) fault(pointer + "/value", "the dim '" + dim.name + "' is defined by itself");
     }
+  }
+
+  // The batch dim is a whole dimension of a tensor, or the tensor lacks it: what follows from its size could not be folded.
+  void batch() {
+    const std::string& dim = spec_.batch.dim;
+    if (dim.empty()) return;
+    if (std::none_of(spec_.dims.begin(), spec_.dims.end(), [&](const Dim& known) { return known.name == dim; })) {
+      std::vector<std::string> known;
+      for (const Dim& each : spec_.dims) known.push_back(each.name);
+      return fault("/batch/dim", "'" + dim + "' is no dim" + suggestion(dim, known));
+    }
+    for (const TensorSpec& tensor : spec_.tensors)
+      for (const Shape& shape : tensor.shapes) batch_in(tensor, shape);
+    NameRules rule = rules("the condition of a batch");
+    rule.varying = false;
+    names_.judge("/batch/if", spec_.batch.condition, rule);
+  }
+
+  void batch_in(const TensorSpec& tensor, const Shape& shape) {
+    int whole = 0;
+    for (const Extent& extent : shape.extents) {
+      const bool is_dim = extent.kind == Extent::Kind::dim || extent.kind == Extent::Kind::dim_or_one;
+      if (is_dim && extent.dim == spec_.batch.dim) ++whole;
+      if (!is_dim && (extent.dim == spec_.batch.dim || extent.expression.names().count(spec_.batch.dim)))
+        fault("/batch/dim", "'" + spec_.batch.dim + "' is part of the extent `" + extent.text + "` of " + tensor.name +
+                                "; a batch dim is a dimension of its own, or not there");
+    }
+    if (whole > 1)
+      fault("/batch/dim", "'" + spec_.batch.dim + "' is there " + std::to_string(whole) + " times in the shape of " + tensor.name);
   }
 
   void types() {

@@ -35,6 +35,7 @@ class VariantCheck {
     for (std::size_t i = 0; i < variant_.workspace.size(); ++i)
       judge_all(pointer_to("/workspace", i) + "/shape", variant_.workspace[i].shape, "a workspace's shape");
     for (std::size_t i = 0; i < variant_.launches.size(); ++i) launch(i);
+    fold();
   }
 
  private:
@@ -144,6 +145,13 @@ class VariantCheck {
     if (is_cpu_ && launch.cooperative) fault(below + "/cooperative", "a CPU launch is never cooperative; drop it");
     if (!is_cpu_ && launch.block.empty()) fault(below, "missing field 'block': the threads of a GPU launch");
     for (std::size_t i = 0; i < launch.arguments.size(); ++i) argument(pointer_to(below + "/args", i), launch.arguments[i]);
+  }
+
+  void fold() {
+    if (!variant_.fold) return;
+    if (spec_.batch.dim.empty()) fault("/fold", "calls fold along the batch dim, and the kernel has none; say which it is by \"batch\"");
+    judge("/fold/if", variant_.fold->condition, "'fold'");
+    judge_all("/fold/same", variant_.fold->same, "'fold'");
   }
 
   void argument(const std::string& below, const Argument& argument) {

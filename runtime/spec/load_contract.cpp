@@ -33,6 +33,8 @@ class ContractReader {
     if (const auto node = kernel_.field("gradient"); node && node->json().is_object() && node->open("gradient"))
       spec_.gradient = node->text("kernel");
     tuning();
+    if (const auto node = kernel_.field("batch"); node && node->json().is_object() && node->open("batch"))
+      spec_.batch = {node->text("dim"), node->expression("if")};
     cost();
     for (const auto& [name, node] : kernel_.members("tolerance")) tolerance(name, node);
   }

@@ -92,6 +92,8 @@ class VariantReader {
     heuristic_as_a_whole();
     for (const JsonNode& node : node_.list("workspace")) workspace(node);
     for (const JsonNode& node : node_.list("launches")) launch(node);
+    if (const auto node = node_.field("fold"); node && node->json().is_object() && node->open("fold"))
+      variant_.fold = Fold{node->expression("if"), expressions_of(node->list("same"))};
     for (const auto& [name, node] : node_.members("limits")) limit(name, node);
     if (const auto launches = node_.field("launches"); launches && launches->json().is_array() && launches->json().empty())
       launches->fault("a variant has at least one launch");

@@ -73,18 +73,18 @@ MeasuredCall call_of(const json& record) {
   return call;
 }
 
-void read_file(const fs::path& path, std::vector<MeasuredCall>& calls, std::vector<std::string>& skipped) {
+void read_file(const fs::path& folder, const fs::path& path, std::vector<MeasuredCall>& calls, std::vector<std::string>& skipped) {
   std::ifstream stream(path);
   std::map<std::string, std::size_t> by_key;
   std::string line;
   for (std::size_t number = 1; std::getline(stream, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const auto place = fmt::format("{}:{}", path.generic_string(), number);
+    const auto place = fmt::format("{}:{}", path.lexically_relative(folder).generic_string(), number);
     try {
       const auto record = json::parse(line);
       auto call = call_of(record);
       call.place = place;
-      const auto [known, fresh] = by_key.emplace(record["key"].dump(), calls.size());
+      const auto [known, fresh] = by_key.emplace(record["key"].dump() + call.source, calls.size());
       if (fresh)
         calls.push_back(std::move(call));
       else
@@ -104,7 +104,7 @@ std::vector<MeasuredCall> read_measured(const fs::path& folder, std::vector<std:
     if (entry->path().extension() == ".jsonl") files.push_back(entry->path());
   std::sort(files.begin(), files.end());
   std::vector<MeasuredCall> calls;
-  for (const auto& file : files) read_file(file, calls, skipped);
+  for (const auto& file : files) read_file(folder, file, calls, skipped);
   return calls;
 }
 

@@ -21,10 +21,11 @@ struct MeasuredCall {
   std::vector<MeasuredConfig> configs;  // the winner first, then the baseline and the alternatives
   std::string source;                   // hash of the winner's source
   std::string name;                     // "mean_pooling x=f32[4,16,384] on cpu-avx512-2t"
-  std::string place;                    // "FILE:LINE"
+  std::string place;                    // "<device>/<kernel>.jsonl:LINE"
 };
 
-// Records of <folder>/<device>/<kernel>.jsonl, by file and line; of rows with one key the last. skipped: "FILE:3: not a JSON object".
+// Records of <folder>/<device>/<kernel>.jsonl, by file and line; of rows with one key and source the last. skipped: "FILE:3: not a JSON
+// object".
 std::vector<MeasuredCall> read_measured(const std::filesystem::path& folder, std::vector<std::string>& skipped);
 
 }  // namespace ejk::spec

@@ -121,6 +121,13 @@ struct Launch {
   std::vector<Argument> arguments;
 };
 
+// When calls of this variant may be folded into one along the spec's batch dim: every call must meet the condition, folded or alone, and
+// the expressions must have the same values in both. Then a call's part of the folded result is bit for bit what it is alone.
+struct Fold {
+  Expression condition;  // "if"; empty: always
+  std::vector<Expression> same;
+};
+
 struct Variant {
   std::string name, doc;
   std::vector<std::string> archs;  // "cpu:avx2", "cuda:sm_80+" (that arch and all that extend it)
@@ -135,6 +142,7 @@ struct Variant {
   std::vector<HeuristicRule> heuristic;
   std::vector<WorkspaceSpec> workspace;
   std::vector<Launch> launches;
+  std::optional<Fold> fold;        // none: its calls are never folded
   std::vector<std::string> flags;  // added to the arch's compile flags
   Resources limits;                // `ejk build` refuses an image above one: {"spill_bytes": 0}
   std::string pointer;             // "/variants/0"
@@ -154,6 +162,13 @@ struct Case {
   std::string pointer;
 };
 
+// The dim along which calls are independent of each other: several calls that differ in data alone are one call of a larger dim, under
+// the condition ("batch": {"dim": "B", "if": "dropout_prob == 0"}).
+struct Batch {
+  std::string dim;       // empty: there is none
+  Expression condition;  // empty: always
+};
+
 struct Spec {
   std::string kernel, doc;
   std::string file;  // as the user named it
@@ -164,6 +179,7 @@ struct Spec {
   std::vector<TensorSpec> tensors;  // inputs, then outputs, in the spec's order: the order of the packed call
   std::vector<Requirement> requirements;
   std::string gradient;  // kernel name, or empty
+  Batch batch;
   // Dims and attributes in which a call may differ from one that was measured and still take its config ("tuning": {"nearest": [...]}).
   // Everything else in their keys must be equal. Empty: only its own measurement serves a call.
   std::vector<std::string> nearest;

@@ -101,7 +101,7 @@ class Budget(program.Test):
         self.tuned.write_text(self.tuned.read_text() + "no JSON\n" + json.dumps({"key": {}}) + "\n")
         skipped = self.generate("--within", "5", "--json")["skipped"]
         self.assertEqual(len(skipped), 3)
-        self.assertEqual([line for line in skipped if "source has changed" in line][0].split(":")[1], "1")
+        self.assertEqual([line for line in skipped if "source has changed" in line][0].rsplit("jsonl:", 1)[1][0], "1")
 
     def test_select_tuned_has_the_winners_too(self):
         self.record(16, 256, c256=10.0)

@@ -20,8 +20,9 @@ class StoreTest : public ::testing::Test {
     std::filesystem::create_directories(folder / "cache");
     std::filesystem::permissions(folder / "cache", std::filesystem::perms::owner_all);
     setenv("EJKERNEL_CACHE_DIR", (folder / "cache").c_str(), 1);
-    for (const auto* name :
-         {"EJKERNEL_STORE", "EJKERNEL_JIT", "EJKERNEL_THREADS", "EJKERNEL_LOG", "EJKERNEL_OPS_RECORD", "EJKERNEL_OPS_STAMP"})
+    for (const auto* name : {"EJKERNEL_STORE", "EJKERNEL_JIT", "EJKERNEL_THREADS", "EJKERNEL_LOG", "EJKERNEL_AUTOTUNE_POLICY",
+                             "EJKERNEL_LOG_AUTOTUNE", "EJKERNEL_AGREEMENT", "EJKERNEL_AGREEMENT_TIMEOUT", "EJKERNEL_SMEM_LIMIT",
+                             "EJKERNEL_OPS_STAMP", "EJKERNEL_OPS_RECORD", "EJKERNEL_CHECK"})
       unsetenv(name);
   }
   ~StoreTest() override { std::filesystem::remove_all(folder); }

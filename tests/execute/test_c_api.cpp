@@ -91,5 +91,34 @@ TEST(CApiWithoutStore, SaysWhereItLooked) {
   EXPECT_NE(std::string(ejk_last_error()).find("is not a store"), std::string::npos) << ejk_last_error();
 }
 
+// A label of tensors without data is that of the call on tensors with data, and is found again in a program's text.
+TEST_F(CApi, LabelsAndRecordsWithoutData) {
+  setenv("EJKERNEL_OPS_RECORD", (folder / "trace.jsonl").c_str(), 1);
+  auto no_x = dl_tensor(nullptr, shape, 1), no_out = dl_tensor(nullptr, shape, 1);
+  const ejk_argument abstract[] = {{"x", &no_x}, {"out", &no_out}}, tensors[] = {{"x", &x_tensor}, {"out", &out_tensor}};
+  char *hash = nullptr, *json = nullptr, *found = nullptr;
+  ASSERT_EQ(ejk_label("shift", abstract, 2, R"({"limit": 100})", "hash", &hash), EJK_OK) << ejk_last_error();
+  ASSERT_EQ(ejk_label("shift", abstract, 2, nullptr, "json", &json), EJK_OK) << ejk_last_error();
+  const recording scope;
+  ASSERT_EQ(ejk_call("shift", tensors, 2, nullptr, nullptr, nullptr), EJK_OK) << ejk_last_error();
+  const auto call = get_invocations(scope).invocations.at(0).invocation;
+  EXPECT_EQ(*label(call), hash) << "limit has its default";
+  EXPECT_EQ(*label(call, Stamp::json), json);
+
+  const std::string text = std::string("op_name=\"f/") + hash + "/g\"";
+  ASSERT_EQ(ejk_labels_in_hlo(text.data(), text.size(), &found), EJK_OK) << ejk_last_error();
+  EXPECT_EQ(found, std::string("[\"") + hash + "\"]");
+  for (auto* each : {hash, json, found}) ejk_free(each);
+
+  ASSERT_EQ(ejk_record("shift", abstract, 2, R"({"limit": 50})"), EJK_OK) << ejk_last_error();
+  EXPECT_EQ(get_invocations((folder / "trace.jsonl").string())->invocations.size(), 2u);
+  EXPECT_EQ(ejk_label("shift", abstract, 2, nullptr, "none", &hash), EJK_BAD_INPUT);
+  EXPECT_STREQ(ejk_last_error(), "the stamp is 'none'; expected hash or json");
+  EXPECT_EQ(ejk_record("shift", abstract, 2, R"({"limits": 50})"), EJK_BAD_INPUT);
+  no_x.device = no_out.device = {10, 0};
+  EXPECT_EQ(ejk_label("shift", abstract, 2, nullptr, "hash", &hash), EJK_BAD_INPUT);
+  EXPECT_STREQ(ejk_last_error(), "shift: its tensors are on no device that ejk found; `ejk info` lists them");
+}
+
 }  // namespace
 }  // namespace ejk

@@ -1,31 +1,9 @@
 // The config chain: each tier, in order, with provenance; on a kernel written in plain C++ and on a spec's.
-#include <fstream>
-
+#include "execute/recorder_kernel.hpp"
 #include "execute/store_fixture.hpp"
 
 namespace ejk {
 namespace {
-
-// A kernel without a spec: run() notes the config it was given.
-class Recorder : public Kernel {
- public:
-  std::string name() const override { return "recorder"; }
-  std::vector<Config> config_space(const Invocation&) const override { return {with(1), with(2), with(3)}; }
-  Result<Config> heuristic_cfg(const Invocation&) const override { return with(1); }
-  Status run(const Invocation&, const Config& config) const override {
-    last = std::get<std::int64_t>(config.values.at("tile"));
-    return {};
-  }
-  static Config with(std::int64_t tile) { return {"", "", {{"tile", tile}}}; }
-  mutable std::int64_t last = 0;
-};
-
-Invocation invocation() {
-  Invocation result;
-  result.kernel = "recorder";
-  result.device = "cpu-test";
-  return result;
-}
 
 TEST(Chain, FallsThroughToTheHeuristicAndSaysWhatEachTierSaid) {
   const ConfigSelectorChain chain;
@@ -87,37 +65,6 @@ TEST(Chain, AnInvalidRememberedConfigIsPassedOverWithItsReason) {
   const auto selection = chain.select(Recorder(), invocation());
   EXPECT_EQ(selection->tier, Tier::heuristic);
   EXPECT_NE(selection->trail[2].detail.find("it is not in the config space"), std::string::npos);
-}
-
-class Records : public StoreTest {
- protected:
-  void write(const std::string& text) {
-    std::filesystem::create_directories(folder / "tuned" / "cpu-test");
-    std::ofstream(folder / "tuned" / "cpu-test" / "recorder.jsonl") << text;
-  }
-  ConfigSelectorChain chain() {
-    return {std::make_shared<ConfigCache>(), std::make_shared<PersistentCache>(std::vector<std::string>{(folder / "tuned").string()})};
-  }
-};
-
-TEST_F(Records, AreReadSkippingBadLinesAndKeptInMemory) {
-  const auto key = invocation().key();
-  write("not json\n{\"key\": " + key + ", \"config\": {\"tile\": 3}}\n{\"key\": 5}\n");
-  auto tiers = chain();
-  const auto first = tiers.select(Recorder(), invocation());
-  ASSERT_TRUE(first);
-  EXPECT_EQ(first->tier, Tier::persistent);
-  EXPECT_EQ(first->config, Recorder::with(3));
-  EXPECT_NE(first->detail.find("recorder.jsonl:2; lines skipped: 1 (not a JSON object), 3 (no key)"), std::string::npos) << first->detail;
-  EXPECT_EQ(tiers.select(Recorder(), invocation())->tier, Tier::memory);
-}
-
-TEST_F(Records, OverridesAndHeuristicsAreNeverRemembered) {
-  auto tiers = chain();
-  const auto cfg = Recorder::with(2);
-  ASSERT_TRUE(tiers.select(Recorder(), invocation(), &cfg));
-  ASSERT_TRUE(tiers.select(Recorder(), invocation()));
-  EXPECT_EQ(tiers.memory().size(), 0u);
 }
 
 TEST(Executor, RunsAUsersKernelWithTheChosenConfig) {

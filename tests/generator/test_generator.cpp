@@ -1,11 +1,13 @@
 // ejk-gen's runs: what is written, kept, removed and reported.
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "generator/enumerate.hpp"
 #include "generator/generate.hpp"
 #include "generator/glob.hpp"
 #include "spec/fault.hpp"
@@ -199,6 +201,38 @@ TEST_F(Generator, SelectsByGlobOverAllConfigs) {
   options_.select = "scale.rows.cpu_avx2.f32.b64_unroll2";
   ASSERT_EQ(list(options_).size(), 1u);
   EXPECT_EQ(list(options_)[0].id, options_.select);
+}
+
+// A row of tuned/cpu-test/scale.jsonl for 64 rows of 8 columns.
+std::string tuned_row(const std::string& block, const std::string& source, const std::string& arch = "cpu:avx2") {
+  return R"({"config":{"arch":")" + arch + R"(","block":)" + block + R"(,"unroll":1,"variant":"rows"},)" +
+         R"("key":{"attributes":{},"device":"cpu-test","kernel":"scale","tensors":{"out":["f32",[64,8]],"x":["f32",[64,8]]}},)" +
+         R"("source":")" + source + "\"}\n";
+}
+
+TEST_F(Generator, SelectsWhatTheRecordsNameBesideTheHeuristic) {
+  const auto heuristic = list(options_).size();
+  options_.select = "all";
+  std::string hash, id = "scale.rows.cpu_avx2.f32.b64_unroll1";
+  for (const auto& image : render(spec::Catalogue::load(options_.specs, options_.templates),
+                                  enumerate(spec::Catalogue::load(options_.specs, options_.templates), options_)))
+    if (image.id == id) hash = image.hash;
+  ASSERT_FALSE(hash.empty());
+  options_.select = "tuned";
+  EXPECT_EQ(list(options_).size(), heuristic) << "no records, no more images";
+  const auto file = options_.specs / "tuned/cpu-test/scale.jsonl";
+  write(file,
+        "torn\n" + tuned_row("64", hash) + tuned_row("64", "0123456789abcdef") + tuned_row("63", hash) + tuned_row("64", hash, "cpu:none"));
+  const auto listed = list(options_);
+  ASSERT_EQ(listed.size(), heuristic + 1) << "one row holds: the others are torn, of another source, invalid, of no arch";
+  const auto found = std::find_if(listed.begin(), listed.end(), [&](const auto& each) { return each.id == id; });
+  ASSERT_NE(found, listed.end());
+  EXPECT_EQ(found->case_name, "tuned/cpu-test/scale.jsonl:2");
+  options_.select = "heuristic";
+  EXPECT_EQ(list(options_).size(), heuristic);
+  options_.select = "tuned";
+  replace(options_.templates / "scale/rows.cpu.cpp", "\n", " // edited\n");
+  EXPECT_EQ(list(options_).size(), heuristic) << "the source is another one now";
 }
 
 TEST_F(Generator, WrongOptionsNameWhatIsKnown) {

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "execute/store_fixture.hpp"
+#include "simt/simt.hpp"
 
 namespace ejk {
 namespace {
@@ -178,6 +179,36 @@ TEST_F(LabelConfigs, HashesAreFoundAmongTuningRecords) {
   ASSERT_TRUE(configs) << message_of(configs);
   ASSERT_TRUE((*configs)[0].selection) << (*configs)[0].why_not;
   EXPECT_EQ((*configs)[0].invocation->invocation.key(), invocation.key());
+}
+
+class LabelsOfTheEmulator : public StoreTest {
+ protected:
+  void SetUp() override {
+    add_backend(simt_backend());
+    use_project_store();
+  }
+};
+
+// Two calls of one key: what the second one's address allows is another config.
+TEST_F(LabelsOfTheEmulator, AHashStandsForCallsOfEveryRecordedAlignment) {
+  RecordedInvocation call;
+  call.invocation.kernel = "mean_pooling";
+  call.invocation.device = "simt-warp32";
+  for (const auto& [name, shape] : {std::pair{"x", std::vector<std::int64_t>{2, 8, 32}}, {"out", {2, 32}}}) {
+    call.invocation.tensors[name] = TensorView(nullptr, DType::f32, shape);
+    call.invocation.tensors[name].device = {DeviceType::extension, 0};
+  }
+  std::ofstream file(folder / "trace.jsonl");
+  file << *to_json(call) << "\n";
+  call.alignment = {{"x", 4}};
+  file << *to_json(call) << "\n";
+  file.close();
+  const auto configs = labels_to_configs(Labels{*label(call.invocation)}, (folder / "trace.jsonl").string());
+  ASSERT_TRUE(configs) << message_of(configs);
+  ASSERT_EQ(configs->size(), 2u);
+  ASSERT_TRUE((*configs)[0].selection && (*configs)[1].selection) << (*configs)[0].why_not << (*configs)[1].why_not;
+  EXPECT_EQ((*configs)[0].selection->config.values.at("vec"), Value(std::int64_t{4}));
+  EXPECT_EQ((*configs)[1].selection->config.values.at("vec"), Value(std::int64_t{1}));
 }
 
 // The device of the label is not here: its name tells the arch.

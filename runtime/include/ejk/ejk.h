@@ -61,6 +61,17 @@ EJK_PUBLIC ejk_status ejk_output(const char* kernel, const ejk_argument* inputs,
 EJK_PUBLIC ejk_status ejk_explain(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* config,
                                   char** json);
 
+/* The label of a call: a name for a profile or a compiled program (ejk/label.hpp). stamp: "hash" or "json". Tensors may be without data.
+ * Free with ejk_free. */
+EJK_PUBLIC ejk_status ejk_label(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* stamp,
+                                char** label);
+
+/* The labels in the HLO or StableHLO text of a compiled program, as a JSON list. Free with ejk_free. */
+EJK_PUBLIC ejk_status ejk_labels_in_hlo(const char* text, size_t length, char** json);
+
+/* Records a call that is not made by ejk_call, in the file of EJKERNEL_OPS_RECORD, if there is one. Tensors may be without data. */
+EJK_PUBLIC ejk_status ejk_record(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes);
+
 /* The kernels, archs, backends and stores of this process, as JSON text. Free with ejk_free. */
 EJK_PUBLIC ejk_status ejk_info(char** json);
 EJK_PUBLIC void ejk_free(char* text);

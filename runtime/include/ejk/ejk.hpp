@@ -1,5 +1,6 @@
 // ejk for C++: tensors, calls, kernels and configs. The typed functions of each kernel are in ejk/<kernel>.hpp, made from its spec.
 #pragma once
+#include "ejk/batch.hpp"
 #include "ejk/call.hpp"
 #include "ejk/device.hpp"
 #include "ejk/events.hpp"

@@ -141,6 +141,16 @@ class EJK_API PersistentCache {
   // were passed over are named in it.
   std::shared_ptr<const TuningRecord> find(const Kernel& kernel, const Invocation& invocation, const std::string& key,
                                            std::string& detail) const;
+  // Measurements near a call (its own first), whether they can serve it or not: at most `count`, the nearest first.
+  struct Near {
+    std::string where;     // "FILE:LINE"
+    std::string measured;  // what differs: "Sq=4096 (here 8192)"; empty: the call itself
+    std::shared_ptr<const TuningRecord> record;
+    std::string fault;  // why it cannot serve this call; empty: it can
+  };
+  std::vector<Near> near(const Kernel& kernel, const Invocation& invocation, const std::string& key, std::size_t count) const;
+  // How many rows of the call's files have that key, whether they can serve it or not.
+  std::size_t rows(const Invocation& invocation, const std::string& key) const;
   // Appends to the user's folder and to the agreement's. Refuses what was not measured.
   Status append(const TuningRecord& record) const;
   const std::vector<std::string>& folders() const { return folders_; }

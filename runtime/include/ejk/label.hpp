@@ -36,7 +36,8 @@ struct LabelConfig {
 };
 
 // JSON labels hold their invocation. Hashes are looked up among the calls recorded in `file` (if one is named), then in the keys of the
-// tuning records of the user and of the stores. One entry a label, in order. An error only if the file cannot be read.
+// tuning records of the user and of the stores. One entry a label, in order; several for a hash whose call was recorded at addresses of
+// different alignment, which may want different configs. An error only if the file cannot be read.
 EJK_API Result<std::vector<LabelConfig>> labels_to_configs(std::span<const std::string> labels, const std::string& file = {});
 
 }  // namespace ejk

@@ -1,0 +1,126 @@
+# Tuning records as a user handles them: `ejk records`, what `ejk explain` says of them, and an edit of a template.
+import json
+import shutil
+
+import program
+from program import run
+
+
+class Records(program.Test):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.store, cls.cache = cls.folder / "store", cls.folder / "cache"
+        for name in "specs", "templates":
+            shutil.copytree(program.source / name, cls.store / name)
+        shutil.rmtree(cls.store / "specs" / "tuned", ignore_errors=True)
+        cls.environment = {**cls.tools, "EJKERNEL_STORE": str(cls.store), "EJKERNEL_CACHE_DIR": str(cls.cache)}
+        cls.told = {block: json.loads(cls.ejk_out("explain", *cls.case, "--variant", "rows", "--arch", "generic", "--config",
+                                                  json.dumps({"block_c": block}), "--json")) for block in (256, 1024)}
+
+    case = "mean_pooling", "--case", "minilm.f32"
+
+    def setUp(self):
+        shutil.rmtree(self.cache / "tuned", ignore_errors=True)
+
+    @classmethod
+    def ejk_out(cls, *words, **options):
+        return run([cls.ejk, *words], cls.environment, **options)[0]
+
+    def refused(self, *words):
+        return run([self.ejk, "records", *words], self.environment, code=2)[1]
+
+    def record(self, block, median=100.0, noise=0.02, **more):
+        told = self.told[block]
+        return {"key": told["key"], "config": told["config"], "source": told["image"]["hash"], "samples_us": [median] * 9, "median_us": median,
+                "noise": noise, "baseline": self.told[1024]["config"], "baseline_us": 150.0, "checked_against": "float64 reference",
+                "residual": 0.25, "measured": 3, "rejected": 1, "machine": "a test's machine", "version": "0.1.0",
+                "alternatives": [[self.told[1024]["config"], 150.0]], **more}
+
+    def write(self, name, *records):
+        path = self.folder / name
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+        return path
+
+    def explain(self, *words):
+        return json.loads(self.ejk_out("explain", *self.case, *words, "--json"))
+
+    def test_an_imported_record_is_what_a_call_gets(self):
+        self.assertIn("1 added, 0 replaced", self.ejk_out("records", "import", self.write("one.jsonl", self.record(256))))
+        told = self.explain()
+        tier = next(tier for tier in told["tiers"] if tier["answer"] == "chosen")
+        self.assertEqual((tier["tier"], tier["config"]["block_c"]), ("persistent", 256))
+        self.assertTrue(tier["detail"].endswith("mean_pooling.jsonl:1"), tier["detail"])
+        self.assertEqual([tier["tier"] for tier in told["tiers"]], ["override", "overlay", "memory", "persistent", "autotune", "heuristic"])
+        self.assertEqual(told["evidence"]["gain"], 1.5)
+        self.assertEqual(told["evidence"]["alternatives"][0]["median_us"], 150.0)
+        text = self.ejk_out("explain", *self.case)
+        for part in ("measured (persistent tier)", "median    100.00 us of 9 samples, noise 2.00%", "1.50 times as long", "against float64 reference: 0.250 of the tolerance",
+                     "3 configs timed, 1 rejected", "a test's machine", "other configs", "records of this call and near it", "this call"):
+            self.assertIn(part, text)
+        self.assertIn("1 records", self.ejk_out("records", "ls"))
+        self.assertIn("a test's machine", self.ejk_out("records", "show", "--kernel", "mean_*"))
+
+    def test_a_near_size_is_served_and_told(self):
+        key = json.loads(json.dumps(self.told[256]["key"]))
+        for tensor in key["tensors"].values():
+            tensor[1][0] *= 2  # sequences
+        self.ejk_out("records", "import", self.write("near.jsonl", self.record(256, key=key)))
+        told = self.explain()
+        tier = next(tier for tier in told["tiers"] if tier["answer"] == "chosen")
+        self.assertRegex(tier["detail"], r"^nearest: .*mean_pooling\.jsonl:1 measured at B=64 \(here 32\)")
+        self.assertEqual(told["near"][0]["measured"], "B=64 (here 32)")
+
+    def test_an_edit_of_the_template_makes_the_row_stale_and_nothing_else(self):
+        self.ejk_out("records", "import", self.write("one.jsonl", self.record(256)))
+        template = self.store / "templates" / "mean_pooling" / "forward.cpu.cpp"
+        before = template.read_text()
+        try:
+            template.write_text(before + "// edited\n")
+            told = self.explain()
+            detail = next(tier["detail"] for tier in told["tiers"] if tier["tier"] == "persistent")
+            self.assertIn("mean_pooling.jsonl: the source has changed since it was measured", detail)
+            self.assertIn("row 1 of ", detail)
+        finally:
+            template.write_text(before)
+        self.assertEqual(self.explain()["evidence"]["of"], "persistent")
+
+    def test_merging_keeps_the_better_measured(self):
+        noisy, quiet = self.write("noisy.jsonl", self.record(1024, noise=0.5)), self.write("quiet.jsonl", self.record(256, source=self.told[1024]["image"]["hash"]))
+        merged = self.folder / "merged.jsonl"
+        self.assertIn("1 records", self.ejk_out("records", "merge", noisy, quiet, "--to", merged))
+        self.assertEqual(json.loads(merged.read_text())["noise"], 0.02)
+        self.assertEqual(json.loads(self.ejk_out("records", "import", noisy, "--json"))["added"], 1)
+        self.assertEqual(json.loads(self.ejk_out("records", "import", quiet, "--json"))["replaced"], 1)
+        self.assertEqual(json.loads(self.ejk_out("records", "import", noisy, "--json"))["kept"], 1)
+
+    def test_export_and_drop(self):
+        self.ejk_out("records", "import", self.write("one.jsonl", self.record(256)))
+        out = self.folder / "out.jsonl"
+        self.assertIn("1 records", self.ejk_out("records", "export", out))
+        self.assertEqual(json.loads(out.read_text())["median_us"], 100.0)
+        self.assertIn("0 records dropped", self.ejk_out("records", "drop", "--kernel", "flash*"))
+        self.assertIn("1 records dropped", self.ejk_out("records", "drop", "--all"))
+        self.assertEqual(self.ejk_out("records", "ls"), "0 records\n")
+        self.assertIn("there is no such record of yours", self.refused("export", out))
+
+    def test_errors_say_what_to_do(self):
+        self.assertIn("no action 'shw'; did you mean 'show'?", self.refused("shw"))
+        self.assertIn("drop: say which of your records", self.refused("drop"))
+        self.assertIn("no such file", self.refused("import", self.folder / "nothing.jsonl"))
+        self.assertIn("merge: name the files, and the one to write by --to FILE", self.refused("merge", self.write("one.jsonl", self.record(256))))
+        unmeasured = self.write("unmeasured.jsonl", self.record(256, samples_us=[]))
+        self.assertIn("a record needs the samples and the median of its measurement", self.refused("import", unmeasured))
+        self.assertIn("examples:", self.ejk_out("records", "--help"))
+
+    def test_torn_and_foreign_lines_are_told_and_skipped(self):
+        path = self.write("torn.jsonl", self.record(256))
+        path.write_text("{\"config\": 5}\n" + path.read_text() + path.read_text()[:100])
+        out, err = run([self.ejk, "records", "import", path], self.environment)
+        self.assertIn("1 added", out)
+        self.assertIn("skipped", err)
+        self.assertIn("1 (no key), 3 (not a JSON object)", err)
+
+
+if __name__ == "__main__":
+    program.main()
