@@ -143,7 +143,8 @@ class Selection {
   // Times relative to the winner's, so that a call counts as much as any other.
   Demand demand_of(const Call& call) const {
     std::map<std::string, double> times;
-    for (const auto& [placed, us] : call.tuned.times) times.emplace(id_of(call, placed), us / call.tuned.times.front().second);
+    for (const auto& [placed, us] : call.tuned.times)
+      if (const auto best = call.tuned.times.front().second; best > 0) times.emplace(id_of(call, placed), us / best);
     Demand demand{call.tuned.name, 1, {}};
     const auto add = [&](const PlacedConfig& placed) {
       const auto id = id_of(call, placed);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <map>
 
 #include "spec/measured.hpp"
 
@@ -63,6 +64,7 @@ std::vector<const Arch*> archs_below(const Catalogue& catalogue, const Arch* arc
 std::vector<TunedCall> tuned_calls(const Catalogue& catalogue, const Options& options, const std::vector<const Arch*>& archs,
                                    std::vector<std::string>& skipped) {
   std::vector<TunedCall> calls;
+  std::map<std::string, std::size_t> by_key;  // of rows of one call that count, the later is taken
   for (const auto& measured : read_measured(options.specs / "tuned", skipped)) {
     TunedCall call;
     std::string why;
@@ -71,10 +73,15 @@ std::vector<TunedCall> tuned_calls(const Catalogue& catalogue, const Options& op
     } catch (const std::exception& error) {
       why = error.what();
     }
-    if (!why.empty())
+    if (!why.empty()) {
       skipped.push_back(measured.place + ": " + why);
-    else if (call.spec)
-      calls.push_back(std::move(call));
+    } else if (call.spec) {
+      const auto [known, fresh] = by_key.emplace(measured.key, calls.size());
+      if (fresh)
+        calls.push_back(std::move(call));
+      else
+        calls[known->second] = std::move(call);
+    }
   }
   return calls;
 }

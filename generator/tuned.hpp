@@ -17,7 +17,7 @@ struct TunedCall {
   std::shared_ptr<const spec::Spec> spec;
   std::shared_ptr<const spec::Binding> binding;
   const spec::Arch* arch = nullptr;                          // of the device, as far as the record tells: the one that extends the others
-  std::vector<std::pair<spec::PlacedConfig, double>> times;  // microseconds; the winner first
+  std::vector<std::pair<spec::PlacedConfig, double>> times;  // microseconds, 0 if not told; the winner first
 };
 
 // Of the records in <specs>/tuned those whose winner is of one of the archs. skipped: records that do not count any more, and why.

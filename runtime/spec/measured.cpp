@@ -53,6 +53,7 @@ MeasuredCall call_of(const json& record) {
   const auto& key = record.at("key");
   call.kernel = key.at("kernel").get<std::string>();
   call.device = key.at("device").get<std::string>();
+  call.key = key.dump();
   call.name = call.kernel;
   for (const auto& [name, node] : key.at("tensors").items()) {
     call.facts.tensors.emplace(name, tensor_of(node));
@@ -64,31 +65,25 @@ MeasuredCall call_of(const json& record) {
   }
   call.name += " on " + call.device;
   call.source = record.value("source", "");
-  call.configs.push_back(config_of(record.at("config"), record.at("median_us").get<double>()));
+  call.configs.push_back(config_of(record.at("config"), record.value("median_us", 0.0)));
   if (record.contains("baseline")) call.configs.push_back(config_of(record["baseline"], record.value("baseline_us", 0.0)));
   if (record.contains("alternatives"))
     for (const auto& pair : record["alternatives"]) call.configs.push_back(config_of(pair.at(0), pair.at(1).get<double>()));
-  std::erase_if(call.configs, [](const auto& config) { return !(config.us > 0); });
-  if (call.configs.empty()) throw std::runtime_error("no config has a time");
+  call.configs.erase(std::remove_if(call.configs.begin() + 1, call.configs.end(), [](const auto& config) { return !(config.us > 0); }),
+                     call.configs.end());
   return call;
 }
 
 void read_file(const fs::path& folder, const fs::path& path, std::vector<MeasuredCall>& calls, std::vector<std::string>& skipped) {
   std::ifstream stream(path);
-  std::map<std::string, std::size_t> by_key;
   std::string line;
   for (std::size_t number = 1; std::getline(stream, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const auto place = fmt::format("{}:{}", path.lexically_relative(folder).generic_string(), number);
     try {
-      const auto record = json::parse(line);
-      auto call = call_of(record);
+      auto call = call_of(json::parse(line));
       call.place = place;
-      const auto [known, fresh] = by_key.emplace(record["key"].dump() + call.source, calls.size());
-      if (fresh)
-        calls.push_back(std::move(call));
-      else
-        calls[known->second] = std::move(call);
+      calls.push_back(std::move(call));
     } catch (const std::exception& error) {
       skipped.push_back(fmt::format("{}: {}", place, error.what()));
     }

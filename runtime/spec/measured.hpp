@@ -12,11 +12,12 @@ namespace ejk::spec {
 struct MeasuredConfig {
   std::string variant, arch;
   std::map<std::string, Value> values;
-  double us = 0;
+  double us = 0;  // 0: the record does not tell
 };
 
 struct MeasuredCall {
   std::string kernel, device;
+  std::string key;                      // of the call, as the record has it
   CallFacts facts;                      // tensors without data
   std::vector<MeasuredConfig> configs;  // the winner first, then the baseline and the alternatives
   std::string source;                   // hash of the winner's source
@@ -24,7 +25,7 @@ struct MeasuredCall {
   std::string place;                    // "<device>/<kernel>.jsonl:LINE"
 };
 
-// Records of <folder>/<device>/<kernel>.jsonl, by file and line; of rows with one key and source the last. skipped: "FILE:3: not a JSON
+// Every record of <folder>/<device>/<kernel>.jsonl, by file and line. skipped: "FILE:3: not a JSON
 // object".
 std::vector<MeasuredCall> read_measured(const std::filesystem::path& folder, std::vector<std::string>& skipped);
 
