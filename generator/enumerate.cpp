@@ -28,11 +28,12 @@ std::string signature(const VariantScope& scope, const Config& config) {
 class Enumerator {
  public:
   Enumerator(const Catalogue& catalogue, const Options& options)
-      : catalogue_(catalogue), specs_(options.specs), select_(options.select), archs_(chosen_archs(catalogue, options.archs)) {}
+      : catalogue_(catalogue), options_(options), select_(options.select), archs_(chosen_archs(catalogue, options.archs)) {}
 
   std::vector<ImagePlan> run() {
     for (const std::string& name : catalogue_.kernel_names())
       if (const auto spec = catalogue_.kernel(name)) kernel(spec);
+    if (select_ == "tuned") add_winners();
     if (!faults_.empty()) throw SpecError(std::move(faults_));
     if (plans_.empty() && is_glob()) no_match();
     std::vector<ImagePlan> list;
@@ -67,9 +68,15 @@ class Enumerator {
       }
       for (const Variant& variant : spec->variants) variant_of(spec, c, binding, variant);
     }
-    if (select_ == "tuned")
-      for (ImagePlan& plan : tuned_images(catalogue_, specs_, spec))
-        if (std::find(archs_.begin(), archs_.end(), plan.arch) != archs_.end()) add(std::move(plan));
+  }
+
+  // Records that do not count any more are no fault: their calls have the heuristic's image.
+  void add_winners() {
+    std::vector<std::string> skipped;
+    for (const auto& call : tuned_calls(catalogue_, options_, archs_, skipped)) {
+      const auto& [variant, arch, config] = call.times.front().first;
+      add({"", call.spec, variant, arch, call.binding, config, call.place});
+    }
   }
 
   void variant_of(const std::shared_ptr<const Spec>& spec, const Case& c, const std::shared_ptr<const Binding>& binding,
@@ -119,7 +126,7 @@ class Enumerator {
   }
 
   const Catalogue& catalogue_;
-  const std::filesystem::path& specs_;
+  const Options& options_;
   const std::string& select_;
   std::vector<const Arch*> archs_;
   std::map<std::string, Entry> plans_;

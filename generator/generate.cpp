@@ -6,9 +6,13 @@
 namespace ejk::generator {
 namespace {
 
-Tree rendered_tree(const Options& options, std::size_t& images) {
+std::vector<ImagePlan> plans_of(const spec::Catalogue& catalogue, const Options& options, BudgetReport& budget) {
+  return options.portfolio ? within_budget(catalogue, options, budget) : enumerate(catalogue, options);
+}
+
+Tree rendered_tree(const Options& options, std::size_t& images, BudgetReport& budget) {
   const spec::Catalogue catalogue = spec::Catalogue::load(options.specs, options.templates);
-  std::vector<spec::Image> rendered = render(catalogue, enumerate(catalogue, options));
+  std::vector<spec::Image> rendered = render(catalogue, plans_of(catalogue, options, budget));
   images = rendered.size();
   return make_tree(catalogue, std::move(rendered));
 }
@@ -18,11 +22,11 @@ Tree rendered_tree(const Options& options, std::size_t& images) {
 Report generate(const Options& options) {
   Report report;
   const std::string inputs = inputs_hash(options);
-  if (is_up_to_date(options, inputs, report.images)) {
+  if (!options.portfolio && is_up_to_date(options, inputs, report.images)) {
     report.up_to_date = true;
     return report;
   }
-  const Tree tree = rendered_tree(options, report.images);
+  const Tree tree = rendered_tree(options, report.images, report.budget);
   report.files = write_tree(options.out, tree);
   write_state(options, inputs, tree, report.images);
   return report;
@@ -30,13 +34,15 @@ Report generate(const Options& options) {
 
 std::vector<std::string> check(const Options& options) {
   std::size_t images = 0;
-  return differences(options.out, rendered_tree(options, images));
+  BudgetReport budget;
+  return differences(options.out, rendered_tree(options, images, budget));
 }
 
 std::vector<Listed> list(const Options& options) {
+  BudgetReport budget;
   const spec::Catalogue catalogue = spec::Catalogue::load(options.specs, options.templates);
   std::vector<Listed> listed;
-  for (const ImagePlan& plan : enumerate(catalogue, options))
+  for (const ImagePlan& plan : plans_of(catalogue, options, budget))
     listed.push_back({plan.id, plan.spec->kernel, plan.variant->name, plan.arch->full_name(), plan.case_name});
   return listed;
 }

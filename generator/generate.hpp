@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "generator/budget.hpp"
 #include "generator/enumerate.hpp"
 #include "generator/tree.hpp"
 
@@ -12,6 +13,7 @@ struct Report {
   std::size_t images = 0;
   WriteReport files;
   bool up_to_date = false;  // nothing had changed since the last run
+  BudgetReport budget;      // if options.portfolio
 };
 
 // All throw UsageError, spec::SpecError with every fault, or std::runtime_error for a file that cannot be read or written; nothing is
@@ -23,6 +25,6 @@ struct Listed {
   std::string id, kernel, variant, arch;
   std::string case_name;  // the first case that needs it
 };
-std::vector<Listed> list(const Options& options);  // renders nothing
+std::vector<Listed> list(const Options& options);  // renders nothing but what a budget chooses from
 
 }  // namespace ejk::generator

@@ -1,12 +1,15 @@
 // ejk-gen: the command line. Exit 0 done, 1 --check found a difference, 2 bad input (every fault on stderr, nothing written).
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "generator/budget_report.hpp"
 #include "generator/generate.hpp"
+#include "spec/byte_size.hpp"
 #include "spec/sha256.hpp"
 
 namespace {
@@ -31,12 +34,19 @@ po::options_description described() {
       ("arch", po::value<std::vector<std::string>>()->value_name("LIST"),
        "archs, comma separated: avx2,cpu:avx512,sm_90a (default: all but the SIMT emulator's)")  //
       ("select", po::value<std::string>()->value_name("WHAT"),
-       "configs of each case: heuristic (default), tuned (those and what the records of SPECS/tuned name), all, or a glob over image ids "
-       "of all configs")                                                                                      //
-      ("list", "print the image ids; write nothing")                                                          //
-      ("check", "compare what would be written with the output folder; write nothing; exit 1 if it differs")  //
-      ("json", "print results as JSON")                                                                       //
-      ("help", "print this")                                                                                  //
+       "configs of each case: heuristic (default), tuned (that and the winners of specs/tuned), all, or a glob over image ids of all "
+       "configs")  //
+      ("within", po::value<std::string>()->value_name("PERCENT"),
+       "instead of --select: the smallest set of images with which every tuned call (specs/tuned) takes at most so much longer than with "
+       "its best, e.g. 5%; cases that no record speaks of keep the heuristic's image (default with --budget: 5%)")  //
+      ("budget", po::value<std::string>()->value_name("SIZE"),
+       "the same; if that set is larger than SIZE (sources and binaries, e.g. 50MB), the one of that size that loses least")  //
+      ("sizes", po::value<std::string>()->value_name("STORE"),
+       "with --budget: a store whose image.json tell the sizes of binaries; others are guessed from their sources")  //
+      ("list", "print the image ids; write nothing")                                                                 //
+      ("check", "compare what would be written with the output folder; write nothing; exit 1 if it differs")         //
+      ("json", "print results as JSON")                                                                              //
+      ("help", "print this")                                                                                         //
       ("version", "print the version");
   return visible;
 }
@@ -62,6 +72,30 @@ std::filesystem::path beside(std::filesystem::path specs, const char* name) {
 std::string own_hash() {
   std::string bytes;
   return ejk::generator::read_file("/proc/self/exe", bytes) ? ejk::spec::sha256_hex(bytes) : std::string();
+}
+
+// "5%" or "5": 0.05
+double percent(const std::string& text) {
+  double value = -1;
+  const auto* end = text.data() + text.size() - text.ends_with('%');
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || rest != end || !(value >= 0 && value <= 1000))
+    throw UsageError(fmt::format("--within: expected a percentage from 0 to 1000 such as 5%, found '{}'", text));
+  return value / 100;
+}
+
+void parse_budget(const po::variables_map& given, Options& options) {
+  options.portfolio = given.count("budget") || given.count("within");
+  if (given.count("sizes")) options.sizes = given["sizes"].as<std::string>();
+  if (!options.sizes.empty() && !options.portfolio) throw UsageError("--sizes goes with --budget or --within");
+  if (!options.sizes.empty() && !std::filesystem::is_directory(options.sizes))
+    throw UsageError(fmt::format("--sizes: no folder '{}'", options.sizes.string()));
+  if (options.portfolio && given.count("select")) throw UsageError("--select does not go with --budget or --within: records choose");
+  if (given.count("within")) options.within = percent(given["within"].as<std::string>());
+  if (!given.count("budget")) return;
+  options.budget = ejk::spec::parse_byte_size(given["budget"].as<std::string>());
+  if (!options.budget)
+    throw UsageError(fmt::format("--budget: expected a size such as 50MB or 1GiB, found '{}'", given["budget"].as<std::string>()));
 }
 
 Command parse(int argc, char** argv) {
@@ -95,6 +129,7 @@ Command parse(int argc, char** argv) {
   if (given.count("arch")) options.archs = split(given["arch"].as<std::vector<std::string>>());
   if (given.count("arch") && options.archs.empty()) throw UsageError("--arch: the list is empty");
   if (given.count("select")) options.select = given["select"].as<std::string>();
+  parse_budget(given, options);
   if (options.select.empty()) throw UsageError("--select: expected tuned, heuristic, all or a glob over image ids");
   return command;
 }
@@ -132,15 +167,17 @@ int run_generate(Command& command) {
   const auto report = ejk::generator::generate(command.options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (command.json) {
-    const nlohmann::ordered_json object = {
+    nlohmann::ordered_json object = {
         {"images", report.images},         {"written", report.files.written}, {"unchanged", report.files.unchanged},
         {"removed", report.files.removed}, {"up_to_date", report.up_to_date}, {"seconds", seconds}};
+    if (command.options.portfolio) object["budget"] = ejk::generator::to_json(report.budget);
     fmt::print("{}\n", object.dump());
   } else if (report.up_to_date) {
     fmt::print("{}: {} images, nothing to do ({:.2f} s)\n", command.options.out.string(), report.images, seconds);
   } else {
     fmt::print("{}: {} images; files: {} written, {} unchanged, {} removed ({:.2f} s)\n", command.options.out.string(), report.images,
                report.files.written, report.files.unchanged, report.files.removed, seconds);
+    if (command.options.portfolio) ejk::generator::print(report.budget, report.images);
   }
   return 0;
 }

@@ -1,6 +1,8 @@
 // What a run of ejk-gen is asked to do.
 #pragma once
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -11,9 +13,13 @@ inline constexpr const char* version = "0.1.0";
 
 struct Options {
   std::filesystem::path specs, templates, out;
-  std::vector<std::string> archs;    // "avx2" or "cpu:avx2"; empty: all but the emulator's
-  std::string select = "heuristic";  // tuned (the heuristic's and those of the records), heuristic, all, or a glob over image ids
-  std::string program;               // hash of the program itself: another build of it makes everything anew
+  std::vector<std::string> archs;      // "avx2" or "cpu:avx2"; empty: all but the emulator's
+  std::string select = "heuristic";    // tuned (heuristic, and the winners of records), heuristic, all, or a glob over image ids
+  bool portfolio = false;              // --budget or --within: a set of images chosen by tuning records takes the place of `select`
+  std::optional<std::int64_t> budget;  // bytes of the images; nullopt: as many as `within` needs
+  double within = 0.05;                // of the best, over the tuned calls
+  std::filesystem::path sizes;         // a store that knows sizes of binaries; empty: they are guessed
+  std::string program;                 // hash of the program itself: another build of it makes everything anew
 };
 
 // A wrong option: the message says which, and what is known.

@@ -36,6 +36,8 @@ std::string folder_listing(const fs::path& folder) {
 
 std::string inputs_hash(const Options& options) {
   std::string text = fmt::format("{}\n{}\n{}\n{}\n", version, options.program, options.select, fmt::join(options.archs, ","));
+  if (options.portfolio)
+    text += fmt::format("budget {} within {} sizes {}\n", options.budget.value_or(-1), options.within, options.sizes.string());
   text += fmt::format("specs\n{}templates\n{}", folder_listing(options.specs), folder_listing(options.templates));
   return hash_of(text);
 }

@@ -1,107 +1,89 @@
-// Tuning records as the generator needs them: the call of the key, bound, and the winner's config.
+// Records are judged as a call would judge them: the config must be valid, and the winner's source what it was when it was measured.
 #include "generator/tuned.hpp"
 
 #include <fmt/format.h>
 #include <algorithm>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <map>
+
+#include "spec/measured.hpp"
 
 namespace ejk::generator {
 namespace {
 
 using namespace spec;
-using nlohmann::json;
-namespace fs = std::filesystem;
 
-Value value_of(const json& node) {
-  if (node.is_boolean()) return node.get<bool>();
-  if (node.is_number_integer()) return node.get<std::int64_t>();
-  if (node.is_number()) return node.get<double>();
-  return node.get<std::string>();
+// nullopt: the spec has no such variant or parameter any more.
+std::optional<PlacedConfig> placed_of(const Catalogue& catalogue, const Spec& spec, const MeasuredConfig& config) {
+  PlacedConfig placed{spec.variant(config.variant), catalogue.arch(config.arch), {}};
+  if (!placed.variant || !placed.arch || placed.variant->config.size() != config.values.size()) return std::nullopt;
+  for (const auto& parameter : placed.variant->config) {
+    const auto value = config.values.find(parameter.name);
+    if (value == config.values.end()) return std::nullopt;
+    placed.config.emplace_back(parameter.name, value->second);
+  }
+  return placed;
 }
 
-// The key's tensors are [type, shape] or [type, shape, strides].
-TensorFacts tensor_of(const json& node) {
-  TensorFacts facts;
-  const auto type = dtype_named(node.at(0).get<std::string>());
-  if (!type) throw std::runtime_error("no such element type");
-  facts.type = *type;
-  facts.shape = node.at(1).get<std::vector<std::int64_t>>();
-  if (node.size() > 2) {
-    facts.strides = node.at(2).get<std::vector<std::int64_t>>();
-    return facts;
-  }
-  facts.strides.resize(facts.shape.size());
-  std::int64_t stride = 1;
-  for (std::size_t i = facts.shape.size(); i-- > 0; stride *= std::max<std::int64_t>(facts.shape[i], 1)) facts.strides[i] = stride;
-  return facts;
+const Arch* deepest(const Catalogue& catalogue, const std::vector<std::pair<PlacedConfig, double>>& times) {
+  const Arch* best = nullptr;
+  for (const auto& [placed, us] : times)
+    if (!best || archs_below(catalogue, placed.arch).size() > archs_below(catalogue, best).size()) best = placed.arch;
+  return best;
 }
 
-CallFacts call_of(const json& key) {
-  CallFacts facts;
-  for (const auto& [name, node] : key.at("tensors").items()) facts.tensors.emplace(name, tensor_of(node));
-  for (const auto& [name, node] : key.at("attributes").items()) facts.attributes.emplace(name, value_of(node));
-  return facts;
+// "" or why the record does not count; an empty call: its arch is none of those asked for.
+std::string read_call(const Catalogue& catalogue, const MeasuredCall& measured, const std::vector<const Arch*>& archs, TunedCall& call) {
+  auto spec = catalogue.kernel(measured.kernel);
+  if (!spec) return fmt::format("no kernel '{}'", measured.kernel);
+  const auto winner = placed_of(catalogue, *spec, measured.configs.front());
+  if (!winner) return "the spec has no such config any more";
+  if (std::find(archs.begin(), archs.end(), winner->arch) == archs.end()) return "";
+  call.binding = std::make_shared<Binding>(bind(*spec, measured.facts));
+  if (const auto clause = refusal(*winner->variant, *winner->arch, *call.binding)) return *clause;
+  if (const auto clause = invalid_clause(*winner->variant, *winner->arch, *call.binding, winner->config)) return *clause;
+  const auto image = make_image(*spec, *winner->variant, *winner->arch, *call.binding, winner->config, catalogue.templates());
+  if (image.hash != measured.source) return "its winner's source has changed since it was measured";
+  for (const auto& config : measured.configs)
+    if (auto placed = placed_of(catalogue, *spec, config)) call.times.emplace_back(std::move(*placed), config.us);
+  call.name = measured.name;
+  call.place = "tuned/" + measured.place;
+  call.arch = deepest(catalogue, call.times);
+  call.spec = std::move(spec);
+  return "";
 }
-
-class Reader {
- public:
-  Reader(const Catalogue& catalogue, const std::shared_ptr<const Spec>& spec) : catalogue_(catalogue), spec_(spec) {}
-
-  std::optional<ImagePlan> row(const std::string& line) const {
-    const auto record = json::parse(line, nullptr, false);
-    if (!record.is_object()) return std::nullopt;
-    try {
-      auto plan = plan_of(record);
-      if (!plan) return std::nullopt;
-      const auto image = make_image(*spec_, *plan->variant, *plan->arch, *plan->binding, plan->config, catalogue_.templates());
-      return image.hash == record.value("source", "") ? plan : std::nullopt;
-    } catch (const std::exception&) {  // of another spec or form: as good as gone
-      return std::nullopt;
-    }
-  }
-
- private:
-  std::optional<ImagePlan> plan_of(const json& record) const {
-    const auto& config = record.at("config");
-    ImagePlan plan;
-    plan.spec = spec_;
-    plan.variant = spec_->variant(config.at("variant").get<std::string>());
-    plan.arch = catalogue_.arch(config.at("arch").get<std::string>());
-    if (!plan.variant || !plan.arch) return std::nullopt;
-    const auto archs = catalogue_.archs_of(*plan.variant);
-    if (std::find(archs.begin(), archs.end(), plan.arch) == archs.end()) return std::nullopt;
-    plan.binding = std::make_shared<const Binding>(bind(*spec_, call_of(record.at("key"))));
-    for (const auto& parameter : plan.variant->config) plan.config.emplace_back(parameter.name, value_of(config.at(parameter.name)));
-    if (refusal(*plan.variant, *plan.arch, *plan.binding) || invalid_clause(*plan.variant, *plan.arch, *plan.binding, plan.config))
-      return std::nullopt;
-    return plan;
-  }
-
-  const Catalogue& catalogue_;
-  const std::shared_ptr<const Spec>& spec_;
-};
 
 }  // namespace
 
-std::vector<ImagePlan> tuned_images(const Catalogue& catalogue, const fs::path& specs, const std::shared_ptr<const Spec>& spec) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (fs::directory_iterator device(specs / "tuned", error), end; !error && device != end; device.increment(error))
-    if (const auto file = device->path() / (spec->kernel + ".jsonl"); fs::is_regular_file(file, error)) files.push_back(file);
-  std::sort(files.begin(), files.end());
-  const Reader reader(catalogue, spec);
-  std::vector<ImagePlan> plans;
-  for (const auto& file : files) {
-    std::ifstream stream(file);
-    std::string line;
-    for (std::size_t number = 1; std::getline(stream, line); ++number)
-      if (auto plan = reader.row(line)) {
-        plan->case_name = fmt::format("tuned/{}:{}", file.lexically_relative(specs / "tuned").generic_string(), number);
-        plans.push_back(std::move(*plan));
-      }
+std::vector<const Arch*> archs_below(const Catalogue& catalogue, const Arch* arch) {
+  std::vector<const Arch*> archs;
+  for (; arch; arch = arch->platform == "cpu" && !arch->extends.empty() ? catalogue.arch("cpu:" + arch->extends) : nullptr)
+    archs.push_back(arch);
+  return archs;
+}
+
+std::vector<TunedCall> tuned_calls(const Catalogue& catalogue, const Options& options, const std::vector<const Arch*>& archs,
+                                   std::vector<std::string>& skipped) {
+  std::vector<TunedCall> calls;
+  std::map<std::string, std::size_t> by_key;  // of rows of one call that count, the later is taken
+  for (const auto& measured : read_measured(options.specs / "tuned", skipped)) {
+    TunedCall call;
+    std::string why;
+    try {
+      why = read_call(catalogue, measured, archs, call);
+    } catch (const std::exception& error) {
+      why = error.what();
+    }
+    if (!why.empty()) {
+      skipped.push_back(measured.place + ": " + why);
+    } else if (call.spec) {
+      const auto [known, fresh] = by_key.emplace(measured.key, calls.size());
+      if (fresh)
+        calls.push_back(std::move(call));
+      else
+        calls[known->second] = std::move(call);
+    }
   }
-  return plans;
+  return calls;
 }
 
 }  // namespace ejk::generator

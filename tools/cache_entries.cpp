@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 
+#include "arguments.hpp"
+#include "backends/owner.hpp"
 #include "store/files.hpp"
 
 namespace ejk::tools {
@@ -29,17 +32,37 @@ double age_days(const fs::path& path) {
 }
 
 CacheEntry entry_at(const fs::path& path, const std::string& kernel) {
-  CacheEntry entry{CacheEntry::Kind::leftover, path, kernel, path.filename().string(), "", "", size_of_tree(path), age_days(path)};
+  CacheEntry entry;
+  entry.kind = CacheEntry::Kind::leftover;
+  entry.path = path;
+  entry.kernel = kernel;
+  entry.name = path.filename().string();
+  entry.bytes = size_of_tree(path);
+  entry.age_days = entry.idle_days = age_days(path);
   std::error_code error;
   if (entry.name.ends_with(".failed")) entry.kind = CacheEntry::Kind::failed;
   if (entry.name.find(".bad") != std::string::npos) entry.kind = CacheEntry::Kind::aside;
-  if (entry.kind != CacheEntry::Kind::leftover || !fs::exists(path / "image.json", error) || entry.name.starts_with(".")) return entry;
+  if (entry.name.starts_with("."))
+    entry.in_use = entry.name.starts_with(store::temporary_prefix) && !abandoned(path.string(), store::temporary_prefix);
   const auto dash = entry.name.rfind('-');
-  if (dash == std::string::npos) return entry;
+  if (entry.kind != CacheEntry::Kind::leftover || entry.name.starts_with(".") || dash == std::string::npos ||
+      !fs::exists(path / "image.json", error))
+    return entry;
   entry.kind = CacheEntry::Kind::image;
   entry.id = entry.name.substr(0, dash);
   entry.hash = entry.name.substr(dash + 1);
+  entry.age_days = age_days(path / "image.json");
   return entry;
+}
+
+void mark_superseded(std::vector<CacheEntry>& entries) {
+  std::map<std::string, double> youngest;
+  for (const auto& entry : entries)
+    if (entry.kind == CacheEntry::Kind::image) {
+      const auto [known, fresh] = youngest.emplace(entry.id, entry.age_days);
+      if (!fresh) known->second = std::min(known->second, entry.age_days);
+    }
+  for (auto& entry : entries) entry.superseded = entry.kind == CacheEntry::Kind::image && entry.age_days > youngest[entry.id];
 }
 
 // The file of the entry whose name begins so ("source.", "binary."); empty: none.
@@ -62,7 +85,21 @@ std::string wrong_hash(const fs::path& file, const std::string& expected) {
 
 }  // namespace
 
-std::vector<CacheEntry> entries_of(const fs::path& root) {
+const char* kind_text(CacheEntry::Kind kind) {
+  switch (kind) {
+    case CacheEntry::Kind::image:
+      return "image";
+    case CacheEntry::Kind::failed:
+      return "failed build";
+    case CacheEntry::Kind::aside:
+      return "set aside";
+    case CacheEntry::Kind::leftover:
+      return "leftover";
+  }
+  return "";
+}
+
+std::vector<CacheEntry> entries_of(const fs::path& root, const std::string& pattern) {
   std::vector<CacheEntry> entries;
   std::error_code error;
   for (const auto& kernel : fs::directory_iterator(root, error)) {
@@ -72,6 +109,10 @@ std::vector<CacheEntry> entries_of(const fs::path& root) {
     for (const auto& entry : fs::directory_iterator(kernel.path(), inner))
       if (entry.path().extension() != ".lock") entries.push_back(entry_at(entry.path(), name));
   }
+  mark_superseded(entries);
+  std::erase_if(entries, [&](const auto& entry) {
+    return !matches(pattern, entry.kernel + "/" + entry.name) && !matches(pattern, entry.name) && !matches(pattern, entry.id);
+  });
   std::sort(entries.begin(), entries.end(),
             [](const auto& a, const auto& b) { return std::tie(a.kernel, a.name) < std::tie(b.kernel, b.name); });
   return entries;
@@ -79,6 +120,10 @@ std::vector<CacheEntry> entries_of(const fs::path& root) {
 
 std::string fault_of(const CacheEntry& entry) {
   std::string why;
+  if (entry.kind == CacheEntry::Kind::failed) {
+    const auto words = store::read_file(entry.path, store::info_limit, why);
+    return words && store::failure_compiler(*words).empty() ? "its words do not have the sha256 of its first line" : why;
+  }
   const auto text = store::read_file(entry.path / "image.json", store::info_limit, why);
   if (!text) return "image.json: " + why;
   store::ImageInfo info;

@@ -1,26 +1,23 @@
-// The wanted image, rendered anew, against the entries of each place.
-#include "cache_miss.hpp"
-
+// ejk cache why-miss: the wanted image, rendered anew, against the entries of each place.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
+#include <nlohmann/json.hpp>
 
-#include "arguments.hpp"
+#include "cache_actions.hpp"
+#include "cache_difference.hpp"
 #include "cache_entries.hpp"
 #include "command.hpp"
+#include "device_option.hpp"
+#include "execute/facts.hpp"
 #include "library_options.hpp"
-#include "spec/image.hpp"
+#include "record/placed_call.hpp"
 #include "spec/suggest.hpp"
-#include "store/files.hpp"
 
 namespace ejk::tools {
 namespace {
 
-struct Wanted {
-  spec::Image image;
-  Backend* backend = nullptr;
-};
+using nlohmann::ordered_json;
 
 // Every arch of the catalogue counts: a miss may be about another machine's image. Devices' own properties come first where it runs here.
 const spec::Arch& arch_here(const spec::Arch& listed) {
@@ -45,7 +42,7 @@ Wanted wanted_image(const KernelHandle& kernel, const std::string& id) {
           scope.set_config(config);
           known.push_back(spec::image_id(scope, config));
           if (known.back() == id)
-            return {spec::make_image(spec, variant, arch, binding, config, catalogue.templates()), backend_of(arch.platform)};
+            return {spec::make_image(spec, variant, arch, binding, config, catalogue.templates()), &arch, backend_of(arch.platform), ""};
         }
       }
   }
@@ -57,87 +54,100 @@ Wanted wanted_image(const KernelHandle& kernel, const std::string& id) {
       near.starts_with("; did you mean") ? near : fmt::format("; it makes {} others (ejk-gen SPECS --select all --list)", known.size())));
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
-void print_first_difference(const std::string& stored, const std::string& rendered) {
-  const auto a = lines_of(stored), b = lines_of(rendered);
-  std::size_t line = 0;
-  while (line < a.size() && line < b.size() && a[line] == b[line]) ++line;
-  fmt::print("    first differing line: {}\n      stored   {}\n      wanted   {}\n", line + 1, line < a.size() ? a[line] : "(end of file)",
-             line < b.size() ? b[line] : "(end of file)");
-}
-
-std::vector<std::string> parts_of(const std::string& id) {
-  std::vector<std::string> parts;
-  std::istringstream stream(id);
-  for (std::string part; std::getline(stream, part, '.');) parts.push_back(part);
-  return parts;
-}
-
-std::size_t differing(const std::string& a, const std::string& b) {
-  const auto x = parts_of(a), y = parts_of(b);
-  std::size_t count = std::max(x.size(), y.size()) - std::min(x.size(), y.size());
-  for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i) count += x[i] != y[i];
-  return count;
-}
-
-// Entries of the same id: another source. Otherwise the entry whose id differs in the fewest parts.
-void print_nearest(const Wanted& wanted, const std::vector<CacheEntry>& entries) {
-  const CacheEntry* nearest = nullptr;
-  for (const auto& entry : entries) {
-    if (entry.kernel != wanted.image.kernel || entry.kind != CacheEntry::Kind::image) continue;
-    if (!nearest || differing(entry.id, wanted.image.id) < differing(nearest->id, wanted.image.id)) nearest = &entry;
+// The call of these facts on a machine; its tensors have no data.
+RecordedInvocation recorded_call(const KernelHandle& kernel, const spec::CallFacts& facts, const Machine& machine) {
+  std::map<std::string, TensorView> views;
+  for (const auto& [name, tensor] : facts.tensors) {
+    TensorView view(nullptr, tensor.type, tensor.shape);
+    std::copy(tensor.strides.begin(), tensor.strides.end(), view.strides);
+    view.device = {machine.backend->device_type(), machine.device};
+    views.emplace(name, view);
   }
-  if (!nearest) {
-    fmt::print("    it has no image of {}\n", wanted.image.kernel);
-  } else if (nearest->id != wanted.image.id) {
-    fmt::print("    nearest: {}\n", nearest->id);
-    const auto x = parts_of(nearest->id), y = parts_of(wanted.image.id);
-    for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i)
-      if (x[i] != y[i]) fmt::print("    differs: {} there, {} wanted\n", x[i], y[i]);
-  } else {
-    fmt::print("    the same id is there with source hash {}, wanted {}: it was made from another spec, template or version\n",
-               nearest->hash, wanted.image.hash);
-    std::string why;
-    if (const auto stored = store::read_file(nearest->path / ("source." + wanted.backend->source_extension()), store::binary_limit, why))
-      print_first_difference(*stored, wanted.image.source);
-    else
-      fmt::print("    its source cannot be compared: {}\n", why);
-  }
+  return {.invocation = invocation_of(kernel, facts, views, machine.probe.fingerprint, {}), .alignment = {}, .archs = {}, .properties = {}};
 }
 
-// True: a hit.
-bool ask(const store::Store& place, const char* role, const Wanted& wanted) {
+Wanted wanted_of_case(const KernelHandle& kernel, const Arguments& arguments) {
+  const auto& machine = device_of(arguments);
+  const auto& c = case_named(*kernel.spec, arguments.text("case"));
+  const PlacedCall call(recorded_call(kernel, spec::facts_of(*kernel.spec, c), machine), &machine);
+  const auto selection = call.select();
+  auto image = call.image(selection.config);
+  const auto* arch = Library::instance().parts().catalogue.arch(image.arch);
+  return {std::move(image), arch, machine.backend,
+          fmt::format("case {} on {}: {} (tier {}: {})", c.name, name_of(machine), to_json(selection.config), name_of(selection.tier),
+                      selection.detail)};
+}
+
+Wanted wanted_by(const Arguments& arguments) {
+  if (!arguments.has("GLOB|IMAGE|KERNEL"))
+    throw UsageError("why-miss: name the image, as `ejk-gen --list` prints it, or a kernel with --case");
+  const auto name = arguments.text("GLOB|IMAGE|KERNEL");
+  if (arguments.has("case")) return wanted_of_case(kernel_named(name), arguments);
+  if (name.find('.') == std::string::npos)
+    throw UsageError(fmt::format("why-miss: '{}' is a kernel; say which of its calls with --case NAME, or name an image", name));
+  auto wanted = wanted_image(kernel_named(name.substr(0, name.find('.'))), name);
+  if (!wanted.backend) throw UsageError(fmt::format("this build of ejk has no backend for {}", wanted.image.arch));
+  return wanted;
+}
+
+// What one place has.
+ordered_json asked(const store::Store& place, const std::string& role, const Wanted& wanted) {
+  static constexpr const char* verdicts[] = {"hit", "miss", "bad"};
   const auto found = place.find(wanted.image, wanted.backend->source_extension(), wanted.backend->binary_extension());
-  fmt::print("  {} {}: ", role, place.root().string());
+  ordered_json told = {{"role", role}, {"path", place.root().string()}, {"verdict", verdicts[static_cast<int>(found.verdict)]}};
   if (found.verdict == store::Verdict::hit) {
-    fmt::print("hit, compiled by {}\n", found.info.compiler);
-    return true;
+    told["compiler"] = found.info.compiler;
+    return told;
   }
-  fmt::print("{}: {}\n", found.verdict == store::Verdict::bad ? "bad" : "miss", found.why);
-  print_nearest(wanted, entries_of(place.root()));
-  return false;
+  told["why"] = found.why;
+  told["nearest"] = nullptr;
+  told["differs"] = ordered_json::array();
+  if (found.verdict == store::Verdict::miss) {
+    const auto nearest = nearest_of(wanted, entries_of(place.root()));
+    if (nearest.entry) told["nearest"] = nearest.entry->name;
+    for (const auto& difference : nearest.differences)
+      told["differs"].push_back({{"field", difference.field}, {"stored", difference.stored}, {"wanted", difference.wanted}});
+  }
+  if (const auto failure = failure_of(place, wanted)) told["failed_build"] = *failure;
+  return told;
+}
+
+void print_place(const ordered_json& told) {
+  const auto text = [&](const char* name) { return told[name].get<std::string>(); };
+  if (text("verdict") == "hit") {
+    fmt::print("  {} {}: hit, compiled by {}\n", text("role"), text("path"), text("compiler"));
+    return;
+  }
+  fmt::print("  {} {}: {}: {}\n", text("role"), text("path"), text("verdict"), text("why"));
+  if (told["nearest"].is_string())
+    fmt::print("    nearest: {}\n", text("nearest"));
+  else if (text("verdict") == "miss")
+    fmt::print("    it has no image of that kernel\n");
+  for (const auto& difference : told["differs"])
+    fmt::print("    differs: {}\n      stored   {}\n      wanted   {}\n", difference["field"].get<std::string>(),
+               difference["stored"].get<std::string>(), difference["wanted"].get<std::string>());
+  if (told.contains("failed_build")) fmt::print("    {}\n", text("failed_build"));
 }
 
 }  // namespace
 
-int why_miss(const std::string& id) {
-  const auto& kernel = kernel_named(id.substr(0, id.find('.')));
-  const auto wanted = wanted_image(kernel, id);
-  if (!wanted.backend) throw UsageError(fmt::format("this build of ejk has no backend for {}", wanted.image.arch));
-  fmt::print("{}, source hash {}\n", id, wanted.image.hash);
+int why_miss(const Arguments& arguments) {
+  const auto wanted = wanted_by(arguments);
   const auto& places = Library::instance().parts().places;
-  bool hit = false;
-  if (places.user)
-    hit = ask(*places.user, "user cache", wanted);
-  else
-    fmt::print("  user cache: none: {}\n", places.why_no_user);
-  for (const auto& pack : places.packs) hit = ask(pack, "pack", wanted) || hit;
+  ordered_json told = {{"image", wanted.image.id}, {"hash", wanted.image.hash}, {"call", wanted.call}, {"places", ordered_json::array()}};
+  if (!places.user) told["no_user_cache"] = places.why_no_user;
+  if (places.user) told["places"].push_back(asked(*places.user, "user cache", wanted));
+  for (const auto& pack : places.packs) told["places"].push_back(asked(pack, "pack", wanted));
+  const bool hit = std::any_of(told["places"].begin(), told["places"].end(), [](const auto& place) { return place["verdict"] == "hit"; });
+  told["hit"] = hit;
+  if (arguments.has("json")) {
+    fmt::print("{}\n", told.dump(2));
+  } else {
+    if (!wanted.call.empty()) fmt::print("{}\n", wanted.call);
+    fmt::print("{}, source hash {}\n", wanted.image.id, wanted.image.hash);
+    if (!places.user) fmt::print("  user cache: none: {}\n", places.why_no_user);
+    for (const auto& place : told["places"]) print_place(place);
+  }
   return hit ? exit_done : exit_failed;
 }
 

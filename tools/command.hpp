@@ -26,6 +26,7 @@ int explain(std::span<const std::string> arguments);
 int cache(std::span<const std::string> arguments);
 int tune(std::span<const std::string> arguments);
 int worker(std::span<const std::string> arguments);  // not listed: for the tuner, not for people
+int pack(std::span<const std::string> arguments);
 int warm(std::span<const std::string> arguments);
 int records(std::span<const std::string> arguments);
 

@@ -24,6 +24,7 @@ constexpr Command commands[] = {
     {"tune", "measure the configs of a kernel's calls and record the best", tune},
     {"warm", "build the images that recorded calls or a compiled program will ask for", warm},
     {"cache", "list, check and prune stored images; explain a miss", cache},
+    {"pack", "make a pack of the images that recorded calls use, within a size", pack},
     {"records", "list, show, import, export and merge tuning records", records},
 };
 

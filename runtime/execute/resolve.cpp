@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "execute/guard.hpp"
+#include "spec/fallbacks.hpp"
 
 namespace ejk {
 namespace {
@@ -36,14 +37,7 @@ class Resolver {
 
   // Another config of the same variant and arch that some store holds, the ones that differ in the fewest parameters first.
   bool nearest_prebuilt(const Candidate& candidate, const spec::Config& wanted) {
-    auto space = spec::config_space(*candidate.variant, *candidate.arch, binding_);
-    const auto distance = [&](const spec::Config& config) {
-      std::size_t differing = 0;
-      for (std::size_t i = 0; i < config.size() && i < wanted.size(); ++i) differing += config[i].second != wanted[i].second;
-      return differing;
-    };
-    std::erase_if(space, [&](const auto& config) { return config == wanted; });
-    std::stable_sort(space.begin(), space.end(), [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+    const auto space = spec::nearest_first(spec::config_space(*candidate.variant, *candidate.arch, binding_), wanted);
     for (const auto& config : space)
       if (exact(candidate, config, false)) return true;
     if (!space.empty())
@@ -64,7 +58,7 @@ class Resolver {
   store::JitPolicy jit_policy(bool wanted) const {
     if (!wanted) return {false, "only looking for a prebuilt one", {}};
     if (!parts_.environment.jit) return {false, "EJKERNEL_JIT=off", {}};
-    return {};
+    return {true, {}, [](const std::string& line) { log_line(line); }};
   }
 
   const KernelHandle& kernel_;
@@ -87,6 +81,8 @@ void count(const Resolved& resolved) {
   if (resolved.obtained.origin == store::Origin::jit && resolved.obtained.seconds > 0) {  // 0: loaded already
     ++Library::counters.compiles;
     log_line(fmt::format("compiled {} in {:.2f} s", resolved.image.id, resolved.obtained.seconds));
+    if (resolved.obtained.from == "in memory")
+      log_line(fmt::format("{} is kept nowhere; {}", resolved.image.id, fmt::join(resolved.tried, "; ")));
     if (const auto& above = resolved.obtained.above_limits; !above.empty())
       log_line(fmt::format("{} is used, though it needs more than its variant's limits allow: {}", resolved.image.id, above));
   }

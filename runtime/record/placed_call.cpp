@@ -6,6 +6,7 @@
 #include "describe/values.hpp"
 #include "ejk/policy.hpp"
 #include "execute/facts.hpp"
+#include "spec/fallbacks.hpp"
 #include "spec/image.hpp"
 
 namespace ejk {
@@ -127,13 +128,32 @@ Selection PlacedCall::select() const {
   return *selection;
 }
 
-spec::Image PlacedCall::image(const Config& config) const {
+Completed PlacedCall::completed(const Config& config) const {
   std::string reason;
-  const auto full = complete(*handle_.spec, machine_, binding_, config, reason);
+  auto full = complete(*handle_.spec, machine_, binding_, config, reason);
   if (!full) refuse(fmt::format("{}: {} cannot serve this call: {}", handle_.name, to_json(config), reason));
+  return std::move(*full);
+}
+
+std::vector<PlacedCall::Fallback> PlacedCall::fallbacks(const Config& chosen) const {
+  const auto full = completed(chosen);
+  std::vector<std::pair<const spec::Variant*, const spec::Arch*>> candidates;
+  for (const auto& [variant, arch] : candidates_of(*handle_.spec, machine_, binding_).eligible) candidates.emplace_back(variant, arch);
+  std::vector<Fallback> order;
+  for (const auto& [variant, arch, config] :
+       spec::fallbacks(candidates, {full.candidate.variant, full.candidate.arch, full.config}, binding_)) {
+    spec::VariantScope scope(*variant, *catalogue().arch(arch->full_name()), binding_);
+    scope.set_config(config);
+    order.push_back({public_config({variant, arch}, config), spec::image_id(scope, config)});
+  }
+  return order;
+}
+
+spec::Image PlacedCall::image(const Config& config) const {
+  const auto full = completed(config);
   // With the arch as its file says, as in a call: an image is the same text on every machine.
-  const auto& written = *catalogue().arch(full->candidate.arch->full_name());
-  return spec::make_image(*handle_.spec, *full->candidate.variant, written, binding_, full->config, catalogue().templates());
+  const auto& written = *catalogue().arch(full.candidate.arch->full_name());
+  return spec::make_image(*handle_.spec, *full.candidate.variant, written, binding_, full.config, catalogue().templates());
 }
 
 }  // namespace ejk

@@ -28,10 +28,18 @@ class PlacedCall : public Kernel {
   const Invocation& invocation() const { return invocation_; }
   // By the process's chain, but never by tuning. Throws CodedError.
   Selection select() const;
+  // What the call would try, in this order, if the binary of `chosen` could not be had. Throws as image() does.
+  struct Fallback {
+    Config config;
+    std::string image_id;
+  };
+  std::vector<Fallback> fallbacks(const Config& chosen) const;
   // Throws CodedError if the config cannot serve the call.
   spec::Image image(const Config& config) const;
 
  private:
+  Completed completed(const Config& config) const;
+
   const KernelHandle& handle_;
   Invocation invocation_;
   Machine machine_;

@@ -20,8 +20,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-constexpr auto longest_wait = seconds(600);  // twice a compile's time limit
-constexpr auto dead_for = seconds(2);        // how long a dead holder's record must stay: a new holder overwrites it at once
+constexpr auto dead_for = milliseconds(300);  // how long a dead holder's record must stay: a new holder overwrites it at once
 constexpr auto shortest_pause = milliseconds(5), longest_pause = milliseconds(100);
 
 fs::path lock_path(const Store& store, const spec::Image& image) {
@@ -93,7 +92,8 @@ std::optional<BuildLock> BuildLock::try_acquire(const Store& store, const spec::
 }
 
 std::optional<BuildLock> BuildLock::acquire(const Store& store, const spec::Image& image,
-                                            const std::function<void(const std::string& line)>& progress) {
+                                            const std::function<void(const std::string& line)>& progress,
+                                            std::chrono::milliseconds longest_wait) {
   auto path = lock_path(store, image);
   if (!prepare(store, path)) return std::nullopt;
   Ticker ticker(progress);
@@ -109,7 +109,7 @@ std::optional<BuildLock> BuildLock::acquire(const Store& store, const spec::Imag
       case LockAttempt::Outcome::held:
         break;
     }
-    if (dead.certain(attempt.holder)) unlink(path.c_str());
+    if (dead.certain(attempt.holder)) remove_dead_lock(path, attempt.holder);
     ticker.tell(attempt.holder, image.id);
     std::this_thread::sleep_for(pause);
   }

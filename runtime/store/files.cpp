@@ -68,10 +68,16 @@ void sync_folder(const std::filesystem::path& path) {
   if (folder.value >= 0) (void)fsync(folder.value);
 }
 
-void make_folders(const std::filesystem::path& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) throw std::runtime_error(fmt::format("cannot make the folder {}: {}", path.string(), error.message()));
+void make_folders(const std::filesystem::path& path, unsigned mode) {
+  struct stat facts {};
+  if (stat(path.c_str(), &facts) == 0) {
+    errno = ENOTDIR;
+    if (!S_ISDIR(facts.st_mode)) fail("make the folder", path);
+    return;
+  }
+  const auto parent = path.parent_path();
+  if (!parent.empty() && parent != path) make_folders(parent, mode);
+  if (mkdir(path.c_str(), mode) != 0 && errno != EEXIST) fail("make the folder", path);
 }
 
 }  // namespace ejk::store

@@ -7,6 +7,7 @@
 
 namespace ejk::store {
 
+inline constexpr char temporary_prefix[] = ".tmp-";                // of folders that are being written or removed; an owned_name() each
 inline constexpr std::size_t info_limit = 1 << 20;                 // image.json, *.failed
 inline constexpr std::size_t binary_limit = std::size_t{1} << 30;  // one image's binary
 
@@ -15,7 +16,7 @@ std::optional<std::string> read_file(const std::filesystem::path& path, std::siz
 // A new file, on the disk when it returns. Throws std::runtime_error with the path and the system's words.
 void write_synced(const std::filesystem::path& path, std::string_view bytes);
 void sync_folder(const std::filesystem::path& path);  // best effort: some file systems cannot
-// Also makes missing parents. Throws std::runtime_error.
-void make_folders(const std::filesystem::path& path);
+// Also makes missing parents. Never writable by others, whatever the umask: their binaries must not come in. Throws std::runtime_error.
+void make_folders(const std::filesystem::path& path, unsigned mode = 0755);
 
 }  // namespace ejk::store

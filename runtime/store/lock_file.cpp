@@ -16,6 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+struct Descriptor {
+  int value;
+  ~Descriptor() {
+    if (value >= 0) close(value);
+  }
+};
+
 bool still_named(int fd, const fs::path& path) {
   struct stat open_file {
   }, named{};
@@ -72,6 +79,13 @@ void release_lock(int fd, const fs::path& path) {
   if (still_named(fd, path)) unlink(path.c_str());
   flock(fd, LOCK_UN);  // also for copies that a forked child has
   close(fd);
+}
+
+void remove_dead_lock(const fs::path& path, const std::string& holder) {
+  const Descriptor folder{open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (folder.value < 0 || flock(folder.value, LOCK_EX | LOCK_NB) != 0) return;  // another waiter is at it
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.value >= 0 && record_of(file.value) == holder) unlink(path.c_str());
 }
 
 void remove_free_locks(const fs::path& folder) {

@@ -15,6 +15,9 @@ struct LockAttempt {
 // Makes the file if it is missing; never waits.
 LockAttempt try_lock(const std::filesystem::path& path);
 void release_lock(int fd, const std::filesystem::path& path);
+// Removes the file if `holder`'s record is still in it: its process is dead, but a child of it keeps the lock. One waiter at a time, so
+// that none removes the file of the waiter that took over just before.
+void remove_dead_lock(const std::filesystem::path& path, const std::string& holder);
 // Lock files of that folder which nobody holds.
 void remove_free_locks(const std::filesystem::path& folder);
 

@@ -20,7 +20,9 @@ std::string key_of(const spec::Image& image) { return image.arch + "/" + image.k
 class Search {
  public:
   Search(const Places& places, const spec::Image& image, const spec::Arch& arch, Backend& backend, const JitPolicy& jit, Tried& tried)
-      : places_(places), image_(image), arch_(arch), backend_(backend), jit_(jit), tried_(tried), key_(key_of(image)) {}
+      : places_(places), image_(image), arch_(arch), backend_(backend), jit_(jit), tried_(tried), key_(key_of(image)) {
+    find_user();
+  }
 
   std::optional<Obtained> run() {
     if (auto found = from_user()) return found;
@@ -32,9 +34,15 @@ class Search {
  private:
   void note(const std::string& place, const std::string& reason) { tried_.push_back(place + ": " + reason); }
 
+  // The folder of one kernel may be less safe than the cache itself: made under another umask, by another tool.
+  void find_user() {
+    why_no_user_ = places_.user ? distrust(places_.user->entry_path(image_).parent_path()) : places_.why_no_user;
+    if (places_.user && why_no_user_.empty()) user_ = &*places_.user;
+  }
+
   std::optional<Obtained> from_user() {
-    if (places_.user) return from_store(*places_.user, "user cache", Origin::user_cache);
-    note("user cache", places_.why_no_user.empty() ? "none" : places_.why_no_user);
+    if (user_) return from_store(*user_, "user cache", Origin::user_cache);
+    note("user cache", why_no_user_.empty() ? "none" : why_no_user_);
     return std::nullopt;
   }
 
@@ -50,6 +58,9 @@ class Search {
       store.set_aside(image_);  // whole, but made for another system than this one
       return std::nullopt;
     }
+    if (store.writable() && !store.source_intact(image_, backend_.source_extension()))
+      store.restore_source(image_, backend_.source_extension());
+    store.mark_used(image_);
     return Obtained{std::move(module), origin, store.entry_path(image_).string(), 0};
   }
 
@@ -92,9 +103,10 @@ class Search {
     }
     compiler_ = backend_.compiler(arch_);
     if (failed_before()) return std::nullopt;
-    const auto lock = places_.user ? BuildLock::acquire(*places_.user, image_, jit_.progress) : std::nullopt;
-    if (lock) {  // while we waited, the holder may have built it, or failed
-      if (places_.user->find(image_, backend_.source_extension(), backend_.binary_extension()).verdict == Verdict::hit)
+    if (user_) user_->remove_leftovers(image_.kernel);
+    const auto lock = user_ ? BuildLock::acquire(*user_, image_, jit_.progress, jit_.patience) : std::nullopt;
+    if (user_) {  // while we waited, the holder may have built it, or failed
+      if (user_->find(image_, backend_.source_extension(), backend_.binary_extension()).verdict == Verdict::hit)
         if (auto found = from_user()) return found;
       if (failed_before()) return std::nullopt;
     }
@@ -103,7 +115,7 @@ class Search {
 
   bool failed_before() {
     auto log = ModuleTable::instance().failed(key_, compiler_);
-    if (!log && places_.user) log = places_.user->failed_log(image_, compiler_);
+    if (!log && user_) log = user_->failed_log(image_, compiler_);
     if (log) note("jit", fmt::format("{} refused this source before; it said:\n{}", compiler_, *log));
     return log.has_value();
   }
@@ -125,19 +137,18 @@ class Search {
 
   void remember(const CompileResult& result) {
     ModuleTable::instance().remember_failure(key_, result.compiler, result.log);
-    if (places_.user) places_.user->remember_failure(image_, result.compiler, result.log);
+    if (user_) user_->remember_failure(image_, result.compiler, result.log);
   }
 
   std::optional<Obtained> publish(const CompileResult& result) {
-    if (!places_.user || !places_.user->writable()) return std::nullopt;
+    if (!user_ || !user_->writable()) return std::nullopt;
     try {
-      const auto found = places_.user->publish(image_, result, backend_.source_extension(), backend_.binary_extension());
-      if (auto module = load(found.binary, "jit"))
-        return Obtained{std::move(module), Origin::jit, places_.user->entry_path(image_).string(), 0};
+      const auto found = user_->publish(image_, result, backend_.source_extension(), backend_.binary_extension());
+      if (auto module = load(found.binary, "jit")) return Obtained{std::move(module), Origin::jit, user_->entry_path(image_).string(), 0};
     } catch (const DeviceError&) {
       throw;
     } catch (const std::runtime_error& error) {
-      note("user cache", error.what());
+      note("user cache", fmt::format("{}; the image serves this process from memory", error.what()));
     }
     return std::nullopt;
   }
@@ -149,7 +160,8 @@ class Search {
   const JitPolicy& jit_;
   Tried& tried_;
   const std::string key_;
-  std::string compiler_, why_not_bytes_;
+  const Store* user_ = nullptr;  // the user's cache, if there is one to be trusted with this kernel
+  std::string why_no_user_, compiler_, why_not_bytes_;
 };
 
 }  // namespace

@@ -25,8 +25,9 @@ using Tried = std::vector<std::string>;
 
 struct JitPolicy {
   bool allowed = true;
-  std::string why_not;                                    // if not allowed
-  std::function<void(const std::string& line)> progress;  // while another process builds the image; may be empty
+  std::string why_not;                                       // if not allowed
+  std::function<void(const std::string& line)> progress;     // while another process builds the image; may be empty
+  std::chrono::milliseconds patience = BuildLock::patience;  // with that process
 };
 
 // Thread-safe; one image is loaded once a process (a weak table keeps modules), compiled once a machine.

@@ -19,7 +19,7 @@ namespace ejk::store {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr char temporary_prefix[] = ".tmp-", info_name[] = "image.json";
+constexpr char info_name[] = "image.json";
 constexpr std::size_t log_limit = 256 * 1024;  // kept of a failed build's words
 constexpr int most_set_aside = 9;              // bad entries kept of one image, for whoever looks into it
 
@@ -128,8 +128,10 @@ Found Store::publish(const spec::Image& image, const CompileResult& result, cons
 }
 
 void Store::set_aside(const spec::Image& image) const {
-  if (!writable_) return;
-  const auto entry = entry_path(image);
+  if (writable_) set_entry_aside(entry_path(image));
+}
+
+void set_entry_aside(const fs::path& entry) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(entry, ignored))) return;
   for (int i = 1; i <= most_set_aside; ++i)
@@ -140,18 +142,45 @@ void Store::set_aside(const spec::Image& image) const {
   fs::rename(entry, oldest, ignored);
 }
 
+void Store::mark_used(const spec::Image& image) const {
+  if (!writable_) return;
+  const auto entry = entry_path(image);
+  std::error_code error;
+  const auto now = fs::file_time_type::clock::now();
+  if (const auto before = fs::last_write_time(entry, error); !error && now - before > std::chrono::hours(1))
+    fs::last_write_time(entry, now, error);
+}
+
 bool Store::source_intact(const spec::Image& image, const std::string& source_extension) const {
   std::string ignored;
   const auto text = read_file(entry_path(image) / ("source." + source_extension), image.source.size(), ignored);
   return text && *text == image.source;
 }
 
+void Store::restore_source(const spec::Image& image, const std::string& source_extension) const {
+  if (!writable_) return;
+  const auto entry = entry_path(image);
+  try {
+    const TemporaryFolder folder(entry.parent_path() / owned_name(temporary_prefix));
+    write_synced(folder.path() / "source", image.source);
+    fs::rename(folder.path() / "source", entry / ("source." + source_extension));
+  } catch (const std::exception&) {
+    // Nothing that runs needs it.
+  }
+}
+
+std::string failure_compiler(const std::string& text) {
+  const auto end = text.find('\n');
+  if (end == std::string::npos) return {};
+  const auto words = text.substr(end + 1);
+  return sha256_hex(words) == text.substr(0, end) ? words.substr(0, words.find('\n')) : "";
+}
+
 std::optional<std::string> Store::failed_log(const spec::Image& image, const std::string& compiler) const {
   std::string ignored;
   const auto text = read_file(beside(entry_path(image), ".failed"), info_limit, ignored);
-  const auto first = compiler + "\n";
-  if (!text || !text->starts_with(first)) return std::nullopt;
-  return text->substr(first.size());
+  if (!text || failure_compiler(*text) != compiler) return std::nullopt;
+  return text->substr(text->find('\n') + 1 + compiler.size() + 1);
 }
 
 void Store::remember_failure(const spec::Image& image, const std::string& compiler, const std::string& log) const {
@@ -160,7 +189,8 @@ void Store::remember_failure(const spec::Image& image, const std::string& compil
   try {
     make_folders(entry.parent_path());
     const TemporaryFolder folder(entry.parent_path() / owned_name(temporary_prefix));
-    write_synced(folder.path() / "failed", compiler + "\n" + log.substr(0, log_limit));
+    const auto words = compiler + "\n" + log.substr(0, log_limit);
+    write_synced(folder.path() / "failed", sha256_hex(words) + "\n" + words);
     fs::rename(folder.path() / "failed", beside(entry, ".failed"));
   } catch (const std::exception&) {
     // Then the next process compiles it again, and fails again.

@@ -4,6 +4,7 @@
 // Entries appear by rename of a finished temporary folder; whoever loses the race uses the winner's. A binary is loaded only if its
 // sha256, arch and id match image.json; a bad entry is a miss, is set aside (renamed *.bad) where that is allowed, and is rebuilt.
 #pragma once
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -17,6 +18,12 @@
 namespace ejk::store {
 
 std::string sha256_hex(std::string_view bytes);
+
+// Of the text of a *.failed file: the compiler that refused the source. Empty: the file is damaged.
+std::string failure_compiler(const std::string& text);
+
+// Renames an entry to *.bad-1 ... *.bad-9; of nine the first gives way. Best effort.
+void set_entry_aside(const std::filesystem::path& entry);
 
 // image.json, typed. schema is checked on read; unknown versions are a miss.
 struct ImageInfo {
@@ -55,12 +62,18 @@ class Store {
   Found publish(const spec::Image& image, const CompileResult& result, const std::string& source_extension,
                 const std::string& binary_extension) const;
   void set_aside(const spec::Image& image) const;  // best effort
+  // The entry's own time becomes now, so that pruning knows what is in use; its files keep theirs. Best effort, once an hour.
+  void mark_used(const spec::Image& image) const;
 
   // Whether the entry's source file is the image's text; find() does not read it.
   bool source_intact(const spec::Image& image, const std::string& source_extension) const;
 
+  // Writes the image's text in place of a source file that is not it; the entry's binary stays what it is. Best effort.
+  void restore_source(const spec::Image& image, const std::string& source_extension) const;
+
   // Failed builds, so that a broken source is not compiled again by every process: <entry>.failed holds the compiler's name and its
-  // words. It counts for that source and that compiler only; a publish() of the image forgets it. Best effort.
+  // words, after a line with their sha256: a damaged one counts for nothing. It counts for that source and that compiler only; a publish()
+  // of the image forgets it. Best effort.
   std::optional<std::string> failed_log(const spec::Image& image, const std::string& compiler) const;
   void remember_failure(const spec::Image& image, const std::string& compiler, const std::string& log) const;
 
@@ -74,12 +87,16 @@ class Store {
 
 // One build of an image a machine: holds <root>/<kernel>/<entry>.lock while it lives, and removes it at the end. Waiters poll, and tell
 // `progress` at most once a second. A holder's death frees the lock; where a child of the dead holder keeps it, the owner record in
-// the file (boot, pid, start time) shows the death and the lock is taken over. File systems without locks: everybody builds.
+// the file (boot, pid, start time) shows the death and the lock is taken over, within a second. File systems without locks: everybody
+// builds.
 class BuildLock {
  public:
-  // Empty if the place is not writable, or the holder has not finished in ten minutes (then build for yourself, in memory).
+  // Twice a compile's time limit: a holder that lives but does not move (stopped, or in a debugger) blocks nobody for longer.
+  static constexpr std::chrono::milliseconds patience = std::chrono::minutes(10);
+  // Empty if the place is not writable, or the holder has not finished in time (then build for yourself).
   static std::optional<BuildLock> acquire(const Store& store, const spec::Image& image,
-                                          const std::function<void(const std::string& line)>& progress = {});
+                                          const std::function<void(const std::string& line)>& progress = {},
+                                          std::chrono::milliseconds longest_wait = patience);
   // Does not wait: empty if another process or thread builds the image.
   static std::optional<BuildLock> try_acquire(const Store& store, const spec::Image& image);
   BuildLock(BuildLock&&) noexcept;
@@ -95,6 +112,9 @@ class BuildLock {
 // $EJKERNEL_CACHE_DIR, else $XDG_CACHE_HOME/ejk, else ~/.cache/ejk, made with mode 0700 if it is missing; nullopt with the reason if
 // that fails, or if it is not ours or is writable by others.
 std::optional<std::filesystem::path> user_cache_dir(std::string& why_not);
+// Why binaries in a folder of the user's cache are not to be trusted: it belongs to another user, or others can write to it. "": none, or
+// there is no such folder.
+std::string distrust(const std::filesystem::path& folder);
 
 // Look-up is a union: the user's cache first, then packs in order.
 struct Places {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "store/files.hpp"
 #include "store/store.hpp"
 
 namespace ejk::store {
@@ -26,40 +27,39 @@ fs::path wanted_folder() {
   return {};
 }
 
-// Missing folders down to `path`, each for this user alone. False: errno says why.
-bool make_private(const fs::path& path) {
-  struct stat facts {};
-  if (stat(path.c_str(), &facts) == 0) return true;
-  const auto parent = path.parent_path();
-  if (!parent.empty() && parent != path && !make_private(parent)) return false;
-  return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
-}
+constexpr char elsewhere[] = "; name another folder in EJKERNEL_CACHE_DIR";
 
 }  // namespace
+
+std::string distrust(const fs::path& folder) {
+  struct stat facts {};
+  if (stat(folder.c_str(), &facts) != 0) return {};
+  if (!S_ISDIR(facts.st_mode)) return fmt::format("the cache folder {} is not a folder{}", folder.string(), elsewhere);
+  if (facts.st_uid != geteuid())
+    return fmt::format("the cache folder {} belongs to user {}, expected {}: binaries of others are not loaded{}", folder.string(),
+                       facts.st_uid, geteuid(), elsewhere);
+  if (facts.st_mode & 022)
+    return fmt::format("the cache folder {} is writable by others (mode {:o}): run chmod go-w on it", folder.string(),
+                       facts.st_mode & 07777);
+  return {};
+}
 
 std::optional<fs::path> user_cache_dir(std::string& why_not) {
   const auto path = wanted_folder();
   if (path.empty()) {
-    why_not = "none of EJKERNEL_CACHE_DIR, XDG_CACHE_HOME and HOME is set";
+    why_not = "none of EJKERNEL_CACHE_DIR, XDG_CACHE_HOME and HOME is set: name a folder in one, to keep what is compiled";
     return std::nullopt;
   }
   std::error_code error;
   const auto whole = fs::absolute(path, error);
-  struct stat facts {};
-  if (error || !make_private(whole) || stat(whole.c_str(), &facts) != 0) {
-    why_not = fmt::format("cannot make the cache folder {}: {}", path.string(), error ? error.message() : std::strerror(errno));
-  } else if (!S_ISDIR(facts.st_mode)) {
-    why_not = fmt::format("the cache folder {} is not a folder", path.string());
-  } else if (facts.st_uid != geteuid()) {
-    why_not = fmt::format("the cache folder {} belongs to user {}, expected {}: binaries of others are not loaded", path.string(),
-                          facts.st_uid, geteuid());
-  } else if (facts.st_mode & 022) {
-    why_not =
-        fmt::format("the cache folder {} is writable by others (mode {:o}): run chmod go-w on it", path.string(), facts.st_mode & 07777);
-  } else {
-    return whole;
+  try {
+    make_folders(whole, 0700);
+  } catch (const std::runtime_error& problem) {
+    why_not = fmt::format("{}{}", problem.what(), elsewhere);
+    return std::nullopt;
   }
-  return std::nullopt;
+  why_not = distrust(whole);
+  return why_not.empty() ? std::optional(whole) : std::nullopt;
 }
 
 }  // namespace ejk::store
