@@ -24,6 +24,15 @@ TEST_F(Traps, OnTheCpu) {
   EXPECT_EQ(record.alternatives.at(0).first, record.baseline);
 }
 
+TEST_F(Traps, InALargeOutputThatIsComparedInWindows) {
+  const auto outcome = tune_trap(trap_call("cpu", 5'000'000), worker_path(), 60, 2);
+  EXPECT_EQ(outcome.record.checked_against, "the default config's result, 33 windows of each large output");
+  EXPECT_EQ(trial_of(outcome, 4).reason, "out: memory beside it was written");
+  EXPECT_NE(trial_of(outcome, 5).reason.find("out["), std::string::npos) << trial_of(outcome, 5).reason;
+  EXPECT_EQ(trial_of(outcome, 7).reason, "it changed an input");
+  EXPECT_EQ(deed_of(outcome.record.config), 1);
+}
+
 TEST_F(Traps, OnAGpuAsTheEmulatorHasIt) {
   add_backend(simt_backend());
   expect_traps_told(tune_trap(trap_call("simt"), worker_path(), 60, 1), "its process ended: ", "1 s");

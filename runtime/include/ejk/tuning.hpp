@@ -45,7 +45,8 @@ class EJK_API Tuner {
   virtual Result<TuningRecord> tune(const Kernel& kernel, const Invocation& invocation) = 0;
 };
 
-// The tuner that the autotune tier of every chain asks, at first make_tuner() of ejk/autotune.hpp; null: none. One thread a key asks it, the others wait for its answer.
+// The tuner that the autotune tier of every chain asks, at first make_tuner() of ejk/autotune.hpp; null: none. One thread a key asks it,
+// the others wait for its answer.
 EJK_API void set_tuner(std::shared_ptr<Tuner> tuner);
 EJK_API std::shared_ptr<Tuner> tuner();
 
