@@ -211,13 +211,11 @@ int drop(const Arguments& arguments) {
     throw UsageError("drop: say which of your records: --kernel NAME, --device NAME or --all");
   std::size_t dropped = 0;
   for (const auto& file : files_below(user_folder())) {
-    std::vector<TuningRecord> kept;
-    const auto content = content_of(file);
-    for (const auto& row : content.rows)
-      if (!wanted(arguments, found_of("user", row))) kept.push_back(row.record);
-    const auto count = content.rows.size() - kept.size();
-    if (count) throw_if_error(write_records(file.string(), kept));
-    dropped += count;
+    const auto removed = remove_records(file.string(), [&](const TuningRecord& record) {
+      return wanted(arguments, found_of("user", {record, "", 0}));
+    });
+    if (!removed) throw UsageError("drop: " + removed.error().message);
+    dropped += *removed;
   }
   if (arguments.has("json"))
     fmt::print("{}\n", ordered_json{{"dropped", dropped}}.dump(2));

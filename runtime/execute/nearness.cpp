@@ -102,11 +102,19 @@ class Comparison {
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> differences_;  // name → here, measured
 };
 
+// One call is compared with many measurements: its key is parsed once.
+const json& parsed(const std::string& key) {
+  thread_local std::pair<std::string, json> last;
+  if (last.first != key) last = {key, json::parse(key, nullptr, false)};
+  return last.second;
+}
+
 }  // namespace
 
 std::optional<Nearness> SpecKernel::nearness(const std::string& key, const std::string& measured_key) const {
   if (handle_.spec->nearest.empty()) return std::nullopt;
-  const auto here = json::parse(key, nullptr, false), measured = json::parse(measured_key, nullptr, false);
+  const auto& here = parsed(key);
+  const auto measured = json::parse(measured_key, nullptr, false);
   if (!here.is_object() || !measured.is_object()) return std::nullopt;
   try {
     Comparison comparison(*handle_.spec);

@@ -128,9 +128,10 @@ std::string refusal(const Question& question, Tuner* tuner) {
 
 }  // namespace
 
-bool ask_autotune(Question& question, const ConfigSelectorChain& chain, TuningFlights& flights) {
+bool ask_autotune(Question& question, const ConfigSelectorChain& chain, TuningFlights& flights, bool explain) {
   const auto asked = tuner();
   if (auto why = refusal(question, asked.get()); !why.empty()) return question.none(Tier::autotune, std::move(why));
+  if (explain) return question.none(Tier::autotune, "not asked: a call would be measured now, but an explanation measures nothing");
   auto tuned = flights.join(question.key, [&]() -> Tuned {
     try {
       return Measurement(question, chain, *asked).run();

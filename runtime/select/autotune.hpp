@@ -52,7 +52,8 @@ class TuningFlights {
   std::map<std::string, std::shared_ptr<Flight>> flights_;
 };
 
-// Whether the tier had an answer; it is kept in memory and in the user's records then.
-bool ask_autotune(Question& question, const ConfigSelectorChain& chain, TuningFlights& flights);
+// Whether the tier had an answer; it is kept in memory and in the user's records then. explain: says what a call would do, and measures
+// nothing.
+bool ask_autotune(Question& question, const ConfigSelectorChain& chain, TuningFlights& flights, bool explain);
 
 }  // namespace ejk

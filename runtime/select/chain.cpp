@@ -86,7 +86,8 @@ Result<Selection> ConfigSelectorChain::ask_tiers(const Kernel& kernel, const Inv
     const bool on_disk = ask_persistent(question, *persistent_);
     if (const auto& answer = question.trail.back(); on_disk && first) memory_->keep(key, {*answer.config, answer.detail, answer.record});
     if (settled(on_disk)) return {};
-    if (settled(winner ? question.none(Tier::autotune, "not asked: a tier before it answered") : ask_autotune(question, *this, *flights_)))
+    if (settled(winner ? question.none(Tier::autotune, "not asked: a tier before it answered")
+                       : ask_autotune(question, *this, *flights_, explain_all)))
       return {};
     const bool heuristic_told = winner;
     if (settled(ask_heuristic(question, heuristic_told))) return {};

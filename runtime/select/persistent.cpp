@@ -126,21 +126,22 @@ PersistentCache::~PersistentCache() = default;
 std::shared_ptr<const TuningRecord> PersistentCache::find(const Kernel& kernel, const Invocation& invocation, const std::string& key,
                                                           std::string& detail) const {
   LookUp look_up(kernel, invocation, key);
-  std::string looked, where;
+  std::string looked, where, skipped_before;
   for (const auto& folder : folders_) {
     const auto path = fmt::format("{}/{}/{}.jsonl", folder, invocation.device, invocation.kernel);
     const auto file = files_->get(path);
     const auto skipped = file->bad_lines().empty() ? "" : "; lines skipped: " + file->bad_lines();
     if (auto record = look_up.exact(*file, path, where)) {
-      detail = where + skipped + looked + look_up.passed_over();
+      detail = where + skipped + skipped_before + look_up.passed_over();
       return record;
     }
     looked += fmt::format("; {}: {}{}", path, file->exists() ? "no row for this key" : "no such file", skipped);
+    if (!skipped.empty()) skipped_before += fmt::format("; {}{}", path, skipped.substr(1));
     if (folder != writing_.agreement) look_up.collect_nearest(file, path);  // which rows are there yet differs from process to process
   }
   auto record = look_up.nearest(where);
   const auto rest = folders_.empty() ? "; no folder of records" : looked;
-  detail = (where.empty() ? rest.substr(2) : where) + look_up.passed_over();
+  detail = (where.empty() ? rest.substr(2) : where + skipped_before) + look_up.passed_over();
   return record;
 }
 

@@ -160,13 +160,33 @@ Result<ImportReport> import_records(const std::string& folder, const std::vector
   });
 }
 
+namespace {
+
+void replace_or_remove(const LockedFile& lock, const std::string& path, const std::vector<TuningRecord>& records) {
+  if (!records.empty()) return lock.replace(lines_of(records));
+  if (unlink(path.c_str()) != 0) throw CodedError(ErrorCode::io, "cannot remove " + path);
+}
+
+}  // namespace
+
+Result<std::size_t> remove_records(const std::string& path, const std::function<bool(const TuningRecord&)>& unwanted) {
+  return guarded([&]() -> Result<std::size_t> {
+    if (!RecordsFile(path).exists()) return Error{ErrorCode::io, path + ": no such file"};
+    const LockedFile lock(path);
+    std::vector<TuningRecord> kept;
+    const auto content = content_of(RecordsFile(path), path);
+    for (const auto& row : content.rows)
+      if (!unwanted(row.record)) kept.push_back(row.record);
+    const auto removed = content.rows.size() - kept.size();
+    if (removed) replace_or_remove(lock, path, kept);
+    return removed;
+  });
+}
+
 Status write_records(const std::string& path, const std::vector<TuningRecord>& records) {
   return guarded([&]() -> Status {
     const LockedFile lock(path);
-    if (!records.empty())
-      lock.replace(lines_of(records));
-    else if (unlink(path.c_str()) != 0)
-      throw CodedError(ErrorCode::io, "cannot remove " + path);
+    replace_or_remove(lock, path, records);
     return {};
   });
 }

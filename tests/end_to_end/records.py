@@ -71,6 +71,31 @@ class Records(program.Test):
         self.assertRegex(tier["detail"], r"^nearest: .*mean_pooling\.jsonl:1 measured at B=64 \(here 32\)")
         self.assertEqual(told["near"][0]["measured"], "B=64 (here 32)")
 
+    def test_a_shipped_record_has_its_image_in_the_pack_and_yours_comes_first(self):
+        specs, pack = self.folder / "shipped" / "specs", self.folder / "pack"
+        shutil.copytree(self.store / "specs", specs)
+        key = self.told[256]["key"]
+        shipped = specs / "tuned" / key["device"] / "mean_pooling.jsonl"
+        shipped.parent.mkdir(parents=True)
+        shipped.write_text(json.dumps(self.record(256)) + "\n")
+        rendered = self.folder / "shipped" / "generated"
+        words = [program.ejk_gen, specs, "--templates", self.store / "templates", "--out", rendered, "--arch", "generic"]
+        named = {select: run([*words, "--select", select, "--list"], self.tools)[0].split("\n") for select in ("heuristic", "tuned")}
+        image = self.told[256]["image"]["id"]
+        self.assertEqual([line.split()[0] for line in named["tuned"] if line not in named["heuristic"]], [image])
+        run([*words, "--select", "tuned"], self.tools)
+        run([self.ejk, "build", rendered, "--store", pack, "--select", image, "--specs", specs, "--templates", self.store / "templates"], self.tools)
+        environment = {**self.environment, "EJKERNEL_STORE": str(pack), "EJKERNEL_CACHE_DIR": str(self.folder / "fresh"), "EJKERNEL_JIT": "off"}
+        told = json.loads(run([self.ejk, "explain", *self.case, "--json"], environment)[0])
+        tier = next(tier for tier in told["tiers"] if tier["answer"] == "chosen")
+        self.assertEqual(tier["detail"], f"{pack}/specs/tuned/{key['device']}/mean_pooling.jsonl:1")
+        self.assertEqual((told["image"]["id"], told["image"]["origin"], told["image"]["fallback"]), (image, "pack", False))
+        own = self.record(1024, config={**self.told[1024]["config"]}, source=self.told[1024]["image"]["hash"])
+        run([self.ejk, "records", "import", self.write("own.jsonl", own)], environment)
+        environment.pop("EJKERNEL_JIT")
+        told = json.loads(run([self.ejk, "explain", *self.case, "--json"], environment)[0])
+        self.assertEqual(told["config"]["block_c"], 1024)
+
     def test_an_edit_of_the_template_makes_the_row_stale_and_nothing_else(self):
         self.ejk_out("records", "import", self.write("one.jsonl", self.record(256)))
         template = self.store / "templates" / "mean_pooling" / "forward.cpu.cpp"

@@ -111,6 +111,31 @@ TEST_F(Autotune, ATunerThatThrowsOrChoosesNonsenseIsAFailure) {
   EXPECT_EQ(tiers.select(Recorder(), invocation())->trail[4].detail, "the tuner failed: out of luck");
 }
 
+TEST_F(Autotune, AnExplanationMeasuresNothing) {
+  const auto tiers = chain(tuning);
+  const auto explained = tiers.select(Recorder(), invocation(), nullptr, true);
+  ASSERT_EQ(message_of(explained), "");
+  EXPECT_EQ(fake->asked, 0);
+  EXPECT_EQ(explained->trail[4].detail, "not asked: a call would be measured now, but an explanation measures nothing");
+  ASSERT_TRUE(tiers.select(Recorder(), invocation()));
+  const auto after = tiers.select(Recorder(), invocation(), nullptr, true);
+  EXPECT_EQ(after->tier, Tier::memory);
+  ASSERT_EQ(after->trail.size(), 6u) << "every tier speaks";
+  EXPECT_EQ(after->trail[3].config, Recorder::with(3));
+  EXPECT_EQ(after->trail[5].config, Recorder::with(1));
+}
+
+TEST_F(Autotune, TheLogTellsOfTunings) {  // a process of its own: the variable is read once
+  setenv("EJKERNEL_LOG_AUTOTUNE", "on", 1);
+  testing::internal::CaptureStderr();
+  ASSERT_TRUE(chain(tuning).select(Recorder(), invocation()));
+  fake->fails = "no luck";
+  ASSERT_TRUE(chain(tuning).select(Recorder(), invocation(2)));
+  const auto log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("ejk: tuning recorder: " + invocation().key() + "\nejk: tuned recorder in "), std::string::npos) << log;
+  EXPECT_NE(log.find("ejk: tuning recorder failed after 0.0 s: no luck\n"), std::string::npos) << log;
+}
+
 TEST_F(Autotune, AnUnavailableTunerSaysWhy) {
   fake->why_not = "no worker program: looked for ejk";
   EXPECT_EQ(chain(tuning).select(Recorder(), invocation())->trail[4].detail, "no worker program: looked for ejk");

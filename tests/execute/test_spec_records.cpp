@@ -153,6 +153,12 @@ TEST_F(SpecRecords, NearMeansEqualInEverythingElse) {
   Shift limited(32);
   limited.call.attributes["limit"] = std::int64_t{64};
   EXPECT_EQ(choose(limited.call).tier, Tier::heuristic) << "an attribute that the spec does not list";
+  Shift measured_limited(16);
+  measured_limited.call.attributes["limit"] = std::int64_t{50};
+  record(measured_limited.call, wide(4));
+  EXPECT_EQ(choose(limited.call).tier, Tier::heuristic) << "another value of it";
+  limited.call.attributes["limit"] = std::int64_t{50};
+  EXPECT_EQ(choose(limited.call).tier, Tier::persistent);
   EXPECT_EQ(choose(Shift(32).call).tier, Tier::persistent);
 }
 

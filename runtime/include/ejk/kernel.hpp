@@ -181,7 +181,8 @@ class EJK_API ConfigSelectorChain {
   // policy: where no policy_override is open.
   ConfigSelectorChain(std::shared_ptr<ConfigCache> memory, std::shared_ptr<PersistentCache> persistent, AutotunePolicy policy = {});
   ConfigSelectorChain();
-  // override_config: this call's cfg; an invalid one is an error, an invalid answer of another tier is passed over.
+  // override_config: this call's cfg; an invalid one is an error, an invalid answer of another tier is passed over. explain_all: asks the
+  // tiers after the winner too, and measures nothing.
   Result<Selection> select(const Kernel& kernel, const Invocation& invocation, const Config* override_config = nullptr,
                            bool explain_all = false) const;
   // The same without a copy: an answer that this thread had from memory before costs a hash of the invocation.

@@ -1,6 +1,7 @@
 // Tuning records as files: reading, appending, importing, merging. A file has one record a line; <folder>/<device>/<kernel>.jsonl.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,9 @@ struct ImportReport {
 };
 // Merges records into a folder's files.
 EJK_API Result<ImportReport> import_records(const std::string& folder, const std::vector<TuningRecord>& records);
+
+// Removes the rows that `unwanted` names from a file, in one step; lines that are no records go too. Returns how many rows went.
+EJK_API Result<std::size_t> remove_records(const std::string& file, const std::function<bool(const TuningRecord&)>& unwanted);
 
 // Writes a whole file in one step. No records: the file is removed.
 EJK_API Status write_records(const std::string& file, const std::vector<TuningRecord>& records);
