@@ -23,15 +23,22 @@ struct Escape {
 constexpr Escape escapes[] = {{"\\\"", '"'},  {"\\\\", '\\'},  {"\\22", '"'},  {"\\5C", '\\'},  {"\\5c", '\\'},
                               {"\\042", '"'}, {"\\134", '\\'}, {"\\x22", '"'}, {"\\x5c", '\\'}, {"\\x5C", '\\'}};
 
-// One layer taken off; the text ends at the quote that closes the string.
-std::string unescaped(std::string_view text) {
-  std::string result;
-  while (!text.empty() && text.front() != '"') {
-    const auto* escape = text.front() == '\\' ? std::ranges::find_if(escapes, [&](const auto& e) { return text.starts_with(e.written); })
+// Text with some layers of escapes taken off, and where each character of it ends in the text as it stands.
+struct Layer {
+  std::string text;
+  std::vector<std::size_t> ends;
+};
+
+// One layer less; the text ends at the quote that closes the string.
+Layer unescaped(const Layer& outer) {
+  Layer result;
+  for (std::string_view rest = outer.text; !rest.empty() && rest.front() != '"';) {
+    const auto* escape = rest.front() == '\\' ? std::ranges::find_if(escapes, [&](const auto& e) { return rest.starts_with(e.written); })
                                               : std::end(escapes);
     const bool found = escape != std::end(escapes);
-    result += found ? escape->character : text.front();
-    text.remove_prefix(found ? escape->written.size() : 1);
+    result.text += found ? escape->character : rest.front();
+    rest.remove_prefix(found ? escape->written.size() : 1);
+    result.ends.push_back(outer.ends[outer.text.size() - rest.size() - 1]);
   }
   return result;
 }
@@ -56,41 +63,48 @@ std::size_t object_length(std::string_view text) {
   return 0;
 }
 
-// The JSON of a label whose object begins the text, in the form that label() writes.
-std::optional<std::string> json_of_label(std::string_view text) {
-  std::string layer(text.substr(0, window));
-  for (int layers = 0; layers <= most_layers; ++layers, layer = unescaped(layer)) {
-    const auto length = layer.starts_with("{\"") ? object_length(layer) : 0;
-    if (length == 0) continue;
-    const auto object = nlohmann::json::parse(layer.begin(), layer.begin() + static_cast<std::ptrdiff_t>(length), nullptr, false);
-    if (!object.is_object() || !object.contains("kernel")) continue;
-    try {
-      return ascii(object);
-    } catch (const nlohmann::json::exception&) {
-      return std::nullopt;  // not UTF-8
-    }
-  }
-  return std::nullopt;
-}
-
-// A label that begins with the text, which begins with the mark.
+// A label that begins the text, which begins with the mark.
 struct Reading {
   bool begins = false;  // it has a kernel's name at least
   std::optional<std::string> label;
+  std::size_t length = 0;  // of a label, as it stands in the text
 };
+
+// Puts the JSON of a label whose object begins the text behind the label's prefix, in the form that label() writes.
+void read_json(std::string_view text, std::string prefix, Reading& reading) {
+  Layer layer{std::string(text.substr(0, std::min(window, text.find('\n')))), {}};  // a label is on one line
+  for (std::size_t i = 0; i < layer.text.size(); ++i) layer.ends.push_back(i + 1);
+  for (int layers = 0; layers <= most_layers; ++layers, layer = unescaped(layer)) {
+    const auto length = layer.text.starts_with("{\"") ? object_length(layer.text) : 0;
+    if (length == 0) continue;
+    const auto object = nlohmann::json::parse(layer.text.begin(), layer.text.begin() + static_cast<std::ptrdiff_t>(length), nullptr, false);
+    if (!object.is_object() || !object.contains("kernel")) continue;
+    try {
+      reading.label = std::move(prefix) + ascii(object);
+      reading.length += layer.ends[length - 1];
+    } catch (const nlohmann::json::exception&) {
+      reading.label.reset();  // not UTF-8
+    }
+    return;
+  }
+}
 
 Reading read_label(std::string_view text) {
   const auto name = text.substr(label_mark.size(), longest_kernel + 1);
   const auto colon = std::find_if_not(name.begin(), name.end(), is_kernel_letter);
   if (colon == name.begin() || colon == name.end() || *colon != ':') return {};
-  const auto length = label_mark.size() + static_cast<std::size_t>(colon - name.begin()) + 1;
-  const auto prefix = text.substr(0, length), rest = text.substr(length);
+  Reading reading{true, {}, label_mark.size() + static_cast<std::size_t>(colon - name.begin()) + 1};
+  const auto prefix = text.substr(0, reading.length), rest = text.substr(reading.length);
   const auto digits = static_cast<std::size_t>(std::find_if_not(rest.begin(), rest.end(), is_hex_digit) - rest.begin());
-  if (digits == hash_digits) return {true, std::string(text.substr(0, length + digits))};
-  if (!rest.starts_with('{')) return {digits > 0 || rest.empty(), std::nullopt};
-  auto json = json_of_label(rest);
-  if (!json) return {true, std::nullopt};
-  return {true, std::string(prefix) + *json};
+  if (digits == hash_digits) {
+    reading.length += digits;
+    reading.label = std::string(text.substr(0, reading.length));
+  } else if (rest.starts_with('{')) {
+    read_json(rest, std::string(prefix), reading);
+  } else {
+    reading.begins = digits > 0 || rest.empty();
+  }
+  return reading;
 }
 
 std::string shown(std::string_view text) {
@@ -104,9 +118,11 @@ std::string shown(std::string_view text) {
 std::vector<std::string> extract_labels_from_hlo_text(std::string_view text, std::vector<std::string>* damaged) {
   std::vector<std::string> labels;
   std::unordered_set<std::string> seen;
-  for (auto at = text.find(label_mark); at != std::string_view::npos; at = text.find(label_mark, at + label_mark.size())) {
+  for (auto at = text.find(label_mark), next = at; at != std::string_view::npos; at = text.find(label_mark, next)) {
+    next = at + label_mark.size();
     if (at > 0 && is_kernel_letter(text[at - 1]) && text[at - 1] != '.') continue;  // the end of another word
     auto found = read_label(text.substr(at));
+    if (found.label) next = at + found.length;  // what stands within a label is part of it
     if (found.label && seen.insert(*found.label).second) labels.push_back(std::move(*found.label));
     if (!found.label && found.begins && damaged) damaged->push_back(fmt::format("at byte {}: {}", at, shown(text.substr(at))));
   }

@@ -18,8 +18,6 @@ std::string prefix_of(std::string kernel) {
 
 }  // namespace
 
-std::string ascii(const nlohmann::json& node) { return node.dump(-1, ' ', true); }
-
 Result<std::string> label(const std::string& kernel, const std::string& key, Stamp stamp) {
   return guarded([&]() -> Result<std::string> {
     if (stamp == Stamp::none) return std::string();

@@ -15,6 +15,6 @@ inline bool is_kernel_letter(char c) {
 inline bool is_hex_digit(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
 
 // On one line, without bytes above 127: dumps escape those each in its own way. The node must be UTF-8.
-std::string ascii(const nlohmann::json& node);
+inline std::string ascii(const nlohmann::json& node) { return node.dump(-1, ' ', true); }
 
 }  // namespace ejk

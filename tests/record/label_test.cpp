@@ -82,6 +82,14 @@ TEST_F(HloLabels, SurviveEscapesOfTheirOwn) {
   EXPECT_EQ(of("loc(\"" + replaced(replaced(text, "\\", "\\5C"), "\"", "\\22") + "\")"), Labels{text});
 }
 
+TEST_F(HloLabels, WithinALabelThereIsNoOther) {
+  auto invocation = some_invocation();
+  invocation.attributes["name"] = json + hash;
+  const auto text = *label(invocation, Stamp::json);
+  EXPECT_EQ(of(text), Labels{text});
+  EXPECT_EQ(of("op_name=\"" + c_escaped(text) + "\" " + hash), (Labels{text, hash}));
+}
+
 TEST_F(HloLabels, ComeOnceInOrder) {
   EXPECT_EQ(of(json + " " + hash + " \"" + c_escaped(json) + "\" " + hash), (Labels{json, hash}));
   EXPECT_TRUE(of("").empty());
