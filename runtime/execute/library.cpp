@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ejk/record.hpp"
 #include "execute/facts.hpp"
 #include "execute/guard.hpp"
 #include "execute/library_state.hpp"
@@ -145,6 +146,8 @@ Result<std::string> info() {
     for (const auto& variable : environment_table())
       environment.push_back({{"name", variable.name}, {"legal", variable.legal}, {"doc", variable.doc}});
     result["environment"] = environment;
+    const auto recording = recording_status();
+    result["recording"] = {{"file", recording.file}, {"lines", recording.lines}, {"error", recording.error}};
     return result.dump(2);
   });
 }

@@ -41,6 +41,7 @@ TEST_F(Record, EachDistinctCallIsALineOnce) {
   ASSERT_EQ(found.size(), 2u) << "a varying attribute and another thread make no new line";
   EXPECT_EQ(recording_status().lines, 2u);
   EXPECT_EQ(recording_status().error, "");
+  EXPECT_NE(info()->find("\"file\": \"" + trace().string() + "\",\n    \"lines\": 2,"), std::string::npos) << *info();
   const auto read = get_invocations(trace());
   ASSERT_TRUE(read) << message_of(read);
   ASSERT_EQ(read->invocations.size(), 2u);
