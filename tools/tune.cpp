@@ -129,6 +129,7 @@ void add_options(Arguments& arguments) {
   arguments.option("state", "FILE", "where the run's state is kept while it lasts (default: below the user cache)");
   arguments.option("jobs", "N", "compilers at a time (default: one a core)");
   arguments.option("step", "S", "most seconds for one check or sample of a config; what takes longer hangs (default 10)");
+  arguments.flag("no-cost-model", "also try configs that by their launches can fill far less of the machine than others");
   arguments.option("seed", "S", "seed of the random data (default 1)");
   add_library_options(arguments);
   arguments.flag("json", "as JSON, with every sample");
@@ -155,6 +156,7 @@ int tune(std::span<const std::string> words) {
   request.step_seconds = arguments.number("step", 10, 0.1, 3600);
   request.jobs = static_cast<int>(arguments.integer("jobs", 0, 0, 4096));
   request.seed = static_cast<std::uint64_t>(arguments.integer("seed", 1, 0, INT64_MAX));
+  request.cost_model = !arguments.has("no-cost-model");
   request.calls = calls_of(arguments, machine, request.seed);
   RecordsOut records(arguments);
   TuneState state(state_file(arguments, machine), arguments.has("resume"));

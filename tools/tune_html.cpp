@@ -69,7 +69,7 @@ std::vector<Bar> bars_of(const TuningOutcome& outcome) {
   std::vector<Bar> bars;
   for (const auto& trial : outcome.trials) {
     const bool is_default = trial.config == record.baseline;
-    if (trial.state == Trial::State::rejected || (trial.ratios.empty() && !is_default)) continue;
+    if (trial.state == Trial::State::rejected || trial.state == Trial::State::pruned || (trial.ratios.empty() && !is_default)) continue;
     const char* colour = trial.config == record.config ? "var(--best)" : is_default ? "var(--base)" : "var(--bar)";
     Bar bar{config_words(trial.config, {}), colour, record.baseline_us, record.baseline_us, record.baseline_us};
     if (is_default && !trial.samples_us.empty()) bar.low = quantile(trial.samples_us, 0.25), bar.high = quantile(trial.samples_us, 0.75);
@@ -221,13 +221,13 @@ std::string rejected_list(const TuningOutcome& outcome) {
   std::string rows;
   std::size_t count = 0;
   for (const auto& trial : outcome.trials) {
-    if (trial.state != Trial::State::rejected && trial.state != Trial::State::slow) continue;
+    if (trial.state == Trial::State::waiting || trial.state == Trial::State::measured) continue;
     rows += fmt::format("<tr><td>{}</td><td class=\"{}\">{}</td><td>{}</td></tr>\n", escaped(config_words(trial.config, {})),
                         trial.state == Trial::State::rejected ? "bad" : "dim", name_of(trial.state), escaped(shortened(trial.reason, 300)));
     ++count;
   }
   if (!count) return "";
-  return fmt::format("<details{}><summary>{} configs rejected or dropped, and why</summary><table>\n{}</table></details>\n",
+  return fmt::format("<details{}><summary>{} configs rejected, dropped or pruned, and why</summary><table>\n{}</table></details>\n",
                      outcome.record.rejected ? " open" : "", count, rows);
 }
 

@@ -21,7 +21,7 @@ T taken(Result<T> result) {
 }
 
 Trial::State state_named(const std::string& name) {
-  for (const auto state : {Trial::State::waiting, Trial::State::rejected, Trial::State::slow})
+  for (const auto state : {Trial::State::waiting, Trial::State::rejected, Trial::State::slow, Trial::State::pruned})
     if (name == name_of(state)) return state;
   return Trial::State::measured;
 }
@@ -53,7 +53,8 @@ json to_json(const Trial& trial) {
           {"residual", trial.residual},
           {"samples_us", trial.samples_us},
           {"ratios", trial.ratios},
-          {"found_at", trial.found_at}};
+          {"found_at", trial.found_at},
+          {"predicted", trial.predicted}};
 }
 
 Trial trial_from_json(const json& node) {
@@ -65,7 +66,8 @@ Trial trial_from_json(const json& node) {
           node.at("residual"),
           node.at("samples_us"),
           node.at("ratios"),
-          node.at("found_at")};
+          node.at("found_at"),
+          node.value("predicted", 0.0)};
 }
 
 json to_json(const TuningOutcome& outcome) {
@@ -140,7 +142,9 @@ std::string config_words(const Config& config, const Config& beside) {
 
 std::string counted(const TunedCase& one) {
   const auto& record = one.outcome.record;
-  return fmt::format("{} of {} configs timed, {} rejected", record.measured, one.outcome.space, record.rejected);
+  const auto pruned = pruned_of(one.outcome.trials);
+  return fmt::format("{} of {} configs timed, {} rejected{}", record.measured, one.outcome.space, record.rejected,
+                     pruned ? fmt::format(", {} pruned by the cost model", pruned) : "");
 }
 
 }  // namespace ejk::tools

@@ -37,6 +37,6 @@ double speed_up(const TunedCase& one);
 double mean_speed_up(const TuneReport& report);
 // Why a case's winner or default has that config, in few words: "block_c=1024", "tiled on avx2: vectors=3 panel=8".
 std::string config_words(const Config& config, const Config& beside);
-std::string counted(const TunedCase& one);  // "3 of 9 configs timed, 1 rejected"
+std::string counted(const TunedCase& one);  // "3 of 9 configs timed, 1 rejected, 2 pruned by the cost model"
 
 }  // namespace ejk::tools

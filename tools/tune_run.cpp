@@ -125,7 +125,7 @@ class Run {
       state_.add(key, trial);
       progress_.config(trial);
     };
-    const SearchOptions options{left / static_cast<double>(calls_left), request_.step_seconds, request_.jobs};
+    const SearchOptions options{left / static_cast<double>(calls_left), request_.step_seconds, request_.jobs, request_.cost_model};
     one.outcome = search(kernel, invocation, *lab_, *images, options, hooks);
     note_peaks(one.outcome.call);
     state_.add(key, one.outcome);

@@ -30,6 +30,7 @@ struct TuneRequest {
   double budget = 60, step_seconds = 10;
   int jobs = 0;
   std::uint64_t seed = 1;
+  bool cost_model = true;
 };
 
 // recorded(record): a call is done; what it throws ends the run.

@@ -37,7 +37,7 @@ Device device_of(const Invocation& invocation) {
 
 TuningRecord tuned(const Kernel& kernel, const Invocation& given, const AutotuneOptions& options) {
   const auto invocation = kernel.canonical(given);
-  const SearchOptions search_options{options.budget_seconds, options.step_seconds, options.jobs};
+  const SearchOptions search_options{options.budget_seconds, options.step_seconds, options.jobs, options.cost_model};
   const auto* handle = handle_of(kernel);
   if (!handle) {
     LocalLab lab(kernel, invocation);

@@ -9,23 +9,12 @@
 #include "execute/facts.hpp"
 #include "execute/spec_kernel.hpp"
 #include "store/build.hpp"
+#include "tune/properties.hpp"
 
 namespace ejk {
 namespace {
 
 constexpr std::size_t kept_of_a_log = 600;
-constexpr std::int64_t register_step = 8;  // registers are given to a thread in such numbers
-
-std::int64_t resource(const spec::Resources& resources, const char* name) {
-  const auto found = std::find_if(resources.begin(), resources.end(), [&](const auto& r) { return r.first == name; });
-  return found == resources.end() ? 0 : found->second;
-}
-
-std::int64_t property(const spec::Arch& arch, const char* name) {
-  const auto found = arch.properties.find(name);
-  const auto* value = found == arch.properties.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
-  return value ? *value : 0;
-}
 
 void reject(Trial& trial, std::string reason) {
   trial.state = Trial::State::rejected;
@@ -57,8 +46,23 @@ class SpecImages : public TrialImages {
       if (const auto failed = failures.find(wanted.image.id); failed != failures.end()) {
         reject(*wanted.trial, failed->second);
       } else if (wanted.known || look_up(wanted)) {
+        compiled_[wanted.image.id] = wanted.resources;
         judge(wanted);
       }
+    }
+  }
+
+  std::optional<Fill> predict(const Trial& trial) const override {
+    std::string reason;
+    const auto chosen = complete(*kernel_.spec, machine_, binding_, trial.config, reason);
+    if (!chosen) return std::nullopt;  // prepare() says why
+    const auto& arch = *chosen->candidate.arch;
+    const auto compiled = compiled_.find(trial.image);
+    try {
+      return fill_of(spec::geometry_of(*chosen->candidate.variant, arch, binding_, chosen->config),
+                     compiled == compiled_.end() ? spec::Resources{} : compiled->second, arch);
+    } catch (const spec::ExpressionError&) {
+      return std::nullopt;  // depends on data that a recorded call does not have
     }
   }
 
@@ -121,12 +125,12 @@ class SpecImages : public TrialImages {
   void judge(const Wanted& wanted) const {
     if (const auto above = spec::above_limits(wanted.image.limits, wanted.resources); !above.empty())
       return reject(*wanted.trial, "above its variant's limits: " + above);
-    const auto registers = resource(wanted.resources, "registers"), held = property(*wanted.arch, "registers");
-    const auto shared = resource(wanted.resources, "shared_bytes"), most_shared = property(*wanted.arch, "shared_memory");
+    const auto registers = resource_of(wanted.resources, "registers"), held = property_of(*wanted.arch, "registers");
+    const auto shared = resource_of(wanted.resources, "shared_bytes"), most_shared = property_of(*wanted.arch, "shared_memory");
     if (machine_.backend->platform() == "cpu") return;
     for (const auto& launch : spec::geometry_of(*wanted.variant, *wanted.arch, binding_, wanted.config).launches) {
       const auto threads = launch.block[0] * launch.block[1] * launch.block[2];
-      const auto needed = (registers + register_step - 1) / register_step * register_step * threads;
+      const auto needed = registers_of_block(registers, threads, property_of(*wanted.arch, "warp"));
       if (held && needed > held)
         return reject(*wanted.trial, fmt::format("{} needs {} registers a thread for {} threads a block; a processor has {}",
                                                  launch.launch->entry, registers, threads, held));
@@ -140,6 +144,7 @@ class SpecImages : public TrialImages {
   Positional arguments_;
   const Machine& machine_;
   spec::Binding binding_;
+  std::map<std::string, spec::Resources> compiled_;  // by image
 };
 
 class NoImages : public TrialImages {

@@ -1,4 +1,4 @@
-// The search: explore, then the final.
+// The search: predict, explore, then the final.
 #include "tune/search.hpp"
 
 #include <fmt/format.h>
@@ -10,6 +10,7 @@
 
 #include "execute/guard.hpp"
 #include "tune/final_rounds.hpp"
+#include "tune/pruning.hpp"
 #include "tune/space.hpp"
 #include "tune/stopwatch.hpp"
 
@@ -40,9 +41,9 @@ class Search {
     if (!heuristic) throw CodedError(heuristic.error().code, heuristic.error().message);
     auto space = kernel.config_space(invocation);
     std::erase(space, *heuristic);
-    trials_.push_back(std::make_unique<Trial>(Trial{std::move(*heuristic), {}, {}, State::waiting, {}, 0, {}, {}, 0}));
+    trials_.push_back(std::make_unique<Trial>(Trial{std::move(*heuristic), {}, {}, State::waiting, {}, 0, {}, {}, 0, 0}));
     for (auto& config : space)
-      trials_.push_back(std::make_unique<Trial>(Trial{std::move(config), {}, {}, State::waiting, {}, 0, {}, {}, 0}));
+      trials_.push_back(std::make_unique<Trial>(Trial{std::move(config), {}, {}, State::waiting, {}, 0, {}, {}, 0, 0}));
     std::vector<Config> all;
     for (const auto& trial : trials_) all.push_back(trial->config);
     order_ = std::make_unique<ConfigOrder>(all);
@@ -52,8 +53,9 @@ class Search {
 
   TuningOutcome run() {
     open();
+    prune_unbuilt();
     explore();
-    if (looked_at_.size() == 1 && trials_.size() > 1)
+    if (looked_at_.size() == 1 && trials_.size() > 1 + pruned_.size())
       throw CodedError(
           ErrorCode::unsupported,
           fmt::format("the budget of {:.3g} s was spent before a config beside the default was looked at: making the call's data and "
@@ -68,7 +70,8 @@ class Search {
   double left() const { return options_.seconds - elapsed(); }
 
   void tell(std::string step) {
-    if (hooks_.progress) hooks_.progress({looked_at_.size(), trials_.size(), elapsed(), options_.seconds, best_ratio_, std::move(step)});
+    if (hooks_.progress)
+      hooks_.progress({looked_at_.size() + pruned_.size(), trials_.size(), elapsed(), options_.seconds, best_ratio_, std::move(step)});
   }
 
   // A step may take what the default's took many times over; as the budget ends, a few times over: no config is to blame for that end.
@@ -84,6 +87,7 @@ class Search {
     if (default_->state == State::rejected)
       throw CodedError(ErrorCode::missing_image,
                        fmt::format("the default config {} cannot be measured: {}", to_json(default_->config), default_->reason));
+    prune_built({default_});
     call_ = lab_.open(default_->config, std::max(least_open_seconds, options_.seconds));
     const auto before = elapsed();
     const auto checked = lab_.check(default_->config, std::max(least_open_seconds, options_.seconds));
@@ -98,6 +102,26 @@ class Search {
     progress_.push_back({elapsed(), 1});
   }
 
+  // ---- the cost model ----
+
+  // By what is known before anything but the default is built, then by the compiled resources, against those that were built by now.
+  void prune_unbuilt() {
+    if (!options_.cost_model) return;
+    tell("predicting");
+    std::vector<Trial*> all = waiting_;
+    all.push_back(default_);
+    leave_out(prune(all, default_, images_, best_fill_));
+  }
+  void prune_built(const std::vector<Trial*>& built) {
+    if (options_.cost_model) leave_out(prune(built, default_, images_, best_built_));
+  }
+  void leave_out(const std::vector<Trial*>& pruned) {
+    pruned_.insert(pruned_.end(), pruned.begin(), pruned.end());
+    const auto is_pruned = [](const Trial* trial) { return trial->state == State::pruned; };
+    std::erase_if(waiting_, is_pruned);
+    std::erase_if(looked_at_, is_pruned);
+  }
+
   // ---- explore ----
 
   void explore() {
@@ -108,7 +132,7 @@ class Search {
         stopped_ = fmt::format("the budget of {:.3g} s was spent", options_.seconds);
         return;
       }
-      if (trials_.size() > small_space && in_vain_ >= most_in_vain) {
+      if (trials_.size() - pruned_.size() > small_space && in_vain_ >= most_in_vain) {
         stopped_ = fmt::format("the last {} configs, the nearest to the best, were no better", in_vain_);
         return;
       }
@@ -116,14 +140,13 @@ class Search {
       try_batch(next(jobs));
       longest_batch = std::max(longest_batch, elapsed() - before);
     }
-    stopped_ = "all configs were looked at";
+    stopped_ = pruned_.empty() ? "all configs were looked at" : "all configs were looked at that were not pruned";
   }
 
-  // The nearest to the best.
+  // The nearest to the best; of those the ones that fill the machine better.
   std::vector<Trial*> next(std::size_t count) {
-    std::stable_sort(waiting_.begin(), waiting_.end(), [&](const Trial* a, const Trial* b) {
-      return order_->distance(a->config, best_->config) < order_->distance(b->config, best_->config);
-    });
+    const auto rank = [&](const Trial* trial) { return std::pair(order_->distance(trial->config, best_->config), -trial->predicted); };
+    std::stable_sort(waiting_.begin(), waiting_.end(), [&](const Trial* a, const Trial* b) { return rank(a) < rank(b); });
     count = std::min(count, waiting_.size());
     std::vector<Trial*> batch(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(count));
     waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(count));
@@ -141,8 +164,9 @@ class Search {
     }
     tell(fmt::format("compiling {} configs", fresh.size()));
     images_.prepare(fresh, options_.jobs);
+    prune_built(fresh);
     for (auto* trial : fresh) {
-      if (trial->state == State::rejected) continue;
+      if (trial->state != State::waiting) continue;
       if (left() < default_step_) {  // no time to look at it
         std::erase(looked_at_, trial);
         continue;
@@ -291,6 +315,7 @@ class Search {
       record_.rejected += trial->state == State::rejected;
       result.trials.push_back(*trial);
     }
+    for (const auto* trial : pruned_) result.trials.push_back(*trial);
     result.record = std::move(record_);
     result.call = std::move(call_);
     result.space = trials_.size();
@@ -309,7 +334,8 @@ class Search {
   const Clock::time_point start_ = Clock::now();
   std::vector<std::unique_ptr<Trial>> trials_;  // the default first
   std::unique_ptr<ConfigOrder> order_;
-  std::vector<Trial*> waiting_, looked_at_;
+  std::vector<Trial*> waiting_, looked_at_, pruned_;
+  BestFill best_fill_, best_built_;  // as planned, as compiled
   Trial *default_, *best_, *winner_ = nullptr;
   LabCall call_;
   TuningRecord record_;
@@ -322,8 +348,13 @@ class Search {
 }  // namespace
 
 std::string_view name_of(Trial::State state) {
-  static constexpr std::string_view names[] = {"waiting", "rejected", "slow", "measured"};
+  static constexpr std::string_view names[] = {"waiting", "rejected", "slow", "pruned", "measured"};
   return names[static_cast<std::size_t>(state)];
+}
+
+std::size_t pruned_of(const std::vector<Trial>& trials) {
+  return static_cast<std::size_t>(
+      std::count_if(trials.begin(), trials.end(), [](const Trial& trial) { return trial.state == State::pruned; }));
 }
 
 TuningOutcome search(const Kernel& kernel, const Invocation& invocation, Lab& lab, TrialImages& images, const SearchOptions& options,

@@ -14,7 +14,7 @@ namespace {
 Config tile(std::int64_t value) { return {"rows", "cpu:avx2", {{"tile", value}}}; }
 
 Trial trial(std::int64_t value, Trial::State state, std::vector<double> ratios = {}, const std::string& reason = "") {
-  Trial result{tile(value), "k.rows.t" + std::to_string(value), "abcd", state, reason, 0.25, {}, ratios, 1.5};
+  Trial result{tile(value), "k.rows.t" + std::to_string(value), "abcd", state, reason, 0.25, {}, ratios, 1.5, 0.5};
   for (const double ratio : ratios) result.samples_us.push_back(100 * ratio);
   return result;
 }
@@ -93,6 +93,18 @@ TEST(TunePage, ShowsTimesWithNoiseRejectionsProgressRooflineAndTheMean) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
 }
 
+TEST(TunePage, ListsWhatTheCostModelPruned) {
+  auto with = report();
+  with.cases[0].outcome.trials.push_back(trial(4, Trial::State::pruned, {}, "the cost model gives it 0.11 of the machine"));
+  const auto page = html(with);
+  EXPECT_NE(page.find("<td class=\"dim\">pruned</td><td>the cost model gives it 0.11 of the machine</td>"), std::string::npos);
+  EXPECT_NE(page.find("2 of 4 configs timed, 1 rejected, 1 pruned by the cost model"), std::string::npos);
+  EXPECT_EQ(counted(with.cases[1]), "2 of 4 configs timed, 1 rejected");
+  const auto again = outcome_from_json(to_json(with.cases[0].outcome));
+  EXPECT_EQ(again.trials.back().state, Trial::State::pruned);
+  EXPECT_EQ(again.trials.back().predicted, 0.5);
+}
+
 TEST(TuneTable, ComparesTunedWithHeuristicAndGivesTheMean) {
   EXPECT_NEAR(mean_speed_up(report()), std::sqrt(1.25), 1e-9);
   const auto table = markdown(report());
@@ -116,7 +128,7 @@ TEST(TuneState, GivesBackWhatWasFinishedAndPassesOverTornLines) {
   }
   std::ofstream(file, std::ios::app) << R"({"key": {"device":"cpu-x","kernel":"k"}, "trial": {"conf)";
   TuneState resumed(file, true);
-  Trial known{tile(3), {}, {}, Trial::State::waiting, {}, 0, {}, {}, 0};
+  Trial known{tile(3), {}, {}, Trial::State::waiting, {}, 0, {}, {}, 0, 0};
   EXPECT_TRUE(resumed.known(first, "abcd", known));
   EXPECT_EQ(known.state, Trial::State::rejected);
   EXPECT_EQ(known.reason, "it hung");

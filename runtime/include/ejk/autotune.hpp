@@ -22,6 +22,7 @@ struct AutotuneOptions {
   int jobs = 0;                // compilers at a time; 0: one a core
   std::uint64_t seed = 1;      // of the random data
   std::string worker = {};     // path of the ejk program; empty: looked for beside this program and library
+  bool cost_model = true;      // configs that can fill far less of the machine than others of their variant are not tried
 };
 
 // The fastest right config of the call, with its evidence. It is the heuristic's choice unless another one wins beyond the noise. Nothing
