@@ -9,6 +9,7 @@
 #include "bench_cpu.hpp"
 #include "bench_device.hpp"
 #include "command.hpp"
+#include "command_line.hpp"
 #include "device_option.hpp"
 #include "library_options.hpp"
 
@@ -117,7 +118,7 @@ int bench(std::span<const std::string> words) {
   for (const auto& store : arguments.texts("store")) throw_if_error(add_store(store));
   const auto& machine = find_device(device);
   const std::time_t now = std::time(nullptr);
-  const auto command = command_line(words), date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
+  const auto command = command_line("bench", words), date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
   if (device.platform == "cpu")
     bench_cpu(arguments, command, date);
   else

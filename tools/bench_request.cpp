@@ -17,7 +17,6 @@ using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr double most_bytes_at_a_time = 4e9;
-constexpr const char* places[] = {"--store", "--openblas", "--save", "--python"};
 
 }  // namespace
 
@@ -41,19 +40,6 @@ std::vector<BenchGroup> groups_of(const BenchRequest& request, double (*bytes_of
     bytes += more;
   }
   return groups;
-}
-
-std::string command_line(std::span<const std::string> words) {
-  std::string text = "ejk bench";
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const auto& word = words[i];
-    if (std::any_of(std::begin(places), std::end(places), [&](const char* place) { return word.starts_with(place); })) {
-      i += word.find('=') == std::string::npos;
-      continue;
-    }
-    text += word.find_first_of(" *?'\"{}$&|<>;()") == std::string::npos ? " " + word : " '" + word + "'";
-  }
-  return text;
 }
 
 std::string tier_of(const ordered_json& told) {

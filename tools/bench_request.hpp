@@ -26,9 +26,6 @@ struct BenchRequest {
 using BenchGroup = std::vector<const spec::Case*>;
 std::vector<BenchGroup> groups_of(const BenchRequest& request, double (*bytes_of)(const spec::Spec&, const spec::Case&));
 
-// The command as typed, without what tells of this machine's folders.
-std::string command_line(std::span<const std::string> words);
-
 // Of explain's words: the tier that chose the config; who compiled the image.
 std::string tier_of(const nlohmann::ordered_json& told);
 std::string compiler_of(const nlohmann::ordered_json& told);

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "command.hpp"
+#include "command_line.hpp"
 #include "device_option.hpp"
 #include "ejk/records.hpp"
 #include "execute/guard.hpp"
@@ -40,21 +41,6 @@ double budget_of(const std::string& text) {
   if (end == 0 || !(number > 0) || !(unit.empty() || unit == "s" || unit == "m" || unit == "h"))
     throw UsageError(fmt::format("--budget: expected a time such as 60s, 10m or 2h; found '{}'", text));
   return number * (unit == "m" ? 60 : unit == "h" ? 3600 : 1);
-}
-
-// The command as typed, without what tells of this machine's folders.
-std::string command_of(std::span<const std::string> words) {
-  constexpr const char* places[] = {"--store", "--out", "--ship", "--save", "--report", "--state", "--recorded"};
-  std::string text = "ejk tune";
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const auto& word = words[i];
-    if (std::any_of(std::begin(places), std::end(places), [&](const char* place) { return word.starts_with(place); })) {
-      i += word.find('=') == std::string::npos;
-      continue;
-    }
-    text += word.find_first_of(" *?'\"{}$&|<>;()") == std::string::npos ? " " + word : " '" + word + "'";
-  }
-  return text;
 }
 
 // Rows of earlier runs stay unless this one has the key again; sorted by key, so that the same records are the same bytes.
@@ -162,7 +148,7 @@ int tune(std::span<const std::string> words) {
   TuneState state(state_file(arguments, machine), arguments.has("resume"));
   const std::time_t now = std::time(nullptr);
   TuneReport report{arguments.text("KERNEL", "recorded calls"),
-                    command_of(words),
+                    command_line("tune", words),
                     fmt::format("{:%Y-%m-%d}", fmt::gmtime(now)),
                     machine.probe.fingerprint,
                     budget,

@@ -20,6 +20,7 @@ struct PersistentCache::Files {
 namespace {
 
 constexpr std::size_t nearest_tried = 8;
+constexpr double farthest = 4;  // log2, all dims together: of a call sixteen times as large or small the heuristic knows more
 
 // One look-up: what was found and what was passed over.
 class LookUp {
@@ -61,7 +62,7 @@ class LookUp {
 
   std::shared_ptr<const TuningRecord> nearest(std::string& where) {
     const auto count = sort_nearest(nearest_tried);
-    for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t i = 0; i < count && near_[i].near.distance <= farthest; ++i)
       if (auto record = take(*near_[i].row, near_[i].path)) {
         where = fmt::format("nearest: {}:{} measured at {}", near_[i].path, near_[i].row->number, near_[i].near.measured);
         return record;

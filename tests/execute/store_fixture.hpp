@@ -31,6 +31,15 @@ class StoreTest : public ::testing::Test {
   void use_test_store() { ASSERT_TRUE(add_store(std::string(EJK_SOURCE_DIR) + "/tests/execute/data")); }
   // The project's own kernels, compiled on demand.
   void use_project_store() { ASSERT_TRUE(add_store(EJK_SOURCE_DIR)); }
+  // The project's kernels as if nothing had been measured: the shipped records would answer on machines like those they were made on.
+  void use_project_without_records() {
+    const std::filesystem::path source = EJK_SOURCE_DIR, store = folder / "project";
+    std::filesystem::create_directories(store / "specs");
+    for (const auto& entry : std::filesystem::directory_iterator(source / "specs"))
+      if (entry.path().filename() != "tuned") std::filesystem::create_symlink(entry.path(), store / "specs" / entry.path().filename());
+    std::filesystem::create_directory_symlink(source / "templates", store / "templates");
+    ASSERT_TRUE(add_store(store.string()));
+  }
 
   std::filesystem::path folder;
 };

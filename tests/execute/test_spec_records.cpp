@@ -136,6 +136,13 @@ TEST_F(SpecRecords, TheNearestMeasuredSizeServesIfItIsValid) {
   EXPECT_NE(odd.trail[3].detail.find("variant 'wide' refuses this call: supports: N % 2 == 0"), std::string::npos) << odd.trail[3].detail;
 }
 
+TEST_F(SpecRecords, ARowSixteenTimesAwayIsTheFarthestThatServes) {
+  use_test_store();
+  record(Shift(2).call, wide(4));
+  EXPECT_EQ(choose(Shift(32).call).tier, Tier::persistent);
+  EXPECT_EQ(choose(Shift(34).call).tier, Tier::heuristic);
+}
+
 TEST_F(SpecRecords, ANearRowThatIsInvalidHereGivesWayToTheNextOne) {
   use_test_store();
   record(Shift(8).call, wide(8));
@@ -229,7 +236,7 @@ TEST_F(SpecRecords, EnvironmentChoosesThePolicy) {
 }
 
 TEST_F(SpecRecords, BackwardIsTunedWithTheForwardIfThePolicySaysSo) {
-  use_project_store();
+  use_project_without_records();
   const auto kernel = spec_kernel("mean_pooling");
   ASSERT_EQ(message_of(kernel), "");
   const Tensor x(DType::f32, {2, 64, 32}), out(DType::f32, {2, 32});

@@ -137,8 +137,8 @@ class EJK_API PersistentCache {
   explicit PersistentCache(std::vector<std::string> folders = {}, RecordsWriting writing = {});
   ~PersistentCache();
   // A row that can serve this call: its key is the call's, its config is valid for it, and its source is what it was when it was measured.
-  // Else the nearest row that can (Kernel::nearness). detail: the file and line of the answer, or what was looked for; rows and lines that
-  // were passed over are named in it.
+  // Else the nearest row that can (Kernel::nearness), up to a distance of 4. detail: the file and line of the answer, or what was looked
+  // for; rows and lines that were passed over are named in it.
   std::shared_ptr<const TuningRecord> find(const Kernel& kernel, const Invocation& invocation, const std::string& key,
                                            std::string& detail) const;
   // Measurements near a call (its own first), whether they can serve it or not: at most `count`, the nearest first.
