@@ -10,6 +10,7 @@
 #include "tune/cost_model.hpp"
 #include "tune/fixture.hpp"
 #include "tune/pruning.hpp"
+#include "tune/tiles.hpp"
 
 namespace ejk {
 namespace {
@@ -188,24 +189,7 @@ TEST_F(CostModelOfShippedRecords, NoWinnerWouldHaveBeenPruned) {
 
 // ---- in the search ----
 
-Config tile(std::int64_t value, const std::string& variant = "rows") { return {variant, "", {{"tile", value}}}; }
-std::int64_t tile_of(const Config& config) { return std::get<std::int64_t>(config.values.at("tile")); }
-
-class Tiles : public Kernel {
- public:
-  explicit Tiles(std::int64_t count) : count_(count) {}
-  std::string name() const override { return "tiles"; }
-  std::vector<Config> config_space(const Invocation&) const override {
-    std::vector<Config> space;
-    for (std::int64_t i = 1; i <= count_; ++i) space.push_back(tile(i));
-    return space;
-  }
-  Result<Config> heuristic_cfg(const Invocation&) const override { return tile(1); }
-  Status run(const Invocation&, const Config&) const override { return {}; }
-
- private:
-  std::int64_t count_;
-};
+Config tile(std::int64_t value, const std::string& variant) { return {variant, "", {{"tile", value}}}; }
 
 // Times by tile, exact.
 class Times : public Lab {

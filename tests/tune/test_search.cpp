@@ -10,6 +10,7 @@
 #include "tune/paired.hpp"
 #include "tune/search.hpp"
 #include "tune/space.hpp"
+#include "tune/tiles.hpp"
 
 namespace ejk {
 namespace {
@@ -66,26 +67,6 @@ TEST(ConfigOrder, CountsStepsOfValuesThenArchsThenVariants) {
   EXPECT_GT(order.distance(space[0], config(16, false, "b")), order.distance(space[0], config(256, true)));
   EXPECT_GT(order.distance(space[0], config(16, false, "a", "w")), order.distance(space[0], config(16, false, "b")));
 }
-
-// `tile` from 1 to a number; the lab below says how long each takes.
-class Tiles : public Kernel {
- public:
-  explicit Tiles(std::int64_t count) : count_(count) {}
-  std::string name() const override { return "tiles"; }
-  std::vector<Config> config_space(const Invocation&) const override {
-    std::vector<Config> space;
-    for (std::int64_t tile = 1; tile <= count_; ++tile) space.push_back(with(tile));
-    return space;
-  }
-  Result<Config> heuristic_cfg(const Invocation&) const override { return with(1); }
-  Status run(const Invocation&, const Config&) const override { return {}; }
-  static Config with(std::int64_t tile) { return {"", "", {{"tile", tile}}}; }
-
- private:
-  std::int64_t count_;
-};
-
-std::int64_t tile_of(const Config& config) { return std::get<std::int64_t>(config.values.at("tile")); }
 
 // Times by a function, with noise that hits a whole round and some that does not.
 class MadeUp : public Lab {
