@@ -96,7 +96,7 @@ std::int64_t integer_argument(std::string_view function, std::string_view name, 
 }  // namespace
 
 bool reads_data(std::string_view function) {
-  return function == "first" || function == "last" || function == "nondecreasing" || function == "chunks";
+  return function == "first" || function == "last" || function == "nondecreasing" || function == "smallest" || function == "chunks";
 }
 
 Value read_data(std::string_view function, std::string_view name, const TensorFacts& facts, const void* host_data,
@@ -118,6 +118,11 @@ Value read_data(std::string_view function, std::string_view name, const TensorFa
     return total;
   }
   if (data.count() == 0) fail(fmt::format("{}({}): {} has no elements", function, name, name));
+  if (function == "smallest") {
+    std::int64_t least = data[0];
+    for (std::int64_t i = 1; i < data.count(); ++i) least = std::min(least, data[i]);
+    return least;
+  }
   return data[function == "first" ? 0 : data.count() - 1];
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "spec/binding.hpp"
 #include "spec/load_parts.hpp"
 #include "spec/suggest.hpp"
 
@@ -11,10 +12,6 @@ namespace {
 
 bool is_in(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-bool reads_data(const std::string& function) {
-  return function == "first" || function == "last" || function == "nondecreasing" || function == "chunks";
 }
 
 }  // namespace
