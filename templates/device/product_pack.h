@@ -101,16 +101,36 @@ struct RightColumns {
 
   void pack(float* to, int64_t column, int64_t width, int64_t first, int64_t count) const {
     const T* from = data + column * stride + first;
-    for (int64_t s = 0; s < count; s += LANES)
-      for (int64_t j = 0; j < WIDTH; j += LANES) {
-        Floats lines[LANES];
-        for (int64_t line = 0; line < LANES; ++line)
-          lines[line] = j + line < width ? load_some(from + (j + line) * stride + s, count - s) : Floats{};
-        transpose(lines);
-        for (int64_t step = 0; step < least_of(LANES, count - s); ++step) store_floats(to + (s + step) * WIDTH + j, lines[step]);
-      }
+    for (int64_t j = 0; j < WIDTH; j += LANES) {
+      const int64_t lines = least_of(LANES, width - j), whole = lines == LANES ? count / LANES * LANES : 0;
+      for (int64_t s = 0; s < whole; s += LANES) pack_square(to + s * WIDTH + j, from + j * stride + s);
+      if (lines <= 0)
+        for (int64_t s = 0; s < count; ++s) store_floats(to + s * WIDTH + j, Floats{});
+      else if (whole < count)
+        pack_some(to + whole * WIDTH + j, from + j * stride + whole, lines, count - whole);
+    }
   }
   void prefetch(int64_t column, int64_t first, int64_t count, int64_t part, int64_t parts) const {
     prefetch_part(data + column * stride + first, stride, WIDTH, count * static_cast<int64_t>(sizeof(T)), part, parts);
+  }
+
+ private:
+  // LANES columns, LANES steps.
+  void pack_square(float* to, const T* from) const {
+    Floats lines[LANES];
+#pragma GCC unroll 16
+    for (int64_t line = 0; line < LANES; ++line) lines[line] = load_floats(from + line * stride);
+    transpose(lines);
+#pragma GCC unroll 16
+    for (int64_t step = 0; step < LANES; ++step) store_floats(to + step * WIDTH, lines[step]);
+  }
+  // `count` columns of LANES, zeros for the others.
+  void pack_some(float* to, const T* from, int64_t count, int64_t steps) const {
+    for (int64_t s = 0; s < steps; s += LANES, to += LANES * WIDTH, from += LANES) {
+      Floats lines[LANES];
+      for (int64_t line = 0; line < LANES; ++line) lines[line] = line < count ? load_some(from + line * stride, steps - s) : Floats{};
+      transpose(lines);
+      for (int64_t step = 0; step < least_of(LANES, steps - s); ++step) store_floats(to + step * WIDTH, lines[step]);
+    }
   }
 };
