@@ -6,6 +6,7 @@
 // A tile in memory: 16 lines of 16 words, two bf16 each, as amx_load takes it. Left operand: line i, word p holds (i, 2p) and (i, 2p + 1).
 // Right operand: line p, word j holds (2p, j) and (2p + 1, j).
 constexpr int64_t TILE_STEPS = 32, TILE_WORDS = 256;
+static_assert(LANES == 16, "a line of a tile is one vector");
 
 static inline void store_tile(float* to, Floats (&lines)[LANES], bool turned) {
   if (turned) transpose(lines);
