@@ -25,6 +25,11 @@ static inline void barrier_arrive_in_block(uint32_t barrier, int rank) {
   asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}"
                : : "r"(barrier), "r"(rank) : "memory");
 }
+// The same where those who wait need not see writes of this thread, only that its reads are done, as those of finished wgmma are: no fence.
+static inline void barrier_release_in_block(uint32_t barrier, int rank) {
+  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there];\n}"
+               : : "r"(barrier), "r"(rank) : "memory");
+}
 // Whether the phase of that parity is over; may wait a little. A barrier's phase before its first, parity 1, is over.
 static inline bool barrier_try_wait(uint32_t barrier, uint32_t parity) {
   uint32_t over;
