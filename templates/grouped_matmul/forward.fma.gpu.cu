@@ -58,7 +58,7 @@ static inline void multiply(Sums& sums, const Plane& left, const Plane& right) {
 
 KERNEL(THREADS, 1) grouped_matmul(${parameters('grouped_matmul')}) {
   __shared__ Plane left_plane, right_plane;
-  GroupWalk<TILE, 4, TOGETHER> walk(group_sizes, static_cast<int>(group_count), static_cast<int>(M), static_cast<int>(column_blocks));
+  GroupWalk<4, TOGETHER> walk(group_sizes, static_cast<int>(group_count), static_cast<int>(M), static_cast<int>(column_blocks), TILE);
   GroupTile tile;
   if (!walk.find(block_x(), tile)) return;
   const int batch = BATCHED ? tile.group / static_cast<int>(G) : 0, group = tile.group - batch * static_cast<int>(G);

@@ -79,7 +79,7 @@ static inline void store(const Sums& sums, Out* out, int64_t out_stride, const O
 }
 
 KERNEL(THREADS, ${blocks}) grouped_matmul(${parameters('grouped_matmul')}) {
-  GroupWalk<BLOCK_M, 16, TOGETHER> walk(group_sizes, static_cast<int>(group_count), static_cast<int>(M), static_cast<int>(column_blocks));
+  GroupWalk<16, TOGETHER> walk(group_sizes, static_cast<int>(group_count), static_cast<int>(M), static_cast<int>(column_blocks), BLOCK_M);
   GroupTile tile;
   if (!walk.find(block_x(), tile)) return;
   const int batch = BATCHED ? tile.group / static_cast<int>(G) : 0, group = tile.group - batch * static_cast<int>(G);
