@@ -5,7 +5,7 @@
 // takes, times the mean tile. All lanes of a warp call it and get the same. Of many groups the mean is enough: no choice is made.
 template <int STEP, int LOWEST, int HIGHEST>
 static inline int balanced_rows(const int32_t* sizes, int groups, int rows, int columns, int takers) {
-  constexpr int OWN = 16;  // rows' time that each tile takes whatever its height
+  constexpr int OWN = 32;  // rows' time that each tile takes whatever its height
   constexpr int MOST_GROUPS = 512;
   if (groups > MOST_GROUPS) return HIGHEST;
   int best = HIGHEST;
@@ -24,7 +24,7 @@ static inline int balanced_rows(const int32_t* sizes, int groups, int rows, int 
     const float tiles = static_cast<float>(bands) * static_cast<float>(columns);
     const float rounds = static_cast<float>(static_cast<int>(tiles / static_cast<float>(takers) + 0.9999f));
     const float time = tiles > 0 ? rounds * (static_cast<float>(height) / static_cast<float>(bands) + OWN) : 0;
-    if (time < least * 0.995f) least = time, best = most;
+    if (time < least * 0.98f) least = time, best = most;
   }
   return best;
 }
