@@ -178,8 +178,7 @@ void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std:
   if (kind == "sizes") return fill_sizes(tensor, word, dim_named(tensor, dim, dims), rng);
   if (!fill.empty())
     throw std::invalid_argument(
-        fmt::format("{}: unknown fill '{}'; known are 'segments', 'offsets DIM' and 'sizes DIM', '... equal', '... random', '... one'",
-                    tensor.name(), fill));
+        fmt::format("{}: unknown fill '{}'; known are 'segments', 'offsets DIM' and 'sizes DIM [equal|random|one]'", tensor.name(), fill));
   if (is_floating(tensor.type())) return fill_normal(tensor, rng);
   if (tensor.type() == DType::boolean) return fill_boolean(tensor, rng);
   fill_counting(tensor);
