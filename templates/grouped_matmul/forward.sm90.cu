@@ -1,5 +1,5 @@
 // grouped_matmul, forward, on Hopper: out^T = rhs^T lhs^T, a tile at a time. Columns of out are the 64 rows of wgmma, rows of out its N, so
-// that a tile is as high as its group needs, in steps of 16. Warpgroup 0 copies, warpgroups 1 and 2 multiply 64 columns each. The blocks of
+// that a tile is as high as its group needs, in steps of STEP. Warpgroup 0 copies, warpgroups 1 and 2 multiply 64 columns each. The blocks of
 // a cluster lie side by side: each copies a part of the rows to all of them. Blocks go on from tile to tile; they find their tiles from the
 // group sizes themselves.
 #include "device/gpu.h"
@@ -9,7 +9,7 @@
 #include "device/grouped_walk.h"
 #include "device/grouped_balance.h"
 
-$require rows % box == 0 and rows <= 256 and 2 % blocks == 0
+$require rows % box == 0 and rows % step == 0 and step % 16 == 0 and rows <= 256 and 2 % blocks == 0
 using Element = ${ctype(E)};
 using Out = ${ctype(O)};
 constexpr int BLOCKS = ${blocks};      // of a cluster
@@ -22,7 +22,8 @@ constexpr bool BATCHED = ${batched};
 constexpr bool ADDS = ${adds};        // to existing_out
 constexpr bool STREAMS = ${streams};  // matrices that are read once do not stay in the L2 cache
 constexpr bool SMALL_OUT = sizeof(Out) == 2;
-constexpr int COLUMNS = 128, DEPTH = 64, STEP = 16;
+constexpr int COLUMNS = 128, DEPTH = 64;
+constexpr int STEP = ${step};         // tiles are multiples of it high
 constexpr int BOX_ROWS = ${box};     // rows that one copy of lhs brings
 constexpr int COPIERS = ${copiers};  // warps that copy: one for both factors, or one for each
 constexpr uint32_t UNIT = 32 * DEPTH * 2, RHS_BOX = 64 * DEPTH * 2, RHS_UNITS = 2 * RHS_BOX / UNIT;
@@ -259,8 +260,8 @@ static inline void make_tiles(const Places& at, int part, Walk walk, const Probl
       continue;
     }
     switch ((tile.end - tile.row + STEP - 1) / STEP) {
-$for n in 1..(rows / 16 + 1)
-    case ${n}: make_tile<${16 * n}>(at, part, tile, problem, target, column, out_map, ring, buffers); break;
+$for n in 1..(rows / step + 1)
+    case ${n}: make_tile<${step * n}>(at, part, tile, problem, target, column, out_map, ring, buffers); break;
 $end
     }
   }

@@ -130,21 +130,23 @@ static inline void clear_rows(const Places& at, uint32_t stage, int first, int e
 
 using Sums = float[BLOCK_N / 2];
 
+// d += so many slices of 16 rows of a step, or d = those. The compiler lets products overlap only where no branch lies between them.
+template <int SLICES> static inline void multiply_step(const Places& at, int part, uint32_t stage, bool add, Sums& d) {
+  const uint64_t a = row_major<128>(at.left(stage, part), DEPTH), b = row_major<128>(at.right(stage, 0), DEPTH);
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < SLICES; ++i) wgmma<Element, BLOCK_N, true, true>(d, moved(a, i * 2048), moved(b, i * 2048), add || i > 0);
+  wgmma_commit();
+}
+
 static inline void multiply(const Places& at, int part, const GroupRows& rows, Turn& turn, Sums& d) {
-  const int count = rows.end - rows.begin, steps = (count + DEPTH - 1) / DEPTH;
+  const int count = rows.end - rows.begin, whole = count / DEPTH, left_over = count - whole * DEPTH;
   uint32_t last = 0;
   keep_in_place(d);
 #pragma unroll 1
-  for (int k = 0; k < steps; ++k, turn.next()) {
-    const int left_over = count - k * DEPTH;
+  for (int k = 0; k < whole; ++k, turn.next()) {
     barrier_wait(at.full(turn.stage), turn.parity);
-    if (left_over < DEPTH && left_over % 16 != 0) clear_rows(at, turn.stage, left_over, (left_over + 15) / 16 * 16);
-    wgmma_fence();
-    const uint64_t a = row_major<128>(at.left(turn.stage, part), DEPTH), b = row_major<128>(at.right(turn.stage, 0), DEPTH);
-#pragma unroll
-    for (int i = 0; i < DEPTH / 16; ++i)
-      if (i == 0 || 16 * i < left_over) wgmma<Element, BLOCK_N, true, true>(d, moved(a, i * 2048), moved(b, i * 2048), k > 0 || i > 0);
-    wgmma_commit();
+    multiply_step<4>(at, part, turn.stage, k > 0, d);
     if (k > 0) {
       wgmma_wait<1>();
       release(at, last);
@@ -153,7 +155,20 @@ static inline void multiply(const Places& at, int part, const GroupRows& rows, T
   }
   wgmma_wait<0>();
   keep_in_place(d);
-  if (steps > 0) release(at, last);
+  if (whole > 0) release(at, last);
+  if (left_over == 0) return;
+  barrier_wait(at.full(turn.stage), turn.parity);
+  if (left_over % 16 != 0) clear_rows(at, turn.stage, left_over, (left_over + 15) / 16 * 16);
+  keep_in_place(d);
+  switch ((left_over + 15) / 16) {
+$for n in 1..5
+    case ${n}: multiply_step<${n}>(at, part, turn.stage, whole > 0, d); break;
+$end
+  }
+  wgmma_wait<0>();
+  keep_in_place(d);
+  release(at, turn.stage);
+  turn.next();
 }
 
 struct Target {
