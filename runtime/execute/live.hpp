@@ -4,7 +4,7 @@
 
 #include "ejk/call.hpp"
 #include "execute/library_state.hpp"
-#include "spec/binding.hpp"
+#include "spec/host_integers.hpp"
 
 namespace ejk {
 
@@ -17,6 +17,8 @@ class LiveScope : public spec::Scope {
   std::optional<spec::Value> call(std::string_view function, std::string_view name, std::span<const spec::Value> rest) const override;
 
  private:
+  spec::NamedData data_of(std::string_view tensor) const;  // no facts: not given
+
   const KernelHandle& kernel_;
   const spec::Binding& binding_;
   std::span<const TensorView* const> tensors_;

@@ -212,10 +212,16 @@ void add_extents(Plan& plan, const KernelHandle& kernel, std::span<const TensorV
       if (const auto extent = extent_of(*tensors[i], i, i >= kernel.inputs)) plan.extents.push_back(*extent);
 }
 
-// Whether a requirement's data lies on a device, where it cannot be read: the rule is trusted then.
+bool reads(const spec::Requirement& requirement, const std::string& tensor) {
+  return std::find(requirement.reads.begin(), requirement.reads.end(), tensor) != requirement.reads.end();
+}
+
+// Whether some of a requirement's data lies on a device, where it cannot be read, or is not given: the rule is trusted then.
 bool out_of_reach(const spec::Requirement& requirement, const KernelHandle& kernel, std::span<const TensorView* const> tensors) {
   for (std::size_t i = 0; i < tensors.size(); ++i)
-    if (kernel.spec->tensors[i].name == requirement.reads) return tensors[i] && tensors[i]->device.type != DeviceType::cpu;
+    if (reads(requirement, kernel.spec->tensors[i].name) &&
+        (!tensors[i] || !tensors[i]->given() || tensors[i]->device.type != DeviceType::cpu))
+      return true;
   return false;
 }
 
@@ -227,7 +233,7 @@ void add_live(Plan& plan, const KernelHandle& kernel, std::span<const TensorView
   for (std::size_t r = 0; r < spec.requirements.size(); ++r) {
     const auto& requirement = spec.requirements[r];
     bool live = false;
-    for (std::size_t i = 0; i < tensors.size(); ++i) live |= spec.tensors[i].name == requirement.reads && tensors[i] && tensors[i]->given();
+    for (std::size_t i = 0; i < tensors.size(); ++i) live |= reads(requirement, spec.tensors[i].name);
     const auto names = requirement.that.names();
     for (std::size_t i = 0; i < attributes.size(); ++i)
       live |= kernel.varies[i] && attributes[i].kind != AttributeValue::Kind::absent && names.contains(spec.attributes[i].name);

@@ -48,7 +48,7 @@ const std::vector<ObjectFields>& table() {
         {"doc", doc, required}}},
       {"output",
        {{"name", text, required}, {"type", text, required}, {"shape", any, required}, {"optional", boolean}, {"doc", doc, required}}},
-      {"requirement", {{"that", expression, required}, {"else", doc, required}, {"reads", text}}},
+      {"requirement", {{"that", expression, required}, {"else", doc, required}, {"reads", any}}},
       {"gradient", {{"kernel", text, required}}},
       {"tuning", {{"nearest", list, required}}},
       {"batch", {{"dim", text, required}, {"if", expression}}},
