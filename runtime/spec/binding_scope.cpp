@@ -77,8 +77,8 @@ Value outside(const HostIntegers& data, std::string_view name, std::span<const V
 }  // namespace
 
 bool reads_data(std::string_view function) {
-  return function == "first" || function == "last" || function == "nondecreasing" || function == "chunks" || function == "sum" ||
-         function == "outside" || function == "outside_rows";
+  static constexpr std::string_view readers[] = {"first", "last", "nondecreasing", "smallest", "chunks", "sum", "outside", "outside_rows"};
+  return std::find(std::begin(readers), std::end(readers), function) != std::end(readers);
 }
 
 Value read_data(std::string_view function, std::string_view name, const TensorFacts& facts, const void* host_data,
@@ -103,6 +103,11 @@ Value read_data(std::string_view function, std::string_view name, const TensorFa
     return total;
   }
   if (data.count() == 0) fail(fmt::format("{}({}): {} has no elements", function, name, name));
+  if (function == "smallest") {
+    std::int64_t least = data[0];
+    for (std::int64_t i = 1; i < data.count(); ++i) least = std::min(least, data[i]);
+    return least;
+  }
   return data[function == "first" ? 0 : data.count() - 1];
 }
 

@@ -84,7 +84,7 @@ const std::vector<ObjectFields>& table() {
         {"cluster", list},
         {"cooperative", boolean}}},
       {"tensor_map", {{"tensor_map", text, required}, {"box", list, required}, {"swizzle", integer}}},
-      {"case", {{"name", text, required}, {"doc", doc}, {"given", list}}, true},
+      {"case", {{"name", text, required}, {"doc", doc}, {"given", list}, {"fill", object}}, true},
       {"arch",
        {{"arch", text, required},
         {"platform", text, required},

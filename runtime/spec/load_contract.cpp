@@ -10,7 +10,7 @@ namespace ejk::spec {
 namespace {
 
 // Fields of a case that are no names of the contract.
-bool is_case_field(const std::string& name) { return name == "name" || name == "doc" || name == "given"; }
+bool is_case_field(const std::string& name) { return name == "name" || name == "doc" || name == "given" || name == "fill"; }
 
 class ContractReader {
  public:

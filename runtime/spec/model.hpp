@@ -148,7 +148,7 @@ struct Variant {
   std::string pointer;             // "/variants/0"
 };
 
-// A named call: benchmark, test, prebuilt image. In JSON besides name, doc and given: a value, or a list of values, for any dim, type
+// A named call: benchmark, test, prebuilt image. In JSON besides name, doc, given and fill: a value, or a list of values, for any dim, type
 // variable and attribute. Lists expand to one Case for each combination, the last list changing fastest. Each list appends to the name, in
 // the order of the file: ".bf16" for a type, ".causal" for true and nothing for false, else ".<name in lower case><value>" (".d64",
 // ".window_leftm1",
@@ -158,7 +158,8 @@ struct Case {
   std::map<std::string, Value> dims;         // also dims of optional inputs that are given
   std::map<std::string, std::string> types;  // type variable → element type
   std::map<std::string, Value> attributes;
-  std::vector<std::string> given;  // optional inputs and outputs present
+  std::vector<std::string> given;           // optional inputs and outputs present
+  std::map<std::string, std::string> fill;  // input → its data in this case, instead of the tensor's `fill`
   std::string pointer;
 };
 

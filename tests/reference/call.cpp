@@ -62,8 +62,11 @@ std::vector<std::int64_t> choose_shape(const spec::TensorSpec& tensor, const spe
   return other_shape(*rng.pick(std::span<const spec::Shape* const>(legal)), usual, rng);
 }
 
-// Integers that the host reads to bind the call; they lie contiguous in every layout.
-bool is_host_data(const spec::TensorSpec& tensor) { return tensor.fill.starts_with("offsets"); }
+// What a case fills an input with. Host data lie contiguous in every layout.
+const std::string& fill_of(const spec::TensorSpec& tensor, const spec::Case& c) {
+  const auto own = c.fill.find(tensor.name);
+  return own == c.fill.end() ? tensor.fill : own->second;
+}
 
 const spec::Dim* dim_of(const spec::Spec& spec, const std::string& name) {
   for (const spec::Dim& dim : spec.dims)
@@ -94,9 +97,9 @@ spec::Case with_derived_dims(const spec::Spec& spec, const spec::Case& c, std::u
       known.attributes[attribute.name] = attribute.fallback.evaluate(known);
   }
   for (const spec::TensorSpec& tensor : spec.tensors)
-    if (const auto given = facts.tensors.find(tensor.name); given != facts.tensors.end() && is_host_data(tensor)) {
+    if (const auto given = facts.tensors.find(tensor.name); given != facts.tensors.end() && is_host_data(tensor.fill)) {
       offsets.emplace_back(tensor.name, given->second.type, given->second.shape);
-      fill_input(offsets.back(), tensor, c.dims, seed);
+      fill_input(offsets.back(), fill_of(tensor, c), c.dims, seed);
       known.facts.tensors[tensor.name] = offsets.back().facts();
     }
   spec::Case result = c;
@@ -226,10 +229,10 @@ Call make_call(const spec::Spec& spec, const spec::Case& c, std::uint64_t seed, 
       call.outputs.push_back(make_output(tensor, facts->second.type, std::move(shape), arrangement.layout, seed));
       continue;
     }
-    const Layout layout = is_host_data(tensor) ? Layout{} : arrangement.layout;
+    const Layout layout = is_host_data(tensor.fill) ? Layout{} : arrangement.layout;
     Rng rng = Rng::stream(seed, "layout of " + tensor.name);
     call.inputs.emplace_back(tensor.name, facts->second.type, std::move(shape), layout, &rng);
-    fill_input(call.inputs.back(), tensor, sized.dims, seed);
+    fill_input(call.inputs.back(), fill_of(tensor, c), sized.dims, seed);
   }
   call.rebind();
   return call;
@@ -256,8 +259,8 @@ Call make_call(const spec::Spec& spec, const spec::CallFacts& facts, std::uint64
     auto& list = tensor.output ? call.outputs : call.inputs;
     list.emplace_back(tensor.name, given->second.type, given->second.shape, given->second.strides);
     if (tensor.output) continue;
-    fill_input(list.back(), tensor, dims, seed);
-    if (is_host_data(tensor)) offsets.emplace_back(list.size() - 1, &tensor);
+    fill_input(list.back(), tensor.fill, dims, seed);
+    if (is_host_data(tensor.fill)) offsets.emplace_back(list.size() - 1, &tensor);
   }
   for (std::uint64_t attempt = 1;; ++attempt) try {
       call.rebind();
@@ -265,7 +268,7 @@ Call make_call(const spec::Spec& spec, const spec::CallFacts& facts, std::uint64
       return call;
     } catch (const spec::CallError&) {
       if (offsets.empty() || attempt == attempts_at_offsets) throw;
-      for (const auto& [index, tensor] : offsets) fill_input(call.inputs[index], *tensor, dims, seed + attempt);
+      for (const auto& [index, tensor] : offsets) fill_input(call.inputs[index], tensor->fill, dims, seed + attempt);
     }
 }
 

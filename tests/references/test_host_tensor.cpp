@@ -120,7 +120,7 @@ HostTensor filled(const std::string& name, const std::string& fill, DType type, 
   spec.name = name;
   spec.fill = fill;
   HostTensor tensor(name, type, extents);
-  fill_input(tensor, spec, {{"T", std::int64_t{50}}}, seed);
+  fill_input(tensor, spec.fill, {{"T", std::int64_t{50}}}, seed);
   return tensor;
 }
 
