@@ -58,7 +58,7 @@ static void find_places(Places& places, const Pages& pages, int64_t begin, int64
 
 static inline __attribute__((always_inline)) void prefetch_row(const Cached* row) {
 #pragma GCC unroll 16
-  for (int64_t d = 0; d < DIM; d += 64 / static_cast<int64_t>(sizeof(Cached))) __builtin_prefetch(row + d, 0, 2);
+  for (int64_t d = 0; d < DIM; d += 64 / static_cast<int64_t>(sizeof(Cached))) __builtin_prefetch(row + d, 0, 3);
 }
 
 // ROWS query heads and their running softmax, in the worker's scratch.
@@ -143,15 +143,17 @@ static void weigh_block(Rows& rows, Floats most, int64_t count, float* scores) {
   store_floats(rows.sum, sum);
 }
 
-// output[..][chunk ... chunk + COUNT) += weights * values
-template <int COUNT>
-static inline __attribute__((always_inline)) void add_chunks(Rows& rows, const Places& places, const float* weights, int64_t chunk) {
+// output[..][chunk ... chunk + COUNT) += weights * values. AHEAD: asks for the next block's values meanwhile.
+template <int COUNT, bool AHEAD>
+static inline __attribute__((always_inline)) void add_chunks(Rows& rows, const Places& places, const Places& next, const float* weights,
+                                                             int64_t chunk) {
   Floats sums[ROWS][COUNT];
 #pragma GCC unroll 16
   for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 16
     for (int c = 0; c < COUNT; ++c) sums[r][c] = load_floats(rows.output[r] + (chunk + c) * LANES);
   for (int64_t i = 0; i < places.count; ++i) {
+    if (AHEAD && i < next.count) prefetch_row(next.value[i]);
     const float* weight = weights + i / TOKENS * LANES + i % TOKENS;
 #pragma GCC unroll 16
     for (int c = 0; c < COUNT; ++c) {
@@ -167,10 +169,11 @@ static inline __attribute__((always_inline)) void add_chunks(Rows& rows, const P
 }
 
 static void add_values(Rows& rows, const Places& places, const Places& next, const float* weights) {
-  for (int64_t i = 0; i < next.count; ++i) prefetch_row(next.value[i]);
-  int64_t chunk = 0;
-  for (; chunk + VALUES <= CHUNKS; chunk += VALUES) add_chunks<VALUES>(rows, places, weights, chunk);
-  if constexpr (CHUNKS % VALUES != 0) add_chunks<CHUNKS % VALUES>(rows, places, weights, chunk);
+  constexpr int FIRST = CHUNKS < VALUES ? CHUNKS : VALUES;
+  add_chunks<FIRST, true>(rows, places, next, weights, 0);
+  int64_t chunk = FIRST;
+  for (; chunk + VALUES <= CHUNKS; chunk += VALUES) add_chunks<VALUES, false>(rows, places, next, weights, chunk);
+  if constexpr (CHUNKS > VALUES && CHUNKS % VALUES != 0) add_chunks<CHUNKS % VALUES, false>(rows, places, next, weights, chunk);
 }
 
 template <class T> static void load_query(Rows& rows, const View& view, int64_t sequence, int64_t head, int64_t count) {
