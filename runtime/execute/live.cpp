@@ -31,7 +31,7 @@ spec::NamedData LiveScope::data_of(std::string_view name) const {
   for (std::size_t i = 0; i < tensors_.size(); ++i)
     if (const auto& known = kernel_.spec->tensors[i].name; known == name && tensors_[i])
       if (const auto facts = binding_.facts.tensors.find(known); facts != binding_.facts.tensors.end())
-        return {known, &facts->second, tensors_[i]->data};
+        return {known, &facts->second, data_.of(*tensors_[i])};
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "ejk/call.hpp"
+#include "execute/device_data.hpp"
 #include "execute/library_state.hpp"
 #include "spec/host_integers.hpp"
 
@@ -11,8 +12,8 @@ namespace ejk {
 class LiveScope : public spec::Scope {
  public:
   LiveScope(const KernelHandle& kernel, const spec::Binding& binding, std::span<const TensorView* const> tensors,
-            std::span<const AttributeValue> attributes)
-      : kernel_(kernel), binding_(binding), tensors_(tensors), attributes_(attributes) {}
+            std::span<const AttributeValue> attributes, DeviceData& data)
+      : kernel_(kernel), binding_(binding), tensors_(tensors), attributes_(attributes), data_(data) {}
   std::optional<spec::Value> lookup(std::string_view name) const override;
   std::optional<spec::Value> call(std::string_view function, std::string_view name, std::span<const spec::Value> rest) const override;
 
@@ -23,6 +24,7 @@ class LiveScope : public spec::Scope {
   const spec::Binding& binding_;
   std::span<const TensorView* const> tensors_;
   std::span<const AttributeValue> attributes_;
+  DeviceData& data_;
 };
 
 // Throws CallError with the requirement's message if it does not hold.
