@@ -146,7 +146,7 @@ spec::Case PageAttention::vary(const spec::Case& c, Rng& rng) const {
   static constexpr std::int64_t groups[] = {1, 1, 2, 3, 4, 5, 8, 16};
   static constexpr std::int64_t sizes[] = {1, 2, 3, 5, 8, 16, 16, 17, 32, 64};
   const std::int64_t kv_heads = rng.chance(0.03) ? 0 : rng.between(1, 3), size = rng.pick(sizes);
-  const std::int64_t columns = rng.chance(0.04) ? 0 : rng.between(1, std::max<std::int64_t>(1, 400 / size));
+  const std::int64_t columns = rng.chance(0.04) ? 0 : rng.between(1, std::max<std::int64_t>(1, 600 / size));
   varied.dims["Hkv"] = kv_heads;
   varied.dims["Hq"] = kv_heads * rng.pick(groups);
   varied.dims["N"] = rng.chance(0.04) ? 0 : rng.between(1, 5);
