@@ -1,12 +1,15 @@
 // ejk/library.hpp: stores, threads, calls by name, info.
 #include "ejk/library.hpp"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "ejk/record.hpp"
 #include "execute/facts.hpp"
 #include "execute/guard.hpp"
 #include "execute/library_state.hpp"
+#include "spec/gradient.hpp"
 
 namespace ejk {
 namespace {
@@ -66,7 +69,11 @@ ordered_json kernels_json(Library& library, const Library::Parts& parts) {
     const auto& spec = *library.kernel(name)->spec;
     auto variants = ordered_json::array();
     for (const auto& variant : spec.variants) variants.push_back({{"name", variant.name}, {"archs", variant.archs}, {"doc", variant.doc}});
-    list.push_back({{"name", name}, {"doc", spec.doc}, {"gradient", spec.gradient}, {"cases", spec.cases.size()}, {"variants", variants}});
+    list.push_back({{"name", name},
+                    {"doc", spec.doc},
+                    {"gradient", fmt::format("{}", fmt::join(spec::gradient_kernels(spec), ", "))},
+                    {"cases", spec.cases.size()},
+                    {"variants", variants}});
   }
   return list;
 }

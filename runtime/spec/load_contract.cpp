@@ -30,8 +30,7 @@ class ContractReader {
     if (const auto outputs = kernel_.field("outputs"); outputs && outputs->json().is_array() && outputs->json().empty())
       outputs->fault("a kernel has at least one output");
     for (const JsonNode& node : kernel_.list("requires")) requirement(node);
-    if (const auto node = kernel_.field("gradient"); node && node->json().is_object() && node->open("gradient"))
-      spec_.gradient = node->text("kernel");
+    if (const auto node = kernel_.field("gradient")) spec_.gradient = load_gradient(*node);
     tuning();
     if (const auto node = kernel_.field("batch"); node && node->json().is_object() && node->open("batch"))
       spec_.batch = {node->text("dim"), node->expression("if")};

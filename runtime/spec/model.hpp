@@ -170,6 +170,19 @@ struct Batch {
   Expression condition;  // empty: always
 };
 
+// A step of the gradient: a call of a kernel, or a gradient that another tensor is. In JSON "gradient": {"kernel": K} is one call whose
+// tensors and attributes have their names from this spec; [{"kernel": K, "tensors": {of K: of this spec}, "attributes": {of K: expression
+// over this spec's dims and attributes}}, ..., {"tensor": "dx", "is": "dout"}] says them one by one. "dx" is the gradient of x
+// (gradient.hpp); a step whose gradient is of a tensor that was not given is left out.
+struct GradientStep {
+  std::string kernel;                                        // empty: no call, `tensor` has the data of `is`
+  bool mapped = false;                                       // by `tensors` and `attributes`; else by name
+  std::vector<std::pair<std::string, std::string>> tensors;  // of the kernel, of this spec or a gradient
+  std::vector<Named> attributes;
+  std::string tensor, is;
+  std::string pointer;
+};
+
 struct Spec {
   std::string kernel, doc;
   std::string file;  // as the user named it
@@ -179,7 +192,7 @@ struct Spec {
   std::vector<Attribute> attributes;
   std::vector<TensorSpec> tensors;  // inputs, then outputs, in the spec's order: the order of the packed call
   std::vector<Requirement> requirements;
-  std::string gradient;  // kernel name, or empty
+  std::vector<GradientStep> gradient;  // empty: it has none
   Batch batch;
   // Dims and attributes in which a call may differ from one that was measured and still take its config ("tuning": {"nearest": [...]}).
   // Everything else in their keys must be equal. Empty: only its own measurement serves a call.

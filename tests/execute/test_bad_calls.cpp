@@ -28,7 +28,8 @@ class BadCalls : public StoreTest {
 };
 
 TEST_F(BadCalls, TheUnspoiledCallsAreLegal) {
-  for (const auto& call : {batched_attention(), packed_attention(), batched_pooling(), packed_pooling(), paged_attention()}) {
+  for (const auto& call : {batched_attention(), packed_attention(), batched_pooling(), packed_pooling(), ragged_matmul(), ragged_gradient(),
+                           paged_attention()}) {
     EXPECT_EQ(call.run().error().code, ErrorCode::missing_image) << call.message();
     EXPECT_TRUE(call.outputs_untouched());
   }
@@ -169,6 +170,24 @@ TEST_F(BadCalls, ChunkSize) {
   refused(batched_pooling().set("chunk_size", std::int64_t{-3}), "chunk_size must be 0 (off) or positive; found -3");
 }
 
+TEST_F(BadCalls, GroupsOfRows) {
+  refused(ragged_matmul().add("group_sizes", {3, -1, 5}), "group_sizes must not be negative; found -1");
+  refused(ragged_matmul().set("group_offset", std::int64_t{-2}), "group_offset must not be negative; found -2");
+  refused(ragged_matmul().set("group_offset", std::int64_t{1}), "rhs must hold groups that group_sizes has; found groups 1 up to 4 of 3");
+  refused(ragged_matmul().add("group_sizes", {3, 4}), "rhs must hold groups that group_sizes has; found groups 0 up to 3 of 2");
+  refused(ragged_matmul().set("transpose_rhs", true),
+          "rhs has shape [3, 6, 5], expected [L, N, K] with K = 6 (from lhs): dimension 2 is 5");
+  refused(ragged_matmul().add("rhs", DType::f32, {3, 4, 5}),
+          "rhs has shape [3, 4, 5], expected [L, K, N] with K = 6 (from lhs): dimension 1 is 4");
+  refused(ragged_matmul().remove("group_sizes"), "lhs has shape [7, 6], expected [B, G, M, K]: it has 2 dimensions");
+  refused(ragged_matmul().add("existing_out", DType::bf16, {7, 5}), "out has type f32, expected bf16 (the type of existing_out)");
+  refused(ragged_gradient().set("groups", std::int64_t{2}),
+          "out has shape [3, 6, 5], expected [L, K, N] with L = 2 (from its definition groups >= 0 ? groups : G - group_offset): dimension "
+          "0 is 3");
+  refused(ragged_gradient().set("groups", std::int64_t{-2}), "groups must be -1 (all from group_offset on) or more; found -2");
+  refused(ragged_gradient().add("group_sizes", {3, -4, 5}), "group_sizes must not be negative; found -4");
+}
+
 TEST_F(BadCalls, SegmentIdsComeInPairs) {
   refused(batched_attention().add("q_segment_ids", DType::i32, {2, 3}), "q_segment_ids and kv_segment_ids must be given together");
   refused(batched_attention().add("kv_segment_ids", DType::i32, {2, 5}), "q_segment_ids and kv_segment_ids must be given together");
@@ -224,9 +243,8 @@ TEST_F(BadCalls, UnknownNames) {
   refused(batched_attention().set("scale", 1.0),
           "no attribute 'scale'; it has causal, causal_offset, softmax_scale, window_left, window_right, logits_soft_cap, dropout_prob, "
           "dropout_seed, deterministic");
-  EXPECT_EQ(
-      message_of(call("flash_attentoin", batched_attention().views, {})),
-      "no kernel 'flash_attentoin'; the stores have flash_attention, grouped_matmul, mean_pooling, mean_pooling_bwd, page_attention, tgmm");
+  const auto message = message_of(call("flash_attentoin", batched_attention().views, {}));
+  EXPECT_TRUE(message.starts_with("no kernel 'flash_attentoin'; the stores have flash_attention, ")) << message;
 }
 
 TEST_F(BadCalls, CachesAndTheirTables) {
