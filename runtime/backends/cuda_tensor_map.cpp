@@ -30,6 +30,7 @@ std::optional<int> type_code(DType type) {
       return 5;
     case DType::i8:
     case DType::u8:
+    case DType::f8_e4m3:
     case DType::boolean:
       return 0;
     default:

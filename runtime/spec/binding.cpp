@@ -68,13 +68,12 @@ bool varies(const Spec& spec, const Requirement& requirement) {
   return false;
 }
 
-// A rule that reads a tensor is judged only where that tensor's data can be read; on a device it is trusted.
+// A rule that reads tensors is judged only where their data can be read; on a device it is trusted.
 bool judgeable(const Binding& binding, const Requirement& requirement) {
-  if (requirement.reads.empty()) return true;
-  const auto tensor = binding.facts.tensors.find(requirement.reads);
-  if (tensor == binding.facts.tensors.end()) return false;
-  const auto& shape = tensor->second.shape;
-  return tensor->second.host_data != nullptr || std::find(shape.begin(), shape.end(), 0) != shape.end();
+  return std::all_of(requirement.reads.begin(), requirement.reads.end(), [&](const std::string& name) {
+    const auto tensor = binding.facts.tensors.find(name);
+    return tensor != binding.facts.tensors.end() && (tensor->second.host_data != nullptr || is_empty(tensor->second));
+  });
 }
 
 void judge(const Binding& binding, const Requirement& requirement) {

@@ -34,6 +34,9 @@ constexpr FunctionRow rows[] = {
     {"nondecreasing", Function::by_scope, 1, 1},
     {"smallest", Function::by_scope, 1, 1},
     {"chunks", Function::by_scope, 2, 2},
+    {"sum", Function::by_scope, 3, 3},
+    {"outside", Function::by_scope, 3, 3},
+    {"outside_rows", Function::by_scope, 6, 6, 2},
 };
 
 // A call's arguments, with errors that name the function.

@@ -49,7 +49,7 @@ const std::vector<ObjectFields>& table() {
         {"doc", doc, required}}},
       {"output",
        {{"name", text, required}, {"type", text, required}, {"shape", any, required}, {"optional", boolean}, {"doc", doc, required}}},
-      {"requirement", {{"that", expression, required}, {"else", doc, required}, {"reads", text}}},
+      {"requirement", {{"that", expression, required}, {"else", doc, required}, {"reads", any}}},
       {"gradient", {{"kernel", text, required}}},
       {"gradient_call", {{"kernel", text, required}, {"tensors", object, required}, {"attributes", object}}},
       {"gradient_equal", {{"tensor", text, required}, {"is", text, required}}},

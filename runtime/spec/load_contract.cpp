@@ -181,18 +181,23 @@ class ContractReader {
 
   void requirement(const JsonNode& node) {
     if (!node.open("requirement")) return;
-    Requirement rule{node.expression("that"), node.text("else"), node.text("reads")};
+    Requirement rule{node.expression("that"), node.text("else"), {}};
     if (const auto message = node.field("else"); message && message->json().is_string()) check_message(*message, rule.message);
-    if (const auto reads = node.field("reads"); reads && reads->json().is_string()) {
-      const TensorSpec* tensor = spec_.tensor(rule.reads);
-      if (!tensor || tensor->output) {
-        std::vector<std::string> inputs;
-        for (const TensorSpec& t : spec_.tensors)
-          if (!t.output) inputs.push_back(t.name);
-        reads->fault("'" + rule.reads + "' is no input" + suggestion(rule.reads, inputs));
-      }
-    }
+    if (const auto reads = node.field("reads"))
+      for (const JsonNode& item : reads->json().is_array() ? reads->items() : std::vector<JsonNode>{*reads}) read_by(rule, item);
     spec_.requirements.push_back(std::move(rule));
+  }
+
+  void read_by(Requirement& rule, const JsonNode& node) const {
+    const auto name = node.text();
+    if (!name) return;
+    const TensorSpec* tensor = spec_.tensor(*name);
+    rule.reads.push_back(*name);
+    if (tensor && !tensor->output) return;
+    std::vector<std::string> inputs;
+    for (const TensorSpec& t : spec_.tensors)
+      if (!t.output) inputs.push_back(t.name);
+    node.fault("'" + *name + "' is no input" + suggestion(*name, inputs));
   }
 
   static void check_message(const JsonNode& node, const std::string& message) {

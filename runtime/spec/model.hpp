@@ -59,7 +59,7 @@ struct Attribute {
 struct Requirement {
   Expression that;
   std::string message;
-  std::string reads;  // a host tensor whose data the rule looks at (first, last, nondecreasing, smallest): checked on every call
+  std::vector<std::string> reads;  // host tensors whose data the rule looks at (first, last, outside): checked on every call
 };
 
 struct Form {

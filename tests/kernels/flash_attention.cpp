@@ -14,17 +14,6 @@ namespace {
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// log(sum exp), -inf for no terms or only terms of -inf, NaN if a term is.
-double log_sum_exp(const std::vector<double>& terms) {
-  double largest = -infinity;
-  for (const double term : terms)
-    if (std::isnan(term) || term > largest) largest = std::isnan(largest) ? largest : term;
-  if (largest == -infinity || std::isnan(largest)) return largest;
-  double sum = 0;
-  for (const double term : terms) sum += std::exp(term - largest);
-  return largest + std::log(sum);
-}
-
 // One call's numbers, read once.
 struct Problem {
   explicit Problem(const Call& call)
