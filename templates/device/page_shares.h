@@ -1,0 +1,134 @@
+// GPU vocabulary of paged attention: how blocks share the keys of all sequences, whose lengths are known on the device alone.
+//
+// A stream is what one pass over a sequence's keys of one kv head computes. Streams are numbered through, a sequence's together; each
+// consists of tiles of TILE keys. Every block takes an equal part of all tiles in that order, where a stream counts for SETUP more tiles
+// than it has: for what it costs to begin and to end one. So a block has the end of a stream, whole ones, and the beginning of one.
+#pragma once
+#include "device/gpu.h"
+
+// The keys that the query of a sequence sees: [first, end).
+template <int TILE> struct VisibleKeys {
+  int first, end;
+  int first_tile() const { return first / TILE; }
+  int tiles() const { return first < end ? (end - 1) / TILE - first / TILE + 1 : 0; }
+  bool has(int key) const { return key >= first && key < end; }
+};
+
+template <int TILE> struct Lengths {
+  const int32_t* context_lens;
+  int sequences;
+  int64_t window_left;  // -1: unbounded. The query is the last token: a window never ends before it
+
+  VisibleKeys<TILE> operator[](int sequence) const {
+    const int length = context_lens[sequence];
+    if (length <= 0) return {0, 0};
+    return {window_left >= 0 && window_left < length - 1 ? length - 1 - static_cast<int>(window_left) : 0, length};
+  }
+};
+
+// A tile of a stream. Tile 0: before all of them.
+struct Place {
+  int sequence, stream, tile;
+  int last_block;  // that has a part of the stream
+};
+
+template <int THREADS, int TILE> struct Shares {
+  static constexpr int SETUP = 3;
+  Lengths<TILE> lengths;
+  int streams;  // a sequence
+  int* sums;    // shared memory: THREADS / WARP
+
+  int weight(int sequence) const { return sequence < lengths.sequences ? lengths[sequence].tiles() + SETUP : 0; }
+
+  struct Sum {
+    int before, all;  // of the threads before this one, of all
+  };
+  // Every thread of the block must call it.
+  Sum sum(int x) const {
+    int up_to = x;
+#pragma unroll
+    for (int by = 1; by < WARP; by *= 2) {
+      const int before = shuffle(up_to, lane() < by ? lane() : lane() - by);
+      if (lane() >= by) up_to += before;
+    }
+    if (lane() == WARP - 1) sums[warp()] = up_to;
+    sync_block();
+    Sum result{up_to - x, 0};
+#pragma unroll
+    for (int w = 0; w < THREADS / WARP; ++w) {
+      if (w < warp()) result.before += sums[w];
+      result.all += sums[w];
+    }
+    sync_block();
+    return result;
+  }
+
+  // Where the share of a block begins and where it ends, in shared memory. Every thread must call it; ends with a barrier.
+  void find(int block, int blocks, Place* begin_and_end) const {
+    const Sum first = sum(weight(thread_x()));
+    int64_t all = first.all;
+#pragma unroll 1
+    for (int n = THREADS; n < lengths.sequences; n += THREADS) all += sum(weight(n + thread_x())).all;
+    if (thread_x() == 0) begin_and_end[0] = begin_and_end[1] = {lengths.sequences, 0, 0, 0};
+    sync_block();
+    all *= streams;
+    find_among(thread_x(), first.before, all, block, blocks, begin_and_end);
+    int before = first.all;
+#pragma unroll 1
+    for (int n = THREADS; n < lengths.sequences; n += THREADS) {
+      const Sum here = sum(weight(n + thread_x()));
+      find_among(n + thread_x(), before + here.before, all, block, blocks, begin_and_end);
+      before += here.all;
+    }
+    sync_block();
+  }
+
+  // The ends that lie in streams of this sequence; `before`: weight of the streams of one head before it.
+  void find_among(int sequence, int before, int64_t all, int block, int blocks, Place* begin_and_end) const {
+    const int own = weight(sequence);
+    const int64_t start = int64_t{before} * streams;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int64_t at = all * (block + i) / blocks - start;
+      if (at < 0 || at >= int64_t{own} * streams) continue;
+      const int stream = static_cast<int>(at / own), inside = static_cast<int>(at - int64_t{own} * stream);
+      const int64_t end = start + int64_t{own} * (stream + 1);
+      begin_and_end[i] = {sequence, stream, inside > SETUP ? inside - SETUP : 0, static_cast<int>((end * blocks - 1) / all)};
+    }
+  }
+};
+
+// A walk through a share, stream by stream. All threads of a block walk alike.
+template <int TILE> struct Walk {
+  Lengths<TILE> lengths;
+  int streams;
+  Place last;  // where the share ends
+  int sequence, stream;
+  VisibleKeys<TILE> keys;  // of the sequence
+  int tile, end;           // of the stream, in this share
+
+  Walk(const Lengths<TILE>& all, int streams_a_sequence, const Place& begin, const Place& share_end)
+      : lengths(all), streams(streams_a_sequence), last(share_end), sequence(begin.sequence), stream(begin.stream), keys{0, 0}, tile(0), end(0) {
+    if (is_over()) return;
+    keys = lengths[sequence];
+    enter(begin.tile);
+  }
+  bool is_over() const {
+    if (sequence != last.sequence) return sequence > last.sequence;
+    return stream > last.stream || (stream == last.stream && last.tile == 0);
+  }
+  bool is_in_last() const { return sequence == last.sequence && stream == last.stream; }
+  void enter(int first_tile) {
+    tile = first_tile;
+    end = is_in_last() ? last.tile : keys.tiles();
+  }
+  void next_stream() {
+    if (++stream == streams) {
+      stream = 0;
+      ++sequence;
+    }
+    if (is_over()) return;
+    if (stream == 0) keys = lengths[sequence];
+    enter(0);
+  }
+};

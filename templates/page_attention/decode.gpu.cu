@@ -1,0 +1,362 @@
+// page_attention on matrix instructions of a warp (mma.sync): one query token a sequence, keys and values in pages.
+//
+// Blocks share all tiles of keys of all sequences and kv heads evenly (device/page_shares.h), by lengths that they read themselves. In a
+// block teams of TEAM_WARPS warps take every TEAMS-th tile of a stream, each with copies, softmax and outputs of its own, and without
+// waiting for the others; at the end of a stream their parts are added up. The query heads of a kv head are the rows of the products,
+// padded to 16 a warp. A stream that one block has whole goes to `out`; parts of it go to `partial`, and `combine` adds them up.
+#include "device/page_copies.h"
+#include "device/page_rows.h"
+
+$require D % 8 == 0 and tile % 16 == 0 and warps % team_warps == 0
+using Element = ${ctype(E)};
+using Cached = ${ctype(C)};
+constexpr int D = ${D}, D16 = ${align(D, 16)};
+constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;
+constexpr int TEAM_WARPS = ${team_warps}, TEAMS = WARPS / TEAM_WARPS;  // warps that share tiles of keys, each with rows of its own
+constexpr int TILE = ${tile};                                          // keys
+constexpr int STAGES = ${stages};                                      // tiles of a team in shared memory
+constexpr bool CAPPED = ${capped};                                     // a soft cap
+constexpr int HALVES = ${rows > 8 ? 2 : 1};                            // of a product's 16 rows: 8 are in use, or all
+constexpr int ROWS = 8 * HALVES, SLICES = D16 / 16, TILES = TILE / 8, OUTPUT_TILES = D16 / 8;
+constexpr int COLUMNS = D16 < 64 ? D16 : 64;                           // features that warps add up at a time
+constexpr float STALE = 8;  // references follow the largest score only where it is larger by this: weights up to 2^8 are as exact
+
+using Copies = PageCopies<Cached, TILE, D16, D, STAGES, TEAMS, TEAM_WARPS, ${page}>;
+using Tile_ = Copies::Tile;
+// 8-bit elements are halves in products, and so are the queries and weights they meet.
+template <class E, class C> struct ProductOf { using Type = half; };
+template <class E> struct ProductOf<E, E> { using Type = E; };
+using Product = ProductOf<Element, Cached>::Type;
+constexpr bool WIDE = Tile_::WIDE;
+
+typedef float Scores[TILES][4];
+typedef float Outputs[OUTPUT_TILES][4];
+typedef uint32_t Queries[SLICES][4];  // operands A
+typedef float PerRow[HALVES];         // of rows lane / 4 and lane / 4 + 8
+
+// Shared memory: the teams' stages, sums of outputs, softmaxes, and how the work is shared.
+constexpr int PITCH = COLUMNS + 8;
+constexpr int SUMS = TEAMS * STAGES * Copies::STAGE_BYTES, SOFTMAXES = SUMS + WARPS * ROWS * PITCH * 4, SCANS = SOFTMAXES + WARPS * ROWS * 8,
+              ENDS = SCANS + (WARPS + 3) / 4 * 16;
+static_assert(ENDS + 2 * sizeof(Place) <= ${shared}, "the spec has another size");
+
+static inline Element first_of(uint32_t pair) { return __builtin_bit_cast(Element, static_cast<uint16_t>(pair)); }
+static inline Element second_of(uint32_t pair) { return __builtin_bit_cast(Element, static_cast<uint16_t>(pair >> 16)); }
+
+static inline float largest_of_row(float x) {
+  x = larger_of(x, shuffle_xor(x, 1));
+  return larger_of(x, shuffle_xor(x, 2));
+}
+static inline float sum_of_row(float x) {
+  x += shuffle_xor(x, 1);
+  return x + shuffle_xor(x, 2);
+}
+
+// The warp's rows of a stream, `count` of them, from query head `head` on.
+static inline void load_queries(Queries& q, const View& query, int sequence, int head, int count) {
+  const int row = lane() / 4;
+  const Element* at = static_cast<const Element*>(query.data) + sequence * query.strides[0] + (head + row) * query.strides[1];
+#pragma unroll
+  for (int slice = 0; slice < SLICES; ++slice)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int feature = slice * 16 + Tile_::feature(i / 2), half_row = i % 2;
+      q[slice][i] = 0;
+      if (half_row < HALVES && row + 8 * half_row < count && (D % 16 == 0 || feature < D))
+        q[slice][i] = *reinterpret_cast<const uint32_t*>(at + 8 * half_row * query.strides[1] + feature);
+    }
+}
+
+// Rows become halves, multiplied by a power of two that makes the largest element of the row about 2^14; `unit` is divided by it.
+static inline void narrow_queries(Queries& q, PerRow& unit) {
+#pragma unroll
+  for (int h = 0; h < HALVES; ++h) {
+    float largest = 0;
+#pragma unroll
+    for (int slice = 0; slice < SLICES; ++slice)
+#pragma unroll
+      for (int i = h; i < 4; i += 2) {
+        const float a = to_float(first_of(q[slice][i])), b = to_float(second_of(q[slice][i]));
+        largest = larger_of(larger_of(largest, larger_of(a, -a)), larger_of(b, -b));
+      }
+    int exponent = static_cast<int>(__builtin_bit_cast(uint32_t, largest_of_row(largest)) >> 23);
+    if (exponent < 15) exponent = 15;
+    const float factor = __builtin_bit_cast(float, static_cast<uint32_t>(268 - exponent) << 23);
+    unit[h] *= __builtin_bit_cast(float, static_cast<uint32_t>(exponent - 14) << 23);
+#pragma unroll
+    for (int slice = 0; slice < SLICES; ++slice)
+#pragma unroll
+      for (int i = h; i < 4; i += 2)
+        q[slice][i] = pack_pair<half>(to_float(first_of(q[slice][i])) * factor, to_float(second_of(q[slice][i])) * factor);
+  }
+}
+
+// Dot products to scores in units of log 2; keys that are not visible to -inf. `first`: the tile's first key.
+static inline void adjust(Scores& s, const PerRow& unit, float soft_cap, const VisibleKeys<TILE>& keys, int first) {
+  const bool whole = first >= keys.first && keys.end - first >= TILE;
+#pragma unroll
+  for (int n = 0; n < TILES; ++n)
+#pragma unroll
+    for (int i = 0; i < 2 * HALVES; ++i) {
+      float x = s[n][i] * unit[i / 2];
+      if (CAPPED) x = soft_cap * LOG2_E * tanh_of(x);
+      s[n][i] = whole || keys.has(first + 8 * n + lane() % 4 * 2 + i % 2) ? x : -INFINITE;
+    }
+}
+
+// Scores become weights; references follow.
+static inline void weigh(Scores& s, Outputs& o, PerRow& reference, PerRow& sum) {
+  float largest[HALVES];
+  bool grows = false;
+#pragma unroll
+  for (int h = 0; h < HALVES; ++h) {
+    largest[h] = -INFINITE;
+#pragma unroll
+    for (int n = 0; n < TILES; ++n) largest[h] = larger_of(largest[h], larger_of(s[n][2 * h], s[n][2 * h + 1]));
+    grows = grows || largest[h] > reference[h] + STALE;
+  }
+  if (any_in_warp(grows)) {
+#pragma unroll
+    for (int h = 0; h < HALVES; ++h) {
+      const float now = larger_of(reference[h], largest_of_row(largest[h])), factor = exp2_of(reference[h] - now);
+      reference[h] = now;
+      sum[h] *= factor;
+#pragma unroll
+      for (int f = 0; f < OUTPUT_TILES; ++f) o[f][2 * h] *= factor, o[f][2 * h + 1] *= factor;
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < TILES; ++n)
+#pragma unroll
+    for (int i = 0; i < 2 * HALVES; ++i) {
+      s[n][i] = exp2_of(s[n][i] - reference[i / 2]);
+      sum[i / 2] += s[n][i];
+    }
+}
+
+static inline void attend(const Queries& q, const Copies& copies, int stage, Outputs& o, PerRow& reference, PerRow& sum, const PerRow& unit,
+                          float soft_cap, const VisibleKeys<TILE>& keys, int first) {
+  Scores s;
+#pragma unroll
+  for (int n = 0; n < TILES; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) s[n][i] = 0;
+#pragma unroll
+  for (int slice = 0; slice < SLICES; ++slice) copies.k_tile(stage).multiply_keys<Product>(s, q[slice], slice);
+  adjust(s, unit, soft_cap, keys, first);
+  weigh(s, o, reference, sum);
+  uint32_t p[TILES / 2][4];
+#pragma unroll
+  for (int n = 0; n < TILES; n += 2)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) p[n / 2][i] = i % 2 < HALVES ? pack_pair<Product>(s[n + i / 2][i % 2 * 2], s[n + i / 2][i % 2 * 2 + 1]) : 0;
+  copies.v_tile(stage).add_values<Product>(o, p);
+}
+
+// Where parts of rows wait for `combine`. A block has at most two: of a stream that an earlier one began, and of one that it begins itself.
+struct Parts {
+  float* outputs;      // [2 blocks][TEAM_WARPS * ROWS][D]
+  Softmax* softmaxes;  // [2 blocks][TEAM_WARPS * ROWS]
+  int slot(int block, bool begins) const { return 2 * block + begins; }
+  float* row(int slot, int row) const { return outputs + (int64_t{slot} * TEAM_WARPS * ROWS + row) * D; }
+  Softmax& softmax(int slot, int row) const { return softmaxes[slot * TEAM_WARPS * ROWS + row]; }
+};
+
+// The block's sums of a stream.
+struct Merge {
+  char* memory;
+  const RowEnd& rows;
+  const Parts& parts;
+
+  Softmax* softmax(int w) const { return reinterpret_cast<Softmax*>(memory + SOFTMAXES) + w * ROWS; }
+  float* sums(int w) const { return reinterpret_cast<float*>(memory + SUMS) + w * ROWS * PITCH; }
+
+  void put_softmax(const PerRow& reference, const PerRow& sum) const {
+#pragma unroll
+    for (int h = 0; h < HALVES; ++h) {
+      const float all = sum_of_row(sum[h]);
+      if (lane() % 4 == 0) softmax(warp())[lane() / 4 + 8 * h] = {reference[h], all};
+    }
+  }
+  void put_outputs(const Outputs& o, int first) const {
+#pragma unroll
+    for (int f = 0; f < OUTPUT_TILES; ++f)
+#pragma unroll
+      for (int i = 0; i < 2 * HALVES; ++i)
+        if (f * 8 >= first && f * 8 < first + COLUMNS)
+          sums(warp())[(lane() / 4 + i / 2 * 8) * PITCH + f / 2 * 16 - first + Tile_::output_feature(f % 2, i % 2)] = o[f][i];
+  }
+  // Of the teams' softmaxes of a row.
+  Softmax merged(int row) const {
+    Softmax all{LOWEST, 0};
+#pragma unroll
+    for (int t = 0; t < TEAMS; ++t) all.reference = larger_of(all.reference, softmax(t * TEAM_WARPS + row / ROWS)[row % ROWS].reference);
+#pragma unroll
+    for (int t = 0; t < TEAMS; ++t) {
+      const Softmax& one = softmax(t * TEAM_WARPS + row / ROWS)[row % ROWS];
+      all.sum += one.sum * factor_of(one, all.reference);
+    }
+    return all;
+  }
+
+  // Rows [0, count) of the stream, features [first, first + COLUMNS); to `slot`, or if that is negative to out, from query head `head` on.
+  void store(int first, int count, int sequence, int head, int slot, float v_scale) const {
+    constexpr int PACKS = COLUMNS / 4;
+#pragma unroll 1
+    for (int i = thread_x(); i < count * PACKS; i += THREADS) {
+      const int row = i / PACKS, column = i % PACKS * 4;
+      if (first + column >= D) continue;
+      const Softmax all = merged(row);
+      float x[4] = {};
+#pragma unroll
+      for (int t = 0; t < TEAMS; ++t) {
+        const int w = t * TEAM_WARPS + row / ROWS;
+        const float factor = factor_of(softmax(w)[row % ROWS], all.reference);
+        const Pack<float, 4> part = load_pack<4>(sums(w) + row % ROWS * PITCH + column);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) x[k] += part.at[k] * factor;
+      }
+      if (slot >= 0) {
+        store_pack(parts.row(slot, row) + first + column, Pack<float, 4>{{x[0], x[1], x[2], x[3]}});
+        if (first + column == 0) parts.softmax(slot, row) = all;
+        continue;
+      }
+      const Softmax end = rows.with_sinks(all, head + row);
+      rows.store<Element>(sequence, head + row, first + column, x, RowEnd::scale(all, end) * v_scale);
+      if (first + column == 0) rows.store_lse(sequence, head + row, end);
+    }
+  }
+
+  // Every thread must call it.
+  void run(const Outputs& o, const PerRow& reference, const PerRow& sum, int count, int sequence, int head, int slot, float v_scale) const {
+    put_softmax(reference, sum);
+#pragma unroll
+    for (int first = 0; first < D16; first += COLUMNS) {
+      put_outputs(o, first);
+      sync_block();
+      store(first, count, sequence, head, slot, v_scale);
+      sync_block();
+    }
+  }
+};
+
+KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
+  char* memory = dynamic_shared();
+  Place* ends = reinterpret_cast<Place*>(memory + ENDS);
+  const Lengths<TILE> lengths{context_lens, static_cast<int>(query_view.shape[0]), window_left};
+  const int kv_heads = static_cast<int>(key_cache_view.shape[slots_first ? 2 : 1]), heads_a_kv_head = static_cast<int>(query_view.shape[1]) / kv_heads;
+  const int groups = (heads_a_kv_head + TEAM_WARPS * ROWS - 1) / (TEAM_WARPS * ROWS);  // of the query heads of a kv head
+  Shares<THREADS, TILE>{lengths, kv_heads * groups, reinterpret_cast<int*>(memory + SCANS)}.find(block_x(), grid_x(), ends);
+  const Place begin = ends[0], end = ends[1];
+
+  const bool begins_last = end.tile > 0 && (begin.sequence != end.sequence || begin.stream != end.stream || begin.tile == 0);
+  if (thread_x() == 0) reinterpret_cast<Place*>(unfinished)[block_x()] = begins_last ? end : Place{-1, 0, 0, 0};
+
+  Walk<TILE> walk(lengths, kv_heads * groups, begin, end);
+  const PageCache keys(key_cache_view, sizeof(Cached), slots_first), values(value_cache_view, sizeof(Cached), slots_first);
+  const int team = warp() / TEAM_WARPS, row_warp = warp() % TEAM_WARPS;
+  Copies copies{keys, values, static_cast<const int32_t*>(block_tables_view.data), block_tables_view.strides[0], static_cast<int>(page_size), groups,
+                shared_pointer(memory) + team * STAGES * Copies::STAGE_BYTES, team, thread_x() % (TEAM_WARPS * WARP), walk, {}, {}};
+  copies.skip_empty();
+#pragma unroll 1
+  for (int stage = 0; stage < STAGES - 1; ++stage) copies.start(stage);
+
+  const RowEnd row_end{softmax_aux_view, out_view, lse_view, sinks_type};
+  const Parts parts{partial, reinterpret_cast<Softmax*>(partial_softmax)};
+  const Merge merge{memory, row_end, parts};
+  int stage = 0;
+#pragma unroll 1
+  while (!walk.is_over()) {
+    const int kv_head = walk.stream / groups, group = walk.stream - kv_head * groups;
+    const int head = kv_head * heads_a_kv_head + group * TEAM_WARPS * ROWS, left = heads_a_kv_head - group * TEAM_WARPS * ROWS;
+    Queries q;
+    Outputs o;
+    PerRow reference, sum, unit;
+    load_queries(q, query_view, walk.sequence, head + row_warp * ROWS, left - row_warp * ROWS);
+#pragma unroll
+    for (int h = 0; h < HALVES; ++h) {
+      reference[h] = LOWEST, sum[h] = 0;
+      unit[h] = softmax_scale * scale_of(k_scale_view, kv_head) * (CAPPED ? 1 / logits_soft_cap : LOG2_E);
+    }
+    if (!WIDE) narrow_queries(q, unit);
+#pragma unroll
+    for (int f = 0; f < OUTPUT_TILES; ++f)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) o[f][i] = 0;
+
+    const bool begins = walk.tile == 0, ends_here = walk.end == walk.keys.tiles();
+#pragma unroll 1
+    for (; walk.tile < walk.end; walk.tile += TEAMS) {
+      copy_async_wait<STAGES - 2>();
+      if (TEAM_WARPS == 1) sync_warp();
+      else sync_block();
+      copies.start(stage == 0 ? STAGES - 1 : stage - 1);
+      if (walk.tile + team < walk.end)
+        attend(q, copies, stage, o, reference, sum, unit, logits_soft_cap, walk.keys, (walk.keys.first_tile() + walk.tile + team) * TILE);
+      stage = stage == STAGES - 1 ? 0 : stage + 1;
+    }
+    const int slot = begins && ends_here ? -1 : parts.slot(block_x(), begins);
+    merge.run(o, reference, sum, left < TEAM_WARPS * ROWS ? left : TEAM_WARPS * ROWS, walk.sequence, head, slot, scale_of(v_scale_view, kv_head));
+    walk.next_stream();
+  }
+  copy_async_wait<0>();
+}
+
+constexpr int COMBINE_WARPS = 4;
+
+// Block (x, y): row y of the stream that block x of `decode` began and did not finish.
+KERNEL(COMBINE_WARPS * WARP, 1) combine(${parameters('combine')}) {
+  const Place place = reinterpret_cast<const Place*>(unfinished)[block_x()];
+  const int kv_heads = static_cast<int>(kv_head_count), heads_a_kv_head = static_cast<int>(out_view.shape[1]) / kv_heads;
+  const int groups = (heads_a_kv_head + TEAM_WARPS * ROWS - 1) / (TEAM_WARPS * ROWS), kv_head = place.stream / groups;
+  const int row = block_y(), in_kv_head = place.stream % groups * TEAM_WARPS * ROWS + row, head = kv_head * heads_a_kv_head + in_kv_head;
+  if (place.sequence < 0 || in_kv_head >= heads_a_kv_head) return;
+  const Parts parts{partial, reinterpret_cast<Softmax*>(partial_softmax)};
+  const RowEnd row_end{softmax_aux_view, out_view, lse_view, sinks_type};
+  const int count = place.last_block - block_x() + 1;
+  const auto slot = [&](int part) { return parts.slot(block_x() + part, part == 0); };
+
+  Softmax all{LOWEST, 0};
+#pragma unroll 1
+  for (int part = lane(); part < count; part += WARP) {
+    const Softmax one = parts.softmax(slot(part), row);
+    const float reference = larger_of(all.reference, one.reference);
+    all = {reference, all.sum * factor_of(all, reference) + one.sum * factor_of(one, reference)};
+  }
+#pragma unroll
+  for (int mask = WARP / 2; mask > 0; mask /= 2) {
+    const Softmax other{shuffle_xor(all.reference, mask), shuffle_xor(all.sum, mask)};
+    const float reference = larger_of(all.reference, other.reference);
+    all = {reference, all.sum * factor_of(all, reference) + other.sum * factor_of(other, reference)};
+  }
+
+  constexpr int PACKS = (D / 4 + WARP - 1) / WARP;  // of 4 features, a lane
+  __shared__ float sums[COMBINE_WARPS][PACKS * WARP * 4];
+  float x[PACKS][4] = {};
+#pragma unroll 4
+  for (int part = warp(); part < count; part += COMBINE_WARPS) {
+    const float factor = factor_of(parts.softmax(slot(part), row), all.reference);
+#pragma unroll
+    for (int i = 0; i < PACKS; ++i) {
+      const int feature = (lane() + WARP * i) * 4;
+      if (feature >= D) continue;
+      const Pack<float, 4> one = load_pack<4>(parts.row(slot(part), row) + feature);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) x[i][k] += one.at[k] * factor;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < PACKS; ++i) store_pack(&sums[warp()][(lane() + WARP * i) * 4], Pack<float, 4>{{x[i][0], x[i][1], x[i][2], x[i][3]}});
+  sync_block();
+  const Softmax end = row_end.with_sinks(all, head);
+  const float factor = RowEnd::scale(all, end) * scale_of(v_scale_view, kv_head);
+  for (int feature = thread_x() * 2; feature < D; feature += COMBINE_WARPS * WARP * 2) {
+    float pair[2] = {};
+#pragma unroll
+    for (int w = 0; w < COMBINE_WARPS; ++w)
+#pragma unroll
+      for (int k = 0; k < 2; ++k) pair[k] += sums[w][feature + k];
+    row_end.store<Element>(place.sequence, head, feature, pair, factor);
+  }
+  if (thread_x() == 0) row_end.store_lse(place.sequence, head, end);
+}
