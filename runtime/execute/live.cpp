@@ -22,7 +22,8 @@ std::optional<spec::Value> LiveScope::call(std::string_view function, std::strin
   const auto first = data_of(name);
   if (!first.facts) return binding_.call(function, name, rest);
   if (function == "outside_rows")
-    if (const auto second = data_of(std::get<std::string>(rest[0])); second.facts) return spec::outside_rows(first, second, rest.subspan(1));
+    if (const auto second = data_of(std::get<std::string>(rest[0])); second.facts)
+      return spec::outside_rows(first, second, rest.subspan(1));
   return spec::read_data(function, name, *first.facts, first.data, rest);
 }
 

@@ -14,10 +14,11 @@ struct TypeRow {
 };
 
 constexpr std::array rows = {
-    TypeRow{DType::f32, "f32", 4, true}, TypeRow{DType::f16, "f16", 2, true},         TypeRow{DType::bf16, "bf16", 2, true},
-    TypeRow{DType::f64, "f64", 8, true}, TypeRow{DType::i8, "i8", 1},                 TypeRow{DType::i32, "i32", 4},
-    TypeRow{DType::i64, "i64", 8},       TypeRow{DType::u8, "u8", 1},                 TypeRow{DType::boolean, "bool", 1},
-    TypeRow{DType::f8_e4m3, "f8_e4m3", 1, true},
+    TypeRow{DType::f32, "f32", 4, true},   TypeRow{DType::f16, "f16", 2, true},
+    TypeRow{DType::bf16, "bf16", 2, true}, TypeRow{DType::f64, "f64", 8, true},
+    TypeRow{DType::i8, "i8", 1},           TypeRow{DType::i32, "i32", 4},
+    TypeRow{DType::i64, "i64", 8},         TypeRow{DType::u8, "u8", 1},
+    TypeRow{DType::boolean, "bool", 1},    TypeRow{DType::f8_e4m3, "f8_e4m3", 1, true},
 };
 
 constexpr bool in_enum_order() {

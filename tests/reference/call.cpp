@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "reference/data.hpp"
+#include "reference/paged_data.hpp"
 
 namespace ejk::reference {
 namespace {
@@ -232,9 +233,11 @@ Call make_call(const spec::Spec& spec, const spec::Case& c, std::uint64_t seed, 
     const Layout layout = is_host_data(tensor.fill) ? Layout{} : arrangement.layout;
     Rng rng = Rng::stream(seed, "layout of " + tensor.name);
     call.inputs.emplace_back(tensor.name, facts->second.type, std::move(shape), layout, &rng);
-    fill_input(call.inputs.back(), fill_of(tensor, c), sized.dims, seed);
+    if (const auto& fill = fill_of(tensor, c); !is_related(fill)) fill_input(call.inputs.back(), fill, sized.dims, seed);
   }
   call.rebind();
+  fill_related(
+      call, [&](const spec::TensorSpec& tensor) { return fill_of(tensor, c); }, seed);
   return call;
 }
 
@@ -259,11 +262,13 @@ Call make_call(const spec::Spec& spec, const spec::CallFacts& facts, std::uint64
     auto& list = tensor.output ? call.outputs : call.inputs;
     list.emplace_back(tensor.name, given->second.type, given->second.shape, given->second.strides);
     if (tensor.output) continue;
-    fill_input(list.back(), tensor.fill, dims, seed);
+    if (!is_related(tensor.fill)) fill_input(list.back(), tensor.fill, dims, seed);
     if (is_host_data(tensor.fill)) offsets.emplace_back(list.size() - 1, &tensor);
   }
   for (std::uint64_t attempt = 1;; ++attempt) try {
       call.rebind();
+      fill_related(
+          call, [](const spec::TensorSpec& tensor) { return tensor.fill; }, seed);
       spec::check_live_requirements(call.binding);
       return call;
     } catch (const spec::CallError&) {

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "reference/element.hpp"
+#include "reference/paged_data.hpp"
 
 namespace ejk::reference {
 namespace {
@@ -18,20 +19,14 @@ namespace {
 constexpr std::int64_t period = 4194301;  // a prime, so that no row of a usual size meets itself again
 
 // Random numbers are slow to make: a large tensor repeats its first ones.
-void fill_large(HostTensor& tensor, Rng& rng) {
+void fill_large(HostTensor& tensor, double deviation, Rng& rng) {
   const auto size = static_cast<std::size_t>(size_of(tensor.type()));
   auto* data = static_cast<std::byte*>(tensor.data());
-  for (std::int64_t i = 0; i < period; ++i) store_element(tensor.type(), data + static_cast<std::size_t>(i) * size, rng.normal());
+  for (std::int64_t i = 0; i < period; ++i)
+    store_element(tensor.type(), data + static_cast<std::size_t>(i) * size, deviation * rng.normal());
   for (std::int64_t done = period; done < tensor.elements(); done += period)
     std::memcpy(data + static_cast<std::size_t>(done) * size, data,
                 static_cast<std::size_t>(std::min(period, tensor.elements() - done)) * size);
-}
-
-void fill_normal(HostTensor& tensor, Rng& rng) {
-  if (tensor.elements() > period && tensor.contiguous()) return fill_large(tensor, rng);
-  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
-  for (double& value : values) value = rng.normal();
-  tensor.assign(values);
 }
 
 void fill_boolean(HostTensor& tensor, Rng& rng) {
@@ -170,20 +165,31 @@ std::int64_t dim_named(const HostTensor& tensor, const std::string& dim, const s
 
 }  // namespace
 
+void fill_normal(HostTensor& tensor, double deviation, Rng& rng) {
+  if (tensor.elements() > period && tensor.contiguous()) return fill_large(tensor, deviation, rng);
+  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
+  for (double& value : values) value = deviation * rng.normal();
+  tensor.assign(values);
+}
+
 void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std::string, spec::Value>& dims, std::uint64_t seed) {
   Rng rng = Rng::stream(seed, tensor.name());
   if (fill == "segments") return fill_segments(tensor, seed);
   const auto [kind, dim, word] = words_of(fill);
   if (kind == "offsets" && word.empty()) return fill_offsets(tensor, dim_named(tensor, dim, dims), rng);
   if (kind == "sizes") return fill_sizes(tensor, word, dim_named(tensor, dim, dims), rng);
+  if (fill_lengths(tensor, fill, dims, rng)) return;
   if (!fill.empty())
-    throw std::invalid_argument(
-        fmt::format("{}: unknown fill '{}'; known are 'segments', 'offsets DIM' and 'sizes DIM', '... equal', '... random', '... one'",
-                    tensor.name(), fill));
-  if (is_floating(tensor.type())) return fill_normal(tensor, rng);
+    throw std::invalid_argument(fmt::format(
+        "{}: unknown fill '{}'; known are 'segments', 'offsets DIM', 'sizes DIM', '... equal', '... random', '... one', 'all X', "
+        "'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL' and 'paged TABLE LENGTHS PER'",
+        tensor.name(), fill));
+  if (is_floating(tensor.type())) return fill_normal(tensor, 1, rng);
   if (tensor.type() == DType::boolean) return fill_boolean(tensor, rng);
   fill_counting(tensor);
 }
+
+bool is_related(const std::string& fill) { return fill.starts_with("pages ") || fill.starts_with("paged "); }
 
 bool is_host_data(const std::string& fill) { return fill.starts_with("offsets ") || fill.starts_with("sizes "); }
 

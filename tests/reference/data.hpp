@@ -24,6 +24,12 @@ namespace ejk::reference {
 // Throws std::invalid_argument on an unknown fill, naming the tensor.
 void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std::string, spec::Value>& dims, std::uint64_t seed);
 
+// Those of paged_data.hpp come besides. One that depends on other inputs (is_related) is no fill of this function.
+bool is_related(const std::string& fill);
+
+// Normal numbers of mean 0; past 4,194,301 elements the first ones again. Integers: rounded, within the type.
+void fill_normal(HostTensor& tensor, double deviation, Rng& rng);
+
 // Integers that the host reads to bind or judge a call.
 bool is_host_data(const std::string& fill);
 

@@ -9,8 +9,8 @@ namespace ejk::reference {
 // The element at `address` (any alignment). Exact, but for i64 beyond 2^53.
 double load_element(DType type, const void* address);
 
-// Writes value at `address`. Floats: one rounding, to nearest even, overflow to infinity (f8_e4m3, which has none: clamped), NaN stays NaN. Integers: nearest, clamped to
-// the type's range, NaN gives 0. Booleans: value != 0.
+// Writes value at `address`. Floats: one rounding, to nearest even, overflow to infinity (f8_e4m3, which has none: clamped), NaN stays NaN.
+// Integers: nearest, clamped to the type's range, NaN gives 0. Booleans: value != 0.
 void store_element(DType type, void* address, double value);
 
 // f8_e4m3: to nearest even, above 448 (and infinity) 448, which is its largest number; NaN is 0x7f and 0xff.
