@@ -64,7 +64,8 @@ template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, in
     return cache.data + page_number * cache.page_stride + ahead.stream / streams_a_kv_head * cache.head_stride + slot_number * cache.slot_stride + chunk * 16;
   }
 
-  void copy(const PageCache& cache, const Tile& to) const {
+  // WHOLE: all keys of the tile are visible.
+  template <bool WHOLE> void copy(const PageCache& cache, const Tile& to) const {
     const int key = first_key();
     if constexpr (PAGE > 1 && STAYS) {  // a thread stays in its column
       constexpr int STEP = THREADS / CHUNKS;
@@ -75,7 +76,7 @@ template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, in
         const char* from = address(cache, page[run], slot[run] + row, chunk);
 #pragma unroll
         for (int i = run * RUN; i < (run + 1) * RUN; i += STEP, from += stride)
-          copy_async_16(to.at(row + i, chunk), from, ahead.keys.has(key + row + i) && chunk * 16 < FILLED_BYTES);
+          copy_async_16(to.at(row + i, chunk), from, (WHOLE || ahead.keys.has(key + row + i)) && (FILLED == FEATURES || chunk * 16 < FILLED_BYTES));
       }
     } else {
 #pragma unroll
@@ -94,8 +95,13 @@ template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, in
   // Starts copying the next tile, if there is one, and moves on.
   void start(int stage) {
     if (has_tile()) {
-      copy(keys, k_tile(stage));
-      copy(values, v_tile(stage));
+      if (ahead.keys.has_all(first_key())) {
+        copy<true>(keys, k_tile(stage));
+        copy<true>(values, v_tile(stage));
+      } else {
+        copy<false>(keys, k_tile(stage));
+        copy<false>(values, v_tile(stage));
+      }
     }
     copy_async_commit();
     if (ahead.is_over()) return;

@@ -4,38 +4,38 @@
 // block teams of TEAM_WARPS warps take every TEAMS-th tile of a stream, each with copies, softmax and outputs of its own, and without
 // waiting for the others; at the end of a stream their parts are added up. The query heads of a kv head are the rows of the products,
 // padded to 16 a warp. A stream that one block has whole goes to `out`; parts of it go to `partial`, and `combine` adds them up.
+#include "device/launch_order.h"
 #include "device/page_copies.h"
 #include "device/page_rows.h"
+#include "device/transpose.h"
 
 $require D % 8 == 0 and tile % 16 == 0 and warps % team_warps == 0
 using Element = ${ctype(E)};
 using Cached = ${ctype(C)};
-constexpr int D = ${D}, D16 = ${align(D, 16)};
+constexpr int D = ${D}, D16 = ${align(D, 16)}, SLICES = D16 / 16;
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;
 constexpr int TEAM_WARPS = ${team_warps}, TEAMS = WARPS / TEAM_WARPS;  // warps that share tiles of keys, each with rows of its own
-constexpr int TILE = ${tile};                                          // keys
+constexpr int TILE = ${tile}, TILES = TILE / 16;                       // keys; products of 16
 constexpr int STAGES = ${stages};                                      // tiles of a team in shared memory
+constexpr int ROWS = ${rows}, ROW_TILES = (ROWS + 7) / 8;              // query rows a warp; products of 8
 constexpr bool CAPPED = ${capped};                                     // a soft cap
-constexpr int HALVES = ${rows > 8 ? 2 : 1};                            // of a product's 16 rows: 8 are in use, or all
-constexpr int ROWS = 8 * HALVES, SLICES = D16 / 16, TILES = TILE / 8, OUTPUT_TILES = D16 / 8;
-constexpr int COLUMNS = D16 < 64 ? D16 : 64;                           // features that warps add up at a time
+constexpr int COLUMNS = ${columns};                                    // features that warps add up at a time
 constexpr float STALE = 8;  // references follow the largest score only where it is larger by this: weights up to 2^8 are as exact
 
 using Copies = PageCopies<Cached, TILE, D16, D, STAGES, TEAMS, TEAM_WARPS, ${page}>;
-using Tile_ = Copies::Tile;
+using CachedTile = Copies::Tile;
 // 8-bit elements are halves in products, and so are the queries and weights they meet.
 template <class E, class C> struct ProductOf { using Type = half; };
 template <class E> struct ProductOf<E, E> { using Type = E; };
 using Product = ProductOf<Element, Cached>::Type;
-constexpr bool WIDE = Tile_::WIDE;
 
-typedef float Scores[TILES][4];
-typedef float Outputs[OUTPUT_TILES][4];
-typedef uint32_t Queries[SLICES][4];  // operands A
-typedef float PerRow[HALVES];         // of rows lane / 4 and lane / 4 + 8
+typedef float Scores[TILES][ROW_TILES][4];
+typedef float Outputs[SLICES][ROW_TILES][4];
+typedef uint32_t Queries[SLICES][ROW_TILES][2];
+typedef float PerRow[ROW_TILES][2];  // of rows lane % 4 * 2 and the one after it, as element i of a product belongs to row i % 2
 
 // Shared memory: the teams' stages, sums of outputs, softmaxes, and how the work is shared.
-constexpr int PITCH = COLUMNS + 8;
+constexpr int PITCH = COLUMNS + 4;
 constexpr int SUMS = TEAMS * STAGES * Copies::STAGE_BYTES, SOFTMAXES = SUMS + WARPS * ROWS * PITCH * 4, SCANS = SOFTMAXES + WARPS * ROWS * 8,
               ENDS = SCANS + (WARPS + 3) / 4 * 16;
 static_assert(ENDS + 2 * sizeof(Place) <= ${shared}, "the spec has another size");
@@ -43,113 +43,136 @@ static_assert(ENDS + 2 * sizeof(Place) <= ${shared}, "the spec has another size"
 static inline Element first_of(uint32_t pair) { return __builtin_bit_cast(Element, static_cast<uint16_t>(pair)); }
 static inline Element second_of(uint32_t pair) { return __builtin_bit_cast(Element, static_cast<uint16_t>(pair >> 16)); }
 
+// Of the lanes that have keys of the same rows.
 static inline float largest_of_row(float x) {
-  x = larger_of(x, shuffle_xor(x, 1));
-  return larger_of(x, shuffle_xor(x, 2));
+#pragma unroll
+  for (int mask = 4; mask < WARP; mask *= 2) x = larger_of(x, shuffle_xor(x, mask));
+  return x;
 }
 static inline float sum_of_row(float x) {
-  x += shuffle_xor(x, 1);
-  return x + shuffle_xor(x, 2);
+#pragma unroll
+  for (int mask = 4; mask < WARP; mask *= 2) x += shuffle_xor(x, mask);
+  return x;
 }
 
 // The warp's rows of a stream, `count` of them, from query head `head` on.
 static inline void load_queries(Queries& q, const View& query, int sequence, int head, int count) {
-  const int row = lane() / 4;
-  const Element* at = static_cast<const Element*>(query.data) + sequence * query.strides[0] + (head + row) * query.strides[1];
+  const Element* at = static_cast<const Element*>(query.data) + sequence * query.strides[0] + (head + lane() / 4) * query.strides[1];
 #pragma unroll
   for (int slice = 0; slice < SLICES; ++slice)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int feature = slice * 16 + Tile_::feature(i / 2), half_row = i % 2;
-      q[slice][i] = 0;
-      if (half_row < HALVES && row + 8 * half_row < count && (D % 16 == 0 || feature < D))
-        q[slice][i] = *reinterpret_cast<const uint32_t*>(at + 8 * half_row * query.strides[1] + feature);
-    }
+    for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int feature = slice * 16 + CachedTile::query_feature(i);
+        q[slice][r][i] = 0;
+        if (lane() / 4 + 8 * r < count && (D % 16 == 0 || feature < D))
+          q[slice][r][i] = *reinterpret_cast<const uint32_t*>(at + 8 * r * query.strides[1] + feature);
+      }
 }
 
 // Rows become halves, multiplied by a power of two that makes the largest element of the row about 2^14; `unit` is divided by it.
 static inline void narrow_queries(Queries& q, PerRow& unit) {
 #pragma unroll
-  for (int h = 0; h < HALVES; ++h) {
+  for (int r = 0; r < ROW_TILES; ++r) {
     float largest = 0;
 #pragma unroll
     for (int slice = 0; slice < SLICES; ++slice)
 #pragma unroll
-      for (int i = h; i < 4; i += 2) {
-        const float a = to_float(first_of(q[slice][i])), b = to_float(second_of(q[slice][i]));
+      for (int i = 0; i < 2; ++i) {
+        const float a = to_float(first_of(q[slice][r][i])), b = to_float(second_of(q[slice][r][i]));
         largest = larger_of(larger_of(largest, larger_of(a, -a)), larger_of(b, -b));
       }
-    int exponent = static_cast<int>(__builtin_bit_cast(uint32_t, largest_of_row(largest)) >> 23);
+    largest = larger_of(largest, shuffle_xor(largest, 1));
+    largest = larger_of(largest, shuffle_xor(largest, 2));
+    int exponent = static_cast<int>(__builtin_bit_cast(uint32_t, largest) >> 23);
     if (exponent < 15) exponent = 15;
     const float factor = __builtin_bit_cast(float, static_cast<uint32_t>(268 - exponent) << 23);
-    unit[h] *= __builtin_bit_cast(float, static_cast<uint32_t>(exponent - 14) << 23);
 #pragma unroll
     for (int slice = 0; slice < SLICES; ++slice)
 #pragma unroll
-      for (int i = h; i < 4; i += 2)
-        q[slice][i] = pack_pair<half>(to_float(first_of(q[slice][i])) * factor, to_float(second_of(q[slice][i])) * factor);
+      for (int i = 0; i < 2; ++i)
+        q[slice][r][i] = pack_pair<half>(to_float(first_of(q[slice][r][i])) * factor, to_float(second_of(q[slice][r][i])) * factor);
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      unit[r][i] *= __builtin_bit_cast(float, static_cast<uint32_t>(shuffle(exponent, lane() % 4 * 8 + i * 4) - 14) << 23);
   }
 }
 
 // Dot products to scores in units of log 2; keys that are not visible to -inf. `first`: the tile's first key.
 static inline void adjust(Scores& s, const PerRow& unit, float soft_cap, const VisibleKeys<TILE>& keys, int first) {
-  const bool whole = first >= keys.first && keys.end - first >= TILE;
+  const bool whole = keys.has_all(first);
 #pragma unroll
-  for (int n = 0; n < TILES; ++n)
+  for (int m = 0; m < TILES; ++m)
 #pragma unroll
-    for (int i = 0; i < 2 * HALVES; ++i) {
-      float x = s[n][i] * unit[i / 2];
-      if (CAPPED) x = soft_cap * LOG2_E * tanh_of(x);
-      s[n][i] = whole || keys.has(first + 8 * n + lane() % 4 * 2 + i % 2) ? x : -INFINITE;
+    for (int i = 0; i < 4; ++i) {
+      const bool visible = whole || keys.has(first + 16 * m + lane() / 4 + i / 2 * 8);
+#pragma unroll
+      for (int r = 0; r < ROW_TILES; ++r) {
+        float x = s[m][r][i] * unit[r][i % 2];
+        if (CAPPED) x = soft_cap * LOG2_E * tanh_of(x);
+        s[m][r][i] = visible ? x : -INFINITE;
+      }
     }
 }
 
 // Scores become weights; references follow.
 static inline void weigh(Scores& s, Outputs& o, PerRow& reference, PerRow& sum) {
-  float largest[HALVES];
+  PerRow largest;
   bool grows = false;
 #pragma unroll
-  for (int h = 0; h < HALVES; ++h) {
-    largest[h] = -INFINITE;
+  for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-    for (int n = 0; n < TILES; ++n) largest[h] = larger_of(largest[h], larger_of(s[n][2 * h], s[n][2 * h + 1]));
-    grows = grows || largest[h] > reference[h] + STALE;
-  }
+    for (int i = 0; i < 2; ++i) {
+      largest[r][i] = -INFINITE;
+#pragma unroll
+      for (int m = 0; m < TILES; ++m) largest[r][i] = larger_of(largest[r][i], larger_of(s[m][r][i], s[m][r][i + 2]));
+      grows = grows || largest[r][i] > reference[r][i] + STALE;
+    }
   if (any_in_warp(grows)) {
 #pragma unroll
-    for (int h = 0; h < HALVES; ++h) {
-      const float now = larger_of(reference[h], largest_of_row(largest[h])), factor = exp2_of(reference[h] - now);
-      reference[h] = now;
-      sum[h] *= factor;
+    for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-      for (int f = 0; f < OUTPUT_TILES; ++f) o[f][2 * h] *= factor, o[f][2 * h + 1] *= factor;
-    }
+      for (int i = 0; i < 2; ++i) {
+        const float now = larger_of(reference[r][i], largest_of_row(largest[r][i])), factor = exp2_of(reference[r][i] - now);
+        reference[r][i] = now;
+        sum[r][i] *= factor;
+#pragma unroll
+        for (int f = 0; f < SLICES; ++f) o[f][r][i] *= factor, o[f][r][i + 2] *= factor;
+      }
   }
 #pragma unroll
-  for (int n = 0; n < TILES; ++n)
+  for (int m = 0; m < TILES; ++m)
 #pragma unroll
-    for (int i = 0; i < 2 * HALVES; ++i) {
-      s[n][i] = exp2_of(s[n][i] - reference[i / 2]);
-      sum[i / 2] += s[n][i];
-    }
+    for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        s[m][r][i] = exp2_of(s[m][r][i] - reference[r][i % 2]);
+        sum[r][i % 2] += s[m][r][i];
+      }
 }
 
 static inline void attend(const Queries& q, const Copies& copies, int stage, Outputs& o, PerRow& reference, PerRow& sum, const PerRow& unit,
                           float soft_cap, const VisibleKeys<TILE>& keys, int first) {
   Scores s;
 #pragma unroll
-  for (int n = 0; n < TILES; ++n)
+  for (int m = 0; m < TILES; ++m)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) s[n][i] = 0;
+    for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-  for (int slice = 0; slice < SLICES; ++slice) copies.k_tile(stage).multiply_keys<Product>(s, q[slice], slice);
+      for (int i = 0; i < 4; ++i) s[m][r][i] = 0;
+  const CachedTile k = copies.k_tile(stage);
+#pragma unroll
+  for (int slice = 0; slice < SLICES; ++slice) k.multiply_keys<Product>(s, q[slice], slice);
   adjust(s, unit, soft_cap, keys, first);
   weigh(s, o, reference, sum);
-  uint32_t p[TILES / 2][4];
+  uint32_t p[TILES][ROW_TILES][2];
 #pragma unroll
-  for (int n = 0; n < TILES; n += 2)
+  for (int m = 0; m < TILES; ++m)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) p[n / 2][i] = i % 2 < HALVES ? pack_pair<Product>(s[n + i / 2][i % 2 * 2], s[n + i / 2][i % 2 * 2 + 1]) : 0;
+    for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) p[m][r][i] = transpose_matrix(pack_pair<Product>(s[m][r][2 * i], s[m][r][2 * i + 1]));
   copies.v_tile(stage).add_values<Product>(o, p);
 }
 
@@ -173,18 +196,25 @@ struct Merge {
 
   void put_softmax(const PerRow& reference, const PerRow& sum) const {
 #pragma unroll
-    for (int h = 0; h < HALVES; ++h) {
-      const float all = sum_of_row(sum[h]);
-      if (lane() % 4 == 0) softmax(warp())[lane() / 4 + 8 * h] = {reference[h], all};
-    }
+    for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float all = sum_of_row(sum[r][i]);
+        const int row = r * 8 + lane() % 4 * 2 + i;
+        if (lane() < 4 && row < ROWS) softmax(warp())[row] = {reference[r][i], all};
+      }
   }
   void put_outputs(const Outputs& o, int first) const {
 #pragma unroll
-    for (int f = 0; f < OUTPUT_TILES; ++f)
+    for (int f = 0; f < SLICES; ++f)
 #pragma unroll
-      for (int i = 0; i < 2 * HALVES; ++i)
-        if (f * 8 >= first && f * 8 < first + COLUMNS)
-          sums(warp())[(lane() / 4 + i / 2 * 8) * PITCH + f / 2 * 16 - first + Tile_::output_feature(f % 2, i % 2)] = o[f][i];
+      for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int row = r * 8 + lane() % 4 * 2 + i % 2;
+          if (f * 16 >= first && f * 16 < first + COLUMNS && row < ROWS)
+            sums(warp())[row * PITCH + f * 16 - first + CachedTile::output_feature(i / 2)] = o[f][r][i];
+        }
   }
   // Of the teams' softmaxes of a row.
   Softmax merged(int row) const {
@@ -240,12 +270,23 @@ struct Merge {
   }
 };
 
+// Brings small page tables into the L2 cache while the block still looks for its share.
+static inline void fetch_tables(const View& tables) {
+  constexpr int64_t LINE = 32;  // entries
+  const int64_t rows = tables.shape[0], lines = (tables.shape[1] + LINE - 1) / LINE;
+  if (lines == 0 || rows * lines > THREADS) return;
+  const int at = thread_x(), row = at / static_cast<int>(lines);
+  if (at < rows * lines) fetch(static_cast<const int32_t*>(tables.data) + row * tables.strides[0] + (at - row * lines) * LINE);
+}
+
 KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
+  let_next_launch_go();
   char* memory = dynamic_shared();
   Place* ends = reinterpret_cast<Place*>(memory + ENDS);
   const Lengths<TILE> lengths{context_lens, static_cast<int>(query_view.shape[0]), window_left};
   const int kv_heads = static_cast<int>(key_cache_view.shape[slots_first ? 2 : 1]), heads_a_kv_head = static_cast<int>(query_view.shape[1]) / kv_heads;
   const int groups = (heads_a_kv_head + TEAM_WARPS * ROWS - 1) / (TEAM_WARPS * ROWS);  // of the query heads of a kv head
+  fetch_tables(block_tables_view);
   Shares<THREADS, TILE>{lengths, kv_heads * groups, reinterpret_cast<int*>(memory + SCANS)}.find(block_x(), grid_x(), ends);
   const Place begin = ends[0], end = ends[1];
 
@@ -270,19 +311,23 @@ KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
     const int kv_head = walk.stream / groups, group = walk.stream - kv_head * groups;
     const int head = kv_head * heads_a_kv_head + group * TEAM_WARPS * ROWS, left = heads_a_kv_head - group * TEAM_WARPS * ROWS;
     Queries q;
+    load_queries(q, query_view, walk.sequence, head + row_warp * ROWS, left - row_warp * ROWS);
     Outputs o;
     PerRow reference, sum, unit;
-    load_queries(q, query_view, walk.sequence, head + row_warp * ROWS, left - row_warp * ROWS);
 #pragma unroll
-    for (int h = 0; h < HALVES; ++h) {
-      reference[h] = LOWEST, sum[h] = 0;
-      unit[h] = softmax_scale * scale_of(k_scale_view, kv_head) * (CAPPED ? 1 / logits_soft_cap : LOG2_E);
-    }
-    if (!WIDE) narrow_queries(q, unit);
+    for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-    for (int f = 0; f < OUTPUT_TILES; ++f)
+      for (int i = 0; i < 2; ++i) {
+        reference[r][i] = LOWEST, sum[r][i] = 0;
+        unit[r][i] = softmax_scale * scale_of(k_scale_view, kv_head) * (CAPPED ? 1 / logits_soft_cap : LOG2_E);
+      }
+    if (!CachedTile::WIDE) narrow_queries(q, unit);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) o[f][i] = 0;
+    for (int f = 0; f < SLICES; ++f)
+#pragma unroll
+      for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) o[f][r][i] = 0;
 
     const bool begins = walk.tile == 0, ends_here = walk.end == walk.keys.tiles();
 #pragma unroll 1
@@ -306,6 +351,7 @@ constexpr int COMBINE_WARPS = 4;
 
 // Block (x, y): row y of the stream that block x of `decode` began and did not finish.
 KERNEL(COMBINE_WARPS * WARP, 1) combine(${parameters('combine')}) {
+  wait_for_previous_launch();
   const Place place = reinterpret_cast<const Place*>(unfinished)[block_x()];
   const int kv_heads = static_cast<int>(kv_head_count), heads_a_kv_head = static_cast<int>(out_view.shape[1]) / kv_heads;
   const int groups = (heads_a_kv_head + TEAM_WARPS * ROWS - 1) / (TEAM_WARPS * ROWS), kv_head = place.stream / groups;

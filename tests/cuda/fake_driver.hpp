@@ -14,7 +14,7 @@ struct FakeLaunch {
   std::string kernel;
   int device = 0;
   unsigned grid[3] = {}, block[3] = {}, shared_bytes = 0, cluster[3] = {};
-  bool cooperative = false;
+  bool cooperative = false, overlaps = false;
   Stream stream = nullptr;
   TensorMap first_map = {};  // the first argument, of kernels that take a map first
 };
