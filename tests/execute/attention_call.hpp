@@ -107,4 +107,15 @@ inline NamedCall packed_pooling() {
   return call;
 }
 
+// Two sequences of at most 3 pages of 4 tokens, 2 kv heads of 8; page 6 is the last of the cache.
+inline NamedCall paged_attention() {
+  NamedCall call("page_attention");
+  call.add("query", DType::f32, {2, 4, 8}).add("key_cache", DType::f32, {7, 2, 4, 8}).add("value_cache", DType::f32, {7, 2, 4, 8});
+  call.add("context_lens", {5, 12})
+      .add("block_tables", DType::i32, {2, 3})
+      .add("out", DType::f32, {2, 4, 8})
+      .add("lse", DType::f32, {2, 4});
+  return call;
+}
+
 }  // namespace ejk

@@ -282,6 +282,36 @@ std::string equal_values(const Call& call, const Execute& execute, Rng&) {
   return compare("out", out.shape(), run_copy(changed, execute).at("out"), expected, tolerance_of(*call.spec, out)).message;
 }
 
+// The call on the first `pages` pages of each sequence, or on what follows them.
+Call half_of(const Call& call, std::int64_t pages, bool later) {
+  Call half = call;
+  HostTensor &lengths = half.input("context_lens"), &table = half.input("block_tables");
+  const std::int64_t tokens = pages * call.dim("ps"), columns = call.dim("max_pages");
+  for (std::int64_t n = 0; n < call.dim("N"); ++n) {
+    const double length = lengths.at(n), first = std::min(length, static_cast<double>(tokens));
+    lengths.set(n, later ? length - first : first);
+    for (std::int64_t column = 0; later && column + pages < columns; ++column)
+      table.set(n * columns + column, table.at(n * columns + column + pages));
+  }
+  return half;
+}
+
+// Attention over two halves of each sequence, put together by their LSE, is attention over all of it.
+std::string two_halves(const Call& call, const Execute& execute, Rng& rng) {
+  const std::int64_t pages = rng.between(0, call.dim("max_pages"));
+  const Values first = run_copy(half_of(call, pages, false), execute), second = run_copy(half_of(call, pages, true), execute);
+  Values both = first;
+  for (std::size_t row = 0; row < both.at("lse").size(); ++row) {
+    const double a = first.at("lse")[row], b = second.at("lse")[row];
+    both.at("lse")[row] = log_sum_exp({a, b});
+    for (std::size_t i = row * at(call.dim("D")); i < (row + 1) * at(call.dim("D")); ++i) {
+      const double total = both.at("lse")[row];
+      both.at("out")[i] = total == -infinity ? 0 : std::exp(a - total) * first.at("out")[i] + std::exp(b - total) * second.at("out")[i];
+    }
+  }
+  return disagreement(call, run_copy(call, execute), both);
+}
+
 std::vector<Property> PageAttention::properties() const {
   const auto usual = [](const Call& call) { return writable(call) && has_tokens(call); };
   const auto floating = [=](const Call& call) { return usual(call) && is_floating(call.input("key_cache").type()); };
@@ -295,6 +325,9 @@ std::vector<Property> PageAttention::properties() const {
          return floating(call) && call.floating("logits_soft_cap") == 0 && size_of(call.input("key_cache").type()) > 1;
        },
        growing_keys},
+      {"two halves of a sequence make the whole",
+       [=](const Call& call) { return usual(call) && call.given("lse") && !call.given("softmax_aux") && call.integer("window_left") < 0; },
+       two_halves},
       {"equal values come out as they went in", [=](const Call& call) { return usual(call) && !call.given("softmax_aux"); }, equal_values},
   };
 }

@@ -2,7 +2,7 @@
 # number of keys in one piece, which is less work.
 
 
-def sdpa(bench, call):
+def paged_sdpa(bench, call):
     lengths = call.offsets("context_lens")
     if len(set(lengths)) != 1 or lengths[0] == 0:
         raise CannotDo("sequences of different lengths")
@@ -19,7 +19,7 @@ def sdpa(bench, call):
     return lambda: attend(q, k, v, **keywords)
 
 
-def only(backend):
+def paged_only(backend):
     """The scope in which scaled_dot_product_attention has that backend and no other."""
     def choose():
         from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -27,5 +27,5 @@ def only(backend):
     return choose
 
 
-PEERS["page_attention"] = [("SDPA cuDNN, keys in one piece", sdpa, only("CUDNN_ATTENTION")),
-                           ("SDPA FLASH, keys in one piece", sdpa, only("FLASH_ATTENTION"))]
+PEERS["page_attention"] = [("SDPA cuDNN, keys in one piece", paged_sdpa, paged_only("CUDNN_ATTENTION")),
+                           ("SDPA FLASH, keys in one piece", paged_sdpa, paged_only("FLASH_ATTENTION"))]
