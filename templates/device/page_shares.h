@@ -1,7 +1,7 @@
 // GPU vocabulary of paged attention: how blocks share the keys of all sequences, whose lengths are known on the device alone.
 //
 // A stream is what one pass over a sequence's keys of one kv head computes. Streams are numbered through, a sequence's together; each
-// consists of tiles of TILE keys. Every block takes an equal part of all tiles in that order, where a stream counts for SETUP more tiles
+// consists of tiles of TILE keys. Every block takes an equal part of all tiles in that order, where a stream counts for some more tiles
 // than it has: for what it costs to begin and to end one. So a block has the end of a stream, whole ones, and the beginning of one.
 #pragma once
 #include "device/gpu.h"
@@ -40,13 +40,12 @@ struct Place {
   int last_block;  // that has a part of the stream
 };
 
-template <int THREADS, int TILE> struct Shares {
-  static constexpr int SETUP = 3;
+template <int THREADS, int TILE, int SETUP> struct Shares {
   Lengths<TILE> lengths;
   int streams;  // a sequence
   int* sums;    // shared memory: THREADS / WARP
 
-  int weight(int sequence) const { return sequence < lengths.sequences ? lengths[sequence].tiles() + SETUP : 0; }
+  int tiles(int sequence) const { return sequence < lengths.sequences ? lengths[sequence].tiles() : 0; }
 
   struct Sum {
     int before, all;  // of the threads before this one, of all
@@ -73,25 +72,30 @@ template <int THREADS, int TILE> struct Shares {
 
   // Where the share of a block begins and where it ends, in shared memory. Every thread must call it; ends with a barrier.
   void find(int block, int blocks, Place* begin_and_end) const {
-    const Sum first = sum(weight(thread_x()));
+    const Sum first = sum(tiles(thread_x()));
     int64_t all = first.all;
 #pragma unroll 1
-    for (int n = THREADS; n < lengths.sequences; n += THREADS) all += sum(weight(n + thread_x())).all;
+    for (int n = THREADS; n < lengths.sequences; n += THREADS) all += sum(tiles(n + thread_x())).all;
+    // At most SETUP, and of a share half: a stream that many blocks have is set up by each of them.
+    const int64_t half = quotient(all * streams, 2 * blocks);
+    const int setup = half < 1 ? 1 : half < SETUP ? static_cast<int>(half) : SETUP;
     if (thread_x() == 0) begin_and_end[0] = begin_and_end[1] = {lengths.sequences, 0, 0, 0};
     sync_block();
+    all += int64_t{lengths.sequences} * setup;
     int before = 0;
 #pragma unroll 1
-    for (int n = 0; n < lengths.sequences; n += THREADS) {
-      const Sum here = n == 0 ? first : sum(weight(n + thread_x()));
-      find_among(n + thread_x(), before + here.before, all * streams, block, blocks, begin_and_end);
+    for (int base = 0; base < lengths.sequences; base += THREADS) {
+      const int n = base + thread_x();
+      const Sum here = base == 0 ? first : sum(tiles(n));
+      if (n < lengths.sequences) find_among(n, before + here.before + n * setup, setup, all * streams, block, blocks, begin_and_end);
       before += here.all;
     }
     sync_block();
   }
 
   // The ends that lie in streams of this sequence; `before`: weight of the streams of one head before it.
-  void find_among(int sequence, int before, int64_t all, int block, int blocks, Place* begin_and_end) const {
-    const int own = weight(sequence);
+  void find_among(int sequence, int before, int setup, int64_t all, int block, int blocks, Place* begin_and_end) const {
+    const int own = tiles(sequence) + setup;
     const int64_t start = int64_t{before} * streams;
 #pragma unroll 1
     for (int i = 0; i < 2; ++i) {
@@ -99,7 +103,7 @@ template <int THREADS, int TILE> struct Shares {
       if (at < 0 || at >= int64_t{own} * streams) continue;
       const int stream = static_cast<int>(quotient(at, own)), inside = static_cast<int>(at - int64_t{own} * stream);
       const int64_t end = start + int64_t{own} * (stream + 1);
-      begin_and_end[i] = {sequence, stream, inside > SETUP ? inside - SETUP : 0, static_cast<int>(quotient(end * blocks - 1, all))};
+      begin_and_end[i] = {sequence, stream, inside > setup ? inside - setup : 0, static_cast<int>(quotient(end * blocks - 1, all))};
     }
   }
 };
