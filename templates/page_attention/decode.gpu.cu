@@ -43,6 +43,8 @@ constexpr int SUMS = TEAMS * STAGES * Copies::STAGE_BYTES, SOFTMAXES = SUMS + WA
               ENDS = SCANS + (WARPS + 3) / 4 * 16;
 static_assert(ENDS + 2 * sizeof(Place) <= ${shared}, "the spec has another size");
 
+static inline int smaller_of(int a, int b) { return a < b ? a : b; }
+
 static inline Element first_of(uint32_t pair) { return __builtin_bit_cast(Element, static_cast<uint16_t>(pair)); }
 static inline Element second_of(uint32_t pair) { return __builtin_bit_cast(Element, static_cast<uint16_t>(pair >> 16)); }
 
@@ -293,9 +295,6 @@ KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
   Shares<THREADS, TILE, SETUP>{lengths, kv_heads * groups, reinterpret_cast<int*>(memory + SCANS)}.find(block_x(), grid_x(), ends);
   const Place begin = ends[0], end = ends[1];
 
-  const bool begins_last = end.tile > 0 && (begin.sequence != end.sequence || begin.stream != end.stream || begin.tile == 0);
-  if (thread_x() == 0) reinterpret_cast<Place*>(unfinished)[block_x()] = begins_last ? end : Place{-1, 0, 0, 0};
-
   Walk<TILE> walk(lengths, kv_heads * groups, begin, end);
   const PageCache keys(key_cache_view, sizeof(Cached), slots_first), values(value_cache_view, sizeof(Cached), slots_first);
   const int team = warp() / TEAM_WARPS, row_warp = warp() % TEAM_WARPS;
@@ -344,68 +343,92 @@ KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
       stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
     const int slot = begins && ends_here ? -1 : parts.slot(block_x(), begins);
-    merge.run(o, reference, sum, left < TEAM_WARPS * ROWS ? left : TEAM_WARPS * ROWS, walk.sequence, head, slot, scale_of(v_scale_view, kv_head));
+    merge.run(o, reference, sum, smaller_of(left, TEAM_WARPS * ROWS), walk.sequence, head, slot, scale_of(v_scale_view, kv_head));
     walk.next_stream();
   }
   copy_async_wait<0>();
 }
 
-constexpr int COMBINE_WARPS = 4;
+constexpr int COMBINE_WARPS = 8, COMBINE_ROWS = 4, ROW_WARPS = COMBINE_WARPS / COMBINE_ROWS;  // rows of a block, warps that share a row's parts
 
-// Block (x, y): row y of the stream that block x of `decode` began and did not finish.
-KERNEL(COMBINE_WARPS * WARP, 1) combine(${parameters('combine')}) {
-  wait_for_previous_launch();
-  const Place place = reinterpret_cast<const Place*>(unfinished)[block_x()];
+// Block (x, y): COMBINE_ROWS rows from row x * COMBINE_ROWS on of the stream that block y of `decode` began and did not finish. Which that
+// is it finds out while `decode` still runs.
+KERNEL(COMBINE_WARPS * WARP, 3) combine(${parameters('combine')}) {
+  __shared__ int scans[COMBINE_WARPS];
+  __shared__ Place ends[2];
   const int kv_heads = static_cast<int>(kv_head_count), heads_a_kv_head = static_cast<int>(out_view.shape[1]) / kv_heads;
-  const int groups = (heads_a_kv_head + TEAM_WARPS * ROWS - 1) / (TEAM_WARPS * ROWS), kv_head = place.stream / groups;
-  const int row = block_y(), in_kv_head = place.stream % groups * TEAM_WARPS * ROWS + row, head = kv_head * heads_a_kv_head + in_kv_head;
-  if (place.sequence < 0 || in_kv_head >= heads_a_kv_head) return;
+  const int groups = (heads_a_kv_head + TEAM_WARPS * ROWS - 1) / (TEAM_WARPS * ROWS);
+  const Lengths<TILE> lengths{context_lens, static_cast<int>(out_view.shape[0]), window_left};
+  Shares<COMBINE_WARPS * WARP, TILE, SETUP>{lengths, kv_heads * groups, scans}.find(block_y(), grid_y(), ends);
+  const Place begin = ends[0], place = ends[1];
+  wait_for_previous_launch();  // also where there is nothing to do: this launch must not end before that one
+  if (place.tile == 0 || (begin.sequence == place.sequence && begin.stream == place.stream && begin.tile > 0)) return;
+  const int kv_head = place.stream / groups, in_kv_head = place.stream % groups * TEAM_WARPS * ROWS;
+  const int row = block_x() * COMBINE_ROWS + warp() / ROW_WARPS, rows = smaller_of(heads_a_kv_head - in_kv_head, TEAM_WARPS * ROWS);
+  const int head = kv_head * heads_a_kv_head + in_kv_head + row, count = place.last_block - block_y() + 1;
   const Parts parts{partial, reinterpret_cast<Softmax*>(partial_softmax)};
-  const RowEnd row_end{softmax_aux_view, out_view, lse_view, sinks_type};
-  const int count = place.last_block - block_x() + 1;
-  const auto slot = [&](int part) { return parts.slot(block_x() + part, part == 0); };
 
-  Softmax all{LOWEST, 0};
-#pragma unroll 1
-  for (int part = lane(); part < count; part += WARP) {
-    const Softmax one = parts.softmax(slot(part), row);
-    const float reference = larger_of(all.reference, one.reference);
-    all = {reference, all.sum * factor_of(all, reference) + one.sum * factor_of(one, reference)};
-  }
-#pragma unroll
-  for (int mask = WARP / 2; mask > 0; mask /= 2) {
-    const Softmax other{shuffle_xor(all.reference, mask), shuffle_xor(all.sum, mask)};
-    const float reference = larger_of(all.reference, other.reference);
-    all = {reference, all.sum * factor_of(all, reference) + other.sum * factor_of(other, reference)};
-  }
-
-  constexpr int PACKS = (D / 4 + WARP - 1) / WARP;  // of 4 features, a lane
-  __shared__ float sums[COMBINE_WARPS][PACKS * WARP * 4];
+  constexpr int PACKS = (D / 4 + WARP - 1) / WARP, AT_ONCE = PACKS == 1 ? 8 : 4;  // of 4 features, a lane; parts on their way together
+  Softmax mine{LOWEST, 0};
   float x[PACKS][4] = {};
-#pragma unroll 4
-  for (int part = warp(); part < count; part += COMBINE_WARPS) {
-    const float factor = factor_of(parts.softmax(slot(part), row), all.reference);
+#pragma unroll 1
+  for (int first = warp() % ROW_WARPS; row < rows && first < count; first += ROW_WARPS * AT_ONCE) {
+    Softmax one[AT_ONCE];
+    Pack<float, 4> outputs[AT_ONCE][PACKS];
+    float reference = mine.reference;
 #pragma unroll
-    for (int i = 0; i < PACKS; ++i) {
-      const int feature = (lane() + WARP * i) * 4;
-      if (feature >= D) continue;
-      const Pack<float, 4> one = load_pack<4>(parts.row(slot(part), row) + feature);
+    for (int u = 0; u < AT_ONCE; ++u) {
+      const int part = first + u * ROW_WARPS, slot = parts.slot(block_y() + part, part == 0);
+      one[u] = part < count ? parts.softmax(slot, row) : Softmax{LOWEST, 0};
 #pragma unroll
-      for (int k = 0; k < 4; ++k) x[i][k] += one.at[k] * factor;
+      for (int i = 0; i < PACKS; ++i) {
+        const int feature = (lane() + WARP * i) * 4;
+        outputs[u][i] = part < count && feature < D ? load_pack<4>(parts.row(slot, row) + feature) : Pack<float, 4>{};
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < AT_ONCE; ++u) reference = larger_of(reference, one[u].reference);
+    const float kept = factor_of(mine, reference);
+    mine = {reference, mine.sum * kept};
+#pragma unroll
+    for (int i = 0; i < PACKS; ++i)
+#pragma unroll
+      for (int k = 0; k < 4; ++k) x[i][k] *= kept;
+#pragma unroll
+    for (int u = 0; u < AT_ONCE; ++u) {
+      const float factor = factor_of(one[u], reference);
+      mine.sum += one[u].sum * factor;
+#pragma unroll
+      for (int i = 0; i < PACKS; ++i)
+#pragma unroll
+        for (int k = 0; k < 4; ++k) x[i][k] += outputs[u][i].at[k] * factor;
     }
   }
+
+  __shared__ Softmax softmaxes[COMBINE_WARPS];
+  __shared__ float sums[COMBINE_WARPS][PACKS * WARP * 4];
+  if (lane() == 0) softmaxes[warp()] = mine;
 #pragma unroll
   for (int i = 0; i < PACKS; ++i) store_pack(&sums[warp()][(lane() + WARP * i) * 4], Pack<float, 4>{{x[i][0], x[i][1], x[i][2], x[i][3]}});
   sync_block();
+  if (row >= rows) return;
+  const RowEnd row_end{softmax_aux_view, out_view, lse_view, sinks_type};
+  const int first_warp = warp() / ROW_WARPS * ROW_WARPS;
+  Softmax all{LOWEST, 0};
+#pragma unroll
+  for (int w = 0; w < ROW_WARPS; ++w) all.reference = larger_of(all.reference, softmaxes[first_warp + w].reference);
+#pragma unroll
+  for (int w = 0; w < ROW_WARPS; ++w) all.sum += softmaxes[first_warp + w].sum * factor_of(softmaxes[first_warp + w], all.reference);
   const Softmax end = row_end.with_sinks(all, head);
   const float factor = RowEnd::scale(all, end) * scale_of(v_scale_view, kv_head);
-  for (int feature = thread_x() * 2; feature < D; feature += COMBINE_WARPS * WARP * 2) {
+#pragma unroll 1
+  for (int feature = (warp() % ROW_WARPS * WARP + lane()) * 2; feature < D; feature += ROW_WARPS * WARP * 2) {
     float pair[2] = {};
 #pragma unroll
-    for (int w = 0; w < COMBINE_WARPS; ++w)
+    for (int w = 0; w < ROW_WARPS; ++w)
 #pragma unroll
-      for (int k = 0; k < 2; ++k) pair[k] += sums[w][feature + k];
+      for (int k = 0; k < 2; ++k) pair[k] += sums[first_warp + w][feature + k] * factor_of(softmaxes[first_warp + w], all.reference);
     row_end.store<Element>(place.sequence, head, feature, pair, factor);
   }
-  if (thread_x() == 0) row_end.store_lse(place.sequence, head, end);
+  if (lane() == 0 && warp() == first_warp) row_end.store_lse(place.sequence, head, end);
 }
