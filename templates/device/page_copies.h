@@ -7,16 +7,10 @@
 struct PageCache {
   const char* data;
   int64_t page_stride, head_stride, slot_stride;
-
-  PageCache(const View& view, int bytes, bool slots_first)
-      : data(static_cast<const char*>(view.data)),
-        page_stride(view.strides[0] * bytes),
-        head_stride(view.strides[slots_first ? 2 : 1] * bytes),
-        slot_stride(view.strides[slots_first ? 1 : 2] * bytes) {}
 };
 
 // The copies of a team of warps, which has the tiles `team`, `team` + TEAMS, ... of each stream of the block's walk. PAGE: the slots of a
-// page are a multiple of it (1, 16 or 32). Places in shared memory: [STAGES] of a K and a V tile.
+// page, a multiple of 16; or 1: any number, `page_size`. Places in shared memory: [STAGES] of a K and a V tile.
 template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, int TEAM_WARPS, int PAGE> struct PageCopies {
   using Tile = PageTile<T, TILE, FEATURES>;
   static constexpr int THREADS = TEAM_WARPS * WARP, CHUNKS = Tile::CHUNKS, COPIES = (TILE * CHUNKS + THREADS - 1) / THREADS;
@@ -48,8 +42,8 @@ template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, in
       page[i] = slot[i] = 0;
       const int key = first_key() + (PAGE == 1 ? lane() % TILE : i * RUN);
       if (!has_tile() || key >= ahead.keys.end || key + RUN <= ahead.keys.first) continue;
-      const unsigned number = static_cast<unsigned>(key) / static_cast<unsigned>(page_size);
-      slot[i] = key - static_cast<int>(number) * page_size;
+      const unsigned size = PAGE == 1 ? page_size : PAGE, number = static_cast<unsigned>(key) / size;
+      slot[i] = key - static_cast<int>(number * size);
       page[i] = tables[ahead.sequence * table_stride + number];
     }
   }
@@ -64,19 +58,20 @@ template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, in
     return cache.data + page_number * cache.page_stride + ahead.stream / streams_a_kv_head * cache.head_stride + slot_number * cache.slot_stride + chunk * 16;
   }
 
-  // WHOLE: all keys of the tile are visible.
-  template <bool WHOLE> void copy(const PageCache& cache, const Tile& to) const {
+  void copy(const PageCache& cache, const Tile& to) const {
     const int key = first_key();
     if constexpr (PAGE > 1 && STAYS) {  // a thread stays in its column
       constexpr int STEP = THREADS / CHUNKS;
       const int row = thread / CHUNKS, chunk = thread % CHUNKS;
+      const int before = key + row - ahead.keys.first;  // keys that are visible before this thread's first
+      const unsigned visible = FILLED == FEATURES || chunk * 16 < FILLED_BYTES ? ahead.keys.end - ahead.keys.first : 0;
       const int64_t stride = cache.slot_stride * STEP;
 #pragma unroll
       for (int run = 0; run < LOOK_UPS; ++run) {
         const char* from = address(cache, page[run], slot[run] + row, chunk);
 #pragma unroll
         for (int i = run * RUN; i < (run + 1) * RUN; i += STEP, from += stride)
-          copy_async_16(to.at(row + i, chunk), from, (WHOLE || ahead.keys.has(key + row + i)) && (FILLED == FEATURES || chunk * 16 < FILLED_BYTES));
+          copy_async_16(to.at(row + i, chunk), from, static_cast<unsigned>(before + i) < visible);
       }
     } else {
 #pragma unroll
@@ -95,13 +90,8 @@ template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, in
   // Starts copying the next tile, if there is one, and moves on.
   void start(int stage) {
     if (has_tile()) {
-      if (ahead.keys.has_all(first_key())) {
-        copy<true>(keys, k_tile(stage));
-        copy<true>(values, v_tile(stage));
-      } else {
-        copy<false>(keys, k_tile(stage));
-        copy<false>(values, v_tile(stage));
-      }
+      copy(keys, k_tile(stage));
+      copy(values, v_tile(stage));
     }
     copy_async_commit();
     if (ahead.is_over()) return;

@@ -14,15 +14,23 @@ struct Softmax {
 // Two parts of a row become one; what was relative to either's reference times the factors is relative to the new one.
 static inline float factor_of(const Softmax& part, float reference) { return exp2_of(part.reference - reference); }
 
-// What becomes of rows: sinks, out, lse and the factor of the values.
+// An output a query head: [sequences, heads, ...]. Null: not wanted.
+struct HeadOutput {
+  void* data;
+  int64_t sequence_stride, head_stride;
+  int64_t at(int sequence, int head) const { return sequence * sequence_stride + head * head_stride; }
+};
+
+// What becomes of rows: sinks, out, lse.
 struct RowEnd {
-  const View &softmax_aux, &out, &lse;
+  const View& softmax_aux;
   int64_t sinks_type;
+  int heads;
+  HeadOutput out, lse;
 
   // Adds the sinks of a query head.
-  Softmax with_sinks(Softmax row, int head) const {
-    if (!is_given(softmax_aux)) return row;
-    const Sinks sinks(softmax_aux, sinks_type, head, out.shape[1]);
+  __attribute__((noinline)) Softmax add_sinks(Softmax row, int head) const {
+    const Sinks sinks(softmax_aux, sinks_type, head, heads);
     float reference = row.reference;
 #pragma unroll 1
     for (int64_t i = 0; i < sinks.count; ++i) reference = larger_of(reference, sinks[i] * LOG2_E);
@@ -31,6 +39,7 @@ struct RowEnd {
     for (int64_t i = 0; i < sinks.count; ++i) row.sum += exp2_of(sinks[i] * LOG2_E - reference);
     return row;
   }
+  Softmax with_sinks(const Softmax& row, int head) const { return sinks_type < 0 ? row : add_sinks(row, head); }
 
   // What takes values that were summed relative to `part` to the output, when `row` is the same with sinks.
   static float scale(const Softmax& part, const Softmax& row) { return row.sum == 0 ? 0 : factor_of(part, row.reference) / row.sum; }
@@ -39,17 +48,17 @@ struct RowEnd {
     Pack<T, N> pack;
 #pragma unroll
     for (int i = 0; i < N; ++i) pack.at[i] = from_float<T>(x[i] * factor);
-    store_pack(static_cast<T*>(out.data) + sequence * out.strides[0] + head * out.strides[1] + feature, pack);
+    store_pack(static_cast<T*>(out.data) + out.at(sequence, head) + feature, pack);
   }
   void store_lse(int sequence, int head, const Softmax& row) const {
-    if (!is_given(lse)) return;
-    static_cast<float*>(lse.data)[sequence * lse.strides[0] + head * lse.strides[1]] =
-        row.sum == 0 ? -INFINITE : row.reference * LN_2 + log_of(row.sum);
+    if (!lse.data) return;
+    static_cast<float*>(lse.data)[lse.at(sequence, head)] = row.sum == 0 ? -INFINITE : row.reference * LN_2 + log_of(row.sum);
   }
 };
 
-// The factor of a tensor of 8-bit numbers: one for all of it, or one a kv head; 1 if it is not given.
-static inline float scale_of(const View& scale, int kv_head) {
-  if (!is_given(scale)) return 1;
-  return static_cast<const float*>(scale.data)[scale.shape[0] == 1 ? 0 : kv_head * scale.strides[0]];
-}
+// The factors of a tensor of 8-bit numbers: one for all of it (stride 0), or one a kv head; 1 if there are none.
+struct Factors {
+  const float* data;
+  int64_t stride;
+  float operator[](int kv_head) const { return data ? data[kv_head * stride] : 1; }
+};

@@ -27,85 +27,72 @@ template <int TILE> struct Lengths {
   }
 };
 
-// x / y for x >= 0, y > 0: where both are below 2^32, as nearly always, in a fraction of the time.
-static inline __attribute__((noinline)) int64_t long_quotient(int64_t x, int64_t y) { return x / y; }
-static inline int64_t quotient(int64_t x, int64_t y) {
-  if ((x | y) >> 32 == 0) return static_cast<uint32_t>(x) / static_cast<uint32_t>(y);
-  return long_quotient(x, y);
-}
-
-// A tile of a stream. Tile 0: before all of them.
+// Where a share begins or ends: before a tile of a stream.
 struct Place {
   int sequence, stream, tile;
-  int last_block;  // that has a part of the stream
+  int stream_end;  // of the weights of all streams, in their order, up to the end of this one
 };
 
-template <int THREADS, int TILE, int SETUP> struct Shares {
+static inline int sum_in_warp(int x) {
+#pragma unroll
+  for (int mask = WARP / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
+  return x;
+}
+static inline int smaller_of(int a, int b) { return a < b ? a : b; }
+
+// Every warp finds everything by itself: for few sequences that takes less time than a barrier. Weights of all streams are below 2^31.
+template <int TILE, int SETUP> struct Shares {
   Lengths<TILE> lengths;
-  int streams;  // a sequence
-  int* sums;    // shared memory: THREADS / WARP
+  int streams;         // a sequence
+  int blocks;
+  float blocks_inverse;
+  int setup, weight, share;  // tiles that a stream counts for beside its own; of all streams; of a block, but for the last blocks
 
-  int tiles(int sequence) const { return sequence < lengths.sequences ? lengths[sequence].tiles() : 0; }
+  Shares(const Lengths<TILE>& all, int streams_a_sequence, int block_count, float inverse)
+      : lengths(all), streams(streams_a_sequence), blocks(block_count), blocks_inverse(inverse) {
+    int tiles = 0;
+#pragma unroll 1
+    for (int n = lane(); n < lengths.sequences; n += WARP) tiles += lengths[n].tiles();
+    tiles = sum_in_warp(tiles);
+    // Of a share at most half: a stream that many blocks have is set up by each of them.
+    setup = smaller_of(static_cast<int>(static_cast<float>(tiles * streams) * blocks_inverse * 0.5f) + 1, SETUP);
+    weight = (tiles + lengths.sequences * setup) * streams;
+    share = static_cast<int>(static_cast<float>(weight) * blocks_inverse * 1.000001f) + 1;  // rounded up, or more
+  }
 
-  struct Sum {
-    int before, all;  // of the threads before this one, of all
-  };
-  // Every thread of the block must call it.
-  Sum sum(int x) const {
-    int up_to = x;
+  int begin_of(int block) const {
+    const int64_t at = int64_t{share} * block;
+    return block < blocks && at < weight ? static_cast<int>(at) : weight;
+  }
+
+  // Where the share of a block begins. All lanes call it, with the same block; `blocks` gives the end of all.
+  Place find(int block) const {
+    const int at = begin_of(block);
+    int before = 0;  // weight of the streams of one head
+#pragma unroll 1
+    for (int base = 0; at < weight && base < lengths.sequences; base += WARP) {
+      const int n = base + lane(), own = n < lengths.sequences ? lengths[n].tiles() + setup : 0;
+      int up_to = own;
 #pragma unroll
-    for (int by = 1; by < WARP; by *= 2) {
-      const int before = shuffle(up_to, lane() < by ? lane() : lane() - by);
-      if (lane() >= by) up_to += before;
+      for (int by = 1; by < WARP; by *= 2) {
+        const int left = shuffle(up_to, lane() < by ? lane() : lane() - by);
+        if (lane() >= by) up_to += left;
+      }
+      up_to += before;
+      const int index = sum_in_warp(up_to * streams <= at ? 1 : 0);
+      if (index < WARP) {
+        const int weight_of_stream = shuffle(own, index), start = (shuffle(up_to, index) - weight_of_stream) * streams;
+        const int stream = static_cast<int>(static_cast<unsigned>(at - start) / static_cast<unsigned>(weight_of_stream));
+        const int end = start + (stream + 1) * weight_of_stream, inside = at - (end - weight_of_stream);
+        return {base + index, stream, inside > setup ? inside - setup : 0, end};
+      }
+      before = shuffle(up_to, WARP - 1);
     }
-    if (lane() == WARP - 1) sums[warp()] = up_to;
-    sync_block();
-    Sum result{up_to - x, 0};
-#pragma unroll
-    for (int w = 0; w < THREADS / WARP; ++w) {
-      if (w < warp()) result.before += sums[w];
-      result.all += sums[w];
-    }
-    sync_block();
-    return result;
+    return {lengths.sequences, 0, 0, weight};
   }
 
-  // Where the share of a block begins and where it ends, in shared memory. Every thread must call it; ends with a barrier.
-  void find(int block, int blocks, Place* begin_and_end) const {
-    const Sum first = sum(tiles(thread_x()));
-    int64_t all = first.all;
-#pragma unroll 1
-    for (int n = THREADS; n < lengths.sequences; n += THREADS) all += sum(tiles(n + thread_x())).all;
-    // At most SETUP, and of a share half: a stream that many blocks have is set up by each of them.
-    const int64_t half = quotient(all * streams, 2 * blocks);
-    const int setup = half < 1 ? 1 : half < SETUP ? static_cast<int>(half) : SETUP;
-    if (thread_x() == 0) begin_and_end[0] = begin_and_end[1] = {lengths.sequences, 0, 0, 0};
-    sync_block();
-    all += int64_t{lengths.sequences} * setup;
-    int before = 0;
-#pragma unroll 1
-    for (int base = 0; base < lengths.sequences; base += THREADS) {
-      const int n = base + thread_x();
-      const Sum here = base == 0 ? first : sum(tiles(n));
-      if (n < lengths.sequences) find_among(n, before + here.before + n * setup, setup, all * streams, block, blocks, begin_and_end);
-      before += here.all;
-    }
-    sync_block();
-  }
-
-  // The ends that lie in streams of this sequence; `before`: weight of the streams of one head before it.
-  void find_among(int sequence, int before, int setup, int64_t all, int block, int blocks, Place* begin_and_end) const {
-    const int own = tiles(sequence) + setup;
-    const int64_t start = int64_t{before} * streams;
-#pragma unroll 1
-    for (int i = 0; i < 2; ++i) {
-      const int64_t at = quotient(all * (block + i), blocks) - start;
-      if (at < 0 || at >= int64_t{own} * streams) continue;
-      const int stream = static_cast<int>(quotient(at, own)), inside = static_cast<int>(at - int64_t{own} * stream);
-      const int64_t end = start + int64_t{own} * (stream + 1);
-      begin_and_end[i] = {sequence, stream, inside > setup ? inside - setup : 0, static_cast<int>(quotient(end * blocks - 1, all))};
-    }
-  }
+  // The last block that has a part of a stream that ends there.
+  int last_block(int stream_end) const { return (stream_end - 1) / share; }
 };
 
 // A walk through a share, stream by stream. All threads of a block walk alike.

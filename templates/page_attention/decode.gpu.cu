@@ -37,13 +37,10 @@ typedef float Outputs[SLICES][ROW_TILES][4];
 typedef uint32_t Queries[SLICES][ROW_TILES][2];
 typedef float PerRow[ROW_TILES][2];  // of rows lane % 4 * 2 and the one after it, as element i of a product belongs to row i % 2
 
-// Shared memory: the teams' stages, sums of outputs, softmaxes, and how the work is shared.
+// Shared memory: the teams' stages, sums of outputs, softmaxes.
 constexpr int PITCH = COLUMNS + 4;
-constexpr int SUMS = TEAMS * STAGES * Copies::STAGE_BYTES, SOFTMAXES = SUMS + WARPS * ROWS * PITCH * 4, SCANS = SOFTMAXES + WARPS * ROWS * 8,
-              ENDS = SCANS + (WARPS + 3) / 4 * 16;
-static_assert(ENDS + 2 * sizeof(Place) <= ${shared}, "the spec has another size");
-
-static inline int smaller_of(int a, int b) { return a < b ? a : b; }
+constexpr int SUMS = TEAMS * STAGES * Copies::STAGE_BYTES, SOFTMAXES = SUMS + WARPS * ROWS * PITCH * 4;
+static_assert(SOFTMAXES + WARPS * ROWS * 8 == ${shared}, "the spec has another size");
 
 static inline Element first_of(uint32_t pair) { return __builtin_bit_cast(Element, static_cast<uint16_t>(pair)); }
 static inline Element second_of(uint32_t pair) { return __builtin_bit_cast(Element, static_cast<uint16_t>(pair >> 16)); }
@@ -60,9 +57,9 @@ static inline float sum_of_row(float x) {
   return x;
 }
 
-// The warp's rows of a stream, `count` of them, from query head `head` on.
-static inline void load_queries(Queries& q, const View& query, int sequence, int head, int count) {
-  const Element* at = static_cast<const Element*>(query.data) + sequence * query.strides[0] + (head + lane() / 4) * query.strides[1];
+// The warp's rows of a stream, `count` of them.
+static inline void load_queries(Queries& q, const Element* rows, int64_t stride, int count) {
+  const Element* at = rows + lane() / 4 * stride;
 #pragma unroll
   for (int slice = 0; slice < SLICES; ++slice)
 #pragma unroll
@@ -72,7 +69,7 @@ static inline void load_queries(Queries& q, const View& query, int sequence, int
         const int feature = slice * 16 + CachedTile::query_feature(i);
         q[slice][r][i] = 0;
         if (lane() / 4 + 8 * r < count && (D % 16 == 0 || feature < D))
-          q[slice][r][i] = *reinterpret_cast<const uint32_t*>(at + 8 * r * query.strides[1] + feature);
+          q[slice][r][i] = *reinterpret_cast<const uint32_t*>(at + 8 * r * stride + feature);
       }
 }
 
@@ -275,76 +272,74 @@ struct Merge {
   }
 };
 
-// Brings small page tables into the L2 cache while the block still looks for its share.
-static inline void fetch_tables(const View& tables) {
-  constexpr int64_t LINE = 32;  // entries
-  const int64_t rows = tables.shape[0], lines = (tables.shape[1] + LINE - 1) / LINE;
-  if (lines == 0 || rows * lines > THREADS) return;
-  const int at = thread_x(), row = at / static_cast<int>(lines);
-  if (at < rows * lines) fetch(static_cast<const int32_t*>(tables.data) + row * tables.strides[0] + (at - row * lines) * LINE);
-}
-
 KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
   let_next_launch_go();
   char* memory = dynamic_shared();
-  Place* ends = reinterpret_cast<Place*>(memory + ENDS);
-  const Lengths<TILE> lengths{context_lens, static_cast<int>(query_view.shape[0]), window_left};
-  const int kv_heads = static_cast<int>(key_cache_view.shape[slots_first ? 2 : 1]), heads_a_kv_head = static_cast<int>(query_view.shape[1]) / kv_heads;
-  const int groups = (heads_a_kv_head + TEAM_WARPS * ROWS - 1) / (TEAM_WARPS * ROWS);  // of the query heads of a kv head
-  fetch_tables(block_tables_view);
-  Shares<THREADS, TILE, SETUP>{lengths, kv_heads * groups, reinterpret_cast<int*>(memory + SCANS)}.find(block_x(), grid_x(), ends);
-  const Place begin = ends[0], end = ends[1];
-
-  Walk<TILE> walk(lengths, kv_heads * groups, begin, end);
-  const PageCache keys(key_cache_view, sizeof(Cached), slots_first), values(value_cache_view, sizeof(Cached), slots_first);
+  // The beginning of page tables comes into the L2 cache while the block still looks for its share.
+  if (warp() < sequences && lane() * 32 < table_columns) fetch(block_tables + warp() * table_stride + lane() * 32);
+  const Lengths<TILE> lengths{context_lens, static_cast<int>(sequences), window_left};
+  const int streams = static_cast<int>(streams_a_sequence), groups = static_cast<int>(streams_a_kv_head), heads_a_kv_head = static_cast<int>(rows_a_kv_head);
+  const Shares<TILE, SETUP> shares(lengths, streams, grid_x(), blocks_inverse);
+  Walk<TILE> walk(lengths, streams, shares.find(block_x()), shares.find(block_x() + 1));
+  const PageCache keys{reinterpret_cast<const char*>(key_cache), key_page, key_head, key_slot};
+  const PageCache values{reinterpret_cast<const char*>(value_cache), value_page, value_head, value_slot};
   const int team = warp() / TEAM_WARPS, row_warp = warp() % TEAM_WARPS;
-  Copies copies{keys, values, static_cast<const int32_t*>(block_tables_view.data), block_tables_view.strides[0], static_cast<int>(page_size), groups,
+  Copies copies{keys, values, block_tables, table_stride, static_cast<int>(page_size), groups,
                 shared_pointer(memory) + team * STAGES * Copies::STAGE_BYTES, team, thread_x() % (TEAM_WARPS * WARP), walk, {}, {}};
   copies.skip_empty();
-#pragma unroll 1
-  for (int stage = 0; stage < STAGES - 1; ++stage) copies.start(stage);
 
-  const RowEnd row_end{softmax_aux_view, out_view, lse_view, sinks_type};
+  const RowEnd row_end{softmax_aux_view, sinks_type, heads_a_kv_head * (streams / groups), {out, out_sequence, out_head}, {lse, lse_sequence, lse_head}};
   const Parts parts{partial, reinterpret_cast<Softmax*>(partial_softmax)};
   const Merge merge{memory, row_end, parts};
-  int stage = 0;
+  Queries q;
+  Outputs o;
+  PerRow reference, sum, unit;
+  bool enters = true, begins = false, ends = false;  // the walk enters a stream; the share has its beginning, its end
+  int stage = STAGES - 1, head = 0, left = 0;        // stage: to be filled next; before that STAGES - 1 are filled ahead of the walk
 #pragma unroll 1
-  while (!walk.is_over()) {
-    const int kv_head = walk.stream / groups, group = walk.stream - kv_head * groups;
-    const int head = kv_head * heads_a_kv_head + group * TEAM_WARPS * ROWS, left = heads_a_kv_head - group * TEAM_WARPS * ROWS;
-    Queries q;
-    load_queries(q, query_view, walk.sequence, head + row_warp * ROWS, left - row_warp * ROWS);
-    Outputs o;
-    PerRow reference, sum, unit;
+  for (int ahead = STAGES - 1; ahead > 0 || !walk.is_over();) {
+    if (ahead == 0) {
+      const int kv_head = walk.stream / groups;
+      if (enters) {
+        enters = false, begins = walk.tile == 0, ends = walk.end == walk.keys.tiles();
+        const int first_row = (walk.stream - kv_head * groups) * TEAM_WARPS * ROWS;
+        head = kv_head * heads_a_kv_head + first_row, left = heads_a_kv_head - first_row;
+        load_queries(q, query + walk.sequence * query_sequence + (head + row_warp * ROWS) * query_head, query_head, left - row_warp * ROWS);
 #pragma unroll
-    for (int r = 0; r < ROW_TILES; ++r)
+        for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        reference[r][i] = LOWEST, sum[r][i] = 0;
-        unit[r][i] = softmax_scale * scale_of(k_scale_view, kv_head) * (CAPPED ? 1 / logits_soft_cap : LOG2_E);
+          for (int i = 0; i < 2; ++i) {
+            reference[r][i] = LOWEST, sum[r][i] = 0;
+            unit[r][i] = softmax_scale * Factors{k_scale, k_scale_stride}[kv_head] * (CAPPED ? 1 / logits_soft_cap : LOG2_E);
+          }
+        if (!CachedTile::WIDE) narrow_queries(q, unit);
+#pragma unroll
+        for (int f = 0; f < SLICES; ++f)
+#pragma unroll
+          for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) o[f][r][i] = 0;
       }
-    if (!CachedTile::WIDE) narrow_queries(q, unit);
-#pragma unroll
-    for (int f = 0; f < SLICES; ++f)
-#pragma unroll
-      for (int r = 0; r < ROW_TILES; ++r)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) o[f][r][i] = 0;
-
-    const bool begins = walk.tile == 0, ends_here = walk.end == walk.keys.tiles();
-#pragma unroll 1
-    for (; walk.tile < walk.end; walk.tile += TEAMS) {
+      if (walk.tile >= walk.end) {
+        merge.run(o, reference, sum, smaller_of(left, TEAM_WARPS * ROWS), walk.sequence, head, begins && ends ? -1 : parts.slot(block_x(), begins),
+                  Factors{v_scale, v_scale_stride}[kv_head]);
+        walk.next_stream();
+        enters = true;
+        continue;
+      }
       copy_async_wait<STAGES - 2>();
       if (TEAM_WARPS == 1) sync_warp();
       else sync_block();
-      copies.start(stage == 0 ? STAGES - 1 : stage - 1);
-      if (walk.tile + team < walk.end)
-        attend(q, copies, stage, o, reference, sum, unit, logits_soft_cap, walk.keys, (walk.keys.first_tile() + walk.tile + team) * TILE);
-      stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
-    const int slot = begins && ends_here ? -1 : parts.slot(block_x(), begins);
-    merge.run(o, reference, sum, smaller_of(left, TEAM_WARPS * ROWS), walk.sequence, head, slot, scale_of(v_scale_view, kv_head));
-    walk.next_stream();
+    copies.start(stage == STAGES - 1 ? STAGES - 1 - ahead : stage);
+    if (ahead > 0) {
+      --ahead;
+      continue;
+    }
+    stage = stage == STAGES - 1 ? 0 : stage + 1;
+    if (walk.tile + team < walk.end)
+      attend(q, copies, stage, o, reference, sum, unit, logits_soft_cap, walk.keys, (walk.keys.first_tile() + walk.tile + team) * TILE);
+    walk.tile += TEAMS;
   }
   copy_async_wait<0>();
 }
@@ -354,18 +349,15 @@ constexpr int COMBINE_WARPS = 8, COMBINE_ROWS = 4, ROW_WARPS = COMBINE_WARPS / C
 // Block (x, y): COMBINE_ROWS rows from row x * COMBINE_ROWS on of the stream that block y of `decode` began and did not finish. Which that
 // is it finds out while `decode` still runs.
 KERNEL(COMBINE_WARPS * WARP, 3) combine(${parameters('combine')}) {
-  __shared__ int scans[COMBINE_WARPS];
-  __shared__ Place ends[2];
-  const int kv_heads = static_cast<int>(kv_head_count), heads_a_kv_head = static_cast<int>(out_view.shape[1]) / kv_heads;
-  const int groups = (heads_a_kv_head + TEAM_WARPS * ROWS - 1) / (TEAM_WARPS * ROWS);
-  const Lengths<TILE> lengths{context_lens, static_cast<int>(out_view.shape[0]), window_left};
-  Shares<COMBINE_WARPS * WARP, TILE, SETUP>{lengths, kv_heads * groups, scans}.find(block_y(), grid_y(), ends);
-  const Place begin = ends[0], place = ends[1];
+  const Lengths<TILE> lengths{context_lens, static_cast<int>(sequences), window_left};
+  const int streams = static_cast<int>(streams_a_sequence), groups = static_cast<int>(streams_a_kv_head), heads_a_kv_head = static_cast<int>(rows_a_kv_head);
+  const Shares<TILE, SETUP> shares(lengths, streams, grid_y(), blocks_inverse);
+  const Place begin = shares.find(block_y()), place = shares.find(block_y() + 1);
   wait_for_previous_launch();  // also where there is nothing to do: this launch must not end before that one
   if (place.tile == 0 || (begin.sequence == place.sequence && begin.stream == place.stream && begin.tile > 0)) return;
-  const int kv_head = place.stream / groups, in_kv_head = place.stream % groups * TEAM_WARPS * ROWS;
+  const int kv_head = place.stream / groups, in_kv_head = (place.stream - kv_head * groups) * TEAM_WARPS * ROWS;
   const int row = block_x() * COMBINE_ROWS + warp() / ROW_WARPS, rows = smaller_of(heads_a_kv_head - in_kv_head, TEAM_WARPS * ROWS);
-  const int head = kv_head * heads_a_kv_head + in_kv_head + row, count = place.last_block - block_y() + 1;
+  const int head = kv_head * heads_a_kv_head + in_kv_head + row, count = shares.last_block(place.stream_end) - block_y() + 1;
   const Parts parts{partial, reinterpret_cast<Softmax*>(partial_softmax)};
 
   constexpr int PACKS = (D / 4 + WARP - 1) / WARP, AT_ONCE = PACKS == 1 ? 8 : 4;  // of 4 features, a lane; parts on their way together
@@ -412,7 +404,7 @@ KERNEL(COMBINE_WARPS * WARP, 3) combine(${parameters('combine')}) {
   for (int i = 0; i < PACKS; ++i) store_pack(&sums[warp()][(lane() + WARP * i) * 4], Pack<float, 4>{{x[i][0], x[i][1], x[i][2], x[i][3]}});
   sync_block();
   if (row >= rows) return;
-  const RowEnd row_end{softmax_aux_view, out_view, lse_view, sinks_type};
+  const RowEnd row_end{softmax_aux_view, sinks_type, heads_a_kv_head * (streams / groups), {out, out_sequence, out_head}, {lse, lse_sequence, lse_head}};
   const int first_warp = warp() / ROW_WARPS * ROW_WARPS;
   Softmax all{LOWEST, 0};
 #pragma unroll
@@ -420,7 +412,7 @@ KERNEL(COMBINE_WARPS * WARP, 3) combine(${parameters('combine')}) {
 #pragma unroll
   for (int w = 0; w < ROW_WARPS; ++w) all.sum += softmaxes[first_warp + w].sum * factor_of(softmaxes[first_warp + w], all.reference);
   const Softmax end = row_end.with_sinks(all, head);
-  const float factor = RowEnd::scale(all, end) * scale_of(v_scale_view, kv_head);
+  const float factor = RowEnd::scale(all, end) * Factors{v_scale, v_scale_stride}[kv_head];
 #pragma unroll 1
   for (int feature = (warp() % ROW_WARPS * WARP + lane()) * 2; feature < D; feature += ROW_WARPS * WARP * 2) {
     float pair[2] = {};

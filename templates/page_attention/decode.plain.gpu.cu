@@ -10,32 +10,25 @@ using Cached = ${ctype(C)};
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;
 constexpr int PARTS = 8, FEATURES = PARTS * WARP;  // features of the output that a lane, a warp, sums at a time; more take another turn
 
-// Keys or values of one sequence and kv head.
+// Keys or values of one sequence and kv head. Strides in elements.
 struct Cache {
   const Cached* data;
   int64_t page_stride, slot_stride;
   const int32_t* table;
   int page_size;
-
-  Cache(const View& view, int kv_head, const int32_t* table_row, bool slots_first, int64_t size)
-      : data(static_cast<const Cached*>(view.data) + kv_head * view.strides[slots_first ? 2 : 1]),
-        page_stride(view.strides[0]),
-        slot_stride(view.strides[slots_first ? 1 : 2]),
-        table(table_row),
-        page_size(static_cast<int>(size)) {}
   const Cached* row(int key) const { return data + table[key / page_size] * page_stride + key % page_size * slot_stride; }
 };
 
 // Block x: query head x % heads of sequence x / heads.
 KERNEL(THREADS, 1) decode(${parameters('decode')}) {
-  const int heads = static_cast<int>(query_view.shape[1]), dim = static_cast<int>(query_view.shape[2]);
-  const int sequence = block_x() / heads, head = block_x() - sequence * heads, kv_head = head / static_cast<int>(rows_a_head);
-  const VisibleKeys<WARP> keys = Lengths<WARP>{context_lens, static_cast<int>(query_view.shape[0]), window_left}[sequence];
-  const int32_t* table = static_cast<const int32_t*>(block_tables_view.data) + sequence * block_tables_view.strides[0];
-  const Cache k(key_cache_view, kv_head, table, slots_first, page_size), v(value_cache_view, kv_head, table, slots_first, page_size);
-  const Element* query = static_cast<const Element*>(query_view.data) + sequence * query_view.strides[0] + head * query_view.strides[1];
-  const float scale = softmax_scale * scale_of(k_scale_view, kv_head), v_scale = scale_of(v_scale_view, kv_head);
-  const RowEnd row_end{softmax_aux_view, out_view, lse_view, sinks_type};
+  const int query_heads = static_cast<int>(heads), dim = static_cast<int>(features), size = static_cast<int>(page_size);
+  const int sequence = block_x() / query_heads, head = block_x() - sequence * query_heads, kv_head = head / static_cast<int>(rows_a_kv_head);
+  const VisibleKeys<WARP> keys = Lengths<WARP>{context_lens, static_cast<int>(sequences), window_left}[sequence];
+  const int32_t* table = block_tables + sequence * table_stride;
+  const Cache k{key_cache + kv_head * key_head, key_page, key_slot, table, size}, v{value_cache + kv_head * value_head, value_page, value_slot, table, size};
+  const Element* q = query + sequence * query_sequence + head * query_head;
+  const float scale = softmax_scale * Factors{k_scale, k_scale_stride}[kv_head], v_factor = Factors{v_scale, v_scale_stride}[kv_head];
+  const RowEnd row_end{softmax_aux_view, sinks_type, query_heads, {out, out_sequence, out_head}, {lse, lse_sequence, lse_head}};
 
   __shared__ float sums[WARPS][FEATURES];
   __shared__ Softmax softmaxes[WARPS];
@@ -51,7 +44,7 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
         const Cached* at = k.row(key);
         float dot = 0;
 #pragma unroll 1
-        for (int d = 0; d < dim; ++d) dot += to_float(query[d]) * to_float(at[d]);
+        for (int d = 0; d < dim; ++d) dot += to_float(q[d]) * to_float(at[d]);
         score = dot * scale;
         if (logits_soft_cap > 0) score = logits_soft_cap * tanh_of(score / logits_soft_cap);
         score *= LOG2_E;
@@ -85,7 +78,7 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) all.sum += softmaxes[w].sum * factor_of(softmaxes[w], all.reference);
     const Softmax end = row_end.with_sinks(all, head);
-    const float factor = RowEnd::scale(all, end) * v_scale;
+    const float factor = RowEnd::scale(all, end) * v_factor;
 #pragma unroll 1
     for (int feature = thread_x(); feature < FEATURES && turn + feature < dim; feature += THREADS) {
       float sum[1] = {0};
