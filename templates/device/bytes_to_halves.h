@@ -20,13 +20,15 @@ static inline uint32_t multiply_add_halves(uint32_t a, uint32_t b, uint32_t c) {
 static inline uint32_t widen_upper_bytes(uint32_t x) {
   const uint32_t shifted = (x & 0x80008000) | (x >> 1 & 0x3f803f80);
   // 480, which would be the number of a NaN's bits, times 140 is infinite, and 448 times 140 is not; infinity times 0 is NaN.
-  const uint32_t nan_or_0 = multiply_add_halves(multiply_add_halves(multiply_add_halves(shifted, 0x5c005c00, 0x80008000), 0x58605860, 0x80008000), 0, 0x80008000);
-  return multiply_add_halves(shifted, 0x5c005c00, nan_or_0);
+  constexpr uint32_t TIMES_256 = 0x5c005c00, TIMES_140 = 0x58605860, MINUS_0 = 0x80008000;
+  const uint32_t perhaps_infinite = multiply_add_halves(multiply_add_halves(shifted, TIMES_256, MINUS_0), TIMES_140, MINUS_0);
+  return multiply_add_halves(shifted, TIMES_256, multiply_add_halves(perhaps_infinite, 0, MINUS_0));
 }
 
 template <> inline void widen_bytes<float8_e4m3>(uint32_t x, uint32_t& low, uint32_t& high) {
 #if __CUDA_ARCH__ >= 890
-  asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\ncvt.rn.f16x2.e4m3x2 %0, l;\ncvt.rn.f16x2.e4m3x2 %1, h;\n}" : "=r"(low), "=r"(high) : "r"(x));
+  asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\ncvt.rn.f16x2.e4m3x2 %0, l;\ncvt.rn.f16x2.e4m3x2 %1, h;\n}"
+      : "=r"(low), "=r"(high) : "r"(x));
 #else
   low = widen_upper_bytes(__byte_perm(x, 0, 0x1404));
   high = widen_upper_bytes(__byte_perm(x, 0, 0x3424));

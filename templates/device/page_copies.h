@@ -55,7 +55,8 @@ template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, in
 
   // A chunk of a slot of a page.
   const char* address(const PageCache& cache, int page_number, int slot_number, int chunk) const {
-    return cache.data + page_number * cache.page_stride + ahead.stream / streams_a_kv_head * cache.head_stride + slot_number * cache.slot_stride + chunk * 16;
+    const int kv_head = ahead.stream / streams_a_kv_head;
+    return cache.data + page_number * cache.page_stride + kv_head * cache.head_stride + slot_number * cache.slot_stride + chunk * 16;
   }
 
   void copy(const PageCache& cache, const Tile& to) const {

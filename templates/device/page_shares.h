@@ -105,7 +105,14 @@ template <int TILE> struct Walk {
   int tile, end;           // of the stream, in this share
 
   Walk(const Lengths<TILE>& all, int streams_a_sequence, const Place& begin, const Place& share_end)
-      : lengths(all), streams(streams_a_sequence), last(share_end), sequence(begin.sequence), stream(begin.stream), keys{0, 0}, tile(0), end(0) {
+      : lengths(all),
+        streams(streams_a_sequence),
+        last(share_end),
+        sequence(begin.sequence),
+        stream(begin.stream),
+        keys{0, 0},
+        tile(0),
+        end(0) {
     if (is_over()) return;
     keys = lengths[sequence];
     enter(begin.tile);

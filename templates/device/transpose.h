@@ -1,5 +1,5 @@
-// GPU vocabulary: transpose_matrix(x), of an 8 x 8 matrix of 16-bit elements in a warp's registers: lane 4 g + t gives elements [g][2 t] and
-// [g][2 t + 1], and gets [2 t][g] and [2 t + 1][g].
+// GPU vocabulary: transpose_matrix(x), of an 8 x 8 matrix of 16-bit elements in a warp's registers. Lane 4 g + t gives elements [g][2 t]
+// and [g][2 t + 1], and gets [2 t][g] and [2 t + 1][g].
 #pragma once
 #include "device/gpu.h"
 

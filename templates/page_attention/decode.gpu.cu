@@ -6,6 +6,7 @@
 // padded to 16 a warp. A stream that one block has whole goes to `out`; parts of it go to `partial`, and `combine` adds them up.
 #include "device/launch_order.h"
 #include "device/page_copies.h"
+#include "device/page_parts.h"
 #include "device/page_rows.h"
 #include "device/transpose.h"
 
@@ -178,14 +179,7 @@ static inline void attend(const Queries& q, const Copies& copies, int stage, Out
   copies.v_tile(stage).add_values<Product>(o, p);
 }
 
-// Where parts of rows wait for `combine`. A block has at most two: of a stream that an earlier one began, and of one that it begins itself.
-struct Parts {
-  float* outputs;      // [2 blocks][TEAM_WARPS * ROWS][D]
-  Softmax* softmaxes;  // [2 blocks][TEAM_WARPS * ROWS]
-  int slot(int block, bool begins) const { return 2 * block + begins; }
-  float* row(int slot, int row) const { return outputs + (int64_t{slot} * TEAM_WARPS * ROWS + row) * D; }
-  Softmax& softmax(int slot, int row) const { return softmaxes[slot * TEAM_WARPS * ROWS + row]; }
-};
+using Parts = PageParts<D, TEAM_WARPS * ROWS>;
 
 // The block's sums of a stream.
 struct Merge {
@@ -278,7 +272,8 @@ KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
   // The beginning of page tables comes into the L2 cache while the block still looks for its share.
   if (warp() < sequences && lane() * 32 < table_columns) fetch(block_tables + warp() * table_stride + lane() * 32);
   const Lengths<TILE> lengths{context_lens, static_cast<int>(sequences), window_left};
-  const int streams = static_cast<int>(streams_a_sequence), groups = static_cast<int>(streams_a_kv_head), heads_a_kv_head = static_cast<int>(rows_a_kv_head);
+  const int streams = static_cast<int>(streams_a_sequence), groups = static_cast<int>(streams_a_kv_head);
+  const int heads_a_kv_head = static_cast<int>(rows_a_kv_head);
   const Shares<TILE, SETUP> shares(lengths, streams, grid_x(), blocks_inverse);
   Walk<TILE> walk(lengths, streams, shares.find(block_x()), shares.find(block_x() + 1));
   const PageCache keys{reinterpret_cast<const char*>(key_cache), key_page, key_head, key_slot};
@@ -288,7 +283,8 @@ KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
                 shared_pointer(memory) + team * STAGES * Copies::STAGE_BYTES, team, thread_x() % (TEAM_WARPS * WARP), walk, {}, {}};
   copies.skip_empty();
 
-  const RowEnd row_end{softmax_aux_view, sinks_type, heads_a_kv_head * (streams / groups), {out, out_sequence, out_head}, {lse, lse_sequence, lse_head}};
+  const RowEnd row_end{softmax_aux_view, sinks_type, heads_a_kv_head * (streams / groups), {out, out_sequence, out_head},
+                       {lse, lse_sequence, lse_head}};
   const Parts parts{partial, reinterpret_cast<Softmax*>(partial_softmax)};
   const Merge merge{memory, row_end, parts};
   Queries q;
@@ -321,7 +317,8 @@ KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
             for (int i = 0; i < 4; ++i) o[f][r][i] = 0;
       }
       if (walk.tile >= walk.end) {
-        merge.run(o, reference, sum, smaller_of(left, TEAM_WARPS * ROWS), walk.sequence, head, begins && ends ? -1 : parts.slot(block_x(), begins),
+        const int slot = begins && ends ? -1 : Parts::slot(block_x(), begins);
+        merge.run(o, reference, sum, smaller_of(left, TEAM_WARPS * ROWS), walk.sequence, head, slot,
                   Factors{v_scale, v_scale_stride}[kv_head]);
         walk.next_stream();
         enters = true;
@@ -344,83 +341,23 @@ KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
   copy_async_wait<0>();
 }
 
-constexpr int COMBINE_WARPS = 8, COMBINE_ROWS = 4, ROW_WARPS = COMBINE_WARPS / COMBINE_ROWS;  // rows of a block, warps that share a row's parts
+constexpr int COMBINE_WARPS = 8, COMBINE_ROWS = 4;  // of a block
 
 // Block (x, y): COMBINE_ROWS rows from row x * COMBINE_ROWS on of the stream that block y of `decode` began and did not finish. Which that
 // is it finds out while `decode` still runs.
 KERNEL(COMBINE_WARPS * WARP, 3) combine(${parameters('combine')}) {
   const Lengths<TILE> lengths{context_lens, static_cast<int>(sequences), window_left};
-  const int streams = static_cast<int>(streams_a_sequence), groups = static_cast<int>(streams_a_kv_head), heads_a_kv_head = static_cast<int>(rows_a_kv_head);
+  const int streams = static_cast<int>(streams_a_sequence), groups = static_cast<int>(streams_a_kv_head);
+  const int heads_a_kv_head = static_cast<int>(rows_a_kv_head);
   const Shares<TILE, SETUP> shares(lengths, streams, grid_y(), blocks_inverse);
   const Place begin = shares.find(block_y()), place = shares.find(block_y() + 1);
   wait_for_previous_launch();  // also where there is nothing to do: this launch must not end before that one
   if (place.tile == 0 || (begin.sequence == place.sequence && begin.stream == place.stream && begin.tile > 0)) return;
   const int kv_head = place.stream / groups, in_kv_head = (place.stream - kv_head * groups) * TEAM_WARPS * ROWS;
-  const int row = block_x() * COMBINE_ROWS + warp() / ROW_WARPS, rows = smaller_of(heads_a_kv_head - in_kv_head, TEAM_WARPS * ROWS);
-  const int head = kv_head * heads_a_kv_head + in_kv_head + row, count = shares.last_block(place.stream_end) - block_y() + 1;
   const Parts parts{partial, reinterpret_cast<Softmax*>(partial_softmax)};
-
-  constexpr int PACKS = (D / 4 + WARP - 1) / WARP, AT_ONCE = PACKS == 1 ? 8 : 4;  // of 4 features, a lane; parts on their way together
-  Softmax mine{LOWEST, 0};
-  float x[PACKS][4] = {};
-#pragma unroll 1
-  for (int first = warp() % ROW_WARPS; row < rows && first < count; first += ROW_WARPS * AT_ONCE) {
-    Softmax one[AT_ONCE];
-    Pack<float, 4> outputs[AT_ONCE][PACKS];
-    float reference = mine.reference;
-#pragma unroll
-    for (int u = 0; u < AT_ONCE; ++u) {
-      const int part = first + u * ROW_WARPS, slot = parts.slot(block_y() + part, part == 0);
-      one[u] = part < count ? parts.softmax(slot, row) : Softmax{LOWEST, 0};
-#pragma unroll
-      for (int i = 0; i < PACKS; ++i) {
-        const int feature = (lane() + WARP * i) * 4;
-        outputs[u][i] = part < count && feature < D ? load_pack<4>(parts.row(slot, row) + feature) : Pack<float, 4>{};
-      }
-    }
-#pragma unroll
-    for (int u = 0; u < AT_ONCE; ++u) reference = larger_of(reference, one[u].reference);
-    const float kept = factor_of(mine, reference);
-    mine = {reference, mine.sum * kept};
-#pragma unroll
-    for (int i = 0; i < PACKS; ++i)
-#pragma unroll
-      for (int k = 0; k < 4; ++k) x[i][k] *= kept;
-#pragma unroll
-    for (int u = 0; u < AT_ONCE; ++u) {
-      const float factor = factor_of(one[u], reference);
-      mine.sum += one[u].sum * factor;
-#pragma unroll
-      for (int i = 0; i < PACKS; ++i)
-#pragma unroll
-        for (int k = 0; k < 4; ++k) x[i][k] += outputs[u][i].at[k] * factor;
-    }
-  }
-
-  __shared__ Softmax softmaxes[COMBINE_WARPS];
-  __shared__ float sums[COMBINE_WARPS][PACKS * WARP * 4];
-  if (lane() == 0) softmaxes[warp()] = mine;
-#pragma unroll
-  for (int i = 0; i < PACKS; ++i) store_pack(&sums[warp()][(lane() + WARP * i) * 4], Pack<float, 4>{{x[i][0], x[i][1], x[i][2], x[i][3]}});
-  sync_block();
-  if (row >= rows) return;
-  const RowEnd row_end{softmax_aux_view, sinks_type, heads_a_kv_head * (streams / groups), {out, out_sequence, out_head}, {lse, lse_sequence, lse_head}};
-  const int first_warp = warp() / ROW_WARPS * ROW_WARPS;
-  Softmax all{LOWEST, 0};
-#pragma unroll
-  for (int w = 0; w < ROW_WARPS; ++w) all.reference = larger_of(all.reference, softmaxes[first_warp + w].reference);
-#pragma unroll
-  for (int w = 0; w < ROW_WARPS; ++w) all.sum += softmaxes[first_warp + w].sum * factor_of(softmaxes[first_warp + w], all.reference);
-  const Softmax end = row_end.with_sinks(all, head);
-  const float factor = RowEnd::scale(all, end) * Factors{v_scale, v_scale_stride}[kv_head];
-#pragma unroll 1
-  for (int feature = (warp() % ROW_WARPS * WARP + lane()) * 2; feature < D; feature += ROW_WARPS * WARP * 2) {
-    float pair[2] = {};
-#pragma unroll
-    for (int w = 0; w < ROW_WARPS; ++w)
-#pragma unroll
-      for (int k = 0; k < 2; ++k) pair[k] += sums[first_warp + w][feature + k] * factor_of(softmaxes[first_warp + w], all.reference);
-    row_end.store<Element>(place.sequence, head, feature, pair, factor);
-  }
-  if (lane() == 0 && warp() == first_warp) row_end.store_lse(place.sequence, head, end);
+  const RowEnd row_end{softmax_aux_view, sinks_type, heads_a_kv_head * (streams / groups), {out, out_sequence, out_head},
+                       {lse, lse_sequence, lse_head}};
+  const int rows = smaller_of(heads_a_kv_head - in_kv_head, TEAM_WARPS * ROWS), head = kv_head * heads_a_kv_head + in_kv_head;
+  parts.add_up<Element, COMBINE_WARPS, COMBINE_ROWS>(row_end, block_x() * COMBINE_ROWS, rows, block_y(), shares.last_block(place.stream_end),
+                                                     place.sequence, head, Factors{v_scale, v_scale_stride}[kv_head]);
 }

@@ -22,10 +22,11 @@ struct Cache {
 // Block x: query head x % heads of sequence x / heads.
 KERNEL(THREADS, 1) decode(${parameters('decode')}) {
   const int query_heads = static_cast<int>(heads), dim = static_cast<int>(features), size = static_cast<int>(page_size);
-  const int sequence = block_x() / query_heads, head = block_x() - sequence * query_heads, kv_head = head / static_cast<int>(rows_a_kv_head);
+  const int sequence = block_x() / query_heads, head = block_x() % query_heads, kv_head = head / static_cast<int>(rows_a_kv_head);
   const VisibleKeys<WARP> keys = Lengths<WARP>{context_lens, static_cast<int>(sequences), window_left}[sequence];
   const int32_t* table = block_tables + sequence * table_stride;
-  const Cache k{key_cache + kv_head * key_head, key_page, key_slot, table, size}, v{value_cache + kv_head * value_head, value_page, value_slot, table, size};
+  const Cache k{key_cache + kv_head * key_head, key_page, key_slot, table, size};
+  const Cache v{value_cache + kv_head * value_head, value_page, value_slot, table, size};
   const Element* q = query + sequence * query_sequence + head * query_head;
   const float scale = softmax_scale * Factors{k_scale, k_scale_stride}[kv_head], v_factor = Factors{v_scale, v_scale_stride}[kv_head];
   const RowEnd row_end{softmax_aux_view, sinks_type, query_heads, {out, out_sequence, out_head}, {lse, lse_sequence, lse_head}};
