@@ -65,12 +65,12 @@ template <int TILE, int SETUP> struct Shares {
     return block < blocks && at < weight ? static_cast<int>(at) : weight;
   }
 
-  // Where the share of a block begins. All lanes call it, with the same block; `blocks` gives the end of all.
-  Place find(int block) const {
-    const int at = begin_of(block);
-    int before = 0;  // weight of the streams of one head
+  // Where the share of a block begins, and where it ends. All lanes call it, with the same block.
+  void find(int block, Place& begin, Place& end) const {
+    int at[2] = {begin_of(block), begin_of(block + 1)}, before = 0;  // before: weight of the streams of one head
+    begin = end = {lengths.sequences, 0, 0, weight};
 #pragma unroll 1
-    for (int base = 0; at < weight && base < lengths.sequences; base += WARP) {
+    for (int base = 0; base < lengths.sequences; base += WARP) {
       const int n = base + lane(), own = n < lengths.sequences ? lengths[n].tiles() + setup : 0;
       int up_to = own;
 #pragma unroll
@@ -79,16 +79,20 @@ template <int TILE, int SETUP> struct Shares {
         if (lane() >= by) up_to += left;
       }
       up_to += before;
-      const int index = sum_in_warp(up_to * streams <= at ? 1 : 0);
-      if (index < WARP) {
-        const int weight_of_stream = shuffle(own, index), start = (shuffle(up_to, index) - weight_of_stream) * streams;
-        const int stream = static_cast<int>(static_cast<unsigned>(at - start) / static_cast<unsigned>(weight_of_stream));
-        const int end = start + (stream + 1) * weight_of_stream, inside = at - (end - weight_of_stream);
-        return {base + index, stream, inside > setup ? inside - setup : 0, end};
+      const bool is_past[2] = {up_to * streams <= at[0], up_to * streams <= at[1]};
+      const int past = sum_in_warp((is_past[0] ? 1 : 0) + (is_past[1] ? 64 : 0));  // sequences of these that lie wholly before each
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int index = i == 0 ? past % 64 : past / 64;
+        const int weight_of_stream = shuffle(own, index % WARP), start = (shuffle(up_to, index % WARP) - weight_of_stream) * streams;
+        if (index == WARP || start > at[i]) continue;
+        const int stream = static_cast<int>(static_cast<unsigned>(at[i] - start) / static_cast<unsigned>(weight_of_stream));
+        const int stream_end = start + (stream + 1) * weight_of_stream, inside = at[i] - (stream_end - weight_of_stream);
+        (i == 0 ? begin : end) = {base + index, stream, inside > setup ? inside - setup : 0, stream_end};
       }
       before = shuffle(up_to, WARP - 1);
+      if (before * streams > at[1]) break;
     }
-    return {lengths.sequences, 0, 0, weight};
   }
 
   // The last block that has a part of a stream that ends there.

@@ -267,6 +267,7 @@ struct Merge {
 };
 
 KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
+  wait_for_previous_launch();
   let_next_launch_go();
   char* memory = dynamic_shared();
   // The beginning of page tables comes into the L2 cache while the block still looks for its share.
@@ -275,7 +276,9 @@ KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
   const int streams = static_cast<int>(streams_a_sequence), groups = static_cast<int>(streams_a_kv_head);
   const int heads_a_kv_head = static_cast<int>(rows_a_kv_head);
   const Shares<TILE, SETUP> shares(lengths, streams, grid_x(), blocks_inverse);
-  Walk<TILE> walk(lengths, streams, shares.find(block_x()), shares.find(block_x() + 1));
+  Place first, last;
+  shares.find(block_x(), first, last);
+  Walk<TILE> walk(lengths, streams, first, last);
   const PageCache keys{reinterpret_cast<const char*>(key_cache), key_page, key_head, key_slot};
   const PageCache values{reinterpret_cast<const char*>(value_cache), value_page, value_head, value_slot};
   const int team = warp() / TEAM_WARPS, row_warp = warp() % TEAM_WARPS;
@@ -346,11 +349,13 @@ constexpr int COMBINE_WARPS = 8, COMBINE_ROWS = 4;  // of a block
 // Block (x, y): COMBINE_ROWS rows from row x * COMBINE_ROWS on of the stream that block y of `decode` began and did not finish. Which that
 // is it finds out while `decode` still runs.
 KERNEL(COMBINE_WARPS * WARP, 3) combine(${parameters('combine')}) {
+  let_next_launch_go();
   const Lengths<TILE> lengths{context_lens, static_cast<int>(sequences), window_left};
   const int streams = static_cast<int>(streams_a_sequence), groups = static_cast<int>(streams_a_kv_head);
   const int heads_a_kv_head = static_cast<int>(rows_a_kv_head);
   const Shares<TILE, SETUP> shares(lengths, streams, grid_y(), blocks_inverse);
-  const Place begin = shares.find(block_y()), place = shares.find(block_y() + 1);
+  Place begin, place;
+  shares.find(block_y(), begin, place);
   wait_for_previous_launch();  // also where there is nothing to do: this launch must not end before that one
   if (place.tile == 0 || (begin.sequence == place.sequence && begin.stream == place.stream && begin.tile > 0)) return;
   const int kv_head = place.stream / groups, in_kv_head = (place.stream - kv_head * groups) * TEAM_WARPS * ROWS;

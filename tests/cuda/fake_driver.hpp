@@ -14,9 +14,10 @@ struct FakeLaunch {
   std::string kernel;
   int device = 0;
   unsigned grid[3] = {}, block[3] = {}, shared_bytes = 0, cluster[3] = {};
-  bool cooperative = false, overlaps = false;
+  bool cooperative = false;
   Stream stream = nullptr;
   TensorMap first_map = {};  // the first argument, of kernels that take a map first
+  bool overlaps = false;
 };
 
 // One process-wide state, since the driver's functions take none. Each test resets it.
