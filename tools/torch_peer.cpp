@@ -27,7 +27,7 @@ constexpr int patience_ms = 300'000;  // importing torch and cuDNN's first searc
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error("--against torch: " + what); }
 
-// Offsets and sizes decide how much work there is, so their values go along; other data does not matter.
+// Offsets, sizes and lengths decide how much work there is, so their values go along; other data does not matter.
 json tensor_json(const spec::TensorSpec& spec, const reference::HostTensor& tensor) {
   json object{{"type", std::string(name_of(tensor.type()))}, {"shape", tensor.shape()}};
   if (reference::is_host_data(spec.fill)) {

@@ -49,6 +49,7 @@ struct LaunchRequest {
   std::int64_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, cluster[3] = {1, 1, 1};
   std::int64_t shared_bytes = 0;
   bool cooperative = false;
+  bool overlaps = false;  // may start before the launch before it in its stream has ended; backends that cannot do so need not
   int device = 0;
   void* const* arguments = nullptr;
 };

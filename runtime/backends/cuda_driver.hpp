@@ -31,7 +31,7 @@ enum DeviceAttribute : int {
   memory_pools = 115
 };
 enum KernelAttribute : int { dynamic_shared_bytes = 8, wide_clusters = 14 };
-enum LaunchAttributeId : int { cooperative_launch = 2, cluster_dimension = 4 };
+enum LaunchAttributeId : int { cooperative_launch = 2, cluster_dimension = 4, programmatic_order = 6 };
 enum PoolAttribute : int { release_threshold = 4 };
 enum CaptureMode : int { relaxed_capture = 2 };
 
@@ -42,6 +42,7 @@ struct LaunchAttribute {
     char bytes[64];
     unsigned cluster[3];
     int cooperative;
+    int may_overlap;  // of programmatic_order
   };
 };
 struct LaunchConfig {

@@ -1,4 +1,4 @@
-// Launches: plain ones by cuLaunchKernel; clusters and cooperative ones by cuLaunchKernelEx.
+// Launches: plain ones by cuLaunchKernel; clusters, cooperative and overlapping ones by cuLaunchKernelEx.
 #include "backends/cuda_launch.hpp"
 
 #include <fmt/format.h>
@@ -6,6 +6,7 @@
 namespace ejk::cuda {
 namespace {
 
+constexpr int first_major_that_overlaps = 9;
 constexpr std::int64_t longest_x = 0x7fffffff, longest_yz = 65535, most_threads = 1024, portable_cluster = 8;
 
 std::int64_t volume(const std::int64_t (&extent)[3]) { return extent[0] * extent[1] * extent[2]; }
@@ -73,7 +74,7 @@ Result launch_plain(const DriverFunctions& call, const Entry& entry, const Launc
 }
 
 Result launch_special(const DriverFunctions& call, const Entry& entry, const LaunchRequest& r, Stream stream) {
-  LaunchAttribute attributes[2] = {};
+  LaunchAttribute attributes[3] = {};
   unsigned count = 0;
   if (volume(r.cluster) > 1) {
     attributes[count].id = cluster_dimension;
@@ -83,6 +84,11 @@ Result launch_special(const DriverFunctions& call, const Entry& entry, const Lau
   if (r.cooperative) {
     attributes[count].id = cooperative_launch;
     attributes[count].cooperative = 1;
+    ++count;
+  }
+  if (r.overlaps) {
+    attributes[count].id = programmatic_order;
+    attributes[count].may_overlap = 1;
     ++count;
   }
   const LaunchConfig config = {{narrow(r.grid[0]), narrow(r.grid[1]), narrow(r.grid[2])},
@@ -103,7 +109,8 @@ void launch(Platform& platform, const LaunchRequest& request, void* stream) {
   if (!fits(request)) refuse(request);
   const CurrentDevice current(platform.call, device);
   if (!is_ready(entry, request)) prepare(platform.call, device, entry, request);
-  const bool plain = volume(request.cluster) <= 1 && !request.cooperative;
+  const bool overlaps = request.overlaps && device.facts.major >= first_major_that_overlaps;
+  const bool plain = volume(request.cluster) <= 1 && !request.cooperative && !overlaps;
   const auto start = plain ? launch_plain : launch_special;
   if (const auto result = start(platform.call, entry, request, static_cast<Stream>(stream))) fail(device, result, request);
   device.last_launch.store(entry.label, std::memory_order_relaxed);

@@ -57,6 +57,7 @@ class Layout {
     std::copy_n(launch.cluster, 3, planned.request.cluster);
     planned.request.shared_bytes = launch.shared_bytes;
     planned.request.cooperative = launch.launch->cooperative;
+    planned.request.overlaps = launch.launch->overlaps;
     planned.request.device = plan_.device;
     for (const auto& argument : launch.arguments) planned.offsets.push_back(place(argument));
   }

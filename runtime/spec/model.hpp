@@ -118,6 +118,7 @@ struct Launch {
   Expression shared;              // bytes: dynamic shared memory; on the CPU scratch of the worker, 64-byte aligned
   std::vector<Expression> cluster;
   bool cooperative = false;
+  bool overlaps = false;  // may start before the launch before it has ended: the template waits for it (device/launch_order.h)
   std::vector<Argument> arguments;
 };
 

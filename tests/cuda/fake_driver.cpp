@@ -67,6 +67,7 @@ Result launch_config(const LaunchConfig* config, Function function, void** argum
   for (unsigned i = 0; i < config->attribute_count; ++i) {
     if (config->attributes[i].id == cluster_dimension) std::copy_n(config->attributes[i].cluster, 3, launch.cluster);
     if (config->attributes[i].id == cooperative_launch) launch.cooperative = config->attributes[i].cooperative == 1;
+    if (config->attributes[i].id == programmatic_order) launch.overlaps = config->attributes[i].may_overlap == 1;
   }
   return begin(launch, function, config->stream, arguments);
 }

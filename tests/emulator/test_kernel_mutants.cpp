@@ -48,6 +48,17 @@ Subject plain_attention(const char* case_name, Sizes sizes = one_block) {
   return {root, "flash_attention", case_name, "flash_attention/forward.plain.gpu.cu", std::move(sizes)};
 }
 
+// Paged attention: a few blocks that share all keys.
+constexpr char page_shares[] = "device/page_shares.h", page_copies[] = "device/page_copies.h", page_tile[] = "device/page_tile.h",
+               page_parts[] = "device/page_parts.h";
+
+const Sizes few_sequences = {{"N", 3}, {"Hq", 8}, {"Hkv", 2}, {"D", 64}, {"P", 40}, {"ps", 16}, {"max_pages", 12}};
+const Sizes one_kv_head = {{"N", 2}, {"Hq", 40}, {"Hkv", 1}, {"D", 64}, {"P", 30}, {"ps", 16}, {"max_pages", 12}};
+
+Subject paged(const char* case_name, Sizes sizes = few_sequences) {
+  return {root, "page_attention", case_name, "page_attention/decode.gpu.cu", std::move(sizes)};
+}
+
 const Row mutants[] = {
     {"PoolingWithoutTheBarrierOfItsWarps", pooling("bert.bf16", long_row), {"sync_block();", 0, nothing}},
     {"PoolingWithoutTheBarrierInAWarp", pooling("bert.bf16", long_row), {"sync_warp();", 0, nothing}},
@@ -95,6 +106,20 @@ const Row mutants[] = {
     {"AttentionWithAnotherSequencesItems",
      attention("packed.bf16", {{"N", 3}, {"Tq", 700}, {"Tk", 400}, {"Hq", 4}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}}),
      {"shuffle(here, found) - items", 0, "shuffle(here, 0) - items", attention_rows}},
+    {"PagedWithoutTheBarrierBeforeItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 0, nothing}},
+    {"PagedWithoutTheBarrierAfterItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 1, nothing}},
+    {"PagedWithoutTheBarrierOfATeam", paged("gpu_many_heads.hq32", one_kv_head), {"sync_block();", 2, ";"}},
+    {"PagedThatDoesNotWait", paged("small_bf16.layoutHND"), {"copy_async_wait<STAGES - 2>", 0, "copy_async_wait<STAGES - 1>"}},
+    {"PagedWithPartsInOneSlot", paged("small_bf16.layoutHND"), {"Parts::slot(block_x(), begins)", 0, "Parts::slot(block_x(), false)"}},
+    {"PagedWithTheLargestOfALane", paged("small_bf16.layoutHND"), {"largest_of_row(largest[r][i])", 0, "largest[r][i]"}},
+    {"PagedThatSeesHiddenKeys", paged("small_bf16.layoutHND"), {"visible ? x : -INFINITE", 0, "x"}},
+    {"PagedThatCopiesHiddenKeys", paged("small_bf16.layoutHND"), {"static_cast<unsigned>(before + i) < visible", 0, "true", page_copies}},
+    {"PagedThatSkipsTilesOfACutStream", paged("small_bf16.layoutHND"), {"inside - setup", 0, "inside", page_shares}},
+    {"PagedThatForgetsTheFirstPart", paged("small_bf16.layoutHND"), {"block == begins", 0, "false", page_parts}},
+    {"PagedWithSwappedKeys", paged("small_f16.layoutNHD"), {"load_matrices_transposed(a", 0, "load_matrices(a", page_tile}},
+    {"PagedWithBytesOfOtherKeys",
+     paged("small_quantised_f16.i8.layoutHND"),
+     {"swap_middle_bytes(bytes[2 * i])", 0, "bytes[2 * i]", page_tile}},
     {"PlainAttentionWithoutTheBarrierOfItsQueries", plain_attention("cross.f32"), {"sync_warp();", 0, nothing, plain_rows}},
     {"PlainAttentionWithOneWeight", plain_attention("cross.f32"), {"shuffle(weight[r], j)", 0, "shuffle(weight[r], 0)", plain_rows}},
 };
