@@ -126,6 +126,14 @@ TEST_F(AttentionGradient, AtExtremeOffsetsAndWindows) {
     }
 }
 
+// Enough keys that several items share a head, each with a part of dq.
+TEST_F(AttentionGradient, OfManyKeysIsGatheredInParts) {
+  auto batched = with_bias().with({{"Sq", 70L}, {"Sk", 1300L}, {"Hb", 1L}});
+  batched.attributes = {{"causal", true}, {"causal_offset", std::int64_t{1000}}};
+  right(batched.make());
+  right(packed().with({{"Tq", 90L}, {"Tk", 1500L}}).make());
+}
+
 TEST_F(AttentionGradient, HasTheSameBitsOnAnyNumberOfThreads) {
   auto problem = with_bias().with({{"Sq", 150L}, {"Sk", 700L}, {"Hb", 1L}});
   problem.attributes = {{"causal", true}, {"deterministic", true}};
