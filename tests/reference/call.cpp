@@ -8,6 +8,7 @@
 
 #include "reference/data.hpp"
 #include "reference/paged_data.hpp"
+#include "reference/reference.hpp"
 
 namespace ejk::reference {
 namespace {
@@ -49,6 +50,22 @@ std::vector<std::int64_t> other_shape(const spec::Shape& shape, const spec::Bind
   return extents;
 }
 
+std::vector<std::vector<std::string>> words_of(const spec::TensorSpec& tensor) {
+  std::vector<std::vector<std::string>> words;
+  for (const spec::Shape& shape : tensor.shapes) {
+    words.push_back({shape.form});
+    for (const spec::Extent& extent : shape.extents) words.back().push_back(extent.text);
+  }
+  return words;
+}
+
+// The tensor after which a choice of shape is named: an output that may have the shapes of an input has that input's, as a gradient does.
+const spec::TensorSpec& model_of(const spec::Spec& spec, const spec::TensorSpec& tensor) {
+  for (const spec::TensorSpec& other : spec.tensors)
+    if (tensor.output && !other.output && words_of(other) == words_of(tensor)) return other;
+  return tensor;
+}
+
 // Another legal shape of the tensor in the form of the usual call. Tensors with a rest extent split it alike: they take the same stream.
 std::vector<std::int64_t> choose_shape(const spec::TensorSpec& tensor, const spec::Binding& usual, std::uint64_t seed) {
   std::vector<const spec::Shape*> legal;
@@ -59,7 +76,7 @@ std::vector<std::int64_t> choose_shape(const spec::TensorSpec& tensor, const spe
       for (const spec::Extent& extent : shape.extents) has_rest = has_rest || extent.kind == spec::Extent::Kind::rest;
     }
   if (legal.empty()) throw std::logic_error(fmt::format("{} has no shape in the {} form", tensor.name, usual.form));
-  Rng rng = Rng::stream(seed, has_rest ? "rest" : "shape of " + tensor.name);
+  Rng rng = Rng::stream(seed, has_rest ? "rest" : "shape of " + model_of(*usual.spec, tensor).name);
   return other_shape(*rng.pick(std::span<const spec::Shape* const>(legal)), usual, rng);
 }
 
@@ -126,6 +143,10 @@ HostTensor make_output(const spec::TensorSpec& tensor, DType type, std::vector<s
   output_layout.broadcast = false;
   Rng rng = Rng::stream(seed, "layout of " + tensor.name);
   return {tensor.name, type, std::move(shape), output_layout, &rng};
+}
+
+void complete(Call& call) {
+  if (const KernelReference* reference = find_reference(call.spec->kernel)) reference->complete(call);
 }
 
 const spec::Value& attribute_of(const Call& call, std::string_view name) {
@@ -238,6 +259,7 @@ Call make_call(const spec::Spec& spec, const spec::Case& c, std::uint64_t seed, 
   call.rebind();
   fill_related(
       call, [&](const spec::TensorSpec& tensor) { return fill_of(tensor, c); }, seed);
+  complete(call);
   return call;
 }
 
@@ -270,6 +292,7 @@ Call make_call(const spec::Spec& spec, const spec::CallFacts& facts, std::uint64
       fill_related(
           call, [](const spec::TensorSpec& tensor) { return tensor.fill; }, seed);
       spec::check_live_requirements(call.binding);
+      complete(call);
       return call;
     } catch (const spec::CallError&) {
       if (offsets.empty() || attempt == attempts_at_offsets) throw;
