@@ -177,6 +177,12 @@ void Binder::bind_types() {
     if (bound->second != found)
       fail(fmt::format("{} has type {}, expected {} (the type of {})", tensor.name, found, bound->second, type_origins[tensor.type]));
   }
+  default_types();
+}
+
+void Binder::default_types() {
+  for (const auto& [variable, other] : spec.type_defaults)
+    if (const auto known = binding.types.find(other); known != binding.types.end()) binding.types.emplace(variable, known->second);
 }
 
 Binding bind(const Spec& spec, CallFacts facts) {

@@ -52,8 +52,8 @@ class Binding : public Scope {
   CallFacts facts;
 };
 
-// first, last, nondecreasing, smallest, chunks: the name-taking functions that look at data; and their value for data at `host_data`, laid out as
-// `facts` says. Throws ExpressionError.
+// first, last, nondecreasing, smallest, chunks: the name-taking functions that look at data; and their value for data at `host_data`, laid
+// out as `facts` says. Throws ExpressionError.
 bool reads_data(std::string_view function);
 Value read_data(std::string_view function, std::string_view name, const TensorFacts& facts, const void* host_data,
                 std::span<const Value> rest);

@@ -30,6 +30,7 @@ const std::vector<ObjectFields>& table() {
         {"cases", list, required},
         {"tolerance", object, required}}},
       {"dim", {{"doc", doc, required}, {"value", expression, required}}},
+      {"type", {{"any", list, required}, {"default", text, required}}},
       {"form", {{"name", text, required}, {"when", expression, required}, {"doc", doc, required}}},
       {"attribute",
        {{"name", text, required},

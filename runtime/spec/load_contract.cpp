@@ -66,6 +66,20 @@ class ContractReader {
 
   void type_variable(const std::string& name, const JsonNode& node) {
     declare(node, name, "type variable");
+    if (node.json().is_object() && node.open("type")) {
+      const std::string other = node.text("default");
+      const auto known = names_of_types(spec_);
+      if (std::find(known.begin(), known.end(), other) != known.end())
+        spec_.type_defaults[name] = other;
+      else if (const auto field = node.field("default"))
+        field->fault("'" + other + "' is no type variable before this one" + suggestion(other, known));
+      if (const auto any = node.field("any")) element_types(name, *any);
+    } else if (!node.json().is_object()) {
+      element_types(name, node);
+    }
+  }
+
+  void element_types(const std::string& name, const JsonNode& node) {
     std::vector<std::string> types;
     const auto items = node.items();
     if (node.json().is_array() && items.empty())

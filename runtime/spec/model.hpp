@@ -188,6 +188,9 @@ struct Spec {
   std::string file;  // as the user named it
   std::vector<Dim> dims;
   std::vector<std::pair<std::string, std::vector<std::string>>> types;  // variable, element types
+  // A variable that no tensor given binds (an output yet to be made) → the variable whose type it takes. In JSON {"any": [types],
+  // "default": V}.
+  std::map<std::string, std::string> type_defaults;
   std::vector<Form> forms;
   std::vector<Attribute> attributes;
   std::vector<TensorSpec> tensors;  // inputs, then outputs, in the spec's order: the order of the packed call

@@ -51,25 +51,37 @@ struct LeftRows {
 template <class T, int64_t TILE_ROWS, int64_t MOST_STEPS>
 struct LeftColumns {
   static constexpr int64_t ROW = 1, STEP = TILE_ROWS;
-  static constexpr int64_t floats(int64_t rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS * MOST_STEPS; }
-  static constexpr int64_t tile_at(int64_t row) { return row * MOST_STEPS; }
+  static constexpr int64_t PITCH = TILE_ROWS * MOST_STEPS + 16;  // floats a tile: one step of all tiles must not fall into one cache set
+  static constexpr int64_t floats(int64_t rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS * PITCH; }
+  static constexpr int64_t tile_at(int64_t row) { return row / TILE_ROWS * PITCH; }
   const T* data;
   int64_t stride;
 
   void pack(float* to, int64_t rows, int64_t first, int64_t count) const {
-    for (int64_t s = 0; s < count; ++s) {
+    constexpr int64_t TOGETHER = 16;  // steps: their rows are read line by line, a tile is written as a piece
+    for (int64_t s = 0; s < count; s += TOGETHER) {
+      const int64_t steps = least_of(TOGETHER, count - s);
       const T* from = data + (first + s) * stride;
-      if (s + 2 < count) prefetch_bytes(from + 2 * stride, rows * static_cast<int64_t>(sizeof(T)));
-      int64_t i = 0;
-      for (; i + TILE_ROWS <= rows; i += TILE_ROWS) {
+      for (int64_t next = 0; next < least_of(TOGETHER, count - s - TOGETHER); ++next)
+        prefetch_bytes(from + (TOGETHER + next) * stride, rows * static_cast<int64_t>(sizeof(T)));
+      for (int64_t i = 0; i < rows; i += TILE_ROWS) {
         float* tile = to + tile_at(i) + s * STEP;
-        for (int64_t p = 0; p < TILE_ROWS; ++p) tile[p] = to_float(from[i + p]);
+        if (i + TILE_ROWS <= rows)
+          copy_steps<true>(tile, from + i, steps, TILE_ROWS);
+        else
+          copy_steps<false>(tile, from + i, steps, rows - i);
       }
-      for (float* tile = to + tile_at(i) + s * STEP; i < rows; ++i) *tile++ = to_float(from[i]);
     }
   }
   void prefetch(int64_t rows, int64_t first, int64_t count, int64_t part, int64_t parts) const {
     prefetch_part(data + first * stride, stride, count, rows * static_cast<int64_t>(sizeof(T)), part, parts);
+  }
+
+ private:
+  template <bool WHOLE>
+  void copy_steps(float* tile, const T* from, int64_t steps, int64_t rows) const {
+    for (int64_t s = 0; s < steps; ++s, tile += STEP, from += stride)
+      for (int64_t p = 0; p < (WHOLE ? TILE_ROWS : rows); ++p) tile[p] = to_float(from[p]);
   }
 };
 
@@ -101,16 +113,36 @@ struct RightColumns {
 
   void pack(float* to, int64_t column, int64_t width, int64_t first, int64_t count) const {
     const T* from = data + column * stride + first;
-    for (int64_t s = 0; s < count; s += LANES)
-      for (int64_t j = 0; j < WIDTH; j += LANES) {
-        Floats lines[LANES];
-        for (int64_t line = 0; line < LANES; ++line)
-          lines[line] = j + line < width ? load_some(from + (j + line) * stride + s, count - s) : Floats{};
-        transpose(lines);
-        for (int64_t step = 0; step < least_of(LANES, count - s); ++step) store_floats(to + (s + step) * WIDTH + j, lines[step]);
-      }
+    for (int64_t j = 0; j < WIDTH; j += LANES) {
+      const int64_t lines = least_of(LANES, width - j), whole = lines == LANES ? count / LANES * LANES : 0;
+      for (int64_t s = 0; s < whole; s += LANES) pack_square(to + s * WIDTH + j, from + j * stride + s);
+      if (lines <= 0)
+        for (int64_t s = 0; s < count; ++s) store_floats(to + s * WIDTH + j, Floats{});
+      else if (whole < count)
+        pack_some(to + whole * WIDTH + j, from + j * stride + whole, lines, count - whole);
+    }
   }
   void prefetch(int64_t column, int64_t first, int64_t count, int64_t part, int64_t parts) const {
     prefetch_part(data + column * stride + first, stride, WIDTH, count * static_cast<int64_t>(sizeof(T)), part, parts);
+  }
+
+ private:
+  // LANES columns, LANES steps.
+  void pack_square(float* to, const T* from) const {
+    Floats lines[LANES];
+#pragma GCC unroll 16
+    for (int64_t line = 0; line < LANES; ++line) lines[line] = load_floats(from + line * stride);
+    transpose(lines);
+#pragma GCC unroll 16
+    for (int64_t step = 0; step < LANES; ++step) store_floats(to + step * WIDTH, lines[step]);
+  }
+  // `count` columns of LANES, zeros for the others.
+  void pack_some(float* to, const T* from, int64_t count, int64_t steps) const {
+    for (int64_t s = 0; s < steps; s += LANES, to += LANES * WIDTH, from += LANES) {
+      Floats lines[LANES];
+      for (int64_t line = 0; line < LANES; ++line) lines[line] = line < count ? load_some(from + line * stride, steps - s) : Floats{};
+      transpose(lines);
+      for (int64_t step = 0; step < least_of(LANES, steps - s); ++step) store_floats(to + step * WIDTH, lines[step]);
+    }
   }
 };

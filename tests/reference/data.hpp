@@ -16,8 +16,9 @@ namespace ejk::reference {
 //   "segments"     runs of ids 0, 1, 2, ... along the last dim, now and then a run of -1 (padding). All tensors with this fill draw
 //                  their run bounds alike, as fractions of their length, so that queries and keys share ids
 //   "offsets T"    0, ..., nondecreasing, at most dim T: lengths vary, some are 0, and now and then tokens are left over
-//   "sizes M"      of groups that share dim M: in small calls any of the following, and sizes whose sum is less or more than M, with groups of
-//                  no rows among them; in large ones as "sizes M random"
+//   "sizes M"      of groups that share dim M: in small calls any of the following, and sizes whose sum is less or more than M, groups of
+//   no
+//                  rows among them; in large ones as "sizes M random"
 //   "sizes M equal", "sizes M random", "sizes M one"   as equal as can be; in proportion to 0.1 + a number in [0, 1) drawn for each;
 //                  one group has all. Their sum is M
 //   other integers 0, 1, 2, ... in row-major order, within the type
