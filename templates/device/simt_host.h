@@ -26,9 +26,14 @@ struct SimtHost {
   void (*copy_async_commit)();
   void (*copy_async_wait)(int pending);
   void (*misaligned)(const char* word, const void* at, int bytes);  // ends the launch
+  // AMD's: x of a lane of the wave, a bit for each of its lanes, and where a number of shared_pointer() points.
+  uint32_t (*permute_wave)(uint32_t x, int from);
+  uint64_t (*ballot_wave)(bool x);
+  void* (*shared_at)(uint32_t number, int alignment);
 };
 
-// The memory of an image's __shared__ variables.
+// The memory of an image's __shared__ variables, the threads of a wave (NVIDIA: of a warp), and the most shared memory of a block.
 struct SimtImage {
   char *shared_begin, *shared_end;
+  int wave, most_shared;
 };

@@ -48,7 +48,29 @@ Subject plain_attention(const char* case_name, Sizes sizes = one_block) {
   return {root, "flash_attention", case_name, "flash_attention/forward.plain.gpu.cu", std::move(sizes)};
 }
 
+// The same templates as AMD's GPUs run them: waves of 64, two warps each, or of 32.
+constexpr char amd[] = "device/amd.h";
+enum Device { cdna = 1, rdna3 = 2, rdna4 = 3 };
+
+Subject on(Device device, Subject subject) {
+  subject.device = device;
+  return subject;
+}
+
 const Row mutants[] = {
+    {"CdnaThatShufflesIntoTheOtherHalf", on(cdna, pooling("bert.bf16", few_features)), {"first_of_warp() + (from", 0, "0 + (from", amd}},
+    {"CdnaThatReducesAcrossTheHalves", on(cdna, pooling("bert.bf16", few_features)), {"lane() ^ mask", 0, "lane() ^ (2 * mask)", amd}},
+    {"CdnaWithoutTheBarrierOfItsWarps", on(cdna, pooling("bert.bf16", long_row)), {"sync_block();", 0, nothing}},
+    {"CdnaGradientThatCountsHalfTheLanes",
+     on(cdna, pooling_gradient("minilm.bf16", long_row)),
+     {"mask = WARP / 2", 0, "mask = WARP / 4", counts}},
+    {"RdnaThatShufflesTheWrongWay", on(rdna3, pooling("bert.bf16", few_features)), {"lane() ^ mask", 0, "lane()", amd}},
+    {"RdnaNumberingThatScansWithoutBarriers",
+     on(rdna4, pooling("packed_chunks.bf16", packed_rows)),
+     {"sync_block();", 4, nothing, numbering}},
+    {"CdnaPlainAttentionWithOneWeight",
+     on(cdna, plain_attention("cross.f32")),
+     {"shuffle(weight[r], j)", 0, "shuffle(weight[r], 0)", plain_rows}},
     {"PoolingWithoutTheBarrierOfItsWarps", pooling("bert.bf16", long_row), {"sync_block();", 0, nothing}},
     {"PoolingWithoutTheBarrierInAWarp", pooling("bert.bf16", long_row), {"sync_warp();", 0, nothing}},
     {"PoolingThatCountsPartsWithoutBarriers", pooling("minilm.bf16", long_row), {"sync_block();", 1, nothing}},

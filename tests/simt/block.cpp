@@ -26,12 +26,9 @@ std::string ranges(const std::vector<int>& numbers) {
 }  // namespace
 
 const char* word_of(Wait wait) {
-  static constexpr const char* words[] = {"nothing",           "sync_block",
-                                          "any_in_block",      "sync_warp",
-                                          "any_in_warp",       "shuffle_xor",
-                                          "shuffle_down",      "shuffle",
-                                          "mma_16x8x16<half>", "mma_16x8x16<bfloat16>",
-                                          "load_matrices",     "load_matrices_transposed"};
+  static constexpr const char* words[] = {
+      "nothing", "sync_block",   "any_in_block", "sync_warp",         "any_in_warp",           "shuffle_xor",   "shuffle_down",
+      "shuffle", "permute_wave", "ballot_wave",  "mma_16x8x16<half>", "mma_16x8x16<bfloat16>", "load_matrices", "load_matrices_transposed"};
   static_assert(std::size(words) == static_cast<std::size_t>(Wait::count));
   return words[index_of(wait)];
 }
@@ -60,8 +57,9 @@ void Block::start(int threads, const SimtThread& place) {
   }
 }
 
-void Block::run(int threads, const SimtThread& place, SimtOrder order, const Work& work) {
+void Block::run(int threads, int wave, const SimtThread& place, SimtOrder order, const Work& work) {
   work_ = &work;
+  wave_ = wave;
   start(threads, place);
   const auto warps = warps_.size();
   while (live_ > 0 && error_.empty()) {
@@ -136,12 +134,17 @@ void Block::release_if_complete(Wait word) {
   waiting = 0;
 }
 
+int Block::place_in_wave(const Warp& warp) const { return static_cast<int>(&warp - warps_.data()) * warp_size % wave_; }
+
 void Block::release_if_complete(Warp& warp, Wait word) {
   auto& waiting = warp.waiting[index_of(word)];
   if (waiting == 0 || waiting != warp.live) return;
   if (needs_whole_warp(word) && warp.live < warp_size)
     fail(fmt::format("{} by a warp of which only {} of {} lanes live: it needs all of them", word_of(word), warp.live, warp_size));
-  compute_results(word, warp);
+  const int first = place_in_wave(warp);
+  word == Wait::permute_wave  ? permute_wave(warp, first)
+  : word == Wait::ballot_wave ? ballot_wave(warp, first, wave_)
+                              : compute_results(word, warp);
   for (auto* lane : warp.lanes)
     if (lane && lane->live) lane->wait = Wait::nothing;
   waiting = 0;

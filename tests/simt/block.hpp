@@ -13,7 +13,7 @@
 
 namespace ejk::simt {
 
-constexpr int warp_size = 32, most_threads = 1024;
+constexpr int warp_size = 32, widest_wave = 64, most_threads = 1024;
 
 // What a thread waits for: all live threads of the block, or lanes of the warp, at the same word.
 enum class Wait {
@@ -25,6 +25,8 @@ enum class Wait {
   shuffle_xor,
   shuffle_down,
   shuffle,
+  permute_wave,
+  ballot_wave,
   mma_half,
   mma_bfloat16,
   load_matrices,
@@ -46,6 +48,7 @@ struct Operands {
 struct Results {
   std::uint32_t words[4] = {};
   float c[4] = {};
+  std::uint64_t ballot = 0;
 };
 
 struct PendingCopy {
@@ -72,15 +75,17 @@ struct Warp {
   std::array<int, static_cast<std::size_t>(Wait::count)> waiting{};
 };
 
-// Results of a word for all lanes, from the operands of the live ones.
+// Results of a word for all lanes, from the operands of the live ones. AMD's are of a warp too: `first` is its place in the wave.
 void compute_results(Wait word, Warp& warp);
+void permute_wave(Warp& warp, int first);
+void ballot_wave(Warp& warp, int first, int wave);
 
 class Block {
  public:
   using Work = std::function<void()>;
 
   // Runs `work` once for each thread. Throws std::runtime_error that names threads and word, without the block's place.
-  void run(int threads, const SimtThread& place, SimtOrder order, const Work& work);
+  void run(int threads, int wave, const SimtThread& place, SimtOrder order, const Work& work);
 
   Thread& running() { return *running_; }
   const SimtThread* const* who() const { return &who_; }
@@ -97,11 +102,12 @@ class Block {
   void release_if_complete(Wait word);
   void release_if_complete(Warp& warp, Wait word);
   std::string stuck() const;
+  int place_in_wave(const Warp& warp) const;  // of its first lane
 
   std::vector<std::unique_ptr<Thread>> threads_;
   std::vector<Warp> warps_;
   std::array<int, static_cast<std::size_t>(Wait::count)> waiting_{};
-  int size_ = 0, live_ = 0;
+  int size_ = 0, live_ = 0, wave_ = warp_size;  // wave_: threads of a wave
   Thread* running_ = nullptr;
   const SimtThread* who_ = nullptr;
   const Work* work_ = nullptr;
