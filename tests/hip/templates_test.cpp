@@ -27,7 +27,9 @@ TEST_P(PortableTemplates, CompileByHiprtc) {
   for (const auto& name : catalogue.kernel_names()) {
     const auto spec = catalogue.kernel(name);
     for (const auto& variant : spec->variants) {
-      if (std::ranges::find(variant.archs, "hip") == variant.archs.end()) continue;
+      const auto names = [&](const char* pattern) { return std::ranges::find(variant.archs, pattern) != variant.archs.end(); };
+      // gfx1030 has no matrix instructions, which ends the compiler: only what CUDA runs as well is for it.
+      if (!names("hip") || (arch.name == "gfx1030" && !names("simt"))) continue;
       bool compiled = false;
       for (const auto& each : spec->cases) {
         if (compiled) break;
