@@ -8,6 +8,7 @@
 namespace ejk::cuda {
 
 using namespace gpu;
+using gpu::Result, gpu::Stream;  // not the public ones
 
 enum DeviceAttribute : int {
   clock_khz = 13,

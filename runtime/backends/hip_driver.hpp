@@ -8,6 +8,7 @@
 namespace ejk::hip {
 
 using namespace gpu;
+using gpu::Result, gpu::Stream;  // not the public ones
 
 // hipDeviceAttribute_t; the same in HIP 5 and 6.
 enum DeviceAttribute : int {
@@ -22,7 +23,25 @@ enum DeviceAttribute : int {
   memory_pools = 88
 };
 
-const Vendor& amd();
+// Inline: a library that stands in libamdhip64's place has it too.
+inline const Vendor& amd() {
+  static constexpr const char* variables[] = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"};
+  // hipError_t: an ECC error, an illegal address, a time-out, a destroyed context, an assertion, a failed launch. Most faults end the
+  // process without one.
+  static constexpr Result faults[] = {214, 700, 702, 709, 710, 719};
+  static const Vendor vendor = {
+      "hip",
+      "HIP",
+      "cu",
+      variables,
+      "with AMD_LOG_LEVEL=3 the run-time library names the kernel",
+      faults,
+      {clock_khz, multiprocessors, memory_clock_khz, memory_bus_bits, l2_bytes, capability_major, capability_minor, shared_bytes,
+       memory_pools},
+      0xffffffff,  // the dispatch packet counts threads in 32 bits
+      {"hipEventCreateWithFlags", "hipEventDestroy", "hipEventRecord", "hipEventSynchronize", "hipEventElapsedTime", "hipMemcpyDtoDAsync"}};
+  return vendor;
+}
 
 // In order: $ROCM_PATH and $HIP_PATH, the loader's own path, /opt/rocm.
 std::vector<std::string> driver_candidates();
