@@ -91,7 +91,7 @@ Driver find_driver() {
   if (std::ranges::any_of(kernel_drivers, exists) || std::ranges::any_of(candidates, loaded)) return load_driver(candidates);
   Driver none;
   none.vendor = &amd();
-  none.why_not = fmt::format("no AMD GPU: {} does not exist, so no HIP library was looked for", fmt::join(kernel_drivers, " or "));
+  none.why_not = fmt::format("no AMD GPU: there is no {}, so no HIP library was looked for", fmt::join(kernel_drivers, " and no "));
   return none;
 }
 
