@@ -82,6 +82,18 @@ ordered_json compilers_json(const Library::Parts& parts) {
   return object;
 }
 
+// Properties of the catalogue's GPU archs: what a kernel may use there.
+ordered_json archs_json(const Library::Parts& parts) {
+  auto object = ordered_json::object();
+  for (const auto& [name, arch] : parts.catalogue.archs()) {
+    if (arch.platform == "cpu") continue;
+    auto& properties = object[name] = ordered_json::object();
+    for (const auto& [property, value] : arch.properties)
+      std::visit([&, &property = property](const auto& v) { properties[property] = v; }, value);
+  }
+  return object;
+}
+
 }  // namespace
 
 const KernelHandle& require_kernel(const std::string& name) {
@@ -137,6 +149,7 @@ Result<std::string> info() {
     result["threads"] = cpu_threads();
     result["backends"] = backends_json(parts);
     result["compilers"] = compilers_json(parts);
+    result["archs"] = archs_json(parts);
     result["stores"] = stores_json(parts);
     result["stores_searched"] = parts.searched;
     result["kernels"] = kernels_json(library, parts);
