@@ -136,6 +136,9 @@ int cpu_threads();
 // NVIDIA GPUs: cubins by NVRTC, launched through libcuda; both are looked for at run time.
 Backend& cuda_backend();
 
+// AMD GPUs: code objects by clang or hipRTC, launched through libamdhip64; all are looked for at run time.
+Backend& hip_backend();
+
 // Every backend, in the order they are asked: those of this build, then those that a test or tool added.
 std::span<Backend* const> backends();
 void add_backend(Backend& backend);  // before the library's first use; it must live for ever

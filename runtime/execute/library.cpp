@@ -47,8 +47,6 @@ ordered_json backends_json(const Library::Parts& parts) {
                     {"features", machine.probe.features},
                     {"libraries", libraries}});
   }
-  if (!backend_of("hip"))
-    list.push_back({{"platform", "hip"}, {"available", false}, {"why_not", "this version of ejk has no such backend"}});
   return list;
 }
 
@@ -88,6 +86,18 @@ ordered_json compilers_json(const Library::Parts& parts) {
     for (const auto& arch : machine.archs) ask(*machine.backend, arch);
   for (const auto& [name, arch] : parts.catalogue.archs())  // those of GPUs also where no such device is
     if (auto* backend = backend_of(arch.platform); backend && arch.platform != "cpu" && !object.contains(name)) ask(*backend, arch);
+  return object;
+}
+
+// Properties of the catalogue's GPU archs: what a kernel may use there.
+ordered_json archs_json(const Library::Parts& parts) {
+  auto object = ordered_json::object();
+  for (const auto& [name, arch] : parts.catalogue.archs()) {
+    if (arch.platform == "cpu") continue;
+    auto& properties = object[name] = ordered_json::object();
+    for (const auto& [property, value] : arch.properties)
+      std::visit([&, &property = property](const auto& v) { properties[property] = v; }, value);
+  }
   return object;
 }
 
@@ -146,6 +156,7 @@ Result<std::string> info() {
     result["threads"] = cpu_threads();
     result["backends"] = backends_json(parts);
     result["compilers"] = compilers_json(parts);
+    result["archs"] = archs_json(parts);
     result["stores"] = stores_json(parts);
     result["stores_searched"] = parts.searched;
     result["kernels"] = kernels_json(library, parts);

@@ -226,6 +226,7 @@ Result FakeDriver::answer(const std::string& function) const {
 
 Driver fake_driver() {
   Driver driver;
+  driver.vendor = &nvidia();
   driver.path = "/fake/libcuda.so.1";
   driver.version = 13000;
   driver.release = "580.65.06";

@@ -213,11 +213,11 @@ TEST_F(Devices, ADeviceThatIsNotThereIsRefused) {
   const auto on = [&](Device device) {
     return call("shift", {{"x", moved(x.view(DType::f32), device)}, {"out", moved(out.view(DType::f32), device)}}, {});
   };
-  const auto third = on({DeviceType::extension, 3});
+  const auto third = on({DeviceType::extension, 7});
   EXPECT_EQ(third.error().code, ErrorCode::unsupported);
-  EXPECT_EQ(message_of(third), "shift: its tensors are on simt:3, which is no device that ejk found; `ejk info` lists them");
-  EXPECT_EQ(message_of(on({DeviceType::rocm, 0})),
-            "shift: its tensors are on rocm:0, which is no device that ejk found; `ejk info` lists them");
+  EXPECT_EQ(message_of(third), "shift: its tensors are on simt:7, which is no device that ejk found; `ejk info` lists them");
+  EXPECT_EQ(message_of(on({DeviceType::rocm, 900})),
+            "shift: its tensors are on hip:900, which is no device that ejk found; `ejk info` lists them");
 }
 
 TEST_F(Devices, NullAndOverlappingDeviceTensorsAreRefused) {

@@ -1,4 +1,4 @@
-// NVIDIA's devices in this process: what they are, their primary contexts, and whether a fault has cost us one.
+// A vendor's devices in this process: what they are, their primary contexts, and whether a fault has cost us one.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -8,12 +8,13 @@
 #include <string>
 
 #include "backends/backend.h"
-#include "backends/cuda_driver.hpp"
+#include "backends/gpu_driver.hpp"
 
-namespace ejk::cuda {
+namespace ejk::gpu {
 
 struct DeviceFacts {
   std::string name;
+  std::string arch;  // HIP: "gfx90a"
   int major = 0, minor = 0;
   std::int64_t sms = 0, shared_memory = 0, l2_bytes = 0, memory_bytes = 0, clock_khz = 0, memory_clock_khz = 0, bus_bits = 0;
   bool pools = false;
@@ -21,12 +22,13 @@ struct DeviceFacts {
 
 class Device {
  public:
-  Device(const DriverFunctions& call, int ordinal, DeviceHandle handle);
+  Device(const Driver& driver, int ordinal, DeviceHandle handle);
   const int ordinal;
   const DeviceHandle handle;
   const DeviceFacts facts;
+  const std::string label;  // "cuda:0"
 
-  // The primary context, the one that CUDA's run-time library uses; made, or joined, when first asked for.
+  // CUDA: the primary context, the one that its run-time library uses; made, or joined, when first asked for. HIP: null.
   Context context();
   // The default pool keeps what stream-ordered allocations free, unless the process chose otherwise. Once.
   void keep_pool();
@@ -41,7 +43,7 @@ class Device {
 
  private:
   void read_pool_threshold();
-  const DriverFunctions& call_;
+  const Driver& driver_;
   std::mutex mutex_;
   std::atomic<Context> context_{nullptr};
   std::once_flag pool_;
@@ -50,7 +52,7 @@ class Device {
 
 class Platform {
  public:
-  // cuInit and queries of every device; no context.
+  // Initialises the driver and asks for every device; no context.
   explicit Platform(Driver driver);
   const Driver driver;
   const DriverFunctions& call;
@@ -64,23 +66,24 @@ class Platform {
   std::string why_not_;
 };
 
-// While it lives the thread's current context is one of that device: as it was if it was already, else the primary one.
+// While it lives the thread's current device is that one. CUDA: its context stays as it was if it was one of the device, else it is the
+// primary one.
 class CurrentDevice {
  public:
   CurrentDevice(const DriverFunctions& call, Device& device) : call_(call) {
-    DeviceHandle now = 0;
-    if (call.current_device(&now) != success || now != device.handle) push(device);
+    if (call.current_device(&before_) != success || before_ != device.handle) push(device);
   }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
   ~CurrentDevice() {
     Context ours = nullptr;
-    if (pushed_) call_.pop_context(&ours);
+    if (pushed_) call_.set_device ? call_.set_device(before_) : call_.pop_context(&ours);
   }
 
  private:
   void push(Device& device);
   const DriverFunctions& call_;
+  DeviceHandle before_ = 0;
   bool pushed_ = false;
 };
 
@@ -97,4 +100,4 @@ class RelaxedCapture {
   int mode_ = relaxed_capture;
 };
 
-}  // namespace ejk::cuda
+}  // namespace ejk::gpu

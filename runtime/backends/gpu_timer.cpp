@@ -1,17 +1,17 @@
-// cuEvent*, and the two things that are timed beside kernels: a copy within the device and an empty kernel.
-#include "backends/cuda_timer.hpp"
+// Events, and the two things that are timed beside kernels: a copy within the device and an empty kernel.
+#include "backends/gpu_timer.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <optional>
 
-namespace ejk::cuda {
+namespace ejk::gpu {
 namespace {
 
 using Event = struct EventObject*;
 
-// Of libcuda, only for timing: a driver without them still serves calls.
+// Only for timing: a driver without them still serves calls.
 struct EventFunctions {
   Result (*create)(Event*, unsigned flags) = nullptr;
   Result (*destroy)(Event) = nullptr;
@@ -31,31 +31,30 @@ EventFunctions event_functions(const Driver& driver) {
   void* library = dlopen(driver.path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (!library) throw DeviceError(fmt::format("{} is not loaded any more", driver.path));
   EventFunctions events;
-  find(library, "cuEventCreate", driver.path, events.create);
-  find(library, "cuEventDestroy_v2", driver.path, events.destroy);
-  find(library, "cuEventRecord", driver.path, events.record);
-  find(library, "cuEventSynchronize", driver.path, events.synchronize);
-  find(library, "cuEventElapsedTime", driver.path, events.elapsed);
-  find(library, "cuMemcpyDtoDAsync_v2", driver.path, events.copy_async);
+  const auto& names = driver.vendor->events;
+  find(library, names.create, driver.path, events.create);
+  find(library, names.destroy, driver.path, events.destroy);
+  find(library, names.record, driver.path, events.record);
+  find(library, names.synchronize, driver.path, events.synchronize);
+  find(library, names.elapsed, driver.path, events.elapsed);
+  find(library, names.copy_async, driver.path, events.copy_async);
   return events;
 }
 
-// PTX, so that the driver makes it for whatever device this is.
-constexpr char empty_kernel[] = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n";
-
-class CudaTimer final : public DeviceTimer {
+class GpuTimer final : public DeviceTimer {
  public:
-  CudaTimer(Platform& platform, int ordinal)
+  GpuTimer(Platform& platform, int ordinal, EmptyKernel empty_kernel)
       : call_(platform.call),
         device_(platform.device(ordinal)),
         events_(event_functions(platform.driver)),
-        current_(platform.call, device_) {
+        current_(platform.call, device_),
+        empty_kernel_(std::move(empty_kernel)) {
     device_.context();
     for (auto* event : {&first_, &second_}) check(events_.create(event, 0), "making an event");
   }
-  CudaTimer(const CudaTimer&) = delete;
-  CudaTimer& operator=(const CudaTimer&) = delete;
-  ~CudaTimer() override {
+  GpuTimer(const GpuTimer&) = delete;
+  GpuTimer& operator=(const GpuTimer&) = delete;
+  ~GpuTimer() override {
     for (auto* event : {first_, second_})
       if (event) events_.destroy(event);
   }
@@ -83,27 +82,37 @@ class CudaTimer final : public DeviceTimer {
 
  private:
   void load_nothing() {
+    const auto binary = empty_kernel_(device_.facts);
+    if (call_.load_module) {
+      ModuleHandle module = nullptr;  // stays loaded
+      check(call_.load_module(&module, binary.c_str()), "loading an empty kernel");
+      check(call_.module_function(&nothing_, module, "nothing"), "finding an empty kernel");
+      return;
+    }
     Library library = nullptr;  // stays loaded
     Kernel kernel = nullptr;
-    check(call_.load_library(&library, empty_kernel, nullptr, nullptr, 0, nullptr, nullptr, 0), "loading an empty kernel");
+    check(call_.load_library(&library, binary.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0), "loading an empty kernel");
     check(call_.kernel(&kernel, library, "nothing"), "finding an empty kernel");
     check(call_.function(&nothing_, kernel), "finding an empty kernel");
   }
 
   void check(Result result, const char* what) {
-    if (result != success) device_.fail(result, fmt::format("{} on cuda:{}", what, device_.ordinal));
+    if (result != success) device_.fail(result, fmt::format("{} on {}", what, device_.label));
   }
 
   const DriverFunctions& call_;
   Device& device_;
   const EventFunctions events_;
   const CurrentDevice current_;
+  const EmptyKernel empty_kernel_;
   Event first_ = nullptr, second_ = nullptr;
   Function nothing_ = nullptr;
 };
 
 }  // namespace
 
-std::unique_ptr<DeviceTimer> make_timer(Platform& platform, int ordinal) { return std::make_unique<CudaTimer>(platform, ordinal); }
+std::unique_ptr<DeviceTimer> make_timer(Platform& platform, int ordinal, EmptyKernel empty_kernel) {
+  return std::make_unique<GpuTimer>(platform, ordinal, std::move(empty_kernel));
+}
 
-}  // namespace ejk::cuda
+}  // namespace ejk::gpu

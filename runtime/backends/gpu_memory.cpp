@@ -1,11 +1,11 @@
-// cuMemAllocAsync for workspace, cuMemAlloc for tensors.
-#include "backends/cuda_memory.hpp"
+// Stream-ordered allocations for workspace, plain ones for tensors.
+#include "backends/gpu_memory.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace ejk::cuda {
+namespace ejk::gpu {
 namespace {
 
 Address address_of(const void* memory) { return reinterpret_cast<Address>(memory); }
@@ -17,7 +17,7 @@ std::size_t unsigned_of(std::int64_t bytes) { return static_cast<std::size_t>(st
   std::string room;
   if (result == out_of_memory && call.memory_info(&available, &total) == success)
     room = fmt::format(" ({} of {} bytes are free)", available, total);
-  device.fail(result, fmt::format("{} of {} bytes on cuda:{}{}", what, bytes, device.ordinal, room));
+  device.fail(result, fmt::format("{} of {} bytes on {}{}", what, bytes, device.label, room));
 }
 
 Device& usable(Platform& platform, int ordinal) {
@@ -27,7 +27,7 @@ Device& usable(Platform& platform, int ordinal) {
 }
 
 void wait(Platform& platform, Device& device, const char* what) {
-  if (const auto result = platform.call.synchronize()) device.fail(result, fmt::format("{} cuda:{}", what, device.ordinal));
+  if (const auto result = platform.call.synchronize()) device.fail(result, fmt::format("{} {}", what, device.label));
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ void release_workspace(Platform& platform, int ordinal, void* stream, void* work
   }
 }
 
-void* CudaMemory::allocate(int ordinal, std::int64_t bytes) {
+void* GpuMemory::allocate(int ordinal, std::int64_t bytes) {
   auto& device = usable(platform_, ordinal);
   const CurrentDevice current(platform_.call, device);
   Address address = 0;
@@ -64,7 +64,7 @@ void* CudaMemory::allocate(int ordinal, std::int64_t bytes) {
   return pointer_to(address);
 }
 
-void CudaMemory::free(int ordinal, void* memory) noexcept {
+void GpuMemory::free(int ordinal, void* memory) noexcept {
   try {
     const CurrentDevice current(platform_.call, platform_.device(ordinal));
     platform_.call.free(address_of(memory));
@@ -73,29 +73,29 @@ void CudaMemory::free(int ordinal, void* memory) noexcept {
   }
 }
 
-void CudaMemory::copy_to_device(int ordinal, void* to, const void* from, std::int64_t bytes) {
+void GpuMemory::copy_to_device(int ordinal, void* to, const void* from, std::int64_t bytes) {
   auto& device = usable(platform_, ordinal);
   const CurrentDevice current(platform_.call, device);
   wait(platform_, device, "waiting for");
   if (bytes <= 0) return;
   if (const auto result = platform_.call.copy_to_device(address_of(to), from, unsigned_of(bytes)))
-    device.fail(result, fmt::format("copying {} bytes to cuda:{}", bytes, ordinal));
+    device.fail(result, fmt::format("copying {} bytes to {}", bytes, device.label));
   wait(platform_, device, "waiting for a copy to");
 }
 
-void CudaMemory::copy_to_host(int ordinal, void* to, const void* from, std::int64_t bytes) {
+void GpuMemory::copy_to_host(int ordinal, void* to, const void* from, std::int64_t bytes) {
   auto& device = usable(platform_, ordinal);
   const CurrentDevice current(platform_.call, device);
   wait(platform_, device, "waiting for");
   if (bytes <= 0) return;
   if (const auto result = platform_.call.copy_to_host(to, address_of(from), unsigned_of(bytes)))
-    device.fail(result, fmt::format("copying {} bytes from cuda:{}", bytes, ordinal));
+    device.fail(result, fmt::format("copying {} bytes from {}", bytes, device.label));
 }
 
-void CudaMemory::synchronize(int ordinal) {
+void GpuMemory::synchronize(int ordinal) {
   auto& device = usable(platform_, ordinal);
   const CurrentDevice current(platform_.call, device);
   wait(platform_, device, "waiting for");
 }
 
-}  // namespace ejk::cuda
+}  // namespace ejk::gpu

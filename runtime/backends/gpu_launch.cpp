@@ -1,9 +1,9 @@
-// Launches: plain ones by cuLaunchKernel; clusters, cooperative and overlapping ones by cuLaunchKernelEx.
-#include "backends/cuda_launch.hpp"
+// Launches: plain ones by the call that CUDA and HIP have alike; clusters, cooperative and overlapping ones by cuLaunchKernelEx.
+#include "backends/gpu_launch.hpp"
 
 #include <fmt/format.h>
 
-namespace ejk::cuda {
+namespace ejk::gpu {
 namespace {
 
 constexpr int first_major_that_overlaps = 9;
@@ -13,9 +13,9 @@ std::int64_t volume(const std::int64_t (&extent)[3]) { return extent[0] * extent
 
 std::string extents(const std::int64_t (&extent)[3]) { return fmt::format("{} x {} x {}", extent[0], extent[1], extent[2]); }
 
-std::string described(const LaunchRequest& request) {
-  auto text = fmt::format("launching {} on cuda:{}, grid {}, block {}, {} bytes of dynamic shared memory",
-                          static_cast<const Entry*>(request.entry)->label, request.device, extents(request.grid), extents(request.block),
+std::string described(const Device& device, const LaunchRequest& request) {
+  auto text = fmt::format("launching {} on {}, grid {}, block {}, {} bytes of dynamic shared memory",
+                          static_cast<const Entry*>(request.entry)->label, device.label, extents(request.grid), extents(request.block),
                           request.shared_bytes);
   if (volume(request.cluster) > 1) text += ", clusters of " + extents(request.cluster);
   if (request.cooperative) text += ", cooperative";
@@ -29,30 +29,45 @@ bool fits(const LaunchRequest& request) {
          by <= most_threads && bz > 0 && bz <= most_threads && bx * by * bz <= most_threads;
 }
 
-[[noreturn, gnu::noinline]] void refuse(const LaunchRequest& request) {
+[[noreturn, gnu::noinline]] void refuse(const Device& device, const LaunchRequest& request) {
   throw DeviceError(fmt::format("{}: a grid has at most {} x {} x {} blocks, a block at most {} threads, and neither has none",
-                                described(request), longest_x, longest_yz, longest_yz, most_threads));
+                                described(device, request), longest_x, longest_yz, longest_yz, most_threads));
+}
+
+[[noreturn, gnu::noinline]] void refuse_threads(const Vendor& vendor, const Device& device, const LaunchRequest& request) {
+  throw DeviceError(fmt::format("{}: {} starts at most {} threads in a dimension of a grid", described(device, request), vendor.api,
+                                vendor.most_threads_a_grid));
+}
+
+bool fits_threads(const Vendor& vendor, const LaunchRequest& request) {
+  for (int i = 0; i < 3; ++i)
+    if (request.grid[i] * request.block[i] > vendor.most_threads_a_grid) return false;
+  return true;
+}
+
+[[noreturn, gnu::noinline]] void refuse_special(const Vendor& vendor, const Device& device, const LaunchRequest& request) {
+  throw DeviceError(fmt::format("{}: clusters and cooperative launches are not made with {}", described(device, request), vendor.api));
 }
 
 [[noreturn, gnu::noinline]] void fail(Device& device, Result result, const LaunchRequest& request) {
-  device.fail(result, described(request));
+  device.fail(result, described(device, request));
 }
 
 // Loads the code there, so that no launch under capture has to, and asks for what the defaults do not give.
 [[gnu::noinline]] void prepare(const DriverFunctions& call, Device& device, Entry& entry, const LaunchRequest& request) {
   auto& ready = entry.ready[static_cast<std::size_t>(device.ordinal)];
   const RelaxedCapture relaxed(call);
-  Function function = nullptr;
-  if (const auto result = call.function(&function, entry.kernel)) fail(device, result, request);
+  const auto function = function_on(device, entry);
   if (volume(request.cluster) > portable_cluster) {
     if (const auto result = call.set_kernel_attribute(wide_clusters, 1, entry.kernel, device.handle)) fail(device, result, request);
     ready.wide_clusters.store(true, std::memory_order_release);
   }
   if (request.shared_bytes > device.facts.shared_memory)
     throw DeviceError(
-        fmt::format("{}: a block of {} has at most {} bytes", described(request), device.facts.name, device.facts.shared_memory));
+        fmt::format("{}: a block of {} has at most {} bytes", described(device, request), device.facts.name, device.facts.shared_memory));
   const auto bytes = static_cast<int>(request.shared_bytes);
-  if (bytes > 0)
+  ready.function.store(function, std::memory_order_release);
+  if (bytes > 0 && call.set_kernel_attribute)
     if (const auto result = call.set_kernel_attribute(dynamic_shared_bytes, bytes, entry.kernel, device.handle))
       fail(device, result, request);
   auto known = ready.shared_bytes.load(std::memory_order_relaxed);
@@ -68,12 +83,12 @@ bool is_ready(const Entry& entry, const LaunchRequest& request) {
 
 unsigned narrow(std::int64_t extent) { return static_cast<unsigned>(extent); }
 
-Result launch_plain(const DriverFunctions& call, const Entry& entry, const LaunchRequest& r, Stream stream) {
-  return call.launch(reinterpret_cast<Function>(entry.kernel), narrow(r.grid[0]), narrow(r.grid[1]), narrow(r.grid[2]), narrow(r.block[0]),
-                     narrow(r.block[1]), narrow(r.block[2]), narrow(r.shared_bytes), stream, const_cast<void**>(r.arguments), nullptr);
+Result launch_plain(const DriverFunctions& call, Function function, const LaunchRequest& r, Stream stream) {
+  return call.launch(function, narrow(r.grid[0]), narrow(r.grid[1]), narrow(r.grid[2]), narrow(r.block[0]), narrow(r.block[1]),
+                     narrow(r.block[2]), narrow(r.shared_bytes), stream, const_cast<void**>(r.arguments), nullptr);
 }
 
-Result launch_special(const DriverFunctions& call, const Entry& entry, const LaunchRequest& r, Stream stream) {
+Result launch_special(const DriverFunctions& call, Function function, const LaunchRequest& r, Stream stream) {
   LaunchAttribute attributes[3] = {};
   unsigned count = 0;
   if (volume(r.cluster) > 1) {
@@ -97,7 +112,7 @@ Result launch_special(const DriverFunctions& call, const Entry& entry, const Lau
                                stream,
                                attributes,
                                count};
-  return call.launch_config(&config, reinterpret_cast<Function>(entry.kernel), const_cast<void**>(r.arguments), nullptr);
+  return call.launch_config(&config, function, const_cast<void**>(r.arguments), nullptr);
 }
 
 }  // namespace
@@ -106,14 +121,19 @@ void launch(Platform& platform, const LaunchRequest& request, void* stream) {
   auto& device = platform.device(request.device);
   auto& entry = *static_cast<Entry*>(request.entry);
   if (device.lost()) device.refuse_lost();
-  if (!fits(request)) refuse(request);
+  if (!fits(request)) refuse(device, request);
+  if (!fits_threads(*platform.driver.vendor, request)) refuse_threads(*platform.driver.vendor, device, request);
   const CurrentDevice current(platform.call, device);
   if (!is_ready(entry, request)) prepare(platform.call, device, entry, request);
-  const bool overlaps = request.overlaps && device.facts.major >= first_major_that_overlaps;
-  const bool plain = volume(request.cluster) <= 1 && !request.cooperative && !overlaps;
+  // Where the driver cannot be told that launches may overlap, they do not.
+  const bool overlaps = request.overlaps && platform.call.launch_config && device.facts.major >= first_major_that_overlaps;
+  const bool special = volume(request.cluster) > 1 || request.cooperative;
+  if (special && !platform.call.launch_config) refuse_special(*platform.driver.vendor, device, request);
+  const bool plain = !special && !overlaps;
+  const auto function = entry.ready[static_cast<std::size_t>(request.device)].function.load(std::memory_order_acquire);
   const auto start = plain ? launch_plain : launch_special;
-  if (const auto result = start(platform.call, entry, request, static_cast<Stream>(stream))) fail(device, result, request);
+  if (const auto result = start(platform.call, function, request, static_cast<Stream>(stream))) fail(device, result, request);
   device.last_launch.store(entry.label, std::memory_order_relaxed);
 }
 
-}  // namespace ejk::cuda
+}  // namespace ejk::gpu

@@ -1,15 +1,15 @@
-// Memory of NVIDIA's devices: scratch in stream order, and plain memory for tools and tests.
+// Memory of a vendor's devices: scratch in stream order, and plain memory for tools and tests.
 #pragma once
-#include "backends/cuda_platform.hpp"
+#include "backends/gpu_platform.hpp"
 
-namespace ejk::cuda {
+namespace ejk::gpu {
 
 void* acquire_workspace(Platform& platform, int device, void* stream, std::int64_t bytes);
 void release_workspace(Platform& platform, int device, void* stream, void* workspace) noexcept;
 
-class CudaMemory final : public DeviceMemory {
+class GpuMemory final : public DeviceMemory {
  public:
-  explicit CudaMemory(Platform& platform) : platform_(platform) {}
+  explicit GpuMemory(Platform& platform) : platform_(platform) {}
   void* allocate(int device, std::int64_t bytes) override;
   void free(int device, void* memory) noexcept override;
   void copy_to_device(int device, void* to, const void* from, std::int64_t bytes) override;
@@ -20,4 +20,4 @@ class CudaMemory final : public DeviceMemory {
   Platform& platform_;
 };
 
-}  // namespace ejk::cuda
+}  // namespace ejk::gpu
