@@ -206,7 +206,7 @@ template <class T> static inline void pack(Operands& a, const Scores& s) {
     for (int n = 0; n < HALVES; ++n) {
       const Pack<uint32_t, 4> words = pack<T>(s, m, n);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) a[m][n][i] = words.at[i];
+      for (int i = 0; i < 4; ++i) a[m][n][i] = later(words.at[i]);  // now: s is not kept
     }
 }
 
@@ -460,10 +460,6 @@ static __attribute__((noinline)) void differentiate_plainly(const View& q, const
 KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q_view.shape[q_view.rank - 3], k_view.shape[k_view.rank - 3], offset_given, offset};
   const Visibility visibility{causal, window_left, window_right};
-  const int kv_heads = static_cast<int>(k_view.shape[k_view.rank - 2]), heads_a_kv_head = static_cast<int>(q_view.shape[q_view.rank - 2]) / kv_heads;
-  const int numbered = block_z() * grid_x() + block_x(), batch = cum_seqlens_q ? 0 : numbered / kv_heads, kv_head = numbered - batch * kv_heads;
-  if (kv_head >= kv_heads || (!cum_seqlens_q && batch >= sequence_count)) return;  // the last group may be smaller
-
   char* const memory = dynamic_shared();
   const SharedPointer all_shared = shared_pointer(memory);
   Plan& plan = *reinterpret_cast<Plan*>(memory + PLAN);
@@ -477,10 +473,14 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
 #pragma unroll 1
   for (int block = block_y(); block < key_blocks; block += grid_y()) {
     {
+      const Heads<const Element> q(q_view), k(k_view), v(v_view), dout(dout_view);
+      const int kv_heads = static_cast<int>(k.heads), heads_a_kv_head = static_cast<int>(q.heads) / kv_heads;
+      const int numbered = static_cast<int>(later(block_z() * grid_x() + block_x()));
+      const int batch = cum_seqlens_q ? 0 : numbered / kv_heads, kv_head = numbered - batch * kv_heads;
+      if (kv_head >= kv_heads || (!cum_seqlens_q && batch >= sequence_count)) return;  // the last group may be smaller
       Sequence sequence = sequences[batch];
       int64_t item = block, all_keys = sequence.keys;
       if (cum_seqlens_q && !find_keys(sequences, item, BLOCK_N, sequence, all_keys)) return;
-      const Heads<const Element> q(q_view), k(k_view), v(v_view), dout(dout_view);
       const int first_key = static_cast<int>(item) * BLOCK_N, first_head = kv_head * heads_a_kv_head;
       const int keys_left = static_cast<int>(all_keys) - first_key;
       TileReader<Element, BLOCK_N, D16, THREADS, D>(k.row(sequence.batch, sequence.first_key + first_key, kv_head), k.token_stride, keys_left)
@@ -535,10 +535,13 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
       copy_async_wait<0>();
       sync_block();
       const SharedPointer shared = later(all_shared), own_tile = shared + (sums_dv ? 0 : VALUES);
-      if (turn > 0) {
+      const auto add_last_turn = [&] {
+        if (turn == 0) return;
         const auto [of_head, first_query] = Turn(plan, turn - 1);
         add_to_queries(plan.dq_sums + (of_head * plan.space_rows + first_query) * D16, STile{shared + GRADIENTS}, KTile{shared});
-      }
+      };
+      // The warps that make weights do it after them, the others before: so they are not all at their softmax, or all at their products.
+      if (!sums_dv || turn == plan.turns) add_last_turn();
       if (turn == plan.turns) break;
       if (turn + 1 < plan.turns) {
         copy_turn(plan, shared, turn + 1);
@@ -571,6 +574,7 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
         give(pair_weights, s);
         if (DROPPED) drop(s, step);
         pack<Element>(a, s);
+        add_last_turn();
       }
       sync_block();
       if (!sums_dv) {
