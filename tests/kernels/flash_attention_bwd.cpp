@@ -24,13 +24,26 @@ struct Gradients {
     if (const HostTensor* aux = call.find("softmax_aux")) dsinks.assign(at(aux->elements()), 0.0);
   }
   std::vector<double> dq, dk, dv, dbias, dsinks;
+
+  // Sums of squares of what dq, dk and dbias are made of before p (dp - delta) cancels: of p |dp| and p |delta|, times q or k.
+  double dq_terms = 0, dk_terms = 0, dbias_terms = 0;
 };
+
+// An element's terms add up as if they were independent.
+std::vector<double> terms(double squares, const std::vector<double>& gradient) {
+  return {std::sqrt(squares / static_cast<double>(std::max<std::size_t>(gradient.size(), 1)))};
+}
 
 // Element of softmax_aux that holds sink `number` of head h.
 std::size_t sink_index(const Call& call, std::int64_t h, std::int64_t number) {
   const auto& shape = call.input("softmax_aux").shape();
   if (shape.size() == 2) return at(h * shape[1] + number);
   return at(shape[0] == call.dim("Hq") ? h : number);
+}
+
+void add_square(double& sum, double square, double factor) {
+  const double product = square * factor * factor;
+  if (std::isfinite(product)) sum += product;
 }
 
 // One query of one head.
@@ -55,11 +68,15 @@ struct Query {
       g.dv[at(row * p.value_dim + e)] += weight * kept * dout[e];
     }
     const double by_score = weight * (by_weight - delta), by_product = by_score * term.slope * p.scale;
+    const double cancels = weight * weight * (by_weight * by_weight + delta * delta), reach = term.slope * p.scale;
+    add_square(g.dbias_terms, cancels, 1);
     if (p.bias.given()) g.dbias[at(p.bias.index(s.number, h, i, term.j))] += by_score;
     const std::int64_t query_row = (s.q_begin + i) * p.heads + h;
     for (std::int64_t d = 0; d < p.dim; ++d) {
       g.dq[at(query_row * p.dim + d)] += by_product * p.k[at(row * p.dim + d)];
       g.dk[at(row * p.dim + d)] += by_product * p.q[at(query_row * p.dim + d)];
+      add_square(g.dq_terms, cancels * reach * reach, p.k[at(row * p.dim + d)]);
+      add_square(g.dk_terms, cancels * reach * reach, p.q[at(query_row * p.dim + d)]);
     }
   }
 };
@@ -88,7 +105,14 @@ class FlashAttentionBackward : public KernelReference {
               g.dsinks[sink_index(call, h, static_cast<std::int64_t>(n))] -= std::exp(sinks[n] - query.lse) * query.delta;
         }
       }
-    return {{"dq", g.dq}, {"dk", g.dk}, {"dv", g.dv}, {"dbias", g.dbias}, {"dsoftmax_aux", g.dsinks}};
+    return {{"dq", g.dq},
+            {"dk", g.dk},
+            {"dv", g.dv},
+            {"dbias", g.dbias},
+            {"dsoftmax_aux", g.dsinks},
+            {"dq terms", terms(g.dq_terms, g.dq)},
+            {"dk terms", terms(g.dk_terms, g.dk)},
+            {"dbias terms", terms(g.dbias_terms, g.dbias)}};
   }
 
   // out and lse are the forward pass's.

@@ -40,7 +40,7 @@ std::string index_text(std::span<const std::int64_t> shape, std::int64_t index) 
 }
 
 Comparison compare(const std::string& tensor, std::span<const std::int64_t> shape, std::span<const double> found,
-                   std::span<const double> expected, double tolerance) {
+                   std::span<const double> expected, double tolerance, double terms) {
   Comparison result;
   result.tensor = tensor;
   result.tolerance = tolerance;
@@ -48,7 +48,7 @@ Comparison compare(const std::string& tensor, std::span<const std::int64_t> shap
     result.message = fmt::format("{}: found {} elements, the reference has {}", tensor, found.size(), expected.size());
     return result;
   }
-  const double scale = std::max(finite_rms(expected), smallest_scale);
+  const double scale = std::max(finite_rms(expected), smallest_scale * std::max(terms, 1.0));
   double squares = 0;
   std::int64_t finite = 0, wrong_special = 0, first_special = -1;
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -84,9 +84,9 @@ Comparison compare(const std::string& tensor, std::span<const std::int64_t> shap
   return result;
 }
 
-Comparison compare(const HostTensor& output, std::span<const double> expected, double tolerance) {
+Comparison compare(const HostTensor& output, std::span<const double> expected, double tolerance, double terms) {
   const std::vector<double> found = output.values();
-  Comparison result = compare(output.name(), output.shape(), found, expected, tolerance);
+  Comparison result = compare(output.name(), output.shape(), found, expected, tolerance, terms);
   if (const std::int64_t unwritten = output.unwritten(); unwritten > 0) {
     result.worst_index = output.first_unwritten();
     result.message = fmt::format("{}{} was not written ({} of {} elements)", output.name(), index_text(output.shape(), result.worst_index),
@@ -95,6 +95,11 @@ Comparison compare(const HostTensor& output, std::span<const double> expected, d
     result.message = fmt::format("{}: memory beside its elements was written", output.name());
   }
   return result;
+}
+
+double terms_of(const Values& reference, const std::string& output) {
+  const auto found = reference.find(output + " terms");
+  return found == reference.end() || found->second.empty() ? 1 : found->second.front();
 }
 
 double tolerance_of(const spec::Spec& spec, const HostTensor& output) {
