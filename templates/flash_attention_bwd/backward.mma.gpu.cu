@@ -25,6 +25,7 @@ constexpr int PAIR_KEYS = 16 * M_TILES, BLOCK_N = PAIRS * PAIR_KEYS;
 constexpr int BLOCK_M = ${block_m};                     // queries a step
 constexpr int N_TILES = BLOCK_M / 8, HALVES = N_TILES / 2;  // tiles of 8, of 16 queries
 constexpr int OWN_SLICES = ${own_slices};               // slices of 16 features of a warp's keys, or values, kept in registers
+constexpr bool LATE = ${late} == 1;                     // warps that make weights add to dq after them
 constexpr int SHIFT = 15;
 constexpr bool BROAD = ${E == 'bf16'};                  // Element has f32's range: dS stays scaled by 2^SHIFT
 constexpr float SCALED = 1 << SHIFT, DS_SCALED = BROAD ? SCALED : 1;
@@ -277,26 +278,27 @@ static inline void add_to_queries(float* sums, const STile& ds, const KTile& k) 
     for (int d = 0; d < D_TILES; ++d)
 #pragma unroll
       for (int i = 0; i < 8; ++i) c[m][d][i / 4][i % 4] = 0;
-  uint32_t a[2][Q_TILES][4], b[2][D_TILES][4];
-  const auto load = [&](int n) {
-#pragma unroll
-    for (int m = 0; m < Q_TILES; ++m) load_a_transposed(a[n % 2][m], ds, 16 * n, 16 * (q_warp * Q_TILES + m));
-#pragma unroll
-    for (int d = 0; d < D_TILES; ++d)
-      if (D16 / 16 % D_WARPS == 0 || d_warp + D_WARPS * d < D16 / 16) k.load_b_transposed(b[n % 2][d], 16 * n, 16 * (d_warp + D_WARPS * d));
+  uint32_t a[Q_TILES][4], b[D_TILES][4];
+  const auto load_a = [&](int n, int m) { load_a_transposed(a[m], ds, 16 * n, 16 * (q_warp * Q_TILES + m)); };
+  const auto load_b = [&](int n, int d) {
+    if (D16 / 16 % D_WARPS == 0 || d_warp + D_WARPS * d < D16 / 16) k.load_b_transposed(b[d], 16 * n, 16 * (d_warp + D_WARPS * d));
   };
-  load(0);
 #pragma unroll
-  for (int n = 0; n < BLOCK_N / 16; ++n) {
-    if (n + 1 < BLOCK_N / 16) load(n + 1);
+  for (int m = 0; m < Q_TILES; ++m) load_a(0, m);
 #pragma unroll
-    for (int d = 0; d < D_TILES; ++d)
+  for (int d = 0; d < D_TILES; ++d) load_b(0, d);
+#pragma unroll
+  for (int n = 0; n < BLOCK_N / 16; ++n)
+#pragma unroll
+    for (int d = 0; d < D_TILES; ++d) {
 #pragma unroll
       for (int m = 0; m < Q_TILES; ++m) {
-        mma_16x8x16<Element>(c[m][d][0], a[n % 2][m], b[n % 2][d][0], b[n % 2][d][1]);
-        mma_16x8x16<Element>(c[m][d][1], a[n % 2][m], b[n % 2][d][2], b[n % 2][d][3]);
+        mma_16x8x16<Element>(c[m][d][0], a[m], b[d][0], b[d][1]);
+        mma_16x8x16<Element>(c[m][d][1], a[m], b[d][2], b[d][3]);
+        if (d == D_TILES - 1 && n + 1 < BLOCK_N / 16) load_a(n + 1, m);
       }
-  }
+      if (n + 1 < BLOCK_N / 16) load_b(n + 1, d);
+    }
 #pragma unroll
   for (int m = 0; m < Q_TILES; ++m)
 #pragma unroll
@@ -541,7 +543,7 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
         add_to_queries(plan.dq_sums + (of_head * plan.space_rows + first_query) * D16, STile{shared + GRADIENTS}, KTile{shared});
       };
       // The warps that make weights do it after them, the others before: so they are not all at their softmax, or all at their products.
-      if (!sums_dv || turn == plan.turns) add_last_turn();
+      if (!LATE || !sums_dv || turn == plan.turns) add_last_turn();
       if (turn == plan.turns) break;
       if (turn + 1 < plan.turns) {
         copy_turn(plan, shared, turn + 1);
@@ -574,7 +576,7 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
         give(pair_weights, s);
         if (DROPPED) drop(s, step);
         pack<Element>(a, s);
-        add_last_turn();
+        if (LATE) add_last_turn();
       }
       sync_block();
       if (!sums_dv) {
@@ -643,7 +645,7 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
 #pragma unroll 1
   for (int i = thread_x(); i < BLOCK_M * CHUNKS; i += FINISH_THREADS) {
     const int row = i / CHUNKS, column = i % CHUNKS * 8;
-    if (first + row < sequence.queries)
+    if (first + row < sequence.queries && !(hides && bad_rows[row]))
       store_pack(dq.row(sequence.batch, sequence.first_query + first + row, block_y()) + column, load_pack<8>(tile + row * QTile::PITCH + column));
   }
   if (!some_bad || !hides) return;
