@@ -19,6 +19,7 @@ constexpr int D = ${D}, DV = ${Dv};                     // head dim of q and k; 
 constexpr int D16 = ${align(D, 16)}, DV16 = ${align(Dv, 16)}, WIDE = D16 > DV16 ? D16 : DV16;
 constexpr bool ADJUSTED = ${adjusted};                  // any of bias, mask, segments may be given
 constexpr bool CAPPED = ${capped}, DROPPED = ${dropped};  // soft cap; dropout
+constexpr bool BIAS_GRADIENT = ${bias_gradient};        // dbias is given
 constexpr int PAIRS = ${pairs}, WARPS = 2 * PAIRS, THREADS = WARPS * WARP;
 constexpr int M_TILES = ${m_tiles};                     // tiles of 16 keys a warp
 constexpr int PAIR_KEYS = 16 * M_TILES, BLOCK_N = PAIRS * PAIR_KEYS;
@@ -40,7 +41,8 @@ using STile = Tile<Element, BLOCK_N, BLOCK_M>;  // dS
 // Shared memory: K and V; two places each for Q and dout; the same for rows' log-sum-exps, then deltas; weights, and slopes of the soft cap,
 // on their way from warp to warp; dS; which weights are kept, of two steps, a bit a key; the block's plan.
 constexpr int VALUES = KTile::BYTES, QUERIES = VALUES + VTile::BYTES, DOUTS = QUERIES + 2 * QTile::BYTES, LOGS = DOUTS + 2 * OTile::BYTES;
-constexpr int DELTAS = LOGS + 8 * BLOCK_M, WEIGHTS = DELTAS + 8 * BLOCK_M, WEIGHT_BYTES = BLOCK_N * BLOCK_M * 2;
+constexpr int DELTAS = LOGS + 8 * BLOCK_M, WEIGHTS = DELTAS + 8 * BLOCK_M, SHARED_BYTES = BIAS_GRADIENT ? 4 : 2;
+constexpr int WEIGHT_BYTES = BLOCK_N * BLOCK_M * SHARED_BYTES;
 constexpr int GRADIENTS = WEIGHTS + (CAPPED ? 2 : 1) * WEIGHT_BYTES, KEPT = GRADIENTS + STile::BYTES, KEPT_BYTES = BLOCK_N / 8 * BLOCK_M;
 constexpr int PLAN = KEPT + (DROPPED ? 2 * KEPT_BYTES : 0);
 
@@ -211,21 +213,57 @@ template <class T> static inline void pack(Operands& a, const Scores& s) {
     }
 }
 
-// To the other warp of the pair, as halves: what a lane gives, the same lane there takes.
+// To the other warp of the pair, tile m of keys and half n of the queries: what a lane gives, the same lane there takes. As halves; dbias may
+// be of f32, and has the weights as they are.
+static inline int place_of(int m, int n) { return ((m * HALVES + n) * WARP + lane()) * 8; }
 static inline void give(char* place, const Scores& s) {
 #pragma unroll
   for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
     for (int n = 0; n < HALVES; ++n)
-      store_pack(reinterpret_cast<uint32_t*>(place) + ((m * HALVES + n) * WARP + lane()) * 4, pack<half>(s, m, n));
+      if (BIAS_GRADIENT) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const Pack<float, 4> floats{{s[m][2 * n + i][0], s[m][2 * n + i][1], s[m][2 * n + i][2], s[m][2 * n + i][3]}};
+          store_pack(reinterpret_cast<float*>(place) + place_of(m, n) + 4 * i, floats);
+        }
+      } else {
+        store_pack(reinterpret_cast<uint32_t*>(place + place_of(m, n) * 2), pack<half>(s, m, n));
+      }
 }
-static inline Pack<uint32_t, 4> take(const char* place, int m, int n) {
-  return load_pack<4>(reinterpret_cast<const uint32_t*>(place) + ((m * HALVES + n) * WARP + lane()) * 4);
+static inline Pack<float, 8> take(const char* place, int m, int n) {
+  Pack<float, 8> x;
+  if (BIAS_GRADIENT) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const Pack<float, 4> floats = load_pack<4>(reinterpret_cast<const float*>(place) + place_of(m, n) + 4 * i);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x.at[4 * i + j] = floats.at[j];
+    }
+    return x;
+  }
+  const Pack<uint32_t, 4> words = load_pack<4>(reinterpret_cast<const uint32_t*>(place + place_of(m, n) * 2));
+#pragma unroll
+  for (int i = 0; i < 8; ++i) x.at[i] = to_float(half{static_cast<uint16_t>(words.at[i / 2] >> 16 * (i % 2))});
+  return x;
 }
+
+// Of a step: where this lane's first key and query add to dbias's sums, and how many keys and queries are left from there on.
+struct BiasSums {
+  float* first;
+  int64_t row;  // floats from query to query
+  int keys, queries;
+
+  void add(int m, int h, int n, int i, float x) const {
+    const int key = 16 * m + 8 * h, query = 8 * n + i;
+    if (key < keys && query < queries && x != 0) add_to_sum(first + query * row + key, x);
+  }
+};
 
 // dP becomes dS = P (dP - delta), scaled by DS_SCALED, as operand A; a weight of 0 takes nothing from dP if some query does not see some key.
 // kept_factor: on dP, of a weight that is not dropped.
-static inline void differentiate_scores(Operands& a, const Scores& dp, const Step& step, const char* weights, bool whole, float kept_factor) {
+static inline void differentiate_scores(Operands& a, const Scores& dp, const Step& step, const char* weights, bool whole, float kept_factor,
+                                        const BiasSums& bias) {
 #pragma unroll
   for (int n = 0; n < HALVES; ++n) {
     Pack<float, 2> delta[2];
@@ -233,20 +271,21 @@ static inline void differentiate_scores(Operands& a, const Scores& dp, const Ste
     for (int i = 0; i < 2; ++i) delta[i] = load_pack<2>(step.deltas + 16 * n + 8 * i + lane() % 4 * 2);
 #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
-      const Pack<uint32_t, 4> shared_weights = take(weights, m, n);
-      Pack<uint32_t, 4> slopes;
+      const Pack<float, 8> pair_weights = take(weights, m, n);
+      Pack<float, 8> slopes;
       if (CAPPED) slopes = take(weights + WEIGHT_BYTES, m, n);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float ds[2];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          const float weight = to_float(half{static_cast<uint16_t>(shared_weights.at[i] >> 16 * j)});
+          const float weight = pair_weights.at[2 * i + j];
           float gradient = dp[m][2 * n + i / 2][i % 2 * 2 + j];
           if (DROPPED) gradient = is_kept(step, m, i % 2, 2 * n + i / 2, j) ? gradient * kept_factor : 0;
           ds[j] = (BROAD ? weight : weight * (1 / SCALED)) * (gradient - delta[i / 2].at[j]);
           if (!whole && weight == 0) ds[j] = 0;
-          if (CAPPED) ds[j] *= to_float(half{static_cast<uint16_t>(slopes.at[i] >> 16 * j)});
+          if (BIAS_GRADIENT) bias.add(m, i % 2, 2 * n + i / 2, j, ds[j] * (1 / DS_SCALED));
+          if (CAPPED) ds[j] *= slopes.at[2 * i + j];
         }
         a[m][n][i] = pack_pair<Element>(ds[0], ds[1]);
       }
@@ -468,7 +507,7 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
   const int this_warp = shuffle(warp(), 0);  // the same for all its lanes, and the compiler is told
   const bool sums_dv = this_warp < PAIRS;
   const int pair = sums_dv ? this_warp : this_warp - PAIRS, pair_row = pair * PAIR_KEYS;
-  char* const pair_weights = memory + WEIGHTS + pair * (PAIR_KEYS * BLOCK_M * 2);
+  char* const pair_weights = memory + WEIGHTS + pair * (PAIR_KEYS * BLOCK_M * SHARED_BYTES);
   const float unit = ADJUSTED || CAPPED ? 1 : softmax_scale * LOG2_E;
   const float kept_factor = drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : 0;
 
@@ -580,7 +619,14 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
       }
       sync_block();
       if (!sums_dv) {
-        differentiate_scores(a, s, step, pair_weights, whole, kept_factor);
+        BiasSums bias{};
+        if (BIAS_GRADIENT) {
+          const int key = plan.first_key + pair_row + lane() / 4, query = first_query + lane() % 4 * 2;
+          const int64_t row = ((bias_view.shape[0] == 1 ? 0 : plan.sequence.batch) * bias_view.shape[1] + (bias_view.shape[1] == 1 ? 0 : step.head)) * bias_view.shape[2];
+          bias = {dbias_sums + (row + query) * bias_view.shape[3] + key, bias_view.shape[3], static_cast<int>(plan.sequence.keys) - key,
+                  static_cast<int>(plan.sequence.queries) - query};
+        }
+        differentiate_scores(a, s, step, pair_weights, whole, kept_factor, bias);
         store_gradients(memory + GRADIENTS, a, pair_row);
       }
       if (D16 == DV16 || !sums_dv)
@@ -657,6 +703,21 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
 #pragma unroll 1
   for (int row = warp(); row < BLOCK_M && first + row < sequence.queries; row += FINISH_THREADS / WARP)
     if (bad_rows[row]) gradients.differentiate_query(static_cast<int>(first) + row, block_y(), dq);
+}
+
+// With dbias: its sums, at 0, and what became of them.
+KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
+#pragma unroll 1
+  for (int64_t i = block_x() * int64_t{256} + thread_x(); i < bias_elements; i += grid_x() * int64_t{256}) dbias_sums[i] = 0;
+}
+KERNEL(256, 1) finish_bias(${parameters('finish_bias')}) {
+  const int64_t keys = dbias_view.shape[3], queries = dbias_view.shape[2], heads = dbias_view.shape[1];
+#pragma unroll 1
+  for (int64_t i = block_x() * int64_t{256} + thread_x(); i < bias_elements; i += grid_x() * int64_t{256}) {
+    const int64_t row = i / keys, plane = row / queries, batch = plane / heads;
+    const int64_t to = batch * dbias_view.strides[0] + (plane - batch * heads) * dbias_view.strides[1] + (row - plane * queries) * dbias_view.strides[2];
+    store_element(dbias_view.data, bias_type, to + i - row * keys, dbias_sums[i]);
+  }
 }
 
 KERNEL(256, 1) differentiate_sinks(${parameters('differentiate_sinks')}) {
