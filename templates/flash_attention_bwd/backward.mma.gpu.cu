@@ -443,22 +443,30 @@ struct Turn {
       : of_head(plan.turns == plan.steps ? 0 : turn / plan.steps), first_query((plan.first_step + turn - of_head * plan.steps) * BLOCK_M) {}
 };
 
-// Starts copying what a turn needs.
-static inline void copy_turn(const Plan& plan, SharedPointer shared, int turn) {
-  const auto [of_head, first_query] = Turn(plan, turn);
-  const int place = turn % 2, left = static_cast<int>(plan.sequence.queries) - first_query;
-  TileReader<Element, BLOCK_M, D16, THREADS, D>(plan.q.row(of_head, first_query), plan.q.token_stride, left)
-      .copy_async(QTile{shared + QUERIES + place * QTile::BYTES});
-  TileReader<Element, BLOCK_M, DV16, THREADS, DV>(plan.dout.row(of_head, first_query), plan.dout.token_stride, left)
-      .copy_async(OTile{shared + DOUTS + place * OTile::BYTES});
-#pragma unroll 1
-  for (int i = thread_x() * 4; i < 2 * BLOCK_M; i += THREADS * 4) {
-    const int row = i % BLOCK_M;
-    const bool logs = i < BLOCK_M;
-    copy_async_16(shared + (logs ? LOGS : DELTAS) + (place * BLOCK_M + row) * 4,
-                  (logs ? plan.row_lse : plan.row_delta) + of_head * plan.space_rows + first_query + row, true);
+// Copies what a turn needs.
+struct TurnCopy {
+  TileReader<Element, BLOCK_M, D16, THREADS, D> q;
+  TileReader<Element, BLOCK_M, DV16, THREADS, DV> dout;
+  const float* rows;  // log-sum-exps or deltas: this thread's four
+  int place;
+
+  static_assert(THREADS >= BLOCK_M / 2);
+  static bool copies_logs() { return thread_x() < BLOCK_M / 4; }
+  static int local_row() { return thread_x() % (BLOCK_M / 4) * 4; }
+
+  TurnCopy(const Plan& plan, int number) : TurnCopy(plan, number, Turn(plan, number)) {}
+  TurnCopy(const Plan& plan, int number, Turn turn)
+      : q(plan.q.row(turn.of_head, turn.first_query), plan.q.token_stride, static_cast<int>(plan.sequence.queries) - turn.first_query),
+        dout(plan.dout.row(turn.of_head, turn.first_query), plan.dout.token_stride, static_cast<int>(plan.sequence.queries) - turn.first_query),
+        rows((copies_logs() ? plan.row_lse : plan.row_delta) + turn.of_head * plan.space_rows + turn.first_query + local_row()),
+        place(number % 2) {}
+
+  void start(SharedPointer shared) {
+    q.copy_async(QTile{shared + QUERIES + place * QTile::BYTES});
+    dout.copy_async(OTile{shared + DOUTS + place * OTile::BYTES});
+    if (thread_x() < BLOCK_M / 2) copy_async_16(shared + (copies_logs() ? LOGS : DELTAS) + (place * BLOCK_M + local_row()) * 4, rows, true);
   }
-}
+};
 
 // The warp's sums, through its own rows of a tile, to the keys of dk or dv.
 template <int FEATURES, int FILLED>
@@ -545,7 +553,8 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
       }
     }
     sync_block();
-    if (plan.turns > 0) copy_turn(plan, all_shared, 0);
+    const int turns = shuffle(plan.turns, 0);
+    if (turns > 0) TurnCopy(plan, 0).start(all_shared);
     copy_async_commit();
     const auto rules = [&] {
       return ScoreRules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
@@ -555,7 +564,7 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
       const auto [of_head, first_query] = Turn(plan, turn);
       draw(reinterpret_cast<uint8_t*>(memory + KEPT + turn % 2 * KEPT_BYTES), rules(), plan.sequence, plan.first_head + of_head, first_query, plan.first_key);
     };
-    if (DROPPED && plan.turns > 0) draw_turn(0);
+    if (DROPPED && turns > 0) draw_turn(0);
 
     Own own;
     if (OWN_SLICES > 0) {
@@ -576,19 +585,19 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
       copy_async_wait<0>();
       sync_block();
       const SharedPointer shared = later(all_shared), own_tile = shared + (sums_dv ? 0 : VALUES);
+      if (turn + 1 < turns) {
+        TurnCopy(plan, turn + 1).start(shared);  // before the reductions to dq, behind which they would wait
+        if (DROPPED) draw_turn(turn + 1);
+      }
+      copy_async_commit();
       const auto add_last_turn = [&] {
         if (turn == 0) return;
         const auto [of_head, first_query] = Turn(plan, turn - 1);
         add_to_queries(plan.dq_sums + (of_head * plan.space_rows + first_query) * D16, STile{shared + GRADIENTS}, KTile{shared});
       };
       // The warps that make weights do it after them, the others before: so they are not all at their softmax, or all at their products.
-      if (!LATE || !sums_dv || turn == plan.turns) add_last_turn();
-      if (turn == plan.turns) break;
-      if (turn + 1 < plan.turns) {
-        copy_turn(plan, shared, turn + 1);
-        if (DROPPED) draw_turn(turn + 1);
-      }
-      copy_async_commit();
+      if (!LATE || !sums_dv || turn == turns) add_last_turn();
+      if (turn == turns) break;
 
       const int place = turn % 2;
       const auto [of_head, first_query] = Turn(plan, turn);
@@ -616,9 +625,9 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
         if (DROPPED) drop(s, step);
         pack<Element>(a, s);
         if (LATE) add_last_turn();
-      }
-      sync_block();
-      if (!sums_dv) {
+        sync_block();
+      } else {
+        sync_block();
         BiasSums bias{};
         if (BIAS_GRADIENT) {
           const int key = plan.first_key + pair_row + lane() / 4, query = first_query + lane() % 4 * 2;
