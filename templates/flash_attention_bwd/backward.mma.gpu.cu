@@ -285,7 +285,7 @@ static inline void differentiate_scores(Operands& a, const Scores& dp, const Ste
           ds[j] = (BROAD ? weight : weight * (1 / SCALED)) * (gradient - delta[i / 2].at[j]);
           if (!whole && weight == 0) ds[j] = 0;
           if (BIAS_GRADIENT) bias.add(m, i % 2, 2 * n + i / 2, j, ds[j] * (1 / DS_SCALED));
-          if (CAPPED) ds[j] *= slopes.at[2 * i + j];
+          if (CAPPED) ds[j] = weight == 0 ? 0 : ds[j] * slopes.at[2 * i + j];
         }
         a[m][n][i] = pack_pair<Element>(ds[0], ds[1]);
       }
