@@ -96,7 +96,7 @@ static void weigh_row(const GradientTile<ROWS, WIDTH, KEYS>& t, const ScoreRules
     }
     const Floats by_score = weight == Floats{} ? Floats{} : weight * (by_weight - delta);
     store_floats(t.weights + at, kept);
-    store_floats(t.slopes + at, by_score * slope);
+    store_floats(t.slopes + at, weight == Floats{} ? Floats{} : by_score * slope);
     if (t.by_score) store_floats(t.by_score + at, load_floats(t.by_score + at) + by_score);
   }
 }

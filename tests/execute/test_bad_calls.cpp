@@ -225,7 +225,7 @@ TEST_F(BadCalls, UnknownNames) {
           "no attribute 'scale'; it has causal, causal_offset, softmax_scale, window_left, window_right, logits_soft_cap, dropout_prob, "
           "dropout_seed, deterministic");
   EXPECT_EQ(message_of(call("flash_attentoin", batched_attention().views, {})),
-            "no kernel 'flash_attentoin'; the stores have flash_attention, mean_pooling, mean_pooling_bwd");
+            "no kernel 'flash_attentoin'; the stores have flash_attention, flash_attention_bwd, mean_pooling, mean_pooling_bwd");
 }
 
 TEST_F(BadCalls, WrongAttributeType) {

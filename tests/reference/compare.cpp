@@ -12,6 +12,9 @@ namespace {
 
 constexpr double smallest_scale = 1e-2;  // SEMANTICS "Accuracy": values that cancel are judged against this root mean square
 
+// f32 sums of 256 products are good to some 16 units in the last place of their terms, of which the tolerance of 1e-5 has 168.
+constexpr double cancelled_scale = 0.1;
+
 double finite_rms(std::span<const double> values) {
   double squares = 0;
   std::int64_t count = 0;
@@ -48,7 +51,7 @@ Comparison compare(const std::string& tensor, std::span<const std::int64_t> shap
     result.message = fmt::format("{}: found {} elements, the reference has {}", tensor, found.size(), expected.size());
     return result;
   }
-  const double scale = std::max(finite_rms(expected), smallest_scale * std::max(terms, 1.0));
+  const double scale = std::max({finite_rms(expected), smallest_scale, cancelled_scale * terms});
   double squares = 0;
   std::int64_t finite = 0, wrong_special = 0, first_special = -1;
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -99,7 +102,7 @@ Comparison compare(const HostTensor& output, std::span<const double> expected, d
 
 double terms_of(const Values& reference, const std::string& output) {
   const auto found = reference.find(output + " terms");
-  return found == reference.end() || found->second.empty() ? 1 : found->second.front();
+  return found == reference.end() || found->second.empty() ? 0 : found->second.front();
 }
 
 double tolerance_of(const spec::Spec& spec, const HostTensor& output) {
