@@ -19,13 +19,15 @@ static inline RowRange seeing_queries(const Visibility& rule, int64_t j, int64_t
   const int64_t offset = given_offset > FAR ? FAR : given_offset < -FAR ? -FAR : given_offset, right = rule.causal ? 0 : rule.window_right;
   int64_t first = 0, end = queries;
   if (right >= 0 && right < FAR && j - right - offset > 0) first = j - right - offset;
-  if (rule.window_left >= 0 && rule.window_left < FAR && j + rule.window_left - offset + 1 < queries) end = j + rule.window_left - offset + 1;
+  if (rule.window_left >= 0 && rule.window_left < FAR && j + rule.window_left - offset + 1 < queries)
+    end = j + rule.window_left - offset + 1;
   if (end < 0) end = 0;
   if (first > end) first = end;
   return {static_cast<int>(first), static_cast<int>(end)};
 }
 
-// Sequences by blocks of keys, as find_sequence() finds them by rows; `keys`: how many it has, those in no sequence included, which nobody sees.
+// Sequences by blocks of keys, as find_sequence() finds them by rows; `keys`: how many it has, those in no sequence included, which nobody
+// sees.
 static inline bool find_keys(const Sequences& sequences, int64_t& item, int64_t block, Sequence& sequence, int64_t& keys) {
   const Sequences by_keys{sequences.cum_keys, sequences.cum_queries, sequences.count, sequences.keys, sequences.queries, true, 0};
   int64_t items;
@@ -36,8 +38,8 @@ static inline bool find_keys(const Sequences& sequences, int64_t& item, int64_t 
 }
 
 // Writes of each row [first, first + count) of a head its log-sum-exp in units of log 2, INFINITE if it has no weights, so that
-// 2^(score - it) is 0, and delta, the sum over features of out * dout. Rows past the sequence's end have no weights. LANES lanes share a row,
-// VEC features each at a time.
+// 2^(score - it) is 0, and delta, the sum over features of out * dout. Rows past the sequence's end have no weights. LANES lanes share a
+// row, VEC features each at a time.
 template <int THREADS, int LANES, int VEC, class T>
 static inline void prepare_rows(const Heads<const T>& out, const Heads<const T>& dout, const View& lse, const Sequence& sequence, int head,
                                 int64_t first, int64_t count, int64_t value_dim, float* row_lse, float* row_delta) {

@@ -1,10 +1,11 @@
-// GPU vocabulary of the attention kernels' gradients: by the definition, a warp a row or a key. For every head dim, stride and option, and for
-// data that products of tiles cannot carry: a value that is not finite, behind a weight of 0.
+// GPU vocabulary of the attention kernels' gradients: by the definition, a warp a row or a key. For every head dim, stride and option, and
+// for data that products of tiles cannot carry: a value that is not finite, behind a weight of 0.
 #pragma once
 #include "device/attention_backward.h"
 
 // ADJUSTED: any of bias, mask and segments may be given. CAPPED: there may be a soft cap. DROPPED: weights may be dropped.
-template <class T, bool ADJUSTED, bool CAPPED, bool DROPPED> struct PlainGradients {
+template <class T, bool ADJUSTED, bool CAPPED, bool DROPPED>
+struct PlainGradients {
   Heads<const T> q, k, v, dout;
   const ScoreRules& rules;
   Visibility visibility;
@@ -93,7 +94,8 @@ template <class T, bool ADJUSTED, bool CAPPED, bool DROPPED> struct PlainGradien
       float mine = 0;
       if (key < keys.end)
         mine = differentiate(token, head, static_cast<int>(key), dot(memory, k_row(key, kv_head), head_dim),
-                             dot(memory + head_dim, v_row(key, kv_head), value_dim)).product;
+                             dot(memory + head_dim, v_row(key, kv_head), value_dim))
+                   .product;
 #pragma unroll 1
       for (int j = 0; j < WARP && first + j < keys.end; ++j) add(sums(), shuffle(mine, j), k_row(first + j, kv_head), head_dim);
     }
@@ -112,7 +114,8 @@ template <class T, bool ADJUSTED, bool CAPPED, bool DROPPED> struct PlainGradien
         const int token = first + lane();
         Pair mine{0, 0, 0};
         if (token < rows.end)
-          mine = differentiate(token, head, key, dot(memory, q_row(token, head), head_dim), dot(memory + head_dim, dout_row(token, head), value_dim));
+          mine = differentiate(token, head, key, dot(memory, q_row(token, head), head_dim),
+                               dot(memory + head_dim, dout_row(token, head), value_dim));
 #pragma unroll 1
         for (int i = 0; i < WARP && first + i < rows.end; ++i) {
           add(sums(), shuffle(mine.product, i), q_row(first + i, head), head_dim);

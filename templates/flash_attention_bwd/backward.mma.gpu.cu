@@ -2,9 +2,10 @@
 // them, BLOCK_M queries of one query head at a time.
 //
 // Two warps share 16 M_TILES keys. One makes their weights P (from K Q^T) and sums dv = P^T dout; the other makes dP (from V dout^T), then,
-// with the first one's weights, dS = P (dP - delta), and sums dk = dS^T Q. So each has one product of keys by queries and one sum to keep in
-// registers, operands from both are read once for 16 M_TILES keys, and what goes into the sums never leaves a lane. All warps together then
-// add dS K to dq in global memory, with f32 additions of 16 bytes; `finish` makes dq of it. P is kept as 2^SHIFT P, which halves hold well.
+// with the first one's weights, dS = P (dP - delta), and sums dk = dS^T Q. So each has one product of keys by queries and one sum to keep
+// in registers, operands from both are read once for 16 M_TILES keys, and what goes into the sums never leaves a lane. All warps together
+// then add dS K to dq in global memory, with f32 additions of 16 bytes; `finish` makes dq of it. P is kept as 2^SHIFT P, which halves hold
+// well.
 //
 // deterministic: a block takes every copies-th block of keys, and adds to a copy of dq of its own; `finish` adds the copies up in order.
 #include "device/gpu.h"
@@ -38,8 +39,8 @@ using QTile = Tile<Element, BLOCK_M, D16>;
 using OTile = Tile<Element, BLOCK_M, DV16>;
 using STile = Tile<Element, BLOCK_N, BLOCK_M>;  // dS
 
-// Shared memory: K and V; two places each for Q and dout; the same for rows' log-sum-exps, then deltas; weights, and slopes of the soft cap,
-// on their way from warp to warp; dS; which weights are kept, of two steps, a bit a key; the block's plan.
+// Shared memory: K and V; two places each for Q and dout; the same for rows' log-sum-exps, then deltas; weights, and slopes of the soft
+// cap, on their way from warp to warp; dS; which weights are kept, of two steps, a bit a key; the block's plan.
 constexpr int VALUES = KTile::BYTES, QUERIES = VALUES + VTile::BYTES, DOUTS = QUERIES + 2 * QTile::BYTES, LOGS = DOUTS + 2 * OTile::BYTES;
 constexpr int DELTAS = LOGS + 8 * BLOCK_M, WEIGHTS = DELTAS + 8 * BLOCK_M, SHARED_BYTES = BIAS_GRADIENT ? 4 : 2;
 constexpr int WEIGHT_BYTES = BLOCK_N * BLOCK_M * SHARED_BYTES;
@@ -136,8 +137,8 @@ struct Seeing {
 };
 
 // Dot products become scores in units of log 2, -INFINITE where a query does not see a key; slopes are those of the soft cap.
-static inline void adjust(Scores& s, Scores& slopes, const ScoreRules& rules, const Sequence& sequence, const Step& step, const Seeing& seeing,
-                          int first_key) {
+static inline void adjust(Scores& s, Scores& slopes, const ScoreRules& rules, const Sequence& sequence, const Step& step,
+                          const Seeing& seeing, int first_key) {
 #pragma unroll
   for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
@@ -183,7 +184,9 @@ static inline void hide(Scores& s, const Step& step, const Seeing& seeing) {
         if (!seeing(m, i / 2, step.first_query + 8 * n + lane() % 4 * 2 + i % 2)) s[m][n][i] = 0;
 }
 
-static inline bool is_kept(const Step& step, int m, int h, int n, int i) { return step.kept[(2 * m + h) * BLOCK_M + 8 * n + i] >> lane() / 4 & 1; }
+static inline bool is_kept(const Step& step, int m, int h, int n, int i) {
+  return step.kept[(2 * m + h) * BLOCK_M + 8 * n + i] >> lane() / 4 & 1;
+}
 
 static inline void drop(Scores& s, const Step& step) {
 #pragma unroll
@@ -213,8 +216,8 @@ template <class T> static inline void pack(Operands& a, const Scores& s) {
     }
 }
 
-// To the other warp of the pair, tile m of keys and half n of the queries: what a lane gives, the same lane there takes. As halves; dbias may
-// be of f32, and has the weights as they are.
+// To the other warp of the pair, tile m of keys and half n of the queries: what a lane gives, the same lane there takes. As halves; dbias
+// may be of f32, and has the weights as they are.
 static inline int place_of(int m, int n) { return ((m * HALVES + n) * WARP + lane()) * 8; }
 static inline void give(char* place, const Scores& s) {
 #pragma unroll
@@ -260,8 +263,8 @@ struct BiasSums {
   }
 };
 
-// dP becomes dS = P (dP - delta), scaled by DS_SCALED, as operand A; a weight of 0 takes nothing from dP if some query does not see some key.
-// kept_factor: on dP, of a weight that is not dropped.
+// dP becomes dS = P (dP - delta), scaled by DS_SCALED, as operand A; a weight of 0 takes nothing from dP if some query does not see some
+// key. kept_factor: on dP, of a weight that is not dropped.
 static inline void differentiate_scores(Operands& a, const Scores& dp, const Step& step, const char* weights, bool whole, float kept_factor,
                                         const BiasSums& bias) {
 #pragma unroll
@@ -386,7 +389,8 @@ KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
   if (cum_seqlens_q && !find_sequence(sequences, item, BLOCK_M, 1, sequence, items)) return;
   const int64_t at = RowSpace{out.heads, space_rows, BLOCK_M, cum_seqlens_q != nullptr}.first(sequence, block_y()) + item * BLOCK_M;
   constexpr int LANES = DV <= 64 ? 8 : DV <= 128 ? 16 : 32;
-  prepare_rows<PREPARE_THREADS, LANES, 8>(out, dout, lse_view, sequence, block_y(), item * BLOCK_M, BLOCK_M, DV, row_lse + at, row_delta + at);
+  prepare_rows<PREPARE_THREADS, LANES, 8>(out, dout, lse_view, sequence, block_y(), item * BLOCK_M, BLOCK_M, DV, row_lse + at,
+                                          row_delta + at);
 #pragma unroll 1
   for (int64_t copy = 0; copy < copies; ++copy)
 #pragma unroll 1
@@ -402,11 +406,13 @@ struct Steps {
   Steps(const Visibility& rule, const Sequence& sequence, int first_key, int pair_key) {
     const int keys = static_cast<int>(sequence.keys), queries = static_cast<int>(sequence.queries);
     const int end_key = first_key + BLOCK_N < keys ? first_key + BLOCK_N : keys;
-    const RowRange of_first = seeing_queries(rule, first_key, sequence.offset, queries), of_last = seeing_queries(rule, end_key - 1, sequence.offset, queries);
+    const RowRange of_first = seeing_queries(rule, first_key, sequence.offset, queries),
+                   of_last = seeing_queries(rule, end_key - 1, sequence.offset, queries);
     const bool some = first_key < keys && of_first.first < of_last.end;
     first = some ? of_first.first / BLOCK_M : 0;
     count = some ? (of_last.end + BLOCK_M - 1) / BLOCK_M - first : 0;
-    const RowRange start = seeing_queries(rule, pair_key, sequence.offset, queries), end = seeing_queries(rule, pair_key + PAIR_KEYS - 1, sequence.offset, queries);
+    const RowRange start = seeing_queries(rule, pair_key, sequence.offset, queries),
+                   end = seeing_queries(rule, pair_key + PAIR_KEYS - 1, sequence.offset, queries);
     first_whole = (end.first + BLOCK_M - 1) / BLOCK_M;
     end_whole = start.end == queries ? (queries + BLOCK_M - 1) / BLOCK_M : start.end / BLOCK_M;
     if (ADJUSTED || CAPPED || pair_key + PAIR_KEYS > keys) end_whole = first_whole;
@@ -457,7 +463,8 @@ struct TurnCopy {
   TurnCopy(const Plan& plan, int number) : TurnCopy(plan, number, Turn(plan, number)) {}
   TurnCopy(const Plan& plan, int number, Turn turn)
       : q(plan.q.row(turn.of_head, turn.first_query), plan.q.token_stride, static_cast<int>(plan.sequence.queries) - turn.first_query),
-        dout(plan.dout.row(turn.of_head, turn.first_query), plan.dout.token_stride, static_cast<int>(plan.sequence.queries) - turn.first_query),
+        dout(plan.dout.row(turn.of_head, turn.first_query), plan.dout.token_stride,
+             static_cast<int>(plan.sequence.queries) - turn.first_query),
         rows((copies_logs() ? plan.row_lse : plan.row_delta) + turn.of_head * plan.space_rows + turn.first_query + local_row()),
         place(number % 2) {}
 
@@ -491,14 +498,25 @@ static inline void store_sums(const Sums& sums, float factor, char* memory, int 
 }
 
 // The block's dk and dv by the definition. Not inlined: it would take registers from the loop beside it.
-static __attribute__((noinline)) void differentiate_plainly(const View& q, const View& k, const View& v, const View& dout, const ScoreRules& rules,
-                                                            const Visibility& visibility, const Plan& plan, const float* row_lse, const float* row_delta,
-                                                            const RowSpace& space, const View& dk, const View& dv, float* memory) {
+static __attribute__((noinline)) void differentiate_plainly(const View& q, const View& k, const View& v, const View& dout,
+                                                            const ScoreRules& rules, const Visibility& visibility, const Plan& plan,
+                                                            const float* row_lse, const float* row_delta, const RowSpace& space,
+                                                            const View& dk, const View& dv, float* memory) {
   const Sequence sequence = plan.sequence;
   const int first_key = plan.first_key, keys = plan.keys, kv_head = plan.kv_head;
-  const PlainGradients<Element, ADJUSTED, CAPPED, DROPPED> gradients{
-      Heads<const Element>(q), Heads<const Element>(k), Heads<const Element>(v), Heads<const Element>(dout), rules, visibility, sequence, row_lse, row_delta,
-      space, D, DV, memory + warp() * 2 * (D + DV)};
+  const PlainGradients<Element, ADJUSTED, CAPPED, DROPPED> gradients{Heads<const Element>(q),
+                                                                     Heads<const Element>(k),
+                                                                     Heads<const Element>(v),
+                                                                     Heads<const Element>(dout),
+                                                                     rules,
+                                                                     visibility,
+                                                                     sequence,
+                                                                     row_lse,
+                                                                     row_delta,
+                                                                     space,
+                                                                     D,
+                                                                     DV,
+                                                                     memory + warp() * 2 * (D + DV)};
 #pragma unroll 1
   for (int key = warp(); key < BLOCK_N && key < keys; key += WARPS)
     gradients.differentiate_key(first_key + key, kv_head, Heads<Element>(dk), Heads<Element>(dv));
@@ -507,7 +525,8 @@ static __attribute__((noinline)) void differentiate_plainly(const View& q, const
 // Block (x, y, z): the y-th BLOCK_N keys (packed: of all sequences) of the x-th kv head of group z, where the kv heads of all rows of the
 // batch are numbered through; then every grid_y()-th ones.
 KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q_view.shape[q_view.rank - 3], k_view.shape[k_view.rank - 3], offset_given, offset};
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q_view.shape[q_view.rank - 3], k_view.shape[k_view.rank - 3],
+                            offset_given,  offset};
   const Visibility visibility{causal, window_left, window_right};
   char* const memory = dynamic_shared();
   const SharedPointer all_shared = shared_pointer(memory);
@@ -532,9 +551,11 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
       if (cum_seqlens_q && !find_keys(sequences, item, BLOCK_N, sequence, all_keys)) return;
       const int first_key = static_cast<int>(item) * BLOCK_N, first_head = kv_head * heads_a_kv_head;
       const int keys_left = static_cast<int>(all_keys) - first_key;
-      TileReader<Element, BLOCK_N, D16, THREADS, D>(k.row(sequence.batch, sequence.first_key + first_key, kv_head), k.token_stride, keys_left)
+      TileReader<Element, BLOCK_N, D16, THREADS, D>(k.row(sequence.batch, sequence.first_key + first_key, kv_head), k.token_stride,
+                                                    keys_left)
           .copy_async(KTile{all_shared});
-      TileReader<Element, BLOCK_N, DV16, THREADS, DV>(v.row(sequence.batch, sequence.first_key + first_key, kv_head), v.token_stride, keys_left)
+      TileReader<Element, BLOCK_N, DV16, THREADS, DV>(v.row(sequence.batch, sequence.first_key + first_key, kv_head), v.token_stride,
+                                                      keys_left)
           .copy_async(VTile{all_shared + VALUES});
       const RowSpace space{q.heads, space_rows, BLOCK_M, cum_seqlens_q != nullptr};
       const int64_t row = space.first(sequence, first_head);
@@ -562,7 +583,8 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
     };
     const auto draw_turn = [&](int turn) {
       const auto [of_head, first_query] = Turn(plan, turn);
-      draw(reinterpret_cast<uint8_t*>(memory + KEPT + turn % 2 * KEPT_BYTES), rules(), plan.sequence, plan.first_head + of_head, first_query, plan.first_key);
+      draw(reinterpret_cast<uint8_t*>(memory + KEPT + turn % 2 * KEPT_BYTES), rules(), plan.sequence, plan.first_head + of_head,
+           first_query, plan.first_key);
     };
     if (DROPPED && turns > 0) draw_turn(0);
 
@@ -602,7 +624,8 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
       const int place = turn % 2;
       const auto [of_head, first_query] = Turn(plan, turn);
       const bool whole = first_query / BLOCK_M >= plan.first_whole[pair] && first_query / BLOCK_M < plan.end_whole[pair];
-      const Step step{reinterpret_cast<const float*>(memory + LOGS) + place * BLOCK_M, reinterpret_cast<const float*>(memory + DELTAS) + place * BLOCK_M,
+      const Step step{reinterpret_cast<const float*>(memory + LOGS) + place * BLOCK_M,
+                      reinterpret_cast<const float*>(memory + DELTAS) + place * BLOCK_M,
                       reinterpret_cast<const uint8_t*>(memory + KEPT) + place * KEPT_BYTES + pair * 2 * M_TILES * BLOCK_M + lane() % 4 * 2,
                       plan.first_head + of_head, first_query};
       const SharedPointer queries = shared + QUERIES + place * QTile::BYTES, douts = shared + DOUTS + place * OTile::BYTES;
@@ -631,7 +654,9 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
         BiasSums bias{};
         if (BIAS_GRADIENT) {
           const int key = plan.first_key + pair_row + lane() / 4, query = first_query + lane() % 4 * 2;
-          const int64_t row = ((bias_view.shape[0] == 1 ? 0 : plan.sequence.batch) * bias_view.shape[1] + (bias_view.shape[1] == 1 ? 0 : step.head)) * bias_view.shape[2];
+          const int64_t row =
+              ((bias_view.shape[0] == 1 ? 0 : plan.sequence.batch) * bias_view.shape[1] + (bias_view.shape[1] == 1 ? 0 : step.head)) *
+              bias_view.shape[2];
           bias = {dbias_sums + (row + query) * bias_view.shape[3] + key, bias_view.shape[3], static_cast<int>(plan.sequence.keys) - key,
                   static_cast<int>(plan.sequence.queries) - query};
         }
@@ -701,14 +726,26 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   for (int i = thread_x(); i < BLOCK_M * CHUNKS; i += FINISH_THREADS) {
     const int row = i / CHUNKS, column = i % CHUNKS * 8;
     if (first + row < sequence.queries && !(hides && bad_rows[row]))
-      store_pack(dq.row(sequence.batch, sequence.first_query + first + row, block_y()) + column, load_pack<8>(tile + row * QTile::PITCH + column));
+      store_pack(dq.row(sequence.batch, sequence.first_query + first + row, block_y()) + column,
+                 load_pack<8>(tile + row * QTile::PITCH + column));
   }
   if (!some_bad || !hides) return;
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                          drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
   const PlainGradients<Element, ADJUSTED, CAPPED, DROPPED> gradients{
-      q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right}, sequence, row_lse, row_delta, space,
-      D, DV, reinterpret_cast<float*>(memory + QTile::BYTES + BLOCK_M * 4) + warp() * 2 * (D + DV)};
+      q,
+      k,
+      Heads<const Element>(v_view),
+      Heads<const Element>(dout_view),
+      rules,
+      {causal, window_left, window_right},
+      sequence,
+      row_lse,
+      row_delta,
+      space,
+      D,
+      DV,
+      reinterpret_cast<float*>(memory + QTile::BYTES + BLOCK_M * 4) + warp() * 2 * (D + DV)};
 #pragma unroll 1
   for (int row = warp(); row < BLOCK_M && first + row < sequence.queries; row += FINISH_THREADS / WARP)
     if (bad_rows[row]) gradients.differentiate_query(static_cast<int>(first) + row, block_y(), dq);
@@ -724,7 +761,8 @@ KERNEL(256, 1) finish_bias(${parameters('finish_bias')}) {
 #pragma unroll 1
   for (int64_t i = block_x() * int64_t{256} + thread_x(); i < bias_elements; i += grid_x() * int64_t{256}) {
     const int64_t row = i / keys, plane = row / queries, batch = plane / heads;
-    const int64_t to = batch * dbias_view.strides[0] + (plane - batch * heads) * dbias_view.strides[1] + (row - plane * queries) * dbias_view.strides[2];
+    const int64_t to =
+        batch * dbias_view.strides[0] + (plane - batch * heads) * dbias_view.strides[1] + (row - plane * queries) * dbias_view.strides[2];
     store_element(dbias_view.data, bias_type, to + i - row * keys, dbias_sums[i]);
   }
 }

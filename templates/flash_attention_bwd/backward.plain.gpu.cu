@@ -14,8 +14,8 @@ KERNEL(THREADS, 1) prepare(${parameters('prepare')}) {
   int64_t item = block_x(), items;
   if (cum_seqlens_q && !find_sequence(sequences, item, BLOCK, 1, sequence, items)) return;
   const int64_t at = RowSpace{out.heads, space_rows, BLOCK, cum_seqlens_q != nullptr}.first(sequence, block_y()) + item * BLOCK;
-  prepare_rows<THREADS, WARP, 1>(out, dout, lse_view, sequence, block_y(), item * BLOCK, BLOCK, out_view.shape[out_view.rank - 1], row_lse + at,
-                                 row_delta + at);
+  prepare_rows<THREADS, WARP, 1>(out, dout, lse_view, sequence, block_y(), item * BLOCK, BLOCK, out_view.shape[out_view.rank - 1],
+                                 row_lse + at, row_delta + at);
 }
 
 KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')}) {
@@ -28,8 +28,18 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
   if (cum_seqlens_q && !find_sequence(sequences, item, BLOCK, 1, sequence, items)) return;
   const int64_t head_dim = q_view.shape[q_view.rank - 1], value_dim = v_view.shape[v_view.rank - 1];
   const PlainGradients<Element, true, true, true> gradients{
-      q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right}, sequence, row_lse, row_delta,
-      {q.heads, space_rows, BLOCK, cum_seqlens_q != nullptr}, head_dim, value_dim,
+      q,
+      k,
+      Heads<const Element>(v_view),
+      Heads<const Element>(dout_view),
+      rules,
+      {causal, window_left, window_right},
+      sequence,
+      row_lse,
+      row_delta,
+      {q.heads, space_rows, BLOCK, cum_seqlens_q != nullptr},
+      head_dim,
+      value_dim,
       reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim)};
 #pragma unroll 1
   for (int64_t token = item * BLOCK + warp(); token < (item + 1) * BLOCK && token < sequence.queries; token += WARPS)
@@ -46,8 +56,18 @@ KERNEL(THREADS, 1) differentiate_keys(${parameters('differentiate_keys')}) {
   if (cum_seqlens_q && !find_keys(sequences, item, BLOCK, sequence, keys)) return;
   const int64_t head_dim = q_view.shape[q_view.rank - 1], value_dim = v_view.shape[v_view.rank - 1];
   const PlainGradients<Element, true, true, true> gradients{
-      q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right}, sequence, row_lse, row_delta,
-      {q.heads, space_rows, BLOCK, cum_seqlens_q != nullptr}, head_dim, value_dim,
+      q,
+      k,
+      Heads<const Element>(v_view),
+      Heads<const Element>(dout_view),
+      rules,
+      {causal, window_left, window_right},
+      sequence,
+      row_lse,
+      row_delta,
+      {q.heads, space_rows, BLOCK, cum_seqlens_q != nullptr},
+      head_dim,
+      value_dim,
       reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim)};
 #pragma unroll 1
   for (int64_t key = item * BLOCK + warp(); key < (item + 1) * BLOCK && key < keys; key += WARPS)
@@ -71,9 +91,19 @@ KERNEL(THREADS, 1) differentiate_bias(${parameters('differentiate_bias')}) {
 #pragma unroll 1
     for (int64_t batch = first_batch; batch < end_batch; ++batch) {
       const Sequence sequence = sequences[batch];
-      const PlainGradients<Element, true, true, true> gradients{
-          q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right}, sequence, row_lse,
-          row_delta, {q.heads, space_rows, BLOCK, false}, head_dim, value_dim, nullptr};
+      const PlainGradients<Element, true, true, true> gradients{q,
+                                                                k,
+                                                                Heads<const Element>(v_view),
+                                                                Heads<const Element>(dout_view),
+                                                                rules,
+                                                                {causal, window_left, window_right},
+                                                                sequence,
+                                                                row_lse,
+                                                                row_delta,
+                                                                {q.heads, space_rows, BLOCK, false},
+                                                                head_dim,
+                                                                value_dim,
+                                                                nullptr};
 #pragma unroll 1
       for (int64_t head = first_head; head < end_head; ++head) {
         const Element *query = gradients.q_row(token, head), *dout_row = gradients.dout_row(token, head);
@@ -86,7 +116,8 @@ KERNEL(THREADS, 1) differentiate_bias(${parameters('differentiate_bias')}) {
         sum += gradients.differentiate(token, static_cast<int>(head), key, dot, dout_dot).score;
       }
     }
-    store_element(dbias_view.data, bias_type, first_batch * dbias_view.strides[0] + first_head * dbias_view.strides[1] + token * dbias_view.strides[2] + key, sum);
+    store_element(dbias_view.data, bias_type,
+                  first_batch * dbias_view.strides[0] + first_head * dbias_view.strides[1] + token * dbias_view.strides[2] + key, sum);
   }
 }
 
