@@ -52,6 +52,7 @@ Subject plain_attention(const char* case_name, Sizes sizes = one_block) {
 constexpr char transposed[] = "device/tile_transposed.h", gradient_rows[] = "device/attention_backward.h";
 constexpr char plain_gradient_rows[] = "device/attention_backward_plain.h";
 
+const Sizes many_key_blocks = {{"B", 1}, {"Sq", 70}, {"Sk", 1000}, {"Hq", 2}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}};
 const Sizes two_key_blocks = {{"B", 1}, {"Sq", 133}, {"Sk", 217}, {"Hq", 2}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}};
 
 Subject attention_gradient(const char* case_name, Sizes sizes = two_key_blocks) {
@@ -112,7 +113,7 @@ const Row mutants[] = {
     {"AttentionGradientWithoutTheBarrierOfItsPlan", attention_gradient("cross.bf16"), {"sync_block();", 0, nothing}},
     {"AttentionGradientWithoutTheBarrierOfItsSteps", attention_gradient("cross.bf16"), {"sync_block();", 2, nothing}},
     {"AttentionGradientWithoutTheBarrierOfItsWeights", attention_gradient("cross.bf16"), {"sync_block();", 4, nothing}},
-    {"AttentionGradientWithoutTheBarrierOfItsBlocks", attention_gradient("deterministic", {}), {"sync_block();", 6, nothing}},
+    {"AttentionGradientWithoutTheBarrierOfItsBlocks", attention_gradient("deterministic", many_key_blocks), {"sync_block();", 6, nothing}},
     {"AttentionGradientWithoutTheBarrierOfItsQueries", attention_gradient("cross.bf16"), {"any_in_block(bad)", 0, "any_in_warp(bad)"}},
     {"AttentionGradientThatDoesNotWait", attention_gradient("cross.bf16"), {"copy_async_wait<0>", 1, "copy_async_wait<1>"}},
     {"AttentionGradientWithOnePlaceForQueries", attention_gradient("cross.bf16"), {"place(number % 2)", 0, "place(0)"}},
@@ -126,7 +127,7 @@ const Row mutants[] = {
      attention_gradient("dropout.bf16", {{"B", 1}, {"Sq", 100}, {"Sk", 120}, {"Hq", 2}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}}),
      {"turn % 2 * KEPT_BYTES", 0, "0 * KEPT_BYTES"}},
     {"AttentionGradientWithoutItsCopies",
-     attention_gradient("deterministic", {}),
+     attention_gradient("deterministic", many_key_blocks),
      {"copy = 1; copy < copies", 0, "copy = 2; copy < copies"}},
     {"AttentionGradientWithSequencesThatOverlap",
      attention_gradient("packed.bf16", {}),
