@@ -180,10 +180,12 @@ TEST_F(AttentionGradient, IsTheCallThatBelongsToAForwardCall) {
   invocation.attributes = call.attributes;
   const auto gradient = (*kernel)->gradient((*kernel)->canonical(invocation));
   ASSERT_EQ(message_of(gradient), "");
-  EXPECT_EQ(gradient->kernel->name(), "flash_attention_bwd");
-  EXPECT_TRUE(std::get<bool>(gradient->invocation.attributes.at("causal")));
+  ASSERT_EQ(gradient->calls.size(), 1U);
+  const auto& backward = gradient->calls.front();
+  EXPECT_EQ(backward.kernel->name(), "flash_attention_bwd");
+  EXPECT_TRUE(std::get<bool>(backward.invocation.attributes.at("causal")));
   for (const char* name : {"q", "lse", "dout", "dq", "dk", "dv", "dbias", "dsoftmax_aux"})
-    EXPECT_TRUE(gradient->invocation.tensors.contains(name)) << name;
+    EXPECT_TRUE(backward.invocation.tensors.contains(name)) << name;
 }
 
 TEST_F(AttentionGradient, NamesWhatIsWrongWithABiasOrItsGradient) {
