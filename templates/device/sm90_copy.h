@@ -30,6 +30,13 @@ static inline void barrier_release_in_block(uint32_t barrier, int rank) {
   asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there];\n}"
                : : "r"(barrier), "r"(rank) : "memory");
 }
+// The same of a cluster of BLOCKS; of one, launched without a cluster, the block's own: remote words are illegal there.
+template <int BLOCKS> static inline void barrier_release(uint32_t barrier, int rank) {
+  if constexpr (BLOCKS == 1)
+    barrier_arrive(barrier);
+  else
+    barrier_release_in_block(barrier, rank);
+}
 // There, expecting so many more bytes in this phase; and a word into that block's shared memory, whose 4 bytes arrive at its barrier.
 // (mbarrier.arrive.expect_tx, st.async)
 static inline void barrier_arrive_expect_in_block(uint32_t barrier, int rank, uint32_t bytes) {

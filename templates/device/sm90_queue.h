@@ -26,7 +26,11 @@ template <int BLOCKS, bool DYNAMIC, int READERS> struct WorkQueue {
       const int taken = atomicAdd(counter, 1) + clusters();
       const uint32_t i = turn % AHEAD;
       barrier_wait(empty(i), turn / AHEAD % 2 ^ 1);
-      for (int rank = 0; rank < BLOCKS; ++rank) {
+      if constexpr (BLOCKS == 1) {  // launched without a cluster, whose instructions are illegal then
+        asm volatile("st.shared.u32 [%0], %1;" : : "r"(number(i)), "r"(taken) : "memory");
+        barrier_arrive(full(i));
+      }
+      for (int rank = 0; BLOCKS > 1 && rank < BLOCKS; ++rank) {
         barrier_arrive_expect_in_block(full(i), rank, 4);
         store_async_in_block(number(i), taken, full(i), rank);
       }
@@ -51,7 +55,7 @@ template <int BLOCKS, bool DYNAMIC, int READERS> struct WorkReader {
       barrier_wait(queue.full(i), turn / Queue::AHEAD % 2);
       asm volatile("ld.shared.u32 %0, [%1];" : "=r"(number) : "r"(queue.number(i)) : "memory");
       sync_warp();
-      if (lane() == 0) barrier_release_in_block(queue.empty(i), 0);
+      if (lane() == 0) barrier_release<BLOCKS>(queue.empty(i), 0);
       ++turn;
     }
   }

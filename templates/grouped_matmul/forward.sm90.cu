@@ -145,7 +145,7 @@ static inline void copy_tiles(const Places& at, const TensorMap& lhs, const Tens
 
 static inline void release(const Places& at, uint32_t slot) {
   const int thread = thread_x() % WARPGROUP;
-  if (thread < BLOCKS) barrier_release_in_block(at.empty(slot), thread);
+  if (thread < BLOCKS) barrier_release<BLOCKS>(at.empty(slot), thread);
 }
 
 // d [64][N] = this warpgroup's columns times N rows.

@@ -113,7 +113,7 @@ static inline void copy_tiles(const Places& at, const TensorMap& left, const Ten
 
 static inline void release(const Places& at, uint32_t stage) {
   const int thread = thread_x() % WARPGROUP;
-  if (thread < BLOCKS) barrier_release_in_block(at.empty(stage), thread);
+  if (thread < BLOCKS) barrier_release<BLOCKS>(at.empty(stage), thread);
 }
 
 // Rows [first, end) of a step's boxes are another group's, which may hold anything: zeros instead. Both warpgroups call it.
