@@ -1,0 +1,356 @@
+// flash_attention, forward, on Hopper. A block goes from tile to tile (BLOCK_M query rows of one head): warpgroup 0 copies queries, keys and
+// values; the others have 64 rows each, scores and outputs in registers.
+//
+// A warpgroup starts the product of the next step's keys (perhaps of the next tile's) beside that of this step's weights and values, and
+// weighs the new scores while the latter runs. With PING_PONG warpgroups start their products in turn, so that one weighs while another's
+// products run.
+// Weights are 2^(score - reference): a row's reference follows its largest score when that is 2^HEADROOM times ahead.
+#include "device/gpu.h"
+#include "device/sm90_attention_tiles.h"
+#include "device/sm90_attention_rows.h"
+#include "device/sm90_attention_plain.h"
+
+$require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
+using Element = ${ctype(E)};
+constexpr int D = ${D}, DV = ${Dv};                   // head dim of q and k; of v and out
+constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
+constexpr int GROUPS = ${groups};                     // warpgroups that multiply
+constexpr int BLOCK_M = GROUPS * 64;                  // query rows of a tile
+constexpr int BLOCK_N = ${block_n};                   // keys of a step
+constexpr uint32_t STAGES = ${stages};                // steps of keys, and of values, in shared memory
+constexpr uint32_t Q_STAGES = ${q_stages};            // tiles' queries in shared memory
+constexpr bool PING_PONG = ${ping_pong};
+constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
+
+constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
+constexpr uint32_t Q_BOX = BLOCK_M * 128, KEY_BOX = BLOCK_N * 128;
+constexpr uint32_t Q_BYTES = BOXES * Q_BOX, K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX;
+
+// Barriers come in pairs: full, then empty.
+struct Places {  // in shared memory
+  uint32_t base;
+  uint32_t q(uint32_t i) const { return base + i * Q_BYTES; }
+  uint32_t k(uint32_t i) const { return base + Q_STAGES * Q_BYTES + i * K_BYTES; }
+  uint32_t v(uint32_t i) const { return base + Q_STAGES * Q_BYTES + STAGES * K_BYTES + i * V_BYTES; }
+  uint32_t q_full(uint32_t i) const { return base + Q_STAGES * Q_BYTES + STAGES * (K_BYTES + V_BYTES) + 16 * i; }
+  uint32_t k_full(uint32_t i) const { return q_full(Q_STAGES + i); }
+  uint32_t v_full(uint32_t i) const { return q_full(Q_STAGES + STAGES + i); }
+  uint32_t tiles() const { return q_full(Q_STAGES + 2 * STAGES); }
+};
+// Tiles are known to the producer Q_STAGES ahead, and to consumers until their outputs are stored.
+constexpr uint32_t TILES = Q_STAGES + 2;
+static inline uint32_t empty(uint32_t full) { return full + 8; }
+
+// A place in a ring, and how often it has been gone round.
+template <uint32_t N> struct Turn {
+  uint32_t at = 0, parity = 0;
+  void next() {
+    if (++at == N) at = 0, parity ^= 1;
+  }
+};
+
+// Box i of 64 features, `token` of the sequence's row of the batch.
+static inline void copy_box(uint32_t to, const TensorMap& map, uint32_t full, int i, int head, int token, int batch, Keep keep) {
+  if constexpr (PACKED)
+    load_tile(to, map, full, {64 * i, head, token}, keep);
+  else
+    load_tile(to, map, full, {64 * i, head, token, batch}, keep);
+}
+
+struct Producer {
+  const Places& at;
+  const TensorMap &q, &k, &v;
+  AttentionTile* known;
+  int heads_a_kv_head;
+  Turn<TILES> place;
+  Turn<Q_STAGES> queries;
+  Turn<STAGES> keys, values;
+
+  // Makes a tile known and copies its queries.
+  void copy_queries(const AttentionTile& tile) {
+    const uint32_t full = at.q_full(queries.at);
+    barrier_wait(empty(full), queries.parity ^ 1);
+    known[place.at] = tile;
+    place.next();
+    if (tile.first >= tile.end) {
+      barrier_arrive(full);
+    } else {
+      barrier_arrive_expect(full, Q_BYTES);
+#pragma unroll
+      for (int i = 0; i < BOXES; ++i)
+        copy_box(at.q(queries.at) + i * Q_BOX, q, full, i, tile.head, tile.first_query + tile.first_row, tile.batch, Keep::shortly);
+    }
+    queries.next();
+  }
+  void copy_keys(int head, int token, int batch) {
+    const uint32_t full = at.k_full(keys.at);
+    barrier_wait(empty(full), keys.parity ^ 1);
+    barrier_arrive_expect(full, K_BYTES);
+#pragma unroll
+    for (int i = 0; i < BOXES; ++i) copy_box(at.k(keys.at) + i * KEY_BOX, k, full, i, head, token, batch, Keep::long_time);
+    keys.next();
+  }
+  void copy_values(int head, int token, int batch) {
+    const uint32_t full = at.v_full(values.at);
+    barrier_wait(empty(full), values.parity ^ 1);
+    barrier_arrive_expect(full, V_BYTES);
+#pragma unroll
+    for (int i = 0; i < V_BOXES; ++i) copy_box(at.v(values.at) + i * KEY_BOX, v, full, i, head, token, batch, Keep::long_time);
+    values.next();
+  }
+
+  // In the order in which they are needed: the values of a step after the keys of the next one.
+  void run(const AttentionTiles& tiles) {
+    AttentionTile tile;
+    int head = 0, token = -1, batch = 0;  // of the values that are due
+    AttentionTurns turns;
+    for (int number = turns.next(); number < tiles.count; number = turns.next()) {
+      if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile)) continue;
+      if (lane() == 0) {
+        copy_queries(tile);
+#pragma unroll 1
+        for (int step = tile.first; step < tile.end; ++step) {
+          const int kv_head = tile.head / heads_a_kv_head, first = tile.first_key + step * BLOCK_N;
+          copy_keys(kv_head, first, tile.batch);
+          if (token >= 0) copy_values(head, token, batch);
+          head = kv_head, token = first, batch = tile.batch;
+        }
+      }
+      sync_warp();
+    }
+    if (lane() != 0) return;
+    if (token >= 0) copy_values(head, token, batch);
+    copy_queries(AttentionTile::none());
+  }
+};
+
+struct Consumer {
+  const Places& at;
+  const AttentionTiles& tiles;
+  const View &q_view, &k_view, &v_view, &sinks_view, &out_view, &lse_view;
+  const AttentionTile* known;
+  int64_t sinks_type;
+  float scale, soft_cap, unit;
+  int part;  // which of the warpgroups that multiply
+  Turn<TILES> place;
+  Turn<Q_STAGES> queries;
+  Turn<STAGES> keys, values;
+
+  int lane_row() const { return part * 64 + warp() % 4 * 16 + lane() / 4; }
+
+  // The next tile with any step, or none; outputs of those before it that have no step are written.
+  const AttentionTile* next_tile() {
+    for (;;) {
+      barrier_wait(at.q_full(queries.at), queries.parity);
+      const AttentionTile* tile = known + place.at;
+      place.next();
+      if (tile->is_none()) return nullptr;
+      if (tile->first < tile->end) return tile;
+      float o[DV / 2];
+#pragma unroll
+      for (int i = 0; i < DV / 2; ++i) o[i] = 0;
+      LaneRows rows;
+      start(rows, *tile);
+      store(o, rows, *tile);
+      release_queries();
+    }
+  }
+
+  void start(LaneRows& rows, const AttentionTile& tile) const {
+    rows.reference[0] = rows.reference[1] = LOWEST, rows.sum[0] = rows.sum[1] = 0;
+    if (is_given(sinks_view) && !tile.past_the_end) add_sinks(rows, InlineSinks(sinks_view, sinks_type, tile.head, tiles.heads));
+  }
+
+  void add_sinks(LaneRows& rows, const InlineSinks& sinks) const {
+    float largest = LOWEST, sum = 0;
+#pragma unroll 1
+    for (int64_t i = 0; i < sinks.count; ++i) largest = larger_of(largest, sinks[i] * LOG2_E);
+#pragma unroll 1
+    for (int64_t i = 0; lane() % 4 == 0 && i < sinks.count; ++i) sum += exp2_of(sinks[i] * LOG2_E - largest);
+    rows.reference[0] = rows.reference[1] = largest, rows.sum[0] = rows.sum[1] = sum;
+  }
+
+  void store(const float (&o)[DV / 2], LaneRows& rows, const AttentionTile& tile) const {
+    const Heads<Element> out(out_view);
+    rows.add_up();
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = lane_row() + 8 * h;
+      const bool wanted = row < tile.rows;
+      Element* to = out.row(tile.batch, tile.first_query + tile.first_row + (wanted ? row : 0), tile.head);
+      store_row(o, h, rows.sum[h] == 0 ? 0 : reciprocal(rows.sum[h]), to, wanted);
+      if (wanted && lane() % 4 == 0) store_lse(lse_view, tile.sequence(), tile.place(row), rows.reference[h], rows.sum[h]);
+    }
+  }
+
+  // Outputs of a tile that is done with. A value that is not finite, behind a weight of 0, has made those of rows that do not see it NaN:
+  // then the definition decides.
+  void finish(const float (&o)[DV / 2], LaneRows& rows, const AttentionTile& tile) const {
+    store(o, rows, tile);
+    if (!tile.hides) return;
+    float zero = 0;
+#pragma unroll
+    for (int i = 0; i < DV / 2; ++i) zero += o[i] * 0;
+    if (!any_in_warp(zero != 0)) return;
+    sync_warp();
+    const int first = part * 64 + warp() % 4 * 16;
+#pragma unroll 1
+    for (int row = first; row < first + 16 && row < tile.rows; ++row) {
+      const RowRange range = tiles.range(tile, row);
+      const bool upper = row - first < 8;
+      const float reference = shuffle(upper ? rows.reference[0] : rows.reference[1], row % 8 * 4);
+      const float sum = shuffle(upper ? rows.sum[0] : rows.sum[1], row % 8 * 4);
+      attend_row_plainly<Element, CAPPED, DV>(Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view),
+                                              Heads<Element>(out_view), tile, row, tile.head / (tiles.heads / static_cast<int>(k_view.shape[k_view.rank - 2])),
+                                              D, range, scale, soft_cap, unit, reference, sum);
+    }
+  }
+
+  void multiply_keys(float (&s)[BLOCK_N / 2]) const {
+    const uint64_t a = depth_major<128>(at.q(queries.at) + part * 64 * 128), b = depth_major<128>(at.k(keys.at));
+    keep_in_place(s);
+    wgmma_fence();
+#pragma unroll
+    for (int slice = 0; slice < (D + 15) / 16; ++slice)
+      wgmma<Element, BLOCK_N>(s, moved(a, slice / 4 * Q_BOX + slice % 4 * 32), moved(b, slice / 4 * KEY_BOX + slice % 4 * 32), slice > 0);
+    wgmma_commit();
+  }
+
+  void multiply_values(float (&o)[DV / 2], const uint32_t (&p)[BLOCK_N / 16][4], bool adds) const {
+    const uint64_t b = row_major<128>(at.v(values.at), BLOCK_N);
+    keep_in_place(o);
+    wgmma_fence();
+#pragma unroll
+    for (int slice = 0; slice < BLOCK_N / 16; ++slice) wgmma<Element, DV, true>(o, p[slice], moved(b, slice * 2048), adds || slice > 0);
+    wgmma_commit();
+  }
+
+  // The queries of a tile have been read, the keys of a step; this thread says so for its warpgroup.
+  void release_queries() {
+    if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.q_full(queries.at)));
+    queries.next();
+  }
+  void release_keys() {
+    if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.k_full(keys.at)));
+    keys.next();
+  }
+  void release_values() {
+    if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.v_full(values.at)));
+    values.next();
+  }
+
+  // Whose turn it is to start products: named barrier 1 + part.
+  void wait_for_turn() const {
+    if (PING_PONG) sync_some(1 + part, 2 * WARPGROUP);
+  }
+  void pass_turn() const {
+    if (PING_PONG) arrive_some(1 + (part + 1 == GROUPS ? 0 : part + 1), 2 * WARPGROUP);
+  }
+
+  // Scores of a step become weights.
+  bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const AttentionTile& tile, int step, float (&factor)[2]) const {
+    if constexpr (CAPPED) {
+#pragma unroll
+      for (int i = 0; i < BLOCK_N / 2; ++i) s[i] = soft_cap * LOG2_E * tanh_of(s[i] * (scale / soft_cap));
+    }
+    if (step < tile.first_whole || step >= tile.end_whole) {
+      const int row = lane_row(), last = tile.rows - 1;
+      const RowRange range[2] = {tiles.range(tile, row < last ? row : last), tiles.range(tile, row + 8 < last ? row + 8 : last)};
+      LaneRows::hide(s, range, step * BLOCK_N + lane() % 4 * 2, step < tile.first_whole);
+    }
+    return rows.weigh(s, unit, factor);
+  }
+
+  void run() {
+    if (PING_PONG && part == GROUPS - 1) pass_turn();
+    const AttentionTile* tile = next_tile();
+    if (!tile) return;
+    float s[BLOCK_N / 2], o[DV / 2], factor[2];
+    uint32_t p[BLOCK_N / 16][4];
+    LaneRows rows;
+    start(rows, *tile);
+    int first = tile->first, step = first, end = tile->end;
+    barrier_wait(at.k_full(keys.at), keys.parity);
+    multiply_keys(s);
+    wgmma_wait<0>();
+    keep_in_place(s);
+    release_keys();
+    if (step + 1 == end) release_queries();
+    weigh(s, rows, *tile, step, factor);
+    pack_weights<Element, BLOCK_N>(p, s);
+    for (;;) {
+      const bool last = step + 1 == end, adds = step > first;
+      const AttentionTile* done = tile;
+      LaneRows done_rows;
+      ++step;
+      if (last) {
+        tile = next_tile();
+        if (!tile) {
+          tile = done;
+          break;
+        }
+        done_rows = rows;
+        start(rows, *tile);
+        first = step = tile->first, end = tile->end;
+      }
+      barrier_wait(at.k_full(keys.at), keys.parity);
+      barrier_wait(at.v_full(values.at), values.parity);
+      wait_for_turn();
+      multiply_keys(s);
+      multiply_values(o, p, adds);
+      pass_turn();
+      wgmma_wait<1>();
+      keep_in_place(s);
+      release_keys();
+      if (step + 1 == end) release_queries();
+      const bool follows = weigh(s, rows, *tile, step, factor);
+      keep_in_place(s);
+      barrier_wait(at.v_full(values.at), values.parity);  // has been; its branch keeps the weights before the next line
+      wgmma_wait<0>();
+      keep_in_place(o);
+      release_values();
+      if (last)
+        finish(o, done_rows, *done);
+      else if (follows)
+        scale_rows(o, factor);
+      pack_weights<Element, BLOCK_N>(p, s);
+    }
+    barrier_wait(at.v_full(values.at), values.parity);
+    wait_for_turn();
+    multiply_values(o, p, step - 1 > first);
+    pass_turn();
+    wgmma_wait<0>();
+    keep_in_place(o);
+    finish(o, rows, *tile);
+  }
+};
+
+KERNEL(THREADS, 1) attend(${parameters('attend')}) {
+  const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
+  if (thread_x() == 0) {
+    prefetch_tensor_map(q_map);
+    prefetch_tensor_map(k_map);
+    prefetch_tensor_map(v_map);
+    for (uint32_t i = 0; i < Q_STAGES + 2 * STAGES; ++i) {
+      barrier_init(at.q_full(i), 1);
+      barrier_init(empty(at.q_full(i)), GROUPS);
+    }
+    fence_barrier_init();
+  }
+  sync_block();
+  const int q_heads = static_cast<int>(q_view.shape[q_view.rank - 2]), kv_heads = static_cast<int>(k_view.shape[k_view.rank - 2]);
+  const AttentionTiles tiles{{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q_view.shape[q_view.rank - 3],
+                              k_view.shape[k_view.rank - 3], offset_given, offset},
+                             KeyWindow(causal, window_left, window_right), q_heads, static_cast<int>(row_blocks), static_cast<int>(heads_together),
+                             static_cast<int>(tile_count)};
+  AttentionTile* const known = reinterpret_cast<AttentionTile*>(dynamic_shared() + (at.tiles() - shared_pointer(dynamic_shared())));
+  const int group = shuffle(warpgroup(), 0);
+  if (group == 0) {
+    give_registers<GROUPS == 2 ? 40 : 32>();
+    if (warp() == 0) Producer{at, q_map, k_map, v_map, known, q_heads / kv_heads}.run(tiles);
+  } else {
+    take_registers<GROUPS == 2 ? 232 : 160>();
+    const float unit = CAPPED ? 1 : (softmax_scale > 0 ? softmax_scale : 1e-30f) * LOG2_E;
+    Consumer{at, tiles, q_view, k_view, v_view, softmax_aux_view, out_view, lse_view, known, sinks_type, softmax_scale, logits_soft_cap, unit, group - 1}.run();
+  }
+}
