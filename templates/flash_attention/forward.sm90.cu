@@ -35,11 +35,17 @@ struct Places {  // in shared memory
   uint32_t q_full(uint32_t i) const { return base + Q_STAGES * Q_BYTES + STAGES * (K_BYTES + V_BYTES) + 16 * i; }
   uint32_t k_full(uint32_t i) const { return q_full(Q_STAGES + i); }
   uint32_t v_full(uint32_t i) const { return q_full(Q_STAGES + STAGES + i); }
-  uint32_t tiles() const { return q_full(Q_STAGES + 2 * STAGES); }
 };
 // Tiles are known to the producer Q_STAGES ahead, and to consumers until their outputs are stored.
 constexpr uint32_t TILES = Q_STAGES + 2;
+__shared__ AttentionTile known[TILES];
 static inline uint32_t empty(uint32_t full) { return full + 8; }
+
+// x; what is made of it is made here, and not kept in registers from before.
+static inline uint32_t keep_here(uint32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 
 // A place in a ring, and how often it has been gone round.
 template <uint32_t N> struct Turn {
@@ -60,7 +66,6 @@ static inline void copy_box(uint32_t to, const TensorMap& map, uint32_t full, in
 struct Producer {
   const Places& at;
   const TensorMap &q, &k, &v;
-  AttentionTile* known;
   int heads_a_kv_head;
   Turn<TILES> place;
   Turn<Q_STAGES> queries;
@@ -72,14 +77,14 @@ struct Producer {
     barrier_wait(empty(full), queries.parity ^ 1);
     known[place.at] = tile;
     place.next();
-    if (tile.first >= tile.end) {
+    if (tile.is_none()) {
       barrier_arrive(full);
-    } else {
-      barrier_arrive_expect(full, Q_BYTES);
-#pragma unroll
-      for (int i = 0; i < BOXES; ++i)
-        copy_box(at.q(queries.at) + i * Q_BOX, q, full, i, tile.head, tile.first_query + tile.first_row, tile.batch, Keep::shortly);
+      return;
     }
+    barrier_arrive_expect(full, Q_BYTES);
+#pragma unroll
+    for (int i = 0; i < BOXES; ++i)
+      copy_box(at.q(queries.at) + i * Q_BOX, q, full, i, tile.head, tile.first_query + tile.first_row, tile.batch, Keep::shortly);
     queries.next();
   }
   void copy_keys(int head, int token, int batch) {
@@ -105,7 +110,7 @@ struct Producer {
     int head = 0, token = -1, batch = 0;  // of the values that are due
     AttentionTurns turns;
     for (int number = turns.next(); number < tiles.count; number = turns.next()) {
-      if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile)) continue;
+      if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile) || tile.first >= tile.end) continue;
       if (lane() == 0) {
         copy_queries(tile);
 #pragma unroll 1
@@ -124,90 +129,79 @@ struct Producer {
   }
 };
 
+// The tiles that have no step, by a warp that does nothing else.
+static inline void finish_empty_tiles(const AttentionTiles& tiles, const PlainAttention<Element>& plain) {
+  AttentionTile tile;
+  AttentionTurns turns;
+  for (int number = turns.next(); number < tiles.count; number = turns.next())
+    if (tiles.find<BLOCK_M, BLOCK_N>(number, tile) && tile.first >= tile.end) plain.finish_empty<DV>(tile);
+}
+
+// Rows that a warp of a consumer has stored, and whose outputs are not finite, once more by the definition.
+static inline void repair_tiles(const AttentionTiles& tiles, const PlainAttention<Element>& plain, int first_row) {
+  sync_warp();
+  AttentionTile tile;
+  AttentionTurns turns;
+  for (int number = turns.next(); number < tiles.count; number = turns.next()) {
+    if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile) || !tile.hides) continue;
+#pragma unroll 1
+    for (int row = first_row; row < first_row + 16 && row < tile.rows; ++row)
+      if (plain.is_broken<DV>(tile, row)) plain.attend<DV>(tile, row, tiles.range(tile, row));
+  }
+}
+
 struct Consumer {
   const Places& at;
   const AttentionTiles& tiles;
-  const View &q_view, &k_view, &v_view, &sinks_view, &out_view, &lse_view;
-  const AttentionTile* known;
-  int64_t sinks_type;
+  const PlainAttention<Element>& plain;
   float scale, soft_cap, unit;
   int part;  // which of the warpgroups that multiply
+  bool broken;  // outputs that are not finite, where keys are hidden
   Turn<TILES> place;
   Turn<Q_STAGES> queries;
   Turn<STAGES> keys, values;
 
-  int lane_row() const { return part * 64 + warp() % 4 * 16 + lane() / 4; }
+  int warp_row() const { return part * 64 + warp() % 4 * 16; }
+  int lane_row() const { return warp_row() + lane() / 4; }
 
-  // The next tile with any step, or none; outputs of those before it that have no step are written.
-  const AttentionTile* next_tile() {
-    for (;;) {
-      barrier_wait(at.q_full(queries.at), queries.parity);
-      const AttentionTile* tile = known + place.at;
-      place.next();
-      if (tile->is_none()) return nullptr;
-      if (tile->first < tile->end) return tile;
-      float o[DV / 2];
-#pragma unroll
-      for (int i = 0; i < DV / 2; ++i) o[i] = 0;
-      LaneRows rows;
-      start(rows, *tile);
-      store(o, rows, *tile);
-      release_queries();
-    }
+  // The place of the next tile, or -1.
+  int next_tile() {
+    barrier_wait(at.q_full(queries.at), queries.parity);
+    const int next = static_cast<int>(place.at);
+    place.next();
+    return known[next].is_none() ? -1 : next;
   }
 
   void start(LaneRows& rows, const AttentionTile& tile) const {
-    rows.reference[0] = rows.reference[1] = LOWEST, rows.sum[0] = rows.sum[1] = 0;
-    if (is_given(sinks_view) && !tile.past_the_end) add_sinks(rows, InlineSinks(sinks_view, sinks_type, tile.head, tiles.heads));
-  }
-
-  void add_sinks(LaneRows& rows, const InlineSinks& sinks) const {
-    float largest = LOWEST, sum = 0;
-#pragma unroll 1
-    for (int64_t i = 0; i < sinks.count; ++i) largest = larger_of(largest, sinks[i] * LOG2_E);
-#pragma unroll 1
-    for (int64_t i = 0; lane() % 4 == 0 && i < sinks.count; ++i) sum += exp2_of(sinks[i] * LOG2_E - largest);
-    rows.reference[0] = rows.reference[1] = largest, rows.sum[0] = rows.sum[1] = sum;
+    float sum;
+    plain.start(tile, rows.reference[0], sum);
+    rows.reference[1] = rows.reference[0];
+    rows.sum[0] = rows.sum[1] = lane() % 4 == 0 ? sum : 0;
   }
 
   void store(const float (&o)[DV / 2], LaneRows& rows, const AttentionTile& tile) const {
-    const Heads<Element> out(out_view);
     rows.add_up();
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = lane_row() + 8 * h;
       const bool wanted = row < tile.rows;
-      Element* to = out.row(tile.batch, tile.first_query + tile.first_row + (wanted ? row : 0), tile.head);
-      store_row(o, h, rows.sum[h] == 0 ? 0 : reciprocal(rows.sum[h]), to, wanted);
-      if (wanted && lane() % 4 == 0) store_lse(lse_view, tile.sequence(), tile.place(row), rows.reference[h], rows.sum[h]);
+      store_row(o, h, rows.sum[h] == 0 ? 0 : reciprocal(rows.sum[h]), plain.out_row(tile, wanted ? row : 0), wanted);
+      if (wanted && lane() % 4 == 0) store_lse(plain.lse, tile.sequence(), tile.place(row), rows.reference[h], rows.sum[h]);
     }
   }
 
   // Outputs of a tile that is done with. A value that is not finite, behind a weight of 0, has made those of rows that do not see it NaN:
-  // then the definition decides.
-  void finish(const float (&o)[DV / 2], LaneRows& rows, const AttentionTile& tile) const {
+  // then the definition decides, in the end.
+  void finish(const float (&o)[DV / 2], LaneRows& rows, const AttentionTile& tile) {
     store(o, rows, tile);
-    if (!tile.hides) return;
     float zero = 0;
 #pragma unroll
     for (int i = 0; i < DV / 2; ++i) zero += o[i] * 0;
-    if (!any_in_warp(zero != 0)) return;
-    sync_warp();
-    const int first = part * 64 + warp() % 4 * 16;
-#pragma unroll 1
-    for (int row = first; row < first + 16 && row < tile.rows; ++row) {
-      const RowRange range = tiles.range(tile, row);
-      const bool upper = row - first < 8;
-      const float reference = shuffle(upper ? rows.reference[0] : rows.reference[1], row % 8 * 4);
-      const float sum = shuffle(upper ? rows.sum[0] : rows.sum[1], row % 8 * 4);
-      attend_row_plainly<Element, CAPPED, DV>(Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view),
-                                              Heads<Element>(out_view), tile, row, tile.head / (tiles.heads / static_cast<int>(k_view.shape[k_view.rank - 2])),
-                                              D, range, scale, soft_cap, unit, reference, sum);
-    }
+    broken = broken || (zero != 0 && tile.hides);
   }
 
   void multiply_keys(float (&s)[BLOCK_N / 2]) const {
-    const uint64_t a = depth_major<128>(at.q(queries.at) + part * 64 * 128), b = depth_major<128>(at.k(keys.at));
+    const uint64_t a = depth_major<128>(keep_here(at.q(queries.at) + part * 64 * 128)), b = depth_major<128>(keep_here(at.k(keys.at)));
     keep_in_place(s);
     wgmma_fence();
 #pragma unroll
@@ -217,7 +211,7 @@ struct Consumer {
   }
 
   void multiply_values(float (&o)[DV / 2], const uint32_t (&p)[BLOCK_N / 16][4], bool adds) const {
-    const uint64_t b = row_major<128>(at.v(values.at), BLOCK_N);
+    const uint64_t b = row_major<128>(keep_here(at.v(values.at)), BLOCK_N);
     keep_in_place(o);
     wgmma_fence();
 #pragma unroll
@@ -263,35 +257,36 @@ struct Consumer {
 
   void run() {
     if (PING_PONG && part == GROUPS - 1) pass_turn();
-    const AttentionTile* tile = next_tile();
-    if (!tile) return;
+    int tile = next_tile();
+    if (tile < 0) return;
     float s[BLOCK_N / 2], o[DV / 2], factor[2];
     uint32_t p[BLOCK_N / 16][4];
     LaneRows rows;
-    start(rows, *tile);
-    int first = tile->first, step = first, end = tile->end;
+    start(rows, known[tile]);
+    int step = known[tile].first, end = known[tile].end;
+    bool adds = false;  // outputs are there to add to
     barrier_wait(at.k_full(keys.at), keys.parity);
     multiply_keys(s);
     wgmma_wait<0>();
     keep_in_place(s);
     release_keys();
     if (step + 1 == end) release_queries();
-    weigh(s, rows, *tile, step, factor);
+    weigh(s, rows, known[tile], step, factor);
     pack_weights<Element, BLOCK_N>(p, s);
     for (;;) {
-      const bool last = step + 1 == end, adds = step > first;
-      const AttentionTile* done = tile;
+      const bool last = step + 1 == end;
+      const int done = tile;
       LaneRows done_rows;
       ++step;
       if (last) {
         tile = next_tile();
-        if (!tile) {
+        if (tile < 0) {
           tile = done;
           break;
         }
         done_rows = rows;
-        start(rows, *tile);
-        first = step = tile->first, end = tile->end;
+        start(rows, known[tile]);
+        step = known[tile].first, end = known[tile].end;
       }
       barrier_wait(at.k_full(keys.at), keys.parity);
       barrier_wait(at.v_full(values.at), values.parity);
@@ -299,29 +294,31 @@ struct Consumer {
       multiply_keys(s);
       multiply_values(o, p, adds);
       pass_turn();
+      adds = !last;
       wgmma_wait<1>();
       keep_in_place(s);
       release_keys();
       if (step + 1 == end) release_queries();
-      const bool follows = weigh(s, rows, *tile, step, factor);
+      const bool follows = weigh(s, rows, known[tile], step, factor);
       keep_in_place(s);
       barrier_wait(at.v_full(values.at), values.parity);  // has been; its branch keeps the weights before the next line
       wgmma_wait<0>();
       keep_in_place(o);
       release_values();
       if (last)
-        finish(o, done_rows, *done);
+        finish(o, done_rows, known[done]);
       else if (follows)
         scale_rows(o, factor);
       pack_weights<Element, BLOCK_N>(p, s);
     }
     barrier_wait(at.v_full(values.at), values.parity);
     wait_for_turn();
-    multiply_values(o, p, step - 1 > first);
+    multiply_values(o, p, adds);
     pass_turn();
     wgmma_wait<0>();
     keep_in_place(o);
-    finish(o, rows, *tile);
+    finish(o, rows, known[tile]);
+    if (any_in_warp(broken)) repair_tiles(tiles, plain, warp_row());
   }
 };
 
@@ -343,14 +340,17 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
                               k_view.shape[k_view.rank - 3], offset_given, offset},
                              KeyWindow(causal, window_left, window_right), q_heads, static_cast<int>(row_blocks), static_cast<int>(heads_together),
                              static_cast<int>(tile_count)};
-  AttentionTile* const known = reinterpret_cast<AttentionTile*>(dynamic_shared() + (at.tiles() - shared_pointer(dynamic_shared())));
+  const PlainAttention<Element> plain{Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view),
+                                      Heads<Element>(out_view), softmax_aux_view, lse_view, sinks_type, D, softmax_scale,
+                                      CAPPED ? logits_soft_cap : 0};
   const int group = shuffle(warpgroup(), 0);
   if (group == 0) {
     give_registers<GROUPS == 2 ? 40 : 32>();
-    if (warp() == 0) Producer{at, q_map, k_map, v_map, known, q_heads / kv_heads}.run(tiles);
+    if (warp() == 0) Producer{at, q_map, k_map, v_map, q_heads / kv_heads}.run(tiles);
+    if (warp() == 1) finish_empty_tiles(tiles, plain);
   } else {
     take_registers<GROUPS == 2 ? 232 : 160>();
     const float unit = CAPPED ? 1 : (softmax_scale > 0 ? softmax_scale : 1e-30f) * LOG2_E;
-    Consumer{at, tiles, q_view, k_view, v_view, softmax_aux_view, out_view, lse_view, known, sinks_type, softmax_scale, logits_soft_cap, unit, group - 1}.run();
+    Consumer{at, tiles, plain, softmax_scale, logits_soft_cap, unit, group - 1, false}.run();
   }
 }
