@@ -43,7 +43,8 @@ struct KeyWindow {
 // heads: with a causal mask they have most keys, and the last tiles are short.
 struct AttentionTiles {
   Sequences sequences;
-  KeyWindow window;
+  bool causal;
+  int64_t window_left, window_right;
   int heads;           // query heads
   int row_blocks;      // of a sequence; packed: of all, or more
   int heads_together;  // of a group
@@ -74,7 +75,9 @@ struct AttentionTiles {
     return true;
   }
 
-  RowRange range(const AttentionTile& tile, int row) const { return window.at(tile.first_row + row + tile.offset, tile.keys); }
+  RowRange range(const AttentionTile& tile, int row) const {
+    return KeyWindow(causal, window_left, window_right).at(tile.first_row + row + tile.offset, tile.keys);
+  }
 
   // Ranges move forwards with the rows.
   template <int KEYS> void find_steps(AttentionTile& tile) const {

@@ -21,6 +21,7 @@ constexpr uint32_t STAGES = ${stages};                // steps of keys, and of v
 constexpr uint32_t Q_STAGES = ${q_stages};            // tiles' queries in shared memory
 constexpr bool PING_PONG = ${ping_pong};
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
+constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : PACKED ? 56 : 40, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : PACKED ? 224 : 232;
 
 constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
 constexpr uint32_t Q_BOX = BLOCK_M * 128, KEY_BOX = BLOCK_N * 128;
@@ -53,6 +54,7 @@ template <uint32_t N> struct Turn {
   void next() {
     if (++at == N) at = 0, parity ^= 1;
   }
+  Turn last() const { return at == 0 ? Turn{N - 1, parity ^ 1} : Turn{at - 1, parity}; }
 };
 
 // Box i of 64 features, `token` of the sequence's row of the batch.
@@ -159,7 +161,7 @@ struct Consumer {
   bool broken;  // outputs that are not finite, where keys are hidden
   Turn<TILES> place;
   Turn<Q_STAGES> queries;
-  Turn<STAGES> keys, values;
+  Turn<STAGES> keys;  // of the next step; values have the places of the step before
 
   int warp_row() const { return part * 64 + warp() % 4 * 16; }
   int lane_row() const { return warp_row() + lane() / 4; }
@@ -179,21 +181,25 @@ struct Consumer {
     rows.sum[0] = rows.sum[1] = lane() % 4 == 0 ? sum : 0;
   }
 
-  void store(const float (&o)[DV / 2], LaneRows& rows, const AttentionTile& tile) const {
+  // The softmax of a tile that is done with: to lse. Returns the factors of its outputs.
+  void finish_sums(LaneRows& rows, const AttentionTile& tile, float (&factor)[2]) const {
     rows.add_up();
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = lane_row() + 8 * h;
-      const bool wanted = row < tile.rows;
-      store_row(o, h, rows.sum[h] == 0 ? 0 : reciprocal(rows.sum[h]), plain.out_row(tile, wanted ? row : 0), wanted);
-      if (wanted && lane() % 4 == 0) store_lse(plain.lse, tile.sequence(), tile.place(row), rows.reference[h], rows.sum[h]);
+      if (row < tile.rows && lane() % 4 == 0) store_lse(plain.lse, tile.sequence(), tile.place(row), rows.reference[h], rows.sum[h]);
+      factor[h] = rows.sum[h] == 0 ? 0 : reciprocal(rows.sum[h]);
     }
   }
 
-  // Outputs of a tile that is done with. A value that is not finite, behind a weight of 0, has made those of rows that do not see it NaN:
-  // then the definition decides, in the end.
-  void finish(const float (&o)[DV / 2], LaneRows& rows, const AttentionTile& tile) {
-    store(o, rows, tile);
+  // Its outputs. A value that is not finite, behind a weight of 0, has made those of rows that do not see it NaN: then the definition
+  // decides, in the end.
+  void finish(const float (&o)[DV / 2], const float (&factor)[2], const AttentionTile& tile) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = lane_row() + 8 * h;
+      store_row(o, h, factor[h], plain.out_row(tile, row < tile.rows ? row : 0), row < tile.rows);
+    }
     float zero = 0;
 #pragma unroll
     for (int i = 0; i < DV / 2; ++i) zero += o[i] * 0;
@@ -210,7 +216,7 @@ struct Consumer {
     wgmma_commit();
   }
 
-  void multiply_values(float (&o)[DV / 2], const uint32_t (&p)[BLOCK_N / 16][4], bool adds) const {
+  void multiply_values(float (&o)[DV / 2], const uint32_t (&p)[BLOCK_N / 16][4], bool adds, const Turn<STAGES>& values) const {
     const uint64_t b = row_major<128>(keep_here(at.v(values.at)), BLOCK_N);
     keep_in_place(o);
     wgmma_fence();
@@ -228,9 +234,9 @@ struct Consumer {
     if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.k_full(keys.at)));
     keys.next();
   }
-  void release_values() {
+  void wait_values(const Turn<STAGES>& values) const { barrier_wait(at.v_full(values.at), values.parity); }
+  void release_values(const Turn<STAGES>& values) const {
     if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.v_full(values.at)));
-    values.next();
   }
 
   // Whose turn it is to start products: named barrier 1 + part.
@@ -276,23 +282,30 @@ struct Consumer {
     for (;;) {
       const bool last = step + 1 == end;
       const int done = tile;
-      LaneRows done_rows;
+      const Turn<STAGES> values = keys.last();
+      float done_factor[2];
       ++step;
       if (last) {
+        finish_sums(rows, known[done], done_factor);
         tile = next_tile();
         if (tile < 0) {
-          tile = done;
+          wait_values(values);
+          wait_for_turn();
+          multiply_values(o, p, adds, values);
+          pass_turn();
+          wgmma_wait<0>();
+          keep_in_place(o);
+          finish(o, done_factor, known[done]);
           break;
         }
-        done_rows = rows;
         start(rows, known[tile]);
         step = known[tile].first, end = known[tile].end;
       }
       barrier_wait(at.k_full(keys.at), keys.parity);
-      barrier_wait(at.v_full(values.at), values.parity);
+      wait_values(values);
       wait_for_turn();
       multiply_keys(s);
-      multiply_values(o, p, adds);
+      multiply_values(o, p, adds, values);
       pass_turn();
       adds = !last;
       wgmma_wait<1>();
@@ -301,23 +314,16 @@ struct Consumer {
       if (step + 1 == end) release_queries();
       const bool follows = weigh(s, rows, known[tile], step, factor);
       keep_in_place(s);
-      barrier_wait(at.v_full(values.at), values.parity);  // has been; its branch keeps the weights before the next line
+      wait_values(values);  // over already: its branch keeps the weights before the next line
       wgmma_wait<0>();
       keep_in_place(o);
-      release_values();
+      release_values(values);
       if (last)
-        finish(o, done_rows, known[done]);
+        finish(o, done_factor, known[done]);
       else if (follows)
         scale_rows(o, factor);
       pack_weights<Element, BLOCK_N>(p, s);
     }
-    barrier_wait(at.v_full(values.at), values.parity);
-    wait_for_turn();
-    multiply_values(o, p, adds);
-    pass_turn();
-    wgmma_wait<0>();
-    keep_in_place(o);
-    finish(o, rows, known[tile]);
     if (any_in_warp(broken)) repair_tiles(tiles, plain, warp_row());
   }
 };
@@ -338,18 +344,18 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const int q_heads = static_cast<int>(q_view.shape[q_view.rank - 2]), kv_heads = static_cast<int>(k_view.shape[k_view.rank - 2]);
   const AttentionTiles tiles{{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q_view.shape[q_view.rank - 3],
                               k_view.shape[k_view.rank - 3], offset_given, offset},
-                             KeyWindow(causal, window_left, window_right), q_heads, static_cast<int>(row_blocks), static_cast<int>(heads_together),
+                             causal, window_left, window_right, q_heads, static_cast<int>(row_blocks), static_cast<int>(heads_together),
                              static_cast<int>(tile_count)};
   const PlainAttention<Element> plain{Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view),
                                       Heads<Element>(out_view), softmax_aux_view, lse_view, sinks_type, D, softmax_scale,
                                       CAPPED ? logits_soft_cap : 0};
   const int group = shuffle(warpgroup(), 0);
   if (group == 0) {
-    give_registers<GROUPS == 2 ? 40 : 32>();
+    give_registers<PRODUCER_REGISTERS>();
     if (warp() == 0) Producer{at, q_map, k_map, v_map, q_heads / kv_heads}.run(tiles);
     if (warp() == 1) finish_empty_tiles(tiles, plain);
   } else {
-    take_registers<GROUPS == 2 ? 232 : 160>();
+    take_registers<CONSUMER_REGISTERS>();
     const float unit = CAPPED ? 1 : (softmax_scale > 0 ? softmax_scale : 1e-30f) * LOG2_E;
     Consumer{at, tiles, plain, softmax_scale, logits_soft_cap, unit, group - 1, false}.run();
   }
