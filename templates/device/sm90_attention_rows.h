@@ -6,6 +6,15 @@
 // Weights may grow to 2^HEADROOM before a row's reference follows the largest score: so outputs are seldom scaled.
 constexpr float HEADROOM = 8;
 
+// 2^x to 8e-5, for x below 127; NaN stays NaN. x is split into n + r, |r| <= 1/2, by a number whose last place is 1.
+static inline float exp2_by_polynomial(float x) {
+  constexpr float SHIFT = 12582912;  // 3 * 2^22
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(-126.0f));
+  const float shifted = x + SHIFT, r = x - (shifted - SHIFT);
+  const float y = 0.99992807f + r * (0.69326099f + r * (0.24261112f + r * 0.05517167f));
+  return y * __uint_as_float((__float_as_uint(shifted) << 23) + 0x3f800000u);
+}
+
 // Row h of a lane: row 16 w + lane / 4 + 8 h of warp w's warpgroup; element j: column j / 4 * 8 + lane % 4 * 2 + j % 2, of row j / 2 % 2.
 struct LaneRows {
   float reference[2];  // in units of log 2
@@ -32,21 +41,17 @@ struct LaneRows {
 
   // Scores become weights. `unit` takes scores to log 2. Returns whether some row of the warp has a new reference: then outputs are to be
   // multiplied by `factor`.
-  template <int N> bool weigh(float (&s)[N], float unit, float (&factor)[2]) {
-    bool follows = false;
+  // EMULATED: of 8 weights, so many without the unit that makes 2^x, which is slower than the others together.
+  template <int EMULATED, int N> bool weigh(float (&s)[N], float unit, float (&factor)[2]) {
+    float largest[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float largest = s[2 * h];
+      largest[h] = s[2 * h];
 #pragma unroll
-      for (int j = 2 * h; j < N; j += 4) largest = larger_of(largest, larger_of(s[j], s[j + 1]));
-      largest = larger_of(largest, shuffle_xor(largest, 1));
-      largest = larger_of(largest, shuffle_xor(largest, 2)) * unit;
-      const bool grows = largest > reference[h] + HEADROOM;
-      const float next = grows ? largest : reference[h];
-      factor[h] = exp2_of(reference[h] - next);
-      reference[h] = next;
-      follows = follows || grows;
+      for (int j = 2 * h; j < N; j += 4) largest[h] = larger_of(largest[h], larger_of(s[j], s[j + 1]));
     }
+    const bool follows = any_in_warp(largest[0] * unit > reference[0] + HEADROOM || largest[1] * unit > reference[1] + HEADROOM);
+    if (follows) follow(largest, unit, factor);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float sums[2] = {};
@@ -54,12 +59,31 @@ struct LaneRows {
       for (int j = 2 * h; j < N; j += 4)
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          s[j + i] = exp2_of(s[j + i] * unit - reference[h]);
+          const float x = s[j + i] * unit - reference[h];
+          s[j + i] = (j / 4 * 2 + i) % 8 < EMULATED ? exp2_by_polynomial(x) : exp2_of(x);
           sums[i] += s[j + i];
         }
-      sum[h] = sum[h] * factor[h] + (sums[0] + sums[1]);
+      sum[h] += sums[0] + sums[1];
     }
-    return any_in_warp(follows);
+    return follows;
+  }
+
+  // References of rows whose largest score has run ahead; what others have must not depend on those.
+  void follow(float (&largest)[2], float unit, float (&factor)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      largest[h] = larger_of(largest[h], shuffle_xor(largest[h], 1));
+      largest[h] = larger_of(largest[h], shuffle_xor(largest[h], 2)) * unit;
+      const float next = largest[h] > reference[h] + HEADROOM ? largest[h] : reference[h];
+      factor[h] = exp2_of(reference[h] - next);
+      reference[h] = next;
+      sum[h] *= factor[h];
+    }
+  }
+
+  // The compiler makes all weights before this line and not behind it: sums are not negative, but it does not know.
+  void made() {
+    while (sum[0] + sum[1] < 0) asm volatile("nanosleep.u32 1;" : "+f"(sum[0]));
   }
 
   // The sums of whole rows, in all their lanes.

@@ -20,6 +20,7 @@ constexpr int BLOCK_N = ${block_n};                   // keys of a step
 constexpr uint32_t STAGES = ${stages};                // steps of keys, and of values, in shared memory
 constexpr uint32_t Q_STAGES = ${q_stages};            // tiles' queries in shared memory
 constexpr bool PING_PONG = ${ping_pong};
+constexpr int EMULATED = ${emulated};                 // of 8 weights, made by a polynomial
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
 constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : PACKED ? 56 : 40, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : PACKED ? 224 : 232;
 
@@ -258,7 +259,7 @@ struct Consumer {
       const RowRange range[2] = {tiles.range(tile, row < last ? row : last), tiles.range(tile, row + 8 < last ? row + 8 : last)};
       LaneRows::hide(s, range, step * BLOCK_N + lane() % 4 * 2, step < tile.first_whole);
     }
-    return rows.weigh(s, unit, factor);
+    return rows.weigh<EMULATED>(s, unit, factor);
   }
 
   void run() {
@@ -314,7 +315,7 @@ struct Consumer {
       if (step + 1 == end) release_queries();
       const bool follows = weigh(s, rows, known[tile], step, factor);
       keep_in_place(s);
-      wait_values(values);  // over already: its branch keeps the weights before the next line
+      rows.made();
       wgmma_wait<0>();
       keep_in_place(o);
       release_values(values);
