@@ -6,15 +6,6 @@
 // Weights may grow to 2^HEADROOM before a row's reference follows the largest score: so outputs are seldom scaled.
 constexpr float HEADROOM = 8;
 
-// 2^x to 8e-5, for x below 127; NaN stays NaN. x is split into n + r, |r| <= 1/2, by a number whose last place is 1.
-static inline float exp2_by_polynomial(float x) {
-  constexpr float SHIFT = 12582912;  // 3 * 2^22
-  asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(-126.0f));
-  const float shifted = x + SHIFT, r = x - (shifted - SHIFT);
-  const float y = 0.99992807f + r * (0.69326099f + r * (0.24261112f + r * 0.05517167f));
-  return y * __uint_as_float((__float_as_uint(shifted) << 23) + 0x3f800000u);
-}
-
 // Row h of a lane: row 16 w + lane / 4 + 8 h of warp w's warpgroup; element j: column j / 4 * 8 + lane % 4 * 2 + j % 2, of row j / 2 % 2.
 struct LaneRows {
   float reference[2];  // in units of log 2
@@ -41,8 +32,7 @@ struct LaneRows {
 
   // Scores become weights. `unit` takes scores to log 2. Returns whether some row of the warp has a new reference: then outputs are to be
   // multiplied by `factor`.
-  // EMULATED: of 8 weights, so many without the unit that makes 2^x, which is slower than the others together.
-  template <int EMULATED, int N> bool weigh(float (&s)[N], float unit, float (&factor)[2]) {
+  template <int N> bool weigh(float (&s)[N], float unit, float (&factor)[2]) {
     float largest[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -59,8 +49,7 @@ struct LaneRows {
       for (int j = 2 * h; j < N; j += 4)
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const float x = s[j + i] * unit - reference[h];
-          s[j + i] = (j / 4 * 2 + i) % 8 < EMULATED ? exp2_by_polynomial(x) : exp2_of(x);
+          s[j + i] = exp2_of(s[j + i] * unit - reference[h]);
           sums[i] += s[j + i];
         }
       sum[h] += sums[0] + sums[1];

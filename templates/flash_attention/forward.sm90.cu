@@ -20,7 +20,6 @@ constexpr int BLOCK_N = ${block_n};                   // keys of a step
 constexpr uint32_t STAGES = ${stages};                // steps of keys, and of values, in shared memory
 constexpr uint32_t Q_STAGES = ${q_stages};            // tiles' queries in shared memory
 constexpr bool PING_PONG = ${ping_pong};
-constexpr int EMULATED = ${emulated};                 // of 8 weights, made by a polynomial
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
 constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : PACKED ? 56 : 40, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : PACKED ? 224 : 232;
 
@@ -87,7 +86,7 @@ struct Producer {
     barrier_arrive_expect(full, Q_BYTES);
 #pragma unroll
     for (int i = 0; i < BOXES; ++i)
-      copy_box(at.q(queries.at) + i * Q_BOX, q, full, i, tile.head, tile.first_query + tile.first_row, tile.batch, Keep::shortly);
+      copy_box(at.q(queries.at) + i * Q_BOX, q, full, i, tile.head, tile.first_query + tile.first_row, tile.batch, Keep::normal);
     queries.next();
   }
   void copy_keys(int head, int token, int batch) {
@@ -95,7 +94,7 @@ struct Producer {
     barrier_wait(empty(full), keys.parity ^ 1);
     barrier_arrive_expect(full, K_BYTES);
 #pragma unroll
-    for (int i = 0; i < BOXES; ++i) copy_box(at.k(keys.at) + i * KEY_BOX, k, full, i, head, token, batch, Keep::long_time);
+    for (int i = 0; i < BOXES; ++i) copy_box(at.k(keys.at) + i * KEY_BOX, k, full, i, head, token, batch, Keep::normal);
     keys.next();
   }
   void copy_values(int head, int token, int batch) {
@@ -103,7 +102,7 @@ struct Producer {
     barrier_wait(empty(full), values.parity ^ 1);
     barrier_arrive_expect(full, V_BYTES);
 #pragma unroll
-    for (int i = 0; i < V_BOXES; ++i) copy_box(at.v(values.at) + i * KEY_BOX, v, full, i, head, token, batch, Keep::long_time);
+    for (int i = 0; i < V_BOXES; ++i) copy_box(at.v(values.at) + i * KEY_BOX, v, full, i, head, token, batch, Keep::normal);
     values.next();
   }
 
@@ -248,18 +247,21 @@ struct Consumer {
     if (PING_PONG) arrive_some(1 + (part + 1 == GROUPS ? 0 : part + 1), 2 * WARPGROUP);
   }
 
+  // Whether every row sees every key of the step.
+  static bool is_whole(const AttentionTile& tile, int step) { return step >= tile.first_whole && step < tile.end_whole; }
+
   // Scores of a step become weights.
-  bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const AttentionTile& tile, int step, float (&factor)[2]) const {
+  bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const AttentionTile& tile, int step, bool whole, float (&factor)[2]) const {
     if constexpr (CAPPED) {
 #pragma unroll
       for (int i = 0; i < BLOCK_N / 2; ++i) s[i] = soft_cap * LOG2_E * tanh_of(s[i] * (scale / soft_cap));
     }
-    if (step < tile.first_whole || step >= tile.end_whole) {
+    if (!whole) {
       const int row = lane_row(), last = tile.rows - 1;
       const RowRange range[2] = {tiles.range(tile, row < last ? row : last), tiles.range(tile, row + 8 < last ? row + 8 : last)};
       LaneRows::hide(s, range, step * BLOCK_N + lane() % 4 * 2, step < tile.first_whole);
     }
-    return rows.weigh<EMULATED>(s, unit, factor);
+    return rows.weigh(s, unit, factor);
   }
 
   void run() {
@@ -278,7 +280,7 @@ struct Consumer {
     keep_in_place(s);
     release_keys();
     if (step + 1 == end) release_queries();
-    weigh(s, rows, known[tile], step, factor);
+    weigh(s, rows, known[tile], step, is_whole(known[tile], step), factor);
     pack_weights<Element, BLOCK_N>(p, s);
     for (;;) {
       const bool last = step + 1 == end;
@@ -302,6 +304,7 @@ struct Consumer {
         start(rows, known[tile]);
         step = known[tile].first, end = known[tile].end;
       }
+      const bool whole = is_whole(known[tile], step);
       barrier_wait(at.k_full(keys.at), keys.parity);
       wait_values(values);
       wait_for_turn();
@@ -313,7 +316,7 @@ struct Consumer {
       keep_in_place(s);
       release_keys();
       if (step + 1 == end) release_queries();
-      const bool follows = weigh(s, rows, known[tile], step, factor);
+      const bool follows = weigh(s, rows, known[tile], step, whole, factor);
       keep_in_place(s);
       rows.made();
       wgmma_wait<0>();
