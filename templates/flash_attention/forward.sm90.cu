@@ -20,6 +20,7 @@ constexpr int BLOCK_N = ${block_n};                   // keys of a step
 constexpr uint32_t STAGES = ${stages};                // steps of keys, and of values, in shared memory
 constexpr uint32_t Q_STAGES = ${q_stages};            // tiles' queries in shared memory
 constexpr bool PING_PONG = ${ping_pong};
+constexpr bool DYNAMIC = ${dynamic};                   // a block takes the next tile when it needs one, not in turn
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
 constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : PACKED ? 56 : 40, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : PACKED ? 224 : 232;
 
@@ -65,6 +66,24 @@ static inline void copy_box(uint32_t to, const TensorMap& map, uint32_t full, in
     load_tile(to, map, full, {64 * i, head, token, batch}, keep);
 }
 
+// Numbers of a block's tiles. `taken`: how many are taken beside the first of each block, then whose each tile is.
+struct TileNumbers {
+  int32_t* taken;
+  AttentionTurns turns;
+
+  int first() { return DYNAMIC ? block_x() : turns.next(); }
+  int next() {
+    if constexpr (!DYNAMIC) return turns.next();
+    int number = 0;
+    if (lane() == 0) number = atomicAdd(taken, 1) + grid_x();
+    return shuffle(number, 0);
+  }
+  void own(int number) const {
+    if (DYNAMIC && lane() == 0) taken[1 + number] = block_x();
+  }
+  bool owns(int number) const { return taken[1 + number] == block_x(); }
+};
+
 struct Producer {
   const Places& at;
   const TensorMap &q, &k, &v;
@@ -107,11 +126,12 @@ struct Producer {
   }
 
   // In the order in which they are needed: the values of a step after the keys of the next one.
-  void run(const AttentionTiles& tiles) {
+  void run(const AttentionTiles& tiles, TileNumbers numbers) {
     AttentionTile tile;
     int head = 0, token = -1, batch = 0;  // of the values that are due
-    AttentionTurns turns;
-    for (int number = turns.next(); number < tiles.count; number = turns.next()) {
+    for (int number = numbers.first(), next; number < tiles.count; number = next) {
+      next = numbers.next();  // early: it takes as long as a copy
+      numbers.own(number);
       if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile) || tile.first >= tile.end) continue;
       if (lane() == 0) {
         copy_queries(tile);
@@ -139,13 +159,14 @@ static inline void finish_empty_tiles(const AttentionTiles& tiles, const PlainAt
     if (tiles.find<BLOCK_M, BLOCK_N>(number, tile) && tile.first >= tile.end) plain.finish_empty<DV>(tile);
 }
 
-// Rows that a warp of a consumer has stored, and whose outputs are not finite, once more by the definition.
-static inline void repair_tiles(const AttentionTiles& tiles, const PlainAttention<Element>& plain, int first_row) {
+// Rows that a warp of a consumer has stored, and whose outputs are not finite, once more by the definition. (Where a number says that a
+// tile is this block's, and that is from an earlier call, another block writes the same outputs.)
+static inline void repair_tiles(const AttentionTiles& tiles, const PlainAttention<Element>& plain, TileNumbers numbers, int first_row) {
   sync_warp();
   AttentionTile tile;
-  AttentionTurns turns;
-  for (int number = turns.next(); number < tiles.count; number = turns.next()) {
-    if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile) || !tile.hides) continue;
+  for (int number = DYNAMIC ? 0 : numbers.first(); number < tiles.count; number = DYNAMIC ? number + 1 : numbers.next()) {
+    if (DYNAMIC && !numbers.owns(number)) continue;
+    if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile) || !tile.hides || tile.first >= tile.end) continue;
 #pragma unroll 1
     for (int row = first_row; row < first_row + 16 && row < tile.rows; ++row)
       if (plain.is_broken<DV>(tile, row)) plain.attend<DV>(tile, row, tiles.range(tile, row));
@@ -156,6 +177,7 @@ struct Consumer {
   const Places& at;
   const AttentionTiles& tiles;
   const PlainAttention<Element>& plain;
+  int32_t* taken;
   float scale, soft_cap, unit;
   int part;  // which of the warpgroups that multiply
   bool broken;  // outputs that are not finite, where keys are hidden
@@ -328,7 +350,7 @@ struct Consumer {
         scale_rows(o, factor);
       pack_weights<Element, BLOCK_N>(p, s);
     }
-    if (any_in_warp(broken)) repair_tiles(tiles, plain, warp_row());
+    if (any_in_warp(broken)) repair_tiles(tiles, plain, TileNumbers{taken, {}}, warp_row());
   }
 };
 
@@ -356,11 +378,17 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const int group = shuffle(warpgroup(), 0);
   if (group == 0) {
     give_registers<PRODUCER_REGISTERS>();
-    if (warp() == 0) Producer{at, q_map, k_map, v_map, q_heads / kv_heads}.run(tiles);
+    if (warp() == 0) Producer{at, q_map, k_map, v_map, q_heads / kv_heads}.run(tiles, TileNumbers{taken, {}});
     if (warp() == 1) finish_empty_tiles(tiles, plain);
   } else {
     take_registers<CONSUMER_REGISTERS>();
     const float unit = CAPPED ? 1 : (softmax_scale > 0 ? softmax_scale : 1e-30f) * LOG2_E;
-    Consumer{at, tiles, plain, softmax_scale, logits_soft_cap, unit, group - 1, false}.run();
+    Consumer{at, tiles, plain, taken, softmax_scale, logits_soft_cap, unit, group - 1, false}.run();
   }
 }
+$if dynamic
+
+KERNEL(32, 1) reset(${parameters('reset')}) {
+  if (thread_x() == 0) *taken = 0;
+}
+$end
