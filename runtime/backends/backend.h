@@ -65,6 +65,7 @@ struct TensorMapRequest {
   void* address = nullptr;
   std::vector<std::int64_t> shape, strides, box;
   std::int64_t swizzle = 0;
+  int device = 0;  // on which it will be used
 };
 constexpr std::size_t tensor_map_bytes = 128, tensor_map_alignment = 64;
 

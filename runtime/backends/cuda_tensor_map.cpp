@@ -92,6 +92,7 @@ class Encoder {
 
 void encode_tensor_map(Platform& platform, const TensorMapRequest& request, void* map) {
   if (platform.count() == 0) throw DeviceError("tensor map: " + platform.why_not());
+  const CurrentDevice current(platform.call, platform.device(request.device));  // the driver refuses without a context
   if (const auto result = Encoder(request).run(platform.call, static_cast<TensorMap*>(map)))
     throw DeviceError("cuTensorMapEncodeTiled: " + error_words(platform.call, result));
 }

@@ -110,6 +110,7 @@ class Layout {
   void encode(const spec::ArgumentValue& argument, std::uint32_t offset, TensorMapRequest request) {
     request.box = argument.box;
     request.swizzle = argument.argument->swizzle;
+    request.device = plan_.device;
     TensorMapBytes map{};
     try {
       plan_.backend->encode_tensor_map(request, &map);

@@ -186,6 +186,7 @@ void fill_memory(DriverFunctions& call) {
 void fill_tensor_maps(DriverFunctions& call) {
   call.encode_tiled = [](TensorMap* map, int type, std::uint32_t rank, void* address, const std::uint64_t* extents,
                          const std::uint64_t* strides, const std::uint32_t* box, const std::uint32_t*, int, int swizzle, int, int) {
+    if (fake().context_stack.empty()) return invalid_context;
     fake().calls.push_back("encode");
     map->words[0] = reinterpret_cast<std::uint64_t>(address);
     map->words[1] = static_cast<std::uint64_t>(type);
