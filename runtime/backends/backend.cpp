@@ -16,7 +16,7 @@ std::vector<Backend*>& list() {
 void Backend::encode_tensor_map(const TensorMapRequest&, void*) {
   throw DeviceError("tensor maps are CUDA's; " + platform() + " has none");
 }
-void Backend::set_tensor_map_address(void*, void*) { throw DeviceError("tensor maps are CUDA's; " + platform() + " has none"); }
+void Backend::set_tensor_map_address(int, void*, void*) { throw DeviceError("tensor maps are CUDA's; " + platform() + " has none"); }
 
 std::span<Backend* const> backends() { return list(); }
 

@@ -119,7 +119,7 @@ class Backend {
   virtual void release_workspace(int device, void* stream, void* workspace) noexcept = 0;
   // A tensor map of 128 bytes, aligned to 64: encoded for a plan, its address replaced for each call. Throws DeviceError.
   virtual void encode_tensor_map(const TensorMapRequest& request, void* map);
-  virtual void set_tensor_map_address(void* map, void* address);
+  virtual void set_tensor_map_address(int device, void* map, void* address);
   virtual DeviceMemory* memory() { return nullptr; }                              // nullptr: tensors lie in host memory
   virtual std::unique_ptr<DeviceTimer> timer(int /*device*/) { return nullptr; }  // nullptr: the host's clock serves
   virtual std::string source_extension() const = 0;                               // "cpp"

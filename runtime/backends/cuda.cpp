@@ -113,7 +113,9 @@ class CudaBackend final : public Backend {
     cuda::release_workspace(devices(), device, stream, workspace);
   }
   void encode_tensor_map(const TensorMapRequest& request, void* map) override { cuda::encode_tensor_map(devices(), request, map); }
-  void set_tensor_map_address(void* map, void* address) override { cuda::set_tensor_map_address(devices(), map, address); }
+  void set_tensor_map_address(int device, void* map, void* address) override {
+    cuda::set_tensor_map_address(devices(), device, map, address);
+  }
   DeviceMemory* memory() override {
     devices();
     return memory_.get();

@@ -97,7 +97,8 @@ void encode_tensor_map(Platform& platform, const TensorMapRequest& request, void
     throw DeviceError("cuTensorMapEncodeTiled: " + error_words(platform.call, result));
 }
 
-void set_tensor_map_address(Platform& platform, void* map, void* address) {
+void set_tensor_map_address(Platform& platform, int device, void* map, void* address) {
+  const CurrentDevice current(platform.call, platform.device(device));
   if (const auto result = platform.call.replace_address(static_cast<TensorMap*>(map), address))
     throw DeviceError(fmt::format("cuTensorMapReplaceAddress to {}: {}", address, error_words(platform.call, result)));
 }

@@ -6,6 +6,6 @@ namespace ejk::cuda {
 
 // Throws DeviceError naming the rule that the tensor or its box breaks (CUDA driver API, cuTensorMapEncodeTiled).
 void encode_tensor_map(Platform& platform, const TensorMapRequest& request, void* map);
-void set_tensor_map_address(Platform& platform, void* map, void* address);
+void set_tensor_map_address(Platform& platform, int device, void* map, void* address);
 
 }  // namespace ejk::cuda

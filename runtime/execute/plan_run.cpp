@@ -88,10 +88,10 @@ void Plan::run(const KernelHandle& kernel, std::span<const TensorView* const> te
         write(values, patch.offset, workspace.at(patch.bytes));
         break;
       case FramePatch::Kind::tensor_map:
-        backend->set_tensor_map_address(values + patch.offset, tensors[patch.index]->data);
+        backend->set_tensor_map_address(device, values + patch.offset, tensors[patch.index]->data);
         break;
       case FramePatch::Kind::workspace_map:
-        backend->set_tensor_map_address(values + patch.offset, workspace.at(patch.bytes));
+        backend->set_tensor_map_address(device, values + patch.offset, workspace.at(patch.bytes));
         break;
       case FramePatch::Kind::view:
         write(values, patch.offset, values + patch.bytes);

@@ -268,7 +268,7 @@ TEST_F(CudaBackend, TensorMapsAreEncodedInnermostFirst) {
   EXPECT_EQ(std::vector<std::uint64_t>(map.words + 4, map.words + 7), std::vector<std::uint64_t>({64, 100, 4}));
   EXPECT_EQ(std::vector<std::uint64_t>(map.words + 8, map.words + 10), std::vector<std::uint64_t>({256, 25600}));
   EXPECT_EQ(std::vector<std::uint64_t>(map.words + 12, map.words + 15), std::vector<std::uint64_t>({64, 64, 1}));
-  backend.set_tensor_map_address(&map, reinterpret_cast<void*>(0x2000));  // NOLINT
+  backend.set_tensor_map_address(0, &map, reinterpret_cast<void*>(0x2000));  // NOLINT
   EXPECT_EQ(map.words[0], 0x2000u);
 }
 

@@ -200,6 +200,7 @@ void fill_tensor_maps(DriverFunctions& call) {
     return success;
   };
   call.replace_address = [](TensorMap* map, void* address) {
+    if (fake().context_stack.empty()) return invalid_context;
     if (reinterpret_cast<std::uintptr_t>(map) % 64) return invalid_value;
     map->words[0] = reinterpret_cast<std::uint64_t>(address);
     return success;
