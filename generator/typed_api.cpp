@@ -92,7 +92,12 @@ struct Writer {
     for (const Dim& dim : spec.dims)
       comment(fmt::format("- {}: {}{}", dim.name, dim.doc, dim.value ? fmt::format(" (= {})", dim.value.text()) : ""));
     if (!spec.types.empty()) text += "// Element types:\n";
-    for (const auto& [variable, types] : spec.types) comment(fmt::format("- {}: {}", variable, listed(types)));
+    for (const auto& [variable, types] : spec.types) {
+      const auto other = spec.type_defaults.find(variable);
+      comment(
+          fmt::format("- {}: {}{}", variable, listed(types),
+                      other == spec.type_defaults.end() ? "" : fmt::format("; of a tensor that the call allocates: {}", other->second)));
+    }
     comment(
         "Inputs are strided views: the innermost stride must be 1, the others are free (0 broadcasts). Sizes may be 0. Outputs must "
         "share no memory with inputs or each other.");

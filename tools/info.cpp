@@ -65,9 +65,24 @@ void print_backends(const ordered_json& info) {
   }
 }
 
+// "65536 B shared, 1024 threads, waves of 64"
+std::string limits_of(const ordered_json& arch) {
+  std::string text;
+  const auto add = [&](const char* property, const char* format) {
+    if (arch.contains(property)) text += (text.empty() ? "" : ", ") + fmt::format(fmt::runtime(format), arch[property].get<std::int64_t>());
+  };
+  add("shared_memory", "{} B shared");
+  add("max_threads", "{} threads a block");
+  add(arch.contains("wave") ? "wave" : "warp", arch.contains("wave") ? "waves of {}" : "warps of {}");
+  return text;
+}
+
 void print_compilers(ordered_json& info) {
-  fmt::print("\ncompilers\n");
-  for (const auto& [arch, answer] : info["compilers"].items()) fmt::print("  {:<24}{}\n", arch, answer.get<std::string>());
+  fmt::print("\narchs: their compilers and limits\n");
+  for (const auto& [arch, answer] : info["compilers"].items()) {
+    const auto limits = info["archs"].contains(arch) ? limits_of(info["archs"][arch]) : "";
+    fmt::print("  {:<24}{}{}{}\n", arch, answer.get<std::string>(), limits.empty() ? "" : "; ", limits);
+  }
 }
 
 void print_stores(const ordered_json& info) {

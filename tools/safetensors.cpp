@@ -32,8 +32,9 @@ struct TypeName {
   const char* name;
   DType type;
 };
-constexpr TypeName types[] = {{"F64", DType::f64}, {"F32", DType::f32}, {"F16", DType::f16}, {"BF16", DType::bf16},   {"I64", DType::i64},
-                              {"I32", DType::i32}, {"I8", DType::i8},   {"U8", DType::u8},   {"BOOL", DType::boolean}};
+constexpr TypeName types[] = {{"F64", DType::f64},      {"F32", DType::f32},        {"F16", DType::f16}, {"BF16", DType::bf16},
+                              {"I64", DType::i64},      {"I32", DType::i32},        {"I8", DType::i8},   {"U8", DType::u8},
+                              {"BOOL", DType::boolean}, {"F8_E4M3", DType::f8_e4m3}};
 
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& sentence) {
   throw std::runtime_error(path.string() + ": " + sentence);

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "reference/data.hpp"
 #include "torch_peer_script.hpp"
 
 extern char** environ;
@@ -26,10 +27,10 @@ constexpr int patience_ms = 300'000;  // importing torch and cuDNN's first searc
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error("--against torch: " + what); }
 
-// Offsets decide how much work there is, so their values go along; other data does not matter.
+// Offsets, sizes and lengths decide how much work there is, so their values go along; other data does not matter.
 json tensor_json(const spec::TensorSpec& spec, const reference::HostTensor& tensor) {
   json object{{"type", std::string(name_of(tensor.type()))}, {"shape", tensor.shape()}};
-  if (spec.fill.starts_with("offsets")) {
+  if (reference::is_host_data(spec.fill) || spec.fill.starts_with("lengths")) {
     object["values"] = json::array();
     for (const double value : tensor.values()) object["values"].push_back(static_cast<std::int64_t>(value));
   }

@@ -30,7 +30,7 @@ std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t hash) {
 
 // Integers have none: they must be equal.
 double tolerance_for(const spec::Spec& spec, const HostTensor& output) {
-  return reference::is_floating(output.type()) ? reference::tolerance_of(spec, output) : 0;
+  return is_floating(output.type()) ? reference::tolerance_of(spec, output) : 0;
 }
 
 double residual_of(const reference::Comparison& result) {

@@ -7,7 +7,7 @@ namespace ejk {
 namespace {
 
 std::vector<Backend*>& list() {
-  static std::vector<Backend*> all = {&cpu_backend(), &cuda_backend()};
+  static std::vector<Backend*> all = {&cpu_backend(), &cuda_backend(), &hip_backend()};
   return all;
 }
 

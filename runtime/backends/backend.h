@@ -49,6 +49,7 @@ struct LaunchRequest {
   std::int64_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, cluster[3] = {1, 1, 1};
   std::int64_t shared_bytes = 0;
   bool cooperative = false;
+  bool overlaps = false;  // may start before the launch before it in its stream has ended; backends that cannot do so need not
   int device = 0;
   void* const* arguments = nullptr;
 };
@@ -134,6 +135,9 @@ int cpu_threads();
 
 // NVIDIA GPUs: cubins by NVRTC, launched through libcuda; both are looked for at run time.
 Backend& cuda_backend();
+
+// AMD GPUs: code objects by clang or hipRTC, launched through libamdhip64; all are looked for at run time.
+Backend& hip_backend();
 
 // Every backend, in the order they are asked: those of this build, then those that a test or tool added.
 std::span<Backend* const> backends();

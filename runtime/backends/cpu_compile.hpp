@@ -5,15 +5,9 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "backends/compiler_run.hpp"
 
 namespace ejk {
-
-struct SystemCompiler {
-  std::vector<std::string> command;  // path and fixed options ("--target=aarch64-linux-gnu")
-  std::string description;           // first line of --version
-  std::string why_not;               // if none was found: what was looked for, and what was wrong with it
-  bool found() const { return !command.empty(); }
-};
 
 // The first of $CXX (if it names an executable), c++, g++, clang++ on $PATH that builds a small kernel; for another machine
 // <machine>-linux-gnu-g++, then clang++ with that target. Asked once for each value of $CXX and $PATH. Thread-safe.
@@ -23,8 +17,5 @@ std::shared_ptr<const SystemCompiler> system_compiler(const std::string& machine
 CompileResult compile_cpu_image(const SystemCompiler& compiler, const spec::Image& image);
 // The same for sources that are no CPU images: `flags` come after those of any shared object and before the image's own.
 CompileResult compile_shared_object(const SystemCompiler& compiler, const spec::Image& image, const std::vector<std::string>& flags);
-
-// This process's environment less what would change a compiler's output, with its words in English and its files in `folder`.
-std::vector<std::string> compiler_environment(const std::string& folder);
 
 }  // namespace ejk

@@ -78,6 +78,7 @@ std::vector<std::string> driver_candidates() {
 
 Driver load_driver(const std::vector<std::string>& candidates) {
   Driver driver;
+  driver.vendor = &nvidia();
   const auto library = open_first(candidates);
   if (!library.handle) {
     driver.why_not = "no NVIDIA driver: " + library.why_not;
@@ -90,14 +91,6 @@ Driver load_driver(const std::vector<std::string>& candidates) {
     driver.call.version(&driver.version);
   driver.release = kernel_module_release();
   return driver;
-}
-
-std::string error_words(const DriverFunctions& call, Result result) {
-  const char *name = nullptr, *text = nullptr;
-  call.error_name(result, &name);
-  call.error_text(result, &text);
-  if (!name) return fmt::format("CUDA error {}", result);
-  return text ? fmt::format("{}: {}", name, text) : name;
 }
 
 }  // namespace ejk::cuda

@@ -1,23 +1,14 @@
-// libcuda, NVIDIA's driver library, as far as ejk uses it: found at run time, declared here, so that no CUDA header is needed to build.
+// libcuda, NVIDIA's driver library: found at run time.
 #pragma once
-#include <cstddef>
-#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "backends/gpu_driver.hpp"
+
 namespace ejk::cuda {
 
-using Result = int;        // CUresult
-using DeviceHandle = int;  // CUdevice
-using Address = unsigned long long;
-using Context = struct ContextObject*;
-using Stream = struct StreamObject*;
-using Library = struct LibraryObject*;
-using Kernel = struct KernelObject*;
-using Function = struct FunctionObject*;  // also a Kernel, which the driver looks up in the current context
-using Pool = struct PoolObject*;
-
-constexpr Result success = 0, out_of_memory = 2, no_device = 100;
+using namespace gpu;
+using gpu::Result, gpu::Stream;  // not the public ones
 
 enum DeviceAttribute : int {
   clock_khz = 13,
@@ -30,83 +21,29 @@ enum DeviceAttribute : int {
   shared_bytes_opt_in = 97,
   memory_pools = 115
 };
-enum KernelAttribute : int { dynamic_shared_bytes = 8, wide_clusters = 14 };
-enum LaunchAttributeId : int { cooperative_launch = 2, cluster_dimension = 4 };
-enum PoolAttribute : int { release_threshold = 4 };
-enum CaptureMode : int { relaxed_capture = 2 };
 
-struct LaunchAttribute {
-  int id;
-  int padding;
-  union {
-    char bytes[64];
-    unsigned cluster[3];
-    int cooperative;
-  };
-};
-struct LaunchConfig {
-  unsigned grid[3], block[3], shared_bytes;
-  Stream stream;
-  LaunchAttribute* attributes;
-  unsigned attribute_count;
-};
-struct alignas(64) TensorMap {
-  std::uint64_t words[16];
-};
-
-struct DriverFunctions {
-  Result (*init)(unsigned) = nullptr;
-  Result (*version)(int*) = nullptr;
-  Result (*error_name)(Result, const char**) = nullptr;
-  Result (*error_text)(Result, const char**) = nullptr;
-  Result (*device_count)(int*) = nullptr;
-  Result (*device)(DeviceHandle*, int ordinal) = nullptr;
-  Result (*device_name)(char*, int, DeviceHandle) = nullptr;
-  Result (*device_attribute)(int*, int, DeviceHandle) = nullptr;
-  Result (*device_memory)(std::size_t*, DeviceHandle) = nullptr;
-  Result (*retain_primary)(Context*, DeviceHandle) = nullptr;
-  Result (*push_context)(Context) = nullptr;
-  Result (*pop_context)(Context*) = nullptr;
-  Result (*current_device)(DeviceHandle*) = nullptr;
-  Result (*synchronize)() = nullptr;
-  Result (*exchange_capture_mode)(int*) = nullptr;
-  Result (*load_library)(Library*, const void*, int*, void**, unsigned, int*, void**, unsigned) = nullptr;
-  Result (*kernel)(Kernel*, Library, const char*) = nullptr;
-  Result (*function)(Function*, Kernel) = nullptr;
-  Result (*set_kernel_attribute)(int, int, Kernel, DeviceHandle) = nullptr;
-  Result (*launch)(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**) = nullptr;
-  Result (*launch_config)(const LaunchConfig*, Function, void**, void**) = nullptr;
-  Result (*allocate)(Address*, std::size_t) = nullptr;
-  Result (*free)(Address) = nullptr;
-  Result (*copy_to_device)(Address, const void*, std::size_t) = nullptr;
-  Result (*copy_to_host)(void*, Address, std::size_t) = nullptr;
-  Result (*memory_info)(std::size_t* available, std::size_t* total) = nullptr;
-  Result (*allocate_async)(Address*, std::size_t, Stream) = nullptr;
-  Result (*free_async)(Address, Stream) = nullptr;
-  Result (*default_pool)(Pool*, DeviceHandle) = nullptr;
-  Result (*pool_attribute)(Pool, int, void*) = nullptr;
-  Result (*set_pool_attribute)(Pool, int, void*) = nullptr;
-  Result (*encode_tiled)(TensorMap*, int type, std::uint32_t rank, void* address, const std::uint64_t* extents,
-                         const std::uint64_t* strides, const std::uint32_t* box, const std::uint32_t* steps, int interleave, int swizzle,
-                         int l2_promotion, int fill) = nullptr;
-  Result (*replace_address)(TensorMap*, void*) = nullptr;
-};
-
-struct Driver {
-  DriverFunctions call;
-  std::string path;          // of the library that was loaded
-  std::string why_not;       // if none is usable: what was looked for, what is wrong with it
-  int version = 0;           // CUDA version it serves: 13000
-  std::string release = {};  // of the kernel module: "580.65.06"; empty: unknown
-  bool found() const { return !path.empty() && why_not.empty(); }
-};
+// Inline: a library that stands in libcuda's place has it too.
+inline const Vendor& nvidia() {
+  static constexpr const char* variables[] = {"CUDA_VISIBLE_DEVICES"};
+  // CUDA driver API, CUresult: "the process must be terminated and relaunched".
+  static constexpr Result faults[] = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721};
+  static const Vendor vendor = {
+      "cuda",
+      "CUDA",
+      "sm",
+      variables,
+      "compute-sanitizer names the faulting access",
+      faults,
+      {clock_khz, multiprocessors, memory_clock_khz, memory_bus_bits, l2_bytes, capability_major, capability_minor, shared_bytes_opt_in,
+       memory_pools},
+      INT64_MAX,
+      {"cuEventCreate", "cuEventDestroy_v2", "cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime", "cuMemcpyDtoDAsync_v2"}};
+  return vendor;
+}
 
 // File names for the loader, then paths in well-known folders.
 std::vector<std::string> driver_candidates();
 // The first that loads and has every function. It stays loaded.
 Driver load_driver(const std::vector<std::string>& candidates);
-
-// "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"
-std::string error_words(const DriverFunctions& call, Result result);
 
 }  // namespace ejk::cuda

@@ -30,6 +30,7 @@ std::optional<int> type_code(DType type) {
       return 5;
     case DType::i8:
     case DType::u8:
+    case DType::f8_e4m3:
     case DType::boolean:
       return 0;
     default:
@@ -94,13 +95,13 @@ void encode_tensor_map(Platform& platform, const TensorMapRequest& request, void
   if (platform.count() == 0) throw DeviceError("tensor map: " + platform.why_not());
   const CurrentDevice current(platform.call, platform.device(request.device));  // the driver refuses without a context
   if (const auto result = Encoder(request).run(platform.call, static_cast<TensorMap*>(map)))
-    throw DeviceError("cuTensorMapEncodeTiled: " + error_words(platform.call, result));
+    throw DeviceError("cuTensorMapEncodeTiled: " + error_words(platform.driver, result));
 }
 
 void set_tensor_map_address(Platform& platform, int device, void* map, void* address) {
   const CurrentDevice current(platform.call, platform.device(device));
   if (const auto result = platform.call.replace_address(static_cast<TensorMap*>(map), address))
-    throw DeviceError(fmt::format("cuTensorMapReplaceAddress to {}: {}", address, error_words(platform.call, result)));
+    throw DeviceError(fmt::format("cuTensorMapReplaceAddress to {}: {}", address, error_words(platform.driver, result)));
 }
 
 }  // namespace ejk::cuda

@@ -1,8 +1,10 @@
 // Tensor maps: what the tensor memory accelerator is told of a tensor (sm_90 and later).
 #pragma once
-#include "backends/cuda_platform.hpp"
+#include "backends/gpu_platform.hpp"
 
 namespace ejk::cuda {
+
+using namespace gpu;
 
 // Throws DeviceError naming the rule that the tensor or its box breaks (CUDA driver API, cuTensorMapEncodeTiled).
 void encode_tensor_map(Platform& platform, const TensorMapRequest& request, void* map);

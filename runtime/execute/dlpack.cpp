@@ -8,15 +8,17 @@
 namespace ejk {
 namespace {
 
-enum Code : std::uint8_t { code_int = 0, code_uint = 1, code_float = 2, code_bfloat = 4, code_bool = 6 };
+enum Code : std::uint8_t { code_int = 0, code_uint = 1, code_float = 2, code_bfloat = 4, code_bool = 6, code_float8_e4m3fn = 10 };
 
 struct Row {
   DType type;
   DLType dlpack;
 };
-constexpr Row table[] = {{DType::f32, {code_float, 32}}, {DType::f16, {code_float, 16}}, {DType::bf16, {code_bfloat, 16}},
-                         {DType::f64, {code_float, 64}}, {DType::i8, {code_int, 8}},     {DType::i32, {code_int, 32}},
-                         {DType::i64, {code_int, 64}},   {DType::u8, {code_uint, 8}},    {DType::boolean, {code_bool, 8}}};
+constexpr Row table[] = {{DType::f32, {code_float, 32}},   {DType::f16, {code_float, 16}},
+                         {DType::bf16, {code_bfloat, 16}}, {DType::f64, {code_float, 64}},
+                         {DType::i8, {code_int, 8}},       {DType::i32, {code_int, 32}},
+                         {DType::i64, {code_int, 64}},     {DType::u8, {code_uint, 8}},
+                         {DType::boolean, {code_bool, 8}}, {DType::f8_e4m3, {code_float8_e4m3fn, 8}}};
 
 [[noreturn]] void bad(const std::string& message) { throw spec::CallError(spec::CallError::Kind::bad_input, message); }
 

@@ -81,7 +81,9 @@ const std::vector<EnvironmentVariable>& environment_table() {
       {"EJKERNEL_SMEM_LIMIT", "0 to 1073741824", "bytes of shared memory a GPU config may use; 0 or unset: what the device has"},
       {"EJKERNEL_OPS_STAMP", "none | hash | json", "how launches are labelled for profilers (default none)"},
       {"EJKERNEL_OPS_RECORD", "a file", "where calls are recorded, a JSON line each, without data; unset: nowhere"},
-      {"EJKERNEL_CHECK", "on | off", "an error if a call on host tensors turns numbers into NaN (default off)"},
+      {"EJKERNEL_CHECK", "on | off",
+       "an error if a call on host tensors turns numbers into NaN; rules over data (offsets, lengths, tables of pages) hold for "
+       "tensors on a device, too, which is waited for (default off)"},
   };
   return table;
 }

@@ -10,16 +10,16 @@
 namespace ejk {
 
 struct Environment {
-  bool jit = true;                  // EJKERNEL_JIT: on, off
-  bool log = false;                 // EJKERNEL_LOG: off, on: a line to stderr for each compile, load from elsewhere and fallback
-  bool log_autotune = false;        // EJKERNEL_LOG_AUTOTUNE: off, on: a line to stderr for each tuning
-  AutotunePolicy policy;            // EJKERNEL_AUTOTUNE_POLICY: heuristics, autotune
-  std::string stamp = "none";       // EJKERNEL_OPS_STAMP: none, hash, json: how launches are labelled
-  std::string record;               // EJKERNEL_OPS_RECORD: a file that calls are recorded in; empty: none
-  std::string agreement;            // EJKERNEL_AGREEMENT: a folder by which the processes of one job agree on tuned configs; empty: none
-  int agreement_seconds = 600;      // EJKERNEL_AGREEMENT_TIMEOUT: how long one process waits for another's measurement
-  std::int64_t smem_limit = 0;      // EJKERNEL_SMEM_LIMIT: bytes of shared memory a GPU config may use; 0: what the device has
-  bool check = false;               // EJKERNEL_CHECK: off, on: look for NaN in the outputs of every call on host tensors
+  bool jit = true;              // EJKERNEL_JIT: on, off
+  bool log = false;             // EJKERNEL_LOG: off, on: a line to stderr for each compile, load from elsewhere and fallback
+  bool log_autotune = false;    // EJKERNEL_LOG_AUTOTUNE: off, on: a line to stderr for each tuning
+  AutotunePolicy policy;        // EJKERNEL_AUTOTUNE_POLICY: heuristics, autotune
+  std::string stamp = "none";   // EJKERNEL_OPS_STAMP: none, hash, json: how launches are labelled
+  std::string record;           // EJKERNEL_OPS_RECORD: a file that calls are recorded in; empty: none
+  std::string agreement;        // EJKERNEL_AGREEMENT: a folder by which the processes of one job agree on tuned configs; empty: none
+  int agreement_seconds = 600;  // EJKERNEL_AGREEMENT_TIMEOUT: how long one process waits for another's measurement
+  std::int64_t smem_limit = 0;  // EJKERNEL_SMEM_LIMIT: bytes of shared memory a GPU config may use; 0: what the device has
+  bool check = false;  // EJKERNEL_CHECK: off, on: look for NaN in the outputs of calls on host tensors, read data on devices to judge it
   std::vector<std::string> stores;  // EJKERNEL_STORE: folders separated by ':'
   std::string cache_dir;            // EJKERNEL_CACHE_DIR: the user cache; by default $XDG_CACHE_HOME/ejk or ~/.cache/ejk
   int threads = 0;                  // EJKERNEL_THREADS: threads for CPU work; 0: as many as the process may use

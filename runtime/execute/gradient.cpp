@@ -1,54 +1,66 @@
-// The gradient's call of a call of a spec's kernel, by the names of its tensors and attributes.
+// The gradient's calls of a call of a spec's kernel: by the names of its tensors and attributes, or as the spec maps them.
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
 
 #include "execute/facts.hpp"
 #include "execute/guard.hpp"
 #include "execute/spec_kernel.hpp"
+#include "spec/gradient.hpp"
 
 namespace ejk {
 namespace {
-
-// "dx", "d_x", "grad_x", "x_grad" → "x"; "" for other names.
-std::string differentiated(const std::string& name, const spec::Spec& spec) {
-  for (const std::string prefix : {"grad_", "d_", "d"})
-    if (name.starts_with(prefix) && spec.tensor(name.substr(prefix.size()))) return name.substr(prefix.size());
-  constexpr std::string_view suffix = "_grad";
-  if (name.ends_with(suffix) && spec.tensor(name.substr(0, name.size() - suffix.size())))
-    return name.substr(0, name.size() - suffix.size());
-  return {};
-}
 
 class GradientOf {
  public:
   GradientOf(const spec::Spec& spec, const spec::Binding& binding, const Invocation& invocation)
       : spec_(spec), binding_(binding), invocation_(invocation) {}
 
-  Invocation call(const spec::Spec& gradient) const {
-    Invocation result;
-    result.kernel = gradient.kernel;
-    result.device = invocation_.device;
-    result.stream = invocation_.stream;
-    for (const auto& tensor : gradient.tensors) {
-      const auto view = view_of(tensor.name);
-      if (view.given())
-        result.tensors.emplace(tensor.name, view);
-      else if (!tensor.optional)
-        throw CodedError(ErrorCode::unsupported, fmt::format("{}: its tensor {} has no counterpart in this call of {}", gradient.kernel,
-                                                             tensor.name, spec_.kernel));
+  // None if it would compute the gradient of an input that was not given.
+  std::optional<GradientCall> call(const spec::GradientStep& step, const KernelHandle& gradient) const {
+    GradientCall result;
+    result.kernel = std::shared_ptr<const Kernel>(std::shared_ptr<void>(), gradient.kernel_interface());  // handles live for ever
+    Invocation& call = result.invocation;
+    call.kernel = gradient.spec->kernel;
+    call.device = invocation_.device;
+    call.stream = invocation_.stream;
+    for (const auto& tensor : gradient.spec->tensors) {
+      const auto name = own_name(step, tensor.name);
+      const auto view = view_of(name);
+      if (view.given()) {
+        call.tensors.emplace(tensor.name, view);
+        if (!spec::differentiated(spec_, name).empty()) result.tensors.emplace(tensor.name, name);
+      } else if (tensor.output && step.mapped) {
+        return std::nullopt;
+      } else if (!tensor.optional) {
+        throw CodedError(ErrorCode::unsupported, fmt::format("{}: its tensor {} has no counterpart in this call of {}",
+                                                             gradient.spec->kernel, tensor.name, spec_.kernel));
+      }
     }
-    for (const auto& attribute : gradient.attributes)
-      if (const auto own = invocation_.attributes.find(attribute.name); own != invocation_.attributes.end()) result.attributes.insert(*own);
+    if (step.mapped) call.attributes = spec::gradient_attributes(step, binding_);
+    for (const auto& attribute : gradient.spec->attributes)
+      if (const auto own = invocation_.attributes.find(attribute.name); !step.mapped && own != invocation_.attributes.end())
+        call.attributes.insert(*own);
+    call = gradient.kernel->canonical(call);
     return result;
   }
 
  private:
+  // The tensor of this spec, or its gradient, that the gradient's kernel calls `name`; "": none.
+  static std::string own_name(const spec::GradientStep& step, const std::string& name) {
+    if (!step.mapped) return name;
+    const auto found = std::find_if(step.tensors.begin(), step.tensors.end(), [&](const auto& each) { return each.first == name; });
+    return found == step.tensors.end() ? "" : found->second;
+  }
+
   // Of the call's own tensors as they are; of outputs that were not asked for, and of gradients, the shape alone.
   TensorView view_of(const std::string& name) const {
     if (const auto own = invocation_.tensors.find(name); own != invocation_.tensors.end()) return own->second;
     const auto* tensor = spec_.tensor(name);
     if (tensor && tensor->output) return without_data(*tensor);
-    const auto original = differentiated(name, spec_);
-    if (tensor || original.empty()) return {};
+    const auto original = spec::differentiated(spec_, name);
+    if (original.empty()) return {};
     if (const auto own = invocation_.tensors.find(original); own != invocation_.tensors.end())
       return contiguous(own->second.type, {own->second.shape, static_cast<std::size_t>(own->second.rank)});
     const auto& of = *spec_.tensor(original);
@@ -73,15 +85,21 @@ class GradientOf {
 
 }  // namespace
 
-Result<GradientCall> SpecKernel::gradient(const Invocation& invocation) const {
-  return guarded([&]() -> Result<GradientCall> {
-    if (handle_.spec->gradient.empty()) return Error{ErrorCode::unsupported, handle_.name + " has no gradient"};
-    const auto& gradient = require_kernel(handle_.spec->gradient);
+Result<Gradient> SpecKernel::gradient(const Invocation& invocation) const {
+  return guarded([&]() -> Result<Gradient> {
+    const auto& spec = *handle_.spec;
+    if (spec.gradient.empty()) return Error{ErrorCode::unsupported, handle_.name + " has no gradient"};
     const auto arguments = positional(handle_, invocation.tensors, invocation.attributes);
-    const auto binding = spec::bind(*handle_.spec, facts_of(handle_, arguments.tensors, arguments.attributes));
-    GradientCall result;
-    result.kernel = std::shared_ptr<const Kernel>(std::shared_ptr<void>(), gradient.kernel_interface());  // handles live for ever
-    result.invocation = gradient.kernel->canonical(GradientOf(*handle_.spec, binding, invocation).call(*gradient.spec));
+    const auto binding = spec::bind(spec, facts_of(handle_, arguments.tensors, arguments.attributes));
+    const GradientOf gradient_of(spec, binding, invocation);
+    Gradient result;
+    for (const auto& step : spec.gradient) {
+      if (!step.kernel.empty()) {
+        if (auto call = gradient_of.call(step, require_kernel(step.kernel))) result.calls.push_back(std::move(*call));
+      } else if (invocation.tensors.contains(spec::differentiated(spec, step.tensor))) {
+        result.equal.emplace(step.tensor, step.is);
+      }
+    }
     return result;
   });
 }

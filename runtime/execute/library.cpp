@@ -1,12 +1,15 @@
 // ejk/library.hpp: stores, threads, calls by name, info.
 #include "ejk/library.hpp"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "ejk/record.hpp"
 #include "execute/facts.hpp"
 #include "execute/guard.hpp"
 #include "execute/library_state.hpp"
+#include "spec/gradient.hpp"
 
 namespace ejk {
 namespace {
@@ -44,8 +47,6 @@ ordered_json backends_json(const Library::Parts& parts) {
                     {"features", machine.probe.features},
                     {"libraries", libraries}});
   }
-  if (!backend_of("hip"))
-    list.push_back({{"platform", "hip"}, {"available", false}, {"why_not", "this version of ejk has no such backend"}});
   return list;
 }
 
@@ -66,7 +67,11 @@ ordered_json kernels_json(Library& library, const Library::Parts& parts) {
     const auto& spec = *library.kernel(name)->spec;
     auto variants = ordered_json::array();
     for (const auto& variant : spec.variants) variants.push_back({{"name", variant.name}, {"archs", variant.archs}, {"doc", variant.doc}});
-    list.push_back({{"name", name}, {"doc", spec.doc}, {"gradient", spec.gradient}, {"cases", spec.cases.size()}, {"variants", variants}});
+    list.push_back({{"name", name},
+                    {"doc", spec.doc},
+                    {"gradient", fmt::format("{}", fmt::join(spec::gradient_kernels(spec), ", "))},
+                    {"cases", spec.cases.size()},
+                    {"variants", variants}});
   }
   return list;
 }
@@ -81,6 +86,18 @@ ordered_json compilers_json(const Library::Parts& parts) {
     for (const auto& arch : machine.archs) ask(*machine.backend, arch);
   for (const auto& [name, arch] : parts.catalogue.archs())  // those of GPUs also where no such device is
     if (auto* backend = backend_of(arch.platform); backend && arch.platform != "cpu" && !object.contains(name)) ask(*backend, arch);
+  return object;
+}
+
+// Properties of the catalogue's GPU archs: what a kernel may use there.
+ordered_json archs_json(const Library::Parts& parts) {
+  auto object = ordered_json::object();
+  for (const auto& [name, arch] : parts.catalogue.archs()) {
+    if (arch.platform == "cpu") continue;
+    auto& properties = object[name] = ordered_json::object();
+    for (const auto& [property, value] : arch.properties)
+      std::visit([&, &property = property](const auto& v) { properties[property] = v; }, value);
+  }
   return object;
 }
 
@@ -139,6 +156,7 @@ Result<std::string> info() {
     result["threads"] = cpu_threads();
     result["backends"] = backends_json(parts);
     result["compilers"] = compilers_json(parts);
+    result["archs"] = archs_json(parts);
     result["stores"] = stores_json(parts);
     result["stores_searched"] = parts.searched;
     result["kernels"] = kernels_json(library, parts);

@@ -38,12 +38,12 @@ Class class_of(DType type, const std::byte* element) {
       return classify<std::uint16_t>(bits_at<std::uint16_t>(element), 0x7c00u, 0x03ffu);
     case DType::bf16:
       return classify<std::uint16_t>(bits_at<std::uint16_t>(element), 0x7f80u, 0x007fu);
+    case DType::f8_e4m3:
+      return (bits_at<std::uint8_t>(element) & 0x7f) == 0x7f ? Class::nan : Class::finite;
     default:
       return Class::finite;
   }
 }
-
-bool is_floating(DType type) { return type == DType::f32 || type == DType::f64 || type == DType::f16 || type == DType::bf16; }
 
 // The index of the first element for which `found` holds.
 template <class Found>

@@ -57,6 +57,7 @@ class Layout {
     std::copy_n(launch.cluster, 3, planned.request.cluster);
     planned.request.shared_bytes = launch.shared_bytes;
     planned.request.cooperative = launch.launch->cooperative;
+    planned.request.overlaps = launch.launch->overlaps;
     planned.request.device = plan_.device;
     for (const auto& argument : launch.arguments) planned.offsets.push_back(place(argument));
   }
@@ -213,11 +214,17 @@ void add_extents(Plan& plan, const KernelHandle& kernel, std::span<const TensorV
       if (const auto extent = extent_of(*tensors[i], i, i >= kernel.inputs)) plan.extents.push_back(*extent);
 }
 
-// Whether a requirement's data lies on a device, where it cannot be read: the rule is trusted then.
-bool out_of_reach(const spec::Requirement& requirement, const KernelHandle& kernel, std::span<const TensorView* const> tensors) {
+bool reads(const spec::Requirement& requirement, const std::string& tensor) {
+  return std::find(requirement.reads.begin(), requirement.reads.end(), tensor) != requirement.reads.end();
+}
+
+// Whether a requirement's data can be read: it is given, and on the host, unless `check` makes devices' data readable. Else it is trusted.
+bool judgeable(const spec::Requirement& requirement, const KernelHandle& kernel, std::span<const TensorView* const> tensors, bool check) {
   for (std::size_t i = 0; i < tensors.size(); ++i)
-    if (kernel.spec->tensors[i].name == requirement.reads) return tensors[i] && tensors[i]->device.type != DeviceType::cpu;
-  return false;
+    if (reads(requirement, kernel.spec->tensors[i].name) &&
+        (!tensors[i] || !tensors[i]->given() || (tensors[i]->device.type != DeviceType::cpu && !check)))
+      return false;
+  return true;
 }
 
 // Requirements whose answer can change under one key: those that read a given host tensor, and those over a varying attribute that is
@@ -225,14 +232,15 @@ bool out_of_reach(const spec::Requirement& requirement, const KernelHandle& kern
 void add_live(Plan& plan, const KernelHandle& kernel, std::span<const TensorView* const> tensors,
               std::span<const AttributeValue> attributes) {
   const auto& spec = *kernel.spec;
+  const bool check = Library::instance().parts().environment.check;
   for (std::size_t r = 0; r < spec.requirements.size(); ++r) {
     const auto& requirement = spec.requirements[r];
     bool live = false;
-    for (std::size_t i = 0; i < tensors.size(); ++i) live |= spec.tensors[i].name == requirement.reads && tensors[i] && tensors[i]->given();
+    for (std::size_t i = 0; i < tensors.size(); ++i) live |= reads(requirement, spec.tensors[i].name);
     const auto names = requirement.that.names();
     for (std::size_t i = 0; i < attributes.size(); ++i)
       live |= kernel.varies[i] && attributes[i].kind != AttributeValue::Kind::absent && names.contains(spec.attributes[i].name);
-    if (live && !out_of_reach(requirement, kernel, tensors)) plan.live.push_back(static_cast<std::uint32_t>(r));
+    if (live && judgeable(requirement, kernel, tensors, check)) plan.live.push_back(static_cast<std::uint32_t>(r));
   }
 }
 

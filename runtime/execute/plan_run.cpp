@@ -46,7 +46,8 @@ void write_varying(std::byte* frame, const FramePatch& patch, const AttributeVal
   for (std::size_t i = 0; i < attributes.size(); ++i)
     if (kernel.varies[i] && attributes[i].kind == AttributeValue::Kind::floating && !std::isfinite(attributes[i].floating))
       spec::bind(*kernel.spec, facts_of(kernel, tensors, attributes));  // throws: bind names the attribute and its value
-  const LiveScope scope(kernel, *plan.binding, tensors, attributes);
+  DeviceData data(*plan.backend, plan.device);
+  const LiveScope scope(kernel, *plan.binding, tensors, attributes, data);
   for (const auto index : plan.live) judge_live(kernel.spec->requirements[index], scope, kernel);
 }
 

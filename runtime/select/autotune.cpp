@@ -105,13 +105,18 @@ class Measurement {
   Tuner& tuner_;
 };
 
-// What became of the gradient's config, in a clause.
+// What became of the configs of the gradient's calls, in a clause each.
 std::string validate_backward(const Question& question, const ConfigSelectorChain& chain) {
-  const auto call = question.kernel.gradient(question.invocation);
-  if (!call) return "; no gradient was tuned: " + call.error().message;
-  const auto selection = chain.select(*call->kernel, call->invocation);
-  if (!selection) return fmt::format("; its gradient {} has no config: {}", call->kernel->name(), selection.error().message);
-  return fmt::format("; its gradient {}: {}, {}", call->kernel->name(), name_of(selection->tier), selection->detail);
+  const auto gradient = question.kernel.gradient(question.invocation);
+  if (!gradient) return "; no gradient was tuned: " + gradient.error().message;
+  std::string clauses;
+  for (const auto& call : gradient->calls) {
+    const auto selection = chain.select(*call.kernel, call.invocation);
+    const auto name = call.kernel->name();
+    clauses += selection ? fmt::format("; its gradient {}: {}, {}", name, name_of(selection->tier), selection->detail)
+                         : fmt::format("; its gradient {} has no config: {}", name, selection.error().message);
+  }
+  return clauses;
 }
 
 // "" or why nothing is measured.

@@ -16,6 +16,6 @@ Result<std::string> Kernel::source_hash(const Invocation&, const Config&) const 
 
 std::optional<Nearness> Kernel::nearness(const std::string&, const std::string&) const { return std::nullopt; }
 
-Result<GradientCall> Kernel::gradient(const Invocation&) const { return Error{ErrorCode::unsupported, name() + " has no gradient"}; }
+Result<Gradient> Kernel::gradient(const Invocation&) const { return Error{ErrorCode::unsupported, name() + " has no gradient"}; }
 
 }  // namespace ejk

@@ -29,9 +29,15 @@ bool is_or_extends(const Arch& arch, std::string_view full_name, const std::map<
   return false;
 }
 
+// A platform's name alone does not cover it.
+bool by_name_only(const Arch& arch) {
+  const auto found = arch.properties.find("by_name");
+  return found != arch.properties.end() && found->second == Value(true);
+}
+
 bool covers(std::string_view pattern, const Arch& arch, const std::map<std::string, Arch>& archs) {
   if (pattern.ends_with('+')) return is_or_extends(arch, pattern.substr(0, pattern.size() - 1), archs);
-  return pattern == arch.full_name() || pattern == arch.platform;
+  return pattern == arch.full_name() || (pattern == arch.platform && !by_name_only(arch));
 }
 
 // "cpu:a extends b, which extends a" as a fault, once for each arch on the cycle or leading to it.

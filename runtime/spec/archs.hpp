@@ -18,7 +18,7 @@ std::map<std::string, Arch> load_archs(const std::filesystem::path& folder, std:
 std::map<std::string, Arch> resolve_archs(std::vector<Arch> archs, std::vector<Fault>& faults);
 
 // The archs that a variant's list covers, most specific first: "cpu:avx2" that one, "cpu:avx2+" also all that extend it, "simt" every
-// arch of the platform.
+// arch of the platform but those with the property by_name.
 std::vector<const Arch*> archs_covered(const std::vector<std::string>& patterns, const std::map<std::string, Arch>& archs);
 
 // The files "*.json" of a folder, sorted by name, and a file's bytes. Throw std::runtime_error.

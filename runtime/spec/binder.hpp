@@ -20,6 +20,7 @@ struct Binder {
   void choose_form();
   void check_tensors();  // presence, rank, sizes, strides
   void bind_types();
+  void default_types();  // of type variables that no tensor given binds
   void bind_dims();
   void derive_dims(bool strict);
   void finish_attributes();  // defaults that are expressions over dims

@@ -68,13 +68,12 @@ bool varies(const Spec& spec, const Requirement& requirement) {
   return false;
 }
 
-// A rule that reads a tensor is judged only where that tensor's data can be read; on a device it is trusted.
+// A rule that reads tensors is judged only where their data can be read; on a device it is trusted.
 bool judgeable(const Binding& binding, const Requirement& requirement) {
-  if (requirement.reads.empty()) return true;
-  const auto tensor = binding.facts.tensors.find(requirement.reads);
-  if (tensor == binding.facts.tensors.end()) return false;
-  const auto& shape = tensor->second.shape;
-  return tensor->second.host_data != nullptr || std::find(shape.begin(), shape.end(), 0) != shape.end();
+  return std::all_of(requirement.reads.begin(), requirement.reads.end(), [&](const std::string& name) {
+    const auto tensor = binding.facts.tensors.find(name);
+    return tensor != binding.facts.tensors.end() && (tensor->second.host_data != nullptr || is_empty(tensor->second));
+  });
 }
 
 void judge(const Binding& binding, const Requirement& requirement) {
@@ -177,6 +176,12 @@ void Binder::bind_types() {
     if (bound->second != found)
       fail(fmt::format("{} has type {}, expected {} (the type of {})", tensor.name, found, bound->second, type_origins[tensor.type]));
   }
+  default_types();
+}
+
+void Binder::default_types() {
+  for (const auto& [variable, other] : spec.type_defaults)
+    if (const auto known = binding.types.find(other); known != binding.types.end()) binding.types.emplace(variable, known->second);
 }
 
 Binding bind(const Spec& spec, CallFacts facts) {

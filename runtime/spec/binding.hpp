@@ -15,7 +15,7 @@ struct TensorFacts {
   DType type = DType::f32;
   std::vector<std::int64_t> shape, strides;  // elements
   std::int64_t alignment = 64;               // largest power of two <= 64 that divides the address
-  const void* host_data = nullptr;           // for first/last/nondecreasing/chunks; null: not readable here
+  const void* host_data = nullptr;           // for first/last/nondecreasing/smallest/chunks; null: not readable here
   std::uintptr_t address = 0;                // of element 0, for the overlap check; 0: unknown
 };
 
@@ -34,14 +34,20 @@ CallFacts facts_of(const Spec& spec, const Case& c);
 //   contiguous(x)     x is row-major without gaps (dims of size 1 do not count)
 //   aligned(x, n)     address and every stride but the last are multiples of n bytes
 //   rank(x), stride(x, i)   of the tensor as given; i may be negative (from the end); a dim of size 1 has stride 0
-//   first(x), last(x), nondecreasing(x)   of a host integer tensor's data
+//   first(x), last(x), nondecreasing(x), smallest(x)   of a host integer tensor's data
 //   chunks(x, c)      of host offsets: sum over n of ceil_div(x[n+1] - x[n], c)
+//   sum(x, most, otherwise)   of a host integer tensor's data, an element above `most` counted as `most`; `otherwise` if the data cannot
+//                     be read here or x is not given, so that a cost may use it
+//   outside(x, low, high)     the first element not in [low, high] in words ("x[3] is -1"), or ''
+//   outside_rows(t, x, per, last, low, high)   the same of a table t [rows, columns]: row n stands for x[n] items, `per` a column, and only
+//                     those columns count that hold one of the last `last` of them (-1: all)
 // A rest extent ("C...") whose dims cannot be folded into one strided dim makes `foldable(x)` false; stride(x, rank-1) is 1 if it folds.
 // Of a tensor that is not given, contiguous, aligned, foldable and nondecreasing hold; the others are errors.
 class Binding : public Scope {
  public:
   std::optional<Value> lookup(std::string_view name) const override;
   std::optional<Value> call(std::string_view function, std::string_view name, std::span<const Value> rest) const override;
+  Value call_rows(std::string_view name, const TensorFacts& table, std::span<const Value> rest) const;
 
   const Spec* spec = nullptr;
   std::string form;  // empty if the spec has none
@@ -52,8 +58,8 @@ class Binding : public Scope {
   CallFacts facts;
 };
 
-// first, last, nondecreasing, chunks: the name-taking functions that look at data; and their value for data at `host_data`, laid out as
-// `facts` says. Throws ExpressionError.
+// The name-taking functions that look at data (first, last, nondecreasing, smallest, chunks, sum, outside, outside_rows); and their value
+// for data at `host_data`, laid out as `facts` says (outside_rows reads two tensors: host_integers.hpp). Throws ExpressionError.
 bool reads_data(std::string_view function);
 Value read_data(std::string_view function, std::string_view name, const TensorFacts& facts, const void* host_data,
                 std::span<const Value> rest);

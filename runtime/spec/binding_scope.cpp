@@ -1,9 +1,9 @@
 // What names and name-taking functions mean in a bound call.
 #include <fmt/format.h>
 #include <algorithm>
-#include <cstring>
 
 #include "spec/binder.hpp"
+#include "spec/host_integers.hpp"
 
 namespace ejk::spec {
 namespace {
@@ -52,56 +52,41 @@ std::int64_t stride_of(const TensorFacts& facts, std::string_view name, std::int
   return facts.shape[at] == 1 ? 0 : facts.strides[at];
 }
 
-// The elements of a one-dimensional integer tensor in host memory.
-class HostIntegers {
- public:
-  HostIntegers(const TensorFacts& facts, const void* data, std::string_view function, std::string_view name) : facts_(facts), data_(data) {
-    if (facts.shape.size() != 1) fail(fmt::format("{}({}): {} has {} dimensions, expected 1", function, name, name, facts.shape.size()));
-    if (facts.type != DType::i32 && facts.type != DType::i64 && facts.type != DType::i8 && facts.type != DType::u8)
-      fail(fmt::format("{}({}): {} has type {}, expected an integer type", function, name, name, name_of(facts.type)));
-    if (!data && facts.shape[0] > 0) fail(fmt::format("{}({}): the data of {} cannot be read here", function, name, name));
-  }
-  std::int64_t count() const { return facts_.shape[0]; }
-  std::int64_t operator[](std::int64_t i) const {
-    const auto* at = static_cast<const std::byte*>(data_) + i * facts_.strides[0] * size_of(facts_.type);
-    switch (facts_.type) {
-      case DType::i32:
-        return read<std::int32_t>(at);
-      case DType::i64:
-        return read<std::int64_t>(at);
-      case DType::i8:
-        return read<std::int8_t>(at);
-      default:
-        return read<std::uint8_t>(at);
-    }
-  }
-
- private:
-  template <class T>
-  static std::int64_t read(const std::byte* at) {
-    T value;
-    std::memcpy(&value, at, sizeof value);
-    return static_cast<std::int64_t>(value);
-  }
-  const TensorFacts& facts_;
-  const void* data_;
-};
-
 std::int64_t integer_argument(std::string_view function, std::string_view name, std::span<const Value> rest) {
   const auto* value = rest.empty() ? nullptr : std::get_if<std::int64_t>(&rest[0]);
   if (!value) fail(fmt::format("{}({}, n): n must be an integer", function, name));
   return *value;
 }
 
+// Elements above rest[0] count as rest[0].
+Value sum_of(const HostIntegers& data, std::string_view name, std::span<const Value> rest) {
+  const std::int64_t most = integer_argument("sum", name, rest);
+  std::int64_t total = 0;
+  for (std::int64_t i = 0; i < data.count(); ++i)
+    if (__builtin_add_overflow(total, std::min(data[i], most), &total)) fail(fmt::format("sum({}) overflows", name));
+  return total;
+}
+
+Value outside(const HostIntegers& data, std::string_view name, std::span<const Value> rest) {
+  const std::int64_t low = integer_argument("outside", name, rest), high = integer_argument("outside", name, rest.subspan(1));
+  for (std::int64_t i = 0; i < data.count(); ++i)
+    if (data[i] < low || data[i] > high) return fmt::format("{}[{}] is {}", name, i, data[i]);
+  return std::string();
+}
+
 }  // namespace
 
 bool reads_data(std::string_view function) {
-  return function == "first" || function == "last" || function == "nondecreasing" || function == "chunks";
+  static constexpr std::string_view readers[] = {"first", "last", "nondecreasing", "smallest", "chunks", "sum", "outside", "outside_rows"};
+  return std::find(std::begin(readers), std::end(readers), function) != std::end(readers);
 }
 
 Value read_data(std::string_view function, std::string_view name, const TensorFacts& facts, const void* host_data,
                 std::span<const Value> rest) {
-  const HostIntegers data(facts, host_data, function, name);
+  if (function == "sum" && !host_data && !is_empty(facts)) return rest[1];
+  const HostIntegers data({name, &facts, host_data}, function);
+  if (function == "sum") return sum_of(data, name, rest);
+  if (function == "outside") return outside(data, name, rest);
   if (function == "nondecreasing") {
     for (std::int64_t i = 1; i < data.count(); ++i)
       if (data[i] < data[i - 1]) return false;
@@ -118,6 +103,11 @@ Value read_data(std::string_view function, std::string_view name, const TensorFa
     return total;
   }
   if (data.count() == 0) fail(fmt::format("{}({}): {} has no elements", function, name, name));
+  if (function == "smallest") {
+    std::int64_t least = data[0];
+    for (std::int64_t i = 1; i < data.count(); ++i) least = std::min(least, data[i]);
+    return least;
+  }
   return data[function == "first" ? 0 : data.count() - 1];
 }
 
@@ -150,11 +140,20 @@ std::optional<Value> Binding::call(std::string_view function, std::string_view n
   if (function == "aligned") return Value(!is_given || is_aligned(found->second, integer_argument(function, name, rest)));
   if (function == "foldable") return Value(!is_given || is_foldable(*tensor, form, found->second));
   if (function == "nondecreasing" && !is_given) return Value(true);
+  if (function == "sum" && !is_given) return rest[1];
   if (!is_given) fail(fmt::format("{}({}): {} is not given; test given({})", function, name, name, name));
   if (function == "rank") return Value(static_cast<std::int64_t>(found->second.shape.size()));
   if (function == "stride") return Value(stride_of(found->second, name, integer_argument(function, name, rest)));
+  if (function == "outside_rows") return call_rows(name, found->second, rest);
   if (reads_data(function)) return read_data(function, name, found->second, found->second.host_data, rest);
   return std::nullopt;
+}
+
+Value Binding::call_rows(std::string_view name, const TensorFacts& table, std::span<const Value> rest) const {
+  const auto& second = std::get<std::string>(rest[0]);
+  const auto counts = facts.tensors.find(second);
+  if (counts == facts.tensors.end()) fail(fmt::format("outside_rows({}, {}): {} is not given", name, second, second));
+  return outside_rows({name, &table, table.host_data}, {second, &counts->second, counts->second.host_data}, rest.subspan(1));
 }
 
 }  // namespace ejk::spec

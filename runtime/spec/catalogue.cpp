@@ -7,6 +7,7 @@
 #include "spec/archs.hpp"
 #include "spec/check.hpp"
 #include "spec/check_names.hpp"
+#include "spec/gradient.hpp"
 #include "spec/json_node.hpp"
 #include "spec/loader.hpp"
 
@@ -58,6 +59,10 @@ Catalogue Catalogue::load(const std::filesystem::path& specs, const std::filesys
     if (archs_are_sound) check_spec(*spec, state.archs, state.templates, names, faults);
     state.kernels[name] = std::make_shared<const Spec>(*std::move(spec));
   }
+  for (const auto& [name, spec] : state.kernels)
+    for (const std::string& target : gradient_kernels(*spec))
+      if (const auto found = state.kernels.find(target); target != name && found != state.kernels.end())
+        check_gradient_calls(*spec, *found->second, faults);
   if (!faults.empty()) throw SpecError(std::move(faults));
   return catalogue;
 }

@@ -23,8 +23,10 @@ class ContractCheck {
     for (std::size_t i = 0; i < spec_.attributes.size(); ++i) attribute(i);
     for (std::size_t i = 0; i < spec_.requirements.size(); ++i) requirement(i);
     batch();
-    names_.judge("/cost/flops", spec_.flops, rules("the cost"));
-    names_.judge("/cost/bytes", spec_.bytes, rules("the cost"));
+    NameRules cost = rules("the cost");
+    cost.data = true;
+    names_.judge("/cost/flops", spec_.flops, cost);
+    names_.judge("/cost/bytes", spec_.bytes, cost);
     tolerances();
   }
 
@@ -124,7 +126,10 @@ class ContractCheck {
     for (const Expression& expression : expressions_in(requirement.message)) names_.judge(pointer + "/else", expression, rule);
   }
 
-  static bool is_floating(const std::string& type) { return type == "f32" || type == "f16" || type == "bf16" || type == "f64"; }
+  static bool is_floating(const std::string& type) {
+    const auto known = dtype_named(type);
+    return known && ejk::is_floating(*known);
+  }
 
   // Every floating type an output can have needs a bound for its error.
   void tolerances() {

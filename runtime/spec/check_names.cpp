@@ -143,6 +143,7 @@ class VariantCheck {
     if (is_cpu_ && !launch.block.empty()) fault(below + "/block", "a CPU launch has no block: one work item runs on one thread; drop it");
     if (is_cpu_ && !launch.cluster.empty()) fault(below + "/cluster", "a CPU launch has no clusters; drop it");
     if (is_cpu_ && launch.cooperative) fault(below + "/cooperative", "a CPU launch is never cooperative; drop it");
+    if (is_cpu_ && launch.overlaps) fault(below + "/overlaps", "a CPU launch never overlaps the one before it; drop it");
     if (!is_cpu_ && launch.block.empty()) fault(below, "missing field 'block': the threads of a GPU launch");
     for (std::size_t i = 0; i < launch.arguments.size(); ++i) argument(pointer_to(below + "/args", i), launch.arguments[i]);
   }

@@ -157,8 +157,8 @@ std::string unpacked(const Parameter& parameter, std::size_t index) {
 
 std::string c_type(std::string_view type) {
   static constexpr std::pair<std::string_view, std::string_view> table[] = {
-      {"f32", "float"},   {"f16", "half"},    {"bf16", "bfloat16"}, {"f64", "double"}, {"i8", "int8_t"},
-      {"i32", "int32_t"}, {"i64", "int64_t"}, {"u8", "uint8_t"},    {"bool", "bool"},  {"none", "void"},
+      {"f32", "float"},   {"f16", "half"},   {"bf16", "bfloat16"}, {"f64", "double"},          {"i8", "int8_t"}, {"i32", "int32_t"},
+      {"i64", "int64_t"}, {"u8", "uint8_t"}, {"bool", "bool"},     {"f8_e4m3", "float8_e4m3"}, {"none", "void"},
   };
   for (const auto& [name, text] : table)
     if (name == type) return std::string(text);

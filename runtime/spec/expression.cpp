@@ -72,10 +72,7 @@ std::set<std::string> Expression::names() const {
 
 std::set<std::string> Expression::subjects() const {
   std::set<std::string> subjects;
-  if (root_)
-    walk(*root_, [&](const Node& node) {
-      if (node.operation == Operation::name_call) subjects.insert(node.name);
-    });
+  for (const auto& [function, subject] : name_calls()) subjects.insert(subject);
   return subjects;
 }
 
@@ -83,7 +80,10 @@ std::set<std::pair<std::string, std::string>> Expression::name_calls() const {
   std::set<std::pair<std::string, std::string>> calls;
   if (root_)
     walk(*root_, [&](const Node& node) {
-      if (node.operation == Operation::name_call) calls.emplace(node.callee, node.name);
+      if (node.operation != Operation::name_call) return;
+      calls.emplace(node.callee, node.name);
+      for (int i = 1; i < find_function(node.callee)->names; ++i)
+        calls.emplace(node.callee, std::get<std::string>(node.children[static_cast<std::size_t>(i - 1)].literal));
     });
   return calls;
 }

@@ -33,7 +33,8 @@ class Scope {
  public:
   virtual ~Scope() = default;
   virtual std::optional<Value> lookup(std::string_view name) const = 0;
-  // Functions whose first argument is a bare name, not a value: given(bias), stride(q, 0). nullopt: no such function here.
+  // Functions whose first argument is a bare name, not a value: given(bias), stride(q, 0). A second bare name is a string in `rest`.
+  // nullopt: no such function here.
   virtual std::optional<Value> call(std::string_view function, std::string_view name, std::span<const Value> rest) const;
 };
 
@@ -64,7 +65,7 @@ class Expression {
 //   align(x, a): x rounded up to a multiple of a; pow2(x): smallest power of two >= x; log2(x): floor, of a positive integer
 //   (of a float: float). size(T): bytes of a type name (size('f32') = 4), a name-taking function that also takes a string.
 // Name-taking functions (Scope::call): given contiguous aligned foldable stride rank first last
-// nondecreasing chunks, each documented in binding.hpp.
+// nondecreasing smallest chunks sum outside outside_rows, each documented in binding.hpp.
 bool is_value_function(std::string_view name);
 bool is_name_function(std::string_view name);
 

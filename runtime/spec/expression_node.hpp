@@ -39,6 +39,7 @@ struct FunctionRow {
   std::string_view name;
   Function function;
   int least, most;  // arguments
+  int names = 1;    // how many of the first are bare names, if any is
   bool takes_name() const { return function == Function::by_scope; }
 };
 
@@ -48,7 +49,7 @@ const FunctionRow* find_function(std::string_view name);
 // The most arguments that any function takes.
 inline constexpr int max_arguments = 8;
 
-// children: operands in order; arguments of a call (of a name call: those after the name).
+// children: operands in order; arguments of a call (of a name call: those after the name, a second bare name as a literal string).
 struct Expression::Node {
   Operation operation = Operation::literal;
   Function function = Function::by_scope;

@@ -234,17 +234,26 @@ class Parser {
     int count = 0;
     do {
       ++count;
-      if (count == 1 && row.takes_name()) {
-        if (here().kind != Token::Kind::name) fail(std::string(row.name) + "() takes a bare name: expected one");
-        node.name = here().text;
-        ++at_;
-        if (!at(",") && !at(")")) fail(std::string(row.name) + "() takes a bare name: expected ',' or ')'");
+      if (count <= row.names && row.takes_name()) {
+        const Token token = bare_name(row);
+        if (count == 1)
+          node.name = token.text;
+        else
+          node.children.push_back(literal(std::string(token.text), token.column));
       } else {
         node.children.push_back(conditional());
       }
     } while (accept(","));
     expect(")");
     return count;
+  }
+
+  Token bare_name(const FunctionRow& row) {
+    if (here().kind != Token::Kind::name) fail(std::string(row.name) + "() takes a bare name: expected one");
+    const Token token = here();
+    ++at_;
+    if (!at(",") && !at(")")) fail(std::string(row.name) + "() takes a bare name: expected ',' or ')'");
+    return token;
   }
 
   [[noreturn]] static void wrong_count(const FunctionRow& row, int count, int column) {

@@ -27,6 +27,7 @@ class CaseFacts {
     binder.take_attributes();
     binder.choose_form();
     binder.derive_dims(false);
+    binder.default_types();
     CallFacts facts;
     facts.attributes = binding_.facts.attributes;
     for (const TensorSpec& tensor : spec_.tensors)

@@ -6,7 +6,8 @@
 namespace ejk::spec {
 
 const std::vector<std::string>& names_of_resources() {
-  static const std::vector<std::string> names = {"registers", "spill_bytes", "stack_bytes", "shared_bytes", "code_bytes"};
+  static const std::vector<std::string> names = {"registers", "spill_bytes", "stack_bytes", "shared_bytes", "code_bytes",
+                                                 "vgprs",     "agprs",       "sgprs",       "wave_size"};
   return names;
 }
 

@@ -9,7 +9,8 @@ namespace ejk::spec {
 
 using Resources = std::vector<std::pair<std::string, std::int64_t>>;
 
-// registers, spill_bytes, stack_bytes, shared_bytes, code_bytes: of the most demanding entry; a backend reports those it knows.
+// registers, spill_bytes, stack_bytes, shared_bytes, code_bytes; of AMD GPUs also vgprs, agprs, sgprs, wave_size: of the most demanding
+// entry; a backend reports those it knows.
 const std::vector<std::string>& names_of_resources();
 
 // "spill_bytes is 1344, the limit is 0; ..." for each that is above its limit; empty: none is. What the compiler does not report (a CPU's

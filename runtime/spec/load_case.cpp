@@ -54,6 +54,7 @@ class CaseReader {
     if (const auto name = node_.field("name"); name && name->json().is_string())
       if (const auto why = bad_file_name(base_.name)) name->fault(*why);
     given();
+    for (const auto& [name, node] : node_.members("fill")) fill(name, node);
     for (const auto& [name, node] : node_.members()) field(name, node);
     return expanded();
   }
@@ -75,6 +76,14 @@ class CaseReader {
     }
   }
 
+  void fill(const std::string& name, const JsonNode& node) {
+    std::vector<std::string> inputs;
+    for (const TensorSpec& tensor : spec_.tensors)
+      if (!tensor.output) inputs.push_back(tensor.name);
+    if (std::find(inputs.begin(), inputs.end(), name) == inputs.end()) node.fault("'" + name + "' is no input" + suggestion(name, inputs));
+    if (const auto words = node.text()) base_.fill[name] = *words;
+  }
+
   void field(const std::string& name, const JsonNode& node) {
     Choice choice;
     choice.name = name;
@@ -87,7 +96,7 @@ class CaseReader {
     else if (attribute)
       choice.kind = Choice::Kind::attribute;
     else
-      return;  // name, doc, given, or reported as unknown
+      return;  // name, doc, given, fill, or reported as unknown
     const auto items = choice.is_list ? node.items() : std::vector<JsonNode>{node};
     if (items.empty()) node.fault("the list of values for '" + name + "' is empty");
     for (const JsonNode& item : items) {

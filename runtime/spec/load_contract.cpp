@@ -10,7 +10,7 @@ namespace ejk::spec {
 namespace {
 
 // Fields of a case that are no names of the contract.
-bool is_case_field(const std::string& name) { return name == "name" || name == "doc" || name == "given"; }
+bool is_case_field(const std::string& name) { return name == "name" || name == "doc" || name == "given" || name == "fill"; }
 
 class ContractReader {
  public:
@@ -30,8 +30,7 @@ class ContractReader {
     if (const auto outputs = kernel_.field("outputs"); outputs && outputs->json().is_array() && outputs->json().empty())
       outputs->fault("a kernel has at least one output");
     for (const JsonNode& node : kernel_.list("requires")) requirement(node);
-    if (const auto node = kernel_.field("gradient"); node && node->json().is_object() && node->open("gradient"))
-      spec_.gradient = node->text("kernel");
+    if (const auto node = kernel_.field("gradient")) spec_.gradient = load_gradient(*node);
     tuning();
     if (const auto node = kernel_.field("batch"); node && node->json().is_object() && node->open("batch"))
       spec_.batch = {node->text("dim"), node->expression("if")};
@@ -67,6 +66,20 @@ class ContractReader {
 
   void type_variable(const std::string& name, const JsonNode& node) {
     declare(node, name, "type variable");
+    if (node.json().is_object() && node.open("type")) {
+      const std::string other = node.text("default");
+      const auto known = names_of_types(spec_);
+      if (std::find(known.begin(), known.end(), other) != known.end())
+        spec_.type_defaults[name] = other;
+      else if (const auto field = node.field("default"))
+        field->fault("'" + other + "' is no type variable before this one" + suggestion(other, known));
+      if (const auto any = node.field("any")) element_types(name, *any);
+    } else if (!node.json().is_object()) {
+      element_types(name, node);
+    }
+  }
+
+  void element_types(const std::string& name, const JsonNode& node) {
     std::vector<std::string> types;
     const auto items = node.items();
     if (node.json().is_array() && items.empty())
@@ -168,18 +181,23 @@ class ContractReader {
 
   void requirement(const JsonNode& node) {
     if (!node.open("requirement")) return;
-    Requirement rule{node.expression("that"), node.text("else"), node.text("reads")};
+    Requirement rule{node.expression("that"), node.text("else"), {}};
     if (const auto message = node.field("else"); message && message->json().is_string()) check_message(*message, rule.message);
-    if (const auto reads = node.field("reads"); reads && reads->json().is_string()) {
-      const TensorSpec* tensor = spec_.tensor(rule.reads);
-      if (!tensor || tensor->output) {
-        std::vector<std::string> inputs;
-        for (const TensorSpec& t : spec_.tensors)
-          if (!t.output) inputs.push_back(t.name);
-        reads->fault("'" + rule.reads + "' is no input" + suggestion(rule.reads, inputs));
-      }
-    }
+    if (const auto reads = node.field("reads"))
+      for (const JsonNode& item : reads->json().is_array() ? reads->items() : std::vector<JsonNode>{*reads}) read_by(rule, item);
     spec_.requirements.push_back(std::move(rule));
+  }
+
+  void read_by(Requirement& rule, const JsonNode& node) const {
+    const auto name = node.text();
+    if (!name) return;
+    const TensorSpec* tensor = spec_.tensor(*name);
+    rule.reads.push_back(*name);
+    if (tensor && !tensor->output) return;
+    std::vector<std::string> inputs;
+    for (const TensorSpec& t : spec_.tensors)
+      if (!t.output) inputs.push_back(t.name);
+    node.fault("'" + *name + "' is no input" + suggestion(*name, inputs));
   }
 
   static void check_message(const JsonNode& node, const std::string& message) {

@@ -94,7 +94,7 @@ std::vector<std::string> names_of_types(const Spec& spec) {
 const std::vector<std::string>& names_of_dtypes() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
-    for (std::uint8_t i = 0; i <= static_cast<std::uint8_t>(DType::boolean); ++i) all.emplace_back(ejk::name_of(static_cast<DType>(i)));
+    for (const DType type : all_dtypes()) all.emplace_back(ejk::name_of(type));
     return all;
   }();
   return names;

@@ -21,6 +21,7 @@ class NameTable {
 
 void load_contract(const JsonNode& kernel, Spec& spec);
 Variant load_variant(const JsonNode& node, const Spec& spec);
+std::vector<GradientStep> load_gradient(const JsonNode& node);
 std::vector<Case> load_case(const JsonNode& node, const Spec& spec);
 
 // `shape` of a tensor: a list, {"form|form": list}, or {"any": [list, list]}.

@@ -273,6 +273,7 @@ class VariantReader {
     launch.cluster = up_to_three(node, "cluster", 0);
     launch.shared = node.expression("shared");
     launch.cooperative = node.boolean("cooperative");
+    launch.overlaps = node.boolean("overlaps");
     ArgumentReader reader(spec_, variant_);
     const auto arguments = node.list("args");
     for (std::size_t i = 0; i < arguments.size(); ++i) launch.arguments.push_back(reader.read(arguments[i], i));

@@ -59,7 +59,7 @@ struct Attribute {
 struct Requirement {
   Expression that;
   std::string message;
-  std::string reads;  // a host tensor whose data the rule looks at (first, last, nondecreasing): checked on every call
+  std::vector<std::string> reads;  // host tensors whose data the rule looks at (first, last, outside): checked on every call
 };
 
 struct Form {
@@ -118,6 +118,7 @@ struct Launch {
   Expression shared;              // bytes: dynamic shared memory; on the CPU scratch of the worker, 64-byte aligned
   std::vector<Expression> cluster;
   bool cooperative = false;
+  bool overlaps = false;  // may start before the launch before it has ended: the template waits for it (device/launch_order.h)
   std::vector<Argument> arguments;
 };
 
@@ -148,7 +149,7 @@ struct Variant {
   std::string pointer;             // "/variants/0"
 };
 
-// A named call: benchmark, test, prebuilt image. In JSON besides name, doc and given: a value, or a list of values, for any dim, type
+// A named call: benchmark, test, prebuilt image. In JSON besides name, doc, given and fill: a value, or a list of values, for any dim, type
 // variable and attribute. Lists expand to one Case for each combination, the last list changing fastest. Each list appends to the name, in
 // the order of the file: ".bf16" for a type, ".causal" for true and nothing for false, else ".<name in lower case><value>" (".d64",
 // ".window_leftm1",
@@ -158,7 +159,8 @@ struct Case {
   std::map<std::string, Value> dims;         // also dims of optional inputs that are given
   std::map<std::string, std::string> types;  // type variable → element type
   std::map<std::string, Value> attributes;
-  std::vector<std::string> given;  // optional inputs and outputs present
+  std::vector<std::string> given;           // optional inputs and outputs present
+  std::map<std::string, std::string> fill;  // input → its data in this case, instead of the tensor's `fill`
   std::string pointer;
 };
 
@@ -169,16 +171,32 @@ struct Batch {
   Expression condition;  // empty: always
 };
 
+// A step of the gradient: a call of a kernel, or a gradient that another tensor is. In JSON "gradient": {"kernel": K} is one call whose
+// tensors and attributes have their names from this spec; [{"kernel": K, "tensors": {of K: of this spec}, "attributes": {of K: expression
+// over this spec's dims and attributes}}, ..., {"tensor": "dx", "is": "dout"}] says them one by one. "dx" is the gradient of x
+// (gradient.hpp); a step whose gradient is of a tensor that was not given is left out.
+struct GradientStep {
+  std::string kernel;                                        // empty: no call, `tensor` has the data of `is`
+  bool mapped = false;                                       // by `tensors` and `attributes`; else by name
+  std::vector<std::pair<std::string, std::string>> tensors;  // of the kernel, of this spec or a gradient
+  std::vector<Named> attributes;
+  std::string tensor, is;
+  std::string pointer;
+};
+
 struct Spec {
   std::string kernel, doc;
   std::string file;  // as the user named it
   std::vector<Dim> dims;
   std::vector<std::pair<std::string, std::vector<std::string>>> types;  // variable, element types
+  // A variable that no tensor given binds (an output yet to be made) → the variable whose type it takes. In JSON {"any": [types],
+  // "default": V}.
+  std::map<std::string, std::string> type_defaults;
   std::vector<Form> forms;
   std::vector<Attribute> attributes;
   std::vector<TensorSpec> tensors;  // inputs, then outputs, in the spec's order: the order of the packed call
   std::vector<Requirement> requirements;
-  std::string gradient;  // kernel name, or empty
+  std::vector<GradientStep> gradient;  // empty: it has none
   Batch batch;
   // Dims and attributes in which a call may differ from one that was measured and still take its config ("tuning": {"nearest": [...]}).
   // Everything else in their keys must be equal. Empty: only its own measurement serves a call.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "spec/binding.hpp"
 #include "spec/load_parts.hpp"
 #include "spec/suggest.hpp"
 
@@ -13,8 +14,11 @@ bool is_in(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-bool reads_data(const std::string& function) {
-  return function == "first" || function == "last" || function == "nondecreasing" || function == "chunks";
+// One name, or a list of them, as JSON has it.
+std::string quoted(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "\"" : ", \"") + name + "\"";
+  return names.size() == 1 ? text : "[" + text + "]";
 }
 
 }  // namespace
@@ -81,11 +85,11 @@ void NameCheck::judge_data(const std::string& pointer, const std::string& functi
   if (!rules.data && rules.may_read)
     fault(pointer, call + " reads data: the rule must say \"reads\": \"" + tensor.name + "\"");
   else if (!rules.data)
-    fault(pointer, call + " reads data, which " + rules.place + " cannot; only 'requires' and the values of dims may");
+    fault(pointer, call + " reads data, which " + rules.place + " cannot; only 'requires', the cost and the values of dims may");
   else if (tensor.output)
     fault(pointer, call + " reads an output, which has no data yet");
-  else if (!rules.data_of.empty() && rules.data_of != tensor.name)
-    fault(pointer, call + " reads the data of '" + tensor.name + "', but the rule says \"reads\": \"" + rules.data_of + "\"");
+  else if (!rules.data_of.empty() && !is_in(rules.data_of, tensor.name))
+    fault(pointer, call + " reads the data of '" + tensor.name + "', but the rule says \"reads\": " + quoted(rules.data_of));
 }
 
 }  // namespace ejk::spec

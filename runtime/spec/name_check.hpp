@@ -10,14 +10,14 @@
 namespace ejk::spec {
 
 struct NameRules {
-  std::vector<std::string> known;  // value names, arch.* apart
-  bool in_variant = false;         // arch.* has a value
-  std::vector<const Arch*> archs;  // whose properties arch.* must name
-  bool varying = false;            // attributes that vary may be used
-  bool data = false;               // functions that read data may be used ...
-  std::string data_of;             // ... of this tensor; empty: of any input
-  bool may_read = false;           // a rule that could say "reads"
-  std::string place;               // "'supports'": for the error
+  std::vector<std::string> known;    // value names, arch.* apart
+  bool in_variant = false;           // arch.* has a value
+  std::vector<const Arch*> archs;    // whose properties arch.* must name
+  bool varying = false;              // attributes that vary may be used
+  bool data = false;                 // functions that read data may be used ...
+  std::vector<std::string> data_of;  // ... of these tensors; empty: of any input
+  bool may_read = false;             // a rule that could say "reads"
+  std::string place;                 // "'supports'": for the error
 };
 
 class NameCheck {

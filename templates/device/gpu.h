@@ -16,6 +16,8 @@
 #pragma once
 $if arch.platform == 'cuda'
 #include "device/cuda.h"
+$elif arch.platform == 'hip'
+#include "device/hip.h"
 $elif arch.platform == 'simt'
 #include "device/simt.h"
 $end

@@ -16,7 +16,6 @@ typedef unsigned long uintptr_t;
 struct half { uint16_t bits; };      // IEEE binary16
 struct bfloat16 { uint16_t bits; };  // the upper half of a float
 
-constexpr int WARP = 32;
 constexpr float INFINITE = __builtin_inff();
 constexpr float LOG2_E = 1.44269504088896340736f, LN_2 = 0.69314718055994530942f;
 
@@ -32,6 +31,8 @@ extern "C" __attribute__((visibility("default"))) void ejk_simt_bind(const SimtH
   simt_host = host;
   image->shared_begin = __start_ejk_shared;
   image->shared_end = __stop_ejk_shared;
+  image->wave = ${arch.wave};
+  image->most_shared = ${arch.shared_memory};
 }
 
 static inline const SimtThread& simt_thread() { return **simt_host->running; }
@@ -41,8 +42,6 @@ static inline int block_y() { return simt_thread().block_y; }
 static inline int block_z() { return simt_thread().block_z; }
 static inline int grid_x() { return simt_thread().grid_x; }
 static inline int grid_y() { return simt_thread().grid_y; }
-static inline int lane() { return simt_thread().lane; }
-static inline int warp() { return simt_thread().warp; }
 static inline char* dynamic_shared() { return simt_thread().dynamic_shared; }
 
 // As in CUDA a number of bytes in a window of 32 bits.
@@ -58,15 +57,6 @@ template <class To, class From> static inline To bits_as(From x) {
 
 static inline void sync_block() { simt_host->sync_block(); }
 static inline void sync_warp() { simt_host->sync_warp(); }
-static inline bool any_in_block(bool x) { return simt_host->any_in_block(x); }
-static inline bool any_in_warp(bool x) { return simt_host->any_in_warp(x); }
-template <class T> static inline T simt_shuffle(SimtShuffle how, T x, int operand) {
-  return bits_as<T>(simt_host->shuffle(how, bits_as<uint32_t>(x), operand));
-}
-template <class T> static inline T shuffle_xor(T x, int mask) { return simt_shuffle(SimtShuffle::exclusive_or, x, mask); }
-template <class T> static inline T shuffle_down(T x, int by) { return simt_shuffle(SimtShuffle::down, x, by); }
-template <class T> static inline T shuffle(T x, int from) { return simt_shuffle(SimtShuffle::index, x, from); }
-
 template <class T, int N> struct alignas(sizeof(T) * N) Pack { T at[N]; };
 template <class P> static inline void simt_check_alignment(const char* word, const void* at) {
   if (reinterpret_cast<uintptr_t>(at) % alignof(P)) simt_host->misaligned(word, at, alignof(P));
@@ -88,11 +78,6 @@ template <class T, int N> static inline void store_once(T* to, const Pack<T, N>&
   *reinterpret_cast<Pack<T, N>*>(to) = x;
 }
 
-// The bytes arrive when the thread waits for their group; until then they are NaN.
-static inline void copy_async_16(SharedPointer to, const void* from, bool wanted) { simt_host->copy_async_16(to, from, wanted); }
-static inline void copy_async_commit() { simt_host->copy_async_commit(); }
-template <int PENDING> static inline void copy_async_wait() { simt_host->copy_async_wait(PENDING); }
-
 // Conversions to nearest even; a NaN stays one.
 static inline float to_float(float x) { return x; }
 static inline float to_float(bfloat16 x) { return bits_as<float>(static_cast<uint32_t>(x.bits) << 16); }
@@ -100,15 +85,6 @@ static inline float to_float(half x) { return static_cast<float>(bits_as<_Float1
 template <class T> static inline T from_float(float x);
 template <> inline float from_float<float>(float x) { return x; }
 template <> inline half from_float<half>(float x) { return bits_as<half>(static_cast<_Float16>(x)); }
-template <> inline bfloat16 from_float<bfloat16>(float x) {
-  if (x != x) return {0x7fff};
-  const uint32_t bits = bits_as<uint32_t>(x);
-  return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
-}
-template <class T> static inline uint32_t pack_pair(float low, float high) {
-  return static_cast<uint32_t>(from_float<T>(high).bits) << 16 | from_float<T>(low).bits;
-}
-
 // Denormal results of exp2_of, denormal arguments and results of reciprocal are 0, as in CUDA's approximations.
 static inline float simt_flushed(float x) { return __builtin_fabsf(x) < 1.17549435e-38f ? __builtin_copysignf(0.0f, x) : x; }
 static inline float exp2_of(float x) { return simt_flushed(__builtin_exp2f(x)); }
@@ -117,11 +93,8 @@ static inline float log_of(float x) { return __builtin_logf(x); }
 static inline float tanh_of(float x) { return __builtin_tanhf(x); }
 static inline float larger_of(float a, float b) { return __builtin_fmaxf(a, b); }
 
-template <class T> constexpr SimtElement simt_element = SimtElement::half;
-template <> constexpr SimtElement simt_element<bfloat16> = SimtElement::bfloat16;
-template <class T> static inline void mma_16x8x16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  static_assert(sizeof(T) == 2);
-  simt_host->mma_16x8x16(simt_element<T>, c, a, b0, b1);
-}
-static inline void load_matrices(uint32_t (&r)[4], SharedPointer row) { simt_host->load_matrices(r, row, false); }
-static inline void load_matrices_transposed(uint32_t (&r)[4], SharedPointer row) { simt_host->load_matrices(r, row, true); }
+$if arch.model == 'nvidia'
+#include "device/simt_nvidia.h"
+$else
+#include "device/simt_amd.h"
+$end

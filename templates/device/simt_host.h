@@ -10,6 +10,7 @@ struct SimtThread {
 
 enum class SimtShuffle { exclusive_or, down, index };
 enum class SimtElement { half, bfloat16 };
+enum class SimtMatrix { cdna, rdna3, rdna4 };  // whose registers and lanes hold what
 
 // Each call belongs to the thread that runs, and may let other threads run before it returns. `word` names the vocabulary's word.
 struct SimtHost {
@@ -26,9 +27,17 @@ struct SimtHost {
   void (*copy_async_commit)();
   void (*copy_async_wait)(int pending);
   void (*misaligned)(const char* word, const void* at, int bytes);  // ends the launch
+  // AMD's: x of a lane of the wave, a bit for each of its lanes, and where a number of shared_pointer() points.
+  uint32_t (*permute_wave)(uint32_t x, int from);
+  uint64_t (*ballot_wave)(bool x);
+  void* (*shared_at)(uint32_t number, int alignment);
+  // By the whole wave: x of lane ^ mask; c += a b with as many registers as the instruction has.
+  uint32_t (*exchange_wave)(uint32_t x, int mask);
+  void (*multiply_wave)(SimtElement type, SimtMatrix layout, float* c, const uint32_t* a, const uint32_t* b);
 };
 
-// The memory of an image's __shared__ variables.
+// The memory of an image's __shared__ variables, the threads of a wave (NVIDIA: of a warp), and the most shared memory of a block.
 struct SimtImage {
   char *shared_begin, *shared_end;
+  int wave, most_shared;
 };

@@ -1,8 +1,10 @@
 // Hopper vocabulary (sm_90a, in PTX): what device/gpu.h's portable words leave out. Needs device/gpu.h before it. Addresses of shared
 // memory are uint32_t, in the shared window. PTX names are those of the PTX ISA 9.0.
 //
-// Also here: device/sm90_copy.h (barriers of transactions, copies of tiles), device/sm90_wgmma.h (matrix products of a warpgroup).
+// Also here: device/launch_order.h (launches that overlap), device/sm90_copy.h (barriers of transactions, copies of tiles),
+// device/sm90_wgmma.h (matrix products of a warpgroup).
 #pragma once
+#include "device/launch_order.h"
 #include "device/sm90_copy.h"
 #include "device/sm90_wgmma.h"
 
@@ -77,8 +79,3 @@ static inline void store_to_cluster(uint32_t there, const Pack<uint32_t, 4>& x) 
   asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %2, %3, %4};"
                : : "r"(there), "r"(x.at[0]), "r"(x.at[1]), "r"(x.at[2]), "r"(x.at[3]) : "memory");
 }
-
-// A launch that may overlap the one before it: until that has ended, or let go, and its writes are seen; and letting the next one go.
-// (griddepcontrol)
-static inline void wait_for_previous_launch() { asm volatile("griddepcontrol.wait;" : : : "memory"); }
-static inline void let_next_launch_go() { asm volatile("griddepcontrol.launch_dependents;" : : : "memory"); }

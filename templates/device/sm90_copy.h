@@ -25,6 +25,22 @@ static inline void barrier_arrive_in_block(uint32_t barrier, int rank) {
   asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}"
                : : "r"(barrier), "r"(rank) : "memory");
 }
+// The same where those who wait need not see writes of this thread, only that its reads are done, as those of finished wgmma are: no fence.
+static inline void barrier_release_in_block(uint32_t barrier, int rank) {
+  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there];\n}"
+               : : "r"(barrier), "r"(rank) : "memory");
+}
+// There, expecting so many more bytes in this phase; and a word into that block's shared memory, whose 4 bytes arrive at its barrier.
+// (mbarrier.arrive.expect_tx, st.async)
+static inline void barrier_arrive_expect_in_block(uint32_t barrier, int rank, uint32_t bytes) {
+  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.expect_tx.shared::cluster.b64 _, [there], %2;\n}"
+               : : "r"(barrier), "r"(rank), "r"(bytes) : "memory");
+}
+static inline void store_async_in_block(uint32_t to, uint32_t word, uint32_t barrier, int rank) {
+  asm volatile("{\n.reg .b32 there, its;\nmapa.shared::cluster.u32 there, %0, %3;\nmapa.shared::cluster.u32 its, %2, %3;\n"
+               "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [there], %1, [its];\n}"
+               : : "r"(to), "r"(word), "r"(barrier), "r"(rank) : "memory");
+}
 // Whether the phase of that parity is over; may wait a little. A barrier's phase before its first, parity 1, is over.
 static inline bool barrier_try_wait(uint32_t barrier, uint32_t parity) {
   uint32_t over;

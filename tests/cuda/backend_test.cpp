@@ -167,6 +167,16 @@ TEST_F(CudaBackend, ClustersAndCooperativeLaunches) {
   EXPECT_EQ(fake().launches[1].cluster[0], 0u);
 }
 
+TEST_F(CudaBackend, LaunchesOverlapWhereTheDeviceCan) {
+  auto second = request();
+  second.overlaps = true;
+  backend.launch(second, nullptr);
+  EXPECT_TRUE(fake().launches[0].overlaps);
+  EXPECT_FALSE(fake().launches[0].cooperative);
+  backend.launch(request(), nullptr);
+  EXPECT_FALSE(fake().launches[1].overlaps);
+}
+
 TEST_F(CudaBackend, GeometryOutOfBoundsNeverReachesTheDriver) {
   auto wide = request();
   wide.grid[1] = 65536;

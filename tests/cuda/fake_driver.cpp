@@ -67,6 +67,7 @@ Result launch_config(const LaunchConfig* config, Function function, void** argum
   for (unsigned i = 0; i < config->attribute_count; ++i) {
     if (config->attributes[i].id == cluster_dimension) std::copy_n(config->attributes[i].cluster, 3, launch.cluster);
     if (config->attributes[i].id == cooperative_launch) launch.cooperative = config->attributes[i].cooperative == 1;
+    if (config->attributes[i].id == programmatic_order) launch.overlaps = config->attributes[i].may_overlap == 1;
   }
   return begin(launch, function, config->stream, arguments);
 }
@@ -225,6 +226,7 @@ Result FakeDriver::answer(const std::string& function) const {
 
 Driver fake_driver() {
   Driver driver;
+  driver.vendor = &nvidia();
   driver.path = "/fake/libcuda.so.1";
   driver.version = 13000;
   driver.release = "580.65.06";

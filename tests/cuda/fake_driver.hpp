@@ -17,6 +17,7 @@ struct FakeLaunch {
   bool cooperative = false;
   Stream stream = nullptr;
   TensorMap first_map = {};  // the first argument, of kernels that take a map first
+  bool overlaps = false;
 };
 
 // One process-wide state, since the driver's functions take none. Each test resets it.

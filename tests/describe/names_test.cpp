@@ -23,7 +23,7 @@ TEST_F(Devices, HaveKindPlatformAndFingerprint) {
 
 TEST_F(Devices, ThatAreNotThereAreNamed) {
   use_test_store();
-  EXPECT_EQ(message_of(device_kind({DeviceType::rocm, 2})), "rocm:2 is no device that ejk found; `ejk info` lists them");
+  EXPECT_EQ(message_of(device_kind({DeviceType::rocm, 902})), "hip:902 is no device that ejk found; `ejk info` lists them");
   EXPECT_EQ(message_of(device_fingerprint({DeviceType::cuda, 900})), "cuda:900 is no device that ejk found; `ejk info` lists them");
 }
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "backends/cuda_driver.hpp"
 #include "backends/cuda_module.hpp"
 #include "backends/vendor_library.hpp"
 #include "cuda/cuda_image.hpp"

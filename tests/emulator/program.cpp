@@ -14,9 +14,10 @@ namespace {
 
 class Constants : public spec::Scope {
  public:
-  explicit Constants(const std::map<std::string, spec::Value>& values) : values_(values) {}
+  Constants(const std::map<std::string, spec::Value>& values, const spec::Arch& arch) : values_(values), arch_(arch) {}
   std::optional<spec::Value> lookup(std::string_view name) const override {
     if (name == "arch.platform") return spec::Value(std::string("simt"));
+    if (name.starts_with("arch.")) return arch_.properties.at(std::string(name.substr(5)));
     const auto found = values_.find(std::string(name));
     if (found == values_.end()) return std::nullopt;
     return found->second;
@@ -24,6 +25,7 @@ class Constants : public spec::Scope {
 
  private:
   const std::map<std::string, spec::Value>& values_;
+  const spec::Arch& arch_;
 };
 
 constexpr char entry_point[] = R"(
@@ -33,25 +35,26 @@ extern "C" __attribute__((visibility("default"))) void ejk_kernel(void* const* a
 }
 )";
 
-const spec::Arch& arch() {
+const spec::Arch& arch_of(const std::string& name) {
   static const auto catalogue = spec::Catalogue::open(EJK_SOURCE_DIR "/specs", EJK_SOURCE_DIR "/templates");
-  return *catalogue.arch(simt::sanitized ? "simt:warp32_sanitized" : "simt:warp32");
+  return *catalogue.arch("simt:" + name + (simt::sanitized ? "_sanitized" : ""));
 }
 
-spec::Image render(const std::string& body, const std::map<std::string, spec::Value>& values) {
+spec::Image render(const std::string& body, const std::map<std::string, spec::Value>& values, const spec::Arch& arch) {
   static const spec::TemplateLibrary library(EJK_SOURCE_DIR "/templates");
   spec::Image image;
   image.id = "a test's kernel";
-  image.source = spec::Template::parse("test", "#include \"device/gpu.h\"\n" + body).render(Constants(values), library) + entry_point;
-  image.flags = arch().flags;
+  image.source = spec::Template::parse("test", "#include \"device/gpu.h\"\n" + body).render(Constants(values, arch), library) + entry_point;
+  image.flags = arch.flags;
   return image;
 }
 
 }  // namespace
 
-Program::Program(const std::string& body, const std::map<std::string, spec::Value>& values) {
-  const auto image = render(body, values);
-  const auto compiled = simt_backend().compile(image, arch());
+Program::Program(const std::string& body, const std::map<std::string, spec::Value>& values, const std::string& arch_name) {
+  const auto& arch = arch_of(arch_name);
+  const auto image = render(body, values, arch);
+  const auto compiled = simt_backend().compile(image, arch);
   if (!compiled.ok) throw std::runtime_error(compiled.log);
   module_ = simt_backend().load_bytes(compiled.binary, image);
 }

@@ -28,9 +28,9 @@ class Order {
 
 class Program {
  public:
-  // `body` defines `KERNEL(...) kernel(void* a, void* b, void* c, int64_t n)`; `values` are its template's names. Throws
-  // std::runtime_error with the compiler's words.
-  explicit Program(const std::string& body, const std::map<std::string, spec::Value>& values = {});
+  // `body` defines `KERNEL(...) kernel(void* a, void* b, void* c, int64_t n)`; `values` are its template's names; `arch`: warp32, cdna,
+  // rdna3 or rdna4. Throws std::runtime_error with the compiler's words.
+  explicit Program(const std::string& body, const std::map<std::string, spec::Value>& values = {}, const std::string& arch = "warp32");
 
   // Throws std::runtime_error with the emulator's words.
   void run(const Dimensions& dimensions, void* a = nullptr, void* b = nullptr, void* c = nullptr, std::int64_t n = 0) const;

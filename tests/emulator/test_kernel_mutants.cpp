@@ -48,7 +48,67 @@ Subject plain_attention(const char* case_name, Sizes sizes = one_block) {
   return {root, "flash_attention", case_name, "flash_attention/forward.plain.gpu.cu", std::move(sizes)};
 }
 
+// The same templates as AMD's GPUs run them: waves of 64, two warps each, or of 32.
+constexpr char amd[] = "device/amd.h";
+enum Device { cdna = 1, rdna3 = 2, rdna4 = 3 };
+
+constexpr char wave[] = "flash_attention/forward.wave.gpu.cu", matrix[] = "device/amd_matrix.h";
+Subject wave_attention(const char* case_name, Sizes sizes = several_blocks) {
+  return {root, "flash_attention", case_name, wave, std::move(sizes)};
+}
+
+Subject on(Device device, Subject subject) {
+  subject.device = device;
+  return subject;
+}
+
+// Paged attention: a few blocks that share all keys.
+constexpr char page_shares[] = "device/page_shares.h", page_copies[] = "device/page_copies.h", page_tile[] = "device/page_tile.h",
+               page_parts[] = "device/page_parts.h";
+
+const Sizes few_sequences = {{"N", 3}, {"Hq", 8}, {"Hkv", 2}, {"D", 64}, {"P", 40}, {"ps", 16}, {"max_pages", 12}};
+const Sizes one_kv_head = {{"N", 2}, {"Hq", 40}, {"Hkv", 1}, {"D", 64}, {"P", 30}, {"ps", 16}, {"max_pages", 12}};
+
+Subject paged(const char* case_name, Sizes sizes = few_sequences) {
+  return {root, "page_attention", case_name, "page_attention/decode.gpu.cu", std::move(sizes)};
+}
+
 const Row mutants[] = {
+    {"CdnaThatShufflesIntoTheOtherHalf", on(cdna, pooling("bert.bf16", few_features)), {"first_of_warp() + (from", 0, "0 + (from", amd}},
+    {"CdnaThatReducesAcrossTheHalves", on(cdna, pooling("bert.bf16", few_features)), {"lane() ^ mask", 0, "lane() ^ (2 * mask)", amd}},
+    {"CdnaWithoutTheBarrierOfItsWarps", on(cdna, pooling("bert.bf16", long_row)), {"sync_block();", 0, nothing}},
+    {"CdnaGradientThatCountsHalfTheLanes",
+     on(cdna, pooling_gradient("minilm.bf16", long_row)),
+     {"mask = WARP / 2", 0, "mask = WARP / 4", counts}},
+    {"RdnaThatShufflesTheWrongWay", on(rdna3, pooling("bert.bf16", few_features)), {"lane() ^ mask", 0, "lane()", amd}},
+    {"RdnaNumberingThatScansWithoutBarriers",
+     on(rdna4, pooling("packed_chunks.bf16", packed_rows)),
+     {"sync_block();", 4, nothing, numbering}},
+    {"CdnaAttentionWithoutTheBarrierBeforeItsTiles", on(cdna, wave_attention("cross.bf16", whole_blocks)), {"sync_block();", 0, nothing}},
+    {"CdnaAttentionWithoutTheBarrierAfterItsTiles", on(cdna, wave_attention("cross.bf16", whole_blocks)), {"sync_block();", 1, nothing}},
+    {"CdnaAttentionWithRowsOfAnotherLane",
+     on(cdna, wave_attention("cross.bf16.causal")),
+     {"SUMS * (wave_lane() / 16) + i", 0, "SUMS * i + wave_lane() / 16", matrix}},
+    {"CdnaAttentionWithTheLargestOfHalfTheColumn",
+     on(cdna, wave_attention("cross.bf16")),
+     {"mask = 16; mask < WAVE", 0, "mask = 32; mask < WAVE", matrix}},
+    {"CdnaAttentionWithTheSumOfHalfTheColumn",
+     on(cdna, wave_attention("cross.bf16")),
+     {"mask = 16; mask < WAVE", 1, "mask = 32; mask < WAVE", matrix}},
+    {"CdnaAttentionWithKOfTheWrongLanes", on(cdna, wave_attention("cross.f16")), {"first_k() * 2", 0, "0", matrix}},
+    {"Rdna3AttentionWithTheOddRowsFirst",
+     on(rdna3, wave_attention("cross.bf16")),
+     {"even = upper ? other : mine", 0, "even = upper ? mine : other", matrix}},
+    {"Rdna3AttentionWithTheRowsOfRdna4",
+     on(rdna3, wave_attention("cross.bf16.causal")),
+     {"2 * i + wave_lane() / 16", 0, "i + 8 * (wave_lane() / 16)", matrix}},
+    {"Rdna4AttentionWithTheRowsOfRdna3",
+     on(rdna4, wave_attention("cross.bf16.causal")),
+     {"SUMS * (wave_lane() / 16) + i", 0, "2 * i + wave_lane() / 16", matrix}},
+    {"Rdna4AttentionWithTheKeysOfTheNextTile", on(rdna4, wave_attention("cross.bf16")), {"32 * n, V_PITCH", 0, "32 * (n ^ 1), V_PITCH"}},
+    {"CdnaPlainAttentionWithOneWeight",
+     on(cdna, plain_attention("cross.f32")),
+     {"shuffle(weight[r], j)", 0, "shuffle(weight[r], 0)", plain_rows}},
     {"PoolingWithoutTheBarrierOfItsWarps", pooling("bert.bf16", long_row), {"sync_block();", 0, nothing}},
     {"PoolingWithoutTheBarrierInAWarp", pooling("bert.bf16", long_row), {"sync_warp();", 0, nothing}},
     {"PoolingThatCountsPartsWithoutBarriers", pooling("minilm.bf16", long_row), {"sync_block();", 1, nothing}},
@@ -95,6 +155,20 @@ const Row mutants[] = {
     {"AttentionWithAnotherSequencesItems",
      attention("packed.bf16", {{"N", 3}, {"Tq", 700}, {"Tk", 400}, {"Hq", 4}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}}),
      {"shuffle(here, found) - items", 0, "shuffle(here, 0) - items", attention_rows}},
+    {"PagedWithoutTheBarrierBeforeItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 0, nothing}},
+    {"PagedWithoutTheBarrierAfterItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 1, nothing}},
+    {"PagedWithoutTheBarrierOfATeam", paged("gpu_many_heads.hq32", one_kv_head), {"sync_block();", 2, ";"}},
+    {"PagedThatDoesNotWait", paged("small_bf16.layoutHND"), {"copy_async_wait<STAGES - 2>", 0, "copy_async_wait<STAGES - 1>"}},
+    {"PagedWithPartsInOneSlot", paged("small_bf16.layoutHND"), {"Parts::slot(block_x(), begins)", 0, "Parts::slot(block_x(), false)"}},
+    {"PagedWithTheLargestOfALane", paged("small_bf16.layoutHND"), {"largest_of_row(largest[r][i])", 0, "largest[r][i]"}},
+    {"PagedThatSeesHiddenKeys", paged("small_bf16.layoutHND"), {"visible ? x : -INFINITE", 0, "x"}},
+    {"PagedThatCopiesHiddenKeys", paged("small_bf16.layoutHND"), {"static_cast<unsigned>(before + i) < visible", 0, "true", page_copies}},
+    {"PagedThatSkipsTilesOfACutStream", paged("small_bf16.layoutHND"), {"inside - setup", 0, "inside", page_shares}},
+    {"PagedThatForgetsTheFirstPart", paged("small_bf16.layoutHND"), {"block == begins", 0, "false", page_parts}},
+    {"PagedWithSwappedKeys", paged("small_f16.layoutNHD"), {"load_matrices_transposed(a", 0, "load_matrices(a", page_tile}},
+    {"PagedWithBytesOfOtherKeys",
+     paged("small_quantised_f16.i8.layoutHND"),
+     {"swap_middle_bytes(bytes[2 * i])", 0, "bytes[2 * i]", page_tile}},
     {"PlainAttentionWithoutTheBarrierOfItsQueries", plain_attention("cross.f32"), {"sync_warp();", 0, nothing, plain_rows}},
     {"PlainAttentionWithOneWeight", plain_attention("cross.f32"), {"shuffle(weight[r], j)", 0, "shuffle(weight[r], 0)", plain_rows}},
 };

@@ -130,7 +130,7 @@ class Trial {
     for (const auto* list : {&given.inputs, &given.outputs})
       for (const auto& tensor : *list) {
         auto view = tensor.view();
-        view.device = {DeviceType::extension, 0};
+        view.device = {DeviceType::extension, subject_.device};
         tensors.emplace(tensor.name(), view);
       }
     const auto status = ejk::call(subject_.kernel, tensors, given.attributes, {}, &config);

@@ -1,4 +1,4 @@
-// A legal flash_attention or mean_pooling call by name, to be spoiled or rearranged by a test; outputs hold 7 until a kernel writes them.
+// A legal call of a kernel by name, to be spoiled or rearranged by a test; outputs hold 7 until a kernel writes them.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -104,6 +104,31 @@ inline NamedCall batched_pooling() {
 inline NamedCall packed_pooling() {
   NamedCall call("mean_pooling");
   call.add("x", DType::f32, {7, 6}).add("cum_seqlens", {0, 3, 7}).add("out", DType::f32, {2, 6});
+  return call;
+}
+
+// Two sequences of at most 3 pages of 4 tokens, 2 kv heads of 8; page 6 is the last of the cache.
+inline NamedCall paged_attention() {
+  NamedCall call("page_attention");
+  call.add("query", DType::f32, {2, 4, 8}).add("key_cache", DType::f32, {7, 2, 4, 8}).add("value_cache", DType::f32, {7, 2, 4, 8});
+  call.add("context_lens", {5, 12})
+      .add("block_tables", DType::i32, {2, 3})
+      .add("out", DType::f32, {2, 4, 8})
+      .add("lse", DType::f32, {2, 4});
+  return call;
+}
+
+// lhs [7, 6], groups of 3, 0 and 4 rows, rhs [3, 6, 5].
+inline NamedCall ragged_matmul() {
+  NamedCall call("grouped_matmul");
+  call.add("lhs", DType::f32, {7, 6}).add("rhs", DType::f32, {3, 6, 5}).add("group_sizes", {3, 0, 4}).add("out", DType::f32, {7, 5});
+  return call;
+}
+
+// Its weight gradient.
+inline NamedCall ragged_gradient() {
+  NamedCall call("tgmm");
+  call.add("lhs", DType::f32, {7, 6}).add("dout", DType::f32, {7, 5}).add("group_sizes", {3, 0, 4}).add("out", DType::f32, {3, 6, 5});
   return call;
 }
 

@@ -28,7 +28,8 @@ class BadCalls : public StoreTest {
 };
 
 TEST_F(BadCalls, TheUnspoiledCallsAreLegal) {
-  for (const auto& call : {batched_attention(), packed_attention(), batched_pooling(), packed_pooling()}) {
+  for (const auto& call : {batched_attention(), packed_attention(), batched_pooling(), packed_pooling(), ragged_matmul(), ragged_gradient(),
+                           paged_attention()}) {
     EXPECT_EQ(call.run().error().code, ErrorCode::missing_image) << call.message();
     EXPECT_TRUE(call.outputs_untouched());
   }
@@ -169,6 +170,24 @@ TEST_F(BadCalls, ChunkSize) {
   refused(batched_pooling().set("chunk_size", std::int64_t{-3}), "chunk_size must be 0 (off) or positive; found -3");
 }
 
+TEST_F(BadCalls, GroupsOfRows) {
+  refused(ragged_matmul().add("group_sizes", {3, -1, 5}), "group_sizes must not be negative; found -1");
+  refused(ragged_matmul().set("group_offset", std::int64_t{-2}), "group_offset must not be negative; found -2");
+  refused(ragged_matmul().set("group_offset", std::int64_t{1}), "rhs must hold groups that group_sizes has; found groups 1 up to 4 of 3");
+  refused(ragged_matmul().add("group_sizes", {3, 4}), "rhs must hold groups that group_sizes has; found groups 0 up to 3 of 2");
+  refused(ragged_matmul().set("transpose_rhs", true),
+          "rhs has shape [3, 6, 5], expected [L, N, K] with K = 6 (from lhs): dimension 2 is 5");
+  refused(ragged_matmul().add("rhs", DType::f32, {3, 4, 5}),
+          "rhs has shape [3, 4, 5], expected [L, K, N] with K = 6 (from lhs): dimension 1 is 4");
+  refused(ragged_matmul().remove("group_sizes"), "lhs has shape [7, 6], expected [B, G, M, K]: it has 2 dimensions");
+  refused(ragged_matmul().add("existing_out", DType::bf16, {7, 5}), "out has type f32, expected bf16 (the type of existing_out)");
+  refused(ragged_gradient().set("groups", std::int64_t{2}),
+          "out has shape [3, 6, 5], expected [L, K, N] with L = 2 (from its definition groups >= 0 ? groups : G - group_offset): dimension "
+          "0 is 3");
+  refused(ragged_gradient().set("groups", std::int64_t{-2}), "groups must be -1 (all from group_offset on) or more; found -2");
+  refused(ragged_gradient().add("group_sizes", {3, -4, 5}), "group_sizes must not be negative; found -4");
+}
+
 TEST_F(BadCalls, SegmentIdsComeInPairs) {
   refused(batched_attention().add("q_segment_ids", DType::i32, {2, 3}), "q_segment_ids and kv_segment_ids must be given together");
   refused(batched_attention().add("kv_segment_ids", DType::i32, {2, 5}), "q_segment_ids and kv_segment_ids must be given together");
@@ -224,8 +243,35 @@ TEST_F(BadCalls, UnknownNames) {
   refused(batched_attention().set("scale", 1.0),
           "no attribute 'scale'; it has causal, causal_offset, softmax_scale, window_left, window_right, logits_soft_cap, dropout_prob, "
           "dropout_seed, deterministic");
-  EXPECT_EQ(message_of(call("flash_attentoin", batched_attention().views, {})),
-            "no kernel 'flash_attentoin'; the stores have flash_attention, mean_pooling, mean_pooling_bwd");
+  const auto message = message_of(call("flash_attentoin", batched_attention().views, {}));
+  EXPECT_TRUE(message.starts_with("no kernel 'flash_attentoin'; the stores have flash_attention, ")) << message;
+}
+
+TEST_F(BadCalls, CachesAndTheirTables) {
+  const auto with_entry = [](std::size_t entry, std::int32_t page) {
+    auto call = paged_attention();
+    call.memory.at("block_tables").data<std::int32_t>()[entry] = page;
+    return call;
+  };
+  EXPECT_EQ(with_entry(2, -5).run().error().code, ErrorCode::missing_image);  // past the end of its sequence: never read
+  refused(with_entry(1, 7), "block_tables[0, 1] is 7, expected a page of the cache, 0 to 6");
+  refused(with_entry(5, -1), "block_tables[1, 2] is -1, expected a page of the cache, 0 to 6");
+  EXPECT_EQ(with_entry(3, -1).set("window_left", std::int64_t{7}).run().error().code, ErrorCode::missing_image);  // before the window
+  refused(with_entry(4, -1).set("window_left", std::int64_t{7}), "block_tables[1, 1] is -1, expected a page of the cache, 0 to 6");
+  refused(paged_attention().add("context_lens", {5, 13}),
+          "context_lens[1] is 13, expected 0 to 12, which the 3 columns of block_tables hold (4 tokens a page)");
+  refused(paged_attention().add("context_lens", {-1, 3}),
+          "context_lens[0] is -1, expected 0 to 12, which the 3 columns of block_tables hold (4 tokens a page)");
+  refused(paged_attention().add("key_cache", DType::bf16, {7, 2, 4, 8}).add("value_cache", DType::bf16, {7, 2, 4, 8}),
+          "key_cache must have query's type, or f8_e4m3 or i8; found bf16, and query has f32");
+  refused(paged_attention().add("value_cache", DType::i8, {7, 2, 4, 8}), "value_cache has type i8, expected f32 (the type of key_cache)");
+  refused(paged_attention().set("layout", std::string("NHD")),
+          "context_lens[1] is 12, expected 0 to 6, which the 3 columns of block_tables hold (2 tokens a page)");
+  refused(paged_attention().set("layout", std::string("DHN")), "attribute layout is 'DHN', expected one of HND, NHD");
+  refused(paged_attention().add("k_scale", DType::f32, {3}),
+          "k_scale has shape [3], expected [Hkv|1] with Hkv = 2 (from key_cache): dimension 0 is 3");
+  refused(paged_attention().add("query", DType::f32, {2, 3, 8}).add("out", DType::f32, {2, 3, 8}).add("lse", DType::f32, {2, 3}),
+          "Hq must be a multiple of Hkv; found Hq = 3, Hkv = 2");
 }
 
 TEST_F(BadCalls, WrongAttributeType) {
@@ -303,6 +349,21 @@ TEST_F(BadCallsOfAPlan, AttentionIsJudgedOnEveryCall) {
   refused(call.set("softmax_scale", -1.0), "softmax_scale must be finite in f32 and not negative; found -1.0");
   refused(call.set("softmax_scale", not_a_number), "attribute softmax_scale is nan, expected a finite number");
   EXPECT_EQ(call.set("softmax_scale", 2.0).message(), "");
+  EXPECT_EQ(counters().compiles, 1u);
+}
+
+TEST_F(BadCallsOfAPlan, TablesOfPagesAreJudgedOnEveryCall) {
+  const Config plain{"plain", "generic", {}};
+  const overlay_cache scope("page_attention", plain);
+  auto call = paged_attention();
+  call.remove("lse");
+  call.memory.erase("lse");
+  ASSERT_EQ(call.message(), "");
+  auto* table = call.memory.at("block_tables").data<std::int32_t>();
+  table[4] = 99;
+  refused(call, "block_tables[1, 1] is 99, expected a page of the cache, 0 to 6");
+  call.add("context_lens", {5, 4});
+  EXPECT_EQ(call.message(), "");  // no longer one of the sequence's
   EXPECT_EQ(counters().compiles, 1u);
 }
 

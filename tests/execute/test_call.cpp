@@ -105,7 +105,7 @@ TEST_F(Call, RefusesTensorsOnADeviceWithoutABackend) {
   auto x = floats({1, 2}), out = floats({0, 0});
   auto there = x.view();
   there.device = {DeviceType::rocm, 1};
-  EXPECT_EQ(message_of(shift(there, out)), "shift: out is on cpu, but x is on rocm:1; all tensors of a call must be on one device");
+  EXPECT_EQ(message_of(shift(there, out)), "shift: out is on cpu, but x is on hip:1; all tensors of a call must be on one device");
 }
 
 TEST_F(Call, AnOverrideIsObeyedOrRefused) {

@@ -87,6 +87,28 @@ TEST_F(Devices, RulesAboutDataAreJudgedOnTheHostAndTrustedOnADevice) {
   EXPECT_EQ(message_of(on_host), "shift: offsets must start at 0; found 1");
 }
 
+class CheckedDevices : public Devices {
+ protected:
+  void SetUp() override {
+    setenv("EJKERNEL_CHECK", "on", 1);
+    Devices::SetUp();
+  }
+};
+
+TEST_F(CheckedDevices, RulesAboutDataHoldForDataOfADevice) {
+  const OnDevice<float> x({1, 2, 3}), out({0, 0, 0});
+  const auto run = [&](const std::vector<std::int32_t>& values) {
+    const OnDevice<std::int32_t> offsets(values);
+    return message_of(
+        call("shift", {{"x", x.view(DType::f32)}, {"out", out.view(DType::f32)}, {"offsets", offsets.view(DType::i32)}}, {{"by", 1.0}}));
+  };
+  EXPECT_EQ(run({1, 3}), "shift: offsets must start at 0; found 1");
+  EXPECT_EQ(out.values(), (std::vector<float>{0, 0, 0}));
+  EXPECT_EQ(run({0, 3}), "");
+  EXPECT_EQ(run({2, 3}), "shift: offsets must start at 0; found 2");  // the same plan
+  EXPECT_EQ(out.values(), (std::vector<float>{2, 3, 4}));
+}
+
 TEST_F(Devices, NothingOfADeviceTensorIsReadOnTheHost) {
   void* page = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);  // a look at it is the end of the process
   ASSERT_NE(page, MAP_FAILED);
@@ -191,11 +213,11 @@ TEST_F(Devices, ADeviceThatIsNotThereIsRefused) {
   const auto on = [&](Device device) {
     return call("shift", {{"x", moved(x.view(DType::f32), device)}, {"out", moved(out.view(DType::f32), device)}}, {});
   };
-  const auto third = on({DeviceType::extension, 3});
+  const auto third = on({DeviceType::extension, 7});
   EXPECT_EQ(third.error().code, ErrorCode::unsupported);
-  EXPECT_EQ(message_of(third), "shift: its tensors are on simt:3, which is no device that ejk found; `ejk info` lists them");
-  EXPECT_EQ(message_of(on({DeviceType::rocm, 0})),
-            "shift: its tensors are on rocm:0, which is no device that ejk found; `ejk info` lists them");
+  EXPECT_EQ(message_of(third), "shift: its tensors are on simt:7, which is no device that ejk found; `ejk info` lists them");
+  EXPECT_EQ(message_of(on({DeviceType::rocm, 900})),
+            "shift: its tensors are on hip:900, which is no device that ejk found; `ejk info` lists them");
 }
 
 TEST_F(Devices, NullAndOverlappingDeviceTensorsAreRefused) {

@@ -245,9 +245,12 @@ TEST_F(SpecRecords, BackwardIsTunedWithTheForwardIfThePolicySaysSo) {
   call.tensors = {{"x", x}, {"out", out}};
   const auto gradient = (*kernel)->gradient((*kernel)->canonical(call));
   ASSERT_EQ(message_of(gradient), "");
-  EXPECT_EQ(gradient->kernel->name(), "mean_pooling_bwd");
-  EXPECT_NE(gradient->invocation.key().find(R"("tensors":{"dout":["f32",[2,32]],"dx":["f32",[2,64,32]]})"), std::string::npos)
-      << gradient->invocation.key();
+  ASSERT_EQ(gradient->calls.size(), 1U);
+  const auto& backward = gradient->calls[0];
+  EXPECT_EQ(backward.kernel->name(), "mean_pooling_bwd");
+  EXPECT_EQ(backward.tensors, (std::map<std::string, std::string>{{"dout", "dout"}, {"dx", "dx"}}));
+  EXPECT_NE(backward.invocation.key().find(R"("tensors":{"dout":["f32",[2,32]],"dx":["f32",[2,64,32]]})"), std::string::npos)
+      << backward.invocation.key();
   const auto fake = std::make_shared<FakeTuner>();
   const TunerScope tuner(fake);
   auto policy = tuning;
@@ -258,7 +261,42 @@ TEST_F(SpecRecords, BackwardIsTunedWithTheForwardIfThePolicySaysSo) {
   EXPECT_EQ(selection->tier, Tier::autotune);
   EXPECT_NE(selection->detail.find("its gradient mean_pooling_bwd: autotune, measured in"), std::string::npos) << selection->detail;
   EXPECT_EQ(fake->asked, 2);
-  EXPECT_EQ(Executor().choose(*gradient->kernel, gradient->invocation)->tier, Tier::memory);
+  EXPECT_EQ(Executor().choose(*backward.kernel, backward.invocation)->tier, Tier::memory);
+}
+
+// grouped_matmul's gradient is two calls and a tensor that is there already.
+TEST_F(SpecRecords, AGradientOfSeveralCalls) {
+  use_project_without_records();
+  const auto kernel = spec_kernel("grouped_matmul");
+  ASSERT_EQ(message_of(kernel), "");
+  const Tensor lhs(DType::bf16, {7, 6}), rhs(DType::f16, {2, 6, 5}), out(DType::f32, {7, 5}), existing(DType::f32, {7, 5});
+  const Tensor sizes(DType::i32, {3});
+  std::fill_n(sizes.data<std::int32_t>(), 3, 2);
+  Invocation call;
+  call.kernel = "grouped_matmul";
+  call.tensors = {{"lhs", lhs}, {"rhs", rhs}, {"group_sizes", sizes}, {"out", out}};
+  call.attributes = {{"group_offset", std::int64_t{1}}};
+  const auto plain = (*kernel)->gradient((*kernel)->canonical(call));
+  ASSERT_EQ(message_of(plain), "");
+  EXPECT_TRUE(plain->equal.empty()) << "existing_out was not given";
+  call.tensors.emplace("existing_out", existing);
+  const auto gradient = (*kernel)->gradient((*kernel)->canonical(call));
+  ASSERT_EQ(message_of(gradient), "");
+  EXPECT_EQ(gradient->equal, (std::map<std::string, std::string>{{"dexisting_out", "dout"}}));
+  ASSERT_EQ(gradient->calls.size(), 2U);
+  const auto &dlhs = gradient->calls[0], &drhs = gradient->calls[1];
+  EXPECT_EQ(dlhs.kernel->name(), "grouped_matmul");
+  EXPECT_EQ(dlhs.tensors, (std::map<std::string, std::string>{{"lhs", "dout"}, {"out", "dlhs"}}));
+  EXPECT_EQ(dlhs.invocation.tensors.at("lhs").type, DType::f32);
+  EXPECT_EQ(dlhs.invocation.tensors.at("out").type, DType::bf16);
+  EXPECT_EQ(dlhs.invocation.tensors.count("existing_out"), 0U);
+  EXPECT_EQ(dlhs.invocation.attributes.at("transpose_rhs"), Value(true));
+  EXPECT_EQ(dlhs.invocation.attributes.at("group_offset"), Value(std::int64_t{1}));
+  EXPECT_EQ(drhs.kernel->name(), "tgmm");
+  EXPECT_EQ(drhs.tensors, (std::map<std::string, std::string>{{"dout", "dout"}, {"out", "drhs"}}));
+  EXPECT_EQ(drhs.invocation.attributes.at("groups"), Value(std::int64_t{2}));
+  EXPECT_NE(drhs.invocation.key().find(R"("out":["f16",[2,6,5]])"), std::string::npos) << drhs.invocation.key();
+  for (const auto& each : gradient->calls) EXPECT_EQ(message_of(each.kernel->heuristic_cfg(each.invocation)), "");
 }
 
 class Limits : public StoreTest {};

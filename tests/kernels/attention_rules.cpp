@@ -2,12 +2,16 @@
 #include "kernels/attention_rules.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 namespace ejk::reference {
 namespace {
 
 // Positions are below 2^40: an offset or window beyond that sees the same keys, and sums do not overflow.
 constexpr std::int64_t far = std::int64_t{1} << 40;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -74,6 +78,16 @@ std::vector<double> sinks_of(const Call& call, std::int64_t h) {
   }
   if (aux->shape()[0] == call.dim("Hq")) return {values[at(h)]};
   return values;
+}
+
+double log_sum_exp(const std::vector<double>& terms) {
+  double largest = -infinity;
+  for (const double term : terms)
+    if (std::isnan(term) || term > largest) largest = std::isnan(largest) ? largest : term;
+  if (largest == -infinity || std::isnan(largest)) return largest;
+  double sum = 0;
+  for (const double term : terms) sum += std::exp(term - largest);
+  return largest + std::log(sum);
 }
 
 }  // namespace ejk::reference

@@ -50,4 +50,7 @@ class Visibility {
 // The sinks of one head.
 std::vector<double> sinks_of(const Call& call, std::int64_t h);
 
+// log(sum exp), -inf for no terms or only terms of -inf, NaN if a term is.
+double log_sum_exp(const std::vector<double>& terms);
+
 }  // namespace ejk::reference

@@ -4,8 +4,8 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/attention_rules.hpp"
-#include "reference/philox.hpp"
+#include "kernels/attention_cases.hpp"
+#include "kernels/attention_scores.hpp"
 #include "reference/reference.hpp"
 
 namespace ejk::reference {
@@ -14,233 +14,23 @@ namespace {
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// log(sum exp), -inf for no terms or only terms of -inf, NaN if a term is.
-double log_sum_exp(const std::vector<double>& terms) {
-  double largest = -infinity;
-  for (const double term : terms)
-    if (std::isnan(term) || term > largest) largest = std::isnan(largest) ? largest : term;
-  if (largest == -infinity || std::isnan(largest)) return largest;
-  double sum = 0;
-  for (const double term : terms) sum += std::exp(term - largest);
-  return largest + std::log(sum);
-}
-
-// One call's numbers, read once.
-struct Problem {
-  explicit Problem(const Call& call)
-      : visibility(call),
-        bias(call, "bias"),
-        dropout(call.floating("dropout_prob"), static_cast<std::uint64_t>(call.integer("dropout_seed"))),
-        scale(call.floating("softmax_scale")),
-        cap(call.floating("logits_soft_cap")),
-        heads(call.dim("Hq")),
-        kv_heads(call.dim("Hkv")),
-        dim(call.dim("D")),
-        value_dim(call.dim("Dv")),
-        q(call.input("q").values()),
-        k(call.input("k").values()),
-        v(call.input("v").values()) {}
-
-  Visibility visibility;
-  Broadcast bias;
-  Dropout dropout;
-  double scale, cap;
-  std::int64_t heads, kv_heads, dim, value_dim;
-  std::vector<double> q, k, v;
-};
-
-// The keys of one sequence and kv head with the head dim outermost, so that the loop over keys runs through memory.
-std::vector<double> transposed_keys(const Problem& p, const Sequence& s, std::int64_t kv_head) {
-  std::vector<double> keys(at(p.dim * s.k_length));
-  for (std::int64_t j = 0; j < s.k_length; ++j)
-    for (std::int64_t d = 0; d < p.dim; ++d) keys[at(d * s.k_length + j)] = p.k[at(((s.k_begin + j) * p.kv_heads + kv_head) * p.dim + d)];
-  return keys;
-}
-
-struct Term {
-  std::int64_t j;
-  double score;
-};
-
-std::vector<Term> visible_scores(const Problem& p, const Sequence& s, const std::vector<double>& keys, std::int64_t h, std::int64_t i) {
-  const std::int64_t first = p.visibility.first(s, i), last = p.visibility.last(s, i);
-  std::vector<double> dots(at(s.k_length), 0.0);
-  for (std::int64_t d = 0; d < p.dim; ++d) {
-    const double q = p.q[at(((s.q_begin + i) * p.heads + h) * p.dim + d)];
-    const double* key = keys.data() + d * s.k_length;
-    for (std::int64_t j = first; j < last; ++j) dots[at(j)] += q * key[j];
-  }
-  std::vector<Term> terms;
-  for (std::int64_t j = first; j < last; ++j) {
-    if (!p.visibility.sees(s, h, i, j)) continue;
-    double score = p.scale * dots[at(j)];
-    if (p.cap > 0) score = p.cap * std::tanh(score / p.cap);
-    if (p.bias.given()) score += p.bias.value(s.number, h, i, j);
-    terms.push_back({j, score});
-  }
-  return terms;
-}
-
-// Writes the row of out; returns its LSE.
-double attend(const Problem& p, const Sequence& s, const std::vector<Term>& terms, const std::vector<double>& sinks, std::int64_t h,
-              std::int64_t i, double* out) {
-  std::vector<double> exponents = sinks;
-  for (const Term& term : terms) exponents.push_back(term.score);
-  const double lse = log_sum_exp(exponents);
-  if (lse == -infinity) return lse;
-  const std::int64_t group = p.heads / p.kv_heads;
-  for (const Term& term : terms) {
-    const double weight = std::exp(term.score - lse) * p.dropout.factor(s.number * p.heads + h, i, term.j);
-    if (weight == 0) continue;  // what v holds behind a weight of 0 is of no account
-    const double* value = p.v.data() + ((s.k_begin + term.j) * p.kv_heads + h / group) * p.value_dim;
-    for (std::int64_t e = 0; e < p.value_dim; ++e) out[e] += weight * value[e];
-  }
-  return lse;
-}
-
 class FlashAttention : public KernelReference {
  public:
   std::string kernel() const override { return "flash_attention"; }
 
-  Values compute(const Call& call) const override {
-    const Problem p(call);
-    const bool packed = call.given("cum_seqlens_q");
-    const std::int64_t tokens = packed ? call.dim("Tq") : call.dim("B") * call.dim("Sq");
-    std::vector<double> out(at(tokens * p.heads * p.value_dim), 0.0), lse(at(tokens * p.heads), -infinity);
-    for (const Sequence& s : sequences_of(call))
-      for (std::int64_t h = 0; h < p.heads; ++h) {
-        const std::vector<double> keys = transposed_keys(p, s, h / (p.heads / p.kv_heads)), sinks = sinks_of(call, h);
-        for (std::int64_t i = 0; i < s.q_length; ++i) {
-          const std::int64_t row = packed ? h * tokens + s.q_begin + i : (s.number * p.heads + h) * s.q_length + i;
-          double* out_row = out.data() + ((s.q_begin + i) * p.heads + h) * p.value_dim;
-          lse[at(row)] = attend(p, s, visible_scores(p, s, keys, h, i), sinks, h, i, out_row);
-        }
-      }
-    return {{"out", out}, {"lse", lse}};
-  }
-
-  spec::Case vary(const spec::Case& c, Rng& rng) const override;
-  spec::Case random_case(Rng& rng) const override;
+  Values compute(const Call& call) const override { return attention_outputs(call); }
+  spec::Case vary(const spec::Case& c, Rng& rng) const override { return vary_attention(c, rng); }
+  spec::Case random_case(Rng& rng) const override { return random_attention(rng); }
   std::vector<Property> properties() const override;
 };
 
-// ---- cases ----
-
-bool names(const spec::Case& c, const char* tensor) { return std::find(c.given.begin(), c.given.end(), tensor) != c.given.end(); }
-
-void vary_attributes(spec::Case& c, Rng& rng) {
-  for (auto& [name, value] : c.attributes) {
-    if (name == "window_left" || name == "window_right") {
-      if (value != spec::Value{std::int64_t{-1}}) value = rng.nasty_size(0, 150);
-    } else if (name == "causal_offset") {
-      value = rng.between(-40, 150);
-    } else if (name == "dropout_seed") {
-      value = static_cast<std::int64_t>(rng.next());
-    } else if (name == "softmax_scale") {
-      value = rng.chance(0.1) ? 0.0 : 0.02 + 0.5 * rng.uniform();
-    } else if (name == "logits_soft_cap" || name == "dropout_prob") {
-      const double* number = std::get_if<double>(&value);
-      if (number && *number > 0) value = name == "dropout_prob" ? 0.02 + 0.9 * rng.uniform() : 0.5 + 30 * rng.uniform();
-    }
-  }
-}
-
-spec::Case FlashAttention::vary(const spec::Case& c, Rng& rng) const {
-  spec::Case varied = c;
-  varied.name = c.name + " varied";
-  varied.dims = {{"D", c.dims.at("D")}, {"Dv", c.dims.at("Dv")}};
-  static constexpr std::int64_t groups[] = {1, 1, 2, 3, 4, 8};
-  const std::int64_t kv_heads = rng.chance(0.03) ? 0 : rng.between(1, 3);
-  varied.dims["Hkv"] = kv_heads;
-  varied.dims["Hq"] = kv_heads * rng.pick(groups);
-  if (names(c, "cum_seqlens_q")) {
-    varied.dims["N"] = rng.nasty_size(0, 5);
-    varied.dims["Tq"] = rng.nasty_size(0, 257);
-    varied.dims["Tk"] = rng.nasty_size(0, 257);
-  } else {
-    varied.dims["B"] = rng.chance(0.03) ? 0 : rng.between(1, 3);
-    varied.dims["Sq"] = rng.nasty_size(0, 191);
-    varied.dims["Sk"] = rng.nasty_size(0, 257);
-  }
-  if (names(c, "softmax_aux")) varied.dims["A"] = rng.chance(0.3) ? varied.dims["Hq"] : spec::Value{rng.between(0, 4)};
-  vary_attributes(varied, rng);
-  return varied;
-}
-
-spec::Case FlashAttention::random_case(Rng& rng) const {
-  static constexpr const char* types[] = {"f32", "f16", "bf16"};
-  spec::Case c;
-  c.name = "random";
-  c.types["E"] = rng.pick(types);
-  c.dims["D"] = 8 * rng.between(2, 32);
-  c.dims["Dv"] = rng.chance(0.6) ? c.dims["D"] : spec::Value{8 * rng.between(2, 32)};
-  const bool packed = rng.chance(0.3);
-  const auto give = [&](const char* tensor) { c.given.push_back(tensor); };
-  if (packed) give("cum_seqlens_q"), give("cum_seqlens_k");
-  if (!packed && rng.chance(0.3)) give("bias"), c.types["Eb"] = rng.pick(types);
-  if (!packed && rng.chance(0.3)) give("attention_mask");
-  if (!packed && rng.chance(0.3)) give("q_segment_ids"), give("kv_segment_ids");
-  if (rng.chance(0.3)) give("softmax_aux"), c.types["Es"] = rng.pick(types);
-  if (rng.chance(0.7)) give("lse");
-  if (rng.chance(0.5)) c.attributes["causal"] = true;
-  if (rng.chance(0.3)) c.attributes["causal_offset"] = std::int64_t{0};
-  if (rng.chance(0.3)) c.attributes["window_left"] = std::int64_t{0};
-  if (rng.chance(0.2)) c.attributes["window_right"] = std::int64_t{0};
-  if (rng.chance(0.3)) c.attributes["logits_soft_cap"] = 1.0;
-  if (rng.chance(0.3)) c.attributes["softmax_scale"] = 1.0;
-  if (rng.chance(0.25)) c.attributes["dropout_prob"] = 0.5, c.attributes["dropout_seed"] = std::int64_t{0};
-  return vary(c, rng);
-}
-
 // ---- properties ----
-
-// Inputs may be changed element by element: no stride is 0.
-bool writable(const Call& call) {
-  return std::none_of(call.inputs.begin(), call.inputs.end(), [](const HostTensor& input) { return input.broadcast(); });
-}
-
-// Visits every (sequence, head, query, key) that is visible.
-template <class Visit>
-void each_visible(const Call& call, Visit visit) {
-  const Visibility visibility(call);
-  for (const Sequence& s : sequences_of(call))
-    for (std::int64_t h = 0; h < call.dim("Hq"); ++h)
-      for (std::int64_t i = 0; i < s.q_length; ++i)
-        for (std::int64_t j = 0; j < s.k_length; ++j)
-          if (visibility.sees(s, h, i, j)) visit(s, h, i, j);
-}
-
-// Rows of k and v that somebody sees, by token and kv head; and elements of bias.
-struct Seen {
-  std::vector<bool> keys, bias;
-};
-
-Seen seen_by_any(const Call& call) {
-  const std::int64_t kv_heads = call.dim("Hkv"), group = kv_heads > 0 ? call.dim("Hq") / kv_heads : 1;
-  const HostTensor* bias_tensor = call.find("bias");
-  const Broadcast bias(call, "bias");
-  const HostTensor& k = call.input("k");
-  Seen seen{std::vector<bool>(at(call.dim("D") > 0 ? k.elements() / call.dim("D") : 0), false),
-            std::vector<bool>(at(bias_tensor ? bias_tensor->elements() : 0), false)};
-  each_visible(call, [&](const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t j) {
-    seen.keys[at((s.k_begin + j) * kv_heads + h / group)] = true;
-    if (bias.given()) seen.bias[at(bias.index(s.number, h, i, j))] = true;
-  });
-  return seen;
-}
 
 // Fills what nobody sees of k, v and bias with NaN and infinity in turn: the results stay.
 std::string unseen_keys(const Call& call, const Execute& execute, Rng&) {
   const Values expected = run_copy(call, execute);
-  const Seen seen = seen_by_any(call);
   Call changed = call;
-  const auto overwrite = [](HostTensor& tensor, const std::vector<bool>& kept, std::int64_t row) {
-    for (std::int64_t i = 0; i < tensor.elements(); ++i)
-      if (!kept[at(i / row)]) tensor.set(i, i / row % 2 ? infinity : nan);
-  };
-  overwrite(changed.input("k"), seen.keys, call.dim("D"));
-  overwrite(changed.input("v"), seen.keys, call.dim("Dv"));
-  if (HostTensor* bias = changed.find("bias")) overwrite(*bias, seen.bias, 1);
+  overwrite_unseen(changed);
   return disagreement(call, run_copy(changed, execute), expected);
 }
 
@@ -292,17 +82,9 @@ std::string shuffled_keys(const Call& call, const Execute& execute, Rng& rng) {
   std::iota(order.begin(), order.end(), 0);
   rng.shuffle(order);
   Call changed = call;
-  const auto reorder = [&](const char* name, std::int64_t inner) {
-    const HostTensor* from = call.find(name);
-    HostTensor* to = changed.find(name);
-    for (std::int64_t i = 0; from && i < from->elements(); ++i) {
-      const std::int64_t outer = i / (inner * sk), j = i / inner % sk;
-      to->set((outer * sk + order[at(j)]) * inner + i % inner, from->at(i));
-    }
-  };
-  reorder("k", call.dim("Hkv") * call.dim("D"));
-  reorder("v", call.dim("Hkv") * call.dim("Dv"));
-  for (const char* name : {"bias", "attention_mask", "kv_segment_ids"}) reorder(name, 1);
+  reorder_keys(call, changed, "k", call.dim("Hkv") * call.dim("D"), order);
+  reorder_keys(call, changed, "v", call.dim("Hkv") * call.dim("Dv"), order);
+  for (const char* name : {"bias", "attention_mask", "kv_segment_ids"}) reorder_keys(call, changed, name, 1, order);
   return disagreement(call, run_copy(changed, execute), run_copy(call, execute));
 }
 

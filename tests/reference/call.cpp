@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include "reference/data.hpp"
+#include "reference/paged_data.hpp"
+#include "reference/reference.hpp"
 
 namespace ejk::reference {
 namespace {
@@ -48,6 +50,22 @@ std::vector<std::int64_t> other_shape(const spec::Shape& shape, const spec::Bind
   return extents;
 }
 
+std::vector<std::vector<std::string>> words_of(const spec::TensorSpec& tensor) {
+  std::vector<std::vector<std::string>> words;
+  for (const spec::Shape& shape : tensor.shapes) {
+    words.push_back({shape.form});
+    for (const spec::Extent& extent : shape.extents) words.back().push_back(extent.text);
+  }
+  return words;
+}
+
+// The tensor after which a choice of shape is named: an output that may have the shapes of an input has that input's, as a gradient does.
+const spec::TensorSpec& model_of(const spec::Spec& spec, const spec::TensorSpec& tensor) {
+  for (const spec::TensorSpec& other : spec.tensors)
+    if (tensor.output && !other.output && words_of(other) == words_of(tensor)) return other;
+  return tensor;
+}
+
 // Another legal shape of the tensor in the form of the usual call. Tensors with a rest extent split it alike: they take the same stream.
 std::vector<std::int64_t> choose_shape(const spec::TensorSpec& tensor, const spec::Binding& usual, std::uint64_t seed) {
   std::vector<const spec::Shape*> legal;
@@ -58,12 +76,15 @@ std::vector<std::int64_t> choose_shape(const spec::TensorSpec& tensor, const spe
       for (const spec::Extent& extent : shape.extents) has_rest = has_rest || extent.kind == spec::Extent::Kind::rest;
     }
   if (legal.empty()) throw std::logic_error(fmt::format("{} has no shape in the {} form", tensor.name, usual.form));
-  Rng rng = Rng::stream(seed, has_rest ? "rest" : "shape of " + tensor.name);
+  Rng rng = Rng::stream(seed, has_rest ? "rest" : "shape of " + model_of(*usual.spec, tensor).name);
   return other_shape(*rng.pick(std::span<const spec::Shape* const>(legal)), usual, rng);
 }
 
-// Integers that the host reads to bind the call; they lie contiguous in every layout.
-bool is_host_data(const spec::TensorSpec& tensor) { return tensor.fill.starts_with("offsets"); }
+// What a case fills an input with. Host data lie contiguous in every layout.
+const std::string& fill_of(const spec::TensorSpec& tensor, const spec::Case& c) {
+  const auto own = c.fill.find(tensor.name);
+  return own == c.fill.end() ? tensor.fill : own->second;
+}
 
 const spec::Dim* dim_of(const spec::Spec& spec, const std::string& name) {
   for (const spec::Dim& dim : spec.dims)
@@ -94,9 +115,9 @@ spec::Case with_derived_dims(const spec::Spec& spec, const spec::Case& c, std::u
       known.attributes[attribute.name] = attribute.fallback.evaluate(known);
   }
   for (const spec::TensorSpec& tensor : spec.tensors)
-    if (const auto given = facts.tensors.find(tensor.name); given != facts.tensors.end() && is_host_data(tensor)) {
+    if (const auto given = facts.tensors.find(tensor.name); given != facts.tensors.end() && is_host_data(tensor.fill)) {
       offsets.emplace_back(tensor.name, given->second.type, given->second.shape);
-      fill_input(offsets.back(), tensor, c.dims, seed);
+      fill_input(offsets.back(), fill_of(tensor, c), c.dims, seed);
       known.facts.tensors[tensor.name] = offsets.back().facts();
     }
   spec::Case result = c;
@@ -122,6 +143,10 @@ HostTensor make_output(const spec::TensorSpec& tensor, DType type, std::vector<s
   output_layout.broadcast = false;
   Rng rng = Rng::stream(seed, "layout of " + tensor.name);
   return {tensor.name, type, std::move(shape), output_layout, &rng};
+}
+
+void complete(Call& call) {
+  if (const KernelReference* reference = find_reference(call.spec->kernel)) reference->complete(call);
 }
 
 const spec::Value& attribute_of(const Call& call, std::string_view name) {
@@ -226,12 +251,15 @@ Call make_call(const spec::Spec& spec, const spec::Case& c, std::uint64_t seed, 
       call.outputs.push_back(make_output(tensor, facts->second.type, std::move(shape), arrangement.layout, seed));
       continue;
     }
-    const Layout layout = is_host_data(tensor) ? Layout{} : arrangement.layout;
+    const Layout layout = is_host_data(tensor.fill) ? Layout{} : arrangement.layout;
     Rng rng = Rng::stream(seed, "layout of " + tensor.name);
     call.inputs.emplace_back(tensor.name, facts->second.type, std::move(shape), layout, &rng);
-    fill_input(call.inputs.back(), tensor, sized.dims, seed);
+    if (const auto& fill = fill_of(tensor, c); !is_related(fill)) fill_input(call.inputs.back(), fill, sized.dims, seed);
   }
   call.rebind();
+  fill_related(
+      call, [&](const spec::TensorSpec& tensor) { return fill_of(tensor, c); }, seed);
+  complete(call);
   return call;
 }
 
@@ -256,16 +284,19 @@ Call make_call(const spec::Spec& spec, const spec::CallFacts& facts, std::uint64
     auto& list = tensor.output ? call.outputs : call.inputs;
     list.emplace_back(tensor.name, given->second.type, given->second.shape, given->second.strides);
     if (tensor.output) continue;
-    fill_input(list.back(), tensor, dims, seed);
-    if (is_host_data(tensor)) offsets.emplace_back(list.size() - 1, &tensor);
+    if (!is_related(tensor.fill)) fill_input(list.back(), tensor.fill, dims, seed);
+    if (is_host_data(tensor.fill)) offsets.emplace_back(list.size() - 1, &tensor);
   }
   for (std::uint64_t attempt = 1;; ++attempt) try {
       call.rebind();
+      fill_related(
+          call, [](const spec::TensorSpec& tensor) { return tensor.fill; }, seed);
       spec::check_live_requirements(call.binding);
+      complete(call);
       return call;
     } catch (const spec::CallError&) {
       if (offsets.empty() || attempt == attempts_at_offsets) throw;
-      for (const auto& [index, tensor] : offsets) fill_input(call.inputs[index], *tensor, dims, seed + attempt);
+      for (const auto& [index, tensor] : offsets) fill_input(call.inputs[index], tensor->fill, dims, seed + attempt);
     }
 }
 

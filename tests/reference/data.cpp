@@ -2,12 +2,16 @@
 #include "reference/data.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <numeric>
+#include <sstream>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
 #include "reference/element.hpp"
+#include "reference/paged_data.hpp"
 
 namespace ejk::reference {
 namespace {
@@ -15,20 +19,14 @@ namespace {
 constexpr std::int64_t period = 4194301;  // a prime, so that no row of a usual size meets itself again
 
 // Random numbers are slow to make: a large tensor repeats its first ones.
-void fill_large(HostTensor& tensor, Rng& rng) {
+void fill_large(HostTensor& tensor, double deviation, Rng& rng) {
   const auto size = static_cast<std::size_t>(size_of(tensor.type()));
   auto* data = static_cast<std::byte*>(tensor.data());
-  for (std::int64_t i = 0; i < period; ++i) store_element(tensor.type(), data + static_cast<std::size_t>(i) * size, rng.normal());
+  for (std::int64_t i = 0; i < period; ++i)
+    store_element(tensor.type(), data + static_cast<std::size_t>(i) * size, deviation * rng.normal());
   for (std::int64_t done = period; done < tensor.elements(); done += period)
     std::memcpy(data + static_cast<std::size_t>(done) * size, data,
                 static_cast<std::size_t>(std::min(period, tensor.elements() - done)) * size);
-}
-
-void fill_normal(HostTensor& tensor, Rng& rng) {
-  if (tensor.elements() > period && tensor.contiguous()) return fill_large(tensor, rng);
-  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
-  for (double& value : values) value = rng.normal();
-  tensor.assign(values);
 }
 
 void fill_boolean(HostTensor& tensor, Rng& rng) {
@@ -88,8 +86,74 @@ void fill_offsets(HostTensor& tensor, std::int64_t tokens, Rng& rng) {
   tensor.assign(values);
 }
 
+// `total` rows for `count` groups, in proportion to `weights`; the last takes what rounding leaves.
+std::vector<double> shared_out(std::int64_t total, const std::vector<double>& weights) {
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<double> sizes;
+  std::int64_t left = total;
+  for (const double weight : weights) {
+    sizes.push_back(std::floor(static_cast<double>(total) * (sum > 0 ? weight / sum : 0.0)));
+    left -= static_cast<std::int64_t>(sizes.back());
+  }
+  if (!sizes.empty()) sizes.back() += static_cast<double>(left);
+  return sizes;
+}
+
+std::vector<double> equal_sizes(std::int64_t count, std::int64_t rows) {
+  std::vector<double> sizes;
+  for (std::int64_t i = 0; i < count; ++i) sizes.push_back(static_cast<double>(rows * (i + 1) / count - rows * i / count));
+  return sizes;
+}
+
+std::vector<double> random_sizes(std::int64_t count, std::int64_t rows, Rng& rng) {
+  std::vector<double> weights;
+  for (std::int64_t i = 0; i < count; ++i) weights.push_back(0.1 + rng.uniform());
+  return shared_out(rows, weights);
+}
+
+std::vector<double> one_size(std::int64_t count, std::int64_t rows, Rng& rng) {
+  std::vector<double> sizes(static_cast<std::size_t>(count), 0.0);
+  if (count > 0) sizes[static_cast<std::size_t>(rng.between(0, count - 1))] = static_cast<double>(rows);
+  return sizes;
+}
+
+// Sizes that kernels trip over; their sum may be anything.
+std::vector<double> nasty_sizes(std::int64_t count, std::int64_t rows, Rng& rng) {
+  const double kind = rng.uniform();
+  if (kind < 0.15) return one_size(count, rows, rng);
+  if (kind < 0.3) return equal_sizes(count, rows);
+  if (kind < 0.5) return random_sizes(count, rows, rng);
+  std::vector<double> weights;
+  for (std::int64_t i = 0; i < count; ++i) weights.push_back(rng.chance(0.3) ? 0 : std::pow(rng.uniform(), 3));
+  std::vector<double> sizes = shared_out(kind < 0.7 ? rows : rng.between(0, rows + rows / 2 + 2), weights);
+  rng.shuffle(sizes);
+  return sizes;
+}
+
+// fill: "sizes M", maybe with a word more.
+void fill_sizes(HostTensor& tensor, const std::string& word, std::int64_t rows, Rng& rng) {
+  const std::int64_t count = tensor.elements();
+  if (tensor.shape().size() != 1) throw std::invalid_argument(fmt::format("{}: sizes need one dimension", tensor.name()));
+  if (word == "equal") return tensor.assign(equal_sizes(count, rows));
+  if (word == "one") return tensor.assign(one_size(count, rows, rng));
+  if (word == "random" || (word.empty() && rows > 1024)) return tensor.assign(random_sizes(count, rows, rng));
+  if (word.empty()) return tensor.assign(nasty_sizes(count, rows, rng));
+  throw std::invalid_argument(fmt::format("{}: unknown sizes '{}'; known are 'equal', 'random' and 'one'", tensor.name(), word));
+}
+
 void fill_counting(HostTensor& tensor) {
   for (std::int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, static_cast<double>(size_of(tensor.type()) == 1 ? i % 128 : i));
+}
+
+// "offsets T" as {"offsets", "T", ""}, "sizes M equal" as {"sizes", "M", "equal"}.
+struct FillWords {
+  std::string kind, dim, word;
+};
+
+FillWords words_of(const std::string& fill) {
+  FillWords words;
+  std::istringstream(fill) >> words.kind >> words.dim >> words.word;
+  return words;
 }
 
 std::int64_t dim_named(const HostTensor& tensor, const std::string& dim, const std::map<std::string, spec::Value>& dims) {
@@ -101,16 +165,32 @@ std::int64_t dim_named(const HostTensor& tensor, const std::string& dim, const s
 
 }  // namespace
 
-void fill_input(HostTensor& tensor, const spec::TensorSpec& spec, const std::map<std::string, spec::Value>& dims, std::uint64_t seed) {
-  Rng rng = Rng::stream(seed, spec.name);
-  const std::string offsets = "offsets ";
-  if (spec.fill == "segments") return fill_segments(tensor, seed);
-  if (spec.fill.starts_with(offsets)) return fill_offsets(tensor, dim_named(tensor, spec.fill.substr(offsets.size()), dims), rng);
-  if (!spec.fill.empty())
-    throw std::invalid_argument(fmt::format("{}: unknown fill '{}'; known are 'segments' and 'offsets DIM'", spec.name, spec.fill));
-  if (is_floating(tensor.type())) return fill_normal(tensor, rng);
+void fill_normal(HostTensor& tensor, double deviation, Rng& rng) {
+  if (tensor.elements() > period && tensor.contiguous()) return fill_large(tensor, deviation, rng);
+  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
+  for (double& value : values) value = deviation * rng.normal();
+  tensor.assign(values);
+}
+
+void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std::string, spec::Value>& dims, std::uint64_t seed) {
+  Rng rng = Rng::stream(seed, tensor.name());
+  if (fill == "segments") return fill_segments(tensor, seed);
+  const auto [kind, dim, word] = words_of(fill);
+  if (kind == "offsets" && word.empty()) return fill_offsets(tensor, dim_named(tensor, dim, dims), rng);
+  if (kind == "sizes") return fill_sizes(tensor, word, dim_named(tensor, dim, dims), rng);
+  if (fill_lengths(tensor, fill, dims, rng)) return;
+  if (!fill.empty())
+    throw std::invalid_argument(
+        fmt::format("{}: unknown fill '{}'; known are 'segments', 'offsets DIM', 'sizes DIM [equal|random|one]', 'all X', "
+                    "'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL' and 'paged TABLE LENGTHS PER'",
+                    tensor.name(), fill));
+  if (is_floating(tensor.type())) return fill_normal(tensor, 1, rng);
   if (tensor.type() == DType::boolean) return fill_boolean(tensor, rng);
   fill_counting(tensor);
 }
+
+bool is_related(const std::string& fill) { return fill.starts_with("pages ") || fill.starts_with("paged "); }
+
+bool is_host_data(const std::string& fill) { return fill.starts_with("offsets ") || fill.starts_with("sizes "); }
 
 }  // namespace ejk::reference

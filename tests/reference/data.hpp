@@ -1,4 +1,4 @@
-// Random inputs: what each tensor's `fill` in the spec, or its type, means.
+// Random inputs: what each tensor's `fill` in the spec or the case, or its type, means.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,8 +16,21 @@ namespace ejk::reference {
 //   "segments"     runs of ids 0, 1, 2, ... along the last dim, now and then a run of -1 (padding). All tensors with this fill draw
 //                  their run bounds alike, as fractions of their length, so that queries and keys share ids
 //   "offsets T"    0, ..., nondecreasing, at most dim T: lengths vary, some are 0, and now and then tokens are left over
+//   "sizes M"      of groups that share dim M: in small calls any of the following, and sizes whose sum is less or more than M, with
+//                  empty groups among them; in large ones as "sizes M random"
+//   "sizes M equal", "sizes M random", "sizes M one"   as equal as can be; in proportion to 0.1 + a number in [0, 1) drawn for each;
+//                  one group has all. Their sum is M
 //   other integers 0, 1, 2, ... in row-major order, within the type
 // Throws std::invalid_argument on an unknown fill, naming the tensor.
-void fill_input(HostTensor& tensor, const spec::TensorSpec& spec, const std::map<std::string, spec::Value>& dims, std::uint64_t seed);
+void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std::string, spec::Value>& dims, std::uint64_t seed);
+
+// Those of paged_data.hpp come besides. One that depends on other inputs (is_related) is no fill of this function.
+bool is_related(const std::string& fill);
+
+// Normal numbers of mean 0; past 4,194,301 elements the first ones again. Integers: rounded, within the type.
+void fill_normal(HostTensor& tensor, double deviation, Rng& rng);
+
+// Integers that the host reads to bind or judge a call.
+bool is_host_data(const std::string& fill);
 
 }  // namespace ejk::reference

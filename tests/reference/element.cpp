@@ -65,6 +65,28 @@ double decode16(std::uint16_t bits, int exponent_bits, int mantissa_bits) {
   return std::copysign(magnitude, bits & 0x8000u ? -1.0 : 1.0);
 }
 
+std::uint8_t encode_e4m3(double value) {
+  constexpr int bias = 7, mantissa_bits = 3;
+  const int sign = std::signbit(value) ? 0x80 : 0;
+  if (std::isnan(value)) return static_cast<std::uint8_t>(sign | 0x7f);
+  if (value == 0) return static_cast<std::uint8_t>(sign);
+  int exponent = 0;
+  std::frexp(value, &exponent);
+  if (std::isinf(value) || exponent > 9) return static_cast<std::uint8_t>(sign | 0x7e);  // 512 and more
+  const bool subnormal = exponent - 1 < 1 - bias;
+  const int last_place = (subnormal ? 1 - bias : exponent - 1) - mantissa_bits;
+  int bits = static_cast<int>(std::nearbyint(std::ldexp(std::fabs(value), -last_place)));
+  if (!subnormal) bits += (exponent - 2 + bias) << mantissa_bits;  // the hidden bit counts as one more
+  return static_cast<std::uint8_t>(sign | std::min(bits, 0x7e));
+}
+
+double decode_e4m3(std::uint8_t bits) {
+  const int exponent = (bits >> 3) & 15, mantissa = bits & 7;
+  double magnitude = exponent ? std::ldexp(8 + mantissa, exponent - 10) : std::ldexp(mantissa, -9);
+  if ((bits & 0x7f) == 0x7f) magnitude = std::numeric_limits<double>::quiet_NaN();
+  return std::copysign(magnitude, bits & 0x80 ? -1.0 : 1.0);
+}
+
 double load_element(DType type, const void* address) {
   switch (type) {
     case DType::f32:
@@ -85,6 +107,8 @@ double load_element(DType type, const void* address) {
       return read<std::uint8_t>(address);
     case DType::boolean:
       return read<std::uint8_t>(address) != 0;
+    case DType::f8_e4m3:
+      return decode_e4m3(read<std::uint8_t>(address));
   }
   return 0;
 }
@@ -109,10 +133,10 @@ void store_element(DType type, void* address, double value) {
       return write(address, clamp_to<std::uint8_t>(value));
     case DType::boolean:
       return write(address, static_cast<std::uint8_t>(value != 0));
+    case DType::f8_e4m3:
+      return write(address, encode_e4m3(value));
   }
 }
-
-bool is_floating(DType type) { return type == DType::f32 || type == DType::f16 || type == DType::bf16 || type == DType::f64; }
 
 std::uint64_t poison_pattern(DType type) {
   switch (type) {
@@ -134,6 +158,8 @@ std::uint64_t poison_pattern(DType type) {
       return 0xa5;
     case DType::boolean:
       return 0xa5;  // neither 0 nor 1
+    case DType::f8_e4m3:
+      return 0xff;
   }
   return 0;
 }

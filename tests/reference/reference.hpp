@@ -30,6 +30,9 @@ class KernelReference {
   // All outputs, optional ones included, written from SEMANTICS with plain loops.
   virtual Values compute(const Call& call) const = 0;
 
+  // Random inputs that cannot be just any numbers, such as a forward pass's outputs, are made from the others. By default there are none.
+  virtual void complete(Call& call) const;
+
   // Another case of the same specialisation (types, head dims, which inputs and features) with other, nasty sizes: odd, one, zero,
   // more queries than keys. Small enough for compute() to take milliseconds.
   virtual spec::Case vary(const spec::Case& c, Rng& rng) const = 0;

@@ -29,6 +29,15 @@ TEST(Compare, TinyReferencesAreJudgedAgainstAHundredth) {
   EXPECT_TRUE(compare("dx", shape, found, expected, 1e-5).ok());
 }
 
+TEST(Compare, SumsThatCancelAreJudgedAgainstTheirTerms) {
+  const std::int64_t shape[] = {1};
+  const double expected[] = {1e-9}, found[] = {1e-6};
+  EXPECT_FALSE(compare("dx", shape, found, expected, 1e-5).ok());
+  EXPECT_NEAR(compare("dx", shape, found, expected, 1e-5, 8).error, 1e-6 / 0.8, 1e-8);
+  const double large[] = {4}, near[] = {4 + 4e-6};
+  EXPECT_NEAR(compare("dx", shape, near, large, 1e-5, 8).error, 1e-6, 1e-9) << "what does not cancel is not judged by them";
+}
+
 TEST(Compare, OneWrongElementInManyIsNoticed) {
   Rng rng(1);
   std::vector<double> expected(1000000);

@@ -94,8 +94,37 @@ TEST(Element, IntegersRoundAndClamp) {
   EXPECT_EQ(stored(DType::boolean, 0.25), 1);
 }
 
+TEST(Element, BytesOfE4M3AreThoseOfTheFormat) {
+  // OCP 8-bit floating point, E4M3: largest 448 = S.1111.110, smallest normal 2^-6, smallest subnormal 2^-9.
+  EXPECT_EQ(decode_e4m3(0x7e), 448);
+  EXPECT_EQ(decode_e4m3(0x08), 0x1p-6);
+  EXPECT_EQ(decode_e4m3(0x07), 7 * 0x1p-9);
+  EXPECT_EQ(decode_e4m3(0x81), -0x1p-9);
+  EXPECT_EQ(decode_e4m3(0x38), 1);
+  EXPECT_EQ(decode_e4m3(0x45), 3.25);
+  EXPECT_TRUE(std::signbit(decode_e4m3(0x80)) && decode_e4m3(0x80) == 0);
+  for (const int bits : {0x7f, 0xff}) EXPECT_TRUE(std::isnan(decode_e4m3(static_cast<std::uint8_t>(bits))));
+}
+
+TEST(Element, E4M3RoundsToTheEvenNeighbourAndClamps) {
+  for (int bits = 0; bits < 0x7e; ++bits) {
+    const auto pattern = static_cast<std::uint8_t>(bits);
+    const double low = decode_e4m3(pattern), high = decode_e4m3(static_cast<std::uint8_t>(bits + 1)), middle = (low + high) / 2;
+    EXPECT_EQ(encode_e4m3(low), bits);
+    EXPECT_EQ(encode_e4m3(-high), (bits + 1) | 0x80);
+    EXPECT_EQ(encode_e4m3(middle), bits % 2 == 0 ? bits : bits + 1) << bits;
+    EXPECT_EQ(encode_e4m3(std::nextafter(middle, low)), bits);
+    EXPECT_EQ(encode_e4m3(-std::nextafter(middle, high)), (bits + 1) | 0x80);
+  }
+  EXPECT_EQ(encode_e4m3(464), 0x7e);
+  EXPECT_EQ(encode_e4m3(1e30), 0x7e);
+  EXPECT_EQ(encode_e4m3(-std::numeric_limits<double>::infinity()), 0xfe);
+  EXPECT_EQ(encode_e4m3(std::numeric_limits<double>::quiet_NaN()) & 0x7f, 0x7f);
+  EXPECT_EQ(encode_e4m3(-0.0), 0x80);
+}
+
 TEST(Element, PoisonOfFloatsIsNaN) {
-  for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
+  for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::f64, DType::f8_e4m3}) {
     const std::uint64_t pattern = poison_pattern(type);
     EXPECT_TRUE(std::isnan(load_element(type, &pattern))) << name_of(type);
   }

@@ -116,11 +116,8 @@ TEST(HostTensor, BadShapesAndCountsAreRefused) {
 
 HostTensor filled(const std::string& name, const std::string& fill, DType type, const std::vector<std::int64_t>& extents,
                   std::uint64_t seed) {
-  spec::TensorSpec spec;
-  spec.name = name;
-  spec.fill = fill;
   HostTensor tensor(name, type, extents);
-  fill_input(tensor, spec, {{"T", std::int64_t{50}}}, seed);
+  fill_input(tensor, fill, {{"T", std::int64_t{50}}}, seed);
   return tensor;
 }
 
@@ -154,6 +151,36 @@ TEST(Data, OffsetsAreLegalAndSometimesNasty) {
   EXPECT_EQ(filled("cum", "offsets T", DType::i32, {1}, 1).values(), std::vector<double>{0});
 }
 
+double sum_of(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
+
+TEST(Data, SizesAreAsAskedFor) {
+  EXPECT_EQ(filled("sizes", "sizes T equal", DType::i32, {4}, 3).values(), (std::vector<double>{12, 13, 12, 13}));
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    const std::vector<double> random = filled("sizes", "sizes T random", DType::i32, {5}, seed).values();
+    EXPECT_EQ(sum_of(random), 50);
+    EXPECT_GE(*std::min_element(random.begin(), random.end()), 0);
+    std::vector<double> one = filled("sizes", "sizes T one", DType::i32, {5}, seed).values();
+    std::sort(one.begin(), one.end());
+    EXPECT_EQ(one, (std::vector<double>{0, 0, 0, 0, 50}));
+  }
+  EXPECT_NE(filled("sizes", "sizes T random", DType::i32, {5}, 1).values(), filled("sizes", "sizes T random", DType::i32, {5}, 2).values());
+  EXPECT_TRUE(filled("sizes", "sizes T", DType::i32, {0}, 1).values().empty());
+}
+
+TEST(Data, SizesAreSometimesNasty) {
+  bool empty_group = false, rows_left = false, too_many = false, one_huge = false, full = false;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const std::vector<double> sizes = filled("sizes", "sizes T", DType::i32, {6}, seed).values();
+    ASSERT_GE(*std::min_element(sizes.begin(), sizes.end()), 0);
+    empty_group = empty_group || std::count(sizes.begin(), sizes.end(), 0) > 0;
+    rows_left = rows_left || sum_of(sizes) < 50;
+    too_many = too_many || sum_of(sizes) > 50;
+    one_huge = one_huge || std::count(sizes.begin(), sizes.end(), 50) > 0;
+    full = full || sum_of(sizes) == 50;
+  }
+  EXPECT_TRUE(empty_group && rows_left && too_many && one_huge && full);
+}
+
 TEST(Data, SegmentsAreRunsThatQueriesAndKeysShare) {
   bool padding = false, several = false;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
@@ -184,7 +211,9 @@ TEST(Data, AnUnknownFillIsNamed) {
     filled("x", "zigzag", DType::f32, {2}, 1);
     FAIL();
   } catch (const std::invalid_argument& e) {
-    EXPECT_STREQ(e.what(), "x: unknown fill 'zigzag'; known are 'segments' and 'offsets DIM'");
+    EXPECT_STREQ(e.what(),
+                 "x: unknown fill 'zigzag'; known are 'segments', 'offsets DIM', 'sizes DIM [equal|random|one]', 'all X', "
+                 "'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL' and 'paged TABLE LENGTHS PER'");
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
@@ -83,9 +84,12 @@ class SimtMemory final : public DeviceMemory {
   }
 };
 
-bool made_for_this_build(const spec::Arch& arch) {
-  const auto found = arch.properties.find("sanitized");
-  return (found != arch.properties.end() && found->second == spec::Value(true)) == sanitized;
+// Devices, by their archs: 0 is NVIDIA's warp, the others AMD's waves.
+constexpr const char* devices[] = {"warp32", "cdna", "rdna3", "rdna4"};
+
+bool is_of_device(const spec::Arch& arch, int device) {
+  const std::string name = devices[device];
+  return arch.name == (sanitized ? name + "_sanitized" : name);
 }
 
 class SimtBackend final : public Backend {
@@ -93,14 +97,17 @@ class SimtBackend final : public Backend {
   std::string platform() const override { return "simt"; }
   DeviceType device_type() const override { return DeviceType::extension; }
 
-  Probe probe(std::span<const spec::Arch* const> archs, int) override {
+  int device_count() override { return static_cast<int>(std::size(devices)); }
+  Probe probe(std::span<const spec::Arch* const> archs, int device) override {
     Probe probe;
     for (const auto* arch : archs)
-      if (made_for_this_build(*arch)) probe.archs.push_back(arch->full_name());
+      if (is_of_device(*arch, device)) probe.archs.push_back(arch->full_name());
     probe.available = !probe.archs.empty();
-    if (!probe.available) probe.why_not = fmt::format("none of the store's {} simt archs is made for this build", archs.size());
-    probe.description = sanitized ? "SIMT emulator, with sanitizers" : "SIMT emulator";
-    probe.fingerprint = "simt-warp32";
+    if (!probe.available)
+      probe.why_not =
+          fmt::format("none of the store's {} simt archs is {}{}", archs.size(), devices[device], sanitized ? "_sanitized" : "");
+    probe.description = fmt::format("SIMT emulator as {}{}", devices[device], sanitized ? ", with sanitizers" : "");
+    probe.fingerprint = fmt::format("simt-{}", devices[device]);
     return probe;
   }
 

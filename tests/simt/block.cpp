@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <span>
 #include <stdexcept>
 
 namespace ejk::simt {
@@ -26,12 +28,23 @@ std::string ranges(const std::vector<int>& numbers) {
 }  // namespace
 
 const char* word_of(Wait wait) {
-  static constexpr const char* words[] = {"nothing",           "sync_block",
-                                          "any_in_block",      "sync_warp",
-                                          "any_in_warp",       "shuffle_xor",
-                                          "shuffle_down",      "shuffle",
-                                          "mma_16x8x16<half>", "mma_16x8x16<bfloat16>",
-                                          "load_matrices",     "load_matrices_transposed"};
+  static constexpr const char* words[] = {"nothing",
+                                          "sync_block",
+                                          "any_in_block",
+                                          "sync_warp",
+                                          "any_in_warp",
+                                          "shuffle_xor",
+                                          "shuffle_down",
+                                          "shuffle",
+                                          "permute_wave",
+                                          "ballot_wave",
+                                          "exchange_wave",
+                                          "multiply<half>",
+                                          "multiply<bfloat16>",
+                                          "mma_16x8x16<half>",
+                                          "mma_16x8x16<bfloat16>",
+                                          "load_matrices",
+                                          "load_matrices_transposed"};
   static_assert(std::size(words) == static_cast<std::size_t>(Wait::count));
   return words[index_of(wait)];
 }
@@ -60,8 +73,9 @@ void Block::start(int threads, const SimtThread& place) {
   }
 }
 
-void Block::run(int threads, const SimtThread& place, SimtOrder order, const Work& work) {
+void Block::run(int threads, int wave, const SimtThread& place, SimtOrder order, const Work& work) {
   work_ = &work;
+  wave_ = wave;
   start(threads, place);
   const auto warps = warps_.size();
   while (live_ > 0 && error_.empty()) {
@@ -136,12 +150,39 @@ void Block::release_if_complete(Wait word) {
   waiting = 0;
 }
 
+int Block::place_in_wave(const Warp& warp) const { return static_cast<int>(&warp - warps_.data()) * warp_size % wave_; }
+
+void Block::release_wave_if_complete(const Warp& warp, Wait word) {
+  const auto warps_a_wave = static_cast<std::size_t>(wave_ / warp_size);
+  const auto first = static_cast<std::size_t>(&warp - warps_.data()) / warps_a_wave * warps_a_wave;
+  const std::span<Warp> wave(warps_.data() + first, std::min(warps_a_wave, warps_.size() - first));
+  int waiting = 0, live = 0;
+  for (const auto& half : wave) waiting += half.waiting[index_of(word)], live += half.live;
+  if (waiting == 0 || waiting != live) return;
+  if (needs_whole_warp(word) && live < wave_)
+    fail(fmt::format("{} by a wave of which only {} of {} lanes live: it needs all of them", word_of(word), live, wave_));
+  std::vector<Thread*> lanes(static_cast<std::size_t>(wave_));
+  for (std::size_t i = 0; i < wave.size() * warp_size; ++i) lanes[i] = wave[i / warp_size].lanes[i % warp_size];
+  auto wrong = compute_wave(word, lanes);
+  for (auto& half : wave) {
+    half.waiting[index_of(word)] = 0;
+    for (auto* lane : half.lanes)
+      if (lane && lane->live) lane->wait = Wait::nothing;
+  }
+  std::vector<Thread*>().swap(lanes);
+  if (!wrong.empty()) fail(std::move(wrong));
+}
+
 void Block::release_if_complete(Warp& warp, Wait word) {
+  if (of_wave(word)) return release_wave_if_complete(warp, word);
   auto& waiting = warp.waiting[index_of(word)];
   if (waiting == 0 || waiting != warp.live) return;
   if (needs_whole_warp(word) && warp.live < warp_size)
     fail(fmt::format("{} by a warp of which only {} of {} lanes live: it needs all of them", word_of(word), warp.live, warp_size));
-  compute_results(word, warp);
+  const int first = place_in_wave(warp);
+  word == Wait::permute_wave  ? permute_wave(warp, first)
+  : word == Wait::ballot_wave ? ballot_wave(warp, first, wave_)
+                              : compute_results(word, warp);
   for (auto* lane : warp.lanes)
     if (lane && lane->live) lane->wait = Wait::nothing;
   waiting = 0;

@@ -93,12 +93,51 @@ void copy_async_wait(int pending) {
   std::erase_if(thread.copies, arrived);
 }
 
+std::uint32_t permute_wave(std::uint32_t x, int from) {
+  operands().words[0] = x;
+  operands().operand = from;
+  block().meet(Wait::permute_wave);
+  return results().words[0];
+}
+
+std::uint64_t ballot_wave(bool x) {
+  operands().words[0] = x;
+  block().meet(Wait::ballot_wave);
+  return results().ballot;
+}
+
+std::uint32_t exchange_wave(std::uint32_t x, int mask) {
+  operands().words[0] = x;
+  operands().operand = mask;
+  block().meet(Wait::exchange_wave);
+  return results().words[0];
+}
+
+void multiply_wave(SimtElement type, SimtMatrix layout, float* c, const std::uint32_t* a, const std::uint32_t* b) {
+  auto& given = operands();
+  const int words = operand_words(layout), sums = sums_a_lane(layout);
+  std::copy_n(a, words, given.words);
+  std::copy_n(b, words, given.words + 8);
+  std::copy_n(c, sums, given.c);
+  given.layout = layout;
+  block().meet(type == SimtElement::half ? Wait::multiply_half : Wait::multiply_bfloat16);
+  std::copy_n(results().c, sums, c);
+}
+
+void* shared_at(std::uint32_t number, int alignment) {
+  char* at = running_block().shared->address_of(number);
+  require_aligned("shared_at", at, alignment);
+  if (!running_block().shared->holds(at, 1))
+    block().fail(fmt::format("shared_at shared address {:#x}, which is not in the block's shared memory", number));
+  return at;
+}
+
 }  // namespace
 
 const SimtHost& host() {
-  static const SimtHost table = {block().who(),     sync_block,      any_in_block,   sync_warp,     any_in_warp,
-                                 shuffle,           mma_16x8x16,     shared_pointer, load_matrices, copy_async_16,
-                                 copy_async_commit, copy_async_wait, require_aligned};
+  static const SimtHost table = {block().who(),   sync_block,     any_in_block,  sync_warp,     any_in_warp,       shuffle,
+                                 mma_16x8x16,     shared_pointer, load_matrices, copy_async_16, copy_async_commit, copy_async_wait,
+                                 require_aligned, permute_wave,   ballot_wave,   shared_at,     exchange_wave,     multiply_wave};
   return table;
 }
 

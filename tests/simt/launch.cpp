@@ -12,7 +12,7 @@ namespace ejk::simt {
 namespace {
 
 // CUDA's, compute capability 9.0.
-constexpr std::int64_t most_grid_x = 0x7fffffff, most_grid_yz = 65535, most_static_shared = 49152, most_shared = 232448;
+constexpr std::int64_t most_grid_x = 0x7fffffff, most_grid_yz = 65535, most_static_shared = 49152;
 
 [[noreturn]] void refuse(const Entry& entry, const std::string& sentence) {
   throw std::runtime_error(fmt::format("simt: {}: {}: {}", entry.image, entry.name, sentence));
@@ -29,6 +29,7 @@ void check(const Entry& entry, const LaunchRequest& request) {
   if (request.cluster[0] * request.cluster[1] * request.cluster[2] != 1 || request.cooperative)
     refuse(entry, "clusters and cooperative launches are not emulated");
   // The sanitizer's red zones between variables do not count.
+  const auto most_shared = entry.memory->most_shared;
   const auto fixed = sanitized ? 0 : entry.memory->shared_end - entry.memory->shared_begin;
   if (fixed > most_static_shared) refuse(entry, fmt::format("{} bytes of __shared__ variables, at most {}", fixed, most_static_shared));
   if (request.shared_bytes < 0 || fixed + request.shared_bytes > most_shared)
@@ -61,7 +62,7 @@ class Grid {
   void run_block() {
     shared_.make_undefined();
     try {
-      running_block().block.run(static_cast<int>(request_.block[0]), place_, order_, work_);
+      running_block().block.run(static_cast<int>(request_.block[0]), entry_.memory->wave, place_, order_, work_);
     } catch (const std::runtime_error& error) {
       report(error.what());
     }

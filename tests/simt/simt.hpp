@@ -1,5 +1,6 @@
 // The SIMT emulator: a backend that runs portable GPU templates as C++, one fiber a GPU thread, and reports what a GPU would hide.
-// A device of its own, Device{extension, 0}. Register it with add_backend(simt_backend()) before the library's first use.
+// Devices of its own: Device{extension, 0} is NVIDIA's warp of 32, 1 to 3 are AMD's CDNA (waves of 64), RDNA 3 and RDNA 4. Register it with
+// add_backend(simt_backend()) before the library's first use.
 #pragma once
 #include "backends/backend.h"
 

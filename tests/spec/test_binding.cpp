@@ -349,6 +349,67 @@ TEST(Layout, FunctionsOfStrides) {
   EXPECT_EQ(judge({5, 3, 4}, {24, 6, 1}, "aligned(x, 32)"), Value(false));
 }
 
+// A table of pages [2, 3] whose rows stand for `lengths` items, 4 a page.
+const char* const table_json = R"json({ "kernel": "look", "doc": "Looks pages up.",
+  "dims": {"N": "rows", "M": "columns", "P": "pages"}, "types": {"E": ["f32"]},
+  "inputs": [{"name": "x", "type": "E", "shape": ["P"], "doc": "d"}, {"name": "lengths", "type": "i32", "shape": ["N"], "optional": true, "doc": "d"},
+             {"name": "table", "type": "i32", "shape": ["N", "M"], "doc": "d"}],
+  "outputs": [{"name": "out", "type": "E", "shape": ["P"], "doc": "d"}],
+  "requires": [{"that": "outside(lengths, 0, 4 * M) == ''", "reads": "lengths", "else": "${outside(lengths, 0, 4 * M)}, expected 0 to ${4 * M}"},
+    {"that": "outside_rows(table, lengths, 4, -1, 0, P - 1) == ''", "reads": ["table", "lengths"],
+     "else": "${outside_rows(table, lengths, 4, -1, 0, P - 1)}, expected 0 to ${P - 1}"}],
+  "cost": {"flops": "sum(lengths, 5, 77)", "bytes": "1"}, "variants": [], "cases": [], "tolerance": {"f32": 1e-5} })json";
+
+const Spec& look() {
+  static const Spec spec = loaded(table_json);
+  return spec;
+}
+
+CallFacts paged(const std::vector<std::int32_t>& lengths, const std::vector<std::int32_t>& table,
+                std::vector<std::int64_t> strides = {3, 1}) {
+  CallFacts call;
+  call.tensors["x"] = tensor(DType::f32, {7});
+  call.tensors["lengths"] = tensor(DType::i32, {2});
+  call.tensors["lengths"].host_data = lengths.data();
+  call.tensors["table"] = tensor(DType::i32, {2, 3}, std::move(strides));
+  call.tensors["table"].host_data = table.data();
+  return call;
+}
+
+TEST(Data, TableEntriesThatARowNeedsMustBeInRange) {
+  const auto message = [](const std::vector<std::int32_t>& lengths, const std::vector<std::int32_t>& table) {
+    return error_of(look(), paged(lengths, table));
+  };
+  constexpr std::int32_t out = -99;
+  EXPECT_EQ(message({12, 0}, {0, 6, 3, out, out, out}), "no error");
+  EXPECT_EQ(message({8, 1}, {0, 6, out, 1, out, out}), "no error");
+  EXPECT_EQ(message({9, 1}, {0, 6, out, 1, out, out}), "look: table[0, 2] is -99, expected 0 to 6");
+  EXPECT_EQ(message({0, 5}, {out, out, out, 1, 7, out}), "look: table[1, 1] is 7, expected 0 to 6");
+  EXPECT_EQ(message({0, 13}, {out, out, out, 1, 2, 3}), "look: lengths[1] is 13, expected 0 to 12");
+  EXPECT_EQ(message({-1, 3}, {out, out, out, 1, 2, 3}), "look: lengths[0] is -1, expected 0 to 12");
+}
+
+TEST(Data, RowsOfATableFollowItsStridesAndOnlyTheLastItemsCount) {
+  const std::vector<std::int32_t> lengths{12, 4}, table{50, 51, 2, 0, 0, 1, 60, 0, 0};  // rows 5 apart
+  const Binding binding = bind(look(), paged(lengths, table, {5, 1}));
+  EXPECT_EQ(value_of(binding, "outside_rows(table, lengths, 4, -1, 0, 6)"), Value(std::string("table[0, 0] is 50")));
+  EXPECT_EQ(value_of(binding, "outside_rows(table, lengths, 4, 5, 0, 6)"), Value(std::string("table[0, 1] is 51")));
+  EXPECT_EQ(value_of(binding, "outside_rows(table, lengths, 4, 4, 0, 6)"), Value(std::string()));
+  EXPECT_EQ(value_of(binding, "outside_rows(table, lengths, 4, 4, 2, 6)"), Value(std::string("table[1, 0] is 1")));
+}
+
+TEST(Data, SumsCutElementsAndSayOtherwiseWithoutData) {
+  const std::vector<std::int32_t> lengths{12, 3}, table(6, 0);
+  CallFacts call = paged(lengths, table);
+  EXPECT_EQ(value_of(bind(look(), call), "sum(lengths, 5, 77)"), Value(std::int64_t{8}));
+  EXPECT_EQ(value_of(bind(look(), call), "sum(lengths, 100, 77)"), Value(std::int64_t{15}));
+  call.tensors["lengths"].host_data = nullptr;
+  EXPECT_EQ(value_of(bind(look(), call), "sum(lengths, 5, 77)"), Value(std::int64_t{77}));
+  EXPECT_EQ(error_of(look(), call), "no error");  // trusted: neither rule can be judged
+  call.tensors.erase("lengths");
+  EXPECT_EQ(value_of(bind(look(), call), "sum(lengths, 5, 77)"), Value(std::int64_t{77}));
+}
+
 TEST(Cases, MakeTheFactsOfACall) {
   const CallFacts facts = facts_of(attend(), attend().cases.at(0));
   EXPECT_EQ(facts.tensors.at("q").shape, (std::vector<std::int64_t>{2, 4, 6, 64}));

@@ -205,6 +205,10 @@ TEST(Expression, RefusesNumbersThatDoNotFit) {
 }
 
 TEST(Expression, ChecksCallsWhenItParses) {
+  EXPECT_EQ(parse_error("outside_rows(t, 3, 1, 1, 1, 1)", 17), "outside_rows() takes a bare name: expected one at column 17, found '3'");
+  EXPECT_EQ(parse_error("outside_rows(t, x + 1, 1, 1, 1, 1)", 19),
+            "outside_rows() takes a bare name: expected ',' or ')' at column 19, found '+'");
+  EXPECT_EQ(Expression::parse("outside_rows(t, x, 1, a, b, 1) == '' and given(y)").subjects(), (std::set<std::string>{"t", "x", "y"}));
   EXPECT_EQ(parse_error("1 + ceildiv(a, b)", 5), "unknown function 'ceildiv' at column 5; did you mean 'ceil_div'?");
   EXPECT_EQ(parse_error("ceil_div(a)", 1), "ceil_div() takes 2 arguments, found 1 at column 1");
   EXPECT_EQ(parse_error("sqrt()", 1), "sqrt() takes 1 argument, found 0 at column 1");

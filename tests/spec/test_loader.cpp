@@ -161,6 +161,20 @@ TEST(Archs, AreCoveredMostSpecificFirst) {
   EXPECT_EQ(names({"hip:a"}), std::vector<std::string>{});
 }
 
+TEST(Archs, OfByNameAreNotCoveredByTheirPlatformsName) {
+  std::vector<Fault> faults;
+  auto hidden = arch_of("b", "");
+  hidden.properties["by_name"] = Value(true);
+  const auto archs = resolve_archs({arch_of("a", ""), hidden, arch_of("c", "b")}, faults);
+  const auto names = [&](const std::vector<std::string>& patterns) {
+    std::vector<std::string> names;
+    for (const Arch* arch : archs_covered(patterns, archs)) names.push_back(arch->name);
+    return names;
+  };
+  EXPECT_EQ(names({"cpu"}), std::vector<std::string>({"a"}));
+  EXPECT_EQ(names({"cpu", "cpu:b+"}), std::vector<std::string>({"c", "a", "b"}));
+}
+
 TEST(Archs, ThatExtendInACircleOrTheUnknownAreFaults) {
   std::vector<Fault> faults;
   resolve_archs({arch_of("a", "b"), arch_of("b", "a"), arch_of("c", "z"), arch_of("d", ""), arch_of("d", "")}, faults);

@@ -58,11 +58,11 @@ TEST_F(FoundDevices, AnUnknownPlatformIsRefusedWithTheNearest) {
 
 TEST_F(FoundDevices, AMissingDeviceIsRefusedWithThoseThereAre) {
   try {
-    find_device({"simt", 2});
+    find_device({"simt", 4});
     FAIL();
   } catch (const CodedError& e) {
     EXPECT_EQ(e.code(), ErrorCode::unsupported);
-    EXPECT_TRUE(std::string(e.what()).starts_with("--device simt:2: there is no such device; found simt:0 (SIMT emulator")) << e.what();
+    EXPECT_TRUE(std::string(e.what()).starts_with("--device simt:4: there is no such device; found simt:0 (SIMT emulator")) << e.what();
     EXPECT_TRUE(std::string(e.what()).ends_with("`ejk info` tells what was found here")) << e.what();
   }
 }

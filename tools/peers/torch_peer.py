@@ -113,7 +113,7 @@ class Call:
     def type(self, name):
         torch = self.torch
         return {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64, "i32": torch.int32,
-                "i64": torch.int64, "bool": torch.bool}[self.tensors[name]["type"]]
+                "i64": torch.int64, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool, "f8_e4m3": getattr(torch, "float8_e4m3fn", None)}[self.tensors[name]["type"]]
 
     def tensor(self, name):
         if name not in self.made:

@@ -32,7 +32,7 @@ typedef struct {
   } device;
   int32_t rank;
   struct {
-    uint8_t code; /* 0 int, 1 uint, 2 float, 4 bfloat, 6 bool */
+    uint8_t code; /* 0 int, 1 uint, 2 float, 4 bfloat, 6 bool, 10 float8_e4m3fn */
     uint8_t bits;
     uint16_t lanes; /* must be 1 */
   } dtype;

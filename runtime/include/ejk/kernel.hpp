@@ -48,10 +48,17 @@ struct Nearness {
   std::string measured;  // what differs, as it was measured: "Sq=4096 Sk=4096"
 };
 
-// The call of another kernel that belongs to a call: that of its gradient.
+// A call that computes gradients of a call's inputs.
 struct GradientCall {
   std::shared_ptr<const Kernel> kernel;
-  Invocation invocation;  // tensors that only the gradient has are without data
+  Invocation invocation;                       // tensors that only the gradient has are without data
+  std::map<std::string, std::string> tensors;  // those: their names there → "dx", the gradient of the differentiated call's x
+};
+
+// All that makes up the gradient of a call.
+struct Gradient {
+  std::vector<GradientCall> calls;
+  std::map<std::string, std::string> equal;  // gradients that no call computes → the tensor each is: "dexisting_out" → "dout"
 };
 
 // An operation with a choice of configs. Thread-safe. What it says of one invocation stays so while it lives.
@@ -73,8 +80,8 @@ class EJK_API Kernel {
   // How near a measurement under another key is to a call with this key; nullopt: it says nothing about it. By default none does. A spec
   // says it by "tuning": {"nearest": ...}.
   virtual std::optional<Nearness> nearness(const std::string& key, const std::string& measured_key) const;
-  // The gradient's call for this call; by default an error: it has none.
-  virtual Result<GradientCall> gradient(const Invocation& invocation) const;
+  // The gradient's calls for this call; by default an error: it has none.
+  virtual Result<Gradient> gradient(const Invocation& invocation) const;
 };
 
 enum class Tier { override_, overlay, memory, persistent, autotune, heuristic };

@@ -12,11 +12,14 @@
 
 namespace ejk {
 
-enum class DType : std::uint8_t { f32, f16, bf16, f64, i8, i32, i64, u8, boolean };
+// f8_e4m3: 4 exponent and 3 mantissa bits, no infinity, 0x7f and 0xff are NaN, largest 448 (also called e4m3fn).
+enum class DType : std::uint8_t { f32, f16, bf16, f64, i8, i32, i64, u8, boolean, f8_e4m3 };
 
 EJK_API std::string_view name_of(DType type);                     // "f32", "bf16", "bool"
 EJK_API std::optional<DType> dtype_named(std::string_view name);  // inverse of name_of
 EJK_API std::int64_t size_of(DType type);                         // bytes an element
+EJK_API bool is_floating(DType type);
+EJK_API std::span<const DType> all_dtypes();  // in the enum's order
 
 // DLPack's device numbers.
 enum class DeviceType : std::int32_t { cpu = 1, cuda = 2, rocm = 10, extension = 12 };

@@ -1,0 +1,101 @@
+// Stream-ordered allocations for workspace, plain ones for tensors.
+#include "backends/gpu_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ejk::gpu {
+namespace {
+
+Address address_of(const void* memory) { return reinterpret_cast<Address>(memory); }
+void* pointer_to(Address address) { return reinterpret_cast<void*>(address); }  // NOLINT: device addresses are integers to the driver
+std::size_t unsigned_of(std::int64_t bytes) { return static_cast<std::size_t>(std::max<std::int64_t>(bytes, 0)); }
+
+[[noreturn]] void fail_allocation(const DriverFunctions& call, Device& device, Result result, const char* what, std::int64_t bytes) {
+  std::size_t available = 0, total = 0;
+  std::string room;
+  if (result == out_of_memory && call.memory_info(&available, &total) == success)
+    room = fmt::format(" ({} of {} bytes are free)", available, total);
+  device.fail(result, fmt::format("{} of {} bytes on {}{}", what, bytes, device.label, room));
+}
+
+Device& usable(Platform& platform, int ordinal) {
+  auto& device = platform.device(ordinal);
+  if (device.lost()) device.refuse_lost();
+  return device;
+}
+
+void wait(Platform& platform, Device& device, const char* what) {
+  if (const auto result = platform.call.synchronize()) device.fail(result, fmt::format("{} {}", what, device.label));
+}
+
+}  // namespace
+
+void* acquire_workspace(Platform& platform, int ordinal, void* stream, std::int64_t bytes) {
+  auto& device = usable(platform, ordinal);
+  if (!device.facts.pools)
+    throw DeviceError(fmt::format("{} has no memory pools, which this kernel's workspace of {} bytes needs", device.facts.name, bytes));
+  const CurrentDevice current(platform.call, device);
+  const RelaxedCapture relaxed(platform.call);  // the first use of a pool does what a capture forbids
+  device.keep_pool();
+  Address address = 0;
+  if (const auto result = platform.call.allocate_async(&address, unsigned_of(bytes), static_cast<Stream>(stream)))
+    fail_allocation(platform.call, device, result, "a workspace", bytes);
+  return pointer_to(address);
+}
+
+void release_workspace(Platform& platform, int ordinal, void* stream, void* workspace) noexcept {
+  try {
+    auto& device = platform.device(ordinal);
+    const CurrentDevice current(platform.call, device);
+    platform.call.free_async(address_of(workspace), static_cast<Stream>(stream));  // what is wrong shows in the next launch
+  } catch (const DeviceError&) {
+    // The context could not be made current, so it is lost, and the memory with it.
+  }
+}
+
+void* GpuMemory::allocate(int ordinal, std::int64_t bytes) {
+  auto& device = usable(platform_, ordinal);
+  const CurrentDevice current(platform_.call, device);
+  Address address = 0;
+  if (const auto result = platform_.call.allocate(&address, std::max<std::size_t>(unsigned_of(bytes), 1)))
+    fail_allocation(platform_.call, device, result, "an allocation", bytes);
+  return pointer_to(address);
+}
+
+void GpuMemory::free(int ordinal, void* memory) noexcept {
+  try {
+    const CurrentDevice current(platform_.call, platform_.device(ordinal));
+    platform_.call.free(address_of(memory));
+  } catch (const DeviceError&) {
+    // As above.
+  }
+}
+
+void GpuMemory::copy_to_device(int ordinal, void* to, const void* from, std::int64_t bytes) {
+  auto& device = usable(platform_, ordinal);
+  const CurrentDevice current(platform_.call, device);
+  wait(platform_, device, "waiting for");
+  if (bytes <= 0) return;
+  if (const auto result = platform_.call.copy_to_device(address_of(to), from, unsigned_of(bytes)))
+    device.fail(result, fmt::format("copying {} bytes to {}", bytes, device.label));
+  wait(platform_, device, "waiting for a copy to");
+}
+
+void GpuMemory::copy_to_host(int ordinal, void* to, const void* from, std::int64_t bytes) {
+  auto& device = usable(platform_, ordinal);
+  const CurrentDevice current(platform_.call, device);
+  wait(platform_, device, "waiting for");
+  if (bytes <= 0) return;
+  if (const auto result = platform_.call.copy_to_host(to, address_of(from), unsigned_of(bytes)))
+    device.fail(result, fmt::format("copying {} bytes from {}", bytes, device.label));
+}
+
+void GpuMemory::synchronize(int ordinal) {
+  auto& device = usable(platform_, ordinal);
+  const CurrentDevice current(platform_.call, device);
+  wait(platform_, device, "waiting for");
+}
+
+}  // namespace ejk::gpu

@@ -1,0 +1,100 @@
+// GPU vocabulary of paged attention: parts of rows that several blocks computed, and their sum.
+#pragma once
+#include "device/page_rows.h"
+
+// Where parts of the ROWS rows of streams wait. A block has at most two: of a stream that an earlier one began, and of one that it begins
+// itself and a later one goes on with.
+template <int D, int ROWS> struct PageParts {
+  float* outputs;      // [2 blocks][ROWS][D], relative to the references of
+  Softmax* softmaxes;  // [2 blocks][ROWS]
+
+  static int slot(int block, bool begins) { return 2 * block + begins; }
+  float* row(int slot, int row) const { return outputs + (int64_t{slot} * ROWS + row) * D; }
+  Softmax& softmax(int slot, int row) const { return softmaxes[slot * ROWS + row]; }
+
+  static constexpr int PACKS = (D / 4 + WARP - 1) / WARP;    // of 4 features, a lane
+  static constexpr int AT_ONCE = PACKS == 1 ? 8 : 4;         // parts on their way together
+  struct Sum {
+    Softmax softmax;
+    float x[PACKS][4];
+  };
+
+  // Of every `step`-th part of a row from number `first` on; blocks [begins, last] have parts.
+  Sum sum(int row_number, int first, int step, int begins, int last) const {
+    Sum all{{LOWEST, 0}, {}};
+#pragma unroll 1
+    for (int part = first; begins + part <= last; part += step * AT_ONCE) {
+      Softmax one[AT_ONCE];
+      Pack<float, 4> x[AT_ONCE][PACKS];
+      float reference = all.softmax.reference;
+#pragma unroll
+      for (int u = 0; u < AT_ONCE; ++u) {
+        const int block = begins + part + u * step, from = slot(block, block == begins);
+        one[u] = block <= last ? softmax(from, row_number) : Softmax{LOWEST, 0};
+#pragma unroll
+        for (int i = 0; i < PACKS; ++i) {
+          const int feature = (lane() + WARP * i) * 4;
+          x[u][i] = block <= last && feature < D ? load_pack<4>(row(from, row_number) + feature) : Pack<float, 4>{};
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < AT_ONCE; ++u) reference = larger_of(reference, one[u].reference);
+      const float kept = factor_of(all.softmax, reference);
+      all.softmax = {reference, all.softmax.sum * kept};
+#pragma unroll
+      for (int i = 0; i < PACKS; ++i)
+#pragma unroll
+        for (int k = 0; k < 4; ++k) all.x[i][k] *= kept;
+#pragma unroll
+      for (int u = 0; u < AT_ONCE; ++u) {
+        const float factor = factor_of(one[u], reference);
+        all.softmax.sum += one[u].sum * factor;
+#pragma unroll
+        for (int i = 0; i < PACKS; ++i)
+#pragma unroll
+          for (int k = 0; k < 4; ++k) all.x[i][k] += x[u][i].at[k] * factor;
+      }
+    }
+    return all;
+  }
+
+  // By a block of WARPS warps: rows [first_row, first_row + BLOCK_ROWS), of those below `rows`, to the outputs; row 0 is query head `head`.
+  // Every thread must call it.
+  template <class Element, int WARPS, int BLOCK_ROWS>
+  void add_up(const RowEnd& row_end, int first_row, int rows, int begins, int last, int sequence, int head, float v_factor) const {
+    constexpr int ROW_WARPS = WARPS / BLOCK_ROWS;  // that share a row's parts
+    __shared__ Softmax softmaxes_of_warps[WARPS];
+    __shared__ float sums[WARPS][PACKS * WARP * 4];
+    const int number = warp() % ROW_WARPS, first_warp = warp() - number, row_number = first_row + warp() / ROW_WARPS;
+    if (row_number < rows) {
+      const Sum mine = sum(row_number, number, ROW_WARPS, begins, last);
+      if (lane() == 0) softmaxes_of_warps[warp()] = mine.softmax;
+#pragma unroll
+      for (int i = 0; i < PACKS; ++i)
+        store_pack(&sums[warp()][(lane() + WARP * i) * 4], Pack<float, 4>{{mine.x[i][0], mine.x[i][1], mine.x[i][2], mine.x[i][3]}});
+    }
+    sync_block();
+    if (row_number >= rows) return;
+    Softmax all{LOWEST, 0};
+#pragma unroll
+    for (int w = 0; w < ROW_WARPS; ++w) all.reference = larger_of(all.reference, softmaxes_of_warps[first_warp + w].reference);
+#pragma unroll
+    for (int w = 0; w < ROW_WARPS; ++w) {
+      const Softmax& one = softmaxes_of_warps[first_warp + w];
+      all.sum += one.sum * factor_of(one, all.reference);
+    }
+    const Softmax end = row_end.with_sinks(all, head + row_number);
+    const float factor = RowEnd::scale(all, end) * v_factor;
+#pragma unroll 1
+    for (int feature = (number * WARP + lane()) * 2; feature < D; feature += ROW_WARPS * WARP * 2) {
+      float pair[2] = {};
+#pragma unroll
+      for (int w = 0; w < ROW_WARPS; ++w)
+#pragma unroll
+        for (int k = 0; k < 2; ++k)
+          pair[k] += sums[first_warp + w][feature + k] * factor_of(softmaxes_of_warps[first_warp + w], all.reference);
+      row_end.store<Element>(sequence, head + row_number, feature, pair, factor);
+    }
+    if (lane() == 0 && number == 0) row_end.store_lse(sequence, head + row_number, end);
+  }
+};

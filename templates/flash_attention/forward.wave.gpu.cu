@@ -1,0 +1,254 @@
+// flash_attention, forward, on matrix instructions of a wave (MFMA, WMMA). A block takes BLOCK_M query rows of one kv head through all their
+// keys, BLOCK_N at a time; a wave has M_TILES tiles of 16 rows.
+//
+// Both products are transposed: scores are [key][query] and outputs [feature][query], so that a lane's numbers all belong to one query row.
+// Then references, denominators and masks are one a lane and tile, and weights are the next product's operand where they are.
+// Values lie transposed in shared memory, [feature][key]. Keys and values go there through registers, between two barriers.
+#include "device/gpu.h"
+#include "device/amd_matrix.h"
+#include "device/attention.h"
+#include "device/tile.h"
+#include "device/attention_plain.h"
+
+$require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
+using Element = ${ctype(E)};
+constexpr int D = ${D}, DV = ${Dv};                        // head dim of q and k; of v and out
+constexpr int D16 = ${align(D, 16)}, DV16 = ${align(Dv, 16)};
+constexpr bool ADJUSTED = ${adjusted};                     // any of bias, mask, segments may be given
+constexpr bool CAPPED = ${capped}, DROPPED = ${dropped};   // soft cap; dropout
+constexpr int WAVES = ${waves}, THREADS = WAVES * WAVE;
+constexpr int M_TILES = ${m_tiles};                        // tiles of 16 query rows a wave
+constexpr int BLOCK_M = WAVES * M_TILES * 16, BLOCK_N = ${block_n};  // query rows a block; keys a step
+constexpr int N_TILES = BLOCK_N / 16, V_TILES = DV16 / 16, SLICES = D16 / 16;
+constexpr bool KEEPS_QUERIES = ${keep_queries == 1};       // in registers; else they are read again each step
+
+using KTile = Tile<Element, BLOCK_N, D16>;
+using KReader = TileReader<Element, BLOCK_N, D16, THREADS, D>;
+constexpr int K_PITCH = KTile::PITCH * 2, V_PITCH = (BLOCK_N + 8) * 2;  // bytes
+constexpr int VALUES = KTile::BYTES, RANGES = ${tiles};                 // shared memory: keys, values, each row's range of keys
+
+typedef Sums Scores[M_TILES][N_TILES];
+typedef Sums Outputs[M_TILES][V_TILES];
+typedef float PerRow[M_TILES];  // of each row of this lane: row 16 tile + matrix_column()
+
+// Features [first, first + 16) of this lane's query, zeros past D.
+static inline Operand load_queries(const Element* row, int first) {
+  Operand x = {};
+#pragma unroll
+  for (int i = 0; i < OPERAND_WORDS; i += 2) {
+    const int column = first + first_k() + 2 * i;
+    if (D != D16 && column >= D) continue;
+    const Pack<uint32_t, 2> two = load_pack<2>(reinterpret_cast<const uint32_t*>(row + column));
+    x.words[i] = two.at[0], x.words[i + 1] = two.at[1];
+  }
+  return x;
+}
+
+struct Queries {
+  const Element* row[M_TILES];
+  Operand kept[M_TILES][KEEPS_QUERIES ? SLICES : 1];
+
+  void load() {
+#pragma unroll
+    for (int m = 0; KEEPS_QUERIES && m < M_TILES; ++m)
+#pragma unroll
+      for (int slice = 0; slice < SLICES; ++slice) kept[m][slice] = load_queries(row[m], 16 * slice);
+  }
+  Operand of(int m, int slice) const { return KEEPS_QUERIES ? kept[m][slice] : load_queries(keep(row[m]), 16 * slice); }
+};
+
+static inline void multiply_keys(Scores& s, const Queries& queries, SharedPointer keys) {
+#pragma unroll
+  for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n) s[m][n] = {};
+#pragma unroll
+  for (int slice = 0; slice < SLICES; ++slice) {
+    Operand b[M_TILES];
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m) b[m] = queries.of(m, slice);
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n) {
+      const Operand a = load_operand(keys + 16 * n * K_PITCH + 32 * slice, K_PITCH);
+#pragma unroll
+      for (int m = 0; m < M_TILES; ++m) multiply<Element>(s[m][n], a, b[m]);
+    }
+  }
+}
+
+// Dot products of one row become scores in units of log 2, -inf where the row does not see the key. Returns the largest of the column.
+static inline float score_row(Sums (&s)[N_TILES], const ScoreRules& rules, const RowRules& row, int first) {
+  float largest = -INFINITE;
+#pragma unroll
+  for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+    for (int i = 0; i < SUMS; ++i) {
+      float& score = s[n].at[i];
+      if (!ADJUSTED && !CAPPED) score *= rules.scale * LOG2_E;
+      score = score_of<ADJUSTED, CAPPED>(score, rules, row, first + 16 * n + matrix_row(i));
+      largest = larger_of(largest, score);
+    }
+  return largest_of_column(largest);
+}
+
+// Scores become weights relative to the row's reference, which follows the largest score; denominator and outputs become relative to it.
+static inline void weigh(Sums (&s)[N_TILES], Sums (&o)[V_TILES], float largest, float& reference, float& denominator) {
+  if (largest > reference) {
+    const float factor = exp2_of(reference - largest);
+    reference = largest;
+    denominator *= factor;
+#pragma unroll
+    for (int f = 0; f < V_TILES; ++f)
+#pragma unroll
+      for (int i = 0; i < SUMS; ++i) o[f].at[i] *= factor;
+  }
+#pragma unroll
+  for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+    for (int i = 0; i < SUMS; ++i) {
+      s[n].at[i] = exp2_of(s[n].at[i] - reference);
+      denominator += s[n].at[i];
+    }
+}
+
+// Drops weights of one row by SEMANTICS' rule: one Philox number serves eight keys, of which a lane has RUN one after the other.
+static inline void drop(Sums (&s)[N_TILES], const ScoreRules& rules, const RowPlace& place, const Sequence& sequence, int first) {
+  constexpr int RUN = SUMS < 8 || K_LANE == 16 ? 4 : 8;
+#pragma unroll
+  for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+    for (int run = 0; run < SUMS; run += RUN) {
+      uint32_t words[4] = {static_cast<uint32_t>(first + 16 * n + matrix_row(run)) >> 3, static_cast<uint32_t>(place.token),
+                           static_cast<uint32_t>(sequence.index * rules.heads + place.head), 0};
+      philox(words, rules.seed);
+#pragma unroll
+      for (int i = run; i < run + RUN; ++i)
+        if (static_cast<float>(dropout_lane(words, matrix_row(i))) < rules.drop_threshold) s[n].at[i] = 0;
+    }
+}
+
+// Outputs grow by the weights times their values.
+static inline void add_values(Outputs& o, const Scores& p, SharedPointer values) {
+#pragma unroll
+  for (int n = 0; n < N_TILES; ++n) {
+    Operand b[M_TILES];
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m) b[m] = operand_of<Element>(p[m][n]);
+#pragma unroll
+    for (int f = 0; f < V_TILES; ++f) {
+      const Operand a = load_operand(values + 16 * f * V_PITCH + 32 * n, V_PITCH);
+#pragma unroll
+      for (int m = 0; m < M_TILES; ++m) multiply<Element>(o[m][f], a, b[m]);
+    }
+  }
+}
+
+// BLOCK_N values, transposed; what is past the last one, or right of DV features, becomes zeros. Neighbouring threads take neighbouring
+// keys, whose features are neighbours in shared memory.
+static inline void copy_values(SharedPointer to, const Element* from, int64_t stride, int left) {
+#pragma unroll 1
+  for (int i = thread_x(); i < BLOCK_N * DV16 / 8; i += THREADS) {
+    const int key = i % BLOCK_N, column = i / BLOCK_N * 8;
+    Pack<uint32_t, 4> words = {};
+    if (key < left && column < DV) words = load_pack<4>(reinterpret_cast<const uint32_t*>(from + key * stride + column));
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      *shared_at<uint16_t>(to + (column + j) * V_PITCH + key * 2) = static_cast<uint16_t>(words.at[j / 2] >> (j % 2 * 16));
+  }
+}
+
+static inline bool finite(const Outputs& o) {
+  float zero = 0;
+#pragma unroll
+  for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+    for (int f = 0; f < V_TILES; ++f)
+#pragma unroll
+      for (int i = 0; i < SUMS; ++i) zero += o[m][f].at[i] * 0;
+  return zero == 0;
+}
+
+// What a lane has summed of one row, to out and lse.
+static inline void finish(const Sums (&o)[V_TILES], float reference, float denominator, const Heads<Element>& out, const View& lse,
+                          const RowPlace& place, const Sequence& sequence, bool exists, float kept) {
+  const float sum = sum_of_column(denominator), factor = sum == 0 ? 0 : kept / sum;
+  if (!exists) return;
+  Element* to = out.row(sequence.batch, sequence.first_query + place.token, place.head);
+#pragma unroll
+  for (int f = 0; f < V_TILES; ++f)
+#pragma unroll
+    for (int i = 0; i < SUMS; ++i)
+      if (DV == DV16 || 16 * f + matrix_row(i) < DV) to[16 * f + matrix_row(i)] = from_float<Element>(o[f].at[i] * factor);
+  if (wave_lane() < 16) store_lse(lse, sequence, place, reference, sum);
+}
+
+// Block (x, y, z): BLOCK_M rows (packed: of all sequences; batched: of row z of the batch) of kv head y, the last rows first.
+KERNEL(THREADS, 1) attend(${parameters('attend')}) {
+  const Heads<const Element> q(q_view), k(k_view), v(v_view);
+  const Heads<Element> out(out_view);
+  const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
+                         drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const int kv_head = block_y(), heads_a_kv_head = static_cast<int>(q.heads / k.heads);
+  Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
+  int64_t item = block_x(), items = grid_x();
+  if (cum_seqlens_q && !find_sequence(sequences, item, BLOCK_M, heads_a_kv_head, sequence, items)) return;
+  const int64_t first_row = (items - 1 - item) * BLOCK_M, left = sequence.queries * heads_a_kv_head - first_row;
+
+  char* memory = dynamic_shared();
+  const SharedPointer keys = shared_pointer(memory), values = keys + VALUES;
+  const Rows rows{reinterpret_cast<RowRange*>(memory + RANGES), static_cast<int>(first_row),
+                  static_cast<int>(left < BLOCK_M ? left : BLOCK_M), kv_head * heads_a_kv_head, heads_a_kv_head};
+  rows.find_ranges<THREADS, BLOCK_M>(Visibility{causal, window_left, window_right}, sequence);
+
+  const int wave_row = wave() * M_TILES * 16 + matrix_column();
+  Queries queries;
+  RowRules row[M_TILES];
+  Outputs o = {};
+  PerRow reference, denominator;
+#pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    const int at = wave_row + 16 * m;
+    row[m] = rules_of<ADJUSTED>(rules, sequence, rows.range[at], rows.place(at));
+    queries.row[m] = rows.row_of(q, sequence, at);
+    start_row(softmax_aux_view, sinks_type, rows.place(at), q.heads, sequence, wave_lane() < 16, reference[m], denominator[m]);
+  }
+  queries.load();
+
+  const RowRange some = rows.some_see(0, BLOCK_M), every = rows.all_see(0, BLOCK_M);
+  // Whether there are keys that some of its rows do not see.
+  const bool hides = ADJUSTED || some.first < every.first || every.end < some.end || some.first % BLOCK_N != 0 ||
+                     (some.end % BLOCK_N != 0 && some.end < sequence.keys);
+  const int first = some.first / BLOCK_N, end = some.first < some.end ? (some.end + BLOCK_N - 1) / BLOCK_N : first;
+#pragma unroll 1
+  for (int step = first; step < end; ++step) {
+    const int64_t key = sequence.first_key + int64_t{step} * BLOCK_N;
+    const int keys_left = static_cast<int>(sequence.keys) - step * BLOCK_N;
+    sync_block();  // all have read the step before
+    KReader(k.row(sequence.batch, key, kv_head), k.token_stride, keys_left).copy_async(KTile{keys});
+    copy_values(values, v.row(sequence.batch, key, kv_head), v.token_stride, keys_left);
+    copy_async_commit();
+    copy_async_wait<0>();
+    sync_block();
+    Scores s;
+    multiply_keys(s, queries, keys);
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m) {
+      const float largest = score_row(s[m], rules, row[m], step * BLOCK_N);
+      weigh(s[m], o[m], largest, reference[m], denominator[m]);
+      if (DROPPED) drop(s[m], rules, rows.place(wave_row + 16 * m), sequence, step * BLOCK_N);
+    }
+    add_values(o, s, values);
+  }
+  // A value that is not finite, behind a weight of 0, has made the outputs of rows that do not see it NaN: then the definition decides.
+  if (hides && any_in_block(!finite(o)))
+    return attend_plainly<THREADS, ADJUSTED, CAPPED, DROPPED, 1, (DV + WARP - 1) / WARP>(q, k, v, out, rules, sequence, softmax_aux_view,
+                                                                                          sinks_type, lse_view, rows, kv_head, D, DV,
+                                                                                          reinterpret_cast<float*>(memory));
+  const float kept = drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : 0;
+#pragma unroll
+  for (int m = 0; m < M_TILES; ++m) {
+    const int at = wave_row + 16 * m;
+    finish(o[m], reference[m], denominator[m], out, lse_view, rows.place(at), sequence, at < rows.count, kept);
+  }
+}

@@ -1,0 +1,94 @@
+// The grouped products' GPU templates with one word changed, as in test_kernel_mutants.cpp: every change must be found.
+#include <gtest/gtest.h>
+
+#include "emulator/trial.hpp"
+
+namespace ejk {
+namespace {
+
+struct Row {
+  const char* name;
+  Subject subject;
+  Mutation mutation;
+  friend void PrintTo(const Row& row, std::ostream* stream) { *stream << row.name; }
+};
+
+constexpr char root[] = EJK_SOURCE_DIR, nothing[] = "";
+constexpr char walk[] = "device/grouped_walk.h", rows[] = "device/group_rows.h";
+using Sizes = std::map<std::string, std::int64_t>;
+
+const Sizes several_groups = {{"M", 300}, {"K", 200}, {"N", 136}, {"G", 7}, {"L", 7}};
+const Sizes some_matrices = {{"M", 300}, {"K", 72}, {"N", 136}, {"G", 7}, {"L", 3}};
+const Sizes no_groups = {{"M", 65}, {"K", 24}, {"N", 32}, {"G", 0}, {"L", 0}};
+const Sizes many_groups = {{"M", 300}, {"K", 24}, {"N", 16}, {"G", 40}, {"L", 40}};
+const Sizes several_matrices = {{"M", 300}, {"K", 72}, {"N", 136}, {"G", 4}};
+const Sizes many_matrices = {{"M", 300}, {"K", 24}, {"N", 16}, {"G", 40}};
+
+Subject tiles(const char* case_name, Sizes sizes = several_groups) {
+  return {root, "grouped_matmul", case_name, "grouped_matmul/forward.mma.gpu.cu", std::move(sizes)};
+}
+Subject exact(const char* case_name, Sizes sizes = several_groups) {
+  return {root, "grouped_matmul", case_name, "grouped_matmul/forward.fma.gpu.cu", std::move(sizes)};
+}
+Subject gradient(const char* case_name, Sizes sizes = several_matrices) {
+  return {root, "tgmm", case_name, "tgmm/forward.mma.gpu.cu", std::move(sizes)};
+}
+Subject exact_gradient(const char* case_name, Sizes sizes = several_matrices) {
+  return {root, "tgmm", case_name, "tgmm/forward.fma.gpu.cu", std::move(sizes)};
+}
+
+const Row mutants[] = {
+    {"TilesWithoutTheBarrier", tiles("small_bf16"), {"sync_block();", 0, nothing}},
+    {"TilesThatWaitForOneStepLess", tiles("small_bf16"), {"copy_async_wait<STAGES - 2>", 0, "copy_async_wait<STAGES - 1>"}},
+    {"TilesThatDoNotCommit", tiles("small_bf16"), {"copy_async_commit();", 0, ";"}},
+    {"TilesInOnePlace", tiles("small_bf16"), {"step % STAGES * STAGE", 0, "0"}},
+    {"TilesOfAMatrixNotTransposed", tiles("small_bf16"), {"rhs.load_b_transposed(", 0, "rhs.load_b("}},
+    {"TilesOfMatricesInAnotherOrder", tiles("small_bf16"), {"b[2], b[3]", 0, "b[0], b[1]"}},
+    {"TilesThatWriteOthersRows", tiles("small_bf16"), {"if (r >= rows) continue;", 0, nothing}},
+    {"TilesThatLeaveOutWhatIsThere", tiles("part_16.group_offset2", some_matrices), {"low += ", 0, "low = low + 0 * "}},
+    {"TilesOfTheNextMatrix", tiles("small_bf16"), {"group - (BATCHED ? 0 : group_offset)", 0, "group - (BATCHED ? 0 : group_offset - 1)"}},
+    {"TilesOfMatricesNotHeld", tiles("part_16.group_offset2", some_matrices), {"held_here ? static_cast", 0, "true ? static_cast"}},
+    {"TilesPastTheDepth", tiles("small_bf16.transpose_rhs"), {"row < rows && column < columns", 0, "row < rows"}},
+    {"AWalkThatAddsRowsOfTheNextLane",
+     tiles("small_bf16"),
+     {"shuffle(my_end, lane() > 0 ? lane() - 1 : 0)", 0, "shuffle(my_end, lane())", walk}},
+    {"AWalkThatFindsTheGroupBefore", tiles("small_bf16"), {"<= place) before", 0, "< place) before", walk}},
+    {"AWalkThatForgetsRowsOfTheWindowBefore",
+     tiles("small_bf16", many_groups),
+     {"rows_before = shuffle", 0, "rows_before = 0 * shuffle", walk}},
+    {"AWalkThatForgetsTilesOfTheWindowBefore",
+     tiles("small_bf16", many_groups),
+     {"tiles_before += tiles", 0, "tiles_before += 0 * tiles", walk}},
+    {"AWalkWithoutRowsOfNoGroup", tiles("small_bf16", no_groups), {"group == groups ? all : 0", 0, "0", walk}},
+    {"ExactTilesWithoutTheBarrierAfterCopies", exact("small"), {"sync_block();", 0, nothing}},
+    {"ExactTilesWithoutTheBarrierBeforeCopies", exact("small"), {"sync_block();", 1, nothing}},
+    {"ExactTilesOfOtherColumns", exact("small"), {"16 * q + across", 0, "16 * q + 15 - across"}},
+    {"AGradientWithoutTheBarrier", gradient("small_bf16"), {"sync_block();", 0, nothing}},
+    {"AGradientThatWaitsForOneStepLess", gradient("small_bf16"), {"copy_async_wait<STAGES - 2>", 0, "copy_async_wait<STAGES - 1>"}},
+    {"AGradientWithRowsOfTheNextGroup", gradient("small_bf16"), {"row < rows && column", 0, "column"}},
+    {"AGradientWithSwappedRows", gradient("small_bf16"), {"lane() / 8 % 2 * 8", 0, "(1 - lane() / 8 % 2) * 8"}},
+    {"AGradientThatIsTransposed", gradient("small_bf16.transpose_rhs"), {"TRANSPOSED ? of_dout : of_lhs", 0, "of_lhs"}},
+    {"AGradientOfRowsBefore",
+     gradient("small_bf16", many_matrices),
+     {"before += shuffle_xor(before, mask)", 0, "before += shuffle_xor(before, 1)", rows}},
+    {"AGradientOfTheNextGroup", gradient("small_bf16"), {"other < group;", 0, "other <= group;", rows}},
+    {"AnExactGradientWithoutTheBarrierAfterCopies", exact_gradient("small"), {"sync_block();", 0, nothing}},
+    {"AnExactGradientWithoutTheBarrierBeforeCopies", exact_gradient("small"), {"sync_block();", 1, nothing}},
+    {"AnExactGradientWithRowsOfTheNextGroup", exact_gradient("small"), {"row < rows && column_of", 0, "column_of"}},
+};
+
+class GroupedMutant : public ::testing::TestWithParam<Row> {};
+
+TEST_P(GroupedMutant, IsFoundAndTheOriginalIsRight) {
+  const auto& [name, subject, mutation] = GetParam();
+  const auto original = try_template(subject, std::nullopt);
+  EXPECT_EQ(original.verdict, Verdict::right) << original.words;
+  const auto mutant = try_template(subject, mutation);
+  EXPECT_NE(mutant.verdict, Verdict::right) << "no call shows the change";
+  EXPECT_NE(mutant.verdict, Verdict::broken) << mutant.words;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GroupedMutant, ::testing::ValuesIn(mutants), [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace ejk

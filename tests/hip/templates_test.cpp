@@ -1,0 +1,56 @@
+// Every portable GPU template by hipRTC, for an arch of waves of 64 and one of 32; clang's images are `ejk build`'s.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "hip/hip_image.hpp"
+#include "spec/catalogue.hpp"
+
+namespace ejk::hip {
+namespace {
+
+// hipRTC 5.2 knows no gfx1100: the same waves of 32 one generation before.
+spec::Arch arch_for(const spec::Catalogue& catalogue, const std::string& name) {
+  auto arch = *catalogue.arch(name == "gfx1030" ? "hip:gfx1100" : "hip:" + name);
+  arch.name = name;
+  return arch;
+}
+
+class PortableTemplates : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(PortableTemplates, CompileByHiprtc) {
+  NEEDS_HIPRTC();
+  const auto catalogue = spec::Catalogue::open(EJK_SOURCE_DIR "/specs", EJK_SOURCE_DIR "/templates");
+  const auto arch = arch_for(catalogue, GetParam());
+  if (std::ranges::find(hiprtc().archs, arch.name) == hiprtc().archs.end()) GTEST_SKIP() << hiprtc().description << " has no " << arch.name;
+  int templates = 0;
+  for (const auto& name : catalogue.kernel_names()) {
+    const auto spec = catalogue.kernel(name);
+    for (const auto& variant : spec->variants) {
+      const auto names = [&](const char* pattern) { return std::ranges::find(variant.archs, pattern) != variant.archs.end(); };
+      // gfx1030 has no matrix instructions, which ends the compiler: only what CUDA runs as well is for it.
+      if (!names("hip") || (arch.name == "gfx1030" && !names("simt"))) continue;
+      bool compiled = false;
+      for (const auto& each : spec->cases) {
+        if (compiled) break;
+        const auto binding = spec::bind(*spec, spec::facts_of(*spec, each));
+        if (spec::refusal(variant, arch, binding)) continue;
+        const auto config = spec::heuristic_config(variant, arch, binding);
+        if (!config) continue;
+        const auto image = spec::make_image(*spec, variant, arch, binding, *config, catalogue.templates());
+        const auto result = compile_with_hiprtc(hiprtc(), image);
+        EXPECT_TRUE(result.ok) << image.id << "\n" << result.log;
+        compiled = true;
+      }
+      EXPECT_TRUE(compiled) << name << " " << variant.name << ": no case is for " << arch.name;
+      templates += compiled;
+    }
+  }
+  EXPECT_GE(templates, 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Archs, PortableTemplates, ::testing::Values("gfx90a", "gfx1030"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace ejk::hip

@@ -1,0 +1,80 @@
+// Scores of an attention call in float64.
+#include "kernels/attention_scores.hpp"
+
+#include <cmath>
+#include <limits>
+
+namespace ejk::reference {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+std::vector<double> transposed_keys(const AttentionProblem& p, const Sequence& s, std::int64_t kv_head) {
+  std::vector<double> keys(at(p.dim * s.k_length));
+  for (std::int64_t j = 0; j < s.k_length; ++j)
+    for (std::int64_t d = 0; d < p.dim; ++d) keys[at(d * s.k_length + j)] = p.k[at(((s.k_begin + j) * p.kv_heads + kv_head) * p.dim + d)];
+  return keys;
+}
+
+std::vector<Term> visible_scores(const AttentionProblem& p, const Sequence& s, const std::vector<double>& keys, std::int64_t h,
+                                 std::int64_t i, std::int64_t step) {
+  const std::int64_t first = p.visibility.first(s, i), last = p.visibility.last(s, i);
+  std::vector<double> dots(at(s.k_length), 0.0);
+  for (std::int64_t d = 0; d < p.dim; ++d) {
+    const double q = p.q[at(((s.q_begin + i) * p.heads + h) * p.dim + d)];
+    const double* key = keys.data() + d * s.k_length;
+    for (std::int64_t j = first; j < last; j += step) dots[at(j)] += q * key[j];
+  }
+  std::vector<Term> terms;
+  for (std::int64_t j = first; j < last; j += step) {
+    if (!p.visibility.sees(s, h, i, j)) continue;
+    double score = p.scale * dots[at(j)], slope = 1;
+    if (p.cap > 0) {
+      const double bent = std::tanh(score / p.cap);
+      score = p.cap * bent;
+      slope = 1 - bent * bent;
+    }
+    if (p.bias.given()) score += p.bias.value(s.number, h, i, j);
+    terms.push_back({j, score, slope});
+  }
+  return terms;
+}
+
+namespace {
+
+// Writes the row of out; returns its LSE.
+double attend(const AttentionProblem& p, const Sequence& s, const std::vector<Term>& terms, const std::vector<double>& sinks,
+              std::int64_t h, std::int64_t i, double* out) {
+  std::vector<double> exponents = sinks;
+  for (const Term& term : terms) exponents.push_back(term.score);
+  const double lse = log_sum_exp(exponents);
+  if (lse == -infinity) return lse;
+  const std::int64_t group = p.heads / p.kv_heads;
+  for (const Term& term : terms) {
+    const double weight = std::exp(term.score - lse) * p.dropout.factor(s.number * p.heads + h, i, term.j);
+    if (weight == 0) continue;  // what v holds behind a weight of 0 is of no account
+    const double* value = p.v.data() + ((s.k_begin + term.j) * p.kv_heads + h / group) * p.value_dim;
+    for (std::int64_t e = 0; e < p.value_dim; ++e) out[e] += weight * value[e];
+  }
+  return lse;
+}
+
+}  // namespace
+
+Values attention_outputs(const Call& call, std::int64_t step) {
+  const AttentionProblem p(call);
+  const bool packed = call.given("cum_seqlens_q");
+  const std::int64_t tokens = packed ? call.dim("Tq") : call.dim("B") * call.dim("Sq");
+  std::vector<double> out(at(tokens * p.heads * p.value_dim), 0.0), lse(at(tokens * p.heads), -infinity);
+  for (const Sequence& s : sequences_of(call))
+    for (std::int64_t h = 0; h < p.heads; ++h) {
+      const std::vector<double> keys = transposed_keys(p, s, h / (p.heads / p.kv_heads)), sinks = sinks_of(call, h);
+      for (std::int64_t i = 0; i < s.q_length; ++i) {
+        const std::int64_t row = packed ? h * tokens + s.q_begin + i : (s.number * p.heads + h) * s.q_length + i;
+        double* out_row = out.data() + ((s.q_begin + i) * p.heads + h) * p.value_dim;
+        lse[at(row)] = attend(p, s, visible_scores(p, s, keys, h, i, step), sinks, h, i, out_row);
+      }
+    }
+  return {{"out", out}, {"lse", lse}};
+}
+
+}  // namespace ejk::reference

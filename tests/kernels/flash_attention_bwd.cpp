@@ -1,0 +1,281 @@
+// flash_attention_bwd in float64: the gradients of SEMANTICS sections 0 and 1, every option, from the inputs, out, lse and dout.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "kernels/attention_cases.hpp"
+#include "kernels/attention_scores.hpp"
+#include "reference/reference.hpp"
+
+namespace ejk::reference {
+namespace {
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// Above this many multiplications a made-up call's out and lse are those of some of its keys, so that a benchmark's data is soon made.
+constexpr double affordable_multiplications = 2e9;
+
+struct Gradients {
+  explicit Gradients(const Call& call)
+      : dq(at(call.input("q").elements()), 0.0), dk(at(call.input("k").elements()), 0.0), dv(at(call.input("v").elements()), 0.0) {
+    if (const HostTensor* bias = call.find("bias")) dbias.assign(at(bias->elements()), 0.0);
+    if (const HostTensor* aux = call.find("softmax_aux")) dsinks.assign(at(aux->elements()), 0.0);
+  }
+  std::vector<double> dq, dk, dv, dbias, dsinks;
+
+  // Sums of squares of what dq, dk and dbias are made of before p (dp - delta) cancels: of p |dp| and p |delta|, times q or k.
+  double dq_terms = 0, dk_terms = 0, dbias_terms = 0;
+};
+
+// An element's terms add up as if they were independent.
+std::vector<double> terms(double squares, const std::vector<double>& gradient) {
+  return {std::sqrt(squares / static_cast<double>(std::max<std::size_t>(gradient.size(), 1)))};
+}
+
+// Element of softmax_aux that holds sink `number` of head h.
+std::size_t sink_index(const Call& call, std::int64_t h, std::int64_t number) {
+  const auto& shape = call.input("softmax_aux").shape();
+  if (shape.size() == 2) return at(h * shape[1] + number);
+  return at(shape[0] == call.dim("Hq") ? h : number);
+}
+
+void add_square(double& sum, double square, double factor) {
+  const double product = square * factor * factor;
+  if (std::isfinite(product)) sum += product;
+}
+
+// One query of one head.
+struct Query {
+  const AttentionProblem& p;
+  const Sequence& s;
+  std::int64_t h, i;
+  double lse;
+  const double* dout;  // [value_dim]
+  double delta;        // dout * out, summed: what every weight's gradient is relative to
+
+  std::int64_t key_row(std::int64_t j) const { return (s.k_begin + j) * p.kv_heads + h / (p.heads / p.kv_heads); }
+
+  void differentiate(const Term& term, Gradients& g) const {
+    const double weight = std::exp(term.score - lse);
+    if (weight == 0) return;  // what lies behind a weight of 0 is of no account
+    const double kept = p.dropout.factor(s.number * p.heads + h, i, term.j);
+    const std::int64_t row = key_row(term.j);
+    double by_weight = 0;
+    for (std::int64_t e = 0; e < p.value_dim && kept != 0; ++e) {
+      by_weight += kept * dout[e] * p.v[at(row * p.value_dim + e)];
+      g.dv[at(row * p.value_dim + e)] += weight * kept * dout[e];
+    }
+    const double by_score = weight * (by_weight - delta), by_product = by_score * term.slope * p.scale;
+    const double cancels = weight * weight * (by_weight * by_weight + delta * delta), reach = term.slope * p.scale;
+    add_square(g.dbias_terms, cancels, 1);
+    if (p.bias.given()) g.dbias[at(p.bias.index(s.number, h, i, term.j))] += by_score;
+    const std::int64_t query_row = (s.q_begin + i) * p.heads + h;
+    for (std::int64_t d = 0; d < p.dim; ++d) {
+      g.dq[at(query_row * p.dim + d)] += by_product * p.k[at(row * p.dim + d)];
+      g.dk[at(row * p.dim + d)] += by_product * p.q[at(query_row * p.dim + d)];
+      add_square(g.dq_terms, cancels * reach * reach, p.k[at(row * p.dim + d)]);
+      add_square(g.dk_terms, cancels * reach * reach, p.q[at(query_row * p.dim + d)]);
+    }
+  }
+};
+
+class FlashAttentionBackward : public KernelReference {
+ public:
+  std::string kernel() const override { return "flash_attention_bwd"; }
+
+  Values compute(const Call& call) const override {
+    const AttentionProblem p(call);
+    const bool packed = call.given("cum_seqlens_q");
+    const std::vector<double> out = call.input("out").values(), lse = call.input("lse").values(), dout = call.input("dout").values();
+    Gradients g(call);
+    for (const Sequence& s : sequences_of(call))
+      for (std::int64_t h = 0; h < p.heads; ++h) {
+        const std::vector<double> keys = transposed_keys(p, s, h / (p.heads / p.kv_heads)), sinks = sinks_of(call, h);
+        for (std::int64_t i = 0; i < s.q_length; ++i) {
+          const std::int64_t row = packed ? h * call.dim("Tq") + s.q_begin + i : (s.number * p.heads + h) * s.q_length + i;
+          if (lse[at(row)] == -infinity) continue;  // sees nothing, not even sinks
+          const std::int64_t begin = ((s.q_begin + i) * p.heads + h) * p.value_dim;
+          Query query{p, s, h, i, lse[at(row)], dout.data() + begin, 0};
+          for (std::int64_t e = 0; e < p.value_dim; ++e) query.delta += query.dout[e] * out[at(begin + e)];
+          for (const Term& term : visible_scores(p, s, keys, h, i)) query.differentiate(term, g);
+          for (std::size_t n = 0; n < sinks.size(); ++n)
+            if (sinks[n] != -infinity)
+              g.dsinks[sink_index(call, h, static_cast<std::int64_t>(n))] -= std::exp(sinks[n] - query.lse) * query.delta;
+        }
+      }
+    return {{"dq", g.dq},
+            {"dk", g.dk},
+            {"dv", g.dv},
+            {"dbias", g.dbias},
+            {"dsoftmax_aux", g.dsinks},
+            {"dq terms", terms(g.dq_terms, g.dq)},
+            {"dk terms", terms(g.dk_terms, g.dk)},
+            {"dbias terms", terms(g.dbias_terms, g.dbias)}};
+  }
+
+  // out and lse are the forward pass's.
+  void complete(Call& call) const override {
+    const bool packed = call.given("cum_seqlens_q");
+    const std::int64_t queries = packed ? call.dim("Tq") : call.dim("B") * call.dim("Sq");
+    const std::int64_t keys = packed ? call.dim("Tk") / std::max<std::int64_t>(call.dim("N"), 1) : call.dim("Sk");
+    const double multiplications =
+        static_cast<double>(queries * call.dim("Hq")) * static_cast<double>(keys * (call.dim("D") + call.dim("Dv")));
+    const Values values =
+        attention_outputs(call, std::max<std::int64_t>(1, static_cast<std::int64_t>(multiplications / affordable_multiplications)));
+    call.input("out").assign(values.at("out"));
+    // Where rows share memory, the largest: no weight is above 1.
+    HostTensor& lse = call.input("lse");
+    lse.assign(std::vector<double>(at(lse.elements()), -infinity));
+    for (std::int64_t i = 0; i < lse.elements(); ++i)
+      if (!(values.at("lse")[at(i)] <= lse.at(i))) lse.set(i, values.at("lse")[at(i)]);
+  }
+
+  spec::Case vary(const spec::Case& c, Rng& rng) const override {
+    spec::Case varied = vary_attention(c, rng);
+    if (names(c, "bias")) {
+      varied.dims["Bb"] = rng.chance(0.4) ? spec::Value{std::int64_t{1}} : varied.dims["B"];
+      varied.dims["Hb"] = rng.chance(0.4) ? spec::Value{std::int64_t{1}} : varied.dims["Hq"];
+    }
+    return varied;
+  }
+
+  spec::Case random_case(Rng& rng) const override {
+    spec::Case c = random_attention(rng);
+    std::erase(c.given, "lse");
+    if (names(c, "bias") && rng.chance(0.8)) c.given.push_back("dbias");
+    if (names(c, "softmax_aux") && rng.chance(0.8)) c.given.push_back("dsoftmax_aux");
+    if (rng.chance(0.2)) c.attributes["deterministic"] = true;
+    return vary(c, rng);
+  }
+
+  std::vector<Property> properties() const override;
+};
+
+// ---- properties ----
+
+// Every call here is a copy whose inputs were changed: the forward pass is made anew.
+Values run_changed(Call& changed, const Execute& execute) {
+  FlashAttentionBackward().complete(changed);
+  return run_copy(changed, execute);
+}
+
+std::string unseen_keys(const Call& call, const Execute& execute, Rng&) {
+  const Values expected = run_copy(call, execute);
+  Call changed = call;
+  overwrite_unseen(changed);
+  return disagreement(call, run_copy(changed, execute), expected);
+}
+
+// One element of the input becomes NaN: exactly the gradients that it reaches may know (the reference tells which).
+std::string one_nan(const Call& call, const Execute& execute, Rng& rng, const char* input) {
+  Call changed = call;
+  HostTensor& tensor = changed.input(input);
+  tensor.set(rng.between(0, tensor.elements() - 1), nan);
+  FlashAttentionBackward().complete(changed);
+  return first_failure(verify_call(FlashAttentionBackward(), changed, execute));
+}
+
+// New queries and gradients before a cut: keys that only later queries see keep their gradients, to the bit.
+std::string earlier_queries(const Call& call, const Execute& execute, Rng& rng) {
+  const std::int64_t sq = call.dim("Sq"), cut = rng.between(0, sq - 1);
+  Call changed = call;
+  for (const char* name : {"q", "dout"}) {
+    HostTensor& tensor = changed.input(name);
+    const std::int64_t row = tensor.shape()[2] * tensor.shape()[3];
+    for (std::int64_t i = 0; i < tensor.elements(); ++i)
+      if (i / row % sq < cut) tensor.set(i, 3 * rng.normal());
+  }
+  const Values before = run_copy(call, execute), after = run_changed(changed, execute);
+  const Visibility visibility(call);
+  const std::int64_t sk = call.dim("Sk"), first = cut == 0 ? 0 : visibility.last({0, 0, sq, 0, sk}, cut - 1);
+  for (const char* name : {"dk", "dv"}) {
+    const HostTensor& tensor = call.input(name);
+    const std::int64_t row = tensor.shape()[2] * tensor.shape()[3];
+    for (std::int64_t e = 0; e < tensor.elements(); ++e)
+      if (e / row % sk >= first && before.at(name)[at(e)] != after.at(name)[at(e)])
+        return name + index_text(tensor.shape(), e) + " changed with the queries before " + std::to_string(cut);
+  }
+  return "";
+}
+
+// Keys, and all that belongs to them, in another order: their gradients follow.
+std::string shuffled_keys(const Call& call, const Execute& execute, Rng& rng) {
+  std::vector<std::int64_t> order(at(call.dim("Sk")));
+  std::iota(order.begin(), order.end(), 0);
+  rng.shuffle(order);
+  const std::int64_t key = call.dim("Hkv") * call.dim("D"), value = call.dim("Hkv") * call.dim("Dv");
+  Call changed = call, expected = call;
+  reorder_keys(call, changed, "k", key, order);
+  reorder_keys(call, changed, "v", value, order);
+  for (const char* name : {"bias", "attention_mask", "kv_segment_ids"}) reorder_keys(call, changed, name, 1, order);
+  Values found = run_copy(call, execute);
+  for (HostTensor& output : expected.outputs) output.assign(found.at(output.name()));
+  const Call original = expected;
+  reorder_keys(original, expected, "dk", key, order);
+  reorder_keys(original, expected, "dv", value, order);
+  reorder_keys(original, expected, "dbias", 1, order);
+  for (const HostTensor& output : expected.outputs) found[output.name()] = output.values();
+  return disagreement(call, run_copy(changed, execute), found);
+}
+
+// A softmax does not feel what is added to all scores of a row.
+std::string bias_rows(const Call& call, const Execute& execute, Rng&) {
+  const std::vector<double> dbias = run_copy(call, execute).at("dbias");
+  const std::int64_t keys = call.dim("Sk");
+  for (std::size_t row = 0; row * at(keys) < dbias.size(); ++row) {
+    double sum = 0, size = 0;
+    for (std::size_t j = row * at(keys); j < (row + 1) * at(keys); ++j) sum += dbias[j], size += std::fabs(dbias[j]);
+    if (std::fabs(sum) > 2e-5 * (1 + size))
+      return "row " + std::to_string(row) + " of dbias sums to " + std::to_string(sum) + ", its magnitudes to " + std::to_string(size);
+  }
+  return "";
+}
+
+std::string doubled(const Call& call, const Execute& execute, Rng&) {
+  Values expected = run_copy(call, execute);
+  for (auto& [name, values] : expected)
+    for (double& value : values) value *= 2;
+  Call changed = call;
+  HostTensor& dout = changed.input("dout");
+  for (std::int64_t i = 0; i < dout.elements(); ++i) dout.set(i, 2 * dout.at(i));
+  return disagreement(call, run_copy(changed, execute), expected);
+}
+
+std::vector<Property> FlashAttentionBackward::properties() const {
+  const auto has_keys = [](const Call& call) { return writable(call) && call.input("k").elements() > 0 && call.input("q").elements() > 0; };
+  const auto batched = [=](const Call& call) { return has_keys(call) && !call.given("cum_seqlens_q"); };
+  const auto keeps_all = [](const Call& call) { return call.floating("dropout_prob") == 0; };
+  const auto unordered = [=](const Call& call) {
+    return batched(call) && keeps_all(call) && !call.flag("causal") && call.integer("window_left") < 0 && call.integer("window_right") < 0;
+  };
+  const auto nan_in = [](const char* input) {
+    return [=](const Call& call, const Execute& execute, Rng& rng) { return one_nan(call, execute, rng, input); };
+  };
+  return {
+      repeats_bit_for_bit([](const Call&) { return true; }),
+      {"a key and a bias that no query sees do not matter, even NaN and infinity", writable, unseen_keys},
+      {"a NaN in a key reaches the gradients of what sees it and no other", [=](const Call& c) { return has_keys(c) && keeps_all(c); },
+       nan_in("k")},
+      {"a NaN in a query reaches the gradients of what it sees and no other", [=](const Call& c) { return has_keys(c) && keeps_all(c); },
+       nan_in("q")},
+      {"a NaN in dout reaches the gradients of what its query sees and no other",
+       [=](const Call& c) { return has_keys(c) && keeps_all(c); }, nan_in("dout")},
+      {"earlier queries do not change the gradients of later keys",
+       [=](const Call& c) { return batched(c) && c.flag("causal") && !c.given("softmax_aux"); }, earlier_queries},
+      {"the order of the keys does not matter", unordered, shuffled_keys},
+      {"the gradient of a bias sums to 0 along the keys",
+       [](const Call& c) {
+         const HostTensor* dbias = c.find("dbias");
+         return writable(c) && dbias && dbias->type() == DType::f32 && c.input("q").type() == DType::f32 && !c.given("softmax_aux");
+       },
+       bias_rows},
+      {"twice the cotangent gives twice the gradients", writable, doubled},
+  };
+}
+
+const Registration registration{std::make_unique<FlashAttentionBackward>()};
+
+}  // namespace
+}  // namespace ejk::reference

@@ -1,0 +1,226 @@
+// The reference of the attention gradient against finite differences of the forward reference: every option alone, and in pairs.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "references/calls.hpp"
+
+namespace ejk::reference {
+namespace {
+
+using Numbers = std::vector<double>;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+spec::Case plain_case() {
+  spec::Case c;
+  c.name = "small";
+  c.types = {{"E", "f32"}, {"Eb", "f32"}, {"Es", "f32"}};
+  for (const auto& [dim, size] : {std::pair{"B", 2}, {"Sq", 4}, {"Sk", 5}, {"Hq", 2}, {"Hkv", 2}, {"D", 3}, {"Dv", 3}})
+    c.dims[dim] = std::int64_t{size};
+  return c;
+}
+
+void give(spec::Case& c, std::initializer_list<const char*> tensors) { c.given.insert(c.given.end(), tensors.begin(), tensors.end()); }
+
+struct Option {
+  const char* name;
+  void (*apply)(spec::Case&);
+  bool packs = false, batched = false;  // needs the packed form; exists in the batched one only
+};
+
+const Option options[] = {
+    {"causal", [](spec::Case& c) { c.attributes["causal"] = true; }},
+    {"causal_offset", [](spec::Case& c) { c.attributes["causal_offset"] = std::int64_t{2}; }},
+    {"window", [](spec::Case& c) { c.attributes["window_left"] = std::int64_t{1}, c.attributes["window_right"] = std::int64_t{1}; }},
+    {"softmax_scale", [](spec::Case& c) { c.attributes["softmax_scale"] = 0.3; }},
+    {"logits_soft_cap", [](spec::Case& c) { c.attributes["logits_soft_cap"] = 1.5; }},
+    {"dropout", [](spec::Case& c) { c.attributes["dropout_prob"] = 0.4, c.attributes["dropout_seed"] = std::int64_t{-5}; }},
+    {"bias", [](spec::Case& c) { give(c, {"bias"}), c.dims["Bb"] = c.dims["B"], c.dims["Hb"] = c.dims["Hq"]; }, false, true},
+    {"attention_mask", [](spec::Case& c) { give(c, {"attention_mask"}); }, false, true},
+    {"segments",
+     [](spec::Case& c) {
+       give(c, {"q_segment_ids", "kv_segment_ids"});
+     },
+     false, true},
+    {"sinks", [](spec::Case& c) { give(c, {"softmax_aux"}), c.dims["A"] = std::int64_t{3}; }},
+    {"sink_a_head", [](spec::Case& c) { give(c, {"softmax_aux"}), c.dims["A"] = c.dims["Hq"]; }},
+    {"groups", [](spec::Case& c) { c.dims["Hq"] = std::int64_t{4}; }},
+    {"value_dim", [](spec::Case& c) { c.dims["Dv"] = std::int64_t{5}; }},
+    {"packed",
+     [](spec::Case& c) {
+       for (const char* dim : {"B", "Sq", "Sk"}) c.dims.erase(dim);
+       c.dims["N"] = std::int64_t{3}, c.dims["Tq"] = std::int64_t{7}, c.dims["Tk"] = std::int64_t{8};
+       give(c, {"cum_seqlens_q", "cum_seqlens_k"});
+     },
+     true},
+};
+
+bool both_sinks(const Option& first, const Option& second) {
+  return std::string_view(first.name).starts_with("sink") && std::string_view(second.name).starts_with("sink");
+}
+
+// The backward call of a case: the forward pass's inputs, out, lse and a random dout, with every gradient wanted. `shared`: bias and
+// sinks of the smallest shape.
+Call backward_call(spec::Case c, std::uint64_t seed, bool shared) {
+  if (c.dims.contains("Bb") && shared) c.dims["Bb"] = c.dims["Hb"] = std::int64_t{1};
+  const auto given = [&](const char* tensor) { return std::find(c.given.begin(), c.given.end(), tensor) != c.given.end(); };
+  if (given("bias")) {
+    c.given.push_back("dbias");
+    c.dims["Bb"] = shared ? spec::Value{std::int64_t{1}} : c.dims.at("B");
+    c.dims["Hb"] = shared ? spec::Value{std::int64_t{1}} : c.dims.at("Hq");
+  }
+  if (given("softmax_aux")) c.given.push_back("dsoftmax_aux");
+  return make_call(spec_of("flash_attention_bwd"), c, seed, {Layout{}, shared});
+}
+
+// <out(inputs), dout>, by the forward reference.
+double objective(const Call& backward) {
+  std::vector<HostTensor> inputs;
+  for (const HostTensor& tensor : backward.inputs)
+    if (spec_of("flash_attention").tensor(tensor.name()) && tensor.name() != "out" && tensor.name() != "lse") inputs.push_back(tensor);
+  const Call forward = make_call(spec_of("flash_attention"), backward.attributes, std::move(inputs), {"lse"});
+  const Numbers out = compute(forward).at("out"), dout = backward.input("dout").values();
+  return std::inner_product(out.begin(), out.end(), dout.begin(), 0.0);
+}
+
+// (f(x + h) - f(x - h)) / 2h; h is what f32 makes of it.
+double difference(Call& call, HostTensor& tensor, std::int64_t i, double h) {
+  const double x = tensor.at(i);
+  tensor.set(i, x + h);
+  const double above = objective(call), up = tensor.at(i);
+  tensor.set(i, x - h);
+  const double below = objective(call), down = tensor.at(i);
+  tensor.set(i, x);
+  return (above - below) / (up - down);
+}
+
+// Of a sample of elements, all if they are few: Richardson's step removes the error of second order.
+void expect_gradient(Call& call, const Values& gradients, const char* input, const char* gradient) {
+  HostTensor* tensor = call.find(input);
+  if (!tensor) return;
+  const Numbers& expected = gradients.at(gradient);
+  ASSERT_EQ(expected.size(), at(tensor->elements())) << call.label;
+  const std::int64_t step = std::max<std::int64_t>(1, tensor->elements() / 24);
+  for (std::int64_t i = 0; i < tensor->elements(); i += step) {
+    const double found = (4 * difference(call, *tensor, i, 0.01) - difference(call, *tensor, i, 0.02)) / 3;
+    ASSERT_NEAR(expected[at(i)], found, 1e-5 * (1 + std::fabs(found))) << gradient << " " << i << " of " << call.label;
+  }
+}
+
+void check_gradients(const spec::Case& c, std::uint64_t seed, bool shared) {
+  Call call = backward_call(c, seed, shared);
+  const Values gradients = compute(call);
+  expect_gradient(call, gradients, "q", "dq");
+  expect_gradient(call, gradients, "k", "dk");
+  expect_gradient(call, gradients, "v", "dv");
+  expect_gradient(call, gradients, "bias", "dbias");
+  expect_gradient(call, gradients, "softmax_aux", "dsoftmax_aux");
+}
+
+TEST(FlashAttentionBackward, IsTheGradientWithoutOptions) { check_gradients(plain_case(), 1, false); }
+
+TEST(FlashAttentionBackward, IsTheGradientWithEachOptionAlone) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed)
+    for (const Option& option : options) {
+      spec::Case c = plain_case();
+      option.apply(c);
+      c.name = option.name;
+      check_gradients(c, seed, seed % 2 == 1);
+    }
+}
+
+TEST(FlashAttentionBackward, IsTheGradientWithEachPairOfOptions) {
+  std::uint64_t seed = 100;
+  for (const Option& first : options)
+    for (const Option& second : options) {
+      if (&first >= &second || (first.batched && second.packs) || both_sinks(first, second)) continue;
+      spec::Case c = plain_case();
+      first.apply(c);
+      second.apply(c);
+      c.name = std::string(first.name) + " and " + second.name;
+      check_gradients(c, seed, seed % 2 == 1);
+      ++seed;
+    }
+}
+
+// One batch row and head, all dims 1, scale 1.
+Values gradients_of(std::map<std::string, spec::Value> attributes, const Numbers& q, const Numbers& k, const Numbers& v, const Numbers& out,
+                    const Numbers& lse, const Numbers& dout, std::vector<HostTensor> more = {}) {
+  const auto sq = static_cast<std::int64_t>(q.size()), sk = static_cast<std::int64_t>(k.size());
+  std::vector<HostTensor> inputs;
+  const auto add = [&](const char* name, std::vector<std::int64_t> shape, const Numbers& values) {
+    inputs.emplace_back(name, DType::f32, std::move(shape), values);
+  };
+  add("q", {1, sq, 1, 1}, q), add("k", {1, sk, 1, 1}, k), add("v", {1, sk, 1, 1}, v);
+  add("out", {1, sq, 1, 1}, out), add("lse", {1, 1, sq}, lse), add("dout", {1, sq, 1, 1}, dout);
+  for (HostTensor& tensor : more) inputs.push_back(std::move(tensor));
+  attributes.emplace("softmax_scale", 1.0);
+  return compute(make_call(spec_of("flash_attention_bwd"), std::move(attributes), std::move(inputs), {}));
+}
+
+TEST(FlashAttentionBackward, TwoKeysByHand) {
+  // Equal scores: p = 1/2 each, out = 4, ds = p (v - out) dout.
+  const Values g = gradients_of({}, {2}, {0, 0}, {3, 5}, {4}, {std::log(2.0)}, {1});
+  EXPECT_NEAR(g.at("dv")[0], 0.5, 1e-6);
+  EXPECT_NEAR(g.at("dv")[1], 0.5, 1e-6);
+  EXPECT_NEAR(g.at("dk")[0], -1, 1e-6);
+  EXPECT_NEAR(g.at("dk")[1], 1, 1e-6);
+  EXPECT_NEAR(g.at("dq")[0], 0, 1e-6);
+}
+
+TEST(FlashAttentionBackward, ASinkLosesWhatTheKeysGain) {
+  // A key and a sink of equal weight: out = v / 2, and both gradients are p p' v dout of opposite sign.
+  const HostTensor sink("softmax_aux", DType::f32, {1}, Numbers{0});
+  const Values g = gradients_of({}, {1}, {0}, {6}, {3}, {std::log(2.0)}, {1}, {sink});
+  EXPECT_NEAR(g.at("dsoftmax_aux")[0], -1.5, 1e-6);
+  EXPECT_NEAR(g.at("dk")[0], 1.5, 1e-6);
+}
+
+TEST(FlashAttentionBackward, AQueryThatSeesNoKeyHasNoGradientEvenOfNaN) {
+  const Values g = gradients_of({{"causal", true}}, {NAN, 1}, {0}, {3}, {0, 3}, {-infinity, 0}, {NAN, 1});
+  EXPECT_EQ(g.at("dq"), (Numbers{0, 0}));
+  EXPECT_EQ(g.at("dk"), (Numbers{0}));
+  EXPECT_EQ(g.at("dv"), (Numbers{1}));
+}
+
+TEST(FlashAttentionBackward, ABiasOfMinusInfinityGivesItsKeyNothing) {
+  const HostTensor bias("bias", DType::f32, {1, 1, 1, 2}, Numbers{0, -infinity});
+  const Values g = gradients_of({}, {1}, {0, 7}, {3, 9}, {3}, {0}, {1}, {bias});
+  EXPECT_EQ(g.at("dv"), (Numbers{1, 0}));
+  EXPECT_EQ(g.at("dk"), (Numbers{0, 0}));
+  EXPECT_EQ(g.at("dbias"), (Numbers{0, 0}));
+}
+
+TEST(FlashAttentionBackward, RandomCallsOfEveryKindPassTheirOwnChecks) { check_random_calls("flash_attention_bwd", 500, 25); }
+
+TEST(FlashAttentionBackward, AKernelThatForgetsDropoutOrDeltaIsCaught) {
+  const auto caught = [](const char* attribute, const spec::Value& value) {
+    const Execute careless = [=](Call& call) {
+      Call other = call;
+      if (attribute) {
+        other.attributes[attribute] = value;
+      } else {
+        HostTensor& out = other.input("out");
+        out.assign(Numbers(at(out.elements()), 0.0));
+      }
+      other.rebind();
+      const Values values = compute(other);
+      for (HostTensor& output : call.outputs) output.assign(values.at(output.name()));
+    };
+    spec::Case c = plain_case();
+    c.attributes["dropout_prob"] = 0.3;
+    Call call = make_call(spec_of("flash_attention_bwd"), c, 1);
+    return first_failure(verify_call(*find_reference("flash_attention_bwd"), call, careless)) != "";
+  };
+  EXPECT_TRUE(caught("dropout_prob", 0.0));
+  EXPECT_TRUE(caught("dropout_seed", std::int64_t{1}));
+  EXPECT_TRUE(caught("softmax_scale", 0.5));
+  EXPECT_TRUE(caught(nullptr, {}));
+}
+
+}  // namespace
+}  // namespace ejk::reference
