@@ -73,6 +73,20 @@ Subject paged(const char* case_name, Sizes sizes = few_sequences) {
   return {root, "page_attention", case_name, "page_attention/decode.gpu.cu", std::move(sizes)};
 }
 
+// Its gradients, likewise.
+constexpr char transposed[] = "device/tile_transposed.h", gradient_rows[] = "device/attention_backward.h";
+constexpr char plain_gradient_rows[] = "device/attention_backward_plain.h";
+
+const Sizes many_key_blocks = {{"B", 1}, {"Sq", 70}, {"Sk", 1000}, {"Hq", 2}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}};
+const Sizes two_key_blocks = {{"B", 1}, {"Sq", 133}, {"Sk", 217}, {"Hq", 2}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}};
+
+Subject attention_gradient(const char* case_name, Sizes sizes = two_key_blocks) {
+  return {root, "flash_attention_bwd", case_name, "flash_attention_bwd/backward.mma.gpu.cu", std::move(sizes)};
+}
+Subject plain_attention_gradient(const char* case_name, Sizes sizes = one_block) {
+  return {root, "flash_attention_bwd", case_name, "flash_attention_bwd/backward.plain.gpu.cu", std::move(sizes)};
+}
+
 const Row mutants[] = {
     {"CdnaThatShufflesIntoTheOtherHalf", on(cdna, pooling("bert.bf16", few_features)), {"first_of_warp() + (from", 0, "0 + (from", amd}},
     {"CdnaThatReducesAcrossTheHalves", on(cdna, pooling("bert.bf16", few_features)), {"lane() ^ mask", 0, "lane() ^ (2 * mask)", amd}},
@@ -170,6 +184,34 @@ const Row mutants[] = {
      paged("small_quantised_f16.i8.layoutHND"),
      {"swap_middle_bytes(bytes[2 * i])", 0, "bytes[2 * i]", page_tile}},
     {"PlainAttentionWithoutTheBarrierOfItsQueries", plain_attention("cross.f32"), {"sync_warp();", 0, nothing, plain_rows}},
+    {"AttentionGradientWithoutTheBarrierOfItsPlan", attention_gradient("cross.bf16"), {"sync_block();", 0, nothing}},
+    {"AttentionGradientWithoutTheBarrierOfItsSteps", attention_gradient("cross.bf16"), {"sync_block();", 2, nothing}},
+    {"AttentionGradientWithoutTheBarrierOfItsWeights", attention_gradient("cross.bf16"), {"sync_block();", 4, nothing}},
+    {"AttentionGradientWithoutTheBarrierOfItsBlocks", attention_gradient("deterministic", many_key_blocks), {"sync_block();", 6, nothing}},
+    {"AttentionGradientWithoutTheBarrierOfItsQueries", attention_gradient("cross.bf16"), {"any_in_block(bad)", 0, "any_in_warp(bad)"}},
+    {"AttentionGradientThatDoesNotWait", attention_gradient("cross.bf16"), {"copy_async_wait<0>", 1, "copy_async_wait<1>"}},
+    {"AttentionGradientWithOnePlaceForQueries", attention_gradient("cross.bf16"), {"place(number % 2)", 0, "place(0)"}},
+    {"AttentionGradientThatSeesTheFuture", attention_gradient("cross.bf16.causal"), {"% 4 * 2 + i % 2)) s", 0, "% 4 * 2 + i % 2 - 1)) s"}},
+    {"AttentionGradientWithoutDelta", attention_gradient("cross.bf16"), {" - delta[i / 2].at[j]", 0, nothing}},
+    {"AttentionGradientOfSwappedKeys",
+     attention_gradient("cross.bf16"),
+     {"(16 * m + i % 2 * 8) * STile", 0, "(16 * m + (1 - i % 2) * 8) * STile"}},
+    {"AttentionGradientNotTransposed", attention_gradient("cross.bf16"), {"load_matrices_transposed(a", 0, "load_matrices(a", transposed}},
+    {"AttentionGradientOfAnotherStepsDropout",
+     attention_gradient("dropout.bf16", {{"B", 1}, {"Sq", 100}, {"Sk", 120}, {"Hq", 2}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}}),
+     {"turn % 2 * KEPT_BYTES", 0, "0 * KEPT_BYTES"}},
+    {"AttentionGradientWithoutItsCopies",
+     attention_gradient("deterministic", many_key_blocks),
+     {"copy = 1; copy < copies", 0, "copy = 2; copy < copies"}},
+    {"AttentionGradientWithSequencesThatOverlap",
+     attention_gradient("packed.bf16", {}),
+     {"(sequence.first_query / block + sequence.index) * block", 0, "sequence.first_query / block * block", gradient_rows}},
+    {"PlainAttentionGradientWithoutTheBarrierOfItsRow",
+     plain_attention_gradient("cross.f32"),
+     {"sync_warp();", 1, nothing, plain_gradient_rows}},
+    {"PlainAttentionGradientOfOneKey",
+     plain_attention_gradient("cross.f32"),
+     {"shuffle(mine, j)", 0, "shuffle(mine, 0)", plain_gradient_rows}},
     {"PlainAttentionWithOneWeight", plain_attention("cross.f32"), {"shuffle(weight[r], j)", 0, "shuffle(weight[r], 0)", plain_rows}},
 };
 
