@@ -1,0 +1,134 @@
+// Hopper vocabulary of the attention kernels: the softmax of the two rows whose scores, of a warpgroup's product, a lane holds a quarter of.
+#pragma once
+#include "device/attention_rows.h"
+#include "device/sm90.h"
+
+// Weights may grow to 2^HEADROOM before a row's reference follows the largest score: so outputs are seldom scaled.
+constexpr float HEADROOM = 8;
+
+// Row h of a lane: row 16 w + lane / 4 + 8 h of warp w's warpgroup; element j: column j / 4 * 8 + lane % 4 * 2 + j % 2, of row j / 2 % 2.
+struct LaneRows {
+  float reference[2];  // in units of log 2
+  float sum[2];        // of the lane's own weights
+
+  // Scores that row h does not see become -inf; it sees keys of range[h]. `key`: that of element 0. `starts`: ranges may start here.
+  template <int N> static void hide(float (&s)[N], const RowRange (&range)[2], int key, bool starts) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int left = range[h].end - key, hidden = range[h].first - key;
+#pragma unroll
+      for (int j = 2 * h; j < N; j += 4)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if (j / 4 * 8 + i >= left) s[j + i] = -INFINITE;
+      if (starts)
+#pragma unroll
+        for (int j = 2 * h; j < N; j += 4)
+#pragma unroll
+          for (int i = 0; i < 2; ++i)
+            if (j / 4 * 8 + i < hidden) s[j + i] = -INFINITE;
+    }
+  }
+
+  // Scores become weights. `unit` takes scores to log 2. Returns whether some row of the warp has a new reference: then outputs are to be
+  // multiplied by `factor`.
+  template <int N> bool weigh(float (&s)[N], float unit, float (&factor)[2]) {
+    float largest[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      largest[h] = s[2 * h];
+#pragma unroll
+      for (int j = 2 * h; j < N; j += 4) largest[h] = larger_of(largest[h], larger_of(s[j], s[j + 1]));
+    }
+    const bool follows = any_in_warp(largest[0] * unit > reference[0] + HEADROOM || largest[1] * unit > reference[1] + HEADROOM);
+    if (follows) follow(largest, unit, factor);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float sums[2] = {};
+#pragma unroll
+      for (int j = 2 * h; j < N; j += 4)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          s[j + i] = exp2_of(s[j + i] * unit - reference[h]);
+          sums[i] += s[j + i];
+        }
+      sum[h] += sums[0] + sums[1];
+    }
+    return follows;
+  }
+
+  // References of rows whose largest score has run ahead; what others have must not depend on those.
+  void follow(float (&largest)[2], float unit, float (&factor)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      largest[h] = larger_of(largest[h], shuffle_xor(largest[h], 1));
+      largest[h] = larger_of(largest[h], shuffle_xor(largest[h], 2)) * unit;
+      const float next = largest[h] > reference[h] + HEADROOM ? largest[h] : reference[h];
+      factor[h] = exp2_of(reference[h] - next);
+      reference[h] = next;
+      sum[h] *= factor[h];
+    }
+  }
+
+  // The compiler makes all weights before this line and not behind it: sums are not negative, but it does not know.
+  void made() {
+    while (sum[0] + sum[1] < 0) asm volatile("nanosleep.u32 1;" : "+f"(sum[0]));
+  }
+
+  // The sums of whole rows, in all their lanes.
+  void add_up() {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      sum[h] += shuffle_xor(sum[h], 1);
+      sum[h] += shuffle_xor(sum[h], 2);
+    }
+  }
+};
+
+template <int N> static inline void scale_rows(float (&o)[N], const float (&factor)[2]) {
+#pragma unroll
+  for (int j = 0; j < N; ++j) o[j] *= factor[j / 2 % 2];
+}
+
+// Weights as operands A of a product with values: 16 keys each.
+template <class T, int KEYS> static inline void pack_weights(uint32_t (&p)[KEYS / 16][4], const float (&s)[KEYS / 2]) {
+#pragma unroll
+  for (int n = 0; n < KEYS / 16; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) p[n][i] = pack_pair<T>(s[8 * n + 2 * i], s[8 * n + 2 * i + 1]);
+}
+
+// w[i] of lane t of four becomes w[t] of lane i of them.
+static inline void transpose_in_four(uint32_t (&w)[4]) {
+  const bool odd = lane() % 2, upper = lane() / 2 % 2;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const uint32_t got = shuffle_xor(odd ? w[i] : w[i + 1], 1);
+    (odd ? w[i] : w[i + 1]) = got;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t got = shuffle_xor(upper ? w[i] : w[i + 2], 2);
+    (upper ? w[i] : w[i + 2]) = got;
+  }
+}
+
+// Row h of a lane's outputs times `factor`, to `to`: 16 bytes a lane where four groups of 8 columns come together. All lanes call it.
+template <class T, int N> static inline void store_row(const float (&o)[N], int h, float factor, T* to, bool wanted) {
+  constexpr int GROUPS = N / 4;
+  const int quarter = lane() % 4;
+#pragma unroll
+  for (int g = 0; g < GROUPS; g += 4) {
+    uint32_t w[4];
+#pragma unroll
+    for (int i = 0; i < 4 && g + i < GROUPS; ++i) w[i] = pack_pair<T>(o[4 * (g + i) + 2 * h] * factor, o[4 * (g + i) + 2 * h + 1] * factor);
+    if (g + 4 <= GROUPS) {
+      transpose_in_four(w);
+      if (wanted) store_pack(reinterpret_cast<uint32_t*>(to + 8 * (g + quarter)), Pack<uint32_t, 4>{{w[0], w[1], w[2], w[3]}});
+    } else {
+#pragma unroll
+      for (int i = 0; g + i < GROUPS; ++i)
+        if (wanted) *reinterpret_cast<uint32_t*>(to + 8 * (g + i) + 2 * quarter) = w[i];
+    }
+  }
+}

@@ -1,0 +1,102 @@
+// Hopper vocabulary of the attention kernels: the tiles of a call, each some query rows of one head against a range of its keys, in the order
+// in which blocks take them.
+#pragma once
+#include "device/attention_rows.h"
+
+// Rows [first_row, first_row + rows) of a sequence and a query head. Steps are of keys, from the sequence's first.
+struct AttentionTile {
+  static AttentionTile none() {
+    AttentionTile tile;
+    tile.rows = tile.first = tile.end = 0;
+    return tile;
+  }
+  bool is_none() const { return rows == 0; }
+
+  int batch, head, first_row, rows;
+  int first_query, first_key;     // packed: tokens before the sequence's
+  int first, end;                 // steps that some row sees; empty: first == end
+  int first_whole, end_whole;     // of them, those of which every row sees every key
+  int keys, offset;               // of the sequence; query i stands at position i + offset
+  bool past_the_end;              // packed: tokens after the last sequence
+  bool hides;                     // there are keys in its steps that some row does not see
+
+  Sequence sequence() const { return {batch, batch, first_query, first_key, 0, keys, offset, past_the_end}; }
+  RowPlace place(int row) const { return {first_row + row, head}; }
+};
+
+// The keys that a query at a position sees, where positions and keys are below 2^30: no sum overflows.
+struct KeyWindow {
+  static constexpr int UNBOUNDED = 1 << 30;
+  int left, right;
+  KeyWindow(bool causal, int64_t window_left, int64_t window_right)
+      : left(window_left < 0 ? UNBOUNDED : static_cast<int>(window_left)),
+        right(causal ? 0 : window_right < 0 ? UNBOUNDED : static_cast<int>(window_right)) {}
+
+  RowRange at(int position, int keys) const {
+    const int end = position + right + 1 < 0 ? 0 : position + right + 1 < keys ? position + right + 1 : keys;
+    const int first = position - left < 0 ? 0 : position - left < end ? position - left : end;
+    return {first, end};
+  }
+};
+
+// A call's tiles by number: heads in groups, whose keys and values fit in the L2 cache together; of a group first the last rows of all its
+// heads: with a causal mask they have most keys, and the last tiles are short.
+struct AttentionTiles {
+  Sequences sequences;
+  bool causal;
+  int64_t window_left, window_right;
+  int heads;           // query heads
+  int row_blocks;      // of a sequence; packed: of all, or more
+  int heads_together;  // of a group
+  int count;
+
+  // Every lane calls it. False: there is no such tile (packed).
+  template <int ROWS, int KEYS> bool find(int number, AttentionTile& tile) const {
+    const int all_heads = sequences.cum_queries ? heads : heads * static_cast<int>(sequences.count);
+    const int group_tiles = heads_together * row_blocks, group = number / group_tiles, in_group = number - group * group_tiles;
+    const int first_head = group * heads_together, width = all_heads - first_head < heads_together ? all_heads - first_head : heads_together;
+    int item = in_group / width;
+    const int numbered = first_head + in_group - item * width, batch = sequences.cum_queries ? 0 : numbered / heads;
+    tile.batch = batch, tile.head = numbered - batch * heads;
+    tile.first_query = tile.first_key = 0, tile.past_the_end = false;
+    int blocks = row_blocks, queries = static_cast<int>(sequences.queries);
+    tile.keys = static_cast<int>(sequences.keys), tile.offset = static_cast<int>(sequences.offset_given ? sequences.offset : sequences.keys - sequences.queries);
+    if (sequences.cum_queries) {
+      Sequence sequence;
+      int64_t item_of_sequence = item, items;
+      if (!find_sequence(sequences, item_of_sequence, ROWS, 1, sequence, items)) return false;
+      item = static_cast<int>(item_of_sequence), blocks = static_cast<int>(items), queries = static_cast<int>(sequence.queries);
+      tile.first_query = static_cast<int>(sequence.first_query), tile.first_key = static_cast<int>(sequence.first_key);
+      tile.keys = static_cast<int>(sequence.keys), tile.offset = static_cast<int>(sequence.offset), tile.past_the_end = sequence.past_the_end;
+    }
+    tile.first_row = (blocks - 1 - item) * ROWS;
+    tile.rows = queries - tile.first_row < ROWS ? queries - tile.first_row : ROWS;
+    find_steps<KEYS>(tile);
+    return true;
+  }
+
+  RowRange range(const AttentionTile& tile, int row) const {
+    return KeyWindow(causal, window_left, window_right).at(tile.first_row + row + tile.offset, tile.keys);
+  }
+
+  // Ranges move forwards with the rows.
+  template <int KEYS> void find_steps(AttentionTile& tile) const {
+    const RowRange low = range(tile, 0), high = range(tile, tile.rows - 1);
+    const int some = low.first, some_end = high.end, all = high.first, all_end = low.end;
+    tile.first = some / KEYS;
+    tile.end = some < some_end ? (some_end + KEYS - 1) / KEYS : tile.first;
+    tile.first_whole = (all + KEYS - 1) / KEYS;
+    tile.end_whole = all_end / KEYS;
+    tile.hides = some < all || all_end < some_end || some % KEYS != 0 || (some_end % KEYS != 0 && (sequences.cum_keys || some_end < tile.keys));
+  }
+};
+
+// The numbers of a block's tiles: every other round the blocks take them from the other end, so that none gets the longest of each.
+struct AttentionTurns {
+  int round = 0;
+  int next() {
+    const int blocks = grid_x(), number = round * blocks + (round % 2 ? blocks - 1 - block_x() : block_x());
+    ++round;
+    return number;
+  }
+};

@@ -1,0 +1,394 @@
+// flash_attention, forward, on Hopper. A block goes from tile to tile (BLOCK_M query rows of one head): warpgroup 0 copies queries, keys and
+// values; the others have 64 rows each, scores and outputs in registers.
+//
+// A warpgroup starts the product of the next step's keys (perhaps of the next tile's) beside that of this step's weights and values, and
+// weighs the new scores while the latter runs. With PING_PONG warpgroups start their products in turn, so that one weighs while another's
+// products run.
+// Weights are 2^(score - reference): a row's reference follows its largest score when that is 2^HEADROOM times ahead.
+#include "device/gpu.h"
+#include "device/sm90_attention_tiles.h"
+#include "device/sm90_attention_rows.h"
+#include "device/sm90_attention_plain.h"
+
+$require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
+using Element = ${ctype(E)};
+constexpr int D = ${D}, DV = ${Dv};                   // head dim of q and k; of v and out
+constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
+constexpr int GROUPS = ${groups};                     // warpgroups that multiply
+constexpr int BLOCK_M = GROUPS * 64;                  // query rows of a tile
+constexpr int BLOCK_N = ${block_n};                   // keys of a step
+constexpr uint32_t STAGES = ${stages};                // steps of keys, and of values, in shared memory
+constexpr uint32_t Q_STAGES = ${q_stages};            // tiles' queries in shared memory
+constexpr bool PING_PONG = ${ping_pong};
+constexpr bool DYNAMIC = ${dynamic};                   // a block takes the next tile when it needs one, not in turn
+constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
+constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : PACKED ? 56 : 40, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : PACKED ? 224 : 232;
+
+constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
+constexpr uint32_t Q_BOX = BLOCK_M * 128, KEY_BOX = BLOCK_N * 128;
+constexpr uint32_t Q_BYTES = BOXES * Q_BOX, K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX;
+
+// Barriers come in pairs: full, then empty.
+struct Places {  // in shared memory
+  uint32_t base;
+  uint32_t q(uint32_t i) const { return base + i * Q_BYTES; }
+  uint32_t k(uint32_t i) const { return base + Q_STAGES * Q_BYTES + i * K_BYTES; }
+  uint32_t v(uint32_t i) const { return base + Q_STAGES * Q_BYTES + STAGES * K_BYTES + i * V_BYTES; }
+  uint32_t q_full(uint32_t i) const { return base + Q_STAGES * Q_BYTES + STAGES * (K_BYTES + V_BYTES) + 16 * i; }
+  uint32_t k_full(uint32_t i) const { return q_full(Q_STAGES + i); }
+  uint32_t v_full(uint32_t i) const { return q_full(Q_STAGES + STAGES + i); }
+};
+// Tiles are known to the producer Q_STAGES ahead, and to consumers until their outputs are stored.
+constexpr uint32_t TILES = Q_STAGES + 2;
+__shared__ AttentionTile known[TILES];
+static inline uint32_t empty(uint32_t full) { return full + 8; }
+
+// x; what is made of it is made here, and not kept in registers from before.
+static inline uint32_t keep_here(uint32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+// A place in a ring, and how often it has been gone round.
+template <uint32_t N> struct Turn {
+  uint32_t at = 0, parity = 0;
+  void next() {
+    if (++at == N) at = 0, parity ^= 1;
+  }
+  Turn last() const { return at == 0 ? Turn{N - 1, parity ^ 1} : Turn{at - 1, parity}; }
+};
+
+// Box i of 64 features, `token` of the sequence's row of the batch.
+static inline void copy_box(uint32_t to, const TensorMap& map, uint32_t full, int i, int head, int token, int batch, Keep keep) {
+  if constexpr (PACKED)
+    load_tile(to, map, full, {64 * i, head, token}, keep);
+  else
+    load_tile(to, map, full, {64 * i, head, token, batch}, keep);
+}
+
+// Numbers of a block's tiles. `taken`: how many are taken beside the first of each block, then whose each tile is.
+struct TileNumbers {
+  int32_t* taken;
+  AttentionTurns turns;
+
+  int first() { return DYNAMIC ? block_x() : turns.next(); }
+  int next() {
+    if constexpr (!DYNAMIC) return turns.next();
+    int number = 0;
+    if (lane() == 0) number = atomicAdd(taken, 1) + grid_x();
+    return shuffle(number, 0);
+  }
+  void own(int number) const {
+    if (DYNAMIC && lane() == 0) taken[1 + number] = block_x();
+  }
+  bool owns(int number) const { return taken[1 + number] == block_x(); }
+};
+
+struct Producer {
+  const Places& at;
+  const TensorMap &q, &k, &v;
+  int heads_a_kv_head;
+  Turn<TILES> place;
+  Turn<Q_STAGES> queries;
+  Turn<STAGES> keys, values;
+
+  // Makes a tile known and copies its queries.
+  void copy_queries(const AttentionTile& tile) {
+    const uint32_t full = at.q_full(queries.at);
+    barrier_wait(empty(full), queries.parity ^ 1);
+    known[place.at] = tile;
+    place.next();
+    if (tile.is_none()) {
+      barrier_arrive(full);
+      return;
+    }
+    barrier_arrive_expect(full, Q_BYTES);
+#pragma unroll
+    for (int i = 0; i < BOXES; ++i)
+      copy_box(at.q(queries.at) + i * Q_BOX, q, full, i, tile.head, tile.first_query + tile.first_row, tile.batch, Keep::normal);
+    queries.next();
+  }
+  void copy_keys(int head, int token, int batch) {
+    const uint32_t full = at.k_full(keys.at);
+    barrier_wait(empty(full), keys.parity ^ 1);
+    barrier_arrive_expect(full, K_BYTES);
+#pragma unroll
+    for (int i = 0; i < BOXES; ++i) copy_box(at.k(keys.at) + i * KEY_BOX, k, full, i, head, token, batch, Keep::normal);
+    keys.next();
+  }
+  void copy_values(int head, int token, int batch) {
+    const uint32_t full = at.v_full(values.at);
+    barrier_wait(empty(full), values.parity ^ 1);
+    barrier_arrive_expect(full, V_BYTES);
+#pragma unroll
+    for (int i = 0; i < V_BOXES; ++i) copy_box(at.v(values.at) + i * KEY_BOX, v, full, i, head, token, batch, Keep::normal);
+    values.next();
+  }
+
+  // In the order in which they are needed: the values of a step after the keys of the next one.
+  void run(const AttentionTiles& tiles, TileNumbers numbers) {
+    AttentionTile tile;
+    int head = 0, token = -1, batch = 0;  // of the values that are due
+    for (int number = numbers.first(), next; number < tiles.count; number = next) {
+      next = numbers.next();  // early: it takes as long as a copy
+      numbers.own(number);
+      if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile) || tile.first >= tile.end) continue;
+      if (lane() == 0) {
+        copy_queries(tile);
+#pragma unroll 1
+        for (int step = tile.first; step < tile.end; ++step) {
+          const int kv_head = tile.head / heads_a_kv_head, first = tile.first_key + step * BLOCK_N;
+          copy_keys(kv_head, first, tile.batch);
+          if (token >= 0) copy_values(head, token, batch);
+          head = kv_head, token = first, batch = tile.batch;
+        }
+      }
+      sync_warp();
+    }
+    if (lane() != 0) return;
+    if (token >= 0) copy_values(head, token, batch);
+    copy_queries(AttentionTile::none());
+  }
+};
+
+// The tiles that have no step, by a warp that does nothing else.
+static inline void finish_empty_tiles(const AttentionTiles& tiles, const PlainAttention<Element>& plain) {
+  AttentionTile tile;
+  AttentionTurns turns;
+  for (int number = turns.next(); number < tiles.count; number = turns.next())
+    if (tiles.find<BLOCK_M, BLOCK_N>(number, tile) && tile.first >= tile.end) plain.finish_empty<DV>(tile);
+}
+
+// Rows that a warp of a consumer has stored, and whose outputs are not finite, once more by the definition. (Where a number says that a
+// tile is this block's, and that is from an earlier call, another block writes the same outputs.)
+static inline void repair_tiles(const AttentionTiles& tiles, const PlainAttention<Element>& plain, TileNumbers numbers, int first_row) {
+  sync_warp();
+  AttentionTile tile;
+  for (int number = DYNAMIC ? 0 : numbers.first(); number < tiles.count; number = DYNAMIC ? number + 1 : numbers.next()) {
+    if (DYNAMIC && !numbers.owns(number)) continue;
+    if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile) || !tile.hides || tile.first >= tile.end) continue;
+#pragma unroll 1
+    for (int row = first_row; row < first_row + 16 && row < tile.rows; ++row)
+      if (plain.is_broken<DV>(tile, row)) plain.attend<DV>(tile, row, tiles.range(tile, row));
+  }
+}
+
+struct Consumer {
+  const Places& at;
+  const AttentionTiles& tiles;
+  const PlainAttention<Element>& plain;
+  int32_t* taken;
+  float scale, soft_cap, unit;
+  int part;  // which of the warpgroups that multiply
+  bool broken;  // outputs that are not finite, where keys are hidden
+  Turn<TILES> place;
+  Turn<Q_STAGES> queries;
+  Turn<STAGES> keys;  // of the next step; values have the places of the step before
+
+  int warp_row() const { return part * 64 + warp() % 4 * 16; }
+  int lane_row() const { return warp_row() + lane() / 4; }
+
+  // The place of the next tile, or -1.
+  int next_tile() {
+    barrier_wait(at.q_full(queries.at), queries.parity);
+    const int next = static_cast<int>(place.at);
+    place.next();
+    return known[next].is_none() ? -1 : next;
+  }
+
+  void start(LaneRows& rows, const AttentionTile& tile) const {
+    float sum;
+    plain.start(tile, rows.reference[0], sum);
+    rows.reference[1] = rows.reference[0];
+    rows.sum[0] = rows.sum[1] = lane() % 4 == 0 ? sum : 0;
+  }
+
+  // The softmax of a tile that is done with: to lse. Returns the factors of its outputs.
+  void finish_sums(LaneRows& rows, const AttentionTile& tile, float (&factor)[2]) const {
+    rows.add_up();
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = lane_row() + 8 * h;
+      if (row < tile.rows && lane() % 4 == 0) store_lse(plain.lse, tile.sequence(), tile.place(row), rows.reference[h], rows.sum[h]);
+      factor[h] = rows.sum[h] == 0 ? 0 : reciprocal(rows.sum[h]);
+    }
+  }
+
+  // Its outputs. A value that is not finite, behind a weight of 0, has made those of rows that do not see it NaN: then the definition
+  // decides, in the end.
+  void finish(const float (&o)[DV / 2], const float (&factor)[2], const AttentionTile& tile) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = lane_row() + 8 * h;
+      store_row(o, h, factor[h], plain.out_row(tile, row < tile.rows ? row : 0), row < tile.rows);
+    }
+    float zero = 0;
+#pragma unroll
+    for (int i = 0; i < DV / 2; ++i) zero += o[i] * 0;
+    broken = broken || (zero != 0 && tile.hides);
+  }
+
+  void multiply_keys(float (&s)[BLOCK_N / 2]) const {
+    const uint64_t a = depth_major<128>(keep_here(at.q(queries.at) + part * 64 * 128)), b = depth_major<128>(keep_here(at.k(keys.at)));
+    keep_in_place(s);
+    wgmma_fence();
+#pragma unroll
+    for (int slice = 0; slice < (D + 15) / 16; ++slice)
+      wgmma<Element, BLOCK_N>(s, moved(a, slice / 4 * Q_BOX + slice % 4 * 32), moved(b, slice / 4 * KEY_BOX + slice % 4 * 32), slice > 0);
+    wgmma_commit();
+  }
+
+  void multiply_values(float (&o)[DV / 2], const uint32_t (&p)[BLOCK_N / 16][4], bool adds, const Turn<STAGES>& values) const {
+    const uint64_t b = row_major<128>(keep_here(at.v(values.at)), BLOCK_N);
+    keep_in_place(o);
+    wgmma_fence();
+#pragma unroll
+    for (int slice = 0; slice < BLOCK_N / 16; ++slice) wgmma<Element, DV, true>(o, p[slice], moved(b, slice * 2048), adds || slice > 0);
+    wgmma_commit();
+  }
+
+  // The queries of a tile have been read, the keys of a step; this thread says so for its warpgroup.
+  void release_queries() {
+    if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.q_full(queries.at)));
+    queries.next();
+  }
+  void release_keys() {
+    if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.k_full(keys.at)));
+    keys.next();
+  }
+  void wait_values(const Turn<STAGES>& values) const { barrier_wait(at.v_full(values.at), values.parity); }
+  void release_values(const Turn<STAGES>& values) const {
+    if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.v_full(values.at)));
+  }
+
+  // Whose turn it is to start products: named barrier 1 + part.
+  void wait_for_turn() const {
+    if (PING_PONG) sync_some(1 + part, 2 * WARPGROUP);
+  }
+  void pass_turn() const {
+    if (PING_PONG) arrive_some(1 + (part + 1 == GROUPS ? 0 : part + 1), 2 * WARPGROUP);
+  }
+
+  // Whether every row sees every key of the step.
+  static bool is_whole(const AttentionTile& tile, int step) { return step >= tile.first_whole && step < tile.end_whole; }
+
+  // Scores of a step become weights.
+  bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const AttentionTile& tile, int step, bool whole, float (&factor)[2]) const {
+    if constexpr (CAPPED) {
+#pragma unroll
+      for (int i = 0; i < BLOCK_N / 2; ++i) s[i] = soft_cap * LOG2_E * tanh_of(s[i] * (scale / soft_cap));
+    }
+    if (!whole) {
+      const int row = lane_row(), last = tile.rows - 1;
+      const RowRange range[2] = {tiles.range(tile, row < last ? row : last), tiles.range(tile, row + 8 < last ? row + 8 : last)};
+      LaneRows::hide(s, range, step * BLOCK_N + lane() % 4 * 2, step < tile.first_whole);
+    }
+    return rows.weigh(s, unit, factor);
+  }
+
+  void run() {
+    if (PING_PONG && part == GROUPS - 1) pass_turn();
+    int tile = next_tile();
+    if (tile < 0) return;
+    float s[BLOCK_N / 2], o[DV / 2], factor[2];
+    uint32_t p[BLOCK_N / 16][4];
+    LaneRows rows;
+    start(rows, known[tile]);
+    int step = known[tile].first, end = known[tile].end;
+    bool adds = false;  // outputs are there to add to
+    barrier_wait(at.k_full(keys.at), keys.parity);
+    multiply_keys(s);
+    wgmma_wait<0>();
+    keep_in_place(s);
+    release_keys();
+    if (step + 1 == end) release_queries();
+    weigh(s, rows, known[tile], step, is_whole(known[tile], step), factor);
+    pack_weights<Element, BLOCK_N>(p, s);
+    for (;;) {
+      const bool last = step + 1 == end;
+      const int done = tile;
+      const Turn<STAGES> values = keys.last();
+      float done_factor[2];
+      ++step;
+      if (last) {
+        finish_sums(rows, known[done], done_factor);
+        tile = next_tile();
+        if (tile < 0) {
+          wait_values(values);
+          wait_for_turn();
+          multiply_values(o, p, adds, values);
+          pass_turn();
+          wgmma_wait<0>();
+          keep_in_place(o);
+          finish(o, done_factor, known[done]);
+          break;
+        }
+        start(rows, known[tile]);
+        step = known[tile].first, end = known[tile].end;
+      }
+      const bool whole = is_whole(known[tile], step);
+      barrier_wait(at.k_full(keys.at), keys.parity);
+      wait_values(values);
+      wait_for_turn();
+      multiply_keys(s);
+      multiply_values(o, p, adds, values);
+      pass_turn();
+      adds = !last;
+      wgmma_wait<1>();
+      keep_in_place(s);
+      release_keys();
+      if (step + 1 == end) release_queries();
+      const bool follows = weigh(s, rows, known[tile], step, whole, factor);
+      keep_in_place(s);
+      rows.made();
+      wgmma_wait<0>();
+      keep_in_place(o);
+      release_values(values);
+      if (last)
+        finish(o, done_factor, known[done]);
+      else if (follows)
+        scale_rows(o, factor);
+      pack_weights<Element, BLOCK_N>(p, s);
+    }
+    if (any_in_warp(broken)) repair_tiles(tiles, plain, TileNumbers{taken, {}}, warp_row());
+  }
+};
+
+KERNEL(THREADS, 1) attend(${parameters('attend')}) {
+  const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
+  if (thread_x() == 0) {
+    prefetch_tensor_map(q_map);
+    prefetch_tensor_map(k_map);
+    prefetch_tensor_map(v_map);
+    for (uint32_t i = 0; i < Q_STAGES + 2 * STAGES; ++i) {
+      barrier_init(at.q_full(i), 1);
+      barrier_init(empty(at.q_full(i)), GROUPS);
+    }
+    fence_barrier_init();
+  }
+  sync_block();
+  const int q_heads = static_cast<int>(q_view.shape[q_view.rank - 2]), kv_heads = static_cast<int>(k_view.shape[k_view.rank - 2]);
+  const AttentionTiles tiles{{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q_view.shape[q_view.rank - 3],
+                              k_view.shape[k_view.rank - 3], offset_given, offset},
+                             causal, window_left, window_right, q_heads, static_cast<int>(row_blocks), static_cast<int>(heads_together),
+                             static_cast<int>(tile_count)};
+  const PlainAttention<Element> plain{Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view),
+                                      Heads<Element>(out_view), softmax_aux_view, lse_view, sinks_type, D, softmax_scale,
+                                      CAPPED ? logits_soft_cap : 0};
+  const int group = shuffle(warpgroup(), 0);
+  if (group == 0) {
+    give_registers<PRODUCER_REGISTERS>();
+    if (warp() == 0) Producer{at, q_map, k_map, v_map, q_heads / kv_heads}.run(tiles, TileNumbers{taken, {}});
+    if (warp() == 1) finish_empty_tiles(tiles, plain);
+  } else {
+    take_registers<CONSUMER_REGISTERS>();
+    const float unit = CAPPED ? 1 : (softmax_scale > 0 ? softmax_scale : 1e-30f) * LOG2_E;
+    Consumer{at, tiles, plain, taken, softmax_scale, logits_soft_cap, unit, group - 1, false}.run();
+  }
+}
+$if dynamic
+
+KERNEL(32, 1) reset(${parameters('reset')}) {
+  if (thread_x() == 0) *taken = 0;
+}
+$end
