@@ -58,10 +58,10 @@ class Generator(program.Test):
 
     def test_what_no_longer_exists_is_removed(self):
         self.generate()
-        (self.root / "specs" / "flash_attention.json").unlink()
+        (self.root / "specs" / "page_attention.json").unlink()
         self.generate("--check", code=1)
         self.generate()
-        self.assertEqual([name for name in tree(self.root / "generated") if "flash_attention" in name], [])
+        self.assertEqual([name for name in tree(self.root / "generated") if "page_attention" in name], [])
 
     def test_a_bad_spec_writes_nothing(self):
         spec = self.root / "specs" / "mean_pooling.json"
