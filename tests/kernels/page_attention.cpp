@@ -251,10 +251,12 @@ std::string one_nan_key(const Call& call, const Execute& execute, Rng& rng) {
   return first_failure(verify_call(PageAttention(), changed, execute));
 }
 
-// Keys that grow with the position, so that the largest score comes last and is far above the first ones; and the other way round.
+// Keys that grow with the position, so that the largest score comes last and is far above the first ones; and the other way round. A key of
+// a page that several positions share grows once.
 std::string growing_keys(const Call& call, const Execute& execute, Rng& rng) {
   Call changed = call;
   const Pages pages(call);
+  const HostTensor& from = call.input("key_cache");
   HostTensor& keys = changed.input("key_cache");
   const bool falling = rng.chance(0.5);
   for (std::int64_t n = 0; n < call.dim("N"); ++n)
@@ -262,7 +264,7 @@ std::string growing_keys(const Call& call, const Execute& execute, Rng& rng) {
       const double place = static_cast<double>(key) / static_cast<double>(pages.length(n));
       for (std::int64_t d = 0; d < call.dim("D"); ++d) {
         const std::int64_t element = pages.row(n, rng.between(0, call.dim("Hkv") - 1), key) + d;
-        keys.set(element, keys.at(element) * (0.1 + 12.0 * (falling ? 1 - place : place)));
+        keys.set(element, from.at(element) * (0.1 + 12.0 * (falling ? 1 - place : place)));
       }
     }
   return first_failure(verify_call(PageAttention(), changed, execute));
