@@ -1,12 +1,14 @@
 // Scores of an attention call in float64.
 #include "kernels/attention_scores.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 namespace ejk::reference {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr std::int64_t fewest_samples = 64;  // of a row's keys
 
 std::vector<double> transposed_keys(const AttentionProblem& p, const Sequence& s, std::int64_t kv_head) {
   std::vector<double> keys(at(p.dim * s.k_length));
@@ -71,7 +73,10 @@ Values attention_outputs(const Call& call, std::int64_t step) {
       for (std::int64_t i = 0; i < s.q_length; ++i) {
         const std::int64_t row = packed ? h * tokens + s.q_begin + i : (s.number * p.heads + h) * s.q_length + i;
         double* out_row = out.data() + ((s.q_begin + i) * p.heads + h) * p.value_dim;
-        lse[at(row)] = attend(p, s, visible_scores(p, s, keys, h, i, step), sinks, h, i, out_row);
+        const std::int64_t seen = p.visibility.last(s, i) - p.visibility.first(s, i);
+        const std::int64_t stride = std::clamp<std::int64_t>(seen / fewest_samples, 1, step);
+        // The keys left out count as those between them.
+        lse[at(row)] = attend(p, s, visible_scores(p, s, keys, h, i, stride), sinks, h, i, out_row) + std::log(static_cast<double>(stride));
       }
     }
   return {{"out", out}, {"lse", lse}};
