@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "backends/cuda_arch.hpp"
+#include "backends/rtc_program.hpp"
 
 namespace ejk::cuda {
 namespace {
@@ -21,40 +22,6 @@ std::vector<std::string> options_for(const Nvrtc& nvrtc, const spec::Image& imag
   options.insert(options.end(), image.flags.begin(), image.flags.end());
   return options;
 }
-
-class OneProgram {
- public:
-  OneProgram(const NvrtcFunctions& call, const std::string& source)
-      : call_(call), created_(call.create(&program_, source.c_str(), source_name, 0, nullptr, nullptr)) {}
-  OneProgram(const OneProgram&) = delete;
-  OneProgram& operator=(const OneProgram&) = delete;
-  ~OneProgram() {
-    if (program_) call_.destroy(&program_);
-  }
-
-  int compile(const std::vector<std::string>& options) {
-    if (created_ != nvrtc_success) return created_;
-    std::vector<const char*> words;
-    for (const auto& option : options) words.push_back(option.c_str());
-    return call_.compile(program_, static_cast<int>(words.size()), words.data());
-  }
-  std::string log() const { return text(call_.log_size, call_.log, 1); }  // without the closing zero
-  std::string binary() const { return text(call_.binary_size, call_.binary, 0); }
-
- private:
-  std::string text(int (*size_of)(Program, std::size_t*), int (*get)(Program, char*), std::size_t less) const {
-    std::size_t size = 0;
-    if (!program_ || size_of(program_, &size) != nvrtc_success || size <= less) return {};
-    std::string bytes(size, '\0');
-    if (get(program_, bytes.data()) != nvrtc_success) return {};
-    bytes.resize(size - less);
-    return bytes;
-  }
-
-  const NvrtcFunctions& call_;
-  Program program_ = nullptr;
-  int created_;
-};
 
 bool is_transient(int result) {
   return result == nvrtc_out_of_memory || result == nvrtc_program_creation_failure || result == nvrtc_builtin_operation_failure ||
@@ -75,7 +42,7 @@ CompileResult compile_cuda_image(const Nvrtc& nvrtc, const spec::Image& image) {
   result.command = {"nvrtc"};
   result.command.insert(result.command.end(), options.begin(), options.end());
   result.command.emplace_back(source_name);
-  OneProgram program(nvrtc.call, image.source);
+  RtcProgram<NvrtcFunctions, Program> program(nvrtc.call, image.source, source_name);
   const int status = program.compile(options);
   result.log = program.log();
   if (status == nvrtc_success) result.binary = program.binary();

@@ -8,6 +8,7 @@
 
 #include "backends/hip_compile.hpp"
 #include "backends/hip_driver.hpp"
+#include "backends/rtc_program.hpp"
 #include "backends/vendor_library.hpp"
 
 namespace ejk::hip {
@@ -35,41 +36,6 @@ std::vector<std::string> options_for(const spec::Image& image) {
   options.insert(options.end(), image.flags.begin(), image.flags.end());
   return options;
 }
-
-class OneProgram {
- public:
-  OneProgram(const HiprtcFunctions& call, const std::string& source)
-      : call_(call), created_(call.create(&program_, source.c_str(), source_name, 0, nullptr, nullptr)) {}
-  OneProgram(const OneProgram&) = delete;
-  OneProgram& operator=(const OneProgram&) = delete;
-  ~OneProgram() {
-    if (program_) call_.destroy(&program_);
-  }
-
-  int compile(const std::vector<std::string>& options) {
-    if (created_ != success_result) return created_;
-    std::vector<const char*> words;
-    for (const auto& option : options) words.push_back(option.c_str());
-    return call_.compile(program_, static_cast<int>(words.size()), words.data());
-  }
-  std::string log() const {
-    auto words = text(call_.log_size, call_.log);
-    return words.substr(0, words.find('\0'));
-  }
-  std::string binary() const { return text(call_.binary_size, call_.binary); }
-
- private:
-  std::string text(int (*size_of)(Program, std::size_t*), int (*get)(Program, char*)) const {
-    std::size_t size = 0;
-    if (!program_ || size_of(program_, &size) != success_result || size == 0) return {};
-    std::string bytes(size, '\0');
-    return get(program_, bytes.data()) == success_result ? bytes : "";
-  }
-
-  const HiprtcFunctions& call_;
-  Program program_ = nullptr;
-  int created_;
-};
 
 bool is_transient(int result) { return result == out_of_memory_result || result == program_creation_failure || result == internal_error; }
 
@@ -148,7 +114,7 @@ CompileResult compile_with_hiprtc(const Hiprtc& hiprtc, const spec::Image& image
   result.command = {"hiprtc"};
   result.command.insert(result.command.end(), options.begin(), options.end());
   result.command.emplace_back(source_name);
-  OneProgram program(hiprtc.call, image.source);
+  RtcProgram<HiprtcFunctions, Program> program(hiprtc.call, image.source, source_name);
   const int status = program.compile(options);
   result.log = program.log();
   if (status == success_result) {
