@@ -38,13 +38,13 @@ template <class T> struct PlainAttention {
 
   // A tile whose rows see no key, by a warp.
   template <int DV> void finish_empty(const AttentionTile& tile) const {
+    static_assert(DV <= WARP * 8);
+#pragma unroll 1
+    for (int row = 0; row < tile.rows; ++row)
+      if (lane() * 8 < DV) store_pack(out_row(tile, row) + lane() * 8, Pack<T, 8>{});
+    if (!is_given(lse)) return;
     float reference, sum;
     start(tile, reference, sum);
-#pragma unroll 1
-    for (int row = 0; row < tile.rows; ++row) {
-      T* to = out_row(tile, row);
-      for (int i = lane() * 8; i < DV; i += WARP * 8) store_pack(to + i, Pack<T, 8>{});
-    }
 #pragma unroll 1
     for (int row = lane(); row < tile.rows; row += WARP) store_lse(lse, tile.sequence(), tile.place(row), reference, sum);
   }

@@ -6,27 +6,57 @@
 // Weights may grow to 2^HEADROOM before a row's reference follows the largest score: so outputs are seldom scaled.
 constexpr float HEADROOM = 8;
 
+// Scores become tanh(s * unit), as exact as T's elements ask: for bfloat16 by the unit that has it to 2^-11 of it. (tanh.approx)
+// For half, and up to a half, where nearly all are, x times a polynomial of x^2, to 6e-7 of it.
+template <class T, int N> static inline void cap_scores(float (&s)[N], float unit) {
+  if constexpr (!IS_HALF<T>) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) asm("tanh.approx.f32 %0, %1;" : "=f"(s[j]) : "f"(s[j] * unit));
+    return;
+  }
+  uint32_t bits = 0;
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    s[j] *= 4 * unit;
+    bits |= __float_as_uint(s[j]);
+  }
+  if (any_in_warp(bits >> 30 & 1)) {  // some 2 or more, infinite or not a number
+#pragma unroll
+    for (int j = 0; j < N; ++j) s[j] = tanh_of(s[j] * 0.25f);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    const float square = s[j] * s[j];
+    float y = -0.0444022285f / 16384;
+    y = y * square + 0.131902967f / 1024;
+    y = y * square - 0.333263179f / 64;
+    y = y * square + 0.999999456f / 4;
+    s[j] *= y;
+  }
+}
+
 // Row h of a lane: row 16 w + lane / 4 + 8 h of warp w's warpgroup; element j: column j / 4 * 8 + lane % 4 * 2 + j % 2, of row j / 2 % 2.
 struct LaneRows {
   float reference[2];  // in units of log 2
   float sum[2];        // of the lane's own weights
 
-  // Scores that row h does not see become -inf; it sees keys of range[h]. `key`: that of element 0. `starts`: ranges may start here.
-  template <int N> static void hide(float (&s)[N], const RowRange (&range)[2], int key, bool starts) {
+  // Of a lane's elements of a row, how many are before that many keys after the first of them.
+  static int elements(int keys) { return keys <= 0 ? 0 : keys / 8 * 2 + (keys % 8 < 2 ? keys % 8 : 2); }
+  static uint32_t first_bits(int count) { return count <= 0 ? 0 : count < 32 ? (1u << count) - 1 : ~0u; }
+
+  // Scores that row h does not see become -inf; it sees keys of range[h]. `key`: that of element 0.
+  template <int N> static void hide(float (&s)[N], const RowRange (&range)[2], int key) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int left = range[h].end - key, hidden = range[h].first - key;
+      const int first = elements(range[h].first - key), end = elements(range[h].end - key);
 #pragma unroll
-      for (int j = 2 * h; j < N; j += 4)
+      for (int word = 0; word < N / 2; word += 32) {
+        const uint32_t seen = first_bits(end - word) & ~first_bits(first - word);  // bits go to predicates by eights
 #pragma unroll
-        for (int i = 0; i < 2; ++i)
-          if (j / 4 * 8 + i >= left) s[j + i] = -INFINITE;
-      if (starts)
-#pragma unroll
-        for (int j = 2 * h; j < N; j += 4)
-#pragma unroll
-          for (int i = 0; i < 2; ++i)
-            if (j / 4 * 8 + i < hidden) s[j + i] = -INFINITE;
+        for (int i = 0; i < 32 && word + i < N / 2; ++i)
+          if (!(seen >> i & 1)) s[(word + i) / 2 * 4 + 2 * h + i % 2] = -INFINITE;
+      }
     }
   }
 

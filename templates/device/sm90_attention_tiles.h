@@ -19,6 +19,7 @@ struct AttentionTile {
   int keys, offset;               // of the sequence; query i stands at position i + offset
   bool past_the_end;              // packed: tokens after the last sequence
   bool hides;                     // there are keys in its steps that some row does not see
+  float reference, sum;           // the softmax of a row before its keys
 
   Sequence sequence() const { return {batch, batch, first_query, first_key, 0, keys, offset, past_the_end}; }
   RowPlace place(int row) const { return {first_row + row, head}; }

@@ -1,5 +1,5 @@
-// flash_attention, forward, on Hopper. A block goes from tile to tile (BLOCK_M query rows of one head): warpgroup 0 copies queries, keys and
-// values; the others have 64 rows each, scores and outputs in registers.
+// flash_attention, forward, on Hopper. A block goes from tile to tile (BLOCK_M query rows of one head): of warpgroup 0, one warp finds the
+// tiles and a thread of another copies queries, keys and values; the other warpgroups have 64 rows each, scores and outputs in registers.
 //
 // A warpgroup starts the product of the next step's keys (perhaps of the next tile's) beside that of this step's weights and values, and
 // weighs the new scores while the latter runs. With PING_PONG warpgroups start their products in turn, so that one weighs while another's
@@ -9,6 +9,7 @@
 #include "device/sm90_attention_tiles.h"
 #include "device/sm90_attention_rows.h"
 #include "device/sm90_attention_plain.h"
+#include "device/sm90_uniform.h"
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
 using Element = ${ctype(E)};
@@ -22,7 +23,8 @@ constexpr uint32_t Q_STAGES = ${q_stages};            // tiles' queries in share
 constexpr bool PING_PONG = ${ping_pong};
 constexpr bool DYNAMIC = ${dynamic};                   // a block takes the next tile when it needs one, not in turn
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
-constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : PACKED ? 56 : 40, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : PACKED ? 224 : 232;
+constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? PACKED ? 56 : 32 : PACKED ? 56 : 40;
+constexpr int CONSUMER_REGISTERS = GROUPS == 3 ? PACKED ? 152 : 160 : PACKED ? 224 : 232;
 
 constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
 constexpr uint32_t Q_BOX = BLOCK_M * 128, KEY_BOX = BLOCK_N * 128;
@@ -37,9 +39,11 @@ struct Places {  // in shared memory
   uint32_t q_full(uint32_t i) const { return base + Q_STAGES * Q_BYTES + STAGES * (K_BYTES + V_BYTES) + 16 * i; }
   uint32_t k_full(uint32_t i) const { return q_full(Q_STAGES + i); }
   uint32_t v_full(uint32_t i) const { return q_full(Q_STAGES + STAGES + i); }
+  uint32_t found() const { return q_full(Q_STAGES + 2 * STAGES); }  // a tile is known
+  uint32_t wanted() const { return found() + 8; }                   // the one before it is being copied
 };
-// Tiles are known to the producer Q_STAGES ahead, and to consumers until their outputs are stored.
-constexpr uint32_t TILES = Q_STAGES + 2;
+// Tiles are known Q_STAGES + 1 ahead, and to consumers until their outputs are stored.
+constexpr uint32_t TILES = Q_STAGES + 3;
 __shared__ AttentionTile known[TILES];
 static inline uint32_t empty(uint32_t full) { return full + 8; }
 
@@ -52,8 +56,10 @@ static inline uint32_t keep_here(uint32_t x) {
 // A place in a ring, and how often it has been gone round.
 template <uint32_t N> struct Turn {
   uint32_t at = 0, parity = 0;
-  void next() {
-    if (++at == N) at = 0, parity ^= 1;
+  void next(bool goes = true) {  // without a branch: see sm90_uniform.h
+    const bool ends = at + 1 == N;
+    parity ^= goes && ends;
+    at = !goes ? at : ends ? 0 : at + 1;
   }
   Turn last() const { return at == 0 ? Turn{N - 1, parity ^ 1} : Turn{at - 1, parity}; }
 };
@@ -72,7 +78,7 @@ struct TileNumbers {
   AttentionTurns turns;
 
   int first() { return DYNAMIC ? block_x() : turns.next(); }
-  int next() {
+  int take() {
     if constexpr (!DYNAMIC) return turns.next();
     int number = 0;
     if (lane() == 0) number = atomicAdd(taken, 1) + grid_x();
@@ -84,6 +90,40 @@ struct TileNumbers {
   bool owns(int number) const { return taken[1 + number] == block_x(); }
 };
 
+// A warp that makes tiles known, one ahead of their copies.
+struct Finder {
+  const Places& at;
+  const AttentionTiles& tiles;
+  const PlainAttention<Element>& plain;
+
+  void run(TileNumbers numbers) const {
+    Turn<TILES> place;
+    bool waits = DYNAMIC;  // for the launch that resets `taken`; what else is read was there before it
+    for (int number = numbers.first(), parity = 0;; number = numbers.take()) {
+      AttentionTile tile = AttentionTile::none();
+      float reference = 0, sum = 0;
+      if (number < tiles.count) {
+        numbers.own(number);
+        if (waits) wait_for_previous_launch();
+        waits = false;
+        if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile) || tile.first >= tile.end) continue;
+        if (lane() == 0) known[place.at] = tile;
+        plain.start(tile, reference, sum);  // here and not by those who multiply: it waits for memory
+      }
+      if (lane() == 0) {
+        if (tile.is_none()) known[place.at].rows = 0;
+        known[place.at].reference = reference, known[place.at].sum = sum;
+        barrier_arrive(at.found());
+      }
+      if (tile.is_none()) return;
+      place.next();
+      barrier_wait(at.wanted(), parity);
+      parity ^= 1;
+    }
+  }
+};
+
+// A thread that copies.
 struct Producer {
   const Places& at;
   const TensorMap &q, &k, &v;
@@ -92,12 +132,9 @@ struct Producer {
   Turn<Q_STAGES> queries;
   Turn<STAGES> keys, values;
 
-  // Makes a tile known and copies its queries.
   void copy_queries(const AttentionTile& tile) {
     const uint32_t full = at.q_full(queries.at);
     barrier_wait(empty(full), queries.parity ^ 1);
-    known[place.at] = tile;
-    place.next();
     if (tile.is_none()) {
       barrier_arrive(full);
       return;
@@ -126,37 +163,38 @@ struct Producer {
   }
 
   // In the order in which they are needed: the values of a step after the keys of the next one.
-  void run(const AttentionTiles& tiles, TileNumbers numbers) {
-    AttentionTile tile;
+  void run() {
     int head = 0, token = -1, batch = 0;  // of the values that are due
-    for (int number = numbers.first(), next; number < tiles.count; number = next) {
-      next = numbers.next();  // early: it takes as long as a copy
-      numbers.own(number);
-      if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile) || tile.first >= tile.end) continue;
-      if (lane() == 0) {
+    for (int parity = 0;; parity ^= 1) {
+      barrier_wait(at.found(), parity);
+      const AttentionTile& tile = known[place.at];
+      place.next();
+      if (tile.is_none()) {
+        if (token >= 0) copy_values(head, token, batch);
         copy_queries(tile);
-#pragma unroll 1
-        for (int step = tile.first; step < tile.end; ++step) {
-          const int kv_head = tile.head / heads_a_kv_head, first = tile.first_key + step * BLOCK_N;
-          copy_keys(kv_head, first, tile.batch);
-          if (token >= 0) copy_values(head, token, batch);
-          head = kv_head, token = first, batch = tile.batch;
-        }
+        return;
       }
-      sync_warp();
+      copy_queries(tile);
+      barrier_arrive(at.wanted());
+      const int kv_head = tile.head / heads_a_kv_head, end = tile.end;
+#pragma unroll 1
+      for (int step = tile.first; step < end; ++step) {
+        const int first = tile.first_key + step * BLOCK_N;
+        copy_keys(kv_head, first, tile.batch);
+        if (token >= 0) copy_values(head, token, batch);
+        head = kv_head, token = first, batch = tile.batch;
+      }
     }
-    if (lane() != 0) return;
-    if (token >= 0) copy_values(head, token, batch);
-    copy_queries(AttentionTile::none());
   }
 };
 
 // The tiles that have no step, by a warp that does nothing else.
 static inline void finish_empty_tiles(const AttentionTiles& tiles, const PlainAttention<Element>& plain) {
   AttentionTile tile;
-  AttentionTurns turns;
-  for (int number = turns.next(); number < tiles.count; number = turns.next())
-    if (tiles.find<BLOCK_M, BLOCK_N>(number, tile) && tile.first >= tile.end) plain.finish_empty<DV>(tile);
+  for (int number = block_x(); number < tiles.count; number += grid_x()) {
+    if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile) || tile.first < tile.end) continue;
+    plain.finish_empty<DV>(tile);
+  }
 }
 
 // Rows that a warp of a consumer has stored, and whose outputs are not finite, once more by the definition. (Where a number says that a
@@ -164,7 +202,7 @@ static inline void finish_empty_tiles(const AttentionTiles& tiles, const PlainAt
 static inline void repair_tiles(const AttentionTiles& tiles, const PlainAttention<Element>& plain, TileNumbers numbers, int first_row) {
   sync_warp();
   AttentionTile tile;
-  for (int number = DYNAMIC ? 0 : numbers.first(); number < tiles.count; number = DYNAMIC ? number + 1 : numbers.next()) {
+  for (int number = DYNAMIC ? 0 : numbers.first(); number < tiles.count; number = DYNAMIC ? number + 1 : numbers.take()) {
     if (DYNAMIC && !numbers.owns(number)) continue;
     if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile) || !tile.hides || tile.first >= tile.end) continue;
 #pragma unroll 1
@@ -178,7 +216,7 @@ struct Consumer {
   const AttentionTiles& tiles;
   const PlainAttention<Element>& plain;
   int32_t* taken;
-  float scale, soft_cap, unit;
+  float unit, cap_unit;  // take scores to log 2; to what tanh is of
   int part;  // which of the warpgroups that multiply
   bool broken;  // outputs that are not finite, where keys are hidden
   Turn<TILES> place;
@@ -190,17 +228,15 @@ struct Consumer {
 
   // The place of the next tile, or -1.
   int next_tile() {
-    barrier_wait(at.q_full(queries.at), queries.parity);
+    barrier_wait_all(at.q_full(queries.at), queries.parity);
     const int next = static_cast<int>(place.at);
     place.next();
-    return known[next].is_none() ? -1 : next;
+    return uniform(known[next].rows) == 0 ? -1 : next;
   }
 
   void start(LaneRows& rows, const AttentionTile& tile) const {
-    float sum;
-    plain.start(tile, rows.reference[0], sum);
-    rows.reference[1] = rows.reference[0];
-    rows.sum[0] = rows.sum[1] = lane() % 4 == 0 ? sum : 0;
+    rows.reference[0] = rows.reference[1] = tile.reference;
+    rows.sum[0] = rows.sum[1] = lane() % 4 == 0 ? tile.sum : 0;
   }
 
   // The softmax of a tile that is done with: to lse. Returns the factors of its outputs.
@@ -248,15 +284,15 @@ struct Consumer {
   }
 
   // The queries of a tile have been read, the keys of a step; this thread says so for its warpgroup.
-  void release_queries() {
-    if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.q_full(queries.at)));
-    queries.next();
+  void release_queries(bool done) {
+    if (done && thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.q_full(queries.at)));
+    queries.next(done);
   }
   void release_keys() {
     if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.k_full(keys.at)));
     keys.next();
   }
-  void wait_values(const Turn<STAGES>& values) const { barrier_wait(at.v_full(values.at), values.parity); }
+  void wait_values(const Turn<STAGES>& values) const { barrier_wait_all(at.v_full(values.at), values.parity); }
   void release_values(const Turn<STAGES>& values) const {
     if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.v_full(values.at)));
   }
@@ -269,19 +305,23 @@ struct Consumer {
     if (PING_PONG) arrive_some(1 + (part + 1 == GROUPS ? 0 : part + 1), 2 * WARPGROUP);
   }
 
-  // Whether every row sees every key of the step.
-  static bool is_whole(const AttentionTile& tile, int step) { return step >= tile.first_whole && step < tile.end_whole; }
+  // A tile's steps.
+  struct Steps {
+    int at, end, first_whole, end_whole;
+    explicit Steps(const AttentionTile& tile)
+        : at(uniform(tile.first)), end(uniform(tile.end)), first_whole(uniform(tile.first_whole)),
+          end_whole(uniform(tile.end_whole)) {}
+    bool is_last() const { return at + 1 == end; }
+    bool is_whole() const { return at >= first_whole && at < end_whole; }  // every row sees every key of it
+  };
 
   // Scores of a step become weights.
-  bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const AttentionTile& tile, int step, bool whole, float (&factor)[2]) const {
-    if constexpr (CAPPED) {
-#pragma unroll
-      for (int i = 0; i < BLOCK_N / 2; ++i) s[i] = soft_cap * LOG2_E * tanh_of(s[i] * (scale / soft_cap));
-    }
-    if (!whole) {
+  bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const AttentionTile& tile, const Steps& steps, float (&factor)[2]) const {
+    if constexpr (CAPPED) cap_scores<Element>(s, cap_unit);
+    if (!steps.is_whole()) {
       const int row = lane_row(), last = tile.rows - 1;
       const RowRange range[2] = {tiles.range(tile, row < last ? row : last), tiles.range(tile, row + 8 < last ? row + 8 : last)};
-      LaneRows::hide(s, range, step * BLOCK_N + lane() % 4 * 2, step < tile.first_whole);
+      LaneRows::hide(s, range, steps.at * BLOCK_N + lane() % 4 * 2);
     }
     return rows.weigh(s, unit, factor);
   }
@@ -294,22 +334,22 @@ struct Consumer {
     uint32_t p[BLOCK_N / 16][4];
     LaneRows rows;
     start(rows, known[tile]);
-    int step = known[tile].first, end = known[tile].end;
+    Steps steps(known[tile]);
     bool adds = false;  // outputs are there to add to
-    barrier_wait(at.k_full(keys.at), keys.parity);
+    barrier_wait_all(at.k_full(keys.at), keys.parity);
     multiply_keys(s);
     wgmma_wait<0>();
     keep_in_place(s);
     release_keys();
-    if (step + 1 == end) release_queries();
-    weigh(s, rows, known[tile], step, is_whole(known[tile], step), factor);
+    release_queries(steps.is_last());
+    weigh(s, rows, known[tile], steps, factor);
     pack_weights<Element, BLOCK_N>(p, s);
     for (;;) {
-      const bool last = step + 1 == end;
+      const bool last = steps.is_last();
       const int done = tile;
       const Turn<STAGES> values = keys.last();
       float done_factor[2];
-      ++step;
+      ++steps.at;
       if (last) {
         finish_sums(rows, known[done], done_factor);
         tile = next_tile();
@@ -324,10 +364,9 @@ struct Consumer {
           break;
         }
         start(rows, known[tile]);
-        step = known[tile].first, end = known[tile].end;
+        steps = Steps(known[tile]);
       }
-      const bool whole = is_whole(known[tile], step);
-      barrier_wait(at.k_full(keys.at), keys.parity);
+      barrier_wait_all(at.k_full(keys.at), keys.parity);
       wait_values(values);
       wait_for_turn();
       multiply_keys(s);
@@ -337,8 +376,8 @@ struct Consumer {
       wgmma_wait<1>();
       keep_in_place(s);
       release_keys();
-      if (step + 1 == end) release_queries();
-      const bool follows = weigh(s, rows, known[tile], step, whole, factor);
+      release_queries(steps.is_last());
+      const bool follows = weigh(s, rows, known[tile], steps, factor);
       keep_in_place(s);
       rows.made();
       wgmma_wait<0>();
@@ -364,8 +403,11 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
       barrier_init(at.q_full(i), 1);
       barrier_init(empty(at.q_full(i)), GROUPS);
     }
+    barrier_init(at.found(), 1);
+    barrier_init(at.wanted(), 1);
     fence_barrier_init();
   }
+  if (!DYNAMIC) wait_for_previous_launch();
   sync_block();
   const int q_heads = static_cast<int>(q_view.shape[q_view.rank - 2]), kv_heads = static_cast<int>(k_view.shape[k_view.rank - 2]);
   const AttentionTiles tiles{{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q_view.shape[q_view.rank - 3],
@@ -375,20 +417,22 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const PlainAttention<Element> plain{Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view),
                                       Heads<Element>(out_view), softmax_aux_view, lse_view, sinks_type, D, softmax_scale,
                                       CAPPED ? logits_soft_cap : 0};
-  const int group = shuffle(warpgroup(), 0);
+  const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<PRODUCER_REGISTERS>();
-    if (warp() == 0) Producer{at, q_map, k_map, v_map, q_heads / kv_heads}.run(tiles, TileNumbers{taken, {}});
-    if (warp() == 1) finish_empty_tiles(tiles, plain);
+    if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, q_heads / kv_heads}.run();
+    if (warp() == 1) Finder{at, tiles, plain}.run({taken, {}});
+    if (warp() == 2) finish_empty_tiles(tiles, plain);
   } else {
     take_registers<CONSUMER_REGISTERS>();
-    const float unit = CAPPED ? 1 : (softmax_scale > 0 ? softmax_scale : 1e-30f) * LOG2_E;
-    Consumer{at, tiles, plain, taken, softmax_scale, logits_soft_cap, unit, group - 1, false}.run();
+    const float unit = (CAPPED ? logits_soft_cap : softmax_scale > 0 ? softmax_scale : 1e-30f) * LOG2_E;
+    Consumer{at, tiles, plain, taken, unit, CAPPED ? softmax_scale / logits_soft_cap : 0, group - 1, false}.run();
   }
 }
 $if dynamic
 
 KERNEL(32, 1) reset(${parameters('reset')}) {
+  let_next_launch_go();
   if (thread_x() == 0) *taken = 0;
 }
 $end
