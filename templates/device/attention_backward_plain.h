@@ -102,7 +102,7 @@ struct PlainGradients {
     store(sums(), rules.scale, dq.row(sequence.batch, sequence.first_query + token, head), head_dim);
   }
 
-  // dk and dv of one key, by a whole warp.
+  // dk and dv of one key, by a whole warp. One without data is not wanted.
   void differentiate_key(int key, int kv_head, const Heads<T>& dk, const Heads<T>& dv) const {
     const int heads_a_kv_head = static_cast<int>(q.heads / k.heads);
     const RowRange rows = key < sequence.keys ? seeing_queries(visibility, key, sequence.offset, sequence.queries) : RowRange{0, 0};
@@ -122,7 +122,7 @@ struct PlainGradients {
           add(sums() + head_dim, shuffle(mine.weight, i), dout_row(first + i, head), value_dim);
         }
       }
-    store(sums(), rules.scale, dk.row(sequence.batch, sequence.first_key + key, kv_head), head_dim);
-    store(sums() + head_dim, 1, dv.row(sequence.batch, sequence.first_key + key, kv_head), value_dim);
+    if (dk.data) store(sums(), rules.scale, dk.row(sequence.batch, sequence.first_key + key, kv_head), head_dim);
+    if (dv.data) store(sums() + head_dim, 1, dv.row(sequence.batch, sequence.first_key + key, kv_head), value_dim);
   }
 };

@@ -9,6 +9,20 @@ template <class T> static inline T exchange_wave(T x, int mask) {
   return __builtin_bit_cast(T, permute_wave(__builtin_bit_cast(uint32_t, x), wave_lane() ^ mask));
 }
 
+static inline void part() {
+  asm volatile("" : : : "memory");
+  __builtin_amdgcn_sched_barrier(0);
+}
+
+template <class T> static inline T uniform(const T& x) {
+  constexpr int COUNT = sizeof(T) / 4;
+  static_assert(sizeof(T) % 4 == 0);
+  struct Parts { int at[COUNT]; } parts = __builtin_bit_cast(Parts, x);
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) parts.at[i] = __builtin_amdgcn_readfirstlane(parts.at[i]);
+  return __builtin_bit_cast(T, parts);
+}
+
 template <class T> static inline void multiply(Sums& c, const Operand& a, const Operand& b);
 template <> inline void multiply<half>(Sums& c, const Operand& a, const Operand& b) {
   const HalfVector x = __builtin_bit_cast(HalfVector, a), y = __builtin_bit_cast(HalfVector, b);

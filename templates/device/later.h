@@ -7,6 +7,11 @@ static inline uint32_t later(uint32_t x) {
   asm volatile("" : "+r"(x));
   return x;
 }
+$elif arch.platform == 'hip'
+static inline uint32_t later(uint32_t x) {
+  asm volatile("" : "+v"(x));
+  return x;
+}
 $elif arch.platform == 'simt'
 static inline uint32_t later(uint32_t x) { return x; }
 $end

@@ -5,7 +5,7 @@
 // Then references, denominators and masks are one a lane and tile, and weights are the next product's operand where they are.
 // Values lie transposed in shared memory, [feature][key]. Keys and values go there through registers, between two barriers.
 #include "device/gpu.h"
-#include "device/amd_matrix.h"
+#include "device/wave_rows.h"
 #include "device/attention.h"
 #include "device/tile.h"
 #include "device/attention_plain.h"
@@ -24,40 +24,16 @@ constexpr bool KEEPS_QUERIES = ${keep_queries == 1};       // in registers; else
 
 using KTile = Tile<Element, BLOCK_N, D16>;
 using KReader = TileReader<Element, BLOCK_N, D16, THREADS, D>;
-constexpr int K_PITCH = KTile::PITCH * 2, V_PITCH = (BLOCK_N + 8) * 2;  // bytes
-constexpr int VALUES = KTile::BYTES, RANGES = ${tiles};                 // shared memory: keys, values, each row's range of keys
+constexpr int K_PITCH = KTile::PITCH * 2, V_PITCH = TRANSPOSED_PITCH<BLOCK_N>;  // bytes
+constexpr int VALUES = KTile::BYTES, RANGES = ${tiles};                         // shared memory: keys, values, each row's range of keys
 
 typedef Sums Scores[M_TILES][N_TILES];
 typedef Sums Outputs[M_TILES][V_TILES];
 typedef float PerRow[M_TILES];  // of each row of this lane: row 16 tile + matrix_column()
 
-// Features [first, first + 16) of this lane's query, zeros past D.
-static inline Operand load_queries(const Element* row, int first) {
-  Operand x = {};
-#pragma unroll
-  for (int i = 0; i < OPERAND_WORDS; i += 2) {
-    const int column = first + first_k() + 2 * i;
-    if (D != D16 && column >= D) continue;
-    const Pack<uint32_t, 2> two = load_pack<2>(reinterpret_cast<const uint32_t*>(row + column));
-    x.words[i] = two.at[0], x.words[i + 1] = two.at[1];
-  }
-  return x;
-}
+using Query = OwnRow<Element, D, KEEPS_QUERIES>;
 
-struct Queries {
-  const Element* row[M_TILES];
-  Operand kept[M_TILES][KEEPS_QUERIES ? SLICES : 1];
-
-  void load() {
-#pragma unroll
-    for (int m = 0; KEEPS_QUERIES && m < M_TILES; ++m)
-#pragma unroll
-      for (int slice = 0; slice < SLICES; ++slice) kept[m][slice] = load_queries(row[m], 16 * slice);
-  }
-  Operand of(int m, int slice) const { return KEEPS_QUERIES ? kept[m][slice] : load_queries(keep(row[m]), 16 * slice); }
-};
-
-static inline void multiply_keys(Scores& s, const Queries& queries, SharedPointer keys) {
+static inline void multiply_keys(Scores& s, const Query (&queries)[M_TILES], SharedPointer keys) {
 #pragma unroll
   for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
@@ -66,7 +42,7 @@ static inline void multiply_keys(Scores& s, const Queries& queries, SharedPointe
   for (int slice = 0; slice < SLICES; ++slice) {
     Operand b[M_TILES];
 #pragma unroll
-    for (int m = 0; m < M_TILES; ++m) b[m] = queries.of(m, slice);
+    for (int m = 0; m < M_TILES; ++m) b[m] = queries[m].of(slice);
 #pragma unroll
     for (int n = 0; n < N_TILES; ++n) {
       const Operand a = load_operand(keys + 16 * n * K_PITCH + 32 * slice, K_PITCH);
@@ -143,42 +119,12 @@ static inline void add_values(Outputs& o, const Scores& p, SharedPointer values)
   }
 }
 
-// BLOCK_N values, transposed; what is past the last one, or right of DV features, becomes zeros. Neighbouring threads take neighbouring
-// keys, whose features are neighbours in shared memory.
-static inline void copy_values(SharedPointer to, const Element* from, int64_t stride, int left) {
-#pragma unroll 1
-  for (int i = thread_x(); i < BLOCK_N * DV16 / 8; i += THREADS) {
-    const int key = i % BLOCK_N, column = i / BLOCK_N * 8;
-    Pack<uint32_t, 4> words = {};
-    if (key < left && column < DV) words = load_pack<4>(reinterpret_cast<const uint32_t*>(from + key * stride + column));
-#pragma unroll
-    for (int j = 0; j < 8; ++j)
-      *shared_at<uint16_t>(to + (column + j) * V_PITCH + key * 2) = static_cast<uint16_t>(words.at[j / 2] >> (j % 2 * 16));
-  }
-}
-
-static inline bool finite(const Outputs& o) {
-  float zero = 0;
-#pragma unroll
-  for (int m = 0; m < M_TILES; ++m)
-#pragma unroll
-    for (int f = 0; f < V_TILES; ++f)
-#pragma unroll
-      for (int i = 0; i < SUMS; ++i) zero += o[m][f].at[i] * 0;
-  return zero == 0;
-}
-
 // What a lane has summed of one row, to out and lse.
 static inline void finish(const Sums (&o)[V_TILES], float reference, float denominator, const Heads<Element>& out, const View& lse,
                           const RowPlace& place, const Sequence& sequence, bool exists, float kept) {
   const float sum = sum_of_column(denominator), factor = sum == 0 ? 0 : kept / sum;
   if (!exists) return;
-  Element* to = out.row(sequence.batch, sequence.first_query + place.token, place.head);
-#pragma unroll
-  for (int f = 0; f < V_TILES; ++f)
-#pragma unroll
-    for (int i = 0; i < SUMS; ++i)
-      if (DV == DV16 || 16 * f + matrix_row(i) < DV) to[16 * f + matrix_row(i)] = from_float<Element>(o[f].at[i] * factor);
+  store_row<DV>(out.row(sequence.batch, sequence.first_query + place.token, place.head), o, factor);
   if (wave_lane() < 16) store_lse(lse, sequence, place, reference, sum);
 }
 
@@ -202,7 +148,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   rows.find_ranges<THREADS, BLOCK_M>(Visibility{causal, window_left, window_right}, sequence);
 
   const int wave_row = wave() * M_TILES * 16 + matrix_column();
-  Queries queries;
+  Query queries[M_TILES];
   RowRules row[M_TILES];
   Outputs o = {};
   PerRow reference, denominator;
@@ -210,10 +156,9 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   for (int m = 0; m < M_TILES; ++m) {
     const int at = wave_row + 16 * m;
     row[m] = rules_of<ADJUSTED>(rules, sequence, rows.range[at], rows.place(at));
-    queries.row[m] = rows.row_of(q, sequence, at);
+    queries[m] = Query(rows.row_of(q, sequence, at));
     start_row(softmax_aux_view, sinks_type, rows.place(at), q.heads, sequence, wave_lane() < 16, reference[m], denominator[m]);
   }
-  queries.load();
 
   const RowRange some = rows.some_see(0, BLOCK_M), every = rows.all_see(0, BLOCK_M);
   // Whether there are keys that some of its rows do not see.
@@ -226,7 +171,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     const int keys_left = static_cast<int>(sequence.keys) - step * BLOCK_N;
     sync_block();  // all have read the step before
     KReader(k.row(sequence.batch, key, kv_head), k.token_stride, keys_left).copy_async(KTile{keys});
-    copy_values(values, v.row(sequence.batch, key, kv_head), v.token_stride, keys_left);
+    copy_transposed<BLOCK_N, DV, THREADS>(values, v.row(sequence.batch, key, kv_head), v.token_stride, keys_left);
     copy_async_commit();
     copy_async_wait<0>();
     sync_block();
@@ -241,7 +186,10 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     add_values(o, s, values);
   }
   // A value that is not finite, behind a weight of 0, has made the outputs of rows that do not see it NaN: then the definition decides.
-  if (hides && any_in_block(!finite(o)))
+  bool all_finite = true;
+#pragma unroll
+  for (int m = 0; m < M_TILES; ++m) all_finite = finite(o[m]) && all_finite;
+  if (hides && any_in_block(!all_finite))
     return attend_plainly<THREADS, ADJUSTED, CAPPED, DROPPED, 1, (DV + WARP - 1) / WARP>(q, k, v, out, rules, sequence, softmax_aux_view,
                                                                                           sinks_type, lse_view, rows, kv_head, D, DV,
                                                                                           reinterpret_cast<float*>(memory));

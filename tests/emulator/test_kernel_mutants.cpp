@@ -87,6 +87,14 @@ Subject plain_attention_gradient(const char* case_name, Sizes sizes = one_block)
   return {root, "flash_attention_bwd", case_name, "flash_attention_bwd/backward.plain.gpu.cu", std::move(sizes)};
 }
 
+constexpr char wave_gradient_file[] = "flash_attention_bwd/backward.wave.gpu.cu", wave_rows[] = "device/wave_rows.h";
+Subject wave_gradient(const char* case_name, Sizes sizes = two_key_blocks) {
+  return {root, "flash_attention_bwd", case_name, wave_gradient_file, std::move(sizes)};
+}
+const Sizes dropping = {{"B", 1}, {"Sq", 100}, {"Sk", 120}, {"Hq", 2}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}};
+const Sizes a_bias_of_two_heads = {{"B", 1}, {"Sq", 70}, {"Sk", 90}, {"Hq", 2}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}, {"Bb", 1}, {"Hb", 1}};
+const Sizes wide_heads = {{"B", 1}, {"Sq", 70}, {"Sk", 90}, {"Hq", 2}, {"Hkv", 1}, {"D", 256}, {"Dv", 256}};
+
 const Row mutants[] = {
     {"CdnaThatShufflesIntoTheOtherHalf", on(cdna, pooling("bert.bf16", few_features)), {"first_of_warp() + (from", 0, "0 + (from", amd}},
     {"CdnaThatReducesAcrossTheHalves", on(cdna, pooling("bert.bf16", few_features)), {"lane() ^ mask", 0, "lane() ^ (2 * mask)", amd}},
@@ -120,6 +128,46 @@ const Row mutants[] = {
      on(rdna4, wave_attention("cross.bf16.causal")),
      {"SUMS * (wave_lane() / 16) + i", 0, "2 * i + wave_lane() / 16", matrix}},
     {"Rdna4AttentionWithTheKeysOfTheNextTile", on(rdna4, wave_attention("cross.bf16")), {"32 * n, V_PITCH", 0, "32 * (n ^ 1), V_PITCH"}},
+    {"CdnaAttentionWithFeaturesOfAnotherRow",
+     on(cdna, wave_attention("cross.bf16")),
+     {"(feature + j) * TRANSPOSED", 0, "(feature + (j ^ 1)) * TRANSPOSED", wave_rows}},
+    {"CdnaGradientWithoutTheBarrierBeforeItsQueries", on(cdna, wave_gradient("cross.bf16")), {"sync_block();", 0, nothing}},
+    {"CdnaGradientWithoutTheBarrierAfterItsQueries", on(cdna, wave_gradient("cross.bf16")), {"sync_block();", 1, nothing}},
+    {"CdnaGradientWithoutTheBarrierBeforeItsKeys", on(cdna, wave_gradient("cross.bf16")), {"sync_block();", 2, nothing}},
+    {"Rdna3GradientWithoutTheBarrierAfterItsKeys", on(rdna3, wave_gradient("cross.bf16")), {"sync_block();", 3, nothing}},
+    {"CdnaGradientWithoutTheBarrierBeforeAHeadOfItsBias",
+     on(cdna, wave_gradient("bias.bf16.f32", a_bias_of_two_heads)),
+     {"sync_block();", 4, nothing}},
+    {"CdnaGradientWithoutTheBarrierAfterAHeadOfItsBias",
+     on(cdna, wave_gradient("bias.bf16.f32", a_bias_of_two_heads)),
+     {"sync_block();", 5, nothing}},
+    {"CdnaGradientWithRowsOfAnotherLane",
+     on(cdna, wave_gradient("cross.bf16.causal")),
+     {"SUMS * (wave_lane() / 16) + i", 0, "SUMS * i + wave_lane() / 16", matrix}},
+    {"CdnaGradientWithKOfTheWrongLanes", on(cdna, wave_gradient("cross.f16")), {"first_k() * 2", 0, "0", matrix}},
+    {"Rdna3GradientWithTheRowsOfRdna4",
+     on(rdna3, wave_gradient("cross.bf16.causal")),
+     {"2 * i + wave_lane() / 16", 0, "i + 8 * (wave_lane() / 16)", matrix}},
+    {"Rdna3GradientWithTheOddRowsFirst",
+     on(rdna3, wave_gradient("cross.bf16")),
+     {"even = upper ? other : mine", 0, "even = upper ? mine : other", matrix}},
+    {"Rdna4GradientWithTheRowsOfRdna3",
+     on(rdna4, wave_gradient("cross.bf16.causal")),
+     {"SUMS * (wave_lane() / 16) + i", 0, "2 * i + wave_lane() / 16", matrix}},
+    {"Rdna4GradientOfTheNextTile",
+     on(rdna4, wave_gradient("cross.bf16")),
+     {"X_TRANSPOSED + 2 * n, dp", 0, "X_TRANSPOSED + 2 * (n ^ 16), dp"}},
+    {"Rdna4GradientOfHalfItsBlocks", on(rdna4, wave_gradient("gemma.bf16", wide_heads)), {"block_x() % 2 == 0", 0, "block_x() % 4 == 0"}},
+    {"CdnaGradientOfKeysWithoutDelta", on(cdna, wave_gradient("cross.bf16")), {"(by_weight - delta)", 0, "by_weight"}},
+    {"CdnaGradientWithDropoutOfAnotherQuery",
+     on(cdna, wave_gradient("dropout.bf16", dropping)),
+     {"wave_lane() / 8 * 8 + i", 0, "wave_lane() / 8 * 8 + (i ^ 1)"}},
+    {"Rdna3GradientWithDropoutOfAnotherKey",
+     on(rdna3, wave_gradient("dropout.bf16", dropping)),
+     {"is_kept(words, first + matrix_row(i))", 0, "is_kept(words, first + i)"}},
+    {"CdnaPlainGradientOfOneKey",
+     on(cdna, plain_attention_gradient("cross.f32")),
+     {"shuffle(mine, j)", 0, "shuffle(mine, 0)", plain_gradient_rows}},
     {"CdnaPlainAttentionWithOneWeight",
      on(cdna, plain_attention("cross.f32")),
      {"shuffle(weight[r], j)", 0, "shuffle(weight[r], 0)", plain_rows}},
