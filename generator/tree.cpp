@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "generator/python_api.hpp"
 #include "generator/typed_api.hpp"
 
 namespace ejk::generator {
@@ -55,6 +56,13 @@ std::string lines_of(const std::vector<Json>& entries) {
   return text + "\n]";
 }
 
+// The typed API of each language.
+void add_apis(Tree& tree, const spec::Spec& spec) {
+  tree[fmt::format("include/ejk/{}.hpp", spec.kernel)] = typed_api(spec);
+  tree[fmt::format("python/ejk/_functions/{}.py", spec.kernel)] = python_api(spec);
+  tree[fmt::format("python/ejk/_functions/{}.pyi", spec.kernel)] = python_stub(spec);
+}
+
 }  // namespace
 
 Tree make_tree(const spec::Catalogue& catalogue, std::vector<spec::Image> images) {
@@ -68,7 +76,8 @@ Tree make_tree(const spec::Catalogue& catalogue, std::vector<spec::Image> images
     tree["src/" + image.file] = std::move(image.source);
   }
   for (const std::string& name : catalogue.kernel_names())
-    if (const auto spec = catalogue.kernel(name)) tree[fmt::format("include/ejk/{}.hpp", name)] = typed_api(*spec);
+    if (const auto spec = catalogue.kernel(name)) add_apis(tree, *spec);
+  tree["python/ejk/_functions/__init__.py"] = python_functions(catalogue.kernel_names());
   tree["kernels.lock"] = std::move(lock);
   tree["manifest.json"] = fmt::format("{{\"schema\": 1, \"images\": {}}}\n", lines_of(manifest));
   tree["compile_commands.json"] = lines_of(commands) + "\n";

@@ -13,10 +13,11 @@ namespace ejk::generator {
 // Path below the output folder → bytes.
 using Tree = std::map<std::string, std::string>;
 
-// src/, include/ejk/, kernels.lock, compile_commands.json, manifest.json. images: sorted by id.
+// src/, include/ejk/, python/, kernels.lock, compile_commands.json, manifest.json. images: sorted by id.
 Tree make_tree(const spec::Catalogue& catalogue, std::vector<spec::Image> images);
 
-// Files of `out` that earlier runs wrote and the tree does not hold: below src/ and include/ejk/, with our mark in their first lines.
+// Files of `out` that earlier runs wrote and the tree does not hold: below src/, include/ejk/ and python/, with our mark in their first
+// lines.
 std::vector<std::string> stale_files(const std::filesystem::path& out, const Tree& tree);
 
 struct WriteReport {

@@ -11,12 +11,6 @@ namespace {
 
 using namespace spec;
 
-// Defaults that need no name.
-class NoScope : public Scope {
- public:
-  std::optional<Value> lookup(std::string_view) const override { return std::nullopt; }
-};
-
 std::string c_type(AttributeType type) {
   switch (type) {
     case AttributeType::boolean:
@@ -41,20 +35,9 @@ std::string literal(const std::string& text) {
   return out + "\"";
 }
 
-bool is_literal_default(const Attribute& attribute) {
-  return attribute.fallback && attribute.fallback.names().empty() && attribute.fallback.subjects().empty();
-}
-
 std::string default_text(const Attribute& attribute) {
-  Value value = attribute.fallback.evaluate(NoScope());
-  if (attribute.type == AttributeType::floating && std::holds_alternative<std::int64_t>(value))
-    value = static_cast<double>(std::get<std::int64_t>(value));
+  const Value value = literal_default(attribute);
   return std::holds_alternative<std::string>(value) ? literal(to_text(value)) : to_text(value);
-}
-
-// "E [B, Sq, Hq, D]: Queries."
-std::string tensor_text(const Spec& spec, const TensorSpec& tensor) {
-  return fmt::format("{} {}. {}", tensor.type, shapes_text(spec, tensor), tensor.doc);
 }
 
 struct Writer {
@@ -66,20 +49,6 @@ struct Writer {
       : spec(s), name(s.kernel), options(camel_case(s.kernel) + "Options"), outputs(camel_case(s.kernel) + "Outputs") {}
 
   void comment(const std::string& sentence, const std::string& prefix = "// ") { text += wrapped(sentence, prefix); }
-
-  // A rule's message speaks of the values found; here of their names.
-  static std::string rule_text(const Requirement& requirement) {
-    const std::string message = requirement.message.substr(0, requirement.message.find("; found"));
-    std::string plain;
-    for (std::size_t i = 0; i < message.size(); ++i) {
-      if (message.compare(i, 2, "${") == 0) {
-        ++i;
-      } else if (message[i] != '}') {
-        plain += message[i];
-      }
-    }
-    return plain;
-  }
 
   void contract() {
     comment(fmt::format("{}: {}", name, spec.doc));

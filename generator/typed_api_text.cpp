@@ -1,10 +1,19 @@
-// Words of the typed header: names, wrapped comments, shapes.
+// Words of the typed APIs: names, wrapped comments, shapes, defaults.
 #include <fmt/format.h>
 #include <cctype>
 
 #include "generator/typed_api.hpp"
 
 namespace ejk::generator {
+namespace {
+
+// Defaults that need no name.
+class NoScope : public spec::Scope {
+ public:
+  std::optional<spec::Value> lookup(std::string_view) const override { return std::nullopt; }
+};
+
+}  // namespace
 
 std::string camel_case(const std::string& name) {
   std::string result;
@@ -49,6 +58,35 @@ std::string shapes_text(const spec::Spec& spec, const spec::TensorSpec& tensor) 
     if (!shape.form.empty() && spec.forms.size() > 1) text += " (" + shape.form + ")";
   }
   return text;
+}
+
+std::string tensor_text(const spec::Spec& spec, const spec::TensorSpec& tensor) {
+  return fmt::format("{} {}. {}", tensor.type, shapes_text(spec, tensor), tensor.doc);
+}
+
+// A rule's message speaks of the values found; here of their names.
+std::string rule_text(const spec::Requirement& requirement) {
+  const std::string message = requirement.message.substr(0, requirement.message.find("; found"));
+  std::string plain;
+  for (std::size_t i = 0; i < message.size(); ++i) {
+    if (message.compare(i, 2, "${") == 0) {
+      ++i;
+    } else if (message[i] != '}') {
+      plain += message[i];
+    }
+  }
+  return plain;
+}
+
+bool is_literal_default(const spec::Attribute& attribute) {
+  return attribute.fallback && attribute.fallback.names().empty() && attribute.fallback.subjects().empty();
+}
+
+spec::Value literal_default(const spec::Attribute& attribute) {
+  const spec::Value value = attribute.fallback.evaluate(NoScope());
+  if (const auto* number = std::get_if<std::int64_t>(&value); number && attribute.type == spec::AttributeType::floating)
+    return static_cast<double>(*number);
+  return value;
 }
 
 }  // namespace ejk::generator

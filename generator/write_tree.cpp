@@ -121,7 +121,7 @@ void write_file(const fs::path& path, const std::string& bytes) {
 
 std::vector<std::string> stale_files(const fs::path& out, const Tree& tree) {
   std::vector<std::string> stale;
-  for (const char* folder : {"src", "include/ejk"}) {
+  for (const char* folder : {"src", "include/ejk", "python"}) {
     std::error_code error;
     for (fs::recursive_directory_iterator at(out / folder, error), end; !error && at != end; at.increment(error)) {
       if (!at->is_regular_file() || at->is_symlink()) continue;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 
 #include "backends/vendor_library.hpp"
 
@@ -16,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 
-void add_toolkit(std::vector<std::string>& candidates, const fs::path& toolkit) {
+void look_in(std::vector<std::string>& candidates, const fs::path& toolkit) {
   std::error_code error;
   for (const char* folder : {"lib64", "lib"})
     for (const char* name : names)
@@ -58,14 +59,30 @@ void load_builtins(const fs::path& library, int major, int minor) {
   dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);  // if that fails, the first compile tells
 }
 
+std::mutex added_mutex;
+
+std::vector<fs::path>& added_toolkits() {
+  static std::vector<fs::path> toolkits;
+  return toolkits;
+}
+
 }  // namespace
+
+void add_toolkit(const std::string& path) {
+  const std::lock_guard lock(added_mutex);
+  added_toolkits().emplace_back(path);
+}
 
 std::vector<std::string> nvrtc_candidates() {
   std::vector<std::string> candidates;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* toolkit = std::getenv(variable); toolkit && *toolkit) add_toolkit(candidates, toolkit);
+    if (const char* toolkit = std::getenv(variable); toolkit && *toolkit) look_in(candidates, toolkit);
   candidates.insert(candidates.end(), std::begin(names), std::end(names));
-  for (const auto& toolkit : installed_toolkits()) add_toolkit(candidates, toolkit);
+  {
+    const std::lock_guard lock(added_mutex);
+    for (const auto& toolkit : added_toolkits()) look_in(candidates, toolkit);
+  }
+  for (const auto& toolkit : installed_toolkits()) look_in(candidates, toolkit);
   return candidates;
 }
 
@@ -73,9 +90,9 @@ Nvrtc load_nvrtc(const std::vector<std::string>& candidates) {
   Nvrtc nvrtc;
   const auto library = open_first(candidates);
   if (!library.handle) {
-    nvrtc.why_not =
-        "no CUDA compiler (NVRTC): " + library.why_not +
-        ". It is part of the CUDA toolkit 12 or 13, looked for in $CUDA_HOME, $CUDA_PATH, on the loader's path and in /usr/local/cuda*";
+    nvrtc.why_not = "no CUDA compiler (NVRTC): " + library.why_not +
+                    ". It is part of the CUDA toolkit 12 or 13, looked for in $CUDA_HOME, $CUDA_PATH, on the loader's path, in toolkits "
+                    "that were added (ejk_add_toolkit) and in /usr/local/cuda*";
     return nvrtc;
   }
   nvrtc.path = library.path;

@@ -1,6 +1,7 @@
 // posix_spawn with captured output and a time limit.
 #include "backends/process.hpp"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -20,6 +21,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t output_limit = 1 << 20;
 
+// glibc has it from 2.29 on; null: the shell changes the folder.
+using AddChdir = int(posix_spawn_file_actions_t*, const char*);
+AddChdir* add_chdir() {
+  static const auto found = reinterpret_cast<AddChdir*>(dlsym(RTLD_DEFAULT, "posix_spawn_file_actions_addchdir_np"));
+  return found;
+}
+
 struct FileActions {
   posix_spawn_file_actions_t value;
   FileActions(const std::filesystem::path& folder, int output) {
@@ -27,10 +35,18 @@ struct FileActions {
     posix_spawn_file_actions_addopen(&value, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&value, output, 1);
     posix_spawn_file_actions_adddup2(&value, output, 2);
-    if (!folder.empty()) posix_spawn_file_actions_addchdir_np(&value, folder.c_str());
+    if (!folder.empty() && add_chdir()) add_chdir()(&value, folder.c_str());
   }
   ~FileActions() { posix_spawn_file_actions_destroy(&value); }
 };
+
+// The command as it is started; through a shell where only that can change the folder.
+std::vector<std::string> started_command(const ProcessRequest& request) {
+  if (request.folder.empty() || add_chdir()) return request.command;
+  std::vector<std::string> command{"/bin/sh", "-c", "cd \"$0\" && exec \"$@\"", request.folder.string()};
+  command.insert(command.end(), request.command.begin(), request.command.end());
+  return command;
+}
 
 // Reads until the writers are gone; false: the deadline came first.
 bool read_until(int fd, Clock::time_point deadline, std::string& output) {
@@ -76,7 +92,8 @@ ProcessResult run_process(const ProcessRequest& request) {
   Descriptor reader{ends[0]}, writer{ends[1]};
   const SpawnAttributes attributes;
   const FileActions actions(request.folder, writer.value);
-  const auto arguments = spawn_pointers(request.command), environment = spawn_pointers(request.environment);
+  const auto command = started_command(request);
+  const auto arguments = spawn_pointers(command), environment = spawn_pointers(request.environment);
   pid_t pid = 0;
   if (const int error = posix_spawn(&pid, arguments[0], &actions.value, &attributes.value, arguments.data(), environment.data())) {
     result.output = "cannot start " + request.command[0] + ": " + std::strerror(error);

@@ -30,6 +30,7 @@ class GradientOf {
       const auto view = view_of(name);
       if (view.given()) {
         call.tensors.emplace(tensor.name, view);
+        result.names.emplace(tensor.name, name);
         if (!spec::differentiated(spec_, name).empty()) result.tensors.emplace(tensor.name, name);
       } else if (tensor.output && step.mapped) {
         return std::nullopt;

@@ -96,7 +96,8 @@ TEST(CudaCompile, WithoutNvrtcThePlacesAreNamed) {
   EXPECT_EQ(
       nowhere.why_not,
       "no CUDA compiler (NVRTC): looked for libnvrtc-of-no-machine.so, /nowhere/lib64/libnvrtc.so.13. It is part of the CUDA toolkit 12 or "
-      "13, looked for in $CUDA_HOME, $CUDA_PATH, on the loader's path and in /usr/local/cuda*");
+      "13, looked for in $CUDA_HOME, $CUDA_PATH, on the loader's path, in toolkits that were added (ejk_add_toolkit) and in "
+      "/usr/local/cuda*");
   std::string why_not;
   EXPECT_FALSE(compiles_for(nowhere, cuda_arch("sm_80"), why_not));
   EXPECT_EQ(why_not, nowhere.why_not);

@@ -69,9 +69,10 @@ TEST_F(Generator, WritesSourcesHeadersLockAndManifest) {
   EXPECT_EQ(report.images, 6u);  // two types masked and one plain, on two archs
   const auto files = files_below(options_.out);
   for (const char* name : {"include/ejk/scale.hpp", "src/scale/scale.rows.cpu_avx2.bf16.masked.b16_unroll1.cpp", "kernels.lock",
+                           "python/ejk/_functions/__init__.py", "python/ejk/_functions/scale.py", "python/ejk/_functions/scale.pyi",
                            "manifest.json", "compile_commands.json", "state.json"})
     EXPECT_EQ(files.count(name), 1u) << name;
-  EXPECT_EQ(files.size(), 6u + 5u);
+  EXPECT_EQ(files.size(), 6u + 8u);
 }
 
 TEST_F(Generator, LeavesTheEmulatorOutUnlessAskedForIt) {
@@ -96,6 +97,12 @@ TEST_F(Generator, TheTypedHeaderIsTheGoldenOne) {
   EXPECT_EQ(text_of(options_.out / "include/ejk/scale.hpp"), text_of(EJK_SOURCE_DIR "/tests/generator/data/golden/scale.hpp"));
 }
 
+TEST_F(Generator, ThePythonFunctionAndItsStubAreTheGoldenOnes) {
+  generate(options_);
+  for (const std::string name : {"scale.py", "scale.pyi"})
+    EXPECT_EQ(text_of(options_.out / "python/ejk/_functions" / name), text_of(EJK_SOURCE_DIR "/tests/generator/data/golden/" + name));
+}
+
 TEST_F(Generator, TwoRunsWriteTheSameBytes) {
   generate(options_);
   const auto first = files_below(options_.out);
@@ -116,10 +123,10 @@ TEST_F(Generator, KeepsTheTimesOfUnchangedFiles) {
   const fs::path source = options_.out / "src/scale/scale.rows.cpu_avx2.bf16.masked.b16_unroll1.cpp";
   const auto past = fs::last_write_time(source) - std::chrono::hours(1);
   fs::last_write_time(source, past);
-  replace(options_.specs / "scale.json", "Largest magnitude", "The largest magnitude");  // changes the header alone
+  replace(options_.specs / "scale.json", "Largest magnitude", "The largest magnitude");  // changes the header and the Python function alone
   const Report report = generate(options_);
   EXPECT_FALSE(report.up_to_date);
-  EXPECT_EQ(report.files.written, 1u);
+  EXPECT_EQ(report.files.written, 2u);
   EXPECT_EQ(fs::last_write_time(source), past);
 }
 

@@ -72,6 +72,66 @@ EJK_PUBLIC ejk_status ejk_labels_in_hlo(const char* text, size_t length, char** 
 /* Records a call that is not made by ejk_call, in the file of EJKERNEL_OPS_RECORD, if there is one. Tensors may be without data. */
 EJK_PUBLIC ejk_status ejk_record(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes);
 
+/* ---- calls made again and again ---- */
+
+/* A call with its names, shapes, types and attributes read once. Any number of threads may run it at the same time. */
+typedef struct ejk_prepared ejk_prepared;
+
+typedef struct {
+  int32_t kind; /* 0 absent: its default; 1 boolean; 2 integer; 3 floating */
+  union {
+    int32_t boolean;
+    int64_t integer;
+    double floating;
+  };
+} ejk_value;
+
+/* As ejk_call, but nothing is run: what is wrong with shapes and types is told by the first ejk_run. The tensors' data is not looked at.
+ * Free with ejk_release. */
+EJK_PUBLIC ejk_status ejk_prepare(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes,
+                                  const char* config, ejk_prepared** prepared);
+
+/* Runs it on other data: data[i] is the first element of tensors[i] as given to ejk_prepare (what was absent there is passed over).
+ * varying: the attributes that differ from call to call ("varies" in ejk_describe), in that order, or NULL: as they were prepared.
+ * Scopes of this thread, and whatever else chooses the config, count as they are now. */
+EJK_PUBLIC ejk_status ejk_run(const ejk_prepared* prepared, void* const* data, const ejk_value* varying, void* stream);
+EJK_PUBLIC void ejk_release(ejk_prepared* prepared);
+
+/* ---- what chooses the config, on this thread ---- */
+
+/* From here to the matching pop this config holds for calls of `kernel`, or of every kernel ("" or NULL), where it is valid. */
+EJK_PUBLIC ejk_status ejk_push_overlay(const char* kernel, const char* config);
+EJK_PUBLIC ejk_status ejk_pop_overlay(void);
+
+/* From here to the matching pop this policy holds: "{\"cache_miss_fallback\": \"autotune\"}". Members, all optional: allow_autotune
+ * (true), allow_heuristics (true), cache_miss_fallback ("heuristics", "autotune", "error"), validate_backward (false); ejk/policy.hpp. */
+EJK_PUBLIC ejk_status ejk_push_policy(const char* policy);
+EJK_PUBLIC ejk_status ejk_pop_policy(void);
+
+/* Measures the configs of a call and keeps the winner: in this process, and in the user's records where they can be written (otherwise
+ * "not_kept" in the record says why). The tensors' data is not touched. options: a JSON object or NULL; budget_seconds (60),
+ * step_seconds (10), jobs (0), seed (1), worker (""), cost_model (true); ejk/autotune.hpp. record: the measurement, as JSON text; free
+ * with ejk_free. */
+EJK_PUBLIC ejk_status ejk_tune(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* options,
+                               char** record);
+
+/* ---- what there is ---- */
+
+/* The kernels' names, as a JSON list. Free with ejk_free. */
+EJK_PUBLIC ejk_status ejk_kernels(char** json);
+
+/* A kernel's contract as JSON text: doc, dims, types, forms, tensors and attributes in the order of the spec, requirements, gradient,
+ * batch. Reads no device. Free with ejk_free. */
+EJK_PUBLIC ejk_status ejk_describe(const char* kernel, char** json);
+
+/* The calls that make up the gradient of a call, as JSON text: {"calls": [{"kernel", "tensors": {its name: a tensor of the call, or a
+ * gradient such as "dx"}, "outputs": [its names], "attributes"}], "equal": {"dx": the tensor that it is}}. Tensors may be without data.
+ * Free with ejk_free. */
+EJK_PUBLIC ejk_status ejk_gradient(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, char** json);
+
+/* Plans, compiles, loads and fallbacks since the start, as a JSON object. Free with ejk_free. */
+EJK_PUBLIC ejk_status ejk_counters(char** json);
+
 /* The kernels, archs, backends and stores of this process, as JSON text. Free with ejk_free. */
 EJK_PUBLIC ejk_status ejk_info(char** json);
 EJK_PUBLIC void ejk_free(char* text);
@@ -79,6 +139,9 @@ EJK_PUBLIC void ejk_free(char* text);
 /* Puts a store in front of those found by default. Kernels and archs come from the first store that has specs: call it before anything
  * else. */
 EJK_PUBLIC ejk_status ejk_add_store(const char* path);
+
+/* Another CUDA toolkit: NVRTC is looked for in its lib64 and lib after $CUDA_HOME and the loader's path. Call it before anything else. */
+EJK_PUBLIC ejk_status ejk_add_toolkit(const char* path);
 
 /* Threads for CPU work, the caller included; 0: as many as the process may use. */
 EJK_PUBLIC ejk_status ejk_set_threads(int32_t threads);

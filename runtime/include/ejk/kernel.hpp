@@ -53,6 +53,7 @@ struct GradientCall {
   std::shared_ptr<const Kernel> kernel;
   Invocation invocation;                       // tensors that only the gradient has are without data
   std::map<std::string, std::string> tensors;  // those: their names there → "dx", the gradient of the differentiated call's x
+  std::map<std::string, std::string> names;    // of all its tensors: names there → in the differentiated call, or "dx"
 };
 
 // All that makes up the gradient of a call.

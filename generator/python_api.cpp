@@ -1,0 +1,223 @@
+// Python functions and stubs.
+#include "generator/python_api.hpp"
+
+#include <fmt/format.h>
+
+#include "generator/typed_api.hpp"
+#include "spec/banner.hpp"
+#include "spec/suggest.hpp"
+
+namespace ejk::generator {
+namespace {
+
+using namespace spec;
+
+std::string python_type(AttributeType type) {
+  switch (type) {
+    case AttributeType::boolean:
+      return "bool";
+    case AttributeType::integer:
+      return "int";
+    case AttributeType::floating:
+      return "float";
+    case AttributeType::string:
+      return "str";
+  }
+  return "object";
+}
+
+std::string literal(const Value& value) {
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "True" : "False";
+  if (const auto* text = std::get_if<std::string>(&value)) return fmt::format("\"{}\"", *text);
+  return to_text(value);
+}
+
+// Backslashes of a doc are no escapes of the docstring.
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '\\' ? "\\\\" : std::string(1, c);
+  return out;
+}
+
+struct Writer {
+  const Spec& spec;
+  std::string text;
+
+  // ("a", "b",): names of what the predicate takes.
+  template <class Range, class Predicate>
+  static std::string names(const Range& range, Predicate&& takes, const char* quote = "\"") {
+    std::string list;
+    for (const auto& each : range)
+      if (takes(each)) list += fmt::format("{0}{1}{0}, ", quote, each.name);
+    if (!list.empty()) list.resize(list.size() - (list.find(", ") + 2 == list.size() ? 1 : 2));
+    return "(" + list + ")";
+  }
+  std::string inputs(const char* quote = "\"") const {
+    return names(
+        spec.tensors, [](const auto& each) { return !each.output; }, quote);
+  }
+  std::string outputs(const char* quote = "\"") const {
+    return names(
+        spec.tensors, [](const auto& each) { return each.output; }, quote);
+  }
+  std::string attributes(bool varying, const char* quote = "\"") const {
+    return names(
+        spec.attributes, [&](const auto& each) { return each.varies == varying; }, quote);
+  }
+
+  // Each parameter on a line of its own. array: the type of arrays.
+  std::string parameters(const std::string& array, const std::string& flags = "bool") const {
+    std::string lines;
+    for (const TensorSpec& tensor : spec.tensors)
+      if (!tensor.output && !tensor.optional) lines += fmt::format("    {}: {},\n", tensor.name, array);
+    lines += "    *,\n";
+    for (const TensorSpec& tensor : spec.tensors)
+      if (!tensor.output && tensor.optional) lines += fmt::format("    {}: {} | None = None,\n", tensor.name, array);
+    for (const Attribute& attribute : spec.attributes) lines += "    " + parameter(attribute) + ",\n";
+    for (const TensorSpec& tensor : spec.tensors)
+      if (tensor.output) lines += fmt::format("    {}: {} | None = None,\n", tensor.name, array);
+    for (const TensorSpec& tensor : spec.tensors)
+      if (tensor.output && tensor.optional)
+        lines += fmt::format("    return_{}: {}{},\n", tensor.name, flags, flags == "Literal[True]" ? "" : " = False");
+    return lines + "    cfg: dict | str | None = None,\n    stream: int | None = None,\n";
+  }
+
+  // Varying ones are None by default, so that a call that gives none of them has nothing to pack.
+  static std::string parameter(const Attribute& attribute) {
+    const std::string type = python_type(attribute.type);
+    if (is_literal_default(attribute) && !attribute.varies)
+      return fmt::format("{}: {} = {}", attribute.name, type, literal(literal_default(attribute)));
+    return fmt::format("{}: {} | None = None", attribute.name, type);
+  }
+
+  void paragraph(const std::string& sentence, const std::string& prefix) { text += wrapped(escaped(sentence), prefix); }
+  // "name: text", later lines four further in.
+  void entry(const std::string& sentence) {
+    std::string lines = wrapped(escaped(sentence), "            ");
+    text += "        " + lines.substr(12);
+  }
+
+  void attribute_entry(const Attribute& attribute) {
+    std::string sentence = attribute.name + ": " + attribute.doc;
+    if (!attribute.choices.empty()) sentence += " One of: " + listed(attribute.choices) + ".";
+    if (attribute.fallback && (attribute.varies || !is_literal_default(attribute)))
+      sentence += fmt::format(" Default: {}.", attribute.fallback.text());
+    if (!attribute.fallback && !attribute.optional) sentence += " Must be given.";
+    entry(sentence);
+  }
+
+  void contract() {
+    paragraph(spec.doc, "    ");
+    if (!spec.forms.empty()) text += "\n    Forms, the first that fits:\n";
+    for (const Form& form : spec.forms) entry(fmt::format("{} (if {}): {}", form.name, form.when.text(), form.doc));
+    text += "\n    Sizes:\n";
+    for (const Dim& dim : spec.dims)
+      entry(fmt::format("{}: {}{}", dim.name, dim.doc, dim.value ? fmt::format(" (= {})", dim.value.text()) : ""));
+    if (!spec.types.empty()) text += "\n    Element types:\n";
+    for (const auto& [variable, types] : spec.types) entry(fmt::format("{}: {}", variable, listed(types)));
+  }
+
+  void docstring() {
+    text += "    \"\"\"";
+    const std::size_t start = text.size();
+    contract();
+    text.erase(start, 4);  // the first line follows the quotes
+    text += "\n    Args:\n";
+    for (const TensorSpec& tensor : spec.tensors)
+      if (!tensor.output) entry(tensor.name + ": " + tensor_text(spec, tensor));
+    for (const Attribute& attribute : spec.attributes) attribute_entry(attribute);
+    for (const TensorSpec& tensor : spec.tensors)
+      if (tensor.output) entry(fmt::format("{}: where the output is written, an array of the caller's; None: a new one.", tensor.name));
+    for (const TensorSpec& tensor : spec.tensors)
+      if (tensor.output && tensor.optional) entry(fmt::format("return_{}: also make {}.", tensor.name, tensor.name));
+    entry("cfg: an override of the chosen config: {\"variant\": ..., \"arch\": ..., and the variant's parameters}, all optional.");
+    entry("stream: the address of a stream on the arrays' GPU; None: the current one of their library.");
+    returns();
+    errors();
+    text += "    \"\"\"\n";
+  }
+
+  void returns() {
+    std::size_t count = 0, optional = 0;
+    for (const TensorSpec& tensor : spec.tensors) count += tensor.output, optional += tensor.output && tensor.optional;
+    text += "\n    Returns:\n";
+    if (count == 1)
+      entry("An array of the inputs' library:");
+    else if (count - optional == 1)
+      entry("An array of the inputs' library, or a named tuple of all outputs if an optional one was asked for (None: not asked for):");
+    else
+      entry("A named tuple of arrays of the inputs' library (None: not asked for):");
+    for (const TensorSpec& tensor : spec.tensors)
+      if (tensor.output) entry(tensor.name + ": " + tensor_text(spec, tensor));
+  }
+
+  void errors() {
+    text += "\n    Raises:\n";
+    entry("ejk.InputError: nothing is written, the message names the argument. A wrong type, rank, size or stride, or a broken rule:");
+    for (const Requirement& requirement : spec.requirements) entry("- " + rule_text(requirement));
+    entry("ejk.EjkError: the other classes, for what cannot be built, loaded or run.");
+  }
+
+  void module() {
+    text += fmt::format("\"\"\"{}. {} From specs/{}.json.\"\"\"\n\n", spec.kernel, generated_mark, spec.kernel);
+    text += "from __future__ import annotations\n\nfrom .._call import Array, Kernel\n\n";
+    text += fmt::format("_kernel = Kernel(\n    \"{}\",\n    inputs={},\n    outputs={},\n    fixed={},\n    varying={},\n)\n\n\n",
+                        spec.kernel, inputs(), outputs(), attributes(false), attributes(true));
+    text += fmt::format("def {}(\n{}) -> Array:\n", spec.kernel, parameters("Array"));
+    docstring();
+    std::string none_given, wanted;
+    for (const TensorSpec& tensor : spec.tensors) {
+      if (!tensor.output) continue;
+      none_given += fmt::format("{}{} is None", none_given.empty() ? "" : " and ", tensor.name);
+      wanted += (tensor.optional ? "return_" + tensor.name : "True") + ", ";
+    }
+    wanted.resize(wanted.size() - (wanted.find(", ") + 2 == wanted.size() ? 1 : 2));
+    text += fmt::format(
+        "    return _kernel.call(\n        {},\n        {},\n        {},\n        None if {} else {},\n        ({}),\n        cfg,\n"
+        "        stream,\n    )\n",
+        inputs(""), attributes(false, ""), attributes(true, ""), none_given, outputs(""), wanted);
+  }
+
+  void stub() {
+    std::size_t count = 0, optional = 0;
+    for (const TensorSpec& tensor : spec.tensors) count += tensor.output, optional += tensor.output && tensor.optional;
+    const std::string result = camel_case(spec.kernel) + "Result";
+    text += fmt::format("# {} From specs/{}.json.\n", generated_mark, spec.kernel);
+    text += "from typing import Generic, Literal, NamedTuple, TypeVar, overload\n\nArray = TypeVar(\"Array\")\n\n";
+    text += fmt::format("class {}(NamedTuple, Generic[Array]):\n", result);
+    for (const TensorSpec& tensor : spec.tensors)
+      if (tensor.output) text += fmt::format("    {}: Array{}\n", tensor.name, tensor.optional ? " | None" : "");
+    text += "\n";
+    const bool overloaded = optional && count - optional == 1;
+    const std::string all = fmt::format("{}[Array]", result);
+    if (overloaded) text += "@overload\n";
+    const std::string plain_flags = overloaded ? "Literal[False]" : "bool";
+    text += fmt::format("def {}(\n{}) -> {}: ...\n", spec.kernel, parameters("Array", plain_flags), count - optional == 1 ? "Array" : all);
+    if (overloaded) text += fmt::format("@overload\ndef {}(\n{}) -> {}: ...\n", spec.kernel, parameters("Array", "Literal[True]"), all);
+  }
+};
+
+}  // namespace
+
+std::string python_api(const Spec& spec) {
+  Writer writer{spec, {}};
+  writer.module();
+  return writer.text;
+}
+
+std::string python_stub(const Spec& spec) {
+  Writer writer{spec, {}};
+  writer.stub();
+  return writer.text;
+}
+
+std::string python_functions(const std::vector<std::string>& kernel_names) {
+  std::string text = fmt::format("\"\"\"One function a kernel. {}\"\"\"\n\n", generated_mark), all;
+  for (const std::string& name : kernel_names) {
+    text += fmt::format("from .{0} import {0}\n", name);
+    all += fmt::format("    \"{}\",\n", name);
+  }
+  return text + fmt::format("\n__all__ = [\n{}]\n", all);
+}
+
+}  // namespace ejk::generator

@@ -1,0 +1,304 @@
+"""Calling a kernel: from a function's arguments to the library and back.
+
+`Kernel.call` takes arguments by position, in the spec's order:
+    inputs    arrays or None, one an input                     outputs   the caller's arrays or None, one an output; or None for none
+    fixed     attributes that do not vary, None = default      wanted    one an output: make it, if it is optional and not given
+    varying   the varying ones, likewise                       cfg       a dict or JSON text that overrides the config, or None
+    stream    the address of a stream, or None: the kind's current one
+Each kind of array (_tensor.py) has its own `call`; most are `through`, below: shapes and types that were seen before cost no JSON and no
+validation, since libejk keeps the call prepared. Whoever has only pointers and a stream (a custom call of a compiler, a plug-in):
+
+    call = ejk._call.prepare("mean_pooling", {"x": View(...), "out": View(...)}, {"chunk_size": 0})   # views: _tensor.View
+    call.run([x_pointer, out_pointer], stream=stream)            # order of the views; any thread; nothing is allocated
+    call.run([...], varying=ejk._call.packed_values(contract("...").varying, (0.5, 7)))
+"""
+
+import ctypes
+import struct
+from collections import namedtuple
+
+from ._errors import EjkError, InputError
+from ._library import DLDataType, DLDevice, DTYPE_NAMES, DTYPES, Argument, Tensor, check, failure, json_text, library
+from ._spec import contract
+from ._tensor import _kinds, kind_of
+
+Array = object  # in annotations: an array of any kind that _tensor.py knows
+_MOST_PREPARED = 4096  # of a kernel; then all are dropped: shapes that never come again must not fill memory
+
+
+class Arguments:
+    """Named views as an array of ejk_argument, with all that it points to."""
+
+    def __init__(self, views):
+        self.count = len(views)
+        self.array = (Argument * self.count)()
+        self._keep = []
+        for argument, (name, view) in zip(self.array, views.items()):
+            rank = len(view.shape)
+            shape, strides = (ctypes.c_int64 * rank)(*view.shape), None
+            if view.strides is not None:
+                strides = (ctypes.c_int64 * rank)(*view.strides)
+            tensor = Tensor(
+                data=view.pointer,
+                device=DLDevice(*view.device),
+                rank=rank,
+                dtype=DLDataType(*DTYPES[view.dtype], 1),
+                shape=shape,
+                strides=strides,
+            )
+            argument.name, argument.tensor = name.encode(), ctypes.pointer(tensor)
+            self._keep.append((view, tensor, shape, strides))
+
+
+class Prepared:
+    """A call that libejk has read: run it on any data of the same shapes. Threads may share it."""
+
+    def __init__(self, kernel, views, attributes, cfg=None):
+        self._address, arguments = ctypes.c_void_p(), Arguments(views)
+        check(
+            library().ejk_prepare(
+                kernel.encode(), arguments.array, arguments.count, json_text(attributes), cfg, ctypes.byref(self._address)
+            )
+        )
+        self.address = self._address.value
+        self.pack = struct.Struct(f"{arguments.count}P").pack
+        self.makes = ()  # outputs to allocate: (index, shape, element type)
+        self.differentiable = False
+
+    def __del__(self):
+        if self._address:
+            library().ejk_release(self._address)
+
+    def run(self, pointers, varying=None, stream=0):
+        status = library().ejk_run(self.address, self.pack(*pointers), varying, stream)
+        if status:
+            raise failure(status)
+
+
+def prepare(kernel, views, attributes=None, cfg=None):
+    """A Prepared call of `views`, a dict of _tensor.View by name; attributes as a dict, cfg as a dict or None."""
+    return Prepared(kernel, views, attributes or {}, json_text(cfg))
+
+
+def output(kernel, views, attributes, name):
+    """(shape, element type) of an output. InputError if the inputs are not legal."""
+    rank, shape = ctypes.c_int32(), (ctypes.c_int64 * 8)()
+    code, bits, arguments = ctypes.c_uint8(), ctypes.c_uint8(), Arguments(views)
+    check(
+        library().ejk_output(
+            kernel.encode(), arguments.array, arguments.count, json_text(attributes), name.encode(), rank, shape, code, bits
+        )
+    )
+    return tuple(shape[: rank.value]), DTYPE_NAMES[code.value, bits.value]
+
+
+_CONVERT = {"bool": bool, "int": int, "float": float, "string": str}
+
+
+def _legal(spec, value):
+    if spec.type == "string":
+        return isinstance(value, str)
+    if isinstance(value, (str, bytes)):
+        return False
+    try:
+        return _CONVERT[spec.type](value) == value or value != value
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def attribute_values(kernel, specs, values):
+    """The given ones as a dict, of Python's types. InputError for a value that the attribute's type does not have."""
+    given = {}
+    for spec, value in zip(specs, values):
+        if value is None:
+            continue
+        if not _legal(spec, value):
+            raise InputError(f"{kernel}: {spec.name} must be {spec.type}; found {value!r:.80}")
+        given[spec.name] = _CONVERT[spec.type](value)
+    return given
+
+
+def packed_values(specs, values):
+    """Varying attributes as an array of ejk_value, in bytes; None if all have their defaults."""
+    parts = []
+    for spec, value in zip(specs, values):
+        if value is None:
+            parts.append(struct.pack("i12x", 0))
+        elif spec.type == "float":
+            parts.append(struct.pack("i4xd", 3, value))
+        else:
+            parts.append(struct.pack("i4xq", 1 if spec.type == "bool" else 2, value))
+    return b"".join(parts)
+
+
+class Kernel:
+    """One kernel of the specs. The names are those of the spec, in its order; generated functions know them without the library."""
+
+    def __init__(self, name, inputs, outputs, fixed, varying):
+        self.name, self.inputs, self.outputs, self.fixed, self.varying = name, inputs, outputs, fixed, varying
+        self.result = namedtuple("".join(part.capitalize() for part in name.split("_")) + "Result", outputs)
+        self.prepared = {}
+        self._contract = None
+
+    @classmethod
+    def of(cls, name):
+        """The kernel of that name in the stores."""
+        told = contract(name)
+        names = [tuple(each.name for each in group) for group in (told.inputs, told.outputs, told.fixed, told.varying)]
+        return cls(told.kernel, *names)
+
+    @property
+    def contract(self):
+        if self._contract is None:
+            told = Kernel.of(self.name)
+            for what in ("inputs", "outputs", "fixed", "varying"):
+                if getattr(told, what) != getattr(self, what):
+                    raise EjkError(
+                        f"{self.name}: this package was made for a spec with {what} {getattr(self, what)}, the first store has one with"
+                        f" {getattr(told, what)}: EJKERNEL_STORE or ejk.add_store names a store of another version"
+                    )
+            self._contract = contract(self.name)
+        return self._contract
+
+    def call(self, inputs, fixed, varying, outputs, wanted, cfg, stream):
+        first = inputs[0]
+        kind = _kinds.get(type(first))
+        if kind is None:
+            kind = _named(self.name, self.inputs[0], kind_of, first)
+        return kind.call(self, inputs, fixed, varying, outputs, wanted, cfg, stream)
+
+    def remember(self, key, prepared):
+        if len(self.prepared) >= _MOST_PREPARED:
+            self.prepared.clear()
+        self.prepared[key] = prepared
+
+    def attributes(self, fixed, varying):
+        told = self.contract
+        return {**attribute_values(self.name, told.fixed, fixed), **attribute_values(self.name, told.varying, varying)}
+
+    def returned(self, outputs):
+        """One array, or a named tuple if more were asked for."""
+        if len(outputs) == 1 or all(each is None for each in outputs[1:]):
+            return outputs[0]
+        return self.result(*outputs)
+
+
+def _named(kernel, name, function, argument):
+    """function(argument); what it raises says which argument of which kernel it was."""
+    try:
+        return function(argument)
+    except (EjkError, TypeError) as error:
+        raise type(error)(f"{kernel}: {name}: {error}") from None
+
+
+def config_text(cfg):
+    return cfg.encode() if isinstance(cfg, str) else json_text(cfg)
+
+
+def input_views(kind, kernel, inputs):
+    """View of each given input by name. TypeError if one is an array of another library."""
+    views = {}
+    for name, array in zip(kernel.inputs, inputs):
+        if array is None:
+            continue
+        if _named(kernel.name, name, kind_of, array) is not kind:
+            raise TypeError(
+                f"{kernel.name}: {name} is a {type(array).__module__}.{type(array).__qualname__}, {kernel.inputs[0]} a"
+                f" {type(inputs[0]).__module__}.{type(inputs[0]).__qualname__}; expected arrays of one library"
+            )
+        views[name] = _named(kernel.name, name, kind.view, array)
+    return views
+
+
+def output_view(kind, kernel, name, array):
+    if _named(kernel.name, name, kind_of, array) is not kind:
+        raise TypeError(f"{kernel.name}: {name} is a {type(array).__qualname__}; expected an array of the inputs' library")
+    if not kind.writable(array):
+        raise InputError(f"{kernel.name}: {name} is read-only")
+    return _named(kernel.name, name, kind.view, array)
+
+
+def plan_outputs(kind, kernel, views, attributes, outputs, wanted):
+    """(views of all outputs, outputs to make): given ones as they are, wanted ones by shape, without data."""
+    device, planned, makes = next(iter(views.values())).device, {}, []
+    from ._tensor import View
+
+    for index, spec in enumerate(kernel.contract.outputs):
+        given = outputs[index] if outputs else None
+        if given is not None:
+            planned[spec.name] = output_view(kind, kernel, spec.name, given)
+        elif wanted[index] or not spec.optional:
+            shape, dtype = output(kernel.name, views, attributes, spec.name)
+            planned[spec.name] = View(None, shape, None, dtype, device)
+            makes.append((index, shape, dtype))
+    return planned, makes
+
+
+def shapes_follow_data(kernel, inputs):
+    """Whether an output's shape depends on data of these inputs: then shapes alone do not tell what to prepare."""
+    given = {name for name, array in zip(kernel.inputs, inputs) if array is not None}
+    return any(given.intersection(spec.shape_reads) for spec in kernel.contract.outputs)
+
+
+def prepare_call(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg):
+    views, attributes = input_views(kind, kernel, inputs), kernel.attributes(fixed, varying)
+    planned, makes = plan_outputs(kind, kernel, views, attributes, outputs, wanted)
+    prepared = Prepared(kernel.name, {**views, **planned}, attributes, cfg)
+    prepared.makes = tuple(makes)
+    return prepared
+
+
+def through(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
+    """The call of a kind that has key(array) and pointer(array)."""
+    cfg = config_text(cfg)
+    try:
+        key = (
+            kind,
+            fixed,
+            wanted,
+            cfg,
+            tuple([None if array is None else kind.key(array) for array in inputs]),
+            outputs and tuple([None if array is None else kind.key(array) for array in outputs]),
+        )
+        prepared = kernel.prepared.get(key)
+    except (AttributeError, TypeError):  # an argument of the wrong type: preparing says which
+        key = prepared = None
+    if prepared is None:
+        prepared = prepare_call(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg)
+        if key is not None and not shapes_follow_data(kernel, inputs):
+            kernel.remember(key, prepared)
+    results = list(outputs) if outputs else [None] * len(kernel.outputs)
+    for index, shape, dtype in prepared.makes:
+        results[index] = kind.empty(shape, dtype, inputs[0])
+    pointers = [kind.pointer(array) for array in inputs if array is not None]
+    pointers += [kind.pointer(array) for array in results if array is not None]
+    prepared.run(pointers, values_of(kernel, varying), kind.stream(inputs[0]) if stream is None else stream)
+    return kernel.returned(results)
+
+
+def values_of(kernel, varying):
+    """The varying attributes of this call, packed; None: all have their defaults."""
+    for value in varying:
+        if value is not None:
+            specs = kernel.contract.varying
+            attribute_values(kernel.name, specs, varying)
+            return packed_values(specs, varying)
+    return None
+
+
+def by_views(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
+    """The call of a kind whose arrays must be exported anew each time: nothing is remembered."""
+    views, attributes = input_views(kind, kernel, inputs), kernel.attributes(fixed, varying)
+    results = list(outputs) if outputs else [None] * len(kernel.outputs)
+    planned, makes = plan_outputs(kind, kernel, views, attributes, outputs, wanted)
+    for index, shape, dtype in makes:
+        results[index] = kind.empty(shape, dtype, inputs[0])
+        planned[kernel.outputs[index]] = output_view(kind, kernel, kernel.outputs[index], results[index])
+    arguments = Arguments({**views, **planned})
+    stream = kind.stream(inputs[0]) if stream is None else stream
+    check(
+        library().ejk_call(
+            kernel.name.encode(), arguments.array, arguments.count, json_text(attributes), config_text(cfg), stream
+        )
+    )
+    return kernel.returned([None if each is None else kind.finished(each, inputs[0]) for each in results])

@@ -1,0 +1,55 @@
+"""JAX arrays. With ejk.jax (its library of XLA handlers) every call is one of XLA's, traced or not. Without it, arrays on the CPU are
+called as NumPy sees them, and traced ones are refused."""
+
+
+from . import _numpy_arrays
+from ._errors import UnsupportedError
+
+
+def handles(array):
+    import jax
+
+    return isinstance(array, jax.Array)
+
+
+def _bridge():
+    """ejk.jax, or None if its library was not built."""
+    try:
+        from . import jax as bridge
+    except ImportError:
+        return None
+    return bridge
+
+
+def view(array):
+    import jax
+    import numpy
+
+    if isinstance(array, jax.core.Tracer):
+        raise UnsupportedError("is being traced, which takes ejk.jax, and this package was built without it")
+    return _numpy_arrays.view(numpy.asarray(array))
+
+
+def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
+    bridge = _bridge()
+    if bridge is not None:
+        return bridge.call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream)
+    return _on_host(kernel, inputs, fixed, varying, outputs, wanted, cfg)
+
+
+def _on_host(kernel, inputs, fixed, varying, outputs, wanted, cfg):
+    import jax
+    import numpy
+
+    if outputs is not None:
+        raise UnsupportedError(f"{kernel.name}: JAX arrays cannot be written to: give no outputs")
+    for name, array in zip(kernel.inputs, inputs):
+        if isinstance(array, jax.core.Tracer):
+            raise UnsupportedError(f"{kernel.name}: {name} is being traced, which takes ejk.jax; this package was built without it")
+        if isinstance(array, jax.Array) and any(device.platform != "cpu" for device in array.devices()):
+            raise UnsupportedError(f"{kernel.name}: {name} is on {array.devices()}, which takes ejk.jax; this package was built without it")
+    arrays = tuple(None if array is None else numpy.asarray(array) for array in inputs)
+    result = _numpy_arrays.call(kernel, arrays, fixed, varying, None, wanted, cfg, None)
+    if isinstance(result, tuple):
+        return type(result)(*(None if each is None else jax.numpy.asarray(each) for each in result))
+    return jax.numpy.asarray(result)

@@ -1,0 +1,161 @@
+"""libejk behind ctypes: found and loaded when first needed. Importing this module reads and starts nothing.
+
+`library()` is the one loaded library. A function of the C API (ejk.h) is called as `check(library().ejk_call(...))`; functions that
+return JSON text are called by `text(name, *arguments)`, which frees the text.
+"""
+
+import ctypes
+import importlib.util
+import json
+import os
+import threading
+
+from ._errors import OF_STATUS, EjkError
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+PATH = os.path.join(FOLDER, "lib", "libejk.so")
+PROGRAM = os.path.join(FOLDER, "bin", "ejk")
+
+
+class DLDataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class DLDevice(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int32), ("index", ctypes.c_int32)]
+
+
+class Tensor(ctypes.Structure):
+    """ejk_tensor, which is DLPack's DLTensor."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", DLDevice),
+        ("rank", ctypes.c_int32),
+        ("dtype", DLDataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class Argument(ctypes.Structure):
+    """ejk_argument: a tensor with its name in the spec."""
+
+    _fields_ = [("name", ctypes.c_char_p), ("tensor", ctypes.POINTER(Tensor))]
+
+
+# DLPack's code and bits of each element type that a spec may name.
+DTYPES = {
+    "f32": (2, 32),
+    "f16": (2, 16),
+    "bf16": (4, 16),
+    "f64": (2, 64),
+    "i8": (0, 8),
+    "i32": (0, 32),
+    "i64": (0, 64),
+    "u8": (1, 8),
+    "bool": (6, 8),
+    "f8_e4m3": (10, 8),
+}
+DTYPE_NAMES = {code: name for name, code in DTYPES.items()}
+
+_TEXT, _POINTER, _SIZE = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
+_CALL = [_TEXT, ctypes.POINTER(Argument), _SIZE, _TEXT]  # kernel, tensors, count, attributes
+_JSON = [ctypes.POINTER(ctypes.c_void_p)]
+_SIGNATURES = {
+    "ejk_call": _CALL + [_TEXT, _POINTER],
+    "ejk_output": _CALL
+    + [_TEXT, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int64)]
+    + [ctypes.POINTER(ctypes.c_uint8)] * 2,
+    "ejk_explain": _CALL + [_TEXT] + _JSON,
+    "ejk_label": _CALL + [_TEXT] + _JSON,
+    "ejk_labels_in_hlo": [_TEXT, _SIZE] + _JSON,
+    "ejk_record": _CALL,
+    "ejk_prepare": _CALL + [_TEXT] + _JSON,
+    "ejk_run": [_POINTER, _TEXT, _TEXT, _POINTER],
+    "ejk_push_overlay": [_TEXT, _TEXT],
+    "ejk_pop_overlay": [],
+    "ejk_push_policy": [_TEXT],
+    "ejk_pop_policy": [],
+    "ejk_tune": _CALL + [_TEXT] + _JSON,
+    "ejk_kernels": _JSON,
+    "ejk_describe": [_TEXT] + _JSON,
+    "ejk_gradient": _CALL + _JSON,
+    "ejk_counters": _JSON,
+    "ejk_info": _JSON,
+    "ejk_add_store": [_TEXT],
+    "ejk_add_toolkit": [_TEXT],
+    "ejk_set_threads": [ctypes.c_int32],
+}
+
+_loaded = None
+_lock = threading.Lock()
+
+
+def _pip_toolkits():
+    """Folders of NVIDIA's pip packages that have an NVRTC: nvidia/cu13, nvidia/cuda_nvrtc. Nothing is imported."""
+    try:
+        found = importlib.util.find_spec("nvidia")
+    except (ImportError, ValueError):
+        return []
+    toolkits = []
+    for root in (found.submodule_search_locations or []) if found else []:
+        for name in sorted(os.listdir(root) if os.path.isdir(root) else [], reverse=True):
+            folder = os.path.join(root, name, "lib")
+            if os.path.isdir(folder) and any(each.startswith("libnvrtc.so") for each in os.listdir(folder)):
+                toolkits.append(os.path.join(root, name))
+    return toolkits
+
+
+def _load():
+    if not os.path.exists(PATH):
+        raise ImportError(
+            f"ejk has no library: {PATH} is missing. Install the wheel, or make a tree of a build: tools/wheel --tree FOLDER"
+        )
+    loaded = ctypes.CDLL(PATH)
+    for name, arguments in _SIGNATURES.items():
+        function = getattr(loaded, name)
+        function.argtypes, function.restype = arguments, ctypes.c_int
+    for name in ("ejk_last_error", "ejk_version"):
+        getattr(loaded, name).restype = ctypes.c_char_p
+    loaded.ejk_free.argtypes = loaded.ejk_release.argtypes = [ctypes.c_void_p]
+    loaded.ejk_free.restype = loaded.ejk_release.restype = None
+    for toolkit in _pip_toolkits():
+        loaded.ejk_add_toolkit(os.fsencode(toolkit))
+    return loaded
+
+
+def library():
+    """The loaded library."""
+    global _loaded
+    if _loaded is None:
+        with _lock:
+            if _loaded is None:
+                _loaded = _load()
+    return _loaded
+
+
+def failure(status):
+    """The exception for a status, with the words of this thread's last error."""
+    return OF_STATUS.get(status, EjkError)(library().ejk_last_error().decode())
+
+
+def check(status):
+    if status:
+        raise failure(status)
+
+
+def text(name, *arguments):
+    """The text that a function of the C API returns by its last argument."""
+    loaded, out = library(), ctypes.c_void_p()
+    check(getattr(loaded, name)(*arguments, ctypes.byref(out)))
+    try:
+        return ctypes.string_at(out.value).decode()
+    finally:
+        loaded.ejk_free(out)
+
+
+def json_text(value):
+    """A JSON object as the C API takes it; None stays None."""
+    return None if value is None else json.dumps(value, sort_keys=True).encode()

@@ -1,0 +1,72 @@
+"""NumPy arrays: strided views of host memory, with the element types of ml_dtypes where that is installed."""
+
+import sys
+
+import numpy
+
+from ._call import through
+from ._errors import InputError
+from ._tensor import View
+
+_HOST = (1, 0)
+_NAMES = {
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float64": "f64",
+    "int8": "i8",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "bool": "bool",
+    "float8_e4m3fn": "f8_e4m3",
+}
+_DTYPES = {ours: theirs for theirs, ours in _NAMES.items()}
+
+
+def handles(array):
+    return isinstance(array, (numpy.ndarray, numpy.generic))
+
+
+def key(array):
+    return array.shape, array.strides, array.dtype
+
+
+def pointer(array):
+    return array.__array_interface__["data"][0]
+
+
+def view(array):
+    array = numpy.asarray(array)
+    dtype = _NAMES.get(array.dtype.name)
+    if dtype is None or not array.dtype.isnative:
+        raise InputError(f"no kernel takes NumPy elements of {array.dtype!r}; it takes {', '.join(_NAMES)}")
+    size = array.dtype.itemsize
+    if any(stride % size for stride in array.strides):
+        raise InputError(f"strides of {array.strides} bytes are no whole elements of {size}; make a copy of the array")
+    return View(pointer(array), array.shape, tuple(stride // size for stride in array.strides), dtype, _HOST, array)
+
+
+def writable(array):
+    return array.flags.writeable
+
+
+def _numpy_dtype(dtype):
+    name = _DTYPES[dtype]
+    if dtype in ("bf16", "f8_e4m3"):
+        import ml_dtypes
+
+        return numpy.dtype(getattr(ml_dtypes, name))
+    return numpy.dtype(name)
+
+
+def empty(shape, dtype, like=None):
+    return numpy.empty(shape, _numpy_dtype(dtype))
+
+
+def stream(like):
+    return 0
+
+
+def call(*arguments):
+    return through(sys.modules[__name__], *arguments)

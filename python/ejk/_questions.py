@@ -1,0 +1,126 @@
+"""What can be asked about calls and the library: explain, tune, label, info, counters; and kernels that no function was made for."""
+
+import inspect
+import json
+import os
+
+from ._call import Arguments, Kernel, config_text, input_views, plan_outputs
+from ._library import check, json_text, library, text
+from ._spec import contract, kernel_names
+from ._tensor import kind_of
+
+
+def _kernel_name(kernel):
+    return kernel if isinstance(kernel, str) else kernel.__name__
+
+
+def _asked(kernel, arrays, named, with_memory=False):
+    """(kernel's name, Arguments, attributes as JSON text) of a call of `kernel` with these arguments. Outputs that are not given have a
+    shape, and memory if that is asked for, as its address counts."""
+    asked = Kernel.of(_kernel_name(kernel))
+    bound = _signature(asked).bind(*arrays, **named).arguments
+    told = asked.contract
+    inputs = tuple(bound.get(name) for name in asked.inputs)
+    attributes = asked.attributes([bound.get(name) for name in asked.fixed], [bound.get(name) for name in asked.varying])
+    kind = kind_of(inputs[0])
+    views = input_views(kind, asked, inputs)
+    wanted = [bound.get("return_" + spec.name, not spec.optional) for spec in told.outputs]
+    planned, makes = plan_outputs(kind, asked, views, attributes, [bound.get(name) for name in asked.outputs], wanted)
+    for index, shape, dtype in makes if with_memory else ():
+        planned[asked.outputs[index]] = kind.view(kind.empty(shape, dtype, inputs[0]))
+    return asked.name.encode(), Arguments({**views, **planned}), json_text(attributes)
+
+
+def explain(kernel, *arrays, cfg=None, **named):
+    """How kernel(*arrays, **named) would be carried out, as a dict: variants and what refused each, what each tier of the config's choice
+    said, image, geometry, cost. kernel: a function of this package, or a name."""
+    name, arguments, attributes = _asked(kernel, arrays, named, with_memory=True)
+    return json.loads(text("ejk_explain", name, arguments.array, arguments.count, attributes, config_text(cfg)))
+
+
+def tune(kernel, *arrays, budget=60.0, jobs=0, seed=1, **named):
+    """Measures the configs of kernel(*arrays, **named) for at most `budget` seconds and keeps the fastest right one: in this process, and
+    in the user's records. The arrays are not touched: child processes measure on made-up data. Returns the record as a dict: config,
+    median_us, baseline_us (the heuristic's), measured, rejected, ..."""
+    name, arguments, attributes = _asked(kernel, arrays, named)
+    options = json_text({"budget_seconds": float(budget), "jobs": jobs, "seed": seed})
+    return json.loads(text("ejk_tune", name, arguments.array, arguments.count, attributes, options))
+
+
+def label(kernel, *arrays, stamp="hash", **named):
+    """The name of kernel(*arrays, **named) in profiles and compiled programs; stamp: "hash" or "json"."""
+    name, arguments, attributes = _asked(kernel, arrays, named)
+    return text("ejk_label", name, arguments.array, arguments.count, attributes, stamp.encode())
+
+
+def labels_in_hlo(program):
+    """The labels in the HLO or StableHLO text of a compiled program."""
+    program = program.encode()
+    return json.loads(text("ejk_labels_in_hlo", program, len(program)))
+
+
+def info():
+    """Version, backends (found, or why not), compilers, stores, kernels and environment, as a dict."""
+    return json.loads(text("ejk_info"))
+
+
+def counters():
+    """Plans, compiles, loads and fallbacks since the start, as a dict."""
+    return json.loads(text("ejk_counters"))
+
+
+def add_store(path):
+    """Puts a store (a folder with specs/, templates/ and built images) in front of the others. Before the first call."""
+    check(library().ejk_add_store(os.fsencode(path)))
+
+
+def set_threads(threads):
+    """Threads for CPU work, the caller included; 0: as many as the process may use."""
+    check(library().ejk_set_threads(threads))
+
+
+def _signature(kernel):
+    told = kernel.contract
+    parameter, keyword = inspect.Parameter, inspect.Parameter.KEYWORD_ONLY
+    required = [parameter(each.name, parameter.POSITIONAL_OR_KEYWORD) for each in told.inputs if not each.optional]
+    others = [parameter(each.name, keyword, default=None) for each in told.inputs if each.optional]
+    others += [parameter(each.name, keyword, default=None) for each in told.attributes]
+    others += [parameter(each.name, keyword, default=None) for each in told.outputs]
+    others += [parameter("return_" + each.name, keyword, default=False) for each in told.outputs if each.optional]
+    others += [parameter("cfg", keyword, default=None), parameter("stream", keyword, default=None)]
+    return inspect.Signature(required + others)
+
+
+def _doc(told):
+    lines = [f"{told.kernel}: {told.doc}", ""]
+    lines += [f"{each.name}: {each.type} {' or '.join(str(list(shape)) for _, shape in each.shapes)}. {each.doc}" for each in told.tensors]
+    lines += [f"{each.name}: {each.type}, default {each.default}. {each.doc}" for each in told.attributes]
+    return "\n".join(lines)
+
+
+def kernel(name):
+    """A function for a kernel of the stores, also one of your own that this package knows nothing of: required inputs by position, all
+    else by name, as in the functions of this package."""
+    if name not in kernel_names():
+        contract(name)  # raises: names those that there are
+    asked = Kernel.of(name)
+    signature, optional = _signature(asked), [spec.optional for spec in asked.contract.outputs]
+
+    def function(*arrays, **named):
+        bound = signature.bind(*arrays, **named)
+        bound.apply_defaults()
+        get = bound.arguments.get
+        outputs = tuple(get(each) for each in asked.outputs)
+        return asked.call(
+            tuple(get(each) for each in asked.inputs),
+            tuple(get(each) for each in asked.fixed),
+            tuple(get(each) for each in asked.varying),
+            None if all(each is None for each in outputs) else outputs,
+            tuple(not may or bool(get("return_" + each)) for may, each in zip(optional, asked.outputs)),
+            get("cfg"),
+            get("stream"),
+        )
+
+    function.__name__ = function.__qualname__ = name
+    function.__signature__, function.__doc__ = signature, _doc(asked.contract)
+    return function

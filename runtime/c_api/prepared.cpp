@@ -1,0 +1,105 @@
+// ejk_prepare and ejk_run: a call by position whose names, shapes and attributes were read once.
+#include <array>
+#include <vector>
+
+#include "c_api/border.hpp"
+#include "execute/facts.hpp"
+
+using namespace ejk;
+using namespace ejk::c_api;
+
+struct ejk_prepared {
+  const KernelHandle* kernel = nullptr;
+  std::map<std::string, Value> values;  // owns the text of attributes
+  Positional call;
+  std::vector<std::size_t> order;    // of each pointer given to ejk_run: its tensor, or absent
+  std::vector<std::size_t> varying;  // attributes
+  std::optional<std::string> config;
+  static constexpr std::size_t absent = static_cast<std::size_t>(-1);
+};
+
+namespace {
+
+constexpr std::size_t most_tensors = 64, most_attributes = 64;
+
+std::size_t position(const KernelHandle& kernel, std::string_view name) {
+  const auto& tensors = kernel.spec->tensors;
+  return static_cast<std::size_t>(std::find_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.name == name; }) -
+                                  tensors.begin());
+}
+
+std::unique_ptr<ejk_prepared> prepare(const char* kernel, const ejk_argument* tensors, std::size_t count, const char* attributes,
+                                      const char* config) {
+  auto prepared = std::make_unique<ejk_prepared>();
+  prepared->kernel = &require_kernel(required(kernel, "the kernel's name"));
+  const auto& spec = *prepared->kernel->spec;
+  if (spec.tensors.size() > most_tensors || spec.attributes.size() > most_attributes)
+    throw CodedError(ErrorCode::internal, spec.kernel + " has more tensors or attributes than a prepared call holds");
+  prepared->values = attributes_of(kernel, attributes);
+  prepared->call = positional(*prepared->kernel, views_of(kernel, tensors, count), prepared->values);
+  for (std::size_t i = 0; i < count; ++i)
+    prepared->order.push_back(tensors[i].tensor ? position(*prepared->kernel, tensors[i].name) : ejk_prepared::absent);
+  for (std::size_t i = 0; i < spec.attributes.size(); ++i)
+    if (spec.attributes[i].varies) prepared->varying.push_back(i);
+  if (const auto cfg = config_of(config)) prepared->config = to_json(*cfg);
+  return prepared;
+}
+
+AttributeValue value_of(const ejk_value& value) {
+  switch (value.kind) {
+    case 0:
+      return {};
+    case 1:
+      return AttributeValue::of(value.boolean != 0);
+    case 2:
+      return AttributeValue::of(value.integer);
+    case 3:
+      return AttributeValue::of(value.floating);
+    default:
+      bad("a varying attribute's kind is " + std::to_string(value.kind) +
+          "; expected 0 (absent), 1 (boolean), 2 (integer) or 3 (floating)");
+  }
+}
+
+// On the caller's stack: threads share the prepared call.
+Status run(const ejk_prepared& prepared, void* const* data, const ejk_value* varying, Stream stream) {
+  const auto tensor_count = prepared.call.storage.size(), attribute_count = prepared.call.attributes.size();
+  std::array<TensorView, most_tensors> views;
+  std::array<const TensorView*, most_tensors> tensors;
+  std::array<AttributeValue, most_attributes> attributes;
+  for (std::size_t i = 0; i < tensor_count; ++i) {
+    const auto& view = prepared.call.storage[i];
+    tensors[i] = view.given() ? &(views[i] = view) : nullptr;
+  }
+  for (std::size_t i = 0; i < prepared.order.size(); ++i)
+    if (prepared.order[i] != ejk_prepared::absent) views[prepared.order[i]].data = data[i];
+  std::copy(prepared.call.attributes.begin(), prepared.call.attributes.end(), attributes.begin());
+  if (varying)
+    for (std::size_t i = 0; i < prepared.varying.size(); ++i) attributes[prepared.varying[i]] = value_of(varying[i]);
+  return call(prepared.kernel, {tensors.data(), tensor_count}, {attributes.data(), attribute_count}, stream,
+              prepared.config ? prepared.config->c_str() : nullptr);
+}
+
+}  // namespace
+
+extern "C" {
+
+ejk_status ejk_prepare(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* config,
+                       ejk_prepared** prepared) {
+  return guarded_call([&]() -> Status {
+    *prepared = prepare(kernel, tensors, count, attributes, config).release();
+    return {};
+  });
+}
+
+ejk_status ejk_run(const ejk_prepared* prepared, void* const* data, const ejk_value* varying, void* stream) {
+  return guarded_call([&] {
+    if (!prepared) bad("the prepared call is NULL");
+    if (!data && !prepared->order.empty()) bad(prepared->kernel->name + ": the array of data pointers is NULL");
+    return run(*prepared, data, varying, Stream{stream});
+  });
+}
+
+void ejk_release(ejk_prepared* prepared) { delete prepared; }
+
+}  // extern "C"

@@ -1,0 +1,105 @@
+// Overlays and policies of this thread, pushed and popped.
+#include <memory>
+#include <vector>
+
+#include "c_api/border.hpp"
+#include "describe/values.hpp"
+#include "ejk/policy.hpp"
+
+namespace {
+
+using namespace ejk;
+using namespace ejk::c_api;
+
+// Scopes that C opened and has not closed, innermost last; a thread's end closes them in order.
+template <class Scope>
+class Stack {
+ public:
+  ~Stack() {
+    while (!scopes_.empty()) scopes_.pop_back();
+  }
+  void push(std::unique_ptr<Scope> scope) { scopes_.push_back(std::move(scope)); }
+  void pop(const char* what) {
+    if (scopes_.empty()) bad(std::string("no ") + what + " is open on this thread: each pop needs a push before it");
+    scopes_.pop_back();
+  }
+
+ private:
+  std::vector<std::unique_ptr<Scope>> scopes_;
+};
+
+Stack<overlay_cache>& overlays() {
+  thread_local Stack<overlay_cache> stack;
+  return stack;
+}
+
+Stack<policy_override>& policies() {
+  thread_local Stack<policy_override> stack;
+  return stack;
+}
+
+CacheMissFallback fallback_of(const Value& value) {
+  const auto* name = std::get_if<std::string>(&value);
+  if (name && *name == "autotune") return CacheMissFallback::autotune;
+  if (name && *name == "heuristics") return CacheMissFallback::heuristics;
+  if (name && *name == "error") return CacheMissFallback::error;
+  bad("the policy's cache_miss_fallback is " + (name ? "'" + *name + "'" : "no text") + "; expected autotune, heuristics or error");
+}
+
+bool flag_of(const std::string& name, const Value& value) {
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag;
+  bad("the policy's " + name + " must be true or false");
+}
+
+AutotunePolicy policy_of(const char* text) {
+  AutotunePolicy policy;
+  for (const auto& [name, value] : values_from(parse_json(required(text, "the policy"), "the policy"), "the policy")) {
+    if (name == "allow_autotune")
+      policy.allow_autotune = flag_of(name, value);
+    else if (name == "allow_heuristics")
+      policy.allow_heuristics = flag_of(name, value);
+    else if (name == "cache_miss_fallback")
+      policy.cache_miss_fallback = fallback_of(value);
+    else if (name == "validate_backward")
+      policy.validate_backward = flag_of(name, value);
+    else
+      bad("a policy has no '" + name + "'; it has allow_autotune, allow_heuristics, cache_miss_fallback, validate_backward");
+  }
+  return policy;
+}
+
+}  // namespace
+
+extern "C" {
+
+ejk_status ejk_push_overlay(const char* kernel, const char* config) {
+  return guarded_call([&]() -> Status {
+    const std::string name = kernel ? kernel : "";
+    if (!name.empty()) (void)require_kernel(name);
+    overlays().push(std::make_unique<overlay_cache>(name, *config_of(required(config, "the config"))));
+    return {};
+  });
+}
+
+ejk_status ejk_pop_overlay(void) {
+  return guarded_call([]() -> Status {
+    overlays().pop("overlay");
+    return {};
+  });
+}
+
+ejk_status ejk_push_policy(const char* policy) {
+  return guarded_call([&]() -> Status {
+    policies().push(std::make_unique<policy_override>(policy_of(policy)));
+    return {};
+  });
+}
+
+ejk_status ejk_pop_policy(void) {
+  return guarded_call([]() -> Status {
+    policies().pop("policy");
+    return {};
+  });
+}
+
+}  // extern "C"
