@@ -21,7 +21,7 @@ namespace ejk {
 EJK_API Result<std::string> bind_call(const std::string& kernel, const std::map<std::string, TensorView>& tensors,
                                       const std::map<std::string, Value>& attributes);
 
-// The config that such a call gets on its tensors' device, with its image compiled and loaded. Addresses are taken to be multiples of 64.
+// The config that such a call gets on its tensors' device; a binary of its image is made now. Addresses are taken to be multiples of 64.
 struct Choice {
   Config config;
   std::string image;
