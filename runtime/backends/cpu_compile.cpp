@@ -6,7 +6,7 @@
 namespace ejk {
 namespace {
 
-// --as-needed and no build id: nothing in the file that is not used.
+// --as-needed and no build id: nothing in the file that is not used. Of libgcc only what is used, so that an older one need not have it.
 const std::vector<std::string>& shared_object_flags() {
   static const std::vector<std::string> flags = {"-std=c++20",
                                                  "-fno-math-errno",
@@ -17,6 +17,7 @@ const std::vector<std::string>& shared_object_flags() {
                                                  "-g0",
                                                  "-fPIC",
                                                  "-shared",
+                                                 "-static-libgcc",
                                                  "-Wl,--build-id=none,--as-needed,-z,noexecstack"};
   return flags;
 }

@@ -43,7 +43,8 @@ struct Nvrtc {
 
 // Another toolkit to look in; before the first question for NVRTC.
 void add_toolkit(const std::string& path);
-// In order: $CUDA_HOME and $CUDA_PATH, the loader's own path, toolkits added, /usr/local/cuda and /usr/local/cuda-<version>, the newest first.
+// In order: $CUDA_HOME and $CUDA_PATH, the loader's own path, toolkits added, /usr/local/cuda and /usr/local/cuda-<version>, the newest
+// first.
 std::vector<std::string> nvrtc_candidates();
 // The first that loads and has every function. It stays loaded.
 Nvrtc load_nvrtc(const std::vector<std::string>& candidates);

@@ -88,8 +88,8 @@ typedef struct {
 
 /* As ejk_call, but nothing is run: what is wrong with shapes and types is told by the first ejk_run. The tensors' data is not looked at.
  * Free with ejk_release. */
-EJK_PUBLIC ejk_status ejk_prepare(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes,
-                                  const char* config, ejk_prepared** prepared);
+EJK_PUBLIC ejk_status ejk_prepare(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* config,
+                                  ejk_prepared** prepared);
 
 /* Runs it on other data: data[i] is the first element of tensors[i] as given to ejk_prepare (what was absent there is passed over).
  * varying: the attributes that differ from call to call ("varies" in ejk_describe), in that order, or NULL: as they were prepared.
