@@ -74,6 +74,8 @@ _SIGNATURES = {
     "ejk_record": _CALL,
     "ejk_prepare": _CALL + [_TEXT] + _JSON,
     "ejk_run": [_POINTER, _TEXT, _TEXT, _POINTER],
+    "ejk_bind": _CALL + _JSON,
+    "ejk_choose": _CALL + [_TEXT] + _JSON,
     "ejk_push_overlay": [_TEXT, _TEXT],
     "ejk_pop_overlay": [],
     "ejk_push_policy": [_TEXT],
@@ -119,6 +121,7 @@ def _load():
         function.argtypes, function.restype = arguments, ctypes.c_int
     for name in ("ejk_last_error", "ejk_version"):
         getattr(loaded, name).restype = ctypes.c_char_p
+    loaded.ejk_scopes.argtypes, loaded.ejk_scopes.restype = [], ctypes.c_uint64
     loaded.ejk_free.argtypes = loaded.ejk_release.argtypes = [ctypes.c_void_p]
     loaded.ejk_free.restype = loaded.ejk_release.restype = None
     for toolkit in _pip_toolkits():

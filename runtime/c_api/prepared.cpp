@@ -62,7 +62,8 @@ AttributeValue value_of(const ejk_value& value) {
 }
 
 // On the caller's stack: threads share the prepared call.
-Status run(const ejk_prepared& prepared, void* const* data, const ejk_value* varying, Stream stream) {
+template <class F>
+Status with_arguments(const ejk_prepared& prepared, void* const* data, const ejk_value* varying, F&& f) {
   const auto tensor_count = prepared.call.storage.size(), attribute_count = prepared.call.attributes.size();
   std::array<TensorView, most_tensors> views;
   std::array<const TensorView*, most_tensors> tensors;
@@ -76,8 +77,13 @@ Status run(const ejk_prepared& prepared, void* const* data, const ejk_value* var
   std::copy(prepared.call.attributes.begin(), prepared.call.attributes.end(), attributes.begin());
   if (varying)
     for (std::size_t i = 0; i < prepared.varying.size(); ++i) attributes[prepared.varying[i]] = value_of(varying[i]);
-  return call(prepared.kernel, {tensors.data(), tensor_count}, {attributes.data(), attribute_count}, stream,
-              prepared.config ? prepared.config->c_str() : nullptr);
+  return f(prepared.kernel, std::span(tensors.data(), tensor_count), std::span(attributes.data(), attribute_count),
+           prepared.config ? prepared.config->c_str() : nullptr);
+}
+
+void check_data(const ejk_prepared* prepared, void* const* data) {
+  if (!prepared) bad("the prepared call is NULL");
+  if (!data && !prepared->order.empty()) bad(prepared->kernel->name + ": the array of data pointers is NULL");
 }
 
 }  // namespace
@@ -93,10 +99,25 @@ ejk_status ejk_prepare(const char* kernel, const ejk_argument* tensors, size_t c
 }
 
 ejk_status ejk_run(const ejk_prepared* prepared, void* const* data, const ejk_value* varying, void* stream) {
+  return ejk_run_in(prepared, data, varying, stream, nullptr, 0);
+}
+
+ejk_status ejk_run_in(const ejk_prepared* prepared, void* const* data, const ejk_value* varying, void* stream, void* workspace,
+                      int64_t workspace_bytes) {
   return guarded_call([&] {
-    if (!prepared) bad("the prepared call is NULL");
-    if (!data && !prepared->order.empty()) bad(prepared->kernel->name + ": the array of data pointers is NULL");
-    return run(*prepared, data, varying, Stream{stream});
+    check_data(prepared, data);
+    return with_arguments(*prepared, data, varying, [&](auto* kernel, auto tensors, auto attributes, const char* config) {
+      return call(kernel, tensors, attributes, Stream{stream}, config, Workspace{workspace, workspace_bytes});
+    });
+  });
+}
+
+ejk_status ejk_make_ready(const ejk_prepared* prepared, void* const* data, const ejk_value* varying, void* stream) {
+  return guarded_call([&] {
+    check_data(prepared, data);
+    return with_arguments(*prepared, data, varying, [&](auto* kernel, auto tensors, auto attributes, const char* config) {
+      return make_ready(kernel, tensors, attributes, Stream{stream}, config);
+    });
   });
 }
 

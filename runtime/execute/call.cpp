@@ -46,6 +46,16 @@ Result<std::vector<Tensor>> allocate_and_call(const KernelHandle& kernel, std::s
   return outputs;
 }
 
+inline const Plan& plan_of(const KernelHandle& kernel, std::span<const TensorView* const> tensors,
+                           std::span<const AttributeValue> attributes, Stream stream, const char* config) {
+  PlanKey key;
+  if (!pack_key(key, kernel, tensors, attributes, config)) {
+    facts_of(kernel, tensors, attributes);  // throws: wrong counts
+    throw CodedError(ErrorCode::internal, kernel.name + ": the call has more tensors than a plan key holds");
+  }
+  return find_plan(key, kernel, tensors, attributes, stream, config);
+}
+
 }  // namespace
 
 const KernelHandle* find_kernel(const char* name) noexcept {
@@ -57,22 +67,26 @@ const KernelHandle* find_kernel(const char* name) noexcept {
 }
 
 Status call(const KernelHandle* kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
-            Stream stream, const char* config) noexcept {
+            Stream stream, const char* config, Workspace workspace) noexcept {
   if (!kernel) return no_kernel();
   try {
-    PlanKey key;
-    if (!pack_key(key, *kernel, tensors, attributes, config)) {
-      facts_of(*kernel, tensors, attributes);  // throws: wrong counts
-      return Error{ErrorCode::internal, kernel->name + ": the call has more tensors than a plan key holds"};
-    }
-    const auto& plan = find_plan(key, *kernel, tensors, attributes, stream, config);
+    const auto& plan = plan_of(*kernel, tensors, attributes, stream, config);
     if (open_recording) [[unlikely]]
       record_call(*kernel, tensors, attributes, stream);
-    plan.run(*kernel, tensors, attributes, stream);
+    plan.run(*kernel, tensors, attributes, stream, workspace);
     return {};
   } catch (...) {
     return current_error();
   }
+}
+
+Status make_ready(const KernelHandle* kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
+                  Stream stream, const char* config) noexcept {
+  if (!kernel) return no_kernel();
+  return guarded([&]() -> Status {
+    plan_of(*kernel, tensors, attributes, stream, config);
+    return {};
+  });
 }
 
 Result<std::vector<Tensor>> call_allocating(const KernelHandle* kernel, std::span<const TensorView* const> tensors,

@@ -34,6 +34,8 @@ struct Extent {
   std::int64_t low, high;  // [low, high)
 };
 
+constexpr std::int64_t workspace_alignment = 256;  // of each buffer in it
+
 struct Plan {
   static constexpr std::size_t max_frame = 8192, max_arguments = 96;
 
@@ -54,10 +56,11 @@ struct Plan {
 
   // Throws CallError. Allocates nothing unless a rule is broken or the workspace must grow.
   void run(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
-           Stream stream) const;
+           Stream stream, Workspace workspace = {}) const;
 };
 
-// Validates, selects, loads and lays out. Throws what resolve and bind throw. key may be null (explain).
+// Validates, selects, loads and lays out. Throws what resolve and bind throw. key may be null (explain; calls without data, whose tensors
+// may be without memory).
 std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<const TensorView* const> tensors,
                                       std::span<const AttributeValue> attributes, Stream stream, const char* config, const PlanKey* key,
                                       bool explain_all = false);

@@ -25,8 +25,6 @@ struct alignas(tensor_map_alignment) TensorMapBytes {
   std::byte bytes[tensor_map_bytes];
 };
 
-constexpr std::int64_t workspace_alignment = 256;
-
 class Layout {
  public:
   Layout(Plan& plan, const KernelHandle& kernel, std::span<const TensorView* const> tensors)
@@ -245,11 +243,11 @@ void add_live(Plan& plan, const KernelHandle& kernel, std::span<const TensorView
 }
 
 // What bind() cannot see or leaves open: memory behind every tensor, and every required output.
-void check_tensors(const KernelHandle& kernel, const spec::Binding& binding, std::span<const TensorView* const> tensors) {
+void check_tensors(const KernelHandle& kernel, const spec::Binding& binding, std::span<const TensorView* const> tensors, bool will_run) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const auto& tensor = kernel.spec->tensors[i];
     const bool given = tensors[i] && tensors[i]->given();
-    if (given && !tensors[i]->data && tensors[i]->elements() > 0)
+    if (will_run && given && !tensors[i]->data && tensors[i]->elements() > 0)
       throw CodedError(ErrorCode::bad_input, fmt::format("{}: {} has no memory: its data pointer is null, but it has {} elements",
                                                          kernel.name, tensor.name, tensors[i]->elements()));
     const auto address = reinterpret_cast<std::uintptr_t>(given ? tensors[i]->data : nullptr);
@@ -290,7 +288,7 @@ std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<cons
   const auto& machine = machine_of(kernel, tensors);
   auto plan = std::make_shared<Plan>();
   auto binding = std::make_shared<spec::Binding>(spec::bind(*kernel.spec, std::move(facts)));
-  check_tensors(kernel, *binding, tensors);
+  check_tensors(kernel, *binding, tensors, key != nullptr);
   spec::check_live_requirements(*binding);
 
   const auto invocation = invocation_of(kernel, binding->facts, named(kernel, tensors), machine.probe.fingerprint, stream);

@@ -1,4 +1,6 @@
 // The hot path of a call whose plan exists: judge what can change, write pointers, launch.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -51,35 +53,50 @@ void write_varying(std::byte* frame, const FramePatch& patch, const AttributeVal
   for (const auto index : plan.live) judge_live(kernel.spec->requirements[index], scope, kernel);
 }
 
-// The call's scratch, given back at the end also where a launch fails.
-class Workspace {
+// The call's scratch: the caller's, or the device's, given back at the end also where a launch fails.
+class Scratch {
  public:
-  Workspace(const Plan& plan, Stream stream) : plan_(plan), stream_(stream) {
-    if (plan.workspace_bytes) memory_ = plan.backend->acquire_workspace(plan.device, stream.handle, plan.workspace_bytes);
+  Scratch(const Plan& plan, Stream stream, Workspace given) : plan_(plan), stream_(stream), memory_(given.memory) {
+    if (!plan.workspace_bytes) return;
+    owned_ = !given.memory;
+    if (owned_)
+      memory_ = plan.backend->acquire_workspace(plan.device, stream.handle, plan.workspace_bytes);
+    else
+      check(given);
   }
-  Workspace(const Workspace&) = delete;
-  Workspace& operator=(const Workspace&) = delete;
-  ~Workspace() {
-    if (memory_) plan_.backend->release_workspace(plan_.device, stream_.handle, memory_);
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    if (owned_ && memory_) plan_.backend->release_workspace(plan_.device, stream_.handle, memory_);
   }
   std::byte* at(std::uint64_t offset) const { return static_cast<std::byte*>(memory_) + offset; }
 
  private:
+  void check(Workspace given) const {
+    const auto rest = reinterpret_cast<std::uintptr_t>(given.memory) % workspace_alignment;
+    if (given.bytes < plan_.workspace_bytes || rest != 0)
+      throw CodedError(
+          ErrorCode::bad_input,
+          fmt::format("{}: the caller's workspace has {} bytes, {} past a multiple of {}; expected {} bytes at such a multiple",
+                      plan_.resolved.image.id, given.bytes, rest, workspace_alignment, plan_.workspace_bytes));
+  }
+
   const Plan& plan_;
   Stream stream_;
   void* memory_ = nullptr;
+  bool owned_ = false;
 };
 
 }  // namespace
 
 void Plan::run(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
-               Stream stream) const {
+               Stream stream, Workspace given) const {
   if (overlaps(extents, tensors)) spec::bind(*kernel.spec, facts_of(kernel, tensors, attributes));  // throws, naming the two
   if (!live.empty()) check_live(*this, kernel, tensors, attributes);
 
   alignas(tensor_map_alignment) std::byte values[max_frame];
   std::copy(frame.begin(), frame.end(), values);  // may be empty
-  const Workspace workspace(*this, stream);
+  const Scratch workspace(*this, stream, given);
   for (const auto& patch : patches) {
     switch (patch.kind) {
       case FramePatch::Kind::tensor:

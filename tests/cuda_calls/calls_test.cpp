@@ -56,6 +56,31 @@ TEST_F(CudaCalls, BothLaunchesReachDeviceAndStream) {
   EXPECT_TRUE(fake().memory.empty()) << "the workspace went back";
 }
 
+TEST_F(CudaCalls, TheCallersWorkspaceIsUsed) {
+  const std::map<std::string, TensorView> tensors = {{"x", view(memory_, 20)}, {"out", view(memory_ + 65536, 20)}};
+  const auto choice = choose("copy_tiles", tensors, {});
+  ASSERT_TRUE(choice) << choice.error().message;
+  EXPECT_EQ(choice->workspace_bytes, 20 * 64 * 4);
+  EXPECT_EQ(choice->image, "copy_tiles.tma.cuda_sm_90a.f32.rows8");
+  const auto* kernel = find_kernel("copy_tiles");
+  const TensorView* views[] = {&tensors.at("x"), &tensors.at("out")};
+  const AttributeValue by[] = {AttributeValue::of(2.0)};
+  ASSERT_TRUE(make_ready(kernel, views, by));
+  EXPECT_EQ(fake().launches.size(), 0u);
+  alignas(256) std::byte scratch[20 * 64 * 4];
+  const auto status = call(kernel, views, by, {}, nullptr, {scratch, sizeof scratch});
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_EQ(fake().count("allocate"), 0u);
+  ASSERT_EQ(fake().launches.size(), 2u);
+  EXPECT_EQ(fake().launches[1].first_map.words[0], reinterpret_cast<std::uint64_t>(scratch));
+  const auto small = call(kernel, views, by, {}, nullptr, {scratch, 100});
+  ASSERT_FALSE(small);
+  EXPECT_EQ(small.error().message,
+            "copy_tiles.tma.cuda_sm_90a.f32.rows8: the caller's workspace has 100 bytes, 0 past a multiple of 256; expected 5120 bytes at "
+            "such a multiple");
+  EXPECT_EQ(fake().launches.size(), 2u) << "nothing was launched";
+}
+
 TEST_F(CudaCalls, TensorMapsAreEncodedOnceAndGetEachCallsAddress) {
   ASSERT_TRUE(run());
   EXPECT_EQ(fake().count("encode"), 2u);

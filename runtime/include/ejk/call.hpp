@@ -52,6 +52,12 @@ struct AttributeValue {
   }
 };
 
+// The caller's scratch for one call, on its device and aligned to 256 bytes, at least what choose() says; without memory ejk takes its own.
+struct Workspace {
+  void* memory = nullptr;
+  std::int64_t bytes = 0;
+};
+
 class KernelHandle;
 
 // nullptr: no such kernel in any store; call() with nullptr says so and lists the kernels there are. Keep the handle: it never dies.
@@ -62,7 +68,11 @@ EJK_API const KernelHandle* find_kernel(const char* name) noexcept;
 // Nothing is written if an error is returned before the launch. All tensors lie on one device. Rules about data (offsets that must not
 // decrease) are judged where it lies on the host; on another device it is trusted.
 EJK_API Status call(const KernelHandle* kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
-                    Stream stream = {}, const char* config = nullptr) noexcept;
+                    Stream stream = {}, const char* config = nullptr, Workspace workspace = {}) noexcept;
+
+// All that the first such call does before it launches: validates, chooses, compiles, loads. Data is not read on a device.
+EJK_API Status make_ready(const KernelHandle* kernel, std::span<const TensorView* const> tensors,
+                          std::span<const AttributeValue> attributes, Stream stream = {}, const char* config = nullptr) noexcept;
 
 // The same for tensors on the host, allocating each required output that is absent, and each optional one whose bit is set in
 // wanted_outputs (bit i: the spec's i-th output). Tensors on a device: an absent output is an error. Returns the spec's outputs in order;

@@ -97,6 +97,27 @@ EJK_PUBLIC ejk_status ejk_prepare(const char* kernel, const ejk_argument* tensor
 EJK_PUBLIC ejk_status ejk_run(const ejk_prepared* prepared, void* const* data, const ejk_value* varying, void* stream);
 EJK_PUBLIC void ejk_release(ejk_prepared* prepared);
 
+/* As ejk_run, with the caller's scratch on the tensors' device: at least what ejk_choose says, aligned to 256 bytes. NULL: ejk's own. */
+EJK_PUBLIC ejk_status ejk_run_in(const ejk_prepared* prepared, void* const* data, const ejk_value* varying, void* stream, void* workspace,
+                                 int64_t workspace_bytes);
+
+/* All that the first ejk_run on such data does before it launches: validates, chooses, compiles, loads. Data on a device is not read. */
+EJK_PUBLIC ejk_status ejk_make_ready(const ejk_prepared* prepared, void* const* data, const ejk_value* varying, void* stream);
+
+/* ---- calls whose data is not there yet: for compilers that trace a program before it runs (ejk/traced.hpp) ---- */
+
+/* What a call means, as JSON text: {"form", "dims", "batch", "outputs"}. Outputs need not be given. Free with ejk_free. */
+EJK_PUBLIC ejk_status ejk_bind(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, char** json);
+
+/* A number that is another wherever this thread's overlays and policies, or what was measured, may choose another config: for those who
+ * keep compiled calls. */
+EJK_PUBLIC uint64_t ejk_scopes(void);
+
+/* The config that a call gets on its tensors' device, as JSON text: {"config", "image", "workspace_bytes"}; a binary of the image
+ * is made now. Required outputs must be given. Free with ejk_free. */
+EJK_PUBLIC ejk_status ejk_choose(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* config,
+                                 char** json);
+
 /* ---- what chooses the config, on this thread ---- */
 
 /* From here to the matching pop this config holds for calls of `kernel`, or of every kernel ("" or NULL), where it is valid. */

@@ -16,5 +16,6 @@
 #include "ejk/result.hpp"
 #include "ejk/sharding.hpp"
 #include "ejk/tensor.hpp"
+#include "ejk/traced.hpp"
 #include "ejk/tuning.hpp"
 #include "ejk/value.hpp"

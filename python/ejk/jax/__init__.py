@@ -1,0 +1,27 @@
+"""ejk in JAX: kernels under jit, grad, vmap and shard_map, on the CPU and on GPUs. Importing this registers them with XLA.
+
+    import ejk.jax
+    out = ejk.jax.flash_attention(q, k, v, causal=True)      # a function a kernel, made from its spec
+    out = ejk.jax.dot_product_attention(q, k, v, is_causal=True)   # jax.nn's arguments and meaning
+
+Gradients are the spec's; vmap makes one call of a larger batch where the spec says so; jit cuts calls along the batch dim if the operands
+are sharded there, shard_map as its caller says. The config is chosen when a program is lowered, so that overlays and policies count there;
+to execute is only to launch, with scratch from XLA. Attributes are Python values: under jit they are static.
+"""
+
+import ejk as _ejk
+
+from . import _ffi
+from ._attention import dot_product_attention
+from ._call import call
+from ._labels import find_labels_in_lowered
+
+__all__ = ["call", "dot_product_attention", "find_labels_in_lowered"]
+
+_ffi.register()
+
+
+def __getattr__(name):
+    if name in _ejk.__all__:
+        return getattr(_ejk, name)  # a kernel's function serves every kind of array
+    raise AttributeError(f"ejk.jax has no '{name}'; it has {', '.join(__all__)} and the kernels' functions of ejk")

@@ -1,0 +1,143 @@
+"""A call with its gradient: custom_vjp made from the spec, whether one kernel computes it or several."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy
+
+from .._call import config_text
+from .._errors import InputError, UnsupportedError
+from .._spec import contract
+from . import _trace
+from ._site import Site
+from ._site import call as make
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class _Perturbed:
+    flags: tuple  # of each operand: whether its gradient is asked for
+
+
+def _differentiated(name, inputs):
+    """The input whose gradient `name` is: x of "dx", "d_x", "grad_x", "x_grad"; None for other names."""
+    return next((x for x in inputs if name in (f"d{x}", f"d_{x}", f"grad_{x}", f"{x}_grad")), None)
+
+
+def _gradient(site, operands):
+    """The calls and equal tensors that make up the gradient."""
+    if not contract(site.kernel).gradient:
+        raise UnsupportedError(f"{site.kernel} has no gradient")
+    return _trace.gradient(site.kernel, site.named(operands), site.attributes)
+
+
+def _outputs_read(site, gradient):
+    """Outputs of the call that its gradient reads, in the spec's order."""
+    read = {ours for call in gradient["calls"] for ours in call["tensors"].values()}
+    return [tensor.name for tensor in contract(site.kernel).outputs if tensor.name in read]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def differentiable(site, operands):
+    outputs = site.known or _trace.output_shapes(site.kernel, site.named(operands), site.attributes, site.wanted)
+    return tuple(make(site, outputs, operands))
+
+
+def _forward(site, primals):
+    operands = tuple(primal.value for primal in primals)
+    gradient = _gradient(site, operands)
+    read = _outputs_read(site, gradient)
+    wanted = site.wanted + tuple(name for name in read if name not in site.wanted)
+    results = dict(zip(wanted, differentiable(dataclasses.replace(site, wanted=wanted), operands)))
+    kept = {name: results[name] for name in read}
+    return tuple(results[name] for name in site.wanted), (operands, kept, _Perturbed(tuple(p.perturbed for p in primals)))
+
+
+def _instantiated(cotangent):
+    if isinstance(cotangent, jax.custom_derivatives.SymbolicZero):
+        return jnp.zeros(cotangent.shape, cotangent.dtype)
+    return cotangent
+
+
+def _asked_outputs(site, call, perturbed):
+    """The outputs of a gradient's call that somebody needs: required ones always, if there is one at all."""
+    of = {name: _differentiated(call["tensors"][name], site.inputs) for name in call["outputs"]}
+    if not any(x in perturbed for x in of.values()):
+        return {}
+    optional = {tensor.name for tensor in contract(call["kernel"]).outputs if tensor.optional}
+    return {name: x for name, x in of.items() if x in perturbed or name not in optional}
+
+
+def _run(site, call, known, perturbed):
+    """One of the gradient's calls: {input: its gradient}."""
+    asked = _asked_outputs(site, call, perturbed)
+    if not asked:
+        return {}
+    inputs = {theirs: known[ours] for theirs, ours in call["tensors"].items() if theirs not in call["outputs"]}
+    outputs = tuple((name, _trace.shape_of(x, known[x])) for name, x in asked.items())
+    attributes = tuple(sorted(call["attributes"].items()))
+    theirs = Site(call["kernel"], tuple(inputs), attributes, tuple(asked), None, outputs, site.scopes)
+    results = differentiable(theirs, tuple(inputs.values()))
+    return dict(zip(asked.values(), results))
+
+
+def _backward(site, residuals, cotangents):
+    operands, kept, flags = residuals
+    perturbed = {name for name, flag in zip(site.inputs, flags.flags) if flag}
+    known = {**dict(zip(site.inputs, operands)), **kept}
+    for tensor in contract(site.kernel).outputs:
+        if tensor.name in site.wanted:
+            known[f"d{tensor.name}"] = _instantiated(cotangents[site.wanted.index(tensor.name)])
+    gradient = _gradient(site, operands)
+    found = {}
+    for call in gradient["calls"]:
+        found.update(_run(site, call, known, perturbed))
+    for name, ours in gradient["equal"].items():
+        x = _differentiated(name, site.inputs)
+        found[x] = known[ours].astype(known[x].dtype)
+    return (tuple(found.get(name) if name in perturbed else None for name in site.inputs),)
+
+
+differentiable.defvjp(_forward, _backward, symbolic_zeros=True)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _compiled(site, operands):
+    return differentiable(site, operands)
+
+
+def named_call(kernel, inputs, attributes, wanted, config=None):
+    """{output: array} of a call on JAX arrays or tracers. inputs: {name: array}; attributes: those given, Python values."""
+    site = Site(kernel, tuple(inputs), tuple(sorted(attributes.items())), tuple(wanted), config, (), _trace.scopes())
+    return dict(zip(wanted, _compiled(site, tuple(inputs.values()))))
+
+
+def _arrays(kernel, inputs):
+    arrays = {name: array for name, array in zip(kernel.inputs, inputs) if array is not None}
+    for name, array in arrays.items():
+        if not isinstance(array, (jax.Array, numpy.ndarray)):
+            raise TypeError(f"{kernel.name}: {name} is a {type(array).__qualname__}; expected a JAX array")
+    return arrays
+
+
+def _static(kernel, values):
+    for name, value in zip(kernel.fixed + kernel.varying, values):
+        if isinstance(value, jax.core.Tracer):
+            raise InputError(f"{kernel.name}: {name} is being traced; an attribute must be a Python value, which is static under jit")
+
+
+def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
+    """What ejk's functions do with JAX arrays: see _call.Kernel.call of the package."""
+    if outputs is not None:
+        raise UnsupportedError(f"{kernel.name}: JAX arrays cannot be written to: give no outputs")
+    if stream is not None:
+        raise InputError(f"{kernel.name}: XLA chooses the stream: give none")
+    _static(kernel, tuple(fixed) + tuple(varying))
+    config = config_text(cfg)
+    names = tuple(name for name, flag in zip(kernel.outputs, wanted) if flag)
+    results = named_call(
+        kernel.name, _arrays(kernel, inputs), kernel.attributes(fixed, varying), names, config and config.decode()
+    )
+    return kernel.returned([results.get(name) for name in kernel.outputs])

@@ -1,0 +1,63 @@
+"""One custom call on one device, as a JAX primitive. Its parameters are hashable: kernel; inputs, the operands' names; outputs,
+((name, (dtype, shape)), ...); attributes, sorted ((name, value), ...); config, JSON text or None."""
+
+import functools
+import json
+
+import jax
+import jax.extend
+import jax.numpy as jnp
+from jax.interpreters import mlir
+
+from . import _ffi, _trace
+
+site_p = jax.extend.core.Primitive("ejk")
+
+_ALIGNMENT = 256  # of a workspace; what XLA allocates may begin between two multiples
+
+
+def result_types(outputs):
+    return [jax.core.ShapedArray(shape, jnp.dtype(_trace.NUMPY_DTYPES[dtype])) for _, (dtype, shape) in outputs]
+
+
+def _abstract(*operands, outputs, **_):
+    return result_types(outputs)
+
+
+@functools.lru_cache(maxsize=4096)
+def _program(parameters):
+    return jax.jit(functools.partial(site_p.bind, **dict(parameters)))
+
+
+def _evaluate(*operands, **parameters):
+    """Outside jit: a program of the one call."""
+    return _program(tuple(sorted(parameters.items())))(*operands)
+
+
+def _lower_site(platform, context, *operands, kernel, inputs, outputs, attributes, config):
+    """One custom call: the config is chosen here, and its workspace is a result that nobody reads."""
+    operand_shapes = tuple((name, _trace.shape_of(name, aval)) for name, aval in zip(inputs, context.avals_in))
+    tensors, device = operand_shapes + outputs, _trace.DEVICES[platform]
+    choice = _trace.chosen(kernel, tensors, attributes, config, device)
+    results = list(context.avals_out)
+    if choice["workspace_bytes"]:
+        results.append(jax.core.ShapedArray((choice["workspace_bytes"] + _ALIGNMENT,), jnp.uint8))
+    text = json.dumps(
+        {
+            "kernel": kernel,
+            "attributes": dict(attributes),
+            "config": choice["config"],
+            "tensors": [[name, dtype, shape] for name, (dtype, shape) in tensors],
+        },
+        sort_keys=True,
+    )
+    label = _trace.label(kernel, tensors, attributes, device)
+    rule = jax.ffi.ffi_lowering(_ffi.TARGET)
+    return rule(context.replace(avals_out=results), *operands, call=text, label=label)[: len(outputs)]
+
+
+site_p.multiple_results = True
+site_p.def_abstract_eval(_abstract)
+site_p.def_impl(_evaluate)
+for _platform in _trace.DEVICES:
+    mlir.register_lowering(site_p, functools.partial(_lower_site, _platform), platform=_platform)

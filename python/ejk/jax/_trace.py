@@ -1,0 +1,103 @@
+"""What a traced call is, without data: its contract, its choice, its gradient, its label. All asked of the library at trace time."""
+
+import ctypes
+import functools
+import json
+
+from .._library import DTYPES, Argument, DLDataType, DLDevice, Tensor, json_text, library, text
+from .._errors import InputError
+
+CPU, CUDA, ROCM = 1, 2, 10  # DLPack's
+DEVICES = {"cpu": CPU, "cuda": CUDA, "rocm": ROCM}
+
+JAX_DTYPES = {
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float64": "f64",
+    "int8": "i8",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "bool": "bool",
+    "float8_e4m3fn": "f8_e4m3",
+}
+NUMPY_DTYPES = {ours: theirs for theirs, ours in JAX_DTYPES.items()}
+
+
+def shape_of(name, array, leading=0):
+    """(element type, shape) of an array or tracer, without its `leading` axes."""
+    dtype = JAX_DTYPES.get(str(array.dtype))
+    if dtype is None:
+        raise InputError(f"{name} has elements of {array.dtype}; kernels take {', '.join(JAX_DTYPES)}")
+    return dtype, tuple(array.shape[leading:])
+
+
+def _arguments(tensors, device):
+    """ejk_argument for each (name, (dtype, shape)), without data; and what must stay alive."""
+    views, arguments, alive = (Tensor * len(tensors))(), (Argument * len(tensors))(), []
+    for i, (name, (dtype, shape)) in enumerate(tensors):
+        extents = (ctypes.c_int64 * len(shape))(*shape)
+        alive.append(extents)
+        views[i] = Tensor(
+            device=DLDevice(device, 0),
+            rank=len(shape),
+            dtype=DLDataType(*DTYPES[dtype], 1),
+            shape=ctypes.cast(extents, ctypes.POINTER(ctypes.c_int64)),
+        )
+        arguments[i] = Argument(name.encode(), ctypes.pointer(views[i]))
+    return arguments, (views, alive)
+
+
+def _ask(function, kernel, tensors, attributes, device, *rest):
+    arguments, alive = _arguments(tensors, device)
+    told = text(function, kernel.encode(), arguments, len(tensors), json_text(dict(attributes)), *rest)
+    del alive
+    return told
+
+
+@functools.lru_cache(maxsize=1024)
+def bound(kernel, tensors, attributes):
+    """{"form", "dims", "batch", "outputs"} of a call: ejk_bind. The caller does not change it."""
+    return json.loads(_ask("ejk_bind", kernel, tensors, attributes, CPU))
+
+
+@functools.lru_cache(maxsize=1024)
+def gradient(kernel, tensors, attributes):
+    """{"calls", "equal"}: ejk_gradient."""
+    return json.loads(_ask("ejk_gradient", kernel, tensors, attributes, CPU))
+
+
+def chosen(kernel, tensors, attributes, config, device):
+    """{"config", "image", "workspace_bytes"} on this device, image ready: ejk_choose. Overlays and policies of this thread count."""
+    return json.loads(_ask("ejk_choose", kernel, tensors, attributes, device, config.encode() if config else None))
+
+
+def label(kernel, tensors, attributes, device):
+    """The name of a call in a lowered or compiled program, as ejk_label gives it."""
+    return _ask("ejk_label", kernel, tensors, attributes, device, b"hash")
+
+
+def output_shapes(kernel, tensors, attributes, wanted):
+    """((name, (dtype, shape)), ...) of the outputs wanted."""
+    outputs = bound(kernel, tensors, attributes)["outputs"]
+    shapes = []
+    for name in wanted:
+        told = outputs[name]
+        if "unknown" in told:
+            raise InputError(
+                f"{kernel}: the shape of {name} depends on data, which a traced call has not: {told['unknown']}; call it outside jit"
+            )
+        shapes.append((name, (told["type"], tuple(told["shape"]))))
+    return tuple(shapes)
+
+
+def labels_in(hlo):
+    """The labels in the text of a program, in order of first appearance."""
+    encoded = hlo.encode()
+    return json.loads(text("ejk_labels_in_hlo", encoded, len(encoded)))
+
+
+def scopes():
+    """A number that is another wherever overlays, policies or remembered configs of this thread may choose another config."""
+    return library().ejk_scopes()

@@ -1,0 +1,59 @@
+"""A call by operators: what ejk's functions do where PyTorch must see the call."""
+
+import torch
+
+from .._call import Kernel, config_text
+from .._errors import InputError, UnsupportedError
+from . import _site
+from ._gradient import outputs_read
+from ._operators import define, define_all
+
+define_all()
+
+
+@torch.compiler.assume_constant_result
+def _site_text(name, inputs, fixed, varying, wanted, cfg):
+    """The text of a call; integers that vary from call to call, its seeds, stay out of it. Not traced."""
+    kernel = Kernel.of(name)
+    define(name)
+    integers = {each.name for each in kernel.contract.varying if each.type == "int"}
+    attributes = kernel.attributes(fixed, varying)
+    seeds = tuple(each for each in attributes if each in integers)
+    rest = tuple(sorted((each, value) for each, value in attributes.items() if each not in integers))
+    config = config_text(cfg)
+    return _site.Site(name, inputs, tuple((each, None) for each in wanted), rest, seeds, config and config.decode()).text()
+
+
+@torch.compiler.assume_constant_result
+def _kept(name):
+    """Outputs that the gradient reads."""
+    if not Kernel.of(name).contract.gradient:
+        raise UnsupportedError(f"{name} has no gradient; detach its inputs, or call it under torch.no_grad()")
+    return outputs_read(name)
+
+
+@torch.compiler.assume_constant_result
+def _integers(name):
+    return tuple(each.type == "int" for each in Kernel.of(name).contract.varying)
+
+
+def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
+    """See _call.Kernel.call of the package. This function itself is traced by torch.compile: it only moves arguments about."""
+    if outputs is not None and any(each is not None for each in outputs):
+        raise UnsupportedError(f"{kernel.name}: outputs cannot be given under autograd or torch.compile; use torch.no_grad()")
+    if stream is not None:
+        raise InputError(f"{kernel.name}: an operator goes to PyTorch's current stream: give none")
+    given = [(name, tensor) for name, tensor in zip(kernel.inputs, inputs) if tensor is not None]
+    for name, tensor in given:
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{kernel.name}: {name} is a {type(tensor).__qualname__}; expected a torch.Tensor")
+    names = [name for name, flag in zip(kernel.outputs, wanted) if flag]
+    if torch.is_grad_enabled() and any([tensor.requires_grad for _, tensor in given]):
+        names += [name for name in _kept(kernel.name) if name not in names]
+    seeds = [value for value, integer in zip(varying, _integers(kernel.name)) if integer and value is not None]
+    # The values of seeds stay out of the text, so that a compiled graph serves all: 0 stands for any.
+    shown = tuple([0 if integer and value is not None else value for value, integer in zip(varying, _integers(kernel.name))])
+    text = _site_text(kernel.name, tuple([name for name, _ in given]), fixed, shown, tuple(names), cfg)
+    results = getattr(torch.ops.ejk, kernel.name).default([tensor for _, tensor in given], text, seeds)
+    made = dict(zip(names, results))
+    return kernel.returned([made[name] if flag else None for name, flag in zip(kernel.outputs, wanted)])

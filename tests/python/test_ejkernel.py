@@ -1,0 +1,50 @@
+"""The Python library ejkernel with our kernels as its CUDA platform, beside its own XLA ones. Runs where that library is installed."""
+
+import numpy
+import pytest
+
+jax = pytest.importorskip("jax")
+pytest.importorskip("ejkernel")
+import jax.numpy as jnp  # noqa: E402
+from attention_reference import error  # noqa: E402
+from ejkernel.errors import EjkernelRuntimeError  # noqa: E402
+from ejkernel.kernels._registry import Platform, kernel_registry  # noqa: E402
+from ejkernel.kernels._xla.flash_attention import flash_attention as xla_attention  # noqa: E402
+from ejkernel.kernels._xla.grouped_matmul import grouped_matmul as xla_matmul  # noqa: E402
+from ejkernel.kernels._xla.mean_pooling import mean_pooling as xla_pooling  # noqa: E402
+
+import ejk.jax.ejkernel  # noqa: E402, F401
+
+
+def ours(algorithm):
+    first = kernel_registry.list_implementations(algorithm)[0]
+    assert first.platform == Platform.CUDA, first
+    return first.implementation
+
+
+def normal(seed, *shape):
+    return jnp.asarray(numpy.random.default_rng(seed).standard_normal(shape), "float32")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"causal": True}, {"sliding_window": (5, 2)}, {"softmax_scale": 0.2, "logits_soft_cap": 4.0}, {"causal": True, "sliding_window": 6}],
+)
+def test_flash_attention(options):
+    q, k, v = normal(1, 2, 32, 4, 64), normal(2, 2, 32, 2, 64), normal(3, 2, 32, 2, 64)
+    found = [jax.value_and_grad(lambda q: (f(q, k, v, **options) ** 2).sum())(q) for f in (ours("flash_attention"), xla_attention)]
+    assert abs(float(found[0][0] / found[1][0]) - 1) < 1e-5
+    assert error(found[0][1], found[1][1]) < 1e-5
+
+
+def test_grouped_matmul_and_mean_pooling():
+    lhs, rhs, sizes = normal(1, 30, 16), normal(2, 3, 16, 24), jnp.asarray([7, 10, 13], jnp.int32)
+    assert error(ours("grouped_matmul")(lhs, rhs, sizes), xla_matmul(lhs, rhs, sizes)) < 1e-5
+    x, ends = normal(3, 25, 32), jnp.asarray([0, 10, 25], jnp.int32)
+    assert error(ours("mean_pooling")(x, cu_seqlens=ends), xla_pooling(x, cu_seqlens=ends)) < 1e-5
+
+
+def test_what_is_not_ours_is_refused_in_the_librarys_way():
+    q = normal(1, 2, 32, 4, 64)
+    with pytest.raises(EjkernelRuntimeError, match="normalize_output=False is not supported"):
+        ours("flash_attention")(q, q, q, normalize_output=False)

@@ -1,0 +1,277 @@
+"""ejk.jax: kernels in JAX programs, on JAX's default device, against float64."""
+
+import numpy
+import pytest
+
+jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402
+from attention_reference import attention, error, float64, in_float64  # noqa: E402
+
+import ejk  # noqa: E402
+import ejk.jax  # noqa: E402
+
+TOLERANCE = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 8e-3}
+GRADIENT_TOLERANCE = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 1.6e-2}
+DTYPES = list(TOLERANCE)
+
+
+def normal(seed, *shape, dtype="float32"):
+    return jnp.asarray(numpy.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+def qkv(dtype="float32", b=2, sq=37, sk=53, hq=4, hkv=2, d=64):
+    return normal(1, b, sq, hq, d, dtype=dtype), normal(2, b, sk, hkv, d, dtype=dtype), normal(3, b, sk, hkv, d, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_eager_and_jit_give_the_same_attention(dtype):
+    q, k, v = qkv(dtype)
+    eager = ejk.flash_attention(q, k, v, causal=True)
+    assert eager.dtype == q.dtype and isinstance(eager, jax.Array)
+    jitted = jax.jit(lambda *x: ejk.flash_attention(*x, causal=True))(q, k, v)
+    assert (eager == jitted).all()
+    expected, _ = in_float64(lambda *x: attention(*x, causal=True), q, k, v)
+    assert error(eager, expected) < TOLERANCE[dtype]
+
+
+def test_optional_outputs():
+    q, k, v = qkv()
+    out, lse = jax.jit(lambda *x: tuple(ejk.flash_attention(*x, return_lse=True)))(q, k, v)
+    expected, expected_lse = in_float64(attention, q, k, v)
+    assert error(out, expected) < 1e-5 and error(lse, expected_lse) < 1e-5
+
+
+def gradients(function, arrays, weights):
+    return jax.grad(lambda *x: (function(*x).astype(jnp.float32) * weights).sum(), argnums=tuple(range(len(arrays))))(*arrays)
+
+
+OPTIONS = {
+    "plain": ({}, {}),
+    "causal": ({"causal": True}, {"causal": True}),
+    "window": ({"window_left": 9, "window_right": 4}, {"window": (9, 4)}),
+    "cap": ({"logits_soft_cap": 3.0}, {"cap": 3.0}),
+    "scale": ({"softmax_scale": 0.3}, {"scale": 0.3}),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("option", list(OPTIONS))
+def test_gradients(option, dtype):
+    ours, theirs = OPTIONS[option]
+    arrays = qkv(dtype)
+    weights = normal(4, 2, 37, 4, 64)
+    found = jax.jit(lambda *x: gradients(lambda *y: ejk.flash_attention(*y, **ours), x, weights))(*arrays)
+
+    def expected(q, k, v, w):
+        return jax.grad(lambda *x: (attention(*x, **theirs)[0] * w).sum(), argnums=(0, 1, 2))(q, k, v)
+
+    for mine, truth, array in zip(found, in_float64(expected, *arrays, weights.astype(dtype)), arrays):
+        assert mine.dtype == array.dtype and error(mine, truth) < GRADIENT_TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("bias_shape", [(2, 4, 37, 53), (1, 4, 37, 53), (2, 1, 37, 53)])
+def test_gradients_of_bias_and_sinks(bias_shape):
+    q, k, v = qkv()
+    bias, sinks, weights = normal(5, *bias_shape), normal(6, 4, 3), normal(4, 2, 37, 4, 64)
+    arrays = (q, k, v, bias, sinks)
+    found = gradients(lambda q, k, v, b, s: ejk.flash_attention(q, k, v, bias=b, softmax_aux=s), arrays, weights)
+
+    def expected(*x):
+        *x, w = x
+        return jax.grad(lambda q, k, v, b, s: (attention(q, k, v, b, sinks=s)[0] * w).sum(), argnums=(0, 1, 2, 3, 4))(*x)
+
+    for mine, truth in zip(found, in_float64(expected, *arrays, weights)):
+        assert error(mine, truth) < 1e-5
+
+
+def test_a_gradient_nobody_asks_for_is_not_computed():
+    q, k, v = qkv()
+    bias = normal(5, 2, 4, 37, 53)
+    both = jax.jit(jax.grad(lambda q, b: ejk.flash_attention(q, k, v, bias=b).sum(), argnums=(0, 1))).lower(q, bias).as_text()
+    one = jax.jit(jax.grad(lambda q, b: ejk.flash_attention(q, k, v, bias=b).sum())).lower(q, bias).as_text()
+    assert "dbias" in both and "dbias" not in one
+
+
+def test_masks_and_segments():
+    q, k, v = qkv(sq=40, sk=40)
+    mask = jnp.asarray(numpy.random.default_rng(7).random((2, 1, 40, 40)) < 0.5)
+    expected, _ = in_float64(lambda q, k, v, m: attention(q, k, v, mask=m), q, k, v, mask)
+    assert error(ejk.flash_attention(q, k, v, attention_mask=mask), expected) < 1e-5
+    ids = jnp.asarray([[0] * 15 + [1] * 20 + [-1] * 5] * 2, jnp.int32)
+    together = (ids[:, :, None] == ids[:, None, :]) & (ids >= 0)[:, :, None]
+    expected, _ = in_float64(lambda q, k, v, m: attention(q, k, v, mask=m), q, k, v, together[:, None])
+    assert error(ejk.flash_attention(q, k, v, q_segment_ids=ids, kv_segment_ids=ids), expected) < 1e-5
+
+
+def test_packed_sequences_with_gradients():
+    lengths = [5, 0, 17, 9]
+    q, k, v = (normal(i, sum(lengths), 2, 64) for i in (1, 2, 3))
+    ends = jnp.asarray(numpy.cumsum([0, *lengths]), jnp.int32)
+    weights = normal(4, sum(lengths), 2, 64)
+    found = jax.jit(
+        lambda *x: gradients(lambda *y: ejk.flash_attention(*y, cum_seqlens_q=ends, cum_seqlens_k=ends, causal=True), x, weights)
+    )(q, k, v)
+    for n, length in enumerate(lengths):
+        if not length:
+            continue
+        part = slice(int(ends[n]), int(ends[n + 1]))
+
+        def expected(q, k, v, w):
+            one = lambda *x: (attention(*(y[None] for y in x), causal=True)[0][0] * w).sum()  # noqa: E731
+            return jax.grad(one, argnums=(0, 1, 2))(q, k, v)
+
+        for mine, truth in zip(found, in_float64(expected, q[part], k[part], v[part], weights[part])):
+            assert error(mine[part], truth) < 1e-5
+
+
+def test_gradient_of_several_calls():
+    lhs, rhs, old = normal(1, 30, 16), normal(2, 4, 16, 24), normal(3, 30, 24)
+    sizes = jnp.asarray([7, 0, 13, 6], jnp.int32)
+    weights = normal(4, 30, 24)
+
+    def truth(lhs, rhs, old):
+        group = jnp.repeat(jnp.arange(5), jnp.asarray([7, 0, 13, 6, 4]), total_repeat_length=30)
+        product = jnp.einsum("mk,mkn->mn", lhs, jnp.concatenate([rhs, jnp.zeros_like(rhs[:1])])[group])
+        return product + old
+
+    for transposed in (False, True):
+        stored = rhs.swapaxes(1, 2) if transposed else rhs
+        ours = lambda a, b, c: ejk.grouped_matmul(  # noqa: E731
+            a, b, group_sizes=sizes, existing_out=c, transpose_rhs=transposed
+        )
+        found = (ours(lhs, stored, old), *jax.jit(lambda *x: gradients(ours, x, weights))(lhs, stored, old))
+
+        def expected(a, b, c, w):
+            plain = lambda x, y, z: truth(x, y.swapaxes(1, 2) if transposed else y, z)  # noqa: E731
+            return plain(a, b, c), *jax.grad(lambda *x: (plain(*x) * w).sum(), argnums=(0, 1, 2))(a, b, c)
+
+        for mine, right in zip(found, in_float64(expected, lhs, stored, old, weights)):
+            assert error(mine, right) < 1e-5
+
+
+def test_mean_pooling_and_its_gradient():
+    x = normal(1, 3, 11, 20)
+    mask = jnp.asarray(numpy.random.default_rng(2).random((3, 11)) < 0.6).at[1].set(False)
+    found, pullback = jax.vjp(lambda x: ejk.mean_pooling(x, mask=mask), x)
+    wide = numpy.asarray(x, numpy.float64) * numpy.asarray(mask)[..., None]
+    count = numpy.maximum(numpy.asarray(mask).sum(1), 1)[:, None]
+    assert error(found, wide.sum(1) / count) < 1e-5
+    weights = normal(3, 3, 20)
+    expected = numpy.asarray(mask)[..., None] * (numpy.asarray(weights) / count)[:, None]
+    assert error(pullback(weights)[0], expected) < 1e-5
+
+
+def calls_in(function, *arrays):
+    return jax.jit(function).lower(*arrays).as_text().count("stablehlo.custom_call @ejk")
+
+
+def test_vmap_is_one_call_of_a_larger_batch():
+    q, k, v = (jnp.stack([x, x * 0.5, x + 1.0]) for x in qkv())
+    mapped = jax.vmap(lambda q, k, v: ejk.flash_attention(q, k, v, causal=True))
+    alone = jnp.stack([ejk.flash_attention(*x, causal=True) for x in zip(q, k, v)])
+    assert error(mapped(q, k, v), alone) < 1e-6
+    assert "tensor<6x37x4x64xf32>" in jax.jit(mapped).lower(q, k, v).as_text()
+    twice = jax.vmap(mapped, in_axes=(None, None, 1))(q, k, jnp.stack([v, -v], 1))
+    assert error(twice[1], -alone) < 1e-6
+
+
+def test_vmap_with_shared_and_moved_operands():
+    q, k, v = qkv()
+    bias = normal(5, 1, 4, 37, 53)
+    mapped = jax.vmap(lambda q, v: ejk.flash_attention(q, k, v, bias=bias), in_axes=(2, 0), out_axes=1)
+    many_q, many_v = jnp.stack([q, 2 * q], 2), jnp.stack([v, v + 1])
+    found = mapped(many_q, many_v)
+    for i in range(2):
+        assert error(found[:, i], ejk.flash_attention(many_q[:, :, i], k, many_v[i], bias=bias)) < 1e-6
+
+
+def test_vmap_of_a_gradient():
+    q, k, v = qkv()
+    sinks = normal(6, 4, 3)
+    many = jnp.stack([q, q * 0.5])
+    gradient = jax.grad(lambda q, s: (ejk.flash_attention(q, k, v, softmax_aux=s) ** 2).sum(), argnums=(0, 1))
+    found = jax.jit(jax.vmap(gradient, in_axes=(0, None)))(many, sinks)  # dsoftmax_aux is summed over a batch: a loop
+    for i in range(2):
+        for mine, alone in zip(found, gradient(many[i], sinks)):
+            assert error(mine[i], alone) < 1e-5
+
+
+def test_labels_are_found_in_programs():
+    q, k, v = qkv()
+    program = jax.jit(jax.grad(lambda q: ejk.flash_attention(q, k, v).sum())).lower(q)
+    labels = ejk.jax.find_labels_in_lowered(program)
+    assert {label.split(":")[1] for label in labels} == {"flash_attention", "flash_attention_bwd"}
+    assert ejk.label("flash_attention", q, k, v, return_lse=True) in labels or jax.default_backend() != "cpu"
+    assert set(ejk.jax.find_labels_in_lowered(program.compile())) == set(labels)
+
+
+def test_cfg_and_overlays_count_when_a_program_is_lowered():
+    if jax.default_backend() != "cpu":
+        pytest.skip("the config is the CPU's")
+    q, k, v = qkv()
+    plain = jax.jit(lambda *x: ejk.flash_attention(*x, cfg={"variant": "plain"})).lower(q, k, v).as_text()
+    assert r"\22variant\22: \22plain\22" in plain
+    with ejk.overlay({"variant": "plain"}, "flash_attention"):
+        assert r"\22variant\22: \22plain\22" in jax.jit(lambda *x: ejk.flash_attention(*x)).lower(q, k, v).as_text()
+    assert r"\22variant\22: \22tiled\22" in jax.jit(lambda *x: ejk.flash_attention(*x)).lower(q, k, v).as_text()
+
+
+@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"local_window_size": (5, 3)}, {"scale": 0.2}])
+def test_dot_product_attention_means_what_jax_means(options, lengths):
+    q, k, v = qkv(sq=37, sk=53)
+    bias = normal(5, 2, 1, 1, 53)
+    mask = jnp.asarray(numpy.random.default_rng(7).random((1, 4, 37, 53)) < 0.8) | jnp.eye(37, 53, dtype=bool)  # every query sees a key
+    more = {"query_seq_lengths": jnp.asarray([37, 20]), "key_value_seq_lengths": jnp.asarray([53, 30])} if lengths else {}
+    ours = ejk.jax.dot_product_attention(q, k, v, bias, mask, **options, **more)
+    with jax.default_matmul_precision("highest"):
+        theirs = jax.nn.dot_product_attention(q, k, v, bias, mask, **options, **more)
+    rows = numpy.ones((2, 37), bool)
+    if lengths:
+        rows[1, 20:] = False
+    assert error(ours[rows], theirs[rows]) < 1e-5
+    grads = [
+        jax.grad(lambda q, b: (f(q, k, v, b, mask, **options, **more) * rows[..., None, None]).sum(), argnums=(0, 1))(q, bias)
+        for f in (ejk.jax.dot_product_attention, jax.nn.dot_product_attention)
+    ]
+    for mine, other in zip(*grads):
+        assert error(mine, other) < 2e-5
+
+
+def test_dot_product_attention_without_a_batch():
+    q, k, v = (x[0] for x in qkv())
+    with jax.default_matmul_precision("highest"):
+        assert error(ejk.jax.dot_product_attention(q, k, v), jax.nn.dot_product_attention(q, k, v)) < 1e-5
+
+
+def test_errors_come_when_a_call_is_traced():
+    q, k, v = qkv()
+    with pytest.raises(ejk.InputError, match="Hq must be a multiple of Hkv"):
+        jax.jit(ejk.flash_attention)(q[:, :, :3], k, v)
+    with pytest.raises(ejk.InputError, match="softmax_scale is being traced"):
+        jax.jit(lambda s: ejk.flash_attention(q, k, v, softmax_scale=s))(0.5)
+    with pytest.raises(ejk.UnsupportedError, match="cannot be written to"):
+        ejk.flash_attention(q, k, v, out=q)
+    with pytest.raises(TypeError, match="k"):
+        ejk.flash_attention(q, "k", v)
+    with pytest.raises(ejk.InputError, match="depends on data"):
+        jax.jit(lambda x, c: ejk.mean_pooling(x, cum_seqlens=c, chunk_size=2))(normal(1, 6, 8), jnp.asarray([0, 2, 6], jnp.int32))
+
+
+def test_a_kernel_without_gradient_says_so():
+    cache = normal(1, 3, 2, 16, 64)
+    query, lengths, table = normal(2, 2, 4, 64), jnp.asarray([20, 5], jnp.int32), jnp.asarray([[0, 1], [2, 0]], jnp.int32)
+    out = ejk.page_attention(query, cache, cache, lengths, table)
+    assert out.shape == query.shape
+    with pytest.raises(ejk.UnsupportedError, match="page_attention has no gradient"):
+        jax.grad(lambda q: ejk.page_attention(q, cache, cache, lengths, table).sum())(query)
+    q, k, v = qkv()
+    first = jax.grad(lambda q: ejk.flash_attention(q, k, v).sum())
+    with pytest.raises(ejk.UnsupportedError, match="flash_attention_bwd has no gradient"):
+        jax.grad(lambda q: first(q).sum())(q)
+
+
+def test_empty_batches():
+    q, k, v = qkv(b=0)
+    assert jax.jit(ejk.flash_attention)(q, k, v).shape == (0, 37, 4, 64)
+    assert jax.vmap(ejk.flash_attention)(*(jnp.zeros((0, *x.shape)) for x in qkv())).shape == (0, 2, 37, 4, 64)

@@ -1,0 +1,193 @@
+"""ejk and PyTorch: eager calls, autograd, torch.compile, fake tensors; on the GPU if there is one."""
+
+import numpy
+import pytest
+
+torch = pytest.importorskip("torch")
+import ejk  # noqa: E402
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+GRADIENT_TOLERANCE = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1.6e-2}
+
+
+def normal(seed, *shape, dtype=torch.float32, grad=False):
+    values = torch.from_numpy(numpy.random.default_rng(seed).standard_normal(shape))
+    return values.to(DEVICE, dtype).requires_grad_(grad)
+
+
+def qkv(dtype=torch.float32, grad=False):
+    return tuple(normal(i, 2, s, h, 64, dtype=dtype, grad=grad) for i, s, h in ((1, 37, 4), (2, 53, 2), (3, 53, 2)))
+
+
+def attention(q, k, v, bias=None, causal=False, sinks=None):
+    """In float64, from SEMANTICS."""
+    sq, sk, group = q.shape[1], k.shape[1], q.shape[2] // k.shape[2]
+    k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)
+    s = torch.einsum("bihd,bjhd->bhij", q, k) * q.shape[-1] ** -0.5
+    s = s if bias is None else s + bias
+    if causal:
+        s = s.masked_fill(torch.ones(sq, sk, dtype=torch.bool, device=s.device).triu(sk - sq + 1), -torch.inf)
+    if sinks is not None:
+        s = torch.cat([s, sinks[None, :, None].expand(*s.shape[:3], -1)], -1)
+    return torch.einsum("bhij,bjhd->bihd", s.softmax(-1)[..., :sk], v)
+
+
+def wide(*tensors):
+    return tuple(t.detach().double().requires_grad_(t.requires_grad) for t in tensors)
+
+
+def error(found, expected):
+    found, expected = found.detach().double(), expected.detach().double()
+    assert found.shape == expected.shape
+    return float((found - expected).norm() / max(expected.norm(), 1e-2 * expected.numel() ** 0.5))
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+def test_eager(dtype):
+    q, k, v = qkv(dtype)
+    out = ejk.flash_attention(q, k, v, causal=True)
+    assert out.dtype == dtype and out.device == q.device
+    assert error(out, attention(*wide(q, k, v), causal=True)) < TOLERANCE[dtype]
+    into = torch.full_like(out, torch.nan)
+    assert ejk.flash_attention(q, k, v, causal=True, out=into) is into and torch.equal(into, out)
+
+
+def backward(function, tensors, weights):
+    return torch.autograd.grad((function(*tensors) * weights).sum(), tensors)
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize("causal", [False, True])
+def test_autograd(dtype, causal):
+    tensors, weights = qkv(dtype, grad=True), normal(4, 2, 37, 4, 64, dtype=dtype)
+    found = backward(lambda *x: ejk.flash_attention(*x, causal=causal), tensors, weights)
+    expected = backward(lambda *x: attention(*x, causal=causal), wide(*tensors), weights.double())
+    for mine, truth in zip(found, expected):
+        assert mine.dtype == dtype and error(mine, truth) < GRADIENT_TOLERANCE[dtype]
+
+
+def test_gradients_of_bias_and_sinks_and_of_some_inputs():
+    q, k, v = qkv()
+    bias, sinks = normal(5, 1, 4, 37, 53, grad=True), normal(6, 4, 2, grad=True)
+    weights = normal(4, 2, 37, 4, 64)
+    v.requires_grad_()
+    ours = lambda v, b, s: ejk.flash_attention(q, k, v, bias=b, softmax_aux=s)  # noqa: E731
+    wide_q, wide_k = wide(q, k)
+    theirs = lambda v, b, s: attention(wide_q, wide_k, v, bias=b, sinks=s)  # noqa: E731
+    found, expected = backward(ours, (v, bias, sinks), weights), backward(theirs, wide(v, bias, sinks), weights.double())
+    for mine, truth in zip(found, expected):
+        assert error(mine, truth) < 1e-5
+
+
+def test_cotangents_may_be_strided():
+    tensors = qkv(grad=True)
+    out = ejk.flash_attention(*tensors)
+    weights = normal(4, 2, 64, 4, 37).permute(0, 3, 2, 1)
+    found = torch.autograd.grad(out, tensors, weights)
+    expected = torch.autograd.grad(ejk.flash_attention(*tensors), tensors, weights.contiguous())
+    for mine, other in zip(found, expected):
+        assert error(mine, other) < 1e-6
+
+
+def test_gradient_of_several_calls():
+    lhs, rhs, old = normal(1, 30, 16, grad=True), normal(2, 3, 16, 24, grad=True), normal(3, 30, 24, grad=True)
+    sizes, weights = torch.tensor([7, 0, 13], dtype=torch.int32, device=DEVICE), normal(4, 30, 24)
+
+    def theirs(lhs, rhs, old):
+        return torch.cat([lhs[:7] @ rhs[0], lhs[7:20] @ rhs[2], torch.zeros_like(old[20:])]) + old
+
+    ours = lambda a, b, c: ejk.grouped_matmul(a, b, group_sizes=sizes, existing_out=c)  # noqa: E731
+    for mine, truth in zip(backward(ours, (lhs, rhs, old), weights), backward(theirs, wide(lhs, rhs, old), weights.double())):
+        assert error(mine, truth) < 1e-5
+
+
+def test_a_kernel_without_gradient_says_so():
+    x = normal(1, 2, 7, 16, grad=True)
+    first = ejk.mean_pooling(x)
+    (dx,) = torch.autograd.grad(first.sum(), x)
+    assert error(dx, torch.full_like(x, 1 / 7)) < 1e-5
+    with pytest.raises(ejk.UnsupportedError, match="has no gradient"):
+        ejk.mean_pooling_bwd(first.detach().requires_grad_(), tokens=7)
+
+
+def test_torch_compile_keeps_the_operator():
+    torch._dynamo.reset()
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    q, k, v = qkv()
+    compiled = torch.compile(lambda q: ejk.flash_attention(q * 2, k, v, causal=True) + 1, fullgraph=True, backend=backend)
+    assert error(compiled(q), ejk.flash_attention(q * 2, k, v, causal=True) + 1) < 1e-6
+    assert len(graphs) == 1 and any("ejk.flash_attention" in str(node.target) for node in graphs[0].graph.nodes)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_training_step(backend):
+    torch._dynamo.reset()
+    tensors, weights = qkv(grad=True), normal(4, 2, 37, 4, 64)
+    step = lambda q, k, v: (ejk.flash_attention(q * 0.5, k, v, causal=True) * weights).sum()  # noqa: E731
+    compiled = torch.compile(step, fullgraph=True, backend=backend)
+    found, expected = torch.autograd.grad(compiled(*tensors), tensors), torch.autograd.grad(step(*tensors), tensors)
+    for mine, eager in zip(found, expected):
+        assert error(mine, eager) < 1e-5
+
+
+def test_seeds_do_not_compile_anew():
+    torch._dynamo.reset()
+    q, k, v = qkv()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(lambda seed: ejk.flash_attention(q, k, v, dropout_prob=0.5, dropout_seed=seed), backend="aot_eager")
+    outs = [compiled(seed) for seed in (3, 4, 5, 6)]
+    for seed, out in zip((3, 4, 5, 6), outs):
+        assert torch.equal(out, ejk.flash_attention(q, k, v, dropout_prob=0.5, dropout_seed=seed))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2  # one for the first seed, one for any
+
+
+def test_fake_tensors():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode() as mode:
+        q, k, v = (mode.from_tensor(x) for x in qkv(torch.bfloat16))
+        out, lse = ejk.flash_attention(q, k, v, return_lse=True)
+    assert out.shape == (2, 37, 4, 64) and out.dtype == torch.bfloat16 and lse.shape == (2, 4, 37) and lse.dtype == torch.float32
+
+
+def test_operators_pass_pytorchs_own_checks():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Seen(TorchDispatchMode):
+        calls = []
+
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            if function.namespace == "ejk":
+                self.calls.append((function, arguments))
+            return function(*arguments, **(options or {}))
+
+    tensors = qkv(grad=True)
+    with Seen():
+        ejk.flash_attention(*tensors, causal=True)
+    ((operator, (_, site, seeds)),) = Seen.calls
+    assert operator is torch.ops.ejk.flash_attention.default
+    told = torch.library.opcheck(operator, (list(tensors), site, seeds))
+    assert set(told.values()) == {"SUCCESS"}, told
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs CUDA")
+def test_streams_and_graphs():
+    q, k, v = qkv(torch.bfloat16)
+    expected = ejk.flash_attention(q, k, v)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        assert torch.equal(ejk.flash_attention(q, k, v), expected)
+    graph, out = torch.cuda.CUDAGraph(), torch.empty_like(expected)
+    with torch.cuda.graph(graph):
+        ejk.flash_attention(q, k, v, out=out)
+    q.mul_(2)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, ejk.flash_attention(q, k, v))
