@@ -1,6 +1,7 @@
 // GPU vocabulary of the attention kernels: the query rows of a block, and which keys they see.
 #pragma once
 #include "device/attention.h"
+#include "device/softmax.h"
 #include "device/tile.h"
 
 struct RowRange {
@@ -60,9 +61,6 @@ struct Rows {
     }
   }
 };
-
-// The reference of a row that has seen nothing: finite, so that what lies below it, -inf, has weight 0 relative to it.
-constexpr float LOWEST = -3.4e38f;
 
 // The log-sum-exp of a row, from its reference (in units of log 2) and its denominator relative to it.
 static inline void store_lse(const View& lse, const Sequence& sequence, const RowPlace& place, float reference, float sum) {

@@ -1,18 +1,7 @@
 // GPU vocabulary of paged attention: a row's softmax once its keys are done, and parts of rows that several blocks computed.
 #pragma once
-#include "device/gpu.h"
+#include "device/softmax.h"
 #include "device/attention.h"
-
-// The reference of a row that has seen nothing: finite, so that what lies below it, -inf, has weight 0 relative to it.
-constexpr float LOWEST = -3.4e38f;
-
-// Weights are 2^(score - reference), scores in units of log 2; sum: of the weights.
-struct alignas(8) Softmax {
-  float reference, sum;
-};
-
-// Two parts of a row become one; what was relative to either's reference times the factors is relative to the new one.
-static inline float factor_of(const Softmax& part, float reference) { return exp2_of(part.reference - reference); }
 
 // An output a query head: [sequences, heads, ...]. Null: not wanted.
 struct HeadOutput {

@@ -252,7 +252,6 @@ static inline bool finite(const Outputs& o) {
 // what lse is made of through their ranges, which nobody needs any more, so that each lane stores a row.
 static inline void finish(Outputs& o, const PerRow& reference, const PerRow& denominator, Element* tile, const Heads<Element>& out,
                           const View& lse, const Rows& rows, const Sequence& sequence, int warp_row, float kept) {
-  struct Softmax { float reference, sum; };
   Softmax* const softmax = reinterpret_cast<Softmax*>(rows.range);
 #pragma unroll
   for (int m = 0; m < M_TILES; ++m)

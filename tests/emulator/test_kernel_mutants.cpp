@@ -48,6 +48,14 @@ Subject plain_attention(const char* case_name, Sizes sizes = one_block) {
   return {root, "flash_attention", case_name, "flash_attention/forward.plain.gpu.cu", std::move(sizes)};
 }
 
+// Few query rows: four parts of each kv head's keys on the emulator's processors, two teams of warps a block.
+constexpr char split_parts[] = "device/attention_parts.h";
+const Sizes few_rows = {{"B", 1}, {"Sq", 5}, {"Sk", 777}, {"Hq", 8}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}};
+const Sizes eight_parts = {{"B", 1}, {"Sq", 5}, {"Sk", 777}, {"Hq", 4}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}};
+Subject split_attention(const char* case_name, Sizes sizes = few_rows) {
+  return {root, "flash_attention", case_name, "flash_attention/forward.split.gpu.cu", std::move(sizes)};
+}
+
 // The same templates as AMD's GPUs run them: waves of 64, two warps each, or of 32.
 constexpr char amd[] = "device/amd.h";
 enum Device { cdna = 1, rdna3 = 2, rdna4 = 3 };
@@ -217,6 +225,16 @@ const Row mutants[] = {
     {"AttentionWithAnotherSequencesItems",
      attention("packed.bf16", {{"N", 3}, {"Tq", 700}, {"Tk", 400}, {"Hq", 4}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}}),
      {"shuffle(here, found) - items", 0, "shuffle(here, 0) - items", attention_rows}},
+    {"SplitWithoutTheBarrierOfATeam", split_attention("cross.bf16"), {"sync_block();", 0, ";"}},
+    {"SplitWithoutTheBarrierBeforeItsSumsAreWritten", split_attention("cross.bf16"), {"sync_block();", 1, nothing}},
+    {"SplitWithoutTheBarrierBeforeItsSumsAreRead", split_attention("cross.bf16"), {"sync_block();", 2, nothing}},
+    {"SplitThatAddsUpWithoutABarrier", split_attention("cross.bf16"), {"sync_block();", 0, nothing, split_parts}},
+    {"SplitThatAddsUpPartsOfOneWarp", split_attention("cross.bf16", eight_parts), {"number, ROW_WARPS", 0, "0, ROW_WARPS", split_parts}},
+    {"SplitThatDoesNotWait", split_attention("cross.bf16"), {"copy_async_wait<STAGES - 2>", 0, "copy_async_wait<STAGES - 1>"}},
+    {"SplitThatSeesTheFuture", split_attention("cross.bf16.causal"), {"8 * h + lane() / 4)", 0, "8 * h + lane() / 4 - 1)"}},
+    {"SplitThatForgetsATile", split_attention("cross.bf16"), {"part < longer ? 1 : 0", 0, "0"}},
+    {"SplitWithTheLargestOfALane", split_attention("cross.bf16"), {"largest = largest_of_row(largest);", 0, nothing}},
+    {"SplitWithValuesOfAnotherKey", split_attention("cross.f16"), {"load_matrices_transposed(a", 0, "load_matrices(a", page_tile}},
     {"PagedWithoutTheBarrierBeforeItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 0, nothing}},
     {"PagedWithoutTheBarrierAfterItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 1, nothing}},
     {"PagedWithoutTheBarrierOfATeam", paged("gpu_many_heads.hq32", one_kv_head), {"sync_block();", 2, ";"}},

@@ -307,8 +307,8 @@ TEST_F(BadCalls, AnOverrideThatCannotServe) {
             "this call's cfg: {\"arch\":\"generic\",\"block_c\":3} cannot serve this call: variant 'rows' on cpu:generic: not in the "
             "config space: block_c = 3, expected one of 256, 1024, 4096");
   EXPECT_EQ(refusal(batched_attention(), {"", "", {{"block_q", std::int64_t{3}}}}),
-            "this call's cfg: {\"block_q\":3} cannot serve this call: unknown parameter; the variants' are plain: block_m; tiled: vectors, "
-            "panel, block_n");
+            "this call's cfg: {\"block_q\":3} cannot serve this call: unknown parameter; the variants' are few_rows: rows, block_n; "
+            "plain: block_m; tiled: vectors, panel, block_n");
   EXPECT_EQ(refusal(batched_attention(), {"wide", "", {}}),
             "this call's cfg: {\"variant\":\"wide\"} cannot serve this call: no variant 'wide'");
   EXPECT_EQ(refusal(batched_attention(), {"plain", "sm_90", {}}),

@@ -1,0 +1,130 @@
+// flash_attention, forward, for few query rows a kv head: a work item takes a part of its keys for all of them, block by block; parts are
+// put together by a second launch. A row is one query token of one of the query heads that share the kv head: row = token * heads + head.
+#include "device/decode_rows.h"
+
+$require D % 8 == 0 and Dv % 8 == 0
+$require block_n % 16 == 0
+using Element = ${ctype(E)};
+constexpr int64_t D = ${D}, DV = ${Dv};  // head dim of q and k; of v and out
+constexpr int ROWS = ${rows};            // query rows at a time
+constexpr int BLOCK = ${block_n};        // keys a block
+using RowGroup = DecodeRows<Element, D, DV, ROWS, BLOCK>;
+using Places = RowGroup::Places;
+
+// ROWS rows in the worker's scratch; past the last row: rows that nobody asks for, which see what it sees.
+struct Pass {
+  RowGroup group;
+  KeyRange keys[ROWS];
+};
+
+// One kv head of a row of the batch.
+struct Cache {
+  const Element *keys, *values;
+  int64_t key_token, value_token;
+
+  void find(Places& places, int64_t begin, int64_t end) const {
+    places.count = end - begin < BLOCK ? end - begin : BLOCK;
+    for (int64_t i = 0; i < places.count; ++i) {
+      places.key[i] = keys + (begin + i) * key_token;
+      places.value[i] = values + (begin + i) * value_token;
+    }
+    places.repeat_last();
+  }
+};
+
+// Lane-wise: does row lane / TOKENS see key i + lane % TOKENS of the block that starts at key `first`?
+struct Sight {
+  Integers begin, end;
+
+  Sight(const KeyRange (&keys)[ROWS], int64_t first, int64_t count) {
+    const auto inside = [&](int64_t key) { return static_cast<int32_t>(key < first ? 0 : key - first < count ? key - first : count); };
+    for (int lane = 0; lane < LANES; ++lane) {
+      const int token = lane % RowGroup::TOKENS;
+      begin[lane] = inside(keys[lane / RowGroup::TOKENS].first) - token, end[lane] = inside(keys[lane / RowGroup::TOKENS].end) - token;
+    }
+  }
+  Integers operator()(int64_t i) const {
+    const Integers key = splat_integer(static_cast<int32_t>(i));
+    return (key >= begin) & (key < end);
+  }
+};
+
+// Where the results go.
+struct Result {
+  const Heads<Element> out;
+  const View& lse;
+
+  void store(int64_t batch, int64_t token, int64_t head, const float* values, float maximum, float sum) const {
+    store_row<DV>(values, sum == 0 ? 0 : 1 / sum, out.row(batch, token, head));
+    if (is_given(lse)) static_cast<float*>(lse.data)[batch * lse.strides[0] + head * lse.strides[1] + token] = lse_of(maximum, sum);
+  }
+};
+
+static void attend_block(Pass& pass, const Places& places, const Places& next, int64_t first, const KeyRange& every,
+                         const Scoring& scoring) {
+  alignas(64) float scores[BLOCK * ROWS];
+  const int64_t count = places.count;
+  if (first >= every.first && first + count <= every.end && count % RowGroup::TOKENS == 0) {
+    const Floats most = pass.group.score_block(places, next, scores, [&](Floats products, int64_t) { return scoring(products); });
+    pass.group.weigh_block(most, count, scores);
+    return pass.group.template add_values<false>(places, next, scores);
+  }
+  const Sight sees(pass.keys, first, count);
+  const Floats most = pass.group.score_block(places, next, scores,
+                                             [&](Floats products, int64_t i) { return sees(i) ? scoring(products) : splat(-INFINITE); });
+  pass.group.weigh_block(most, count, scores);
+  pass.group.template add_values<true>(places, next, scores);
+}
+
+// Item (x, y, z): part x of the keys of kv head y of row z of the batch.
+static void attend(${parameters('attend')}, const Group& group) {
+  const Heads<const Element> q(q_view), k(k_view), v(v_view);
+  const Heads<Element> out(out_view);
+  const int64_t part = group.x, kv_head = group.y, batch = group.z, heads = k.heads > 0 ? q.heads / k.heads : 1, rows = q.tokens * heads;
+  const int64_t position = offset_given ? offset : k.tokens - q.tokens, passes = (rows + ROWS - 1) / ROWS;
+  const Visibility visibility{causal, window_left, window_right};
+  Pass* all = static_cast<Pass*>(group.shared);
+  KeyRange some{__INT64_MAX__, 0}, every{0, k.tokens};
+  for (int64_t pass = 0; pass < passes; ++pass)
+    for (int r = 0; r < ROWS; ++r) {
+      const int64_t row = pass * ROWS + r, asked = row < rows ? row : rows - 1;
+      const int64_t token = asked / heads, head = kv_head * heads + asked % heads;
+      const KeyRange keys = visible_keys(visibility, token, position, k.tokens);
+      Sinks sinks(softmax_aux_view, sinks_type, head, q.heads);
+      if (part > 0) sinks.count = 0;
+      all[pass].keys[r] = keys;
+      all[pass].group.load_query(r, row < rows ? q.row(batch, token, head) : nullptr);
+      all[pass].group.start(r, sinks);
+      if (keys.first < keys.end) some = {keys.first < some.first ? keys.first : some.first, keys.end > some.end ? keys.end : some.end};
+      every = {keys.first > every.first ? keys.first : every.first, keys.end < every.end ? keys.end : every.end};
+    }
+
+  const Range range = some.first < some.end ? part_of(some.first, some.end, part, parts) : Range{0, 0};
+  const Cache cache{k.row(batch, 0, kv_head), v.row(batch, 0, kv_head), k.token_stride, v.token_stride};
+  const Scoring scoring(softmax_scale, logits_soft_cap);
+  Places places[2];
+  int now = 0;
+  cache.find(places[now], range.begin, range.end);
+  for (int64_t key = range.begin; key < range.end; key += BLOCK, now = 1 - now) {
+    cache.find(places[1 - now], key + BLOCK < range.end ? key + BLOCK : range.end, range.end);
+    for (int64_t pass = 0; pass < passes; ++pass) attend_block(all[pass], places[now], places[1 - now], key, every, scoring);
+  }
+
+  const Result result{out, lse_view};
+  for (int64_t row = 0; row < rows; ++row) {
+    const RowGroup& done = all[row / ROWS].group;
+    const int r = static_cast<int>(row % ROWS);
+    if (parts > 1)
+      done.store_part(r, partial + (((batch * k.heads + kv_head) * rows + row) * parts + part) * RowGroup::PART);
+    else
+      result.store(batch, row / heads, kv_head * heads + row % heads, done.output[r], done.maximum[r * RowGroup::TOKENS], done.sum_of(r));
+  }
+}
+
+// Item (x, y, z): the parts of row x of kv head y of row z of the batch, put together.
+static void combine(${parameters('combine')}, const Group& group) {
+  const int64_t row = group.x, kv_head = group.y, batch = group.z;
+  const RowGroup::Whole whole(partial + ((batch * group.grid_y + kv_head) * group.grid_x + row) * parts * RowGroup::PART, parts);
+  const int64_t head = kv_head * heads_a_kv_head + row % heads_a_kv_head;
+  Result{Heads<Element>(out_view), lse_view}.store(batch, row / heads_a_kv_head, head, whole.values, whole.maximum, whole.sum);
+}
