@@ -111,7 +111,8 @@ class Enumerator {
     const auto [known, fresh] = plans_.try_emplace(id);
     if (fresh) {
       known->second = {std::move(plan), std::move(text)};
-    } else if (known->second.plan.variant != plan.variant || known->second.plan.arch != plan.arch || known->second.signature != text) {
+    } else if (known->second.plan.variant->name != plan.variant->name || known->second.plan.arch != plan.arch ||
+               known->second.signature != text) {
       fault(*plan.spec, plan.variant->pointer,
             fmt::format("cases {} and {} make different sources of one image id, {}: name what differs in specialize",
                         known->second.plan.case_name, plan.case_name, id));

@@ -27,6 +27,7 @@ class GradientOf {
     call.stream = invocation_.stream;
     for (const auto& tensor : gradient.spec->tensors) {
       const auto name = own_name(step, tensor.name);
+      if (tensor.optional && !asked_for(name)) continue;
       const auto view = view_of(name);
       if (view.given()) {
         call.tensors.emplace(tensor.name, view);
@@ -53,6 +54,15 @@ class GradientOf {
     if (!step.mapped) return name;
     const auto found = std::find_if(step.tensors.begin(), step.tensors.end(), [&](const auto& each) { return each.first == name; });
     return found == step.tensors.end() ? "" : found->second;
+  }
+
+  // Every call has the tensor, or what it is the gradient of; or this one has.
+  bool asked_for(const std::string& name) const {
+    const auto has = [&](const std::string& own) {
+      const auto* tensor = spec_.tensor(own);
+      return invocation_.tensors.contains(own) || (tensor && !tensor->optional);
+    };
+    return has(name) || has(spec::differentiated(spec_, name));
   }
 
   // Of the call's own tensors as they are; of outputs that were not asked for, and of gradients, the shape alone.

@@ -81,6 +81,7 @@ class Layout {
       if (tensors_[*index] && tensors_[*index]->given()) patch(FramePatch::Kind::tensor, *index, offset);
       return offset;
     }
+    if (is_served(name)) return offset;
     patch(FramePatch::Kind::workspace, 0, offset, static_cast<std::uint64_t>(buffer(name).offset));
     return offset;
   }
@@ -97,6 +98,7 @@ class Layout {
       patch(FramePatch::Kind::tensor_map, *index, offset);
       return offset;
     }
+    if (is_served(name)) return offset;
     const auto& [size, at] = buffer(name);
     TensorMapRequest request{size.type, nullptr, size.shape, size.shape, {}, 0};
     std::int64_t stride = 1;
@@ -122,8 +124,8 @@ class Layout {
 
   std::uint32_t place_view(const std::string& name) {
     View view{nullptr, -1, {}, {}};
-    const auto index = tensor_index(name).value();
-    const auto* tensor = tensors_[index];
+    const auto index = tensor_index(name);
+    const auto* tensor = index ? tensors_[*index] : nullptr;  // none: only the serving kernel has it
     const bool given = tensor && tensor->given();
     if (given) {
       view.rank = tensor->rank;
@@ -131,7 +133,7 @@ class Layout {
       std::copy_n(tensor->strides, tensor->rank, view.strides);
     }
     const auto view_offset = append(view);
-    if (given) patch(FramePatch::Kind::tensor, index, view_offset);
+    if (given) patch(FramePatch::Kind::tensor, *index, view_offset);
     if (plan_.backend->platform() != "cpu") return view_offset;  // by value
     // The argument is a pointer to the view: the view lies in the frame, and so must be pointed at where the frame is copied to.
     const auto offset = append<void*>(nullptr);
@@ -178,6 +180,9 @@ class Layout {
       if (spec_.tensors[i].name == name) return i;
     return std::nullopt;
   }
+
+  // A tensor that only the kernel has whose variants serve this one: never given.
+  bool is_served(const std::string& name) const { return spec_.served_by && spec_.served_by->tensor(name); }
 
   struct Buffer {
     spec::WorkspaceSize size;

@@ -24,6 +24,7 @@ struct Binder {
   void bind_dims();
   void derive_dims(bool strict);
   void finish_attributes();  // defaults that are expressions over dims
+  void add_served();         // attributes that only the serving kernel has
   void check_outputs() const;
 };
 

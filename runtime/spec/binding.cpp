@@ -140,6 +140,17 @@ void Binder::finish_attributes() {
   }
 }
 
+void Binder::add_served() {
+  if (!spec.served_by) return;
+  for (const Attribute& attribute : spec.served_by->attributes) {
+    if (spec.attribute(attribute.name)) continue;
+    const auto& fixed = spec.same_as->attributes;
+    const auto own = std::find_if(fixed.begin(), fixed.end(), [&](const Named& each) { return each.name == attribute.name; });
+    const Expression& value = own == fixed.end() ? attribute.fallback : own->expression;
+    if (value) binding.attributes[attribute.name] = checked(*this, attribute, value.evaluate(binding), "");
+  }
+}
+
 void Binder::choose_form() {
   for (const Form& form : spec.forms) {
     try {
@@ -196,6 +207,7 @@ Binding bind(const Spec& spec, CallFacts facts) {
   binder.bind_types();
   binder.bind_dims();
   binder.finish_attributes();
+  binder.add_served();
   binder.check_outputs();
   for (const Requirement& requirement : spec.requirements)
     if (requirement.reads.empty()) judge(binding, requirement);

@@ -131,7 +131,9 @@ std::optional<Value> Binding::lookup(std::string_view name) const {
 std::optional<Value> Binding::call(std::string_view function, std::string_view name, std::span<const Value> rest) const {
   const TensorSpec* tensor = spec->tensor(name);
   const std::string key(name);
-  if (function == "given" && !tensor && spec->attribute(name)) return Value(facts.attributes.count(key) > 0);
+  if (function == "given" && !tensor && spec->server().attribute(name))
+    return Value(facts.attributes.count(key) > 0 || (spec->same_as && spec->same_as->fixed(name)));
+  if (!tensor) tensor = spec->server().tensor(name);  // never given
   if (!tensor) fail(fmt::format("{}({}): there is no tensor {}", function, name, name));
   const auto found = facts.tensors.find(key);
   const bool is_given = found != facts.tensors.end();

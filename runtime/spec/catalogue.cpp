@@ -6,10 +6,13 @@
 
 #include "spec/archs.hpp"
 #include "spec/check.hpp"
+#include "spec/check_cases.hpp"
 #include "spec/check_names.hpp"
 #include "spec/gradient.hpp"
 #include "spec/json_node.hpp"
 #include "spec/loader.hpp"
+#include "spec/same_as.hpp"
+#include "spec/suggest.hpp"
 
 namespace ejk::spec {
 namespace {
@@ -32,6 +35,26 @@ std::optional<Spec> read_kernel(const std::filesystem::path& path, std::vector<F
   return spec;
 }
 
+// Gives the kernels that others serve their variants, and checks their cases.
+void serve_kernels(std::map<std::string, std::shared_ptr<const Spec>>& kernels, const std::map<std::string, Arch>& archs,
+                   const std::vector<std::string>& names, std::vector<Fault>& faults) {
+  for (auto& [name, spec] : kernels) {
+    if (!spec->same_as) continue;
+    const std::size_t before = faults.size();
+    const std::string& other = spec->same_as->kernel;
+    const auto found = kernels.find(other);
+    if (found != kernels.end())
+      check_same_as(*spec, *found->second, faults);
+    else if (std::find(names.begin(), names.end(), other) == names.end())
+      faults.push_back({spec->file, "/same_as/kernel", "unknown kernel '" + other + "'" + suggestion(other, names)});
+    if (found == kernels.end() || faults.size() > before) continue;
+    Spec served = *spec;
+    serve(served, found->second);
+    check_cases(served, archs, faults);
+    spec = std::make_shared<const Spec>(std::move(served));
+  }
+}
+
 }  // namespace
 
 struct Catalogue::State {
@@ -43,6 +66,28 @@ struct Catalogue::State {
   std::map<std::string, Arch> archs;
   std::mutex mutex;  // of kernels
   std::map<std::string, std::shared_ptr<const Spec>> kernels;
+
+  // Under the mutex.
+  std::shared_ptr<const Spec> kernel(const std::string& name) {
+    if (const auto known = kernels.find(name); known != kernels.end()) return known->second;
+    const std::filesystem::path file = specs / (name + ".json");
+    std::error_code error;
+    if (bad_file_name(name) || !std::filesystem::is_regular_file(file, error)) return nullptr;
+    std::vector<Fault> faults;
+    std::optional<Spec> spec = read_kernel(file, faults);
+    if (spec) check_names(*spec, archs, faults);
+    if (faults.empty() && spec->same_as) serve_one(*spec, faults);
+    if (!faults.empty()) throw SpecError(std::move(faults));
+    return kernels[name] = std::make_shared<const Spec>(*std::move(spec));
+  }
+
+  void serve_one(Spec& spec, std::vector<Fault>& faults) {
+    const std::string& other = spec.same_as->kernel;
+    auto server = other == spec.kernel ? nullptr : kernel(other);
+    if (!server) return faults.push_back({spec.file, "/same_as/kernel", "unknown kernel '" + other + "'"});
+    check_same_as(spec, *server, faults);
+    if (faults.empty()) serve(spec, std::move(server));
+  }
 };
 
 Catalogue Catalogue::load(const std::filesystem::path& specs, const std::filesystem::path& templates) {
@@ -59,6 +104,7 @@ Catalogue Catalogue::load(const std::filesystem::path& specs, const std::filesys
     if (archs_are_sound) check_spec(*spec, state.archs, state.templates, names, faults);
     state.kernels[name] = std::make_shared<const Spec>(*std::move(spec));
   }
+  if (faults.empty()) serve_kernels(state.kernels, state.archs, names, faults);
   for (const auto& [name, spec] : state.kernels)
     for (const std::string& target : gradient_kernels(*spec))
       if (const auto found = state.kernels.find(target); target != name && found != state.kernels.end())
@@ -78,15 +124,7 @@ Catalogue Catalogue::open(const std::filesystem::path& specs, const std::filesys
 
 std::shared_ptr<const Spec> Catalogue::kernel(const std::string& name) const {
   const std::lock_guard lock(state_->mutex);
-  if (const auto known = state_->kernels.find(name); known != state_->kernels.end()) return known->second;
-  const std::filesystem::path file = state_->specs / (name + ".json");
-  std::error_code error;
-  if (bad_file_name(name) || !std::filesystem::is_regular_file(file, error)) return nullptr;
-  std::vector<Fault> faults;
-  std::optional<Spec> spec = read_kernel(file, faults);
-  if (spec) check_names(*spec, state_->archs, faults);
-  if (!faults.empty()) throw SpecError(std::move(faults));
-  return state_->kernels[name] = std::make_shared<const Spec>(*std::move(spec));
+  return state_->kernel(name);
 }
 
 std::vector<std::string> Catalogue::kernel_names() const { return kernels_in(state_->specs); }

@@ -34,6 +34,7 @@ class CaseCheck {
   void run() {
     for (const Case& one : spec_.cases) check(one);
     if (contract_broken_) return;  // the variants were not tried on every case
+    if (spec_.same_as) return;     // what no case here reaches is for the kernel that has the variants
     for (Reach& reach : reach_) conclude(reach);
   }
 

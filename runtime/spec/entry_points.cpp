@@ -14,7 +14,7 @@ constexpr std::string_view int_type = "int64_t", float_type = "float", bool_type
 }
 
 Parameter pointer_parameter(const VariantScope& scope, const Launch& launch, const Argument& argument) {
-  const Spec& spec = *scope.binding.spec;
+  const Spec& spec = scope.binding.spec->server();
   if (const TensorSpec* tensor = spec.tensor(argument.name)) {
     const auto bound = scope.binding.types.find(tensor->type);
     std::string type = c_type(bound == scope.binding.types.end() ? tensor->type : bound->second);
@@ -30,7 +30,7 @@ Parameter pointer_parameter(const VariantScope& scope, const Launch& launch, con
 std::string_view declared_type(const VariantScope& scope, const Argument& argument) {
   const auto name = argument.expression.as_name();
   if (!name) return {};
-  const Spec& spec = *scope.binding.spec;
+  const Spec& spec = scope.binding.spec->server();
   const auto has = [&](const auto& list) {
     return std::any_of(list.begin(), list.end(), [&](const auto& each) { return each.name == *name; });
   };
@@ -49,7 +49,7 @@ class SampleScope : public Scope {
   std::optional<Value> lookup(std::string_view name) const override {
     const auto named = [&](const auto& each) { return each.name == name; };
     const Variant& variant = scope_.variant;
-    const Spec& spec = *scope_.binding.spec;
+    const Spec& spec = scope_.binding.spec->server();
     if (std::any_of(variant.specialize.begin(), variant.specialize.end(), named)) return scope_.lookup(name);
     if (std::any_of(variant.config.begin(), variant.config.end(), named)) return scope_.lookup(name);
     if (const auto let = std::find_if(variant.let.begin(), variant.let.end(), named); let != variant.let.end()) return evaluate(*let);

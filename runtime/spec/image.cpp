@@ -35,7 +35,7 @@ class TemplateScope : public Scope {
 std::string_view extension_of(const Arch& arch) { return arch.platform == "cuda" ? "cu" : arch.platform == "hip" ? "hip" : "cpp"; }
 
 void describe(Image& image, const VariantScope& scope) {
-  image.kernel = scope.binding.spec->kernel;
+  image.kernel = scope.binding.spec->server().kernel;
   image.variant = scope.variant.name;
   image.arch = scope.arch.full_name();
   for (std::size_t i = 0; i < scope.variant.specialize.size(); ++i)
@@ -73,7 +73,7 @@ Image make_image(const Spec& spec, const Variant& variant, const Arch& arch, con
     const std::string body = render(closed, open, templates);
     image.source = banner(image, closed) + body;
   } catch (const ExpressionError& e) {
-    throw SpecError({{spec.file, variant.pointer, fmt::format("{}: {}", arch.full_name(), e.what())}});
+    throw SpecError({{spec.server().file, variant.pointer, fmt::format("{}: {}", arch.full_name(), e.what())}});
   }
   image.hash = sha256_hex(image.source).substr(0, 16);
   return image;

@@ -61,7 +61,7 @@ std::string image_id(const VariantScope& scope, const Config& config) {
   for (const auto& [name, value] : config)
     for (const ConfigParameter& parameter : scope.variant.config)
       if (parameter.name == name) join(configured, config_part(parameter, value), '_');
-  std::string id = fmt::format("{}.{}.{}_{}", cleaned(scope.binding.spec->kernel), cleaned(scope.variant.name),
+  std::string id = fmt::format("{}.{}.{}_{}", cleaned(scope.binding.spec->server().kernel), cleaned(scope.variant.name),
                                cleaned(scope.arch.platform), cleaned(scope.arch.name));
   for (const std::string& part : {types, rest, configured}) join(id, part, '.');
   return id;

@@ -19,6 +19,16 @@ void load_variants(const JsonNode& kernel, Spec& spec) {
   }
 }
 
+void load_same_as(const JsonNode& kernel, Spec& spec) {
+  const auto node = kernel.field("same_as");
+  const bool has_variants = kernel.field("variants").has_value();
+  if (!node && !has_variants) kernel.fault("the field 'variants' is missing, and there is no 'same_as'");
+  if (!node || !node->json().is_object() || !node->open("same_as")) return;
+  if (has_variants) node->fault("a kernel that is served by another has no 'variants'");
+  spec.same_as = SameAs{node->text("kernel"), {}};
+  for (const auto& [name, member] : node->members("attributes")) spec.same_as->attributes.push_back({name, member.expression()});
+}
+
 void load_cases(const JsonNode& kernel, Spec& spec) {
   std::map<std::string, std::string> seen;
   for (const JsonNode& node : kernel.list("cases"))
@@ -40,6 +50,7 @@ std::optional<Spec> load_spec(const std::string& file, const std::string& text, 
   spec.file = file;
   if (kernel.open("kernel")) {
     load_contract(kernel, spec);
+    load_same_as(kernel, spec);
     load_variants(kernel, spec);
     load_cases(kernel, spec);
   }

@@ -13,6 +13,8 @@ const typename Items::value_type* named(const Items& items, std::string_view nam
 
 }  // namespace
 
+bool SameAs::fixed(std::string_view attribute) const { return named(attributes, attribute) != nullptr; }
+
 const TensorSpec* Spec::tensor(std::string_view name) const { return named(tensors, name); }
 const Attribute* Spec::attribute(std::string_view name) const { return named(attributes, name); }
 const Variant* Spec::variant(std::string_view name) const { return named(variants, name); }

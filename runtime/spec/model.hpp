@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -174,7 +175,7 @@ struct Batch {
 // A step of the gradient: a call of a kernel, or a gradient that another tensor is. In JSON "gradient": {"kernel": K} is one call whose
 // tensors and attributes have their names from this spec; [{"kernel": K, "tensors": {of K: of this spec}, "attributes": {of K: expression
 // over this spec's dims and attributes}}, ..., {"tensor": "dx", "is": "dout"}] says them one by one. "dx" is the gradient of x
-// (gradient.hpp); a step whose gradient is of a tensor that was not given is left out.
+// (gradient.hpp); a step whose gradient is of a tensor that was not given is left out, optional tensors of its call one by one.
 struct GradientStep {
   std::string kernel;                                        // empty: no call, `tensor` has the data of `is`
   bool mapped = false;                                       // by `tensors` and `attributes`; else by name
@@ -182,6 +183,15 @@ struct GradientStep {
   std::vector<Named> attributes;
   std::string tensor, is;
   std::string pointer;
+};
+
+// A kernel whose calls are calls of another one: tensors and attributes have the other's names, `attributes` a value that no call gives.
+// In JSON "same_as": {"kernel": K, "attributes": {of K: expression over this spec's dims and attributes}}, in place of variants.
+struct SameAs {
+  std::string kernel;
+  std::vector<Named> attributes;
+
+  bool fixed(std::string_view attribute) const;
 };
 
 struct Spec {
@@ -202,10 +212,13 @@ struct Spec {
   // Everything else in their keys must be equal. Empty: only its own measurement serves a call.
   std::vector<std::string> nearest;
   Expression flops, bytes;
-  std::vector<Variant> variants;
+  std::vector<Variant> variants;  // with same_as: the other's
+  std::optional<SameAs> same_as;
+  std::shared_ptr<const Spec> served_by;  // with same_as: the other; images bear its name
   std::vector<Case> cases;
   std::map<std::string, double> tolerance;  // element type → relative Frobenius error
 
+  const Spec& server() const { return served_by ? *served_by : *this; }  // whose names its variants use
   const TensorSpec* tensor(std::string_view name) const;
   const Attribute* attribute(std::string_view name) const;
   const Variant* variant(std::string_view name) const;

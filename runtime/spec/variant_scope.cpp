@@ -103,7 +103,7 @@ std::optional<Value> VariantScope::lookup(std::string_view name) const {
   if (closed_) refuse_measured(name);
   if (auto value = arch_value(arch, name)) return value;
   if (!closed_) return binding.lookup(name);
-  if (is_of_the_call(*binding.spec, name))
+  if (is_of_the_call(binding.spec->server(), name))
     throw ExpressionError(
         fmt::format("{} is a fact of the call, not of the image, which serves many calls; name it in the variant's specialize", name), 0);
   std::vector<std::string> known;

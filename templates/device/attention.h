@@ -56,7 +56,15 @@ struct Sequence {
   int64_t first_query, first_key;   // tokens before it in that row
   int64_t queries, keys, offset;    // query i stands at position i + offset
   bool past_the_end;                // packed: the tokens after the last sequence, which see nothing, not even sinks
+  int32_t padding;                  // so many of the last queries see no key; where the struct has room, for a larger one costs registers
+
+  int64_t seeing() const { return queries - padding; }
 };
+
+// The keys a query sees by causality, window and lengths. Ranges move forwards with the queries, empty ones too.
+static inline KeyRange visible_keys(const Visibility& rule, const Sequence& s, int64_t query) {
+  return query < s.seeing() ? visible_keys(rule, query, s.offset, s.keys) : KeyRange{s.keys, s.keys};
+}
 
 // The sequences of a call.
 struct Sequences {
@@ -64,9 +72,12 @@ struct Sequences {
   int64_t count, queries, keys;           // packed: sequences and all tokens; batched: rows of the batch and tokens of each
   bool offset_given;
   int64_t offset;
+  const int32_t *query_lengths = nullptr, *key_lengths = nullptr;  // batched: tokens of each row that are no padding; null: all
+
+  static int64_t limited(int64_t length, int64_t tokens) { return length < 0 ? 0 : length < tokens ? length : tokens; }
 
   Sequence operator[](int64_t n) const {
-    Sequence s{n, n, 0, 0, queries, keys, 0, false};
+    Sequence s{n, n, 0, 0, queries, keys, 0, false, 0};
     if (cum_queries) {
       s.batch = 0;
       s.past_the_end = n == count;
@@ -74,7 +85,9 @@ struct Sequences {
       s.queries = (n == count ? queries : cum_queries[n + 1]) - s.first_query;
       s.keys = n == count ? 0 : cum_keys[n + 1] - s.first_key;
     }
-    s.offset = offset_given ? offset : s.keys - s.queries;
+    if (key_lengths) s.keys = limited(key_lengths[n], keys);
+    if (query_lengths) s.padding = static_cast<int32_t>(queries - limited(query_lengths[n], queries));
+    s.offset = offset_given ? offset : s.keys - s.seeing();
     return s;
   }
 

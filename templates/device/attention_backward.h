@@ -48,7 +48,7 @@ static inline void prepare_rows(const Heads<const T>& out, const Heads<const T>&
 #pragma unroll 1
   for (int64_t base = 0; base < count; base += THREADS / LANES) {
     const int64_t local = base + thread_x() / LANES, row = first + local;
-    const bool some = local < count && row < sequence.queries;
+    const bool some = local < count && row < sequence.seeing();
     const float log = some ? logs[row] : -INFINITE;
     const bool weighs = log != -INFINITE;
     float delta = 0;

@@ -14,6 +14,7 @@ struct PlainGradients {
   RowSpace space;
   int64_t head_dim, value_dim;
   float* memory;  // of this warp, shared memory: 2 (head_dim + value_dim)
+  const View* dweights = nullptr;  // gradients of the weights themselves; null: they have none
 
   static constexpr int64_t memory_floats(int64_t head_dim, int64_t value_dim) { return 2 * (head_dim + value_dim); }
 
@@ -25,7 +26,7 @@ struct PlainGradients {
   // From dot(q, k) and dot(dout, v).
   Pair differentiate(int token, int head, int key, float dot, float dout_dot) const {
     const int64_t at = space.first(sequence, head) + token;
-    const KeyRange keys = visible_keys(visibility, token, sequence.offset, sequence.keys);
+    const KeyRange keys = visible_keys(visibility, sequence, token);
     const RowPlace place{token, head};
     const RowRules row = rules_of<ADJUSTED>(rules, sequence, {static_cast<int>(keys.first), static_cast<int>(keys.end)}, place);
     if (!ADJUSTED && !CAPPED) dot *= rules.scale * LOG2_E;
@@ -35,13 +36,18 @@ struct PlainGradients {
     if (weight == 0) return {0, 0, 0};
     if (DROPPED && rules.drop_threshold > 0)
       kept = drops(token, head, key) || rules.drop_threshold >= 65536 ? 0 : 65536 / (65536 - rules.drop_threshold);
-    const float gradient = weight * ((kept == 0 ? 0 : dout_dot * kept) - row_delta[at]);
+    const float gradient = weight * ((kept == 0 ? 0 : (dout_dot + weight_gradient(token, head, key)) * kept) - row_delta[at]);
     float slope = 1;
     if (CAPPED && rules.soft_cap > 0) {
       const float tanh = tanh_of(dot * (rules.scale / rules.soft_cap));
       slope = 1 - tanh * tanh;
     }
     return {weight * kept, gradient, gradient * slope};
+  }
+
+  float weight_gradient(int token, int head, int key) const {
+    if (!dweights || !is_given(*dweights)) return 0;
+    return to_float(static_cast<const T*>(dweights->data)[row_offset(*dweights, sequence.batch, head, token) + key]);
   }
 
   bool drops(int token, int head, int key) const {
@@ -86,7 +92,7 @@ struct PlainGradients {
   // dq of one row, by a whole warp.
   void differentiate_query(int token, int head, const Heads<T>& dq) const {
     const int kv_head = static_cast<int>(head / (q.heads / k.heads));
-    const KeyRange keys = visible_keys(visibility, token, sequence.offset, sequence.keys);
+    const KeyRange keys = visible_keys(visibility, sequence, token);
     start(q_row(token, head), dout_row(token, head));
 #pragma unroll 1
     for (int64_t first = keys.first; first < keys.end; first += WARP) {
@@ -105,7 +111,7 @@ struct PlainGradients {
   // dk and dv of one key, by a whole warp. One without data is not wanted.
   void differentiate_key(int key, int kv_head, const Heads<T>& dk, const Heads<T>& dv) const {
     const int heads_a_kv_head = static_cast<int>(q.heads / k.heads);
-    const RowRange rows = key < sequence.keys ? seeing_queries(visibility, key, sequence.offset, sequence.queries) : RowRange{0, 0};
+    const RowRange rows = key < sequence.keys ? seeing_queries(visibility, key, sequence.offset, sequence.seeing()) : RowRange{0, 0};
     start(k_row(key, kv_head), v_row(key, kv_head));
 #pragma unroll 1
     for (int head = kv_head * heads_a_kv_head; head < (kv_head + 1) * heads_a_kv_head; ++head)

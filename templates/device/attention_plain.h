@@ -96,15 +96,37 @@ template <class T, bool ADJUSTED, bool CAPPED, bool DROPPED, int ROWS, int FEATU
       if (lane() == 0) store_lse(lse, sequence, place[r], reference[r], sum);
     }
   }
+
+  // The weights [B, Hq, Sq, Sk] of rows whose keys are all done. `seen`: what any of them sees.
+  void store_weights(const View& weights, const RowRange& seen, int count) {
+    const float kept = rules.drop_threshold < 65536 ? 65536 / (65536 - rules.drop_threshold) : 0;
+    float factor[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+      float sum = denominator[r];
+      for (int mask = WARP / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
+      factor[r] = sum == 0 ? 0 : kept / sum;
+    }
+#pragma unroll 1
+    for (int first = 0; first < weights.shape[3]; first += WARP) {
+      float weight[ROWS] = {};
+      if (first + WARP > seen.first && first < seen.end) weigh(first + lane(), weight);
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r)
+        if (r < count && first + lane() < weights.shape[3])
+          static_cast<T*>(weights.data)[row_offset(weights, sequence.batch, place[r].head, place[r].token) + first + lane()] =
+              from_float<T>(weight[r] == 0 ? 0 : weight[r] * factor[r]);
+    }
+  }
 };
 
-// All rows of the block, by all its warps. `queries`: [warps][ROWS][head_dim] floats of shared memory, not in use.
+// All rows of the block, by all its warps; WEIGHTED: with their weights, where those are given. `queries`: [warps][ROWS][head_dim] floats of shared memory, not in use.
 // Not inlined: it would take registers from the loop beside it.
-template <int THREADS, bool ADJUSTED, bool CAPPED, bool DROPPED, int ROWS, int FEATURES, class T>
+template <int THREADS, bool ADJUSTED, bool CAPPED, bool DROPPED, int ROWS, int FEATURES, bool WEIGHTED = false, class T>
 static __attribute__((noinline)) void attend_plainly(const Heads<const T>& q, const Heads<const T>& k, const Heads<const T>& v,
                                                      const Heads<T>& out, const ScoreRules& rules, const Sequence& sequence, const View& aux,
                                                      int64_t aux_type, const View& lse, const Rows& rows, int kv_head, int64_t head_dim,
-                                                     int64_t value_dim, float* queries) {
+                                                     int64_t value_dim, float* queries, const View* weights = nullptr) {
   float* mine = queries + warp() * ROWS * head_dim;
 #pragma unroll 1
   for (int first = warp() * ROWS; first < rows.count; first += THREADS / WARP * ROWS) {
@@ -129,6 +151,8 @@ static __attribute__((noinline)) void attend_plainly(const Heads<const T>& q, co
       p.add_values(key, weight);
     }
     p.finish(rows.count - first);
+    if constexpr (WEIGHTED)
+      if (is_given(*weights)) p.store_weights(*weights, all, rows.count - first);
     sync_warp();
   }
 }

@@ -29,7 +29,7 @@ struct Rows {
   template <int THREADS, int ROWS> void find_ranges(const Visibility& rule, const Sequence& sequence) const {
 #pragma unroll 1
     for (int row = thread_x(); row < ROWS; row += THREADS) {
-      const KeyRange keys = visible_keys(rule, place(row).token, sequence.offset, sequence.keys);
+      const KeyRange keys = visible_keys(rule, sequence, place(row).token);
       range[row] = {static_cast<int>(keys.first), static_cast<int>(keys.end)};
     }
     sync_block();

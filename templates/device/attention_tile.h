@@ -30,7 +30,7 @@ static inline void fill_rows(Row* row, int64_t padded, int64_t first_row, int64_
                              const Sequence& sequence, const Visibility& visibility) {
   for (int64_t r = 0; r < padded; ++r) {
     const int64_t at = first_row + smaller(r, rows - 1), token = at / token_rows;
-    row[r] = {visible_keys(visibility, token, sequence.offset, sequence.keys), token, kv_head * token_rows + at % token_rows};
+    row[r] = {visible_keys(visibility, sequence, token), token, kv_head * token_rows + at % token_rows};
   }
 }
 

@@ -14,7 +14,7 @@ constexpr int64_t BLOCK_M = ${block_m};  // query tokens a work item
 struct Call {
   Heads<const Element> q, k, v;
   Heads<Element> out;
-  const View &bias, &mask, &q_segments, &kv_segments, &sinks, &lse;
+  const View &bias, &mask, &q_segments, &kv_segments, &sinks, &lse, &weights;
   Visibility visibility;
   int64_t bias_type, sinks_type, head_dim, value_dim;
   float scale, soft_cap, drop_threshold;
@@ -112,10 +112,28 @@ static void add_keys(Query& query, int64_t first, int64_t count) {
   }
 }
 
+// From a weight relative to the maximum to what its value counts in out.
+static float weight_factor(const Query& query) {
+  const float threshold = query.call.drop_threshold, kept = threshold < 65536 ? 65536 / (65536 - threshold) : 0;
+  return query.sum == 0 ? 0 : static_cast<float>(kept / query.sum);
+}
+
+// Once all keys were added.
+static void store_weights(const Query& query, const KeyRange& keys) {
+  const View& weights = query.call.weights;
+  Element* to = static_cast<Element*>(weights.data) + row_offset(weights, query.sequence.batch, query.head, query.token);
+  const float factor = weight_factor(query), base = query.maximum == -INFINITE ? 0 : query.maximum;
+  for (int64_t key = 0; key < weights.shape[3]; ++key) {
+    float weight = 0;
+    if (key >= keys.first && key < keys.end && sees(query, key) && !is_dropped(query, key))
+      weight = exp2_of(splat(score(query, key) - base))[0];
+    to[key] = from_float<Element>(weight == 0 ? 0 : weight * factor);
+  }
+}
+
 static void store(const Query& query) {
   const Call& call = query.call;
-  const float kept = call.drop_threshold < 65536 ? 65536 / (65536 - call.drop_threshold) : 0;
-  const float factor = query.sum == 0 ? 0 : static_cast<float>(kept / query.sum);
+  const float factor = weight_factor(query);
   Element* out = call.out.row(query.sequence.batch, query.sequence.first_query + query.token, query.head);
   for (int64_t d = 0; d < call.value_dim; ++d) out[d] = from_float<Element>(query.out[d] * factor);
   if (!is_given(call.lse)) return;
@@ -130,10 +148,11 @@ static void store(const Query& query) {
 static void attend(${parameters('attend')}, const Group& group) {
   const Heads<const Element> q(q_view), k(k_view), v(v_view);
   const Call call{q, k, v, Heads<Element>(out_view), bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view,
-                  softmax_aux_view, lse_view, Visibility{causal, window_left, window_right}, bias_type, sinks_type,
+                  softmax_aux_view, lse_view, weights_view, Visibility{causal, window_left, window_right}, bias_type, sinks_type,
                   q_view.shape[q_view.rank - 1], v_view.shape[v_view.rank - 1], softmax_scale, logits_soft_cap, drop_threshold,
                   static_cast<uint64_t>(dropout_seed)};
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            query_seq_lengths, key_value_seq_lengths};
   Sequence sequence = sequences[cum_seqlens_q ? 0 : group.z];
   int64_t item = group.x, items = group.grid_x;
   if (cum_seqlens_q && !sequences.find(item, BLOCK_M, 1, sequence, items)) return;
@@ -141,8 +160,9 @@ static void attend(${parameters('attend')}, const Group& group) {
   for (int64_t token = item * BLOCK_M; token < end; ++token) {
     Query query{call, sequence, token, group.y, group.y * k.heads / q.heads, 0, 0, static_cast<float*>(group.shared)};
     start(query);
-    const KeyRange keys = visible_keys(call.visibility, token, sequence.offset, sequence.keys);
+    const KeyRange keys = visible_keys(call.visibility, sequence, token);
     for (int64_t key = keys.first; key < keys.end; key += LANES) add_keys(query, key, keys.end - key < LANES ? keys.end - key : LANES);
     store(query);
+    if (is_given(weights_view)) store_weights(query, keys);
   }
 }

@@ -13,7 +13,8 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const Heads<Element> out(out_view);
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                          drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            query_seq_lengths, key_value_seq_lengths};
   const int kv_head = block_y(), heads_a_kv_head = static_cast<int>(q.heads / k.heads);
   Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
   int64_t item = block_x(), items = grid_x();
@@ -23,6 +24,6 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const Rows rows{ranges, static_cast<int>(first_row), static_cast<int>(left < BLOCK_M ? left : BLOCK_M), kv_head * heads_a_kv_head,
                   heads_a_kv_head};
   rows.find_ranges<THREADS, BLOCK_M>(Visibility{causal, window_left, window_right}, sequence);
-  attend_plainly<THREADS, true, true, true, ROWS, FEATURES>(q, k, v, out, rules, sequence, softmax_aux_view, sinks_type, lse_view, rows, kv_head,
-                          q_view.shape[q_view.rank - 1], v_view.shape[v_view.rank - 1], reinterpret_cast<float*>(dynamic_shared()));
+  attend_plainly<THREADS, true, true, true, ROWS, FEATURES, true>(q, k, v, out, rules, sequence, softmax_aux_view, sinks_type, lse_view, rows, kv_head,
+                          q_view.shape[q_view.rank - 1], v_view.shape[v_view.rank - 1], reinterpret_cast<float*>(dynamic_shared()), &weights_view);
 }

@@ -158,7 +158,8 @@ static void attend(${parameters('attend')}, const Group& group) {
   const Heads<Element> out(out_view);
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, q.heads, softmax_scale,
                          logits_soft_cap, drop_threshold, static_cast<uint64_t>(dropout_seed)};
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            query_seq_lengths, key_value_seq_lengths};
   const int64_t chunk_rows = tiles * BLOCK_M, token_rows = q.heads / k.heads;
   Sequence sequence = sequences[cum_seqlens_q ? 0 : group.z];
   int64_t item = group.x, items = group.grid_x;

@@ -14,7 +14,7 @@ $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                        // head dim of q and k; of v and out
 constexpr int D16 = ${align(D, 16)}, DV16 = ${align(Dv, 16)};
-constexpr bool ADJUSTED = ${adjusted};                     // any of bias, mask, segments may be given
+constexpr bool ADJUSTED = ${adjusted};                     // any of bias, mask, segments, lengths may be given
 constexpr bool CAPPED = ${capped}, DROPPED = ${dropped};   // soft cap; dropout
 constexpr int WAVES = ${waves}, THREADS = WAVES * WAVE;
 constexpr int M_TILES = ${m_tiles};                        // tiles of 16 query rows a wave
@@ -134,7 +134,8 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const Heads<Element> out(out_view);
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                          drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            ADJUSTED ? query_seq_lengths : nullptr, ADJUSTED ? key_value_seq_lengths : nullptr};
   const int kv_head = block_y(), heads_a_kv_head = static_cast<int>(q.heads / k.heads);
   Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
   int64_t item = block_x(), items = grid_x();

@@ -18,7 +18,7 @@ $require D % 8 == 0 and Dv % 8 == 0 and block_m % 16 == 0
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                     // head dim of q and k; of v and out
 constexpr int D16 = ${align(D, 16)}, DV16 = ${align(Dv, 16)}, WIDE = D16 > DV16 ? D16 : DV16;
-constexpr bool ADJUSTED = ${adjusted};                  // any of bias, mask, segments may be given
+constexpr bool ADJUSTED = ${adjusted};                  // any of bias, mask, segments, lengths may be given
 constexpr bool CAPPED = ${capped}, DROPPED = ${dropped};  // soft cap; dropout
 constexpr bool BIAS_GRADIENT = ${bias_gradient};        // dbias is given
 constexpr int PAIRS = ${pairs}, WARPS = 2 * PAIRS, THREADS = WARPS * WARP;
@@ -383,7 +383,8 @@ static inline bool finite(const Sums& sums) {
 // Block (x, y, z): BLOCK_M rows x (packed: of all sequences) of head y of row z of the batch. Clears the sums of dq.
 KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
   const Heads<const Element> out(out_view), dout(dout_view);
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, out.tokens, 0, true, 0};
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, out.tokens, 0, true, 0,
+                            ADJUSTED ? query_seq_lengths : nullptr};
   Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
   int64_t item = block_x(), items;
   if (cum_seqlens_q && !find_sequence(sequences, item, BLOCK_M, 1, sequence, items)) return;
@@ -526,7 +527,8 @@ static __attribute__((noinline)) void differentiate_plainly(const View& q, const
 // batch are numbered through; then every grid_y()-th ones.
 KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q_view.shape[q_view.rank - 3], k_view.shape[k_view.rank - 3],
-                            offset_given,  offset};
+                            offset_given,  offset,
+                            ADJUSTED ? query_seq_lengths : nullptr, ADJUSTED ? key_value_seq_lengths : nullptr};
   const Visibility visibility{causal, window_left, window_right};
   char* const memory = dynamic_shared();
   const SharedPointer all_shared = shared_pointer(memory);
@@ -547,15 +549,16 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
       const int batch = cum_seqlens_q ? 0 : numbered / kv_heads, kv_head = numbered - batch * kv_heads;
       if (kv_head >= kv_heads || (!cum_seqlens_q && batch >= sequence_count)) return;  // the last group may be smaller
       Sequence sequence = sequences[batch];
-      int64_t item = block, all_keys = sequence.keys;
+      int64_t item = block, all_keys = ADJUSTED ? k.tokens : sequence.keys;
       if (cum_seqlens_q && !find_keys(sequences, item, BLOCK_N, sequence, all_keys)) return;
+      if (ADJUSTED) sequence.queries = sequence.seeing(), sequence.padding = 0;
       const int first_key = static_cast<int>(item) * BLOCK_N, first_head = kv_head * heads_a_kv_head;
-      const int keys_left = static_cast<int>(all_keys) - first_key;
+      const int keys_left = static_cast<int>(all_keys) - first_key, keys_seen = ADJUSTED ? static_cast<int>(sequence.keys) - first_key : keys_left;
       TileReader<Element, BLOCK_N, D16, THREADS, D>(k.row(sequence.batch, sequence.first_key + first_key, kv_head), k.token_stride,
-                                                    keys_left)
+                                                    keys_seen)
           .copy_async(KTile{all_shared});
       TileReader<Element, BLOCK_N, DV16, THREADS, DV>(v.row(sequence.batch, sequence.first_key + first_key, kv_head), v.token_stride,
-                                                      keys_left)
+                                                      keys_seen)
           .copy_async(VTile{all_shared + VALUES});
       const RowSpace space{q.heads, space_rows, BLOCK_M, cum_seqlens_q != nullptr};
       const int64_t row = space.first(sequence, first_head);
@@ -690,7 +693,8 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
 KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   const Heads<const Element> q(q_view), k(k_view);
   const Heads<Element> dq(dq_view);
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            ADJUSTED ? query_seq_lengths : nullptr, ADJUSTED ? key_value_seq_lengths : nullptr};
   Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
   int64_t item = block_x(), items;
   if (cum_seqlens_q && !find_sequence(sequences, item, BLOCK_M, 1, sequence, items)) return;

@@ -15,7 +15,7 @@ constexpr int64_t BLOCK = ${block};  // queries, or keys, a work item
 struct Call {
   Heads<const Element> q, k, v, dout;
   RowTable rows;
-  const View &bias, &mask, &q_segments, &kv_segments;
+  const View &bias, &mask, &q_segments, &kv_segments, &dweights;
   Visibility visibility;
   int64_t bias_type, head_dim, value_dim;
   float scale, soft_cap, drop_threshold;
@@ -75,9 +75,21 @@ static Pair pair_of(const Call& call, const Sequence& s, int64_t head, int64_t t
   if (weight == 0) return {};
   const float kept = kept_factor(call, s, head, token, key);
   const Element *dout = call.dout.row(s.batch, s.first_query + token, head), *v = call.v.row(s.batch, s.first_key + key, kv_head);
-  const float by_weight = kept == 0 ? 0 : kept * dot(dout, v, call.value_dim);
+  float of_weight = kept == 0 ? 0 : dot(dout, v, call.value_dim);
+  if (kept != 0 && is_given(call.dweights))
+    of_weight += to_float(static_cast<const Element*>(call.dweights.data)[row_offset(call.dweights, s.batch, head, token) + key]);
+  const float by_weight = kept == 0 ? 0 : kept * of_weight;
   const float by_score = weight * (by_weight - call.rows.delta_of(s.batch, head)[row]);
   return {weight, kept, by_score, by_score * slope};
+}
+
+// A weight's own gradient joins the delta of its row.
+static float weight_terms(const View& weights, const View& dweights, int64_t batch, int64_t head, int64_t token) {
+  const Element* a = static_cast<const Element*>(weights.data) + row_offset(weights, batch, head, token);
+  const Element* b = static_cast<const Element*>(dweights.data) + row_offset(dweights, batch, head, token);
+  double sum = 0;
+  for (int64_t key = 0; key < weights.shape[3]; ++key) sum += to_float(a[key]) == 0 ? 0 : to_float(a[key]) * to_float(b[key]);
+  return static_cast<float>(sum);
 }
 
 // Item (x, y, z): block x of query tokens of row z of the batch (packed: of all), query head y.
@@ -86,6 +98,8 @@ static void sum_rows(${parameters('sum_rows')}, const Group& group) {
   const int64_t begin = group.x * BLOCK, end = begin + BLOCK < query_tokens ? begin + BLOCK : query_tokens;
   fill_delta(rows, Heads<const Element>(out_view), Heads<const Element>(dout_view), group.z, group.y, begin, end,
              dout_view.shape[dout_view.rank - 1]);
+  for (int64_t token = begin; is_given(dweights_view) && token < end; ++token)
+    rows.delta_of(group.z, group.y)[token] += weight_terms(weights_view, dweights_view, group.z, group.y, token);
 }
 
 // Item x: element x of dsoftmax_aux.
@@ -97,7 +111,7 @@ static void differentiate_sinks(${parameters('differentiate_sinks')}, const Grou
 // dq of the queries of one item, `sum` [head_dim] the worker's scratch.
 static void differentiate_query(const Call& call, const Sequence& s, int64_t head, int64_t token, const Heads<Element>& dq, float* sum) {
   __builtin_memset(sum, 0, call.head_dim * sizeof(float));
-  const KeyRange keys = visible_keys(call.visibility, token, s.offset, s.keys);
+  const KeyRange keys = visible_keys(call.visibility, s, token);
   for (int64_t key = keys.first; key < keys.end; ++key) {
     const Pair pair = pair_of(call, s, head, token, key);
     if (pair.weight == 0) continue;
@@ -113,7 +127,7 @@ static void differentiate_key(const Call& call, const Sequence& s, int64_t kv_he
   __builtin_memset(sum, 0, (call.head_dim + call.value_dim) * sizeof(float));
   const int64_t group = call.q.heads / call.k.heads;
   for (int64_t token = 0; token < s.queries && key < s.keys; ++token) {
-    const KeyRange keys = visible_keys(call.visibility, token, s.offset, s.keys);
+    const KeyRange keys = visible_keys(call.visibility, s, token);
     if (key < keys.first || key >= keys.end) continue;
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       const Pair pair = pair_of(call, s, head, token, key);
@@ -136,7 +150,7 @@ static void differentiate_bias(const Call& call, const Sequences& sequences, con
     double sum = 0;
     for (int64_t b = first_batch; b < end_batch; ++b) {
       const Sequence s = sequences[b];
-      const KeyRange keys = visible_keys(call.visibility, token, s.offset, s.keys);
+      const KeyRange keys = visible_keys(call.visibility, s, token);
       if (key < keys.first || key >= keys.end) continue;
       for (int64_t h = first_head; h < end_head; ++h) sum += pair_of(call, s, h, token, key).by_score;
     }
@@ -152,9 +166,10 @@ static void differentiate(${parameters('differentiate')}, const Group& group) {
   const int64_t part = a0;
   const Heads<const Element> q(q_view), k(k_view), v(v_view), dout(dout_view);
   const Call call{q, k, v, dout, RowTable{lse_view, delta, q.heads, q.tokens}, bias_view, attention_mask_view, q_segment_ids_view,
-                  kv_segment_ids_view, Visibility{causal, window_left, window_right}, bias_type, q_view.shape[q_view.rank - 1],
+                  kv_segment_ids_view, dweights_view, Visibility{causal, window_left, window_right}, bias_type, q_view.shape[q_view.rank - 1],
                   v_view.shape[v_view.rank - 1], softmax_scale, logits_soft_cap, drop_threshold, static_cast<uint64_t>(dropout_seed)};
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            query_seq_lengths, key_value_seq_lengths};
   Sequence s = sequences[cum_seqlens_q ? 0 : group.z];
   int64_t item = group.x, tokens = part == 1 ? k.tokens : q.tokens, items;
   if (cum_seqlens_q && part == 0 && !sequences.find(item, BLOCK, 1, s, items)) return;

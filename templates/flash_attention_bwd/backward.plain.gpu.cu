@@ -7,6 +7,21 @@ using Element = ${ctype(E)};
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;
 constexpr int BLOCK = ${block};  // rows, or keys, a block
 
+// A weight's own gradient joins the delta of its row: rows [first, first + BLOCK) of a head.
+static inline void add_weight_terms(const View& weights, const View& dweights, const Sequence& sequence, int head, int64_t first,
+                                    float* row_delta) {
+#pragma unroll 1
+  for (int64_t local = warp(); local < BLOCK && first + local < sequence.queries; local += WARPS) {
+    const Element* a = static_cast<const Element*>(weights.data) + row_offset(weights, sequence.batch, head, first + local);
+    const Element* b = static_cast<const Element*>(dweights.data) + row_offset(dweights, sequence.batch, head, first + local);
+    float sum = 0;
+#pragma unroll 1
+    for (int64_t key = lane(); key < weights.shape[3]; key += WARP) sum += to_float(a[key]) == 0 ? 0 : to_float(a[key]) * to_float(b[key]);
+    for (int mask = WARP / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
+    if (lane() == 0) row_delta[local] += sum;  // written by this lane in prepare_rows()
+  }
+}
+
 KERNEL(THREADS, 1) prepare(${parameters('prepare')}) {
   const Heads<const Element> out(out_view), dout(dout_view);
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, out.tokens, 0, true, 0};
@@ -16,13 +31,15 @@ KERNEL(THREADS, 1) prepare(${parameters('prepare')}) {
   const int64_t at = RowSpace{out.heads, space_rows, BLOCK, cum_seqlens_q != nullptr}.first(sequence, block_y()) + item * BLOCK;
   prepare_rows<THREADS, WARP, 1>(out, dout, lse_view, sequence, block_y(), item * BLOCK, BLOCK, out_view.shape[out_view.rank - 1],
                                  row_lse + at, row_delta + at);
+  if (is_given(dweights_view)) add_weight_terms(weights_view, dweights_view, sequence, block_y(), item * BLOCK, row_delta + at);
 }
 
 KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')}) {
   const Heads<const Element> q(q_view), k(k_view);
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                          drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            query_seq_lengths, key_value_seq_lengths};
   Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
   int64_t item = block_x(), items;
   if (cum_seqlens_q && !find_sequence(sequences, item, BLOCK, 1, sequence, items)) return;
@@ -40,7 +57,8 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
       {q.heads, space_rows, BLOCK, cum_seqlens_q != nullptr},
       head_dim,
       value_dim,
-      reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim)};
+      reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim),
+      &dweights_view};
 #pragma unroll 1
   for (int64_t token = item * BLOCK + warp(); token < (item + 1) * BLOCK && token < sequence.queries; token += WARPS)
     gradients.differentiate_query(static_cast<int>(token), block_y(), Heads<Element>(dq_view));
@@ -50,9 +68,10 @@ KERNEL(THREADS, 1) differentiate_keys(${parameters('differentiate_keys')}) {
   const Heads<const Element> q(q_view), k(k_view);
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                          drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            query_seq_lengths, key_value_seq_lengths};
   Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
-  int64_t item = block_x(), keys = sequence.keys;
+  int64_t item = block_x(), keys = k.tokens;
   if (cum_seqlens_q && !find_keys(sequences, item, BLOCK, sequence, keys)) return;
   const int64_t head_dim = q_view.shape[q_view.rank - 1], value_dim = v_view.shape[v_view.rank - 1];
   const PlainGradients<Element, true, true, true> gradients{
@@ -68,7 +87,8 @@ KERNEL(THREADS, 1) differentiate_keys(${parameters('differentiate_keys')}) {
       {q.heads, space_rows, BLOCK, cum_seqlens_q != nullptr},
       head_dim,
       value_dim,
-      reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim)};
+      reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim),
+      &dweights_view};
 #pragma unroll 1
   for (int64_t key = item * BLOCK + warp(); key < (item + 1) * BLOCK && key < keys; key += WARPS)
     gradients.differentiate_key(static_cast<int>(key), block_y(), Heads<Element>(dk_view), Heads<Element>(dv_view));
@@ -79,7 +99,8 @@ KERNEL(THREADS, 1) differentiate_bias(${parameters('differentiate_bias')}) {
   const Heads<const Element> q(q_view), k(k_view);
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                          drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
-  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            query_seq_lengths, key_value_seq_lengths};
   const int64_t head_dim = q_view.shape[q_view.rank - 1], value_dim = v_view.shape[v_view.rank - 1];
   const int64_t heads_a_kv_head = q.heads / k.heads, elements = q.tokens * k.tokens;
   const int64_t first_head = block_y(), end_head = dbias_view.shape[1] == 1 ? q.heads : first_head + 1;
@@ -103,7 +124,8 @@ KERNEL(THREADS, 1) differentiate_bias(${parameters('differentiate_bias')}) {
                                                                 {q.heads, space_rows, BLOCK, false},
                                                                 head_dim,
                                                                 value_dim,
-                                                                nullptr};
+                                                                nullptr,
+                                                                &dweights_view};
 #pragma unroll 1
       for (int64_t head = first_head; head < end_head; ++head) {
         const Element *query = gradients.q_row(token, head), *dout_row = gradients.dout_row(token, head);

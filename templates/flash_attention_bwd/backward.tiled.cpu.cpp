@@ -225,7 +225,7 @@ static void store_keys(const Heads<Element>& to, const Sequence& s, int64_t kv_h
 // All rows of the sequence past one block of keys; dq [row][D_COLUMNS].
 static void pass_rows(const Call& call, const Sequence& s, int64_t kv_head, int64_t token_rows, int64_t first, int64_t count, float* dq,
                       Scratch& scratch) {
-  const int64_t all_rows = s.queries * token_rows;
+  const int64_t all_rows = s.seeing() * token_rows;
   KeyTile t{scratch.row, 0, s.batch, s.index, s.keys, 0, 0, 0, scratch.weights, scratch.slopes, nullptr, scratch.base, scratch.delta};
   for (int64_t row = 0; row < all_rows; row += BLOCK_M) {
     const int64_t rows = smaller(BLOCK_M, all_rows - row);
@@ -262,16 +262,17 @@ static void differentiate(${parameters('differentiate')}, const Group& group) {
                   ScoreRules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, q.heads, softmax_scale,
                              logits_soft_cap, drop_threshold, static_cast<uint64_t>(dropout_seed)},
                   Visibility{causal, window_left, window_right}};
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            query_seq_lengths, key_value_seq_lengths};
   const Sequence s = sequences[group.z];
-  const int64_t keys = s.past_the_end ? k.tokens - s.first_key : s.keys, token_rows = q.heads / k.heads;
+  const int64_t keys = !cum_seqlens_q ? k.tokens : s.past_the_end ? k.tokens - s.first_key : s.keys, token_rows = q.heads / k.heads;
   const int64_t first_row = cum_seqlens_q ? s.first_query * token_rows + s.index * BLOCK_M : 0;
   float* dq = dq_parts + (((group.x * batches + s.batch) * k.heads + group.y) * part_rows + first_row) * D_COLUMNS;
   __builtin_memset(dq, 0, s.queries * token_rows * D_COLUMNS * sizeof(float));
   Scratch scratch(group.shared);
   for (int64_t first = group.x * BLOCK_N; first < keys; first += group.grid_x * BLOCK_N) {
     const int64_t count = smaller(BLOCK_N, keys - first);
-    load_block(call, s, group.y, first, count, scratch);
+    load_block(call, s, group.y, first, larger(smaller(count, s.keys - first), 0), scratch);
     __builtin_memset(scratch.dkeys_t, 0, BLOCK_N * D * sizeof(float));
     __builtin_memset(scratch.dvalues_t, 0, BLOCK_N * DV * sizeof(float));
     pass_rows(call, s, group.y, token_rows, first, count, dq, scratch);
@@ -308,7 +309,7 @@ static void add_scores(const Call& call, const Sequence& s, int64_t head, int64_
   t.rows = (rows + GRAIN - 1) / GRAIN * GRAIN;
   fill_rows(scratch.row, t.rows, token, rows, head, 1, s, call.visibility);
   if (!panels_seen(scratch.row, rows, t, first, count, every)) return;
-  load_block(call, s, head * call.k.heads / call.q.heads, first, count, scratch);
+  load_block(call, s, head * call.k.heads / call.q.heads, first, smaller(count, s.keys - first), scratch);
   load_rows(call, s, rows, t.rows, scratch);
   weigh(call, t, scratch, false);
 }
@@ -324,7 +325,8 @@ static void differentiate_bias(${parameters('differentiate_bias')}, const Group&
                   ScoreRules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, q.heads, softmax_scale,
                              logits_soft_cap, drop_threshold, static_cast<uint64_t>(dropout_seed)},
                   Visibility{causal, window_left, window_right}};
-  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            query_seq_lengths, key_value_seq_lengths};
   const int64_t first_batch = group.grid_z == 1 ? 0 : group.z, end_batch = group.grid_z == 1 ? sequence_count : group.z + 1;
   const int64_t first_head = group.grid_y == 1 ? 0 : group.y, end_head = group.grid_y == 1 ? q.heads : group.y + 1;
   const int64_t token = group.x * BLOCK_M, rows = smaller(BLOCK_M, q.tokens - token);

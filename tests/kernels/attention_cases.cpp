@@ -60,6 +60,9 @@ spec::Case random_attention(Rng& rng) {
   if (!packed && rng.chance(0.3)) give("bias"), c.types["Eb"] = rng.pick(types);
   if (!packed && rng.chance(0.3)) give("attention_mask");
   if (!packed && rng.chance(0.3)) give("q_segment_ids"), give("kv_segment_ids");
+  if (!packed && rng.chance(0.2)) give("query_seq_lengths");
+  if (!packed && rng.chance(0.3)) give("key_value_seq_lengths");
+  if (!packed && rng.chance(0.15)) give("weights");
   if (rng.chance(0.3)) give("softmax_aux"), c.types["Es"] = rng.pick(types);
   if (rng.chance(0.7)) give("lse");
   if (rng.chance(0.5)) c.attributes["causal"] = true;
@@ -78,9 +81,11 @@ Seen seen_by_any(const Call& call) {
   const Broadcast bias(call, "bias");
   const HostTensor& k = call.input("k");
   Seen seen{std::vector<bool>(at(call.dim("D") > 0 ? k.elements() / call.dim("D") : 0), false),
-            std::vector<bool>(at(bias_tensor ? bias_tensor->elements() : 0), false)};
+            std::vector<bool>(at(bias_tensor ? bias_tensor->elements() : 0), false),
+            std::vector<bool>(at(call.dim("D") > 0 ? call.input("q").elements() / call.dim("D") : 0), false)};
   each_visible(call, [&](const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t j) {
     seen.keys[at((s.k_begin + j) * kv_heads + h / group)] = true;
+    seen.queries[at((s.q_begin + i) * call.dim("Hq") + h)] = true;
     if (bias.given()) seen.bias[at(bias.index(s.number, h, i, j))] = true;
   });
   return seen;
@@ -93,6 +98,7 @@ void overwrite_unseen(Call& call) {
     for (std::int64_t i = 0; i < tensor.elements(); ++i)
       if (!kept[at(i / row)]) tensor.set(i, i / row % 2 ? infinity : nan);
   };
+  overwrite(call.input("q"), seen.queries, call.dim("D"));
   overwrite(call.input("k"), seen.keys, call.dim("D"));
   overwrite(call.input("v"), seen.keys, call.dim("Dv"));
   if (HostTensor* bias = call.find("bias")) overwrite(*bias, seen.bias, 1);

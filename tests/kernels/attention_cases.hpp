@@ -20,6 +20,9 @@ inline bool writable(const Call& call) {
   return std::none_of(call.inputs.begin(), call.inputs.end(), [](const HostTensor& input) { return input.broadcast(); });
 }
 
+// All rows of the batch are as long as its tensors.
+inline bool has_full_rows(const Call& call) { return !call.given("query_seq_lengths") && !call.given("key_value_seq_lengths"); }
+
 // Visits every (sequence, head, query, key) that is visible.
 template <class Visit>
 void each_visible(const Call& call, Visit visit) {
@@ -31,13 +34,13 @@ void each_visible(const Call& call, Visit visit) {
           if (visibility.sees(s, h, i, j)) visit(s, h, i, j);
 }
 
-// Rows of k and v that somebody sees, by token and kv head; and elements of bias.
+// Rows of k and v that somebody sees, by token and kv head; elements of bias; and rows of q that see something.
 struct Seen {
-  std::vector<bool> keys, bias;
+  std::vector<bool> keys, bias, queries;
 };
 Seen seen_by_any(const Call& call);
 
-// Fills what nobody sees of k, v and bias with NaN and infinity in turn.
+// Fills what nobody sees of k, v and bias with NaN and infinity in turn, and the queries that see nothing.
 void overwrite_unseen(Call& call);
 
 // Keys of a batched call, and all that belongs to them, in another order: key j goes to order[j].

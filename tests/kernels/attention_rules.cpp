@@ -13,6 +13,12 @@ constexpr std::int64_t far = std::int64_t{1} << 40;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
+// Tokens of row b of the batch that are no padding.
+std::int64_t length_of(const Call& call, const char* lengths, std::int64_t b, std::int64_t tokens) {
+  const HostTensor* tensor = call.find(lengths);
+  return tensor ? std::clamp<std::int64_t>(static_cast<std::int64_t>(tensor->at(b)), 0, tokens) : tokens;
+}
+
 }  // namespace
 
 std::vector<Sequence> sequences_of(const Call& call) {
@@ -21,11 +27,14 @@ std::vector<Sequence> sequences_of(const Call& call) {
     const std::vector<double> q = call.input("cum_seqlens_q").values(), k = call.input("cum_seqlens_k").values();
     for (std::size_t n = 0; n + 1 < q.size(); ++n)
       sequences.push_back({static_cast<std::int64_t>(n), static_cast<std::int64_t>(q[n]), static_cast<std::int64_t>(q[n + 1] - q[n]),
-                           static_cast<std::int64_t>(k[n]), static_cast<std::int64_t>(k[n + 1] - k[n])});
+                           static_cast<std::int64_t>(k[n]), static_cast<std::int64_t>(k[n + 1] - k[n]),
+                           static_cast<std::int64_t>(q[n + 1] - q[n])});
     return sequences;
   }
   const std::int64_t sq = call.dim("Sq"), sk = call.dim("Sk");
-  for (std::int64_t b = 0; b < call.dim("B"); ++b) sequences.push_back({b, b * sq, sq, b * sk, sk});
+  for (std::int64_t b = 0; b < call.dim("B"); ++b)
+    sequences.push_back(
+        {b, b * sq, sq, b * sk, length_of(call, "key_value_seq_lengths", b, sk), length_of(call, "query_seq_lengths", b, sq)});
   return sequences;
 }
 
@@ -53,10 +62,12 @@ Visibility::Visibility(const Call& call)
 }
 
 std::int64_t Visibility::first(const Sequence& s, std::int64_t i) const {
+  if (i >= s.q_seeing) return s.k_length;
   return left_ < 0 ? 0 : std::clamp<std::int64_t>(i + offset(s) - left_, 0, s.k_length);
 }
 
 std::int64_t Visibility::last(const Sequence& s, std::int64_t i) const {
+  if (i >= s.q_seeing) return s.k_length;
   return right_ < 0 ? s.k_length : std::clamp<std::int64_t>(i + offset(s) + right_ + 1, 0, s.k_length);
 }
 

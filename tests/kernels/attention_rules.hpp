@@ -12,6 +12,7 @@ inline std::size_t at(std::int64_t index) { return static_cast<std::size_t>(inde
 // Tokens of one sequence in q and in k and v, all counted in one row-major list (batched: token i of row b is b * Sq + i).
 struct Sequence {
   std::int64_t number, q_begin, q_length, k_begin, k_length;
+  std::int64_t q_seeing;  // queries from this one on are padding: they see no key
 };
 
 std::vector<Sequence> sequences_of(const Call& call);
@@ -39,7 +40,7 @@ class Visibility {
   bool sees(const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t j) const;
 
  private:
-  std::int64_t offset(const Sequence& s) const { return has_offset_ ? offset_ : s.k_length - s.q_length; }
+  std::int64_t offset(const Sequence& s) const { return has_offset_ ? offset_ : s.k_length - s.q_seeing; }
 
   Broadcast mask_;
   std::int64_t left_ = -1, right_ = -1, offset_ = 0;

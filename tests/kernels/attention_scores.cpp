@@ -43,9 +43,9 @@ std::vector<Term> visible_scores(const AttentionProblem& p, const Sequence& s, c
 
 namespace {
 
-// Writes the row of out; returns its LSE.
+// Writes the row of out, and that of the weights if they are not null; returns its LSE.
 double attend(const AttentionProblem& p, const Sequence& s, const std::vector<Term>& terms, const std::vector<double>& sinks,
-              std::int64_t h, std::int64_t i, double* out) {
+              std::int64_t h, std::int64_t i, double* out, double* weights) {
   std::vector<double> exponents = sinks;
   for (const Term& term : terms) exponents.push_back(term.score);
   const double lse = log_sum_exp(exponents);
@@ -53,6 +53,7 @@ double attend(const AttentionProblem& p, const Sequence& s, const std::vector<Te
   const std::int64_t group = p.heads / p.kv_heads;
   for (const Term& term : terms) {
     const double weight = std::exp(term.score - lse) * p.dropout.factor(s.number * p.heads + h, i, term.j);
+    if (weights) weights[term.j] = weight;
     if (weight == 0) continue;  // what v holds behind a weight of 0 is of no account
     const double* value = p.v.data() + ((s.k_begin + term.j) * p.kv_heads + h / group) * p.value_dim;
     for (std::int64_t e = 0; e < p.value_dim; ++e) out[e] += weight * value[e];
@@ -66,7 +67,8 @@ Values attention_outputs(const Call& call, std::int64_t step) {
   const AttentionProblem p(call);
   const bool packed = call.given("cum_seqlens_q");
   const std::int64_t tokens = packed ? call.dim("Tq") : call.dim("B") * call.dim("Sq");
-  std::vector<double> out(at(tokens * p.heads * p.value_dim), 0.0), lse(at(tokens * p.heads), -infinity);
+  std::vector<double> out(at(tokens * p.heads * p.value_dim), 0.0), lse(at(tokens * p.heads), -infinity), weights;
+  if (const HostTensor* wanted = call.find("weights")) weights.assign(at(wanted->elements()), 0.0);
   for (const Sequence& s : sequences_of(call))
     for (std::int64_t h = 0; h < p.heads; ++h) {
       const std::vector<double> keys = transposed_keys(p, s, h / (p.heads / p.kv_heads)), sinks = sinks_of(call, h);
@@ -76,10 +78,12 @@ Values attention_outputs(const Call& call, std::int64_t step) {
         const std::int64_t seen = p.visibility.last(s, i) - p.visibility.first(s, i);
         const std::int64_t stride = std::clamp<std::int64_t>(seen / fewest_samples, 1, step);
         // The keys left out count as those between them.
-        lse[at(row)] = attend(p, s, visible_scores(p, s, keys, h, i, stride), sinks, h, i, out_row) + std::log(static_cast<double>(stride));
+        double* weights_row = weights.empty() ? nullptr : weights.data() + row * call.dim("Sk");
+        lse[at(row)] = attend(p, s, visible_scores(p, s, keys, h, i, stride), sinks, h, i, out_row, weights_row) +
+                       std::log(static_cast<double>(stride));
       }
     }
-  return {{"out", out}, {"lse", lse}};
+  return {{"out", out}, {"lse", lse}, {"weights", weights}};
 }
 
 }  // namespace ejk::reference

@@ -44,8 +44,8 @@ struct Term {
 std::vector<Term> visible_scores(const AttentionProblem& p, const Sequence& s, const std::vector<double>& keys, std::int64_t h,
                                  std::int64_t i, std::int64_t step = 1);
 
-// "out" and "lse" of the call. With a step they are estimated from every step-th key at most, as if those between were like it: near enough
-// where only time matters, and weights stay about 1 or below.
+// "out" and "lse" of the call, and "weights" if it has them. With a step they are estimated from every step-th key at most, as if those
+// between were like it: near enough where only time matters, and weights stay about 1 or below.
 Values attention_outputs(const Call& call, std::int64_t step = 1);
 
 }  // namespace ejk::reference

@@ -4,25 +4,14 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/attention_cases.hpp"
+#include "kernels/attention_reference.hpp"
 #include "kernels/attention_scores.hpp"
-#include "reference/reference.hpp"
 
 namespace ejk::reference {
 namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
-
-class FlashAttention : public KernelReference {
- public:
-  std::string kernel() const override { return "flash_attention"; }
-
-  Values compute(const Call& call) const override { return attention_outputs(call); }
-  spec::Case vary(const spec::Case& c, Rng& rng) const override { return vary_attention(c, rng); }
-  spec::Case random_case(Rng& rng) const override { return random_attention(rng); }
-  std::vector<Property> properties() const override;
-};
 
 // ---- properties ----
 
@@ -39,7 +28,7 @@ std::string one_nan_key(const Call& call, const Execute& execute, Rng& rng) {
   Call changed = call;
   HostTensor& k = changed.input("k");
   k.set(rng.between(0, k.elements() - 1), nan);
-  return first_failure(verify_call(FlashAttention(), changed, execute));
+  return first_failure(verify_call(AttentionReference(call.spec->kernel), changed, execute));
 }
 
 // Keys that grow along the sequence, so that the largest score of a query comes late and is far above the first ones.
@@ -48,7 +37,7 @@ std::string growing_keys(const Call& call, const Execute& execute, Rng&) {
   HostTensor& k = changed.input("k");
   for (std::int64_t i = 0; i < k.elements(); ++i)
     k.set(i, k.at(i) * (0.1 + 12.0 * static_cast<double>(i) / static_cast<double>(k.elements())));
-  return first_failure(verify_call(FlashAttention(), changed, execute));
+  return first_failure(verify_call(AttentionReference(call.spec->kernel), changed, execute));
 }
 
 // New keys from a cut on, larger than any before, and all queries before the cut must stay.
@@ -65,7 +54,7 @@ std::string later_keys(const Call& call, const Execute& execute, Rng& rng) {
   const HostTensor& out = call.input("out");
   const Visibility visibility(call);
   const std::int64_t row = out.shape()[2] * out.shape()[3], sq = call.dim("Sq");
-  const Sequence any{0, 0, sq, 0, sk};
+  const Sequence any{0, 0, sq, 0, sk, sq};
   for (std::size_t e = 0; e < before.size(); ++e) {
     const std::int64_t query = static_cast<std::int64_t>(e) / row % sq;
     if (visibility.last(any, query) <= cut && before[e] != after[e])
@@ -85,7 +74,15 @@ std::string shuffled_keys(const Call& call, const Execute& execute, Rng& rng) {
   reorder_keys(call, changed, "k", call.dim("Hkv") * call.dim("D"), order);
   reorder_keys(call, changed, "v", call.dim("Hkv") * call.dim("Dv"), order);
   for (const char* name : {"bias", "attention_mask", "kv_segment_ids"}) reorder_keys(call, changed, name, 1, order);
-  return disagreement(call, run_copy(changed, execute), run_copy(call, execute));
+  Values expected = run_copy(call, execute);
+  if (call.given("weights")) {
+    Call original = call;
+    original.find("weights")->assign(expected.at("weights"));
+    Call moved = original;
+    reorder_keys(original, moved, "weights", 1, order);
+    expected["weights"] = moved.find("weights")->values();
+  }
+  return disagreement(call, run_copy(changed, execute), expected);
 }
 
 // Where all values are equal, a mean of them is that value, and a query without keys gives 0.
@@ -103,11 +100,16 @@ std::string equal_values(const Call& call, const Execute& execute, Rng&) {
   return compare("out", out.shape(), found.at("out"), expected, tolerance_of(*call.spec, out)).message;
 }
 
-std::vector<Property> FlashAttention::properties() const {
+}  // namespace
+
+Values AttentionReference::compute(const Call& call) const { return attention_outputs(call); }
+
+std::vector<Property> AttentionReference::properties() const {
   const auto batched = [](const Call& call) { return writable(call) && !call.given("cum_seqlens_q") && call.input("k").elements() > 0; };
   const auto keeps_all = [](const Call& call) { return call.floating("dropout_prob") == 0; };
   const auto unordered = [=](const Call& call) {
-    return batched(call) && keeps_all(call) && !call.flag("causal") && call.integer("window_left") < 0 && call.integer("window_right") < 0;
+    return batched(call) && has_full_rows(call) && keeps_all(call) && !call.flag("causal") && call.integer("window_left") < 0 &&
+           call.integer("window_right") < 0;
   };
   return {
       repeats_bit_for_bit([](const Call&) { return true; }),
@@ -116,14 +118,27 @@ std::vector<Property> FlashAttention::properties() const {
        [=](const Call& call) { return writable(call) && keeps_all(call) && call.input("k").elements() > 0; }, one_nan_key},
       {"scores may grow along the keys", [](const Call& call) { return writable(call) && call.floating("logits_soft_cap") == 0; },
        growing_keys},
-      {"later keys do not change earlier queries", [=](const Call& call) { return batched(call) && call.flag("causal"); }, later_keys},
+      {"later keys do not change earlier queries",
+       [=](const Call& call) { return batched(call) && has_full_rows(call) && call.flag("causal"); }, later_keys},
       {"the order of the keys does not matter", unordered, shuffled_keys},
       {"equal values come out as they went in",
        [=](const Call& call) { return writable(call) && keeps_all(call) && !call.given("softmax_aux"); }, equal_values},
   };
 }
 
-const Registration registration{std::make_unique<FlashAttention>()};
+spec::Case random_batched(Rng& rng, const std::vector<std::string>& without) {
+  spec::Case c = random_attention(rng);
+  while (names(c, "cum_seqlens_q")) c = random_attention(rng);
+  for (const std::string& name : without) {
+    std::erase(c.given, name);
+    c.attributes.erase(name);
+  }
+  if (!names(c, "softmax_aux")) c.dims.erase("A"), c.types.erase("Es");
+  return c;
+}
 
+namespace {
+const Registration registration{std::make_unique<AttentionReference>("flash_attention")};
 }  // namespace
+
 }  // namespace ejk::reference

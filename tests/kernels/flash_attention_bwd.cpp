@@ -52,8 +52,9 @@ struct Query {
   const Sequence& s;
   std::int64_t h, i;
   double lse;
-  const double* dout;  // [value_dim]
-  double delta;        // dout * out, summed: what every weight's gradient is relative to
+  const double* dout;      // [value_dim]
+  double delta;            // dout * out, and dweights * weights, summed: what every weight's gradient is relative to
+  const double* dweights;  // [Sk]; null: none
 
   std::int64_t key_row(std::int64_t j) const { return (s.k_begin + j) * p.kv_heads + h / (p.heads / p.kv_heads); }
 
@@ -67,6 +68,7 @@ struct Query {
       by_weight += kept * dout[e] * p.v[at(row * p.value_dim + e)];
       g.dv[at(row * p.value_dim + e)] += weight * kept * dout[e];
     }
+    if (dweights && kept != 0) by_weight += kept * dweights[term.j];
     const double by_score = weight * (by_weight - delta), by_product = by_score * term.slope * p.scale;
     const double cancels = weight * weight * (by_weight * by_weight + delta * delta), reach = term.slope * p.scale;
     add_square(g.dbias_terms, cancels, 1);
@@ -89,6 +91,8 @@ class FlashAttentionBackward : public KernelReference {
     const AttentionProblem p(call);
     const bool packed = call.given("cum_seqlens_q");
     const std::vector<double> out = call.input("out").values(), lse = call.input("lse").values(), dout = call.input("dout").values();
+    std::vector<double> weights, dweights;
+    if (call.given("dweights")) weights = call.input("weights").values(), dweights = call.input("dweights").values();
     Gradients g(call);
     for (const Sequence& s : sequences_of(call))
       for (std::int64_t h = 0; h < p.heads; ++h) {
@@ -97,8 +101,11 @@ class FlashAttentionBackward : public KernelReference {
           const std::int64_t row = packed ? h * call.dim("Tq") + s.q_begin + i : (s.number * p.heads + h) * s.q_length + i;
           if (lse[at(row)] == -infinity) continue;  // sees nothing, not even sinks
           const std::int64_t begin = ((s.q_begin + i) * p.heads + h) * p.value_dim;
-          Query query{p, s, h, i, lse[at(row)], dout.data() + begin, 0};
+          Query query{p, s, h, i, lse[at(row)], dout.data() + begin, 0, nullptr};
           for (std::int64_t e = 0; e < p.value_dim; ++e) query.delta += query.dout[e] * out[at(begin + e)];
+          if (!dweights.empty()) query.dweights = dweights.data() + row * call.dim("Sk");
+          for (std::int64_t j = 0; query.dweights && j < call.dim("Sk"); ++j)
+            if (const double weight = weights[at(row * call.dim("Sk") + j)]; weight != 0) query.delta += weight * query.dweights[j];
           for (const Term& term : visible_scores(p, s, keys, h, i)) query.differentiate(term, g);
           for (std::size_t n = 0; n < sinks.size(); ++n)
             if (sinks[n] != -infinity)
@@ -125,6 +132,7 @@ class FlashAttentionBackward : public KernelReference {
     const Values values =
         attention_outputs(call, std::max<std::int64_t>(1, static_cast<std::int64_t>(multiplications / affordable_multiplications)));
     call.input("out").assign(values.at("out"));
+    if (call.given("weights")) call.input("weights").assign(values.at("weights"));
     // Where rows share memory, the largest: no weight is above 1.
     HostTensor& lse = call.input("lse");
     lse.assign(std::vector<double>(at(lse.elements()), -infinity));
@@ -144,6 +152,7 @@ class FlashAttentionBackward : public KernelReference {
   spec::Case random_case(Rng& rng) const override {
     spec::Case c = random_attention(rng);
     std::erase(c.given, "lse");
+    if (names(c, "weights")) c.given.push_back("dweights");
     if (names(c, "bias") && rng.chance(0.8)) c.given.push_back("dbias");
     if (names(c, "softmax_aux") && rng.chance(0.8)) c.given.push_back("dsoftmax_aux");
     if (rng.chance(0.2)) c.attributes["deterministic"] = true;
@@ -189,7 +198,7 @@ std::string earlier_queries(const Call& call, const Execute& execute, Rng& rng) 
   }
   const Values before = run_copy(call, execute), after = run_changed(changed, execute);
   const Visibility visibility(call);
-  const std::int64_t sk = call.dim("Sk"), first = cut == 0 ? 0 : visibility.last({0, 0, sq, 0, sk}, cut - 1);
+  const std::int64_t sk = call.dim("Sk"), first = cut == 0 ? 0 : visibility.last({0, 0, sq, 0, sk, sq}, cut - 1);
   for (const char* name : {"dk", "dv"}) {
     const HostTensor& tensor = call.input(name);
     const std::int64_t row = tensor.shape()[2] * tensor.shape()[3];
@@ -209,7 +218,7 @@ std::string shuffled_keys(const Call& call, const Execute& execute, Rng& rng) {
   Call changed = call, expected = call;
   reorder_keys(call, changed, "k", key, order);
   reorder_keys(call, changed, "v", value, order);
-  for (const char* name : {"bias", "attention_mask", "kv_segment_ids"}) reorder_keys(call, changed, name, 1, order);
+  for (const char* name : {"bias", "attention_mask", "kv_segment_ids", "weights", "dweights"}) reorder_keys(call, changed, name, 1, order);
   Values found = run_copy(call, execute);
   for (HostTensor& output : expected.outputs) output.assign(found.at(output.name()));
   const Call original = expected;
@@ -238,8 +247,9 @@ std::string doubled(const Call& call, const Execute& execute, Rng&) {
   for (auto& [name, values] : expected)
     for (double& value : values) value *= 2;
   Call changed = call;
-  HostTensor& dout = changed.input("dout");
-  for (std::int64_t i = 0; i < dout.elements(); ++i) dout.set(i, 2 * dout.at(i));
+  for (const char* name : {"dout", "dweights"})
+    if (HostTensor* tensor = changed.find(name))
+      for (std::int64_t i = 0; i < tensor->elements(); ++i) tensor->set(i, 2 * tensor->at(i));
   return disagreement(call, run_copy(changed, execute), expected);
 }
 
@@ -248,7 +258,8 @@ std::vector<Property> FlashAttentionBackward::properties() const {
   const auto batched = [=](const Call& call) { return has_keys(call) && !call.given("cum_seqlens_q"); };
   const auto keeps_all = [](const Call& call) { return call.floating("dropout_prob") == 0; };
   const auto unordered = [=](const Call& call) {
-    return batched(call) && keeps_all(call) && !call.flag("causal") && call.integer("window_left") < 0 && call.integer("window_right") < 0;
+    return batched(call) && has_full_rows(call) && keeps_all(call) && !call.flag("causal") && call.integer("window_left") < 0 &&
+           call.integer("window_right") < 0;
   };
   const auto nan_in = [](const char* input) {
     return [=](const Call& call, const Execute& execute, Rng& rng) { return one_nan(call, execute, rng, input); };
@@ -263,7 +274,7 @@ std::vector<Property> FlashAttentionBackward::properties() const {
       {"a NaN in dout reaches the gradients of what its query sees and no other",
        [=](const Call& c) { return has_keys(c) && keeps_all(c); }, nan_in("dout")},
       {"earlier queries do not change the gradients of later keys",
-       [=](const Call& c) { return batched(c) && c.flag("causal") && !c.given("softmax_aux"); }, earlier_queries},
+       [=](const Call& c) { return batched(c) && has_full_rows(c) && c.flag("causal") && !c.given("softmax_aux"); }, earlier_queries},
       {"the order of the keys does not matter", unordered, shuffled_keys},
       {"the gradient of a bias sums to 0 along the keys",
        [](const Call& c) {

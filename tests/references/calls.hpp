@@ -6,6 +6,7 @@
 
 #include "reference/reference.hpp"
 #include "spec/loader.hpp"
+#include "spec/same_as.hpp"
 
 namespace ejk::reference {
 
@@ -20,6 +21,7 @@ inline const spec::Spec& spec_of(const std::string& kernel) {
   std::vector<spec::Fault> faults;
   std::optional<spec::Spec> spec = spec::load_spec(file, text.str(), faults);
   if (!spec) throw spec::SpecError(faults);
+  if (spec->same_as) spec::serve(*spec, std::make_shared<const spec::Spec>(spec_of(spec->same_as->kernel)));
   return specs.emplace(kernel, std::move(*spec)).first->second;
 }
 

@@ -46,6 +46,16 @@ const Option options[] = {
        give(c, {"q_segment_ids", "kv_segment_ids"});
      },
      false, true},
+    {"lengths",
+     [](spec::Case& c) {
+       give(c, {"query_seq_lengths", "key_value_seq_lengths"});
+     },
+     false, true},
+    {"weights",
+     [](spec::Case& c) {
+       give(c, {"weights", "dweights"});
+     },
+     false, true},
     {"sinks", [](spec::Case& c) { give(c, {"softmax_aux"}), c.dims["A"] = std::int64_t{3}; }},
     {"sink_a_head", [](spec::Case& c) { give(c, {"softmax_aux"}), c.dims["A"] = c.dims["Hq"]; }},
     {"groups", [](spec::Case& c) { c.dims["Hq"] = std::int64_t{4}; }},
@@ -77,14 +87,20 @@ Call backward_call(spec::Case c, std::uint64_t seed, bool shared) {
   return make_call(spec_of("flash_attention_bwd"), c, seed, {Layout{}, shared});
 }
 
-// <out(inputs), dout>, by the forward reference.
+double inner_product(const Numbers& a, const Numbers& b) { return std::inner_product(a.begin(), a.end(), b.begin(), 0.0); }
+
+// <out(inputs), dout> + <weights(inputs), dweights>, by the forward reference.
 double objective(const Call& backward) {
   std::vector<HostTensor> inputs;
   for (const HostTensor& tensor : backward.inputs)
-    if (spec_of("flash_attention").tensor(tensor.name()) && tensor.name() != "out" && tensor.name() != "lse") inputs.push_back(tensor);
-  const Call forward = make_call(spec_of("flash_attention"), backward.attributes, std::move(inputs), {"lse"});
-  const Numbers out = compute(forward).at("out"), dout = backward.input("dout").values();
-  return std::inner_product(out.begin(), out.end(), dout.begin(), 0.0);
+    if (spec_of("flash_attention").tensor(tensor.name()) && tensor.name() != "out" && tensor.name() != "lse" && tensor.name() != "weights")
+      inputs.push_back(tensor);
+  std::vector<std::string> outputs = {"lse"};
+  if (backward.given("weights")) outputs.push_back("weights");
+  const Call forward = make_call(spec_of("flash_attention"), backward.attributes, std::move(inputs), outputs);
+  const Values values = compute(forward);
+  const double of_out = inner_product(values.at("out"), backward.input("dout").values());
+  return backward.given("weights") ? of_out + inner_product(values.at("weights"), backward.input("dweights").values()) : of_out;
 }
 
 // (f(x + h) - f(x - h)) / 2h; h is what f32 makes of it.
