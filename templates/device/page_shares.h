@@ -3,14 +3,18 @@
 // A stream is what one pass over a sequence's keys of one kv head computes. Streams are numbered through, a sequence's together; each
 // consists of tiles of TILE keys. Every block takes an equal part of all tiles in that order, where a stream counts for some more tiles
 // than it has: for what it costs to begin and to end one. So a block has the end of a stream, whole ones, and the beginning of one.
+// Where all streams are equally long and few blocks would be left over, each stream has as many blocks of its own.
 #pragma once
 #include "device/gpu.h"
+
+// Of numbers that are not negative.
+static inline int quotient(int a, int b) { return static_cast<int>(static_cast<unsigned>(a) / static_cast<unsigned>(b)); }
 
 // The keys that the query of a sequence sees: [first, end).
 template <int TILE> struct VisibleKeys {
   int first, end;
-  int first_tile() const { return static_cast<int>(static_cast<unsigned>(first) / TILE); }
-  int tiles() const { return first < end ? static_cast<int>(static_cast<unsigned>(end - 1) / TILE) - first_tile() + 1 : 0; }
+  int first_tile() const { return quotient(first, TILE); }
+  int tiles() const { return first < end ? quotient(end - 1, TILE) - first_tile() + 1 : 0; }
   bool has(int key) const { return key >= first && key < end; }
   bool has_all(int first_of_tile) const { return first_of_tile >= first && end - first_of_tile >= TILE; }
 };
@@ -62,23 +66,35 @@ template <int TILE, int SETUP> struct Shares {
 
   Shares(const Lengths<TILE>& all, int streams_a_sequence, int block_count, float inverse)
       : lengths(all), streams(streams_a_sequence), blocks(block_count), own(all.tiles(lane())) {
+    const int count = lengths.sequences * streams, of_first = shuffle(own, 0);
     int tiles = own;
+    bool differs = lane() < lengths.sequences && own != of_first;
 #pragma unroll 1
-    for (int n = lane() + WARP; n < lengths.sequences; n += WARP) tiles += lengths.tiles(n);
+    for (int n = lane() + WARP; n < lengths.sequences; n += WARP) {
+      const int more = lengths.tiles(n);
+      tiles += more;
+      differs = differs || more != of_first;
+    }
+    const int parts = quotient(blocks, count);
+    if (!any_in_warp(differs) && of_first > 0 && parts * count * 16 >= blocks * 15) {
+      share = quotient(of_first + parts - 1, parts), longer = 0;
+      setup = parts * share - of_first;
+      weight = parts * share * count;
+      return;
+    }
     tiles = sum_in_warp(tiles);
     // Of a share at most half: a stream that many blocks have is set up by each of them.
     setup = smaller_of(static_cast<int>(static_cast<float>(tiles * streams) * inverse * 0.5f) + 1, SETUP);
     weight = (tiles + lengths.sequences * setup) * streams;
-    share = static_cast<int>(static_cast<unsigned>(weight) / static_cast<unsigned>(blocks));
+    share = quotient(weight, blocks);
     longer = weight - share * blocks;
   }
 
   // Of all tiles and set-ups, in their order, the first that a block has; and the block that has one.
-  int begin_of(int block) const { return share * block + smaller_of(block, longer); }
+  int begin_of(int block) const { return smaller_of(share * block + smaller_of(block, longer), weight); }
   int block_of(int place) const {
     const int in_longer = longer * (share + 1);
-    if (place < in_longer) return static_cast<int>(static_cast<unsigned>(place) / static_cast<unsigned>(share + 1));
-    return longer + static_cast<int>(static_cast<unsigned>(place - in_longer) / static_cast<unsigned>(share));
+    return place < in_longer ? quotient(place, share + 1) : longer + quotient(place - in_longer, share);
   }
   // Of a stream of a sequence; 0 beyond the last one.
   int weight_of(int sequence, int tiles) const { return sequence < lengths.sequences ? tiles + setup : 0; }
@@ -104,7 +120,7 @@ template <int TILE, int SETUP> struct Shares {
         const int index = i == 0 ? past % 64 : past / 64;
         const int weight_of_stream = shuffle(weight_of_n, index % WARP), start = (shuffle(up_to, index % WARP) - weight_of_stream) * streams;
         if (index == WARP || start > at[i]) continue;
-        const int stream = static_cast<int>(static_cast<unsigned>(at[i] - start) / static_cast<unsigned>(weight_of_stream));
+        const int stream = quotient(at[i] - start, weight_of_stream);
         const int stream_end = start + (stream + 1) * weight_of_stream, inside = at[i] - (stream_end - weight_of_stream);
         (i == 0 ? begin : end) = {base + index, stream, inside > setup ? inside - setup : 0, stream_end};
       }
@@ -115,7 +131,7 @@ template <int TILE, int SETUP> struct Shares {
 
   // Stream `number` of all. All lanes call it, with the same number.
   Cut stream(int number) const {
-    const int sequence = static_cast<int>(static_cast<unsigned>(number) / static_cast<unsigned>(streams));
+    const int sequence = quotient(number, streams);
     int before = lane() < sequence ? own : 0;
 #pragma unroll 1
     for (int n = lane() + WARP; n < sequence; n += WARP) before += lengths.tiles(n);

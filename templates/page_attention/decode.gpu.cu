@@ -350,13 +350,13 @@ constexpr int COMBINE_WARPS = 8;
 // Block (x, y) adds up rows of a stream that blocks share: where there are no more streams than blocks of `decode`, of stream y; else of the
 // one that block y of `decode` began and did not finish. Which that is it finds out while `decode` still runs.
 KERNEL(COMBINE_WARPS * WARP, 3) combine(${parameters('combine')}) {
-  let_next_launch_go();
   const Lengths<TILE> lengths{context_lens, static_cast<int>(sequences), static_cast<int>(window)};
   const int streams = static_cast<int>(streams_a_sequence), groups = ONE_GROUP ? 1 : static_cast<int>(streams_a_kv_head);
   const int heads_a_kv_head = static_cast<int>(rows_a_kv_head);
   const Shares<TILE, SETUP> shares(lengths, streams, static_cast<int>(grid), blocks_inverse);
   const Cut cut = static_cast<int>(sequences) * streams <= grid ? shares.stream(block_y()) : shares.begun_by(block_y());
   wait_for_previous_launch();  // also where there is nothing to do: this launch must not end before that one
+  let_next_launch_go();        // no sooner: blocks that start beside those of `decode` find room on few processors only
   if (cut.first_block == cut.last_block) return;
   const int kv_head = cut.stream / groups, in_kv_head = (cut.stream - kv_head * groups) * TEAM_WARPS * ROWS;
   const Parts parts{partial, reinterpret_cast<Softmax*>(partial_softmax)};
