@@ -117,7 +117,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   for (int tile = begin; tile < end; ++tile) {
     const int first = (keys.first_tile() + tile) * STEP + wave() * 16, mine = first + matrix_column();
     const int there = mine < keys.first ? keys.first : mine < keys.end ? mine : keys.end - 1;  // for a hidden key, one that is seen
-    sync_wave();                                                                               // the values before have been read
+    sync_wave();  // the values before have been read
     copy_values(values, v, keys, first);
     sync_wave();
     Sums s = multiply_keys(k.row(there), queries);
