@@ -14,6 +14,7 @@ using Element = ${ctype(E)};
 using Cached = ${ctype(C)};
 constexpr int D = ${D}, D16 = ${align(D, 16)};
 constexpr bool CAPPED = ${capped};
+constexpr int SHIFT = ${E == 'f16' ? 15 : 0};  // the largest weight is 2^SHIFT: gfx90a reads halves below 2^-14 as 0
 constexpr int WAVES = ${waves}, THREADS = WAVES * WAVE, STEP = 16 * WAVES;  // STEP: keys of a step
 constexpr int VALUES = D16 * TRANSPOSED_PITCH<16>;                          // bytes of a wave's values, [feature][key]
 constexpr int ROW = D16 + 4;                                                // floats of a row of outputs in shared memory
@@ -77,7 +78,7 @@ static inline void weigh(Sums& s, Softmax& softmax, Sums (&o)[D16 / 16], const V
     s.at[i] = keys.has(first + matrix_row(i)) ? score * LOG2_E : -INFINITE;
     largest = larger_of(largest, s.at[i]);
   }
-  largest = largest_of_column(largest);
+  largest = largest_of_column(largest) - SHIFT;
   if (largest > softmax.reference) {
     const float factor = factor_of(softmax, largest);
     softmax = {largest, softmax.sum * factor};
