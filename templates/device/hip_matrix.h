@@ -9,6 +9,7 @@ template <class T> static inline T exchange_wave(T x, int mask) {
   return __builtin_bit_cast(T, permute_wave(__builtin_bit_cast(uint32_t, x), wave_lane() ^ mask));
 }
 
+static inline void sync_wave() { sync_warp(); }
 static inline void part() {
   asm volatile("" : : : "memory");
   __builtin_amdgcn_sched_barrier(0);

@@ -2,6 +2,7 @@
 #pragma once
 template <class T> static inline T exchange_wave(T x, int mask) { return bits_as<T>(simt_host->exchange_wave(bits_as<uint32_t>(x), mask)); }
 
+static inline void sync_wave() { simt_host->exchange_wave(0, 0); }
 static inline void part() {}
 template <class T> static inline T uniform(const T& x) { return x; }
 

@@ -34,16 +34,16 @@ template <class T, int FEATURES, bool KEPT> struct OwnRow {
 // A tile of ROWS rows, [feature][row]: bytes from feature to feature, of FEATURES of them.
 template <int ROWS> constexpr int TRANSPOSED_PITCH = (ROWS + 8) * 2;
 
-// Copies ROWS rows of FEATURES elements, `stride` elements apart; what is past the first `left` rows, or right of FEATURES, becomes zeros.
-// Neighbouring threads take neighbouring rows, whose features are neighbours in shared memory.
+// Copies ROWS rows of FEATURES elements, `stride` elements apart; what is past the first `left` rows, or `across` features, a multiple of
+// 8, becomes zeros. Neighbouring threads take neighbouring rows, whose features are neighbours in shared memory.
 template <int ROWS, int FEATURES, int THREADS, class T>
-static inline void copy_transposed(SharedPointer to, const T* from, int64_t stride, int left) {
+static inline void copy_transposed(SharedPointer to, const T* from, int64_t stride, int64_t left, int64_t across = FEATURES) {
   static_assert(sizeof(T) == 2 && FEATURES % 8 == 0);
 #pragma unroll 1
   for (int i = thread_x(); i < ROWS * ((FEATURES + 15) / 16 * 2); i += THREADS) {
     const int row = i % ROWS, feature = i / ROWS * 8;
     Pack<uint32_t, 4> words = {};
-    if (row < left && feature < FEATURES) words = load_pack<4>(reinterpret_cast<const uint32_t*>(from + row * stride + feature));
+    if (row < left && feature < across) words = load_pack<4>(reinterpret_cast<const uint32_t*>(from + row * stride + feature));
 #pragma unroll
     for (int j = 0; j < 8; ++j)
       *shared_at<uint16_t>(to + (feature + j) * TRANSPOSED_PITCH<ROWS> + row * 2) = static_cast<uint16_t>(words.at[j / 2] >> (j % 2 * 16));

@@ -20,6 +20,7 @@ constexpr int WAVES = ${waves}, THREADS = WAVES * WAVE;
 constexpr int M_TILES = ${m_tiles};                        // tiles of 16 query rows a wave
 constexpr int BLOCK_M = WAVES * M_TILES * 16, BLOCK_N = ${block_n};  // query rows a block; keys a step
 constexpr int N_TILES = BLOCK_N / 16, V_TILES = DV16 / 16, SLICES = D16 / 16;
+constexpr int SHIFT = ${E == 'f16' ? 15 : 0};              // the largest weight is 2^SHIFT: gfx90a reads halves below 2^-14 as 0
 constexpr bool KEEPS_QUERIES = ${keep_queries == 1};       // in registers; else they are read again each step
 
 using KTile = Tile<Element, BLOCK_N, D16>;
@@ -67,7 +68,7 @@ static inline float score_row(Sums (&s)[N_TILES], const ScoreRules& rules, const
   return largest_of_column(largest);
 }
 
-// Scores become weights relative to the row's reference, which follows the largest score; denominator and outputs become relative to it.
+// Scores become weights relative to the row's reference, which follows `largest`; denominator and outputs become relative to it.
 static inline void weigh(Sums (&s)[N_TILES], Sums (&o)[V_TILES], float largest, float& reference, float& denominator) {
   if (largest > reference) {
     const float factor = exp2_of(reference - largest);
@@ -180,7 +181,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     multiply_keys(s, queries, keys);
 #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
-      const float largest = score_row(s[m], rules, row[m], step * BLOCK_N);
+      const float largest = score_row(s[m], rules, row[m], step * BLOCK_N) - SHIFT;
       weigh(s[m], o[m], largest, reference[m], denominator[m]);
       if (DROPPED) drop(s[m], rules, rows.place(wave_row + 16 * m), sequence, step * BLOCK_N);
     }

@@ -103,6 +103,23 @@ TEST_P(AmdTiles, AreProductsAndCanBeTheNextOnesOperand) {
 INSTANTIATE_TEST_SUITE_P(Archs, AmdTiles, ::testing::Values("cdna", "rdna3", "rdna4"),
                          [](const auto& info) { return std::string(info.param); });
 
+// 2^-15 times 1, 16 times.
+TEST(AmdMatrices, DenormalHalvesAreZeroOnCdna) {
+  const auto sum_on = [](const char* arch) {
+    const Program program(program_text("",
+                                       "  Operand x = {}, y = {};\n  Sums s = {};\n"
+                                       "  for (int i = 0; i < OPERAND_WORDS; ++i) x.words[i] = 0x02000200, y.words[i] = 0x3c003c00;\n"
+                                       "  multiply<half>(s, x, y);\n  if (thread_x() == 0) static_cast<float*>(a)[0] = s.at[0];"),
+                          {}, arch);
+    float found = NAN;
+    program.run({1, 1, 1, wave_of(arch), 0}, &found, nullptr, nullptr);
+    return found;
+  };
+  EXPECT_EQ(sum_on("cdna"), 0);
+  EXPECT_EQ(sum_on("rdna3"), 0x1p-11f);
+  EXPECT_EQ(sum_on("rdna4"), 0x1p-11f);
+}
+
 TEST(AmdMatrices, MisuseIsReported) {
   const auto complaint = [](const char* arch, const std::string& body) {
     const Program program(program_text("", "  Operand x = {}, y = {};\n  Sums s = {};\n" + body), {}, arch);

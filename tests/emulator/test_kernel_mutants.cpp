@@ -99,6 +99,10 @@ constexpr char wave_gradient_file[] = "flash_attention_bwd/backward.wave.gpu.cu"
 Subject wave_gradient(const char* case_name, Sizes sizes = two_key_blocks) {
   return {root, "flash_attention_bwd", case_name, wave_gradient_file, std::move(sizes)};
 }
+Subject wave_paged(const char* case_name, Sizes sizes = few_sequences) {
+  return {root, "page_attention", case_name, "page_attention/decode.wave.gpu.cu", std::move(sizes)};
+}
+const Sizes one_long_sequence = {{"N", 1}, {"Hq", 8}, {"Hkv", 1}, {"D", 64}, {"P", 60}, {"ps", 16}, {"max_pages", 50}};
 const Sizes dropping = {{"B", 1}, {"Sq", 100}, {"Sk", 120}, {"Hq", 2}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}};
 const Sizes a_bias_of_two_heads = {{"B", 1}, {"Sq", 70}, {"Sk", 90}, {"Hq", 2}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}, {"Bb", 1}, {"Hb", 1}};
 const Sizes wide_heads = {{"B", 1}, {"Sq", 70}, {"Sk", 90}, {"Hq", 2}, {"Hkv", 1}, {"D", 256}, {"Dv", 256}};
@@ -173,6 +177,18 @@ const Row mutants[] = {
     {"Rdna3GradientWithDropoutOfAnotherKey",
      on(rdna3, wave_gradient("dropout.bf16", dropping)),
      {"is_kept(words, first + matrix_row(i))", 0, "is_kept(words, first + i)"}},
+    {"Rdna3PagedWithoutTheBarrierAfterItsOutputs", on(rdna3, wave_paged("small_bf16.layoutHND")), {"sync_block();", 1, nothing}},
+    {"CdnaPagedThatSeesHiddenKeys", on(cdna, wave_paged("small_bf16.layoutHND")), {"keys.has(first + matrix_row(i)) ?", 0, "true ?"}},
+    {"Rdna4PagedOfOtherHeads", on(rdna4, wave_paged("small_f16.layoutNHD")), {"(head + own) *", 0, "(head + 0 * own) *"}},
+    {"Rdna3PagedWithTheRowsOfRdna4",
+     on(rdna3, wave_paged("small_f16.layoutNHD")),
+     {"2 * i + wave_lane() / 16", 0, "i + 8 * (wave_lane() / 16)", matrix}},
+    {"CdnaPagedOfOnePart",
+     on(cdna, wave_paged("small_bf16.layoutHND", one_long_sequence)),
+     {"outputs[i * D + feature]", 0, "outputs[feature]"}},
+    {"CdnaPagedWithTheReferenceOfOneWave",
+     on(cdna, wave_paged("small_quantised_f16.i8.layoutHND")),
+     {"softmaxes[w][row], all", 0, "softmaxes[0][row], all"}},
     {"CdnaPlainGradientOfOneKey",
      on(cdna, plain_attention_gradient("cross.f32")),
      {"shuffle(mine, j)", 0, "shuffle(mine, 0)", plain_gradient_rows}},

@@ -23,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr int varied_calls = 5, calls_of_one_size = 2, attempts = 40, exit_base = 64;
 constexpr unsigned timeout_s = 60;
+constexpr const char* arch_of_device[] = {"warp32", "cdna", "rdna3", "rdna4"};
 
 class Broken : public std::runtime_error {
  public:
@@ -115,12 +116,14 @@ class Trial {
     return sized;
   }
 
-  // The variant of our template that takes the call on one of the emulator's archs.
+  // The variant of our template that takes the call on one of the archs of the subject's device, sanitized or not.
   const spec::Variant* server(const spec::Binding& binding) const {
     for (const auto& variant : spec_->variants)
       if (variant.template_file == subject_.template_file)
         for (const auto* arch : catalogue_.archs_of(variant))
-          if (arch->platform == "simt" && !spec::refusal(variant, *arch, binding)) return &variant;
+          if (arch->platform == "simt" && arch->name.starts_with(arch_of_device[subject_.device]) &&
+              !spec::refusal(variant, *arch, binding))
+            return &variant;
     return nullptr;
   }
 

@@ -32,8 +32,10 @@ void ballot_wave(Warp& warp, int first, int wave) {
 
 namespace {
 
-float element(Wait word, std::uint32_t pair, int which) {
+// Of CDNA's, gfx90a reads denormal halves as 0 (PyTorch, "Numerical accuracy", on MFMA of AMD Instinct MI200): so does this model.
+float element(Wait word, SimtMatrix layout, std::uint32_t pair, int which) {
   const auto bits = static_cast<std::uint16_t>(pair >> (16 * which));
+  if (word == Wait::multiply_half && layout == SimtMatrix::cdna && (bits & 0x7c00) == 0) return 0;
   return word == Wait::multiply_half ? half_value(bits) : bfloat16_value(bits);
 }
 
@@ -81,8 +83,8 @@ std::string multiply(Wait word, const std::vector<Thread*>& lanes) {
   for (int lane = 0; lane < static_cast<int>(lanes.size()); ++lane)
     for (int j = 0; j < 2 * operand_words(layout); ++j) {
       const auto& given = lanes[static_cast<std::size_t>(lane)]->operands;
-      a[lane % 16][k_of(layout, lane, j)] = element(word, given.words[j / 2], j % 2);
-      b[k_of(layout, lane, j)][lane % 16] = element(word, given.words[8 + j / 2], j % 2);
+      a[lane % 16][k_of(layout, lane, j)] = element(word, layout, given.words[j / 2], j % 2);
+      b[k_of(layout, lane, j)][lane % 16] = element(word, layout, given.words[8 + j / 2], j % 2);
     }
   for (int row = 0; row < 16; ++row)
     for (int k = 0; k < 16; ++k)
