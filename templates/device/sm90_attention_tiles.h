@@ -101,3 +101,21 @@ struct AttentionTurns {
     return number;
   }
 };
+
+// Numbers of a block's tiles. `taken`: how many are taken beside the first of each block, then whose each tile is.
+template <bool DYNAMIC> struct TileNumbers {
+  int32_t* taken;
+  AttentionTurns turns;
+
+  int first() { return DYNAMIC ? block_x() : turns.next(); }
+  int take() {
+    if constexpr (!DYNAMIC) return turns.next();
+    int number = 0;
+    if (lane() == 0) number = atomicAdd(taken, 1) + grid_x();
+    return shuffle(number, 0);
+  }
+  void own(int number) const {
+    if (DYNAMIC && lane() == 0) taken[1 + number] = block_x();
+  }
+  bool owns(int number) const { return taken[1 + number] == block_x(); }
+};

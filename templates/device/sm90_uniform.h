@@ -16,3 +16,20 @@ static inline void barrier_wait_all(uint32_t barrier, uint32_t parity) {
   while (!any_in_warp(barrier_try_wait(barrier, parity))) {
   }
 }
+
+// x; what is made of it is made here, and not kept in registers from before.
+static inline uint32_t keep_here(uint32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+// A place in a ring, and how often it has been gone round.
+template <uint32_t N> struct Turn {
+  uint32_t at = 0, parity = 0;
+  void next(bool goes = true) {  // without a branch
+    const bool ends = at + 1 == N;
+    parity ^= goes && ends;
+    at = !goes ? at : ends ? 0 : at + 1;
+  }
+  Turn last() const { return at == 0 ? Turn{N - 1, parity ^ 1} : Turn{at - 1, parity}; }
+};

@@ -47,23 +47,6 @@ constexpr uint32_t TILES = Q_STAGES + 3;
 __shared__ AttentionTile known[TILES];
 static inline uint32_t empty(uint32_t full) { return full + 8; }
 
-// x; what is made of it is made here, and not kept in registers from before.
-static inline uint32_t keep_here(uint32_t x) {
-  asm volatile("" : "+r"(x));
-  return x;
-}
-
-// A place in a ring, and how often it has been gone round.
-template <uint32_t N> struct Turn {
-  uint32_t at = 0, parity = 0;
-  void next(bool goes = true) {  // without a branch: see sm90_uniform.h
-    const bool ends = at + 1 == N;
-    parity ^= goes && ends;
-    at = !goes ? at : ends ? 0 : at + 1;
-  }
-  Turn last() const { return at == 0 ? Turn{N - 1, parity ^ 1} : Turn{at - 1, parity}; }
-};
-
 // Box i of 64 features, `token` of the sequence's row of the batch.
 static inline void copy_box(uint32_t to, const TensorMap& map, uint32_t full, int i, int head, int token, int batch, Keep keep) {
   if constexpr (PACKED)
@@ -72,31 +55,13 @@ static inline void copy_box(uint32_t to, const TensorMap& map, uint32_t full, in
     load_tile(to, map, full, {64 * i, head, token, batch}, keep);
 }
 
-// Numbers of a block's tiles. `taken`: how many are taken beside the first of each block, then whose each tile is.
-struct TileNumbers {
-  int32_t* taken;
-  AttentionTurns turns;
-
-  int first() { return DYNAMIC ? block_x() : turns.next(); }
-  int take() {
-    if constexpr (!DYNAMIC) return turns.next();
-    int number = 0;
-    if (lane() == 0) number = atomicAdd(taken, 1) + grid_x();
-    return shuffle(number, 0);
-  }
-  void own(int number) const {
-    if (DYNAMIC && lane() == 0) taken[1 + number] = block_x();
-  }
-  bool owns(int number) const { return taken[1 + number] == block_x(); }
-};
-
 // A warp that makes tiles known, one ahead of their copies.
 struct Finder {
   const Places& at;
   const AttentionTiles& tiles;
   const PlainAttention<Element>& plain;
 
-  void run(TileNumbers numbers) const {
+  void run(TileNumbers<DYNAMIC> numbers) const {
     Turn<TILES> place;
     bool waits = DYNAMIC;  // for the launch that resets `taken`; what else is read was there before it
     for (int number = numbers.first(), parity = 0;; number = numbers.take()) {
@@ -199,7 +164,7 @@ static inline void finish_empty_tiles(const AttentionTiles& tiles, const PlainAt
 
 // Rows that a warp of a consumer has stored, and whose outputs are not finite, once more by the definition. (Where a number says that a
 // tile is this block's, and that is from an earlier call, another block writes the same outputs.)
-static inline void repair_tiles(const AttentionTiles& tiles, const PlainAttention<Element>& plain, TileNumbers numbers, int first_row) {
+static inline void repair_tiles(const AttentionTiles& tiles, const PlainAttention<Element>& plain, TileNumbers<DYNAMIC> numbers, int first_row) {
   sync_warp();
   AttentionTile tile;
   for (int number = DYNAMIC ? 0 : numbers.first(); number < tiles.count; number = DYNAMIC ? number + 1 : numbers.take()) {
@@ -389,7 +354,7 @@ struct Consumer {
         scale_rows(o, factor);
       pack_weights<Element, BLOCK_N>(p, s);
     }
-    if (any_in_warp(broken)) repair_tiles(tiles, plain, TileNumbers{taken, {}}, warp_row());
+    if (any_in_warp(broken)) repair_tiles(tiles, plain, TileNumbers<DYNAMIC>{taken, {}}, warp_row());
   }
 };
 
