@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace ejk::reference {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr std::int64_t fewest_samples = 64;  // of a row's keys
 
 std::vector<double> transposed_keys(const AttentionProblem& p, const Sequence& s, std::int64_t kv_head) {
   std::vector<double> keys(at(p.dim * s.k_length));
@@ -18,16 +18,16 @@ std::vector<double> transposed_keys(const AttentionProblem& p, const Sequence& s
 }
 
 std::vector<Term> visible_scores(const AttentionProblem& p, const Sequence& s, const std::vector<double>& keys, std::int64_t h,
-                                 std::int64_t i, std::int64_t step) {
+                                 std::int64_t i) {
   const std::int64_t first = p.visibility.first(s, i), last = p.visibility.last(s, i);
   std::vector<double> dots(at(s.k_length), 0.0);
   for (std::int64_t d = 0; d < p.dim; ++d) {
     const double q = p.q[at(((s.q_begin + i) * p.heads + h) * p.dim + d)];
     const double* key = keys.data() + d * s.k_length;
-    for (std::int64_t j = first; j < last; j += step) dots[at(j)] += q * key[j];
+    for (std::int64_t j = first; j < last; ++j) dots[at(j)] += q * key[j];
   }
   std::vector<Term> terms;
-  for (std::int64_t j = first; j < last; j += step) {
+  for (std::int64_t j = first; j < last; ++j) {
     if (!p.visibility.sees(s, h, i, j)) continue;
     double score = p.scale * dots[at(j)], slope = 1;
     if (p.cap > 0) {
@@ -61,9 +61,17 @@ double attend(const AttentionProblem& p, const Sequence& s, const std::vector<Te
   return lse;
 }
 
+// Of the first elements.
+double mean_square(const HostTensor& tensor) {
+  const std::int64_t count = std::min<std::int64_t>(tensor.elements(), 4096);
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) sum += std::pow(tensor.at(i), 2);
+  return count > 0 ? sum / static_cast<double>(count) : 0;
+}
+
 }  // namespace
 
-Values attention_outputs(const Call& call, std::int64_t step) {
+Values attention_outputs(const Call& call) {
   const AttentionProblem p(call);
   const bool packed = call.given("cum_seqlens_q");
   const std::int64_t tokens = packed ? call.dim("Tq") : call.dim("B") * call.dim("Sq");
@@ -75,15 +83,35 @@ Values attention_outputs(const Call& call, std::int64_t step) {
       for (std::int64_t i = 0; i < s.q_length; ++i) {
         const std::int64_t row = packed ? h * tokens + s.q_begin + i : (s.number * p.heads + h) * s.q_length + i;
         double* out_row = out.data() + ((s.q_begin + i) * p.heads + h) * p.value_dim;
-        const std::int64_t seen = p.visibility.last(s, i) - p.visibility.first(s, i);
-        const std::int64_t stride = std::clamp<std::int64_t>(seen / fewest_samples, 1, step);
-        // The keys left out count as those between them.
         double* weights_row = weights.empty() ? nullptr : weights.data() + row * call.dim("Sk");
-        lse[at(row)] = attend(p, s, visible_scores(p, s, keys, h, i, stride), sinks, h, i, out_row, weights_row) +
-                       std::log(static_cast<double>(stride));
+        lse[at(row)] = attend(p, s, visible_scores(p, s, keys, h, i), sinks, h, i, out_row, weights_row);
       }
     }
   return {{"out", out}, {"lse", lse}, {"weights", weights}};
+}
+
+std::vector<double> expected_lse(const Call& call) {
+  const Visibility visibility(call);
+  const bool packed = call.given("cum_seqlens_q"), biased = call.given("bias");
+  const std::int64_t tokens = packed ? call.dim("Tq") : call.dim("B") * call.dim("Sq"), heads = call.dim("Hq"), dim = call.dim("D");
+  const std::vector<double> q = call.input("q").values();
+  const double reach = std::pow(call.floating("softmax_scale"), 2) * mean_square(call.input("k")), cap = call.floating("logits_soft_cap");
+  const double bias_variance = biased ? mean_square(call.input("bias")) : 0;
+  std::vector<double> lse(at(tokens * heads), -infinity);
+  for (const Sequence& s : sequences_of(call))
+    for (std::int64_t h = 0; h < heads; ++h) {
+      std::vector<double> exponents = sinks_of(call, h);
+      exponents.push_back(0);
+      for (std::int64_t i = 0; i < s.q_length; ++i) {
+        const double* query = q.data() + ((s.q_begin + i) * heads + h) * dim;
+        const double variance = reach * std::inner_product(query, query + dim, query, 0.0);
+        const double keys = static_cast<double>(visibility.last(s, i) - visibility.first(s, i));
+        // The mean of exp(x), x normal with mean 0, is exp(variance / 2).
+        exponents.back() = std::log(keys) + std::min(variance / 2, cap > 0 ? cap : infinity) + bias_variance / 2;
+        lse[at(packed ? h * tokens + s.q_begin + i : (s.number * heads + h) * s.q_length + i)] = log_sum_exp(exponents);
+      }
+    }
+  return lse;
 }
 
 }  // namespace ejk::reference

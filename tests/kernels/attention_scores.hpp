@@ -40,12 +40,15 @@ struct Term {
   double slope;  // of the score by the scaled product: 1 - tanh^2 under a soft cap, else 1
 };
 
-// In the order of the keys; with a step, only of every step-th key.
+// In the order of the keys.
 std::vector<Term> visible_scores(const AttentionProblem& p, const Sequence& s, const std::vector<double>& keys, std::int64_t h,
-                                 std::int64_t i, std::int64_t step = 1);
+                                 std::int64_t i);
 
-// "out" and "lse" of the call, and "weights" if it has them. With a step they are estimated from every step-th key at most, as if those
-// between were like it: near enough where only time matters, and weights stay about 1 or below.
-Values attention_outputs(const Call& call, std::int64_t step = 1);
+// "out" and "lse" of the call, and "weights" if it has them.
+Values attention_outputs(const Call& call);
+
+// "lse" of a call whose inputs are independent normal numbers, from the numbers of keys and the variance of scores: near enough where only
+// time matters.
+std::vector<double> expected_lse(const Call& call);
 
 }  // namespace ejk::reference

@@ -1,0 +1,118 @@
+// Hopper vocabulary of the attention kernels' gradients: what comes before and after blocks of keys: rows' log-sum-exps and deltas, and dq from
+// the sums that the blocks have added to.
+#pragma once
+#include "device/attention_backward_plain.h"
+#include "device/sm90_attention_keys.h"
+#include "device/sums.h"
+
+// Sums of dq of ROWS rows, transposed as warpgroups have them: boxes of 64 features, in them 8 queries at a time, in those 16 features a warp.
+template <int ROWS, int D> struct QuerySums {
+  static constexpr int BOXES = (D + 63) / 64, CHUNKS = ROWS / 8, FEATURES = 64 * BOXES, COUNT = ROWS * FEATURES;
+  static int place(int box, int chunk, int warp_of_group) { return ((box * CHUNKS + chunk) * 4 + warp_of_group) * 128; }
+
+  // A warpgroup's share: features of `box`, queries from the first_chunk-th 8 on.
+  template <int N> static void add(float* sums, int box, int first_chunk, const float (&dq)[N]) {
+#pragma unroll
+    for (int chunk = 0; chunk < N / 4; ++chunk) {
+      const float four[4] = {dq[4 * chunk], dq[4 * chunk + 1], dq[4 * chunk + 2], dq[4 * chunk + 3]};
+      add_to_sums(sums + place(box, first_chunk + chunk, warp() % 4), four);
+    }
+  }
+  // Which element of these rows is element i of what load_sums() gives a lane at a place.
+  static int feature(int box, int i, int warp_of_group) { return box * 64 + warp_of_group * 16 + lane() / 4 + i / 2 * 8; }
+  static int query(int chunk, int i) { return 8 * chunk + lane() % 4 * 2 + i % 2; }
+};
+
+// The grid's blocks, numbered: rows by heads by rows of the batch.
+static inline int64_t block_number() { return (int64_t{block_z()} * grid_y() + block_y()) * grid_x() + block_x(); }
+
+// What a call's gradients are made of.
+template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gradients {
+  Sequences sequences;
+  RowSpace space;
+  float *row_lse, *row_delta, *dq_sums;
+  using Sums = QuerySums<ROWS, D>;
+  using Plain = PlainGradients<T, false, CAPPED, false>;
+
+  // This block's ROWS rows (block_x, packed: of all sequences) of head block_y of row block_z of the batch. Returns whether there are any.
+  bool find_rows(Sequence& sequence, int64_t& first) const {
+    sequence = sequences[PACKED ? 0 : block_z()];
+    int64_t item = block_x(), items;
+    if (PACKED && !find_sequence(sequences, item, ROWS, 1, sequence, items)) return false;
+    first = item * ROWS;
+    return true;
+  }
+
+  // Of this block's rows: log-sum-exps, deltas, and sums at 0.
+  template <int THREADS> void prepare(const View& out, const View& dout, const View& lse) const {
+    Sequence sequence;
+    int64_t first;
+    if (!find_rows(sequence, first)) return;
+    const int64_t at = space.first(sequence, block_y()) + first;
+    constexpr int LANES = DV <= 64 ? 8 : DV <= 128 ? 16 : 32;
+    prepare_rows<THREADS, LANES, 8>(Heads<const T>(out), Heads<const T>(dout), lse, sequence, block_y(), first, ROWS, DV, row_lse + at,
+                                    row_delta + at);
+#pragma unroll 1
+    for (int i = thread_x() * 4; i < Sums::COUNT; i += THREADS * 4) store_pack(dq_sums + at * Sums::FEATURES + i, Pack<float, 4>{});
+  }
+
+  // Shared memory that finish() and repair() need: rows of dq; which are bad; what warps compare others with.
+  static constexpr int PITCH = D + 8, BAD_ROWS = ROWS * PITCH * 2, PLAIN = BAD_ROWS + ROWS * 4;
+  static float* plain_memory() { return reinterpret_cast<float*>(dynamic_shared() + PLAIN) + warp() * 2 * (D + DV); }
+
+  // dq of this block's rows from their sums. A value that is not finite, behind a weight of 0, has made sums NaN of rows that do not see it:
+  // where keys are hidden, the definition decides then.
+  template <int THREADS, class MakePlain> void finish(const Heads<T>& dq, float factor, bool hides, MakePlain make_plain) const {
+    Sequence sequence;
+    int64_t first;
+    if (!find_rows(sequence, first)) return;
+    T* const tile = reinterpret_cast<T*>(dynamic_shared());
+    int* const bad_rows = reinterpret_cast<int*>(dynamic_shared() + BAD_ROWS);
+    if (thread_x() < ROWS) bad_rows[thread_x()] = 0;
+    sync_block();
+    const bool some_bad = any_in_block(load_rows<THREADS>(tile, bad_rows, sequence, first, factor) && hides);
+    constexpr int PACKS = D / 8;
+#pragma unroll 1
+    for (int i = thread_x(); i < ROWS * PACKS; i += THREADS) {
+      const int row = i / PACKS, column = i % PACKS * 8;
+      if (first + row < sequence.queries && !(some_bad && bad_rows[row]))
+        store_pack(dq.row(sequence.batch, sequence.first_query + first + row, block_y()) + column, load_pack<8>(tile + row * PITCH + column));
+    }
+#pragma unroll 1
+    for (int row = warp(); some_bad && row < ROWS && first + row < sequence.queries; row += THREADS / WARP)
+      if (bad_rows[row]) make_plain(sequence).differentiate_query(static_cast<int>(first) + row, block_y(), dq);
+  }
+
+  // Sums to elements; true if this thread has met one that is not finite.
+  template <int THREADS> bool load_rows(T* tile, int* bad_rows, const Sequence& sequence, int64_t first, float factor) const {
+    const float* const from = dq_sums + (space.first(sequence, block_y()) + first) * Sums::FEATURES;
+    bool bad = false;
+#pragma unroll 4
+    for (int unit = warp() / 4; unit < Sums::BOXES * Sums::CHUNKS; unit += THREADS / WARPGROUP) {
+      const int box = unit / Sums::CHUNKS, chunk = unit % Sums::CHUNKS, warp_of_group = warp() % 4;
+      const Pack<float, 4> x = load_sums(from + Sums::place(box, chunk, warp_of_group));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = Sums::query(chunk, i), column = Sums::feature(box, i, warp_of_group);
+        if (column < D) tile[row * PITCH + column] = from_float<T>(x.at[i] * factor);
+        if (x.at[i] * 0 != 0) bad_rows[row] = 1, bad = true;
+      }
+    }
+    return bad;
+  }
+
+  // Blocks of keys that are broken, every blocks-th of all: dk and dv by the definition.
+  template <int THREADS, class Block, class MakePlain>
+  void repair(const int32_t* broken, int64_t broken_blocks, int64_t key_blocks, int64_t blocks, const Visibility& visibility, const Heads<T>& dk,
+              const Heads<T>& dv, MakePlain make_plain) const {
+#pragma unroll 1
+    for (int64_t i = block_number(); i < broken_blocks; i += blocks) {
+      Block block;
+      const int numbered = static_cast<int>(i / key_blocks), number = static_cast<int>(i % key_blocks);
+      if (!broken[i] || !block.find(sequences, visibility, space, static_cast<int>(dk.heads), numbered, number)) continue;
+#pragma unroll 1
+      for (int key = warp(); key < Block::COUNT && key < block.keys; key += THREADS / WARP)
+        make_plain(block.sequence).differentiate_key(block.first_key + key, block.kv_head, dk, dv);
+    }
+  }
+};

@@ -1,0 +1,142 @@
+// Hopper vocabulary of the attention kernels' gradients: scores of 64 keys (rows) by ROWS queries (columns), as a warpgroup's product leaves
+// them in registers, become weights, and those the gradients of scores.
+//
+// Element 4 j + 2 h + i of a lane is of key 16 w + lane / 4 + 8 h (w: the warp of the warpgroup) and query 8 j + lane % 4 * 2 + i.
+#pragma once
+#include "device/later.h"
+#include "device/sm90_attention_keys.h"
+#include "device/sm90_attention_rows.h"
+
+// Two floats of shared memory; in the order of other such words, and so not long before they are needed.
+static inline Pack<float, 2> load_two(uint32_t from) {
+  Pack<float, 2> x;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.at[0]), "=f"(x.at[1]) : "r"(from) : "memory");
+  return x;
+}
+
+// d = the products of A's 64 rows and B's N rows, depth-major boxes of 64 along the depth. It is started, and committed.
+template <class T, int N, int DEPTH>
+static inline void start_product(float (&d)[N / 2], uint32_t a_rows, uint32_t a_box, uint32_t b_rows, uint32_t b_box) {
+  const uint64_t a = depth_major<128>(later(a_rows)), b = depth_major<128>(later(b_rows));
+  keep_in_place(d);
+  wgmma_fence();
+#pragma unroll
+  for (int slice = 0; slice < (DEPTH + 15) / 16; ++slice)
+    wgmma<T, N>(d, moved(a, slice / 4 * a_box + slice % 4 * 32), moved(b, slice / 4 * b_box + slice % 4 * 32), slice > 0);
+  wgmma_commit();
+}
+
+// sums += a times `rows`, ROWS rows of FEATURES.
+template <class T, int ROWS, int FEATURES>
+static inline void start_sums(float (&sums)[FEATURES / 2], const uint32_t (&a)[ROWS / 16][4], uint32_t rows) {
+  const uint64_t b = row_major<128>(later(rows), ROWS);
+  keep_in_place(sums);
+  wgmma_fence();
+#pragma unroll
+  for (int slice = 0; slice < ROWS / 16; ++slice) wgmma<T, FEATURES, true>(sums, a[slice], moved(b, slice * 2048), true);
+  wgmma_commit();
+}
+
+// dq = 64 features of 64 keys each, `keys` (64 rows of a box), times QUERIES rows of dS, boxes of 64 keys.
+template <class T, int QUERIES, int N>
+static inline void start_queries(float (&dq)[QUERIES / 2], const uint32_t (&keys)[N], uint32_t ds_rows, uint32_t ds_box) {
+  const uint64_t ds = depth_major<128>(later(ds_rows));
+  keep_in_place(dq);
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const uint64_t k = row_major<128>(later(keys[i]), 64);
+#pragma unroll
+    for (int slice = 0; slice < 4; ++slice)
+      wgmma<T, QUERIES, true>(dq, moved(k, slice * 2048), moved(ds, i * ds_box + slice * 32), i + slice > 0);
+  }
+  wgmma_commit();
+}
+
+// The slopes of the soft cap at this lane's scores, as halves.
+template <int ROWS, bool CAPPED> struct Slopes {
+  uint32_t pairs[CAPPED ? ROWS / 4 : 1];
+  float operator[](int i) const { return to_float(half{static_cast<uint16_t>(pairs[i / 2] >> 16 * (i % 2))}); }
+};
+
+// What a call does to scores: weights are 2^(score - log-sum-exp), scaled by 2^SHIFT.
+template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
+  const Visibility& visibility;
+  float unit;           // takes scores to log 2, but for CAPPED
+  float into_cap, cap;  // the scale over the soft cap; the cap in units of log 2
+
+  Weights(const Visibility& visibility, float scale, float soft_cap)
+      : visibility(visibility), unit(CAPPED ? 1 : (scale > 0 ? scale : 1e-30f) * LOG2_E), into_cap(CAPPED ? scale / soft_cap : 0),
+        cap(soft_cap * LOG2_E) {}
+
+  // logs: of the turn's queries, in shared memory.
+  template <class Block>
+  void weigh(float (&s)[ROWS / 2], Slopes<ROWS, CAPPED>& slopes, const Block& block, int part, int step, uint32_t logs) const {
+    if constexpr (CAPPED) {
+#pragma unroll
+      for (int i = 0; i < ROWS / 2; i += 2) {
+        const float low = tanh_of(s[i] * into_cap), high = tanh_of(s[i + 1] * into_cap);
+        slopes.pairs[i / 2] = pack_pair<half>(1 - low * low, 1 - high * high);
+        s[i] = cap * low, s[i + 1] = cap * high;
+      }
+    }
+    if (!block.is_whole(part, step)) {
+      const int key = block.first_key + part * 64 + warp() % 4 * 16 + lane() / 4;
+      const Sequence& sequence = block.sequence;
+      RowRange range[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        range[h] = key + 8 * h < sequence.keys
+                       ? seeing_queries(visibility, key + 8 * h, sequence.offset, static_cast<int>(sequence.queries))
+                       : RowRange{0, 0};
+      LaneRows::hide(s, range, step * ROWS + lane() % 4 * 2, true);
+    }
+#pragma unroll
+    for (int j = 0; j < ROWS / 8; ++j) {
+      const Pack<float, 2> log = load_two(logs + lane() % 4 * 8 + 32 * j);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[4 * j + i] = exp2_of(s[4 * j + i] * unit - (log.at[i % 2] - SHIFT));
+    }
+  }
+};
+
+// Gradients of scores of 16 queries, number n of the turn's: weight * factor * (dP - delta) as operand and, transposed, in shared memory,
+// where queries are rows of a box of 64 keys. WHOLE: every query sees every key; else a weight of 0 takes nothing from dP. deltas: in shared
+// memory, of the turn's queries.
+template <class T, bool WHOLE, class WeightOf, int ROWS, bool CAPPED>
+static inline void differentiate_slice(int n, const float (&dp)[ROWS / 2], WeightOf weight_of, float factor, const Slopes<ROWS, CAPPED>& slopes,
+                                       uint32_t deltas, uint32_t box, uint32_t (&ds)[4]) {
+  float x[8];
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const Pack<float, 2> delta = load_two(deltas + lane() % 4 * 8 + (16 * n + 8 * j) * 4);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int e = 8 * n + 4 * j + i;
+      const float weight = weight_of(4 * j + i);
+      float& to = x[4 * j + i];
+      to = weight * factor * (dp[e] - delta.at[i % 2]);
+      if (CAPPED) to *= slopes[e];
+      if (!WHOLE && weight == 0) to = 0;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) ds[i] = later(pack_pair<T>(x[2 * i], x[2 * i + 1]));  // now: dp's registers are needed
+  const uint32_t chunk = warp() % 4 * 2 + lane() / 8 % 2, row = 16 * n + lane() / 16 * 8 + lane() % 8;
+  store_matrices_transposed(box + row * 128 + (chunk ^ lane() % 8) * 16, ds);
+}
+
+// A warpgroup's sums, of 64 keys from key `first` of the block on, to rows of dk or dv. Returns whether this lane's are finite.
+template <class T, int N, class Block>
+static inline bool store_sums(const float (&sums)[N], float factor, const Heads<T>& to, const Block& block, int first) {
+  float zero = 0;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int key = first + warp() % 4 * 16 + lane() / 4 + 8 * h;
+    const bool wanted = key < block.keys;
+    store_row(sums, h, factor, to.row(block.sequence.batch, block.token() + (wanted ? key : 0), block.kv_head), wanted);
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) zero += sums[i] * 0;
+  return zero == 0;
+}
