@@ -6,7 +6,7 @@
 constexpr float LOWEST = -3.4e38f;
 
 // Weights are 2^(score - reference), scores in units of log 2; sum: of the weights.
-struct Softmax {
+struct alignas(8) Softmax {
   float reference, sum;
 };
 

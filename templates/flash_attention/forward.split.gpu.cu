@@ -371,10 +371,10 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
   });
 }
 
-constexpr int COMBINE_WARPS = 8, FEW_WARPS = 2;  // of a block; that share a row if it has few parts
+constexpr int COMBINE_WARPS = 4, FEW_WARPS = 2;  // of a block; that share a row if it has few parts
 
 // Block (x, y, z): rows of kv head y of row z of the batch, as many from x times that on as a block has.
-KERNEL(COMBINE_WARPS * WARP, 4) combine(${parameters('combine')}) {
+KERNEL(COMBINE_WARPS * WARP, 5) combine(${parameters('combine')}) {
   let_next_launch_go();
   const int heads = static_cast<int>(heads_a_kv_head), kv_heads = grid_y(), batch = block_z(), count = static_cast<int>(row_count);
   const Parts all{const_cast<float*>(partial), reinterpret_cast<Softmax*>(const_cast<float*>(partial_softmax)), static_cast<int>(splits),
@@ -390,7 +390,8 @@ KERNEL(COMBINE_WARPS * WARP, 4) combine(${parameters('combine')}) {
                Pack<Element, 2>{{from_float<Element>(x[0] * factor), from_float<Element>(x[1] * factor)}});
     if (feature == 0) store_lse(lse_view, sequence, at, with.reference, with.sum);
   };
+  __shared__ Parts::Shared<COMBINE_WARPS> shared;
   wait_for_previous_launch();
-  if (few_parts) all.add_up<COMBINE_WARPS, FEW_WARPS>(stream, block_x(), finish);
-  else all.add_up<COMBINE_WARPS, COMBINE_WARPS>(stream, block_x(), finish);
+  if (few_parts) all.add_up<FEW_WARPS>(shared, stream, block_x(), finish);
+  else all.add_up<COMBINE_WARPS>(shared, stream, block_x(), finish);
 }
