@@ -84,8 +84,8 @@ template <int FEATURES> struct RowParts {
     float sums[WARPS][PACKS * WARP * 4];
   };
 
-  // All parts of rows, by a block of WARPS warps, of which ROW_WARPS share a row: block number x has the WARPS / ROW_WARPS rows from x times
-  // that on. `finish(row, softmax, feature, values)` is called by one thread for every 2 features. Every thread must call this.
+  // All parts of rows, by a block of WARPS warps, of which ROW_WARPS share a row: block number x has the WARPS / ROW_WARPS rows from x
+  // times that on. `finish(row, softmax, feature, values)` is called by one thread for every 2 features. Every thread must call this.
   template <int ROW_WARPS, int WARPS, class Finish> void add_up(Shared<WARPS>& shared, int64_t stream, int block, Finish finish) const {
     const int number = warp() % ROW_WARPS, first = warp() - number, row = block * (WARPS / ROW_WARPS) + warp() / ROW_WARPS;
     if (row < rows) {
@@ -93,7 +93,8 @@ template <int FEATURES> struct RowParts {
       if (lane() == 0) shared.softmax[warp()] = mine.softmax;
 #pragma unroll
       for (int i = 0; i < PACKS; ++i)
-        store_pack(&shared.sums[warp()][(lane() + WARP * i) * 4], Pack<float, 4>{{mine.x[i][0], mine.x[i][1], mine.x[i][2], mine.x[i][3]}});
+        store_pack(&shared.sums[warp()][(lane() + WARP * i) * 4],
+                   Pack<float, 4>{{mine.x[i][0], mine.x[i][1], mine.x[i][2], mine.x[i][3]}});
     }
     sync_block();
     if (row >= rows) return;
