@@ -20,7 +20,7 @@ static inline Softmax with_sinks(const Softmax& row, const View& aux, int64_t ty
 }
 // What takes values that were summed relative to `part` to the output, when `row` is the same with sinks.
 static inline float scale_of(const Softmax& part, const Softmax& row) {
-  return row.sum == 0 ? 0 : factor_of(part, row.reference) / row.sum;
+  return row.sum == 0 ? 0 : factor_of(part, row.reference) * reciprocal(row.sum);
 }
 
 // Where the parts wait: `parts` of each of the `rows` rows of a stream. FEATURES % 4 == 0.
@@ -32,7 +32,7 @@ template <int FEATURES> struct RowParts {
   int64_t index(int64_t stream, int part, int row) const { return (stream * parts + part) * rows + row; }
 
   static constexpr int PACKS = (FEATURES / 4 + WARP - 1) / WARP;  // of 4 features, a lane
-  static constexpr int AT_ONCE = PACKS == 1 ? 6 : 3;              // parts on their way together
+  static constexpr int AT_ONCE = PACKS == 1 ? 9 : 4;              // parts on their way together
   struct Sum {
     Softmax softmax;
     float x[PACKS][4];
@@ -78,29 +78,34 @@ template <int FEATURES> struct RowParts {
     return all;
   }
 
-  // All parts of rows, by a block of WARPS warps, of which ROW_WARPS share a row: block number x has the WARPS / ROW_WARPS rows from x times
-  // that on. `finish(row, softmax, feature, values)` is called by one thread for every 2 features. Every thread must call this.
-  template <int WARPS, int ROW_WARPS, class Finish> void add_up(int64_t stream, int block, Finish finish) const {
-    __shared__ Softmax softmax_of_warp[WARPS];
-    __shared__ float sums[WARPS][PACKS * WARP * 4];
+  // What the warps of a block have summed.
+  template <int WARPS> struct Shared {
+    Softmax softmax[WARPS];
+    float sums[WARPS][PACKS * WARP * 4];
+  };
+
+  // All parts of rows, by a block of WARPS warps, of which ROW_WARPS share a row: block number x has the WARPS / ROW_WARPS rows from x
+  // times that on. `finish(row, softmax, feature, values)` is called by one thread for every 2 features. Every thread must call this.
+  template <int ROW_WARPS, int WARPS, class Finish> void add_up(Shared<WARPS>& shared, int64_t stream, int block, Finish finish) const {
     const int number = warp() % ROW_WARPS, first = warp() - number, row = block * (WARPS / ROW_WARPS) + warp() / ROW_WARPS;
     if (row < rows) {
       const Sum mine = sum(stream, row, number, ROW_WARPS);
-      if (lane() == 0) softmax_of_warp[warp()] = mine.softmax;
+      if (lane() == 0) shared.softmax[warp()] = mine.softmax;
 #pragma unroll
       for (int i = 0; i < PACKS; ++i)
-        store_pack(&sums[warp()][(lane() + WARP * i) * 4], Pack<float, 4>{{mine.x[i][0], mine.x[i][1], mine.x[i][2], mine.x[i][3]}});
+        store_pack(&shared.sums[warp()][(lane() + WARP * i) * 4],
+                   Pack<float, 4>{{mine.x[i][0], mine.x[i][1], mine.x[i][2], mine.x[i][3]}});
     }
     sync_block();
     if (row >= rows) return;
     Softmax all{LOWEST, 0};
     float factor[ROW_WARPS];
 #pragma unroll
-    for (int w = 0; w < ROW_WARPS; ++w) all.reference = larger_of(all.reference, softmax_of_warp[first + w].reference);
+    for (int w = 0; w < ROW_WARPS; ++w) all.reference = larger_of(all.reference, shared.softmax[first + w].reference);
 #pragma unroll
     for (int w = 0; w < ROW_WARPS; ++w) {
-      factor[w] = factor_of(softmax_of_warp[first + w], all.reference);
-      all.sum += softmax_of_warp[first + w].sum * factor[w];
+      factor[w] = factor_of(shared.softmax[first + w], all.reference);
+      all.sum += shared.softmax[first + w].sum * factor[w];
     }
 #pragma unroll 1
     for (int feature = (number * WARP + lane()) * 2; feature < FEATURES; feature += ROW_WARPS * WARP * 2) {
@@ -108,7 +113,7 @@ template <int FEATURES> struct RowParts {
 #pragma unroll
       for (int w = 0; w < ROW_WARPS; ++w)
 #pragma unroll
-        for (int k = 0; k < 2; ++k) pair[k] += sums[first + w][feature + k] * factor[w];
+        for (int k = 0; k < 2; ++k) pair[k] += shared.sums[first + w][feature + k] * factor[w];
       finish(row, all, feature, pair);
     }
   }

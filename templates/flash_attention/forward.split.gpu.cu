@@ -12,6 +12,7 @@
 #include "device/transpose.h"
 
 $require D % 8 == 0 and Dv % 8 == 0 and tile % 16 == 0 and warps % team_warps == 0
+$require warps * 32 >= team_warps * rows
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                                    // head dim of q and k; of v and out
 constexpr int D16 = ${align(D, 16)}, DV16 = ${align(Dv, 16)}, SLICES = D16 / 16, OUT_SLICES = DV16 / 16;
@@ -252,19 +253,19 @@ struct Merge {
       }
   }
 
-  // `store(row, feature, values)` for every 4 features of every row below `count`.
-  template <class Store> void each(int count, Store store) const {
-#pragma unroll 2
+  // `store(i, values)` for the i-th 4 features, counted through all rows below `count`.
+  template <int AT_ONCE, class Store> void each(int count, Store store) const {
+#pragma unroll AT_ONCE
     for (int i = thread_x(); i < count * (DV / 4); i += THREADS) {
       const int row = i / (DV / 4), feature = i % (DV / 4) * 4;
-      Pack<float, 4> x{};
+      Pack<float, 4> x = load_pack<4>(sums(row / ROWS) + row % ROWS * PITCH + feature);
 #pragma unroll
-      for (int t = 0; t < TEAMS; ++t) {
+      for (int t = 1; t < TEAMS; ++t) {
         const Pack<float, 4> part = load_pack<4>(sums(t * TEAM_WARPS + row / ROWS) + row % ROWS * PITCH + feature);
 #pragma unroll
         for (int k = 0; k < 4; ++k) x.at[k] += part.at[k];
       }
-      store(row, feature, x);
+      store(i, x);
     }
   }
 };
@@ -351,30 +352,31 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
   sync_block();
   merge.put_outputs(o, reference);
   sync_block();
-  const Parts all{partial, reinterpret_cast<Softmax*>(partial_softmax), parts, static_cast<int>(queries) * heads};
-  const int64_t stream = int64_t{batch} * kv_heads + kv_head;
-  merge.each(mine.rows.count, [&](int row, int feature, const Pack<float, 4>& x) {
-    if (parts > 1) {
-      const int64_t at = all.index(stream, part, first_row + row);
-      store_pack(all.outputs + at * DV + feature, x);
-      if (feature == 0) all.softmaxes[at] = merge.merged(row);
-      return;
-    }
+  if (parts > 1) {
+    const Parts all{partial, reinterpret_cast<Softmax*>(partial_softmax), parts, static_cast<int>(queries) * heads};
+    const int64_t at = all.index(int64_t{batch} * kv_heads + kv_head, part, first_row);  // the rows of a part lie together
+    float* const to = all.outputs + at * DV;
+    merge.each<4>(mine.rows.count, [&](int i, const Pack<float, 4>& x) { store_pack(to + 4 * i, x); });
+    if (thread_x() < mine.rows.count) all.softmaxes[at + thread_x()] = merge.merged(thread_x());
+    return;
+  }
+  merge.each<1>(mine.rows.count, [&](int i, const Pack<float, 4>& x) {
+    const int row = i / (DV / 4), feature = i % (DV / 4) * 4;
     const RowPlace at = mine.rows.place(row);
     const Softmax softmax = merge.merged(row), with = with_sinks(softmax, softmax_aux_view, sinks_type, at.head, kv_heads * heads);
     const float factor = scale_of(softmax, with);
     Pack<Element, 4> result;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) result.at[i] = from_float<Element>(x.at[i] * factor);
+    for (int k = 0; k < 4; ++k) result.at[k] = from_float<Element>(x.at[k] * factor);
     store_pack(out + batch * out_batch + at.token * out_token + at.head * out_head + feature, result);
     if (feature == 0) store_lse(lse_view, sequence, at, with.reference, with.sum);
   });
 }
 
-constexpr int COMBINE_WARPS = 8, FEW_WARPS = 2;  // of a block; that share a row if it has few parts
+constexpr int COMBINE_WARPS = 4, FEW_WARPS = 2;  // of a block; that share a row if it has few parts
 
 // Block (x, y, z): rows of kv head y of row z of the batch, as many from x times that on as a block has.
-KERNEL(COMBINE_WARPS * WARP, 4) combine(${parameters('combine')}) {
+KERNEL(COMBINE_WARPS * WARP, 5) combine(${parameters('combine')}) {
   let_next_launch_go();
   const int heads = static_cast<int>(heads_a_kv_head), kv_heads = grid_y(), batch = block_z(), count = static_cast<int>(row_count);
   const Parts all{const_cast<float*>(partial), reinterpret_cast<Softmax*>(const_cast<float*>(partial_softmax)), static_cast<int>(splits),
@@ -390,7 +392,8 @@ KERNEL(COMBINE_WARPS * WARP, 4) combine(${parameters('combine')}) {
                Pack<Element, 2>{{from_float<Element>(x[0] * factor), from_float<Element>(x[1] * factor)}});
     if (feature == 0) store_lse(lse_view, sequence, at, with.reference, with.sum);
   };
+  __shared__ Parts::Shared<COMBINE_WARPS> shared;
   wait_for_previous_launch();
-  if (few_parts) all.add_up<COMBINE_WARPS, FEW_WARPS>(stream, block_x(), finish);
-  else all.add_up<COMBINE_WARPS, COMBINE_WARPS>(stream, block_x(), finish);
+  if (few_parts) all.add_up<FEW_WARPS>(shared, stream, block_x(), finish);
+  else all.add_up<COMBINE_WARPS>(shared, stream, block_x(), finish);
 }
