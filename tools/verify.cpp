@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <map>
 
 #include "arguments.hpp"
 #include "command.hpp"
@@ -58,6 +59,26 @@ VerifyOutcome in_every_order(const Machine& machine, const Check& check) {
   return outcome;
 }
 
+// Options alone and in pairs, on every variant and arch: an outcome an image.
+void verify_options(const KernelHandle& kernel, const Machine& machine, const reference::KernelReference& reference,
+                    const VerifyEffort& effort, Verified& verified) {
+  const auto cases = reference.option_cases();
+  std::map<std::string, VerifyOutcome> images;
+  const auto take = [&](const reference::OptionCase& option) {
+    for (auto& outcome : check_option_case(kernel, machine, reference, option, effort)) {
+      auto& image = images.try_emplace(outcome.id).first->second;
+      image.id = outcome.id;
+      if (outcome.failed()) verified.lost = loss_of(machine);
+      append(image, std::move(outcome), "");
+    }
+  };
+  for (std::size_t i = 0; i < cases.size() && verified.lost.empty(); ++i) {
+    show_progress(i, cases.size() + 1, kernel.name + ", pairs of options");
+    take(cases[i]);
+  }
+  for (auto& [id, outcome] : images) verified.option_calls.push_back(std::move(outcome));
+}
+
 void verify_kernel(const KernelHandle& kernel, const Machine& machine, const VerifyFilter& filter, const VerifyEffort& effort,
                    bool random_calls, Verified& verified) {
   if (!verified.lost.empty()) return;
@@ -90,6 +111,7 @@ void verify_kernel(const KernelHandle& kernel, const Machine& machine, const Ver
       verified.random_calls.push_back(std::move(outcome));
     if (!verified.random_calls.empty() && verified.random_calls.back().failed() && !(verified.lost = loss_of(machine)).empty()) return;
   }
+  if (random_calls && effort.properties) verify_options(kernel, machine, *reference, effort, verified);
   show_progress(1, 1, "");
 }
 
@@ -138,11 +160,11 @@ void add_options(Arguments& arguments) {
   arguments.option("image", "GLOB", "only images whose id matches");
   arguments.option("configs", "WHICH", "heuristic: the config each case gets; all: every valid one (default heuristic)");
   arguments.flag("built", "only images that a store has; the others are compiled first");
-  arguments.flag("random-only", "only the random calls of each kernel");
+  arguments.flag("random-only", "only the random calls of each kernel, and its pairs of options");
   arguments.option("random", "N", "varied calls an image, random calls a kernel (default 4)");
   arguments.option("seconds", "S", "most time for an image after its first call (default 1)");
   arguments.option("seed", "S", "seed of everything random (default 1)");
-  arguments.flag("quick", "one call an image, no laws");
+  arguments.flag("quick", "one call an image, no laws, no pairs of options");
   add_library_options(arguments);
   arguments.flag("json", "as JSON");
 }
@@ -154,7 +176,7 @@ int verify(std::span<const std::string> words) {
       "verify", "[KERNEL] [options]",
       "Runs every image that can run here (each variant on each arch of the device, for the types and features of the spec's cases) on\n"
       "varied calls and layouts, compares each with the float64 reference, and judges the kernel's laws. Then random calls of every "
-      "option.",
+      "option, and every pair of options.",
       "ejk verify\nejk verify mean_pooling --arch avx2\nejk verify --quick --json\nejk verify flash_attention --configs all --built\n"
       "ejk verify --device cuda");
   add_options(arguments);

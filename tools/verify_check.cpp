@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "execute/guard.hpp"
 #include "execute/spec_kernel.hpp"
@@ -155,6 +156,50 @@ std::string plainest_config(const KernelHandle& kernel, const Machine& machine, 
   return to_json(Config{eligible.back().variant->name, "", {}});
 }
 
+struct FreeCall {
+  const spec::Case& c;
+  std::string name;
+  std::uint64_t seed;
+  reference::Arrangement arrangement;
+  bool laws = false;
+};
+
+void judge_laws(const reference::KernelReference& reference, const Call& call, const reference::Execute& execute, std::uint64_t seed,
+                VerifyOutcome& outcome) {
+  Rng rng(seed);
+  for (const auto& law : reference::verify_properties(reference, call, execute, rng)) {
+    ++outcome.properties;
+    if (!law.message.empty()) outcome.failures.push_back(fmt::format("{}: \"{}\" does not hold: {}", call.label, law.name, law.message));
+  }
+}
+
+// By this config, or by the plainest variant.
+VerifyOutcome check_call(const KernelHandle& kernel, const Machine& machine, const reference::KernelReference& reference,
+                         const FreeCall& free, const std::optional<std::string>& override_config) {
+  VerifyOutcome outcome;
+  std::string label = fmt::format("{} ({}), seed {}", free.name, reference::describe(free.c), free.seed);
+  try {
+    auto call = reference::make_call(*kernel.spec, free.c, free.seed, free.arrangement);
+    label = call.label;
+    const auto config = override_config ? *override_config : plainest_config(kernel, machine, call);
+    outcome.id = PackedCall(kernel, call, machine).explain(config)["image"]["id"].get<std::string>();
+    for (const auto& result : reference::verify_call(reference, call, execution(kernel, config, machine))) {
+      if (result.tolerance > 0) outcome.worst = std::max(outcome.worst, result.error / result.tolerance);
+      if (!result.ok()) outcome.failures.push_back(label + ": " + result.message);
+    }
+    ++outcome.calls;
+    if (free.laws) judge_laws(reference, call, execution(kernel, config, machine), free.seed, outcome);
+  } catch (const CodedError& e) {
+    outcome.missing = e.code() == ErrorCode::missing_image || e.code() == ErrorCode::compile_failed;
+    outcome.refused = e.code() == ErrorCode::unsupported && machine.backend->platform() != "cpu";
+    if (!outcome.refused) outcome.failures.push_back(label + ": " + e.what());
+  } catch (const std::exception& e) {
+    outcome.failures.push_back(label + ": " + e.what());
+  }
+  if (outcome.id.empty()) outcome.id = fmt::format("{} {}", kernel.name, free.name);
+  return outcome;
+}
+
 }  // namespace
 
 VerifyOutcome check_image(const VerifyImage& image, const Machine& machine, const reference::KernelReference& reference,
@@ -164,32 +209,26 @@ VerifyOutcome check_image(const VerifyImage& image, const Machine& machine, cons
 
 VerifyOutcome check_random_call(const KernelHandle& kernel, const Machine& machine, const reference::KernelReference& reference, int index,
                                 bool plainest, const VerifyEffort& effort) {
-  VerifyOutcome outcome;
   Rng seeds = Rng::stream(effort.seed, fmt::format("{} random {}", kernel.name, index));
   const std::uint64_t seed = seeds.next() >> 1;
   Rng rng(seed);
   const auto c = reference.random_case(rng);
-  std::string label = fmt::format("random call {} ({}), seed {}", index, reference::describe(c), seed);
-  try {
-    auto call =
-        reference::make_call(*kernel.spec, c, seed, {index % 2 ? reference::random_layout(rng) : reference::Layout{}, index % 3 == 2});
-    label = call.label;
-    const auto config = plainest ? plainest_config(kernel, machine, call) : "";
-    outcome.id = PackedCall(kernel, call, machine).explain(config)["image"]["id"].get<std::string>();
-    for (const auto& result : reference::verify_call(reference, call, execution(kernel, config, machine))) {
-      if (result.tolerance > 0) outcome.worst = std::max(outcome.worst, result.error / result.tolerance);
-      if (!result.ok()) outcome.failures.push_back(label + ": " + result.message);
-    }
-    ++outcome.calls;
-  } catch (const CodedError& e) {
-    outcome.missing = e.code() == ErrorCode::missing_image || e.code() == ErrorCode::compile_failed;
-    outcome.refused = e.code() == ErrorCode::unsupported && machine.backend->platform() != "cpu";
-    if (!outcome.refused) outcome.failures.push_back(label + ": " + e.what());
-  } catch (const std::exception& e) {
-    outcome.failures.push_back(label + ": " + e.what());
-  }
-  if (outcome.id.empty()) outcome.id = fmt::format("{} random call {}", kernel.name, index);
-  return outcome;
+  const reference::Arrangement arrangement{index % 2 ? reference::random_layout(rng) : reference::Layout{}, index % 3 == 2};
+  return check_call(kernel, machine, reference, {c, fmt::format("random call {}", index), seed, arrangement},
+                    plainest ? std::nullopt : std::optional<std::string>(""));
+}
+
+std::vector<VerifyOutcome> check_option_case(const KernelHandle& kernel, const Machine& machine,
+                                             const reference::KernelReference& reference, const reference::OptionCase& option,
+                                             const VerifyEffort& effort) {
+  const auto& c = option.c;
+  Rng seeds = Rng::stream(effort.seed, fmt::format("{} options {}", kernel.name, c.name));
+  const FreeCall call{c, c.name, seeds.next() >> 1, {}, option.alone};
+  std::vector<VerifyOutcome> outcomes;
+  const auto binding = spec::bind(*kernel.spec, spec::facts_of(*kernel.spec, c));
+  for (const auto& [variant, arch] : candidates_of(*kernel.spec, machine, binding).eligible)
+    outcomes.push_back(check_call(kernel, machine, reference, call, to_json(Config{variant->name, arch->full_name(), {}})));
+  return outcomes;
 }
 
 }  // namespace ejk::tools

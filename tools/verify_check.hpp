@@ -36,4 +36,9 @@ VerifyOutcome check_image(const VerifyImage& image, const Machine& machine, cons
 VerifyOutcome check_random_call(const KernelHandle& kernel, const Machine& machine, const reference::KernelReference& reference, int index,
                                 bool plainest, const VerifyEffort& effort);
 
+// One of the reference's option cases, on every variant and arch that takes it: an outcome each.
+std::vector<VerifyOutcome> check_option_case(const KernelHandle& kernel, const Machine& machine,
+                                             const reference::KernelReference& reference, const reference::OptionCase& option,
+                                             const VerifyEffort& effort);
+
 }  // namespace ejk::tools

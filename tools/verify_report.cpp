@@ -65,20 +65,23 @@ ordered_json outcomes_json(const std::vector<VerifyOutcome>& outcomes) {
 
 std::size_t count_bad(const Verified& verified) {
   return static_cast<std::size_t>(std::count_if(verified.images.begin(), verified.images.end(), bad) +
-                                  std::count_if(verified.random_calls.begin(), verified.random_calls.end(), bad));
+                                  std::count_if(verified.random_calls.begin(), verified.random_calls.end(), bad) +
+                                  std::count_if(verified.option_calls.begin(), verified.option_calls.end(), bad));
 }
 
 void print_report(const Verified& verified, const VerifyEffort& effort) {
   if (!verified.images.empty()) fmt::print("{}", table_of(verified.images).text());
   if (!verified.random_calls.empty()) fmt::print("\nrandom calls\n{}", table_of(verified.random_calls).text());
+  if (!verified.option_calls.empty()) fmt::print("\noptions alone and in pairs\n{}", table_of(verified.option_calls).text());
   print_failures(verified.images, effort, verified.device, false);
   print_failures(verified.random_calls, effort, verified.device, true);
+  print_failures(verified.option_calls, effort, verified.device, true);
   for (const auto& name : verified.without_reference) fmt::print("\n{} has no reference here: not verified\n", name);
   for (const auto& name : verified.without_variant) fmt::print("\n{} has no variant for this device: not verified\n", name);
   if (verified.refused) fmt::print("\n{} random calls were left out: no variant for this device takes them\n", verified.refused);
   if (!verified.lost.empty()) fmt::print("\nstopped, the device is lost: {}\n", verified.lost);
   int calls = 0;
-  for (const auto* list : {&verified.images, &verified.random_calls})
+  for (const auto* list : {&verified.images, &verified.random_calls, &verified.option_calls})
     for (const auto& outcome : *list) calls += outcome.calls;
   fmt::print("\n{} images, {} calls compared, {} failed, seed {}, in {}\n", verified.images.size(), calls, count_bad(verified), effort.seed,
              seconds_text(verified.seconds));
@@ -96,7 +99,8 @@ nlohmann::ordered_json to_json(const Verified& verified, const VerifyEffort& eff
           {"refused", verified.refused},
           {"lost", verified.lost},
           {"images", outcomes_json(verified.images)},
-          {"random_calls", outcomes_json(verified.random_calls)}};
+          {"random_calls", outcomes_json(verified.random_calls)},
+          {"option_calls", outcomes_json(verified.option_calls)}};
 }
 
 }  // namespace ejk::tools

@@ -9,7 +9,7 @@
 namespace ejk::tools {
 
 struct Verified {
-  std::vector<VerifyOutcome> images, random_calls;
+  std::vector<VerifyOutcome> images, random_calls, option_calls;
   std::vector<std::string> without_reference, without_variant;
   int refused = 0;     // random calls that no variant of the device takes
   std::string device;  // " --device cuda:0"; empty for the CPU

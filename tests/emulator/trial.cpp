@@ -91,9 +91,23 @@ class Trial {
     auto call = reference::make_call(*spec_, sized_case(seed), seed);
     const auto* variant = server(call.binding);
     if (!variant) return false;
+    if (!subject_.law.empty() && !judge_law(call, *variant, seed)) return false;
     const auto forwards = outputs_of(call, *variant, SimtOrder::forwards), backwards = outputs_of(call, *variant, SimtOrder::backwards);
     if (wrong_.empty() && forwards != backwards) wrong_ = call.label + ": the order of threads changes the result";
     return true;
+  }
+
+  // False: the law says nothing of this call.
+  bool judge_law(const reference::Call& call, const spec::Variant& variant, std::uint64_t seed) {
+    const Config config{variant.name, "", {}};
+    const auto execute = [&](reference::Call& each) { on_the_device(each, config); };
+    reference::Rng rng(seed);
+    for (const auto& property : reference_->properties()) {
+      if (property.name != subject_.law || !property.applies(call)) continue;
+      if (const auto message = property.check(call, execute, rng); !message.empty()) wrong_ += call.label + ": " + message + "\n";
+      return true;
+    }
+    return false;
   }
 
   std::vector<std::vector<std::byte>> outputs_of(reference::Call& call, const spec::Variant& variant, SimtOrder order) {

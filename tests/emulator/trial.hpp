@@ -24,6 +24,7 @@ struct Subject {
   std::string kernel, case_name;
   std::string template_file;                    // calls go to the variants of it
   std::map<std::string, std::int64_t> sizes{};  // dims, and attributes that follow them, instead of the case's; empty: several varied ones
+  std::string law{};                            // of the reference's properties, judged on the first call, too
   int device = 0;                               // of the emulator: 0 is NVIDIA's warp, 1 CDNA, 2 RDNA 3, 3 RDNA 4
 };
 

@@ -238,13 +238,13 @@ TEST_F(BadCalls, WhatIsMissing) {
 
 TEST_F(BadCalls, UnknownNames) {
   refused(batched_attention().add("Q", DType::f32, {2, 3, 4, 8}),
-          "no tensor 'Q'; it has q, k, v, bias, attention_mask, q_segment_ids, kv_segment_ids, softmax_aux, cum_seqlens_q, cum_seqlens_k, "
-          "out, lse");
+          "no tensor 'Q'; it has q, k, v, bias, attention_mask, q_segment_ids, kv_segment_ids, query_seq_lengths, "
+          "key_value_seq_lengths, softmax_aux, cum_seqlens_q, cum_seqlens_k, out, lse, weights");
   refused(batched_attention().set("scale", 1.0),
           "no attribute 'scale'; it has causal, causal_offset, softmax_scale, window_left, window_right, logits_soft_cap, dropout_prob, "
           "dropout_seed, deterministic");
   const auto message = message_of(call("flash_attentoin", batched_attention().views, {}));
-  EXPECT_TRUE(message.starts_with("no kernel 'flash_attentoin'; the stores have flash_attention, ")) << message;
+  EXPECT_TRUE(message.starts_with("no kernel 'flash_attentoin'; the stores have attention, flash_attention, ")) << message;
 }
 
 TEST_F(BadCalls, CachesAndTheirTables) {

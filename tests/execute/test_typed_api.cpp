@@ -50,11 +50,11 @@ TEST_F(TypedApi, FlashAttentionReturnsLseOnRequest) {
 
 TEST_F(TypedApi, FlashAttentionIntoTheCallersMemory) {
   Tensor out(DType::f32, {1, 2, 1, 2}), lse(DType::f32, {1, 1, 2});
-  ASSERT_EQ(message_of(flash_attention_into(out, lse, q, k, v, {.config = plain})), "");
+  ASSERT_EQ(message_of(flash_attention_into(out, lse, {}, q, k, v, {.config = plain})), "");
   EXPECT_NEAR(out.data<float>()[3], 30, 1e-5);
   EXPECT_NEAR(lse.data<float>()[1], std::log(3.0), 1e-6);
   fill(v, {2, 2, 2, 2, 2, 2});
-  ASSERT_EQ(message_of(flash_attention_into(out, {}, q, k, v, {.config = plain})), "") << "lse may be left out";
+  ASSERT_EQ(message_of(flash_attention_into(out, {}, {}, q, k, v, {.config = plain})), "") << "lse may be left out";
   EXPECT_NEAR(out.data<float>()[3], 2, 1e-6);
 }
 
@@ -65,11 +65,11 @@ TEST_F(TypedApi, FlashAttentionErrors) {
             "flash_attention: k has shape [1, 3, 1, 4], expected [B, Sk, Hkv, D] with D = 2 (from q): dimension 3 is 4");
   EXPECT_EQ(message_of(flash_attention(q, k, v, {.dropout_prob = 1.5})), "flash_attention: dropout_prob must be in [0, 1); found 1.5");
   EXPECT_EQ(message_of(flash_attention({}, k, v)), "flash_attention: input q is missing in the batched form, expected [B, Sq, Hq, D]");
-  EXPECT_EQ(message_of(flash_attention_into({}, {}, q, k, v)),
+  EXPECT_EQ(message_of(flash_attention_into({}, {}, {}, q, k, v)),
             "flash_attention: output out is missing, expected one of shape [1, 2, 1, 2]");
-  EXPECT_EQ(message_of(flash_attention_into(out, {}, q, k, v, {.window_left = -2})),
+  EXPECT_EQ(message_of(flash_attention_into(out, {}, {}, q, k, v, {.window_left = -2})),
             "flash_attention: window_left must be -1 (unbounded) or more; found -2");
-  EXPECT_EQ(message_of(flash_attention_into(out, {}, q, k, v, {.config = "{"})).substr(0, 17), "flash_attention: ");
+  EXPECT_EQ(message_of(flash_attention_into(out, {}, {}, q, k, v, {.config = "{"})).substr(0, 17), "flash_attention: ");
   EXPECT_EQ(out.data<float>()[0], 7.0f);
 }
 

@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   long allocations_before = 0, locks_before = 0;
   for (long i = 0; i < count; ++i) {
     if (i == count / 2) allocations_before = allocations, locks_before = locks;
-    if (const auto status = ejk::flash_attention_into(out, {}, q, kv, kv, options); !status) {
+    if (const auto status = ejk::flash_attention_into(out, {}, {}, q, kv, kv, options); !status) {
       std::fprintf(stderr, "%s\n", status.error().message.c_str());
       return 2;
     }

@@ -4,6 +4,8 @@
 #include <limits>
 #include <numeric>
 
+#include "kernels/attention_dropout.hpp"
+#include "kernels/attention_options.hpp"
 #include "kernels/attention_reference.hpp"
 #include "kernels/attention_scores.hpp"
 
@@ -121,6 +123,7 @@ std::vector<Property> AttentionReference::properties() const {
       {"later keys do not change earlier queries",
        [=](const Call& call) { return batched(call) && has_full_rows(call) && call.flag("causal"); }, later_keys},
       {"the order of the keys does not matter", unordered, shuffled_keys},
+      drops_what_philox_says(),
       {"equal values come out as they went in",
        [=](const Call& call) { return writable(call) && keeps_all(call) && !call.given("softmax_aux"); }, equal_values},
   };
@@ -138,7 +141,15 @@ spec::Case random_batched(Rng& rng, const std::vector<std::string>& without) {
 }
 
 namespace {
-const Registration registration{std::make_unique<AttentionReference>("flash_attention")};
+
+class FlashAttention : public AttentionReference {
+ public:
+  FlashAttention() : AttentionReference("flash_attention") {}
+  std::vector<OptionCase> option_cases() const override { return attention_option_cases(false); }
+};
+
+const Registration registration{std::make_unique<FlashAttention>()};
+
 }  // namespace
 
 }  // namespace ejk::reference

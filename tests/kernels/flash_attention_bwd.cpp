@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "kernels/attention_cases.hpp"
+#include "kernels/attention_dropout.hpp"
+#include "kernels/attention_options.hpp"
 #include "kernels/attention_scores.hpp"
 #include "reference/reference.hpp"
 
@@ -164,6 +166,8 @@ class FlashAttentionBackward : public KernelReference {
     return vary(c, rng);
   }
 
+  std::vector<OptionCase> option_cases() const override { return attention_option_cases(true); }
+
   std::vector<Property> properties() const override;
 };
 
@@ -287,6 +291,7 @@ std::vector<Property> FlashAttentionBackward::properties() const {
          return writable(c) && dbias && dbias->type() == DType::f32 && c.input("q").type() == DType::f32 && !c.given("softmax_aux");
        },
        bias_rows},
+      drops_what_the_forward_pass_dropped([](Call& changed) { FlashAttentionBackward().complete(changed); }),
       {"twice the cotangent gives twice the gradients", writable, doubled},
   };
 }

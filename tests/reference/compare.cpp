@@ -12,7 +12,15 @@ namespace {
 
 constexpr double smallest_scale = 1e-2;  // SEMANTICS "Accuracy": values that cancel are judged against this root mean square
 
-// f32 sums of 256 products are good to some 16 units in the last place of their terms, of which the tolerance of 1e-5 has 168.
+// A gradient sums dS = p (dP - delta) times q or k, and where p dP and p delta nearly cancel, what is left is smaller than the rounding of
+// these terms: no kernel that works in its types can be near to it. `terms` is the root mean square over the elements of sqrt(sum of
+// squares of an element's terms), the size of a sum whose terms are independent. What that rounding is:
+//   f32       exponents, products and sums are good to some 16 units in the last place, 2^-24: 1e-6 of the terms
+//   f16, bf16 delta comes of out, which is rounded to 2^-12, 2^-9: 2.4e-4, 2e-3 of a term at most, about a third of that on average
+// A tenth of the terms makes the tolerances (1e-5, 1e-3, 1.6e-2) 1e-6, 1e-4 and 1.6e-3 of them: what rounding leaves, and no more. What it
+// can hide: a mistake that is itself small against the terms, such as a key left out of a row whose values are all alike. So it may only
+// decide where a gradient as a whole cancels to less than a tenth; random calls of the options do not (tests/references), and where
+// nothing cancels the reference's own root mean square is the scale.
 constexpr double cancelled_scale = 0.1;
 
 double finite_rms(std::span<const double> values) {

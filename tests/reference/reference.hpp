@@ -22,6 +22,12 @@ struct Property {
   std::function<std::string(const Call&, const Execute&, Rng&)> check;
 };
 
+// A call of one option, whose laws are judged, too, or of two.
+struct OptionCase {
+  spec::Case c;
+  bool alone;
+};
+
 class KernelReference {
  public:
   virtual ~KernelReference() = default;
@@ -39,6 +45,9 @@ class KernelReference {
 
   // Any legal call, of every option.
   virtual spec::Case random_case(Rng& rng) const = 0;
+
+  // Every option alone and every two together, for kernels whose options meet in one loop. By default there are none.
+  virtual std::vector<OptionCase> option_cases() const { return {}; }
 
   virtual std::vector<Property> properties() const = 0;
 };

@@ -163,6 +163,43 @@ TEST(FlashAttentionBackward, IsTheGradientWithEachPairOfOptions) {
     }
 }
 
+double root_mean_square(const Numbers& x) {
+  return std::sqrt(inner_product(x, x) / static_cast<double>(std::max<std::size_t>(x.size(), 1)));
+}
+
+// Values that are nearly one value make gradients that cancel to a thousandth of their terms: they are judged by the terms, which forgives
+// what rounding leaves, but not delta left out.
+TEST(FlashAttentionBackward, GradientsThatCancelAreJudgedByTheirTerms) {
+  spec::Case c = plain_case();
+  c.dims["B"] = std::int64_t{1}, c.dims["Sk"] = std::int64_t{1000};
+  Call call = backward_call(c, 5, false);
+  Rng rng(5);
+  for (std::int64_t i = 0; i < call.input("v").elements(); ++i) call.input("v").set(i, 1 + 1e-3 * rng.normal());
+  find_reference("flash_attention_bwd")->complete(call);
+  const Values truth = compute(call);
+  const Numbers& dq = truth.at("dq");
+  const double terms = terms_of(truth, "dq");
+  EXPECT_LT(root_mean_square(dq), terms / 100);
+  const auto error = [&](const Numbers& found) { return compare("dq", call.input("q").shape(), found, dq, 1, terms).error; };
+  Numbers rounded = dq;
+  for (double& x : rounded) x += 1e-6 * terms * rng.normal();
+  EXPECT_NEAR(error(rounded), 1e-5, 4e-6);  // the tolerance of f32, 16 units in the last place of the terms
+  Call without_delta = call;
+  without_delta.input("out").assign(Numbers(at(call.input("out").elements()), 0.0));
+  EXPECT_GT(error(compute(without_delta).at("dq")), 10 * 1.6e-2);
+}
+
+// A mistake in which keys count would hide there, so the calls that look for it must not cancel: those of every option and pair do not.
+TEST(FlashAttentionBackward, GradientsOfEveryOptionAreJudgedByThemselves) {
+  std::uint64_t seed = 900;
+  for (const OptionCase& option : find_reference("flash_attention_bwd")->option_cases()) {
+    if (option.c.types.at("E") != "f32") continue;
+    const Values truth = compute(make_call(spec_of("flash_attention_bwd"), option.c, ++seed));
+    for (const char* gradient : {"dq", "dk"})
+      EXPECT_GE(root_mean_square(truth.at(gradient)), 0.1 * terms_of(truth, std::string(gradient))) << gradient << " of " << option.c.name;
+  }
+}
+
 // One batch row and head, all dims 1, scale 1.
 Values gradients_of(std::map<std::string, spec::Value> attributes, const Numbers& q, const Numbers& k, const Numbers& v, const Numbers& out,
                     const Numbers& lse, const Numbers& dout, std::vector<HostTensor> more = {}) {
