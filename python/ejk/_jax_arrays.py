@@ -1,6 +1,7 @@
 """JAX arrays. With ejk.jax (its library of XLA handlers) every call is one of XLA's, traced or not. Without it, arrays on the CPU are
 called as NumPy sees them, and traced ones are refused."""
 
+import functools
 
 from . import _numpy_arrays
 from ._errors import UnsupportedError
@@ -12,6 +13,7 @@ def handles(array):
     return isinstance(array, jax.Array)
 
 
+@functools.lru_cache(maxsize=None)
 def _bridge():
     """ejk.jax, or None if its library was not built."""
     try:
