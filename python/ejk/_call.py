@@ -62,7 +62,9 @@ class Prepared:
         )
         self.address = self._address.value
         self.pack = struct.Struct(f"{arguments.count}P").pack
+        self.ejk_run = library().ejk_run
         self.makes = ()  # outputs to allocate: (index, shape, element type)
+        self.no_values = ()  # the varying attributes of a call that gives none
         self.differentiable = False
 
     def __del__(self):
@@ -70,7 +72,7 @@ class Prepared:
             library().ejk_release(self._address)
 
     def run(self, pointers, varying=None, stream=0):
-        status = library().ejk_run(self.address, self.pack(*pointers), varying, stream)
+        status = self.ejk_run(self.address, self.pack(*pointers), varying, stream)
         if status:
             raise failure(status)
 
@@ -119,15 +121,15 @@ def attribute_values(kernel, specs, values):
 
 
 def packed_values(specs, values):
-    """Varying attributes as an array of ejk_value, in bytes; None if all have their defaults."""
+    """Varying attributes as an array of ejk_value, in bytes."""
     parts = []
     for spec, value in zip(specs, values):
         if value is None:
             parts.append(struct.pack("i12x", 0))
         elif spec.type == "float":
-            parts.append(struct.pack("i4xd", 3, value))
+            parts.append(struct.pack("i4xd", 3, float(value)))
         else:
-            parts.append(struct.pack("i4xq", 1 if spec.type == "bool" else 2, value))
+            parts.append(struct.pack("i4xq", 1 if spec.type == "bool" else 2, int(value)))
     return b"".join(parts)
 
 
@@ -243,8 +245,10 @@ def shapes_follow_data(kernel, inputs):
 def prepare_call(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg):
     views, attributes = input_views(kind, kernel, inputs), kernel.attributes(fixed, varying)
     planned, makes = plan_outputs(kind, kernel, views, attributes, outputs, wanted)
+    for name in kernel.varying:  # each run gives its own
+        attributes.pop(name, None)
     prepared = Prepared(kernel.name, {**views, **planned}, attributes, cfg)
-    prepared.makes = tuple(makes)
+    prepared.makes, prepared.no_values = tuple(makes), (None,) * len(varying)
     return prepared
 
 
@@ -272,18 +276,16 @@ def through(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
         results[index] = kind.empty(shape, dtype, inputs[0])
     pointers = [kind.pointer(array) for array in inputs if array is not None]
     pointers += [kind.pointer(array) for array in results if array is not None]
-    prepared.run(pointers, values_of(kernel, varying), kind.stream(inputs[0]) if stream is None else stream)
+    values = values_of(kernel, varying) if varying != prepared.no_values else None
+    prepared.run(pointers, values, kind.stream(inputs[0]) if stream is None else stream)
     return kernel.returned(results)
 
 
 def values_of(kernel, varying):
-    """The varying attributes of this call, packed; None: all have their defaults."""
-    for value in varying:
-        if value is not None:
-            specs = kernel.contract.varying
-            attribute_values(kernel.name, specs, varying)
-            return packed_values(specs, varying)
-    return None
+    """The varying attributes of this call, packed. InputError for a value that its type does not have."""
+    specs = kernel.contract.varying
+    attribute_values(kernel.name, specs, varying)
+    return packed_values(specs, varying)
 
 
 def by_views(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):

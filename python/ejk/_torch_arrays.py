@@ -7,7 +7,7 @@ import torch
 
 from ._call import config_text, prepare_call, shapes_follow_data, values_of
 from ._errors import InputError
-from ._library import failure, library
+from ._library import failure
 from ._tensor import View
 
 _NAMES = {
@@ -26,7 +26,8 @@ _DTYPES = {ours: theirs for theirs, ours in _NAMES.items()}
 _DEVICES = {"cpu": 1, "cuda": 10 if torch.version.hip else 2}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-_is_grad_enabled, _is_compiling = torch.is_grad_enabled, torch.compiler.is_compiling
+_empty_like, _is_grad_enabled, _is_compiling = torch.empty_like, torch.is_grad_enabled, torch.compiler.is_compiling
+_contiguous = torch.contiguous_format
 _self = sys.modules[__name__]
 
 
@@ -51,6 +52,11 @@ def empty(shape, dtype, like):
     return torch.empty(shape, dtype=_DTYPES[dtype], device=like.device)
 
 
+def _pattern(shape, dtype, like):
+    """One element that looks like a whole output: empty_like of it costs less than half of what empty does."""
+    return empty((1,) * len(shape), dtype, like).expand(shape)
+
+
 def stream(like):
     if not like.is_cuda:
         return 0
@@ -68,7 +74,8 @@ def _key(tensor):
 
 
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
-    if _is_compiling():
+    first = inputs[0]
+    if type(first) not in _PLAIN or _is_compiling():
         return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
     try:
         key = (
@@ -86,21 +93,20 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
             return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
         prepared = prepare_call(_self, kernel, inputs, fixed, varying, outputs, wanted, config_text(cfg))
         prepared.differentiable = any(tensor is not None and tensor.requires_grad for tensor in inputs)
-        prepared.makes = tuple((index, shape, _DTYPES[dtype]) for index, shape, dtype in prepared.makes)
+        prepared.makes = tuple((index, _pattern(shape, dtype, inputs[0])) for index, shape, dtype in prepared.makes)
         if key is not None and not shapes_follow_data(kernel, inputs):
             kernel.remember(key, prepared)
     if prepared.differentiable and _is_grad_enabled():
         return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
-    first = inputs[0]
-    device = first.device
     results = list(outputs) if outputs else [None] * len(wanted)
-    for index, shape, dtype in prepared.makes:
-        results[index] = torch.empty(shape, dtype=dtype, device=device)
+    for index, pattern in prepared.makes:
+        results[index] = _empty_like(pattern, memory_format=_contiguous)
     pointers = [t.data_ptr() for t in inputs if t is not None]
     pointers += [t.data_ptr() for t in results if t is not None]
     if stream_ is None:
         stream_ = stream(first)
-    status = library().ejk_run(prepared.address, prepared.pack(*pointers), values_of(kernel, varying), stream_)
+    values = values_of(kernel, varying) if varying != prepared.no_values else None
+    status = prepared.ejk_run(prepared.address, prepared.pack(*pointers), values, stream_)
     if status:
         raise failure(status)
-    return kernel.returned(results)
+    return results[0] if len(results) == 1 else kernel.returned(results)

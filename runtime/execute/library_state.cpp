@@ -112,20 +112,22 @@ std::unique_ptr<Library::Parts> Library::make_parts() {
   store::Places places;
   if (const auto cache = store::user_cache_dir(places.why_no_user)) places.user.emplace(*cache, true);
   std::vector<std::string> searched;
-  const store::Store* source = nullptr;
   for (const auto& path : store_candidates(added_stores_, environment)) {
     std::error_code error;
     const bool is_store = fs::is_directory(path / "specs", error);
     searched.push_back(path.string() + (is_store ? "" : ": no specs folder"));
     if (is_store) places.packs.emplace_back(path, false);
   }
-  if (!places.packs.empty()) source = &places.packs.front();
-  if (!source)
+  if (places.packs.empty())
     throw spec::CallError(
         spec::CallError::Kind::bad_input,
         fmt::format("no store with kernels found; looked at {}. Build one with `ejk build`, or name one in EJKERNEL_STORE",
                     fmt::join(searched, ", ")));
-  auto catalogue = spec::Catalogue::open(source->root() / "specs", source->root() / "templates");
+  std::vector<spec::Catalogue::Folders> folders;
+  for (const auto& pack : places.packs)  // one may be named twice
+    if (std::none_of(folders.begin(), folders.end(), [&](const auto& each) { return each.specs == pack.root() / "specs"; }))
+      folders.push_back({pack.root() / "specs", pack.root() / "templates"});
+  auto catalogue = spec::Catalogue::open(folders);
   if (environment.threads) set_cpu_threads(environment.threads);
   std::vector<Machine> machines;
   for (auto* backend : backends())

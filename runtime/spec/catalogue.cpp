@@ -1,8 +1,9 @@
-// A folder of specs, archs and templates, read at once or kernel by kernel.
+// Folders of specs, archs and templates, read at once or kernel by kernel.
 #include "spec/catalogue.hpp"
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 
 #include "spec/archs.hpp"
 #include "spec/check.hpp"
@@ -35,10 +36,18 @@ std::optional<Spec> read_kernel(const std::filesystem::path& path, std::vector<F
 }  // namespace
 
 struct Catalogue::State {
-  State(const std::filesystem::path& specs_folder, const std::filesystem::path& templates_folder)
-      : specs(specs_folder), templates(templates_folder) {}
+  State(std::vector<std::filesystem::path> specs_folders, std::vector<std::filesystem::path> templates_folders)
+      : specs(std::move(specs_folders)), templates(std::move(templates_folders)) {}
 
-  std::filesystem::path specs;
+  // Where the spec of a kernel is; empty: nowhere.
+  std::filesystem::path file_of(const std::string& kernel) const {
+    std::error_code error;
+    for (const auto& folder : specs)
+      if (auto file = folder / (kernel + ".json"); std::filesystem::is_regular_file(file, error)) return file;
+    return {};
+  }
+
+  std::vector<std::filesystem::path> specs;
   TemplateLibrary templates;
   std::map<std::string, Arch> archs;
   std::mutex mutex;  // of kernels
@@ -47,7 +56,7 @@ struct Catalogue::State {
 
 Catalogue Catalogue::load(const std::filesystem::path& specs, const std::filesystem::path& templates) {
   Catalogue catalogue;
-  catalogue.state_ = std::make_shared<State>(specs, templates);
+  catalogue.state_ = std::make_shared<State>(std::vector{specs}, std::vector{templates});
   State& state = *catalogue.state_;
   std::vector<Fault> faults;
   state.archs = load_archs(specs / "arch", faults);
@@ -68,10 +77,19 @@ Catalogue Catalogue::load(const std::filesystem::path& specs, const std::filesys
 }
 
 Catalogue Catalogue::open(const std::filesystem::path& specs, const std::filesystem::path& templates) {
+  return open(std::vector<Folders>{{specs, templates}});
+}
+
+Catalogue Catalogue::open(const std::vector<Folders>& folders) {
+  std::vector<std::filesystem::path> specs, templates;
+  for (const auto& each : folders) specs.push_back(each.specs), templates.push_back(each.templates);
   Catalogue catalogue;
-  catalogue.state_ = std::make_shared<State>(specs, templates);
+  catalogue.state_ = std::make_shared<State>(std::move(specs), std::move(templates));
   std::vector<Fault> faults;
-  catalogue.state_->archs = load_archs(specs / "arch", faults);
+  std::error_code error;
+  for (const auto& folder : catalogue.state_->specs)
+    if (folders.size() == 1 || std::filesystem::is_directory(folder / "arch", error))
+      catalogue.state_->archs.merge(load_archs(folder / "arch", faults));
   if (!faults.empty()) throw SpecError(std::move(faults));
   return catalogue;
 }
@@ -79,9 +97,9 @@ Catalogue Catalogue::open(const std::filesystem::path& specs, const std::filesys
 std::shared_ptr<const Spec> Catalogue::kernel(const std::string& name) const {
   const std::lock_guard lock(state_->mutex);
   if (const auto known = state_->kernels.find(name); known != state_->kernels.end()) return known->second;
-  const std::filesystem::path file = state_->specs / (name + ".json");
-  std::error_code error;
-  if (bad_file_name(name) || !std::filesystem::is_regular_file(file, error)) return nullptr;
+  if (bad_file_name(name)) return nullptr;
+  const std::filesystem::path file = state_->file_of(name);
+  if (file.empty()) return nullptr;
   std::vector<Fault> faults;
   std::optional<Spec> spec = read_kernel(file, faults);
   if (spec) check_names(*spec, state_->archs, faults);
@@ -89,7 +107,12 @@ std::shared_ptr<const Spec> Catalogue::kernel(const std::string& name) const {
   return state_->kernels[name] = std::make_shared<const Spec>(*std::move(spec));
 }
 
-std::vector<std::string> Catalogue::kernel_names() const { return kernels_in(state_->specs); }
+std::vector<std::string> Catalogue::kernel_names() const {
+  std::set<std::string> names;
+  for (const auto& folder : state_->specs)
+    for (auto& name : kernels_in(folder)) names.insert(std::move(name));
+  return {names.begin(), names.end()};
+}
 
 const std::map<std::string, Arch>& Catalogue::archs() const { return state_->archs; }
 

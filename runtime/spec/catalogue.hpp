@@ -1,4 +1,4 @@
-// A folder of specs with its archs and templates: <root>/*.json, <root>/arch/*.json, and a templates folder.
+// Folders of specs with their archs and templates: <root>/*.json, <root>/arch/*.json, and a templates folder each.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -19,9 +19,15 @@ class Catalogue {
   // Reads the archs and, on demand, only the kernel asked for (the runtime's way: nothing is read that is not called).
   // Thread-safe. nullptr: no such kernel file. Throws SpecError.
   static Catalogue open(const std::filesystem::path& specs, const std::filesystem::path& templates);
+  // The same over several folders: a kernel, an arch and a template are taken from the first that has them, so that a folder of one's own
+  // kernels needs neither archs nor vocabulary.
+  struct Folders {
+    std::filesystem::path specs, templates;
+  };
+  static Catalogue open(const std::vector<Folders>& folders);
   std::shared_ptr<const Spec> kernel(const std::string& name) const;
 
-  std::vector<std::string> kernel_names() const;     // sorted, from the folder's listing
+  std::vector<std::string> kernel_names() const;     // sorted, from the folders' listings
   const std::map<std::string, Arch>& archs() const;  // by full name "cpu:avx512"; features and properties include the parents'
   const Arch* arch(const std::string& full_name) const;
   const TemplateLibrary& templates() const;

@@ -11,8 +11,8 @@ namespace {
 void check_templates(const Spec& spec, const TemplateLibrary& templates, std::vector<Fault>& faults) {
   for (const Variant& variant : spec.variants)
     if (!templates.has(variant.template_file))
-      faults.push_back({spec.file, variant.pointer + "/template",
-                        "there is no template '" + variant.template_file + "' below " + templates.root().generic_string()});
+      faults.push_back(
+          {spec.file, variant.pointer + "/template", "there is no template '" + variant.template_file + "' below " + templates.folders()});
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ std::string render(const VariantScope& closed, const VariantScope& open, const T
   if (closed.arch.platform == "simt") return text + simt_entry_points(open);
   if (closed.arch.platform != "cpu") return text;
   if (text.find("struct Group") == std::string::npos)
-    throw SpecError({{(templates.root() / closed.variant.template_file).string(), "1",
+    throw SpecError({{templates.path_of(closed.variant.template_file).string(), "1",
                       "a CPU template must #include \"device/cpu.h\", which its entry points need"}});
   return text + cpu_entry_points(open);
 }

@@ -151,7 +151,7 @@ class Renderer {
       if (library_.has(node.text)) {  // the header's own faults of form
         for (const Fault& each : e.faults()) faults_.push_back(each);
       } else {
-        fault(node.line, fmt::format("there is no vocabulary header \"{}\" below {}", node.text, library_.root().string()));
+        fault(node.line, fmt::format("there is no vocabulary header \"{}\" below {}", node.text, library_.folders()));
       }
     }
   }

@@ -28,17 +28,19 @@ class Template {
   std::shared_ptr<const Body> body_;
 };
 
-// Parsed templates of a folder, read once. Thread-safe.
+// Parsed templates of some folders, read once; a file is taken from the first that has it. Thread-safe.
 class TemplateLibrary {
  public:
-  explicit TemplateLibrary(std::filesystem::path root = {});
+  explicit TemplateLibrary(std::filesystem::path root = {}) : TemplateLibrary(std::vector{std::move(root)}) {}
+  explicit TemplateLibrary(std::vector<std::filesystem::path> roots);
   bool has(const std::string& name) const;
-  const Template& get(const std::string& name) const;  // "mean_pooling/forward.cpu.cpp"; throws SpecError
-  const std::filesystem::path& root() const { return root_; }
+  const Template& get(const std::string& name) const;            // "mean_pooling/forward.cpu.cpp"; throws SpecError
+  std::filesystem::path path_of(const std::string& name) const;  // where it is, or would be in the first folder
+  std::string folders() const;                                   // for messages: "a, b"
 
  private:
   struct Cache;
-  std::filesystem::path root_;
+  std::vector<std::filesystem::path> roots_;
   std::shared_ptr<Cache> cache_;
 };
 

@@ -1,4 +1,4 @@
-// Parsed templates of a folder: each file is read and parsed once, whatever thread asks first.
+// Parsed templates of some folders: each file is read and parsed once, whatever thread asks first.
 #include <fmt/format.h>
 #include <fstream>
 #include <map>
@@ -26,19 +26,33 @@ bool is_inside(const std::string& name) {
 
 }  // namespace
 
-TemplateLibrary::TemplateLibrary(std::filesystem::path root) : root_(std::move(root)), cache_(std::make_shared<Cache>()) {}
+TemplateLibrary::TemplateLibrary(std::vector<std::filesystem::path> roots) : roots_(std::move(roots)), cache_(std::make_shared<Cache>()) {}
+
+std::filesystem::path TemplateLibrary::path_of(const std::string& name) const {
+  std::error_code error;
+  for (const auto& root : roots_)
+    if (std::filesystem::is_regular_file(root / name, error)) return root / name;
+  return roots_.front() / name;
+}
+
+std::string TemplateLibrary::folders() const {
+  std::string text;
+  for (const auto& root : roots_) text += (text.empty() ? "" : ", ") + root.generic_string();
+  return text;
+}
 
 bool TemplateLibrary::has(const std::string& name) const {
   std::error_code error;
-  return is_inside(name) && std::filesystem::is_regular_file(root_ / name, error);
+  return is_inside(name) && std::filesystem::is_regular_file(path_of(name), error);
 }
 
 const Template& TemplateLibrary::get(const std::string& name) const {
   const std::lock_guard lock(cache_->mutex);
   if (const auto found = cache_->parsed.find(name); found != cache_->parsed.end()) return found->second;
-  const std::string shown = (root_ / name).string();
+  const auto path = path_of(name);
+  const std::string shown = path.string();
   if (!has(name)) throw SpecError({{shown, "0", "there is no such template"}});
-  std::ifstream in(root_ / name, std::ios::binary);
+  std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();
   if (!in || !text) throw SpecError({{shown, "0", "the template cannot be read"}});

@@ -1,4 +1,9 @@
 // NVRTC in this process: every arch, the same bytes each time, resources, the compiler's words, and a machine without it.
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "cuda/cuda_image.hpp"
@@ -32,6 +37,20 @@ TEST_P(CudaCompileOn, OneKernelAndItsResources) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Archs, CudaCompileOn, testing::ValuesIn(cuda_archs), [](const auto& info) { return std::string(info.param); });
+
+// Toolkits that are no system's, such as those of pip packages: after the loader's own path.
+TEST(CudaCompile, AddedToolkitsAreLookedAt) {
+  const auto toolkit = std::filesystem::temp_directory_path() / ("ejk-toolkit-" + std::to_string(getpid()));
+  std::filesystem::create_directories(toolkit / "lib");
+  const auto file = (toolkit / "lib/libnvrtc.so.13").string();
+  std::ofstream(file).put('x');
+  add_toolkit(toolkit.string());
+  const auto candidates = nvrtc_candidates();
+  std::filesystem::remove_all(toolkit);
+  const auto own = std::ranges::find(candidates, "libnvrtc.so.13"), added = std::ranges::find(candidates, file);
+  ASSERT_NE(added, candidates.end());
+  EXPECT_LT(own, added);
+}
 
 TEST(CudaCompile, SameSourceSameBytes) {
   NEEDS_NVRTC();

@@ -75,6 +75,32 @@ TEST_F(CatalogueFolder, OpensAKernelOnceForManyThreads) {
   for (const auto& spec : specs) EXPECT_EQ(spec, specs[0]);
 }
 
+// A folder of one's own, without archs, before the shipped one: each thing is taken from the first that has it.
+TEST_F(CatalogueFolder, SeveralAreSearchedInOrder) {
+  const auto own = root / "own";
+  fs::create_directories(own / "specs");
+  fs::create_directories(own / "templates");
+  const auto good = read_text(bad_specs / "good.json");
+  auto mine = good;
+  mine.replace(mine.find("scale_rows"), std::string("scale_rows").size(), "my_rows");
+  std::ofstream(own / "specs/my_rows.json") << mine;
+  std::ofstream(own / "templates/mine.cpu.cpp") << "// mine";
+  const Catalogue catalogue =
+      Catalogue::open(std::vector<Catalogue::Folders>{{own / "specs", own / "templates"}, {root, bad_specs / "templates"}});
+  EXPECT_EQ(catalogue.kernel_names(), (std::vector<std::string>{"my_rows", "scale_rows"}));
+  ASSERT_NE(catalogue.kernel("my_rows"), nullptr);
+  EXPECT_NE(catalogue.kernel("scale_rows"), nullptr);
+  EXPECT_NE(catalogue.arch("cpu:avx2"), nullptr);
+  EXPECT_EQ(catalogue.templates().path_of("mine.cpu.cpp"), own / "templates/mine.cpu.cpp");
+  const auto shipped = catalogue.kernel("scale_rows")->variants[0].template_file;
+  EXPECT_EQ(catalogue.templates().path_of(shipped), bad_specs / "templates" / shipped);
+
+  std::ofstream(own / "specs/scale_rows.json") << "{";
+  const Catalogue again =
+      Catalogue::open(std::vector<Catalogue::Folders>{{own / "specs", own / "templates"}, {root, bad_specs / "templates"}});
+  EXPECT_THROW(again.kernel("scale_rows"), SpecError) << "the first folder's file counts, whatever is in it";
+}
+
 TEST_F(CatalogueFolder, ReportsTheFaultsOfEveryFile) {
   write("other.json", read_text(bad_specs / "good.json"));
   write("arch/zen.json", R"({"arch": "zen4", "platform": "cpu", "doc": "x", "extends": "avx3", "flags": [], "properties": {}})");

@@ -157,8 +157,8 @@ EJK_PUBLIC ejk_status ejk_counters(char** json);
 EJK_PUBLIC ejk_status ejk_info(char** json);
 EJK_PUBLIC void ejk_free(char* text);
 
-/* Puts a store in front of those found by default. Kernels and archs come from the first store that has specs: call it before anything
- * else. */
+/* Puts a store (a folder with specs and templates) in front of those found by default. A kernel, an arch and a template are taken from the
+ * first that has them: a store of your own kernels needs nothing else. Call it before anything else. */
 EJK_PUBLIC ejk_status ejk_add_store(const char* path);
 
 /* Another CUDA toolkit: NVRTC is looked for in its lib64 and lib after $CUDA_HOME and the loader's path. Call it before anything else. */

@@ -12,7 +12,8 @@
 namespace ejk {
 
 // Puts a store in front of those found by default ($EJKERNEL_STORE, then <library or program folder>/../store and
-// ../share/ejk/store). The first with a specs folder supplies kernels and archs, so add stores before the first call.
+// ../share/ejk/store). A kernel, an arch and a template are taken from the first that has them: a store of your own kernels needs nothing
+// else. Add stores before the first call.
 EJK_API Status add_store(const std::string& path);
 
 // Threads for CPU work, the caller included; 0: as many as the process may use.

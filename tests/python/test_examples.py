@@ -1,0 +1,44 @@
+"""The examples: what they print is true."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+EXAMPLES = os.path.join(os.path.dirname(__file__), "..", "..", "examples")
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, os.path.join(EXAMPLES, name + ".py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_an_own_kernel_is_compiled_and_tuned(tmp_path):
+    program = os.path.join(EXAMPLES, "own_kernel", "own_kernel.py")
+    environment = {**os.environ, "EJKERNEL_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "gated_silu.blocks.cpu_" in done.stdout and "tuned: " in done.stdout
+    assert list((tmp_path / "gated_silu").iterdir()) and list((tmp_path / "tuned").glob("*/gated_silu.jsonl"))
+
+
+def test_sentence_embeddings_are_those_of_the_models_own_runtime():
+    """sentence_embeddings.json: made by tests/python/own_runtime.py with Hugging Face's transformers."""
+    pytest.importorskip("tokenizers")
+    example = load("sentence_embeddings")
+    with open(os.path.join(os.path.dirname(__file__), "data", "sentence_embeddings.json")) as file:
+        recorded = json.load(file)
+    model = example.MiniLM(example.model_folder())
+    found = model.encode(recorded["texts"])
+    expected = np.array(recorded["embeddings"])
+    cosines = (found * expected).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(expected, axis=1)
+    assert cosines.min() >= 0.9999, cosines
+    sentences, questions = recorded["texts"].index(example.QUESTIONS[0]), len(example.QUESTIONS)
+    ranking = np.argsort(-found[sentences : sentences + questions] @ found[:sentences].T)
+    assert (ranking == np.argsort(-expected[sentences : sentences + questions] @ expected[:sentences].T)).all()

@@ -1,0 +1,120 @@
+"""Kernels called with NumPy arrays, against float64 references: options, element types, views, outputs of the caller's."""
+
+import numpy as np
+import pytest
+from references import TOLERANCE, attention, error, normal
+
+import ejk
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
+
+
+def qkv(rng, name="float32", queries=37, keys=53, heads=4, kv_heads=2, width=64):
+    return [normal(rng, (2, n, h, width), name) for n, h in ((queries, heads), (keys, kv_heads), (keys, kv_heads))]
+
+
+OPTIONS = [
+    {},
+    {"causal": True},
+    {"causal": True, "causal_offset": 3},
+    {"window_left": 9, "window_right": 4},
+    {"softmax_scale": 0.3},
+    {"logits_soft_cap": 5.0, "causal": True},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+def test_attention(rng, name, options):
+    q, k, v = qkv(rng, name)
+    found = ejk.flash_attention(q, k, v, return_lse=True, **options)
+    out, lse = attention(q, k, v, **options)
+    assert found.out.dtype == q.dtype and found.lse.dtype == np.float32
+    assert error(found.out, out) < TOLERANCE[name]
+    visible = np.isfinite(lse)
+    assert (np.isfinite(found.lse) == visible).all()
+    assert error(found.lse[visible], lse[visible]) < 1e-4
+
+
+def test_optional_inputs(rng):
+    q, k, v = qkv(rng)
+    bias, sinks = normal(rng, (1, 4, 37, 53)), normal(rng, (4, 2))
+    mask = rng.random((2, 1, 37, 53)) < 0.7
+    out, _ = attention(q, k, v, bias=bias, attention_mask=mask, softmax_aux=sinks)
+    assert error(ejk.flash_attention(q, k, v, bias=bias, attention_mask=mask, softmax_aux=sinks), out) < 1e-5
+
+
+def test_no_keys_and_empty_batches(rng):
+    q, k, v = qkv(rng, keys=0)
+    assert (ejk.flash_attention(q, k, v) == 0).all()
+    assert ejk.flash_attention(*(x[:0] for x in (q, k, v))).shape == (0, 37, 4, 64)
+
+
+def test_varying_attributes_are_read_anew(rng):
+    q, k, v = qkv(rng)
+    for scale in (0.1, 0.2, None):
+        assert error(ejk.flash_attention(q, k, v, softmax_scale=scale), attention(q, k, v, softmax_scale=scale)[0]) < 1e-5
+    drawn = [ejk.flash_attention(q, k, v, dropout_prob=0.5, dropout_seed=seed) for seed in (1, 2, 1)]
+    assert (drawn[0] == drawn[2]).all() and not (drawn[0] == drawn[1]).all()
+
+
+def test_views_and_outputs(rng):
+    q, k, v = (x.transpose(0, 2, 1, 3) for x in (normal(rng, (2, h, 40, 64)) for h in (4, 2, 2)))
+    memory = np.full((2, 40, 4, 128), np.nan, np.float32)
+    out = memory[..., :64]
+    assert ejk.flash_attention(q, k, v, out=out) is out
+    assert error(out, attention(q, k, v)[0]) < 1e-5
+    assert np.isnan(memory[..., 64:]).all()
+    out[:] = np.nan
+    lse = np.full((2, 4, 40), np.nan, np.float32)
+    both = ejk.flash_attention(q, k, v, out=out, lse=lse)
+    assert both.out is out and both.lse is lse and np.isfinite(lse).all()
+
+
+def test_gradients_come_as_a_named_tuple(rng):
+    q, k, v = qkv(rng, queries=9, keys=11, width=32)
+    out, lse = ejk.flash_attention(q, k, v, return_lse=True)
+    dout = normal(rng, out.shape)
+    grads = ejk.flash_attention_bwd(q, k, v, out, lse, dout)
+    assert grads._fields == ("dq", "dk", "dv", "dbias", "dsoftmax_aux") and grads.dbias is None
+    step = 1e-6
+    for name, array, gradient in (("q", q, grads.dq), ("k", k, grads.dk), ("v", v, grads.dv)):
+        direction = normal(rng, array.shape, "float32").astype(np.float64)
+        values = {"q": q, "k": k, "v": v}
+        ahead, behind = (attention(**{**values, name: array + sign * step * direction})[0] for sign in (1, -1))
+        numeric = ((ahead - behind) * dout).sum() / (2 * step)
+        assert abs(numeric - (gradient * direction).sum()) < 1e-3 * max(abs(numeric), 1), name
+
+
+def test_pooling(rng):
+    x = normal(rng, (3, 10, 5, 7))
+    assert error(ejk.mean_pooling(x), x.astype(np.float64).mean(1)) < 1e-6
+    mask = rng.random((3, 10)) < 0.5
+    expected = (x * mask[:, :, None, None]).astype(np.float64).sum(1) / np.maximum(mask.sum(1), 1)[:, None, None]
+    assert error(ejk.mean_pooling(x, mask=mask), expected) < 1e-6
+
+
+def test_an_output_shaped_by_data_follows_the_data(rng):
+    x = normal(rng, (12, 8))
+    for bounds, rows in (((0, 12, 12), 3), ((0, 2, 12), 4), ((0, 4, 12), 3)):
+        assert ejk.mean_pooling(x, cum_seqlens=np.array(bounds, np.int32), chunk_size=4).shape == (rows, 8)
+
+
+def test_grouped_products(rng):
+    lhs, rhs, sizes = normal(rng, (20, 16)), normal(rng, (3, 16, 24)), np.array([5, 0, 13], np.int32)
+    expected = np.zeros((20, 24))
+    expected[:5], expected[5:18] = lhs[:5].astype(np.float64) @ rhs[0], lhs[5:18].astype(np.float64) @ rhs[2]
+    assert error(ejk.grouped_matmul(lhs, rhs, group_sizes=sizes), expected) < 1e-5
+
+
+def test_many_threads_share_prepared_calls(rng):
+    from concurrent.futures import ThreadPoolExecutor
+
+    data = [normal(rng, (1, 4, 8)) for _ in range(64)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(ejk.mean_pooling, data * 4))
+    for x, mean in zip(data * 4, found):
+        assert error(mean, x.astype(np.float64).mean(1)) < 1e-6

@@ -1,0 +1,99 @@
+"""The installed package: what an import costs and does, what is in it, and the words when something is missing."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import ejk
+
+
+def python(code, **environment):
+    return subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True)
+
+
+def test_an_import_is_quick_and_does_nothing(tmp_path):
+    code = """
+import os, sys, threading, time
+start = time.process_time()
+import ejk
+taken = time.process_time() - start
+maps = open("/proc/self/maps").read()
+assert "libejk" not in maps, "the library is loaded"
+assert len(os.listdir("/proc/self/task")) == 1, "threads"
+for name in ("numpy", "jax", "torch"):
+    assert name not in sys.modules, name
+print(taken)
+"""
+    times = []
+    for _ in range(5):
+        done = python(code, HOME=str(tmp_path), EJKERNEL_CACHE_DIR=str(tmp_path / "cache"))
+        assert done.returncode == 0, done.stderr
+        times.append(float(done.stdout))
+    assert min(times) < 0.1, times
+    assert not os.listdir(tmp_path), "an import wrote a file"
+
+
+def test_functions_are_documented_and_typed():
+    for name in ejk._kernels:
+        function = getattr(ejk, name)
+        parameters = inspect.signature(function).parameters
+        assert function.__doc__.partition("\n")[0] and "Raises:" in function.__doc__, name
+        for each in ejk._questions.contract(name).tensors:
+            assert each.name in parameters and f"{each.name}: " in function.__doc__, (name, each.name)
+        assert {"cfg", "stream"} <= parameters.keys()
+        stub = os.path.join(os.path.dirname(ejk.__file__), "_functions", name + ".pyi")
+        with open(stub) as file:
+            compile(file.read(), stub, "exec")
+    assert str(inspect.signature(ejk.flash_attention)).startswith("(q: 'Array', k: 'Array', v: 'Array', *, bias: 'Array | None' = None")
+
+
+def test_defaults_are_those_of_the_specs():
+    for name in ejk._kernels:
+        parameters = inspect.signature(getattr(ejk, name)).parameters
+        for each in ejk._questions.contract(name).attributes:
+            default = parameters[each.name].default
+            if default is not None:
+                told = each.default.strip("'\"")
+                value = told if each.type == "string" else {"true": 1, "false": 0}.get(told)
+                assert default == (float(told) if value is None else value), each
+
+
+def test_the_program_is_there():
+    done = subprocess.run([sys.executable, "-m", "ejk", "--version"], capture_output=True, text=True)
+    assert done.returncode == 0 and ejk.__version__ in done.stdout, done
+    assert ejk.info()["version"] == ejk.__version__
+
+
+def test_a_missing_library_is_named():
+    done = python("import ejk; ejk._library.PATH = '/nowhere/libejk.so'; ejk.info()")
+    assert "ImportError: ejk has no library: /nowhere/libejk.so is missing" in done.stderr
+
+
+def test_a_store_of_another_version_is_named(tmp_path):
+    (tmp_path / "specs").mkdir()
+    with open(os.path.join(os.path.dirname(__file__), "..", "..", "specs", "mean_pooling.json")) as file:
+        spec = json.load(file)
+    spec["attributes"].append({"name": "novel", "type": "bool", "default": False, "doc": "Of a later version."})
+    (tmp_path / "specs" / "mean_pooling.json").write_text(json.dumps(spec))
+    code = "import ejk, numpy; ejk.mean_pooling(numpy.zeros((1, 2, 3), 'f4'))"
+    done = python(code, EJKERNEL_STORE=str(tmp_path))
+    assert "EjkError: mean_pooling: this package was made for a spec with fixed ('chunk_size',)" in done.stderr, done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_the_library_survives_a_fork():
+    code = """
+import os, numpy, ejk
+x = numpy.ones((4, 2000, 64), numpy.float32)
+ejk.mean_pooling(x)
+child = os.fork()
+if child == 0:
+    os._exit(0 if (ejk.mean_pooling(x) == 1).all() else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    done = python(code)
+    assert done.returncode == 0, done.stderr
