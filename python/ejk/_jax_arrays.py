@@ -1,9 +1,11 @@
 """JAX arrays. With ejk.jax (its library of XLA handlers) every call is one of XLA's, traced or not. Without it, arrays on the CPU are
 called as NumPy sees them, and traced ones are refused."""
 
+import functools
 
 from . import _numpy_arrays
-from ._errors import UnsupportedError
+from ._errors import InputError, UnsupportedError
+from ._tensor import View
 
 
 def handles(array):
@@ -12,6 +14,7 @@ def handles(array):
     return isinstance(array, jax.Array)
 
 
+@functools.lru_cache(maxsize=None)
 def _bridge():
     """ejk.jax, or None if its library was not built."""
     try:
@@ -26,8 +29,18 @@ def view(array):
     import numpy
 
     if isinstance(array, jax.core.Tracer):
-        raise UnsupportedError("is being traced, which takes ejk.jax, and this package was built without it")
-    return _numpy_arrays.view(numpy.asarray(array))
+        raise UnsupportedError("is being traced: calls are made of it with ejk.jax, but nothing can be asked of it")
+    devices = array.devices()
+    if len(devices) > 1:
+        raise UnsupportedError(f"is shared by {len(devices)} devices; ask about what one of them has")
+    (device,) = devices
+    if device.platform == "cpu":
+        return _numpy_arrays.view(numpy.asarray(array))
+    dtype = _numpy_arrays._NAMES.get(array.dtype.name)
+    if dtype is None:
+        raise InputError(f"no kernel takes elements of {array.dtype}")
+    rocm = "rocm" in device.client.platform_version.lower()
+    return View(array.unsafe_buffer_pointer(), array.shape, None, dtype, (10 if rocm else 2, device.local_hardware_id), array)
 
 
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):

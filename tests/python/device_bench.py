@@ -47,6 +47,44 @@ def host_times(synchronize, **calls):
         print(f"{name:28} {statistics.median(times) * 1e6:7.2f} us of host time")
 
 
+def device_times(jax, ejk, torch, prepare, b, s, h, d):
+    """Twenty calls, each on the result of the one before: as bare launches, in one program, and as a program each."""
+    import jax.numpy as jnp
+
+    from ejk._tensor import View
+
+    calls = 20
+    q, k, v = (jax.random.normal(jax.random.key(i), (b, s, h, d), jnp.bfloat16) for i in range(3))
+    buffers = [jnp.copy(q), jnp.zeros_like(q)]
+    jax.block_until_ready((q, k, v, buffers))
+    one = jax.jit(lambda *x: ejk.flash_attention(*x, causal=True))
+
+    @jax.jit
+    def many(q, k, v):
+        for _ in range(calls):
+            q = ejk.flash_attention(q, k, v, causal=True)
+        return q
+
+    views = {name: View(None, x.shape, None, "bf16", (2, 0)) for name, x in zip(("q", "k", "v", "out"), (q, k, v, q))}
+    bare = prepare("flash_attention", views, {"causal": True})
+    first, second, k_pointer, v_pointer = (x.unsafe_buffer_pointer() for x in (*buffers, k, v))
+    turns = [[first, k_pointer, v_pointer, second], [second, k_pointer, v_pointer, first]]
+
+    def launches():
+        for i in range(calls):
+            bare.run(turns[i % 2])
+        torch.cuda.synchronize()
+
+    def programs():
+        x = q
+        for _ in range(calls):
+            x = one(x, k, v)
+        x.block_until_ready()
+
+    times = median_of(ROUNDS, launches, lambda: many(q, k, v).block_until_ready(), programs)
+    return [seconds / calls for seconds in times]
+
+
 def jax_programs():
     import jax
     import jax.numpy as jnp
@@ -55,35 +93,15 @@ def jax_programs():
     import ejk
     import ejk.jax
     from ejk._call import prepare
-    from ejk._tensor import View
 
-    device = torch.device("cuda")
-    torch.zeros(1, device=device)
-    calls = 20
+    torch.zeros(1, device="cuda")
+    print("flash_attention, causal, bf16; us a call: bare launches | a program of 20 calls | 20 programs of a call")
     for b, s, h, d in SHAPES:
-        q, k, v = (jax.random.normal(jax.random.key(i), (b, s, h, d), jnp.bfloat16) for i in range(3))
-        out = jnp.zeros_like(q)
-        jax.block_until_ready((q, k, v, out))
-        program = jax.jit(lambda *x: ejk.flash_attention(*x, causal=True))
-        views = {name: View(None, x.shape, None, "bf16", (2, 0)) for name, x in (("q", q), ("k", k), ("v", v), ("out", out))}
-        bare = prepare("flash_attention", views, {"causal": True})
-        pointers = [x.unsafe_buffer_pointer() for x in (q, k, v, out)]
-
-        def in_jax():
-            for _ in range(calls):
-                result = program(q, k, v)
-            result.block_until_ready()
-
-        def launched():
-            for _ in range(calls):
-                bare.run(pointers)
-            torch.cuda.synchronize()
-
-        ours, alone = median_of(ROUNDS, in_jax, launched)
-        flops = 2 * b * h * s * s * d
+        bare, many, one = device_times(jax, ejk, torch, prepare, b, s, h, d)
+        rate = 2 * b * h * s * s * d / bare / 1e12
         print(
-            f"jax.jit  B {b} S {s} H {h} D {d} causal bf16: {ours / calls * 1e6:8.1f} us a call, bare launches {alone / calls * 1e6:8.1f}"
-            f" ({ours / alone:.3f}), {flops * calls / ours / 1e12:.0f} TFLOP/s"
+            f"B {b:2} S {s} H {h} D {d:3}: {bare * 1e6:8.1f} ({rate:.0f} TFLOP/s) | {many * 1e6:8.1f} ({many / bare:.3f})"
+            f" | {one * 1e6:8.1f} ({one / bare:.3f})"
         )
     q = jax.random.normal(jax.random.key(0), (1, 128, 8, 64), jnp.bfloat16)
     program, add = jax.jit(lambda *x: ejk.flash_attention(*x)), jax.jit(lambda a, b, c: a + b + c)

@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("jax")
 
 
-def test_calls_on_sharded_arrays():
+@pytest.mark.parametrize("shardy", ["1", "0"])  # XLA's partitioner and the one before it
+def test_calls_on_sharded_arrays(shardy):
     program = pathlib.Path(__file__).with_name("jax_sharding.py")
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    ran = subprocess.run([sys.executable, program, "4"], env=environment, capture_output=True, text=True, timeout=300)
+    flags = {"JAX_PLATFORMS": "cpu", "JAX_USE_SHARDY_PARTITIONER": shardy, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    ran = subprocess.run([sys.executable, program, "4"], env={**os.environ, **flags}, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]

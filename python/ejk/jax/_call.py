@@ -103,41 +103,65 @@ def _backward(site, residuals, cotangents):
 differentiable.defvjp(_forward, _backward, symbolic_zeros=True)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _compiled(site, operands):
-    return differentiable(site, operands)
+@functools.lru_cache(maxsize=4096)
+def _program(site):
+    return jax.jit(lambda *operands: differentiable(site, operands))
+
+
+def _site(kernel, names, attributes, wanted, config):
+    return Site(kernel, tuple(names), tuple(sorted(attributes.items())), tuple(wanted), config, (), _trace.scopes())
 
 
 def named_call(kernel, inputs, attributes, wanted, config=None):
     """{output: array} of a call on JAX arrays or tracers. inputs: {name: array}; attributes: those given, Python values."""
-    site = Site(kernel, tuple(inputs), tuple(sorted(attributes.items())), tuple(wanted), config, (), _trace.scopes())
-    return dict(zip(wanted, _compiled(site, tuple(inputs.values()))))
+    return dict(zip(wanted, _program(_site(kernel, inputs, attributes, wanted, config))(*inputs.values())))
 
 
-def _arrays(kernel, inputs):
-    arrays = {name: array for name, array in zip(kernel.inputs, inputs) if array is not None}
-    for name, array in arrays.items():
-        if not isinstance(array, (jax.Array, numpy.ndarray)):
+def _check_arrays(kernel, inputs):
+    for name, array in zip(kernel.inputs, inputs):
+        if array is not None and not isinstance(array, (jax.Array, numpy.ndarray)):
             raise TypeError(f"{kernel.name}: {name} is a {type(array).__qualname__}; expected a JAX array")
-    return arrays
 
 
-def _static(kernel, values):
+def _check_static(kernel, values):
     for name, value in zip(kernel.fixed + kernel.varying, values):
         if isinstance(value, jax.core.Tracer):
             raise InputError(f"{kernel.name}: {name} is being traced; an attribute must be a Python value, which is static under jit")
 
 
+_MOST = 4096  # calls remembered; then all are dropped
+_remembered = {}  # what a call says but its arrays: its program
+
+
+def _make(kernel, inputs, fixed, varying, wanted, config):
+    _check_arrays(kernel, inputs)
+    _check_static(kernel, tuple(fixed) + tuple(varying))
+    names = tuple(name for name, array in zip(kernel.inputs, inputs) if array is not None)
+    outputs = tuple(name for name, flag in zip(kernel.outputs, wanted) if flag)
+    return _program(_site(kernel.name, names, kernel.attributes(fixed, varying), outputs, config and config.decode()))
+
+
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
-    """What ejk's functions do with JAX arrays: see _call.Kernel.call of the package."""
+    """What ejk's functions do with JAX arrays: see _call.Kernel.call of the package. One seen before costs little more than jax.jit."""
     if outputs is not None:
         raise UnsupportedError(f"{kernel.name}: JAX arrays cannot be written to: give no outputs")
     if stream is not None:
         raise InputError(f"{kernel.name}: XLA chooses the stream: give none")
-    _static(kernel, tuple(fixed) + tuple(varying))
-    config = config_text(cfg)
-    names = tuple(name for name, flag in zip(kernel.outputs, wanted) if flag)
-    results = named_call(
-        kernel.name, _arrays(kernel, inputs), kernel.attributes(fixed, varying), names, config and config.decode()
-    )
-    return kernel.returned([results.get(name) for name in kernel.outputs])
+    config = cfg and config_text(cfg)
+    operands = [array for array in inputs if array is not None]
+    try:
+        key = kernel.name, tuple([array is None for array in inputs]), fixed, varying, wanted, config, _trace.scopes()
+        program = _remembered.get(key)
+    except TypeError:  # an attribute of the wrong kind: making the program says which
+        key = program = None
+    if program is None:
+        program = _make(kernel, inputs, fixed, varying, wanted, config)
+        if len(_remembered) >= _MOST:
+            _remembered.clear()
+        _remembered[key] = program
+    try:
+        results = iter(program(*operands))
+    except TypeError:
+        _check_arrays(kernel, inputs)
+        raise
+    return kernel.returned([next(results) if flag else None for flag in wanted])

@@ -13,7 +13,7 @@ PATH = os.path.join(FOLDER, "lib", "libejk_jax.so")
 
 def _load():
     if not os.path.exists(PATH):
-        raise ImportError(f"ejk.jax has no handlers: {PATH} is missing. The wheel has it; a build makes it with -DEJK_JAX=ON")
+        raise ImportError(f"ejk.jax has no handlers: {PATH} is missing: make the wheel with tools/wheel --jax PYTHON")
     library()  # what it is linked with
     return ctypes.CDLL(PATH)
 

@@ -1,6 +1,7 @@
 """jit with shardings: a call is partitioned along its batch dim; every other dim is gathered first. shard_map cuts as its caller says."""
 
 import functools
+import math
 
 import jax
 from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule, custom_partitioning
@@ -49,19 +50,35 @@ def _local(outputs, output_axes, parts):
     )
 
 
-def _partition(bind, outputs, operand_axes, output_axes, mesh, operand_types, result_types):
-    """The batch dim is cut as the first operand that has it is."""
-    first = next((i for i, axis in enumerate(operand_axes) if axis is not None), None)
-    spec = operand_types[first].sharding.spec if first is not None else ()
-    cut = spec[operand_axes[first]] if first is not None and len(spec) > operand_axes[first] else None
+def _mesh_axes(operand_axes, operand_types):
+    """What the batch dim is cut along: as it is in the first operand that has it. None: it is whole."""
+    for axis, operand in zip(operand_axes, operand_types):
+        if axis is not None:
+            spec = operand.sharding.spec
+            return spec[axis] if axis < len(spec) else None
+    return None
+
+
+def _parts(mesh, cut):
     names = () if cut is None else cut if isinstance(cut, tuple) else (cut,)
-    parts = 1
-    for name in names:
-        parts *= mesh.shape[name]
-    operand_specs = _specs(operand_axes, [len(t.shape) for t in operand_types], cut)
-    result_specs = _specs(output_axes, [len(t.shape) for t in jax.tree.leaves(result_types)], cut)
-    local = functools.partial(bind, _local(outputs, output_axes, parts))
-    return mesh, local, [NamedSharding(mesh, s) for s in result_specs], tuple(NamedSharding(mesh, s) for s in operand_specs)
+    return math.prod(mesh.shape[name] for name in names)
+
+
+def _shardings(axes, types, mesh, cut):
+    return [NamedSharding(mesh, spec) for spec in _specs(axes, [len(each.shape) for each in types], cut)]
+
+
+def _infer(operand_axes, output_axes, mesh, operand_types, result_types):
+    """The results' shardings, for XLA's older partitioner."""
+    return _shardings(output_axes, jax.tree.leaves(result_types), mesh, _mesh_axes(operand_axes, operand_types))
+
+
+def _partition(bind, outputs, operand_axes, output_axes, mesh, operand_types, result_types):
+    """What each device does, and how operands and results lie for it."""
+    cut = _mesh_axes(operand_axes, operand_types)
+    local = functools.partial(bind, _local(outputs, output_axes, _parts(mesh, cut)))
+    results = _shardings(output_axes, jax.tree.leaves(result_types), mesh, cut)
+    return mesh, local, results, tuple(_shardings(operand_axes, operand_types, mesh, cut))
 
 
 def partitioned(site, outputs, operands):
@@ -76,6 +93,7 @@ def partitioned(site, outputs, operands):
     cut = custom_partitioning(lambda *whole: bind(outputs, *whole))
     cut.def_partition(
         partition=functools.partial(_partition, bind, outputs, operand_axes, output_axes),
+        infer_sharding_from_operands=functools.partial(_infer, operand_axes, output_axes),
         sharding_rule=_rule(operand_axes, operands, output_axes, outputs),
     )
     return cut(*operands)

@@ -1,28 +1,17 @@
 """What a traced call is, without data: its contract, its choice, its gradient, its label. All asked of the library at trace time."""
 
-import ctypes
 import functools
 import json
 
-from .._library import DTYPES, Argument, DLDataType, DLDevice, Tensor, json_text, library, text
+from .._call import Arguments
 from .._errors import InputError
+from .._library import json_text, library, text
+from .._numpy_arrays import _DTYPES as NUMPY_DTYPES
+from .._numpy_arrays import _NAMES as JAX_DTYPES
+from .._tensor import View
 
 CPU, CUDA, ROCM = 1, 2, 10  # DLPack's
 DEVICES = {"cpu": CPU, "cuda": CUDA, "rocm": ROCM}
-
-JAX_DTYPES = {
-    "float32": "f32",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float64": "f64",
-    "int8": "i8",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "bool": "bool",
-    "float8_e4m3fn": "f8_e4m3",
-}
-NUMPY_DTYPES = {ours: theirs for theirs, ours in JAX_DTYPES.items()}
 
 
 def shape_of(name, array, leading=0):
@@ -33,27 +22,10 @@ def shape_of(name, array, leading=0):
     return dtype, tuple(array.shape[leading:])
 
 
-def _arguments(tensors, device):
-    """ejk_argument for each (name, (dtype, shape)), without data; and what must stay alive."""
-    views, arguments, alive = (Tensor * len(tensors))(), (Argument * len(tensors))(), []
-    for i, (name, (dtype, shape)) in enumerate(tensors):
-        extents = (ctypes.c_int64 * len(shape))(*shape)
-        alive.append(extents)
-        views[i] = Tensor(
-            device=DLDevice(device, 0),
-            rank=len(shape),
-            dtype=DLDataType(*DTYPES[dtype], 1),
-            shape=ctypes.cast(extents, ctypes.POINTER(ctypes.c_int64)),
-        )
-        arguments[i] = Argument(name.encode(), ctypes.pointer(views[i]))
-    return arguments, (views, alive)
-
-
 def _ask(function, kernel, tensors, attributes, device, *rest):
-    arguments, alive = _arguments(tensors, device)
-    told = text(function, kernel.encode(), arguments, len(tensors), json_text(dict(attributes)), *rest)
-    del alive
-    return told
+    views = {name: View(None, shape, None, dtype, (device, 0)) for name, (dtype, shape) in tensors}
+    arguments = Arguments(views)
+    return text(function, kernel.encode(), arguments.array, arguments.count, json_text(dict(attributes)), *rest)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -1,5 +1,7 @@
 """A call by operators: what ejk's functions do where PyTorch must see the call."""
 
+import functools
+
 import torch
 
 from .._call import Kernel, config_text
@@ -11,30 +13,46 @@ from ._operators import define, define_all
 define_all()
 
 
-@torch.compiler.assume_constant_result
-def _site_text(name, inputs, fixed, varying, wanted, cfg):
-    """The text of a call; integers that vary from call to call, its seeds, stay out of it. Not traced."""
-    kernel = Kernel.of(name)
-    define(name)
+@functools.lru_cache(maxsize=4096)
+def _text(name, inputs, fixed, varying, wanted, config):
+    kernel = _kernel(name)
     integers = {each.name for each in kernel.contract.varying if each.type == "int"}
     attributes = kernel.attributes(fixed, varying)
     seeds = tuple(each for each in attributes if each in integers)
     rest = tuple(sorted((each, value) for each, value in attributes.items() if each not in integers))
+    return _site.Site(name, inputs, tuple((each, None) for each in wanted), rest, seeds, config).text()
+
+
+@functools.lru_cache(maxsize=None)
+def _kernel(name):
+    define(name)
+    return Kernel.of(name)
+
+
+@functools.lru_cache(maxsize=None)
+def _seed_places(name):
+    return tuple(each.type == "int" for each in _kernel(name).contract.varying)
+
+
+# torch.compile does not look into these three; what they say for constants is a constant of the graph.
+@torch.compiler.assume_constant_result
+def _site_text(name, inputs, fixed, varying, wanted, cfg):
+    """The text of a call; integers that vary from call to call, its seeds, stay out of it."""
     config = config_text(cfg)
-    return _site.Site(name, inputs, tuple((each, None) for each in wanted), rest, seeds, config and config.decode()).text()
+    return _text(name, inputs, fixed, varying, wanted, config and config.decode())
 
 
 @torch.compiler.assume_constant_result
 def _kept(name):
     """Outputs that the gradient reads."""
-    if not Kernel.of(name).contract.gradient:
+    if not _kernel(name).contract.gradient:
         raise UnsupportedError(f"{name} has no gradient; detach its inputs, or call it under torch.no_grad()")
     return outputs_read(name)
 
 
 @torch.compiler.assume_constant_result
 def _integers(name):
-    return tuple(each.type == "int" for each in Kernel.of(name).contract.varying)
+    return _seed_places(name)
 
 
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
@@ -50,9 +68,10 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
     names = [name for name, flag in zip(kernel.outputs, wanted) if flag]
     if torch.is_grad_enabled() and any([tensor.requires_grad for _, tensor in given]):
         names += [name for name in _kept(kernel.name) if name not in names]
-    seeds = [value for value, integer in zip(varying, _integers(kernel.name)) if integer and value is not None]
+    places = _integers(kernel.name)
+    seeds = [value for value, integer in zip(varying, places) if integer and value is not None]
     # The values of seeds stay out of the text, so that a compiled graph serves all: 0 stands for any.
-    shown = tuple([0 if integer and value is not None else value for value, integer in zip(varying, _integers(kernel.name))])
+    shown = tuple([0 if integer and value is not None else value for value, integer in zip(varying, places)])
     text = _site_text(kernel.name, tuple([name for name, _ in given]), fixed, shown, tuple(names), cfg)
     results = getattr(torch.ops.ejk, kernel.name).default([tensor for _, tensor in given], text, seeds)
     made = dict(zip(names, results))

@@ -72,7 +72,7 @@ def fake(tensors, text, seeds):
 
 
 _MOST = 4096  # calls remembered; then all are dropped
-_known = {}  # (text, device, shape and strides of each tensor): (prepared call, outputs' types and shapes)
+_known = {}  # (text, device, type, shape and strides of each tensor): (prepared call, outputs' types and shapes)
 
 
 def _prepare(site, tensors, results):
@@ -91,7 +91,7 @@ def _seed_values(site, seeds):
 
 def run(tensors, text, seeds):
     """The call, on real tensors: its outputs, new."""
-    key = (text, tensors[0].device, tuple([(tensor.shape, tensor.stride()) for tensor in tensors]))
+    key = (text, tensors[0].device, tuple([(tensor.dtype, tensor.shape, tensor.stride()) for tensor in tensors]))
     site, known = site_of(text), _known.get(key)
     if known is None:
         shapes = _shapes(site, tensors)
