@@ -22,7 +22,13 @@ template <int TILE> struct VisibleKeys {
 template <int TILE> struct Lengths {
   const int32_t* context_lens;
   int sequences;
-  int window;  // keys before the last token, which is the query, that it sees, at most
+  int window;  // keys before the last token, which is the query, that it sees at most
+
+  // window_left: that, or -1 for all.
+  Lengths(const int32_t* lengths, int count, int64_t window_left)
+      : context_lens(lengths),
+        sequences(count),
+        window(window_left < 0 || window_left > 0x7fffffff ? 0x7fffffff : static_cast<int>(window_left)) {}
 
   int length(int sequence) const { return sequence < sequences ? context_lens[sequence] : 0; }
   int tiles(int sequence) const { return visible(length(sequence)).tiles(); }

@@ -271,7 +271,7 @@ KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
   wait_for_previous_launch();
   let_next_launch_go();
   char* memory = dynamic_shared();
-  const Lengths<TILE> lengths{context_lens, static_cast<int>(sequences), static_cast<int>(window)};
+  const Lengths<TILE> lengths{context_lens, static_cast<int>(sequences), window_left};
   const int streams = static_cast<int>(streams_a_sequence), groups = ONE_GROUP ? 1 : static_cast<int>(streams_a_kv_head);
   const int heads_a_kv_head = static_cast<int>(rows_a_kv_head);
   const Shares<TILE, SETUP> shares(lengths, streams, grid_x(), blocks_inverse);
@@ -350,7 +350,7 @@ constexpr int COMBINE_WARPS = 8;
 // Block (x, y) adds up rows of a stream that blocks share: where there are no more streams than blocks of `decode`, of stream y; else of the
 // one that block y of `decode` began and did not finish. Which that is it finds out while `decode` still runs.
 KERNEL(COMBINE_WARPS * WARP, 3) combine(${parameters('combine')}) {
-  const Lengths<TILE> lengths{context_lens, static_cast<int>(sequences), static_cast<int>(window)};
+  const Lengths<TILE> lengths{context_lens, static_cast<int>(sequences), window_left};
   const int streams = static_cast<int>(streams_a_sequence), groups = ONE_GROUP ? 1 : static_cast<int>(streams_a_kv_head);
   const int heads_a_kv_head = static_cast<int>(rows_a_kv_head);
   const Shares<TILE, SETUP> shares(lengths, streams, static_cast<int>(grid), blocks_inverse);

@@ -23,7 +23,7 @@ struct Cache {
 KERNEL(THREADS, 1) decode(${parameters('decode')}) {
   const int query_heads = static_cast<int>(heads), dim = static_cast<int>(features), size = static_cast<int>(page_size);
   const int sequence = block_x() / query_heads, head = block_x() % query_heads, kv_head = head / static_cast<int>(rows_a_kv_head);
-  const VisibleKeys<WARP> keys = Lengths<WARP>{context_lens, static_cast<int>(sequences), static_cast<int>(window)}[sequence];
+  const VisibleKeys<WARP> keys = Lengths<WARP>{context_lens, static_cast<int>(sequences), window_left}[sequence];
   const int32_t* table = block_tables + sequence * table_stride;
   const Cache k{key_cache + kv_head * key_head, key_page, key_slot, table, size};
   const Cache v{value_cache + kv_head * value_head, value_page, value_slot, table, size};
