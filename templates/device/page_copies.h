@@ -18,22 +18,23 @@ template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, in
   static constexpr int STAGE_BYTES = 2 * Tile::BYTES;
   static constexpr int RUN = PAGE < TILE ? PAGE : TILE;             // rows of a tile that surely lie in one page
   static constexpr int LOOK_UPS = PAGE == 1 ? 1 : TILE / RUN;       // PAGE 1: a lane looks up a row
-  static constexpr bool STAYS = THREADS % CHUNKS == 0 && TILE * CHUNKS % THREADS == 0 && RUN % (THREADS / CHUNKS) == 0;
+  static constexpr bool STAYS = PAGE > 1 && THREADS % CHUNKS == 0 && TILE * CHUNKS % THREADS == 0 && RUN % (THREADS / CHUNKS) == 0;
 
   const PageCache &keys, &values;
   const int32_t* tables;
   int64_t table_stride;
   int page_size, streams_a_kv_head;
-  SharedPointer memory;                  // of the team
-  int team, thread;                      // the team's number, and the thread's in it
+  SharedPointer memory;                // of the team
+  int team, thread;                    // the team's number, and the thread's in it
   Walk<TILE> ahead;
+  const char *key_base, *value_base;   // of its kv head; STAYS: of the thread's chunk, in the first row that it has
   int page[LOOK_UPS], slot[LOOK_UPS];  // of the next tile's keys 0, RUN, ...; PAGE 1: of its key lane % TILE
 
   Tile k_tile(int stage) const { return {memory + stage * STAGE_BYTES}; }
   Tile v_tile(int stage) const { return {memory + stage * STAGE_BYTES + Tile::BYTES}; }
 
   int first_key() const { return (ahead.keys.first_tile() + ahead.tile + team) * TILE; }
-  bool has_tile() const { return !ahead.is_over() && ahead.tile + team < ahead.end; }
+  bool has_tile() const { return ahead.tile + team < ahead.end; }
 
   // Reads the page table for the next tile, long before its pages are asked for.
   void look_up() {
@@ -48,31 +49,33 @@ template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, in
     }
   }
 
-  void skip_empty() {
+  const char* base_of(const PageCache& cache, int kv_head) const {
+    const char* head = cache.data + kv_head * cache.head_stride;
+    return STAYS ? head + thread / CHUNKS * cache.slot_stride + thread % CHUNKS * 16 : head;
+  }
+  // To the first stream from here on that has tiles.
+  void enter_stream() {
     while (!ahead.is_over() && ahead.tile >= ahead.end) ahead.next_stream();
-    look_up();
-  }
-
-  // A chunk of a slot of a page.
-  const char* address(const PageCache& cache, int page_number, int slot_number, int chunk) const {
     const int kv_head = ahead.stream / streams_a_kv_head;
-    return cache.data + page_number * cache.page_stride + kv_head * cache.head_stride + slot_number * cache.slot_stride + chunk * 16;
+    key_base = base_of(keys, kv_head);
+    value_base = base_of(values, kv_head);
   }
 
-  void copy(const PageCache& cache, const Tile& to) const {
+  void copy(const PageCache& cache, const char* base, const Tile& to) const {
     const int key = first_key();
-    if constexpr (PAGE > 1 && STAYS) {  // a thread stays in its column
+    if constexpr (STAYS) {  // a thread stays in its column
       constexpr int STEP = THREADS / CHUNKS;
       const int row = thread / CHUNKS, chunk = thread % CHUNKS;
       const int before = key + row - ahead.keys.first;  // keys that are visible before this thread's first
       const unsigned visible = FILLED == FEATURES || chunk * 16 < FILLED_BYTES ? ahead.keys.end - ahead.keys.first : 0;
       const int64_t stride = cache.slot_stride * STEP;
+      const SharedPointer first = to.at(row, chunk);
 #pragma unroll
       for (int run = 0; run < LOOK_UPS; ++run) {
-        const char* from = address(cache, page[run], slot[run] + row, chunk);
+        const char* from = base + page[run] * cache.page_stride + slot[run] * cache.slot_stride;
 #pragma unroll
         for (int i = run * RUN; i < (run + 1) * RUN; i += STEP, from += stride)
-          copy_async_16(to.at(row + i, chunk), from, static_cast<unsigned>(before + i) < visible);
+          copy_async_16(Tile::template below<STEP>(first, i), from, static_cast<unsigned>(before + i) < visible);
       }
     } else {
 #pragma unroll
@@ -81,7 +84,7 @@ template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, in
         int row_page = page[0], row_slot = slot[0] + row % RUN;
         if (PAGE == 1) row_page = shuffle(page[0], row), row_slot = shuffle(slot[0], row);
         if (LOOK_UPS > 1 && row >= RUN) row_page = page[LOOK_UPS - 1], row_slot = slot[LOOK_UPS - 1] + row % RUN;
-        const char* from = address(cache, row_page, row_slot, chunk);
+        const char* from = base + row_page * cache.page_stride + row_slot * cache.slot_stride + chunk * 16;
         const bool wanted = ahead.keys.has(key + row) && chunk * 16 < FILLED_BYTES;
         if (number < TILE * CHUNKS) copy_async_16(to.at(row, chunk), from, wanted);
       }
@@ -91,12 +94,13 @@ template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, in
   // Starts copying the next tile, if there is one, and moves on.
   void start(int stage) {
     if (has_tile()) {
-      copy(keys, k_tile(stage));
-      copy(values, v_tile(stage));
+      copy(keys, key_base, k_tile(stage));
+      copy(values, value_base, v_tile(stage));
     }
     copy_async_commit();
     if (ahead.is_over()) return;
     ahead.tile += TEAMS;
-    skip_empty();
+    if (ahead.tile >= ahead.end) enter_stream();
+    look_up();
   }
 };

@@ -12,8 +12,8 @@ template <int D, int ROWS> struct PageParts {
   float* row(int slot, int row) const { return outputs + (int64_t{slot} * ROWS + row) * D; }
   Softmax& softmax(int slot, int row) const { return softmaxes[slot * ROWS + row]; }
 
-  static constexpr int PACKS = (D / 4 + WARP - 1) / WARP;    // of 4 features, a lane
-  static constexpr int AT_ONCE = PACKS == 1 ? 8 : 4;         // parts on their way together
+  static constexpr int PACKS = (D / 4 + WARP - 1) / WARP;  // of 4 features, a lane
+  static constexpr int AT_ONCE = 4;                        // parts on their way together
   struct Sum {
     Softmax softmax;
     float x[PACKS][4];
@@ -58,43 +58,43 @@ template <int D, int ROWS> struct PageParts {
     return all;
   }
 
-  // By a block of WARPS warps: rows [first_row, first_row + BLOCK_ROWS), of those below `rows`, to the outputs; row 0 is query head `head`.
-  // Every thread must call it.
-  template <class Element, int WARPS, int BLOCK_ROWS>
-  void add_up(const RowEnd& row_end, int first_row, int rows, int begins, int last, int sequence, int head, float v_factor) const {
-    constexpr int ROW_WARPS = WARPS / BLOCK_ROWS;  // that share a row's parts
+  // By block `block` of those of WARPS warps for the stream: rows, of those below `rows`, to the outputs; row 0 is query head `head`.
+  // 2^row_warps_log warps share a row's parts, or if there are few one has them all. Every thread must call it.
+  template <class Element, int WARPS>
+  void add_up(const RowEnd& row_end, int block, int row_warps_log, int rows, const Cut& cut, int head, float v_factor) const {
     __shared__ Softmax softmaxes_of_warps[WARPS];
     __shared__ float sums[WARPS][PACKS * WARP * 4];
-    const int number = warp() % ROW_WARPS, first_warp = warp() - number, row_number = first_row + warp() / ROW_WARPS;
-    if (row_number < rows) {
-      const Sum mine = sum(row_number, number, ROW_WARPS, begins, last);
-      if (lane() == 0) softmaxes_of_warps[warp()] = mine.softmax;
+    const bool few = PACKS == 1 && cut.last_block - cut.first_block < AT_ONCE;
+    const int row_warps = 1 << row_warps_log, number = warp() & (row_warps - 1), first_warp = warp() - number;
+    const int row_number = (block * WARPS + warp()) >> row_warps_log, feature = (number * WARP + lane()) * 4;
+    Sum all{{LOWEST, 0}, {}};
+    if (row_number < rows && (!few || number == 0)) all = sum(row_number, number, few ? 1 : row_warps, cut.first_block, cut.last_block);
+    if (!few) {
+      if (lane() == 0) softmaxes_of_warps[warp()] = all.softmax;
 #pragma unroll
       for (int i = 0; i < PACKS; ++i)
-        store_pack(&sums[warp()][(lane() + WARP * i) * 4], Pack<float, 4>{{mine.x[i][0], mine.x[i][1], mine.x[i][2], mine.x[i][3]}});
+        store_pack(&sums[warp()][(lane() + WARP * i) * 4], Pack<float, 4>{{all.x[i][0], all.x[i][1], all.x[i][2], all.x[i][3]}});
+      sync_block();
     }
-    sync_block();
-    if (row_number >= rows) return;
-    Softmax all{LOWEST, 0};
-#pragma unroll
-    for (int w = 0; w < ROW_WARPS; ++w) all.reference = larger_of(all.reference, softmaxes_of_warps[first_warp + w].reference);
-#pragma unroll
-    for (int w = 0; w < ROW_WARPS; ++w) {
-      const Softmax& one = softmaxes_of_warps[first_warp + w];
-      all.sum += one.sum * factor_of(one, all.reference);
+    if (row_number >= rows || number * WARP * 4 >= D) return;
+    if (!few) {
+      all = {{LOWEST, 0}, {}};
+#pragma unroll 2
+      for (int w = first_warp; w < first_warp + row_warps; ++w) add(all, softmaxes_of_warps[w], load_pack<4>(&sums[w][feature]));
     }
-    const Softmax end = row_end.with_sinks(all, head + row_number);
-    const float factor = RowEnd::scale(all, end) * v_factor;
-#pragma unroll 1
-    for (int feature = (number * WARP + lane()) * 2; feature < D; feature += ROW_WARPS * WARP * 2) {
-      float pair[2] = {};
+    const Softmax end = row_end.with_sinks(all.softmax, head + row_number);
+    const float factor = RowEnd::scale(all.softmax, end) * v_factor;
+    if (feature < D) row_end.store<Element>(cut.sequence, head + row_number, feature, all.x[0], factor);
+    if (feature == 0) row_end.store_lse(cut.sequence, head + row_number, end);
+  }
+
+ private:
+  // Adds a part to the first pack.
+  static void add(Sum& all, const Softmax& part, const Pack<float, 4>& x) {
+    const float reference = larger_of(all.softmax.reference, part.reference);
+    const float kept = factor_of(all.softmax, reference), factor = factor_of(part, reference);
+    all.softmax = {reference, all.softmax.sum * kept + part.sum * factor};
 #pragma unroll
-      for (int w = 0; w < ROW_WARPS; ++w)
-#pragma unroll
-        for (int k = 0; k < 2; ++k)
-          pair[k] += sums[first_warp + w][feature + k] * factor_of(softmaxes_of_warps[first_warp + w], all.reference);
-      row_end.store<Element>(sequence, head + row_number, feature, pair, factor);
-    }
-    if (lane() == 0 && number == 0) row_end.store_lse(sequence, head + row_number, end);
+    for (int k = 0; k < 4; ++k) all.x[0][k] = all.x[0][k] * kept + x.at[k] * factor;
   }
 };

@@ -7,7 +7,7 @@
 constexpr float LOWEST = -3.4e38f;
 
 // Weights are 2^(score - reference), scores in units of log 2; sum: of the weights.
-struct Softmax {
+struct alignas(8) Softmax {
   float reference, sum;
 };
 
@@ -42,7 +42,9 @@ struct RowEnd {
   Softmax with_sinks(const Softmax& row, int head) const { return sinks_type < 0 ? row : add_sinks(row, head); }
 
   // What takes values that were summed relative to `part` to the output, when `row` is the same with sinks.
-  static float scale(const Softmax& part, const Softmax& row) { return row.sum == 0 ? 0 : factor_of(part, row.reference) / row.sum; }
+  static float scale(const Softmax& part, const Softmax& row) {
+    return row.sum == 0 ? 0 : factor_of(part, row.reference) * reciprocal(row.sum);
+  }
 
   template <class T, int N> void store(int sequence, int head, int feature, const float (&x)[N], float factor) const {
     Pack<T, N> pack;

@@ -21,6 +21,12 @@ template <class T, int KEYS, int FEATURES> struct PageTile {
 
   SharedPointer at(int row, int chunk) const { return base + row * PITCH + (SWIZZLED ? chunk ^ (row & 7) : chunk) * 16; }
 
+  // i rows below the chunk at `first`, for rows that are a multiple of STEP, a power of two, apart, from one of the first STEP on.
+  template <int STEP> static SharedPointer below(SharedPointer first, int i) {
+    static_assert((STEP & (STEP - 1)) == 0, "rows have other swizzles");
+    return (SWIZZLED ? first ^ (i & 7) * 16 : first) + i * PITCH;
+  }
+
   static int query_feature(int i) { return WIDE ? i * 8 + lane() % 4 * 2 : lane() % 4 * 4 + i * 2; }
   static int output_feature(int i) { return WIDE ? lane() / 4 + i * 8 : lane() / 4 * 2 + i; }
 

@@ -18,6 +18,7 @@ constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;
 constexpr int TEAM_WARPS = ${team_warps}, TEAMS = WARPS / TEAM_WARPS;  // warps that share tiles of keys, each with rows of its own
 constexpr int TILE = ${tile}, TILES = TILE / 16;                       // keys; products of 16
 constexpr int STAGES = ${stages};                                      // tiles of a team in shared memory
+constexpr bool ONE_GROUP = TEAM_WARPS == 1;                            // a warp has all query rows of a kv head
 constexpr int ROWS = ${rows}, ROW_TILES = (ROWS + 7) / 8;              // query rows a warp; products of 8
 constexpr bool CAPPED = ${capped};                                     // a soft cap
 constexpr int COLUMNS = ${columns};                                    // features that warps add up at a time
@@ -270,10 +271,8 @@ KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
   wait_for_previous_launch();
   let_next_launch_go();
   char* memory = dynamic_shared();
-  // The beginning of page tables comes into the L2 cache while the block still looks for its share.
-  if (warp() < sequences && lane() * 32 < table_columns) fetch(block_tables + warp() * table_stride + lane() * 32);
   const Lengths<TILE> lengths{context_lens, static_cast<int>(sequences), window_left};
-  const int streams = static_cast<int>(streams_a_sequence), groups = static_cast<int>(streams_a_kv_head);
+  const int streams = static_cast<int>(streams_a_sequence), groups = ONE_GROUP ? 1 : static_cast<int>(streams_a_kv_head);
   const int heads_a_kv_head = static_cast<int>(rows_a_kv_head);
   const Shares<TILE, SETUP> shares(lengths, streams, grid_x(), blocks_inverse);
   Place first, last;
@@ -283,8 +282,10 @@ KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
   const PageCache values{reinterpret_cast<const char*>(value_cache), value_page, value_head, value_slot};
   const int team = warp() / TEAM_WARPS, row_warp = warp() % TEAM_WARPS;
   Copies copies{keys, values, block_tables, table_stride, static_cast<int>(page_size), groups,
-                shared_pointer(memory) + team * STAGES * Copies::STAGE_BYTES, team, thread_x() % (TEAM_WARPS * WARP), walk, {}, {}};
-  copies.skip_empty();
+                shared_pointer(memory) + team * STAGES * Copies::STAGE_BYTES, team, thread_x() % (TEAM_WARPS * WARP), walk,
+                nullptr, nullptr, {}, {}};
+  copies.enter_stream();
+  copies.look_up();
 
   const RowEnd row_end{softmax_aux_view, sinks_type, heads_a_kv_head * (streams / groups), {out, out_sequence, out_head},
                        {lse, lse_sequence, lse_head}};
@@ -344,25 +345,24 @@ KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
   copy_async_wait<0>();
 }
 
-constexpr int COMBINE_WARPS = 8, COMBINE_ROWS = 4;  // of a block
+constexpr int COMBINE_WARPS = 8;
 
-// Block (x, y): COMBINE_ROWS rows from row x * COMBINE_ROWS on of the stream that block y of `decode` began and did not finish. Which that
-// is it finds out while `decode` still runs.
+// Block (x, y) adds up rows of a stream that blocks share: where there are no more streams than blocks of `decode`, of stream y; else of the
+// one that block y of `decode` began and did not finish. Which that is it finds out while `decode` still runs.
 KERNEL(COMBINE_WARPS * WARP, 3) combine(${parameters('combine')}) {
-  let_next_launch_go();
   const Lengths<TILE> lengths{context_lens, static_cast<int>(sequences), window_left};
-  const int streams = static_cast<int>(streams_a_sequence), groups = static_cast<int>(streams_a_kv_head);
+  const int streams = static_cast<int>(streams_a_sequence), groups = ONE_GROUP ? 1 : static_cast<int>(streams_a_kv_head);
   const int heads_a_kv_head = static_cast<int>(rows_a_kv_head);
-  const Shares<TILE, SETUP> shares(lengths, streams, grid_y(), blocks_inverse);
-  Place begin, place;
-  shares.find(block_y(), begin, place);
+  const Shares<TILE, SETUP> shares(lengths, streams, static_cast<int>(grid), blocks_inverse);
+  const Cut cut = static_cast<int>(sequences) * streams <= grid ? shares.stream(block_y()) : shares.begun_by(block_y());
   wait_for_previous_launch();  // also where there is nothing to do: this launch must not end before that one
-  if (place.tile == 0 || (begin.sequence == place.sequence && begin.stream == place.stream && begin.tile > 0)) return;
-  const int kv_head = place.stream / groups, in_kv_head = (place.stream - kv_head * groups) * TEAM_WARPS * ROWS;
+  let_next_launch_go();        // no sooner: blocks that start beside those of `decode` find room on few processors only
+  if (cut.first_block == cut.last_block) return;
+  const int kv_head = cut.stream / groups, in_kv_head = (cut.stream - kv_head * groups) * TEAM_WARPS * ROWS;
   const Parts parts{partial, reinterpret_cast<Softmax*>(partial_softmax)};
   const RowEnd row_end{softmax_aux_view, sinks_type, heads_a_kv_head * (streams / groups), {out, out_sequence, out_head},
                        {lse, lse_sequence, lse_head}};
   const int rows = smaller_of(heads_a_kv_head - in_kv_head, TEAM_WARPS * ROWS), head = kv_head * heads_a_kv_head + in_kv_head;
-  parts.add_up<Element, COMBINE_WARPS, COMBINE_ROWS>(row_end, block_x() * COMBINE_ROWS, rows, block_y(), shares.last_block(place.stream_end),
-                                                     place.sequence, head, Factors{v_scale, v_scale_stride}[kv_head]);
+  parts.add_up<Element, COMBINE_WARPS>(row_end, block_x(), static_cast<int>(row_warps_log), rows, cut, head,
+                                       Factors{v_scale, v_scale_stride}[kv_head]);
 }

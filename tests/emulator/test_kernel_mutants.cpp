@@ -242,6 +242,8 @@ const Row mutants[] = {
     {"PagedThatSeesHiddenKeys", paged("small_bf16.layoutHND"), {"visible ? x : -INFINITE", 0, "x"}},
     {"PagedThatCopiesHiddenKeys", paged("small_bf16.layoutHND"), {"static_cast<unsigned>(before + i) < visible", 0, "true", page_copies}},
     {"PagedThatSkipsTilesOfACutStream", paged("small_bf16.layoutHND"), {"inside - setup", 0, "inside", page_shares}},
+    {"PagedThatForgetsTheLastParts", paged("small_bf16.layoutHND"), {"block_of(begin + tiles - 1)", 0, "block_of(begin)", page_shares}},
+    {"PagedThatDoesNotSwizzleLaterRows", paged("small_bf16.layoutHND"), {"first ^ (i & 7) * 16", 0, "first", page_tile}},
     {"PagedThatForgetsTheFirstPart", paged("small_bf16.layoutHND"), {"block == begins", 0, "false", page_parts}},
     {"PagedWithSwappedKeys", paged("small_f16.layoutNHD"), {"load_matrices_transposed(a", 0, "load_matrices(a", page_tile}},
     {"PagedWithBytesOfOtherKeys",
