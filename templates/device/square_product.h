@@ -22,10 +22,10 @@ template <class T, int TILE, bool ALONG> struct Mover {
   static int depth_of(int i) { return ALONG ? number(i) % SQUARE_DEPTH : number(i) / TILE; }
   static int place_of(int i) { return ALONG ? number(i) / SQUARE_DEPTH : number(i) % TILE; }
 
-  void load(int64_t k, int64_t depths) {
+  template <class Count> void load(Count k, Count depths) {
 #pragma unroll
     for (int i = 0; i < LOADS; ++i) {
-      const int64_t depth = k + depth_of(i), place = place_of(i);
+      const Count depth = k + depth_of(i), place = place_of(i);
       held[i] = 0;
       if (depth < depths && place < across) held[i] = to_float(from[ALONG ? place * stride + depth : depth * stride + place]);
     }
@@ -55,20 +55,20 @@ static inline void multiply_planes(SquareSums<TILE>& sums, const Left& left, con
   }
 }
 
-// sums += left times right, over `depths`.
-template <int TILE, class Left, class Right>
-static inline void multiply_square(SquareSums<TILE>& sums, Left& left, Right& right, int64_t depths) {
+// sums += left times right, over `depths`, which int or int64_t counts: the narrower needs fewer registers.
+template <int TILE, class Left, class Right, class Count>
+static inline void multiply_square(SquareSums<TILE>& sums, Left& left, Right& right, Count depths) {
   __shared__ typename Left::ItsPlane left_plane;
   __shared__ typename Right::ItsPlane right_plane;
-  left.load(0, depths);
-  right.load(0, depths);
+  left.load(Count{0}, depths);
+  right.load(Count{0}, depths);
 #pragma unroll 1
-  for (int64_t k = 0; k < depths; k += SQUARE_DEPTH) {
+  for (Count k = 0; k < depths; k += SQUARE_DEPTH) {
     left.put(left_plane);
     right.put(right_plane);
     sync_block();
-    left.load(k + SQUARE_DEPTH, depths);
-    right.load(k + SQUARE_DEPTH, depths);
+    left.template load<Count>(k + SQUARE_DEPTH, depths);
+    right.template load<Count>(k + SQUARE_DEPTH, depths);
     multiply_planes<TILE>(sums, left_plane, right_plane);
     sync_block();
   }

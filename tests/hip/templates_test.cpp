@@ -46,7 +46,7 @@ TEST_P(PortableTemplates, CompileByHiprtc) {
       templates += compiled;
     }
   }
-  EXPECT_GE(templates, 5);
+  EXPECT_GE(templates, arch.name == "gfx90a" ? 14 : 9);
 }
 
 INSTANTIATE_TEST_SUITE_P(Archs, PortableTemplates, ::testing::Values("gfx90a", "gfx1030"),
