@@ -6,12 +6,19 @@
 // Weights may grow to 2^HEADROOM before a row's reference follows the largest score: so outputs are seldom scaled.
 constexpr float HEADROOM = 8;
 
-// Scores become tanh(s * unit), as exact as T's elements ask: for bfloat16 by the unit that has it to 2^-11 of it. (tanh.approx)
+// tanh to 2^-11 of it. (tanh.approx)
+static inline float rough_tanh_of(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Scores become tanh(s * unit), as exact as T's elements ask.
 // For half, and up to a half, where nearly all are, x times a polynomial of x^2, to 6e-7 of it.
 template <class T, int N> static inline void cap_scores(float (&s)[N], float unit) {
   if constexpr (!IS_HALF<T>) {
 #pragma unroll
-    for (int j = 0; j < N; ++j) asm("tanh.approx.f32 %0, %1;" : "=f"(s[j]) : "f"(s[j] * unit));
+    for (int j = 0; j < N; ++j) s[j] = rough_tanh_of(s[j] * unit);
     return;
   }
   uint32_t bits = 0;
@@ -80,6 +87,36 @@ struct LaneRows {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           s[j + i] = exp2_of(s[j + i] * unit - reference[h]);
+          sums[i] += s[j + i];
+        }
+      sum[h] += sums[0] + sums[1];
+    }
+    return follows;
+  }
+
+  // The same of unit * tanh(s * cap_unit), for bfloat16, where the rows see all keys: tanh on the way from a score to its weight.
+  template <int N> bool weigh_capped(float (&s)[N], float cap_unit, float unit, float (&factor)[2]) {
+    float largest[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float even = -INFINITE, odd = -INFINITE;
+#pragma unroll
+      for (int j = 2 * h; j < N; j += 4) {
+        s[j] *= cap_unit, s[j + 1] *= cap_unit;
+        even = larger_of(even, s[j]), odd = larger_of(odd, s[j + 1]);
+      }
+      largest[h] = rough_tanh_of(larger_of(even, odd));
+    }
+    const bool follows = any_in_warp(largest[0] * unit > reference[0] + HEADROOM || largest[1] * unit > reference[1] + HEADROOM);
+    if (follows) follow(largest, unit, factor);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float sums[2] = {};
+#pragma unroll
+      for (int j = 2 * h; j < N; j += 4)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          s[j + i] = exp2_of(rough_tanh_of(s[j + i]) * unit - reference[h]);
           sums[i] += s[j + i];
         }
       sum[h] += sums[0] + sums[1];
