@@ -76,11 +76,12 @@ static void attend_block(Pass& pass, const Places& places, const Places& next, i
   pass.group.template add_values<true>(places, next, scores);
 }
 
-// Item (x, y, z): part x of the keys of kv head y of row z of the batch.
+// Item (x, y, z): part y of the keys of kv head x of row z of the batch. Items that follow one another have the same keys of all heads, which
+// lie in the same pages of memory.
 static void attend(${parameters('attend')}, const Group& group) {
   const Heads<const Element> q(q_view), k(k_view), v(v_view);
   const Heads<Element> out(out_view);
-  const int64_t part = group.x, kv_head = group.y, batch = group.z, heads = k.heads > 0 ? q.heads / k.heads : 1, rows = q.tokens * heads;
+  const int64_t part = group.y, kv_head = group.x, batch = group.z, heads = k.heads > 0 ? q.heads / k.heads : 1, rows = q.tokens * heads;
   const int64_t position = offset_given ? offset : k.tokens - q.tokens, passes = (rows + ROWS - 1) / ROWS;
   const Visibility visibility{causal, window_left, window_right};
   Pass* all = static_cast<Pass*>(group.shared);

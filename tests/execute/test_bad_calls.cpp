@@ -299,6 +299,7 @@ TEST_F(BadCalls, NullData) {
 
 // A wrong override names what is wrong with it, the most telling candidate's reason.
 TEST_F(BadCalls, AnOverrideThatCannotServe) {
+  ASSERT_TRUE(set_threads(2));  // which variants there are for a call depends on it
   const auto refusal = [](const NamedCall& call, const Config& config) {
     EXPECT_TRUE(call.outputs_untouched());
     return call.message(&config);
