@@ -17,10 +17,11 @@ constexpr double smallest_scale = 1e-2;  // SEMANTICS "Accuracy": values that ca
 // squares of an element's terms), the size of a sum whose terms are independent. What that rounding is:
 //   f32       exponents, products and sums are good to some 16 units in the last place, 2^-24: 1e-6 of the terms
 //   f16, bf16 delta comes of out, which is rounded to 2^-12, 2^-9: 2.4e-4, 2e-3 of a term at most, about a third of that on average
-// A tenth of the terms makes the tolerances (1e-5, 1e-3, 1.6e-2) 1e-6, 1e-4 and 1.6e-3 of them: what rounding leaves, and no more. What it
-// can hide: a mistake that is itself small against the terms, such as a key left out of a row whose values are all alike. So it may only
-// decide where a gradient as a whole cancels to less than a tenth; random calls of the options do not (tests/references), and where
-// nothing cancels the reference's own root mean square is the scale.
+// A tenth of the terms makes the tolerances (1e-5, 1e-3, 1.6e-2) 1e-6, 1e-4 and 1.6e-3 of them: what rounding leaves on average, and no
+// more (keys and values that are all one, over a handful of rows, have reached 1.6 times it on matrix instructions). What it can hide: a
+// mistake that is itself small against the terms, such as a key left out of a row whose values are all alike. So it may only decide where a
+// gradient as a whole cancels to less than a tenth; random calls of the options do not (tests/references), and where nothing cancels the
+// reference's own root mean square is the scale.
 constexpr double cancelled_scale = 0.1;
 
 double finite_rms(std::span<const double> values) {
