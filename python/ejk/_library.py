@@ -5,6 +5,7 @@ return JSON text are called by `text(name, *arguments)`, which frees the text.
 """
 
 import ctypes
+import glob
 import importlib.util
 import json
 import os
@@ -96,18 +97,17 @@ _lock = threading.Lock()
 
 
 def _pip_toolkits():
-    """Folders of NVIDIA's pip packages that have an NVRTC: nvidia/cu13, nvidia/cuda_nvrtc. Nothing is imported."""
+    """Folders of NVIDIA's pip packages that have an NVRTC (nvidia/cu13, nvidia/cuda_nvrtc), the newest first. Nothing is imported."""
     try:
         found = importlib.util.find_spec("nvidia")
     except (ImportError, ValueError):
         return []
     toolkits = []
     for root in (found.submodule_search_locations or []) if found else []:
-        for name in sorted(os.listdir(root) if os.path.isdir(root) else [], reverse=True):
-            folder = os.path.join(root, name, "lib")
-            if os.path.isdir(folder) and any(each.startswith("libnvrtc.so") for each in os.listdir(folder)):
-                toolkits.append(os.path.join(root, name))
-    return toolkits
+        for library in glob.glob(os.path.join(glob.escape(root), "*", "lib", "libnvrtc.so.[0-9][0-9]*")):
+            release = os.path.basename(library).split(".")[2]
+            toolkits.append((int(release), os.path.dirname(os.path.dirname(library))))
+    return list(dict.fromkeys(folder for _, folder in sorted(toolkits, reverse=True)))
 
 
 def _load():

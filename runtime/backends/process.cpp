@@ -21,28 +21,30 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t output_limit = 1 << 20;
 
-// glibc has it from 2.29 on; null: the shell changes the folder.
+// glibc has it from 2.29 on; null before.
 using AddChdir = int(posix_spawn_file_actions_t*, const char*);
 AddChdir* add_chdir() {
   static const auto found = reinterpret_cast<AddChdir*>(dlsym(RTLD_DEFAULT, "posix_spawn_file_actions_addchdir_np"));
   return found;
 }
 
+bool needs_shell(const ProcessRequest& request) { return !request.folder.empty() && (request.shell_changes_folder || !add_chdir()); }
+
 struct FileActions {
   posix_spawn_file_actions_t value;
-  FileActions(const std::filesystem::path& folder, int output) {
+  FileActions(const ProcessRequest& request, int output) {
     posix_spawn_file_actions_init(&value);
     posix_spawn_file_actions_addopen(&value, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&value, output, 1);
     posix_spawn_file_actions_adddup2(&value, output, 2);
-    if (!folder.empty() && add_chdir()) add_chdir()(&value, folder.c_str());
+    if (!request.folder.empty() && !needs_shell(request)) add_chdir()(&value, request.folder.c_str());
   }
   ~FileActions() { posix_spawn_file_actions_destroy(&value); }
 };
 
-// The command as it is started; through a shell where only that can change the folder.
+// The command as it is started.
 std::vector<std::string> started_command(const ProcessRequest& request) {
-  if (request.folder.empty() || add_chdir()) return request.command;
+  if (!needs_shell(request)) return request.command;
   std::vector<std::string> command{"/bin/sh", "-c", "cd \"$0\" && exec \"$@\"", request.folder.string()};
   command.insert(command.end(), request.command.begin(), request.command.end());
   return command;
@@ -91,7 +93,7 @@ ProcessResult run_process(const ProcessRequest& request) {
   }
   Descriptor reader{ends[0]}, writer{ends[1]};
   const SpawnAttributes attributes;
-  const FileActions actions(request.folder, writer.value);
+  const FileActions actions(request, writer.value);
   const auto command = started_command(request);
   const auto arguments = spawn_pointers(command), environment = spawn_pointers(request.environment);
   pid_t pid = 0;

@@ -1,4 +1,4 @@
-// Runs one program to its end, without a shell, and keeps its words.
+// Runs one program to its end and keeps its words. No shell, but where only that can change the folder.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -20,6 +20,7 @@ struct ProcessRequest {
   std::filesystem::path folder;      // working folder; empty: this process's
   std::vector<std::string> environment;
   int timeout_s = 300;
+  bool shell_changes_folder = false;  // so it is anyway where glibc cannot, before 2.29
 };
 
 // The program gets its own process group, so that a time-out also ends what it started. Thread-safe. Never throws for what the program

@@ -47,14 +47,6 @@ def host_times(synchronize, **calls):
         print(f"{name:28} {statistics.median(times) * 1e6:7.2f} us of host time")
 
 
-def device_span(torch, function):
-    """Seconds from the start of the first kernel to the end of the last, by the device's clock."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
-        function()
-    ranges = [event.time_range for event in seen.events() if event.device_type.name == "CUDA"]
-    return (max(each.end for each in ranges) - min(each.start for each in ranges)) * 1e-6
-
-
 def device_times(jax, ejk, torch, prepare, b, s, h, d):
     """Twenty calls, each on the result of the one before: as bare launches, in one program, and as a program each."""
     import jax.numpy as jnp
@@ -89,11 +81,8 @@ def device_times(jax, ejk, torch, prepare, b, s, h, d):
             x = one(x, k, v)
         x.block_until_ready()
 
-    ways = launches, lambda: many(q, k, v).block_until_ready(), programs
-    wall = median_of(ROUNDS, *ways)
-    spans = [[device_span(torch, way) for way in ways] for _ in range(7)]
-    device = [statistics.median(span) for span in zip(*spans)]
-    return [seconds / calls for seconds in wall], [seconds / calls for seconds in device]
+    times = median_of(ROUNDS, launches, lambda: many(q, k, v).block_until_ready(), programs)
+    return [seconds / calls for seconds in times]
 
 
 def jax_programs():
@@ -108,13 +97,12 @@ def jax_programs():
     torch.zeros(1, device="cuda")
     print("flash_attention, causal, bf16; us a call: bare launches | a program of 20 calls | 20 programs of a call")
     for b, s, h, d in SHAPES:
-        for clock, times in zip(("wall  ", "device"), device_times(jax, ejk, torch, prepare, b, s, h, d)):
-            bare, many, one = times
-            rate = 2 * b * h * s * s * d / bare / 1e12
-            print(
-                f"B {b:2} S {s} H {h} D {d:3} {clock}: {bare * 1e6:8.1f} ({rate:.0f} TFLOP/s) | {many * 1e6:8.1f} ({many / bare:.3f})"
-                f" | {one * 1e6:8.1f} ({one / bare:.3f})"
-            )
+        bare, many, one = device_times(jax, ejk, torch, prepare, b, s, h, d)
+        rate = 2 * b * h * s * s * d / bare / 1e12
+        print(
+            f"B {b:2} S {s} H {h} D {d:3}: {bare * 1e6:8.1f} ({rate:.0f} TFLOP/s) | {many * 1e6:8.1f} ({many / bare:.3f})"
+            f" | {one * 1e6:8.1f} ({one / bare:.3f})"
+        )
     q = jax.random.normal(jax.random.key(0), (1, 128, 8, 64), jnp.bfloat16)
     program, add = jax.jit(lambda *x: ejk.flash_attention(*x)), jax.jit(lambda a, b, c: a + b + c)
     eager = lambda: ejk.flash_attention(q, q, q)  # noqa: E731

@@ -14,7 +14,7 @@ def arrays(dtype=np.float32):
 
 def test_jax():
     jax = pytest.importorskip("jax")
-    q, k, v = (jax.numpy.asarray(x) for x in arrays())
+    q, k, v = (jax.device_put(x, jax.devices("cpu")[0]) for x in arrays())
     out = ejk.flash_attention(q, k, v, causal=True)
     assert isinstance(out, jax.Array) and out.dtype == q.dtype and out.devices() == q.devices()
     assert error(out, attention(*arrays(), causal=True)[0]) < 1e-5

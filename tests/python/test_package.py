@@ -68,6 +68,16 @@ def test_the_program_is_there():
     assert ejk.info()["version"] == ejk.__version__
 
 
+def test_nvrtc_of_pip_packages_is_found(tmp_path):
+    for name in ("cu13", "cuda_nvrtc", "cudnn"):
+        (tmp_path / "nvidia" / name / "lib").mkdir(parents=True)
+    for name in ("cu13/lib/libnvrtc.so.13", "cuda_nvrtc/lib/libnvrtc.so.12", "cudnn/lib/libcudnn.so.9"):
+        (tmp_path / "nvidia" / name).touch()
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = python("import ejk; print(*ejk._library._pip_toolkits(), sep='\\n'); ejk.info()", PYTHONPATH=path)
+    assert done.stdout.split() == [str(tmp_path / "nvidia" / name) for name in ("cu13", "cuda_nvrtc")], done
+
+
 def test_a_missing_library_is_named():
     done = python("import ejk; ejk._library.PATH = '/nowhere/libejk.so'; ejk.info()")
     assert "ImportError: ejk has no library: /nowhere/libejk.so is missing" in done.stderr
@@ -80,7 +90,8 @@ def test_a_store_of_another_version_is_named(tmp_path):
     spec["attributes"].append({"name": "novel", "type": "bool", "default": False, "doc": "Of a later version."})
     (tmp_path / "specs" / "mean_pooling.json").write_text(json.dumps(spec))
     code = "import ejk, numpy; ejk.mean_pooling(numpy.zeros((1, 2, 3), 'f4'))"
-    done = python(code, EJKERNEL_STORE=str(tmp_path))
+    stores = [str(tmp_path), *filter(None, [os.environ.get("EJKERNEL_STORE")])]
+    done = python(code, EJKERNEL_STORE=":".join(stores))
     assert "EjkError: mean_pooling: this package was made for a spec with fixed ('chunk_size',)" in done.stderr, done.stderr
 
 

@@ -193,6 +193,21 @@ TEST(Process, ThatCannotStartSaysWhy) {
   EXPECT_EQ(result.output, "cannot start /nonexistent/compiler: No such file or directory");
 }
 
+TEST(Process, RunsInAFolderWithAndWithoutAShell) {
+  Folder folder;
+  const auto strange = folder.path / "it's a folder";
+  std::filesystem::create_directory(strange);
+  for (const bool shell : {false, true}) {
+    ProcessRequest request{{"/bin/sh", "-c", "pwd; printf '%s;' \"$@\"", "sh", "a b", "$c"}, strange, {}, 10};
+    request.shell_changes_folder = shell;
+    const auto result = run_process(request);
+    EXPECT_TRUE(result.ok()) << result.output;
+    EXPECT_EQ(result.output, std::filesystem::canonical(strange).string() + "\na b;$c;");
+    request.folder = folder.path / "absent";
+    EXPECT_FALSE(run_process(request).ok());
+  }
+}
+
 TEST(Owner, IsDeadOnceItsProcessIsGone) {
   EXPECT_FALSE(Owner::self().dead());
   const auto parsed = Owner::parse(Owner::self().text());

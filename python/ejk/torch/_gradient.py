@@ -2,7 +2,6 @@
 
 import functools
 import json
-from dataclasses import dataclass
 
 import torch
 
@@ -13,48 +12,39 @@ from .._tensor import View
 from . import _site
 
 
+@functools.lru_cache(maxsize=1024)
+def _asked(kernel, shapes, attributes):
+    views = {name: View(None, shape, None, dtype, (1, 0)) for name, (dtype, shape) in shapes}
+    arguments = Arguments(views)
+    return json.loads(text("ejk_gradient", kernel.encode(), arguments.array, arguments.count, json_text(dict(attributes))))
+
+
 def _shape(tensor):
     view = _site.view_of(tensor)
     return view.dtype, view.shape
 
 
-@dataclass(frozen=True)
-class _Step:
-    """A call of the gradient: its kernel, what its tensors are to the call itself, its text and seeds, and whose gradients it gives."""
-
-    kernel: str
-    tensors: tuple
-    text: str
-    seeds: tuple
-    gives: tuple
-
-
-def _step(call, shapes, needed, seeds):
-    """None if nobody needs what it gives."""
-    of = {name: differentiated(call["tensors"][name], shapes) for name in call["outputs"]}
+def _call(call, known, needed, inputs, seeds):
+    """One of the gradient's calls: {input: its gradient}; nothing if nobody needs any."""
+    of = {name: differentiated(call["tensors"][name], inputs) for name in call["outputs"]}
     if not any(x in needed for x in of.values()):
-        return None
+        return {}
     told = contract(call["kernel"])
     optional = {each.name for each in told.outputs if each.optional}
     asked = {name: x for name, x in of.items() if x in needed or name not in optional}
-    tensors = {theirs: ours for theirs, ours in call["tensors"].items() if theirs not in of}
+    tensors = {theirs: known[ours] for theirs, ours in call["tensors"].items() if theirs not in of}
     varying = {each.name for each in told.varying}
-    kept = tuple(name for name in seeds if name in varying)
-    outputs = tuple((name, shapes[x]) for name, x in asked.items())
-    site = _site.Site(call["kernel"], tuple(tensors), outputs, tuple(sorted(call["attributes"].items())), kept, None)
-    return _Step(site.kernel, tuple(tensors.values()), site.text(), kept, tuple(asked.values()))
-
-
-@functools.lru_cache(maxsize=4096)
-def _steps(site, shapes, needed):
-    """(the gradient's calls, {input: the tensor that its gradient is}) for inputs of these shapes."""
-    views = {name: View(None, shape, None, dtype, (1, 0)) for name, (dtype, shape) in zip(site.inputs, shapes)}
-    arguments, attributes = Arguments(views), json_text(dict(site.attributes))
-    told = json.loads(text("ejk_gradient", site.kernel.encode(), arguments.array, arguments.count, attributes))
-    known = dict(zip(site.inputs, shapes))
-    steps = [_step(call, known, needed, site.seeds) for call in told["calls"]]
-    equal = {differentiated(name, site.inputs): ours for name, ours in told["equal"].items()}
-    return [step for step in steps if step], equal
+    kept = {name: value for name, value in seeds.items() if name in varying}
+    site = _site.Site(
+        call["kernel"],
+        tuple(tensors),
+        tuple((name, _shape(known[x])) for name, x in asked.items()),
+        tuple(sorted(call["attributes"].items())),
+        tuple(kept),
+        None,
+    )
+    given = [_site.unit_stride(tensor) for tensor in tensors.values()]
+    return dict(zip(asked.values(), getattr(torch.ops.ejk, site.kernel).default(given, site.text(), list(kept.values()))))
 
 
 def backward(site, tensors, results, cotangents, needed, seeds):
@@ -63,13 +53,12 @@ def backward(site, tensors, results, cotangents, needed, seeds):
     for (name, _), result, cotangent in zip(site.outputs, results, cotangents):
         known[name] = result
         known[f"d{name}"] = torch.zeros_like(result) if cotangent is None else cotangent
-    needed = frozenset(name for name, flag in zip(site.inputs, needed) if flag)
-    steps, equal = _steps(site, tuple(_shape(tensor) for tensor in tensors), needed)
-    given, found = dict(zip(site.seeds, seeds)), {}
-    for step in steps:
-        operator = getattr(torch.ops.ejk, step.kernel).default
-        operands = [_site.unit_stride(known[name]) for name in step.tensors]
-        found.update(zip(step.gives, operator(operands, step.text, [given[name] for name in step.seeds])))
-    for x, ours in equal.items():
+    needed = {name for name, flag in zip(site.inputs, needed) if flag}
+    gradient = _asked(site.kernel, tuple((name, _shape(known[name])) for name in site.inputs), site.attributes)
+    found = {}
+    for call in gradient["calls"]:
+        found.update(_call(call, known, needed, site.inputs, dict(zip(site.seeds, seeds))))
+    for name, ours in gradient["equal"].items():
+        x = differentiated(name, site.inputs)
         found[x] = known[ours].to(known[x].dtype)
     return [found.get(name) if name in needed else None for name in site.inputs]
