@@ -91,3 +91,18 @@ def contract(kernel):
         gradient=tuple(told["gradient"]),
         batch=told.get("batch"),
     )
+
+
+def differentiated(name, inputs):
+    """The input whose gradient `name` is: x of "dx", "d_x", "grad_x", "x_grad"; None for other names."""
+    return next((x for x in inputs if name in (f"d{x}", f"d_{x}", f"grad_{x}", f"{x}_grad")), None)
+
+
+@functools.lru_cache(maxsize=None)
+def outputs_read(kernel):
+    """Outputs of a kernel that its gradient reads, whatever the call: those that a call must keep."""
+    told, read = contract(kernel), set()
+    for step in told.gradient:
+        if "kernel" in step:
+            read.update(step["tensors"].values() if "tensors" in step else (each.name for each in contract(step["kernel"]).inputs))
+    return tuple(each.name for each in told.outputs if each.name in read)

@@ -3,7 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy
-from attention_reference import attention, error, in_float64
+from attention_reference import attention, in_float64
+from references import error
 
 import ejk
 import ejk.jax

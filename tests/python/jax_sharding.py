@@ -5,9 +5,9 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy
-from attention_reference import error
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from references import error
 
 import ejk
 import ejk.jax

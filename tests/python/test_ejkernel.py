@@ -6,12 +6,12 @@ import pytest
 jax = pytest.importorskip("jax")
 pytest.importorskip("ejkernel")
 import jax.numpy as jnp  # noqa: E402
-from attention_reference import error  # noqa: E402
 from ejkernel.errors import EjkernelRuntimeError  # noqa: E402
 from ejkernel.kernels._registry import Platform, kernel_registry  # noqa: E402
 from ejkernel.kernels._xla.flash_attention import flash_attention as xla_attention  # noqa: E402
 from ejkernel.kernels._xla.grouped_matmul import grouped_matmul as xla_matmul  # noqa: E402
 from ejkernel.kernels._xla.mean_pooling import mean_pooling as xla_pooling  # noqa: E402
+from references import error  # noqa: E402
 
 import ejk.jax.ejkernel  # noqa: E402, F401
 

@@ -42,3 +42,10 @@ def test_sentence_embeddings_are_those_of_the_models_own_runtime():
     sentences, questions = recorded["texts"].index(example.QUESTIONS[0]), len(example.QUESTIONS)
     ranking = np.argsort(-found[sentences : sentences + questions] @ found[:sentences].T)
     assert (ranking == np.argsort(-expected[sentences : sentences + questions] @ expected[:sentences].T)).all()
+
+
+def test_a_transformer_learns_with_the_gradients_of_jaxs_attention():
+    pytest.importorskip("jax")
+    losses, difference = load("train_transformer").train(40)
+    assert difference < 1e-5
+    assert sum(losses[-5:]) / 5 < losses[0] - 1.5

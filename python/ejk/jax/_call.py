@@ -9,7 +9,7 @@ import numpy
 
 from .._call import config_text
 from .._errors import InputError, UnsupportedError
-from .._spec import contract
+from .._spec import contract, differentiated, outputs_read
 from . import _trace
 from ._site import Site
 from ._site import call as make
@@ -21,24 +21,6 @@ class _Perturbed:
     flags: tuple  # of each operand: whether its gradient is asked for
 
 
-def _differentiated(name, inputs):
-    """The input whose gradient `name` is: x of "dx", "d_x", "grad_x", "x_grad"; None for other names."""
-    return next((x for x in inputs if name in (f"d{x}", f"d_{x}", f"grad_{x}", f"{x}_grad")), None)
-
-
-def _gradient(site, operands):
-    """The calls and equal tensors that make up the gradient."""
-    if not contract(site.kernel).gradient:
-        raise UnsupportedError(f"{site.kernel} has no gradient")
-    return _trace.gradient(site.kernel, site.named(operands), site.attributes)
-
-
-def _outputs_read(site, gradient):
-    """Outputs of the call that its gradient reads, in the spec's order."""
-    read = {ours for call in gradient["calls"] for ours in call["tensors"].values()}
-    return [tensor.name for tensor in contract(site.kernel).outputs if tensor.name in read]
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def differentiable(site, operands):
     outputs = site.known or _trace.output_shapes(site.kernel, site.named(operands), site.attributes, site.wanted)
@@ -47,8 +29,9 @@ def differentiable(site, operands):
 
 def _forward(site, primals):
     operands = tuple(primal.value for primal in primals)
-    gradient = _gradient(site, operands)
-    read = _outputs_read(site, gradient)
+    if not contract(site.kernel).gradient:
+        raise UnsupportedError(f"{site.kernel} has no gradient")
+    read = outputs_read(site.kernel)
     wanted = site.wanted + tuple(name for name in read if name not in site.wanted)
     results = dict(zip(wanted, differentiable(dataclasses.replace(site, wanted=wanted), operands)))
     kept = {name: results[name] for name in read}
@@ -63,7 +46,7 @@ def _instantiated(cotangent):
 
 def _asked_outputs(site, call, perturbed):
     """The outputs of a gradient's call that somebody needs: required ones always, if there is one at all."""
-    of = {name: _differentiated(call["tensors"][name], site.inputs) for name in call["outputs"]}
+    of = {name: differentiated(call["tensors"][name], site.inputs) for name in call["outputs"]}
     if not any(x in perturbed for x in of.values()):
         return {}
     optional = {tensor.name for tensor in contract(call["kernel"]).outputs if tensor.optional}
@@ -90,12 +73,12 @@ def _backward(site, residuals, cotangents):
     for tensor in contract(site.kernel).outputs:
         if tensor.name in site.wanted:
             known[f"d{tensor.name}"] = _instantiated(cotangents[site.wanted.index(tensor.name)])
-    gradient = _gradient(site, operands)
+    gradient = _trace.gradient(site.kernel, site.named(operands), site.attributes)
     found = {}
     for call in gradient["calls"]:
         found.update(_run(site, call, known, perturbed))
     for name, ours in gradient["equal"].items():
-        x = _differentiated(name, site.inputs)
+        x = differentiated(name, site.inputs)
         found[x] = known[ours].astype(known[x].dtype)
     return (tuple(found.get(name) if name in perturbed else None for name in site.inputs),)
 

@@ -1,6 +1,5 @@
 """A call but for its operands, and the call itself: batched by vmap, cut by the partitioner, a custom call in the end."""
 
-import functools
 from dataclasses import dataclass
 
 import jax

@@ -6,8 +6,8 @@ import torch
 
 from .._call import Kernel, config_text
 from .._errors import InputError, UnsupportedError
+from .._spec import outputs_read
 from . import _site
-from ._gradient import outputs_read
 from ._operators import define, define_all
 
 define_all()
