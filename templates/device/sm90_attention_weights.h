@@ -89,7 +89,7 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
         range[h] = key + 8 * h < sequence.keys
                        ? seeing_queries(visibility, key + 8 * h, sequence.offset, static_cast<int>(sequence.queries))
                        : RowRange{0, 0};
-      LaneRows::hide(s, range, step * ROWS + lane() % 4 * 2, true);
+      LaneRows::hide(s, range, step * ROWS + lane() % 4 * 2);
     }
 #pragma unroll
     for (int j = 0; j < ROWS / 8; ++j) {
