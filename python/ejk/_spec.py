@@ -99,10 +99,14 @@ def differentiated(name, inputs):
 
 
 @functools.lru_cache(maxsize=None)
-def outputs_read(kernel):
-    """Outputs of a kernel that its gradient reads, whatever the call: those that a call must keep."""
+def outputs_read(kernel, wanted):
+    """Outputs that the gradient of a call reads, if the caller wants those: what the call must keep. What the gradient's kernel takes or
+    leaves, it takes only if it was wanted."""
     told, read = contract(kernel), set()
     for step in told.gradient:
         if "kernel" in step:
-            read.update(step["tensors"].values() if "tensors" in step else (each.name for each in contract(step["kernel"]).inputs))
+            for each in contract(step["kernel"]).inputs:
+                name = step["tensors"].get(each.name) if "tensors" in step else each.name
+                if not each.optional or name in wanted:
+                    read.add(name)
     return tuple(each.name for each in told.outputs if each.name in read)

@@ -36,13 +36,35 @@ def test_eager_and_jit_give_the_same_attention(dtype):
 
 def test_optional_outputs():
     q, k, v = qkv()
-    out, lse = jax.jit(lambda *x: tuple(ejk.flash_attention(*x, return_lse=True)))(q, k, v)
+    out, lse, weights = jax.jit(lambda *x: tuple(ejk.flash_attention(*x, return_lse=True)))(q, k, v)
+    assert weights is None
     expected, expected_lse = in_float64(attention, q, k, v)
     assert error(out, expected) < 1e-5 and error(lse, expected_lse) < 1e-5
 
 
 def gradients(function, arrays, weights):
     return jax.grad(lambda *x: (function(*x).astype(jnp.float32) * weights).sum(), argnums=tuple(range(len(arrays))))(*arrays)
+
+
+def test_weights_have_a_gradient():
+    q, k, v = qkv()
+    ours, theirs = normal(4, 2, 37, 4, 64), normal(5, 2, 4, 37, 53)
+
+    def loss(q, k, v, of):
+        out, weights = of(q, k, v)
+        return (out * ours).sum() + (weights * theirs).sum()
+
+    def reference(q, k, v):
+        p = jax.nn.softmax(jnp.einsum("bihd,bjhd->bhij", q, jnp.repeat(k, 2, 2)) / 8.0, -1)
+        return jnp.einsum("bhij,bjhd->bihd", p, jnp.repeat(v, 2, 2)), p
+
+    def mine(q, k, v):
+        found = ejk.flash_attention(q, k, v, return_weights=True)
+        return found.out, found.weights
+
+    expected = in_float64(jax.grad(lambda *x: loss(*x, reference), argnums=(0, 1, 2)), q, k, v)
+    for found, right in zip(jax.grad(lambda *x: loss(*x, mine), argnums=(0, 1, 2))(q, k, v), expected):
+        assert error(found, right) < 1e-5
 
 
 OPTIONS = {

@@ -152,8 +152,9 @@ def test_fake_tensors():
 
     with FakeTensorMode() as mode:
         q, k, v = (mode.from_tensor(x) for x in qkv(torch.bfloat16))
-        out, lse = ejk.flash_attention(q, k, v, return_lse=True)
+        out, lse, weights = ejk.flash_attention(q, k, v, return_lse=True)
     assert out.shape == (2, 37, 4, 64) and out.dtype == torch.bfloat16 and lse.shape == (2, 4, 37) and lse.dtype == torch.float32
+    assert weights is None
 
 
 def test_operators_pass_pytorchs_own_checks():

@@ -31,7 +31,7 @@ def _forward(site, primals):
     operands = tuple(primal.value for primal in primals)
     if not contract(site.kernel).gradient:
         raise UnsupportedError(f"{site.kernel} has no gradient")
-    read = outputs_read(site.kernel)
+    read = outputs_read(site.kernel, site.wanted)
     wanted = site.wanted + tuple(name for name in read if name not in site.wanted)
     results = dict(zip(wanted, differentiable(dataclasses.replace(site, wanted=wanted), operands)))
     kept = {name: results[name] for name in read}
@@ -73,7 +73,8 @@ def _backward(site, residuals, cotangents):
     for tensor in contract(site.kernel).outputs:
         if tensor.name in site.wanted:
             known[f"d{tensor.name}"] = _instantiated(cotangents[site.wanted.index(tensor.name)])
-    gradient = _trace.gradient(site.kernel, site.named(operands), site.attributes)
+    outputs = tuple((name, _trace.shape_of(name, x)) for name, x in kept.items())
+    gradient = _trace.gradient(site.kernel, site.named(operands) + outputs, site.attributes)
     found = {}
     for call in gradient["calls"]:
         found.update(_run(site, call, known, perturbed))

@@ -43,11 +43,11 @@ def _site_text(name, inputs, fixed, varying, wanted, cfg):
 
 
 @torch.compiler.assume_constant_result
-def _kept(name):
-    """Outputs that the gradient reads."""
+def _kept(name, wanted):
+    """Outputs that the gradient reads, if those are wanted."""
     if not _kernel(name).contract.gradient:
         raise UnsupportedError(f"{name} has no gradient; detach its inputs, or call it under torch.no_grad()")
-    return outputs_read(name)
+    return outputs_read(name, wanted)
 
 
 @torch.compiler.assume_constant_result
@@ -67,7 +67,7 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
             raise TypeError(f"{kernel.name}: {name} is a {type(tensor).__qualname__}; expected a torch.Tensor")
     names = [name for name, flag in zip(kernel.outputs, wanted) if flag]
     if torch.is_grad_enabled() and any([tensor.requires_grad for _, tensor in given]):
-        names += [name for name in _kept(kernel.name) if name not in names]
+        names += [name for name in _kept(kernel.name, tuple(names)) if name not in names]
     places = _integers(kernel.name)
     seeds = [value for value, integer in zip(varying, places) if integer and value is not None]
     # The values of seeds stay out of the text, so that a compiled graph serves all: 0 stands for any.

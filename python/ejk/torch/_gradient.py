@@ -54,7 +54,8 @@ def backward(site, tensors, results, cotangents, needed, seeds):
         known[name] = result
         known[f"d{name}"] = torch.zeros_like(result) if cotangent is None else cotangent
     needed = {name for name, flag in zip(site.inputs, needed) if flag}
-    gradient = _asked(site.kernel, tuple((name, _shape(known[name])) for name in site.inputs), site.attributes)
+    given = site.inputs + tuple(name for name, _ in site.outputs)
+    gradient = _asked(site.kernel, tuple((name, _shape(known[name])) for name in given), site.attributes)
     found = {}
     for call in gradient["calls"]:
         found.update(_call(call, known, needed, site.inputs, dict(zip(site.seeds, seeds))))
