@@ -61,7 +61,7 @@ TEST_F(CBind, TellsFormDimsAndOutputs) {
 TEST_F(CBind, TellsAlongWhichAxesCallsAreOne) {
   const auto batch = bound("flash_attention", attention)["batch"];
   EXPECT_EQ(batch["dim"], "B");
-  EXPECT_EQ(batch["axes"], json({{"q", 0}, {"k", 0}, {"v", 0}, {"bias", 0}, {"out", 0}, {"lse", 0}}));
+  EXPECT_EQ(batch["axes"], json({{"q", 0}, {"k", 0}, {"v", 0}, {"bias", 0}, {"out", 0}, {"lse", 0}, {"weights", 0}}));
   EXPECT_EQ(batch["or_one"], json({"bias"}));
   EXPECT_TRUE(bound("flash_attention", attention, R"({"dropout_prob": 0.5})")["batch"].is_null()) << "the spec's condition";
   const Shapes with_sinks{{"q", {2, 5, 4, 64}}, {"k", {2, 7, 4, 64}}, {"v", {2, 7, 4, 64}}, {"softmax_aux", {4, 1}}};
