@@ -19,6 +19,7 @@ from collections import namedtuple
 
 from ._errors import EjkError, InputError
 from ._library import DLDataType, DLDevice, DTYPE_NAMES, DTYPES, Argument, Tensor, check, failure, json_text, library
+from ._seen import Seen
 from ._spec import contract
 from ._tensor import _kinds, kind_of
 
@@ -65,7 +66,6 @@ class Prepared:
         self.ejk_run = library().ejk_run
         self.makes = ()  # outputs to allocate: (index, shape, element type)
         self.no_values = ()  # the varying attributes of a call that gives none
-        self.differentiable = False
 
     def __del__(self):
         if self._address:
@@ -139,7 +139,9 @@ class Kernel:
     def __init__(self, name, inputs, outputs, fixed, varying):
         self.name, self.inputs, self.outputs, self.fixed, self.varying = name, inputs, outputs, fixed, varying
         self.result = namedtuple("".join(part.capitalize() for part in name.split("_")) + "Result", outputs)
-        self.prepared = {}
+        self.prepared = {}  # by a key of Python's objects
+        self.seen = {}  # of (fixed attributes, wanted outputs, config): a Seen, where arrays can be read without Python
+        self.remembered = 0  # calls in them
         self._contract = None
 
     @classmethod
@@ -173,6 +175,14 @@ class Kernel:
         if len(self.prepared) >= _MOST_PREPARED:
             self.prepared.clear()
         self.prepared[key] = prepared
+
+    def seen_calls(self, key, objects):
+        """The Seen of this key, for one call more. objects: how libejk reads the arrays."""
+        self.remembered += 1
+        if self.remembered > _MOST_PREPARED:
+            self.seen, self.remembered = {}, 1
+        found = self.seen.get(key)
+        return found or self.seen.setdefault(key, Seen(objects, len(self.inputs), len(self.outputs)))
 
     def attributes(self, fixed, varying):
         told = self.contract
