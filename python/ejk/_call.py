@@ -190,9 +190,10 @@ class Kernel:
 
     def returned(self, outputs):
         """One array, or a named tuple if more were asked for."""
-        if len(outputs) == 1 or all(each is None for each in outputs[1:]):
-            return outputs[0]
-        return self.result(*outputs)
+        for each in outputs[1:]:
+            if each is not None:
+                return self.result(*outputs)
+        return outputs[0]
 
 
 def _named(kernel, name, function, argument):
