@@ -120,16 +120,23 @@ def attribute_values(kernel, specs, values):
     return given
 
 
+_ABSENT = bytes(16)
+_FLOAT, _INTEGER = struct.Struct("i4xd").pack, struct.Struct("i4xq").pack
+_PACK = {"float": (3, _FLOAT), "int": (2, _INTEGER), "bool": (1, _INTEGER)}  # ejk_value's kind
+
+
 def packed_values(specs, values):
     """Varying attributes as an array of ejk_value, in bytes."""
     parts = []
     for spec, value in zip(specs, values):
         if value is None:
-            parts.append(struct.pack("i12x", 0))
-        elif spec.type == "float":
-            parts.append(struct.pack("i4xd", 3, float(value)))
-        else:
-            parts.append(struct.pack("i4xq", 1 if spec.type == "bool" else 2, int(value)))
+            parts.append(_ABSENT)
+            continue
+        kind, pack = _PACK[spec.type]
+        try:
+            parts.append(pack(kind, _CONVERT[spec.type](value)))
+        except struct.error:
+            raise InputError(f"{spec.name} is {value}; expected an integer of at most 64 bits") from None
     return b"".join(parts)
 
 
@@ -295,7 +302,10 @@ def through(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
 def values_of(kernel, varying):
     """The varying attributes of this call, packed. InputError for a value that its type does not have."""
     specs = kernel.contract.varying
-    attribute_values(kernel.name, specs, varying)
+    for spec, value in zip(specs, varying):
+        if value is not None and type(value) is not _CONVERT[spec.type]:
+            attribute_values(kernel.name, specs, varying)
+            break
     return packed_values(specs, varying)
 
 

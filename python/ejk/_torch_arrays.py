@@ -89,23 +89,24 @@ def _asks_for_operators(inputs):
     return any(type(each) not in _PLAIN for each in tensors) or (_is_grad_enabled() and any(each.requires_grad for each in tensors))
 
 
-def _prepare(kernel, inputs, fixed, varying, outputs, wanted, cfg):
-    """Prepares a call and remembers it. False: its arguments are none to remember it by."""
+def _remember(kernel, inputs, fixed, varying, outputs, wanted, cfg):
+    """Prepares the call, to be found by its tensors. False: libejk cannot read them, or the arguments are wrong."""
     cfg = config_text(cfg)
+    try:
+        seen = kernel.seen_calls((fixed, wanted, cfg), _reader)
+        number = seen.add(seen.address, id(inputs), outputs and id(outputs))
+    except Exception:  # an attribute of the wrong kind, or a tensor that PyTorch does not give away
+        return False
+    if number < 0:
+        return False
     prepared = prepare_call(_self, kernel, inputs, fixed, varying, outputs, wanted, cfg)
     prepared.patterns = [(index, _pattern(shape, dtype, inputs[0])) for index, shape, dtype in prepared.makes]
     prepared.single = prepared.patterns[0][1] if prepared.patterns and outputs is None and sum(wanted) == 1 else None
     prepared.given = [index for index, tensor in enumerate(inputs) if tensor is not None]
     prepared.count, prepared.results = len(prepared.given), len(wanted)
     prepared.device = inputs[0].device.index if inputs[0].is_cuda else None
-    seen = kernel.seen_calls((fixed, wanted, cfg), _reader)
-    try:
-        number = seen.add(seen.address, id(inputs), outputs and id(outputs))
-    except Exception:  # PyTorch does not give this tensor away
-        return False
-    if number >= 0:
-        seen.prepared[number] = prepared
-    return number >= 0
+    seen.prepared[number] = prepared
+    return True
 
 
 def _results(prepared, outputs, pointers):
@@ -123,7 +124,7 @@ def _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
     arguments = kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_
     if _asks_for_operators(inputs):
         return _through_operators(*arguments)
-    if _reader is None or shapes_follow_data(kernel, inputs) or not _prepare(*arguments[:-1]):
+    if _reader is None or shapes_follow_data(kernel, inputs) or not _remember(*arguments[:-1]):
         return through(_self, *arguments)
     return call(*arguments)  # which finds it now
 
@@ -132,7 +133,7 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
     if _is_compiling():
         return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
     try:
-        seen = kernel.seen[fixed, wanted, cfg and config_text(cfg)]
+        seen = kernel.seen[fixed, wanted, cfg if cfg is None else config_text(cfg)]
         block = seen.blocks.pop() if seen.blocks else seen.block()
         pointers, address = block
         prepared = seen.prepared[seen.find(seen.address, id(inputs), outputs and id(outputs), address)]
@@ -141,6 +142,7 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
     if prepared is None:
         return _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
     if _is_grad_enabled() and True in [inputs[index].requires_grad for index in prepared.given]:
+        seen.blocks.append(block)
         return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
     if prepared.single is not None:
         result = _empty_like(prepared.single, memory_format=_contiguous)

@@ -1,5 +1,6 @@
 """ejk and PyTorch: eager calls, autograd, torch.compile, fake tensors; on the GPU if there is one."""
 
+import ctypes
 import sys
 import threading
 
@@ -87,11 +88,21 @@ def ours(tensors, options, **more):
     return ejk.flash_attention(*tensors, **options, **more)
 
 
-@pytest.mark.parametrize("reads", ["objects", "keys"])
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+def refuse(*_):
+    return -1
+
+
+@pytest.mark.parametrize("reads", ["objects", "keys", "refused"])
 def test_calls_seen_before_notice_what_changed(reads, monkeypatch):
+    if reads != "objects":
+        monkeypatch.setattr(sys.modules["ejk._functions.flash_attention"]._kernel, "seen", {})
     if reads == "keys":  # as with a PyTorch of before 2.10
         monkeypatch.setattr(_torch_arrays, "_reader", None)
-        monkeypatch.setattr(sys.modules["ejk._functions.flash_attention"]._kernel, "seen", {})
+    if reads == "refused" and _torch_arrays._reader is not None:
+        refusing = type(_torch_arrays._reader).from_buffer_copy(_torch_arrays._reader)
+        refusing.tensor = ctypes.cast(refuse, ctypes.c_void_p).value
+        monkeypatch.setattr(_torch_arrays, "_reader", refusing)
     for turn in range(3):
         before = remembered()
         for tensors, options in calls():
@@ -102,7 +113,7 @@ def test_calls_seen_before_notice_what_changed(reads, monkeypatch):
             assert error(out, expected) < TOLERANCE[tensors[0].dtype]
             both = ours(tensors, options, return_lse=True)
             assert torch.equal(both.out, out) and both.lse.shape == (2, 4, out.shape[1]) and both.weights is None
-        if reads == "keys" or not turn:
+        if reads != "objects" or not turn:
             assert (remembered() > before) == (reads == "objects" and _torch_arrays._reader is not None)
         else:
             assert remembered() == before, "a call that was seen was prepared again"
@@ -132,6 +143,8 @@ def test_calls_seen_before_notice_scopes_and_seeds():
         ejk.mean_pooling(x, cfg={"variant": "none"})
     assert error(ejk.mean_pooling(x, cfg={"variant": "strided"}), x.mean(1)) < 1e-6
     q, k, v = qkv()
+    for cfg in ({}, "{}"):
+        assert torch.equal(ejk.flash_attention(q, k, v, cfg=cfg), ejk.flash_attention(q, k, v))
     drop = lambda seed: ejk.flash_attention(q, k, v, dropout_prob=0.5, dropout_seed=seed)  # noqa: E731
     assert torch.equal(drop(3), drop(3)) and not torch.equal(drop(3), drop(4)) and torch.equal(drop(None), drop(0))
 
