@@ -1,5 +1,5 @@
 """Calls seen before, found by their arrays without a Python object for any shape, stride or device: libejk reads the arrays by the C
-functions of DLPack's exchange API, where their library has one (PyTorch 2.10 and later).
+functions of DLPack's exchange API, where their library has one (PyTorch 2.11 does).
 
 Everything here holds Python's lock while it runs; libejk has its own for Pythons without."""
 

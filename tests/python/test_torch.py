@@ -97,7 +97,7 @@ def refuse(*_):
 def test_calls_seen_before_notice_what_changed(reads, monkeypatch):
     if reads != "objects":
         monkeypatch.setattr(sys.modules["ejk._functions.flash_attention"]._kernel, "seen", {})
-    if reads == "keys":  # as with a PyTorch of before 2.10
+    if reads == "keys":  # as with a PyTorch that has no exchange API
         monkeypatch.setattr(_torch_arrays, "_reader", None)
     if reads == "refused" and _torch_arrays._reader is not None:
         refusing = type(_torch_arrays._reader).from_buffer_copy(_torch_arrays._reader)
