@@ -19,6 +19,7 @@ from collections import namedtuple
 
 from ._errors import EjkError, InputError
 from ._library import DLDataType, DLDevice, DTYPE_NAMES, DTYPES, Argument, Tensor, check, failure, json_text, library
+from ._seen import Seen
 from ._spec import contract
 from ._tensor import _kinds, kind_of
 
@@ -65,7 +66,6 @@ class Prepared:
         self.ejk_run = library().ejk_run
         self.makes = ()  # outputs to allocate: (index, shape, element type)
         self.no_values = ()  # the varying attributes of a call that gives none
-        self.differentiable = False
 
     def __del__(self):
         if self._address:
@@ -120,16 +120,23 @@ def attribute_values(kernel, specs, values):
     return given
 
 
+_ABSENT = bytes(16)
+_FLOAT, _INTEGER = struct.Struct("i4xd").pack, struct.Struct("i4xq").pack
+_PACK = {"float": (3, _FLOAT), "int": (2, _INTEGER), "bool": (1, _INTEGER)}  # ejk_value's kind
+
+
 def packed_values(specs, values):
     """Varying attributes as an array of ejk_value, in bytes."""
     parts = []
     for spec, value in zip(specs, values):
         if value is None:
-            parts.append(struct.pack("i12x", 0))
-        elif spec.type == "float":
-            parts.append(struct.pack("i4xd", 3, float(value)))
-        else:
-            parts.append(struct.pack("i4xq", 1 if spec.type == "bool" else 2, int(value)))
+            parts.append(_ABSENT)
+            continue
+        kind, pack = _PACK[spec.type]
+        try:
+            parts.append(pack(kind, _CONVERT[spec.type](value)))
+        except struct.error:
+            raise InputError(f"{spec.name} is {value}; expected an integer of at most 64 bits") from None
     return b"".join(parts)
 
 
@@ -139,7 +146,9 @@ class Kernel:
     def __init__(self, name, inputs, outputs, fixed, varying):
         self.name, self.inputs, self.outputs, self.fixed, self.varying = name, inputs, outputs, fixed, varying
         self.result = namedtuple("".join(part.capitalize() for part in name.split("_")) + "Result", outputs)
-        self.prepared = {}
+        self.prepared = {}  # by a key of Python's objects
+        self.seen = {}  # of (fixed attributes, wanted outputs, config): a Seen, where arrays can be read without Python
+        self.remembered = 0  # calls in them
         self._contract = None
 
     @classmethod
@@ -174,15 +183,24 @@ class Kernel:
             self.prepared.clear()
         self.prepared[key] = prepared
 
+    def seen_calls(self, key, objects):
+        """The Seen of this key, for one call more. objects: how libejk reads the arrays."""
+        self.remembered += 1
+        if self.remembered > _MOST_PREPARED:
+            self.seen, self.remembered = {}, 1
+        found = self.seen.get(key)
+        return found or self.seen.setdefault(key, Seen(objects, len(self.inputs), len(self.outputs)))
+
     def attributes(self, fixed, varying):
         told = self.contract
         return {**attribute_values(self.name, told.fixed, fixed), **attribute_values(self.name, told.varying, varying)}
 
     def returned(self, outputs):
         """One array, or a named tuple if more were asked for."""
-        if len(outputs) == 1 or all(each is None for each in outputs[1:]):
-            return outputs[0]
-        return self.result(*outputs)
+        for each in outputs[1:]:
+            if each is not None:
+                return self.result(*outputs)
+        return outputs[0]
 
 
 def _named(kernel, name, function, argument):
@@ -284,7 +302,10 @@ def through(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
 def values_of(kernel, varying):
     """The varying attributes of this call, packed. InputError for a value that its type does not have."""
     specs = kernel.contract.varying
-    attribute_values(kernel.name, specs, varying)
+    for spec, value in zip(specs, varying):
+        if value is not None and type(value) is not _CONVERT[spec.type]:
+            attribute_values(kernel.name, specs, varying)
+            break
     return packed_values(specs, varying)
 
 

@@ -5,11 +5,12 @@ import ctypes
 from ._library import DTYPES, DLDataType, DLDevice, Tensor
 
 CPU = 1
-_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_capsule_pointer.restype, _capsule_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-_capsule_valid = ctypes.pythonapi.PyCapsule_IsValid
+python = ctypes.PyDLL(None)  # not ctypes.pythonapi, whose functions get other signatures from other packages
+capsule_pointer = python.PyCapsule_GetPointer
+capsule_pointer.restype, capsule_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+_capsule_valid = python.PyCapsule_IsValid
 _capsule_valid.restype, _capsule_valid.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
-_capsule_new = ctypes.pythonapi.PyCapsule_New
+_capsule_new = python.PyCapsule_New
 _capsule_new.restype, _capsule_new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
@@ -26,7 +27,7 @@ def exported(array, stream=None):
     capsule = array.__dlpack__() if stream is None else array.__dlpack__(stream=stream)
     if not _capsule_valid(capsule, b"dltensor"):
         raise TypeError(f"{type(array).__name__}.__dlpack__() gave no 'dltensor' capsule")
-    managed = ctypes.cast(_capsule_pointer(capsule, b"dltensor"), ctypes.POINTER(_Managed))
+    managed = ctypes.cast(capsule_pointer(capsule, b"dltensor"), ctypes.POINTER(_Managed))
     return managed.contents.tensor, capsule
 
 
@@ -43,7 +44,7 @@ def _forget_capsule(capsule):
     # A capsule that nobody imported still owns its tensor; an importer renames it and calls the deleter itself.
     borrowed = ctypes.cast(capsule, ctypes.py_object)
     if _capsule_valid(borrowed, b"dltensor"):
-        _alive.pop(_capsule_pointer(borrowed, b"dltensor"), None)
+        _alive.pop(capsule_pointer(borrowed, b"dltensor"), None)
 
 
 class HostArray:

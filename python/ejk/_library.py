@@ -46,6 +46,12 @@ class Argument(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("tensor", ctypes.POINTER(Tensor))]
 
 
+class Objects(ctypes.Structure):
+    """ejk_objects: how libejk reads Python's."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("item", "type", "release", "tensor", "absent")] + [("types", ctypes.c_void_p * 2)]
+
+
 # DLPack's code and bits of each element type that a spec may name.
 DTYPES = {
     "f32": (2, 32),
@@ -74,7 +80,8 @@ _SIGNATURES = {
     "ejk_labels_in_hlo": [_TEXT, _SIZE] + _JSON,
     "ejk_record": _CALL,
     "ejk_prepare": _CALL + [_TEXT] + _JSON,
-    "ejk_run": [_POINTER, _TEXT, _TEXT, _POINTER],
+    "ejk_run": [_POINTER, _POINTER, _TEXT, _POINTER],
+    "ejk_seen_new": [ctypes.POINTER(Objects), _SIZE, _SIZE] + _JSON,
     "ejk_bind": _CALL + _JSON,
     "ejk_choose": _CALL + [_TEXT] + _JSON,
     "ejk_push_overlay": [_TEXT, _TEXT],
@@ -122,8 +129,8 @@ def _load():
     for name in ("ejk_last_error", "ejk_version"):
         getattr(loaded, name).restype = ctypes.c_char_p
     loaded.ejk_scopes.argtypes, loaded.ejk_scopes.restype = [], ctypes.c_uint64
-    loaded.ejk_free.argtypes = loaded.ejk_release.argtypes = [ctypes.c_void_p]
-    loaded.ejk_free.restype = loaded.ejk_release.restype = None
+    for name in ("ejk_free", "ejk_release", "ejk_seen_release"):
+        getattr(loaded, name).argtypes, getattr(loaded, name).restype = [ctypes.c_void_p], None
     for toolkit in _pip_toolkits():
         loaded.ejk_add_toolkit(os.fsencode(toolkit))
     return loaded

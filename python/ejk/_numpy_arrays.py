@@ -1,10 +1,13 @@
 """NumPy arrays: strided views of host memory, with the element types of ml_dtypes where that is installed."""
 
+import ctypes
+import functools
 import sys
 
 import numpy
 
 from ._call import through
+from ._dlpack import capsule_pointer
 from ._errors import InputError
 from ._tensor import View
 
@@ -32,8 +35,24 @@ def key(array):
     return array.shape, array.strides, array.dtype
 
 
+class _Interface(ctypes.Structure):
+    """PyArrayInterface of NumPy's array protocol: what array.__array_struct__ points to."""
+
+    _fields_ = [
+        ("two", ctypes.c_int),
+        ("rank", ctypes.c_int),
+        ("kind", ctypes.c_char),
+        ("size", ctypes.c_int),
+        ("flags", ctypes.c_int),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+    ]
+
+
 def pointer(array):
-    return array.__array_interface__["data"][0]
+    capsule = array.__array_struct__  # half the time of __array_interface__
+    return _Interface.from_address(capsule_pointer(capsule, None)).data or 0
 
 
 def view(array):
@@ -51,6 +70,7 @@ def writable(array):
     return array.flags.writeable
 
 
+@functools.lru_cache(maxsize=None)
 def _numpy_dtype(dtype):
     name = _DTYPES[dtype]
     if dtype in ("bf16", "f8_e4m3"):

@@ -1,13 +1,14 @@
-"""PyTorch tensors. An eager call of shapes seen before is a look-up, an allocation and a launch; autograd, torch.compile and subclasses of
+"""PyTorch tensors. An eager call seen before (_seen.py) is a look-up, an allocation and a launch; autograd, torch.compile and subclasses of
 Tensor go through the operators of ejk.torch."""
 
 import sys
 
 import torch
 
-from ._call import config_text, prepare_call, shapes_follow_data, values_of
+from ._call import config_text, prepare_call, shapes_follow_data, through, values_of
 from ._errors import InputError
 from ._library import failure
+from ._seen import reader
 from ._tensor import View
 
 _NAMES = {
@@ -25,7 +26,7 @@ _NAMES = {
 _DTYPES = {ours: theirs for theirs, ours in _NAMES.items()}
 _DEVICES = {"cpu": 1, "cuda": 10 if torch.version.hip else 2}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+_reader = reader(torch.Tensor, torch.nn.Parameter)
 _empty_like, _is_grad_enabled, _is_compiling = torch.empty_like, torch.is_grad_enabled, torch.compiler.is_compiling
 _contiguous = torch.contiguous_format
 _self = sys.modules[__name__]
@@ -57,10 +58,15 @@ def _pattern(shape, dtype, like):
     return empty((1,) * len(shape), dtype, like).expand(shape)
 
 
+def _stream_of(device):
+    return torch.cuda.current_stream(device).cuda_stream
+
+
+_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_of)  # of a device, by its index
+
+
 def stream(like):
-    if not like.is_cuda:
-        return 0
-    return _raw_stream(like.device.index) if _raw_stream else torch.cuda.current_stream(like.device).cuda_stream
+    return _current_stream(like.device.index) if like.is_cuda else 0
 
 
 def _through_operators(*arguments):
@@ -69,44 +75,85 @@ def _through_operators(*arguments):
     return operators.call(*arguments)
 
 
-def _key(tensor):
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad
+def key(tensor):
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
+def pointer(tensor):
+    return tensor.data_ptr()
+
+
+def _asks_for_operators(inputs):
+    """Whether PyTorch must see the call: a subclass of Tensor, or a gradient."""
+    tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
+    return any(type(each) not in _PLAIN for each in tensors) or (_is_grad_enabled() and any(each.requires_grad for each in tensors))
+
+
+def _remember(kernel, inputs, fixed, varying, outputs, wanted, cfg):
+    """Prepares the call, to be found by its tensors. False: libejk cannot read them, or the arguments are wrong."""
+    cfg = config_text(cfg)
+    try:
+        seen = kernel.seen_calls((fixed, wanted, cfg), _reader)
+        number = seen.add(seen.address, id(inputs), outputs and id(outputs))
+    except Exception:  # an attribute of the wrong kind, or a tensor that PyTorch does not give away
+        return False
+    if number < 0:
+        return False
+    prepared = prepare_call(_self, kernel, inputs, fixed, varying, outputs, wanted, cfg)
+    prepared.patterns = [(index, _pattern(shape, dtype, inputs[0])) for index, shape, dtype in prepared.makes]
+    prepared.single = prepared.patterns[0][1] if prepared.patterns and outputs is None and sum(wanted) == 1 else None
+    prepared.given = [index for index, tensor in enumerate(inputs) if tensor is not None]
+    prepared.count, prepared.results = len(prepared.given), len(wanted)
+    prepared.device = inputs[0].device.index if inputs[0].is_cuda else None
+    seen.prepared[number] = prepared
+    return True
+
+
+def _results(prepared, outputs, pointers):
+    """All outputs, given or made; their addresses follow the inputs'."""
+    results = list(outputs) if outputs else [None] * prepared.results
+    for index, pattern in prepared.patterns:
+        results[index] = _empty_like(pattern, memory_format=_contiguous)
+    for at, tensor in enumerate([each for each in results if each is not None], prepared.count):
+        pointers[at] = tensor.data_ptr()
+    return results
+
+
+def _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
+    """A call that was not seen before, or whose arguments are wrong: the library says which."""
+    arguments = kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_
+    if _asks_for_operators(inputs):
+        return _through_operators(*arguments)
+    if _reader is None or shapes_follow_data(kernel, inputs) or not _remember(*arguments[:-1]):
+        return through(_self, *arguments)
+    return call(*arguments)  # which finds it now
 
 
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
-    first = inputs[0]
-    if type(first) not in _PLAIN or _is_compiling():
+    if _is_compiling():
         return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
     try:
-        key = (
-            fixed,
-            wanted,
-            cfg and config_text(cfg),
-            tuple([None if t is None else (t.shape, t.stride(), t.dtype, t.device, t.requires_grad) for t in inputs]),
-            outputs and tuple([None if t is None else _key(t) for t in outputs]),
-        )
-        prepared = kernel.prepared.get(key)
-    except (AttributeError, TypeError):  # an argument of the wrong type: preparing says which
-        key = prepared = None
+        seen = kernel.seen[fixed, wanted, cfg if cfg is None else config_text(cfg)]
+        block = seen.blocks.pop() if seen.blocks else seen.block()
+        pointers, address = block
+        prepared = seen.prepared[seen.find(seen.address, id(inputs), outputs and id(outputs), address)]
+    except Exception:  # also what PyTorch says of a tensor that it does not give away
+        prepared = None
     if prepared is None:
-        if any(type(tensor) not in _PLAIN for tensor in inputs if isinstance(tensor, torch.Tensor)):
-            return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
-        prepared = prepare_call(_self, kernel, inputs, fixed, varying, outputs, wanted, config_text(cfg))
-        prepared.differentiable = any(tensor is not None and tensor.requires_grad for tensor in inputs)
-        prepared.makes = tuple((index, _pattern(shape, dtype, inputs[0])) for index, shape, dtype in prepared.makes)
-        if key is not None and not shapes_follow_data(kernel, inputs):
-            kernel.remember(key, prepared)
-    if prepared.differentiable and _is_grad_enabled():
+        return _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
+    if _is_grad_enabled() and True in [inputs[index].requires_grad for index in prepared.given]:
+        seen.blocks.append(block)
         return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
-    results = list(outputs) if outputs else [None] * len(wanted)
-    for index, pattern in prepared.makes:
-        results[index] = _empty_like(pattern, memory_format=_contiguous)
-    pointers = [t.data_ptr() for t in inputs if t is not None]
-    pointers += [t.data_ptr() for t in results if t is not None]
+    if prepared.single is not None:
+        result = _empty_like(prepared.single, memory_format=_contiguous)
+        pointers[prepared.count] = result.data_ptr()
+    else:
+        result = kernel.returned(_results(prepared, outputs, pointers))
     if stream_ is None:
-        stream_ = stream(first)
+        stream_ = 0 if prepared.device is None else _current_stream(prepared.device)
     values = values_of(kernel, varying) if varying != prepared.no_values else None
-    status = prepared.ejk_run(prepared.address, prepared.pack(*pointers), values, stream_)
+    status = prepared.ejk_run(prepared.address, address, values, stream_)
+    seen.blocks.append(block)
     if status:
         raise failure(status)
-    return results[0] if len(results) == 1 else kernel.returned(results)
+    return result

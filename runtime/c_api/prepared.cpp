@@ -1,5 +1,8 @@
 // ejk_prepare and ejk_run: a call by position whose names, shapes and attributes were read once.
 #include <array>
+#include <memory>
+#include <new>
+#include <type_traits>
 #include <vector>
 
 #include "c_api/border.hpp"
@@ -61,23 +64,37 @@ AttributeValue value_of(const ejk_value& value) {
   }
 }
 
+// Room for `most` of T on the stack, of which a call makes only those it has.
+template <class T, std::size_t most>
+class Room {
+ public:
+  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+  T& put(std::size_t i, const T& value) { return *std::construct_at(at(i), value); }
+  T& operator[](std::size_t i) { return *std::launder(at(i)); }
+  T* begin() { return at(0); }
+
+ private:
+  T* at(std::size_t i) { return reinterpret_cast<T*>(bytes_) + i; }
+  alignas(T) std::byte bytes_[most * sizeof(T)];
+};
+
 // On the caller's stack: threads share the prepared call.
 template <class F>
 Status with_arguments(const ejk_prepared& prepared, void* const* data, const ejk_value* varying, F&& f) {
   const auto tensor_count = prepared.call.storage.size(), attribute_count = prepared.call.attributes.size();
-  std::array<TensorView, most_tensors> views;
+  Room<TensorView, most_tensors> views;
   std::array<const TensorView*, most_tensors> tensors;
-  std::array<AttributeValue, most_attributes> attributes;
+  Room<AttributeValue, most_attributes> attributes;
   for (std::size_t i = 0; i < tensor_count; ++i) {
     const auto& view = prepared.call.storage[i];
-    tensors[i] = view.given() ? &(views[i] = view) : nullptr;
+    tensors[i] = view.given() ? &views.put(i, view) : nullptr;
   }
   for (std::size_t i = 0; i < prepared.order.size(); ++i)
     if (prepared.order[i] != ejk_prepared::absent) views[prepared.order[i]].data = data[i];
-  std::copy(prepared.call.attributes.begin(), prepared.call.attributes.end(), attributes.begin());
+  for (std::size_t i = 0; i < attribute_count; ++i) attributes.put(i, prepared.call.attributes[i]);
   if (varying)
     for (std::size_t i = 0; i < prepared.varying.size(); ++i) attributes[prepared.varying[i]] = value_of(varying[i]);
-  return f(prepared.kernel, std::span(tensors.data(), tensor_count), std::span(attributes.data(), attribute_count),
+  return f(prepared.kernel, std::span(tensors.data(), tensor_count), std::span(attributes.begin(), attribute_count),
            prepared.config ? prepared.config->c_str() : nullptr);
 }
 

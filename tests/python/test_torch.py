@@ -1,10 +1,15 @@
 """ejk and PyTorch: eager calls, autograd, torch.compile, fake tensors; on the GPU if there is one."""
 
+import ctypes
+import sys
+import threading
+
 import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
 import ejk  # noqa: E402
+from ejk import _torch_arrays  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}
@@ -51,6 +56,126 @@ def test_eager(dtype):
     assert error(out, attention(*wide(q, k, v), causal=True)) < TOLERANCE[dtype]
     into = torch.full_like(out, torch.nan)
     assert ejk.flash_attention(q, k, v, causal=True, out=into) is into and torch.equal(into, out)
+
+
+def remembered():
+    kernel = sys.modules["ejk._functions.flash_attention"]._kernel
+    return sum(len(seen.prepared) for seen in kernel.seen.values())
+
+
+def strided(tensor):
+    """The same values, every other head of a larger tensor."""
+    return tensor.repeat_interleave(2, 2)[:, :, ::2]
+
+
+def calls():
+    """Calls that differ from the first in one thing each: (tensors, options)."""
+    q, k, v = qkv()
+    yield (q, k, v), {}
+    yield (q[:, :36], k, v), {}
+    yield (q, k[:, 1:], v[:, 1:]), {}
+    yield tuple(x.half() for x in (q, k, v)), {}
+    yield (strided(q), k, v), {}
+    yield (q, k, strided(v)), {}
+    yield (q, k, v), {"causal": True}
+    yield (q, k, v), {"bias": normal(5, 1, 4, 37, 53)}
+    yield (q, k, v), {"bias": normal(6, 2, 1, 37, 53)}
+    yield (q, k, v), {"sinks": normal(6, 4, 2)}
+
+
+def ours(tensors, options, **more):
+    options = {{"sinks": "softmax_aux"}.get(name, name): value for name, value in options.items()}
+    return ejk.flash_attention(*tensors, **options, **more)
+
+
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+def refuse(*_):
+    return -1
+
+
+@pytest.mark.parametrize("reads", ["objects", "keys", "refused"])
+def test_calls_seen_before_notice_what_changed(reads, monkeypatch):
+    if reads != "objects":
+        monkeypatch.setattr(sys.modules["ejk._functions.flash_attention"]._kernel, "seen", {})
+    if reads == "keys":  # as with a PyTorch that has no exchange API
+        monkeypatch.setattr(_torch_arrays, "_reader", None)
+    if reads == "refused" and _torch_arrays._reader is not None:
+        refusing = type(_torch_arrays._reader).from_buffer_copy(_torch_arrays._reader)
+        refusing.tensor = ctypes.cast(refuse, ctypes.c_void_p).value
+        monkeypatch.setattr(_torch_arrays, "_reader", refusing)
+    for turn in range(3):
+        before = remembered()
+        for tensors, options in calls():
+            out = ours(tensors, options)
+            into = torch.full_like(out, torch.nan)
+            assert ours(tensors, options, out=into) is into and torch.equal(into, out)
+            expected = attention(*(x.double() for x in tensors), **options)
+            assert error(out, expected) < TOLERANCE[tensors[0].dtype]
+            both = ours(tensors, options, return_lse=True)
+            assert torch.equal(both.out, out) and both.lse.shape == (2, 4, out.shape[1]) and both.weights is None
+        if reads != "objects" or not turn:
+            assert (remembered() > before) == (reads == "objects" and _torch_arrays._reader is not None)
+        else:
+            assert remembered() == before, "a call that was seen was prepared again"
+
+
+def test_calls_seen_before_notice_gradients():
+    q, k, v = qkv()
+    plain = ejk.flash_attention(q, k, v)
+    assert not plain.requires_grad
+    for _ in range(2):
+        need = v.clone().requires_grad_()
+        out = ejk.flash_attention(q, k, need)
+        assert out.requires_grad and torch.equal(out, plain)
+        with torch.no_grad():
+            assert not ejk.flash_attention(q, k, need).requires_grad
+        assert torch.equal(ejk.flash_attention(q, k, torch.nn.Parameter(v)), plain)
+
+
+def test_calls_seen_before_notice_scopes_and_seeds():
+    x = normal(1, 3, 7, 16)
+    ejk.mean_pooling(x)
+    with ejk.policy(cache_miss_fallback="error"):
+        with pytest.raises(ejk.UnsupportedError, match="no tier has a config"):
+            ejk.mean_pooling(x)
+    assert error(ejk.mean_pooling(x), x.mean(1)) < 1e-6
+    with pytest.raises(ejk.InputError, match="no variant 'none'"):
+        ejk.mean_pooling(x, cfg={"variant": "none"})
+    assert error(ejk.mean_pooling(x, cfg={"variant": "strided"}), x.mean(1)) < 1e-6
+    q, k, v = qkv()
+    for cfg in ({}, "{}"):
+        assert torch.equal(ejk.flash_attention(q, k, v, cfg=cfg), ejk.flash_attention(q, k, v))
+    drop = lambda seed: ejk.flash_attention(q, k, v, dropout_prob=0.5, dropout_seed=seed)  # noqa: E731
+    assert torch.equal(drop(3), drop(3)) and not torch.equal(drop(3), drop(4)) and torch.equal(drop(None), drop(0))
+
+
+def test_packed_lengths_are_read_each_time():
+    x = normal(1, 10, 8)
+    for lengths in ((0, 3, 10), (0, 9, 10), (0, 3, 10)):
+        offsets = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
+        expected = torch.stack([x[: lengths[1]].mean(0), x[lengths[1] :].mean(0)])
+        assert error(ejk.mean_pooling(x, cum_seqlens=offsets), expected) < 1e-6
+    offsets = [torch.tensor(each, dtype=torch.int32, device=DEVICE) for each in ((0, 3, 10), (0, 5, 10))]
+    chunks = [ejk.mean_pooling(x, cum_seqlens=each, chunk_size=4) for each in offsets]
+    assert [each.shape[0] for each in chunks] == [3, 4]
+
+
+def test_threads_share_calls():
+    tensors = [tuple(x * (n + 1) for x in qkv()) for n in range(4)]
+    expected = [ejk.flash_attention(*each) for each in tensors]
+    wrong = []
+
+    def work(n):
+        for _ in range(200):
+            if not torch.equal(ejk.flash_attention(*tensors[n]), expected[n]):
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 def backward(function, tensors, weights):

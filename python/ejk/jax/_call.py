@@ -114,15 +114,16 @@ def _check_static(kernel, values):
 
 
 _MOST = 4096  # calls remembered; then all are dropped
-_remembered = {}  # what a call says but its arrays: its program
+_remembered = {}  # what a call says but its arrays: its program, and where among the inputs its operands are
 
 
 def _make(kernel, inputs, fixed, varying, wanted, config):
     _check_arrays(kernel, inputs)
     _check_static(kernel, tuple(fixed) + tuple(varying))
-    names = tuple(name for name, array in zip(kernel.inputs, inputs) if array is not None)
+    places = [place for place, array in enumerate(inputs) if array is not None]
+    names = tuple(kernel.inputs[place] for place in places)
     outputs = tuple(name for name, flag in zip(kernel.outputs, wanted) if flag)
-    return _program(_site(kernel.name, names, kernel.attributes(fixed, varying), outputs, config and config.decode()))
+    return _program(_site(kernel.name, names, kernel.attributes(fixed, varying), outputs, config and config.decode())), places
 
 
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
@@ -132,20 +133,23 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
     if stream is not None:
         raise InputError(f"{kernel.name}: XLA chooses the stream: give none")
     config = cfg and config_text(cfg)
-    operands = [array for array in inputs if array is not None]
     try:
         key = kernel.name, tuple([array is None for array in inputs]), fixed, varying, wanted, config, _trace.scopes()
-        program = _remembered.get(key)
+        known = _remembered.get(key)
     except TypeError:  # an attribute of the wrong kind: making the program says which
-        key = program = None
-    if program is None:
-        program = _make(kernel, inputs, fixed, varying, wanted, config)
+        key = known = None
+    if known is None:
+        known = _make(kernel, inputs, fixed, varying, wanted, config)
         if len(_remembered) >= _MOST:
             _remembered.clear()
-        _remembered[key] = program
+        _remembered[key] = known
+    program, places = known
     try:
-        results = iter(program(*operands))
+        results = program(*[inputs[place] for place in places])
     except TypeError:
         _check_arrays(kernel, inputs)
         raise
-    return kernel.returned([next(results) if flag else None for flag in wanted])
+    if len(results) == 1 and wanted[0]:
+        return results[0]
+    made = iter(results)
+    return kernel.returned([next(made) if flag else None for flag in wanted])

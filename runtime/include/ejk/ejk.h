@@ -104,6 +104,35 @@ EJK_PUBLIC ejk_status ejk_run_in(const ejk_prepared* prepared, void* const* data
 /* All that the first ejk_run on such data does before it launches: validates, chooses, compiles, loads. Data on a device is not read. */
 EJK_PUBLIC ejk_status ejk_make_ready(const ejk_prepared* prepared, void* const* data, const ejk_value* varying, void* stream);
 
+/* ---- for bindings whose callers give objects of a language: which calls were seen before ---- */
+
+/* What the language's runtime says of its objects; in Python PyTuple_GetItem, PyObject_Type, Py_DecRef, and dltensor_from_py_object_no_sync
+ * of the arrays' DLPack exchange API. They are called by ejk_seen_find and ejk_seen_add alone, on the caller's thread. */
+typedef struct {
+  void* (*item)(void* list, ptrdiff_t index);
+  void* (*type)(void* object); /* to be given back by release */
+  void (*release)(void* object);
+  int (*tensor)(void* object, ejk_tensor* tensor); /* 0: read; shape and strides live as long as the object */
+  const void* absent;                              /* an item that is no argument */
+  const void* types[2];                            /* objects of other types are not read */
+} ejk_objects;
+
+/* Calls of one kernel with the same attributes: sets of shapes, strides, types and devices, numbered 0, 1, 2, ... Any number of threads may
+ * use it at the same time. inputs, outputs: how many items their lists have. Free with ejk_seen_release. */
+typedef struct ejk_seen ejk_seen;
+EJK_PUBLIC ejk_status ejk_seen_new(const ejk_objects* objects, size_t inputs, size_t outputs, ejk_seen** seen);
+EJK_PUBLIC void ejk_seen_release(ejk_seen* seen);
+
+#define EJK_NOT_SEEN (-1)
+#define EJK_NOT_READ (-2) /* an item is no tensor of these types; the language's own error may be set */
+
+/* The number of a call of these two lists (outputs may be NULL: none is given), or one of the above. data gets the first element of each
+ * item that is not absent, inputs first; it has room for all. */
+EJK_PUBLIC int64_t ejk_seen_find(ejk_seen* seen, void* inputs, void* outputs, void** data);
+
+/* The number from now on: a new one, or what another thread has added; or EJK_NOT_READ, or EJK_NOT_SEEN for want of memory. */
+EJK_PUBLIC int64_t ejk_seen_add(ejk_seen* seen, void* inputs, void* outputs);
+
 /* ---- calls whose data is not there yet: for compilers that trace a program before it runs (ejk/traced.hpp) ---- */
 
 /* What a call means, as JSON text: {"form", "dims", "batch", "outputs"}. Outputs need not be given. Free with ejk_free. */
