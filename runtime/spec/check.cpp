@@ -3,6 +3,7 @@
 
 #include "spec/check_cases.hpp"
 #include "spec/check_names.hpp"
+#include "spec/check_use.hpp"
 #include "spec/gradient.hpp"
 
 namespace ejk::spec {
@@ -25,6 +26,7 @@ void check_spec(const Spec& spec, const std::map<std::string, Arch>& archs, cons
   check_gradient(spec, kernel_names, faults);
   check_gradient_calls(spec, spec, faults);  // of itself; the catalogue looks at the others
   check_templates(spec, templates, faults);
+  if (names_are_sound && !spec.same_as) check_use(spec, faults);
   if (names_are_sound && !spec.same_as) check_cases(spec, archs, faults);
 }
 

@@ -21,6 +21,8 @@ class ContractCheck {
     types();
     for (std::size_t i = 0; i < spec_.forms.size(); ++i) form(i);
     for (std::size_t i = 0; i < spec_.attributes.size(); ++i) attribute(i);
+    for (std::size_t i = 0; i < spec_.tensors.size(); ++i)  // inputs come first
+      names_.judge(pointer_to("/inputs", i) + "/matters", spec_.tensors[i].matters, rules("'matters'"));
     for (std::size_t i = 0; i < spec_.requirements.size(); ++i) requirement(i);
     batch();
     NameRules cost = rules("the cost");
@@ -113,6 +115,7 @@ class ContractCheck {
     for (std::size_t i = 0; i < index; ++i) rule.known.push_back(spec_.attributes[i].name);
     rule.varying = spec_.attributes[index].varies;
     names_.judge(pointer_to("/attributes", index) + "/default", spec_.attributes[index].fallback, rule);
+    names_.judge(pointer_to("/attributes", index) + "/matters", spec_.attributes[index].matters, rules("'matters'"));
   }
 
   void requirement(std::size_t index) {

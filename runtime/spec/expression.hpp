@@ -44,6 +44,8 @@ class Expression {
   Expression() = default;                          // empty: evaluate() is an error
   static Expression parse(std::string_view text);  // throws ExpressionError
   Value evaluate(const Scope& scope) const;        // throws ExpressionError
+  // Its value where it follows from what the scope knows; names and calls without a value there are unknown, as are errors.
+  std::optional<Value> known(const Scope& scope) const;
   // Evaluate and demand a kind; throws ExpressionError that says what was found.
   std::int64_t integer(const Scope& scope) const;
   bool boolean(const Scope& scope) const;

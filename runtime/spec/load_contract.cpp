@@ -115,6 +115,7 @@ class ContractReader {
     attribute.doc = node.text("doc");
     attribute.optional = node.boolean("optional");
     attribute.varies = node.boolean("varies");
+    attribute.matters = node.expression("matters");
     if (node.field("name")) declare(field_or(node, "name"), attribute.name, "attribute");
     const bool typed = attribute_type(node, attribute);
     attribute.choices = load_words(node, "choices", "choice");
@@ -166,6 +167,7 @@ class ContractReader {
     tensor.optional = node.boolean("optional");
     tensor.output = output;
     tensor.fill = node.text("fill");
+    tensor.matters = node.expression("matters");
     if (node.field("name")) declare(field_or(node, "name"), tensor.name, what);
     if (const auto type = node.field("type"); type && type->json().is_string()) element_type(*type, tensor.type);
     if (const auto shape = node.field("shape")) tensor.shapes = load_shapes(*shape, spec_);

@@ -41,7 +41,8 @@ struct TensorSpec {
   std::vector<Shape> shapes;  // alternatives; a form with no shape refuses the tensor
   bool optional = false;
   bool output = false;
-  std::string fill;  // inputs: how tests and benchmarks make data (see tests/reference/data.hpp); empty: by type
+  std::string fill;    // inputs: how tests and benchmarks make data (see tests/reference/data.hpp); empty: by type
+  Expression matters;  // inputs: where the result depends on its data; empty: wherever it is given (check_use.hpp)
 };
 
 enum class AttributeType { boolean, integer, floating, string };
@@ -53,6 +54,7 @@ struct Attribute {
   bool optional = false;
   bool varies = false;               // differs from call to call (seeds, scales): never part of a key, so no supports, specialize, valid,
                                      // heuristic, grid or workspace may use it, and a launch takes it only as a bare name
+  Expression matters;                // as a tensor's: where variants must be told the value (check_use.hpp)
   std::vector<std::string> choices;  // strings only
 };
 

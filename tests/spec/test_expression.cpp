@@ -33,6 +33,8 @@ class Names : public Scope {
   }
 };
 
+std::optional<Value> known(std::string_view text) { return Expression::parse(text).known(Names()); }
+
 Value value_of(std::string_view text) { return Expression::parse(text).evaluate(Names()); }
 
 std::int64_t integer(std::string_view text) {
@@ -256,6 +258,24 @@ TEST(Value, TextReadsBackAsTheSameValue) {
     EXPECT_EQ(Expression::parse(to_text(value)).evaluate(Names()), value) << to_text(value);
   EXPECT_EQ(to_text(1.0), "1.0");
   EXPECT_EQ(to_text(0.1), "0.1");
+}
+
+TEST(KnownValue, FollowsFromAPart) {
+  EXPECT_EQ(known("a + b == 9 and given(mask)"), Value(true));
+  EXPECT_EQ(known("what and no"), Value(false));
+  EXPECT_EQ(known("no and what"), Value(false));
+  EXPECT_EQ(known("what or yes"), Value(true));
+  EXPECT_EQ(known("not (rank(q) > 2 and no)"), Value(true));
+  EXPECT_EQ(known("yes ? a : what"), Value(std::int64_t{7}));
+  EXPECT_EQ(known("what ? a : 7"), Value(std::int64_t{7}));
+  EXPECT_EQ(known("stride(q, b) + min(a, 3)"), Value(std::int64_t{23}));
+}
+
+TEST(KnownValue, IsNoneElse) {
+  for (const char* text : {"what", "what and yes", "no or what", "what ? a : b", "what == what", "rank(q) > 2", "not what", "-what",
+                           "min(what, 3)", "stride(q, what)", "1 / 0 == 1 or no", "a and yes"})
+    EXPECT_EQ(known(text), std::nullopt) << text;
+  EXPECT_EQ(Expression().known(Names()), std::nullopt);
 }
 
 }  // namespace

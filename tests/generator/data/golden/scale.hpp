@@ -28,7 +28,7 @@ struct ScaleOptions {
   double factor = 1.0;
   // Also changes the sign.
   bool negate = false;
-  // Largest magnitude of out.
+  // Largest magnitude that the caller expects of out.
   std::optional<double> limit = {};
   // Also make sums.
   bool return_sums = false;

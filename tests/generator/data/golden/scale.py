@@ -40,7 +40,7 @@ def scale(
         mask: bool [R]. True where a row counts.
         factor: What x is multiplied by. Default: 1.0.
         negate: Also changes the sign.
-        limit: Largest magnitude of out.
+        limit: Largest magnitude that the caller expects of out.
         out: where the output is written, an array of the caller's; None: a new one.
         sums: where the output is written, an array of the caller's; None: a new one.
         return_sums: also make sums.
