@@ -7,9 +7,8 @@
 // follows later ones only where weights become LARGE: then the block is done again. So most blocks neither look for their largest score
 // nor rescale the outputs; whatever the reference, the denominator takes care of it.
 #include "device/gpu.h"
-#include "device/attention.h"
-#include "device/tile.h"
 #include "device/attention_plain.h"
+#include "device/mma_attention.h"
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
 using Element = ${ctype(E)};
@@ -24,7 +23,6 @@ constexpr int BLOCK_N = ${block_n};                     // keys a step
 constexpr int N_TILES = BLOCK_N / 8, V_TILES = DV16 / 8;
 constexpr int SLICES = D16 / 16, KEPT = ${q_slices};     // slices of 16 features; of the queries, kept in registers
 constexpr int STEPS = ${steps}, STAGES = 2 * STEPS;      // steps between two barriers; blocks of keys in shared memory
-constexpr float LARGE = 4096;  // for a sum of weights; a weight of this size still is exact enough in every type
 
 using QTile = Tile<Element, BLOCK_M, (D16 > DV16 ? D16 : DV16)>;
 using KTile = Tile<Element, BLOCK_N, D16>;
@@ -42,26 +40,6 @@ typedef float PerRow[M_TILES][2];
 // Kept slices are spread evenly over all, so that reads of shared memory are.
 static constexpr bool is_kept(int slice) { return slice * KEPT % SLICES < KEPT; }
 static constexpr int kept_place(int slice) { return slice * KEPT / SLICES; }
-
-static inline void clear(Scores& s) {
-#pragma unroll
-  for (int m = 0; m < M_TILES; ++m)
-#pragma unroll
-    for (int n = 0; n < N_TILES; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[m][n][i] = 0;
-}
-
-// Scores grow by the products of one slice of 16 features: `a` of the queries, `b` of the keys.
-static inline void multiply_slice(Scores& s, const uint32_t (&a)[M_TILES][4], const uint32_t (&b)[N_TILES / 2][4]) {
-#pragma unroll
-  for (int n = 0; n < N_TILES; n += 2)
-#pragma unroll
-    for (int m = 0; m < M_TILES; ++m) {
-      mma_16x8x16<Element>(s[m][n], a[m], b[n / 2][0], b[n / 2][1]);
-      mma_16x8x16<Element>(s[m][n + 1], a[m], b[n / 2][2], b[n / 2][3]);
-    }
-}
 
 // `beside(slice)` is called beside the products of each slice: work that matrix instructions hide.
 template <class Beside>
@@ -84,7 +62,7 @@ static inline void multiply_keys(Scores& s, const Queries& queries, const QTile&
   for (int slice = 0; slice < SLICES; ++slice) {
     if (slice + AHEAD < SLICES) load(slice + AHEAD);
     beside(slice);
-    multiply_slice(s, a[slice % 2], b[slice % 2]);
+    multiply_slice<Element>(s, a[slice % 2], b[slice % 2]);
   }
 }
 
@@ -98,182 +76,8 @@ static inline void multiply_keys_again(Scores& s, const QTile& q, const KTile& k
     for (int m = 0; m < M_TILES; ++m) q.load_a(a[m], warp_row + 16 * m, d);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) k.load_b(b[n / 2], 8 * n, d);
-    multiply_slice(s, a, b);
+    multiply_slice<Element>(s, a, b);
   }
-}
-
-// Of a row, what its four lanes have.
-static inline float largest_of_row(float x) {
-  x = larger_of(x, shuffle_xor(x, 1));
-  return larger_of(x, shuffle_xor(x, 2));
-}
-
-// The references of the rows whose `sum` is LARGE become the largest scores so far, and denominators and outputs relative to them; other
-// rows must not change, or they would depend on keys that they do not see. `unit` takes scores to log 2.
-static inline void follow(const Scores& s, Outputs& o, PerRow& reference, PerRow& denominator, const PerRow& sum, float unit) {
-#pragma unroll
-  for (int m = 0; m < M_TILES; ++m)
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float largest = -INFINITE;
-#pragma unroll
-      for (int n = 0; n < N_TILES; ++n) largest = larger_of(largest, larger_of(s[m][n][2 * h], s[m][n][2 * h + 1]));
-      largest = larger_of(reference[m][h], largest_of_row(largest) * unit);
-      if (!(largest_of_row(sum[m][h]) > LARGE)) largest = reference[m][h];
-      const float factor = exp2_of(reference[m][h] - largest);
-      reference[m][h] = largest;
-      denominator[m][h] *= factor;
-#pragma unroll
-      for (int f = 0; f < V_TILES; ++f) o[m][f][2 * h] *= factor, o[m][f][2 * h + 1] *= factor;
-    }
-}
-
-// Scores become weights; `sum`: of this thread's columns. Returns whether some row's are too large for its reference.
-static inline bool weigh(Scores& s, const PerRow& reference, PerRow& sum, float unit) {
-  bool large = false;
-#pragma unroll
-  for (int m = 0; m < M_TILES; ++m)
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      sum[m][h] = 0;
-#pragma unroll
-      for (int n = 0; n < N_TILES; ++n)
-#pragma unroll
-        for (int i = 2 * h; i < 2 * h + 2; ++i) {
-          s[m][n][i] = exp2_of(s[m][n][i] * unit - reference[m][h]);
-          sum[m][h] += s[m][n][i];
-        }
-      large = large || sum[m][h] > LARGE;
-    }
-  return any_in_warp(large);
-}
-
-// Outputs grow by the weights of 16 keys times their values.
-static inline void add_values(Outputs& o, const Scores& p, int n, const VTile& v) {
-  uint32_t a[M_TILES][4];
-#pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
-    a[m][0] = pack_pair<Element>(p[m][n][0], p[m][n][1]);
-    a[m][1] = pack_pair<Element>(p[m][n][2], p[m][n][3]);
-    a[m][2] = pack_pair<Element>(p[m][n + 1][0], p[m][n + 1][1]);
-    a[m][3] = pack_pair<Element>(p[m][n + 1][2], p[m][n + 1][3]);
-  }
-#pragma unroll
-  for (int f = 0; f < V_TILES; f += 2) {
-    uint32_t b[4];
-    v.load_b_transposed(b, 8 * n, 8 * f);
-#pragma unroll
-    for (int m = 0; m < M_TILES; ++m) {
-      mma_16x8x16<Element>(o[m][f], a[m], b[0], b[1]);
-      mma_16x8x16<Element>(o[m][f + 1], a[m], b[2], b[3]);
-    }
-  }
-}
-
-// Scores that leave a row's range of keys, or that a mask hides, become -inf; cap and bias are applied. `first`: the block's first key.
-static inline void adjust(Scores& s, const ScoreRules& rules, const Rows& rows, const Sequence& sequence, int warp_row, int first) {
-#pragma unroll
-  for (int m = 0; m < M_TILES; ++m)
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int at = warp_row + 16 * m + 8 * h + lane() / 4;
-      const RowRules row = rules_of<ADJUSTED>(rules, sequence, rows.range[at], rows.place(at));
-#pragma unroll
-      for (int n = 0; n < N_TILES; ++n)
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          s[m][n][2 * h + i] = score_of<ADJUSTED, CAPPED>(s[m][n][2 * h + i], rules, row, first + 8 * n + lane() % 4 * 2 + i);
-    }
-}
-
-// Drops weights by SEMANTICS' rule: one Philox number serves a row's eight keys; each of the four lanes that hold them makes every fourth
-// and hands the words about.
-static inline void drop(Scores& p, const ScoreRules& rules, const Rows& rows, const Sequence& sequence, int warp_row, int first) {
-  const int quarter = lane() % 4;
-#pragma unroll
-  for (int m = 0; m < M_TILES; ++m)
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const RowPlace place = rows.place(warp_row + 16 * m + 8 * h + lane() / 4);
-      const uint32_t row = static_cast<uint32_t>(sequence.index * rules.heads + place.head);
-#pragma unroll
-      for (int n = 0; n < N_TILES; n += 4) {
-        uint32_t mine[4] = {static_cast<uint32_t>(first / 8 + n + quarter), static_cast<uint32_t>(place.token), row, 0};
-        philox(mine, rules.seed);
-#pragma unroll
-        for (int other = 0; other < 4; ++other) {  // by exchange with lane quarter ^ other: my word for it against its word for me
-          const int partner = quarter ^ other;
-          const uint32_t give = partner == 0 ? mine[0] : partner == 1 ? mine[1] : partner == 2 ? mine[2] : mine[3];
-          const uint32_t got = shuffle_xor(give, other);
-#pragma unroll
-          for (int tile = 0; tile < 4; ++tile)
-            if (n + tile < N_TILES && tile == partner) {
-              if (static_cast<float>(got & 0xffff) < rules.drop_threshold) p[m][n + tile][2 * h] = 0;
-              if (static_cast<float>(got >> 16) < rules.drop_threshold) p[m][n + tile][2 * h + 1] = 0;
-            }
-        }
-      }
-    }
-}
-
-// The warp's rows, from Q's tile to `out`, 16 bytes a lane.
-static inline void store_rows(const Element* tile, const Heads<Element>& out, const Rows& rows, const Sequence& sequence, int warp_row) {
-  constexpr int LANES = DV / 8;  // that share a row
-  if (WARP % LANES == 0 && rows.evenly()) {
-    constexpr int STEP = WARP % LANES == 0 ? WARP / LANES : 1;
-    const int row = warp_row + lane() / LANES, column = lane() % LANES * 8;
-    const Element* from = tile + row * QTile::PITCH + column;
-    Element* to = rows.row_of(out, sequence, 0) + row * out.token_stride + column;
-    const int64_t stride = STEP * out.token_stride;
-#pragma unroll
-    for (int i = 0; i < M_TILES * 16; i += STEP, to += stride)
-      if (row + i < rows.count) store_pack(to, load_pack<8>(from + i * QTile::PITCH));
-    return;
-  }
-#pragma unroll 1
-  for (int i = lane(); i < M_TILES * 16 * LANES; i += WARP) {
-    const int row = warp_row + i / LANES, column = i % LANES * 8;
-    if (row < rows.count) store_pack(rows.row_of(out, sequence, row) + column, load_pack<8>(tile + row * QTile::PITCH + column));
-  }
-}
-
-static inline bool finite(const Outputs& o) {
-  float zero = 0;
-#pragma unroll
-  for (int m = 0; m < M_TILES; ++m)
-#pragma unroll
-    for (int f = 0; f < V_TILES; ++f)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) zero += o[m][f][i] * 0;
-  return zero == 0;
-}
-
-// What the warp has summed, to out and lse; the output goes through the warp's own rows of Q's tile, so that stores are 16 bytes wide, and
-// what lse is made of through their ranges, which nobody needs any more, so that each lane stores a row.
-static inline void finish(Outputs& o, const PerRow& reference, const PerRow& denominator, Element* tile, const Heads<Element>& out,
-                          const View& lse, const Rows& rows, const Sequence& sequence, int warp_row, float kept) {
-  Softmax* const softmax = reinterpret_cast<Softmax*>(rows.range);
-#pragma unroll
-  for (int m = 0; m < M_TILES; ++m)
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float sum = denominator[m][h];
-      sum += shuffle_xor(sum, 1);
-      sum += shuffle_xor(sum, 2);
-      const int row = warp_row + 16 * m + 8 * h + lane() / 4;
-      const float factor = sum == 0 ? 0 : kept / sum;
-#pragma unroll
-      for (int f = 0; f < V_TILES; ++f) {
-        const uint32_t pair = pack_pair<Element>(o[m][f][2 * h] * factor, o[m][f][2 * h + 1] * factor);
-        *reinterpret_cast<uint32_t*>(tile + row * QTile::PITCH + 8 * f + lane() % 4 * 2) = pair;
-      }
-      if (lane() % 4 == 0) softmax[row] = {reference[m][h], sum};
-    }
-  sync_warp();
-  store_rows(tile, out, rows, sequence, warp_row);
-#pragma unroll 1
-  for (int row = warp_row + lane(); is_given(lse) && row < warp_row + M_TILES * 16 && row < rows.count; row += WARP)
-    store_lse(lse, sequence, rows.place(row), softmax[row].reference, softmax[row].sum);
 }
 
 // Which steps a warp can do without a look at single keys. The same for all its lanes, and the compiler is told.
@@ -298,26 +102,6 @@ struct Steps {
   bool is_whole(int step) const { return static_cast<unsigned>(step - first_whole) < static_cast<unsigned>(whole); }
   bool is_seen(int step) const { return step >= first_seen && step < end_seen; }
 };
-
-static inline void start_rows(Outputs& o, PerRow& reference, PerRow& denominator, const View& sinks, int64_t sinks_type, int64_t heads,
-                              const Rows& rows, const Sequence& sequence, int warp_row) {
-#pragma unroll
-  for (int m = 0; m < M_TILES; ++m) {
-#pragma unroll
-    for (int f = 0; f < V_TILES; ++f)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) o[m][f][i] = 0;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) reference[m][h] = LOWEST, denominator[m][h] = 0;
-  }
-  if (!is_given(sinks)) return;
-#pragma unroll
-  for (int m = 0; m < M_TILES; ++m)
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-      start_row(sinks, sinks_type, rows.place(warp_row + 16 * m + 8 * h + lane() / 4), heads, sequence, lane() % 4 == 0, reference[m][h],
-                denominator[m][h]);
-}
 
 // Brings into the L2 cache the queries of the block that starts `ahead` blocks later, about when this one ends: blocks of one length start
 // together, and would ask the memory for all their queries at once.
@@ -447,7 +231,7 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
 #pragma unroll
     for (int m = 0; follows && m < M_TILES; ++m) sum[m][0] = sum[m][1] = INFINITE;  // all rows
     for (;;) {
-      if (!whole) adjust(s, rules, rows, sequence, warp_row, step * BLOCK_N);
+      if (!whole) adjust<ADJUSTED, CAPPED>(s, rules, rows, sequence, warp_row, step * BLOCK_N);
       if (follows) follow(s, o, reference, denominator, sum, unit);
       if (!weigh(s, reference, sum, unit) || follows) break;
       multiply_keys_again(s, q_tile, copies.k_tile(step), warp_row);
@@ -475,5 +259,5 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
         same_sequence, softmax_aux_view, sinks_type, lse_view, same_rows, kv_head, D, DV, reinterpret_cast<float*>(memory));
   }
   const float kept = drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : 0;
-  finish(o, reference, denominator, reinterpret_cast<Element*>(memory), out, lse_view, rows, sequence, warp_row, kept);
+  finish<DV, QTile::PITCH>(o, reference, denominator, reinterpret_cast<Element*>(memory), out, lse_view, rows, sequence, warp_row, kept);
 }

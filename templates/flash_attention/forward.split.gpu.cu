@@ -8,6 +8,7 @@
 #include "device/launch_order.h"
 #include "device/attention_parts.h"
 #include "device/attention_score.h"
+#include "device/fragment.h"
 #include "device/page_tile_plain.h"
 #include "device/transpose.h"
 
@@ -60,18 +61,6 @@ struct Sight {
     return {first < end ? first : end, end};
   }
 };
-
-// Of the lanes that have keys of the same rows.
-static inline float largest_of_row(float x) {
-#pragma unroll
-  for (int mask = 4; mask < WARP; mask *= 2) x = larger_of(x, shuffle_xor(x, mask));
-  return x;
-}
-static inline float sum_of_row(float x) {
-#pragma unroll
-  for (int mask = 4; mask < WARP; mask *= 2) x += shuffle_xor(x, mask);
-  return x;
-}
 
 // Tiles of keys, or values, on their way to shared memory: each call the team's next one.
 template <class Tile, int FILLED> struct Copies {
@@ -150,7 +139,7 @@ static inline void follow(const Scores& s, Outputs& o, PerRow& reference, PerRow
       float largest = -INFINITE;
 #pragma unroll
       for (int m = 0; m < TILES; ++m) largest = larger_of(largest, larger_of(s[m][r][i], s[m][r][i + 2]));
-      largest = largest_of_row(largest);
+      largest = largest_of_fragment_column(largest);
       const float now = largest > reference[r][i] + STALE ? largest : reference[r][i], factor = exp2_of(reference[r][i] - now);
       reference[r][i] = now;
       sum[r][i] *= factor;
@@ -217,7 +206,7 @@ struct Merge {
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const float all = sum_of_row(sum[r][i]);
+        const float all = sum_of_fragment_column(sum[r][i]);
         if (lane() < 4) softmax(warp())[r * 8 + lane() * 2 + i] = {reference[r][i], all};
       }
   }

@@ -4,6 +4,7 @@
 // block teams of TEAM_WARPS warps take every TEAMS-th tile of a stream, each with copies, softmax and outputs of its own, and without
 // waiting for the others; at the end of a stream their parts are added up. The query heads of a kv head are the rows of the products,
 // padded to 16 a warp. A stream that one block has whole goes to `out`; parts of it go to `partial`, and `combine` adds them up.
+#include "device/fragment.h"
 #include "device/launch_order.h"
 #include "device/page_copies.h"
 #include "device/page_parts.h"
@@ -46,18 +47,6 @@ static_assert(SOFTMAXES + WARPS * ROWS * 8 == ${shared}, "the spec has another s
 
 static inline Element first_of(uint32_t pair) { return __builtin_bit_cast(Element, static_cast<uint16_t>(pair)); }
 static inline Element second_of(uint32_t pair) { return __builtin_bit_cast(Element, static_cast<uint16_t>(pair >> 16)); }
-
-// Of the lanes that have keys of the same rows.
-static inline float largest_of_row(float x) {
-#pragma unroll
-  for (int mask = 4; mask < WARP; mask *= 2) x = larger_of(x, shuffle_xor(x, mask));
-  return x;
-}
-static inline float sum_of_row(float x) {
-#pragma unroll
-  for (int mask = 4; mask < WARP; mask *= 2) x += shuffle_xor(x, mask);
-  return x;
-}
 
 // The warp's rows of a stream, `count` of them.
 static inline void load_queries(Queries& q, const Element* rows, int64_t stride, int count) {
@@ -138,7 +127,7 @@ static inline void weigh(Scores& s, Outputs& o, PerRow& reference, PerRow& sum) 
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const float now = larger_of(reference[r][i], largest_of_row(largest[r][i])), factor = exp2_of(reference[r][i] - now);
+        const float now = larger_of(reference[r][i], largest_of_fragment_column(largest[r][i])), factor = exp2_of(reference[r][i] - now);
         reference[r][i] = now;
         sum[r][i] *= factor;
 #pragma unroll
@@ -196,7 +185,7 @@ struct Merge {
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const float all = sum_of_row(sum[r][i]);
+        const float all = sum_of_fragment_column(sum[r][i]);
         const int row = r * 8 + lane() % 4 * 2 + i;
         if (lane() < 4 && row < ROWS) softmax(warp())[row] = {reference[r][i], all};
       }

@@ -35,6 +35,7 @@ const Sizes many_rows = {{"T", 9000}, {"N", 5000}, {"C", 2}};  // two blocks num
 
 // Attention: on matrix instructions, and row by row.
 constexpr char tile[] = "device/tile.h", attention_rows[] = "device/attention_rows.h", plain_rows[] = "device/attention_plain.h";
+constexpr char warp_attention[] = "device/mma_attention.h", fragment[] = "device/fragment.h";
 
 const Sizes several_blocks = {{"B", 1}, {"Sq", 133}, {"Sk", 217}, {"Hq", 6}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}};
 // No step looks at single keys or values, and finds them undefined.
@@ -83,7 +84,8 @@ Subject paged(const char* case_name, Sizes sizes = few_sequences) {
 
 // Its gradients, likewise.
 constexpr char transposed[] = "device/tile_transposed.h", gradient_rows[] = "device/attention_backward.h";
-constexpr char plain_gradient_rows[] = "device/attention_backward_plain.h";
+constexpr char plain_gradient_rows[] = "device/attention_backward_plain.h", pair_turns[] = "device/pair_turns.h";
+constexpr char pair_weights[] = "device/pair_weights.h";
 
 const Sizes many_key_blocks = {{"B", 1}, {"Sq", 70}, {"Sk", 1000}, {"Hq", 2}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}};
 const Sizes two_key_blocks = {{"B", 1}, {"Sq", 133}, {"Sk", 217}, {"Hq", 2}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}};
@@ -230,10 +232,10 @@ const Row mutants[] = {
     {"AttentionThatDoesNotCommit", attention("cross.bf16", whole_blocks), {"copy_async_commit();", 1, ";"}},
     {"AttentionWithOnePlaceForKeys", attention("cross.bf16"), {"(step & (STAGES - 1)) * KTile", 0, "0 * KTile"}},
     {"AttentionWithoutTheBarrierOfItsRanges", attention("cross.bf16.causal"), {"sync_block();", 0, nothing, attention_rows}},
-    {"AttentionWithoutTheBarrierBeforeItsStores", attention("cross.bf16"), {"sync_warp();", 0, nothing}},
-    {"AttentionWithTheLargestOfHalfTheRow", attention("cross.bf16"), {"shuffle_xor(x, 2)", 0, "shuffle_xor(x, 1)"}},
-    {"AttentionWithTheSumOfHalfTheRow", attention("cross.bf16"), {"shuffle_xor(sum, 2)", 0, "shuffle_xor(sum, 1)"}},
-    {"AttentionThatSeesTheFuture", attention("cross.bf16.causal"), {"lane() % 4 * 2 + i);", 0, "lane() % 4 * 2 + i - 1);"}},
+    {"AttentionWithoutTheBarrierBeforeItsStores", attention("cross.bf16"), {"sync_warp();", 0, nothing, warp_attention}},
+    {"AttentionWithTheLargestOfHalfTheRow", attention("cross.bf16"), {"shuffle_xor(x, 2)", 0, "shuffle_xor(x, 1)", fragment}},
+    {"AttentionWithTheSumOfHalfTheRow", attention("cross.bf16"), {"shuffle_xor(sum, 2)", 0, "shuffle_xor(sum, 1)", warp_attention}},
+    {"AttentionThatSeesTheFuture", attention("cross.bf16.causal"), {"lane() % 4 * 2 + i);", 0, "lane() % 4 * 2 + i - 1);", warp_attention}},
     {"AttentionWithSwappedKeys",
      attention("cross.f16"),
      {"lane() % 8 + lane() / 16 * 8, lane() / 8 % 2 * 8", 0, "lane() % 16, lane() / 16 * 8", tile}},
@@ -249,14 +251,14 @@ const Row mutants[] = {
     {"SplitThatDoesNotWait", split_attention("cross.bf16"), {"copy_async_wait<STAGES - 2>", 0, "copy_async_wait<STAGES - 1>"}},
     {"SplitThatSeesTheFuture", split_attention("cross.bf16.causal"), {"8 * h + lane() / 4)", 0, "8 * h + lane() / 4 - 1)"}},
     {"SplitThatForgetsATile", split_attention("cross.bf16"), {"part < longer ? 1 : 0", 0, "0"}},
-    {"SplitWithTheLargestOfALane", split_attention("cross.bf16"), {"largest = largest_of_row(largest);", 0, nothing}},
+    {"SplitWithTheLargestOfALane", split_attention("cross.bf16"), {"largest = largest_of_fragment_column(largest);", 0, nothing}},
     {"SplitWithValuesOfAnotherKey", split_attention("cross.f16"), {"load_matrices_transposed(a", 0, "load_matrices(a", page_tile}},
     {"PagedWithoutTheBarrierBeforeItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 0, nothing}},
     {"PagedWithoutTheBarrierAfterItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 1, nothing}},
     {"PagedWithoutTheBarrierOfATeam", paged("gpu_many_heads.hq32", one_kv_head), {"sync_block();", 2, ";"}},
     {"PagedThatDoesNotWait", paged("small_bf16.layoutHND"), {"copy_async_wait<STAGES - 2>", 0, "copy_async_wait<STAGES - 1>"}},
     {"PagedWithPartsInOneSlot", paged("small_bf16.layoutHND"), {"Parts::slot(block_x(), begins)", 0, "Parts::slot(block_x(), false)"}},
-    {"PagedWithTheLargestOfALane", paged("small_bf16.layoutHND"), {"largest_of_row(largest[r][i])", 0, "largest[r][i]"}},
+    {"PagedWithTheLargestOfALane", paged("small_bf16.layoutHND"), {"largest_of_fragment_column(largest[r][i])", 0, "largest[r][i]"}},
     {"PagedThatSeesHiddenKeys", paged("small_bf16.layoutHND"), {"visible ? x : -INFINITE", 0, "x"}},
     {"PagedThatCopiesHiddenKeys", paged("small_bf16.layoutHND"), {"static_cast<unsigned>(before + i) < visible", 0, "true", page_copies}},
     {"PagedThatSkipsTilesOfACutStream", paged("small_bf16.layoutHND"), {"inside - setup", 0, "inside", page_shares}},
@@ -274,16 +276,18 @@ const Row mutants[] = {
     {"AttentionGradientWithoutTheBarrierOfItsBlocks", attention_gradient("deterministic", many_key_blocks), {"sync_block();", 6, nothing}},
     {"AttentionGradientWithoutTheBarrierOfItsQueries", attention_gradient("cross.bf16"), {"any_in_block(bad)", 0, "any_in_warp(bad)"}},
     {"AttentionGradientThatDoesNotWait", attention_gradient("cross.bf16"), {"copy_async_wait<0>", 1, "copy_async_wait<1>"}},
-    {"AttentionGradientWithOnePlaceForQueries", attention_gradient("cross.bf16"), {"place(number % 2)", 0, "place(0)"}},
-    {"AttentionGradientThatSeesTheFuture", attention_gradient("cross.bf16.causal"), {"% 4 * 2 + i % 2)) s", 0, "% 4 * 2 + i % 2 - 1)) s"}},
-    {"AttentionGradientWithoutDelta", attention_gradient("cross.bf16"), {" - delta[i / 2].at[j]", 0, nothing}},
+    {"AttentionGradientWithOnePlaceForQueries", attention_gradient("cross.bf16"), {"place(number % 2)", 0, "place(0)", pair_turns}},
+    {"AttentionGradientThatSeesTheFuture",
+     attention_gradient("cross.bf16.causal"),
+     {"% 4 * 2 + i % 2)) s", 0, "% 4 * 2 + i % 2 - 1)) s", pair_weights}},
+    {"AttentionGradientWithoutDelta", attention_gradient("cross.bf16"), {" - delta[i / 2].at[j]", 0, nothing, pair_weights}},
     {"AttentionGradientOfSwappedKeys",
      attention_gradient("cross.bf16"),
-     {"(16 * m + i % 2 * 8) * STile", 0, "(16 * m + (1 - i % 2) * 8) * STile"}},
+     {"(16 * m + i % 2 * 8) * PITCH", 0, "(16 * m + (1 - i % 2) * 8) * PITCH", pair_weights}},
     {"AttentionGradientNotTransposed", attention_gradient("cross.bf16"), {"load_matrices_transposed(a", 0, "load_matrices(a", transposed}},
     {"AttentionGradientOfAnotherStepsDropout",
      attention_gradient("dropout.bf16", {{"B", 1}, {"Sq", 100}, {"Sk", 120}, {"Hq", 2}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}}),
-     {"turn % 2 * KEPT_BYTES", 0, "0 * KEPT_BYTES"}},
+     {"turn % 2 * Weights::KEPT_BYTES", 0, "0 * Weights::KEPT_BYTES"}},
     {"AttentionGradientWithoutItsCopies",
      attention_gradient("deterministic", many_key_blocks),
      {"copy = 1; copy < copies", 0, "copy = 2; copy < copies"}},
