@@ -20,6 +20,36 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 // soon made.
 constexpr double affordable_multiplications = 1e10;
 
+// What rounding alone may leave of a gradient that cancels. dq, dk and dbias are sums of dS = p (dP - delta), times k or q, and lose what
+// they are made of in two places:
+//   dP - delta   where a row's values are alike. f32 is good to some 16 units in the last place, 2^-24, of p dP and p delta.
+//   the sum      dS adds up to 0 along a row, so that nothing is left of dq where the row's keys are alike. Matrix instructions take dS in
+//                the type of q and k: each term is off by up to u of itself, 2^-11 in f16 and 2^-8 in bf16.
+// An error is anywhere in half a unit to either side: its deviation is at most u / sqrt(3), and 0.42 u over all numbers of a binade. One
+// rounding does not know of another, so that a sum's deviation is that of its terms as if they were independent, and twice u of sqrt(sum
+// of squares of the terms) is 3.5 to 4.8 deviations; 2.5 and more where halves hold p, too. (Roundings that know of each other are those
+// of equal rows: then the terms are equal, and do not cancel.) A term left out of n that cancel leaves 1 / sqrt(n) of that size: it is
+// found up to n = 16384 in bf16.
+struct Cancelling {
+  double subtracted = 0, summed = 0;  // sums of squares: of p dP and p delta, and of dS; times what they are multiplied by
+
+  // Squares of one term before and after the subtraction, and of its factors.
+  void add(double from, double left, double factors) {
+    if (!std::isfinite(from * factors)) return;
+    subtracted += from * factors;
+    summed += left * factors;
+  }
+  // Root mean square over the gradient's elements. unit: u.
+  std::vector<double> rounding(double unit, const std::vector<double>& gradient) const {
+    constexpr double of_f32 = 0x1p-20;
+    const auto elements = static_cast<double>(std::max<std::size_t>(gradient.size(), 1));
+    return {of_f32 * std::sqrt(subtracted / elements) + 2 * unit * std::sqrt(summed / elements)};
+  }
+};
+
+// Of rounding to nearest, relative.
+double unit_of(DType type) { return type == DType::bf16 ? 0x1p-8 : type == DType::f16 ? 0x1p-11 : 0x1p-24; }
+
 struct Gradients {
   explicit Gradients(const Call& call)
       : dq(at(call.input("q").elements()), 0.0), dk(at(call.input("k").elements()), 0.0), dv(at(call.input("v").elements()), 0.0) {
@@ -27,26 +57,26 @@ struct Gradients {
     if (const HostTensor* aux = call.find("softmax_aux")) dsinks.assign(at(aux->elements()), 0.0);
   }
   std::vector<double> dq, dk, dv, dbias, dsinks;
+  Cancelling in_dq, in_dk, in_dbias, in_dsinks;
 
-  // Sums of squares of what dq, dk and dbias are made of before p (dp - delta) cancels: of p |dp| and p |delta|, times q or k.
-  double dq_terms = 0, dk_terms = 0, dbias_terms = 0;
+  Values values(double unit) const {
+    return {{"dq", dq},
+            {"dk", dk},
+            {"dv", dv},
+            {"dbias", dbias},
+            {"dsoftmax_aux", dsinks},
+            {"dq rounding", in_dq.rounding(unit, dq)},
+            {"dk rounding", in_dk.rounding(unit, dk)},
+            {"dbias rounding", in_dbias.rounding(0, dbias)},
+            {"dsoftmax_aux rounding", in_dsinks.rounding(0, dsinks)}};
+  }
 };
-
-// An element's terms add up as if they were independent.
-std::vector<double> terms(double squares, const std::vector<double>& gradient) {
-  return {std::sqrt(squares / static_cast<double>(std::max<std::size_t>(gradient.size(), 1)))};
-}
 
 // Element of softmax_aux that holds sink `number` of head h.
 std::size_t sink_index(const Call& call, std::int64_t h, std::int64_t number) {
   const auto& shape = call.input("softmax_aux").shape();
   if (shape.size() == 2) return at(h * shape[1] + number);
   return at(shape[0] == call.dim("Hq") ? h : number);
-}
-
-void add_square(double& sum, double square, double factor) {
-  const double product = square * factor * factor;
-  if (std::isfinite(product)) sum += product;
 }
 
 // One query of one head.
@@ -73,15 +103,28 @@ struct Query {
     }
     if (dweights && kept != 0) by_weight += kept * dweights[term.j];
     const double by_score = weight * (by_weight - delta), by_product = by_score * term.slope * p.scale;
-    const double cancels = weight * weight * (by_weight * by_weight + delta * delta), reach = term.slope * p.scale;
-    add_square(g.dbias_terms, cancels, 1);
+    const double from = weight * weight * (by_weight * by_weight + delta * delta), left = by_score * by_score;
+    g.in_dbias.add(from, left, 1);
     if (p.bias.given()) g.dbias[at(p.bias.index(s.number, h, i, term.j))] += by_score;
     const std::int64_t query_row = (s.q_begin + i) * p.heads + h;
+    double of_key = 0, of_query = 0;  // squares
     for (std::int64_t d = 0; d < p.dim; ++d) {
-      g.dq[at(query_row * p.dim + d)] += by_product * p.k[at(row * p.dim + d)];
-      g.dk[at(row * p.dim + d)] += by_product * p.q[at(query_row * p.dim + d)];
-      add_square(g.dq_terms, cancels * reach * reach, p.k[at(row * p.dim + d)]);
-      add_square(g.dk_terms, cancels * reach * reach, p.q[at(query_row * p.dim + d)]);
+      const double key = p.k[at(row * p.dim + d)], query = p.q[at(query_row * p.dim + d)];
+      g.dq[at(query_row * p.dim + d)] += by_product * key;
+      g.dk[at(row * p.dim + d)] += by_product * query;
+      of_key += key * key, of_query += query * query;
+    }
+    const double reach = term.slope * p.scale;
+    g.in_dq.add(from, left, reach * reach * of_key);
+    g.in_dk.add(from, left, reach * reach * of_query);
+  }
+
+  void differentiate_sinks(const Call& call, const std::vector<double>& sinks, Gradients& g) const {
+    for (std::size_t n = 0; n < sinks.size(); ++n) {
+      if (sinks[n] == -infinity) continue;
+      const double flow = std::exp(sinks[n] - lse) * delta;
+      g.dsinks[sink_index(call, h, static_cast<std::int64_t>(n))] -= flow;
+      g.in_dsinks.add(flow * flow, 0, 1);
     }
   }
 };
@@ -110,19 +153,10 @@ class FlashAttentionBackward : public KernelReference {
           for (std::int64_t j = 0; query.dweights && j < call.dim("Sk"); ++j)
             if (const double weight = weights[at(row * call.dim("Sk") + j)]; weight != 0) query.delta += weight * query.dweights[j];
           for (const Term& term : visible_scores(p, s, keys, h, i)) query.differentiate(term, g);
-          for (std::size_t n = 0; n < sinks.size(); ++n)
-            if (sinks[n] != -infinity)
-              g.dsinks[sink_index(call, h, static_cast<std::int64_t>(n))] -= std::exp(sinks[n] - query.lse) * query.delta;
+          query.differentiate_sinks(call, sinks, g);
         }
       }
-    return {{"dq", g.dq},
-            {"dk", g.dk},
-            {"dv", g.dv},
-            {"dbias", g.dbias},
-            {"dsoftmax_aux", g.dsinks},
-            {"dq terms", terms(g.dq_terms, g.dq)},
-            {"dk terms", terms(g.dk_terms, g.dk)},
-            {"dbias terms", terms(g.dbias_terms, g.dbias)}};
+    return g.values(unit_of(call.input("q").type()));
   }
 
   // out and lse are the forward pass's.
@@ -191,6 +225,16 @@ std::string one_nan(const Call& call, const Execute& execute, Rng& rng, const ch
   Call changed = call;
   HostTensor& tensor = changed.input(input);
   tensor.set(rng.between(0, tensor.elements() - 1), nan);
+  FlashAttentionBackward().complete(changed);
+  return first_failure(verify_call(FlashAttentionBackward(), changed, execute));
+}
+
+// Where all keys are one key, or all values one value, what a gradient is made of cancels.
+std::string all_alike(const Call& call, const Execute& execute, const char* input) {
+  Call changed = call;
+  HostTensor& tensor = changed.input(input);
+  const std::int64_t row = tensor.shape().back();
+  for (std::int64_t i = row; i < tensor.elements(); ++i) tensor.set(i, tensor.at(i % row));
   FlashAttentionBackward().complete(changed);
   return first_failure(verify_call(FlashAttentionBackward(), changed, execute));
 }
@@ -273,8 +317,13 @@ std::vector<Property> FlashAttentionBackward::properties() const {
   const auto nan_in = [](const char* input) {
     return [=](const Call& call, const Execute& execute, Rng& rng) { return one_nan(call, execute, rng, input); };
   };
+  const auto alike = [](const char* input) {
+    return [=](const Call& call, const Execute& execute, Rng&) { return all_alike(call, execute, input); };
+  };
   return {
       repeats_bit_for_bit([](const Call&) { return true; }),
+      {"keys may all be alike", has_keys, alike("k")},
+      {"values may all be alike", has_keys, alike("v")},
       {"a key and a bias that no query sees do not matter, even NaN and infinity", writable, unseen_keys},
       {"a NaN in a key reaches the gradients of what sees it and no other", [=](const Call& c) { return has_keys(c) && keeps_all(c); },
        nan_in("k")},

@@ -12,18 +12,6 @@ namespace {
 
 constexpr double smallest_scale = 1e-2;  // SEMANTICS "Accuracy": values that cancel are judged against this root mean square
 
-// A gradient sums dS = p (dP - delta) times q or k, and where p dP and p delta nearly cancel, what is left is smaller than the rounding of
-// these terms: no kernel that works in its types can be near to it. `terms` is the root mean square over the elements of sqrt(sum of
-// squares of an element's terms), the size of a sum whose terms are independent. What that rounding is:
-//   f32       exponents, products and sums are good to some 16 units in the last place, 2^-24: 1e-6 of the terms
-//   f16, bf16 delta comes of out, which is rounded to 2^-12, 2^-9: 2.4e-4, 2e-3 of a term at most, about a third of that on average
-// A tenth of the terms makes the tolerances (1e-5, 1e-3, 1.6e-2) 1e-6, 1e-4 and 1.6e-3 of them: what rounding leaves on average, and no
-// more (keys and values that are all one, over a handful of rows, have reached 1.6 times it on matrix instructions). What it can hide: a
-// mistake that is itself small against the terms, such as a key left out of a row whose values are all alike. So it may only decide where a
-// gradient as a whole cancels to less than a tenth; random calls of the options do not (tests/references), and where nothing cancels the
-// reference's own root mean square is the scale.
-constexpr double cancelled_scale = 0.1;
-
 double finite_rms(std::span<const double> values) {
   double squares = 0;
   std::int64_t count = 0;
@@ -52,7 +40,7 @@ std::string index_text(std::span<const std::int64_t> shape, std::int64_t index) 
 }
 
 Comparison compare(const std::string& tensor, std::span<const std::int64_t> shape, std::span<const double> found,
-                   std::span<const double> expected, double tolerance, double terms) {
+                   std::span<const double> expected, double tolerance, double rounding) {
   Comparison result;
   result.tensor = tensor;
   result.tolerance = tolerance;
@@ -60,7 +48,7 @@ Comparison compare(const std::string& tensor, std::span<const std::int64_t> shap
     result.message = fmt::format("{}: found {} elements, the reference has {}", tensor, found.size(), expected.size());
     return result;
   }
-  const double scale = std::max({finite_rms(expected), smallest_scale, cancelled_scale * terms});
+  const double scale = std::max({finite_rms(expected), smallest_scale, tolerance > 0 ? rounding / tolerance : 0});
   double squares = 0;
   std::int64_t finite = 0, wrong_special = 0, first_special = -1;
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -96,9 +84,9 @@ Comparison compare(const std::string& tensor, std::span<const std::int64_t> shap
   return result;
 }
 
-Comparison compare(const HostTensor& output, std::span<const double> expected, double tolerance, double terms) {
+Comparison compare(const HostTensor& output, std::span<const double> expected, double tolerance, double rounding) {
   const std::vector<double> found = output.values();
-  Comparison result = compare(output.name(), output.shape(), found, expected, tolerance, terms);
+  Comparison result = compare(output.name(), output.shape(), found, expected, tolerance, rounding);
   if (const std::int64_t unwritten = output.unwritten(); unwritten > 0) {
     result.worst_index = output.first_unwritten();
     result.message = fmt::format("{}{} was not written ({} of {} elements)", output.name(), index_text(output.shape(), result.worst_index),
@@ -109,8 +97,8 @@ Comparison compare(const HostTensor& output, std::span<const double> expected, d
   return result;
 }
 
-double terms_of(const Values& reference, const std::string& output) {
-  const auto found = reference.find(output + " terms");
+double rounding_of(const Values& reference, const std::string& output) {
+  const auto found = reference.find(output + " rounding");
   return found == reference.end() || found->second.empty() ? 0 : found->second.front();
 }
 

@@ -16,7 +16,7 @@ using Values = std::map<std::string, std::vector<double>>;
 
 struct Comparison {
   std::string tensor;
-  double error = 0;      // root mean square of the difference over `scale`: max(root mean square of the reference, 1e-2, terms / 10)
+  double error = 0;  // root mean square of the difference over `scale`: max(root mean square of the reference, 1e-2, rounding / tolerance)
   double tolerance = 0;  // of `error`
   double worst = 0;      // largest difference of one element, over max(its reference, scale)
   std::int64_t worst_index = -1;
@@ -27,17 +27,17 @@ struct Comparison {
 // One element may be off by this many tolerances: a relative error over all elements would hide a single wrong one in a large tensor.
 inline constexpr double element_factor = 64;
 
-// found against expected, both row-major; shape is for messages. terms: the size of what is summed, if known: a sum that cancels is
-// judged by it. Where the reference is NaN the output must be NaN, where it is infinite
-// the same infinity; the rest must be finite and enters the error.
+// found against expected, both row-major; shape is for messages. rounding: root mean square of what rounding alone may leave of a sum
+// that cancels, if the reference knows. Where the reference is NaN the output must be NaN, where it is infinite the same infinity; the
+// rest must be finite and enters the error.
 Comparison compare(const std::string& tensor, std::span<const std::int64_t> shape, std::span<const double> found,
-                   std::span<const double> expected, double tolerance, double terms = 0);
+                   std::span<const double> expected, double tolerance, double rounding = 0);
 
 // The same for an output after a call; unwritten elements and writes beside the elements are errors, too.
-Comparison compare(const HostTensor& output, std::span<const double> expected, double tolerance, double terms = 0);
+Comparison compare(const HostTensor& output, std::span<const double> expected, double tolerance, double rounding = 0);
 
-// The size of an output's terms, where the reference tells it: the value named "<output> terms"; else 0.
-double terms_of(const Values& reference, const std::string& output);
+// What rounding may leave in an output, where the reference tells it: the value named "<output> rounding"; else 0.
+double rounding_of(const Values& reference, const std::string& output);
 
 // The spec's tolerance for the output's element type; throws std::out_of_range naming the type if the spec has none.
 double tolerance_of(const spec::Spec& spec, const HostTensor& output);

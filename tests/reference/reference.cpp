@@ -58,7 +58,7 @@ std::vector<Comparison> verify_call(const KernelReference& reference, Call& call
   std::vector<Comparison> results;
   for (const HostTensor& output : call.outputs)
     results.push_back(compare(output, reference_of(expected, reference.kernel(), output.name()), tolerance_of(*call.spec, output),
-                              terms_of(expected, output.name())));
+                              rounding_of(expected, output.name())));
   for (std::size_t i = 0; i < call.inputs.size(); ++i)
     if (!results.empty() && (!same_values(before[i], call.inputs[i].values()) || !call.inputs[i].surroundings_intact()))
       results.front().message = fmt::format("the input {} was changed", call.inputs[i].name());

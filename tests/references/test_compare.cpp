@@ -29,13 +29,14 @@ TEST(Compare, TinyReferencesAreJudgedAgainstAHundredth) {
   EXPECT_TRUE(compare("dx", shape, found, expected, 1e-5).ok());
 }
 
-TEST(Compare, SumsThatCancelAreJudgedAgainstTheirTerms) {
+TEST(Compare, SumsThatCancelAreForgivenTheirRounding) {
   const std::int64_t shape[] = {1};
-  const double expected[] = {1e-9}, found[] = {1e-6};
+  const double expected[] = {1e-9}, found[] = {1e-6}, wrong[] = {3e-6};
   EXPECT_FALSE(compare("dx", shape, found, expected, 1e-5).ok());
-  EXPECT_NEAR(compare("dx", shape, found, expected, 1e-5, 8).error, 1e-6 / 0.8, 1e-8);
+  EXPECT_NEAR(compare("dx", shape, found, expected, 1e-5, 2e-6).error, 0.5e-5, 1e-7);
+  EXPECT_FALSE(compare("dx", shape, wrong, expected, 1e-5, 2e-6).ok());
   const double large[] = {4}, near[] = {4 + 4e-6};
-  EXPECT_NEAR(compare("dx", shape, near, large, 1e-5, 8).error, 1e-6, 1e-9) << "what does not cancel is not judged by them";
+  EXPECT_NEAR(compare("dx", shape, near, large, 1e-5, 2e-6).error, 1e-6, 1e-9) << "what does not cancel is not judged by it";
 }
 
 TEST(Compare, OneWrongElementInManyIsNoticed) {
