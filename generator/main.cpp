@@ -206,7 +206,9 @@ int run(Command& command) {
 int main(int argc, char** argv) {
   try {
     Command command = parse(argc, argv);
-    return run(command);
+    const int code = run(command);
+    if (std::cout.flush() && std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
+    throw std::runtime_error("what was to be printed could not be written to the standard output");
   } catch (const UsageError& e) {
     fmt::print(stderr, "ejk-gen: {}\n", e.what());
   } catch (const ejk::spec::SpecError& e) {

@@ -68,10 +68,7 @@ int run_command(const Command& command, std::span<const std::string> arguments) 
   }
 }
 
-}  // namespace
-
-int main(int count, char** values) {
-  const std::vector<std::string> words(values + 1, values + count);
+int run(const std::vector<std::string>& words) {
   if (words.empty()) {
     print_help(stderr);
     return exit_bad_input;
@@ -91,4 +88,13 @@ int main(int count, char** values) {
   if (!command) return unknown_command(words[0]);
   ejk::add_backend(ejk::simt_backend());  // --device simt
   return run_command(*command, std::span(words).subspan(1));
+}
+
+}  // namespace
+
+int main(int count, char** values) {
+  const int code = run(std::vector<std::string>(values + 1, values + count));
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
+  if (code == exit_done) fmt::print(stderr, "ejk: what was to be printed could not be written to the standard output\n");
+  return code == exit_done ? exit_failed : code;
 }

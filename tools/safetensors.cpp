@@ -187,7 +187,7 @@ std::string header_of(const std::filesystem::path& path, const std::vector<const
 // A file that vanishes unless it is published.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::filesystem::path& target) : target_(target), name_(target.string() + ".XXXXXX") {
+  explicit TemporaryFile(const std::filesystem::path& target) : target_(followed(target)), name_(target_.string() + ".XXXXXX") {
     descriptor_ = ::mkstemp(name_.data());
     if (descriptor_ < 0) fail(target_, fmt::format("cannot create a file beside it: {}", std::strerror(errno)));
   }
@@ -216,6 +216,15 @@ class TemporaryFile {
   }
 
  private:
+  // Where a link leads. Not a device or a pipe: the rename would put a file in its place.
+  static std::filesystem::path followed(const std::filesystem::path& target) {
+    std::error_code error;
+    const auto status = std::filesystem::status(target, error);
+    if (!std::filesystem::exists(status)) return target;
+    if (!std::filesystem::is_regular_file(status)) fail(target, "is there and is not a regular file; name another");
+    return std::filesystem::canonical(target);
+  }
+
   std::filesystem::path target_;
   std::string name_;
   int descriptor_ = -1;

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <fstream>
 #include <numeric>
 #include <set>
+#include <sstream>
 
 #include "arguments.hpp"
 #include "device_option.hpp"
@@ -14,6 +14,7 @@
 #include "execute/guard.hpp"
 #include "kernel_call.hpp"
 #include "reference/call.hpp"
+#include "store/files.hpp"
 #include "tune/search.hpp"
 #include "tune/worker_lab.hpp"
 #include "tune/worker_program.hpp"
@@ -156,8 +157,10 @@ std::vector<CallToTune> calls_of_cases(const KernelHandle& kernel, const std::ve
 }
 
 std::vector<CallToTune> calls_of_recording(const std::string& file, const std::string& kernel, const Machine& machine) {
-  std::ifstream stream(file);
-  if (!stream) throw UsageError(fmt::format("--recorded: {} cannot be read", file));
+  std::string why;
+  auto text = store::read_file(file, store::lines_limit, why);
+  if (!text) throw UsageError("--recorded: " + why);
+  std::istringstream stream(std::move(*text));
   std::vector<CallToTune> calls;
   std::set<std::string> seen;
   std::string line;
@@ -165,10 +168,10 @@ std::vector<CallToTune> calls_of_recording(const std::string& file, const std::s
     if (line.empty()) continue;
     const auto node = json::parse(line, nullptr, false);
     if (!node.is_object()) throw UsageError(fmt::format("{}:{}: not a JSON object", file, number));
-    if (node.value("device", "") != machine.probe.fingerprint || (!kernel.empty() && node.value("kernel", "") != kernel)) continue;
     try {
+      if (node.value("device", "") != machine.probe.fingerprint || (!kernel.empty() && node.value("kernel", "") != kernel)) continue;
       if (!seen.insert(RecordedCall(node, &machine).invocation().key()).second) continue;
-    } catch (const CodedError& e) {
+    } catch (const std::exception& e) {
       throw UsageError(fmt::format("{}:{}: {}", file, number, e.what()));
     }
     calls.push_back({fmt::format("{} (line {})", node.value("kernel", ""), number), node});

@@ -14,11 +14,13 @@ validation, since libejk keeps the call prepared. Whoever has only pointers and 
 """
 
 import ctypes
+import functools
+import math
 import struct
 from collections import namedtuple
 
 from ._errors import EjkError, InputError
-from ._library import DLDataType, DLDevice, DTYPE_NAMES, DTYPES, Argument, Tensor, check, failure, json_text, library
+from ._library import DLDataType, DLDevice, DTYPE_NAMES, DTYPES, Argument, Tensor, c_text, check, failure, json_text, library
 from ._seen import Seen
 from ._spec import contract
 from ._tensor import _kinds, kind_of
@@ -116,7 +118,9 @@ def attribute_values(kernel, specs, values):
             continue
         if not _legal(spec, value):
             raise InputError(f"{kernel}: {spec.name} must be {spec.type}; found {value!r:.80}")
-        given[spec.name] = _CONVERT[spec.type](value)
+        given[spec.name] = converted = _CONVERT[spec.type](value)
+        if spec.type == "float" and not math.isfinite(converted):
+            raise InputError(f"{kernel}: attribute {spec.name} is {converted}, expected a finite number")
     return given
 
 
@@ -140,12 +144,24 @@ def packed_values(specs, values):
     return b"".join(parts)
 
 
+@functools.lru_cache(maxsize=None)
+def result_type(kernel, outputs):
+    """The named tuple of a kernel's outputs. It can be pickled, though no module has it by name."""
+    made = namedtuple("".join(part.capitalize() for part in kernel.split("_")) + "Result", outputs)
+    made.__reduce__ = lambda result: (_result, (kernel, outputs, tuple(result)))
+    return made
+
+
+def _result(kernel, outputs, values):
+    return result_type(kernel, outputs)(*values)
+
+
 class Kernel:
     """One kernel of the specs. The names are those of the spec, in its order; generated functions know them without the library."""
 
     def __init__(self, name, inputs, outputs, fixed, varying):
         self.name, self.inputs, self.outputs, self.fixed, self.varying = name, inputs, outputs, fixed, varying
-        self.result = namedtuple("".join(part.capitalize() for part in name.split("_")) + "Result", outputs)
+        self.result = result_type(name, outputs)
         self.prepared = {}  # by a key of Python's objects
         self.seen = {}  # of (fixed attributes, wanted outputs, config): a Seen, where arrays can be read without Python
         self.remembered = 0  # calls in them
@@ -173,6 +189,8 @@ class Kernel:
 
     def call(self, inputs, fixed, varying, outputs, wanted, cfg, stream):
         first = inputs[0]
+        if stream is not None and not isinstance(stream, int):  # ctypes would take the address of a text
+            raise TypeError(f"{self.name}: stream must be the address of a stream, an int; found {stream!r:.80}")
         kind = _kinds.get(type(first))
         if kind is None:
             kind = _named(self.name, self.inputs[0], kind_of, first)
@@ -212,7 +230,15 @@ def _named(kernel, name, function, argument):
 
 
 def config_text(cfg):
-    return cfg.encode() if isinstance(cfg, str) else json_text(cfg)
+    return c_text(cfg, "cfg") if isinstance(cfg, str) else json_text(cfg, "cfg")
+
+
+def kernel_name(kernel):
+    """Of a function of this package, or a name."""
+    name = kernel if isinstance(kernel, str) else getattr(kernel, "__name__", None)
+    if name is None:
+        raise TypeError(f"expected a function of ejk or a kernel's name; found {kernel!r:.80}")
+    return name
 
 
 def input_views(kind, kernel, inputs):
@@ -271,7 +297,7 @@ def prepare_call(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg):
 
 
 def through(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
-    """The call of a kind that has key(array) and pointer(array)."""
+    """The call of a kind that has key(array), which is another for arrays of another type, and pointer(array)."""
     cfg = config_text(cfg)
     try:
         key = (
@@ -280,7 +306,7 @@ def through(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
             wanted,
             cfg,
             tuple([None if array is None else kind.key(array) for array in inputs]),
-            outputs and tuple([None if array is None else kind.key(array) for array in outputs]),
+            outputs and tuple([None if array is None else (kind.key(array), kind.writable(array)) for array in outputs]),
         )
         prepared = kernel.prepared.get(key)
     except (AttributeError, TypeError):  # an argument of the wrong type: preparing says which

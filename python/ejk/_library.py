@@ -11,7 +11,7 @@ import json
 import os
 import threading
 
-from ._errors import OF_STATUS, EjkError
+from ._errors import OF_STATUS, EjkError, InputError
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 PATH = os.path.join(FOLDER, "lib", "libejk.so")
@@ -166,6 +166,24 @@ def text(name, *arguments):
         loaded.ejk_free(out)
 
 
-def json_text(value):
-    """A JSON object as the C API takes it; None stays None."""
-    return None if value is None else json.dumps(value, sort_keys=True).encode()
+def json_text(value, what="a JSON object"):
+    """A JSON object as the C API takes it; None stays None. InputError, which begins with `what`, for what JSON cannot hold."""
+    if value is None:
+        return None
+    try:
+        return json.dumps(value, sort_keys=True, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{what}: {error}; found {value!r:.80}") from None
+
+
+def c_text(text, what):
+    """Text as the C API takes it."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} must be a str; found {text!r:.80}")
+    try:
+        encoded = text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what}: {error}") from None
+    if b"\0" in encoded:
+        raise InputError(f"{what} has a NUL character in it: {text!r:.80}")
+    return encoded

@@ -28,11 +28,15 @@ _DTYPES = {ours: theirs for theirs, ours in _NAMES.items()}
 
 
 def handles(array):
-    return isinstance(array, (numpy.ndarray, numpy.generic))
+    if type(array) is numpy.ndarray:
+        return True
+    if isinstance(array, numpy.ma.MaskedArray):
+        raise TypeError("a masked array, whose mask no kernel knows: give array.filled(...), and the kernel's own mask if it has one")
+    return isinstance(array, numpy.ndarray)  # a scalar of NumPy's has no memory that stays
 
 
 def key(array):
-    return array.shape, array.strides, array.dtype
+    return type(array), array.shape, array.strides, array.dtype
 
 
 class _Interface(ctypes.Structure):

@@ -4,20 +4,17 @@ import inspect
 import json
 import os
 
-from ._call import Arguments, Kernel, config_text, input_views, plan_outputs
-from ._library import check, json_text, library, text
+from ._call import Arguments, Kernel, config_text, input_views, kernel_name, plan_outputs
+from ._errors import InputError
+from ._library import c_text, check, json_text, library, text
 from ._spec import contract, kernel_names
 from ._tensor import kind_of
-
-
-def _kernel_name(kernel):
-    return kernel if isinstance(kernel, str) else kernel.__name__
 
 
 def _asked(kernel, arrays, named, with_memory=False):
     """(kernel's name, Arguments, attributes as JSON text) of a call of `kernel` with these arguments. Outputs that are not given have a
     shape, and memory if that is asked for, as its address counts."""
-    asked = Kernel.of(_kernel_name(kernel))
+    asked = Kernel.of(kernel_name(kernel))
     bound = _signature(asked).bind(*arrays, **named).arguments
     told = asked.contract
     inputs = tuple(bound.get(name) for name in asked.inputs)
@@ -43,19 +40,21 @@ def tune(kernel, *arrays, budget=60.0, jobs=0, seed=1, **named):
     in the user's records. The arrays are not touched: child processes measure on made-up data. Returns the record as a dict: config,
     median_us, baseline_us (the heuristic's), measured, rejected, ..."""
     name, arguments, attributes = _asked(kernel, arrays, named)
-    options = json_text({"budget_seconds": float(budget), "jobs": jobs, "seed": seed})
+    options = json_text({"budget_seconds": float(budget), "jobs": jobs, "seed": seed}, "tune")
     return json.loads(text("ejk_tune", name, arguments.array, arguments.count, attributes, options))
 
 
 def label(kernel, *arrays, stamp="hash", **named):
     """The name of kernel(*arrays, **named) in profiles and compiled programs; stamp: "hash" or "json"."""
     name, arguments, attributes = _asked(kernel, arrays, named)
-    return text("ejk_label", name, arguments.array, arguments.count, attributes, stamp.encode())
+    return text("ejk_label", name, arguments.array, arguments.count, attributes, c_text(stamp, "stamp"))
 
 
 def labels_in_hlo(program):
     """The labels in the HLO or StableHLO text of a compiled program."""
-    program = program.encode()
+    if not isinstance(program, str):
+        raise TypeError(f"expected the text of a program, a str; found {program!r:.80}")
+    program = program.encode(errors="replace")
     return json.loads(text("ejk_labels_in_hlo", program, len(program)))
 
 
@@ -76,6 +75,8 @@ def add_store(path):
 
 def set_threads(threads):
     """Threads for CPU work, the caller included; 0: as many as the process may use."""
+    if not isinstance(threads, int) or threads.bit_length() > 31:  # ctypes would cut it
+        raise InputError(f"set_threads: expected 0 (all) to 4096, found {threads!r:.80}")
     check(library().ejk_set_threads(threads))
 
 

@@ -2,15 +2,15 @@
 
 import contextlib
 
-from ._call import config_text
-from ._library import check, json_text, library
+from ._call import config_text, kernel_name
+from ._library import c_text, check, json_text, library
 
 
 @contextlib.contextmanager
 def overlay(config, kernel=None):
-    """Inside, `config` (a dict such as {"variant": "tiled", "block_m": 64}) holds for calls of `kernel`, or of every kernel, where it is
-    valid. Inner scopes win. This thread only; a config for one call alone is its cfg=."""
-    check(library().ejk_push_overlay(kernel.encode() if kernel else None, config_text(config)))
+    """Inside, `config` (a dict such as {"variant": "tiled", "block_m": 64}) holds for calls of `kernel` (a function of ejk, or a name), or
+    of every kernel, where it is valid. Inner scopes win. This thread only; a config for one call alone is its cfg=."""
+    check(library().ejk_push_overlay(c_text(kernel_name(kernel), "a kernel's name") if kernel else None, config_text(config)))
     try:
         yield
     finally:

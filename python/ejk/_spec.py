@@ -4,7 +4,7 @@ import functools
 import json
 from dataclasses import dataclass
 
-from ._library import text
+from ._library import c_text, text
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _attribute(entry):
 @functools.lru_cache(maxsize=None)
 def contract(kernel):
     """The contract of a kernel. InputError for a name that no store has."""
-    told = json.loads(text("ejk_describe", kernel.encode()))
+    told = json.loads(text("ejk_describe", c_text(kernel, "a kernel's name")))
     return Contract(
         kernel=told["kernel"],
         doc=told["doc"],

@@ -31,7 +31,7 @@ def _find(array):
         from . import _torch_arrays as kind
     elif names & {"jax", "jaxlib"}:
         from . import _jax_arrays as kind
-    elif hasattr(array, "__dlpack__"):
+    elif hasattr(array, "__dlpack__") and not isinstance(array, type):
         from . import _dlpack_arrays as kind
     else:
         raise TypeError(

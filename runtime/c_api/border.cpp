@@ -3,19 +3,14 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
+#include "describe/values.hpp"
 #include "execute/dlpack.hpp"
 #include "execute/facts.hpp"
 
 namespace ejk::c_api {
 
 thread_local std::string last_error;
-
-const char* required(const char* text, const char* what) {
-  if (!text) bad(std::string(what) + " is NULL");
-  return text;
-}
 
 std::map<std::string, TensorView> views_of(const char* kernel, const ejk_argument* tensors, std::size_t count) {
   if (count && !tensors) bad(std::string(kernel) + ": the array of tensors is NULL");
@@ -32,20 +27,11 @@ std::map<std::string, TensorView> views_of(const char* kernel, const ejk_argumen
 std::map<std::string, Value> attributes_of(const char* kernel, const char* text) {
   std::map<std::string, Value> attributes;
   if (!text) return attributes;
-  const auto object = nlohmann::json::parse(text, nullptr, false);
-  if (!object.is_object()) bad(std::string(kernel) + ": attributes must be a JSON object such as {\"causal\": true}; found '" + text + "'");
-  for (const auto& [name, node] : object.items()) {
-    if (node.is_boolean())
-      attributes.emplace(name, node.get<bool>());
-    else if (node.is_number_integer())
-      attributes.emplace(name, node.get<std::int64_t>());
-    else if (node.is_number_float())
-      attributes.emplace(name, node.get<double>());
-    else if (node.is_string())
-      attributes.emplace(name, node.get<std::string>());
-    else if (!node.is_null())
-      bad(std::string(kernel) + ": attribute '" + name + "' must be a number, a boolean, a string or null; found " + node.type_name());
-  }
+  const std::string what = std::string(kernel) + ": attributes";
+  const auto object = parse_json(text, what);
+  if (!object.is_object()) bad(what + R"( must be a JSON object such as {"causal": true}; found )" + object.type_name());
+  for (const auto& [name, node] : object.items())
+    if (!node.is_null()) attributes.emplace(name, value_from(node, std::string(kernel) + ": attribute '" + name + "'"));
   return attributes;
 }
 
@@ -70,6 +56,7 @@ Invocation invocation_of(const char* kernel, const ejk_argument* tensors, std::s
 
 Status give(Result<std::string> text, char** out) {
   if (!text) return text.error();
+  required(out, "the place for the text");
   auto* copy = static_cast<char*>(std::malloc(text->size() + 1));
   if (!copy) throw std::bad_alloc();
   std::memcpy(copy, text->c_str(), text->size() + 1);

@@ -17,7 +17,11 @@ extern thread_local std::string last_error;
 [[noreturn]] inline void bad(const std::string& message) { throw spec::CallError(spec::CallError::Kind::bad_input, message); }
 
 // Throws CallError that names what is NULL.
-const char* required(const char* text, const char* what);
+template <class T>
+T* required(T* pointer, const char* what) {
+  if (!pointer) bad(std::string(what) + " is NULL");
+  return pointer;
+}
 
 std::map<std::string, TensorView> views_of(const char* kernel, const ejk_argument* tensors, std::size_t count);
 std::map<std::string, Value> attributes_of(const char* kernel, const char* text);
@@ -26,7 +30,7 @@ std::optional<Config> config_of(const char* text);
 // A call by names whose tensors need no data, in canonical form.
 Invocation invocation_of(const char* kernel, const ejk_argument* tensors, std::size_t count, const char* attributes);
 
-// A text for ejk_free.
+// A text for ejk_free. Throws CallError if there is nowhere to put it.
 Status give(Result<std::string> text, char** out);
 
 // Runs f, which returns a Status; keeps the error's words.

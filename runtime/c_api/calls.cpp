@@ -13,15 +13,6 @@ namespace {
 using namespace ejk;
 using namespace ejk::c_api;
 
-// An output's shape may depend on data, which is read on the host only.
-spec::TensorFacts shape_of_output(const spec::Binding& binding, const spec::TensorSpec& output) {
-  try {
-    return spec::output_facts(binding, output);
-  } catch (const spec::ExpressionError& e) {
-    bad(binding.spec->kernel + ": the shape of " + output.name + " cannot be told: " + e.what() + "; data on a device is not read");
-  }
-}
-
 Stamp stamp_of(const char* text) {
   const std::string_view name = required(text, "the stamp");
   if (name != "hash" && name != "json") bad("the stamp is '" + std::string(name) + "'; expected hash or json");
@@ -45,6 +36,7 @@ ejk_status ejk_output(const char* kernel, const ejk_argument* inputs, size_t cou
                       int32_t* rank, int64_t* shape, uint8_t* dtype_code, uint8_t* dtype_bits) {
   return guarded_call([&]() -> Status {
     const auto& handle = require_kernel(required(kernel, "the kernel's name"));
+    if (!rank || !shape || !dtype_code || !dtype_bits) bad(handle.name + ": a place for the output's rank, shape, code or bits is NULL");
     const auto arguments = positional(handle, views_of(kernel, inputs, count), attributes_of(kernel, attributes));
     const auto* tensor = handle.spec->tensor(required(output, "the output's name"));
     if (!tensor || !tensor->output) bad(std::string(kernel) + ": no output '" + output + "'");

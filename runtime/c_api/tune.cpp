@@ -1,5 +1,7 @@
 // ejk_tune: measures a call's configs and keeps the winner, as the autotune tier does.
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "c_api/border.hpp"
 #include "describe/values.hpp"
@@ -13,10 +15,16 @@ using namespace ejk::c_api;
 
 template <class T>
 T number_of(const std::string& name, const Value& value) {
-  if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<T>(*integer);
-  if constexpr (std::is_floating_point_v<T>)
+  const auto* integer = std::get_if<std::int64_t>(&value);
+  if constexpr (std::is_floating_point_v<T>) {
+    if (integer) return static_cast<T>(*integer);
     if (const auto* floating = std::get_if<double>(&value)) return *floating;
-  bad("the tuning option " + name + (std::is_floating_point_v<T> ? " must be a number" : " must be an integer"));
+    bad("the tuning option " + name + " must be a number");
+  } else {
+    if (integer && std::in_range<T>(*integer)) return static_cast<T>(*integer);
+    bad("the tuning option " + name + " must be an integer from " + std::to_string(std::numeric_limits<T>::min()) + " to " +
+        std::to_string(std::min<std::uint64_t>(std::numeric_limits<T>::max(), std::numeric_limits<std::int64_t>::max())));
+  }
 }
 
 AutotuneOptions options_of(const char* text) {
@@ -59,6 +67,7 @@ extern "C" {
 ejk_status ejk_tune(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* options,
                     char** record) {
   return guarded_call([&]() -> Status {
+    required(record, "the place for the record");  // before minutes of measuring
     const auto invocation = invocation_of(kernel, tensors, count, attributes);
     const auto measured = autotune(*require_kernel(kernel).kernel_interface(), invocation, options_of(options));
     if (!measured) return measured.error();

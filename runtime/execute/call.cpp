@@ -27,8 +27,13 @@ Tensor allocate(const KernelHandle& kernel, const Machine& machine, const spec::
   if (const Device device{machine.backend->device_type(), machine.device}; device.type != DeviceType::cpu)
     throw CodedError(ErrorCode::bad_input, fmt::format("{}: the tensors are on {}, where ejk allocates no outputs: give {}, {}",
                                                        kernel.name, name_of(device), output.name, expected_output(binding, output)));
-  const auto facts = spec::output_facts(binding, output);
-  return Tensor(facts.type, facts.shape);
+  const auto facts = shape_of_output(binding, output);
+  try {
+    return Tensor(facts.type, facts.shape);
+  } catch (const std::bad_alloc&) {
+    throw CodedError(ErrorCode::internal, fmt::format("{}: no memory for output {}, {} of shape [{}]", kernel.name, output.name,
+                                                      name_of(facts.type), fmt::join(facts.shape, ", ")));
+  }
 }
 
 Result<std::vector<Tensor>> allocate_and_call(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::uint64_t wanted,

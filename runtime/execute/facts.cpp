@@ -114,6 +114,14 @@ const Machine& machine_of(const KernelHandle& kernel, std::span<const TensorView
   return *machine;
 }
 
+spec::TensorFacts shape_of_output(const spec::Binding& binding, const spec::TensorSpec& output) {
+  try {
+    return spec::output_facts(binding, output);
+  } catch (const spec::ExpressionError& e) {
+    bad(fmt::format("{}: the shape of {} cannot be told: {}; only data on the host is read", binding.spec->kernel, output.name, e.what()));
+  }
+}
+
 std::string expected_output(const spec::Binding& binding, const spec::TensorSpec& output) {
   try {
     return fmt::format("expected one of shape [{}]", fmt::join(spec::output_facts(binding, output).shape, ", "));

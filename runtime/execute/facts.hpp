@@ -26,6 +26,9 @@ const Machine& machine_of(const KernelHandle& kernel, std::span<const TensorView
 
 std::string name_of(Device device);  // "cpu", "cuda:1"
 
+// Throws CallError where the shape cannot be told: it depends on data that is not on the host, or does not fit 64 bits.
+spec::TensorFacts shape_of_output(const spec::Binding& binding, const spec::TensorSpec& output);
+
 // What a missing output would have to be, for errors: "expected one of shape [2, 6]", or what keeps its shape from being told.
 std::string expected_output(const spec::Binding& binding, const spec::TensorSpec& output);
 

@@ -79,7 +79,7 @@ class GradientOf {
   }
 
   TensorView without_data(const spec::TensorSpec& tensor) const {
-    const auto facts = spec::output_facts(binding_, tensor);
+    const auto facts = shape_of_output(binding_, tensor);
     return contiguous(facts.type, facts.shape);
   }
 

@@ -13,15 +13,18 @@
 namespace ejk {
 namespace {
 
-constexpr std::size_t words_a_tensor = 1 + 2 * max_rank;
+constexpr std::size_t words_a_tensor = 2 + 2 * max_rank;
 
 std::uint64_t header_of(const TensorView& view) {
   const auto address = reinterpret_cast<std::uintptr_t>(view.data);
   const auto alignment = static_cast<std::uint64_t>(address & 63 ? std::countr_zero(address) : 6);
   return 1 | static_cast<std::uint64_t>(static_cast<std::uint8_t>(view.rank)) << 8 | static_cast<std::uint64_t>(view.type) << 16 |
-         static_cast<std::uint64_t>(static_cast<std::uint32_t>(view.device.type) & 0xff) << 24 |
-         static_cast<std::uint64_t>(static_cast<std::uint32_t>(view.device.index) & 0xffff) << 32 | alignment << 48 |
-         static_cast<std::uint64_t>(view.data != nullptr) << 56;
+         alignment << 24 | static_cast<std::uint64_t>(view.data != nullptr) << 32;
+}
+
+// Whole: a number that no device has must not look like one that has been seen.
+std::uint64_t device_of(const TensorView& view) {
+  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(view.device.type)) << 32 | static_cast<std::uint32_t>(view.device.index);
 }
 
 std::uint64_t word_of(const AttributeValue& attribute) {
@@ -58,6 +61,7 @@ bool pack_key(PlanKey& key, const KernelHandle& kernel, std::span<const TensorVi
       continue;
     }
     *word++ = header_of(*view);
+    *word++ = device_of(*view);
     for (int i = 0; i < view->rank && i < max_rank; ++i) {
       *word++ = static_cast<std::uint64_t>(view->shape[i]);
       *word++ = static_cast<std::uint64_t>(view->strides[i]);

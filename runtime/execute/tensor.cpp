@@ -3,10 +3,20 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <new>
 
 namespace ejk {
 namespace {
+
+// Throws std::bad_alloc where no memory has so many, or a dim is negative.
+std::size_t bytes_of(DType type, std::span<const std::int64_t> shape) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  std::int64_t bytes = size_of(type);
+  for (const auto dim : shape)
+    if (dim < 0 || __builtin_mul_overflow(bytes, dim, &bytes)) throw std::bad_alloc();
+  return static_cast<std::size_t>(bytes);
+}
 
 std::span<const std::int64_t> span_of(std::initializer_list<std::int64_t> list) { return {list.begin(), list.size()}; }
 
@@ -18,7 +28,8 @@ TensorView::TensorView(void* data_, DType type_, std::span<const std::int64_t> s
   for (int i = std::min<int>(rank, max_rank) - 1; i >= 0; --i) {
     shape[i] = shape_[i];
     strides[i] = stride;
-    stride *= std::max<std::int64_t>(shape_[i], 1);
+    // What does not fit is refused by every call: no dim can step over it.
+    if (__builtin_mul_overflow(stride, std::max<std::int64_t>(shape_[i], 1), &stride)) stride = std::numeric_limits<std::int64_t>::max();
   }
 }
 
@@ -36,8 +47,7 @@ std::int64_t TensorView::elements() const {
 }
 
 Tensor::Tensor(DType type, std::span<const std::int64_t> shape) : view_(nullptr, type, shape) {
-  const auto bytes = static_cast<std::size_t>(view_.elements()) * static_cast<std::size_t>(size_of(type));
-  const auto padded = (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64;
+  const auto padded = (std::max<std::size_t>(bytes_of(type, shape), 1) + 63) / 64 * 64;
   auto* data = static_cast<std::byte*>(std::aligned_alloc(64, padded));
   if (!data) throw std::bad_alloc();
   memory_ = std::shared_ptr<std::byte>(data, [](std::byte* p) { std::free(p); });

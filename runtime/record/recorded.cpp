@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <sstream>
 
 #include "describe/invocation.hpp"
 #include "describe/values.hpp"
 #include "record/placed_call.hpp"
 #include "record/recorder.hpp"
+#include "store/files.hpp"
 
 namespace ejk {
 namespace {
@@ -105,8 +104,10 @@ Result<RecordedInvocation> recorded_from_json(std::string_view line) {
 
 Result<Recorded> get_invocations(const std::string& file) {
   return guarded([&]() -> Result<Recorded> {
-    std::ifstream stream(file);
-    if (!stream) return Error{ErrorCode::io, fmt::format("cannot read the recorded calls of '{}': {}", file, std::strerror(errno))};
+    std::string why_not;
+    auto text = store::read_file(file, store::lines_limit, why_not);
+    if (!text) return Error{ErrorCode::io, "cannot read the recorded calls of " + why_not};
+    std::istringstream stream(std::move(*text));
     RecordedSet set;
     Recorded result;
     std::string line;
@@ -119,7 +120,6 @@ Result<Recorded> get_invocations(const std::string& file) {
         result.skipped.emplace_back(fault.what());
       }
     }
-    if (stream.bad()) return Error{ErrorCode::io, fmt::format("cannot read the recorded calls of '{}': {}", file, std::strerror(errno))};
     result.invocations = set.list();
     return result;
   });

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ejk/kernel.hpp"
+#include "spec/json.hpp"
 
 namespace ejk {
 namespace {
@@ -29,12 +30,14 @@ std::string to_json(const Config& config) {
   if (!config.variant.empty()) object["variant"] = config.variant;
   if (!config.arch.empty()) object["arch"] = config.arch;
   for (const auto& [name, value] : config.values) object[name] = value_json(value);
-  return object.dump();
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);  // a name that is no UTF-8 is none that is known
 }
 
 Result<Config> config_from_json(std::string_view text) {
-  const auto object = json::parse(text, nullptr, false);
-  if (object.is_discarded()) return bad("not JSON: '" + std::string(text.substr(0, 80)) + "'");
+  std::vector<spec::Fault> faults;
+  const auto tree = spec::parse_json("config", std::string(text), faults);
+  if (!tree) return Error{ErrorCode::bad_input, faults.empty() ? "config: not JSON" : faults.front().text()};
+  const json object = *tree;  // from an ordered tree to a sorted one
   if (!object.is_object())
     return bad(R"(expected an object such as {"variant": "tiled", "block_m": 64}, found )" + std::string(object.type_name()));
   Config config;

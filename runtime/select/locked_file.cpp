@@ -19,6 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool is_regular(int fd) {
+  struct stat facts {};
+  return fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode);
+}
+
 bool still_named(int fd, const std::string& path) {
   struct stat open_file {
   }, named{};
@@ -45,6 +50,10 @@ LockedFile::LockedFile(const std::string& path) : path_(path) {
   for (;;) {
     fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (fd_ < 0) fail("open");
+    if (!is_regular(fd_)) {  // a device's name, such as /dev/null, would become a file's
+      close(fd_);
+      throw CodedError(ErrorCode::io, fmt::format("{} is not a regular file; name another", path));
+    }
     if (!lock(fd_)) {
       const int why = errno;
       close(fd_);

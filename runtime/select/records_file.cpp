@@ -15,8 +15,6 @@
 namespace ejk {
 namespace {
 
-constexpr std::size_t longest_file = std::size_t{1} << 30;
-
 // The key's text in a line as to_json(TuningRecord) writes it: "key":{...} without blanks. Config values are scalars, so no object inside
 // a record has another member "key" that is an object, and in a string the quotes would be escaped. Empty: written in another form.
 std::string_view plain_key(std::string_view line) {
@@ -60,7 +58,7 @@ FileStamp stamp_of(const std::string& path) {
 RecordsFile::RecordsFile(const std::string& path) : stamp_(stamp_of(path)) {
   if (!exists()) return;
   std::string why_not;
-  auto text = store::read_file(path, longest_file, why_not);
+  auto text = store::read_file(path, store::lines_limit, why_not);
   if (!text) {
     bad_lines_ = why_not;
     return;

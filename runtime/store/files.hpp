@@ -10,6 +10,7 @@ namespace ejk::store {
 inline constexpr char temporary_prefix[] = ".tmp-";                // of folders that are being written or removed; an owned_name() each
 inline constexpr std::size_t info_limit = 1 << 20;                 // image.json, *.failed
 inline constexpr std::size_t binary_limit = std::size_t{1} << 30;  // one image's binary
+inline constexpr std::size_t lines_limit = std::size_t{1} << 30;   // records, recorded calls: a JSON object a line
 
 // The whole of a regular file. nullopt, with the reason: missing, not a regular file, longer than limit, unreadable.
 std::optional<std::string> read_file(const std::filesystem::path& path, std::size_t limit, std::string& why_not);

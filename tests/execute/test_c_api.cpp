@@ -48,7 +48,9 @@ TEST_F(CApi, ReportsErrorsWithStatusAndWords) {
   EXPECT_EQ(ejk_call(nullptr, tensors, 2, nullptr, nullptr, nullptr), EJK_BAD_INPUT);
   EXPECT_STREQ(ejk_last_error(), "the kernel's name is NULL");
   EXPECT_EQ(ejk_call("shift", tensors, 2, "[", nullptr, nullptr), EJK_BAD_INPUT);
-  EXPECT_STREQ(ejk_last_error(), "shift: attributes must be a JSON object such as {\"causal\": true}; found '['");
+  EXPECT_TRUE(std::string(ejk_last_error()).starts_with("shift: attributes:1:2: not JSON: ")) << ejk_last_error();
+  EXPECT_EQ(ejk_call("shift", tensors, 2, "[]", nullptr, nullptr), EJK_BAD_INPUT);
+  EXPECT_STREQ(ejk_last_error(), "shift: attributes must be a JSON object such as {\"causal\": true}; found array");
   EXPECT_EQ(ejk_call("shift", tensors, 2, nullptr, "{\"block\": 7}", nullptr), EJK_BAD_INPUT);
   EXPECT_NE(std::string(ejk_last_error()).find("block"), std::string::npos);
   x_tensor.dtype.lanes = 4;

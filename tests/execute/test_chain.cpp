@@ -101,7 +101,7 @@ TEST(ConfigJson, RoundTripsAndRefusesNonsense) {
   ASSERT_TRUE(config);
   EXPECT_EQ(to_json(*config), R"({"arch":"cpu:avx2","block_m":64,"packed":true,"variant":"tiled"})");
   EXPECT_EQ(message_of(config_from_json("[1]")), R"(config: expected an object such as {"variant": "tiled", "block_m": 64}, found array)");
-  EXPECT_EQ(message_of(config_from_json("{")), "config: not JSON: '{'");
+  EXPECT_TRUE(message_of(config_from_json("{")).starts_with("config:1:2: not JSON: ")) << message_of(config_from_json("{"));
   EXPECT_EQ(message_of(config_from_json(R"({"block_m": [1]})")), "config: 'block_m' must be a number, a boolean or a string; found array");
 }
 

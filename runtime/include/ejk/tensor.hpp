@@ -49,7 +49,7 @@ struct EJK_API TensorView {
   std::int64_t elements() const;
 };
 
-// Host memory, 64-byte aligned, contiguous, with its view.
+// Host memory, 64-byte aligned, contiguous, with its view. Throws std::bad_alloc where there is not so much.
 class EJK_API Tensor {
  public:
   Tensor() = default;
