@@ -86,6 +86,7 @@ TEST_F(CSeen, EveryDifferenceCounts) {
   objects[5].tensor.device = {2, 1};
   for (const auto& strides : std::vector<std::vector<std::int64_t>>{{}, {1, 2}, {4, 1}, {0, 1}, {-3, 1}})
     objects.push_back(tensor({2, 3}, strides));
+  objects.push_back(tensor({2}, {0}));
   for (const auto& shape : std::vector<std::vector<std::int64_t>>{{}, {0}, {2}, {2, 3, 1}, {1, 2, 3}, {3, 2}, {6}, {0, 3}, {2, 3, 3, 1}})
     objects.push_back(tensor(shape));
   auto out = tensor({2, 3}, {3, 1}), second = tensor({5});
