@@ -15,7 +15,8 @@ CompileResult compile_cuda_image(const Nvrtc& nvrtc, const spec::Image& image);
 bool compiles_for(const Nvrtc& nvrtc, const spec::Arch& arch, std::string& why_not);
 
 // registers, spill_bytes (stores and loads), stack_bytes, shared_bytes (static): of the most demanding entry each, as ptxas' words
-// (--ptxas-options=-v) say; registers, stack_bytes and code_bytes also as the cubin says.
+// (--ptxas-options=-v) say; registers, stack_bytes and code_bytes also as the cubin says. performance_losses: how often ptxas says
+// "Potential Performance Loss", which it says nowhere else: wgmma serialised (C7510 to C7514), setmaxnreg ignored (C7507, C7508).
 spec::Resources resources_of(const std::string& ptxas_log, const CubinFacts& cubin);
 
 }  // namespace ejk::cuda

@@ -22,7 +22,7 @@ std::int64_t number_before(std::string_view line, std::string_view words) {
 }  // namespace
 
 spec::Resources resources_of(const std::string& log, const CubinFacts& cubin) {
-  std::int64_t registers = cubin.registers, spill = 0, stack = cubin.stack_bytes, shared = 0;
+  std::int64_t registers = cubin.registers, spill = 0, stack = cubin.stack_bytes, shared = 0, losses = 0;
   for (std::size_t at = 0; at < log.size();) {
     const auto end = std::min(log.find('\n', at), log.size());
     const auto line = std::string_view(log).substr(at, end - at);
@@ -31,9 +31,10 @@ spec::Resources resources_of(const std::string& log, const CubinFacts& cubin) {
     spill = std::max(spill, number_before(line, " bytes spill stores") + number_before(line, " bytes spill loads"));
     stack = std::max({stack, number_before(line, " bytes stack frame"), number_before(line, " bytes cumulative stack size")});
     shared = std::max(shared, number_before(line, " bytes smem"));
+    losses += line.find("Potential Performance Loss") != std::string_view::npos;
   }
-  return {
-      {"registers", registers}, {"spill_bytes", spill}, {"stack_bytes", stack}, {"shared_bytes", shared}, {"code_bytes", cubin.code_bytes}};
+  return {{"registers", registers}, {"spill_bytes", spill},           {"stack_bytes", stack},
+          {"shared_bytes", shared}, {"code_bytes", cubin.code_bytes}, {"performance_losses", losses}};
 }
 
 }  // namespace ejk::cuda

@@ -8,6 +8,8 @@
 namespace ejk::spec {
 namespace {
 
+constexpr std::size_t most = 256;  // assumptions that are looked at; attributes are judged by pairs of them
+
 struct Nothing : Scope {
   std::optional<Value> lookup(std::string_view) const override { return std::nullopt; }
 };
@@ -42,6 +44,16 @@ std::vector<Assumption> multiplied(const std::vector<Assumption>& all, const Val
       set(result.back(), value);
     }
   return result;
+}
+
+// By a name of the contract: an optional tensor or an attribute. Any other is left out.
+std::vector<Assumption> multiplied(const Spec& spec, const std::vector<Assumption>& all, const std::string& name) {
+  if (const TensorSpec* tensor = spec.tensor(name); tensor && tensor->optional)
+    return multiplied(all, std::vector<bool>{false, true}, [&](Assumption& one, bool given) { one.given[name] = given; });
+  if (const Attribute* attribute = spec.attribute(name))
+    return multiplied(all, samples_of(*attribute),
+                      [&](Assumption& one, const std::optional<Value>& value) { one.attributes[name] = value; });
+  return all;
 }
 
 }  // namespace
@@ -112,25 +124,23 @@ std::optional<Value> VariantAssumption::call(std::string_view function, std::str
   return assumption_.call(function, name, rest);
 }
 
-std::vector<Assumption> assumptions(const Spec& spec, std::set<std::string> names) {
+std::vector<Assumption> assumptions(const Spec& spec, const std::string& subject, std::set<std::string> others) {
+  for (const Form& form : spec.forms) {
+    others.merge(form.when.names());
+    others.merge(form.when.subjects());
+  }
+  others.erase(subject);
   std::vector<Assumption> all = {Assumption(spec)};
   if (!spec.forms.empty()) all = multiplied(all, spec.forms, [](Assumption& one, const Form& form) { one.form = form.name; });
-  for (const Form& form : spec.forms) {
-    names.merge(form.when.names());
-    names.merge(form.when.subjects());
-  }
-  for (const std::string& name : names) {
-    if (const TensorSpec* tensor = spec.tensor(name); tensor && tensor->optional)
-      all = multiplied(all, std::vector<bool>{false, true}, [&](Assumption& one, bool given) { one.given[name] = given; });
-    if (const Attribute* attribute = spec.attribute(name))
-      all = multiplied(all, samples_of(*attribute),
-                       [&](Assumption& one, const std::optional<Value>& value) { one.attributes[name] = value; });
-  }
+  all = multiplied(spec, all, subject);
+  for (const std::string& name : others)
+    if (auto more = multiplied(spec, all, name); more.size() <= most) all = std::move(more);
   std::erase_if(all, [](const Assumption& one) { return !one.legal(); });
   const auto count = [](const Assumption& one) {
     return std::count_if(one.given.begin(), one.given.end(), [](const auto& each) { return each.second; });
   };
   std::stable_sort(all.begin(), all.end(), [&](const Assumption& a, const Assumption& b) { return count(a) < count(b); });
+  if (all.size() > most) all.resize(most, Assumption(spec));
   return all;
 }
 

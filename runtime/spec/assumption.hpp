@@ -45,9 +45,9 @@ class VariantAssumption : public Scope {
   mutable std::map<std::string, std::optional<Value>, std::less<>> lets_;
 };
 
-// Every legal combination of: these optional tensors given or not, these attributes at sample values (the default, true and false, every
-// choice, some numbers; not given, if that is legal), each form; what forms depend on always among them. Other names
-// are left out. Those with the fewest tensors come first.
-std::vector<Assumption> assumptions(const Spec& spec, std::set<std::string> names);
+// Every legal combination of: the subject and others, optional tensors given or not and attributes at sample values (the default, true and
+// false, every choice, some numbers; not given, if that is legal), each form, and what forms depend on. Other names are left out, and so
+// are others of which there are too many. Those with the fewest tensors come first.
+std::vector<Assumption> assumptions(const Spec& spec, const std::string& subject, std::set<std::string> others);
 
 }  // namespace ejk::spec

@@ -18,12 +18,11 @@ Names names_in(const Expression& expression) {
   return names;
 }
 
-// What `requires` ties to the tensor ("given(x) == given(y)"): to refuse one may be to refuse both.
+// What its use depends on: "matters", and what `requires` ties to it ("given(x) == given(y)": to refuse one may be to refuse both).
 Names tied_to(const Spec& spec, const TensorSpec& tensor) {
-  Names tied = {tensor.name};
+  Names tied = names_in(tensor.matters);
   for (const Requirement& rule : spec.requirements)
     if (rule.that.name_calls().count({"given", tensor.name})) tied.merge(names_in(rule.that));
-  tied.merge(names_in(tensor.matters));
   return tied;
 }
 
@@ -33,15 +32,13 @@ class UseCheck {
   UseCheck(const Spec& spec, const Variant& variant, std::vector<Fault>& faults) : spec_(spec), variant_(variant), faults_(faults) {}
 
   void tensor(const TensorSpec& tensor) {
-    for (const Assumption& one : assumptions(spec_, tied_to(spec_, tensor)))
+    for (const Assumption& one : assumptions(spec_, tensor.name, tied_to(spec_, tensor)))
       if (has(one, tensor) && tensor.matters.known(one) != Value(false) && one.taken_by(variant_) && !is_passed(tensor.name, one))
         return forgotten(tensor, one);
   }
 
   void attribute(const Attribute& attribute) {
-    Names names = names_in(attribute.matters);
-    names.insert(attribute.name);
-    std::vector<Assumption> taken = assumptions(spec_, names);
+    std::vector<Assumption> taken = assumptions(spec_, attribute.name, names_in(attribute.matters));
     std::erase_if(taken, [&](const Assumption& one) { return attribute.matters.known(one) == Value(false) || !one.taken_by(variant_); });
     for (const Assumption& one : taken)
       for (const Assumption& other : taken)
@@ -116,7 +113,7 @@ class UseCheck {
   void forgotten(const TensorSpec& tensor, const Assumption& one) {
     const std::string name = "'" + tensor.name + "'", calls = one.text().empty() ? "" : " (" + one.text() + ")";
     fault("the variant '" + variant_.name + "' takes calls with " + name + calls +
-          ", and passes it to no launch: it would compute without it. " + "Pass it in 'args'" +
+          ", and passes it to no launch: it would compute without it. Pass it in 'args'" +
           (tensor.optional ? ", or refuse it in 'supports': \"not given(" + tensor.name + ")\"" : ""));
   }
 

@@ -107,7 +107,7 @@ class Builder {
     const auto result = backend.compile(image, arch);
     if (!result.ok) return finish(Kind::failed, image.id, result.log, seconds_since(start));
     if (const auto above = above_limits(image, result.resources, result.compiler); !above.empty())
-      return finish(Kind::failed, image.id, above, seconds_since(start));
+      return finish(Kind::failed, image.id, fmt::format("{}; it said:\n{}", above, result.log), seconds_since(start));
     try {
       store_.set_aside(image);  // what is there, if anything, is bad: we looked under the lock
       (void)store_.publish(image, result, backend.source_extension(), backend.binary_extension());

@@ -32,6 +32,7 @@ TEST_P(CudaCompileOn, OneKernelAndItsResources) {
   EXPECT_EQ(resource(result, "stack_bytes"), 0);
   EXPECT_EQ(resource(result, "shared_bytes"), 1024);
   EXPECT_GT(resource(result, "code_bytes"), 100);
+  EXPECT_EQ(resource(result, "performance_losses"), 0);
   EXPECT_EQ(result.command.front(), "nvrtc");
   EXPECT_EQ(result.command[1], std::string("--gpu-architecture=") + GetParam());
 }
@@ -79,6 +80,17 @@ TEST(CudaCompile, SpillsAreCounted) {
   EXPECT_GT(resource(result, "spill_bytes"), 100);
   EXPECT_GT(resource(result, "stack_bytes"), 100);
   EXPECT_EQ(resource(result, "registers"), 32);
+}
+
+TEST(CudaCompile, LossesThatPtxasTellsAreCounted) {
+  NEEDS_NVRTC();
+  for (const auto& [source, code] : {std::pair{serialised_source, "(C7511)"}, {unbounded_source, "(C7508)"}}) {
+    const auto result = compile_cuda_image(nvrtc(), cuda_image(source));
+    ASSERT_TRUE(result.ok) << result.log;
+    EXPECT_EQ(resource(result, "performance_losses"), 1) << result.log;
+    EXPECT_EQ(resource(result, "spill_bytes"), 0);
+    EXPECT_NE(result.log.find(code), std::string::npos) << result.log;
+  }
 }
 
 TEST(CudaCompile, AFaultIsToldInTheCompilersWords) {
@@ -141,9 +153,22 @@ TEST(PtxasLog, TheMostDemandingEntryCounts) {
       "ptxas info    : Compiling entry function 'one' for 'sm_80'\n"
       "ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
       "ptxas info    : Used 90 registers, used 1 barriers, 1024 bytes smem, 360 bytes cmem[0]\n";
-  const spec::Resources expected = {
-      {"registers", 90}, {"spill_bytes", 1344}, {"stack_bytes", 624}, {"shared_bytes", 1024}, {"code_bytes", 512}};
+  const spec::Resources expected = {{"registers", 90},      {"spill_bytes", 1344}, {"stack_bytes", 624},
+                                    {"shared_bytes", 1024}, {"code_bytes", 512},   {"performance_losses", 0}};
   EXPECT_EQ(resources_of(log, {80, 0, 0, 512}), expected);
+}
+
+TEST(PtxasLog, LossesOfAllEntriesAreAddedUp) {
+  const std::string log =
+      "ptxas info    : (C7517) warpgroup.wait is injected in around line 63 by compiler to allow use of registers defined by GMMA in "
+      "function 'a'\n"
+      "ptxas info    : (C7511) Potential Performance Loss: wgmma.mma_async instructions are serialized due to insufficient register "
+      "resources for the wgmma pipeline in the function 'a'\n"
+      "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to determine register count at entry.\n"
+      "ptxas info    : Used 30 registers, used 0 barriers\n";
+  const spec::Resources expected = {{"registers", 30},   {"spill_bytes", 0}, {"stack_bytes", 0},
+                                    {"shared_bytes", 0}, {"code_bytes", 8},  {"performance_losses", 2}};
+  EXPECT_EQ(resources_of(log, {90, 0, 0, 8}), expected);
 }
 
 }  // namespace

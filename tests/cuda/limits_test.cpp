@@ -1,4 +1,7 @@
-// Limits and obtaining with the CUDA backend: `ejk build` refuses spills, calls do not; a device's refusal costs no stored binary.
+// Limits and obtaining with the CUDA backend: `ejk build` refuses spills and lost speed, calls do not; a device's refusal costs no stored
+// binary.
+#include <algorithm>
+
 #include "backends/cuda.hpp"
 #include "cuda/cuda_image.hpp"
 #include "cuda/fake_driver.hpp"
@@ -25,9 +28,34 @@ TEST(CudaLimits, ABuildRefusesASpillingKernel) {
   EXPECT_TRUE(
       report.failures[0].starts_with("toy.gpu.cuda_sm_90a.spilling:\nit needs more than its variant's limits allow: spill_bytes is "))
       << report.failures[0];
-  EXPECT_TRUE(report.failures[0].ends_with(", the limit is 0 (compiled by " + nvrtc().description + ")")) << report.failures[0];
+  EXPECT_NE(report.failures[0].find(", the limit is 0 (compiled by " + nvrtc().description + "); it said:\nptxas info "), std::string::npos)
+      << report.failures[0];
   EXPECT_TRUE(fs::exists(store.entry_path(fine) / "binary.cubin"));
   EXPECT_TRUE(fs::exists(store.entry_path(fine) / "source.cu"));
+}
+
+// No limit is declared: what ptxas calls a loss is one.
+TEST(CudaLimits, ABuildRefusesSerialisedProductsUnlessTheVariantAllowsThem) {
+  NEEDS_NVRTC();
+  const store::Folder folder;
+  const store::Store store(folder.path, true);
+  const auto arch = cuda_arch("sm_90a");
+  auto refused = cuda_image(serialised_source), allowed = refused;
+  allowed.id += ".allowed";
+  allowed.limits = {{"performance_losses", 1}};
+  const auto report = store::build(store, std::vector<store::BuildItem>{{refused, &arch}, {allowed, &arch}}, 1, {});
+  EXPECT_EQ(report.built, 1u);
+  ASSERT_EQ(report.failures.size(), 1u);
+  EXPECT_TRUE(
+      report.failures[0].starts_with("toy.gpu.cuda_sm_90a:\nit needs more than its variant's limits allow: performance_losses is 1, "
+                                     "the limit is 0 (compiled by " +
+                                     nvrtc().description + "); it said:\n"))
+      << report.failures[0];
+  EXPECT_NE(report.failures[0].find("wgmma.mma_async instructions are serialized due to "), std::string::npos) << report.failures[0];
+  const auto kept = store.find(allowed, "cu", "cubin");
+  ASSERT_EQ(kept.verdict, store::Verdict::hit);
+  const auto& resources = kept.info.resources;  // what image.json has
+  EXPECT_EQ(std::count(resources.begin(), resources.end(), std::pair<std::string, std::int64_t>("performance_losses", 1)), 1);
 }
 
 TEST(CudaLimits, ACallUsesASpillingKernelAndTellsIt) {

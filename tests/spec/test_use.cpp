@@ -139,5 +139,17 @@ TEST(Use, AnAttributeIsToldWhereItMatters) {
   EXPECT_EQ(found({{"`matters`: false", "`matters`: `hints`"}}), "unknown name 'hints' in 'matters'; did you mean 'hint'?");
 }
 
+// 2^40 combinations are not tried: most of those tensors stay unknown.
+TEST(Use, ManyTiedTensorsAreJudgedInTime) {
+  std::string inputs, rule = "true";
+  for (int i = 0; i < 40; ++i) {
+    const std::string name = "t" + std::to_string(i);
+    inputs += "{`name`: `" + name + "`, `type`: `E`, `optional`: true, `shape`: [`N`], `doc`: `d`}, ";
+    rule += " and (given(" + name + ") or N > 1)";
+  }
+  const std::string lost = found({{"`inputs`: [", "`inputs`: [" + inputs}, {"order >= -1", rule}});
+  EXPECT_EQ(std::count(lost.begin(), lost.end(), ';'), 39) << lost;
+}
+
 }  // namespace
 }  // namespace ejk::spec
