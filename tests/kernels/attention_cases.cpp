@@ -2,23 +2,37 @@
 #include "kernels/attention_cases.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace ejk::reference {
+
+std::int64_t far_away(Rng& rng) {
+  static constexpr std::int64_t distances[] = {INT32_MAX - 1,         INT32_MAX, std::int64_t{INT32_MAX} + 1, UINT32_MAX,
+                                               std::int64_t{1} << 40, INT64_MAX};
+  return rng.pick(distances);
+}
+
 namespace {
 
 void vary_attributes(spec::Case& c, Rng& rng) {
+  static constexpr double probabilities[] = {1e-6, 0.99, 0.99999}, caps[] = {1e-3, 300, 1e6};
   for (auto& [name, value] : c.attributes) {
+    const bool extreme = rng.chance(0.1);
     if (name == "window_left" || name == "window_right") {
-      if (value != spec::Value{std::int64_t{-1}}) value = rng.nasty_size(0, 150);
+      if (value != spec::Value{std::int64_t{-1}}) value = extreme ? far_away(rng) : rng.nasty_size(0, 150);
     } else if (name == "causal_offset") {
-      value = rng.between(-40, 150);
+      value = !extreme ? rng.between(-40, 150) : rng.chance(0.5) ? far_away(rng) : -far_away(rng) - 1;
     } else if (name == "dropout_seed") {
       value = static_cast<std::int64_t>(rng.next());
     } else if (name == "softmax_scale") {
-      value = rng.chance(0.1) ? 0.0 : 0.02 + 0.5 * rng.uniform();
+      value = extreme ? rng.chance(0.7) ? 0.0 : 1e-30 : 0.02 + 0.5 * rng.uniform();
     } else if (name == "logits_soft_cap" || name == "dropout_prob") {
       const double* number = std::get_if<double>(&value);
-      if (number && *number > 0) value = name == "dropout_prob" ? 0.02 + 0.9 * rng.uniform() : 0.5 + 30 * rng.uniform();
+      if (!number || *number <= 0) continue;
+      if (name == "dropout_prob")
+        value = extreme ? rng.pick(probabilities) : 0.02 + 0.9 * rng.uniform();
+      else
+        value = extreme ? rng.pick(caps) : 0.5 + 30 * rng.uniform();
     }
   }
 }
@@ -72,6 +86,8 @@ spec::Case random_attention(Rng& rng) {
   if (rng.chance(0.3)) c.attributes["logits_soft_cap"] = 1.0;
   if (rng.chance(0.3)) c.attributes["softmax_scale"] = 1.0;
   if (rng.chance(0.25)) c.attributes["dropout_prob"] = 0.5, c.attributes["dropout_seed"] = std::int64_t{0};
+  for (const char* scores : {"bias", "softmax_aux"})
+    if (names(c, scores) && rng.chance(0.25)) c.fill[scores] = "hidden";
   return vary_attention(c, rng);
 }
 

@@ -9,6 +9,9 @@ namespace ejk::reference {
 
 inline bool names(const spec::Case& c, const char* tensor) { return std::find(c.given.begin(), c.given.end(), tensor) != c.given.end(); }
 
+// A distance beyond every tensor, but legal: sums with it overflow 32 bits, or 64.
+std::int64_t far_away(Rng& rng);
+
 // The case with other, nasty sizes, and other values of what is not specialised on.
 spec::Case vary_attention(const spec::Case& c, Rng& rng);
 

@@ -27,14 +27,17 @@ class Weights {
  public:
   explicit Weights(const Call& call)
       : visibility_(call),
+        bias_(call, "bias"),
         dropout_(call.floating("dropout_prob"), static_cast<std::uint64_t>(call.integer("dropout_seed"))),
         heads_(call.dim("Hq")) {}
   bool has(const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    if (bias_.given() && std::isinf(bias_.value(s.number, h, i, j))) return false;
     return visibility_.sees(s, h, i, j) && dropout_.factor(s.number * heads_ + h, i, j) > 0;
   }
 
  private:
   Visibility visibility_;
+  Broadcast bias_;
   Dropout dropout_;
   std::int64_t heads_;
 };

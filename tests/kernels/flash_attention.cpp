@@ -95,7 +95,9 @@ std::string equal_values(const Call& call, const Execute& execute, Rng&) {
   const HostTensor& out = call.input("out");
   std::vector<double> expected(at(out.elements()), 0.0);
   const std::int64_t heads = call.dim("Hq"), value_dim = call.dim("Dv");
-  each_visible(call, [&](const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t) {
+  const Broadcast bias(call, "bias");
+  each_visible(call, [&](const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t j) {
+    if (bias.given() && bias.value(s.number, h, i, j) == -infinity) return;
     std::fill_n(expected.begin() + ((s.q_begin + i) * heads + h) * value_dim, value_dim, 1.5);
   });
   const Values found = run_copy(changed, execute);

@@ -22,7 +22,8 @@ constexpr double affordable_multiplications = 1e10;
 
 // What rounding alone may leave of a gradient that cancels. dq, dk and dbias are sums of dS = p (dP - delta), times k or q, and lose what
 // they are made of in two places:
-//   dP - delta   where a row's values are alike. f32 is good to some 16 units in the last place, 2^-24, of p dP and p delta.
+//   dP - delta   where a row's values are alike. f32 is good to some 16 units in the last place, 2^-24, of p dP and p delta, and of their
+//                sums, the minuend and the subtrahend: a row has one delta, and where keys and values are alike one dP.
 //   the sum      dS adds up to 0 along a row, so that nothing is left of dq where the row's keys are alike. Matrix instructions take dS in
 //                the type of q and k: each term is off by up to u of itself, 2^-11 in f16 and 2^-8 in bf16.
 // An error is anywhere in half a unit to either side: its deviation is at most u / sqrt(3), and 0.42 u over all numbers of a binade. One
@@ -31,6 +32,8 @@ constexpr double affordable_multiplications = 1e10;
 // of equal rows: then the terms are equal, and do not cancel.) A term left out of n that cancel leaves 1 / sqrt(n) of that size: it is
 // found up to n = 16384 in bf16.
 struct Cancelling {
+  explicit Cancelling(std::size_t elements) : minuend(elements, 0.0) {}
+  std::vector<double> minuend;        // the gradient without delta
   double subtracted = 0, summed = 0;  // sums of squares: of p dP and p delta, and of dS; times what they are multiplied by
 
   // Squares of one term before and after the subtraction, and of its factors.
@@ -42,20 +45,35 @@ struct Cancelling {
   // Root mean square over the gradient's elements. unit: u.
   std::vector<double> rounding(double unit, const std::vector<double>& gradient) const {
     constexpr double of_f32 = 0x1p-20;
+    double from = subtracted;
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      const double squares = std::pow(minuend[i], 2) + std::pow(minuend[i] - gradient[i], 2);
+      if (std::isfinite(squares)) from += squares;
+    }
     const auto elements = static_cast<double>(std::max<std::size_t>(gradient.size(), 1));
-    return {of_f32 * std::sqrt(subtracted / elements) + 2 * unit * std::sqrt(summed / elements)};
+    return {of_f32 * std::sqrt(from / elements) + 2 * unit * std::sqrt(summed / elements)};
   }
 };
 
 // Of rounding to nearest, relative.
 double unit_of(DType type) { return type == DType::bf16 ? 0x1p-8 : type == DType::f16 ? 0x1p-11 : 0x1p-24; }
 
+std::size_t elements_of(const Call& call, const char* tensor) {
+  const HostTensor* given = call.find(tensor);
+  return given ? at(given->elements()) : 0;
+}
+
 struct Gradients {
   explicit Gradients(const Call& call)
-      : dq(at(call.input("q").elements()), 0.0), dk(at(call.input("k").elements()), 0.0), dv(at(call.input("v").elements()), 0.0) {
-    if (const HostTensor* bias = call.find("bias")) dbias.assign(at(bias->elements()), 0.0);
-    if (const HostTensor* aux = call.find("softmax_aux")) dsinks.assign(at(aux->elements()), 0.0);
-  }
+      : dq(elements_of(call, "q"), 0.0),
+        dk(elements_of(call, "k"), 0.0),
+        dv(elements_of(call, "v"), 0.0),
+        dbias(elements_of(call, "bias"), 0.0),
+        dsinks(elements_of(call, "softmax_aux"), 0.0),
+        in_dq(dq.size()),
+        in_dk(dk.size()),
+        in_dbias(dbias.size()),
+        in_dsinks(dsinks.size()) {}
   std::vector<double> dq, dk, dv, dbias, dsinks;
   Cancelling in_dq, in_dk, in_dbias, in_dsinks;
 
@@ -102,19 +120,25 @@ struct Query {
       g.dv[at(row * p.value_dim + e)] += weight * kept * dout[e];
     }
     if (dweights && kept != 0) by_weight += kept * dweights[term.j];
-    const double by_score = weight * (by_weight - delta), by_product = by_score * term.slope * p.scale;
+    const double by_score = weight * (by_weight - delta);
     const double from = weight * weight * (by_weight * by_weight + delta * delta), left = by_score * by_score;
-    g.in_dbias.add(from, left, 1);
-    if (p.bias.given()) g.dbias[at(p.bias.index(s.number, h, i, term.j))] += by_score;
+    const double reach = term.slope * p.scale, minuend = weight * by_weight;
+    if (p.bias.given()) {
+      const std::size_t place = at(p.bias.index(s.number, h, i, term.j));
+      g.dbias[place] += by_score;
+      g.in_dbias.minuend[place] += minuend;
+      g.in_dbias.add(from, left, 1);
+    }
     const std::int64_t query_row = (s.q_begin + i) * p.heads + h;
     double of_key = 0, of_query = 0;  // squares
     for (std::int64_t d = 0; d < p.dim; ++d) {
       const double key = p.k[at(row * p.dim + d)], query = p.q[at(query_row * p.dim + d)];
-      g.dq[at(query_row * p.dim + d)] += by_product * key;
-      g.dk[at(row * p.dim + d)] += by_product * query;
+      g.dq[at(query_row * p.dim + d)] += by_score * reach * key;
+      g.dk[at(row * p.dim + d)] += by_score * reach * query;
+      g.in_dq.minuend[at(query_row * p.dim + d)] += minuend * reach * key;
+      g.in_dk.minuend[at(row * p.dim + d)] += minuend * reach * query;
       of_key += key * key, of_query += query * query;
     }
-    const double reach = term.slope * p.scale;
     g.in_dq.add(from, left, reach * reach * of_key);
     g.in_dk.add(from, left, reach * reach * of_query);
   }

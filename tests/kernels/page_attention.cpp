@@ -4,8 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/attention_rules.hpp"
-#include "reference/reference.hpp"
+#include "kernels/attention_cases.hpp"
 
 namespace ejk::reference {
 namespace {
@@ -122,12 +121,10 @@ class PageAttention : public KernelReference {
 
 // ---- cases ----
 
-bool names(const spec::Case& c, const char* tensor) { return std::find(c.given.begin(), c.given.end(), tensor) != c.given.end(); }
-
 void vary_attributes(spec::Case& c, Rng& rng) {
   for (auto& [name, value] : c.attributes) {
     if (name == "window_left" || name == "window_right") {
-      if (value != spec::Value{std::int64_t{-1}}) value = rng.nasty_size(0, 150);
+      if (value != spec::Value{std::int64_t{-1}}) value = rng.chance(0.1) ? far_away(rng) : rng.nasty_size(0, 150);
     } else if (name == "softmax_scale") {
       // Numbers in a quantised cache are large: without a scale they would leave one key all the weight.
       const bool large = !names(c, "k_scale") && (c.types.at("C") == "i8" || c.types.at("C") == "f8_e4m3");
@@ -177,15 +174,12 @@ spec::Case PageAttention::random_case(Rng& rng) const {
   if (rng.chance(0.1)) c.attributes["window_right"] = std::int64_t{0};
   if (rng.chance(0.3)) c.attributes["logits_soft_cap"] = 1.0;
   if (rng.chance(0.3) || (!cached.empty() && !names(c, "k_scale"))) c.attributes["softmax_scale"] = 0.1;
-  return vary(c, rng);
+  spec::Case varied = vary(c, rng);
+  if (names(c, "softmax_aux") && rng.chance(0.25)) varied.fill["softmax_aux"] = "hidden";
+  return varied;
 }
 
 // ---- properties ----
-
-// Inputs may be changed element by element: no stride is 0.
-bool writable(const Call& call) {
-  return std::none_of(call.inputs.begin(), call.inputs.end(), [](const HostTensor& input) { return input.broadcast(); });
-}
 
 bool has_tokens(const Call& call) {
   const std::vector<double> lengths = call.input("context_lens").values();

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <sstream>
 #include <stdexcept>
@@ -40,6 +42,18 @@ void fill_boolean(HostTensor& tensor, Rng& rng) {
   tensor.assign(values);
 }
 
+// Scores, some of which hide what they belong to, and now and then a whole innermost row.
+void fill_hidden(HostTensor& tensor, Rng& rng) {
+  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
+  const std::int64_t row = tensor.shape().empty() ? 1 : tensor.shape().back();
+  bool row_is_hidden = false;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (static_cast<std::int64_t>(i) % row == 0) row_is_hidden = rng.chance(0.1);
+    values[i] = row_is_hidden || rng.chance(0.2) ? -std::numeric_limits<double>::infinity() : rng.normal();
+  }
+  tensor.assign(values);
+}
+
 // One row of segment ids. The bounds are fractions, so rows of other lengths made from the same generator state meet the same ids.
 struct Run {
   double end;
@@ -51,7 +65,7 @@ std::vector<Run> segment_runs(Rng& rng) {
   double end = 0;
   for (std::int64_t id = 0; end < 1; ++id) {
     end += 0.08 + 0.5 * rng.uniform();
-    runs.push_back({std::min(end, 1.0), rng.chance(0.15) ? -1 : id});
+    runs.push_back({std::min(end, 1.0), rng.chance(0.15) ? rng.chance(0.7) ? -1 : INT32_MIN : id});
   }
   return runs;
 }
@@ -175,13 +189,14 @@ void fill_normal(HostTensor& tensor, double deviation, Rng& rng) {
 void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std::string, spec::Value>& dims, std::uint64_t seed) {
   Rng rng = Rng::stream(seed, tensor.name());
   if (fill == "segments") return fill_segments(tensor, seed);
+  if (fill == "hidden") return fill_hidden(tensor, rng);
   const auto [kind, dim, word] = words_of(fill);
   if (kind == "offsets" && word.empty()) return fill_offsets(tensor, dim_named(tensor, dim, dims), rng);
   if (kind == "sizes") return fill_sizes(tensor, word, dim_named(tensor, dim, dims), rng);
   if (fill_lengths(tensor, fill, dims, rng)) return;
   if (!fill.empty())
     throw std::invalid_argument(
-        fmt::format("{}: unknown fill '{}'; known are 'segments', 'offsets DIM', 'sizes DIM [equal|random|one]', 'all X', "
+        fmt::format("{}: unknown fill '{}'; known are 'segments', 'hidden', 'offsets DIM', 'sizes DIM [equal|random|one]', 'all X', "
                     "'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL' and 'paged TABLE LENGTHS PER'",
                     tensor.name(), fill));
   if (is_floating(tensor.type())) return fill_normal(tensor, 1, rng);

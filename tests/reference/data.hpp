@@ -13,7 +13,8 @@ namespace ejk::reference {
 // Fills `tensor` from the seed:
 //   floats         normal, mean 0, deviation 1; past 4,194,301 elements the first ones again
 //   bool           true with probability 0.8; now and then a whole innermost row is false
-//   "segments"     runs of ids 0, 1, 2, ... along the last dim, now and then a run of -1 (padding). All tensors with this fill draw
+//   "hidden"       normal, a fifth and now and then a whole innermost row -inf
+//   "segments"     runs of ids 0, 1, 2, ... along the last dim, now and then a run of -1 or less (padding). All tensors with this fill draw
 //                  their run bounds alike, as fractions of their length, so that queries and keys share ids
 //   "offsets T"    0, ..., nondecreasing, at most dim T: lengths vary, some are 0, and now and then tokens are left over
 //   "sizes M"      of groups that share dim M: in small calls any of the following, and sizes whose sum is less or more than M, with

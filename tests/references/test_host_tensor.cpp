@@ -192,7 +192,7 @@ TEST(Data, SegmentsAreRunsThatQueriesAndKeysShare) {
     several = several || q_ids.size() > 2;
     std::vector<double> ends = q;
     ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
-    std::erase(ends, -1);
+    std::erase_if(ends, [](double id) { return id < 0; });
     EXPECT_TRUE(std::is_sorted(ends.begin(), ends.end())) << "an id comes back after another";
   }
   EXPECT_TRUE(padding && several);
@@ -212,7 +212,7 @@ TEST(Data, AnUnknownFillIsNamed) {
     FAIL();
   } catch (const std::invalid_argument& e) {
     EXPECT_STREQ(e.what(),
-                 "x: unknown fill 'zigzag'; known are 'segments', 'offsets DIM', 'sizes DIM [equal|random|one]', 'all X', "
+                 "x: unknown fill 'zigzag'; known are 'segments', 'hidden', 'offsets DIM', 'sizes DIM [equal|random|one]', 'all X', "
                  "'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL' and 'paged TABLE LENGTHS PER'");
   }
 }
