@@ -15,12 +15,6 @@ from ._site import Site
 from ._site import call as make
 
 
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class _Perturbed:
-    flags: tuple  # of each operand: whether its gradient is asked for
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def differentiable(site, operands):
     outputs = site.known or _trace.output_shapes(site.kernel, site.named(operands), site.attributes, site.wanted)
@@ -35,7 +29,13 @@ def _forward(site, primals):
     wanted = site.wanted + tuple(name for name in read if name not in site.wanted)
     results = dict(zip(wanted, differentiable(dataclasses.replace(site, wanted=wanted), operands)))
     kept = {name: results[name] for name in read}
-    return tuple(results[name] for name in site.wanted), (operands, kept, _Perturbed(tuple(p.perturbed for p in primals)))
+    return tuple(results[name] for name in site.wanted), (operands, kept, _flags(primals))
+
+
+def _flags(primals):
+    """Whose gradient is asked for, as the shape of an empty array. JAX keeps one tree of residuals for a traced call however often it
+    is differentiated, so that what is static in the tree may be another differentiation's; shapes are always this one's."""
+    return jnp.zeros((0, sum(primal.perturbed << i for i, primal in enumerate(primals))), jnp.int8)
 
 
 def _instantiated(cotangent):
@@ -68,7 +68,7 @@ def _run(site, call, known, perturbed):
 
 def _backward(site, residuals, cotangents):
     operands, kept, flags = residuals
-    perturbed = {name for name, flag in zip(site.inputs, flags.flags) if flag}
+    perturbed = {name for i, name in enumerate(site.inputs) if flags.shape[1] >> i & 1}
     known = {**dict(zip(site.inputs, operands)), **kept}
     for tensor in contract(site.kernel).outputs:
         if tensor.name in site.wanted:

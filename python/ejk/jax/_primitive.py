@@ -30,8 +30,12 @@ def _program(parameters):
 
 
 def _evaluate(*operands, **parameters):
-    """Outside jit: a program of the one call."""
-    return _program(tuple(sorted(parameters.items())))(*operands)
+    """Outside jit: a program of the one call, also where jit is disabled."""
+    program = _program(tuple(sorted(parameters.items())))
+    if not jax.config.jax_disable_jit:
+        return program(*operands)
+    with jax.disable_jit(False):
+        return program(*operands)
 
 
 def _lower_site(platform, context, *operands, kernel, inputs, outputs, attributes, config):

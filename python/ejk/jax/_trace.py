@@ -19,7 +19,10 @@ def shape_of(name, array, leading=0):
     dtype = JAX_DTYPES.get(str(array.dtype))
     if dtype is None:
         raise InputError(f"{name} has elements of {array.dtype}; kernels take {', '.join(JAX_DTYPES)}")
-    return dtype, tuple(array.shape[leading:])
+    shape = tuple(array.shape[leading:])
+    if not all(isinstance(extent, int) for extent in shape):
+        raise InputError(f"{name} has shape {shape}; a kernel is chosen for numbers: export a program for each shape")
+    return dtype, shape
 
 
 def _ask(function, kernel, tensors, attributes, device, *rest):
