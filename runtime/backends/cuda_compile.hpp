@@ -18,4 +18,7 @@ bool compiles_for(const Nvrtc& nvrtc, const spec::Arch& arch, std::string& why_n
 // (--ptxas-options=-v) say; registers, stack_bytes and code_bytes also as the cubin says.
 spec::Resources resources_of(const std::string& ptxas_log, const CubinFacts& cubin);
 
+// What ptxas says that each entry took, in seconds.
+Stages entry_times(const std::string& ptxas_log);
+
 }  // namespace ejk::cuda
