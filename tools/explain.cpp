@@ -72,10 +72,19 @@ void print_evidence(const ordered_json& told) {
   if (near.rows()) fmt::print("\nrecords of this call and near it\n{}", near.text("  "));
 }
 
+std::string stages_text(const ordered_json& stages) {
+  std::string text;
+  for (const auto& [name, seconds] : stages.items())
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, seconds_text(seconds.get<double>()));
+  return text;
+}
+
 void print_image(const ordered_json& told) {
   const auto& image = told["image"];
   fmt::print("\nimage\n  id      {}\n  hash    {}\n  origin  {}\n  from    {}\n  loaded  in {}\n", scalar(image["id"]),
              scalar(image["hash"]), scalar(image["origin"]), scalar(image["from"]), seconds_text(image["seconds"].get<double>()));
+  if (!image["stages"].empty()) fmt::print("  took    {}\n", stages_text(image["stages"]));
+  if (!image["assembled"].empty()) fmt::print("  of it   in the assembler {}\n", stages_text(image["assembled"]));
   if (image["fallback"].get<bool>()) fmt::print("  a fallback: no binary of the chosen config could be had\n");
   for (const auto& line : image["tried"]) fmt::print("  tried   {}\n", scalar(line));
 }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/stages.hpp"
 #include "ejk/tensor.hpp"
 #include "spec/image.hpp"
 #include "spec/model.hpp"
@@ -34,6 +35,7 @@ struct CompileResult {
   std::string compiler;              // "g++ (Debian 12.2.0-14) 12.2.0"
   std::vector<std::string> command;  // without paths of this machine
   spec::Resources resources;         // those of spec/limits.hpp that it knows
+  Stages assembled;                  // what the assembler says that each entry took
 };
 
 // A loaded binary; entries live as long as it does.

@@ -51,6 +51,7 @@ CompileResult compile_cuda_image(const Nvrtc& nvrtc, const spec::Image& image) {
   result.ok = wrong.empty();
   if (result.ok) {
     result.resources = resources_of(result.log, facts);
+    result.assembled = entry_times(result.log);
   } else {
     result.transient = is_transient(status);
     result.binary.clear();

@@ -19,4 +19,7 @@ bool compiles_for(const Nvrtc& nvrtc, const spec::Arch& arch, std::string& why_n
 // "Potential Performance Loss", which it says nowhere else: wgmma serialised (C7510 to C7514), setmaxnreg ignored (C7507, C7508).
 spec::Resources resources_of(const std::string& ptxas_log, const CubinFacts& cubin);
 
+// What ptxas says that each entry took, in seconds.
+Stages entry_times(const std::string& ptxas_log);
+
 }  // namespace ejk::cuda

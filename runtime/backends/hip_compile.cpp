@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <mutex>
+#include <thread>
 
 namespace ejk::hip {
 namespace {
@@ -56,15 +57,23 @@ spec::Image small_kernel(const std::string& arch) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+// Both at once: a clang takes longer to start than a small kernel to compile.
+CompileResult ask_and_try(const std::string& path, const std::string& arch, SystemCompiler& clang, std::string& complaints) {
+  const std::jthread asking([&] { clang = ask_version({path}, complaints); });
+  SystemCompiler unknown;
+  unknown.command = {path};
+  return compile_with_clang(unknown, small_kernel(arch));
+}
+
 SystemCompiler search(const std::string& arch) {
   std::string names, complaints;
   for (const auto& candidate : candidates()) {
     names += (names.empty() ? "" : ", ") + candidate;
     const auto path = path_of_program(candidate);
     if (path.empty()) continue;
-    const auto clang = ask_version({path}, complaints);
+    SystemCompiler clang;
+    const auto trial = ask_and_try(path, arch, clang, complaints);
     if (!clang.found()) continue;
-    const auto trial = compile_with_clang(clang, small_kernel(arch));
     if (trial.ok) return clang;
     complaints += fmt::format("; {} ({}) does not build a small kernel for {}: {}", path, clang.description, arch, first_line(trial.log));
   }

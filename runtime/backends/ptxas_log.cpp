@@ -1,6 +1,7 @@
 // What ptxas says of a program's entries.
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <string_view>
 
 #include "backends/cuda_compile.hpp"
@@ -19,14 +20,24 @@ std::int64_t number_before(std::string_view line, std::string_view words) {
   return number;
 }
 
+// What follows those words in the line; empty: they are not in it.
+std::string_view text_after(std::string_view line, std::string_view words) {
+  const auto at = line.find(words);
+  return at == std::string_view::npos ? std::string_view{} : line.substr(at + words.size());
+}
+
+std::string_view next_line(std::string_view& text) {
+  const auto line = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(line.size() + 1, text.size()));
+  return line;
+}
+
 }  // namespace
 
 spec::Resources resources_of(const std::string& log, const CubinFacts& cubin) {
   std::int64_t registers = cubin.registers, spill = 0, stack = cubin.stack_bytes, shared = 0, losses = 0;
-  for (std::size_t at = 0; at < log.size();) {
-    const auto end = std::min(log.find('\n', at), log.size());
-    const auto line = std::string_view(log).substr(at, end - at);
-    at = end + 1;
+  for (std::string_view rest = log; !rest.empty();) {
+    const auto line = next_line(rest);
     registers = std::max(registers, number_before(line, " registers"));
     spill = std::max(spill, number_before(line, " bytes spill stores") + number_before(line, " bytes spill loads"));
     stack = std::max({stack, number_before(line, " bytes stack frame"), number_before(line, " bytes cumulative stack size")});
@@ -35,6 +46,18 @@ spec::Resources resources_of(const std::string& log, const CubinFacts& cubin) {
   }
   return {{"registers", registers}, {"spill_bytes", spill},           {"stack_bytes", stack},
           {"shared_bytes", shared}, {"code_bytes", cubin.code_bytes}, {"performance_losses", losses}};
+}
+
+Stages entry_times(const std::string& log) {
+  Stages times;
+  std::string_view entry;
+  for (std::string_view rest = log; !rest.empty();) {
+    const auto line = next_line(rest);
+    if (const auto name = text_after(line, "Compiling entry function '"); !name.empty()) entry = name.substr(0, name.find('\''));
+    if (const auto time = text_after(line, "Compile time = "); !time.empty())
+      times.emplace_back(entry, std::strtod(std::string(time).c_str(), nullptr) * 1e-3);
+  }
+  return times;
 }
 
 }  // namespace ejk::cuda

@@ -73,7 +73,7 @@ const std::vector<EnvironmentVariable>& environment_table() {
       {"EJKERNEL_CACHE_DIR", "a folder", "the user cache; by default $XDG_CACHE_HOME/ejk or ~/.cache/ejk"},
       {"EJKERNEL_JIT", "on | off", "compile images that no store has (default on)"},
       {"EJKERNEL_THREADS", "0 to 4096", "threads for CPU work; 0 or unset: as many as the process may use"},
-      {"EJKERNEL_LOG", "on | off", "a line to stderr for each compile and fallback (default off)"},
+      {"EJKERNEL_LOG", "on | off", "a line to stderr for each compile, with what its stages took, and each fallback (default off)"},
       {"EJKERNEL_AUTOTUNE_POLICY", "autotune | heuristics", "what answers a call that nothing was measured for (default heuristics)"},
       {"EJKERNEL_LOG_AUTOTUNE", "on | off", "a line to stderr when a tuning starts, ends or fails (default off)"},
       {"EJKERNEL_AGREEMENT", "a folder", "shared by the processes of one job: who comes first tunes, the others take its record"},

@@ -105,6 +105,12 @@ ordered_json near_json(const KernelHandle& kernel, const Invocation& invocation)
   return list;
 }
 
+ordered_json stages_json(const Stages& stages) {
+  auto object = ordered_json::object();
+  for (const auto& [name, seconds] : stages) object[name] = seconds;
+  return object;
+}
+
 ordered_json image_json(const Resolved& resolved) {
   static constexpr const char* origins[] = {"user cache", "pack", "compiled just in time"};
   return {{"id", resolved.image.id},
@@ -112,6 +118,8 @@ ordered_json image_json(const Resolved& resolved) {
           {"origin", origins[static_cast<int>(resolved.obtained.origin)]},
           {"from", resolved.obtained.from},
           {"seconds", resolved.obtained.seconds},
+          {"stages", stages_json(resolved.obtained.stages)},
+          {"assembled", stages_json(resolved.obtained.assembled)},
           {"fallback", resolved.fallback},
           {"tried", resolved.tried}};
 }

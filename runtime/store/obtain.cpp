@@ -93,6 +93,7 @@ class Search {
 
   std::optional<Obtained> from_compiler() {
     std::string why;
+    clock_.end("look");
     if (!jit_.allowed) {
       note("jit", jit_.why_not.empty() ? "not allowed" : jit_.why_not);
       return std::nullopt;
@@ -102,6 +103,7 @@ class Search {
       return std::nullopt;
     }
     compiler_ = backend_.compiler(arch_);
+    clock_.end("compiler");
     if (failed_before()) return std::nullopt;
     if (user_) user_->remove_leftovers(image_.kernel);
     const auto lock = user_ ? BuildLock::acquire(*user_, image_, jit_.progress, jit_.patience) : std::nullopt;
@@ -110,6 +112,7 @@ class Search {
         if (auto found = from_user()) return found;
       if (failed_before()) return std::nullopt;
     }
+    clock_.end("lock");
     return compile();
   }
 
@@ -122,6 +125,7 @@ class Search {
 
   std::optional<Obtained> compile() {
     const auto result = backend_.compile(image_, arch_);
+    clock_.end("compile");
     if (!result.ok) {
       if (!result.transient) remember(result);
       note("jit", fmt::format("{} failed on {}; it said:\n{}", result.compiler, image_.id, result.log));
@@ -131,7 +135,12 @@ class Search {
     if (!obtained)
       if (auto module = load_bytes(result.binary)) obtained = Obtained{std::move(module), Origin::jit, "in memory", 0};
     if (!obtained) note("jit", why_not_bytes_);
-    if (obtained) obtained->above_limits = spec::above_limits(image_.limits, result.resources);
+    clock_.end("load");
+    if (obtained) {
+      obtained->above_limits = spec::above_limits(image_.limits, result.resources);
+      obtained->stages = clock_.stages();
+      obtained->assembled = result.assembled;
+    }
     return obtained;
   }
 
@@ -144,6 +153,7 @@ class Search {
     if (!user_ || !user_->writable()) return std::nullopt;
     try {
       const auto found = user_->publish(image_, result, backend_.source_extension(), backend_.binary_extension());
+      clock_.end("store");
       if (auto module = load(found.binary, "jit")) return Obtained{std::move(module), Origin::jit, user_->entry_path(image_).string(), 0};
     } catch (const DeviceError&) {
       throw;
@@ -162,6 +172,7 @@ class Search {
   const std::string key_;
   const Store* user_ = nullptr;  // the user's cache, if there is one to be trusted with this kernel
   std::string why_no_user_, compiler_, why_not_bytes_;
+  StageClock clock_;
 };
 
 }  // namespace

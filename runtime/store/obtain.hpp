@@ -18,6 +18,8 @@ struct Obtained {
   std::string from;  // path of the entry, or "in memory"
   double seconds = 0;
   std::string above_limits = {};  // compiled now: what its variant's limits do not allow; it runs all the same
+  Stages stages = {};             // compiled now: look (in the stores), compiler (finding it), lock, compile, store, load
+  Stages assembled = {};          // of compile: what the assembler says that each entry took
 };
 
 // One line a place that was tried: "user cache: no entry mean_pooling/...", "jit: EJKERNEL_JIT=off".

@@ -93,6 +93,29 @@ TEST(CudaCompile, LossesThatPtxasTellsAreCounted) {
   }
 }
 
+TEST(CudaCompile, TellsWhatEachEntryTookInTheAssembler) {
+  NEEDS_NVRTC();
+  const auto result = compile_cuda_image(nvrtc(), cuda_image(small_source));
+  ASSERT_TRUE(result.ok) << result.log;
+  ASSERT_EQ(result.assembled.size(), 1u) << result.log;
+  EXPECT_EQ(result.assembled[0].first, "fill");
+  EXPECT_GT(result.assembled[0].second, 0);
+  EXPECT_LT(result.assembled[0].second, 60);
+}
+
+TEST(CudaCompile, EntryTimesComeFromTheLogAlone) {
+  const auto times = entry_times(
+      "ptxas info    : 0 bytes gmem\n"
+      "ptxas info    : Compiling entry function 'fill' for 'sm_90a'\n"
+      "ptxas info    : Used 8 registers, used 0 barriers\n"
+      "ptxas info    : Compile time = 12.500 ms\n"
+      "ptxas info    : Compiling entry function 'scale' for 'sm_90a'\n"
+      "ptxas info    : Compile time = 1000.000 ms");
+  EXPECT_EQ(times, (Stages{{"fill", 0.0125}, {"scale", 1.0}}));
+  EXPECT_TRUE(entry_times("").empty());
+  EXPECT_TRUE(entry_times("ptxas info    : Used 8 registers\n").empty());
+}
+
 TEST(CudaCompile, AFaultIsToldInTheCompilersWords) {
   NEEDS_NVRTC();
   const auto result = compile_cuda_image(nvrtc(), cuda_image("extern \"C\" __global__ void fill(float* p) { *p = nothing; }\n"));

@@ -141,7 +141,7 @@ TEST_F(Call, ExplainTellsVariantsTiersAndImage) {
   const auto text = explain("shift", {{"x", x}, {"out", out}}, {});
   ASSERT_EQ(message_of(text), "");
   for (const auto* part : {"\"refused\"", "supports: N % 2 == 0", "\"heuristic\"", "shift.any.cpu_generic.f32.block1",
-                           "compiled just in time", "not asked: the policy takes the heuristic (cache_miss_fallback)"})
+                           "compiled just in time", "\"compile\"", "not asked: the policy takes the heuristic (cache_miss_fallback)"})
     EXPECT_NE(text->find(part), std::string::npos) << part << " in " << *text;
 }
 

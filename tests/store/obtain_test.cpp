@@ -53,6 +53,37 @@ TEST_F(ObtainTest, CompilesOnceThenFindsItInTheUserCache) {
   EXPECT_EQ(wait_for(child), 0);
 }
 
+std::vector<std::string> names_of(const Stages& stages) {
+  std::vector<std::string> names;
+  for (const auto& [name, seconds] : stages) names.push_back(name);
+  return names;
+}
+
+TEST_F(ObtainTest, TellsWhatTheStagesOfACompileTook) {
+  const auto image = answer_image("timed", 16);
+  const auto built = get(image);
+  ASSERT_TRUE(built);
+  EXPECT_EQ(names_of(built->stages), (std::vector<std::string>{"look", "compiler", "lock", "compile", "store", "load"}));
+  double sum = 0, compile = 0;
+  for (const auto& [name, seconds] : built->stages) {
+    EXPECT_GE(seconds, 0) << name;
+    sum += seconds;
+    if (name == "compile") compile = seconds;
+  }
+  EXPECT_LE(sum, built->seconds);
+  EXPECT_GT(compile, 0.001) << "a compiler is a process of its own";
+  const auto shared = get(image);
+  ASSERT_TRUE(shared);
+  EXPECT_TRUE(shared->stages.empty()) << "nothing was compiled";
+}
+
+TEST_F(ObtainTest, AnImageThatIsNotKeptHasNoStoreStage) {
+  places.user.reset();
+  const auto built = get(answer_image("unkept", 17));
+  ASSERT_TRUE(built);
+  EXPECT_EQ(names_of(built->stages), (std::vector<std::string>{"look", "compiler", "lock", "compile", "load"}));
+}
+
 TEST_F(ObtainTest, ALimitDoesNotRefuseACallButIsTold) {
   auto image = answer_image("greedy", 15);
   image.limits = {{"code_bytes", 1}};
