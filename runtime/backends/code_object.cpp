@@ -1,13 +1,12 @@
-// Reading a code object's header, sections and metadata note (LLVM, "User Guide for AMDGPU Backend", Code Object V3 and later), with every
-// offset checked.
+// Reading a code object's header, sections and metadata note (LLVM, "User Guide for AMDGPU Backend", Code Object V3 and later).
 #include "backends/code_object.hpp"
 
-#include <elf.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
+
+#include "backends/elf_sections.hpp"
 
 namespace ejk::hip {
 namespace {
@@ -25,28 +24,6 @@ struct Machine {
 constexpr Machine machines[] = {{0x2f, "gfx906"},  {0x30, "gfx908"},  {0x3f, "gfx90a"},  {0x40, "gfx940"},
                                 {0x4c, "gfx942"},  {0x36, "gfx1030"}, {0x41, "gfx1100"}, {0x46, "gfx1101"},
                                 {0x47, "gfx1102"}, {0x48, "gfx1200"}, {0x4e, "gfx1201"}};
-
-template <class T>
-bool read_at(const std::string& bytes, std::uint64_t offset, T& out) {
-  if (offset > bytes.size() || bytes.size() - offset < sizeof(T)) return false;
-  std::memcpy(&out, bytes.data() + offset, sizeof(T));
-  return true;
-}
-
-bool inside(const std::string& bytes, std::uint64_t offset, std::uint64_t size) {
-  return offset <= bytes.size() && size <= bytes.size() - offset;
-}
-
-std::string not_a_code_object(const std::string& bytes, const Elf64_Ehdr& header) {
-  if (bytes.starts_with(bundle_magic) || bytes.starts_with(compressed_magic))
-    return "it is an offload bundle, a container of code objects for several archs; expected one code object (clang: "
-           "--no-gpu-bundle-output)";
-  if (bytes.size() < sizeof header) return fmt::format("it has {} bytes, fewer than an ELF header: it is truncated", bytes.size());
-  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64) return "it is no 64-bit ELF file";
-  if (header.e_machine != machine_amdgpu)
-    return fmt::format("it is for ELF machine {}, expected {} (AMD GPUs)", header.e_machine, machine_amdgpu);
-  return {};
-}
 
 // The contents of the metadata note within a section of notes; empty: none is there.
 std::string metadata_in(const std::string& bytes, const Elf64_Shdr& section) {
@@ -133,24 +110,21 @@ std::string arch_of_header(const Elf64_Ehdr& header) {
 }  // namespace
 
 std::string read_code_object(const std::string& bytes, CodeObjectFacts& facts) {
+  if (bytes.starts_with(bundle_magic) || bytes.starts_with(compressed_magic))
+    return "it is an offload bundle, a container of code objects for several archs; expected one code object (clang: "
+           "--no-gpu-bundle-output)";
   Elf64_Ehdr header{};
-  read_at(bytes, 0, header);
-  if (auto wrong = not_a_code_object(bytes, header); !wrong.empty()) return wrong;
+  auto wrong = read_header(bytes, machine_amdgpu, "AMD GPUs", header);
+  if (!wrong.empty()) return wrong;
   facts = {};
   std::string note;
-  for (std::uint64_t i = 0; i < header.e_shnum; ++i) {
-    Elf64_Shdr section;
-    if (header.e_shoff > bytes.size() || !read_at(bytes, header.e_shoff + i * sizeof section, section))
-      return fmt::format("its section table ends beyond its {} bytes: it is truncated", bytes.size());
-    if (section.sh_type == SHT_NOBITS || section.sh_type == SHT_NULL) continue;
-    if (!inside(bytes, section.sh_offset, section.sh_size))
-      return fmt::format("section {} ends beyond its {} bytes: it is truncated", i, bytes.size());
-    if (section.sh_flags & SHF_EXECINSTR) facts.code_bytes += static_cast<std::int64_t>(section.sh_size);
+  wrong = read_sections(bytes, header, facts.code_bytes, [&](const Elf64_Shdr& section) {
     if (section.sh_type == SHT_NOTE && note.empty()) note = metadata_in(bytes, section);
-  }
-  if (facts.code_bytes == 0) return "it has no code";
+  });
+  if (!wrong.empty()) return wrong;
   if (note.empty()) return "it has no metadata note (NT_AMDGPU_METADATA), which tells its kernels";
-  if (auto wrong = read_metadata(note, facts); !wrong.empty()) return wrong;
+  wrong = read_metadata(note, facts);
+  if (!wrong.empty()) return wrong;
   const auto of_header = arch_of_header(header);
   if (facts.arch.empty()) facts.arch = of_header;
   if (facts.arch.empty()) return fmt::format("it tells no arch: its header's machine is {:#x}", header.e_flags & 0xff);

@@ -2,7 +2,6 @@
 #include "backends/shared_object.hpp"
 
 #include <dlfcn.h>
-#include <elf.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
+
+#include "backends/elf_sections.hpp"
 
 namespace ejk {
 namespace {
@@ -79,18 +80,9 @@ std::unique_ptr<Module> load_shared_object_bytes(const std::string& binary, cons
 
 std::int64_t elf_code_bytes(const std::string& binary) {
   Elf64_Ehdr header;
-  if (binary.size() < sizeof header) return 0;
-  std::memcpy(&header, binary.data(), sizeof header);
-  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64) return 0;
+  if (!read_at(binary, 0, header) || !is_elf64(header)) return 0;
   std::int64_t total = 0;
-  for (std::size_t i = 0; i < header.e_shnum; ++i) {
-    const auto offset = header.e_shoff + i * sizeof(Elf64_Shdr);
-    if (offset > binary.size() || binary.size() - offset < sizeof(Elf64_Shdr)) return 0;
-    Elf64_Shdr section;
-    std::memcpy(&section, binary.data() + offset, sizeof section);
-    if (section.sh_flags & SHF_EXECINSTR) total += static_cast<std::int64_t>(section.sh_size);
-  }
-  return total;
+  return read_sections(binary, header, total, [](const Elf64_Shdr&) {}).empty() ? total : 0;
 }
 
 }  // namespace ejk

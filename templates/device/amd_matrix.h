@@ -15,7 +15,6 @@
 constexpr int SUMS = 256 / WAVE;
 constexpr int K_LANE = ${arch.generation == 'cdna' ? 4 : arch.generation == 'rdna3' ? 16 : 8};
 constexpr int OPERAND_WORDS = K_LANE / 2;
-constexpr int COLUMN_LANES = WAVE / 16;  // that share a column of c
 
 struct Sums { float at[SUMS]; };
 struct Operand { uint32_t words[OPERAND_WORDS]; };

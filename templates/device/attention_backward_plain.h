@@ -16,8 +16,6 @@ struct PlainGradients {
   float* memory;  // of this warp, shared memory: 2 (head_dim + value_dim)
   const View* dweights = nullptr;  // gradients of the weights themselves; null: they have none
 
-  static constexpr int64_t memory_floats(int64_t head_dim, int64_t value_dim) { return 2 * (head_dim + value_dim); }
-
   struct Pair {
     float weight;          // after dropout: of the value in the output
     float score, product;  // gradients: of the score after the soft cap, which is bias's too, and of scale * dot

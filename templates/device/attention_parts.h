@@ -1,6 +1,7 @@
 // GPU vocabulary of the attention kernels: rows whose keys several blocks share, each of which computes a part; and their sum.
 #pragma once
 #include "device/attention_rows.h"
+#include "device/part_sum.h"
 
 // What the sinks of a row add to its softmax.
 static __attribute__((noinline)) Softmax sinks_of(const View& aux, int64_t type, int head, int64_t heads) {
@@ -33,10 +34,7 @@ template <int FEATURES> struct RowParts {
 
   static constexpr int PACKS = (FEATURES / 4 + WARP - 1) / WARP;  // of 4 features, a lane
   static constexpr int AT_ONCE = PACKS == 1 ? 9 : 4;              // parts on their way together
-  struct Sum {
-    Softmax softmax;
-    float x[PACKS][4];
-  };
+  using Sum = PartSum<PACKS>;
 
   // Of every `step`-th part of a row, from number `first` on; by a warp.
   Sum sum(int64_t stream, int row, int first, int step) const {
@@ -56,24 +54,7 @@ template <int FEATURES> struct RowParts {
           x[u][i] = exists && feature < FEATURES ? load_pack<4>(outputs + at * FEATURES + feature) : Pack<float, 4>{};
         }
       }
-      float reference = all.softmax.reference;
-#pragma unroll
-      for (int u = 0; u < AT_ONCE; ++u) reference = larger_of(reference, one[u].reference);
-      const float kept = factor_of(all.softmax, reference);
-      all.softmax = {reference, all.softmax.sum * kept};
-#pragma unroll
-      for (int i = 0; i < PACKS; ++i)
-#pragma unroll
-        for (int k = 0; k < 4; ++k) all.x[i][k] *= kept;
-#pragma unroll
-      for (int u = 0; u < AT_ONCE; ++u) {
-        const float factor = factor_of(one[u], reference);
-        all.softmax.sum += one[u].sum * factor;
-#pragma unroll
-        for (int i = 0; i < PACKS; ++i)
-#pragma unroll
-          for (int k = 0; k < 4; ++k) all.x[i][k] += x[u][i].at[k] * factor;
-      }
+      all.add(one, x);
     }
     return all;
   }

@@ -1,6 +1,7 @@
 // GPU vocabulary of paged attention: parts of rows that several blocks computed, and their sum.
 #pragma once
 #include "device/page_rows.h"
+#include "device/part_sum.h"
 
 // Where parts of the ROWS rows of streams wait. A block has at most two: of a stream that an earlier one began, and of one that it begins
 // itself and a later one goes on with.
@@ -14,10 +15,7 @@ template <int D, int ROWS> struct PageParts {
 
   static constexpr int PACKS = (D / 4 + WARP - 1) / WARP;  // of 4 features, a lane
   static constexpr int AT_ONCE = 4;                        // parts on their way together
-  struct Sum {
-    Softmax softmax;
-    float x[PACKS][4];
-  };
+  using Sum = PartSum<PACKS>;
 
   // Of every `step`-th part of a row from number `first` on; blocks [begins, last] have parts.
   Sum sum(int row_number, int first, int step, int begins, int last) const {
@@ -26,7 +24,6 @@ template <int D, int ROWS> struct PageParts {
     for (int part = first; begins + part <= last; part += step * AT_ONCE) {
       Softmax one[AT_ONCE];
       Pack<float, 4> x[AT_ONCE][PACKS];
-      float reference = all.softmax.reference;
 #pragma unroll
       for (int u = 0; u < AT_ONCE; ++u) {
         const int block = begins + part + u * step, from = slot(block, block == begins);
@@ -37,23 +34,7 @@ template <int D, int ROWS> struct PageParts {
           x[u][i] = block <= last && feature < D ? load_pack<4>(row(from, row_number) + feature) : Pack<float, 4>{};
         }
       }
-#pragma unroll
-      for (int u = 0; u < AT_ONCE; ++u) reference = larger_of(reference, one[u].reference);
-      const float kept = factor_of(all.softmax, reference);
-      all.softmax = {reference, all.softmax.sum * kept};
-#pragma unroll
-      for (int i = 0; i < PACKS; ++i)
-#pragma unroll
-        for (int k = 0; k < 4; ++k) all.x[i][k] *= kept;
-#pragma unroll
-      for (int u = 0; u < AT_ONCE; ++u) {
-        const float factor = factor_of(one[u], reference);
-        all.softmax.sum += one[u].sum * factor;
-#pragma unroll
-        for (int i = 0; i < PACKS; ++i)
-#pragma unroll
-          for (int k = 0; k < 4; ++k) all.x[i][k] += x[u][i].at[k] * factor;
-      }
+      all.add(one, x);
     }
     return all;
   }

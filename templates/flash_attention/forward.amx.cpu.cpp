@@ -7,7 +7,7 @@
 // before that.
 #include "device/cpu.h"
 #include "device/amx.h"
-#include "device/attention_tile.h"
+#include "device/attention_chunk.h"
 
 $require E == 'bf16' and D % 8 == 0 and Dv % 8 == 0 and block_n % 32 == 0
 using Element = ${ctype(E)};
@@ -24,10 +24,9 @@ constexpr int64_t D_PAD = (D + 31) / 32 * 32, DV_PAD = (DV + 31) / 32 * 32;
 // A work item: `rows` query rows in `tiles` row tiles, and its scratch.
 struct Chunk {
   const Heads<const Element>&q, &k, &v;
-  const Heads<Element>& out;
   const ScoreRules& rules;
   Sequence sequence;
-  int64_t kv_head, first_row, rows, tiles;
+  int64_t kv_head, rows, tiles;
   float* queries;                // [tile][D_PAD / 2][BLOCK_M]: bits of two bf16
   float* outputs;                // [tile][DV_PAD][BLOCK_M], sums of weights * values
   float *maxima, *denominators;  // [tile][BLOCK_M]
@@ -183,19 +182,8 @@ static void __attribute__((noinline)) add_values_guarded(const Chunk& c, const T
 // Row tile `tile` against the `count` keys in scratch, which start at key `first`.
 static void attend_block(Chunk& c, int64_t tile, int64_t first, int64_t count) {
   Tile<VECTORS> t;
-  t.row = c.row + tile * BLOCK_M;
-  t.scores = c.scores;
-  t.outputs = c.outputs + tile * DV_PAD * BLOCK_M;
-  t.maxima = c.maxima + tile * BLOCK_M;
-  t.denominators = c.denominators + tile * BLOCK_M;
-  t.batch = c.sequence.batch, t.sequence = c.sequence.index;
-  t.unit = c.rules.scale * LOG2_E;
-  KeyRange some, every;
-  t.bounds(some, every);
-  if (some.first >= first + count || some.end <= first) return;
-  t.first = first;
-  t.begin = larger(some.first - first, 0) / 32 * 32;
-  t.end = smaller(some.end - first, count);
+  KeyRange every;
+  if (!start_tile<32>(t, c, tile, DV_PAD, first, count, every)) return;
   multiply_keys(c, t, c.queries + tile * (D_PAD / 2) * BLOCK_M);
   if (OPTIONS && c.rules.adjusts()) {
     adjust(c.rules, t);
@@ -212,23 +200,6 @@ static void attend_block(Chunk& c, int64_t tile, int64_t first, int64_t count) {
   multiply_values(c, t);
 }
 
-// All keys that some row of the item sees, block by block; the next block is fetched while one is worked on.
-static void attend_keys(Chunk& c) {
-  const KeyRange some = keys_of_rows(c.row, c.rows);
-  for (int64_t first = some.first / BLOCK_N * BLOCK_N; first < some.end; first += BLOCK_N) {
-    const int64_t count = smaller(BLOCK_N, some.end - first), next = first + count;
-    load_keys(c, first, count);
-    load_values(c, first, count);
-    for (int64_t tile = 0; tile < c.tiles; ++tile) {
-      const int64_t ahead = smaller(BLOCK_N, some.end - next);
-      const int64_t from = next + ahead * tile / c.tiles, to = next + ahead * (tile + 1) / c.tiles;
-      prefetch(c.k, c.sequence, c.kv_head, from, to, D);
-      prefetch(c.v, c.sequence, c.kv_head, from, to, DV);
-      attend_block(c, tile, first, count);
-    }
-  }
-}
-
 // Item (x, y, z): the x-th chunk of `tiles` row tiles (packed: of all sequences; batched: of row z of the batch), kv head y.
 // The chunks of a sequence are taken from the last to the first: with a causal mask the longest go first.
 static void attend(${parameters('attend')}, const Group& group) {
@@ -243,7 +214,7 @@ static void attend(${parameters('attend')}, const Group& group) {
   int64_t item = group.x, items = group.grid_x;
   if (cum_seqlens_q && !sequences.find(item, chunk_rows, token_rows, sequence, items)) return;
   const int64_t first_row = (items - 1 - item) * chunk_rows, rows = smaller(chunk_rows, sequence.queries * token_rows - first_row);
-  Chunk c{q, k, v, out, rules, sequence, group.y, first_row, rows, (rows + BLOCK_M - 1) / BLOCK_M,
+  Chunk c{q, k, v, rules, sequence, group.y, rows, (rows + BLOCK_M - 1) / BLOCK_M,
           nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, true};
   c.queries = static_cast<float*>(group.shared);
   c.outputs = c.queries + tiles * (D_PAD / 2) * BLOCK_M;
@@ -260,7 +231,11 @@ static void attend(${parameters('attend')}, const Group& group) {
   __builtin_memset(c.outputs, 0, c.tiles * DV_PAD * BLOCK_M * sizeof(float));
   __builtin_memset(c.values, 0, BLOCK_N * DV_PAD * sizeof(Element));  // features past DV stay 0
   amx_configure();
-  attend_keys(c);
+  const auto load = [&](int64_t first, int64_t count) {
+    load_keys(c, first, count);
+    load_values(c, first, count);
+  };
+  attend_keys<BLOCK_N, D, DV>(c, load, [&](int64_t tile, int64_t first, int64_t count) { attend_block(c, tile, first, count); });
   amx_release();
   store_outputs<BLOCK_M>(out, sequence, c.row, rows, c.outputs, DV, DV_PAD, c.denominators, rules.drop_threshold);
   store_lse(lse_view, sequence, c.row, c.rows, c.maxima, c.denominators);

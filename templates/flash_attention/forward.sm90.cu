@@ -48,11 +48,11 @@ __shared__ AttentionTile known[TILES];
 static inline uint32_t empty(uint32_t full) { return full + 8; }
 
 // Box i of 64 features, `token` of the sequence's row of the batch.
-static inline void copy_box(uint32_t to, const TensorMap& map, uint32_t full, int i, int head, int token, int batch, Keep keep) {
+static inline void copy_box(uint32_t to, const TensorMap& map, uint32_t full, int i, int head, int token, int batch) {
   if constexpr (PACKED)
-    load_tile(to, map, full, {64 * i, head, token}, keep);
+    load_tile(to, map, full, {64 * i, head, token});
   else
-    load_tile(to, map, full, {64 * i, head, token, batch}, keep);
+    load_tile(to, map, full, {64 * i, head, token, batch});
 }
 
 // A warp that makes tiles known, one ahead of their copies.
@@ -107,7 +107,7 @@ struct Producer {
     barrier_arrive_expect(full, Q_BYTES);
 #pragma unroll
     for (int i = 0; i < BOXES; ++i)
-      copy_box(at.q(queries.at) + i * Q_BOX, q, full, i, tile.head, tile.first_query + tile.first_row, tile.batch, Keep::normal);
+      copy_box(at.q(queries.at) + i * Q_BOX, q, full, i, tile.head, tile.first_query + tile.first_row, tile.batch);
     queries.next();
   }
   void copy_keys(int head, int token, int batch) {
@@ -115,7 +115,7 @@ struct Producer {
     barrier_wait(empty(full), keys.parity ^ 1);
     barrier_arrive_expect(full, K_BYTES);
 #pragma unroll
-    for (int i = 0; i < BOXES; ++i) copy_box(at.k(keys.at) + i * KEY_BOX, k, full, i, head, token, batch, Keep::normal);
+    for (int i = 0; i < BOXES; ++i) copy_box(at.k(keys.at) + i * KEY_BOX, k, full, i, head, token, batch);
     keys.next();
   }
   void copy_values(int head, int token, int batch) {
@@ -123,7 +123,7 @@ struct Producer {
     barrier_wait(empty(full), values.parity ^ 1);
     barrier_arrive_expect(full, V_BYTES);
 #pragma unroll
-    for (int i = 0; i < V_BOXES; ++i) copy_box(at.v(values.at) + i * KEY_BOX, v, full, i, head, token, batch, Keep::normal);
+    for (int i = 0; i < V_BOXES; ++i) copy_box(at.v(values.at) + i * KEY_BOX, v, full, i, head, token, batch);
     values.next();
   }
 

@@ -6,7 +6,7 @@
 //   output  O^T[feature][row] = sum over key of V[key][feature] * P^T[key][row]
 // Blocks of K and V are copied (and widened) once a work item into the worker's scratch, and serve all its row tiles.
 #include "device/cpu.h"
-#include "device/attention_tile.h"
+#include "device/attention_chunk.h"
 #include "device/panel.h"
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
@@ -27,10 +27,9 @@ constexpr int64_t D_ROWS = (D + LANES - 1) / LANES * LANES, DV_ROWS = (DV + LANE
 // A work item: `rows` query rows in `tiles` row tiles, and its scratch.
 struct Chunk {
   const Heads<const Element>&q, &k, &v;
-  const Heads<Element>& out;
   const ScoreRules& rules;
   Sequence sequence;
-  int64_t kv_head, first_row, rows, tiles;
+  int64_t kv_head, rows, tiles;
   float* queries;                // [tile][D_ROWS][BLOCK_M]
   float* outputs;                // [tile][DV_ROWS][BLOCK_M], sums of weights * values
   float *maxima, *denominators;  // [tile][BLOCK_M]
@@ -103,19 +102,8 @@ static void __attribute__((noinline)) add_values_guarded(const Chunk& c, const T
 // Row tile `tile` against the `count` keys in scratch, which start at key `first`.
 static void attend_block(Chunk& c, int64_t tile, int64_t first, int64_t count) {
   Tile<VECTORS> t;
-  t.row = c.row + tile * BLOCK_M;
-  t.scores = c.scores;
-  t.outputs = c.outputs + tile * DV_ROWS * BLOCK_M;
-  t.maxima = c.maxima + tile * BLOCK_M;
-  t.denominators = c.denominators + tile * BLOCK_M;
-  t.batch = c.sequence.batch, t.sequence = c.sequence.index;
-  t.unit = c.rules.scale * LOG2_E;
-  KeyRange some, every;
-  t.bounds(some, every);
-  if (some.first >= first + count || some.end <= first) return;
-  t.first = first;
-  t.begin = larger(some.first - first, 0) / PANEL * PANEL;
-  t.end = smaller(some.end - first, count);
+  KeyRange every;
+  if (!start_tile<PANEL>(t, c, tile, DV_ROWS, first, count, every)) return;
   for (int64_t r = 0; r < BLOCK_M; ++r) t.largest[r] = -INFINITE;
   const float* queries = c.queries + tile * D_ROWS * BLOCK_M;
   for (int64_t j = t.begin; j < t.end; j += PANEL)
@@ -134,23 +122,6 @@ static void attend_block(Chunk& c, int64_t tile, int64_t first, int64_t count) {
                                                   t.end - t.begin, t.outputs + d * BLOCK_M, nullptr);
 }
 
-// All keys that some row of the item sees, block by block; the next block is fetched while one is worked on.
-static void attend_keys(Chunk& c) {
-  const KeyRange some = keys_of_rows(c.row, c.rows);
-  for (int64_t first = some.first / BLOCK_N * BLOCK_N; first < some.end; first += BLOCK_N) {
-    const int64_t count = smaller(BLOCK_N, some.end - first), next = first + count;
-    load_keys(c, first, count);
-    load_values(c, first, count);
-    for (int64_t tile = 0; tile < c.tiles; ++tile) {
-      const int64_t ahead = smaller(BLOCK_N, some.end - next);
-      const int64_t from = next + ahead * tile / c.tiles, to = next + ahead * (tile + 1) / c.tiles;
-      prefetch(c.k, c.sequence, c.kv_head, from, to, D);
-      prefetch(c.v, c.sequence, c.kv_head, from, to, DV);
-      attend_block(c, tile, first, count);
-    }
-  }
-}
-
 // Item (x, y, z): the x-th chunk of `tiles` row tiles (packed: of all sequences; batched: of row z of the batch), kv head y.
 // The chunks of a sequence are taken from the last to the first: with a causal mask the longest go first.
 static void attend(${parameters('attend')}, const Group& group) {
@@ -165,7 +136,7 @@ static void attend(${parameters('attend')}, const Group& group) {
   int64_t item = group.x, items = group.grid_x;
   if (cum_seqlens_q && !sequences.find(item, chunk_rows, token_rows, sequence, items)) return;
   const int64_t first_row = (items - 1 - item) * chunk_rows, rows = smaller(chunk_rows, sequence.queries * token_rows - first_row);
-  Chunk c{q, k, v, out, rules, sequence, group.y, first_row, rows, (rows + BLOCK_M - 1) / BLOCK_M,
+  Chunk c{q, k, v, rules, sequence, group.y, rows, (rows + BLOCK_M - 1) / BLOCK_M,
           nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, true};
   c.queries = static_cast<float*>(group.shared);
   c.outputs = c.queries + tiles * D_ROWS * BLOCK_M;
@@ -179,7 +150,11 @@ static void attend(${parameters('attend')}, const Group& group) {
   load_queries(c);
   start_rows(softmax_aux_view, sinks_type, q.heads, sequence, c.row, c.tiles * BLOCK_M, c.maxima, c.denominators);
   __builtin_memset(c.outputs, 0, c.tiles * DV_ROWS * BLOCK_M * sizeof(float));
-  attend_keys(c);
+  const auto load = [&](int64_t first, int64_t count) {
+    load_keys(c, first, count);
+    load_values(c, first, count);
+  };
+  attend_keys<BLOCK_N, D, DV>(c, load, [&](int64_t tile, int64_t first, int64_t count) { attend_block(c, tile, first, count); });
   store_outputs<BLOCK_M>(out, sequence, c.row, rows, c.outputs, DV, DV_ROWS, c.denominators, rules.drop_threshold);
   store_lse(lse_view, sequence, c.row, c.rows, c.maxima, c.denominators);
 }

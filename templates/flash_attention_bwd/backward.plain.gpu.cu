@@ -6,6 +6,7 @@
 using Element = ${ctype(E)};
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;
 constexpr int BLOCK = ${block};  // rows, or keys, a block
+using Gradients = PlainGradients<Element, true, true, true>;
 
 // A weight's own gradient joins the delta of its row: rows [first, first + BLOCK) of a head.
 static inline void add_weight_terms(const View& weights, const View& dweights, const Sequence& sequence, int head, int64_t first,
@@ -44,21 +45,9 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
   int64_t item = block_x(), items;
   if (cum_seqlens_q && !find_sequence(sequences, item, BLOCK, 1, sequence, items)) return;
   const int64_t head_dim = q_view.shape[q_view.rank - 1], value_dim = v_view.shape[v_view.rank - 1];
-  const PlainGradients<Element, true, true, true> gradients{
-      q,
-      k,
-      Heads<const Element>(v_view),
-      Heads<const Element>(dout_view),
-      rules,
-      {causal, window_left, window_right},
-      sequence,
-      row_lse,
-      row_delta,
-      {q.heads, space_rows, BLOCK, cum_seqlens_q != nullptr},
-      head_dim,
-      value_dim,
-      reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim),
-      &dweights_view};
+  const Gradients gradients{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right},
+                            sequence, row_lse, row_delta, {q.heads, space_rows, BLOCK, cum_seqlens_q != nullptr}, head_dim, value_dim,
+                            reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim), &dweights_view};
 #pragma unroll 1
   for (int64_t token = item * BLOCK + warp(); token < (item + 1) * BLOCK && token < sequence.queries; token += WARPS)
     gradients.differentiate_query(static_cast<int>(token), block_y(), Heads<Element>(dq_view));
@@ -74,21 +63,9 @@ KERNEL(THREADS, 1) differentiate_keys(${parameters('differentiate_keys')}) {
   int64_t item = block_x(), keys = k.tokens;
   if (cum_seqlens_q && !find_keys(sequences, item, BLOCK, sequence, keys)) return;
   const int64_t head_dim = q_view.shape[q_view.rank - 1], value_dim = v_view.shape[v_view.rank - 1];
-  const PlainGradients<Element, true, true, true> gradients{
-      q,
-      k,
-      Heads<const Element>(v_view),
-      Heads<const Element>(dout_view),
-      rules,
-      {causal, window_left, window_right},
-      sequence,
-      row_lse,
-      row_delta,
-      {q.heads, space_rows, BLOCK, cum_seqlens_q != nullptr},
-      head_dim,
-      value_dim,
-      reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim),
-      &dweights_view};
+  const Gradients gradients{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right},
+                            sequence, row_lse, row_delta, {q.heads, space_rows, BLOCK, cum_seqlens_q != nullptr}, head_dim, value_dim,
+                            reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim), &dweights_view};
 #pragma unroll 1
   for (int64_t key = item * BLOCK + warp(); key < (item + 1) * BLOCK && key < keys; key += WARPS)
     gradients.differentiate_key(static_cast<int>(key), block_y(), Heads<Element>(dk_view), Heads<Element>(dv_view));
@@ -112,20 +89,8 @@ KERNEL(THREADS, 1) differentiate_bias(${parameters('differentiate_bias')}) {
 #pragma unroll 1
     for (int64_t batch = first_batch; batch < end_batch; ++batch) {
       const Sequence sequence = sequences[batch];
-      const PlainGradients<Element, true, true, true> gradients{q,
-                                                                k,
-                                                                Heads<const Element>(v_view),
-                                                                Heads<const Element>(dout_view),
-                                                                rules,
-                                                                {causal, window_left, window_right},
-                                                                sequence,
-                                                                row_lse,
-                                                                row_delta,
-                                                                {q.heads, space_rows, BLOCK, false},
-                                                                head_dim,
-                                                                value_dim,
-                                                                nullptr,
-                                                                &dweights_view};
+      const Gradients gradients{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right},
+                                sequence, row_lse, row_delta, {q.heads, space_rows, BLOCK, false}, head_dim, value_dim, nullptr, &dweights_view};
 #pragma unroll 1
       for (int64_t head = first_head; head < end_head; ++head) {
         const Element *query = gradients.q_row(token, head), *dout_row = gradients.dout_row(token, head);
