@@ -6,7 +6,6 @@
 #include <array>
 #include <map>
 #include <mutex>
-#include <thread>
 
 namespace ejk::hip {
 namespace {
@@ -55,14 +54,19 @@ spec::Image small_kernel(const std::string& arch) {
   return image;
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+// The first line that has those words, or the first line.
+std::string line_with(const std::string& text, const char* words) {
+  const auto found = text.find(words);
+  const auto newline = found == std::string::npos ? std::string::npos : text.rfind('\n', found);
+  const auto first = newline == std::string::npos ? 0 : newline + 1;
+  return text.substr(first, text.find('\n', first) - first);
+}
 
-// Both at once: a clang takes longer to start than a small kernel to compile.
-CompileResult ask_and_try(const std::string& path, const std::string& arch, SystemCompiler& clang, std::string& complaints) {
-  const std::jthread asking([&] { clang = ask_version({path}, complaints); });
-  SystemCompiler unknown;
-  unknown.command = {path};
-  return compile_with_clang(unknown, small_kernel(arch));
+// -v: its log begins with its version, which is not worth a process of its own: a clang takes long to start.
+CompileResult try_out(const std::string& path, const std::string& arch) {
+  auto image = small_kernel(arch);
+  image.flags = {"-v"};
+  return compile_with_clang({{path}, {}, {}}, image);
 }
 
 SystemCompiler search(const std::string& arch) {
@@ -71,11 +75,10 @@ SystemCompiler search(const std::string& arch) {
     names += (names.empty() ? "" : ", ") + candidate;
     const auto path = path_of_program(candidate);
     if (path.empty()) continue;
-    SystemCompiler clang;
-    const auto trial = ask_and_try(path, arch, clang, complaints);
-    if (!clang.found()) continue;
-    if (trial.ok) return clang;
-    complaints += fmt::format("; {} ({}) does not build a small kernel for {}: {}", path, clang.description, arch, first_line(trial.log));
+    const auto trial = try_out(path, arch);
+    auto version = line_with(trial.log, " version ");
+    if (trial.ok) return {{path}, std::move(version), {}};
+    complaints += fmt::format("; {} ({}) does not build a small kernel for {}: {}", path, version, arch, line_with(trial.log, "error"));
   }
   SystemCompiler none;
   none.why_not = fmt::format("no clang that compiles for {}: looked for {} on PATH{}", arch, names, complaints);

@@ -1,5 +1,6 @@
 // Code objects by clang and by hipRTC: the same bytes twice, resources, limits, and what is said when a compiler fails or is not there.
 #include <cstdlib>
+#include <fstream>
 
 #include "hip/hip_image.hpp"
 #include "store/build.hpp"
@@ -54,6 +55,33 @@ TEST(HipCompileErrors, WithoutAClangTheRefusalTellsWhereItLooked) {
   if (fs::exists("/opt/rocm/llvm/bin/clang++")) GTEST_SKIP() << "ROCm has one";
   EXPECT_FALSE(clang->found());
   EXPECT_TRUE(clang->why_not.starts_with("no clang that compiles for gfx942: looked for ")) << clang->why_not;
+}
+
+TEST(HipCompileErrors, AClangThatFailsIsToldInItsOwnWords) {
+  if (fs::exists("/opt/rocm/llvm/bin/clang++")) GTEST_SKIP() << "ROCm has one";
+  const store::Folder rocm;
+  const auto program = rocm.path / "llvm/bin/clang++";
+  fs::create_directories(program.parent_path());
+  std::ofstream(program) << "#!/bin/sh\necho 'toy clang version 1.0'\necho 'Target: toy'\necho 'toy: error: no such target' >&2\nexit 1\n";
+  fs::permissions(program, fs::perms::owner_all);
+  const std::string path = std::getenv("PATH");
+  ASSERT_EQ(setenv("PATH", "/nowhere", 1), 0);
+  ASSERT_EQ(setenv("ROCM_PATH", rocm.path.c_str(), 1), 0);
+  const auto clang = clang_for("gfx942");
+  ASSERT_EQ(setenv("PATH", path.c_str(), 1), 0);
+  ASSERT_EQ(unsetenv("ROCM_PATH"), 0);
+  EXPECT_FALSE(clang->found());
+  EXPECT_TRUE(clang->why_not.ends_with("; " + program.string() +
+                                       " (toy clang version 1.0) does not build a small kernel for gfx942: toy: error: no such target"))
+      << clang->why_not;
+}
+
+TEST(HipCompiler, AClangIsDescribedAsItDescribesItself) {
+  NEEDS_CLANG("gfx1100");
+  const auto clang = clang_for("gfx1100");
+  std::string complaints;
+  EXPECT_EQ(clang->description, ask_version(clang->command, complaints).description);
+  EXPECT_EQ(complaints, "");
 }
 
 TEST(HipLimits, ABuildRefusesASpillingKernel) {
