@@ -1,0 +1,3 @@
+// The one compilation of what runtime/instances/nlohmann/json.hpp declares.
+#define EJK_JSON_INSTANCE template
+#include <nlohmann/json.hpp>
