@@ -3,17 +3,9 @@
 #include <cctype>
 
 #include "generator/typed_api.hpp"
+#include "spec/no_names.hpp"
 
 namespace ejk::generator {
-namespace {
-
-// Defaults that need no name.
-class NoScope : public spec::Scope {
- public:
-  std::optional<spec::Value> lookup(std::string_view) const override { return std::nullopt; }
-};
-
-}  // namespace
 
 std::string camel_case(const std::string& name) {
   std::string result;
@@ -83,7 +75,7 @@ bool is_literal_default(const spec::Attribute& attribute) {
 }
 
 spec::Value literal_default(const spec::Attribute& attribute) {
-  const spec::Value value = attribute.fallback.evaluate(NoScope());
+  const spec::Value value = attribute.fallback.evaluate(spec::NoNames());
   if (const auto* number = std::get_if<std::int64_t>(&value); number && attribute.type == spec::AttributeType::floating)
     return static_cast<double>(*number);
   return value;

@@ -8,6 +8,7 @@
 
 #include "execute/facts.hpp"
 #include "execute/guard.hpp"
+#include "spec/no_names.hpp"
 
 namespace ejk {
 namespace {
@@ -48,10 +49,7 @@ std::string known_parameters(const std::vector<Candidate>& candidates) {
 
 // Of an attribute whose default depends on nothing.
 Value default_of(const spec::Attribute& attribute) {
-  struct NoNames : spec::Scope {
-    std::optional<spec::Value> lookup(std::string_view) const override { return std::nullopt; }
-  };
-  auto value = attribute.fallback.evaluate(NoNames());
+  auto value = attribute.fallback.evaluate(spec::NoNames());
   if (const auto* number = std::get_if<std::int64_t>(&value); number && attribute.type == spec::AttributeType::floating)
     return static_cast<double>(*number);
   return value;

@@ -4,15 +4,12 @@
 #include <algorithm>
 
 #include "spec/binder.hpp"
+#include "spec/no_names.hpp"
 
 namespace ejk::spec {
 namespace {
 
 constexpr std::size_t most = 256;  // assumptions that are looked at; attributes are judged by pairs of them
-
-struct Nothing : Scope {
-  std::optional<Value> lookup(std::string_view) const override { return std::nullopt; }
-};
 
 void add(std::vector<std::optional<Value>>& samples, std::optional<Value> value) {
   if (std::find(samples.begin(), samples.end(), value) == samples.end()) samples.push_back(std::move(value));
@@ -22,8 +19,8 @@ void add(std::vector<std::optional<Value>>& samples, std::optional<Value> value)
 std::vector<std::optional<Value>> samples_of(const Attribute& attribute) {
   std::vector<std::optional<Value>> samples;
   if (attribute.optional) add(samples, std::nullopt);
-  if (const auto fallback = attribute.fallback.known(Nothing()))
-    add(samples, attribute.type == AttributeType::floating ? Value(attribute.fallback.floating(Nothing())) : *fallback);
+  if (const auto fallback = attribute.fallback.known(NoNames()))
+    add(samples, attribute.type == AttributeType::floating ? Value(attribute.fallback.floating(NoNames())) : *fallback);
   if (attribute.type == AttributeType::boolean)
     for (const bool value : {false, true}) add(samples, Value(value));
   if (attribute.type == AttributeType::integer)

@@ -6,6 +6,7 @@
 #include "spec/archs.hpp"
 #include "spec/json.hpp"
 #include "spec/name_check.hpp"
+#include "spec/no_names.hpp"
 #include "spec/suggest.hpp"
 
 namespace ejk::spec {
@@ -81,10 +82,6 @@ class VariantCheck {
       literal_in_space(pointer_to(below + "/use", use.name), use);
     }
   }
-
-  struct NoNames : Scope {
-    std::optional<Value> lookup(std::string_view) const override { return std::nullopt; }
-  };
 
   // A value that depends on nothing is judged even if no case uses its rule.
   void literal_in_space(const std::string& below, const Named& use) {

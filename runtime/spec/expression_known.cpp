@@ -1,14 +1,11 @@
 // Evaluates what follows from a scope that knows only a part of the names.
 #include "spec/expression_node.hpp"
+#include "spec/no_names.hpp"
 
 namespace ejk::spec {
 namespace {
 
 using Node = Expression::Node;
-
-struct NoNames : Scope {
-  std::optional<Value> lookup(std::string_view) const override { return std::nullopt; }
-};
 
 std::optional<Value> known_value(const Node& node, const Scope& scope);
 
