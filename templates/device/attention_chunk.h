@@ -5,8 +5,8 @@
 #pragma once
 #include "device/attention_tile.h"
 
-// Row tile `tile` of a chunk against keys [first, first + count), from a multiple of PANEL keys on; feature_rows: features that outputs have
-// room for. False: no row sees one of them. every: the keys that all of its rows see.
+// Row tile `tile` of a chunk against keys [first, first + count), from a multiple of PANEL keys on; feature_rows: features that outputs
+// have room for. False: no row sees one of them. every: the keys that all of its rows see.
 template <int64_t PANEL, int VECTORS, class Chunk>
 static inline bool start_tile(Tile<VECTORS>& t, const Chunk& c, int64_t tile, int64_t feature_rows, int64_t first, int64_t count,
                               KeyRange& every) {

@@ -1,5 +1,5 @@
-// GPU vocabulary of the attention kernels' gradients: dbias by additions to f32 sums [Bb, Hb, Sq, Sk] in global memory, which are cleared before
-// and stored as bias's type after.
+// GPU vocabulary of the attention kernels' gradients: dbias by additions to f32 sums [Bb, Hb, Sq, Sk] in global memory, which are cleared
+// before and stored as bias's type after.
 #pragma once
 #include "device/attention_backward.h"
 #include "device/sums.h"

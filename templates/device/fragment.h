@@ -1,5 +1,5 @@
-// GPU vocabulary: reductions over the lanes that have a row, or a column, of a fragment of C of mma_16x8x16 (rows are of lane / 4, columns of
-// lane % 4).
+// GPU vocabulary: reductions over the lanes that have a row, or a column, of a fragment of C of mma_16x8x16 (rows are of lane / 4, columns
+// of lane % 4).
 #pragma once
 #include "device/gpu.h"
 

@@ -1,7 +1,7 @@
 // GPU vocabulary of attention forward on mma.sync: what a warp makes of its scores and outputs, in registers.
 //
-// Scores are [tile of 16 rows][8 keys][fragment of C], outputs [tile of 16 rows][8 features][fragment of C]; of a row a thread has what lies
-// in [tile][0 or 1]: rows 16 tile + lane / 4 and 8 below.
+// Scores are [tile of 16 rows][8 keys][fragment of C], outputs [tile of 16 rows][8 features][fragment of C]; of a row a thread has what
+// lies in [tile][0 or 1]: rows 16 tile + lane / 4 and 8 below.
 #pragma once
 #include "device/attention_score.h"
 #include "device/fragment.h"

@@ -1,5 +1,5 @@
-// GPU vocabulary of the attention kernels' gradients on mma.sync: a warp's products of its pair's keys (or values) with a step's queries, and
-// its sums over queries, dk or dv.
+// GPU vocabulary of the attention kernels' gradients on mma.sync: a warp's products of its pair's keys (or values) with a step's queries,
+// and its sums over queries, dk or dv.
 #pragma once
 #include "device/attention.h"
 #include "device/later.h"

@@ -1,4 +1,5 @@
-// GPU vocabulary of the attention kernels' gradients on mma.sync: a block's warps, which share its keys in pairs, and what a lane of them keeps.
+// GPU vocabulary of the attention kernels' gradients on mma.sync: a block's warps, which share its keys in pairs, and what a lane of them
+// keeps.
 #pragma once
 #include "device/tile.h"
 

@@ -45,7 +45,7 @@ template <class T, int PAIRS> struct PairPlan {
   int64_t space_rows;                // from head to head of these three
   int kv_head, first_head, first_key, first_step, steps, turns;
   int keys;                          // from first_key on, past the last sequence's too
-  int first_whole[PAIRS], end_whole[PAIRS];  // steps of which every query sees every key of a pair
+  int first_whole[PAIRS], end_whole[PAIRS];  // steps of which every query sees every key of the pair
 };
 
 // A turn, BLOCK_M queries of a query head: the head, of the group, and its first query.

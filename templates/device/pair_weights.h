@@ -1,5 +1,5 @@
-// GPU vocabulary of the attention kernels' gradients on mma.sync: a pair's products of keys by queries become weights P, in one of its warps,
-// and gradients of scores dS = P (dP - delta), in the other, where lane meets lane through shared memory.
+// GPU vocabulary of the attention kernels' gradients on mma.sync: a pair's products of keys by queries become weights P, in one of its
+// warps, and gradients of scores dS = P (dP - delta), in the other, where lane meets lane through shared memory.
 #pragma once
 #include "device/attention_backward.h"
 #include "device/bias_gradient.h"

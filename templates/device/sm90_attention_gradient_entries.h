@@ -1,5 +1,5 @@
-// Hopper vocabulary of the attention kernels' gradients: the launches before and after blocks of keys. At the end of a template, which says what
-// they work on: Element, D, DV, BLOCK_M, PACKED; CallGradients, Block and DS_UNSCALED; and by how many threads.
+// Hopper vocabulary of the attention kernels' gradients: the launches before and after blocks of keys. At the end of a template, which says
+// what they work on: Element, D, DV, BLOCK_M, PACKED; CallGradients, Block and DS_UNSCALED; and by how many threads.
 #pragma once
 #include "device/sm90_attention_gradient.h"
 

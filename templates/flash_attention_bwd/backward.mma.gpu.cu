@@ -116,7 +116,8 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
       if (cum_seqlens_q && !find_keys(sequences, item, BLOCK_N, sequence, all_keys)) return;
       if (ADJUSTED) sequence.queries = sequence.seeing(), sequence.padding = 0;
       const int first_key = static_cast<int>(item) * BLOCK_N, first_head = kv_head * heads_a_kv_head;
-      const int keys_left = static_cast<int>(all_keys) - first_key, keys_seen = ADJUSTED ? static_cast<int>(sequence.keys) - first_key : keys_left;
+      const int keys_left = static_cast<int>(all_keys) - first_key;
+      const int keys_seen = ADJUSTED ? static_cast<int>(sequence.keys) - first_key : keys_left;
       TileReader<Element, BLOCK_N, D16, THREADS, D>(k.row(sequence.batch, sequence.first_key + first_key, kv_head), k.token_stride,
                                                     keys_seen)
           .copy_async(KTile{all_shared});
@@ -311,5 +312,5 @@ KERNEL(OTHER_THREADS, 1) differentiate_sinks(${parameters('differentiate_sinks')
   const Heads<const Element> q(q_view);
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, 0, true, 0};
   differentiate_sink<OTHER_THREADS>(softmax_aux_view, dsoftmax_aux_view, sinks_type, block_x(), sequences,
-                          {q.heads, space_rows, BLOCK_M, cum_seqlens_q != nullptr}, row_lse, row_delta);
+                                  {q.heads, space_rows, BLOCK_M, cum_seqlens_q != nullptr}, row_lse, row_delta);
 }

@@ -89,8 +89,9 @@ KERNEL(THREADS, 1) differentiate_bias(${parameters('differentiate_bias')}) {
 #pragma unroll 1
     for (int64_t batch = first_batch; batch < end_batch; ++batch) {
       const Sequence sequence = sequences[batch];
-      const Gradients gradients{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right},
-                                sequence, row_lse, row_delta, {q.heads, space_rows, BLOCK, false}, head_dim, value_dim, nullptr, &dweights_view};
+      const Gradients gradients{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules,
+                                {causal, window_left, window_right}, sequence, row_lse, row_delta,
+                                {q.heads, space_rows, BLOCK, false}, head_dim, value_dim, nullptr, &dweights_view};
 #pragma unroll 1
       for (int64_t head = first_head; head < end_head; ++head) {
         const Element *query = gradients.q_row(token, head), *dout_row = gradients.dout_row(token, head);
