@@ -167,6 +167,7 @@ int import(const Arguments& arguments) {
   const auto files = arguments.words("FILE");
   if (files.empty()) throw UsageError("import: name the files or folders to take records from");
   const auto records = records_of(files);
+  if (records.empty()) throw UsageError(fmt::format("import: there is no record in {}", fmt::join(files, ", ")));
   const auto folder = arguments.text("to", arguments.has("to") ? "" : user_folder());
   const auto report = import_records(folder, records);
   if (!report) throw UsageError("import: " + report.error().message);

@@ -159,7 +159,7 @@ std::vector<CallToTune> calls_of_cases(const KernelHandle& kernel, const std::ve
 std::vector<CallToTune> calls_of_recording(const std::string& file, const std::string& kernel, const Machine& machine) {
   std::string why;
   auto text = store::read_file(file, store::lines_limit, why);
-  if (!text) throw UsageError("--recorded: " + why);
+  if (!text) throw UsageError("--recorded: cannot be read: " + why);
   std::istringstream stream(std::move(*text));
   std::vector<CallToTune> calls;
   std::set<std::string> seen;

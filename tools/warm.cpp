@@ -99,7 +99,7 @@ int warm(std::span<const std::string> words) {
     fmt::print("{}\n", summary_json(plan, report, store.root()).dump(2));
   else
     print_summary(plan, report, store.root());
-  const bool nothing = plan.calls == 0 && !plan.skipped.empty();  // a script must not take that for done
+  const bool nothing = plan.calls == 0 && !(plan.skipped.empty() && plan.faults.empty());  // a script must not take that for done
   return report.failed || nothing ? exit_failed : exit_done;
 }
 

@@ -103,6 +103,15 @@ _loaded = None
 _lock = threading.Lock()
 
 
+def _in_child():
+    """A thread that was loading the library when another forked is not in the child: nor must its lock be."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
 def _pip_toolkits():
     """Folders of NVIDIA's pip packages that have an NVRTC (nvidia/cu13, nvidia/cuda_nvrtc), the newest first. Nothing is imported."""
     try:

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "execute/fork_gate.hpp"
 #include "execute/spec_kernel.hpp"
 #include "spec/fault.hpp"
 
@@ -140,6 +141,7 @@ std::unique_ptr<Library::Parts> Library::make_parts() {
 
 const Library::Parts& Library::parts() {
   if (const auto* ready = ready_.load(std::memory_order_acquire)) return *ready;
+  const ForkGate gate;
   const std::lock_guard lock(mutex_);
   if (!parts_) parts_ = make_parts();
   ready_.store(parts_.get(), std::memory_order_release);
@@ -154,6 +156,7 @@ const Machine* Library::machine(Device device) {
 }
 
 const KernelHandle* Library::kernel(const std::string& name) {
+  const ForkGate gate;
   const auto& catalogue = parts().catalogue;
   const std::lock_guard lock(mutex_);
   if (const auto found = kernels_.find(name); found != kernels_.end()) return found->second.get();

@@ -6,6 +6,7 @@
 
 #include "ejk/label.hpp"
 #include "execute/facts.hpp"
+#include "execute/fork_gate.hpp"
 #include "execute/guard.hpp"
 #include "execute/plan.hpp"
 #include "record/recorder.hpp"
@@ -289,6 +290,7 @@ void add_label(Plan& plan, const Invocation& invocation) {
 std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<const TensorView* const> tensors,
                                       std::span<const AttributeValue> attributes, Stream stream, const char* config, const PlanKey* key,
                                       bool explain_all) {
+  const ForkGate gate;
   auto facts = facts_of(kernel, tensors, attributes);
   const auto& machine = machine_of(kernel, tensors);
   auto plan = std::make_shared<Plan>();

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "execute/fork_gate.hpp"
 #include "execute/plan.hpp"
 
 namespace ejk {
@@ -75,6 +76,7 @@ const Plan& find_plan(const PlanKey& key, const KernelHandle& kernel, std::span<
                       std::span<const AttributeValue> attributes, Stream stream, const char* config) {
   thread_local ThreadTable table;
   if (const auto* plan = table.find(key)) return *plan;
+  const ForkGate gate;
   auto plan = process_table().find(key);
   if (!plan) {
     plan = make_plan(kernel, tensors, attributes, stream, config, &key);

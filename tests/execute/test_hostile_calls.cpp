@@ -1,10 +1,17 @@
 // What a hostile caller of the C API does: NULL for a place, numbers that fit nothing, devices that nobody has. Each is an error in words.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <limits>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <ejk/grouped_matmul.hpp>
 
 #include "ejk/ejk.h"
+#include "execute/library_state.hpp"
 #include "execute/store_fixture.hpp"
 
 namespace ejk {
@@ -92,6 +99,41 @@ TEST_F(Hostile, RanksAndShapesOfGarbage) {
     x_tensor.shape = odd;
     EXPECT_EQ(called(nullptr), EJK_BAD_INPUT) << ejk_last_error();
   }
+}
+
+// Threads that meet shapes they have not seen, and forks in between: no child waits for a lock of a thread that it does not have.
+TEST_F(Hostile, ForksWhileOthersPlan) {
+  ASSERT_EQ(called(nullptr), EJK_OK) << ejk_last_error();
+  std::atomic<bool> stop{false};
+  std::atomic<int> wrong{0};
+  const auto call_with = [](std::int64_t size) {
+    std::vector<float> input(static_cast<std::size_t>(size), 1), output(input.size());
+    const TensorView in(input.data(), DType::f32, {size}), result(output.data(), DType::f32, {size});
+    return static_cast<bool>(call("shift", {{"x", in}, {"out", result}}, {})) && output.back() == 2.5f;
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&, t] {
+      for (std::int64_t i = t; !stop; ++i) {
+        wrong += !call_with(2 + 2 * (i % 49));
+        Library::epoch += 1;  // every plan is made anew
+      }
+    });
+  int lost = 0;
+  for (int i = 0; i < 60 && !lost; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // one that hangs is ended by the signal
+      _exit(call_with(2 + 2 * (i % 49)) ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    lost += status != 0;
+  }
+  stop = true;
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(lost, 0);
+  EXPECT_EQ(wrong, 0);
 }
 
 // Shapes of more elements than 64 bits count: never a small block of memory under a large name.
