@@ -15,7 +15,7 @@ std::int64_t far_away(Rng& rng) {
 namespace {
 
 void vary_attributes(spec::Case& c, Rng& rng) {
-  static constexpr double probabilities[] = {1e-6, 0.99, 0.99999}, caps[] = {1e-3, 300, 1e6};
+  static constexpr double probabilities[] = {1e-6, 0.99, 0.99999};
   for (auto& [name, value] : c.attributes) {
     const bool extreme = rng.chance(0.1);
     if (name == "window_left" || name == "window_right") {
@@ -32,7 +32,7 @@ void vary_attributes(spec::Case& c, Rng& rng) {
       if (name == "dropout_prob")
         value = extreme ? rng.pick(probabilities) : 0.02 + 0.9 * rng.uniform();
       else
-        value = extreme ? rng.pick(caps) : 0.5 + 30 * rng.uniform();
+        value = 0.5 + 30 * rng.uniform();
     }
   }
 }
