@@ -28,7 +28,7 @@ struct PlainGradients {
     const RowPlace place{token, head};
     const RowRules row = rules_of<ADJUSTED>(rules, sequence, {static_cast<int>(keys.first), static_cast<int>(keys.end)}, place);
     if (!ADJUSTED && !CAPPED) dot *= rules.scale * LOG2_E;
-    const float score = score_of<ADJUSTED, CAPPED>(dot, rules, row, key);
+    const float score = score_of<ADJUSTED, CAPPED, true>(dot, rules, row, key);
     if (score == -INFINITE) return {0, 0, 0};
     float weight = exp2_of(score - row_lse[at]), kept = 1;
     if (weight == 0) return {0, 0, 0};
@@ -36,10 +36,7 @@ struct PlainGradients {
       kept = drops(token, head, key) || rules.drop_threshold >= 65536 ? 0 : 65536 / (65536 - rules.drop_threshold);
     const float gradient = weight * ((kept == 0 ? 0 : (dout_dot + weight_gradient(token, head, key)) * kept) - row_delta[at]);
     float slope = 1;
-    if (CAPPED && rules.soft_cap > 0) {
-      const float tanh = tanh_of(dot * (rules.scale / rules.soft_cap));
-      slope = 1 - tanh * tanh;
-    }
+    if (CAPPED && rules.soft_cap > 0) slope = tanh_slope_of(dot * (rules.scale / rules.soft_cap));
     return {weight * kept, gradient, gradient * slope};
   }
 

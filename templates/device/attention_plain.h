@@ -34,7 +34,7 @@ template <class T, bool ADJUSTED, bool CAPPED, bool DROPPED, int ROWS, int FEATU
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
       if (!ADJUSTED && !CAPPED) dot[r] *= rules.scale * LOG2_E;
-      const float score = score_of<ADJUSTED, CAPPED>(dot[r], rules, row[r], key);
+      const float score = score_of<ADJUSTED, CAPPED, true>(dot[r], rules, row[r], key);
       float largest = score;
       for (int mask = WARP / 2; mask > 0; mask /= 2) largest = larger_of(largest, shuffle_xor(largest, mask));
       if (largest > reference[r]) {

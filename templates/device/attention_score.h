@@ -1,6 +1,7 @@
 // GPU vocabulary of the attention kernels: from a dot product to a score in units of log 2, by SEMANTICS' order: scale, cap, bias, masks.
 #pragma once
 #include "device/attention_rows.h"
+#include "device/exact_tanh.h"
 
 // What a call does to scores.
 struct ScoreRules {
@@ -35,13 +36,15 @@ static inline RowRules rules_of(const ScoreRules& rules, const Sequence& sequenc
   return row;
 }
 
-// Neither ADJUSTED nor CAPPED: the score is left in its own units, for the softmax to scale. -inf: the row does not see the key.
-template <bool ADJUSTED, bool CAPPED>
+// Neither ADJUSTED nor CAPPED: the score is left in its own units, for the softmax to scale. -inf: the row does not see the key. EXACT: good
+// enough for f32 under any cap.
+template <bool ADJUSTED, bool CAPPED, bool EXACT = false>
 static inline float score_of(float score, const ScoreRules& rules, const RowRules& row, int key) {
   bool visible = key >= row.range.first && key < row.range.end;
-  if (CAPPED && rules.soft_cap > 0)
-    score = rules.soft_cap * tanh_of(score * (rules.scale / rules.soft_cap)) * LOG2_E;
-  else if (ADJUSTED || CAPPED)
+  if (CAPPED && rules.soft_cap > 0) {
+    const float x = score * (rules.scale / rules.soft_cap);
+    score = rules.soft_cap * (EXACT ? exact_tanh_of(x) : tanh_of(x)) * LOG2_E;
+  } else if (ADJUSTED || CAPPED)
     score *= rules.scale * LOG2_E;
   if (ADJUSTED) {
     if (visible && row.mask) visible = row.mask[key];

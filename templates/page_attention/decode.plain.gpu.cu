@@ -1,6 +1,7 @@
 // page_attention by the definition: a block a query row, its warps taking 32 keys in turn, a lane a key. Takes every type, head dim, stride
 // and option; not fast.
 #include "device/gpu.h"
+#include "device/exact_tanh.h"
 #include "device/float8.h"
 #include "device/page_rows.h"
 #include "device/page_shares.h"
@@ -47,7 +48,7 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
 #pragma unroll 1
         for (int d = 0; d < dim; ++d) dot += to_float(q[d]) * to_float(at[d]);
         score = dot * scale;
-        if (logits_soft_cap > 0) score = logits_soft_cap * tanh_of(score / logits_soft_cap);
+        if (logits_soft_cap > 0) score = logits_soft_cap * exact_tanh_of(score / logits_soft_cap);
         score *= LOG2_E;
       }
       float largest = score;

@@ -45,6 +45,12 @@ const Option options[] = {
      Form::packed},
 };
 
+// Alone only.
+const Option extremes[] = {
+    {"a cap that most scores reach", [](spec::Case& c) { c.attributes["logits_soft_cap"] = 0.05; }},
+    {"a cap that no score comes near", [](spec::Case& c) { c.attributes["logits_soft_cap"] = 1e6; }},
+};
+
 spec::Case plain_case(const char* type) {
   spec::Case c;
   c.types["E"] = type;
@@ -79,12 +85,14 @@ bool agree(const Option& a, const Option& b) { return a.form == Form::any || b.f
 
 std::vector<OptionCase> attention_option_cases(bool gradient) {
   std::vector<OptionCase> cases;
-  for (const char* type : {"f32", "bf16"})
+  for (const char* type : {"f32", "bf16"}) {
     for (const Option& first : options) {
       cases.push_back({with(type, first, nullptr, gradient), true});
       for (const Option* second = &first + 1; second != std::end(options); ++second)
         if (agree(first, *second)) cases.push_back({with(type, first, second, gradient), false});
     }
+    for (const Option& extreme : extremes) cases.push_back({with(type, extreme, nullptr, gradient), true});
+  }
   return cases;
 }
 

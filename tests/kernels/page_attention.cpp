@@ -130,7 +130,7 @@ void vary_attributes(spec::Case& c, Rng& rng) {
       const bool large = !names(c, "k_scale") && (c.types.at("C") == "i8" || c.types.at("C") == "f8_e4m3");
       value = rng.chance(0.1) ? 0.0 : (0.02 + 0.3 * rng.uniform()) / (large ? 24 : 1);
     } else if (name == "logits_soft_cap") {
-      if (std::get<double>(value) > 0) value = 0.5 + 30 * rng.uniform();
+      if (std::get<double>(value) > 0) value = rng.chance(0.1) ? 1e6 : 0.5 + 30 * rng.uniform();
     }
   }
 }
