@@ -25,9 +25,9 @@ std::vector<std::string> kernels_in(const std::filesystem::path& specs) {
 }
 
 // The spec of one file, which must bear its kernel's name.
-std::optional<Spec> read_kernel(const std::filesystem::path& path, std::vector<Fault>& faults) {
+std::optional<Spec> read_kernel(const std::filesystem::path& path, std::vector<Fault>& faults, WhenCases when) {
   const std::string file = path.generic_string();
-  std::optional<Spec> spec = load_spec(file, read_text(path), faults);
+  std::optional<Spec> spec = load_spec(file, read_text(path), faults, when);
   if (spec && spec->kernel != path.stem().string()) {
     faults.push_back(
         {file, "/kernel", "the kernel '" + spec->kernel + "' is in a file of another name; name the file " + spec->kernel + ".json"});
@@ -83,7 +83,7 @@ struct Catalogue::State {
     const std::filesystem::path file = file_of(name);
     if (file.empty()) return nullptr;
     std::vector<Fault> faults;
-    std::optional<Spec> spec = read_kernel(file, faults);
+    std::optional<Spec> spec = read_kernel(file, faults, WhenCases::asked_for);
     if (spec) check_names(*spec, archs, faults);
     if (faults.empty() && spec->same_as) serve_one(*spec, faults);
     if (!faults.empty()) throw SpecError(std::move(faults));
@@ -108,7 +108,7 @@ Catalogue Catalogue::load(const std::filesystem::path& specs, const std::filesys
   const bool archs_are_sound = faults.empty();
   const std::vector<std::string> names = kernels_in(specs);
   for (const std::string& name : names) {
-    std::optional<Spec> spec = read_kernel(specs / (name + ".json"), faults);
+    std::optional<Spec> spec = read_kernel(specs / (name + ".json"), faults, WhenCases::now);
     if (!spec) continue;
     if (archs_are_sound) check_spec(*spec, state.archs, state.templates, names, faults);
     state.kernels[name] = std::make_shared<const Spec>(*std::move(spec));

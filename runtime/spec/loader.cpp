@@ -29,19 +29,30 @@ void load_same_as(const JsonNode& kernel, Spec& spec) {
   for (const auto& [name, member] : node->members("attributes")) spec.same_as->attributes.push_back({name, member.expression()});
 }
 
-void load_cases(const JsonNode& kernel, Spec& spec) {
+std::vector<Case> load_cases(const JsonNode& kernel, const Spec& spec) {
+  std::vector<Case> cases;
   std::map<std::string, std::string> seen;
   for (const JsonNode& node : kernel.list("cases"))
     for (Case& one : load_case(node, spec)) {
       const auto [first, fresh] = seen.emplace(one.name, node.pointer());
       if (!fresh && !one.name.empty()) node.fault("the case '" + one.name + "' occurs twice; the other is at " + first->second);
-      spec.cases.push_back(std::move(one));
+      cases.push_back(std::move(one));
     }
+  return cases;
+}
+
+Cases cases_of(const std::string& file, const std::string& text) {
+  return Cases([file, text] {
+    std::vector<Fault> faults;
+    auto spec = load_spec(file, text, faults);
+    if (!faults.empty()) throw SpecError(std::move(faults));
+    return spec->cases.all();
+  });
 }
 
 }  // namespace
 
-std::optional<Spec> load_spec(const std::string& file, const std::string& text, std::vector<Fault>& faults) {
+std::optional<Spec> load_spec(const std::string& file, const std::string& text, std::vector<Fault>& faults, WhenCases when) {
   const auto json = parse_json(file, text, faults);
   if (!json) return std::nullopt;
   FileFaults found(file, faults);
@@ -52,7 +63,7 @@ std::optional<Spec> load_spec(const std::string& file, const std::string& text, 
     load_contract(kernel, spec);
     load_same_as(kernel, spec);
     load_variants(kernel, spec);
-    load_cases(kernel, spec);
+    spec.cases = when == WhenCases::now ? Cases(load_cases(kernel, spec)) : cases_of(file, text);
   }
   found.sort_as_in(*json);
   if (found.any()) return std::nullopt;

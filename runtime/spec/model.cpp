@@ -1,6 +1,8 @@
 // Look-ups in the spec model.
 #include "spec/model.hpp"
 
+#include <mutex>
+
 namespace ejk::spec {
 namespace {
 
@@ -12,6 +14,23 @@ const typename Items::value_type* named(const Items& items, std::string_view nam
 }
 
 }  // namespace
+
+struct Cases::State {
+  std::function<std::vector<Case>()> read;
+  std::once_flag once;
+  std::vector<Case> cases;
+};
+
+Cases::Cases(std::vector<Case> cases) : Cases([] { return std::vector<Case>(); }) {
+  std::call_once(state_->once, [&] { state_->cases = std::move(cases); });
+}
+
+Cases::Cases(std::function<std::vector<Case>()> read) : state_(std::make_shared<State>()) { state_->read = std::move(read); }
+
+const std::vector<Case>& Cases::all() const {
+  std::call_once(state_->once, [this] { state_->cases = state_->read(); });
+  return state_->cases;
+}
 
 bool SameAs::fixed(std::string_view attribute) const { return named(attributes, attribute) != nullptr; }
 

@@ -1,6 +1,7 @@
 // The spec model: what one specs/<kernel>.json says, after loading. Plain data; loader.hpp makes it, check.hpp judges it.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -167,6 +168,27 @@ struct Case {
   std::string pointer;
 };
 
+// A spec's cases, which may be left unread until somebody asks: a program that makes calls never does. Copies share them; any thread may
+// ask.
+class Cases {
+ public:
+  using value_type = Case;
+  Cases() : Cases(std::vector<Case>()) {}
+  explicit Cases(std::vector<Case> cases);
+  explicit Cases(std::function<std::vector<Case>()> read);  // called once
+  const std::vector<Case>& all() const;                     // throws what `read` throws
+
+  auto begin() const { return all().begin(); }
+  auto end() const { return all().end(); }
+  std::size_t size() const { return all().size(); }
+  bool empty() const { return all().empty(); }
+  const Case& at(std::size_t index) const { return all().at(index); }
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
 // The dim along which calls are independent of each other: several calls that differ in data alone are one call of a larger dim, under
 // the condition ("batch": {"dim": "B", "if": "dropout_prob == 0"}).
 struct Batch {
@@ -217,7 +239,7 @@ struct Spec {
   std::vector<Variant> variants;  // with same_as: the other's
   std::optional<SameAs> same_as;
   std::shared_ptr<const Spec> served_by;  // with same_as: the other; images bear its name
-  std::vector<Case> cases;
+  Cases cases;
   std::map<std::string, double> tolerance;  // element type → relative Frobenius error
 
   const Spec& server() const { return served_by ? *served_by : *this; }  // whose names its variants use
