@@ -110,7 +110,8 @@ extern "C" {
 ejk_status ejk_prepare(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* config,
                        ejk_prepared** prepared) {
   return guarded_call([&]() -> Status {
-    *required(prepared, "the place for the prepared call") = prepare(kernel, tensors, count, attributes, config).release();
+    required(prepared, "the place for the prepared call");
+    *prepared = prepare(kernel, tensors, count, attributes, config).release();
     return {};
   });
 }

@@ -107,6 +107,7 @@ ejk_status ejk_seen_new(const ejk_objects* objects, size_t inputs, size_t output
     if (!objects || !objects->item || !objects->type || !objects->release || !objects->tensor) bad("a function that reads objects is NULL");
     if (inputs + outputs > most_objects)
       bad("a call has " + std::to_string(inputs + outputs) + " objects; expected at most " + std::to_string(most_objects));
+    required(seen, "the place for the calls seen");
     *seen = new ejk_seen{*objects, inputs, outputs, {}, {}, {}};
     return {};
   });

@@ -166,6 +166,7 @@ TEST(CSeenNew, RefusesWhatCannotBeRead) {
   EXPECT_EQ(ejk_seen_new(&lacking, 1, 1, &seen), EJK_BAD_INPUT);
   EXPECT_STREQ(ejk_last_error(), "a function that reads objects is NULL");
   EXPECT_EQ(ejk_seen_new(nullptr, 1, 1, &seen), EJK_BAD_INPUT);
+  EXPECT_EQ(ejk_seen_new(&host, 1, 1, nullptr), EJK_BAD_INPUT);
   EXPECT_EQ(ejk_seen_new(&host, 60, 5, &seen), EJK_BAD_INPUT);
   EXPECT_STREQ(ejk_last_error(), "a call has 65 objects; expected at most 64");
   EXPECT_EQ(seen, nullptr);
