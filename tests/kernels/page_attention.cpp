@@ -135,17 +135,26 @@ void vary_attributes(spec::Case& c, Rng& rng) {
   }
 }
 
+// Query heads a kv head: often the case's own, since groups of more than 16 have images of their own.
+std::int64_t random_group(const spec::Case& c, Rng& rng) {
+  static constexpr std::int64_t groups[] = {1, 1, 2, 3, 4, 5, 8, 16};
+  const auto query_heads = c.dims.find("Hq"), kv_heads = c.dims.find("Hkv");
+  const bool named = query_heads != c.dims.end() && kv_heads != c.dims.end();
+  const std::int64_t kv = named ? std::get<std::int64_t>(kv_heads->second) : 0;
+  if (kv > 0 && rng.chance(0.3)) return std::get<std::int64_t>(query_heads->second) / kv;
+  return rng.pick(groups);
+}
+
 spec::Case PageAttention::vary(const spec::Case& c, Rng& rng) const {
   spec::Case varied = c;
   varied.name = c.name + " varied";
   varied.fill.clear();
   varied.dims = {{"D", c.dims.at("D")}};
-  static constexpr std::int64_t groups[] = {1, 1, 2, 3, 4, 5, 8, 16};
   static constexpr std::int64_t sizes[] = {1, 2, 3, 5, 8, 16, 16, 17, 32, 64};
   const std::int64_t kv_heads = rng.chance(0.03) ? 0 : rng.between(1, 3), size = rng.pick(sizes);
   const std::int64_t columns = rng.chance(0.04) ? 0 : rng.between(1, std::max<std::int64_t>(1, 600 / size));
   varied.dims["Hkv"] = kv_heads;
-  varied.dims["Hq"] = kv_heads * rng.pick(groups);
+  varied.dims["Hq"] = kv_heads * random_group(c, rng);
   varied.dims["N"] = rng.chance(0.04) ? 0 : rng.between(1, 5);
   varied.dims["ps"] = size;
   varied.dims["max_pages"] = columns;
