@@ -31,6 +31,7 @@ constexpr float UNSCALED = 1.0f / (1 << SHIFT), DS_UNSCALED = BROAD ? UNSCALED :
 constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
 constexpr int FIRST_BOXES = BLOCKS == 2 ? 1 : (BOXES + 1) / 2;  // of them, those whose dq is warpgroup 1's; then those that are warpgroup 2's
 constexpr int SECOND_BOXES = BLOCKS == 2 ? 1 : BOXES - FIRST_BOXES;
+static_assert(SECOND_BOXES > 0);
 static_assert(BLOCKS == 1 || (BOXES == 4 && V_BOXES % 2 == 0));
 constexpr uint32_t KEY_BOX = 64 * 128, QUERY_BOX = BLOCK_M * 128;
 constexpr uint32_t K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX, Q_BYTES = BOXES * QUERY_BOX, DOUT_BYTES = V_BOXES * QUERY_BOX;
