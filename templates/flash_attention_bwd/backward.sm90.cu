@@ -34,7 +34,8 @@ constexpr uint32_t DS_BYTES = GROUPS * QUERY_BOX, ROW_BYTES = BLOCK_M * 4;
 using Block = KeyBlock<BLOCK_M, BLOCK_N, GROUPS, PACKED>;
 using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED>;
 using Sums = CallGradients::Sums;
-using Order = AddOrder<ORDERED, GROUPS>;
+using Order = AddOrder<ORDERED, 1>;
+using QueryTurn = QueryTurns<ORDERED>;
 
 // A warpgroup's share of a turn's dq, transposed: 64 of the features of all queries, or all features of half of the queries.
 constexpr bool BY_FEATURES = BOXES == GROUPS;
@@ -58,6 +59,7 @@ struct Places {  // in shared memory
   uint32_t ds_full(uint32_t i) const { return q_full(2 * STAGES + i); }
   uint32_t k_full() const { return q_full(3 * STAGES); }
   uint32_t v_full() const { return q_full(3 * STAGES + 1); }
+  uint32_t order() const { return q_full(3 * STAGES + 2); }
 };
 static inline uint32_t empty(uint32_t full) { return full + 8; }
 
@@ -131,11 +133,12 @@ struct Consumer {
     if (lane() == 0) barrier_arrive(full);
   }
 
-  // queries: BLOCK_M rows of the group's.
-  void add_to_queries(int queries, const float (&dq)[DQ_QUERIES / 2]) const {
+  // queries: BLOCK_M rows of the group's, those of turn `number`.
+  void add_to_queries(int queries, uint32_t number, const float (&dq)[DQ_QUERIES / 2]) const {
     float* const sums = dq_sums + (block.first_row + int64_t{queries} * BLOCK_M) * Sums::FEATURES;
-    order.wait(block, queries);
+    order.wait(number);
     Sums::add(sums, BY_FEATURES ? part : 0, BY_FEATURES ? 0 : part * (Sums::CHUNKS / GROUPS), dq);
+    order.tell(number);
   }
 
   // One thread says so for its warpgroup.
@@ -147,7 +150,7 @@ struct Consumer {
     if (turns == 0) return;
     Scores s;
     QueryTurn turn(block);
-    int queries = 0, added = 0;  // whose share of dq is next; whose was last
+    int queries = 0;  // whose share of dq is next
     barrier_wait(at.k_full(), 0);
     barrier_wait(at.q_full(0), 0);
     multiply_keys(s, 0);
@@ -172,7 +175,6 @@ struct Consumer {
       keep_in_place(dp);
       if (!ROOM) keep_in_place(dv);
       differentiate(dp, s, slopes, turn, whole, ds);
-      if (ORDERED && turn.number > DEFERRED) order.tell(block, added);
       start_sums<Element, BLOCK_M, D>(dk, ds, at.q(stage));
       if (adds) barrier_wait(at.ds_full(dq_stage), dq_number / STAGES % 2);
       multiply_gradients(dq, dq_stage);  // of nothing, if it does not add
@@ -193,15 +195,13 @@ struct Consumer {
       keep_in_place(dq);
       if (adds) {
         release(at.ds_full(dq_stage));
-        add_to_queries(queries, dq);
-        added = queries;
+        add_to_queries(queries, dq_number, dq);
       }
       if (DEFERRED) queries = these_queries;
       wgmma_wait<0>();
       keep_in_place(s);
       if (last) break;
     }
-    if (ORDERED && turns > DEFERRED) order.tell(block, added);
     if (!DEFERRED) return;
     float dq[DQ_QUERIES / 2];
     const uint32_t number = turns - 1;
@@ -209,8 +209,7 @@ struct Consumer {
     multiply_gradients(dq, number % STAGES);
     wgmma_wait<0>();
     keep_in_place(dq);
-    add_to_queries(queries, dq);
-    order.tell(block, queries);
+    add_to_queries(queries, number, dq);
   }
 };
 
@@ -223,8 +222,9 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   const int kv_heads = static_cast<int>(k_view.shape[k_view.rank - 2]), heads = static_cast<int>(q_view.shape[q_view.rank - 2]);
   const Visibility visibility{causal, window_left, window_right};
+  const Order order{added, window_left, 0, at.order()};
+  const int started = Order::start(added, static_cast<int>(block_number()), 0), turn = started / grid_x();
   if (warp() == 0) {
-    const int started = Order::start(added, static_cast<int>(block_number())), turn = started / grid_x();
     const int numbered = turn / grid_y() * grid_x() + started % grid_x(), number = turn % grid_y();
     const Sequences sequences{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q_view.shape[q_view.rank - 3],
                               k_view.shape[k_view.rank - 3], offset_given, offset};
@@ -242,6 +242,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       }
       barrier_init(at.k_full(), 1);
       barrier_init(at.v_full(), 1);
+      order.init(GROUPS * 4);
       fence_barrier_init();
     }
   }
@@ -250,16 +251,20 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const int turns = block.steps() * (heads / kv_heads), group = shuffle(warpgroup(), 0);
   if (group == 0) {
     give_registers<24>();
-    if (thread_x() != 0 || turns == 0) return;
-    const Producer producer{at, block, row_lse, row_delta};
-    producer.copy_keys(k_map, v_map);
+    if (turns == 0) return;
+    if (thread_x() == 0) {
+      const Producer producer{at, block, row_lse, row_delta};
+      producer.copy_keys(k_map, v_map);
 #pragma unroll 1
-    for (QueryTurn turn(block); turn.number < turns; turn.next(block)) producer.copy_turn(turn, q_map, dout_map);
+      for (QueryTurn turn(block); turn.number < turns; turn.next(block)) producer.copy_turn(turn, q_map, dout_map);
+    }
+    if (ORDERED && thread_x() == WARP) order.open_turns<QueryTurn>(block, turns);
+    if (ORDERED && thread_x() == 2 * WARP) order.pass_turns<QueryTurn>(block, turns);
   } else {
     take_registers<240>();
     const Weights<BLOCK_M, CAPPED, SHIFT> rules(visibility, softmax_scale, logits_soft_cap);
     float dk[D / 2] = {}, dv[DV / 2] = {};
-    Consumer{at, block, rules, dq_sums, Order{added, window_left, group - 1}, group - 1}.run(dk, dv, turns);
+    Consumer{at, block, rules, dq_sums, order, group - 1}.run(dk, dv, turns);
     const bool finite_dk = store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), block, (group - 1) * 64);
     const bool finite_dv = store_sums(dv, UNSCALED, Heads<Element>(dv_view), block, (group - 1) * 64);
     if (any_in_warp(block.hides(group - 1) && !(finite_dk && finite_dv)) && lane() == 0)
