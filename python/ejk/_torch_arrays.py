@@ -1,6 +1,7 @@
-"""PyTorch tensors. An eager call seen before (_seen.py) is a look-up, an allocation and a launch; autograd, torch.compile and subclasses of
-Tensor go through the operators of ejk.torch."""
+"""PyTorch tensors. An eager call seen before (_seen.py) is a look-up, an allocation and a launch; under autograd it is an autograd.Function, for
+torch.compile and subclasses of Tensor an operator, both of ejk.torch."""
 
+import functools
 import sys
 
 import torch
@@ -53,9 +54,9 @@ def empty(shape, dtype, like):
     return torch.empty(shape, dtype=_DTYPES[dtype], device=like.device)
 
 
-def _pattern(shape, dtype, like):
+def pattern(shape, dtype, device):
     """One element that looks like a whole output: empty_like of it costs less than half of what empty does."""
-    return empty((1,) * len(shape), dtype, like).expand(shape)
+    return torch.empty((1,) * len(shape), dtype=dtype, device=device).expand(shape)
 
 
 def _stream_of(device):
@@ -75,6 +76,19 @@ def _through_operators(*arguments):
     return operators.call(*arguments)
 
 
+@functools.lru_cache(maxsize=None)
+def _eager():
+    from .torch import _eager
+
+    return _eager
+
+
+def _under_autograd(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
+    if outputs is None and stream_ is None and not _eager().watched():
+        return _eager().call(kernel, inputs, fixed, varying, wanted, cfg)
+    return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
+
+
 def key(tensor):
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 
@@ -83,10 +97,12 @@ def pointer(tensor):
     return tensor.data_ptr()
 
 
-def _asks_for_operators(inputs):
-    """Whether PyTorch must see the call: a subclass of Tensor, or a gradient."""
-    tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
-    return any(type(each) not in _PLAIN for each in tensors) or (_is_grad_enabled() and any(each.requires_grad for each in tensors))
+def _has_subclass(tensors):
+    return any([type(each) not in _PLAIN for each in tensors])
+
+
+def _has_gradient(tensors):
+    return _is_grad_enabled() and True in [each.requires_grad for each in tensors]
 
 
 def _remember(kernel, inputs, fixed, varying, outputs, wanted, cfg):
@@ -100,7 +116,7 @@ def _remember(kernel, inputs, fixed, varying, outputs, wanted, cfg):
     if number < 0:
         return False
     prepared = prepare_call(_self, kernel, inputs, fixed, varying, outputs, wanted, cfg)
-    prepared.patterns = [(index, _pattern(shape, dtype, inputs[0])) for index, shape, dtype in prepared.makes]
+    prepared.patterns = [(index, pattern(shape, _DTYPES[dtype], inputs[0].device)) for index, shape, dtype in prepared.makes]
     prepared.single = prepared.patterns[0][1] if prepared.patterns and outputs is None and sum(wanted) == 1 else None
     prepared.given = [index for index, tensor in enumerate(inputs) if tensor is not None]
     prepared.count, prepared.results = len(prepared.given), len(wanted)
@@ -122,8 +138,11 @@ def _results(prepared, outputs, pointers):
 def _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
     """A call that was not seen before, or whose arguments are wrong: the library says which."""
     arguments = kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_
-    if _asks_for_operators(inputs):
+    tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
+    if _has_subclass(tensors):
         return _through_operators(*arguments)
+    if _has_gradient(tensors):
+        return _under_autograd(*arguments)
     if _reader is None or shapes_follow_data(kernel, inputs) or not _remember(*arguments[:-1]):
         return through(_self, *arguments)
     return call(*arguments)  # which finds it now
@@ -143,7 +162,7 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
         return _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
     if _is_grad_enabled() and True in [inputs[index].requires_grad for index in prepared.given]:
         seen.blocks.append(block)
-        return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
+        return _under_autograd(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
     if prepared.single is not None:
         result = _empty_like(prepared.single, memory_format=_contiguous)
         pointers[prepared.count] = result.data_ptr()

@@ -1,4 +1,4 @@
-"""A call by operators: what ejk's functions do where PyTorch must see the call."""
+"""A call by operators: what ejk's functions do where PyTorch must see the call itself."""
 
 import functools
 
@@ -14,13 +14,14 @@ define_all()
 
 
 @functools.lru_cache(maxsize=4096)
-def _text(name, inputs, fixed, varying, wanted, config):
+def site(name, inputs, fixed, varying, wanted, config):
+    """The Site of a call: names of its inputs and outputs, its attributes by position, its config as text."""
     kernel = _kernel(name)
     integers = {each.name for each in kernel.contract.varying if each.type == "int"}
     attributes = kernel.attributes(fixed, varying)
     seeds = tuple(each for each in attributes if each in integers)
     rest = tuple(sorted((each, value) for each, value in attributes.items() if each not in integers))
-    return _site.Site(name, inputs, tuple((each, None) for each in wanted), rest, seeds, config).text()
+    return _site.Site(name, inputs, tuple((each, None) for each in wanted), rest, seeds, config)
 
 
 @functools.lru_cache(maxsize=None)
@@ -30,7 +31,8 @@ def _kernel(name):
 
 
 @functools.lru_cache(maxsize=None)
-def _seed_places(name):
+def seed_places(name):
+    """Of each varying attribute, whether it is an integer: those are a call's seeds."""
     return tuple(each.type == "int" for each in _kernel(name).contract.varying)
 
 
@@ -39,11 +41,10 @@ def _seed_places(name):
 def _site_text(name, inputs, fixed, varying, wanted, cfg):
     """The text of a call; integers that vary from call to call, its seeds, stay out of it."""
     config = config_text(cfg)
-    return _text(name, inputs, fixed, varying, wanted, config and config.decode())
+    return site(name, inputs, fixed, varying, wanted, config and config.decode()).text()
 
 
-@torch.compiler.assume_constant_result
-def _kept(name, wanted):
+def kept(name, wanted):
     """Outputs that the gradient reads, if those are wanted."""
     if not _kernel(name).contract.gradient:
         raise UnsupportedError(f"{name} has no gradient; detach its inputs, or call it under torch.no_grad()")
@@ -51,8 +52,13 @@ def _kept(name, wanted):
 
 
 @torch.compiler.assume_constant_result
+def _kept(name, wanted):
+    return kept(name, wanted)
+
+
+@torch.compiler.assume_constant_result
 def _integers(name):
-    return _seed_places(name)
+    return seed_places(name)
 
 
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
