@@ -78,7 +78,7 @@ def fake(tensors, text, seeds):
 
 
 _MOST = 4096  # calls remembered; then all are dropped
-_known = {}  # (text, device, type, shape and strides of each tensor): (prepared call, patterns of its outputs)
+_known = {}  # (text, device, type, shape and strides of each tensor): (prepared call, what makes its outputs)
 
 
 def _prepare(site, tensors, results):
@@ -101,13 +101,13 @@ def run(tensors, text, seeds):
     site, known = site_of(text), _known.get(key)
     if known is None:
         results = _allocate(_shapes(site, tensors), tensors[0].device)
-        patterns = [_torch_arrays.pattern(each.shape, each.dtype, each.device) for each in results]
-        known = _prepare(site, tensors, results), patterns
+        makers = [_torch_arrays.maker(each.shape, each.dtype, each.device) for each in results]
+        known = _prepare(site, tensors, results), makers
         if len(_known) >= _MOST:
             _known.clear()
         _known[key] = known
-    prepared, patterns = known
-    results = [torch.empty_like(pattern, memory_format=torch.contiguous_format) for pattern in patterns]
+    prepared, makers = known
+    results = [make() for make in makers]
     pointers = [tensor.data_ptr() for tensor in (*tensors, *results)]
     prepared.run(pointers, _seed_values(site, seeds), _torch_arrays.stream(tensors[0]))
     return results
