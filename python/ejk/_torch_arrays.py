@@ -91,7 +91,8 @@ def _eager():
 
 
 def _under_autograd(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
-    if outputs is None and stream_ is None and not _eager().watched():
+    plain = not [each for each in inputs if each is not None and type(each) not in _PLAIN]
+    if plain and outputs is None and stream_ is None and not _eager().watched():
         return _eager().call(kernel, inputs, fixed, varying, wanted, cfg)
     return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
 
@@ -102,14 +103,6 @@ def key(tensor):
 
 def pointer(tensor):
     return tensor.data_ptr()
-
-
-def _has_subclass(tensors):
-    return any([type(each) not in _PLAIN for each in tensors])
-
-
-def _has_gradient(tensors):
-    return _is_grad_enabled() and True in [each.requires_grad for each in tensors]
 
 
 def _remember(kernel, inputs, fixed, varying, outputs, wanted, cfg):
@@ -125,8 +118,7 @@ def _remember(kernel, inputs, fixed, varying, outputs, wanted, cfg):
     prepared = prepare_call(_self, kernel, inputs, fixed, varying, outputs, wanted, cfg)
     prepared.makers = [(index, maker(shape, _DTYPES[dtype], inputs[0].device)) for index, shape, dtype in prepared.makes]
     prepared.make = prepared.makers[0][1] if prepared.makers and outputs is None and sum(wanted) == 1 else None
-    prepared.given = [index for index, tensor in enumerate(inputs) if tensor is not None]
-    prepared.count, prepared.results = len(prepared.given), len(wanted)
+    prepared.count, prepared.results = sum([tensor is not None for tensor in inputs]), len(wanted)
     prepared.device = inputs[0].device.index if inputs[0].is_cuda else None
     seen.prepared[number] = prepared
     return True
@@ -145,11 +137,8 @@ def _results(prepared, outputs, pointers):
 def _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
     """A call that was not seen before, or whose arguments are wrong: the library says which."""
     arguments = kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_
-    tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
-    if _has_subclass(tensors):
+    if [each for each in inputs if isinstance(each, torch.Tensor) and type(each) not in _PLAIN]:
         return _through_operators(*arguments)
-    if _has_gradient(tensors):
-        return _under_autograd(*arguments)
     if _reader is None or shapes_follow_data(kernel, inputs) or not _remember(*arguments[:-1]):
         return through(_self, *arguments)
     return call(*arguments)  # which finds it now
@@ -158,18 +147,20 @@ def _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
     if _is_compiling():
         return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
+    prepared = recorded = None
     try:
-        seen = kernel.seen[fixed, wanted, cfg if cfg is None else config_text(cfg)]
-        block = seen.blocks.pop() if seen.blocks else seen.block()
-        pointers, address = block
-        prepared = seen.prepared[seen.find(seen.address, id(inputs), outputs and id(outputs), address)]
-    except Exception:  # also what PyTorch says of a tensor that it does not give away
-        prepared = None
+        recorded = _is_grad_enabled() and True in [each.requires_grad for each in inputs if each is not None]
+        if not recorded:
+            seen = kernel.seen[fixed, wanted, cfg if cfg is None else config_text(cfg)]
+            block = seen.blocks.pop() if seen.blocks else seen.block()
+            pointers, address = block
+            prepared = seen.prepared[seen.find(seen.address, id(inputs), outputs and id(outputs), address)]
+    except Exception:  # a call not seen before, or what PyTorch says of a tensor that it does not give away
+        pass
+    if recorded:
+        return _under_autograd(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
     if prepared is None:
         return _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
-    if _is_grad_enabled() and True in [inputs[index].requires_grad for index in prepared.given]:
-        seen.blocks.append(block)
-        return _under_autograd(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
     if prepared.make is not None:
         result = prepared.make()
         pointers[prepared.count] = result.data_ptr()

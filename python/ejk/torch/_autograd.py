@@ -61,6 +61,12 @@ def _integers(name):
     return seed_places(name)
 
 
+def seeds_apart(places, varying):
+    """(values of the seeds given, the varying attributes without them). A compiled graph serves all seeds: 0 stands for any."""
+    seeds = [value for value, integer in zip(varying, places) if integer and value is not None]
+    return seeds, tuple([0 if integer and value is not None else value for value, integer in zip(varying, places)])
+
+
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
     """See _call.Kernel.call of the package. This function itself is traced by torch.compile: it only moves arguments about."""
     if outputs is not None and any(each is not None for each in outputs):
@@ -74,10 +80,7 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
     names = [name for name, flag in zip(kernel.outputs, wanted) if flag]
     if torch.is_grad_enabled() and any([tensor.requires_grad for _, tensor in given]):
         names += [name for name in _kept(kernel.name, tuple(names)) if name not in names]
-    places = _integers(kernel.name)
-    seeds = [value for value, integer in zip(varying, places) if integer and value is not None]
-    # The values of seeds stay out of the text, so that a compiled graph serves all: 0 stands for any.
-    shown = tuple([0 if integer and value is not None else value for value, integer in zip(varying, places)])
+    seeds, shown = seeds_apart(_integers(kernel.name), varying)
     text = _site_text(kernel.name, tuple([name for name, _ in given]), fixed, shown, tuple(names), cfg)
     results = getattr(torch.ops.ejk, kernel.name).default([tensor for _, tensor in given], text, seeds)
     made = dict(zip(names, results))
