@@ -43,14 +43,15 @@ def view(array):
     return View(array.unsafe_buffer_pointer(), array.shape, None, dtype, (10 if rocm else 2, device.local_hardware_id), array)
 
 
-def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
+def call(*arguments):
+    """Only the first: from then on it is the function that serves."""
+    global call
     bridge = _bridge()
-    if bridge is not None:
-        return bridge.call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream)
-    return _on_host(kernel, inputs, fixed, varying, outputs, wanted, cfg)
+    call = _on_host if bridge is None else bridge.call
+    return call(*arguments)
 
 
-def _on_host(kernel, inputs, fixed, varying, outputs, wanted, cfg):
+def _on_host(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
     import jax
     import numpy
 

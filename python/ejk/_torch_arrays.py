@@ -1,6 +1,7 @@
-"""PyTorch tensors. An eager call seen before (_seen.py) is a look-up, an allocation and a launch; autograd, torch.compile and subclasses of
-Tensor go through the operators of ejk.torch."""
+"""PyTorch tensors. An eager call seen before (_seen.py) is a look-up, an allocation and a launch; under autograd it is an autograd.Function, for
+torch.compile and subclasses of Tensor an operator, both of ejk.torch."""
 
+import functools
 import sys
 
 import torch
@@ -27,8 +28,9 @@ _DTYPES = {ours: theirs for theirs, ours in _NAMES.items()}
 _DEVICES = {"cpu": 1, "cuda": 10 if torch.version.hip else 2}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _reader = reader(torch.Tensor, torch.nn.Parameter)
-_empty_like, _is_grad_enabled, _is_compiling = torch.empty_like, torch.is_grad_enabled, torch.compiler.is_compiling
-_contiguous = torch.contiguous_format
+_is_grad_enabled, _is_compiling = torch.is_grad_enabled, torch.compiler.is_compiling
+_guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+_empty_strided = {name: getattr(_guards, f"_empty_strided_{name}", None) for name in _DEVICES}
 _self = sys.modules[__name__]
 
 
@@ -53,9 +55,15 @@ def empty(shape, dtype, like):
     return torch.empty(shape, dtype=_DTYPES[dtype], device=like.device)
 
 
-def _pattern(shape, dtype, like):
-    """One element that looks like a whole output: empty_like of it costs less than half of what empty does."""
-    return empty((1,) * len(shape), dtype, like).expand(shape)
+def maker(shape, dtype, device):
+    """What makes such a tensor, contiguous and not initialised, in the least time: empty takes the longest, and empty_like of one element that
+    looks like the whole half of it. PyTorch's compiler has functions of its own, for the current device."""
+    if device.type == "cpu" or (device.type == "cuda" and torch.cuda.device_count() == 1):
+        made = _empty_strided.get(device.type)
+        if made:
+            return functools.partial(made, tuple(shape), torch.empty(shape, device="meta").stride(), dtype)
+    pattern = torch.empty((1,) * len(shape), dtype=dtype, device=device).expand(shape)
+    return functools.partial(torch.empty_like, pattern, memory_format=torch.contiguous_format)
 
 
 def _stream_of(device):
@@ -75,18 +83,26 @@ def _through_operators(*arguments):
     return operators.call(*arguments)
 
 
+@functools.lru_cache(maxsize=None)
+def _eager():
+    from .torch import _eager
+
+    return _eager
+
+
+def _under_autograd(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
+    plain = not [each for each in inputs if each is not None and type(each) not in _PLAIN]
+    if plain and outputs is None and stream_ is None and not _eager().watched():
+        return _eager().call(kernel, inputs, fixed, varying, wanted, cfg)
+    return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
+
+
 def key(tensor):
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 
 
 def pointer(tensor):
     return tensor.data_ptr()
-
-
-def _asks_for_operators(inputs):
-    """Whether PyTorch must see the call: a subclass of Tensor, or a gradient."""
-    tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
-    return any(type(each) not in _PLAIN for each in tensors) or (_is_grad_enabled() and any(each.requires_grad for each in tensors))
 
 
 def _remember(kernel, inputs, fixed, varying, outputs, wanted, cfg):
@@ -100,10 +116,9 @@ def _remember(kernel, inputs, fixed, varying, outputs, wanted, cfg):
     if number < 0:
         return False
     prepared = prepare_call(_self, kernel, inputs, fixed, varying, outputs, wanted, cfg)
-    prepared.patterns = [(index, _pattern(shape, dtype, inputs[0])) for index, shape, dtype in prepared.makes]
-    prepared.single = prepared.patterns[0][1] if prepared.patterns and outputs is None and sum(wanted) == 1 else None
-    prepared.given = [index for index, tensor in enumerate(inputs) if tensor is not None]
-    prepared.count, prepared.results = len(prepared.given), len(wanted)
+    prepared.makers = [(index, maker(shape, _DTYPES[dtype], inputs[0].device)) for index, shape, dtype in prepared.makes]
+    prepared.make = prepared.makers[0][1] if prepared.makers and outputs is None and sum(wanted) == 1 else None
+    prepared.count, prepared.results = sum([tensor is not None for tensor in inputs]), len(wanted)
     prepared.device = inputs[0].device.index if inputs[0].is_cuda else None
     seen.prepared[number] = prepared
     return True
@@ -112,8 +127,8 @@ def _remember(kernel, inputs, fixed, varying, outputs, wanted, cfg):
 def _results(prepared, outputs, pointers):
     """All outputs, given or made; their addresses follow the inputs'."""
     results = list(outputs) if outputs else [None] * prepared.results
-    for index, pattern in prepared.patterns:
-        results[index] = _empty_like(pattern, memory_format=_contiguous)
+    for index, make in prepared.makers:
+        results[index] = make()
     for at, tensor in enumerate([each for each in results if each is not None], prepared.count):
         pointers[at] = tensor.data_ptr()
     return results
@@ -122,7 +137,7 @@ def _results(prepared, outputs, pointers):
 def _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
     """A call that was not seen before, or whose arguments are wrong: the library says which."""
     arguments = kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_
-    if _asks_for_operators(inputs):
+    if [each for each in inputs if isinstance(each, torch.Tensor) and type(each) not in _PLAIN]:
         return _through_operators(*arguments)
     if _reader is None or shapes_follow_data(kernel, inputs) or not _remember(*arguments[:-1]):
         return through(_self, *arguments)
@@ -132,20 +147,22 @@ def _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
     if _is_compiling():
         return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
+    prepared = recorded = None
     try:
-        seen = kernel.seen[fixed, wanted, cfg if cfg is None else config_text(cfg)]
-        block = seen.blocks.pop() if seen.blocks else seen.block()
-        pointers, address = block
-        prepared = seen.prepared[seen.find(seen.address, id(inputs), outputs and id(outputs), address)]
-    except Exception:  # also what PyTorch says of a tensor that it does not give away
-        prepared = None
+        recorded = _is_grad_enabled() and True in [each.requires_grad for each in inputs if each is not None]
+        if not recorded:
+            seen = kernel.seen[fixed, wanted, cfg if cfg is None else config_text(cfg)]
+            block = seen.blocks.pop() if seen.blocks else seen.block()
+            pointers, address = block
+            prepared = seen.prepared[seen.find(seen.address, id(inputs), outputs and id(outputs), address)]
+    except Exception:  # a call not seen before, or what PyTorch says of a tensor that it does not give away
+        pass
+    if recorded:
+        return _under_autograd(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
     if prepared is None:
         return _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
-    if _is_grad_enabled() and True in [inputs[index].requires_grad for index in prepared.given]:
-        seen.blocks.append(block)
-        return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
-    if prepared.single is not None:
-        result = _empty_like(prepared.single, memory_format=_contiguous)
+    if prepared.make is not None:
+        result = prepared.make()
         pointers[prepared.count] = result.data_ptr()
     else:
         result = kernel.returned(_results(prepared, outputs, pointers))

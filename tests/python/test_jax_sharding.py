@@ -1,4 +1,4 @@
-"""Sharded programs on four devices of the CPU, in a process of their own: their number is fixed when JAX starts."""
+"""Sharded programs on four devices of the CPU, in a process of their own: their number is fixed when JAX starts. And on the GPUs there are."""
 
 import os
 import pathlib
@@ -7,12 +7,21 @@ import sys
 
 import pytest
 
-pytest.importorskip("jax")
+jax = pytest.importorskip("jax")
+
+
+def passes(devices, flags):
+    program = pathlib.Path(__file__).with_name("jax_sharding.py")
+    ran = subprocess.run([sys.executable, program, str(devices)], env={**os.environ, **flags}, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
 
 
 @pytest.mark.parametrize("shardy", ["1", "0"])  # XLA's partitioner and the one before it
 def test_calls_on_sharded_arrays(shardy):
-    program = pathlib.Path(__file__).with_name("jax_sharding.py")
-    flags = {"JAX_PLATFORMS": "cpu", "JAX_USE_SHARDY_PARTITIONER": shardy, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
-    ran = subprocess.run([sys.executable, program, "4"], env={**os.environ, **flags}, capture_output=True, text=True, timeout=300)
-    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
+    passes(4, {"JAX_PLATFORMS": "cpu", "JAX_USE_SHARDY_PARTITIONER": shardy, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
+
+
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU")
+def test_calls_on_sharded_arrays_of_gpus():
+    count = len(jax.devices())
+    passes(4 if count >= 4 else 2 if count >= 2 else 1, {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})

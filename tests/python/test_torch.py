@@ -8,6 +8,8 @@ import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 import ejk  # noqa: E402
 from ejk import _torch_arrays  # noqa: E402
 
@@ -141,7 +143,7 @@ def test_calls_seen_before_notice_scopes_and_seeds():
     assert error(ejk.mean_pooling(x), x.mean(1)) < 1e-6
     with pytest.raises(ejk.InputError, match="no variant 'none'"):
         ejk.mean_pooling(x, cfg={"variant": "none"})
-    assert error(ejk.mean_pooling(x, cfg={"variant": "strided"}), x.mean(1)) < 1e-6
+    assert error(ejk.mean_pooling(x, cfg={"variant": "strided" if DEVICE == "cpu" else "gpu_strided"}), x.mean(1)) < 1e-6
     q, k, v = qkv()
     for cfg in ({}, "{}"):
         assert torch.equal(ejk.flash_attention(q, k, v, cfg=cfg), ejk.flash_attention(q, k, v))
@@ -156,6 +158,10 @@ def test_packed_lengths_are_read_each_time():
         expected = torch.stack([x[: lengths[1]].mean(0), x[lengths[1] :].mean(0)])
         assert error(ejk.mean_pooling(x, cum_seqlens=offsets), expected) < 1e-6
     offsets = [torch.tensor(each, dtype=torch.int32, device=DEVICE) for each in ((0, 3, 10), (0, 5, 10))]
+    if DEVICE == "cuda":  # how many chunks there are is then not for the host to see
+        with pytest.raises(ejk.InputError, match="only data on the host is read"):
+            ejk.mean_pooling(x, cum_seqlens=offsets[0], chunk_size=4)
+        return
     chunks = [ejk.mean_pooling(x, cum_seqlens=each, chunk_size=4) for each in offsets]
     assert [each.shape[0] for each in chunks] == [3, 4]
 
@@ -227,6 +233,51 @@ def test_gradient_of_several_calls():
         assert error(mine, truth) < 1e-5
 
 
+class Watching(TorchDispatchMode):
+    """Keeps the calls of ejk's operators that PyTorch shows it."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        if function.namespace == "ejk":
+            self.calls.append((function, arguments))
+        return function(*arguments, **(options or {}))
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"return_lse": True}, {"dropout_prob": 0.5, "dropout_seed": 7}])
+def test_autograd_is_the_same_with_and_without_the_operators(options):
+    tensors, weights = qkv(grad=True), normal(4, 2, 37, 4, 64)
+
+    def step():
+        made = ejk.flash_attention(*tensors, **options)
+        out = made.out if "return_lse" in options else made
+        return out, *torch.autograd.grad((out * weights).sum(), tensors)
+
+    plain = step()
+    with Watching() as watching:
+        watched = step()
+    assert [function.name() for function, _ in watching.calls] == ["ejk::flash_attention", "ejk::flash_attention_bwd"]
+    for mine, other in zip(plain, watched):
+        assert error(mine, other) < 1e-6
+    assert torch.equal(plain[0], watched[0])
+
+
+def test_recomputed_forward_passes_and_second_gradients():
+    from torch.utils.checkpoint import checkpoint
+
+    tensors, weights = qkv(grad=True), normal(4, 2, 37, 4, 64)
+    attend = lambda *x: ejk.flash_attention(*x, causal=True)  # noqa: E731
+    expected = backward(attend, tensors, weights)
+    again = lambda *x: checkpoint(attend, *x, use_reentrant=False)  # noqa: E731
+    for mine, other in zip(backward(again, tensors, weights), expected):
+        assert error(mine, other) < 1e-6
+    (first,) = torch.autograd.grad(attend(*tensors).sum(), tensors[0], create_graph=True)
+    with pytest.raises(ejk.EjkError, match="has no gradient"):
+        torch.autograd.grad(first.sum(), tensors[0])
+
+
 def test_a_kernel_without_gradient_says_so():
     x = normal(1, 2, 7, 16, grad=True)
     first = ejk.mean_pooling(x)
@@ -283,20 +334,10 @@ def test_fake_tensors():
 
 
 def test_operators_pass_pytorchs_own_checks():
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Seen(TorchDispatchMode):
-        calls = []
-
-        def __torch_dispatch__(self, function, types, arguments=(), options=None):
-            if function.namespace == "ejk":
-                self.calls.append((function, arguments))
-            return function(*arguments, **(options or {}))
-
     tensors = qkv(grad=True)
-    with Seen():
+    with Watching() as watching:
         ejk.flash_attention(*tensors, causal=True)
-    ((operator, (_, site, seeds)),) = Seen.calls
+    ((operator, (_, site, seeds)),) = watching.calls
     assert operator is torch.ops.ejk.flash_attention.default
     told = torch.library.opcheck(operator, (list(tensors), site, seeds))
     assert set(told.values()) == {"SUCCESS"}, told

@@ -113,17 +113,19 @@ def _check_static(kernel, values):
             raise InputError(f"{kernel.name}: {name} is being traced; an attribute must be a Python value, which is static under jit")
 
 
-_MOST = 4096  # calls remembered; then all are dropped
-_remembered = {}  # what a call says but its arrays: its program, and where among the inputs its operands are
-
-
-def _make(kernel, inputs, fixed, varying, wanted, config):
-    _check_arrays(kernel, inputs)
+def _program_of(kernel, fixed, varying, wanted, config):
+    """A call but for its arrays, as a program: of all inputs by position, None where not given."""
     _check_static(kernel, tuple(fixed) + tuple(varying))
-    places = [place for place, array in enumerate(inputs) if array is not None]
-    names = tuple(kernel.inputs[place] for place in places)
-    outputs = tuple(name for name, flag in zip(kernel.outputs, wanted) if flag)
-    return _program(_site(kernel.name, names, kernel.attributes(fixed, varying), outputs, config and config.decode())), places
+    attributes, config = kernel.attributes(fixed, varying), config and config.decode()
+    names = tuple(name for name, flag in zip(kernel.outputs, wanted) if flag)
+
+    def program(*inputs):
+        given = {name: array for name, array in zip(kernel.inputs, inputs) if array is not None}
+        made = iter(differentiable(_site(kernel.name, given, attributes, names, config), tuple(given.values())))
+        return kernel.returned([next(made) if flag else None for flag in wanted])
+
+    program.__name__ = kernel.name
+    return jax.jit(program)
 
 
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
@@ -132,24 +134,19 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
         raise UnsupportedError(f"{kernel.name}: JAX arrays cannot be written to: give no outputs")
     if stream is not None:
         raise InputError(f"{kernel.name}: XLA chooses the stream: give none")
-    config = cfg and config_text(cfg)
+    config = cfg if cfg is None else config_text(cfg)
     try:
-        key = kernel.name, tuple([array is None for array in inputs]), fixed, varying, wanted, config, _trace.scopes()
-        known = _remembered.get(key)
+        key = fixed, varying, wanted, config, _trace.scopes()
+        program = kernel.prepared.get(key)
     except TypeError:  # an attribute of the wrong kind: making the program says which
-        key = known = None
-    if known is None:
-        known = _make(kernel, inputs, fixed, varying, wanted, config)
-        if len(_remembered) >= _MOST:
-            _remembered.clear()
-        _remembered[key] = known
-    program, places = known
+        key = program = None
+    if program is None:
+        _check_arrays(kernel, inputs)
+        program = _program_of(kernel, fixed, varying, wanted, config)
+        if key is not None:
+            kernel.remember(key, program)
     try:
-        results = program(*[inputs[place] for place in places])
+        return program(*inputs)
     except TypeError:
         _check_arrays(kernel, inputs)
         raise
-    if len(results) == 1 and wanted[0]:
-        return results[0]
-    made = iter(results)
-    return kernel.returned([next(made) if flag else None for flag in wanted])

@@ -1,4 +1,4 @@
-"""A call by operators: what ejk's functions do where PyTorch must see the call."""
+"""A call by operators: what ejk's functions do where PyTorch must see the call itself."""
 
 import functools
 
@@ -14,13 +14,14 @@ define_all()
 
 
 @functools.lru_cache(maxsize=4096)
-def _text(name, inputs, fixed, varying, wanted, config):
+def site(name, inputs, fixed, varying, wanted, config):
+    """The Site of a call: names of its inputs and outputs, its attributes by position, its config as text."""
     kernel = _kernel(name)
     integers = {each.name for each in kernel.contract.varying if each.type == "int"}
     attributes = kernel.attributes(fixed, varying)
     seeds = tuple(each for each in attributes if each in integers)
     rest = tuple(sorted((each, value) for each, value in attributes.items() if each not in integers))
-    return _site.Site(name, inputs, tuple((each, None) for each in wanted), rest, seeds, config).text()
+    return _site.Site(name, inputs, tuple((each, None) for each in wanted), rest, seeds, config)
 
 
 @functools.lru_cache(maxsize=None)
@@ -30,7 +31,8 @@ def _kernel(name):
 
 
 @functools.lru_cache(maxsize=None)
-def _seed_places(name):
+def seed_places(name):
+    """Of each varying attribute, whether it is an integer: those are a call's seeds."""
     return tuple(each.type == "int" for each in _kernel(name).contract.varying)
 
 
@@ -39,11 +41,10 @@ def _seed_places(name):
 def _site_text(name, inputs, fixed, varying, wanted, cfg):
     """The text of a call; integers that vary from call to call, its seeds, stay out of it."""
     config = config_text(cfg)
-    return _text(name, inputs, fixed, varying, wanted, config and config.decode())
+    return site(name, inputs, fixed, varying, wanted, config and config.decode()).text()
 
 
-@torch.compiler.assume_constant_result
-def _kept(name, wanted):
+def kept(name, wanted):
     """Outputs that the gradient reads, if those are wanted."""
     if not _kernel(name).contract.gradient:
         raise UnsupportedError(f"{name} has no gradient; detach its inputs, or call it under torch.no_grad()")
@@ -51,8 +52,19 @@ def _kept(name, wanted):
 
 
 @torch.compiler.assume_constant_result
+def _kept(name, wanted):
+    return kept(name, wanted)
+
+
+@torch.compiler.assume_constant_result
 def _integers(name):
-    return _seed_places(name)
+    return seed_places(name)
+
+
+def seeds_apart(places, varying):
+    """(values of the seeds given, the varying attributes without them). A compiled graph serves all seeds: 0 stands for any."""
+    seeds = [value for value, integer in zip(varying, places) if integer and value is not None]
+    return seeds, tuple([0 if integer and value is not None else value for value, integer in zip(varying, places)])
 
 
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
@@ -68,10 +80,7 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
     names = [name for name, flag in zip(kernel.outputs, wanted) if flag]
     if torch.is_grad_enabled() and any([tensor.requires_grad for _, tensor in given]):
         names += [name for name in _kept(kernel.name, tuple(names)) if name not in names]
-    places = _integers(kernel.name)
-    seeds = [value for value, integer in zip(varying, places) if integer and value is not None]
-    # The values of seeds stay out of the text, so that a compiled graph serves all: 0 stands for any.
-    shown = tuple([0 if integer and value is not None else value for value, integer in zip(varying, places)])
+    seeds, shown = seeds_apart(_integers(kernel.name), varying)
     text = _site_text(kernel.name, tuple([name for name, _ in given]), fixed, shown, tuple(names), cfg)
     results = getattr(torch.ops.ejk, kernel.name).default([tensor for _, tensor in given], text, seeds)
     made = dict(zip(names, results))

@@ -1,7 +1,8 @@
-"""The gradient of a call, from the spec: by one kernel or several, each an operator again."""
+"""The gradient of a call, from the spec: by one kernel or several, each an operator again where somebody may look."""
 
 import functools
 import json
+from dataclasses import dataclass
 
 import torch
 
@@ -12,54 +13,86 @@ from .._tensor import View
 from . import _site
 
 
-@functools.lru_cache(maxsize=1024)
 def _asked(kernel, shapes, attributes):
+    """{"calls", "equal"}: ejk_gradient."""
     views = {name: View(None, shape, None, dtype, (1, 0)) for name, (dtype, shape) in shapes}
     arguments = Arguments(views)
     return json.loads(text("ejk_gradient", kernel.encode(), arguments.array, arguments.count, json_text(dict(attributes))))
 
 
-def _shape(tensor):
-    view = _site.view_of(tensor)
-    return view.dtype, view.shape
+@dataclass(frozen=True)
+class _Step:
+    """One of the gradient's calls."""
+
+    kernel: str
+    tensors: tuple  # what it is given, by the names of the differentiated call: inputs, outputs, d<output>
+    found: tuple  # the input whose gradient each of its outputs is
+    seeds: tuple
+    site: str
 
 
-def _call(call, known, needed, inputs, seeds):
-    """One of the gradient's calls: {input: its gradient}; nothing if nobody needs any."""
-    of = {name: differentiated(call["tensors"][name], inputs) for name in call["outputs"]}
+def _shapes_known(site, shapes):
+    """{name: (element type, shape)} of inputs, outputs and the outputs' cotangents."""
+    known = dict(zip(site.inputs + tuple(name for name, _ in site.outputs), shapes))
+    return {**known, **{f"d{name}": known[name] for name, _ in site.outputs}}
+
+
+def _step(call, known, needed, site):
+    """None if nobody needs what the call computes."""
+    of = {name: differentiated(call["tensors"][name], site.inputs) for name in call["outputs"]}
     if not any(x in needed for x in of.values()):
-        return {}
+        return None
     told = contract(call["kernel"])
     optional = {each.name for each in told.outputs if each.optional}
     asked = {name: x for name, x in of.items() if x in needed or name not in optional}
-    tensors = {theirs: known[ours] for theirs, ours in call["tensors"].items() if theirs not in of}
-    varying = {each.name for each in told.varying}
-    kept = {name: value for name, value in seeds.items() if name in varying}
-    site = _site.Site(
-        call["kernel"],
-        tuple(tensors),
-        tuple((name, _shape(known[x])) for name, x in asked.items()),
-        tuple(sorted(call["attributes"].items())),
-        tuple(kept),
-        None,
-    )
-    given = [_site.unit_stride(tensor) for tensor in tensors.values()]
-    return dict(zip(asked.values(), getattr(torch.ops.ejk, site.kernel).default(given, site.text(), list(kept.values()))))
+    tensors = {theirs: ours for theirs, ours in call["tensors"].items() if theirs not in of}
+    seeds = tuple(each for each in site.seeds if each in {each.name for each in told.varying})
+    outputs = tuple((name, known[x]) for name, x in asked.items())
+    attributes = tuple(sorted(call["attributes"].items()))
+    theirs = _site.Site(call["kernel"], tuple(tensors), outputs, attributes, seeds, None)
+    return _Step(call["kernel"], tuple(tensors.values()), tuple(asked.values()), seeds, theirs.text())
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(site, shapes, needed):
+    """(steps, {input: the tensor that its gradient equals})."""
+    known = _shapes_known(site, shapes)
+    given = tuple((name, known[name]) for name in site.inputs + tuple(name for name, _ in site.outputs))
+    gradient = _asked(site.kernel, given, site.attributes)
+    steps = [_step(call, known, needed, site) for call in gradient["calls"]]
+    equal = {differentiated(name, site.inputs): ours for name, ours in gradient["equal"].items()}
+    return tuple(step for step in steps if step), equal
+
+
+def _shape(tensor):
+    return _site.element_type(tensor), tuple(map(int, tensor.shape))
+
+
+class _Known(dict):
+    """Tensors by name. The cotangent of an output that nobody used is made when a call takes it."""
+
+    def __missing__(self, name):
+        self[name] = torch.zeros_like(self[name[1:]])
+        return self[name]
+
+
+def _run(step, known, seeds):
+    """{input: its gradient}"""
+    given = [_site.unit_stride(known[name]) for name in step.tensors]
+    results = _site.called(step.kernel, given, step.site, [seeds[name] for name in step.seeds])
+    return zip(step.found, results)
 
 
 def backward(site, tensors, results, cotangents, needed, seeds):
     """Gradients of the tensors, None where none is needed."""
-    known = dict(zip(site.inputs, tensors))
-    for (name, _), result, cotangent in zip(site.outputs, results, cotangents):
-        known[name] = result
-        known[f"d{name}"] = torch.zeros_like(result) if cotangent is None else cotangent
-    needed = {name for name, flag in zip(site.inputs, needed) if flag}
-    given = site.inputs + tuple(name for name, _ in site.outputs)
-    gradient = _asked(site.kernel, tuple((name, _shape(known[name])) for name in given), site.attributes)
-    found = {}
-    for call in gradient["calls"]:
-        found.update(_call(call, known, needed, site.inputs, dict(zip(site.seeds, seeds))))
-    for name, ours in gradient["equal"].items():
-        x = differentiated(name, site.inputs)
+    names = [name for name, _ in site.outputs]
+    known = _Known(zip((*site.inputs, *names), (*tensors, *results)))
+    known.update((f"d{name}", each) for name, each in zip(names, cotangents) if each is not None)
+    needed = frozenset(name for name, flag in zip(site.inputs, needed) if flag)
+    steps, equal = _plan(site, tuple([_shape(each) for each in (*tensors, *results)]), needed)
+    found, given = {}, dict(zip(site.seeds, seeds))
+    for step in steps:
+        found.update(_run(step, known, given))
+    for x, ours in equal.items():
         found[x] = known[ours].to(known[x].dtype)
     return [found.get(name) if name in needed else None for name in site.inputs]
