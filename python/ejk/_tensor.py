@@ -8,6 +8,7 @@ A kind is a module-like object with
 `kind_of(array)` finds it by the array's type, and imports nothing that the caller has not imported.
 """
 
+import sys
 from collections import namedtuple
 
 # pointer: of the first element. strides: in elements. dtype: the spec's name ("bf16"). device: (DLPack's type, index).
@@ -23,12 +24,16 @@ def kind_of(array):
 
 
 def _find(array):
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):  # first, in words that torch.compile can trace
+        from . import _torch_arrays
+
+        _kinds[type(array)] = _torch_arrays
+        return _torch_arrays
     root = type(array).__module__.partition(".")[0]
     names = {base.__module__.partition(".")[0] for base in type(array).__mro__}
     if root == "numpy" or "numpy" in names:
         from . import _numpy_arrays as kind
-    elif "torch" in names:
-        from . import _torch_arrays as kind
     elif names & {"jax", "jaxlib"}:
         from . import _jax_arrays as kind
     elif hasattr(array, "__dlpack__") and not isinstance(array, type):

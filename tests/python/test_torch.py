@@ -1,6 +1,7 @@
 """ejk and PyTorch: eager calls, autograd, torch.compile, fake tensors; on the GPU if there is one."""
 
 import ctypes
+import subprocess
 import sys
 import threading
 
@@ -299,6 +300,17 @@ def test_torch_compile_keeps_the_operator():
     compiled = torch.compile(lambda q: ejk.flash_attention(q * 2, k, v, causal=True) + 1, fullgraph=True, backend=backend)
     assert error(compiled(q), ejk.flash_attention(q * 2, k, v, causal=True) + 1) < 1e-6
     assert len(graphs) == 1 and any("ejk.flash_attention" in str(node.target) for node in graphs[0].graph.nodes)
+
+
+def test_a_compiled_call_may_be_the_first_of_a_process():
+    program = f"""
+import torch, ejk
+q = torch.ones(1, 8, 2, 64, device="{DEVICE}")
+compiled = torch.compile(lambda q: ejk.flash_attention(q, q, q), fullgraph=True, backend="aot_eager")
+assert torch.equal(compiled(q), ejk.flash_attention(q, q, q))
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr[-3000:]
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

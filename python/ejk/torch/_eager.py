@@ -1,5 +1,5 @@
 """Eager calls under autograd: a torch.autograd.Function around the eager call. The operators, which all that traces a call needs, take
-ten times as long to dispatch in Python."""
+five times as long to dispatch in Python."""
 
 import functools
 
