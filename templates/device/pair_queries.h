@@ -15,7 +15,8 @@ template <class Shape, int D16> struct QuerySums {
 
   // Adds dS K of a step; by all warps, each a share of tiles.
   static void add(float* sums, const typename Shape::GradientTile& ds, const Tile<T, BLOCK_N, D16>& k) {
-    const int q_warp = warp() % Q_WARPS, d_warp = warp() / Q_WARPS;
+    const int this_warp = shuffle(warp(), 0);  // here and not earlier, and as the same of all lanes: what is made of it takes no registers
+    const int q_warp = this_warp % Q_WARPS, d_warp = this_warp / Q_WARPS;
     Sums c;
 #pragma unroll
     for (int m = 0; m < Q_TILES; ++m)

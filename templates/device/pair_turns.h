@@ -57,20 +57,20 @@ template <int BLOCK_M> struct PairTurn {
       : of_head(plan.turns == plan.steps ? 0 : turn / plan.steps), first_query((plan.first_step + turn - of_head * plan.steps) * BLOCK_M) {}
 };
 
-// Copies what a turn needs. Memory says where to: QUERIES, DOUTS, LOGS and DELTAS, two places each.
+// Copies what a turn needs, by the first half of the block's threads. Memory says where to: QUERIES, DOUTS, LOGS and DELTAS, two places each.
 template <class Shape, int D, int DV, int D16, int DV16, class Memory> struct TurnCopy {
   using T = typename Shape::Element;
-  static constexpr int BLOCK_M = Shape::BLOCK_M;
+  static constexpr int BLOCK_M = Shape::BLOCK_M, COPIERS = Shape::THREADS / 2;
   using Turn = PairTurn<BLOCK_M>;
   using Plan = PairPlan<T, Shape::PAIRS>;
   using QTile = Tile<T, BLOCK_M, D16>;
   using OTile = Tile<T, BLOCK_M, DV16>;
-  TileReader<T, BLOCK_M, D16, Shape::THREADS, D> q;
-  TileReader<T, BLOCK_M, DV16, Shape::THREADS, DV> dout;
+  TileReader<T, BLOCK_M, D16, COPIERS, D> q;
+  TileReader<T, BLOCK_M, DV16, COPIERS, DV> dout;
   const float* rows;  // log-sum-exps or deltas: this thread's four
   int place;
 
-  static_assert(Shape::THREADS >= BLOCK_M / 2);
+  static_assert(COPIERS >= BLOCK_M / 2);
   static bool copies_logs() { return thread_x() < BLOCK_M / 4; }
   static int local_row() { return thread_x() % (BLOCK_M / 4) * 4; }
 

@@ -4,6 +4,7 @@
 #include "device/attention_backward.h"
 #include "device/bias_gradient.h"
 #include "device/pair_shape.h"
+#include "device/tile_store.h"
 
 template <class T> constexpr bool HAS_RANGE_OF_F32 = false;
 template <> constexpr bool HAS_RANGE_OF_F32<bfloat16> = true;
@@ -156,9 +157,10 @@ template <class Shape, bool ADJUSTED, bool CAPPED, bool DROPPED, bool BIAS_GRADI
     return x;
   }
 
-  // dP becomes dS, scaled by DS_SCALED, as operand A; a weight of 0 takes nothing from dP if some query does not see some key (not `whole`).
+  // dP becomes dS, scaled by DS_SCALED, as operand A; a weight of 0 takes nothing from dP if some query does not see some key (not WHOLE).
   // kept_factor: on dP, of a weight that is not dropped.
-  static void differentiate(Operands& a, const Scores& dp, const PairStep& step, const char* weights, bool whole, float kept_factor,
+  template <bool WHOLE>
+  static void differentiate(Operands& a, const Scores& dp, const PairStep& step, const char* weights, float kept_factor,
                             const BiasSums& bias) {
 #pragma unroll
     for (int n = 0; n < HALVES; ++n) {
@@ -179,7 +181,7 @@ template <class Shape, bool ADJUSTED, bool CAPPED, bool DROPPED, bool BIAS_GRADI
             float gradient = dp[m][2 * n + i / 2][i % 2 * 2 + j];
             if (DROPPED) gradient = is_kept(step, m, i % 2, 2 * n + i / 2, j) ? gradient * kept_factor : 0;
             ds[j] = (BROAD ? weight : weight * (1 / SCALED)) * (gradient - delta[i / 2].at[j]);
-            if (!whole && weight == 0) ds[j] = 0;
+            if (!WHOLE && weight == 0) ds[j] = 0;
             if (BIAS_GRADIENT) bias.add(8 * (2 * m + i % 2), 8 * (2 * n + i / 2) + j, ds[j] * (1 / DS_SCALED));
             if (CAPPED) ds[j] = weight == 0 ? 0 : ds[j] * slopes.at[2 * i + j];
           }
@@ -192,13 +194,10 @@ template <class Shape, bool ADJUSTED, bool CAPPED, bool DROPPED, bool BIAS_GRADI
   // dS, for all warps: keys are the tile's rows.
   static void store(char* tile, const Operands& ds, int row) {
     constexpr int PITCH = Shape::GradientTile::PITCH;
-    T* const first = reinterpret_cast<T*>(tile) + (row + lane() / 4) * PITCH + lane() % 4 * 2;
+    T* const first = reinterpret_cast<T*>(tile) + row * PITCH;
 #pragma unroll
     for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
-      for (int n = 0; n < HALVES; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          *reinterpret_cast<uint32_t*>(first + (16 * m + i % 2 * 8) * PITCH + 16 * n + i / 2 * 8) = ds[m][n][i];
+      for (int n = 0; n < HALVES; ++n) store_a<PITCH>(first + 16 * m * PITCH + 16 * n, ds[m][n]);
   }
 };

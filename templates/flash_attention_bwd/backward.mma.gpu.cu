@@ -4,13 +4,17 @@
 // Two warps share 16 M_TILES keys. One makes their weights P (from K Q^T) and sums dv = P^T dout; the other makes dP (from V dout^T), then,
 // with the first one's weights, dS = P (dP - delta), and sums dk = dS^T Q. So each has one product of keys by queries and one sum to keep
 // in registers, operands from both are read once for 16 M_TILES keys, and what goes into the sums never leaves a lane. All warps together
-// then add dS K to dq in global memory, with f32 additions of 16 bytes; `finish` makes dq of it.
+// then add the last step's dS K to dq in global memory, with f32 additions of 16 bytes; `finish` makes dq of it.
+//
+// A step has one barrier of the block. After it, warps that make dS copy the next step, add to dq, make dP, and wait for their pair's weights;
+// the others begin with the weights, wait for nobody, and add to dq at the end: so products of one run beside the arithmetic of the other.
 //
 // deterministic: a block takes every copies-th block of keys, and adds to a copy of dq of its own; `finish` adds the copies up in order.
 #include "device/gpu.h"
 #include "device/attention_backward_plain.h"
 #include "device/pair_products.h"
 #include "device/pair_queries.h"
+#include "device/pair_sync.h"
 #include "device/pair_turns.h"
 #include "device/pair_weights.h"
 
@@ -21,7 +25,7 @@ constexpr int D16 = ${align(D, 16)}, DV16 = ${align(Dv, 16)};
 constexpr bool ADJUSTED = ${adjusted};                    // any of bias, mask, segments, lengths may be given
 constexpr bool CAPPED = ${capped}, DROPPED = ${dropped};  // soft cap; dropout
 constexpr bool BIAS_GRADIENT = ${bias_gradient};          // dbias is given
-constexpr bool LATE = ${late} == 1;                       // warps that make weights add to dq after them
+constexpr bool LATE = ${late} == 1;                       // warps that make weights add to dq at the end of a step
 constexpr bool LOOKS = ADJUSTED || CAPPED;                // every step looks at single keys
 constexpr int PREPARE_THREADS = 128, FINISH_THREADS = 128, OTHER_THREADS = 256;
 
@@ -43,11 +47,11 @@ using Plan = PairPlan<Element, PAIRS>;
 using Turn = PairTurn<BLOCK_M>;
 
 // Shared memory: K and V; two places each for Q and dout; the same for rows' log-sum-exps, then deltas; weights on their way from warp to
-// warp; dS; which weights are kept, of two steps; the block's plan.
+// warp; dS of two steps; which weights are kept, of two steps; the block's plan.
 struct Memory {
   static constexpr int VALUES = KTile::BYTES, QUERIES = VALUES + VTile::BYTES, DOUTS = QUERIES + 2 * QTile::BYTES,
                        LOGS = DOUTS + 2 * OTile::BYTES, DELTAS = LOGS + 8 * BLOCK_M, WEIGHTS = DELTAS + 8 * BLOCK_M,
-                       GRADIENTS = WEIGHTS + Weights::EXCHANGE_BYTES, KEPT = GRADIENTS + Shape::GradientTile::BYTES,
+                       GRADIENTS = WEIGHTS + Weights::EXCHANGE_BYTES, KEPT = GRADIENTS + 2 * Shape::GradientTile::BYTES,
                        PLAN = KEPT + (DROPPED ? 2 * Weights::KEPT_BYTES : 0);
 };
 using Copy = TurnCopy<Shape, D, DV, D16, DV16, Memory>;
@@ -97,8 +101,8 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
   const SharedPointer all_shared = shared_pointer(memory);
   Plan& plan = *reinterpret_cast<Plan*>(memory + Memory::PLAN);
   const int this_warp = shuffle(warp(), 0);  // the same for all its lanes, and the compiler is told
-  const bool sums_dv = this_warp < PAIRS;
-  const int pair = sums_dv ? this_warp : this_warp - PAIRS, pair_row = pair * PAIR_KEYS;
+  const bool sums_dv = this_warp >= PAIRS;
+  const int pair = sums_dv ? this_warp - PAIRS : this_warp, pair_row = pair * PAIR_KEYS;
   char* const pair_weights = memory + Memory::WEIGHTS + pair * Weights::PAIR_BYTES;
   const float unit = LOOKS ? 1 : softmax_scale * LOG2_E;
   const float kept_factor = drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : 0;
@@ -142,7 +146,7 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
     }
     sync_block();
     const int turns = shuffle(plan.turns, 0);
-    if (turns > 0) Copy(plan, 0).start(all_shared);
+    if (turns > 0 && !sums_dv) Copy(plan, 0).start(all_shared);
     copy_async_commit();
     const auto rules = [&] {
       return ScoreRules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
@@ -168,22 +172,20 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
       copy_async_wait<0>();
       sync_block();
       const SharedPointer shared = later(all_shared), own_tile = shared + (sums_dv ? 0 : Memory::VALUES);
-      if (turn + 1 < turns) {
-        Copy(plan, turn + 1).start(shared);  // before the reductions to dq, behind which they would wait
-        if (DROPPED) draw_turn(turn + 1);
-      }
+      if (turn + 1 < turns && !sums_dv)
+        Copy(plan, turn + 1).start(shared);  // before the additions to dq, behind which they would wait
+      if (DROPPED && turn + 1 < turns) draw_turn(turn + 1);
       copy_async_commit();
       const auto add_last_turn = [&] {
         if (turn == 0) return;
         const auto [of_head, first_query] = Turn(plan, turn - 1);
-        DqSums::add(plan.dq_sums + (of_head * plan.space_rows + first_query) * D16, Shape::GradientTile{shared + Memory::GRADIENTS},
-                    KTile{shared});
+        DqSums::add(plan.dq_sums + (of_head * plan.space_rows + first_query) * D16,
+                    Shape::GradientTile{shared + Memory::GRADIENTS + (turn - 1) % 2 * Shape::GradientTile::BYTES}, KTile{shared});
       };
-      // The warps that make weights do it after them, the others before: so they are not all at their softmax, or all at their products.
       if (!LATE || !sums_dv || turn == turns) add_last_turn();
       if (turn == turns) break;
 
-      const int place = turn % 2;
+      const int place = turn % 2, row = static_cast<int>(later(pair)) * PAIR_KEYS;  // made here, so not kept
       const auto [of_head, first_query] = Turn(plan, turn);
       const bool whole = first_query / BLOCK_M >= plan.first_whole[pair] && first_query / BLOCK_M < plan.end_whole[pair];
       const PairStep step{reinterpret_cast<const float*>(memory + Memory::LOGS) + place * BLOCK_M,
@@ -194,39 +196,42 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
       const SharedPointer queries = shared + Memory::QUERIES + place * QTile::BYTES, douts = shared + Memory::DOUTS + place * OTile::BYTES;
       Scores s;
       if (D16 == DV16 || sums_dv)
-        Products::multiply<D16>(s, own, own_tile, sums_dv ? queries : douts, pair_row);
+        Products::multiply<D16>(s, own, own_tile, sums_dv ? queries : douts, row);
       else
-        Products::multiply<DV16>(s, own, own_tile, douts, pair_row);
+        Products::multiply<DV16>(s, own, own_tile, douts, row);
       Operands a;
       if (sums_dv) {
         if (LOOKS) {
           Scores slopes;
           const Sequence sequence = plan.sequence;
-          Weights::adjust(s, slopes, rules(), sequence, step, Weights::Seeing(visibility, sequence, plan.first_key + pair_row),
-                          plan.first_key + pair_row);
+          Weights::adjust(s, slopes, rules(), sequence, step, Weights::Seeing(visibility, sequence, plan.first_key + row),
+                          plan.first_key + row);
           if (CAPPED) Weights::give(pair_weights + Weights::WEIGHT_BYTES, slopes);
         }
         Weights::weigh(s, step, unit);
-        if (!LOOKS && !whole) Weights::hide(s, step, Weights::Seeing(visibility, plan.sequence, plan.first_key + pair_row));
+        if (!LOOKS && !whole) Weights::hide(s, step, Weights::Seeing(visibility, plan.sequence, plan.first_key + row));
         Weights::give(pair_weights, s);
+        arrive_pair(pair);
         if (DROPPED) Weights::drop(s, step);
         Products::pack(a, s);
-        if (LATE) add_last_turn();
-        sync_block();
       } else {
-        sync_block();
+        wait_pair(pair);
         BiasSums bias{};
         if (BIAS_GRADIENT) {
-          const int key = plan.first_key + pair_row + lane() / 4, query = first_query + lane() % 4 * 2;
+          const int key = plan.first_key + row + lane() / 4, query = first_query + lane() % 4 * 2;
           bias = BiasSums::at(dbias_sums, bias_view, plan.sequence, step.head, query, key);
         }
-        Weights::differentiate(a, s, step, pair_weights, whole, kept_factor, bias);
-        Weights::store(memory + Memory::GRADIENTS, a, pair_row);
+        if (!LOOKS && whole)
+          Weights::template differentiate<true>(a, s, step, pair_weights, kept_factor, bias);
+        else
+          Weights::template differentiate<false>(a, s, step, pair_weights, kept_factor, bias);
+        Weights::store(memory + Memory::GRADIENTS + place * Shape::GradientTile::BYTES, a, row);
       }
       if (D16 == DV16 || !sums_dv)
         Products::add_products<D16>(sums, a, sums_dv ? douts : queries);
       else
         Products::add_products<DV16>(sums, a, douts);
+      if (LATE && sums_dv) add_last_turn();
     }
 
     // A value that is not finite, behind a weight of 0, has made sums NaN of keys that are not seen by it: then the definition decides.
