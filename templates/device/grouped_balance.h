@@ -1,4 +1,4 @@
-// GPU vocabulary: how high tiles of a grouped product should be, so that those who take them are done at about the same time.
+// Hopper vocabulary: how high tiles of a grouped product should be, so that those who take them are done at about the same time.
 #pragma once
 
 // The most rows a tile should have, HIGHEST at most and LOWEST at least in steps of STEP, where `takers` take tiles in turn: the rounds that
@@ -8,23 +8,26 @@ static inline int balanced_rows(const int32_t* sizes, int groups, int rows, int 
   constexpr int OWN = 32;  // rows' time that each tile takes whatever its height
   constexpr int MOST_GROUPS = 512;
   if (groups > MOST_GROUPS) return HIGHEST;
+  constexpr int CHOICES = (HIGHEST - LOWEST) / STEP + 1;  // HIGHEST, HIGHEST - STEP, ...
+  int height = 0, bands[CHOICES] = {};
+#pragma unroll 1
+  for (int group = lane(); group < groups; group += WARP) {
+    int size = sizes ? sizes[group] : rows;
+    size = size < 0 ? 0 : size < rows ? size : rows;
+    height += (size + STEP - 1) / STEP * STEP;
+#pragma unroll
+    for (int i = 0; i < CHOICES; ++i) bands[i] += (size + HIGHEST - i * STEP - 1) / (HIGHEST - i * STEP);
+  }
+  height = __reduce_add_sync(0xffffffff, height);
+  const float taker = reciprocal(static_cast<float>(takers));
   int best = HIGHEST;
   float least = INFINITE;
-#pragma unroll 1
-  for (int most = HIGHEST; most >= LOWEST; most -= STEP) {
-    int bands = 0, height = 0;
-    for (int group = lane(); group < groups; group += WARP) {
-      int size = sizes ? sizes[group] : rows;
-      size = size < 0 ? 0 : size < rows ? size : rows;
-      bands += (size + most - 1) / most;
-      height += (size + STEP - 1) / STEP * STEP;
-    }
 #pragma unroll
-    for (int other = WARP / 2; other > 0; other /= 2) bands += shuffle_xor(bands, other), height += shuffle_xor(height, other);
-    const float tiles = static_cast<float>(bands) * static_cast<float>(columns);
-    const float rounds = static_cast<float>(static_cast<int>(tiles / static_cast<float>(takers) + 0.9999f));
-    const float time = tiles > 0 ? rounds * (static_cast<float>(height) / static_cast<float>(bands) + OWN) : 0;
-    if (time < least * 0.98f) least = time, best = most;
+  for (int i = 0; i < CHOICES; ++i) {
+    const float count = static_cast<float>(__reduce_add_sync(0xffffffff, bands[i])), tiles = count * static_cast<float>(columns);
+    const float rounds = static_cast<float>(static_cast<int>(tiles * taker + 0.9999f));
+    const float time = tiles > 0 ? rounds * (static_cast<float>(height) * reciprocal(count) + OWN) : 0;
+    if (time < least * 0.98f) least = time, best = HIGHEST - i * STEP;
   }
   return best;
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include "device/page_shares.h"
 #include "device/page_tile.h"
+#include "device/read_once.h"
 
 // A cache of keys or values: [pages, kv heads, slots, features], or with slots before heads. Strides in bytes.
 struct PageCache {
@@ -61,6 +62,14 @@ template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, in
     value_base = base_of(values, kv_head);
   }
 
+  // A warp that is a team has all query rows of the kv head: nobody else reads its keys.
+  static void copy_16(SharedPointer to, const char* from, bool wanted) {
+    if constexpr (TEAM_WARPS == 1)
+      copy_once_16(to, from, wanted);
+    else
+      copy_async_16(to, from, wanted);
+  }
+
   void copy(const PageCache& cache, const char* base, const Tile& to) const {
     const int key = first_key();
     if constexpr (STAYS) {  // a thread stays in its column
@@ -75,7 +84,7 @@ template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, in
         const char* from = base + page[run] * cache.page_stride + slot[run] * cache.slot_stride;
 #pragma unroll
         for (int i = run * RUN; i < (run + 1) * RUN; i += STEP, from += stride)
-          copy_async_16(Tile::template below<STEP>(first, i), from, static_cast<unsigned>(before + i) < visible);
+          copy_16(Tile::template below<STEP>(first, i), from, static_cast<unsigned>(before + i) < visible);
       }
     } else {
 #pragma unroll
@@ -86,7 +95,7 @@ template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, in
         if (LOOK_UPS > 1 && row >= RUN) row_page = page[LOOK_UPS - 1], row_slot = slot[LOOK_UPS - 1] + row % RUN;
         const char* from = base + row_page * cache.page_stride + row_slot * cache.slot_stride + chunk * 16;
         const bool wanted = ahead.keys.has(key + row) && chunk * 16 < FILLED_BYTES;
-        if (number < TILE * CHUNKS) copy_async_16(to.at(row, chunk), from, wanted);
+        if (number < TILE * CHUNKS) copy_16(to.at(row, chunk), from, wanted);
       }
     }
   }

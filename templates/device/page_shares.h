@@ -60,6 +60,7 @@ static inline int sum_in_warp(int x) {
 }
 $end
 static inline int smaller_of(int a, int b) { return a < b ? a : b; }
+static inline int larger_of(int a, int b) { return a > b ? a : b; }
 
 // Every warp finds everything by itself: for few sequences that takes less time than a barrier. Weights of all streams are below 2^31.
 template <int TILE, int SETUP> struct Shares {
@@ -69,6 +70,7 @@ template <int TILE, int SETUP> struct Shares {
   int own;            // tiles of sequence lane()
   int setup, weight;  // tiles that a stream counts for beside its own; of all streams
   int share, longer;  // of a block; that many blocks, the first ones, have one more
+  int parts;          // blocks that each stream has of its own; 0: blocks go from stream to stream
 
   Shares(const Lengths<TILE>& all, int streams_a_sequence, int block_count, float inverse)
       : lengths(all), streams(streams_a_sequence), blocks(block_count), own(all.tiles(lane())) {
@@ -81,13 +83,14 @@ template <int TILE, int SETUP> struct Shares {
       tiles += more;
       differs = differs || more != of_first;
     }
-    const int parts = quotient(blocks, count);
+    parts = quotient(blocks, count);
     if (!any_in_warp(differs) && of_first > 0 && parts * count * 16 >= blocks * 15) {
       share = quotient(of_first + parts - 1, parts), longer = 0;
       setup = parts * share - of_first;
       weight = parts * share * count;
       return;
     }
+    parts = 0;
     tiles = sum_in_warp(tiles);
     // Of a share at most half: a stream that many blocks have is set up by each of them.
     setup = smaller_of(static_cast<int>(static_cast<float>(tiles * streams) * inverse * 0.5f) + 1, SETUP);
@@ -107,8 +110,15 @@ template <int TILE, int SETUP> struct Shares {
 
   // Where the share of a block begins, and where it ends. All lanes call it, with the same block.
   void find(int block, Place& begin, Place& end) const {
-    int at[2] = {begin_of(block), begin_of(block + 1)}, before = 0;  // before: weight of the streams of one head
     begin = end = {lengths.sequences, 0, 0, weight};
+    if (parts > 0) {
+      const int number = quotient(block, parts), inside = (block - number * parts) * share - setup, sequence = quotient(number, streams);
+      if (sequence >= lengths.sequences) return;
+      begin = end = {sequence, number - sequence * streams, larger_of(inside, 0), (number + 1) * parts * share};
+      end.tile = larger_of(inside + share, 0);
+      return;
+    }
+    int at[2] = {begin_of(block), begin_of(block + 1)}, before = 0;  // before: weight of the streams of one head
 #pragma unroll 1
     for (int base = 0; base < lengths.sequences; base += WARP) {
       const int n = base + lane(), weight_of_n = weight_of(n, base == 0 ? own : lengths.tiles(n));

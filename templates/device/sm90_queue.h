@@ -19,9 +19,11 @@ template <int BLOCKS, bool DYNAMIC, int READERS> struct WorkQueue {
     }
   }
 
-  // By one thread of block 0 of the cluster. The first number that is too high is given out too: readers wait for it. `counter`: 0 before.
+  // By one thread of block 0 of the cluster. The first number that is too high is given out too: readers wait for it. `counter`: 0 once the
+  // launch before this one has ended.
   void give_out(int end, int32_t* counter) const {
     if (first() >= end) return;
+    wait_for_previous_launch();
     for (uint32_t turn = 0;; ++turn) {
       const int taken = atomicAdd(counter, 1) + clusters();
       const uint32_t i = turn % AHEAD;

@@ -285,35 +285,36 @@ KERNEL(384, 1) grouped_matmul(${parameters('grouped_matmul')}) {
     prefetch_tensor_map(out_map);
     init_barriers(at);
   }
+  if constexpr (!DYNAMIC) wait_for_previous_launch();  // else that is `reset`, before which all others have ended: only the queue waits for it
+  const int groups = static_cast<int>(group_count), rows = static_cast<int>(M), columns = static_cast<int>(column_blocks);
+  const int most = LOWEST < ROWS ? balanced_rows<STEP, LOWEST, ROWS>(group_sizes, groups, rows, columns, grid_x() / BLOCKS) : ROWS;
+  Walk walk(group_sizes, groups, rows, columns, most);  // here, before warps part: its code is fetched once, while barriers are made
   if constexpr (BLOCKS > 1)
     sync_cluster();
   else
     sync_block();
   const Problem problem{static_cast<int>(group_offset), static_cast<int>(held), static_cast<int>((K + DEPTH - 1) / DEPTH), static_cast<int>(G)};
-  const auto walk = [&] {
-    const int groups = static_cast<int>(group_count), rows = static_cast<int>(M), columns = static_cast<int>(column_blocks);
-    const int most = LOWEST < ROWS ? balanced_rows<STEP, LOWEST, ROWS>(group_sizes, groups, rows, columns, grid_x() / BLOCKS) : ROWS;
-    return Walk(group_sizes, groups, rows, columns, most);
-  };
   if (warpgroup() == 0) {
     give_registers<88>();
-    if (warp() == 0) copy_tiles<true, COPIERS == 1>(at, lhs_map, rhs_map, walk(), problem);
-    if (COPIERS > 1 && warp() == 2) copy_tiles<false, true>(at, lhs_map, rhs_map, walk(), problem);
+    if (warp() == 0) copy_tiles<true, COPIERS == 1>(at, lhs_map, rhs_map, walk, problem);
+    if (COPIERS > 1 && warp() == 2) copy_tiles<false, true>(at, lhs_map, rhs_map, walk, problem);
     if (DYNAMIC && warp() == 1 && (BLOCKS == 1 || cluster_rank() == 0)) {
-      const int tiles = walk().count();
+      const int tiles = walk.count();
       if (lane() == 0) at.queue().give_out(tiles, counter);
     }
   } else {
     take_registers<208>();
-    make_tiles(at, warpgroup() - 1, walk(), problem,
+    make_tiles(at, warpgroup() - 1, walk, problem,
                Target{out, existing_out, out_stride, existing_stride, N, out_batch, out_group, existing_batch, existing_group}, out_map);
   }
   sync_warp();
+  if constexpr (DYNAMIC) wait_for_previous_launch();
   if constexpr (BLOCKS > 1) sync_cluster();  // no block leaves while others still arrive at its barriers
 }
 $if dynamic
 
 KERNEL(32, 1) reset(${parameters('reset')}) {
+  let_next_launch_go();
   if (thread_x() == 0) *counter = 0;
 }
 $end

@@ -76,6 +76,8 @@ constexpr char page_shares[] = "device/page_shares.h", page_copies[] = "device/p
                page_parts[] = "device/page_parts.h";
 
 const Sizes few_sequences = {{"N", 3}, {"Hq", 8}, {"Hkv", 2}, {"D", 64}, {"P", 40}, {"ps", 16}, {"max_pages", 12}};
+// Streams have blocks of their own.
+const Sizes one_sequence = {{"N", 1}, {"Hq", 8}, {"Hkv", 2}, {"D", 64}, {"P", 60}, {"ps", 16}, {"max_pages", 50}};
 const Sizes one_kv_head = {{"N", 2}, {"Hq", 40}, {"Hkv", 1}, {"D", 64}, {"P", 30}, {"ps", 16}, {"max_pages", 12}};
 
 Subject paged(const char* case_name, Sizes sizes = few_sequences) {
@@ -262,6 +264,9 @@ const Row mutants[] = {
     {"PagedThatSeesHiddenKeys", paged("small_bf16.layoutHND"), {"visible ? x : -INFINITE", 0, "x"}},
     {"PagedThatCopiesHiddenKeys", paged("small_bf16.layoutHND"), {"static_cast<unsigned>(before + i) < visible", 0, "true", page_copies}},
     {"PagedThatSkipsTilesOfACutStream", paged("small_bf16.layoutHND"), {"inside - setup", 0, "inside", page_shares}},
+    {"PagedThatSkipsTilesOfAStreamWithBlocksOfItsOwn",
+     paged("small_bf16.layoutHND", one_sequence),
+     {"inside + share", 0, "inside + share - 1", page_shares}},
     {"PagedThatForgetsTheLastParts", paged("small_bf16.layoutHND"), {"block_of(begin + tiles - 1)", 0, "block_of(begin)", page_shares}},
     {"PagedThatDoesNotSwizzleLaterRows", paged("small_bf16.layoutHND"), {"first ^ (i & 7) * 16", 0, "first", page_tile}},
     {"PagedThatForgetsTheFirstPart", paged("small_bf16.layoutHND"), {"block == begins", 0, "false", page_parts}},
