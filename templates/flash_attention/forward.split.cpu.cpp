@@ -17,18 +17,31 @@ struct Pass {
   KeyRange keys[ROWS];
 };
 
-// One kv head of a row of the batch.
+// Some kv heads of a row of the batch.
 struct Cache {
   const Element *keys, *values;
-  int64_t key_token, value_token;
+  int64_t key_token, key_head, value_token, value_head;
 
-  void find(Places& places, int64_t begin, int64_t end) const {
+  // The keys [begin, end) of a head.
+  void find(Places& places, int64_t head, int64_t begin, int64_t end) const {
     places.count = end - begin < BLOCK ? end - begin : BLOCK;
     for (int64_t i = 0; i < places.count; ++i) {
-      places.key[i] = keys + (begin + i) * key_token;
-      places.value[i] = values + (begin + i) * value_token;
+      places.key[i] = keys + head * key_head + (begin + i) * key_token;
+      places.value[i] = values + head * value_head + (begin + i) * value_token;
     }
     places.repeat_last();
+  }
+
+  // Of the keys [begin, end) of all heads, in the order of memory, those that come at number `first`.
+  void find_ahead(Places& places, int64_t heads, int64_t first, int64_t begin, int64_t end) const {
+    const int64_t all = (end - begin) * heads;
+    places.count = first >= all ? 0 : all - first < BLOCK ? all - first : BLOCK;
+    int64_t key = begin + first / heads, head = first % heads;
+    for (int64_t i = 0; i < places.count; ++i) {
+      places.key[i] = keys + head * key_head + key * key_token;
+      places.value[i] = values + head * value_head + key * value_token;
+      if (++head == heads) head = 0, ++key;
+    }
   }
 };
 
@@ -76,44 +89,49 @@ static void attend_block(Pass& pass, const Places& places, const Places& next, i
   pass.group.template add_values<true>(places, next, scores);
 }
 
-// Item (x, y, z): part y of the keys of kv head x of row z of the batch. Items that follow one another have the same keys of all heads, which
-// lie in the same pages of memory.
+// Item (x, y, z): part y of the keys of kv heads x * heads_together ... of row z of the batch, which take turns with blocks of keys: a token's
+// keys lie together in memory, and are asked for in that order.
 static void attend(${parameters('attend')}, const Group& group) {
   const Heads<const Element> q(q_view), k(k_view), v(v_view);
   const Heads<Element> out(out_view);
-  const int64_t part = group.y, kv_head = group.x, batch = group.z, heads = k.heads > 0 ? q.heads / k.heads : 1, rows = q.tokens * heads;
-  const int64_t position = offset_given ? offset : k.tokens - q.tokens, passes = (rows + ROWS - 1) / ROWS;
+  const int64_t part = group.y, first_head = group.x * heads_together, batch = group.z, heads = k.heads > 0 ? q.heads / k.heads : 1;
+  const int64_t kv_heads = k.heads - first_head < heads_together ? k.heads - first_head : heads_together;
+  const int64_t rows = q.tokens * heads, passes = (rows + ROWS - 1) / ROWS, position = offset_given ? offset : k.tokens - q.tokens;
   const Visibility visibility{causal, window_left, window_right};
   Pass* all = static_cast<Pass*>(group.shared);
   KeyRange some{__INT64_MAX__, 0}, every{0, k.tokens};
-  for (int64_t pass = 0; pass < passes; ++pass)
-    for (int r = 0; r < ROWS; ++r) {
-      const int64_t row = pass * ROWS + r, asked = row < rows ? row : rows - 1;
-      const int64_t token = asked / heads, head = kv_head * heads + asked % heads;
-      const KeyRange keys = visible_keys(visibility, token, position, k.tokens);
-      Sinks sinks(softmax_aux_view, sinks_type, head, q.heads);
-      if (part > 0) sinks.count = 0;
-      all[pass].keys[r] = keys;
-      all[pass].group.load_query(r, row < rows ? q.row(batch, token, head) : nullptr);
-      all[pass].group.start(r, sinks);
-      if (keys.first < keys.end) some = {keys.first < some.first ? keys.first : some.first, keys.end > some.end ? keys.end : some.end};
-      every = {keys.first > every.first ? keys.first : every.first, keys.end < every.end ? keys.end : every.end};
-    }
+  for (int64_t i = 0; i < kv_heads * passes * ROWS; ++i) {
+    const int r = static_cast<int>(i % ROWS);
+    const int64_t row = i / ROWS % passes * ROWS + r, asked = row < rows ? row : rows - 1;
+    const int64_t token = asked / heads, head = (first_head + i / ROWS / passes) * heads + asked % heads;
+    const KeyRange keys = visible_keys(visibility, token, position, k.tokens);
+    Sinks sinks(softmax_aux_view, sinks_type, head, q.heads);
+    if (part > 0) sinks.count = 0;
+    Pass& pass = all[i / ROWS];
+    pass.keys[r] = keys;
+    pass.group.load_query(r, row < rows ? q.row(batch, token, head) : nullptr);
+    pass.group.start(r, sinks);
+    if (keys.first < keys.end) some = {keys.first < some.first ? keys.first : some.first, keys.end > some.end ? keys.end : some.end};
+    every = {keys.first > every.first ? keys.first : every.first, keys.end < every.end ? keys.end : every.end};
+  }
 
   const Range range = some.first < some.end ? part_of(some.first, some.end, part, parts) : Range{0, 0};
-  const Cache cache{k.row(batch, 0, kv_head), v.row(batch, 0, kv_head), k.token_stride, v.token_stride};
+  const Cache cache{k.row(batch, 0, first_head), v.row(batch, 0, first_head), k.token_stride, k.head_stride, v.token_stride, v.head_stride};
   const Scoring scoring(softmax_scale, logits_soft_cap);
-  Places places[2];
-  int now = 0;
-  cache.find(places[now], range.begin, range.end);
-  for (int64_t key = range.begin; key < range.end; key += BLOCK, now = 1 - now) {
-    cache.find(places[1 - now], key + BLOCK < range.end ? key + BLOCK : range.end, range.end);
-    for (int64_t pass = 0; pass < passes; ++pass) attend_block(all[pass], places[now], places[1 - now], key, every, scoring);
+  Places now, ahead;
+  for (int64_t key = range.begin; key < range.end; key += BLOCK) {
+    const int64_t next = key + BLOCK < range.end ? key + BLOCK : range.end, end = next + BLOCK < range.end ? next + BLOCK : range.end;
+    for (int64_t head = 0; head < kv_heads; ++head) {
+      cache.find(now, head, key, next);
+      cache.find_ahead(ahead, kv_heads, head * BLOCK, next, end);
+      for (int64_t pass = 0; pass < passes; ++pass) attend_block(all[head * passes + pass], now, ahead, key, every, scoring);
+    }
   }
 
   const Result result{out, lse_view};
-  for (int64_t row = 0; row < rows; ++row) {
-    const RowGroup& done = all[row / ROWS].group;
+  for (int64_t i = 0; i < kv_heads * rows; ++i) {
+    const int64_t row = i % rows, kv_head = first_head + i / rows;
+    const RowGroup& done = all[i / rows * passes + row / ROWS].group;
     const int r = static_cast<int>(row % ROWS);
     if (parts > 1)
       done.store_part(r, partial + (((batch * k.heads + kv_head) * rows + row) * parts + part) * RowGroup::PART);
