@@ -212,7 +212,7 @@ static inline void finish(float (&o)[M][F][4], const float (&reference)[M][2], c
       sum += shuffle_xor(sum, 1);
       sum += shuffle_xor(sum, 2);
       const int row = warp_row + 16 * m + 8 * h + lane() / 4;
-      const float factor = sum == 0 ? 0 : kept / sum;
+      const float factor = sum == 0 ? 0 : kept * reciprocal(sum);
 #pragma unroll
       for (int f = 0; f < F; ++f) {
         const uint32_t pair = pack_pair<T>(o[m][f][2 * h] * factor, o[m][f][2 * h + 1] * factor);

@@ -52,7 +52,7 @@ template <class T> struct PlainAttention {
   // A row of a tile by the definition, by a warp: values behind a weight of 0 are not read.
   template <int DV> void attend(const AttentionTile& tile, int row, const RowRange& range) const {
     constexpr int FEATURES = (DV + WARP - 1) / WARP;  // a lane has
-    const int kv_head = tile.head / static_cast<int>(q.heads / k.heads);
+    const int kv_head = tile.head / (static_cast<int>(q.heads) / static_cast<int>(k.heads));
     const T* query = q.row(tile.batch, tile.first_query + tile.first_row + row, tile.head);
     float output[FEATURES] = {}, reference, sum;
     start(tile, reference, sum);

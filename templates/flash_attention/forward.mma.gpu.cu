@@ -103,22 +103,6 @@ struct Steps {
   bool is_seen(int step) const { return step >= first_seen && step < end_seen; }
 };
 
-// Brings into the L2 cache the queries of the block that starts `ahead` blocks later, about when this one ends: blocks of one length start
-// together, and would ask the memory for all their queries at once.
-static inline void fetch_later_queries(const Heads<const Element>& q, int ahead, int64_t batches, int kv_heads, int heads_a_kv_head) {
-  const int linear = block_x() + grid_x() * (block_y() + grid_y() * block_z()) + ahead, plane = linear / grid_x();
-  const int numbered = plane / grid_y() * grid_x() + linear % grid_x(), batch = numbered / kv_heads;
-  if (batch >= batches) return;
-  const int first_row = (grid_y() - 1 - plane % grid_y()) * BLOCK_M, rows = static_cast<int>(q.tokens) * heads_a_kv_head;
-  const Element* first = q.row(batch, 0, (numbered - batch * kv_heads) * heads_a_kv_head);
-  constexpr int LINES = (D + 63) / 64;  // of 128 bytes, a row
-#pragma unroll 1
-  for (int i = thread_x(); i < BLOCK_M * LINES; i += THREADS) {
-    const int row = first_row + i / LINES, token = heads_a_kv_head == 1 ? row : row / heads_a_kv_head;
-    if (row < rows) fetch(first + token * q.token_stride + (row - token * heads_a_kv_head) * q.head_stride + i % LINES * 64);
-  }
-}
-
 // Shared memory: Q, then the stages of K, then those of V, then each row's range of keys.
 constexpr int KEYS = QTile::BYTES, VALUES = KEYS + STAGES * KTile::BYTES, RANGES = VALUES + STAGES * VTile::BYTES;
 
@@ -168,8 +152,9 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
                          drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
                             ADJUSTED ? query_seq_lengths : nullptr, ADJUSTED ? key_value_seq_lengths : nullptr};
-  const int kv_heads = static_cast<int>(k.heads), heads_a_kv_head = static_cast<int>(q.heads) / kv_heads;
-  const int numbered = block_z() * grid_x() + block_x(), batch = cum_seqlens_q ? 0 : numbered / kv_heads, kv_head = numbered - batch * kv_heads;
+  const int kv_heads = static_cast<int>(k.heads), heads_a_kv_head = static_cast<unsigned>(q.heads) / kv_heads;
+  const int numbered = block_z() * grid_x() + block_x(), batch = cum_seqlens_q ? 0 : static_cast<unsigned>(numbered) / kv_heads;
+  const int kv_head = numbered - batch * kv_heads;
   if (kv_head >= kv_heads || batch >= sequence_count) return;  // the last group may be smaller
   Sequence sequence = sequences[batch];
   int64_t item = block_y(), items = grid_y();
@@ -191,7 +176,6 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
   Copies copies{shared_pointer(memory), {k.row(sequence.batch, first_key, kv_head), k.token_stride, keys_left},
                 {v.row(sequence.batch, first_key, kv_head), v.token_stride, keys_left}};
   copies.start(steps.first);
-  if (!cum_seqlens_q) fetch_later_queries(q, static_cast<int>(ahead), sequence_count, kv_heads, heads_a_kv_head);
 
   const float unit = ADJUSTED || CAPPED ? 1 : (softmax_scale > 0 ? softmax_scale : 1e-30f) * LOG2_E;
   Outputs o;
