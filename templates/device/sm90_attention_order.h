@@ -9,7 +9,7 @@
 // each of which adds features of its own: its chain. Without ORDERED additions come in any order, and nothing here does anything.
 template <bool ORDERED, int CHAINS> struct AddOrder {
   int32_t* done;
-  int64_t window_left;
+  const Visibility& visibility;
   int chain;
   uint32_t barriers;  // in shared memory
 
@@ -51,11 +51,9 @@ template <bool ORDERED, int CHAINS> struct AddOrder {
   template <class Turn, class Block> void open_turns(const Block& block, int turns) const {
 #pragma unroll 1
     for (Turn turn(block); turn.number < turns; turn.next(block)) {
-      int before = block.first_key / Block::COUNT;
-      if (window_left >= 0) {
-        const int64_t position = int64_t{turn.step} * Block::ROW_COUNT + block.sequence.offset;
-        before -= position > window_left ? static_cast<int>((position - window_left) / Block::COUNT) : 0;
-      }
+      const int64_t first_query = int64_t{turn.step} * Block::ROW_COUNT;
+      const int64_t first_key = visible_keys(visibility, first_query, block.sequence.offset, block.sequence.keys).first;
+      const int before = block.first_key / Block::COUNT - static_cast<int>(first_key / Block::COUNT);
       const int32_t* const from = place(block, turn.block);
       int32_t seen;
       do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(from) : "memory");

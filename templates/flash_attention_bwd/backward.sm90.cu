@@ -222,7 +222,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   const int kv_heads = static_cast<int>(k_view.shape[k_view.rank - 2]), heads = static_cast<int>(q_view.shape[q_view.rank - 2]);
   const Visibility visibility{causal, window_left, window_right};
-  const Order order{added, window_left, 0, at.order()};
+  const Order order{added, visibility, 0, at.order()};
   const int started = Order::start(added, static_cast<int>(block_number()), 0), turn = started / grid_x();
   if (warp() == 0) {
     const int numbered = turn / grid_y() * grid_x() + started % grid_x(), number = turn % grid_y();

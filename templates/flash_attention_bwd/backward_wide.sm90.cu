@@ -338,7 +338,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const int kv_heads = static_cast<int>(k_view.shape[k_view.rank - 2]), heads = static_cast<int>(q_view.shape[q_view.rank - 2]);
   const Visibility visibility{causal, window_left, window_right};
   const int rank = BLOCKS == 2 ? cluster_rank() : 0;
-  const Order order{added, window_left, rank, at.order()};
+  const Order order{added, visibility, rank, at.order()};
   const int started = Order::start(added, static_cast<int>(block_number()), rank), turn = started / grid_x();
   if (warp() == 0) {
     const int numbered = turn / grid_y() * (grid_x() / BLOCKS) + started % grid_x() / BLOCKS, number = turn % grid_y();
