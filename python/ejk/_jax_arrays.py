@@ -43,6 +43,13 @@ def view(array):
     return View(array.unsafe_buffer_pointer(), array.shape, None, dtype, (10 if rocm else 2, device.local_hardware_id), array)
 
 
+def empty(shape, dtype, like):
+    import jax
+
+    (device,) = like.devices()
+    return jax.numpy.empty(shape, _numpy_arrays._DTYPES[dtype], device=device)
+
+
 def call(*arguments):
     """Only the first: from then on it is the function that serves."""
     global call

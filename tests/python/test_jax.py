@@ -34,6 +34,12 @@ def test_eager_and_jit_give_the_same_attention(dtype):
     assert error(eager, expected) < TOLERANCE[dtype]
 
 
+def test_a_call_is_explained():
+    q, k, v = qkv("bfloat16")
+    told = ejk.explain(ejk.flash_attention, q, k, v, causal=True)
+    assert told["launches"] and ".bf16." in told["image"]["id"]
+
+
 def test_optional_outputs():
     q, k, v = qkv()
     out, lse, weights = jax.jit(lambda *x: tuple(ejk.flash_attention(*x, return_lse=True)))(q, k, v)
