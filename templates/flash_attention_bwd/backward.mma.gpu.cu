@@ -269,7 +269,7 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   if (thread_x() < BLOCK_M) bad_rows[thread_x()] = 0;
   sync_block();
   bool bad = false;
-#pragma unroll 1
+#pragma unroll 4
   for (int unit = warp(); unit < BLOCK_M / 16 * (D16 / 16) * 2; unit += FINISH_THREADS / WARP) {
     Pack<float, 4> x = load_sums(from + unit * 128);
 #pragma unroll 1
