@@ -243,6 +243,7 @@ KERNEL(384, 1) tgmm(${parameters('tgmm')}) {
     sync_cluster();
   else
     sync_block();
+  if constexpr (!DYNAMIC) wait_for_previous_launch();  // else that is `reset`, before which all others have ended: only the queue waits for it
   const Problem problem{group_sizes, static_cast<int>(M), static_cast<int>(G), static_cast<int>(group_offset), static_cast<int>(matrices),
                         static_cast<int>(blocks_m), static_cast<int>(blocks_n)};
   if (warpgroup() == 0) {
@@ -254,11 +255,13 @@ KERNEL(384, 1) tgmm(${parameters('tgmm')}) {
     make_tiles(at, warpgroup() - 1, problem, Target{out, out_batch, out_group, out_stride, TRANSPOSED ? N : K, TRANSPOSED ? K : N}, out_map);
   }
   sync_warp();
+  if constexpr (DYNAMIC) wait_for_previous_launch();
   if constexpr (BLOCKS > 1) sync_cluster();  // no block leaves while others still arrive at its barriers
 }
 $if dynamic
 
 KERNEL(32, 1) reset(${parameters('reset')}) {
+  let_next_launch_go();
   if (thread_x() == 0) *counter = 0;
 }
 $end
