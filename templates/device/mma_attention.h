@@ -51,7 +51,7 @@ static inline void follow(const float (&s)[M][N][4], float (&o)[M][F][4], float 
     }
 }
 
-// Scores become weights; `sum`: of this thread's columns. Returns whether some row's are too large for its reference.
+// Scores become weights; `sum`: of this thread's columns. Returns whether a row's are too large for its reference.
 template <int M, int N>
 static inline bool weigh(float (&s)[M][N][4], const float (&reference)[M][2], float (&sum)[M][2], float unit) {
   bool large = false;
@@ -69,7 +69,7 @@ static inline bool weigh(float (&s)[M][N][4], const float (&reference)[M][2], fl
         }
       large = large || sum[m][h] > LARGE;
     }
-  return any_in_warp(large);
+  return large;
 }
 
 // Outputs grow by the weights of 16 keys times their values.

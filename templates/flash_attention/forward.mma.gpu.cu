@@ -6,6 +6,7 @@
 // The running softmax in units of log 2: weights are 2^(score - reference). A row's reference is the largest score of its first block, and
 // follows later ones only where weights become LARGE: then the block is done again. So most blocks neither look for their largest score
 // nor rescale the outputs; whatever the reference, the denominator takes care of it.
+// Of a step in two parts, the products of the second run beside the first one's softmax, and its own softmax beside those with values.
 #include "device/gpu.h"
 #include "device/attention_plain.h"
 #include "device/mma_attention.h"
@@ -20,17 +21,20 @@ constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;
 constexpr int M_TILES = ${m_tiles};                     // tiles of 16 query rows a warp
 constexpr int BLOCK_M = WARPS * M_TILES * 16;           // query rows a block
 constexpr int BLOCK_N = ${block_n};                     // keys a step
-constexpr int N_TILES = BLOCK_N / 8, V_TILES = DV16 / 8;
 constexpr int SLICES = D16 / 16, KEPT = ${q_slices};     // slices of 16 features; of the queries, kept in registers
+constexpr int PARTS = KEPT == SLICES && BLOCK_N >= 32 ? 2 : 1;  // of a step's keys; a second one would read queries again that are not kept
+constexpr int PART_N = BLOCK_N / PARTS, N_TILES = PART_N / 8, V_TILES = DV16 / 8;
 constexpr int STEPS = ${steps}, STAGES = 2 * STEPS;      // steps between two barriers; blocks of keys in shared memory
 
 using QTile = Tile<Element, BLOCK_M, (D16 > DV16 ? D16 : DV16)>;
 using KTile = Tile<Element, BLOCK_N, D16>;
 using VTile = Tile<Element, BLOCK_N, DV16>;
+using KPart = Tile<Element, PART_N, D16>;
+using VPart = Tile<Element, PART_N, DV16>;
 using KReader = TileReader<Element, BLOCK_N, D16, THREADS, D>;
 using VReader = TileReader<Element, BLOCK_N, DV16, THREADS, DV>;
 
-// What a warp keeps: [tile][8 columns][fragment of C].
+// What a warp keeps: [tile][8 columns][fragment of C]. Scores are a part's.
 typedef float Scores[M_TILES][N_TILES][4];
 typedef float Outputs[M_TILES][V_TILES][4];
 typedef uint32_t Queries[M_TILES][KEPT > 0 ? KEPT : 1][4];  // operands A of the slices that are kept
@@ -43,7 +47,7 @@ static constexpr int kept_place(int slice) { return slice * KEPT / SLICES; }
 
 // `beside(slice)` is called beside the products of each slice: work that matrix instructions hide.
 template <class Beside>
-static inline void multiply_keys(Scores& s, const Queries& queries, const QTile& q, const KTile& k, int warp_row, Beside beside) {
+static inline void multiply_keys(Scores& s, const Queries& queries, const QTile& q, const KPart& k, int warp_row, Beside beside) {
   uint32_t a[2][M_TILES][4], b[2][N_TILES / 2][4];  // of a slice, and of the next one
   const auto load = [&](int slice) {
 #pragma unroll
@@ -67,7 +71,7 @@ static inline void multiply_keys(Scores& s, const Queries& queries, const QTile&
 }
 
 // The same once more, seldom: in little code.
-static inline void multiply_keys_again(Scores& s, const QTile& q, const KTile& k, int warp_row) {
+static inline void multiply_keys_again(Scores& s, const QTile& q, const KPart& k, int warp_row) {
   clear(s);
 #pragma unroll 1
   for (int d = 0; d < D16; d += 16) {
@@ -114,6 +118,8 @@ struct Copies {
 
   KTile k_tile(int step) const { return {memory + KEYS + (step & (STAGES - 1)) * KTile::BYTES}; }
   VTile v_tile(int step) const { return {memory + VALUES + (step & (STAGES - 1)) * VTile::BYTES}; }
+  KPart k_part(int step, int part) const { return {k_tile(step).at(part * PART_N, 0)}; }
+  VPart v_part(int step, int part) const { return {v_tile(step).at(part * PART_N, 0)}; }
 
   void start(int first) {
 #pragma unroll
@@ -208,26 +214,44 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
       for (int slice = 0; slice < SLICES; ++slice) copies.go_on(step, slice);
       continue;
     }
-    Scores s;
+    Scores s[PARTS];
     PerRow sum;
-    multiply_keys(s, queries, q_tile, copies.k_tile(step), warp_row, [&](int slice) { copies.go_on(step, slice); });
-    bool follows = step == steps.first_seen;
+    const auto hide = [&](int part) {
+      if (!whole) adjust<ADJUSTED, CAPPED>(s[part], rules, rows, sequence, warp_row, step * BLOCK_N + part * PART_N);
+    };
+    multiply_keys(s[0], queries, q_tile, copies.k_part(step, 0), warp_row, [&](int slice) { copies.go_on(step, slice); });
+    bool follows = step == steps.first_seen, large = false;
 #pragma unroll
     for (int m = 0; follows && m < M_TILES; ++m) sum[m][0] = sum[m][1] = INFINITE;  // all rows
     for (;;) {
-      if (!whole) adjust<ADJUSTED, CAPPED>(s, rules, rows, sequence, warp_row, step * BLOCK_N);
-      if (follows) follow(s, o, reference, denominator, sum, unit);
-      if (!weigh(s, reference, sum, unit) || follows) break;
-      multiply_keys_again(s, q_tile, copies.k_tile(step), warp_row);
+      hide(0);
+      if (follows) follow(s[0], o, reference, denominator, sum, unit);
+      large = weigh(s[0], reference, sum, unit);
+      if (PARTS == 2) multiply_keys(s[PARTS - 1], queries, q_tile, copies.k_part(step, 1), warp_row, [](int) {});
+      if (!any_in_warp(large) || follows) break;
+      multiply_keys_again(s[0], q_tile, copies.k_part(step, 0), warp_row);
       follows = true;
     }
 #pragma unroll
-    for (int m = 0; m < M_TILES; ++m)
+    for (int part = 0; part < PARTS; ++part) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) denominator[m][h] += sum[m][h];
-    if (DROPPED) drop(s, rules, rows, sequence, warp_row, step * BLOCK_N);
+      for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
-    for (int n = 0; n < N_TILES; n += 2) add_values(o, s, n, copies.v_tile(step));
+        for (int h = 0; h < 2; ++h) denominator[m][h] += sum[m][h];
+      if (DROPPED) drop(s[part], rules, rows, sequence, warp_row, step * BLOCK_N + part * PART_N);
+      const int next = part + 1;
+      if (next < PARTS) {
+        hide(next);
+        large = weigh(s[next % PARTS], reference, sum, unit);
+      }
+#pragma unroll
+      for (int n = 0; n < N_TILES; n += 2) add_values(o, s[part], n, copies.v_part(step, part));
+      if (next == PARTS || !any_in_warp(large)) continue;
+      multiply_keys_again(s[next % PARTS], q_tile, copies.k_part(step, next), warp_row);
+      hide(next);
+      follow(s[next % PARTS], o, reference, denominator, sum, unit);
+      weigh(s[next % PARTS], reference, sum, unit);
+    }
   }
   // A value that is not finite, behind a weight of 0, has made the outputs of rows that do not see it NaN: then the definition decides.
   // It is given objects of its own: what it has references to would lie in memory, and be read from there by all blocks.
