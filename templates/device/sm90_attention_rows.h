@@ -14,34 +14,30 @@ static inline float rough_tanh_of(float x) {
 }
 
 // Scores become tanh(s * unit), as exact as T's elements ask.
-// For half, and up to a half, where nearly all are, x times a polynomial of x^2, to 6e-7 of it.
 template <class T, int N> static inline void cap_scores(float (&s)[N], float unit) {
-  if constexpr (!IS_HALF<T>) {
 #pragma unroll
-    for (int j = 0; j < N; ++j) s[j] = rough_tanh_of(s[j] * unit);
-    return;
-  }
-  uint32_t bits = 0;
-#pragma unroll
-  for (int j = 0; j < N; ++j) {
-    s[j] *= 4 * unit;
-    bits |= __float_as_uint(s[j]);
-  }
-  if (any_in_warp(bits >> 30 & 1)) {  // some 2 or more, infinite or not a number
-#pragma unroll
-    for (int j = 0; j < N; ++j) s[j] = tanh_of(s[j] * 0.25f);
-    return;
-  }
-#pragma unroll
-  for (int j = 0; j < N; ++j) {
-    const float square = s[j] * s[j];
-    float y = -0.0444022285f / 16384;
-    y = y * square + 0.131902967f / 1024;
-    y = y * square - 0.333263179f / 64;
-    y = y * square + 0.999999456f / 4;
-    s[j] *= y;
-  }
+  for (int j = 0; j < N; ++j) s[j] = IS_HALF<T> ? tanh_of(s[j] * unit) : rough_tanh_of(s[j] * unit);
 }
+
+// unit * tanh(s * cap_unit) of scores near 0, for half: s times a polynomial of s^2, to 4.3e-6 of it where |s * cap_unit| < 0.375.
+struct NearCap {
+  float cap_unit;
+  float by_power[3];  // 1, 3, 5
+
+  NearCap(float to_tanh, float unit) : cap_unit(to_tanh) {
+    asm volatile("" : "+f"(cap_unit));  // what follows is made here, and not kept in registers from before
+    const float square = cap_unit * cap_unit, a = cap_unit * unit, b = a * square;
+    by_power[0] = a * 0.999995708f, by_power[1] = b * -0.332780667f, by_power[2] = b * square * 0.122647586f;
+    if (square < 1e-8f) by_power[0] = 1e30f;  // others are too small for floats: no score but 0 is near
+  }
+  // Whether a score of that size may be far, or its result may be above `limit`.
+  bool is_far(float size, float limit) const { return size * fabsf(cap_unit) > 0.375f || size * fabsf(by_power[0]) > limit; }
+  // The result less `reference`.
+  float less(float s, float reference) const {
+    const float square = s * s;
+    return ((by_power[2] * square + by_power[1]) * square + by_power[0]) * s - reference;
+  }
+};
 
 // Row h of a lane: row 16 w + lane / 4 + 8 h of warp w's warpgroup; element j: column j / 4 * 8 + lane % 4 * 2 + j % 2, of row j / 2 % 2.
 struct LaneRows {
@@ -122,6 +118,32 @@ struct LaneRows {
       sum[h] += sums[0] + sums[1];
     }
     return follows;
+  }
+
+  // The same for half, where all scores of the warp are near 0 and no row has a new reference; false: nothing was done.
+  template <int N> bool weigh_near(float (&s)[N], const NearCap& cap) {
+    bool far = false;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float even = 0, odd = 0;
+#pragma unroll
+      for (int j = 2 * h; j < N; j += 4) even = larger_of(even, fabsf(s[j])), odd = larger_of(odd, fabsf(s[j + 1]));
+      far = far || cap.is_far(larger_of(even, odd), reference[h] + HEADROOM);
+    }
+    if (any_in_warp(far)) return false;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float sums[2] = {};
+#pragma unroll
+      for (int j = 2 * h; j < N; j += 4)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          s[j + i] = exp2_of(cap.less(s[j + i], reference[h]));
+          sums[i] += s[j + i];
+        }
+      sum[h] += sums[0] + sums[1];
+    }
+    return true;
   }
 
   // References of rows whose largest score has run ahead; what others have must not depend on those.

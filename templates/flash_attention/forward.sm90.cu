@@ -282,6 +282,8 @@ struct Consumer {
 
   // Scores of a step become weights.
   bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const AttentionTile& tile, const Steps& steps, float (&factor)[2]) const {
+    if constexpr (CAPPED && IS_HALF<Element>)
+      if (steps.is_whole() && rows.weigh_near(s, NearCap(cap_unit, unit))) return false;
     if constexpr (CAPPED && !IS_HALF<Element>)
       if (steps.is_whole()) return rows.weigh_capped(s, cap_unit, unit, factor);
     if constexpr (CAPPED) cap_scores<Element>(s, cap_unit);
