@@ -52,10 +52,10 @@ template <int ROWS, int KEYS, int PARTS, bool PACKED> struct KeyBlock {
 
 // A turn: ROWS queries of one query head of the group.
 struct QueryTurn {
-  int number = 0, step;
+  int number, step;
   int block;  // of ROWS rows, in the workspace from the group's first head on
 
-  template <class Block> explicit QueryTurn(const Block& of) : step(of.first_step), block(of.first_step) {}
+  template <class Block> explicit QueryTurn(const Block& of, int number = 0) : number(number), step(of.first_step), block(of.first_step) {}
   template <class Block> void next(const Block& of) {
     ++number, ++block;
     if (++step < of.end_step) return;
