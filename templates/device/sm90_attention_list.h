@@ -1,7 +1,7 @@
 // Hopper vocabulary of the attention kernels' gradients: the list of a call's blocks of keys, made by the launch before; blocks of the grid take
 // from it, one after another, and so need not find out by themselves what is next.
 #pragma once
-#include "device/sm90_attention_keys.h"
+#include "device/sm90_attention_gradient.h"
 
 // A block of keys in the list.
 template <class Keys> struct alignas(16) Listed {

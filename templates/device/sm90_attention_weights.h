@@ -101,22 +101,29 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
   }
 };
 
+// Deltas of 16 queries, number n of the turn's, from shared memory: those that this lane has scores of. To be loaded a slice ahead.
+struct SliceDeltas {
+  Pack<float, 2> of[2];
+  SliceDeltas(uint32_t deltas, int n) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) of[j] = load_two(deltas + lane() % 4 * 8 + (16 * n + 8 * j) * 4);
+  }
+};
+
 // Gradients of scores of 16 queries, number n of the turn's: weight * factor * (dP - delta) as operand and, transposed, in shared memory,
-// where queries are rows of a box of 64 keys. WHOLE: every query sees every key; else a weight of 0 takes nothing from dP. deltas: in shared
-// memory, of the turn's queries.
+// where queries are rows of a box of 64 keys. WHOLE: every query sees every key; else a weight of 0 takes nothing from dP.
 template <class T, bool WHOLE, class WeightOf, int ROWS, bool CAPPED>
 static inline void differentiate_slice(int n, const float (&dp)[ROWS / 2], WeightOf weight_of, float factor, const Slopes<ROWS, CAPPED>& slopes,
-                                       uint32_t deltas, uint32_t box, uint32_t (&ds)[4]) {
+                                       const SliceDeltas& deltas, uint32_t box, uint32_t (&ds)[4]) {
   float x[8];
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
-    const Pack<float, 2> delta = load_two(deltas + lane() % 4 * 8 + (16 * n + 8 * j) * 4);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int e = 8 * n + 4 * j + i;
       const float weight = weight_of(4 * j + i);
       float& to = x[4 * j + i];
-      to = weight * factor * (dp[e] - delta.at[i % 2]);
+      to = weight * factor * (dp[e] - deltas.of[j].at[i % 2]);
       if (CAPPED) to *= slopes[e];
       if (!WHOLE && weight == 0) to = 0;
     }

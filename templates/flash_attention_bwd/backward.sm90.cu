@@ -27,6 +27,7 @@ constexpr int BLOCK_M = ${block_m};                     // queries of a turn
 constexpr bool DEFERRED = ${deferred};                  // dq's share of a turn is added in the next one
 constexpr bool ROOM = (D + DV) / 2 + BLOCK_M * 3 / 2 <= 208;  // registers for operands of dv's products beside what follows their start
 constexpr uint32_t STAGES = 2;                          // turns in shared memory
+constexpr int APART = 3, MANY_TURNS = 16;               // the barrier by which the second warpgroup starts half a turn later; and when
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = ${E == 'f16' ? 15 : 0};           // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
 constexpr float UNSCALED = 1.0f / (1 << SHIFT), DS_UNSCALED = 1;
@@ -158,10 +159,14 @@ struct Consumer {
   // dP becomes dS, as operand and in shared memory.
   template <bool WHOLE>
   void differentiate_all(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, uint32_t stage, Operands& ds) const {
+    SliceDeltas deltas(at.deltas(stage), 0);
 #pragma unroll
-    for (int n = 0; n < BLOCK_M / 16; ++n)
-      differentiate_slice<Element, WHOLE>(n, dp, [&](int i) { return weights[8 * n + i]; }, UNSCALED, slopes, at.deltas(stage),
+    for (int n = 0; n < BLOCK_M / 16; ++n) {
+      const SliceDeltas now = deltas;
+      if (n + 1 < BLOCK_M / 16) deltas = SliceDeltas(at.deltas(stage), n + 1);
+      differentiate_slice<Element, WHOLE>(n, dp, [&](int i) { return weights[8 * n + i]; }, UNSCALED, slopes, now,
                                           at.ds(stage) + later(part) * QUERY_BOX, ds[n]);
+    }
   }
   void differentiate(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, const QueryTurn& turn, bool whole, Operands& ds) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
@@ -207,7 +212,9 @@ struct Consumer {
     Scores s;
     QueryTurn turn(block, first);
     int queries = 0, added = 0;  // whose share of dq is next; whose was last
+    const auto sets_apart = [&] { return first == 0 || end - first >= MANY_TURNS; };
     barrier_wait(at.k_full(), keys);
+    if (part == 1 && sets_apart()) sync_some(APART, GROUPS * WARPGROUP);
     barrier_wait(at.q_full(turn.stage<STAGES>()), turn.parity<STAGES>());
     multiply_keys(s, turn.stage<STAGES>());
     wgmma_wait<0>();
@@ -226,6 +233,7 @@ struct Consumer {
       multiply_values(dp, stage);
       rules.weigh(s, slopes, block, part, turn.step, at.logs(stage));
       pack_weights<Element, BLOCK_M>(p, s);
+      if (part == 0 && turn.number == first && sets_apart()) arrive_some(APART, GROUPS * WARPGROUP);
       start_sums<Element, BLOCK_M, DV>(dv, p, at.dout(stage));
       wgmma_wait<ROOM>();
       keep_in_place(dp);

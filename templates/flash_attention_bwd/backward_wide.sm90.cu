@@ -303,7 +303,7 @@ struct Consumer {
       uint32_t w[4];
       asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(at.p(stage, n)) : "memory");
       const auto weight = [&](int i) { return to_float(half{static_cast<uint16_t>(w[i / 2] >> 16 * (i % 2))}); };
-      differentiate_slice<Element, WHOLE>(n, dp, weight, BROAD ? 1 : UNSCALED, no_slopes, at.deltas(stage), at.ds(stage) + rank * QUERY_BOX, ds[n]);
+      differentiate_slice<Element, WHOLE>(n, dp, weight, BROAD ? 1 : UNSCALED, no_slopes, SliceDeltas(at.deltas(stage), n), at.ds(stage) + rank * QUERY_BOX, ds[n]);
     }
   }
   void differentiate(const Scores& dp, uint32_t stage, uint32_t parity, bool whole, Operands& ds) const {
