@@ -50,17 +50,19 @@ template <int ROWS, int KEYS, int PARTS, bool PACKED> struct KeyBlock {
   }
 };
 
-// A turn: ROWS queries of one query head of the group.
-struct QueryTurn {
+// A turn: ROWS queries of one query head of the group. BACKWARDS: each head's last queries come first.
+template <bool BACKWARDS = false> struct QueryTurns {
+  static constexpr int WAY = BACKWARDS ? -1 : 1;
   int number, step;
   int block;  // of ROWS rows, in the workspace from the group's first head on
 
-  template <class Block> explicit QueryTurn(const Block& of, int number = 0) : number(number), step(of.first_step), block(of.first_step) {}
+  template <class Block> explicit QueryTurns(const Block& of, int number = 0)
+      : number(number), step(BACKWARDS ? of.end_step - 1 : of.first_step), block(step) {}
   template <class Block> void next(const Block& of) {
-    ++number, ++block;
-    if (++step < of.end_step) return;
-    block += of.blocks_a_head - of.steps();
-    step = of.first_step;
+    ++number, block += WAY, step += WAY;
+    if (BACKWARDS ? step >= of.first_step : step < of.end_step) return;
+    block += of.blocks_a_head - WAY * of.steps();
+    step -= WAY * of.steps();
   }
   // Its place in a ring of N, and how often that has been gone round.
   template <uint32_t N> uint32_t stage() const { return number % N; }

@@ -46,7 +46,7 @@ template <class Keys> struct BlockList {
 
 // Entries in shared memory, in a ring of AHEAD. READERS warps read each.
 template <class Entry, int READERS> struct ListQueue {
-  static constexpr uint32_t AHEAD = 2;
+  static constexpr uint32_t AHEAD = 2, BARRIER_BYTES = 16 * AHEAD;
   const Entry* list;
   int64_t count;
   int32_t* taken;     // how often blocks of the grid have taken `run` entries; 0 before

@@ -40,9 +40,10 @@ constexpr uint32_t DS_BYTES = GROUPS * QUERY_BOX, ROW_BYTES = BLOCK_M * 4;
 using Block = KeyBlock<BLOCK_M, BLOCK_N, GROUPS, PACKED>;
 using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED>;
 using Sums = CallGradients::Sums;
-using Order = AddOrder<ORDERED, GROUPS>;
+using Order = AddOrder<ORDERED, 1>;
 using List = BlockList<Block>;
-using Queue = ListQueue<List::Entry, GROUPS * 4>;
+using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : 0)>;
+using QueryTurn = QueryTurns<ORDERED>;
 
 // A warpgroup's share of a turn's dq, transposed: 64 of the features of all queries, or all features of half of the queries.
 constexpr bool BY_FEATURES = BOXES == GROUPS;
@@ -67,6 +68,7 @@ struct Places {  // in shared memory
   uint32_t k_full() const { return q_full(3 * STAGES); }
   uint32_t v_full() const { return q_full(3 * STAGES + 1); }
   uint32_t queue() const { return q_full(3 * STAGES + 2); }
+  uint32_t order() const { return queue() + Queue::BARRIER_BYTES; }
 
   void init_barriers() const {
     for (uint32_t i = 0; i < 2 * STAGES; ++i) {
@@ -180,14 +182,14 @@ struct Consumer {
     if (lane() == 0) barrier_arrive(full);
   }
 
-  // queries: BLOCK_M rows of the group's.
-  void add_to_queries(int queries, float (&dq)[DQ_QUERIES / 2]) const {
+  // queries: BLOCK_M rows of the group's, those of turn `number`.
+  void add_to_queries(int queries, uint32_t number, float (&dq)[DQ_QUERIES / 2]) const {
     float* const sums = dq_sums + (block.first_row + int64_t{queries} * BLOCK_M) * Sums::FEATURES;
     const int head = OWNS_QUERIES ? queries / block.blocks_a_head : 0, step = queries - head * block.blocks_a_head;
     const int part = OWNS_QUERIES ? static_cast<int>(later(this->part)) : this->part;  // nothing made of it is kept
     const int box = BY_FEATURES ? part : 0, first_chunk = BY_FEATURES ? 0 : part * (Sums::CHUNKS / GROUPS);
     const bool opens = OWNS_QUERIES && step >= entry.opens_from, closes = OWNS_QUERIES && step < entry.closes_before;
-    order.wait(block, queries);
+    order.wait(number);
     if (!opens && !closes) {
       Sums::add(sums, box, first_chunk, dq);
     } else if (!closes) {
@@ -200,6 +202,7 @@ struct Consumer {
       if (thread_x() % WARPGROUP == 0) atomicMax(state, 1);
       if (any_in_warp(!finite) && lane() == 0) atomicMax(state, 2);
     }
+    order.tell(number);
   }
 
   // One thread says so for its warpgroup.
@@ -211,7 +214,7 @@ struct Consumer {
   void run(float (&dk)[D / 2], float (&dv)[DV / 2], int first, int end, uint32_t keys) const {
     Scores s;
     QueryTurn turn(block, first);
-    int queries = 0, added = 0;  // whose share of dq is next; whose was last
+    int queries = 0;  // whose share of dq is next
     const auto sets_apart = [&] { return first == 0 || end - first >= MANY_TURNS; };
     barrier_wait(at.k_full(), keys);
     if (part == 1 && sets_apart()) sync_some(APART, GROUPS * WARPGROUP);
@@ -239,7 +242,6 @@ struct Consumer {
       keep_in_place(dp);
       if (!ROOM) keep_in_place(dv);
       differentiate(dp, s, slopes, turn, whole, ds);
-      if (ORDERED && turn.number - first > DEFERRED) order.tell(block, added);
       start_sums<Element, BLOCK_M, D>(dk, ds, at.q(stage));
       if (adds) barrier_wait(at.ds_full(dq_stage), dq_number / STAGES % 2);
       multiply_gradients(dq, dq_stage);  // of nothing, if it does not add
@@ -260,15 +262,13 @@ struct Consumer {
       keep_in_place(dq);
       if (adds) {
         release(at.ds_full(dq_stage));
-        add_to_queries(queries, dq);
-        added = queries;
+        add_to_queries(queries, dq_number, dq);
       }
       if (DEFERRED) queries = these_queries;
       wgmma_wait<0>();
       keep_in_place(s);
       if (last) break;
     }
-    if (ORDERED && end - first > DEFERRED) order.tell(block, added);
     if (DEFERRED) {
       float dq[DQ_QUERIES / 2];
       const uint32_t number = end - 1;
@@ -278,8 +278,7 @@ struct Consumer {
       keep_in_place(dq);
       release(at.ds_full(number % STAGES));
       release(at.k_full());
-      add_to_queries(queries, dq);
-      order.tell(block, queries);
+      add_to_queries(queries, number, dq);
     } else {
       release(at.k_full());
     }
@@ -306,10 +305,13 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   const Queue queue{reinterpret_cast<const List::Entry*>(listed), listed_count, added, static_cast<int>(run), entries, at.queue()};
   const int heads_a_kv_head = static_cast<int>(q_view.shape[q_view.rank - 2] / k_view.shape[k_view.rank - 2]), group = shuffle(warpgroup(), 0);
+  const Visibility visibility{causal, window_left, window_right};
+  const Order order{added, window_left, 0, at.order()};
   let_next_launch_go();
   if (thread_x() == 0) {
     at.init_barriers();
     queue.init();
+    order.init(GROUPS * 4);
     fence_barrier_init();
   }
   sync_block();
@@ -318,6 +320,14 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   uint32_t keys = 0;  // parity of their barriers
   if (group == 0) {
     give_registers<24>();
+    if (ORDERED && (warp() == 1 || warp() == 2)) {
+      queue.read([&](const List::Entry& entry) {
+        const int end = first + entry.block.steps() * heads_a_kv_head;
+        if (lane() == 0 && warp() == 1) order.open_turns<QueryTurn>(entry.block, first, end);
+        if (lane() == 0 && warp() == 2) order.pass_turns<QueryTurn>(entry.block, first, end);
+        first = end;
+      });
+    }
     if (thread_x() != 0) return;
     fence_async_everywhere();
     queue.give_out([&](const List::Entry& entry) {
@@ -328,10 +338,8 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     });
   } else {
     take_registers<240>();
-    const Visibility visibility{causal, window_left, window_right};
     const Weights<BLOCK_M, CAPPED, SHIFT> rules(visibility, softmax_scale, logits_soft_cap);
     const Heads<Element> dq_rows(dq_view);
-    const Order order{added, window_left, group - 1};
     queue.read([&](const List::Entry& entry) {
       const Block& block = entry.block;
       const int end = first + block.steps() * heads_a_kv_head;

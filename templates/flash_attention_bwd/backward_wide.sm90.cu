@@ -32,7 +32,8 @@ constexpr float UNSCALED = 1.0f / (1 << SHIFT), DS_UNSCALED = BROAD ? UNSCALED :
 constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
 constexpr int FIRST_BOXES = BLOCKS == 2 ? 1 : (BOXES + 1) / 2;  // of them, those whose dq is warpgroup 1's; then those that are warpgroup 2's
 constexpr int SECOND_BOXES = BLOCKS == 2 ? 1 : BOXES - FIRST_BOXES;
-static_assert(BLOCKS == 1 || (BOXES == 4 && V_BOXES % 2 == 0 && !ORDERED));
+static_assert(SECOND_BOXES > 0);
+static_assert(BLOCKS == 1 || (BOXES == 4 && V_BOXES % 2 == 0));
 constexpr uint32_t KEY_BOX = 64 * 128, QUERY_BOX = BLOCK_M * 128;
 constexpr uint32_t K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX, Q_BYTES = BOXES * QUERY_BOX, DOUT_BYTES = V_BOXES * QUERY_BOX;
 constexpr uint32_t OTHER_BYTES = (BLOCKS - 1) * 2 * KEY_BOX;    // the other block's keys, of the features whose dq is this one's
@@ -41,7 +42,8 @@ constexpr uint32_t DS_BYTES = BLOCKS * QUERY_BOX, P_BYTES = QUERY_BOX, ROW_BYTES
 using Block = KeyBlock<BLOCK_M, BLOCK_N, BLOCKS, PACKED>;
 using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED>;
 using Sums = CallGradients::Sums;
-using Order = AddOrder<ORDERED, 2>;
+using Order = AddOrder<ORDERED, BLOCKS>;
+using QueryTurn = QueryTurns<ORDERED>;
 
 // Barriers come in pairs: full, then empty.
 struct Places {  // in shared memory
@@ -65,6 +67,7 @@ struct Places {  // in shared memory
   uint32_t p_full(uint32_t i) const { return q_full(3 * STAGES + i); }
   uint32_t k_full() const { return q_full(4 * STAGES); }
   uint32_t v_full() const { return q_full(4 * STAGES + 1); }
+  uint32_t order() const { return q_full(4 * STAGES + 2); }
 };
 static inline uint32_t empty(uint32_t full) { return full + 8; }
 
@@ -145,7 +148,7 @@ struct Consumer {
   // After the products of a turn, of which `sums` are in flight: COUNT boxes of the last turn's dq, and the first product of the next turn. The
   // last box is in flight when it returns, if there are several.
   template <int COUNT, int N, class Release, class StartNext>
-  void share(Scores& dq, float (&sums)[N], int first, int number, bool last, int added, int queries, Release release_operands,
+  void share(Scores& dq, float (&sums)[N], int first, int number, bool last, int queries, Release release_operands,
              StartNext start_next) const {
     const bool adds = number > 0;
     if (adds) wait_for_gradients(number - 1);
@@ -153,7 +156,6 @@ struct Consumer {
     wgmma_wait<1>();
     keep_in_place(sums);
     release_operands();
-    if (ORDERED && number > 1) order.tell(block, added);
     if (!last) {
       start_next();
       wgmma_wait<1>();
@@ -161,7 +163,7 @@ struct Consumer {
       wgmma_wait<0>();
     }
     keep_in_place(dq);
-    if (adds) order.wait(block, queries);
+    if (adds) order.wait(number - 1);
 #pragma unroll
     for (int i = 1; i < COUNT; ++i) {
       if (i > 1) wgmma_wait<0>(), keep_in_place(dq);
@@ -175,13 +177,13 @@ struct Consumer {
     if (number > 0) {
       release(at.ds_full((number - 1) % STAGES));
       add_share(queries, first + COUNT - 1, dq);
+      order.tell(number - 1);
     }
     if (COUNT == 1) wgmma_wait<0>();
   }
-  template <int COUNT> void last_share(int first, int turns, int added, int queries) const {
-    if (turns > 1) order.tell(block, added);
+  template <int COUNT> void last_share(int first, int turns, int queries) const {
     wait_for_gradients(turns - 1);
-    order.wait(block, queries);
+    order.wait(turns - 1);
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
       Scores dq;
@@ -190,14 +192,14 @@ struct Consumer {
       keep_in_place(dq);
       add_share(queries, first + i, dq);
     }
-    order.tell(block, queries);
+    order.tell(turns - 1);
   }
 
   // Warpgroup 1.
   void sum_values(float (&dv)[DV / 2], const Weights<BLOCK_M, CAPPED, SHIFT>& rules, int turns) const {
     if (turns == 0) return;
     QueryTurn turn(block);
-    int queries = 0, added = 0;  // the last turn's; those whose dq was added last
+    int queries = 0;  // the last turn's
     Scores s;
     const auto start_scores = [&] {
       const uint32_t stage = turn.stage<STAGES>();
@@ -222,7 +224,7 @@ struct Consumer {
       start_sums<Element, BLOCK_M, DV>(dv, p, at.dout(stage));
       turn.next(block);
       share<FIRST_BOXES>(
-          dq, dv, 2 * rank, number, turn.number == turns, added, queries,
+          dq, dv, 2 * rank, number, turn.number == turns, queries,
           [&] {
             release(at.q_full(stage));
             release(at.dout_full(stage));
@@ -230,10 +232,10 @@ struct Consumer {
           start_scores);
       finish_share<FIRST_BOXES>(dq, 2 * rank, number, queries);
       keep_in_place(s);
-      added = queries, queries = these_queries;
+      queries = these_queries;
       if (turn.number == turns) break;
     }
-    last_share<FIRST_BOXES>(2 * rank, turns, added, queries);
+    last_share<FIRST_BOXES>(2 * rank, turns, queries);
   }
 
   // Weights, times slopes, to the other warpgroup.
@@ -258,7 +260,7 @@ struct Consumer {
   void sum_keys(float (&dk)[D / 2], int turns) const {
     if (turns == 0) return;
     QueryTurn turn(block);
-    int queries = 0, added = 0;  // the last turn's; those whose dq was added last
+    int queries = 0;  // the last turn's
     Scores dp;
     const auto start_gradients = [&] {
       const uint32_t stage = turn.stage<STAGES>();
@@ -281,7 +283,7 @@ struct Consumer {
       start_sums<Element, BLOCK_M, D>(dk, ds, at.q(stage));
       turn.next(block);
       share<SECOND_BOXES>(
-          dq, dk, second_box(), number, turn.number == turns, added, queries,
+          dq, dk, second_box(), number, turn.number == turns, queries,
           [&] {
             release(at.q_full(stage));
             release(at.dout_full(stage));
@@ -289,10 +291,10 @@ struct Consumer {
           start_gradients);
       finish_share<SECOND_BOXES>(dq, second_box(), number, queries);
       keep_in_place(dp);
-      added = queries, queries = these_queries;
+      queries = these_queries;
       if (turn.number == turns) break;
     }
-    last_share<SECOND_BOXES>(second_box(), turns, added, queries);
+    last_share<SECOND_BOXES>(second_box(), turns, queries);
   }
 
   // dP becomes dS, as operand and in shared memory.
@@ -336,8 +338,10 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   const int kv_heads = static_cast<int>(k_view.shape[k_view.rank - 2]), heads = static_cast<int>(q_view.shape[q_view.rank - 2]);
   const Visibility visibility{causal, window_left, window_right};
+  const int rank = BLOCKS == 2 ? cluster_rank() : 0;
+  const Order order{added, window_left, rank, at.order()};
+  const int started = Order::start(added, static_cast<int>(block_number()), rank), turn = started / grid_x();
   if (warp() == 0) {
-    const int started = Order::start(added, static_cast<int>(block_number())), turn = started / grid_x();
     const int numbered = turn / grid_y() * (grid_x() / BLOCKS) + started % grid_x() / BLOCKS, number = turn % grid_y();
     const Sequences sequences{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q_view.shape[q_view.rank - 3],
                               k_view.shape[k_view.rank - 3], offset_given, offset};
@@ -352,6 +356,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       }
       barrier_init(at.k_full(), 1);
       barrier_init(at.v_full(), 1);
+      order.init(8);
       fence_barrier_init();
     }
   }
@@ -360,7 +365,6 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   else
     sync_block();
   if (!exists) return;
-  const int rank = BLOCKS == 2 ? cluster_rank() : 0;
   const int turns = block.steps() * (heads / kv_heads), group = shuffle(warpgroup(), 0);
   const auto check = [&](bool finite) {
     if (any_in_warp(block.hides(rank) && !finite) && lane() == 0) broken[numbered_block] = 1;
@@ -373,18 +377,20 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
 #pragma unroll 1
       for (QueryTurn turn(block); turn.number < turns; turn.next(block)) producer.copy_turn(turn, q_map, dout_map);
     }
+    if (ORDERED && thread_x() == WARP) order.open_turns<QueryTurn>(block, 0, turns);
+    if (ORDERED && thread_x() == 2 * WARP) order.pass_turns<QueryTurn>(block, 0, turns);
     sync_warp();
   } else if (group == 1) {
     take_registers<240>();
     float dv[DV / 2] = {};
     const Places here{later(at.base)};  // what is made of it is not kept in registers for the other branch
-    Consumer{here, block, dq_sums, Order{added, window_left, 0}, rank}.sum_values(dv, Weights<BLOCK_M, CAPPED, SHIFT>(visibility, softmax_scale, logits_soft_cap), turns);
+    Consumer{here, block, dq_sums, order, rank}.sum_values(dv, Weights<BLOCK_M, CAPPED, SHIFT>(visibility, softmax_scale, logits_soft_cap), turns);
     check(store_sums(dv, UNSCALED, Heads<Element>(dv_view), block, rank * 64));
   } else {
     take_registers<240>();
     float dk[D / 2] = {};
     const Places here{later(at.base)};
-    Consumer{here, block, dq_sums, Order{added, window_left, 1}, rank}.sum_keys(dk, turns);
+    Consumer{here, block, dq_sums, order, rank}.sum_keys(dk, turns);
     check(store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), block, rank * 64));
   }
   if constexpr (BLOCKS == 2) sync_cluster();  // the other block may still write here
