@@ -2,6 +2,7 @@
 // the sums that the blocks have added to.
 #pragma once
 #include "device/attention_backward_plain.h"
+#include "device/later.h"
 #include "device/sm90_attention_keys.h"
 #include "device/sums.h"
 
@@ -10,12 +11,43 @@ template <int ROWS, int D> struct QuerySums {
   static constexpr int BOXES = (D + 63) / 64, CHUNKS = ROWS / 8, FEATURES = 64 * BOXES, COUNT = ROWS * FEATURES;
   static int place(int box, int chunk, int warp_of_group) { return ((box * CHUNKS + chunk) * 4 + warp_of_group) * 128; }
 
-  // A warpgroup's share: features of `box`, queries from the first_chunk-th 8 on.
+  // A warpgroup's share: features of `box`, queries from the first_chunk-th 8 on. Chunks of it lie PITCH apart.
+  static constexpr int PITCH = 4 * 128;
   template <int N> static void add(float* sums, int box, int first_chunk, const float (&dq)[N]) {
+    float* const to = sums + place(box, first_chunk, static_cast<int>(later(warp())) % 4);
 #pragma unroll
     for (int chunk = 0; chunk < N / 4; ++chunk) {
       const float four[4] = {dq[4 * chunk], dq[4 * chunk + 1], dq[4 * chunk + 2], dq[4 * chunk + 3]};
-      add_to_sums(sums + place(box, first_chunk + chunk, warp() % 4), four);
+      add_to_sums(to + chunk * PITCH, four);
+    }
+  }
+  // Of this lane's first four; made where it is used, and not kept in registers.
+  static int own_place(int box, int first_chunk) {
+    const int thread = static_cast<int>(later(thread_x()));
+    return place(box, first_chunk, thread / WARP % 4) + thread % WARP * 4;
+  }
+  // The first share of all, set and not added; and this thread's shares before, added to dq.
+  template <int N> static void start(float* sums, int box, int first_chunk, const float (&dq)[N]) {
+    float* const to = sums + own_place(box, first_chunk);
+#pragma unroll
+    for (int chunk = 0; chunk < N / 4; ++chunk)
+      asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};"
+                   :
+                   : "l"(to + chunk * PITCH), "f"(dq[4 * chunk]), "f"(dq[4 * chunk + 1]), "f"(dq[4 * chunk + 2]), "f"(dq[4 * chunk + 3])
+                   : "memory");
+  }
+  template <int N> static void load_and_add(const float* sums, int box, int first_chunk, float (&dq)[N]) {
+    const float* const from = sums + own_place(box, first_chunk);
+#pragma unroll
+    for (int first = 0; first < N / 4; first += 4) {
+      float x[16];
+#pragma unroll
+      for (int i = 0; i < 4 && first + i < N / 4; ++i)
+        asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(x[4 * i]), "=f"(x[4 * i + 1]), "=f"(x[4 * i + 2]), "=f"(x[4 * i + 3])
+                     : "l"(from + (first + i) * PITCH) : "memory");
+#pragma unroll
+      for (int i = 0; i < 16 && 4 * first + i < N; ++i) dq[4 * first + i] += x[i];
     }
   }
   // Which element of these rows is element i of what load_sums() gives a lane at a place.
@@ -25,6 +57,11 @@ template <int ROWS, int D> struct QuerySums {
 
 // The grid's blocks, numbered: rows by heads by rows of the batch.
 static inline int64_t block_number() { return (int64_t{block_z()} * grid_y() + block_y()) * grid_x() + block_x(); }
+
+template <int THREADS> static inline void clear_counters(int32_t* counters, int64_t count, int64_t blocks) {
+#pragma unroll 1
+  for (int64_t i = block_number() * THREADS + thread_x(); i < count; i += blocks * THREADS) counters[i] = 0;
+}
 
 // What a call's gradients are made of.
 template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gradients {
@@ -43,8 +80,8 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gra
     return true;
   }
 
-  // Of this block's rows: log-sum-exps, deltas, and sums at 0.
-  template <int THREADS> void prepare(const View& out, const View& dout, const View& lse) const {
+  // Of this block's rows: log-sum-exps, deltas, and (CLEARS) sums at 0.
+  template <int THREADS, bool CLEARS> void prepare(const View& out, const View& dout, const View& lse) const {
     Sequence sequence;
     int64_t first;
     if (!find_rows(sequence, first)) return;
@@ -53,7 +90,7 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gra
     prepare_rows<THREADS, LANES, 8>(Heads<const T>(out), Heads<const T>(dout), lse, sequence, block_y(), first, ROWS, DV, row_lse + at,
                                     row_delta + at);
 #pragma unroll 1
-    for (int i = thread_x() * 4; i < Sums::COUNT; i += THREADS * 4) store_pack(dq_sums + at * Sums::FEATURES + i, Pack<float, 4>{});
+    for (int i = thread_x() * 4; CLEARS && i < Sums::COUNT; i += THREADS * 4) store_pack(dq_sums + at * Sums::FEATURES + i, Pack<float, 4>{});
   }
 
   // Shared memory that finish() and repair() need: rows of dq; which are bad; what warps compare others with.
@@ -81,6 +118,26 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gra
 #pragma unroll 1
     for (int row = warp(); some_bad && row < ROWS && first + row < sequence.queries; row += THREADS / WARP)
       if (bad_rows[row]) make_plain(sequence).differentiate_query(static_cast<int>(first) + row, block_y(), dq);
+  }
+
+  // Of this block's rows, dq that nobody has made (state 0) is 0, and what is not finite (2) the definition decides.
+  template <int THREADS, class MakePlain> void mend(const Heads<T>& dq, const int32_t* states, MakePlain make_plain) const {
+    Sequence sequence;
+    int64_t first;
+    if (!find_rows(sequence, first)) return;
+    const int state = states[(space.first(sequence, block_y()) + first) / ROWS];
+#pragma unroll 1
+    for (int row = warp(); state != 1 && row < ROWS && first + row < sequence.queries; row += THREADS / WARP) {
+      T* const to = dq.row(sequence.batch, sequence.first_query + first + row, block_y());
+      float zero = 0;
+#pragma unroll 1
+      for (int i = lane(); i < D; i += WARP)
+        if (state == 0)
+          to[i] = from_float<T>(0);
+        else
+          zero += to_float(to[i]) * 0;
+      if (any_in_warp(zero != 0)) make_plain(sequence).differentiate_query(static_cast<int>(first) + row, block_y(), dq);
+    }
   }
 
   // Sums to elements; true if this thread has met one that is not finite.

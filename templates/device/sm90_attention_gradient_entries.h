@@ -1,21 +1,12 @@
-// Hopper vocabulary of the attention kernels' gradients: the launches before and after blocks of keys. At the end of a template, which says
+// Hopper vocabulary of the attention kernels' gradients: the launches after blocks of keys. At the end of a template, which says
 // what they work on: Element, D, DV, BLOCK_M, PACKED; CallGradients, Block and DS_UNSCALED; and by how many threads.
 #pragma once
+#include "device/launch_order.h"
 #include "device/sm90_attention_gradient.h"
-
-// Clears counters; rows' log-sum-exps, deltas, and sums of dq, at 0.
-KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
-#pragma unroll 1
-  for (int64_t i = block_number() * PREPARE_THREADS + thread_x(); i < broken_blocks; i += grid_blocks * PREPARE_THREADS) broken[i] = 0;
-#pragma unroll 1
-  for (int64_t i = block_number() * PREPARE_THREADS + thread_x(); i < added_count; i += grid_blocks * PREPARE_THREADS) added[i] = 0;
-  const Heads<const Element> out(out_view);
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, out.tokens, 0, true, 0};
-  CallGradients{sequences, {out.heads, space_rows, BLOCK_M, PACKED}, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS>(out_view, dout_view, lse_view);
-}
 
 // dq from its sums; and dk and dv of keys that are broken.
 KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
+  wait_for_previous_launch();
   const Heads<const Element> q(q_view), k(k_view), v(v_view), dout(dout_view);
   const Sequences sequences{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset};
   const CallGradients gradients{sequences, {q.heads, space_rows, BLOCK_M, PACKED}, row_lse, row_delta, dq_sums};
@@ -25,7 +16,10 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   const auto plain = [&](const Sequence& sequence) {
     return CallGradients::Plain{q, k, v, dout, rules, visibility, sequence, row_lse, row_delta, gradients.space, D, DV, CallGradients::plain_memory()};
   };
-  gradients.finish<FINISH_THREADS>(Heads<Element>(dq_view), softmax_scale * DS_UNSCALED, hides, plain);
+  if constexpr (OWNS_QUERIES)
+    gradients.mend<FINISH_THREADS>(Heads<Element>(dq_view), added + 1, plain);
+  else
+    gradients.finish<FINISH_THREADS>(Heads<Element>(dq_view), softmax_scale * DS_UNSCALED, hides, plain);
   if (hides)
     gradients.repair<FINISH_THREADS, Block>(broken, broken_blocks, key_blocks, grid_blocks, visibility, Heads<Element>(dk_view), Heads<Element>(dv_view), plain);
 }

@@ -53,10 +53,11 @@ template <int ROWS, int KEYS, int PARTS, bool PACKED> struct KeyBlock {
 // A turn: ROWS queries of one query head of the group. BACKWARDS: each head's last queries come first.
 template <bool BACKWARDS = false> struct QueryTurns {
   static constexpr int WAY = BACKWARDS ? -1 : 1;
-  int number = 0, step;
+  int number, step;
   int block;  // of ROWS rows, in the workspace from the group's first head on
 
-  template <class Block> explicit QueryTurns(const Block& of) : step(BACKWARDS ? of.end_step - 1 : of.first_step), block(step) {}
+  template <class Block> explicit QueryTurns(const Block& of, int number = 0)
+      : number(number), step(BACKWARDS ? of.end_step - 1 : of.first_step), block(step) {}
   template <class Block> void next(const Block& of) {
     ++number, block += WAY, step += WAY;
     if (BACKWARDS ? step >= of.first_step : step < of.end_step) return;

@@ -9,7 +9,7 @@
 // each of which adds features of its own: its chain. Without ORDERED additions come in any order, and nothing here does anything.
 template <bool ORDERED, int CHAINS> struct AddOrder {
   int32_t* done;
-  const Visibility& visibility;
+  int64_t window_left;
   int chain;
   uint32_t barriers;  // in shared memory
 
@@ -47,25 +47,31 @@ template <bool ORDERED, int CHAINS> struct AddOrder {
     if (lane() == 0) barrier_arrive(added(number));
   }
 
-  // One thread: opens each turn when the blocks of keys before this one which go through its rows have added to them.
-  template <class Turn, class Block> void open_turns(const Block& block, int turns) const {
+  // One thread: opens each turn, from the first-th to before `end`, when the blocks of keys before this one which go through its rows have
+  // added to them.
+  template <class Turn, class Block> void open_turns(const Block& block, int first, int end) const {
 #pragma unroll 1
-    for (Turn turn(block); turn.number < turns; turn.next(block)) {
-      const int64_t first_query = int64_t{turn.step} * Block::ROW_COUNT;
-      const int64_t first_key = visible_keys(visibility, first_query, block.sequence.offset, block.sequence.keys).first;
-      const int before = block.first_key / Block::COUNT - static_cast<int>(first_key / Block::COUNT);
+    for (Turn turn(block, first); turn.number < end; turn.next(block)) {
+      const int key = turn.step * Block::ROW_COUNT + first_seen_key(block.sequence.offset), hidden = key > 0 ? key / Block::COUNT : 0;
       const int32_t* const from = place(block, turn.block);
       int32_t seen;
       do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(from) : "memory");
-      while (seen < before);
+      while (seen < block.first_key / Block::COUNT - hidden);
       barrier_wait(passed(turn.number), parity(turn.number) ^ 1);
       barrier_arrive(open(turn.number));
     }
   }
+  // The first key that query 0 would see, were there keys before the first; far before where the window is open, and never far after it.
+  int first_seen_key(int64_t offset) const {
+    constexpr int64_t FAR = int64_t{1} << 61, LIMIT = 1 << 30;  // as in visible_keys()
+    if (window_left < 0 || window_left >= FAR) return -LIMIT;
+    const int64_t key = (offset > FAR ? FAR : offset < -FAR ? -FAR : offset) - window_left;
+    return static_cast<int>(key > LIMIT ? LIMIT : key < -LIMIT ? -LIMIT : key);
+  }
   // Another thread: tells the next block of each turn's additions when all will see them.
-  template <class Turn, class Block> void pass_turns(const Block& block, int turns) const {
+  template <class Turn, class Block> void pass_turns(const Block& block, int first, int end) const {
 #pragma unroll 1
-    for (Turn turn(block); turn.number < turns; turn.next(block)) {
+    for (Turn turn(block, first); turn.number < end; turn.next(block)) {
       barrier_wait(added(turn.number), parity(turn.number));
       barrier_arrive(passed(turn.number));
       asm volatile("red.release.gpu.global.add.s32 [%0], 1;" : : "l"(place(block, turn.block)) : "memory");

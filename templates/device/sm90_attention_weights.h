@@ -81,7 +81,8 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
       }
     }
     if (!block.is_whole(part, step)) {
-      const int key = block.first_key + part * 64 + warp() % 4 * 16 + lane() / 4;
+      const int thread = static_cast<int>(later(thread_x()));  // kept for no other turn
+      const int key = block.first_key + part * 64 + thread / WARP % 4 * 16 + thread % WARP / 4;
       const Sequence& sequence = block.sequence;
       RowRange range[2];
 #pragma unroll
@@ -89,7 +90,7 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
         range[h] = key + 8 * h < sequence.keys
                        ? seeing_queries(visibility, key + 8 * h, sequence.offset, static_cast<int>(sequence.queries))
                        : RowRange{0, 0};
-      LaneRows::hide(s, range, step * ROWS + lane() % 4 * 2);
+      LaneRows::hide(s, range, step * ROWS + thread % 4 * 2);
     }
 #pragma unroll
     for (int j = 0; j < ROWS / 8; ++j) {
@@ -100,22 +101,29 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
   }
 };
 
+// Deltas of 16 queries, number n of the turn's, from shared memory: those that this lane has scores of. To be loaded a slice ahead.
+struct SliceDeltas {
+  Pack<float, 2> of[2];
+  SliceDeltas(uint32_t deltas, int n) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) of[j] = load_two(deltas + lane() % 4 * 8 + (16 * n + 8 * j) * 4);
+  }
+};
+
 // Gradients of scores of 16 queries, number n of the turn's: weight * factor * (dP - delta) as operand and, transposed, in shared memory,
-// where queries are rows of a box of 64 keys. WHOLE: every query sees every key; else a weight of 0 takes nothing from dP. deltas: in shared
-// memory, of the turn's queries.
+// where queries are rows of a box of 64 keys. WHOLE: every query sees every key; else a weight of 0 takes nothing from dP.
 template <class T, bool WHOLE, class WeightOf, int ROWS, bool CAPPED>
 static inline void differentiate_slice(int n, const float (&dp)[ROWS / 2], WeightOf weight_of, float factor, const Slopes<ROWS, CAPPED>& slopes,
-                                       uint32_t deltas, uint32_t box, uint32_t (&ds)[4]) {
+                                       const SliceDeltas& deltas, uint32_t box, uint32_t (&ds)[4]) {
   float x[8];
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
-    const Pack<float, 2> delta = load_two(deltas + lane() % 4 * 8 + (16 * n + 8 * j) * 4);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int e = 8 * n + 4 * j + i;
       const float weight = weight_of(4 * j + i);
       float& to = x[4 * j + i];
-      to = weight * factor * (dp[e] - delta.at[i % 2]);
+      to = weight * factor * (dp[e] - deltas.of[j].at[i % 2]);
       if (CAPPED) to *= slopes[e];
       if (!WHOLE && weight == 0) to = 0;
     }
@@ -126,13 +134,44 @@ static inline void differentiate_slice(int n, const float (&dp)[ROWS / 2], Weigh
   store_matrices_transposed(box + row * 128 + (chunk ^ lane() % 8) * 16, ds);
 }
 
+// An 8 x 8 matrix of pairs, transposed. (movmatrix)
+static inline uint32_t transpose_matrix(uint32_t x) {
+  uint32_t y;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+// A warpgroup's sums, transposed: 64 features from `box` times 64 on, of N / 4 * 8 rows from `row` on. Returns whether this lane's are finite.
+template <int D, class T, int N>
+static inline bool store_transposed(const float (&sums)[N], float factor, const Heads<T>& to, const Sequence& sequence, int head, int row, int box) {
+  constexpr int CHUNKS = N / 4;  // of 8 rows
+  const int thread = static_cast<int>(later(thread_x())), feature = 64 * box + thread / WARP % 4 * 16 + thread % 2 * 8, chunk = thread % 4 / 2;
+  float zero = 0;
+#pragma unroll
+  for (int first = 0; first < CHUNKS; first += 2) {
+    uint32_t w[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4 && first + i / 2 < CHUNKS; ++i) {
+      const int e = 4 * first + 2 * i;
+      w[i] = transpose_matrix(pack_pair<T>(sums[e] * factor, sums[e + 1] * factor));
+      zero += sums[e] * 0 + sums[e + 1] * 0;
+    }
+    transpose_in_four(w);
+    const int at = row + 8 * (first + chunk) + thread % WARP / 4;
+    if (first + chunk < CHUNKS && at < sequence.queries && feature < D)
+      store_pack(reinterpret_cast<uint32_t*>(to.row(sequence.batch, sequence.first_query + at, head) + feature),
+                 Pack<uint32_t, 4>{{w[0], w[1], w[2], w[3]}});
+  }
+  return zero == 0;
+}
+
 // A warpgroup's sums, of 64 keys from key `first` of the block on, to rows of dk or dv. Returns whether this lane's are finite.
 template <class T, int N, class Block>
 static inline bool store_sums(const float (&sums)[N], float factor, const Heads<T>& to, const Block& block, int first) {
   float zero = 0;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const int key = first + warp() % 4 * 16 + lane() / 4 + 8 * h;
+    const int thread = static_cast<int>(later(thread_x())), key = first + thread / WARP % 4 * 16 + thread % WARP / 4 + 8 * h;
     const bool wanted = key < block.keys;
     store_row(sums, h, factor, to.row(block.sequence.batch, block.token() + (wanted ? key : 0), block.kv_head), wanted);
   }

@@ -1,14 +1,18 @@
 // flash_attention_bwd on Hopper. A block takes 128 keys of one kv head through all queries that see them, BLOCK_M queries of one query head
-// (a turn) at a time: warpgroup 0 copies queries and output gradients, a turn ahead; the two others have 64 keys each.
+// (a turn) at a time: warpgroup 0 copies queries and output gradients, a turn ahead; the two others have 64 keys each. Then it takes the
+// next keys of a list that `prepare` has made, whose first turn is copied while the last ones are stored.
 //
 // They make scores transposed, S^T = K Q^T and dP^T = V dout^T, so that the weights P^T and dS^T = P^T (dP^T - delta) are operands, from
 // registers, of the sums dv += P^T dout and dk += dS^T Q. dS goes through shared memory too, where both warpgroups take it for dq: each has
 // 64 features of dS K, or half of its rows, and adds them to f32 sums in global memory; `finish` makes dq of those. With DEFERRED a
-// warpgroup does the last turn's share of dq, so that it does not wait for the other one's dS.
+// warpgroup does the last turn's share of dq, so that it does not wait for the other one's dS. With OWNS_QUERIES a block takes all keys of a
+// kv head: each thread then starts its sums, adds to them and makes dq of them itself, in the same order each time.
 //
 // Registers are all taken, and ptxas then makes products wait for each other and says so only in its log (C7512): look there after a change.
 #include "device/gpu.h"
+#include "device/launch_order.h"
 #include "device/sm90_attention_gradient.h"
+#include "device/sm90_attention_list.h"
 #include "device/sm90_attention_order.h"
 #include "device/sm90_attention_weights.h"
 
@@ -16,12 +20,14 @@ $require D % 8 == 0 and Dv % 8 == 0 and block_m % 16 == 0
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                     // head dim of q and k; of v and out
 constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
-constexpr bool ORDERED = ${ordered};                    // the same bits each time
+constexpr bool OWNS_QUERIES = ${whole};                 // nobody else adds to the sums of a block's queries
+constexpr bool ORDERED = ${ordered} && !OWNS_QUERIES;   // the same bits each time
 constexpr int GROUPS = 2, BLOCK_N = GROUPS * 64;        // warpgroups that multiply; keys of a block
 constexpr int BLOCK_M = ${block_m};                     // queries of a turn
 constexpr bool DEFERRED = ${deferred};                  // dq's share of a turn is added in the next one
 constexpr bool ROOM = (D + DV) / 2 + BLOCK_M * 3 / 2 <= 208;  // registers for operands of dv's products beside what follows their start
 constexpr uint32_t STAGES = 2;                          // turns in shared memory
+constexpr int APART = 3, MANY_TURNS = 16;               // the barrier by which the second warpgroup starts half a turn later; and when
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = ${E == 'f16' ? 15 : 0};           // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
 constexpr float UNSCALED = 1.0f / (1 << SHIFT), DS_UNSCALED = 1;
@@ -35,6 +41,8 @@ using Block = KeyBlock<BLOCK_M, BLOCK_N, GROUPS, PACKED>;
 using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED>;
 using Sums = CallGradients::Sums;
 using Order = AddOrder<ORDERED, 1>;
+using List = BlockList<Block>;
+using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : 0)>;
 using QueryTurn = QueryTurns<ORDERED>;
 
 // A warpgroup's share of a turn's dq, transposed: 64 of the features of all queries, or all features of half of the queries.
@@ -59,7 +67,22 @@ struct Places {  // in shared memory
   uint32_t ds_full(uint32_t i) const { return q_full(2 * STAGES + i); }
   uint32_t k_full() const { return q_full(3 * STAGES); }
   uint32_t v_full() const { return q_full(3 * STAGES + 1); }
-  uint32_t order() const { return q_full(3 * STAGES + 2); }
+  uint32_t queue() const { return q_full(3 * STAGES + 2); }
+  uint32_t order() const { return queue() + Queue::BARRIER_BYTES; }
+
+  void init_barriers() const {
+    for (uint32_t i = 0; i < 2 * STAGES; ++i) {
+      barrier_init(q_full(i), 1);
+      barrier_init(q_full(i) + 8, GROUPS);
+    }
+    for (uint32_t i = 0; i < STAGES; ++i) {
+      barrier_init(ds_full(i), GROUPS * 4);
+      barrier_init(ds_full(i) + 8, GROUPS);
+    }
+    barrier_init(k_full(), 1);
+    barrier_init(k_full() + 8, GROUPS);
+    barrier_init(v_full(), 1);
+  }
 };
 static inline uint32_t empty(uint32_t full) { return full + 8; }
 
@@ -69,25 +92,44 @@ struct Producer {
   const Block& block;
   const float *row_lse, *row_delta;
 
-  void copy_keys(const TensorMap& k, const TensorMap& v) const {
+  // before: the parity of the keys before.
+  void copy_keys(const TensorMap& k, const TensorMap& v, uint32_t before) const {
+    barrier_wait(empty(at.k_full()), before);
     barrier_arrive_expect(at.k_full(), K_BYTES);
     copy_boxes<BOXES, PACKED>(at.k(), KEY_BOX, k, at.k_full(), 0, block.kv_head, block.token(), block.sequence.batch);
     barrier_arrive_expect(at.v_full(), V_BYTES);
     copy_boxes<V_BOXES, PACKED>(at.v(), KEY_BOX, v, at.v_full(), 0, block.kv_head, block.token(), block.sequence.batch);
   }
-  void copy_turn(const QueryTurn& turn, const TensorMap& q, const TensorMap& dout) const {
-    const int64_t token = block.sequence.first_query + turn.step * BLOCK_M, row = block.first_row + int64_t{turn.block} * BLOCK_M;
-    const int head = block.first_head + turn.block / block.blocks_a_head;
-    const uint32_t stage = turn.stage<STAGES>(), before = turn.parity<STAGES>() ^ 1, q_full = at.q_full(stage), dout_full = at.dout_full(stage);
-    barrier_wait(empty(q_full), before);
-    barrier_arrive_expect(q_full, Q_BYTES + ROW_BYTES);
-    copy_boxes<BOXES, PACKED>(at.q(stage), QUERY_BOX, q, q_full, 0, head, token, block.sequence.batch);
-    load_bytes(at.logs(stage), row_lse + row, ROW_BYTES, q_full);
-    barrier_wait(empty(dout_full), before);
-    barrier_arrive_expect(dout_full, DOUT_BYTES + ROW_BYTES);
-    copy_boxes<V_BOXES, PACKED>(at.dout(stage), QUERY_BOX, dout, dout_full, 0, head, token, block.sequence.batch);
-    load_bytes(at.deltas(stage), row_delta + row, ROW_BYTES, dout_full);
+  void copy_queries(const QueryTurn& turn, const TensorMap& q) const {
+    const uint32_t stage = turn.stage<STAGES>(), full = at.q_full(stage);
+    barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
+    barrier_arrive_expect(full, Q_BYTES + ROW_BYTES);
+    copy_boxes<BOXES, PACKED>(at.q(stage), QUERY_BOX, q, full, 0, head(turn), token(turn), block.sequence.batch);
+    load_bytes(at.logs(stage), row_lse + row(turn), ROW_BYTES, full);
   }
+  void copy_gradients(const QueryTurn& turn, const TensorMap& dout) const {
+    const uint32_t stage = turn.stage<STAGES>(), full = at.dout_full(stage);
+    barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
+    barrier_arrive_expect(full, DOUT_BYTES + ROW_BYTES);
+    copy_boxes<V_BOXES, PACKED>(at.dout(stage), QUERY_BOX, dout, full, 0, head(turn), token(turn), block.sequence.batch);
+    load_bytes(at.deltas(stage), row_delta + row(turn), ROW_BYTES, full);
+  }
+  // All of the block: turns from the first-th of all to before `end`.
+  void copy(const TensorMap& q, const TensorMap& k, const TensorMap& v, const TensorMap& dout, int first, int end, uint32_t keys) const {
+    QueryTurn turn(block, first);
+    copy_queries(turn, q);
+    copy_keys(k, v, keys ^ 1);
+#pragma unroll 1
+    for (;;) {
+      copy_gradients(turn, dout);
+      turn.next(block);
+      if (turn.number == end) return;
+      copy_queries(turn, q);
+    }
+  }
+  int head(const QueryTurn& turn) const { return block.first_head + turn.block / block.blocks_a_head; }
+  int64_t token(const QueryTurn& turn) const { return block.sequence.first_query + turn.step * BLOCK_M; }
+  int64_t row(const QueryTurn& turn) const { return block.first_row + int64_t{turn.block} * BLOCK_M; }
 };
 
 typedef float Scores[BLOCK_M / 2];
@@ -96,10 +138,13 @@ typedef Slopes<BLOCK_M, CAPPED> ScoreSlopes;
 
 struct Consumer {
   const Places& at;
+  const List::Entry& entry;
   const Block& block;
   const Weights<BLOCK_M, CAPPED, SHIFT>& rules;
   float* dq_sums;
   const Order& order;
+  const Heads<Element>& dq_rows;
+  float factor;
   int part;  // which of the warpgroups that multiply
 
   void multiply_keys(Scores& s, uint32_t stage) const {
@@ -116,10 +161,14 @@ struct Consumer {
   // dP becomes dS, as operand and in shared memory.
   template <bool WHOLE>
   void differentiate_all(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, uint32_t stage, Operands& ds) const {
+    SliceDeltas deltas(at.deltas(stage), 0);
 #pragma unroll
-    for (int n = 0; n < BLOCK_M / 16; ++n)
-      differentiate_slice<Element, WHOLE>(n, dp, [&](int i) { return weights[8 * n + i]; }, UNSCALED, slopes, at.deltas(stage),
-                                          at.ds(stage) + part * QUERY_BOX, ds[n]);
+    for (int n = 0; n < BLOCK_M / 16; ++n) {
+      const SliceDeltas now = deltas;
+      if (n + 1 < BLOCK_M / 16) deltas = SliceDeltas(at.deltas(stage), n + 1);
+      differentiate_slice<Element, WHOLE>(n, dp, [&](int i) { return weights[8 * n + i]; }, UNSCALED, slopes, now,
+                                          at.ds(stage) + later(part) * QUERY_BOX, ds[n]);
+    }
   }
   void differentiate(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, const QueryTurn& turn, bool whole, Operands& ds) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
@@ -134,10 +183,25 @@ struct Consumer {
   }
 
   // queries: BLOCK_M rows of the group's, those of turn `number`.
-  void add_to_queries(int queries, uint32_t number, const float (&dq)[DQ_QUERIES / 2]) const {
+  void add_to_queries(int queries, uint32_t number, float (&dq)[DQ_QUERIES / 2]) const {
     float* const sums = dq_sums + (block.first_row + int64_t{queries} * BLOCK_M) * Sums::FEATURES;
+    const int head = OWNS_QUERIES ? queries / block.blocks_a_head : 0, step = queries - head * block.blocks_a_head;
+    const int part = OWNS_QUERIES ? static_cast<int>(later(this->part)) : this->part;  // nothing made of it is kept
+    const int box = BY_FEATURES ? part : 0, first_chunk = BY_FEATURES ? 0 : part * (Sums::CHUNKS / GROUPS);
+    const bool opens = OWNS_QUERIES && step >= entry.opens_from, closes = OWNS_QUERIES && step < entry.closes_before;
     order.wait(number);
-    Sums::add(sums, BY_FEATURES ? part : 0, BY_FEATURES ? 0 : part * (Sums::CHUNKS / GROUPS), dq);
+    if (!opens && !closes) {
+      Sums::add(sums, box, first_chunk, dq);
+    } else if (!closes) {
+      Sums::start(sums, box, first_chunk, dq);
+    } else {
+      if (!opens) Sums::load_and_add(sums, box, first_chunk, dq);
+      const int row = step * BLOCK_M + (BY_FEATURES ? 0 : part * DQ_QUERIES);
+      const bool finite = store_transposed<D>(dq, factor, dq_rows, block.sequence, block.first_head + head, row, box);
+      int32_t* const state = order.done + 1 + block.first_row / BLOCK_M + queries;
+      if (thread_x() % WARPGROUP == 0) atomicMax(state, 1);
+      if (any_in_warp(!finite) && lane() == 0) atomicMax(state, 2);
+    }
     order.tell(number);
   }
 
@@ -146,30 +210,33 @@ struct Consumer {
     if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(full));
   }
 
-  void run(float (&dk)[D / 2], float (&dv)[DV / 2], int turns) const {
-    if (turns == 0) return;
+  // Turns, of all that this warpgroup goes through: from the first-th to before `end`. keys: the parity of the keys' barriers.
+  void run(float (&dk)[D / 2], float (&dv)[DV / 2], int first, int end, uint32_t keys) const {
     Scores s;
-    QueryTurn turn(block);
+    QueryTurn turn(block, first);
     int queries = 0;  // whose share of dq is next
-    barrier_wait(at.k_full(), 0);
-    barrier_wait(at.q_full(0), 0);
-    multiply_keys(s, 0);
+    const auto sets_apart = [&] { return first == 0 || end - first >= MANY_TURNS; };
+    barrier_wait(at.k_full(), keys);
+    if (part == 1 && sets_apart()) sync_some(APART, GROUPS * WARPGROUP);
+    barrier_wait(at.q_full(turn.stage<STAGES>()), turn.parity<STAGES>());
+    multiply_keys(s, turn.stage<STAGES>());
     wgmma_wait<0>();
     keep_in_place(s);
-    barrier_wait(at.v_full(), 0);
+    barrier_wait(at.v_full(), keys);
 #pragma unroll 1
     for (;;) {
       Scores dp;  // here, so that nothing of a turn is kept for the next
       ScoreSlopes slopes;
       Operands p, ds;
       float dq[DQ_QUERIES / 2];
-      const bool whole = block.is_whole(part, turn.step), adds = !DEFERRED || turn.number > 0, last = turn.number + 1 == turns;
+      const bool whole = block.is_whole(part, turn.step), adds = !DEFERRED || turn.number > first, last = turn.number + 1 == end;
       const uint32_t stage = turn.stage<STAGES>(), dq_number = turn.number - DEFERRED, dq_stage = dq_number % STAGES;
       if (!DEFERRED) queries = turn.block;
       barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
       multiply_values(dp, stage);
       rules.weigh(s, slopes, block, part, turn.step, at.logs(stage));
       pack_weights<Element, BLOCK_M>(p, s);
+      if (part == 0 && turn.number == first && sets_apart()) arrive_some(APART, GROUPS * WARPGROUP);
       start_sums<Element, BLOCK_M, DV>(dv, p, at.dout(stage));
       wgmma_wait<ROOM>();
       keep_in_place(dp);
@@ -202,73 +269,89 @@ struct Consumer {
       keep_in_place(s);
       if (last) break;
     }
-    if (!DEFERRED) return;
-    float dq[DQ_QUERIES / 2];
-    const uint32_t number = turns - 1;
-    barrier_wait(at.ds_full(number % STAGES), number / STAGES % 2);
-    multiply_gradients(dq, number % STAGES);
-    wgmma_wait<0>();
-    keep_in_place(dq);
-    add_to_queries(queries, number, dq);
+    if (DEFERRED) {
+      float dq[DQ_QUERIES / 2];
+      const uint32_t number = end - 1;
+      barrier_wait(at.ds_full(number % STAGES), number / STAGES % 2);
+      multiply_gradients(dq, number % STAGES);
+      wgmma_wait<0>();
+      keep_in_place(dq);
+      release(at.ds_full(number % STAGES));
+      release(at.k_full());
+      add_to_queries(queries, number, dq);
+    } else {
+      release(at.k_full());
+    }
   }
 };
 
-// Block (x, y, z): the y-th BLOCK_N keys (packed: of all sequences) of the x-th kv head of group z, where the kv heads of all rows of the
-// batch are numbered through. broken: which of them, by kv head, are to be done again.
+// Clears counters; makes the list of blocks of keys; rows' log-sum-exps, deltas, and sums of dq, at 0.
+KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
+  let_next_launch_go();
+  const Heads<const Element> q(q_view), k(k_view);
+  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
+  List{sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks)}
+      .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks);
+  clear_counters<PREPARE_THREADS>(broken, broken_blocks, grid_blocks);
+  clear_counters<PREPARE_THREADS>(added, added_count, grid_blocks);
+  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view);
+}
+
+// listed: listed_count blocks of keys, which blocks of the grid take `run` at a time: those of one kv head, or one. added[0]: how often they
+// have. broken: which blocks of keys, by kv head, are to be done again.
 KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
-  __shared__ Block block;
-  __shared__ bool exists;
-  __shared__ int64_t numbered_block;  // by kv head, in `broken`
+  __shared__ List::Entry entries[Queue::AHEAD];
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
-  const int kv_heads = static_cast<int>(k_view.shape[k_view.rank - 2]), heads = static_cast<int>(q_view.shape[q_view.rank - 2]);
+  const Queue queue{reinterpret_cast<const List::Entry*>(listed), listed_count, added, static_cast<int>(run), entries, at.queue()};
+  const int heads_a_kv_head = static_cast<int>(q_view.shape[q_view.rank - 2] / k_view.shape[k_view.rank - 2]), group = shuffle(warpgroup(), 0);
   const Visibility visibility{causal, window_left, window_right};
-  const Order order{added, visibility, 0, at.order()};
-  const int started = Order::start(added, static_cast<int>(block_number()), 0), turn = started / grid_x();
-  if (warp() == 0) {
-    const int numbered = turn / grid_y() * grid_x() + started % grid_x(), number = turn % grid_y();
-    const Sequences sequences{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q_view.shape[q_view.rank - 3],
-                              k_view.shape[k_view.rank - 3], offset_given, offset};
-    Block found;
-    const bool some = found.find(sequences, visibility, RowSpace{heads, space_rows, BLOCK_M, PACKED}, kv_heads, numbered, number);
-    if (lane() == 0) {
-      exists = some, block = found, numbered_block = int64_t{numbered} * key_blocks + number;
-      for (uint32_t i = 0; i < 2 * STAGES; ++i) {
-        barrier_init(at.q_full(i), 1);
-        barrier_init(empty(at.q_full(i)), GROUPS);
-      }
-      for (uint32_t i = 0; i < STAGES; ++i) {
-        barrier_init(at.ds_full(i), GROUPS * 4);
-        barrier_init(empty(at.ds_full(i)), GROUPS);
-      }
-      barrier_init(at.k_full(), 1);
-      barrier_init(at.v_full(), 1);
-      order.init(GROUPS * 4);
-      fence_barrier_init();
-    }
+  const Order order{added, window_left, 0, at.order()};
+  let_next_launch_go();
+  if (thread_x() == 0) {
+    at.init_barriers();
+    queue.init();
+    order.init(GROUPS * 4);
+    fence_barrier_init();
   }
   sync_block();
-  if (!exists) return;
-  const int turns = block.steps() * (heads / kv_heads), group = shuffle(warpgroup(), 0);
+  wait_for_previous_launch();
+  int first = 0;      // turn of this block of keys, of all
+  uint32_t keys = 0;  // parity of their barriers
   if (group == 0) {
     give_registers<24>();
-    if (turns == 0) return;
-    if (thread_x() == 0) {
-      const Producer producer{at, block, row_lse, row_delta};
-      producer.copy_keys(k_map, v_map);
-#pragma unroll 1
-      for (QueryTurn turn(block); turn.number < turns; turn.next(block)) producer.copy_turn(turn, q_map, dout_map);
+    if (ORDERED && (warp() == 1 || warp() == 2)) {
+      queue.read([&](const List::Entry& entry) {
+        const int end = first + entry.block.steps() * heads_a_kv_head;
+        if (lane() == 0 && warp() == 1) order.open_turns<QueryTurn>(entry.block, first, end);
+        if (lane() == 0 && warp() == 2) order.pass_turns<QueryTurn>(entry.block, first, end);
+        first = end;
+      });
     }
-    if (ORDERED && thread_x() == WARP) order.open_turns<QueryTurn>(block, turns);
-    if (ORDERED && thread_x() == 2 * WARP) order.pass_turns<QueryTurn>(block, turns);
+    if (thread_x() != 0) return;
+    fence_async_everywhere();
+    queue.give_out([&](const List::Entry& entry) {
+      const int end = first + entry.block.steps() * heads_a_kv_head;
+      if (first == end) return;
+      Producer{at, entry.block, row_lse, row_delta}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
+      first = end, keys ^= 1;
+    });
   } else {
     take_registers<240>();
     const Weights<BLOCK_M, CAPPED, SHIFT> rules(visibility, softmax_scale, logits_soft_cap);
-    float dk[D / 2] = {}, dv[DV / 2] = {};
-    Consumer{at, block, rules, dq_sums, order, group - 1}.run(dk, dv, turns);
-    const bool finite_dk = store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), block, (group - 1) * 64);
-    const bool finite_dv = store_sums(dv, UNSCALED, Heads<Element>(dv_view), block, (group - 1) * 64);
-    if (any_in_warp(block.hides(group - 1) && !(finite_dk && finite_dv)) && lane() == 0)
-      broken[numbered_block] = 1;
+    const Heads<Element> dq_rows(dq_view);
+    queue.read([&](const List::Entry& entry) {
+      const Block& block = entry.block;
+      const int end = first + block.steps() * heads_a_kv_head;
+      float dk[D / 2] = {}, dv[DV / 2] = {};
+      if (first != end) {
+        Consumer{at, entry, block, rules, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1}.run(dk, dv, first, end, keys);
+        first = end, keys ^= 1;
+      }
+      const bool finite_dk = store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), block, (group - 1) * 64);
+      const bool finite_dv = store_sums(dv, UNSCALED, Heads<Element>(dv_view), block, (group - 1) * 64);
+      if (any_in_warp(block.hides(group - 1) && !(finite_dk && finite_dv)) && lane() == 0) broken[entry.numbered] = 1;
+    });
   }
 }
 

@@ -18,6 +18,7 @@ $require D % 8 == 0 and Dv % 8 == 0 and block_m % 16 == 0
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                     // head dim of q and k; of v and out
 constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
+constexpr bool OWNS_QUERIES = false;
 constexpr bool ORDERED = ${ordered};                    // the same bits each time
 constexpr int BLOCKS = ${blocks};                       // blocks of a cluster, 64 keys each
 constexpr int BLOCK_N = 64 * BLOCKS;                    // their keys
@@ -304,7 +305,7 @@ struct Consumer {
       uint32_t w[4];
       asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(at.p(stage, n)) : "memory");
       const auto weight = [&](int i) { return to_float(half{static_cast<uint16_t>(w[i / 2] >> 16 * (i % 2))}); };
-      differentiate_slice<Element, WHOLE>(n, dp, weight, BROAD ? 1 : UNSCALED, no_slopes, at.deltas(stage), at.ds(stage) + rank * QUERY_BOX, ds[n]);
+      differentiate_slice<Element, WHOLE>(n, dp, weight, BROAD ? 1 : UNSCALED, no_slopes, SliceDeltas(at.deltas(stage), n), at.ds(stage) + rank * QUERY_BOX, ds[n]);
     }
   }
   void differentiate(const Scores& dp, uint32_t stage, uint32_t parity, bool whole, Operands& ds) const {
@@ -338,7 +339,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const int kv_heads = static_cast<int>(k_view.shape[k_view.rank - 2]), heads = static_cast<int>(q_view.shape[q_view.rank - 2]);
   const Visibility visibility{causal, window_left, window_right};
   const int rank = BLOCKS == 2 ? cluster_rank() : 0;
-  const Order order{added, visibility, rank, at.order()};
+  const Order order{added, window_left, rank, at.order()};
   const int started = Order::start(added, static_cast<int>(block_number()), rank), turn = started / grid_x();
   if (warp() == 0) {
     const int numbered = turn / grid_y() * (grid_x() / BLOCKS) + started % grid_x() / BLOCKS, number = turn % grid_y();
@@ -376,8 +377,8 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
 #pragma unroll 1
       for (QueryTurn turn(block); turn.number < turns; turn.next(block)) producer.copy_turn(turn, q_map, dout_map);
     }
-    if (ORDERED && thread_x() == WARP) order.open_turns<QueryTurn>(block, turns);
-    if (ORDERED && thread_x() == 2 * WARP) order.pass_turns<QueryTurn>(block, turns);
+    if (ORDERED && thread_x() == WARP) order.open_turns<QueryTurn>(block, 0, turns);
+    if (ORDERED && thread_x() == 2 * WARP) order.pass_turns<QueryTurn>(block, 0, turns);
     sync_warp();
   } else if (group == 1) {
     take_registers<240>();
@@ -393,6 +394,15 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     check(store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), block, rank * 64));
   }
   if constexpr (BLOCKS == 2) sync_cluster();  // the other block may still write here
+}
+
+// Clears counters; rows' log-sum-exps, deltas, and sums of dq, at 0.
+KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
+  clear_counters<PREPARE_THREADS>(broken, broken_blocks, grid_blocks);
+  clear_counters<PREPARE_THREADS>(added, added_count, grid_blocks);
+  const Heads<const Element> out(out_view);
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, out.tokens, 0, true, 0};
+  CallGradients{sequences, {out.heads, space_rows, BLOCK_M, PACKED}, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, true>(out_view, dout_view, lse_view);
 }
 
 #include "device/sm90_attention_gradient_entries.h"

@@ -1,0 +1,95 @@
+// Hopper vocabulary of the attention kernels' gradients: the list of a call's blocks of keys, made by the launch before; blocks of the grid take
+// from it, one after another, and so need not find out by themselves what is next.
+#pragma once
+#include "device/sm90_attention_gradient.h"
+
+// A block of keys in the list.
+template <class Keys> struct alignas(16) Listed {
+  static constexpr int NONE = -1, END = -2;
+  static constexpr int WORDS = 24;  // of 8 bytes, in the workspace
+  Keys block;
+  int64_t numbered;               // by kv head, in `broken`; or one of those
+  int opens_from, closes_before;  // steps to whose sums no block of the same kv head before this one adds; none after it
+};
+
+// heads_together kv heads at a time, by keys, then by heads, where the kv heads of all rows of the batch are numbered through (packed: by
+// keys of all sequences).
+template <class Keys> struct BlockList {
+  using Entry = Listed<Keys>;
+  static_assert(sizeof(Entry) <= Entry::WORDS * sizeof(int64_t));
+  Sequences sequences;
+  Visibility visibility;
+  RowSpace space;
+  int kv_heads, heads_together, key_blocks;
+
+  bool find(Keys& block, int numbered, int number) const {
+    return number >= 0 && number < key_blocks && block.find(sequences, visibility, space, kv_heads, numbered, number);
+  }
+  // Number i of the list; a whole warp calls it. NEIGHBOURS: also where it stands among those of its kv head.
+  template <bool NEIGHBOURS> Entry make(int i) const {
+    const int row = i / heads_together, numbered = row / key_blocks * heads_together + i % heads_together, number = row % key_blocks;
+    Entry entry;
+    entry.numbered = find(entry.block, numbered, number) ? int64_t{numbered} * key_blocks + number : Entry::NONE;
+    Keys other;
+    entry.opens_from = NEIGHBOURS && find(other, numbered, number - 1) ? other.end_step : 0;
+    entry.closes_before = NEIGHBOURS && find(other, numbered, number + 1) && other.steps() > 0 ? other.first_step : entry.block.end_step;
+    return entry;
+  }
+  template <int THREADS, bool NEIGHBOURS> void write(Entry* list, int64_t count, int64_t blocks) const {
+#pragma unroll 1
+    for (int64_t i = block_number() * (THREADS / WARP) + warp(); i < count; i += blocks * (THREADS / WARP)) {
+      const Entry entry = make<NEIGHBOURS>(static_cast<int>(i));
+      if (lane() == 0) list[i] = entry;
+    }
+  }
+};
+
+// Entries in shared memory, in a ring of AHEAD. READERS warps read each.
+template <class Entry, int READERS> struct ListQueue {
+  static constexpr uint32_t AHEAD = 2, BARRIER_BYTES = 16 * AHEAD;
+  const Entry* list;
+  int64_t count;
+  int32_t* taken;     // how often blocks of the grid have taken `run` entries; 0 before
+  int run;
+  Entry* entries;
+  uint32_t barriers;  // AHEAD pairs, full and empty
+  uint32_t full(uint32_t round) const { return barriers + 16 * (round % AHEAD); }
+  Entry& entry(uint32_t round) const { return entries[round % AHEAD]; }
+
+  // By one thread, before fence_barrier_init.
+  void init() const {
+    for (uint32_t i = 0; i < AHEAD; ++i) {
+      barrier_init(full(i), 1);
+      barrier_init(full(i) + 8, READERS);
+    }
+  }
+  // By one thread: gives all entries that this block takes to the readers; copy(entry) brings what belongs to each.
+  template <class Copy> void give_out(Copy copy) const {
+    int item = 0, left = 0;
+#pragma unroll 1
+    for (uint32_t round = 0;; ++round, ++item, --left) {
+      if (left == 0) item = atomicAdd(taken, 1) * run, left = run;
+      barrier_wait(full(round) + 8, round / AHEAD % 2 ^ 1);
+      if (item >= count) {
+        entry(round).numbered = Entry::END;
+        barrier_arrive(full(round));
+        return;
+      }
+      barrier_arrive_expect(full(round), sizeof(Entry));
+      load_bytes(shared_pointer(&entry(round)), list + item, sizeof(Entry), full(round));
+      barrier_wait(full(round), round / AHEAD % 2);
+      if (entry(round).numbered >= 0) copy(entry(round));
+    }
+  }
+  // By all readers: work(entry) for each that is given out.
+  template <class Work> void read(Work work) const {
+#pragma unroll 1
+    for (uint32_t round = 0;; ++round) {
+      barrier_wait(full(round), round / AHEAD % 2);
+      if (entry(round).numbered == Entry::END) return;
+      if (entry(round).numbered >= 0) work(entry(round));
+      sync_warp();
+      if (lane() == 0) barrier_arrive(full(round) + 8);
+    }
+  }
+};
