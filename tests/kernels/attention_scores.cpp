@@ -17,6 +17,21 @@ std::vector<double> transposed_keys(const AttentionProblem& p, const Sequence& s
   return keys;
 }
 
+namespace {
+
+// Of a query and a key, from the product of the two.
+Term term_of(const AttentionProblem& p, const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t j, double product) {
+  Term term{j, p.scale * product, 1};
+  if (p.cap > 0) {
+    const double bent = std::tanh(term.score / p.cap);
+    term = {j, p.cap * bent, 1 - bent * bent};
+  }
+  if (p.bias.given()) term.score += p.bias.value(s.number, h, i, j);
+  return term;
+}
+
+}  // namespace
+
 std::vector<Term> visible_scores(const AttentionProblem& p, const Sequence& s, const std::vector<double>& keys, std::int64_t h,
                                  std::int64_t i) {
   const std::int64_t first = p.visibility.first(s, i), last = p.visibility.last(s, i);
@@ -27,17 +42,8 @@ std::vector<Term> visible_scores(const AttentionProblem& p, const Sequence& s, c
     for (std::int64_t j = first; j < last; ++j) dots[at(j)] += q * key[j];
   }
   std::vector<Term> terms;
-  for (std::int64_t j = first; j < last; ++j) {
-    if (!p.visibility.sees(s, h, i, j)) continue;
-    double score = p.scale * dots[at(j)], slope = 1;
-    if (p.cap > 0) {
-      const double bent = std::tanh(score / p.cap);
-      score = p.cap * bent;
-      slope = 1 - bent * bent;
-    }
-    if (p.bias.given()) score += p.bias.value(s.number, h, i, j);
-    terms.push_back({j, score, slope});
-  }
+  for (std::int64_t j = first; j < last; ++j)
+    if (p.visibility.sees(s, h, i, j)) terms.push_back(term_of(p, s, h, i, j, dots[at(j)]));
   return terms;
 }
 
@@ -59,6 +65,19 @@ double attend(const AttentionProblem& p, const Sequence& s, const std::vector<Te
     for (std::int64_t e = 0; e < p.value_dim; ++e) out[e] += weight * value[e];
   }
   return lse;
+}
+
+// Scores of more keys than this are as expected, near enough: fewer may all lie far from it.
+constexpr std::int64_t few_keys = 256;
+
+// The scores of a query that sees few keys, after `exponents`.
+void add_scores(std::vector<double>& exponents, const AttentionProblem& p, const Sequence& s, std::int64_t h, std::int64_t i) {
+  const double* query = p.q.data() + ((s.q_begin + i) * p.heads + h) * p.dim;
+  for (std::int64_t j = p.visibility.first(s, i); j < p.visibility.last(s, i); ++j) {
+    const double* key = p.k.data() + ((s.k_begin + j) * p.kv_heads + h / (p.heads / p.kv_heads)) * p.dim;
+    if (p.visibility.sees(s, h, i, j))
+      exponents.push_back(term_of(p, s, h, i, j, std::inner_product(query, query + p.dim, key, 0.0)).score);
+  }
 }
 
 // Of the first elements.
@@ -91,24 +110,25 @@ Values attention_outputs(const Call& call) {
 }
 
 std::vector<double> expected_lse(const Call& call) {
-  const Visibility visibility(call);
-  const bool packed = call.given("cum_seqlens_q"), biased = call.given("bias");
-  const std::int64_t tokens = packed ? call.dim("Tq") : call.dim("B") * call.dim("Sq"), heads = call.dim("Hq"), dim = call.dim("D");
-  const std::vector<double> q = call.input("q").values();
-  const double reach = std::pow(call.floating("softmax_scale"), 2) * mean_square(call.input("k")), cap = call.floating("logits_soft_cap");
-  const double bias_variance = biased ? mean_square(call.input("bias")) : 0;
-  std::vector<double> lse(at(tokens * heads), -infinity);
+  const AttentionProblem p(call);
+  const bool packed = call.given("cum_seqlens_q");
+  const std::int64_t tokens = packed ? call.dim("Tq") : call.dim("B") * call.dim("Sq");
+  const double reach = std::pow(p.scale, 2) * mean_square(call.input("k"));
+  const double bias_variance = p.bias.given() ? mean_square(call.input("bias")) : 0;
+  std::vector<double> lse(at(tokens * p.heads), -infinity);
   for (const Sequence& s : sequences_of(call))
-    for (std::int64_t h = 0; h < heads; ++h) {
-      std::vector<double> exponents = sinks_of(call, h);
-      exponents.push_back(0);
+    for (std::int64_t h = 0; h < p.heads; ++h) {
+      const std::vector<double> sinks = sinks_of(call, h);
       for (std::int64_t i = 0; i < s.q_length; ++i) {
-        const double* query = q.data() + ((s.q_begin + i) * heads + h) * dim;
-        const double variance = reach * std::inner_product(query, query + dim, query, 0.0);
-        const double keys = static_cast<double>(visibility.last(s, i) - visibility.first(s, i));
-        // The mean of exp(x), x normal with mean 0, is exp(variance / 2).
-        exponents.back() = std::log(keys) + std::min(variance / 2, cap > 0 ? cap : infinity) + bias_variance / 2;
-        lse[at(packed ? h * tokens + s.q_begin + i : (s.number * heads + h) * s.q_length + i)] = log_sum_exp(exponents);
+        const double* query = p.q.data() + ((s.q_begin + i) * p.heads + h) * p.dim;
+        const double variance = reach * std::inner_product(query, query + p.dim, query, 0.0);
+        const std::int64_t keys = p.visibility.last(s, i) - p.visibility.first(s, i);
+        std::vector<double> exponents = sinks;
+        if (keys <= few_keys)
+          add_scores(exponents, p, s, h, i);
+        else  // the mean of exp(x), x normal with mean 0, is exp(variance / 2)
+          exponents.push_back(std::log(keys) + std::min(variance / 2, p.cap > 0 ? p.cap : infinity) + bias_variance / 2);
+        lse[at(packed ? h * tokens + s.q_begin + i : (s.number * p.heads + h) * s.q_length + i)] = log_sum_exp(exponents);
       }
     }
   return lse;

@@ -47,8 +47,8 @@ std::vector<Term> visible_scores(const AttentionProblem& p, const Sequence& s, c
 // "out" and "lse" of the call, and "weights" if it has them.
 Values attention_outputs(const Call& call);
 
-// "lse" of a call whose inputs are independent normal numbers, from the numbers of keys and the variance of scores: near enough where only
-// time matters.
+// "lse" of a call whose inputs are independent normal numbers: near enough where only time matters, and no weight far above 1, which no
+// forward pass leaves and kernels need not take at full speed. Rows of many keys by their number and the variance of scores.
 std::vector<double> expected_lse(const Call& call);
 
 }  // namespace ejk::reference

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "kernels/attention_scores.hpp"
 #include "reference/element.hpp"
 #include "references/calls.hpp"
 
@@ -320,6 +321,23 @@ TEST(FlashAttentionBackward, ABiasOfMinusInfinityGivesItsKeyNothing) {
 }
 
 TEST(FlashAttentionBackward, RandomCallsOfEveryKindPassTheirOwnChecks) { check_random_calls("flash_attention_bwd", 500, 25); }
+
+// Weights that no forward pass leaves would send kernels another way than a benchmark is to time.
+TEST(FlashAttentionBackward, EstimatedLogSumExpsLeaveNoLargeWeights) {
+  for (const char* given : {"", "bias"}) {
+    spec::Case c = plain_case();
+    c.attributes["causal"] = true;
+    c.dims["Sq"] = c.dims["Sk"] = std::int64_t{400};
+    c.dims["Hq"] = c.dims["Bb"] = std::int64_t{2}, c.dims["Hb"] = std::int64_t{2};
+    c.dims["D"] = std::int64_t{32};
+    if (*given) give(c, {given});
+    const Call call = make_call(spec_of("flash_attention_bwd"), c, 1);
+    const std::vector<double> exact = call.input("lse").values(), estimated = expected_lse(call);
+    ASSERT_EQ(exact.size(), estimated.size());
+    for (std::size_t row = 0; row < exact.size(); ++row)
+      EXPECT_GT(estimated[row], exact[row] - std::log(2)) << "row " << row << " " << given;
+  }
+}
 
 TEST(FlashAttentionBackward, AKernelThatForgetsDropoutOrDeltaIsCaught) {
   const auto caught = [](const char* attribute, const spec::Value& value) {
