@@ -145,6 +145,7 @@ def jax_programs():
             lambda: jax.block_until_ready(program(q, q, q)),
             **{
                 f"jax: ejk, eager, {launches} launches": lambda: ejk.flash_attention(q, q, q),
+                "jax: ejk.jax, eager": lambda: ejk.jax.flash_attention(q, q, q),
                 "jax.jit of ejk": lambda: program(q, q, q),
                 "jax.jit of an addition": lambda: add(q, q, q),
                 "jax.numpy.add, eager": lambda: jnp.add(q, q),

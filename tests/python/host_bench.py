@@ -100,8 +100,11 @@ def jax_calls():
 
     q = jnp.ones((1, 1, 1, 8), jnp.float32)
     program, add = jax.jit(lambda *x: ejk.flash_attention(*x)), jax.jit(lambda a, b, c: a + b + c)
+    short = ejk.jax.flash_attention
     return {
-        "flash_attention(q, k, v)": lambda: ejk.flash_attention(q, q, q),
+        "ejk.flash_attention(q, k, v)": lambda: ejk.flash_attention(q, q, q),
+        "ejk.jax.flash_attention(q, k, v)": lambda: short(q, q, q),
+        "the same, causal=True": lambda: short(q, q, q, causal=True),
         "jax.jit of it": lambda: program(q, q, q),
         "jax.jit of an addition of three": lambda: add(q, q, q),
     }

@@ -1,5 +1,8 @@
 """ejk.jax: kernels in JAX programs, on JAX's default device, against float64."""
 
+import inspect
+import pickle
+
 import numpy
 import pytest
 
@@ -10,6 +13,7 @@ from references import TOLERANCE, error  # noqa: E402
 
 import ejk  # noqa: E402
 import ejk.jax  # noqa: E402
+from ejk.jax import _trace  # noqa: E402
 
 GRADIENT_TOLERANCE = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 1.6e-2}
 DTYPES = list(TOLERANCE)
@@ -242,6 +246,72 @@ def test_cfg_and_overlays_count_when_a_program_is_lowered():
     with ejk.overlay({"variant": "plain"}, "flash_attention"):
         assert r"\22variant\22: \22plain\22" in jax.jit(lambda *x: ejk.flash_attention(*x)).lower(q, k, v).as_text()
     assert r"\22variant\22: \22tiled\22" in jax.jit(lambda *x: ejk.flash_attention(*x)).lower(q, k, v).as_text()
+
+
+LENGTHS = jnp.asarray([53, 30], jnp.int32)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"causal": True}, {"softmax_scale": 0.5}, {"return_lse": True}, {"key_value_seq_lengths": LENGTHS}, {"cfg": {"variant": "plain"}}]
+)
+def test_functions_of_ejk_jax_are_those_of_ejk(options):
+    arrays = qkv()
+    expected = ejk.flash_attention(*arrays, **options)
+    for _ in range(2):
+        found = ejk.jax.flash_attention(*arrays, **options)
+        assert type(found) is type(expected)
+        assert all((a == b).all() for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True))
+
+
+def test_functions_of_ejk_jax_take_what_ejk_takes():
+    f, (q, k, v) = ejk.jax.flash_attention, qkv()
+    assert inspect.signature(f) == inspect.signature(ejk.flash_attention) and pickle.loads(pickle.dumps(f)) is f
+    assert isinstance(f(*(numpy.asarray(x) for x in (q, k, v))), numpy.ndarray)
+    assert (f(q=q, k=k, v=v) == f(q, k, v)).all()
+    weights = normal(4, *q.shape)
+    for mine, theirs in zip(gradients(f, (q, k, v), weights), gradients(ejk.flash_attention, (q, k, v), weights)):
+        assert (mine == theirs).all()
+    with jax.disable_jit():
+        assert error(f(q, k, v), ejk.flash_attention(q, k, v)) < 1e-5
+
+
+def test_errors_of_functions_of_ejk_jax():
+    f, (q, k, v) = ejk.jax.flash_attention, qkv()
+    f(q, k, v)
+    for kind, words, call in (
+        (ejk.UnsupportedError, "cannot be written to", lambda: f(q, k, v, out=q)),
+        (ejk.InputError, "XLA chooses the stream", lambda: f(q, k, v, stream=5)),
+        (ejk.InputError, "causal must be bool", lambda: f(q, k, v, causal=2)),
+        (ejk.InputError, "causal is being traced", lambda: jax.jit(lambda c: f(q, k, v, causal=c))(True)),
+        (ejk.InputError, "finite", lambda: f(q, k, v, softmax_scale=float("nan"))),
+        (ejk.InputError, "Hq must be a multiple", lambda: f(q[:, :, :3], k, v)),
+        (TypeError, "k is a str; expected a JAX array", lambda: f(q, "k", v)),
+        (TypeError, "missing 1 required positional argument", lambda: f(q, k)),
+        (TypeError, "takes 3 positional arguments", lambda: f(q, k, v, q)),
+        (TypeError, "unexpected keyword argument 'casual'", lambda: f(q, k, v, casual=True)),
+    ):
+        with pytest.raises(kind, match=words):
+            call()
+
+
+def test_overlays_count_in_eager_calls_of_ejk_jax(monkeypatch):
+    if jax.default_backend() != "cpu":
+        pytest.skip("the config is the CPU's")
+    chosen, variants = _trace.chosen, []
+
+    def recorded(*arguments):
+        choice = chosen(*arguments)
+        variants.append(choice["config"]["variant"])
+        return choice
+
+    monkeypatch.setattr(_trace, "chosen", recorded)
+    q, k, v = qkv(sq=38)
+    ejk.jax.flash_attention(q, k, v)
+    with ejk.overlay({"variant": "plain"}, "flash_attention"):
+        for _ in range(2):
+            ejk.jax.flash_attention(q, k, v)
+    ejk.jax.flash_attention(q, k, v)
+    assert variants == ["tiled", "plain"]
 
 
 @pytest.mark.parametrize("lengths", [False, True])

@@ -10,10 +10,12 @@ to execute is only to launch, with scratch from XLA. Attributes are Python value
 """
 
 import ejk as _ejk
+from ejk._functions import __all__ as _kernels
 
 from . import _ffi
 from ._attention import dot_product_attention
 from ._call import call
+from ._eager import eager as _eager
 from ._labels import find_labels_in_lowered
 
 __all__ = ["call", "dot_product_attention", "find_labels_in_lowered"]
@@ -23,5 +25,6 @@ _ffi.register()
 
 def __getattr__(name):
     if name in _ejk.__all__:
-        return getattr(_ejk, name)  # a kernel's function serves every kind of array
+        found = globals()[name] = _eager(getattr(_ejk, name)) if name in _kernels else getattr(_ejk, name)
+        return found
     raise AttributeError(f"ejk.jax has no '{name}'; it has {', '.join(__all__)} and the kernels' functions of ejk")

@@ -1,11 +1,12 @@
 """What a traced call is, without data: its contract, its choice, its gradient, its label. All asked of the library at trace time."""
 
+import ctypes
 import functools
 import json
 
 from .._call import Arguments
 from .._errors import InputError
-from .._library import json_text, library, text
+from .._library import PATH, json_text, text
 from .._numpy_arrays import _DTYPES as NUMPY_DTYPES
 from .._numpy_arrays import _NAMES as JAX_DTYPES
 from .._tensor import View
@@ -73,6 +74,10 @@ def labels_in(hlo):
     return json.loads(text("ejk_labels_in_hlo", encoded, len(encoded)))
 
 
-def scopes():
-    """A number that is another wherever overlays, policies or remembered configs of this thread may choose another config."""
-    return library().ejk_scopes()
+def _scopes_function():
+    function = ctypes.PyDLL(PATH).ejk_scopes  # keeps Python's lock: it waits for nothing
+    function.argtypes, function.restype = [], ctypes.c_uint64
+    return function
+
+
+scopes = _scopes_function()  # a number that is another wherever overlays, policies or remembered configs of this thread may choose another config
