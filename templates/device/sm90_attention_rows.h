@@ -75,18 +75,7 @@ struct LaneRows {
     }
     const bool follows = any_in_warp(largest[0] * unit > reference[0] + HEADROOM || largest[1] * unit > reference[1] + HEADROOM);
     if (follows) follow(largest, unit, factor);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float sums[2] = {};
-#pragma unroll
-      for (int j = 2 * h; j < N; j += 4)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          s[j + i] = exp2_of(s[j + i] * unit - reference[h]);
-          sums[i] += s[j + i];
-        }
-      sum[h] += sums[0] + sums[1];
-    }
+    add_weights(s, [&](float x, float from) { return x * unit - from; });
     return follows;
   }
 
@@ -105,18 +94,7 @@ struct LaneRows {
     }
     const bool follows = any_in_warp(largest[0] * unit > reference[0] + HEADROOM || largest[1] * unit > reference[1] + HEADROOM);
     if (follows) follow(largest, unit, factor);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float sums[2] = {};
-#pragma unroll
-      for (int j = 2 * h; j < N; j += 4)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          s[j + i] = exp2_of(rough_tanh_of(s[j + i]) * unit - reference[h]);
-          sums[i] += s[j + i];
-        }
-      sum[h] += sums[0] + sums[1];
-    }
+    add_weights(s, [&](float x, float from) { return rough_tanh_of(x) * unit - from; });
     return follows;
   }
 
@@ -131,6 +109,12 @@ struct LaneRows {
       far = far || cap.is_far(larger_of(even, odd), reference[h] + HEADROOM);
     }
     if (any_in_warp(far)) return false;
+    add_weights(s, [&](float x, float from) { return cap.less(x, from); });
+    return true;
+  }
+
+  // Scores become weights, 2^exponent(score, the row's reference), and their sums grow.
+  template <int N, class Exponent> void add_weights(float (&s)[N], Exponent exponent) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float sums[2] = {};
@@ -138,12 +122,11 @@ struct LaneRows {
       for (int j = 2 * h; j < N; j += 4)
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          s[j + i] = exp2_of(cap.less(s[j + i], reference[h]));
+          s[j + i] = exp2_of(exponent(s[j + i], reference[h]));
           sums[i] += s[j + i];
         }
       sum[h] += sums[0] + sums[1];
     }
-    return true;
   }
 
   // References of rows whose largest score has run ahead; what others have must not depend on those.
