@@ -23,9 +23,16 @@ int depth_of(const Arch& arch, const std::map<std::string, Arch>& archs) {
   return depth;
 }
 
+// Without the string that full_name() makes: every call's first plan asks this of all archs.
+bool is_named(const Arch& arch, std::string_view full_name) {
+  const std::size_t length = arch.platform.size();
+  return full_name.size() == length + 1 + arch.name.size() && full_name.starts_with(arch.platform) && full_name[length] == ':' &&
+         full_name.ends_with(arch.name);
+}
+
 bool is_or_extends(const Arch& arch, std::string_view full_name, const std::map<std::string, Arch>& archs) {
   for (const Arch* each = &arch; each; each = parent_of(*each, archs))
-    if (each->full_name() == full_name) return true;
+    if (is_named(*each, full_name)) return true;
   return false;
 }
 
@@ -36,8 +43,9 @@ bool by_name_only(const Arch& arch) {
 }
 
 bool covers(std::string_view pattern, const Arch& arch, const std::map<std::string, Arch>& archs) {
+  if (!pattern.starts_with(arch.platform)) return false;  // an arch extends its own platform's only
   if (pattern.ends_with('+')) return is_or_extends(arch, pattern.substr(0, pattern.size() - 1), archs);
-  return pattern == arch.full_name() || (pattern == arch.platform && !by_name_only(arch));
+  return is_named(arch, pattern) || (pattern == arch.platform && !by_name_only(arch));
 }
 
 // "cpu:a extends b, which extends a" as a fault, once for each arch on the cycle or leading to it.
@@ -126,8 +134,10 @@ std::vector<std::filesystem::path> json_files(const std::filesystem::path& folde
 
 std::string read_text(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (!stream) throw std::runtime_error("cannot read " + file.generic_string());
+  std::string text;
+  char part[16384];
+  while (stream.read(part, sizeof part) || stream.gcount() > 0) text.append(part, static_cast<std::size_t>(stream.gcount()));
+  if (stream.bad() || !stream.is_open()) throw std::runtime_error("cannot read " + file.generic_string());
   return text;
 }
 

@@ -12,7 +12,6 @@ constexpr std::size_t max_depth = 32;  // the deepest legal field of a spec is a
 // One open object or array.
 struct Level {
   Json value;
-  std::string pointer;
   std::string key;  // of the member being read
 };
 
@@ -40,8 +39,7 @@ class Builder {
   bool key(std::string& name) {
     Level& level = levels_.back();
     level.key = std::move(name);
-    if (level.value.contains(level.key))
-      fault(pointer_to(level.pointer, level.key), "the field '" + level.key + "' occurs twice in this object; keep one");
+    if (level.value.contains(level.key)) fault(here(), "the field '" + level.key + "' occurs twice in this object; keep one");
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) {
@@ -62,11 +60,12 @@ class Builder {
     return add(0);
   }
 
-  // The pointer of the value that comes next.
+  // The pointer of the value that comes next: made when a fault asks for it.
   std::string here() const {
-    if (levels_.empty()) return "";
-    const Level& level = levels_.back();
-    return level.value.is_array() ? pointer_to(level.pointer, level.value.size()) : pointer_to(level.pointer, level.key);
+    std::string pointer;
+    for (const Level& level : levels_)
+      pointer = level.value.is_array() ? pointer_to(pointer, level.value.size()) : pointer_to(pointer, level.key);
+    return pointer;
   }
 
   bool open(Json value) {
@@ -74,7 +73,7 @@ class Builder {
       fault(here(), "nested more than " + std::to_string(max_depth) + " levels deep");
       return false;
     }
-    levels_.push_back({std::move(value), here(), {}});
+    levels_.push_back({std::move(value), {}});
     return true;
   }
 
