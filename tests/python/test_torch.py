@@ -279,6 +279,45 @@ def test_recomputed_forward_passes_and_second_gradients():
         torch.autograd.grad(first.sum(), tensors[0])
 
 
+def test_transforms_of_functions():
+    q, k, v = qkv()
+    attend, weights = lambda q: ejk.flash_attention(q, k, v, causal=True), normal(4, 2, 37, 4, 64)  # noqa: E731
+    need = q.clone().requires_grad_()
+    (expected,) = torch.autograd.grad((attend(need) * weights).sum(), need)
+    slope = torch.func.grad(lambda q: (attend(q) * weights).sum())
+    assert error(slope(q), expected) < 1e-6
+    out, pull = torch.func.vjp(attend, q)
+    assert torch.equal(out, attend(q)) and error(pull(weights)[0], expected) < 1e-6
+    several = torch.stack([q, 2 * q, -q])
+    assert error(torch.func.vmap(attend)(several), torch.stack([attend(each) for each in several])) < 1e-6
+    assert error(torch.func.vmap(slope)(several), torch.stack([slope(each) for each in several])) < 1e-6
+    assert torch.func.vmap(attend)(several[:0]).shape == (0, *out.shape)
+    both = torch.func.vmap(lambda q: tuple(ejk.flash_attention(q, k, v, return_lse=True))[:2], in_dims=1, out_dims=1)(several.movedim(0, 1))
+    assert error(both[1].movedim(1, 0)[1], ejk.flash_attention(2 * q, k, v, return_lse=True).lse) < 1e-6
+    with pytest.raises(ejk.EjkError, match="has no gradient"):
+        torch.func.grad(lambda q: slope(q).sum())(q)
+
+
+def test_a_forward_mode_derivative_is_refused():
+    q, k, v = qkv()
+    with pytest.raises(ejk.UnsupportedError, match="flash_attention has no forward-mode derivative"):
+        torch.func.jvp(lambda q: ejk.flash_attention(q, k, v), (q,), (q,))
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(q, q)
+        for call in range(2):
+            with pytest.raises(ejk.UnsupportedError, match="has no forward-mode derivative"):
+                ejk.flash_attention(dual, k, v)
+        assert torch.equal(ejk.flash_attention(q, k, v), ejk.flash_attention(q.clone(), k, v))
+
+
+def test_modes_see_calls_without_gradients():
+    tensors = qkv()
+    plain = ejk.flash_attention(*tensors)
+    with Watching() as watching:
+        assert torch.equal(ejk.flash_attention(*tensors), plain)
+    assert [function.name() for function, _ in watching.calls] == ["ejk::flash_attention"]
+
+
 def test_a_kernel_without_gradient_says_so():
     x = normal(1, 2, 7, 16, grad=True)
     first = ejk.mean_pooling(x)

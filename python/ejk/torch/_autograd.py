@@ -82,6 +82,7 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
         names += [name for name in _kept(kernel.name, tuple(names)) if name not in names]
     seeds, shown = seeds_apart(_integers(kernel.name), varying)
     text = _site_text(kernel.name, tuple([name for name, _ in given]), fixed, shown, tuple(names), cfg)
-    results = getattr(torch.ops.ejk, kernel.name).default([tensor for _, tensor in given], text, seeds)
+    called = _site.operated if torch.compiler.is_compiling() else _site.called
+    results = called(kernel.name, [tensor for _, tensor in given], text, seeds)
     made = dict(zip(names, results))
     return kernel.returned([made[name] if flag else None for name, flag in zip(kernel.outputs, wanted)])

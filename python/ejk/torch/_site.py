@@ -5,10 +5,11 @@ import json
 from dataclasses import dataclass
 
 import torch
+from torch.autograd import forward_ad
 
 from .. import _torch_arrays
 from .._call import output, packed_values, prepare
-from .._errors import InputError
+from .._errors import InputError, UnsupportedError
 from .._spec import contract
 from .._tensor import View
 
@@ -122,7 +123,23 @@ def watched():
     return _dispatch_modes is None or _transforms is None or bool(_dispatch_modes()) or _transforms()
 
 
+def operated(kernel, tensors, text, seeds):
+    return getattr(torch.ops.ejk, kernel).default(tensors, text, seeds)
+
+
+def _refuse_tangents(kernel, tensors):
+    """PyTorch would drop them without a word."""
+    if any(forward_ad.unpack_dual(each).tangent is not None for each in tensors):
+        raise UnsupportedError(f"{kernel} has no forward-mode derivative")
+
+
 def called(kernel, tensors, text, seeds):
     """The call's outputs: by the operator, unless nobody would notice it."""
+    if forward_ad._current_level >= 0:
+        _refuse_tangents(kernel, tensors)
+    if _transforms is not None and _transforms():
+        from ._transforms import call
+
+        return call(kernel, tensors, text, seeds)
     alone = not torch.is_grad_enabled() and not watched() and all([type(each) in _torch_arrays._PLAIN for each in tensors])
-    return run(tensors, text, seeds) if alone else getattr(torch.ops.ejk, kernel).default(tensors, text, seeds)
+    return run(tensors, text, seeds) if alone else operated(kernel, tensors, text, seeds)
