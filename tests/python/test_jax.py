@@ -235,6 +235,8 @@ def test_labels_are_found_in_programs():
     assert {label.split(":")[1] for label in labels} == {"flash_attention", "flash_attention_bwd"}
     assert ejk.label("flash_attention", q, k, v, return_lse=True) in labels
     assert set(ejk.jax.find_labels_in_lowered(program.compile())) == set(labels)
+    with pytest.raises(TypeError, match="expected a lowered or compiled program, or the text of one; found 5"):
+        ejk.jax.find_labels_in_lowered(5)
 
 
 OTHER = "plain" if jax.default_backend() == "cpu" else "gpu_plain"  # a variant that calls in bfloat16 do not get by themselves
