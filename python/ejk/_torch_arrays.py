@@ -148,7 +148,8 @@ def _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
 
 
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
-    if _is_compiling() or _dispatch_modes() or _forward_ad._current_level >= 0:
+    # An operator takes neither outputs nor a stream: modes do not see such calls.
+    if _is_compiling() or _forward_ad._current_level >= 0 or (_dispatch_modes() and outputs is None and stream_ is None):
         return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
     prepared = recorded = None
     try:

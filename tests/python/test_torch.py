@@ -315,6 +315,8 @@ def test_modes_see_calls_without_gradients():
     plain = ejk.flash_attention(*tensors)
     with Watching() as watching:
         assert torch.equal(ejk.flash_attention(*tensors), plain)
+        into = torch.empty_like(plain)
+        assert ejk.flash_attention(*tensors, out=into) is into and torch.equal(into, plain)
     assert [function.name() for function, _ in watching.calls] == ["ejk::flash_attention"]
 
 
