@@ -298,6 +298,18 @@ def test_transforms_of_functions():
         torch.func.grad(lambda q: slope(q).sum())(q)
 
 
+def test_compiled_transforms_of_functions():
+    torch._dynamo.reset()
+    q, k, v = qkv()
+    attend, several = lambda q: ejk.flash_attention(q, k, v, causal=True), torch.stack([q, 2 * q])  # noqa: E731
+    slope = torch.func.grad(lambda q: (attend(q) ** 2).sum())
+    for function, x in ((slope, q), (torch.func.vmap(attend), several), (torch.func.vmap(slope), several)):
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        assert error(compiled(x), function(x)) < 1e-6
+    pool = torch.compile(torch.func.vmap(lambda x: ejk.mean_pooling_bwd(x, tokens=7)), fullgraph=True, backend="aot_eager")
+    assert error(pool(torch.ones(3, 2, 16, device=DEVICE)), torch.full((3, 2, 7, 16), 1 / 7)) < 1e-6  # a kernel without a gradient
+
+
 def test_a_forward_mode_derivative_is_refused():
     q, k, v = qkv()
     with pytest.raises(ejk.UnsupportedError, match="flash_attention has no forward-mode derivative"):

@@ -72,6 +72,8 @@ class _Known(dict):
     """Tensors by name. The cotangent of an output that nobody used is made when a call takes it."""
 
     def __missing__(self, name):
+        if name[1:] not in self:
+            raise KeyError(name)
         self[name] = torch.zeros_like(self[name[1:]])
         return self[name]
 
