@@ -388,6 +388,19 @@ def test_seeds_do_not_compile_anew():
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2  # one for the first seed, one for any
 
 
+def test_a_compiler_that_makes_symbols_of_shapes_and_numbers():
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    attend = lambda scale, seed, *x: ejk.flash_attention(*x, softmax_scale=scale, dropout_prob=0.5, dropout_seed=seed)  # noqa: E731
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager", dynamic=True)
+    for tokens, scale, seed in ((37, 0.5, 2), (37, 0.25, 2), (37, 0.25, 3), (29, 0.25, 4)):
+        tensors = tuple(x[:, :tokens].detach().requires_grad_() for x in qkv())
+        found, expected = (torch.autograd.grad(f(scale, seed, *tensors).sum(), tensors) for f in (compiled, attend))
+        for mine, eager in zip(found, expected):
+            assert error(mine, eager) < 1e-5
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3  # none for another seed
+
+
 def test_fake_tensors():
     from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -75,6 +75,11 @@ def seeds_apart(places, varying):
     return seeds, tuple([0 if integer and value is not None else value for value, integer in zip(varying, places)])
 
 
+def _constants(values):
+    """The same values: constants of the graph also where a compiler makes symbols of numbers, which keys of a dict never are to it."""
+    return tuple([next(iter({value: None})) if isinstance(value, (int, float)) else value for value in values])
+
+
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
     """See _call.Kernel.call of the package. This function itself is traced by torch.compile: it only moves arguments about."""
     if outputs is not None and any(each is not None for each in outputs):
@@ -91,7 +96,7 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
     if recorded or transformed:
         names += [name for name in _kept(kernel.name, tuple(names), recorded) if name not in names]
     seeds, shown = seeds_apart(_integers(kernel.name), varying)
-    text = _site_text(kernel.name, tuple([name for name, _ in given]), fixed, shown, tuple(names), cfg)
+    text = _site_text(kernel.name, tuple([name for name, _ in given]), _constants(fixed), _constants(shown), tuple(names), cfg)
     called = _in_graph if transformed else _site.operated if torch.compiler.is_compiling() else _site.called
     results = called(kernel.name, [tensor for _, tensor in given], text, seeds)
     made = dict(zip(names, results))

@@ -14,7 +14,7 @@ from .._spec import contract
 from .._tensor import View
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # found by itself: few are made, and each is looked up with every gradient
 class Site:
     kernel: str
     inputs: tuple  # names of the tensors
@@ -36,16 +36,16 @@ def site_of(text):
     return Site(*_tuples(json.loads(text)))
 
 
-def element_type(tensor):
-    name = _torch_arrays._NAMES.get(tensor.dtype)
+def element_type(dtype):
+    name = _torch_arrays._NAMES.get(dtype)
     if name is None:
-        raise InputError(f"no kernel takes elements of {tensor.dtype}")
+        raise InputError(f"no kernel takes elements of {dtype}")
     return name
 
 
 def view_of(tensor):
     """Shape, strides and type of a tensor that may have no data (a fake one), with sizes as plain integers."""
-    dtype = element_type(tensor)
+    dtype = element_type(tensor.dtype)
     device = (_torch_arrays._DEVICES.get(tensor.device.type, 1), tensor.device.index or 0)
     shape, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
     return View(None, shape, strides, dtype, device, tensor)
