@@ -307,7 +307,7 @@ def test_compiled_transforms_of_functions():
         compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
         assert error(compiled(x), function(x)) < 1e-6
     pool = torch.compile(torch.func.vmap(lambda x: ejk.mean_pooling_bwd(x, tokens=7)), fullgraph=True, backend="aot_eager")
-    assert error(pool(torch.ones(3, 2, 16, device=DEVICE)), torch.full((3, 2, 7, 16), 1 / 7)) < 1e-6  # a kernel without a gradient
+    assert error(pool(torch.ones(3, 2, 16, device=DEVICE)), torch.full((3, 2, 7, 16), 1 / 7, device=DEVICE)) < 1e-6  # a kernel without a gradient
 
 
 def test_a_forward_mode_derivative_is_refused():
