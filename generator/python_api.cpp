@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+
 #include "generator/typed_api.hpp"
 #include "spec/banner.hpp"
 #include "spec/suggest.hpp"
@@ -65,21 +67,25 @@ struct Writer {
         spec.attributes, [&](const auto& each) { return each.varies == varying; }, quote);
   }
 
-  // Each parameter on a line of its own. array: the type of arrays.
-  std::string parameters(const std::string& array, const std::string& flags = "bool") const {
+  using TypeOf = std::function<std::string(const TensorSpec&)>;
+
+  // Each parameter on a line of its own. array: the type of inputs; given, flag: of an output, and of asking for it, with the default.
+  std::string parameters(const TypeOf& array, const TypeOf& given, const TypeOf& flag) const {
     std::string lines;
     for (const TensorSpec& tensor : spec.tensors)
-      if (!tensor.output && !tensor.optional) lines += fmt::format("    {}: {},\n", tensor.name, array);
+      if (!tensor.output && !tensor.optional) lines += fmt::format("    {}: {},\n", tensor.name, array(tensor));
     lines += "    *,\n";
     for (const TensorSpec& tensor : spec.tensors)
-      if (!tensor.output && tensor.optional) lines += fmt::format("    {}: {} | None = None,\n", tensor.name, array);
+      if (!tensor.output && tensor.optional) lines += fmt::format("    {}: {} | None = None,\n", tensor.name, array(tensor));
     for (const Attribute& attribute : spec.attributes) lines += "    " + parameter(attribute) + ",\n";
     for (const TensorSpec& tensor : spec.tensors)
-      if (tensor.output) lines += fmt::format("    {}: {} | None = None,\n", tensor.name, array);
+      if (tensor.output) lines += fmt::format("    {}: {},\n", tensor.name, given(tensor));
     for (const TensorSpec& tensor : spec.tensors)
-      if (tensor.output && tensor.optional)
-        lines += fmt::format("    return_{}: {}{},\n", tensor.name, flags, flags == "Literal[True]" ? "" : " = False");
+      if (tensor.output && tensor.optional) lines += fmt::format("    return_{}: {},\n", tensor.name, flag(tensor));
     return lines + "    cfg: dict | str | None = None,\n    stream: int | None = None,\n";
+  }
+  static TypeOf always(const std::string& type) {
+    return [type](const TensorSpec&) { return type; };
   }
 
   // Varying ones are None by default, so that a call that gives none of them has nothing to pack.
@@ -163,7 +169,8 @@ struct Writer {
     text += "from __future__ import annotations\n\nfrom .._call import Array, Kernel\n\n";
     text += fmt::format("_kernel = Kernel(\n    \"{}\",\n    inputs={},\n    outputs={},\n    fixed={},\n    varying={},\n)\n\n\n",
                         spec.kernel, inputs(), outputs(), attributes(false), attributes(true));
-    text += fmt::format("def {}(\n{}) -> Array:\n", spec.kernel, parameters("Array"));
+    text += fmt::format("def {}(\n{}) -> Array:\n", spec.kernel,
+                        parameters(always("Array"), always("Array | None = None"), always("bool = False")));
     docstring();
     std::string none_given, wanted;
     for (const TensorSpec& tensor : spec.tensors) {
@@ -178,22 +185,44 @@ struct Writer {
         inputs(""), attributes(false, ""), attributes(true, ""), none_given, outputs(""), wanted);
   }
 
+  // A signature of the stub. Other arrays than the first may have elements and dims of their own, which are part of a type in NumPy's
+  // stubs.
+  void signature(const std::string& returned, const TypeOf& given, const TypeOf& flag) {
+    const auto array = [this](const TensorSpec& tensor) { return tensor.name == spec.tensors.front().name ? "Array" : "Any"; };
+    text += fmt::format("def {}(\n{}) -> {}: ...\n", spec.kernel, parameters(array, given, flag), returned);
+  }
+
+  // One array unless an optional output is asked for or given.
+  void overloads(const std::string& all) {
+    const auto none = [](const TensorSpec& tensor) { return tensor.optional ? "None = None" : "Any = None"; };
+    text += "@overload\n";
+    signature("Array", none, always("Literal[False] = False"));
+    for (const TensorSpec& one : spec.tensors) {
+      if (!one.output || !one.optional) continue;
+      const auto only = [&](const std::string& type, const std::string& others) -> TypeOf {
+        return [&one, type, others](const TensorSpec& tensor) { return tensor.name == one.name ? type : others; };
+      };
+      text += "@overload\n";
+      signature(all, always("Any = None"), only("Literal[True]", "bool = False"));
+      text += "@overload\n";
+      signature(all, only("Any", "Any = None"), always("bool = False"));
+    }
+  }
+
   void stub() {
     std::size_t count = 0, optional = 0;
     for (const TensorSpec& tensor : spec.tensors) count += tensor.output, optional += tensor.output && tensor.optional;
-    const std::string result = camel_case(spec.kernel) + "Result";
+    const std::string result = camel_case(spec.kernel) + "Result", all = fmt::format("{}[Array]", result);
     text += fmt::format("# {} From specs/{}.json.\n", generated_mark, spec.kernel);
-    text += "from typing import Generic, Literal, NamedTuple, TypeVar, overload\n\nArray = TypeVar(\"Array\")\n\n";
+    text += "from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload\n\nArray = TypeVar(\"Array\")\n\n";
     text += fmt::format("class {}(NamedTuple, Generic[Array]):\n", result);
     for (const TensorSpec& tensor : spec.tensors)
-      if (tensor.output) text += fmt::format("    {}: Array{}\n", tensor.name, tensor.optional ? " | None" : "");
+      if (tensor.output) text += fmt::format("    {}: {}\n", tensor.name, tensor.optional ? "Any" : "Array");
     text += "\n";
-    const bool overloaded = optional && count - optional == 1;
-    const std::string all = fmt::format("{}[Array]", result);
-    if (overloaded) text += "@overload\n";
-    const std::string plain_flags = overloaded ? "Literal[False]" : "bool";
-    text += fmt::format("def {}(\n{}) -> {}: ...\n", spec.kernel, parameters("Array", plain_flags), count - optional == 1 ? "Array" : all);
-    if (overloaded) text += fmt::format("@overload\ndef {}(\n{}) -> {}: ...\n", spec.kernel, parameters("Array", "Literal[True]"), all);
+    if (optional && count - optional == 1)
+      overloads(all);
+    else
+      signature(count == 1 ? "Array" : all, always("Any = None"), always("bool = False"));
   }
 };
 

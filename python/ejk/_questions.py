@@ -1,10 +1,13 @@
 """What can be asked about calls and the library: explain, tune, label, info, counters; and kernels that no function was made for."""
 
+from __future__ import annotations
+
 import inspect
 import json
 import os
+from collections.abc import Callable
 
-from ._call import Arguments, Kernel, config_text, input_views, kernel_name, plan_outputs
+from ._call import Arguments, Array, Kernel, config_text, input_views, kernel_name, plan_outputs
 from ._errors import InputError
 from ._library import c_text, check, json_text, library, text
 from ._spec import contract, kernel_names
@@ -28,14 +31,14 @@ def _asked(kernel, arrays, named, with_memory=False):
     return asked.name.encode(), Arguments({**views, **planned}), json_text(attributes)
 
 
-def explain(kernel, *arrays, cfg=None, **named):
+def explain(kernel: Callable | str, *arrays: Array, cfg: dict | str | None = None, **named: object) -> dict:
     """How kernel(*arrays, **named) would be carried out, as a dict: variants and what refused each, what each tier of the config's choice
     said, image, geometry, cost. kernel: a function of this package, or a name."""
     name, arguments, attributes = _asked(kernel, arrays, named, with_memory=True)
     return json.loads(text("ejk_explain", name, arguments.array, arguments.count, attributes, config_text(cfg)))
 
 
-def tune(kernel, *arrays, budget=60.0, jobs=0, seed=1, **named):
+def tune(kernel: Callable | str, *arrays: Array, budget: float = 60.0, jobs: int = 0, seed: int = 1, **named: object) -> dict:
     """Measures the configs of kernel(*arrays, **named) for at most `budget` seconds and keeps the fastest right one: in this process, and
     in the user's records. The arrays are not touched: child processes measure on made-up data. Returns the record as a dict: config,
     median_us, baseline_us (the heuristic's), measured, rejected, ..."""
@@ -44,36 +47,36 @@ def tune(kernel, *arrays, budget=60.0, jobs=0, seed=1, **named):
     return json.loads(text("ejk_tune", name, arguments.array, arguments.count, attributes, options))
 
 
-def label(kernel, *arrays, stamp="hash", **named):
+def label(kernel: Callable | str, *arrays: Array, stamp: str = "hash", **named: object) -> str:
     """The name of kernel(*arrays, **named) in profiles and compiled programs; stamp: "hash" or "json"."""
     name, arguments, attributes = _asked(kernel, arrays, named)
     return text("ejk_label", name, arguments.array, arguments.count, attributes, c_text(stamp, "stamp"))
 
 
-def labels_in_hlo(program):
+def labels_in_hlo(program: str) -> list[str]:
     """The labels in the HLO or StableHLO text of a compiled program."""
     if not isinstance(program, str):
         raise TypeError(f"expected the text of a program, a str; found {program!r:.80}")
-    program = program.encode(errors="replace")
-    return json.loads(text("ejk_labels_in_hlo", program, len(program)))
+    encoded = program.encode(errors="replace")
+    return json.loads(text("ejk_labels_in_hlo", encoded, len(encoded)))
 
 
-def info():
+def info() -> dict:
     """Version, backends (found, or why not), compilers, stores, kernels and environment, as a dict."""
     return json.loads(text("ejk_info"))
 
 
-def counters():
+def counters() -> dict:
     """Plans, compiles, loads and fallbacks since the start, as a dict."""
     return json.loads(text("ejk_counters"))
 
 
-def add_store(path):
+def add_store(path: str | os.PathLike) -> None:
     """Puts a store (a folder with specs/, templates/ and built images) in front of the others. Before the first call."""
     check(library().ejk_add_store(os.fsencode(path)))
 
 
-def set_threads(threads):
+def set_threads(threads: int) -> None:
     """Threads for CPU work, the caller included; 0: as many as the process may use."""
     if not isinstance(threads, int) or threads.bit_length() > 31:  # ctypes would cut it
         raise InputError(f"set_threads: expected 0 (all) to 4096, found {threads!r:.80}")
@@ -99,7 +102,7 @@ def _doc(told):
     return "\n".join(lines)
 
 
-def kernel(name):
+def kernel(name: str) -> Callable:
     """A function for a kernel of the stores, also one of your own that this package knows nothing of: required inputs by position, all
     else by name, as in the functions of this package."""
     if name not in kernel_names():

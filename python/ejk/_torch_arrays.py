@@ -5,6 +5,7 @@ import functools
 import sys
 
 import torch
+import torch.autograd.forward_ad as _forward_ad
 
 from ._call import config_text, prepare_call, shapes_follow_data, through, values_of
 from ._errors import InputError
@@ -29,6 +30,8 @@ _DEVICES = {"cpu": 1, "cuda": 10 if torch.version.hip else 2}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _reader = reader(torch.Tensor, torch.nn.Parameter)
 _is_grad_enabled, _is_compiling = torch.is_grad_enabled, torch.compiler.is_compiling
+_dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", int)  # how many
+_transforms = getattr(torch._C, "_are_functorch_transforms_active", bool)
 _guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 _empty_strided = {name: getattr(_guards, f"_empty_strided_{name}", None) for name in _DEVICES}
 _self = sys.modules[__name__]
@@ -137,7 +140,7 @@ def _results(prepared, outputs, pointers):
 def _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
     """A call that was not seen before, or whose arguments are wrong: the library says which."""
     arguments = kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_
-    if [each for each in inputs if isinstance(each, torch.Tensor) and type(each) not in _PLAIN]:
+    if _transforms() or [each for each in inputs if isinstance(each, torch.Tensor) and type(each) not in _PLAIN]:
         return _through_operators(*arguments)
     if _reader is None or shapes_follow_data(kernel, inputs) or not _remember(*arguments[:-1]):
         return through(_self, *arguments)
@@ -145,7 +148,8 @@ def _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
 
 
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
-    if _is_compiling():
+    # An operator takes neither outputs nor a stream: modes do not see such calls.
+    if _is_compiling() or _forward_ad._current_level >= 0 or (_dispatch_modes() and outputs is None and stream_ is None):
         return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
     prepared = recorded = None
     try:

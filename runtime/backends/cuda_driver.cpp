@@ -28,6 +28,7 @@ std::string resolve(void* library, DriverFunctions& call) {
   read("cuDevicePrimaryCtxRetain", call.retain_primary);
   read("cuCtxPushCurrent_v2", call.push_context);
   read("cuCtxPopCurrent_v2", call.pop_context);
+  read("cuCtxGetCurrent", call.current_context);
   read("cuCtxGetDevice", call.current_device);
   read("cuCtxSynchronize", call.synchronize);
   read("cuThreadExchangeStreamCaptureMode", call.exchange_capture_mode);

@@ -9,6 +9,7 @@
 
 #include "backends/gpu_launch.hpp"
 #include "backends/gpu_timer.hpp"
+#include "backends/gpu_workspace.hpp"
 
 namespace ejk::gpu {
 namespace {

@@ -62,6 +62,7 @@ struct DriverFunctions {
   Result (*retain_primary)(Context*, DeviceHandle) = nullptr;
   Result (*push_context)(Context) = nullptr;
   Result (*pop_context)(Context*) = nullptr;
+  Result (*current_context)(Context*) = nullptr;
   Result (*current_device)(DeviceHandle*) = nullptr;
   Result (*set_device)(DeviceHandle) = nullptr;  // HIP, in place of contexts
   Result (*synchronize)() = nullptr;

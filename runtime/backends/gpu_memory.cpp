@@ -1,4 +1,4 @@
-// Stream-ordered allocations for workspace, plain ones for tensors.
+// Plain memory for tensors.
 #include "backends/gpu_memory.hpp"
 
 #include <fmt/format.h>
@@ -12,7 +12,13 @@ Address address_of(const void* memory) { return reinterpret_cast<Address>(memory
 void* pointer_to(Address address) { return reinterpret_cast<void*>(address); }  // NOLINT: device addresses are integers to the driver
 std::size_t unsigned_of(std::int64_t bytes) { return static_cast<std::size_t>(std::max<std::int64_t>(bytes, 0)); }
 
-[[noreturn]] void fail_allocation(const DriverFunctions& call, Device& device, Result result, const char* what, std::int64_t bytes) {
+void wait(Platform& platform, Device& device, const char* what) {
+  if (const auto result = platform.call.synchronize()) device.fail(result, fmt::format("{} {}", what, device.label));
+}
+
+}  // namespace
+
+void fail_allocation(const DriverFunctions& call, Device& device, Result result, const char* what, std::int64_t bytes) {
   std::size_t available = 0, total = 0;
   std::string room;
   if (result == out_of_memory && call.memory_info(&available, &total) == success)
@@ -20,43 +26,8 @@ std::size_t unsigned_of(std::int64_t bytes) { return static_cast<std::size_t>(st
   device.fail(result, fmt::format("{} of {} bytes on {}{}", what, bytes, device.label, room));
 }
 
-Device& usable(Platform& platform, int ordinal) {
-  auto& device = platform.device(ordinal);
-  if (device.lost()) device.refuse_lost();
-  return device;
-}
-
-void wait(Platform& platform, Device& device, const char* what) {
-  if (const auto result = platform.call.synchronize()) device.fail(result, fmt::format("{} {}", what, device.label));
-}
-
-}  // namespace
-
-void* acquire_workspace(Platform& platform, int ordinal, void* stream, std::int64_t bytes) {
-  auto& device = usable(platform, ordinal);
-  if (!device.facts.pools)
-    throw DeviceError(fmt::format("{} has no memory pools, which this kernel's workspace of {} bytes needs", device.facts.name, bytes));
-  const CurrentDevice current(platform.call, device);
-  const RelaxedCapture relaxed(platform.call);  // the first use of a pool does what a capture forbids
-  device.keep_pool();
-  Address address = 0;
-  if (const auto result = platform.call.allocate_async(&address, unsigned_of(bytes), static_cast<Stream>(stream)))
-    fail_allocation(platform.call, device, result, "a workspace", bytes);
-  return pointer_to(address);
-}
-
-void release_workspace(Platform& platform, int ordinal, void* stream, void* workspace) noexcept {
-  try {
-    auto& device = platform.device(ordinal);
-    const CurrentDevice current(platform.call, device);
-    platform.call.free_async(address_of(workspace), static_cast<Stream>(stream));  // what is wrong shows in the next launch
-  } catch (const DeviceError&) {
-    // The context could not be made current, so it is lost, and the memory with it.
-  }
-}
-
 void* GpuMemory::allocate(int ordinal, std::int64_t bytes) {
-  auto& device = usable(platform_, ordinal);
+  auto& device = platform_.usable(ordinal);
   const CurrentDevice current(platform_.call, device);
   Address address = 0;
   if (const auto result = platform_.call.allocate(&address, std::max<std::size_t>(unsigned_of(bytes), 1)))
@@ -74,7 +45,7 @@ void GpuMemory::free(int ordinal, void* memory) noexcept {
 }
 
 void GpuMemory::copy_to_device(int ordinal, void* to, const void* from, std::int64_t bytes) {
-  auto& device = usable(platform_, ordinal);
+  auto& device = platform_.usable(ordinal);
   const CurrentDevice current(platform_.call, device);
   wait(platform_, device, "waiting for");
   if (bytes <= 0) return;
@@ -84,7 +55,7 @@ void GpuMemory::copy_to_device(int ordinal, void* to, const void* from, std::int
 }
 
 void GpuMemory::copy_to_host(int ordinal, void* to, const void* from, std::int64_t bytes) {
-  auto& device = usable(platform_, ordinal);
+  auto& device = platform_.usable(ordinal);
   const CurrentDevice current(platform_.call, device);
   wait(platform_, device, "waiting for");
   if (bytes <= 0) return;
@@ -93,7 +64,7 @@ void GpuMemory::copy_to_host(int ordinal, void* to, const void* from, std::int64
 }
 
 void GpuMemory::synchronize(int ordinal) {
-  auto& device = usable(platform_, ordinal);
+  auto& device = platform_.usable(ordinal);
   const CurrentDevice current(platform_.call, device);
   wait(platform_, device, "waiting for");
 }

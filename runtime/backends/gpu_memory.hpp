@@ -1,11 +1,11 @@
-// Memory of a vendor's devices: scratch in stream order, and plain memory for tools and tests.
+// Plain memory of a vendor's devices, for tools and tests.
 #pragma once
 #include "backends/gpu_platform.hpp"
 
 namespace ejk::gpu {
 
-void* acquire_workspace(Platform& platform, int device, void* stream, std::int64_t bytes);
-void release_workspace(Platform& platform, int device, void* stream, void* workspace) noexcept;
+// Throws DeviceError: what was asked for, and how much there is.
+[[noreturn]] void fail_allocation(const DriverFunctions& call, Device& device, Result result, const char* what, std::int64_t bytes);
 
 class GpuMemory final : public DeviceMemory {
  public:

@@ -146,6 +146,12 @@ Device& Platform::device(int ordinal) {
                             : why_not_);
 }
 
+Device& Platform::usable(int ordinal) {
+  auto& found = device(ordinal);
+  if (found.lost()) found.refuse_lost();
+  return found;
+}
+
 void CurrentDevice::push(Device& device) {
   const auto result = call_.set_device ? call_.set_device(device.handle) : call_.push_context(device.context());
   if (result != success) device.fail(result, fmt::format("making {} the current device", device.label));

@@ -20,6 +20,14 @@ struct DeviceFacts {
   bool pools = false;
 };
 
+// Scratch of the calls of one context's default stream (gpu_workspace.cpp). Only who has taken it changes the rest.
+struct KeptWorkspace {
+  std::atomic<bool> taken{false};
+  std::atomic<Address> address{0};
+  std::int64_t bytes = 0;
+  Context context = nullptr;
+};
+
 class Device {
  public:
   Device(const Driver& driver, int ordinal, DeviceHandle handle);
@@ -40,6 +48,7 @@ class Device {
   [[noreturn]] void fail(Result result, const std::string& what);
 
   std::atomic<const char*> last_launch{nullptr};  // "image/entry", which lives for ever
+  KeptWorkspace kept;                             // for the life of the process
 
  private:
   void read_pool_threshold();
@@ -59,6 +68,7 @@ class Platform {
   int count() const { return static_cast<int>(devices_.size()); }
   const std::string& why_not() const { return why_not_; }  // if there are no devices
   Device& device(int ordinal);                             // throws DeviceError
+  Device& usable(int ordinal);                             // also if its context is lost
 
  private:
   void find_devices();

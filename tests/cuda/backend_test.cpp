@@ -224,22 +224,6 @@ TEST_F(CudaBackend, AFaultIsToldOnceThenTheContextIsLost) {
   EXPECT_EQ(fake().launches.size(), launches + 1);
 }
 
-TEST_F(CudaBackend, WorkspaceKeepsThePool) {
-  void* memory = backend.acquire_workspace(0, nullptr, 4096);
-  EXPECT_EQ(fake().memory.size(), 1u);
-  EXPECT_EQ(fake().threshold, UINT64_MAX);
-  backend.release_workspace(0, nullptr, memory);
-  EXPECT_TRUE(fake().memory.empty());
-  backend.release_workspace(0, nullptr, backend.acquire_workspace(0, nullptr, 1));
-  EXPECT_EQ(fake().count("threshold"), 1u);
-}
-
-TEST_F(CudaBackend, AThresholdThatSomebodyChoseStays) {
-  fake().threshold = 1 << 20;
-  backend.release_workspace(0, nullptr, backend.acquire_workspace(0, nullptr, 1));
-  EXPECT_EQ(fake().threshold, 1u << 20);
-}
-
 TEST_F(CudaBackend, MemoryGoesThereAndBack) {
   auto& memory = *backend.memory();
   const std::string text = "sixteen bytes!!!";

@@ -72,7 +72,13 @@ Result launch_config(const LaunchConfig* config, Function function, void** argum
   return begin(launch, function, config->stream, arguments);
 }
 
+std::mutex& memory_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 Result allocate(Address* address, std::size_t bytes) {
+  const std::lock_guard lock(memory_mutex());
   if (fake().context_stack.empty()) return invalid_context;
   if (bytes == 0) return invalid_value;
   if (const auto result = fake().answer("allocate")) return result;
@@ -82,6 +88,7 @@ Result allocate(Address* address, std::size_t bytes) {
 }
 
 Result release(Address address) {
+  const std::lock_guard lock(memory_mutex());
   if (fake().memory.erase(address) != 1) return invalid_value;
   ::operator delete(reinterpret_cast<void*>(address), std::align_val_t(256));  // NOLINT
   return success;
@@ -120,6 +127,11 @@ void fill_contexts(DriverFunctions& call) {
   call.pop_context = [](Context* context) {
     *context = handle_of<Context>(static_cast<std::size_t>(fake().context_stack.back()) + 1);
     fake().context_stack.pop_back();
+    return success;
+  };
+  call.current_context = [](Context* context) {
+    const auto& stack = fake().context_stack;
+    *context = fake().context || stack.empty() ? fake().context : handle_of<Context>(static_cast<std::size_t>(stack.back()) + 1);
     return success;
   };
   call.current_device = [](DeviceHandle* device) {

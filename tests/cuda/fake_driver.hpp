@@ -30,6 +30,7 @@ struct FakeDriver {
   std::vector<Part> parts = {Part{}, Part{}};
   Result init_result = success;
   std::map<std::string, Result> next_result;  // by function ("launch"): what it answers from now on
+  Context context = nullptr;                  // the current one, where it is not a device's primary one
   std::set<std::string> kernels = {"fetch", "fill", "scale"};
   std::set<std::string> kernels_of_maps = {"fetch", "scale"};
 

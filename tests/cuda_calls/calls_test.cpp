@@ -116,13 +116,20 @@ TEST_F(CudaCalls, TheBinaryComesFromTheCacheTheSecondTime) {
 }
 
 TEST_F(CudaCalls, ALaunchThatFailsGivesTheWorkspaceBackAndNamesItself) {
+  int stream = 0;
   fake().next_result["launch"] = 1;
-  const auto status = run();
+  const auto status = run(0, &stream);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::device);
   EXPECT_TRUE(status.error().message.starts_with("launching copy_tiles.tma.cuda_sm_90a.f32.rows8/fetch on cuda:1, grid 2 x 3 x 1"))
       << status.error().message;
   EXPECT_TRUE(fake().memory.empty());
+  EXPECT_FALSE(run());  // on the default stream: what is kept for it is given back, so that the next call takes it again
+  const auto kept = fake().memory;
+  fake().next_result.clear();
+  EXPECT_TRUE(run());
+  EXPECT_EQ(kept.size(), 1u);
+  EXPECT_EQ(fake().memory, kept);
 }
 
 TEST_F(CudaCalls, ALostContextIsOneClearError) {

@@ -26,6 +26,7 @@ Result cuDeviceTotalMem_v2(std::size_t* a, DeviceHandle b) { return table().devi
 Result cuDevicePrimaryCtxRetain(Context* a, DeviceHandle b) { return table().retain_primary(a, b); }
 Result cuCtxPushCurrent_v2(Context a) { return table().push_context(a); }
 Result cuCtxPopCurrent_v2(Context* a) { return table().pop_context(a); }
+Result cuCtxGetCurrent(Context* a) { return table().current_context(a); }
 Result cuCtxGetDevice(DeviceHandle* a) { return table().current_device(a); }
 Result cuCtxSynchronize() { return table().synchronize(); }
 Result cuThreadExchangeStreamCaptureMode(int* a) { return table().exchange_capture_mode(a); }

@@ -109,6 +109,27 @@ TEST_F(Streams, EightThreadsEachWithItsOwn) {
   EXPECT_EQ(wrong, std::vector<std::string>(threads));
 }
 
+// What the device keeps for that stream serves one call at a time: the others take the pool's.
+TEST_F(Streams, EightThreadsOnTheDefaultStream) {
+  constexpr int threads = 8, calls = 200;
+  std::vector<std::string> wrong(threads);
+  const auto work = [&](int thread) {
+    auto& driver = Driver::instance();
+    driver.use_on_this_thread();
+    const OnGpu<float> x(numbers(count, static_cast<float>(thread))), out(zeros(count));
+    for (int i = 0; i < calls; ++i) {
+      const auto status = shift(x.view(), out.view(), i, scratch);
+      if (!status) wrong[static_cast<std::size_t>(thread)] = message_of(status);
+    }
+    driver.wait();
+    if (out.values() != plus(numbers(count, static_cast<float>(thread)), calls - 1)) wrong[static_cast<std::size_t>(thread)] += " wrong";
+  };
+  std::vector<std::thread> running;
+  for (int thread = 0; thread < threads; ++thread) running.emplace_back(work, thread);
+  for (auto& thread : running) thread.join();
+  EXPECT_EQ(wrong, std::vector<std::string>(threads));
+}
+
 // Context made current by nobody: ejk takes the device's primary one for the call.
 TEST_F(Streams, AThreadWithoutAContextMayCall) {
   const OnGpu<float> x(numbers(count)), out(zeros(count));

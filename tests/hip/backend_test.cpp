@@ -165,9 +165,12 @@ TEST(HipMemory, IsTheSharedCode) {
   EXPECT_EQ(back, 7);
   memory->free(1, tensor);
   EXPECT_TRUE(cuda::FakeDriver::instance().memory.empty());
+  void* stream = tensor;  // any address that is not null
+  backend.release_workspace(0, stream, backend.acquire_workspace(0, stream, 128));
+  EXPECT_TRUE(cuda::FakeDriver::instance().memory.empty());
   void* scratch = backend.acquire_workspace(0, nullptr, 128);
   backend.release_workspace(0, nullptr, scratch);
-  EXPECT_TRUE(cuda::FakeDriver::instance().memory.empty());
+  EXPECT_EQ(backend.acquire_workspace(0, nullptr, 128), scratch) << "the default stream's is kept";
 }
 
 }  // namespace

@@ -4,20 +4,23 @@ usage: device_bench.py [jax] [torch]      rounds are interleaved, medians are pr
 """
 
 import ctypes
+import itertools
 import os
 import statistics
 import sys
 import time
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-ROUNDS = 7
+ROUNDS, HOST_ROUNDS = 7, 25
 FEW, SAMPLE = 20, 0.1  # calls of a short queue; seconds of a long one
 SHAPES = [(4, 4096, 16, 128), (2, 8192, 16, 128), (16, 1024, 32, 64)]
 
 
-def host_time(call, synchronize, calls=200):
-    """Seconds a call takes to return, while the device's queue has room."""
+def host_time(call, synchronize, calls=100):
+    """Seconds a call takes to return, while the device's queue has room. The first calls after a wait take longer."""
     synchronize()
+    for _ in range(calls // 5):
+        call()
     start = time.perf_counter()
     for _ in range(calls):
         call()
@@ -29,7 +32,7 @@ def host_times(synchronize, **calls):
         for _ in range(20):
             call()
     found = {name: [] for name in calls}
-    for _ in range(ROUNDS):
+    for _ in range(HOST_ROUNDS):
         for name, call in calls.items():
             found[name].append(host_time(call, synchronize))
     for name, times in found.items():
@@ -95,24 +98,34 @@ def device_times(jax, ejk, wait, b, s, h, d):
             q = ejk.flash_attention(q, k, v, causal=True)
         return q
 
+    def products(x, y, _):
+        for _ in range(FEW):
+            x = x @ y
+        return x
+
+    x, y = (jax.random.normal(jax.random.key(i), (4096, 4096), jnp.bfloat16) / 64 for i in range(2))
     subjects = {
         "bare launches": bare_launches(jax, q, k, v, wait),
         "programs of a call": queued(jax.jit(lambda *x: ejk.flash_attention(*x, causal=True)), 1, q, k, v),
         f"programs of {FEW} calls": queued(jax.jit(chain), FEW, q, k, v),
-        "XLA's own addition": queued(jax.jit(lambda q, k, v: q + k), 1, q, k, v),
+        "of XLA's own product": queued(jax.jit(lambda x, y, _: x @ y), 1, x, y, y),
+        f"of {FEW} such products": queued(jax.jit(products), FEW, x, y, y),
     }
     for subject in subjects.values():
         subject(2 * FEW)
     many = FEW * max(10, round(SAMPLE * 4e14 / (2 * b * h * s * s * d) / FEW))
     times = {name: [] for name in subjects}
-    for _ in range(ROUNDS):
-        for name, subject in subjects.items():
-            times[name].append((seconds(subject, FEW), seconds(subject, many)))
+    # Each comes as often after each other: a chip at its power limit is slower after work that heats it more. Products apart.
+    names = list(subjects)
+    for order in [*itertools.permutations(names[:3]), *[names[3:]] * ROUNDS]:
+        for name in order:
+            times[name].append((seconds(subjects[name], FEW), seconds(subjects[name], many)))
     return times, many
 
 
 def report(times, many):
-    """A call's time in a long queue; beside bare launches' of the same round; and what comes once, before the first and after the last."""
+    """A call's time in a long queue; beside bare launches' of the same round; and what comes once, before the first and after the last.
+    A program of one product beside one of many: what XLA's programs take on the device beside their kernels."""
     bare = times["bare launches"]
     for name, rounds in times.items():
         call = statistics.median((long - short) / (many - FEW) for short, long in rounds)

@@ -68,18 +68,45 @@ def vmap_in_a_sharded_program(mesh):
 
 def shard_map_cuts_heads(mesh):
     q, k, v = normal(1, 2, 33, 8, 64), normal(2, 2, 33, 4, 64), normal(3, 2, 33, 4, 64)
-    heads = P(None, None, "x")
-    cut = jax.shard_map(lambda *x: ejk.flash_attention(*x, causal=True), mesh=mesh, in_specs=(heads,) * 3, out_specs=heads, check_vma=False)
-    assert error(jax.jit(cut)(q, k, v), ejk.flash_attention(q, k, v, causal=True)) < 1e-6
-    grads = [jax.jit(jax.grad(lambda q: (f(q, k, v) ** 2).sum()))(q) for f in (cut, lambda *x: ejk.flash_attention(*x, causal=True))]
-    assert error(*grads) < 1e-6
+    heads, attend = P(None, None, "x"), lambda *x: ejk.flash_attention(*x, causal=True)
+    for options in ({}, {"check_vma": False}):
+        cut = jax.shard_map(attend, mesh=mesh, in_specs=(heads,) * 3, out_specs=heads, **options)
+        assert error(jax.jit(cut)(q, k, v), attend(q, k, v)) < 1e-6
+        grads = [jax.jit(jax.grad(lambda q: (f(q, k, v) ** 2).sum()))(q) for f in (cut, attend)]
+        assert error(*grads) < 1e-6
+
+
+def shard_map_adds_up_what_devices_share(mesh):
+    """The gradient of keys and values that all devices have, also under vmap."""
+    q, k, v = normal(1, 8, 33, 4, 64), normal(2, 1, 33, 2, 64), normal(3, 1, 33, 2, 64)
+
+    def attend(q, k, v):
+        return ejk.flash_attention(q, *(jnp.broadcast_to(x, (q.shape[0], *x.shape[1:])) for x in (k, v)), causal=True)
+
+    cut = jax.shard_map(attend, mesh=mesh, in_specs=(P("x"), P(), P()), out_specs=P("x"))
+    losses = [jax.grad(lambda q, k, v: (f(q, k, v) ** 2).sum(), argnums=(0, 1, 2)) for f in (cut, attend)]
+    for found, right in zip(*(jax.jit(each)(q, k, v) for each in losses)):
+        assert error(found, right) < 1e-6
+    several = jnp.stack([k, -2 * k])
+    for found, right in zip(*(jax.vmap(each, (None, 0, None))(q, several, v) for each in losses)):
+        assert error(found, right) < 1e-6
+
+
+CHECKS = (
+    jit_cuts_the_batch,
+    jit_gathers_other_dims,
+    a_shared_bias_stays_whole,
+    vmap_in_a_sharded_program,
+    shard_map_cuts_heads,
+    shard_map_adds_up_what_devices_share,
+)
 
 
 def main():
     devices = jax.devices()[: int(sys.argv[1])]
     assert len(devices) == int(sys.argv[1]), devices
     mesh = Mesh(numpy.asarray(devices), ("x",))
-    for check in (jit_cuts_the_batch, jit_gathers_other_dims, a_shared_bias_stays_whole, vmap_in_a_sharded_program, shard_map_cuts_heads):
+    for check in CHECKS:
         check(mesh)
 
 

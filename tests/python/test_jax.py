@@ -235,24 +235,27 @@ def test_labels_are_found_in_programs():
     assert {label.split(":")[1] for label in labels} == {"flash_attention", "flash_attention_bwd"}
     assert ejk.label("flash_attention", q, k, v, return_lse=True) in labels
     assert set(ejk.jax.find_labels_in_lowered(program.compile())) == set(labels)
+    with pytest.raises(TypeError, match="expected a lowered or compiled program, or the text of one; found 5"):
+        ejk.jax.find_labels_in_lowered(5)
+
+
+OTHER = "plain" if jax.default_backend() == "cpu" else "gpu_plain"  # a variant that calls in bfloat16 do not get by themselves
 
 
 def test_cfg_and_overlays_count_when_a_program_is_lowered():
-    if jax.default_backend() != "cpu":
-        pytest.skip("the config is the CPU's")
-    q, k, v = qkv()
-    plain = jax.jit(lambda *x: ejk.flash_attention(*x, cfg={"variant": "plain"})).lower(q, k, v).as_text()
-    assert r"\22variant\22: \22plain\22" in plain
-    with ejk.overlay({"variant": "plain"}, "flash_attention"):
-        assert r"\22variant\22: \22plain\22" in jax.jit(lambda *x: ejk.flash_attention(*x)).lower(q, k, v).as_text()
-    assert r"\22variant\22: \22tiled\22" in jax.jit(lambda *x: ejk.flash_attention(*x)).lower(q, k, v).as_text()
+    arrays, words = qkv("bfloat16"), rf"\22variant\22: \22{OTHER}\22"
+    lowered = lambda **options: jax.jit(lambda *x: ejk.flash_attention(*x, **options)).lower(*arrays).as_text()  # noqa: E731
+    assert words in lowered(cfg={"variant": OTHER})
+    with ejk.overlay({"variant": OTHER}, "flash_attention"):
+        assert words in lowered()
+    assert words not in lowered()
 
 
 LENGTHS = jnp.asarray([53, 30], jnp.int32)
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"causal": True}, {"softmax_scale": 0.5}, {"return_lse": True}, {"key_value_seq_lengths": LENGTHS}, {"cfg": {"variant": "plain"}}]
+    "options", [{}, {"causal": True}, {"softmax_scale": 0.5}, {"return_lse": True}, {"key_value_seq_lengths": LENGTHS}, {"cfg": {"variant": OTHER}}]
 )
 def test_functions_of_ejk_jax_are_those_of_ejk(options):
     arrays = qkv()
@@ -295,8 +298,6 @@ def test_errors_of_functions_of_ejk_jax():
 
 
 def test_overlays_count_in_eager_calls_of_ejk_jax(monkeypatch):
-    if jax.default_backend() != "cpu":
-        pytest.skip("the config is the CPU's")
     chosen, variants = _trace.chosen, []
 
     def recorded(*arguments):
@@ -305,13 +306,13 @@ def test_overlays_count_in_eager_calls_of_ejk_jax(monkeypatch):
         return choice
 
     monkeypatch.setattr(_trace, "chosen", recorded)
-    q, k, v = qkv(sq=38)
+    q, k, v = qkv("bfloat16", sq=38)
     ejk.jax.flash_attention(q, k, v)
-    with ejk.overlay({"variant": "plain"}, "flash_attention"):
+    with ejk.overlay({"variant": OTHER}, "flash_attention"):
         for _ in range(2):
             ejk.jax.flash_attention(q, k, v)
     ejk.jax.flash_attention(q, k, v)
-    assert variants == ["tiled", "plain"]
+    assert len(variants) == 2 and variants[0] != OTHER and variants[1] == OTHER
 
 
 @pytest.mark.parametrize("lengths", [False, True])

@@ -279,6 +279,59 @@ def test_recomputed_forward_passes_and_second_gradients():
         torch.autograd.grad(first.sum(), tensors[0])
 
 
+def test_transforms_of_functions():
+    q, k, v = qkv()
+    attend, weights = lambda q: ejk.flash_attention(q, k, v, causal=True), normal(4, 2, 37, 4, 64)  # noqa: E731
+    need = q.clone().requires_grad_()
+    (expected,) = torch.autograd.grad((attend(need) * weights).sum(), need)
+    slope = torch.func.grad(lambda q: (attend(q) * weights).sum())
+    assert error(slope(q), expected) < 1e-6
+    out, pull = torch.func.vjp(attend, q)
+    assert torch.equal(out, attend(q)) and error(pull(weights)[0], expected) < 1e-6
+    several = torch.stack([q, 2 * q, -q])
+    assert error(torch.func.vmap(attend)(several), torch.stack([attend(each) for each in several])) < 1e-6
+    assert error(torch.func.vmap(slope)(several), torch.stack([slope(each) for each in several])) < 1e-6
+    assert torch.func.vmap(attend)(several[:0]).shape == (0, *out.shape)
+    both = torch.func.vmap(lambda q: tuple(ejk.flash_attention(q, k, v, return_lse=True))[:2], in_dims=1, out_dims=1)(several.movedim(0, 1))
+    assert error(both[1].movedim(1, 0)[1], ejk.flash_attention(2 * q, k, v, return_lse=True).lse) < 1e-6
+    with pytest.raises(ejk.EjkError, match="has no gradient"):
+        torch.func.grad(lambda q: slope(q).sum())(q)
+
+
+def test_compiled_transforms_of_functions():
+    torch._dynamo.reset()
+    q, k, v = qkv()
+    attend, several = lambda q: ejk.flash_attention(q, k, v, causal=True), torch.stack([q, 2 * q])  # noqa: E731
+    slope = torch.func.grad(lambda q: (attend(q) ** 2).sum())
+    for function, x in ((slope, q), (torch.func.vmap(attend), several), (torch.func.vmap(slope), several)):
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        assert error(compiled(x), function(x)) < 1e-6
+    pool = torch.compile(torch.func.vmap(lambda x: ejk.mean_pooling_bwd(x, tokens=7)), fullgraph=True, backend="aot_eager")
+    assert error(pool(torch.ones(3, 2, 16, device=DEVICE)), torch.full((3, 2, 7, 16), 1 / 7, device=DEVICE)) < 1e-6  # a kernel without a gradient
+
+
+def test_a_forward_mode_derivative_is_refused():
+    q, k, v = qkv()
+    with pytest.raises(ejk.UnsupportedError, match="flash_attention has no forward-mode derivative"):
+        torch.func.jvp(lambda q: ejk.flash_attention(q, k, v), (q,), (q,))
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(q, q)
+        for call in range(2):
+            with pytest.raises(ejk.UnsupportedError, match="has no forward-mode derivative"):
+                ejk.flash_attention(dual, k, v)
+        assert torch.equal(ejk.flash_attention(q, k, v), ejk.flash_attention(q.clone(), k, v))
+
+
+def test_modes_see_calls_without_gradients():
+    tensors = qkv()
+    plain = ejk.flash_attention(*tensors)
+    with Watching() as watching:
+        assert torch.equal(ejk.flash_attention(*tensors), plain)
+        into = torch.empty_like(plain)
+        assert ejk.flash_attention(*tensors, out=into) is into and torch.equal(into, plain)
+    assert [function.name() for function, _ in watching.calls] == ["ejk::flash_attention"]
+
+
 def test_a_kernel_without_gradient_says_so():
     x = normal(1, 2, 7, 16, grad=True)
     first = ejk.mean_pooling(x)
@@ -333,6 +386,19 @@ def test_seeds_do_not_compile_anew():
     for seed, out in zip((3, 4, 5, 6), outs):
         assert torch.equal(out, ejk.flash_attention(q, k, v, dropout_prob=0.5, dropout_seed=seed))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2  # one for the first seed, one for any
+
+
+def test_a_compiler_that_makes_symbols_of_shapes_and_numbers():
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    attend = lambda scale, seed, *x: ejk.flash_attention(*x, softmax_scale=scale, dropout_prob=0.5, dropout_seed=seed)  # noqa: E731
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager", dynamic=True)
+    for tokens, scale, seed in ((37, 0.5, 2), (37, 0.25, 2), (37, 0.25, 3), (29, 0.25, 4)):
+        tensors = tuple(x[:, :tokens].detach().requires_grad_() for x in qkv())
+        found, expected = (torch.autograd.grad(f(scale, seed, *tensors).sum(), tensors) for f in (compiled, attend))
+        for mine, eager in zip(found, expected):
+            assert error(mine, eager) < 1e-5
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3  # none for another seed
 
 
 def test_fake_tensors():

@@ -1,5 +1,8 @@
 """jax.nn.dot_product_attention by ejk: the same arguments, shapes and meaning."""
 
+from __future__ import annotations
+
+import jax
 import jax.numpy as jnp
 
 from .._call import config_text
@@ -30,19 +33,19 @@ def _segments(lengths, tokens, batch):
 
 
 def dot_product_attention(
-    query,
-    key,
-    value,
-    bias=None,
-    mask=None,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    bias: jax.Array | None = None,
+    mask: jax.Array | None = None,
     *,
-    scale=None,
-    is_causal=False,
-    query_seq_lengths=None,
-    key_value_seq_lengths=None,
-    local_window_size=None,
-    cfg=None,
-):
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_seq_lengths: jax.Array | None = None,
+    key_value_seq_lengths: jax.Array | None = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    cfg: dict | str | None = None,
+) -> jax.Array:
     """Attention as jax.nn.dot_product_attention means it.
 
     query [B, T, N, H], key and value [B, S, K, H], or all without B; bias and mask [B|1, N|1, T|1, S|1]. Causal masks and windows count

@@ -13,10 +13,11 @@ from .._spec import contract, differentiated, outputs_read
 from . import _trace
 from ._site import Site
 from ._site import call as make
+from ._varying import varying_with
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def differentiable(site, operands):
+def _differentiable(site, operands):
     outputs = site.known or _trace.output_shapes(site.kernel, site.named(operands), site.attributes, site.wanted)
     return tuple(make(site, outputs, operands))
 
@@ -27,7 +28,7 @@ def _forward(site, primals):
         raise UnsupportedError(f"{site.kernel} has no gradient")
     read = outputs_read(site.kernel, site.wanted)
     wanted = site.wanted + tuple(name for name in read if name not in site.wanted)
-    results = dict(zip(wanted, differentiable(dataclasses.replace(site, wanted=wanted), operands)))
+    results = dict(zip(wanted, _differentiable(dataclasses.replace(site, wanted=wanted), operands)))
     kept = {name: results[name] for name in read}
     return tuple(results[name] for name in site.wanted), (operands, kept, _flags(primals))
 
@@ -80,11 +81,16 @@ def _backward(site, residuals, cotangents):
         found.update(_run(site, call, known, perturbed))
     for name, ours in gradient["equal"].items():
         x = differentiated(name, site.inputs)
-        found[x] = known[ours].astype(known[x].dtype)
+        (found[x],) = varying_with([known[ours].astype(known[x].dtype)], operands)
     return (tuple(found.get(name) if name in perturbed else None for name in site.inputs),)
 
 
-differentiable.defvjp(_forward, _backward, symbolic_zeros=True)
+_differentiable.defvjp(_forward, _backward, symbolic_zeros=True)
+
+
+def differentiable(site, operands):
+    """The outputs wanted. An operand that all devices of a shard_map share differs from here on, as others do: JAX adds up its gradient."""
+    return _differentiable(site, tuple(varying_with(operands, operands)))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -124,7 +130,7 @@ def _program_of(kernel, fixed, varying, wanted, config):
         made = iter(differentiable(_site(kernel.name, given, attributes, names, config), tuple(given.values())))
         return kernel.returned([next(made) if flag else None for flag in wanted])
 
-    program.__name__ = kernel.name
+    program.__name__ = program.__qualname__ = kernel.name  # in JAX's messages
     return jax.jit(program)
 
 

@@ -8,6 +8,7 @@ from jax.custom_batching import custom_vmap
 from . import _trace
 from ._batch import batched
 from ._partition import partitioned
+from ._varying import varying_with
 
 
 @jax.tree_util.register_static
@@ -27,6 +28,6 @@ class Site:
 
 def call(site, outputs, operands):
     """The results of one call, in the order of `outputs`: ((name, (element type, shape)), ...)."""
-    one = custom_vmap(lambda *xs: partitioned(site, outputs, xs))
+    one = custom_vmap(lambda *xs: varying_with(partitioned(site, outputs, xs), xs))
     one.def_vmap(lambda count, mapped, *xs: batched(call, site, outputs, count, mapped, xs))
     return one(*operands)

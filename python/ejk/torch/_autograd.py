@@ -52,8 +52,8 @@ def kept(name, wanted):
 
 
 @torch.compiler.assume_constant_result
-def _kept(name, wanted):
-    return kept(name, wanted)
+def _kept(name, wanted, recorded):
+    return kept(name, wanted) if recorded or _kernel(name).contract.gradient else ()
 
 
 @torch.compiler.assume_constant_result
@@ -61,10 +61,23 @@ def _integers(name):
     return seed_places(name)
 
 
+_transforms = getattr(torch._C, "_are_functorch_transforms_active", bool)
+
+
+@torch.compiler.allow_in_graph  # as it stands: the compiler's next stage runs it
+def _in_graph(name, tensors, text, seeds):
+    return _site.called(name, tensors, text, seeds)
+
+
 def seeds_apart(places, varying):
     """(values of the seeds given, the varying attributes without them). A compiled graph serves all seeds: 0 stands for any."""
     seeds = [value for value, integer in zip(varying, places) if integer and value is not None]
     return seeds, tuple([0 if integer and value is not None else value for value, integer in zip(varying, places)])
+
+
+def _constants(values):
+    """The same values: constants of the graph also where a compiler makes symbols of numbers, which keys of a dict never are to it."""
+    return tuple([next(iter({value: None})) if isinstance(value, (int, float)) else value for value in values])
 
 
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
@@ -78,10 +91,13 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{kernel.name}: {name} is a {type(tensor).__qualname__}; expected a torch.Tensor")
     names = [name for name, flag in zip(kernel.outputs, wanted) if flag]
-    if torch.is_grad_enabled() and any([tensor.requires_grad for _, tensor in given]):
-        names += [name for name in _kept(kernel.name, tuple(names)) if name not in names]
+    recorded = torch.is_grad_enabled() and any([tensor.requires_grad for _, tensor in given])
+    transformed = torch.compiler.is_compiling() and _transforms()  # of which nobody says whether grad is one
+    if recorded or transformed:
+        names += [name for name in _kept(kernel.name, tuple(names), recorded) if name not in names]
     seeds, shown = seeds_apart(_integers(kernel.name), varying)
-    text = _site_text(kernel.name, tuple([name for name, _ in given]), fixed, shown, tuple(names), cfg)
-    results = getattr(torch.ops.ejk, kernel.name).default([tensor for _, tensor in given], text, seeds)
+    text = _site_text(kernel.name, tuple([name for name, _ in given]), _constants(fixed), _constants(shown), tuple(names), cfg)
+    called = _in_graph if transformed else _site.operated if torch.compiler.is_compiling() else _site.called
+    results = called(kernel.name, [tensor for _, tensor in given], text, seeds)
     made = dict(zip(names, results))
     return kernel.returned([made[name] if flag else None for name, flag in zip(kernel.outputs, wanted)])

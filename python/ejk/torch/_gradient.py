@@ -56,7 +56,7 @@ def _step(call, known, needed, site):
 @functools.lru_cache(maxsize=1024)
 def _plan(site, shapes, needed):
     """(steps, {input: the tensor that its gradient equals})."""
-    known = _shapes_known(site, shapes)
+    known = _shapes_known(site, [(_site.element_type(dtype), tuple(shape)) for dtype, shape in shapes])
     given = tuple((name, known[name]) for name in site.inputs + tuple(name for name, _ in site.outputs))
     gradient = _asked(site.kernel, given, site.attributes)
     steps = [_step(call, known, needed, site) for call in gradient["calls"]]
@@ -65,13 +65,16 @@ def _plan(site, shapes, needed):
 
 
 def _shape(tensor):
-    return _site.element_type(tensor), tuple(map(int, tensor.shape))
+    """(element type, shape), as they come where they can be hashed."""
+    return tensor.dtype, tensor.shape if type(tensor) is torch.Tensor else tuple(map(int, tensor.shape))
 
 
 class _Known(dict):
     """Tensors by name. The cotangent of an output that nobody used is made when a call takes it."""
 
     def __missing__(self, name):
+        if name[1:] not in self:
+            raise KeyError(name)
         self[name] = torch.zeros_like(self[name[1:]])
         return self[name]
 

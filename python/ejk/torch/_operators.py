@@ -5,6 +5,7 @@ import torch
 from .._spec import kernel_names
 from . import _site
 from ._gradient import backward
+from ._transforms import looped
 
 _library = torch.library.Library("ejk", "FRAGMENT")
 _defined = set()
@@ -32,6 +33,7 @@ def define(kernel):
     _library.impl(kernel, _site.run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"ejk::{kernel}", _site.fake, lib=_library)
     torch.library.register_autograd(f"ejk::{kernel}", _grad, setup_context=_keep, lib=_library)
+    torch.library.register_vmap(f"ejk::{kernel}", looped(kernel), lib=_library)
 
 
 def define_all():

@@ -5,15 +5,16 @@ import json
 from dataclasses import dataclass
 
 import torch
+from torch.autograd import forward_ad
 
 from .. import _torch_arrays
 from .._call import output, packed_values, prepare
-from .._errors import InputError
+from .._errors import InputError, UnsupportedError
 from .._spec import contract
 from .._tensor import View
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # found by itself: few are made, and each is looked up with every gradient
 class Site:
     kernel: str
     inputs: tuple  # names of the tensors
@@ -35,16 +36,16 @@ def site_of(text):
     return Site(*_tuples(json.loads(text)))
 
 
-def element_type(tensor):
-    name = _torch_arrays._NAMES.get(tensor.dtype)
+def element_type(dtype):
+    name = _torch_arrays._NAMES.get(dtype)
     if name is None:
-        raise InputError(f"no kernel takes elements of {tensor.dtype}")
+        raise InputError(f"no kernel takes elements of {dtype}")
     return name
 
 
 def view_of(tensor):
     """Shape, strides and type of a tensor that may have no data (a fake one), with sizes as plain integers."""
-    dtype = element_type(tensor)
+    dtype = element_type(tensor.dtype)
     device = (_torch_arrays._DEVICES.get(tensor.device.type, 1), tensor.device.index or 0)
     shape, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
     return View(None, shape, strides, dtype, device, tensor)
@@ -122,7 +123,23 @@ def watched():
     return _dispatch_modes is None or _transforms is None or bool(_dispatch_modes()) or _transforms()
 
 
+def operated(kernel, tensors, text, seeds):
+    return getattr(torch.ops.ejk, kernel).default(tensors, text, seeds)
+
+
+def _refuse_tangents(kernel, tensors):
+    """PyTorch would drop them without a word."""
+    if any(forward_ad.unpack_dual(each).tangent is not None for each in tensors):
+        raise UnsupportedError(f"{kernel} has no forward-mode derivative")
+
+
 def called(kernel, tensors, text, seeds):
     """The call's outputs: by the operator, unless nobody would notice it."""
+    if forward_ad._current_level >= 0:
+        _refuse_tangents(kernel, tensors)
+    if _transforms is not None and _transforms():
+        from ._transforms import call
+
+        return call(kernel, tensors, text, seeds)
     alone = not torch.is_grad_enabled() and not watched() and all([type(each) in _torch_arrays._PLAIN for each in tensors])
-    return run(tensors, text, seeds) if alone else getattr(torch.ops.ejk, kernel).default(tensors, text, seeds)
+    return run(tensors, text, seeds) if alone else operated(kernel, tensors, text, seeds)
