@@ -1,0 +1,64 @@
+// What `ejk bench --check` says of results: whole ones and samples, right and wrong.
+#include "bench_check.hpp"
+
+#include <gtest/gtest.h>
+
+#include "references/calls.hpp"
+
+namespace ejk::tools {
+namespace {
+
+// A forward pass with its right results. More tokens than 500 are too many for the whole reference.
+reference::Call attention_of(std::int64_t tokens) {
+  spec::Case c;
+  c.name = "plain";
+  c.types = {{"E", "bf16"}};
+  for (const char* dim : {"B", "Hq", "Hkv"}) c.dims[dim] = std::int64_t{1};
+  for (const char* dim : {"Sq", "Sk"}) c.dims[dim] = tokens;
+  for (const char* dim : {"D", "Dv"}) c.dims[dim] = std::int64_t{64};
+  auto call = reference::make_call(reference::spec_of("flash_attention"), c, 1);
+  reference::execute_reference(call);
+  return call;
+}
+
+TEST(BenchCheck, ASmallCallIsComparedWhole) {
+  auto call = attention_of(40);
+  const auto right = check_outputs(call, 1);
+  EXPECT_EQ(right.against, "float64 reference");
+  EXPECT_FALSE(right.failed());
+  EXPECT_EQ(check_lines("plain", right, "  "), "");
+  call.find("out")->set(40 * 64 - 1, 3);
+  const auto wrong = check_outputs(call, 1);
+  EXPECT_TRUE(wrong.failed());
+  EXPECT_TRUE(wrong.text().starts_with("WRONG: out ")) << wrong.text();
+  EXPECT_TRUE(check_lines("plain", wrong, "  ").starts_with("  plain: FAILED against a float64 reference: out"))
+      << check_lines("plain", wrong, "");
+  EXPECT_EQ(to_json(wrong)["failed"], true);
+}
+
+TEST(BenchCheck, OfALargeCallASampleIsCompared) {
+  auto call = attention_of(1000);
+  const auto right = check_outputs(call, 1);
+  EXPECT_EQ(right.against, "sample of the float64 reference");
+  EXPECT_FALSE(right.failed());
+  EXPECT_TRUE(right.text().starts_with("out 0.00")) << right.text();
+  for (std::int64_t i = 0; i < 64; ++i) call.find("out")->set(999 * 64 + i, 0);  // the last row
+  EXPECT_TRUE(check_outputs(call, 1).failed());
+}
+
+TEST(BenchCheck, WhatCannotBeSampledIsSaid) {
+  spec::Case c;
+  c.name = "large";
+  c.types = {{"E", "f32"}};
+  c.dims = {{"N", std::int64_t{3}}, {"T", std::int64_t{30000}}, {"C", std::int64_t{1024}}};
+  c.given = {"cum_seqlens"};
+  const auto call = reference::make_call(reference::spec_of("mean_pooling"), c, 5);
+  const auto check = check_outputs(call, 1);
+  EXPECT_FALSE(check.failed());
+  EXPECT_EQ(check.text(), "not compared");
+  EXPECT_EQ(check_lines("large", check, ""),
+            "large: not compared: out cannot be sampled, and the call is too large for the whole reference\n");
+}
+
+}  // namespace
+}  // namespace ejk::tools
