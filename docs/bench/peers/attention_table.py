@@ -96,7 +96,7 @@ def section(report):
     cells = {c: Cell(c, r) for r in report["results"] if (c := cell_of(r["case"]))}
     text = ["## The table (TFLOP/s, ours / PyTorch's FLASH / its cuDNN / ejkernel's Triton in the same rounds; causal counts half)",
             f"16384 tokens, 2048 features of all heads, bf16, random data, nothing in L2, one run of {report['date']} on an {report['device'].split(',')[0]}: `{report['command']}` "
-            f"({'; '.join(report.get('peers', []))}). {errors(cells)} ejkernel's times are the wall clock's over queues of its calls.", "", table(cells, Cell.rates), ""]
+            f"({'; '.join(report.get('peers', []))}). {errors(cells)}", "", table(cells, Cell.rates), ""]
     with_cudnn = {c: cell for c, cell in cells.items() if "cuDNN" in cell.peers}
     ratios = {c: cell.against("cuDNN") for c, cell in with_cudnn.items()}
     if ratios:
