@@ -191,7 +191,7 @@ void sample_queries(const Call& call, const AttentionProblem& p, const Cotangent
   const std::vector<double> keys = transposed_keys(p, s, kv_head);
   Gradients g(call, p);
   std::vector<std::pair<std::int64_t, const double*>> rows;
-  for (const std::int64_t i : choose_rows(s.q_length, rng)) {
+  for (const std::int64_t i : some_below(s.q_length, rows_of_a_head, rng)) {
     const std::int64_t h = kv_head * group + rng.between(0, group - 1), token = s.q_begin + i;
     if (const auto query = query_of(call, p, c, s, h, i))
       for (const Term& term : visible_scores(p, s, keys, h, i)) query->differentiate(term, g);
@@ -203,7 +203,7 @@ void sample_queries(const Call& call, const AttentionProblem& p, const Cotangent
 void sample_keys(const Call& call, const AttentionProblem& p, const Cotangents& c, const Chosen& chosen, Rng& rng, Samples& samples) {
   const auto& [s, kv_head] = chosen;
   const std::int64_t group = p.heads / p.kv_heads;
-  const std::set<std::int64_t> keys = choose_rows(s.k_length, rng);
+  const std::set<std::int64_t> keys = some_below(s.k_length, rows_of_a_head, rng);
   Gradients g(call, p);
   for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h)
     for (std::int64_t i = 0; i < s.q_length; ++i)

@@ -10,11 +10,11 @@ namespace {
 
 // Reading the rows of a head takes about a microsecond each.
 constexpr std::int64_t tokens_to_read = 1 << 17, least_heads = 2, most_heads = 32;
-constexpr int rows_of_a_head = 8;
 
 }  // namespace
 
 std::vector<Chosen> choose_heads(const Call& call, Rng& rng) {
+  if (call.dim("Hkv") == 0) return {};
   std::vector<Sequence> sequences = sequences_of(call);
   std::erase_if(sequences, [](const Sequence& s) { return s.q_length <= 0; });
   std::vector<Chosen> chosen;
@@ -27,21 +27,13 @@ std::vector<Chosen> choose_heads(const Call& call, Rng& rng) {
   return chosen;
 }
 
-std::set<std::int64_t> choose_rows(std::int64_t count, Rng& rng) {
-  std::set<std::int64_t> rows;
-  if (count <= 0) return rows;
-  rows = {count - 1};
-  for (int i = 0; i < rows_of_a_head; ++i) rows.insert(rng.between(0, count - 1));
-  return rows;
-}
-
 Samples attention_samples(const Call& call, Rng& rng) {
   Samples samples;
-  const std::int64_t heads = call.dim("Hq"), group = heads / call.dim("Hkv");
   for (const auto& [s, kv_head] : choose_heads(call, rng)) {
     const AttentionProblem p(call, s, kv_head);
+    const std::int64_t heads = p.heads, group = heads / p.kv_heads;
     const std::vector<double> keys = transposed_keys(p, s, kv_head);
-    for (const std::int64_t i : choose_rows(s.q_length, rng)) {
+    for (const std::int64_t i : some_below(s.q_length, rows_of_a_head, rng)) {
       const std::int64_t h = kv_head * group + rng.between(0, group - 1);
       std::vector<double> out(at(p.value_dim), 0.0);
       const double lse = attend(p, s, visible_scores(p, s, keys, h, i), sinks_of(call, h), h, i, out.data(), nullptr);

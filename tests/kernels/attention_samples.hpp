@@ -1,6 +1,6 @@
 // Some rows of an attention call's outputs in float64, for calls that are too large for all of them.
 #pragma once
-#include <set>
+#include <vector>
 
 #include "kernels/attention_rules.hpp"
 #include "reference/compare.hpp"
@@ -17,9 +17,9 @@ struct Chosen {
 // At random, more of short sequences than of long ones; those without queries are left out.
 std::vector<Chosen> choose_heads(const Call& call, Rng& rng);
 
-// Of `count` rows the last and a few others. Not always the first: under a causal mask it is much larger than most, and where one row in
-// ten is, an error relative to all of them says little of the others.
-std::set<std::int64_t> choose_rows(std::int64_t count, Rng& rng);
+// Rows that are taken of each, beside the last. Not always the first: under a causal mask it is much larger than most, and where one row
+// in ten is, an error relative to all of them says little of the others.
+constexpr int rows_of_a_head = 8;
 
 // Of "out" and "lse".
 Samples attention_samples(const Call& call, Rng& rng);
