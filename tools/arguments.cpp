@@ -160,6 +160,13 @@ std::vector<std::int64_t> integer_list(const std::string& option, const std::str
   return result;
 }
 
+std::vector<std::string> words_of_list(const std::string& text) {
+  std::vector<std::string> words;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) words.push_back(part);
+  return words;
+}
+
 bool matches(const std::string& pattern, const std::string& text) { return fnmatch(pattern.c_str(), text.c_str(), 0) == 0; }
 
 }  // namespace ejk::tools

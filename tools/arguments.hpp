@@ -60,6 +60,9 @@ class Arguments {
 // "1,2,4" as integers of [low, high]. Throws UsageError naming the option.
 std::vector<std::int64_t> integer_list(const std::string& option, const std::string& text, std::int64_t low, std::int64_t high);
 
+// "torch,ejkernel" as words.
+std::vector<std::string> words_of_list(const std::string& text);
+
 // Shell patterns: * any characters, ? one.
 bool matches(const std::string& pattern, const std::string& text);
 

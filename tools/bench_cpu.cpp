@@ -8,7 +8,7 @@
 namespace ejk::tools {
 namespace {
 
-BenchRow row_of(const BenchSubject& subject, int threads) {
+BenchRow row_of(const CpuBench& plan, const BenchSubject& subject, int threads) {
   BenchRow row;
   row.name = subject.name();
   row.threads = threads;
@@ -19,6 +19,7 @@ BenchRow row_of(const BenchSubject& subject, int threads) {
   row.cost = subject.cost();
   row.bytes = subject.bytes();
   row.samples = subject.timed().samples;
+  if (plan.check) row.check = check_outputs(subject.last_call(), plan.seed);
   return row;
 }
 
@@ -44,7 +45,7 @@ std::vector<BenchRow> measure_group(const CpuBench& plan, const BenchGroup& grou
     show_progress(fmt::format("{} threads: {} and {} more, round {}", peaks.threads, group.front()->name, group.size() - 1, round + 1));
   });
   std::vector<BenchRow> rows;
-  for (const auto& subject : subjects) rows.push_back(row_of(*subject, peaks.threads));
+  for (const auto& subject : subjects) rows.push_back(row_of(plan, *subject, peaks.threads));
   return rows;
 }
 

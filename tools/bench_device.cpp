@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "side_work.hpp"
 #include "tune/device_stopwatch.hpp"
 #include "tune/stopwatch.hpp"
 
@@ -18,7 +19,6 @@ struct Subject {
   std::unique_ptr<PackedCall> packed;
   DeviceBenchRow row;
   Timed timed;
-  std::vector<TorchKernel> kernels;
   std::vector<Timed> peers;  // of those that can do the call
 };
 
@@ -26,73 +26,82 @@ double bytes_of_case(const spec::Spec& spec, const spec::Case& c) { return tenso
 
 class DeviceBench {
  public:
-  DeviceBench(const BenchRequest& request, const Machine& machine, TorchPeer* torch)
-      : request_(request), machine_(machine), torch_(torch), stopwatch_(machine) {}
+  DeviceBench(const BenchRequest& request, const Machine& machine, const std::vector<std::unique_ptr<Peer>>& peers)
+      : request_(request), machine_(machine), peers_(peers), stopwatch_(machine) {}
 
-  DeviceBenchReport run() {
-    DeviceBenchReport report;
+  void run(DeviceBenchReport& report, const std::function<void()>& progressed) {
     report.kernel = request_.kernel->name;
     report.device = machine_.probe.description;
     report.device_clock = stopwatch_.has_timer();
-    if (torch_) report.torch = torch_->versions();
+    for (const auto& peer : peers_) report.peers.push_back(peer->versions());
     report.copy = stopwatch_.copy_bandwidth();
     report.empty_launch = stopwatch_.empty_launch_seconds();
-    for (const auto& group : groups_of(request_, bytes_of_case)) measure_group(group, report);
-    report.copy = std::max(report.copy, stopwatch_.copy_bandwidth());
-    show_progress("");
-    return report;
+    for (const auto& group : groups_of(request_, bytes_of_case)) {
+      measure_group(group, report);
+      report.copy = std::max(report.copy, stopwatch_.copy_bandwidth());
+      show_progress("");
+      progressed();
+    }
   }
 
  private:
   bool cold() const { return stopwatch_.has_timer() && request_.memory != Memory::warm; }
 
   void measure_group(const BenchGroup& group, DeviceBenchReport& report) {
+    std::vector<std::future<reference::Call>> calls;
+    for (const auto* c : group)
+      calls.push_back(side_work_.start([this, c] { return reference::make_call(*request_.kernel->spec, *c, request_.seed); }));
     std::vector<std::unique_ptr<Subject>> subjects;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      show_progress("data for " + group[i]->name);
+      subjects.push_back(make_subject(group[i]->name, calls[i].get()));
+    }
     std::vector<Timed*> timed;
-    for (const auto* c : group) {
-      show_progress("data for " + c->name);
-      subjects.push_back(make_subject(*c));
-      timed.push_back(&subjects.back()->timed);
-      for (auto& peer : subjects.back()->peers) timed.push_back(&peer);
+    for (auto& subject : subjects) {
+      show_progress("other libraries' " + subject->row.name);
+      for (const auto& peer : peers_) add_kernels(*peer, *subject);
+      timed.push_back(&subject->timed);
+      for (auto& peer : subject->peers) timed.push_back(&peer);
     }
     measure(timed, request_.seconds,
             [&](int round) { show_progress(fmt::format("{} and {} more, round {}", group.front()->name, group.size() - 1, round + 1)); });
-    for (auto& subject : subjects) report.rows.push_back(finish(*subject));
-    if (torch_) torch_->drop();
+    for (auto& subject : subjects) finish(*subject);
+    if (request_.check) check(subjects);
+    for (auto& subject : subjects) report.rows.push_back(std::move(subject->row));
+    for (const auto& peer : peers_) peer->drop();
   }
 
-  std::unique_ptr<Subject> make_subject(const spec::Case& c) {
-    const auto& spec = *request_.kernel->spec;
+  std::unique_ptr<Subject> make_subject(const std::string& name, reference::Call call) {
     auto subject = std::make_unique<Subject>();
-    subject->call = reference::make_call(spec, c, request_.seed);
+    subject->call = std::move(call);
+    for (const auto& peer : peers_) peer->start_preparing(subject->call);  // while the data of the next case is made
     subject->packed = std::make_unique<PackedCall>(*request_.kernel, subject->call, machine_);
     auto& row = subject->row;
-    row.name = c.name;
+    row.name = name;
     row.memory = cold() ? "cold" : "warm";
     row.told = subject->packed->explain(request_.config);
     row.tier = tier_of(row.told);
     row.compiler = compiler_of(row.told);
-    row.cost = cost_of(spec, subject->call.binding);
+    row.cost = cost_of(*request_.kernel->spec, subject->call.binding);
     row.bytes = row.cost.bytes > 0 ? row.cost.bytes : tensor_bytes(subject->call.facts());
     subject->timed.warm_up = !cold();
     subject->timed.clock = [this, packed = subject->packed.get()](int count) {
       return stopwatch_.seconds([&] { packed->launch(request_.config); }, count, cold());
     };
-    if (torch_) add_peers(*subject);
     return subject;
   }
 
-  void add_peers(Subject& subject) {
-    for (auto& kernel : torch_->prepare(subject.call)) {
+  void add_kernels(Peer& peer, Subject& subject) {
+    for (auto& kernel : peer.prepared()) {
       subject.row.peers.push_back({kernel.name, kernel.why_not, {}});
       if (!kernel.why_not.empty()) continue;
       auto& timed = subject.peers.emplace_back();
       timed.warm_up = !cold();
-      timed.clock = [this, id = kernel.id](int count) { return torch_->seconds(id, count, cold()); };
+      timed.clock = [this, &peer, id = kernel.id](int count) { return peer.seconds(id, count, cold()); };
     }
   }
 
-  DeviceBenchRow finish(Subject& subject) {
+  void finish(Subject& subject) {
     auto& row = subject.row;
     row.samples = subject.timed.samples;
     // Few enough to be queued without waiting, a few milliseconds of work at most.
@@ -101,19 +110,31 @@ class DeviceBench {
     auto timed = subject.peers.begin();
     for (auto& peer : row.peers)
       if (peer.why_not.empty()) peer.samples = (timed++)->samples;
-    return std::move(row);
+  }
+
+  // Once no clock runs any more: it takes all processors.
+  void check(std::vector<std::unique_ptr<Subject>>& subjects) {
+    show_progress("checks");
+    std::vector<std::future<BenchCheck>> checks;
+    for (auto& subject : subjects) {
+      subject->packed->copy_outputs_back();
+      checks.push_back(side_work_.start([&call = subject->call, seed = request_.seed] { return check_outputs(call, seed); }));
+    }
+    for (std::size_t i = 0; i < checks.size(); ++i) subjects[i]->row.check = checks[i].get();
   }
 
   const BenchRequest& request_;
   const Machine& machine_;
-  TorchPeer* torch_;
+  const std::vector<std::unique_ptr<Peer>>& peers_;
   DeviceStopwatch stopwatch_;
+  SideWork side_work_;
 };
 
 }  // namespace
 
-DeviceBenchReport bench_device(const BenchRequest& request, const Machine& machine, TorchPeer* torch) {
-  return DeviceBench(request, machine, torch).run();
+void bench_device(const BenchRequest& request, const Machine& machine, const std::vector<std::unique_ptr<Peer>>& peers,
+                  DeviceBenchReport& report, const std::function<void()>& progressed) {
+  DeviceBench(request, machine, peers).run(report, progressed);
 }
 
 }  // namespace ejk::tools

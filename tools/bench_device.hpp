@@ -1,12 +1,16 @@
-// Benchmarks on a device: cases in turn by the device's clock, beside its copy bandwidth and, if asked, PyTorch.
+// Benchmarks on a device: cases in turn by the device's clock, beside its copy bandwidth and, if asked, other libraries.
 #pragma once
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bench_check.hpp"
 #include "bench_request.hpp"
 #include "kernel_call.hpp"
-#include "torch_peer.hpp"
+#include "peer.hpp"
 
 namespace ejk::tools {
 
@@ -23,19 +27,22 @@ struct DeviceBenchRow {
   std::vector<double> samples;  // seconds on the device
   double host = 0;              // seconds until a call returns, others in flight
   std::vector<PeerResult> peers;
+  std::optional<BenchCheck> check;  // if asked for
 };
 
 struct DeviceBenchReport {
   std::string kernel, command, date, device;
-  std::string torch;          // its versions; empty: not asked for
-  bool device_clock = false;  // false: times are the host's, waiting included
-  double copy = 0;            // bytes a second, read and written ones; 0: not measured
-  double empty_launch = 0;    // host seconds of the driver's launch of an empty kernel; 0: not measured
+  std::vector<std::string> peers;  // their versions
+  bool device_clock = false;       // false: times are the host's, waiting included
+  double copy = 0;                 // bytes a second, read and written ones; 0: not measured
+  double empty_launch = 0;         // host seconds of the driver's launch of an empty kernel; 0: not measured
   std::vector<DeviceBenchRow> rows;
 };
 
-// torch may be null. Throws what calls throw, and std::runtime_error in the driver's or the child's words.
-DeviceBenchReport bench_device(const BenchRequest& request, const Machine& machine, TorchPeer* torch);
+// Fills the report; `progressed` is called when more rows are there. Throws what calls throw, and std::runtime_error in the driver's or a
+// child's words.
+void bench_device(const BenchRequest& request, const Machine& machine, const std::vector<std::unique_ptr<Peer>>& peers,
+                  DeviceBenchReport& report, const std::function<void()>& progressed);
 
 std::string terminal_text(const DeviceBenchReport& report);
 nlohmann::ordered_json to_json(const DeviceBenchReport& report);

@@ -19,33 +19,42 @@ double ratio(const DeviceBenchRow& row, const PeerResult& peer) {
   return ours > 0 && !peer.samples.empty() ? median(peer.samples) / ours : 0;
 }
 
+bool checked(const DeviceBenchReport& report) { return !report.rows.empty() && report.rows.front().check; }
+
 Table table_of(const DeviceBenchReport& report) {
-  Table table({{"case"},
-               {"median", Align::right},
-               {"min", Align::right},
-               {"noise", Align::right},
-               {"TFLOP/s", Align::right},
-               {"GB/s", Align::right},
-               {"of copy", Align::right},
-               {"host a call", Align::right},
-               {"memory"},
-               {"variant"},
-               {"arch"},
-               {"config"},
-               {"tier"}});
+  std::vector<Column> columns{{"case"},
+                              {"median", Align::right},
+                              {"min", Align::right},
+                              {"noise", Align::right},
+                              {"TFLOP/s", Align::right},
+                              {"GB/s", Align::right},
+                              {"of copy", Align::right},
+                              {"host a call", Align::right}};
+  if (checked(report)) columns.push_back({"error"});
+  for (const char* title : {"memory", "variant", "arch", "config", "tier"}) columns.push_back({title});
+  Table table(columns);
   for (const auto& row : report.rows) {
     const double time = median(row.samples);
-    table.row({row.name, seconds_text(time), seconds_text(least(row.samples)), percent(spread(row.samples)),
-               digits(row.cost.flops / time / 1e12), digits(row.bytes / time / 1e9),
-               report.copy > 0 ? percent(row.bytes / time / report.copy) : "-", microseconds(row.host), row.memory,
-               row.told["config"].value("variant", ""), row.told["config"].value("arch", ""), parameters_of(row.told), row.tier});
+    std::vector<std::string> cells{row.name,
+                                   seconds_text(time),
+                                   seconds_text(least(row.samples)),
+                                   percent(spread(row.samples)),
+                                   digits(row.cost.flops / time / 1e12),
+                                   digits(row.bytes / time / 1e9),
+                                   report.copy > 0 ? percent(row.bytes / time / report.copy) : "-",
+                                   microseconds(row.host)};
+    if (row.check) cells.push_back(row.check->text());
+    const auto& config = row.told["config"];
+    for (const auto& cell : {row.memory, config.value("variant", ""), config.value("arch", ""), parameters_of(row.told), row.tier})
+      cells.push_back(cell);
+    table.row(std::move(cells));
   }
   return table;
 }
 
 Table peer_table(const DeviceBenchReport& report) {
   Table table({{"case"},
-               {"PyTorch"},
+               {"kernel"},
                {"its median", Align::right},
                {"noise", Align::right},
                {"TFLOP/s", Align::right},
@@ -77,6 +86,14 @@ std::string image_lines(const DeviceBenchReport& report, const std::string& inde
   return text;
 }
 
+std::string lines_of_checks(const DeviceBenchReport& report, const std::string& indent) {
+  std::string text;
+  for (const auto& row : report.rows) text += check_lines(row.name, row.check, indent);
+  return text;
+}
+
+std::string peers_of(const DeviceBenchReport& report) { return fmt::format("{}", fmt::join(report.peers, "; ")); }
+
 constexpr const char* legend =
     "Times are the device's, between two marks on the stream, medians over interleaved rounds. cold: the caches were flushed before the "
     "first mark. FLOPs and bytes are the spec's cost. of copy: bytes a second over those of a large copy. host a call: until the call "
@@ -86,13 +103,14 @@ constexpr const char* legend =
 
 std::string terminal_text(const DeviceBenchReport& report) {
   std::string text = fmt::format("{} on {}\n\n{}", report.kernel, device_line(report), table_of(report).text("  "));
-  if (!report.torch.empty()) {
-    text += fmt::format("\nagainst {}\n{}", report.torch, peer_table(report).text("  "));
+  text += lines_of_checks(report, "  ");
+  if (!report.peers.empty()) {
+    text += fmt::format("\nagainst {}\n{}", peers_of(report), peer_table(report).text("  "));
     for (const auto& row : report.rows)
       for (const auto& peer : row.peers)
         if (!peer.why_not.empty()) text += fmt::format("  {}, {}: not possible: {}\n", row.name, peer.name, peer.why_not);
   }
-  return text + "\nimages\n" + image_lines(report, "  ") + legend + "\n";
+  return text + "\nimages\n" + image_lines(report, "  ") + legend + (checked(report) ? check_legend : "") + "\n";
 }
 
 ordered_json to_json(const DeviceBenchReport& report) {
@@ -101,7 +119,7 @@ ordered_json to_json(const DeviceBenchReport& report) {
   object["device_clock"] = report.device_clock;
   object["copy_gbytes"] = report.copy / 1e9;
   object["empty_launch_seconds"] = report.empty_launch;
-  if (!report.torch.empty()) object["torch"] = report.torch;
+  if (!report.peers.empty()) object["peers"] = report.peers;
   object["results"] = ordered_json::array();
   for (const auto& row : report.rows) {
     const double time = median(row.samples);
@@ -118,6 +136,7 @@ ordered_json to_json(const DeviceBenchReport& report) {
                        {"image", row.told["image"]},
                        {"compiler", row.compiler},
                        {"samples", row.samples}};
+    if (row.check) entry["check"] = to_json(*row.check);
     for (const auto& peer : row.peers) {
       ordered_json told{{"name", peer.name}};
       if (peer.why_not.empty())
@@ -137,8 +156,10 @@ ordered_json to_json(const DeviceBenchReport& report) {
 std::string markdown(const DeviceBenchReport& report) {
   std::string text = fmt::format("# {}, {}\n\nMade by `{}` with ejk {} on {}.\n\n{}\n", report.kernel, report.date, report.command,
                                  EJK_VERSION, device_line(report), table_of(report).markdown());
-  if (!report.torch.empty()) text += fmt::format("Against {}, in the same rounds:\n\n{}\n", report.torch, peer_table(report).markdown());
-  return text + "Images:\n\n" + image_lines(report, "- ") + "\n" + legend + "\n";
+  if (const auto lines = lines_of_checks(report, "- "); !lines.empty()) text += lines + "\n";
+  if (!report.peers.empty())
+    text += fmt::format("Against {}, in the same rounds:\n\n{}\n", peers_of(report), peer_table(report).markdown());
+  return text + "Images:\n\n" + image_lines(report, "- ") + "\n" + legend + (checked(report) ? check_legend : "") + "\n";
 }
 
 }  // namespace ejk::tools

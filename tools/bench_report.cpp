@@ -13,6 +13,8 @@ using nlohmann::ordered_json;
 
 std::string percent(double part) { return fmt::format("{:.1f}%", 100 * part); }
 
+bool checked(const BenchReport& report) { return !report.rows.empty() && report.rows.front().check; }
+
 Table table_of(const BenchReport& report) {
   const bool sgemm = !report.openblas.empty();
   std::vector<Column> columns{{"case"},
@@ -24,6 +26,7 @@ Table table_of(const BenchReport& report) {
                               {"GB/s", Align::right},
                               {"roofline", Align::right}};
   if (sgemm) columns.push_back({"of sgemm", Align::right});
+  if (checked(report)) columns.push_back({"error"});
   for (const char* title : {"memory", "variant", "arch", "config", "tier"}) columns.push_back({title});
   Table table(columns);
   for (const auto& row : report.rows) {
@@ -37,6 +40,7 @@ Table table_of(const BenchReport& report) {
                                    digits(result.bytes / 1e9),
                                    percent(result.of_roofline())};
     if (sgemm) cells.push_back(fmt::format("{:.3f}", row.of_sgemm));
+    if (row.check) cells.push_back(row.check->text());
     const auto& config = row.told["config"];
     for (const auto& cell : {row.memory, config.value("variant", ""), config.value("arch", ""), parameters_of(row.told), row.tier})
       cells.push_back(cell);
@@ -66,6 +70,12 @@ constexpr const char* legend =
     "bytes are the "
     "spec's cost. cold: inputs come from memory, warm: from the caches where they fit. noise: half the distance of the quartiles.";
 
+std::string lines_of_checks(const BenchReport& report, const std::string& indent) {
+  std::string text;
+  for (const auto& row : report.rows) text += check_lines(row.name, row.check, indent);
+  return text;
+}
+
 std::string image_lines(const BenchReport& report, const std::string& indent) {
   std::string text;
   for (const auto& row : report.rows) {
@@ -94,6 +104,7 @@ ordered_json row_json(const BenchRow& row) {
                       {"compiler", row.compiler},
                       {"samples", row.samples}};
   if (row.of_sgemm > 0) object["of_sgemm"] = row.of_sgemm;
+  if (row.check) object["check"] = to_json(*row.check);
   return object;
 }
 
@@ -102,9 +113,9 @@ ordered_json row_json(const BenchRow& row) {
 std::string terminal_text(const BenchReport& report) {
   std::string text =
       fmt::format("{} on {}\n\n{}\n{}\n", report.kernel, report.cpu, machine_table(report).text("  "), table_of(report).text("  "));
-  text += "images\n" + image_lines(report, "  ");
+  text += lines_of_checks(report, "  ") + "images\n" + image_lines(report, "  ");
   if (!report.openblas.empty()) text += "OpenBLAS: " + report.openblas + "\n";
-  return text + legend + "\n";
+  return text + legend + (checked(report) ? check_legend : "") + "\n";
 }
 
 ordered_json to_json(const BenchReport& report) {
@@ -128,9 +139,10 @@ ordered_json to_json(const BenchReport& report) {
 std::string markdown(const BenchReport& report) {
   std::string text = fmt::format("# {}, {}\n\nMade by `{}` with ejk {} on {}.\n\n{}\n{}\n", report.kernel, report.date, report.command,
                                  EJK_VERSION, report.cpu, machine_table(report).markdown(), table_of(report).markdown());
+  if (const auto lines = lines_of_checks(report, "- "); !lines.empty()) text += lines + "\n";
   text += "Images:\n\n" + image_lines(report, "- ");
   if (!report.openblas.empty()) text += "\nOpenBLAS: " + report.openblas + ".\n";
-  return text + "\n" + legend + "\n";
+  return text + "\n" + legend + (checked(report) ? check_legend : "") + "\n";
 }
 
 }  // namespace ejk::tools

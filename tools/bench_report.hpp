@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "bench_check.hpp"
 #include "bench_subject.hpp"
 #include "machine_peaks.hpp"
 
@@ -21,7 +22,8 @@ struct BenchRow {
   nlohmann::ordered_json told;  // explain's words
   std::vector<double> samples;
   BenchResult result;
-  double of_sgemm = 0;  // FLOP/s over those of sgemm in the same rounds; 0: not measured
+  double of_sgemm = 0;              // FLOP/s over those of sgemm in the same rounds; 0: not measured
+  std::optional<BenchCheck> check;  // if asked for
 };
 
 // Peaks and yardstick at one thread count.

@@ -19,6 +19,7 @@ struct BenchRequest {
   std::string config;  // override as JSON, or empty
   Memory memory = Memory::automatic;
   double seconds = 1;  // a case
+  bool check = false;  // compare what the runs left with the reference
   std::uint64_t seed = 1;
 };
 

@@ -22,6 +22,7 @@ class BenchSubject {
   const std::string& name() const { return name_; }
   bool cold() const { return copies_.size() > 1; }
   std::size_t copies() const { return copies_.size(); }
+  const reference::Call& last_call() const { return copies_[turn_]->call; }  // what was run last
   const Cost& cost() const { return cost_; }
   double bytes() const { return bytes_; }  // the spec's cost, or all tensors once where it gives none
   const nlohmann::ordered_json& told() const { return told_; }

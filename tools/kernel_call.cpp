@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "device_option.hpp"
 #include "execute/explain.hpp"
@@ -22,13 +21,6 @@ using reference::HostTensor;
 // Single-threaded double loops with strided access; measured on attention and pooling, rounded down.
 constexpr double reference_flops_a_second = 2e8;
 constexpr double reference_bytes_a_second = 5e7;
-
-std::vector<std::string> words_of(const std::string& list) {
-  std::vector<std::string> words;
-  std::istringstream stream(list);
-  for (std::string word; std::getline(stream, word, ',');) words.push_back(word);
-  return words;
-}
 
 std::vector<std::string> tensor_names(const spec::Spec& spec, bool outputs) {
   std::vector<std::string> names;
@@ -69,7 +61,7 @@ std::vector<HostTensor> read_inputs(const spec::Spec& spec, const std::string& f
 
 std::vector<std::string> wanted_outputs(const spec::Spec& spec, const std::string& list) {
   const auto known = tensor_names(spec, true);
-  auto words = words_of(list);
+  auto words = words_of_list(list);
   for (const auto& word : words)
     if (std::find(known.begin(), known.end(), word) == known.end())
       throw UsageError(fmt::format("--want: {} has no output '{}'{}", spec.kernel, word, spec::suggestion(word, known)));
@@ -126,6 +118,13 @@ void PackedCall::launch(const std::string& config, Stream stream) const {
 
 void PackedCall::wait() const {
   if (!on_host(*machine_)) machine_->backend->memory()->synchronize(machine_->device);
+}
+
+void PackedCall::copy_outputs_back() {
+  wait();
+  if (on_device_.empty()) return;
+  auto copy = on_device_.begin() + static_cast<std::ptrdiff_t>(call_->inputs.size());
+  for (auto& output : call_->outputs) (copy++)->copy_to(output);
 }
 
 void PackedCall::copy_back() {

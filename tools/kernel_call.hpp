@@ -23,8 +23,9 @@ class PackedCall {
   PackedCall(const KernelHandle& kernel, reference::Call& call, const Machine& machine);
   // config: override as JSON, or empty. Throws CodedError. On a device it returns when the work is queued.
   void launch(const std::string& config, Stream stream = {}) const;
-  void wait() const;  // for the device; throws in the driver's words
-  void copy_back();   // waits; every tensor's block, inputs too: a kernel may have spoiled them
+  void wait() const;         // for the device; throws in the driver's words
+  void copy_outputs_back();  // waits; the outputs' blocks alone: inputs stay as they were made
+  void copy_back();          // waits; every tensor's block, inputs too: a kernel may have spoiled them
   std::byte* block_of(const reference::HostTensor& tensor) const;   // of one of the call's tensors: where the kernel sees its block
   nlohmann::ordered_json explain(const std::string& config) const;  // makes the plan; throws
 

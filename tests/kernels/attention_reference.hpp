@@ -9,6 +9,7 @@ class AttentionReference : public KernelReference {
   explicit AttentionReference(std::string kernel) : kernel_(std::move(kernel)) {}
   std::string kernel() const override { return kernel_; }
   Values compute(const Call& call) const override;
+  Samples sample(const Call& call, Rng& rng) const override;
   spec::Case vary(const spec::Case& c, Rng& rng) const override { return vary_attention(c, rng); }
   spec::Case random_case(Rng& rng) const override { return random_attention(rng); }
   std::vector<Property> properties() const override;

@@ -7,6 +7,7 @@
 #include "kernels/attention_dropout.hpp"
 #include "kernels/attention_options.hpp"
 #include "kernels/attention_reference.hpp"
+#include "kernels/attention_samples.hpp"
 #include "kernels/attention_scores.hpp"
 
 namespace ejk::reference {
@@ -107,6 +108,8 @@ std::string equal_values(const Call& call, const Execute& execute, Rng&) {
 }  // namespace
 
 Values AttentionReference::compute(const Call& call) const { return attention_outputs(call); }
+
+Samples AttentionReference::sample(const Call& call, Rng& rng) const { return attention_samples(call, rng); }
 
 std::vector<Property> AttentionReference::properties() const {
   const auto batched = [](const Call& call) { return writable(call) && !call.given("cum_seqlens_q") && call.input("k").elements() > 0; };

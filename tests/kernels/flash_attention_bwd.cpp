@@ -1,4 +1,4 @@
-// flash_attention_bwd in float64: the gradients of SEMANTICS sections 0 and 1, every option, from the inputs, out, lse and dout.
+// The reference of flash_attention_bwd: its cases, inputs that a forward pass leaves, and the laws of gradients.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -6,6 +6,7 @@
 
 #include "kernels/attention_cases.hpp"
 #include "kernels/attention_dropout.hpp"
+#include "kernels/attention_gradient.hpp"
 #include "kernels/attention_options.hpp"
 #include "kernels/attention_scores.hpp"
 #include "reference/reference.hpp"
@@ -20,168 +21,12 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 // soon made.
 constexpr double affordable_multiplications = 1e10;
 
-// What rounding alone may leave of a gradient that cancels. dq, dk and dbias are sums of dS = p (dP - delta), times k or q, and lose what
-// they are made of in two places:
-//   dP - delta   where a row's values are alike. f32 is good to some 16 units in the last place, 2^-24, of p dP and p delta, and of their
-//                sums, the minuend and the subtrahend: a row has one delta, and where keys and values are alike one dP.
-//   the sum      dS adds up to 0 along a row, so that nothing is left of dq where the row's keys are alike. Matrix instructions take dS in
-//                the type of q and k: each term is off by up to u of itself, 2^-11 in f16 and 2^-8 in bf16.
-// An error is anywhere in half a unit to either side: its deviation is at most u / sqrt(3), and 0.42 u over all numbers of a binade. One
-// rounding does not know of another, so that a sum's deviation is that of its terms as if they were independent, and twice u of sqrt(sum
-// of squares of the terms) is 3.5 to 4.8 deviations; 2.5 and more where halves hold p, too. (Roundings that know of each other are those
-// of equal rows: then the terms are equal, and do not cancel.) A term left out of n that cancel leaves 1 / sqrt(n) of that size: it is
-// found up to n = 16384 in bf16.
-struct Cancelling {
-  explicit Cancelling(std::size_t elements) : minuend(elements, 0.0) {}
-  std::vector<double> minuend;        // the gradient without delta
-  double subtracted = 0, summed = 0;  // sums of squares: of p dP and p delta, and of dS; times what they are multiplied by
-
-  // Squares of one term before and after the subtraction, and of its factors.
-  void add(double from, double left, double factors) {
-    if (!std::isfinite(from * factors)) return;
-    subtracted += from * factors;
-    summed += left * factors;
-  }
-  // Root mean square over the gradient's elements. unit: u.
-  std::vector<double> rounding(double unit, const std::vector<double>& gradient) const {
-    constexpr double of_f32 = 0x1p-20;
-    double from = subtracted;
-    for (std::size_t i = 0; i < gradient.size(); ++i) {
-      const double squares = std::pow(minuend[i], 2) + std::pow(minuend[i] - gradient[i], 2);
-      if (std::isfinite(squares)) from += squares;
-    }
-    const auto elements = static_cast<double>(std::max<std::size_t>(gradient.size(), 1));
-    return {of_f32 * std::sqrt(from / elements) + 2 * unit * std::sqrt(summed / elements)};
-  }
-};
-
-// Of rounding to nearest, relative.
-double unit_of(DType type) { return type == DType::bf16 ? 0x1p-8 : type == DType::f16 ? 0x1p-11 : 0x1p-24; }
-
-std::size_t elements_of(const Call& call, const char* tensor) {
-  const HostTensor* given = call.find(tensor);
-  return given ? at(given->elements()) : 0;
-}
-
-struct Gradients {
-  explicit Gradients(const Call& call)
-      : dq(elements_of(call, "q"), 0.0),
-        dk(elements_of(call, "k"), 0.0),
-        dv(elements_of(call, "v"), 0.0),
-        dbias(elements_of(call, "bias"), 0.0),
-        dsinks(elements_of(call, "softmax_aux"), 0.0),
-        in_dq(dq.size()),
-        in_dk(dk.size()),
-        in_dbias(dbias.size()),
-        in_dsinks(dsinks.size()) {}
-  std::vector<double> dq, dk, dv, dbias, dsinks;
-  Cancelling in_dq, in_dk, in_dbias, in_dsinks;
-
-  Values values(double unit) const {
-    return {{"dq", dq},
-            {"dk", dk},
-            {"dv", dv},
-            {"dbias", dbias},
-            {"dsoftmax_aux", dsinks},
-            {"dq rounding", in_dq.rounding(unit, dq)},
-            {"dk rounding", in_dk.rounding(unit, dk)},
-            {"dbias rounding", in_dbias.rounding(0, dbias)},
-            {"dsoftmax_aux rounding", in_dsinks.rounding(0, dsinks)}};
-  }
-};
-
-// Element of softmax_aux that holds sink `number` of head h.
-std::size_t sink_index(const Call& call, std::int64_t h, std::int64_t number) {
-  const auto& shape = call.input("softmax_aux").shape();
-  if (shape.size() == 2) return at(h * shape[1] + number);
-  return at(shape[0] == call.dim("Hq") ? h : number);
-}
-
-// One query of one head.
-struct Query {
-  const AttentionProblem& p;
-  const Sequence& s;
-  std::int64_t h, i;
-  double lse;
-  const double* dout;      // [value_dim]
-  double delta;            // dout * out, and dweights * weights, summed: what every weight's gradient is relative to
-  const double* dweights;  // [Sk]; null: none
-
-  std::int64_t key_row(std::int64_t j) const { return (s.k_begin + j) * p.kv_heads + h / (p.heads / p.kv_heads); }
-
-  void differentiate(const Term& term, Gradients& g) const {
-    const double weight = std::exp(term.score - lse);
-    if (weight == 0) return;  // what lies behind a weight of 0 is of no account
-    const double kept = p.dropout.factor(s.number * p.heads + h, i, term.j);
-    const std::int64_t row = key_row(term.j);
-    double by_weight = 0;
-    for (std::int64_t e = 0; e < p.value_dim && kept != 0; ++e) {
-      by_weight += kept * dout[e] * p.v[at(row * p.value_dim + e)];
-      g.dv[at(row * p.value_dim + e)] += weight * kept * dout[e];
-    }
-    if (dweights && kept != 0) by_weight += kept * dweights[term.j];
-    const double by_score = weight * (by_weight - delta);
-    const double from = weight * weight * (by_weight * by_weight + delta * delta), left = by_score * by_score;
-    const double reach = term.slope * p.scale, minuend = weight * by_weight;
-    if (p.bias.given()) {
-      const std::size_t place = at(p.bias.index(s.number, h, i, term.j));
-      g.dbias[place] += by_score;
-      g.in_dbias.minuend[place] += minuend;
-      g.in_dbias.add(from, left, 1);
-    }
-    const std::int64_t query_row = (s.q_begin + i) * p.heads + h;
-    double of_key = 0, of_query = 0;  // squares
-    for (std::int64_t d = 0; d < p.dim; ++d) {
-      const double key = p.k[at(row * p.dim + d)], query = p.q[at(query_row * p.dim + d)];
-      g.dq[at(query_row * p.dim + d)] += by_score * reach * key;
-      g.dk[at(row * p.dim + d)] += by_score * reach * query;
-      g.in_dq.minuend[at(query_row * p.dim + d)] += minuend * reach * key;
-      g.in_dk.minuend[at(row * p.dim + d)] += minuend * reach * query;
-      of_key += key * key, of_query += query * query;
-    }
-    g.in_dq.add(from, left, reach * reach * of_key);
-    g.in_dk.add(from, left, reach * reach * of_query);
-  }
-
-  void differentiate_sinks(const Call& call, const std::vector<double>& sinks, Gradients& g) const {
-    for (std::size_t n = 0; n < sinks.size(); ++n) {
-      if (sinks[n] == -infinity) continue;
-      const double flow = std::exp(sinks[n] - lse) * delta;
-      g.dsinks[sink_index(call, h, static_cast<std::int64_t>(n))] -= flow;
-      g.in_dsinks.add(flow * flow, 0, 1);
-    }
-  }
-};
-
 class FlashAttentionBackward : public KernelReference {
  public:
   std::string kernel() const override { return "flash_attention_bwd"; }
 
-  Values compute(const Call& call) const override {
-    const AttentionProblem p(call);
-    const bool packed = call.given("cum_seqlens_q");
-    const std::vector<double> out = call.input("out").values(), lse = call.input("lse").values(), dout = call.input("dout").values();
-    std::vector<double> weights, dweights;
-    if (call.given("dweights")) weights = call.input("weights").values(), dweights = call.input("dweights").values();
-    Gradients g(call);
-    for (const Sequence& s : sequences_of(call))
-      for (std::int64_t h = 0; h < p.heads; ++h) {
-        const std::vector<double> keys = transposed_keys(p, s, h / (p.heads / p.kv_heads)), sinks = sinks_of(call, h);
-        for (std::int64_t i = 0; i < s.q_length; ++i) {
-          const std::int64_t row = packed ? h * call.dim("Tq") + s.q_begin + i : (s.number * p.heads + h) * s.q_length + i;
-          if (lse[at(row)] == -infinity) continue;  // sees nothing, not even sinks
-          const std::int64_t begin = ((s.q_begin + i) * p.heads + h) * p.value_dim;
-          Query query{p, s, h, i, lse[at(row)], dout.data() + begin, 0, nullptr};
-          for (std::int64_t e = 0; e < p.value_dim; ++e) query.delta += query.dout[e] * out[at(begin + e)];
-          if (!dweights.empty()) query.dweights = dweights.data() + row * call.dim("Sk");
-          for (std::int64_t j = 0; query.dweights && j < call.dim("Sk"); ++j)
-            if (const double weight = weights[at(row * call.dim("Sk") + j)]; weight != 0) query.delta += weight * query.dweights[j];
-          for (const Term& term : visible_scores(p, s, keys, h, i)) query.differentiate(term, g);
-          query.differentiate_sinks(call, sinks, g);
-        }
-      }
-    return g.values(unit_of(call.input("q").type()));
-  }
+  Values compute(const Call& call) const override { return attention_gradients(call); }
+  Samples sample(const Call& call, Rng& rng) const override { return attention_gradient_samples(call, rng); }
 
   // out and lse are the forward pass's.
   void complete(Call& call) const override {

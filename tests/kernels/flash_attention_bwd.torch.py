@@ -1,4 +1,4 @@
-# What PyTorch has for flash_attention_bwd: part of tools/peers/torch_peer.py, whose names it uses.
+# What PyTorch has for flash_attention_bwd: part of tools/peers/peer.py, whose names it uses.
 
 
 def backward_arguments(call):

@@ -34,6 +34,25 @@ class GroupedMatmul : public KernelReference {
     return {{"out", out}};
   }
 
+  Samples sample(const Call& call, Rng& rng) const override {
+    const HostTensor &lhs = call.input("lhs"), &rhs = call.input("rhs"), *before = call.find("existing_out");
+    const std::int64_t depth = call.dim("K"), width = call.dim("N");
+    const bool transposed = call.flag("transpose_rhs");
+    const std::vector<MatrixGroup> groups = matrix_groups(call, matrices_held(call));
+    Samples samples;
+    for (const std::int64_t row : some_below(rows_in_all(call), 24, rng)) {
+      const auto group = std::find_if(groups.begin(), groups.end(), [&](const MatrixGroup& g) { return g.begin <= row && row < g.end; });
+      for (const std::int64_t n : some_below(width, 24, rng)) {
+        double sum = before ? before->at(row * width + n) : 0;
+        for (std::int64_t k = 0; group != groups.end() && k < depth; ++k)
+          sum += lhs.at(row * depth + k) *
+                 rhs.at(transposed ? (group->matrix * width + n) * depth + k : (group->matrix * depth + k) * width + n);
+        samples["out"].add(row * width + n, &sum, 1);
+      }
+    }
+    return samples;
+  }
+
   spec::Case vary(const spec::Case& c, Rng& rng) const override;
   spec::Case random_case(Rng& rng) const override;
   std::vector<Property> properties() const override;

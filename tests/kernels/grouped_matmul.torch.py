@@ -1,4 +1,4 @@
-# What PyTorch has for grouped_matmul: part of tools/peers/torch_peer.py, whose names it uses.
+# What PyTorch has for grouped_matmul: part of tools/peers/peer.py, whose names it uses.
 
 
 def group_ends(call):

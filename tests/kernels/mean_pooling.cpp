@@ -32,6 +32,26 @@ class MeanPooling : public KernelReference {
     return {{"out", out}};
   }
 
+  Samples sample(const Call& call, Rng& rng) const override {
+    const HostTensor& x = call.input("x");
+    const std::vector<bool> visible = pooling_visible(call);
+    const std::vector<PoolingChunk> chunks = pooling_chunks(call);
+    const std::int64_t features = call.dim("C");
+    Samples samples;
+    for (const std::int64_t mean : some_below(static_cast<std::int64_t>(chunks.size()), 16, rng)) {
+      const auto [begin, end] = chunks[static_cast<std::size_t>(mean)];
+      const auto count = std::count(visible.begin() + begin, visible.begin() + end, true);
+      for (const std::int64_t c : some_below(features, 16, rng)) {
+        double sum = 0;
+        for (std::int64_t row = begin; row < end; ++row)
+          if (visible[static_cast<std::size_t>(row)]) sum += x.at(row * features + c);
+        sum /= static_cast<double>(std::max<std::int64_t>(count, 1));
+        samples["out"].add(mean * features + c, &sum, 1);
+      }
+    }
+    return samples;
+  }
+
   spec::Case vary(const spec::Case& c, Rng& rng) const override { return vary_pooling(c, rng); }
   spec::Case random_case(Rng& rng) const override { return random_pooling_case(rng); }
   std::vector<Property> properties() const override;

@@ -35,6 +35,25 @@ class MeanPoolingBackward : public KernelReference {
     return {{"dx", dx}};
   }
 
+  Samples sample(const Call& call, Rng& rng) const override {
+    const HostTensor& dout = call.input("dout");
+    const std::vector<bool> visible = pooling_visible(call);
+    const std::vector<PoolingChunk> chunks = pooling_chunks(call);
+    const std::int64_t features = call.dim("C");
+    Samples samples;
+    for (const std::int64_t row : some_below(pooling_tokens(call), 64, rng)) {
+      const auto chunk = std::find_if(chunks.begin(), chunks.end(), [&](const PoolingChunk& c) { return c.begin <= row && row < c.end; });
+      std::vector<double> dx(static_cast<std::size_t>(features), 0.0);
+      if (chunk != chunks.end() && visible[static_cast<std::size_t>(row)]) {
+        const auto count = std::count(visible.begin() + chunk->begin, visible.begin() + chunk->end, true);
+        for (std::int64_t c = 0; c < features; ++c)
+          dx[static_cast<std::size_t>(c)] = dout.at((chunk - chunks.begin()) * features + c) / static_cast<double>(count);
+      }
+      samples["dx"].add(row * features, dx.data(), features);
+    }
+    return samples;
+  }
+
   spec::Case vary(const spec::Case& c, Rng& rng) const override { return with_tokens(vary_pooling(c, rng)); }
   spec::Case random_case(Rng& rng) const override { return with_tokens(random_pooling_case(rng)); }
 

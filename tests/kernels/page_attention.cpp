@@ -114,6 +114,22 @@ class PageAttention : public KernelReference {
     return {{"out", out}, {"lse", lse}};
   }
 
+  Samples sample(const Call& call, Rng& rng) const override {
+    constexpr std::int64_t keys_to_read = 1 << 18;
+    const Problem p(call);
+    Samples samples;
+    std::int64_t read = 0;
+    for (const std::int64_t row : some_below(call.dim("N") * p.heads, 64, rng)) {
+      if (read > keys_to_read) break;
+      read += p.pages.length(row / p.heads) - p.pages.first(row / p.heads);
+      std::vector<double> out(at(p.dim), 0.0);
+      const double lse = attend(p, row / p.heads, row % p.heads, out.data());
+      samples["out"].add(row * p.dim, out.data(), p.dim);
+      samples["lse"].add(row, &lse, 1);
+    }
+    return samples;
+  }
+
   spec::Case vary(const spec::Case& c, Rng& rng) const override;
   spec::Case random_case(Rng& rng) const override;
   std::vector<Property> properties() const override;

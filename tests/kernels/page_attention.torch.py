@@ -1,4 +1,4 @@
-# What PyTorch has for page_attention: part of tools/peers/torch_peer.py, whose names it uses. It reads no page tables: it is given the same
+# What PyTorch has for page_attention: part of tools/peers/peer.py, whose names it uses. It reads no page tables: it is given the same
 # number of keys in one piece, which is less work.
 
 

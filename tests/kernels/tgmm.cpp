@@ -30,6 +30,24 @@ class WeightGradient : public KernelReference {
     return {{"out", out}};
   }
 
+  Samples sample(const Call& call, Rng& rng) const override {
+    const HostTensor &lhs = call.input("lhs"), &dout = call.input("dout");
+    const std::int64_t depth = call.dim("K"), width = call.dim("N");
+    const bool transposed = call.flag("transpose_rhs");
+    const std::vector<MatrixGroup> groups = matrix_groups(call, matrices_made(call));
+    Samples samples;
+    for (const std::int64_t number : some_below(static_cast<std::int64_t>(groups.size()), 8, rng)) {
+      const MatrixGroup& group = groups[at(number)];
+      for (const std::int64_t k : some_below(depth, 8, rng))
+        for (const std::int64_t n : some_below(width, 8, rng)) {
+          double sum = 0;
+          for (std::int64_t row = group.begin; row < group.end; ++row) sum += lhs.at(row * depth + k) * dout.at(row * width + n);
+          samples["out"].add(transposed ? (group.matrix * width + n) * depth + k : (group.matrix * depth + k) * width + n, &sum, 1);
+        }
+    }
+    return samples;
+  }
+
   spec::Case vary(const spec::Case& c, Rng& rng) const override {
     spec::Case varied = vary_matrix_groups(c, rng);
     const std::int64_t groups = std::get<std::int64_t>(varied.dims.at("G"));

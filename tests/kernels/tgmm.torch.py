@@ -1,4 +1,4 @@
-# What PyTorch has for tgmm: part of tools/peers/torch_peer.py, whose names it uses, and of grouped_matmul.torch.py.
+# What PyTorch has for tgmm: part of tools/peers/peer.py, whose names it uses, and of grouped_matmul.torch.py.
 
 
 def grouped_mm_of_rows(bench, call):

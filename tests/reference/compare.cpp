@@ -39,8 +39,12 @@ std::string index_text(std::span<const std::int64_t> shape, std::int64_t index) 
   return text.empty() ? "[]" : text + "]";
 }
 
-Comparison compare(const std::string& tensor, std::span<const std::int64_t> shape, std::span<const double> found,
-                   std::span<const double> expected, double tolerance, double rounding) {
+namespace {
+
+// index_of(i): where the i-th element lies, for messages.
+template <class IndexOf>
+Comparison judged(const std::string& tensor, std::span<const double> found, std::span<const double> expected, double tolerance,
+                  double rounding, IndexOf index_of) {
   Comparison result;
   result.tensor = tensor;
   result.tolerance = tolerance;
@@ -69,7 +73,7 @@ Comparison compare(const std::string& tensor, std::span<const std::int64_t> shap
   result.error = finite > 0 ? std::sqrt(squares / static_cast<double>(finite)) / scale : 0;
   const auto element = [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
-    return fmt::format("{}{} is {:.9g}, the reference says {:.9g}", tensor, index_text(shape, i), found[at], expected[at]);
+    return fmt::format("{}{} is {:.9g}, the reference says {:.9g}", tensor, index_of(i), found[at], expected[at]);
   };
   if (wrong_special > 0) {
     result.worst_index = first_special;
@@ -84,9 +88,8 @@ Comparison compare(const std::string& tensor, std::span<const std::int64_t> shap
   return result;
 }
 
-Comparison compare(const HostTensor& output, std::span<const double> expected, double tolerance, double rounding) {
-  const std::vector<double> found = output.values();
-  Comparison result = compare(output.name(), output.shape(), found, expected, tolerance, rounding);
+// Elements that nobody wrote and memory that nobody should have written come first.
+Comparison with_memory(const HostTensor& output, Comparison result) {
   if (const std::int64_t unwritten = output.unwritten(); unwritten > 0) {
     result.worst_index = output.first_unwritten();
     result.message = fmt::format("{}{} was not written ({} of {} elements)", output.name(), index_text(output.shape(), result.worst_index),
@@ -95,6 +98,30 @@ Comparison compare(const HostTensor& output, std::span<const double> expected, d
     result.message = fmt::format("{}: memory beside its elements was written", output.name());
   }
   return result;
+}
+
+}  // namespace
+
+Comparison compare(const std::string& tensor, std::span<const std::int64_t> shape, std::span<const double> found,
+                   std::span<const double> expected, double tolerance, double rounding) {
+  return judged(tensor, found, expected, tolerance, rounding, [&](std::int64_t i) { return index_text(shape, i); });
+}
+
+Comparison compare(const HostTensor& output, std::span<const double> expected, double tolerance, double rounding) {
+  return with_memory(output, compare(output.name(), output.shape(), output.values(), expected, tolerance, rounding));
+}
+
+void Sample::add(std::int64_t first, const double* values, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) places.push_back(first + i);
+  expected.insert(expected.end(), values, values + count);
+}
+
+Comparison compare(const HostTensor& output, const Sample& sample, double tolerance) {
+  std::vector<double> found;
+  for (const std::int64_t place : sample.places) found.push_back(output.at(place));
+  return with_memory(output, judged(output.name(), found, sample.expected, tolerance, sample.rounding, [&](std::int64_t i) {
+                       return index_text(output.shape(), sample.places[static_cast<std::size_t>(i)]);
+                     }));
 }
 
 double rounding_of(const Values& reference, const std::string& output) {

@@ -36,6 +36,19 @@ Comparison compare(const std::string& tensor, std::span<const std::int64_t> shap
 // The same for an output after a call; unwritten elements and writes beside the elements are errors, too.
 Comparison compare(const HostTensor& output, std::span<const double> expected, double tolerance, double rounding = 0);
 
+// Some elements of an output that is too large to compute whole: their row-major indices, what they must be, and what rounding may leave.
+struct Sample {
+  std::vector<std::int64_t> places;
+  std::vector<double> expected;
+  double rounding = 0;
+
+  void add(std::int64_t first, const double* values, std::int64_t count);  // a run of elements
+};
+using Samples = std::map<std::string, Sample>;  // by output
+
+// The elements of the sample against it; every element of the output must have been written, and nothing beside them.
+Comparison compare(const HostTensor& output, const Sample& sample, double tolerance);
+
 // What rounding may leave in an output, where the reference tells it: the value named "<output> rounding"; else 0.
 double rounding_of(const Values& reference, const std::string& output);
 

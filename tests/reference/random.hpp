@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
+#include <set>
 #include <span>
 #include <string_view>
 
@@ -79,5 +80,14 @@ class Rng {
   double spare_ = 0;
   bool has_spare_ = false;
 };
+
+// Some of 0, ..., count - 1, at most `wanted` and one: the last, and others at random.
+inline std::set<std::int64_t> some_below(std::int64_t count, int wanted, Rng& rng) {
+  std::set<std::int64_t> some;
+  if (count <= 0) return some;
+  some = {count - 1};
+  for (int i = 0; i < wanted; ++i) some.insert(rng.between(0, count - 1));
+  return some;
+}
 
 }  // namespace ejk::reference

@@ -36,6 +36,10 @@ class KernelReference {
   // All outputs, optional ones included, written from SEMANTICS with plain loops.
   virtual Values compute(const Call& call) const = 0;
 
+  // Elements spread over the outputs of a call of any size, in a second or so: for calls that are too large for compute(). An output that
+  // is not among them cannot be sampled. By default none can.
+  virtual Samples sample(const Call& call, Rng& rng) const;
+
   // Random inputs that cannot be just any numbers, such as a forward pass's outputs, are made from the others. By default there are none.
   virtual void complete(Call& call) const;
 

@@ -74,6 +74,25 @@ TEST(Compare, UnwrittenAndOverwrittenMemoryIsReported) {
   EXPECT_EQ(compare(out, expected, 1e-5).message, "out: memory beside its elements was written");
 }
 
+TEST(Compare, ASampleIsComparedAndTheWholeMustBeWritten) {
+  HostTensor out("out", DType::f32, {2, 3});
+  Sample sample;
+  const double first[] = {1, 2}, last[] = {6};
+  sample.add(0, first, 2);
+  sample.add(5, last, 1);
+  for (std::int64_t i = 0; i < 5; ++i) out.set(i, static_cast<double>(i + 1));
+  EXPECT_EQ(compare(out, sample, 1e-5).message, "out[1, 2] was not written (1 of 6 elements)");
+  out.set(5, 6);
+  EXPECT_TRUE(compare(out, sample, 1e-5).ok());
+  out.set(3, 70);  // is not in the sample
+  EXPECT_TRUE(compare(out, sample, 1e-5).ok());
+  out.set(5, 7);
+  const auto result = compare(out, sample, 1e-2);
+  EXPECT_NE(result.message.find("worst: out[1, 2] is 7, the reference says 6"), std::string::npos) << result.message;
+  sample.rounding = 1;  // may be that of rounding
+  EXPECT_TRUE(compare(out, sample, 1e-2).ok());
+}
+
 TEST(Compare, AnotherElementCountIsAnError) {
   const std::int64_t shape[] = {2};
   const double expected[] = {1, 2, 3}, found[] = {1, 2};

@@ -1,5 +1,5 @@
 // The conversation with the Python child, by stand-ins for Python that say set things; and what is said when there is none.
-#include "torch_peer.hpp"
+#include "peer.hpp"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -15,13 +15,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class TorchPeerTest : public ::testing::Test {
+class PeerTest : public ::testing::Test {
  protected:
-  TorchPeerTest() {
+  PeerTest() {
     char pattern[] = "/tmp/ejk-peer-XXXXXX";
     folder = mkdtemp(pattern);
   }
-  ~TorchPeerTest() override { fs::remove_all(folder); }
+  ~PeerTest() override { fs::remove_all(folder); }
 
   // A program that answers the i-th request with the i-th line, and keeps the requests.
   std::string python(const std::string& answers) const {
@@ -33,9 +33,9 @@ class TorchPeerTest : public ::testing::Test {
     fs::permissions(path, fs::perms::owner_all);
     return path;
   }
-  std::string failure(const std::string& program, const std::string& device = "cuda:0") const {
+  std::string failure(const std::string& program, const std::string& device = "cuda:0", const std::string& library = "torch") const {
     try {
-      TorchPeer peer(program, device);
+      Peer(library, program, device).versions();
     } catch (const std::runtime_error& e) {
       return e.what();
     }
@@ -45,11 +45,12 @@ class TorchPeerTest : public ::testing::Test {
   fs::path folder;
 };
 
-TEST_F(TorchPeerTest, MeasuresWhatItPrepared) {
-  TorchPeer peer(python("{\"versions\": \"torch 9\"}\n"
-                        "{\"peers\": [{\"id\": 0, \"name\": \"torch.mean\"}, {\"name\": \"other\", \"why_not\": \"no\"}]}\n"
-                        "{\"seconds\": 0.25}\n{}\n"),
-                 "cuda:1");
+TEST_F(PeerTest, MeasuresWhatItPrepared) {
+  Peer peer("torch",
+            python("{\"versions\": \"torch 9\"}\n"
+                   "{\"peers\": [{\"id\": 0, \"name\": \"torch.mean\"}, {\"name\": \"other\", \"why_not\": \"no\"}]}\n"
+                   "{\"seconds\": 0.25}\n{}\n"),
+            "cuda:1");
   EXPECT_EQ(peer.versions(), "torch 9");
   spec::Case c;
   c.name = "packed";
@@ -57,7 +58,8 @@ TEST_F(TorchPeerTest, MeasuresWhatItPrepared) {
   c.dims = {{"N", std::int64_t{3}}, {"T", std::int64_t{20}}, {"C", std::int64_t{4}}};
   c.given = {"cum_seqlens"};
   const auto call = reference::make_call(reference::spec_of("mean_pooling"), c, 5);
-  const auto kernels = peer.prepare(call);
+  peer.start_preparing(call);
+  const auto kernels = peer.prepared();
   ASSERT_EQ(kernels.size(), 2u);
   EXPECT_EQ(kernels[0].id, 0);
   EXPECT_EQ(kernels[0].name, "torch.mean");
@@ -82,34 +84,37 @@ TEST_F(TorchPeerTest, MeasuresWhatItPrepared) {
   EXPECT_EQ(requests[3], (nlohmann::json{{"do", "drop"}}));
 }
 
-TEST_F(TorchPeerTest, AMissingPythonIsNamed) {
+TEST_F(PeerTest, AMissingPythonIsNamed) {
   EXPECT_EQ(failure((folder / "none").string()), "--against torch: " + (folder / "none").string() +
-                                                     " cannot be started: No such file or directory; name a Python that has PyTorch with "
+                                                     " cannot be started: No such file or directory; name a Python that has torch with "
                                                      "--python PATH");
 }
 
-TEST_F(TorchPeerTest, ItsErrorsAreTold) {
+TEST_F(PeerTest, ItsErrorsAreTold) {
   const auto program = python("{\"error\": \"ModuleNotFoundError: No module named 'torch'\"}\n");
   EXPECT_EQ(failure(program),
             "--against torch: " + program +
-                " says: ModuleNotFoundError: No module named 'torch'; name a Python that has PyTorch with CUDA with --python "
+                " says: ModuleNotFoundError: No module named 'torch'; name a Python that has torch for this device with --python "
                 "PATH");
 }
 
-TEST_F(TorchPeerTest, AnEarlyEndIsTold) {
+TEST_F(PeerTest, AnEarlyEndIsTold) {
   const auto program = python("");
   EXPECT_EQ(failure(program), "--against torch: " + program + " ended early (exit code 7); its words are above");
 }
 
-TEST_F(TorchPeerTest, WordsThatAreNoJsonAreTold) {
+TEST_F(PeerTest, WordsThatAreNoJsonAreTold) {
   const auto program = python("hello\n");
   EXPECT_EQ(failure(program), "--against torch: " + program + " answered 'hello', expected JSON");
 }
 
-// The real script under the system's Python: it has no torch, or one that knows no such device.
-TEST_F(TorchPeerTest, TheScriptRunsAndSaysWhatItLacks) {
-  const auto words = failure("/usr/bin/python3", "nothing:0");
-  EXPECT_TRUE(words.starts_with("--against torch: /usr/bin/python3 says: ")) << words;
+// The real scripts under the system's Python: it has no such library, or one that knows no such device.
+TEST_F(PeerTest, TheScriptsRunAndSayWhatTheyLack) {
+  EXPECT_EQ(peer_libraries(), (std::vector<std::string>{"torch", "ejkernel"}));
+  for (const auto& library : peer_libraries()) {
+    const auto words = failure("/usr/bin/python3", "nothing:0", library);
+    EXPECT_TRUE(words.starts_with("--against " + library + ": /usr/bin/python3 says: ")) << words;
+  }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The child process and its lines of JSON.
-#include "torch_peer.hpp"
+#include "peer.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -13,8 +13,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "peer_scripts.hpp"
 #include "reference/data.hpp"
-#include "torch_peer_script.hpp"
 
 extern char** environ;
 
@@ -24,8 +24,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int patience_ms = 300'000;  // importing torch and cuDNN's first search take a minute on a cold disk
-
-[[noreturn]] void fail(const std::string& what) { throw std::runtime_error("--against torch: " + what); }
 
 // Offsets, sizes and lengths decide how much work there is, so their values go along; other data does not matter.
 json tensor_json(const spec::TensorSpec& spec, const reference::HostTensor& tensor) {
@@ -47,9 +45,21 @@ json call_json(const reference::Call& call) {
   return object;
 }
 
+const char* script_of(const std::string& library) {
+  for (const auto& [name, text] : peer_scripts)
+    if (library == name) return text;
+  throw std::logic_error("no script of " + library);
+}
+
 }  // namespace
 
-TorchPeer::TorchPeer(const std::string& python, const std::string& device) : python_(python) {
+std::vector<std::string> peer_libraries() {
+  std::vector<std::string> names;
+  for (const auto& [name, text] : peer_scripts) names.emplace_back(name);
+  return names;
+}
+
+Peer::Peer(const std::string& library, const std::string& python, const std::string& device) : library_(library), python_(python) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail(fmt::format("no socket: {}", std::strerror(errno)));
   socket_ = ends[0];
@@ -57,7 +67,7 @@ TorchPeer::TorchPeer(const std::string& python, const std::string& device) : pyt
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  std::string words[] = {python, "-c", torch_peer_script};
+  std::string words[] = {python, "-c", script_of(library)};
   char* arguments[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
   const int error = posix_spawnp(&child_, python.c_str(), &actions, nullptr, arguments, environ);
   posix_spawn_file_actions_destroy(&actions);
@@ -65,37 +75,42 @@ TorchPeer::TorchPeer(const std::string& python, const std::string& device) : pyt
   try {
     if (error) {
       child_ = -1;
-      fail(fmt::format("{} cannot be started: {}; name a Python that has PyTorch with --python PATH", python, std::strerror(error)));
+      fail(fmt::format("{} cannot be started: {}; name a Python that has {} with --python PATH", python, std::strerror(error), library));
     }
-    versions_ = ask({{"do", "hello"}, {"device", device}}).at("versions").get<std::string>();
+    send({{"do", "hello"}, {"device", device}});
   } catch (...) {
     end();
     throw;
   }
 }
 
-TorchPeer::~TorchPeer() { end(); }
+Peer::~Peer() { end(); }
 
-void TorchPeer::end() noexcept {
+void Peer::end() noexcept {
   if (socket_ >= 0) close(socket_);  // the end of its input ends the child
   if (child_ > 0) waitpid(child_, nullptr, 0);
 }
 
-void TorchPeer::ended() {
+void Peer::fail(const std::string& what) const { throw std::runtime_error("--against " + library_ + ": " + what); }
+
+void Peer::ended() {
   int status = 0;
   if (waitpid(child_, &status, 0) == child_) child_ = -1;
   fail(fmt::format("{} ended early ({}); its words are above", python_,
                    WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status)) : fmt::format("exit code {}", WEXITSTATUS(status))));
 }
 
-json TorchPeer::ask(const json& request) {
+void Peer::send(const json& request) {
   const auto line = request.dump() + "\n";
   for (std::size_t sent = 0; sent < line.size();) {
-    const auto count = send(socket_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+    const auto count = ::send(socket_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) ended();
     sent += static_cast<std::size_t>(count);
   }
+}
+
+json Peer::receive() {
   while (unread_.find('\n') == std::string::npos) {
     pollfd ready{socket_, POLLIN, 0};
     const int found = poll(&ready, 1, patience_ms);
@@ -116,22 +131,33 @@ json TorchPeer::ask(const json& request) {
   unread_.erase(0, end + 1);
   if (!answer.is_object()) fail(fmt::format("{} answered '{}', expected JSON", python_, text.substr(0, 200)));
   if (answer.contains("error"))
-    fail(fmt::format("{} says: {}; name a Python that has PyTorch with CUDA with --python PATH", python_,
-                     answer["error"].get<std::string>()));
+    fail(fmt::format("{} says: {}; name a Python that has {} for this device with --python PATH", python_,
+                     answer["error"].get<std::string>(), library_));
   return answer;
 }
 
-std::vector<TorchKernel> TorchPeer::prepare(const reference::Call& call) {
-  std::vector<TorchKernel> kernels;
-  const auto answer = ask({{"do", "prepare"}, {"call", call_json(call)}});
+const std::string& Peer::versions() {
+  if (versions_.empty()) versions_ = receive().at("versions").get<std::string>();
+  return versions_;
+}
+
+void Peer::start_preparing(const reference::Call& call) { send({{"do", "prepare"}, {"call", call_json(call)}}); }
+
+std::vector<PeerKernel> Peer::prepared() {
+  std::vector<PeerKernel> kernels;
+  const auto answer = receive();
   for (const auto& peer : answer.at("peers")) kernels.push_back({peer.value("id", -1), peer.at("name"), peer.value("why_not", "")});
   return kernels;
 }
 
-double TorchPeer::seconds(int id, int count, bool cold) {
-  return ask({{"do", "measure"}, {"id", id}, {"count", count}, {"cold", cold}}).at("seconds").get<double>();
+double Peer::seconds(int id, int count, bool cold) {
+  send({{"do", "measure"}, {"id", id}, {"count", count}, {"cold", cold}});
+  return receive().at("seconds").get<double>();
 }
 
-void TorchPeer::drop() { ask({{"do", "drop"}}); }
+void Peer::drop() {
+  send({{"do", "drop"}});
+  receive();
+}
 
 }  // namespace ejk::tools
