@@ -10,6 +10,9 @@
 #include "device/gpu.h"
 #include "device/attention_plain.h"
 #include "device/mma_attention.h"
+$if steps == 0
+#include "device/mma_ring.h"
+$end
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
 using Element = ${ctype(E)};
@@ -24,7 +27,11 @@ constexpr int BLOCK_N = ${block_n};                     // keys a step
 constexpr int SLICES = D16 / 16, KEPT = ${q_slices};     // slices of 16 features; of the queries, kept in registers
 constexpr int PARTS = KEPT == SLICES && BLOCK_N >= 32 ? 2 : 1;  // of a step's keys; a second one would read queries again that are not kept
 constexpr int PART_N = BLOCK_N / PARTS, N_TILES = PART_N / 8, V_TILES = DV16 / 8;
+$if steps == 0
+constexpr int STAGES = ${stages};                       // blocks of keys in shared memory; a ring of them, and no barriers between steps
+$else
 constexpr int STEPS = ${steps}, STAGES = 2 * STEPS;      // steps between two barriers; blocks of keys in shared memory
+$end
 
 using QTile = Tile<Element, BLOCK_M, (D16 > DV16 ? D16 : DV16)>;
 using KTile = Tile<Element, BLOCK_N, D16>;
@@ -110,6 +117,16 @@ struct Steps {
 // Shared memory: Q, then the stages of K, then those of V, then each row's range of keys.
 constexpr int KEYS = QTile::BYTES, VALUES = KEYS + STAGES * KTile::BYTES, RANGES = VALUES + STAGES * VTile::BYTES;
 
+$if steps == 0
+// Keys and values on their way to shared memory, half of the stages ahead.
+using Ring = KeyRing<KTile, VTile, BLOCK_N, STAGES, WARPS>;
+constexpr int BARRIERS = RANGES + 8 * BLOCK_M;
+struct Copies : Ring {
+  KPart k_part(int step, int part) const { return {k_tile(step).at(part * PART_N, 0)}; }
+  VPart v_part(int step, int part) const { return {v_tile(step).at(part * PART_N, 0)}; }
+  void go_on(int, int) const {}  // nothing beside the products: come_to() starts the copies
+};
+$else
 // Keys and values on their way to shared memory, STEPS steps ahead; past the last one only zeros are written.
 struct Copies {
   SharedPointer memory;
@@ -147,6 +164,7 @@ struct Copies {
     }
   }
 };
+$end
 
 // Block (x, y, z): the y-th BLOCK_M rows (packed: of all sequences) of the x-th kv head of group z, where the kv heads of all rows of the
 // batch are numbered through. So the hardware starts the same rows of a group's heads together. With a causal mask later rows have more
@@ -173,15 +191,27 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
                   static_cast<int>(left < BLOCK_M ? left : BLOCK_M), kv_head * heads_a_kv_head, heads_a_kv_head};
   rows.copy_queries<THREADS, D>(q_tile, q, sequence);
   if (KEPT > 0) copy_async_commit();
+$if steps == 0
+  if (thread_x() == 0) Ring::init(shared_pointer(memory) + BARRIERS);
+$end
   rows.find_ranges<THREADS, BLOCK_M>(Visibility{causal, window_left, window_right}, sequence);
   const int warp_row = warp() * M_TILES * 16;
   const Steps steps(rows, warp_row, sequence.keys);
 
+$if steps == 0
+  const SharedPointer shared = shared_pointer(memory);
+  const Copies copies{{shared + KEYS, shared + VALUES, shared + BARRIERS, k_map, v_map, steps.first, steps.end,
+                       shuffle(static_cast<int>(sequence.first_key) + steps.first * BLOCK_N, 0), shuffle(kv_head, 0),
+                       shuffle(static_cast<int>(sequence.batch), 0), shuffle(warp(), 0)}};
+  copies.start();
+  copy_async_commit();  // of nothing: the queries come in the group before
+$else
   const int64_t first_key = sequence.first_key + int64_t{steps.first} * BLOCK_N;
   const int keys_left = static_cast<int>(sequence.keys) - steps.first * BLOCK_N;
   Copies copies{shared_pointer(memory), {k.row(sequence.batch, first_key, kv_head), k.token_stride, keys_left},
                 {v.row(sequence.batch, first_key, kv_head), v.token_stride, keys_left}};
   copies.start(steps.first);
+$end
 
   const float unit = ADJUSTED || CAPPED ? 1 : (softmax_scale > 0 ? softmax_scale : 1e-30f) * LOG2_E;
   Outputs o;
@@ -204,10 +234,14 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
   }
 #pragma unroll 1
   for (int step = steps.first; step < steps.end; ++step) {
+$if steps == 0
+    copies.come_to(step);
+$else
     if (STEPS == 1 || (step - steps.first) % STEPS == 0) {
       copy_async_wait<0>();
       sync_block();
     }
+$end
     const bool whole = steps.is_whole(step);
     if (!whole && !steps.is_seen(step)) {
 #pragma unroll
