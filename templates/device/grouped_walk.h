@@ -44,16 +44,6 @@ template <int STEP, int TOGETHER> struct GroupWalk {
     return true;
   }
 
-  // How many tiles there are; after it no tile can be found.
-  int count() {
-    if (!sizes) return groups * ((rows + most - 1) / most) * columns;
-    for (;;) {
-      const int until = shuffle(tiles_until, WARP - 1);
-      if (window + WARP > groups) return tiles_before + until;
-      next_window(until);
-    }
-  }
-
  private:
   bool find_equal(int tile, GroupTile& found) const {
     const int a_group = (rows + most - 1) / most * columns;
