@@ -29,6 +29,7 @@ constexpr uint32_t UNIT = 32 * DEPTH * 2, RHS_BOX = 64 * DEPTH * 2, RHS_UNITS = 
 constexpr uint32_t RING = ${ring};      // units of shared memory for steps on their way
 constexpr uint32_t SLOTS = 8;           // most steps on their way
 constexpr uint32_t STORES = ${stores};  // buffers of each warpgroup for what is on its way to out
+constexpr int LONG = 48;                // steps of a product that are worth the time to put groups in order
 constexpr int NEARLY = 8;               // steps of a tile that are still to be copied when the next tile is asked for
 using Queue = TileQueue<BLOCKS, DYNAMIC, COPIERS + 8>;  // read by the warps that copy and those that multiply
 using Buffers = StoreBuffers<Out, STORES>;
@@ -296,16 +297,17 @@ KERNEL(384, 1) grouped_matmul(${parameters('grouped_matmul')}) {
     init_barriers(at);
   }
   if constexpr (!DYNAMIC) wait_for_previous_launch();  // else that is `reset`, before which all others have ended: only the queue waits for it
+  const Problem problem{static_cast<int>(group_offset), static_cast<int>(held), static_cast<int>((K + DEPTH - 1) / DEPTH), static_cast<int>(G)};
   const int groups = static_cast<int>(group_count), rows = static_cast<int>(M), columns = static_cast<int>(column_blocks);
   const int most = LOWEST < ROWS ? balanced_rows<STEP, LOWEST, ROWS>(group_sizes, groups, rows, columns, grid_x() / BLOCKS) : ROWS;
-  Walk walk(group_sizes, groups, rows, columns, most);  // here, before warps part: its code is fetched once, while barriers are made
+  // Here, before warps part: its code is fetched once, while barriers are made.
+  Walk walk(group_sizes, groups, rows, columns, most, problem.steps >= LONG);
   GroupTile first;
   if (!Walk(walk).find(Queue::first(), first)) first.bands = 0;
   if constexpr (BLOCKS > 1)
     sync_cluster();
   else
     sync_block();
-  const Problem problem{static_cast<int>(group_offset), static_cast<int>(held), static_cast<int>((K + DEPTH - 1) / DEPTH), static_cast<int>(G)};
   if (warpgroup() == 0) {
     give_registers<88>();
     if (warp() == 0) copy_tiles<true, COPIERS == 1>(at, lhs_map, rhs_map, first, problem);
