@@ -3,7 +3,8 @@
 
 // Groups are cut into as few bands of at most `most` rows as do, in steps of STEP rows, all of a group about equally high; a tile is a band
 // and one of `columns` column blocks. Numbered group after group; within a group so many bands, TOGETHER, side by side, then the next
-// column. After the last group come the rows of none, as one group more.
+// column. After the last group come the rows of none, as one group more. `sorts`: of each WARP groups those with high tiles come first, so that
+// those who take tiles end with low ones, at about the same time.
 struct GroupTile {
   int group;     // number of groups: rows of none
   int row, end;  // of the matrix of all rows; row < end
@@ -14,13 +15,15 @@ struct GroupTile {
 template <int STEP, int TOGETHER> struct GroupWalk {
   const int32_t* sizes;  // none: `groups` groups of `rows` rows, each with rows numbered from 0
   int groups, rows, columns, most;
-  int window = 0, tiles_before = 0;   // the groups that lanes hold, and the tiles of those before them
-  uint32_t rows_before = 0;
-  uint32_t my_begin = 0, my_end = 0;  // rows of this lane's group
-  int tiles_until = 0;                // tiles up to and with this lane's group, from tiles_before
+  bool sorts;
+  int window = 0, tiles_before = 0;          // the groups that lanes hold, and the tiles of those before them
+  uint32_t rows_before = 0, rows_until = 0;  // before those groups, and before the next
+  int my_group = 0;                          // this lane's
+  uint32_t my_begin = 0, my_end = 0;         // its rows
+  int tiles_until = 0;                       // tiles up to and with it, from tiles_before
 
-  GroupWalk(const int32_t* group_sizes, int group_count, int row_count, int column_count, int most_rows)
-      : sizes(group_sizes), groups(group_count), rows(row_count), columns(column_count), most(most_rows) {
+  GroupWalk(const int32_t* group_sizes, int group_count, int row_count, int column_count, int most_rows, bool sorts_groups = false)
+      : sizes(group_sizes), groups(group_count), rows(row_count), columns(column_count), most(most_rows), sorts(sorts_groups) {
     if (sizes) load();
   }
 
@@ -39,19 +42,9 @@ template <int STEP, int TOGETHER> struct GroupWalk {
     for (int half_of = WARP / 2; half_of > 0; half_of /= 2)
       if (shuffle(tiles_until, before + half_of - 1) <= place) before += half_of;
     const int first_tile = before > 0 ? shuffle(tiles_until, before - 1) : 0;
-    found.group = window + before;
+    found.group = sorts ? shuffle(my_group, before) : window + before;
     place_tile(place - first_tile, static_cast<int>(shuffle(my_begin, before)), static_cast<int>(shuffle(my_end, before)), found);
     return true;
-  }
-
-  // How many tiles there are; after it no tile can be found.
-  int count() {
-    if (!sizes) return groups * ((rows + most - 1) / most) * columns;
-    for (;;) {
-      const int until = shuffle(tiles_until, WARP - 1);
-      if (window + WARP > groups) return tiles_before + until;
-      next_window(until);
-    }
   }
 
  private:
@@ -65,7 +58,7 @@ template <int STEP, int TOGETHER> struct GroupWalk {
 
   void next_window(int tiles) {
     tiles_before += tiles;
-    rows_before = shuffle(my_end, WARP - 1);
+    rows_before = rows_until;
     window += WARP;
     load();
   }
@@ -84,12 +77,35 @@ template <int STEP, int TOGETHER> struct GroupWalk {
     my_end = rows_before + sum < all ? rows_before + sum : all;
     const uint32_t before = shuffle(my_end, lane() > 0 ? lane() - 1 : 0);
     my_begin = lane() > 0 ? before : rows_before;
+    my_group = group;
+    rows_until = shuffle(my_end, WARP - 1);
+    if (sorts) sort();
     tiles_until = (static_cast<int>(my_end - my_begin) + most - 1) / most * columns;
 #pragma unroll
     for (int by = 1; by < WARP; by *= 2) {
       const int other = shuffle(tiles_until, lane() >= by ? lane() - by : lane());
       if (lane() >= by) tiles_until += other;
     }
+  }
+
+  // Lanes take groups in the order of their tiles' height, by a bitonic network, if they do not lie so.
+  void sort() {
+    const int size = static_cast<int>(my_end - my_begin), bands = (size + most - 1) / most;
+    uint32_t key = (bands > 0 ? ((size + STEP - 1) / STEP + bands - 1) / bands : 0) * WARP + WARP - 1 - lane();
+    const uint32_t before = shuffle(key, lane() > 0 ? lane() - 1 : 0);
+    if (!any_in_warp(before < key)) return;
+#pragma unroll
+    for (int run = 2; run <= WARP; run *= 2)
+#pragma unroll
+      for (int by = run / 2; by > 0; by /= 2) {
+        const uint32_t other = shuffle_xor(key, by);
+        const bool takes_larger = ((lane() & by) == 0) == ((lane() & run) == 0);
+        if (takes_larger == (other > key)) key = other;
+      }
+    const int from = WARP - 1 - static_cast<int>(key % WARP);
+    my_group = shuffle(my_group, from);
+    my_begin = shuffle(my_begin, from);
+    my_end = shuffle(my_end, from);
   }
 
   void place_tile(int tile, int begin, int end, GroupTile& found) const {

@@ -4,16 +4,16 @@
 constexpr int STORED_ROWS = 64;
 constexpr uint32_t STORED_BYTES = STORED_ROWS * 128;
 
-// Two such buffers for a warpgroup, used in turn; `count`: how often. Its barrier is `barrier`.
-template <class T> struct StoreBuffers {
+// BUFFERS such buffers for a warpgroup, used in turn; `count`: how often. Its barrier is `barrier`.
+template <class T, int BUFFERS = 2> struct StoreBuffers {
   uint32_t memory;
   int barrier;
   uint32_t count = 0;
-  uint32_t current() const { return memory + count % 2 * STORED_BYTES; }
+  uint32_t current() const { return memory + count % BUFFERS * STORED_BYTES; }
 
-  // Until the buffer that is next in turn has been read by the copy before the last.
+  // Until the buffer that is next in turn has been read by the copy from it.
   void open() const {
-    if (thread_x() % WARPGROUP == 0) store_wait_read<1>();
+    if (thread_x() % WARPGROUP == 0) store_wait_read<BUFFERS - 1>();
     sync_some(barrier, WARPGROUP);
   }
   // Element pairs r of four 8 x 8 matrices, as wgmma's sums lie in registers: matrices i = 0..3 hold columns 8 j + 8 (i / 2) .. and rows

@@ -1,12 +1,11 @@
 // grouped_matmul, forward, on Hopper: out^T = rhs^T lhs^T, a tile at a time. Columns of out are the 64 rows of wgmma, rows of out its N, so
 // that a tile is as high as its group needs, in steps of STEP. Warpgroup 0 copies, warpgroups 1 and 2 multiply 64 columns each. The blocks of
-// a cluster lie side by side: each copies a part of the rows to all of them. Blocks go on from tile to tile; they find their tiles from the
-// group sizes themselves.
+// a cluster lie side by side: each copies a part of the rows to all of them. Blocks go on from tile to tile; a warp of each cluster finds them
+// from the group sizes.
 #include "device/gpu.h"
 #include "device/sm90.h"
-#include "device/sm90_queue.h"
 #include "device/sm90_store.h"
-#include "device/grouped_walk.h"
+#include "device/sm90_tile_queue.h"
 #include "device/grouped_balance.h"
 
 $require rows % box == 0 and rows % step == 0 and step % 16 == 0 and rows <= 256 and 2 % blocks == 0
@@ -27,15 +26,18 @@ constexpr int STEP = ${step};         // tiles are multiples of it high
 constexpr int BOX_ROWS = ${box};     // rows that one copy of lhs brings
 constexpr int COPIERS = ${copiers};  // warps that copy: one for both factors, or one for each
 constexpr uint32_t UNIT = 32 * DEPTH * 2, RHS_BOX = 64 * DEPTH * 2, RHS_UNITS = 2 * RHS_BOX / UNIT;
-constexpr uint32_t RING = ${ring};  // units of shared memory for steps on their way
-constexpr uint32_t SLOTS = 8;       // most steps on their way
-using Queue = WorkQueue<BLOCKS, DYNAMIC, COPIERS + 8>;  // read by the warps that copy and those that multiply
-using Buffers = StoreBuffers<Out>;
+constexpr uint32_t RING = ${ring};      // units of shared memory for steps on their way
+constexpr uint32_t SLOTS = 8;           // most steps on their way
+constexpr uint32_t STORES = ${stores};  // buffers of each warpgroup for what is on its way to out
+constexpr int LONG = 48;                // steps of a product that are worth the time to put groups in order
+constexpr int NEARLY = 8;               // steps of a tile that are still to be copied when the next tile is asked for
+using Queue = TileQueue<BLOCKS, DYNAMIC, COPIERS + 8>;  // read by the warps that copy and those that multiply
+using Buffers = StoreBuffers<Out, STORES>;
 
 struct Places {  // in shared memory
   uint32_t ring;
-  uint32_t out(int part) const { return ring + RING * UNIT + part * 2 * STORED_BYTES; }
-  uint32_t barriers() const { return ring + RING * UNIT + (SMALL_OUT ? 4 * STORED_BYTES : 0); }
+  uint32_t out(int part) const { return ring + RING * UNIT + part * STORES * STORED_BYTES; }
+  uint32_t barriers() const { return ring + RING * UNIT + (SMALL_OUT ? 2 * STORES * STORED_BYTES : 0); }
   uint32_t full(uint32_t slot) const { return barriers() + 16 * slot; }
   uint32_t empty(uint32_t slot) const { return full(slot) + 8; }
   Queue queue() const { return {barriers() + 16 * SLOTS}; }
@@ -119,17 +121,20 @@ static inline void copy_lhs(const TensorMap& lhs, uint32_t to, uint32_t full, co
 }
 
 template <bool COPIES_RHS, bool COPIES_LHS>
-static inline void copy_tiles(const Places& at, const TensorMap& lhs, const TensorMap& rhs, Walk walk, const Problem& problem) {
+static inline void copy_tiles(const Places& at, const TensorMap& lhs, const TensorMap& rhs, const GroupTile& first, const Problem& problem) {
   const int rank = BLOCKS > 1 ? cluster_rank() : 0;
   Ring ring;
   Outstanding outstanding;
-  GroupTile tile;
-  for (WorkReader work(at.queue()); walk.find(work.number, tile); work.next()) {
+  for (TileReader work(at.queue(), first); work.more(); work.next()) {
+    const GroupTile tile = work.tile;
     const int steps = problem.steps_of(tile);
     const uint32_t units = units_of(tile), bytes = ((COPIES_RHS ? RHS_UNITS : 0) + (COPIES_LHS ? units - RHS_UNITS : 0)) * UNIT;
     if (lane() == 0) {
+      const bool asks = COPIES_RHS && rank == 0;
+      if (asks && steps < NEARLY) at.queue().ask();
 #pragma unroll 1
       for (int k = 0; k < steps; ++k) {
+        if (asks && k + NEARLY == steps) at.queue().ask();
         const uint32_t full = at.full(ring.slot()), step = ring.step;
         uint32_t left_over;
         const uint32_t place = at.ring + ring.take(units, left_over);
@@ -148,8 +153,9 @@ static inline void release(const Places& at, uint32_t slot) {
   if (thread < BLOCKS) barrier_release<BLOCKS>(at.empty(slot), thread);
 }
 
-// d [64][N] = this warpgroup's columns times N rows.
-template <int N> static inline void multiply(const Places& at, int part, int steps, uint32_t units, Ring& ring, float (&d)[N / 2]) {
+// d [64][N] = this warpgroup's columns times N rows. While the last products run, it calls next().
+template <int N, class Next>
+static inline void multiply(const Places& at, int part, int steps, uint32_t units, Ring& ring, float (&d)[N / 2], Next next) {
   uint32_t last = 0;
   keep_in_place(d);
 #pragma unroll 1
@@ -170,6 +176,7 @@ template <int N> static inline void multiply(const Places& at, int part, int ste
     }
     last = slot;
   }
+  next();
   wgmma_wait<0>();
   keep_in_place(d);
   if (steps > 0) release(at, last);
@@ -198,14 +205,14 @@ static inline void visit_elements(float (&d)[N / 2], T* first, int64_t stride, i
     }
 }
 
-template <int N>
+template <int N, class Next>
 static inline void make_tile(const Places& at, int part, const GroupTile& tile, const Problem& problem, const Target& target, int column,
-                             const TensorMap& out_map, Ring& ring, Buffers& buffers) {
+                             const TensorMap& out_map, Ring& ring, Buffers& buffers, Next next) {
   const int steps = problem.steps_of(tile), height = tile.end - tile.row, batch = problem.batch_of(tile), group = problem.group_of(tile);
   float d[N / 2];
   if (steps == 0)
     for (int i = 0; i < N / 2; ++i) d[i] = 0;
-  multiply<N>(at, part, steps, units_of(tile), ring, d);
+  multiply<N>(at, part, steps, units_of(tile), ring, d, next);
   const int64_t first = column + warp() % 4 * 16;
   if constexpr (ADDS) {
     const int64_t base = BATCHED ? batch * target.existing_batch + group * target.existing_group : 0;
@@ -248,20 +255,24 @@ static inline void skip(const Places& at, int steps, uint32_t units, Ring& ring)
   }
 }
 
-static inline void make_tiles(const Places& at, int part, Walk walk, const Problem& problem, const Target& target, const TensorMap& out_map) {
+static inline void make_tiles(const Places& at, int part, const GroupTile& first, const Problem& problem, const Target& target,
+                              const TensorMap& out_map) {
   const int rank = BLOCKS > 1 ? cluster_rank() : 0;
   Ring ring;
-  GroupTile tile;
   Buffers buffers{at.out(part), 1 + part};
-  for (WorkReader work(at.queue()); walk.find(work.number, tile); work.next()) {
+  TileReader work(at.queue(), first);
+  const auto next = [&] { work.next(); };
+  while (work.more()) {
+    const GroupTile tile = work.tile;
     const int column = (tile.column * BLOCKS + rank) * COLUMNS + part * 64;
     if (column >= target.columns) {
       skip(at, problem.steps_of(tile), units_of(tile), ring);
+      next();
       continue;
     }
     switch ((tile.end - tile.row + STEP - 1) / STEP) {
 $for n in 1..(rows / step + 1)
-    case ${n}: make_tile<${step * n}>(at, part, tile, problem, target, column, out_map, ring, buffers); break;
+    case ${n}: make_tile<${step * n}>(at, part, tile, problem, target, column, out_map, ring, buffers, next); break;
 $end
     }
   }
@@ -286,25 +297,25 @@ KERNEL(384, 1) grouped_matmul(${parameters('grouped_matmul')}) {
     init_barriers(at);
   }
   if constexpr (!DYNAMIC) wait_for_previous_launch();  // else that is `reset`, before which all others have ended: only the queue waits for it
+  const Problem problem{static_cast<int>(group_offset), static_cast<int>(held), static_cast<int>((K + DEPTH - 1) / DEPTH), static_cast<int>(G)};
   const int groups = static_cast<int>(group_count), rows = static_cast<int>(M), columns = static_cast<int>(column_blocks);
   const int most = LOWEST < ROWS ? balanced_rows<STEP, LOWEST, ROWS>(group_sizes, groups, rows, columns, grid_x() / BLOCKS) : ROWS;
-  Walk walk(group_sizes, groups, rows, columns, most);  // here, before warps part: its code is fetched once, while barriers are made
+  // Here, before warps part: its code is fetched once, while barriers are made.
+  Walk walk(group_sizes, groups, rows, columns, most, problem.steps >= LONG);
+  GroupTile first;
+  if (!Walk(walk).find(Queue::first(), first)) first.bands = 0;
   if constexpr (BLOCKS > 1)
     sync_cluster();
   else
     sync_block();
-  const Problem problem{static_cast<int>(group_offset), static_cast<int>(held), static_cast<int>((K + DEPTH - 1) / DEPTH), static_cast<int>(G)};
   if (warpgroup() == 0) {
     give_registers<88>();
-    if (warp() == 0) copy_tiles<true, COPIERS == 1>(at, lhs_map, rhs_map, walk, problem);
-    if (COPIERS > 1 && warp() == 2) copy_tiles<false, true>(at, lhs_map, rhs_map, walk, problem);
-    if (DYNAMIC && warp() == 1 && (BLOCKS == 1 || cluster_rank() == 0)) {
-      const int tiles = walk.count();
-      if (lane() == 0) at.queue().give_out(tiles, counter);
-    }
+    if (warp() == 0) copy_tiles<true, COPIERS == 1>(at, lhs_map, rhs_map, first, problem);
+    if (COPIERS > 1 && warp() == 2) copy_tiles<false, true>(at, lhs_map, rhs_map, first, problem);
+    if (warp() == 1 && (BLOCKS == 1 || cluster_rank() == 0)) at.queue().give_out(walk, counter);
   } else {
     take_registers<208>();
-    make_tiles(at, warpgroup() - 1, walk, problem,
+    make_tiles(at, warpgroup() - 1, first, problem,
                Target{out, existing_out, out_stride, existing_stride, N, out_batch, out_group, existing_batch, existing_group}, out_map);
   }
   sync_warp();
