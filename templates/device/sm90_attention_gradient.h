@@ -102,11 +102,40 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gra
     int64_t first;
     if (!find_rows(sequence, first)) return;
     const int64_t at = space.first(sequence, block_y()) + first;
-    constexpr int LANES = DV <= 64 ? 8 : DV <= 128 ? 16 : 32;
-    prepare_rows<THREADS, LANES, 8>(Heads<const T>(out), Heads<const T>(dout), lse, sequence, block_y(), first, ROWS, DV, row_lse + at,
-                                    row_delta + at);
+    constexpr int LANES = DV <= 64 ? 8 : DV <= 128 ? 16 : 32, STEP = THREADS / LANES, AHEAD = 2;  // lanes a row; rows at a time; such loads in flight
+    const Heads<const T> outs(out), douts(dout);
+    const float* const logs = static_cast<const float*>(lse.data) + (lse.rank == 3 ? sequence.batch * lse.strides[0] : 0) +
+                              block_y() * lse.strides[lse.rank - 2] + sequence.first_query;
+    const int feature = thread_x() % LANES * 8;
 #pragma unroll 1
-    for (int i = thread_x() * 4; CLEARS && i < Sums::COUNT; i += THREADS * 4) store_pack(dq_sums + at * Sums::FEATURES + i, Pack<float, 4>{});
+    for (int base = thread_x() / LANES; base < ROWS; base += AHEAD * STEP) {
+      Pack<T, 8> x[AHEAD], y[AHEAD];
+      float log[AHEAD];
+#pragma unroll
+      for (int i = 0; i < AHEAD; ++i) {
+        const int64_t row = first + base + i * STEP;
+        const bool some = base + i * STEP < ROWS && row < sequence.seeing();
+        log[i] = some ? logs[row] : -INFINITE;
+        x[i] = y[i] = {};
+        if (!some || feature >= DV) continue;
+        x[i] = load_pack<8>(outs.row(sequence.batch, sequence.first_query + row, block_y()) + feature);
+        y[i] = load_pack<8>(douts.row(sequence.batch, sequence.first_query + row, block_y()) + feature);
+      }
+#pragma unroll
+      for (int i = 0; i < AHEAD; ++i) {
+        const bool weighs = log[i] != -INFINITE;
+        float delta = 0;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) delta += to_float(x[i].at[j]) == 0 ? 0 : to_float(x[i].at[j]) * to_float(y[i].at[j]);
+#pragma unroll
+        for (int mask = LANES / 2; mask > 0; mask /= 2) delta += shuffle_xor(delta, mask);
+        if (base + i * STEP >= ROWS || feature != 0) continue;
+        row_lse[at + base + i * STEP] = weighs ? log[i] * LOG2_E : INFINITE;
+        row_delta[at + base + i * STEP] = weighs ? delta : 0;
+      }
+    }
+#pragma unroll 1
+    for (int i = thread_x() * 4; i < (CLEARS ? Sums::COUNT : 0); i += THREADS * 4) store_pack(dq_sums + at * Sums::FEATURES + i, Pack<float, 4>{});
   }
 
   // Shared memory that finish() and repair() need: rows of dq; which are bad; what warps compare others with.
