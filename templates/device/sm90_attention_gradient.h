@@ -63,6 +63,22 @@ template <int THREADS> static inline void clear_counters(int32_t* counters, int6
   for (int64_t i = block_number() * THREADS + thread_x(); i < count; i += blocks * THREADS) counters[i] = 0;
 }
 
+// work(i), by the whole block, of those i below count that are marked, every blocks-th of all. Each thread looks at one at a time.
+template <int THREADS, class Marked, class Work>
+static inline void for_each_marked(int64_t count, int64_t blocks, Marked marked, Work work) {
+#pragma unroll 1
+  for (int64_t first = block_number(); first < count; first += blocks * THREADS) {
+    const int64_t mine = first + thread_x() * blocks;
+    if (!any_in_block(mine < count && marked(mine))) continue;
+#pragma unroll 1
+    for (int64_t i = first; i < count && i < first + blocks * THREADS; i += blocks)
+      if (marked(i)) work(i);
+  }
+}
+
+// The state of rows whose dq is not finite. 0: nobody has made it; what is between is fine.
+constexpr int32_t ROWS_BROKEN = 1 << 30;
+
 // What a call's gradients are made of.
 template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gradients {
   Sequences sequences;
@@ -86,11 +102,40 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gra
     int64_t first;
     if (!find_rows(sequence, first)) return;
     const int64_t at = space.first(sequence, block_y()) + first;
-    constexpr int LANES = DV <= 64 ? 8 : DV <= 128 ? 16 : 32;
-    prepare_rows<THREADS, LANES, 8>(Heads<const T>(out), Heads<const T>(dout), lse, sequence, block_y(), first, ROWS, DV, row_lse + at,
-                                    row_delta + at);
+    constexpr int LANES = DV <= 64 ? 8 : DV <= 128 ? 16 : 32, STEP = THREADS / LANES, AHEAD = 2;  // lanes a row; rows at a time; such loads in flight
+    const Heads<const T> outs(out), douts(dout);
+    const float* const logs = static_cast<const float*>(lse.data) + (lse.rank == 3 ? sequence.batch * lse.strides[0] : 0) +
+                              block_y() * lse.strides[lse.rank - 2] + sequence.first_query;
+    const int feature = thread_x() % LANES * 8;
 #pragma unroll 1
-    for (int i = thread_x() * 4; CLEARS && i < Sums::COUNT; i += THREADS * 4) store_pack(dq_sums + at * Sums::FEATURES + i, Pack<float, 4>{});
+    for (int base = thread_x() / LANES; base < ROWS; base += AHEAD * STEP) {
+      Pack<T, 8> x[AHEAD], y[AHEAD];
+      float log[AHEAD];
+#pragma unroll
+      for (int i = 0; i < AHEAD; ++i) {
+        const int64_t row = first + base + i * STEP;
+        const bool some = base + i * STEP < ROWS && row < sequence.seeing();
+        log[i] = some ? logs[row] : -INFINITE;
+        x[i] = y[i] = {};
+        if (!some || feature >= DV) continue;
+        x[i] = load_pack<8>(outs.row(sequence.batch, sequence.first_query + row, block_y()) + feature);
+        y[i] = load_pack<8>(douts.row(sequence.batch, sequence.first_query + row, block_y()) + feature);
+      }
+#pragma unroll
+      for (int i = 0; i < AHEAD; ++i) {
+        const bool weighs = log[i] != -INFINITE;
+        float delta = 0;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) delta += to_float(x[i].at[j]) == 0 ? 0 : to_float(x[i].at[j]) * to_float(y[i].at[j]);
+#pragma unroll
+        for (int mask = LANES / 2; mask > 0; mask /= 2) delta += shuffle_xor(delta, mask);
+        if (base + i * STEP >= ROWS || feature != 0) continue;
+        row_lse[at + base + i * STEP] = weighs ? log[i] * LOG2_E : INFINITE;
+        row_delta[at + base + i * STEP] = weighs ? delta : 0;
+      }
+    }
+#pragma unroll 1
+    for (int i = thread_x() * 4; i < (CLEARS ? Sums::COUNT : 0); i += THREADS * 4) store_pack(dq_sums + at * Sums::FEATURES + i, Pack<float, 4>{});
   }
 
   // Shared memory that finish() and repair() need: rows of dq; which are bad; what warps compare others with.
@@ -120,24 +165,27 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gra
       if (bad_rows[row]) make_plain(sequence).differentiate_query(static_cast<int>(first) + row, block_y(), dq);
   }
 
-  // Of this block's rows, dq that nobody has made (state 0) is 0, and what is not finite (2) the definition decides.
-  template <int THREADS, class MakePlain> void mend(const Heads<T>& dq, const int32_t* states, MakePlain make_plain) const {
-    Sequence sequence;
-    int64_t first;
-    if (!find_rows(sequence, first)) return;
-    const int state = states[(space.first(sequence, block_y()) + first) / ROWS];
+  // dq that nobody has made is 0, and what is not finite the definition decides. Batched; of ROWS rows each, every blocks-th of all.
+  template <int THREADS, class MakePlain> void mend(const Heads<T>& dq, const int32_t* states, int64_t blocks, MakePlain make_plain) const {
+    const int64_t tiles_a_head = space.rows / ROWS;
+    for_each_marked<THREADS>(
+        tiles_a_head * space.heads * sequences.count, blocks, [&](int64_t tile) { return states[tile] == 0 || states[tile] >= ROWS_BROKEN; },
+        [&](int64_t tile) {
+          const int64_t numbered = tile / tiles_a_head, head = numbered % space.heads, first = tile % tiles_a_head * ROWS;
+          const Sequence sequence = sequences[numbered / space.heads];
 #pragma unroll 1
-    for (int row = warp(); state != 1 && row < ROWS && first + row < sequence.queries; row += THREADS / WARP) {
-      T* const to = dq.row(sequence.batch, sequence.first_query + first + row, block_y());
-      float zero = 0;
+          for (int row = warp(); row < ROWS && first + row < sequence.queries; row += THREADS / WARP) {
+            T* const to = dq.row(sequence.batch, sequence.first_query + first + row, head);
+            float zero = 0;
 #pragma unroll 1
-      for (int i = lane(); i < D; i += WARP)
-        if (state == 0)
-          to[i] = from_float<T>(0);
-        else
-          zero += to_float(to[i]) * 0;
-      if (any_in_warp(zero != 0)) make_plain(sequence).differentiate_query(static_cast<int>(first) + row, block_y(), dq);
-    }
+            for (int i = lane(); i < D; i += WARP)
+              if (states[tile] == 0)
+                to[i] = from_float<T>(0);
+              else
+                zero += to_float(to[i]) * 0;
+            if (any_in_warp(zero != 0)) make_plain(sequence).differentiate_query(static_cast<int>(first) + row, static_cast<int>(head), dq);
+          }
+        });
   }
 
   // Sums to elements; true if this thread has met one that is not finite.
@@ -162,14 +210,13 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gra
   template <int THREADS, class Block, class MakePlain>
   void repair(const int32_t* broken, int64_t broken_blocks, int64_t key_blocks, int64_t blocks, const Visibility& visibility, const Heads<T>& dk,
               const Heads<T>& dv, MakePlain make_plain) const {
-#pragma unroll 1
-    for (int64_t i = block_number(); i < broken_blocks; i += blocks) {
+    for_each_marked<THREADS>(broken_blocks, blocks, [&](int64_t i) { return broken[i] != 0; }, [&](int64_t i) {
       Block block;
       const int numbered = static_cast<int>(i / key_blocks), number = static_cast<int>(i % key_blocks);
-      if (!broken[i] || !block.find(sequences, visibility, space, static_cast<int>(dk.heads), numbered, number)) continue;
+      if (!block.find(sequences, visibility, space, static_cast<int>(dk.heads), numbered, number)) return;
 #pragma unroll 1
       for (int key = warp(); key < Block::COUNT && key < block.keys; key += THREADS / WARP)
         make_plain(block.sequence).differentiate_key(block.first_key + key, block.kv_head, dk, dv);
-    }
+    });
   }
 };

@@ -1,5 +1,5 @@
 // Hopper vocabulary of the attention kernels' gradients: the launches after blocks of keys. At the end of a template, which says
-// what they work on: Element, D, DV, BLOCK_M, PACKED; CallGradients, Block and DS_UNSCALED; and by how many threads.
+// what they work on: Element, D, DV, BLOCK_M, PACKED; CallGradients, Block, DS_UNSCALED and MENDS; and by how many threads.
 #pragma once
 #include "device/launch_order.h"
 #include "device/sm90_attention_gradient.h"
@@ -11,17 +11,18 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   const Sequences sequences{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset};
   const CallGradients gradients{sequences, {q.heads, space_rows, BLOCK_M, PACKED}, row_lse, row_delta, dq_sums};
   const Visibility visibility{causal, window_left, window_right};
+  const int64_t blocks = MENDS ? grid_x() : grid_blocks;
   const View none{};
   const ScoreRules rules{none, none, none, none, 0, softmax_scale, logits_soft_cap, 0, 0, q.heads};
   const auto plain = [&](const Sequence& sequence) {
     return CallGradients::Plain{q, k, v, dout, rules, visibility, sequence, row_lse, row_delta, gradients.space, D, DV, CallGradients::plain_memory()};
   };
-  if constexpr (OWNS_QUERIES)
-    gradients.mend<FINISH_THREADS>(Heads<Element>(dq_view), added + 1, plain);
+  if constexpr (MENDS)
+    gradients.mend<FINISH_THREADS>(Heads<Element>(dq_view), added + 1, blocks, plain);
   else
     gradients.finish<FINISH_THREADS>(Heads<Element>(dq_view), softmax_scale * DS_UNSCALED, hides, plain);
   if (hides)
-    gradients.repair<FINISH_THREADS, Block>(broken, broken_blocks, key_blocks, grid_blocks, visibility, Heads<Element>(dk_view), Heads<Element>(dv_view), plain);
+    gradients.repair<FINISH_THREADS, Block>(broken, broken_blocks, key_blocks, blocks, visibility, Heads<Element>(dk_view), Heads<Element>(dv_view), plain);
 }
 
 KERNEL(256, 1) differentiate_sinks(${parameters('differentiate_sinks')}) {

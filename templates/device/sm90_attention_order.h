@@ -50,6 +50,7 @@ template <bool ORDERED, int CHAINS> struct AddOrder {
   // One thread: opens each turn, from the first-th to before `end`, when the blocks of keys before this one which go through its rows have
   // added to them.
   template <class Turn, class Block> void open_turns(const Block& block, int first, int end) const {
+    if (!ORDERED) return;
 #pragma unroll 1
     for (Turn turn(block, first); turn.number < end; turn.next(block)) {
       const int key = turn.step * Block::ROW_COUNT + first_seen_key(block.sequence.offset), hidden = key > 0 ? key / Block::COUNT : 0;
@@ -70,6 +71,7 @@ template <bool ORDERED, int CHAINS> struct AddOrder {
   }
   // Another thread: tells the next block of each turn's additions when all will see them.
   template <class Turn, class Block> void pass_turns(const Block& block, int first, int end) const {
+    if (!ORDERED) return;
 #pragma unroll 1
     for (Turn turn(block, first); turn.number < end; turn.next(block)) {
       barrier_wait(added(turn.number), parity(turn.number));

@@ -4,13 +4,15 @@
 //
 // They make scores transposed, S^T = K Q^T and dP^T = V dout^T, so that the weights P^T and dS^T = P^T (dP^T - delta) are operands, from
 // registers, of the sums dv += P^T dout and dk += dS^T Q. dS goes through shared memory too, where both warpgroups take it for dq: each has
-// 64 features of dS K, or half of its rows, and adds them to f32 sums in global memory; `finish` makes dq of those. With DEFERRED a
+// 64 features of dS K, or half of its rows, and adds them to f32 sums in global memory, of which dq is made. With DEFERRED a
 // warpgroup does the last turn's share of dq, so that it does not wait for the other one's dS. With OWNS_QUERIES a block takes all keys of a
-// kv head: each thread then starts its sums, adds to them and makes dq of them itself, in the same order each time.
+// kv head: each thread then starts its sums, adds to them and makes dq of them itself, in the same order each time. Otherwise warps with
+// nothing else to do make dq of a kv head's sums when all of its blocks have added (not of packed sequences: `finish` does).
 //
 // Registers are all taken, and ptxas then makes products wait for each other and says so only in its log (C7512): look there after a change.
 #include "device/gpu.h"
 #include "device/launch_order.h"
+#include "device/sm90_attention_finish.h"
 #include "device/sm90_attention_gradient.h"
 #include "device/sm90_attention_list.h"
 #include "device/sm90_attention_order.h"
@@ -22,13 +24,16 @@ constexpr int D = ${D}, DV = ${Dv};                     // head dim of q and k; 
 constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
 constexpr bool OWNS_QUERIES = ${whole};                 // nobody else adds to the sums of a block's queries
 constexpr bool ORDERED = ${ordered} && !OWNS_QUERIES;   // the same bits each time
+constexpr bool FINISHES = !PACKED && !OWNS_QUERIES;     // this launch makes dq of its sums, too
+constexpr bool MENDS = FINISHES || OWNS_QUERIES;        // the one after it has only to mend it
 constexpr int GROUPS = 2, BLOCK_N = GROUPS * 64;        // warpgroups that multiply; keys of a block
 constexpr int BLOCK_M = ${block_m};                     // queries of a turn
 constexpr bool DEFERRED = ${deferred};                  // dq's share of a turn is added in the next one
 constexpr bool ROOM = (D + DV) / 2 + BLOCK_M * 3 / 2 <= 208;  // registers for operands of dv's products beside what follows their start
 constexpr uint32_t STAGES = 2;                          // turns in shared memory
 constexpr int APART = 3, MANY_TURNS = 16;               // the barrier by which the second warpgroup starts half a turn later; and when
-constexpr int THREADS = (GROUPS + 1) * WARPGROUP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
+constexpr int ALL_DONE = 4;                             // the barrier of warpgroups that multiply no more
+constexpr int THREADS = (GROUPS + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = ${E == 'f16' ? 15 : 0};           // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
 constexpr float UNSCALED = 1.0f / (1 << SHIFT), DS_UNSCALED = 1;
 
@@ -42,7 +47,8 @@ using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED>;
 using Sums = CallGradients::Sums;
 using Order = AddOrder<ORDERED, 1>;
 using List = BlockList<Block>;
-using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : 0)>;
+using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES)>;
+using Finisher = RowFinisher<Element, Sums, D>;
 using QueryTurn = QueryTurns<ORDERED>;
 
 // A warpgroup's share of a turn's dq, transposed: 64 of the features of all queries, or all features of half of the queries.
@@ -69,6 +75,9 @@ struct Places {  // in shared memory
   uint32_t v_full() const { return q_full(3 * STAGES + 1); }
   uint32_t queue() const { return q_full(3 * STAGES + 2); }
   uint32_t order() const { return queue() + Queue::BARRIER_BYTES; }
+  uint32_t added(int place) const { return order() + (ORDERED ? 48 : 0) + 8 * place; }  // by a block of keys, in the queue's places
+  uint32_t sums_full(int warp) const { return added(2) + 8 * warp; }
+  uint32_t sums(int helper) const { return sums_full(WARPS) + helper * Finisher::BYTES; }  // of the three warps beside the one that copies
 
   void init_barriers() const {
     for (uint32_t i = 0; i < 2 * STAGES; ++i) {
@@ -82,6 +91,8 @@ struct Places {  // in shared memory
     barrier_init(k_full(), 1);
     barrier_init(k_full() + 8, GROUPS);
     barrier_init(v_full(), 1);
+    for (int i = 0; FINISHES && i < 2; ++i) barrier_init(added(i), GROUPS * 4);
+    for (int i = 0; FINISHES && i < WARPS; ++i) barrier_init(sums_full(i), 1);
   }
 };
 static inline uint32_t empty(uint32_t full) { return full + 8; }
@@ -200,7 +211,7 @@ struct Consumer {
       const bool finite = store_transposed<D>(dq, factor, dq_rows, block.sequence, block.first_head + head, row, box);
       int32_t* const state = order.done + 1 + block.first_row / BLOCK_M + queries;
       if (thread_x() % WARPGROUP == 0) atomicMax(state, 1);
-      if (any_in_warp(!finite) && lane() == 0) atomicMax(state, 2);
+      if (any_in_warp(!finite) && lane() == 0) atomicMax(state, ROWS_BROKEN);
     }
     order.tell(number);
   }
@@ -295,6 +306,7 @@ KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
       .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks);
   clear_counters<PREPARE_THREADS>(broken, broken_blocks, grid_blocks);
   clear_counters<PREPARE_THREADS>(added, added_count, grid_blocks);
+  clear_counters<PREPARE_THREADS>(finished, finished_count, grid_blocks);
   CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view);
 }
 
@@ -307,6 +319,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const int heads_a_kv_head = static_cast<int>(q_view.shape[q_view.rank - 2] / k_view.shape[k_view.rank - 2]), group = shuffle(warpgroup(), 0);
   const Visibility visibility{causal, window_left, window_right};
   const Order order{added, window_left, 0, at.order()};
+  const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view};
   let_next_launch_go();
   if (thread_x() == 0) {
     at.init_barriers();
@@ -320,14 +333,20 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   uint32_t keys = 0;  // parity of their barriers
   if (group == 0) {
     give_registers<24>();
-    if (ORDERED && (warp() == 1 || warp() == 2)) {
+    if ((ORDERED && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2)) {
+      uint32_t parities = 0;  // of the barriers that say that a block of keys has added everything
       queue.read([&](const List::Entry& entry) {
-        const int end = first + entry.block.steps() * heads_a_kv_head;
+        const int end = first + entry.block.steps() * heads_a_kv_head, place = &entry != entries;
         if (lane() == 0 && warp() == 1) order.open_turns<QueryTurn>(entry.block, first, end);
-        if (lane() == 0 && warp() == 2) order.pass_turns<QueryTurn>(entry.block, first, end);
-        first = end;
+        if (lane() == 0 && warp() == 2) {
+          order.pass_turns<QueryTurn>(entry.block, first, end);
+          if (FINISHES) barrier_wait(at.added(place), parities >> place & 1);
+          if (FINISHES) finisher.tell(entry.numbered);
+        }
+        first = end, parities ^= 1 << place;
       });
     }
+    if (FINISHES && warp() != 0) return finisher.run(at.sums(warp() - 1), at.sums_full(warp()));
     if (thread_x() != 0) return;
     fence_async_everywhere();
     queue.give_out([&](const List::Entry& entry) {
@@ -348,10 +367,14 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
         Consumer{at, entry, block, rules, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1}.run(dk, dv, first, end, keys);
         first = end, keys ^= 1;
       }
+      if (FINISHES) sync_warp();
+      if (FINISHES && lane() == 0) barrier_arrive(at.added(&entry != entries));
       const bool finite_dk = store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), block, (group - 1) * 64);
       const bool finite_dv = store_sums(dv, UNSCALED, Heads<Element>(dv_view), block, (group - 1) * 64);
       if (any_in_warp(block.hides(group - 1) && !(finite_dk && finite_dv)) && lane() == 0) broken[entry.numbered] = 1;
     });
+    if (FINISHES) sync_some(ALL_DONE, GROUPS * WARPGROUP);  // with keys and values, whose place is used now
+    if (FINISHES) finisher.run(at.base + (warp() - WARPGROUP / WARP) * Finisher::BYTES, at.sums_full(warp()));
   }
 }
 

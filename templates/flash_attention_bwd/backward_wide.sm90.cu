@@ -18,7 +18,7 @@ $require D % 8 == 0 and Dv % 8 == 0 and block_m % 16 == 0
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                     // head dim of q and k; of v and out
 constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
-constexpr bool OWNS_QUERIES = false;
+constexpr bool OWNS_QUERIES = false, MENDS = false;
 constexpr bool ORDERED = ${ordered};                    // the same bits each time
 constexpr int BLOCKS = ${blocks};                       // blocks of a cluster, 64 keys each
 constexpr int BLOCK_N = 64 * BLOCKS;                    // their keys
