@@ -2,13 +2,14 @@
 // from it, one after another, and so need not find out by themselves what is next.
 #pragma once
 #include "device/sm90_attention_gradient.h"
+#include "device/sm90_block_copy.h"
 
 // A block of keys in the list.
 template <class Keys> struct alignas(16) Listed {
   static constexpr int NONE = -1, END = -2;
   static constexpr int WORDS = 24;  // of 8 bytes, in the workspace
   Keys block;
-  int64_t numbered;               // by kv head, in `broken`; or one of those
+  int64_t numbered;               // by kv head, in `broken`; or NONE; or, once, after all others, END
   int opens_from, closes_before;  // steps to whose sums no block of the same kv head before this one adds; none after it
 };
 
@@ -41,55 +42,66 @@ template <class Keys> struct BlockList {
       const Entry entry = make<NEIGHBOURS>(static_cast<int>(i));
       if (lane() == 0) list[i] = entry;
     }
+    if (block_number() == 0 && thread_x() == 0) list[count].numbered = Entry::END;
   }
 };
 
-// Entries in shared memory, in a ring of AHEAD. READERS warps read each.
-template <class Entry, int READERS> struct ListQueue {
+// Entries in shared memory, in a ring of AHEAD; those of the blocks of a cluster are the same. READERS warps of each block read each.
+template <class Entry, int READERS, int BLOCKS = 1> struct ListQueue {
   static constexpr uint32_t AHEAD = 2, BARRIER_BYTES = 16 * AHEAD;
   const Entry* list;
-  int64_t count;
-  int32_t* taken;     // how often blocks of the grid have taken `run` entries; 0 before
+  int64_t count;      // without the one that says END
+  int32_t* taken;     // how often clusters have taken `run` entries; 0 before
   int run;
   Entry* entries;
   uint32_t barriers;  // AHEAD pairs, full and empty
   uint32_t full(uint32_t round) const { return barriers + 16 * (round % AHEAD); }
+  uint32_t empty(uint32_t round) const { return full(round) + 8; }
+  static uint32_t parity(uint32_t round) { return round / AHEAD % 2; }
   Entry& entry(uint32_t round) const { return entries[round % AHEAD]; }
+  static bool leads() { return BLOCKS == 1 || cluster_rank() == 0; }
 
   // By one thread, before fence_barrier_init.
   void init() const {
     for (uint32_t i = 0; i < AHEAD; ++i) {
       barrier_init(full(i), 1);
-      barrier_init(full(i) + 8, READERS);
+      barrier_init(empty(i), BLOCKS * READERS + BLOCKS - 1);
     }
   }
-  // By one thread: gives all entries that this block takes to the readers; copy(entry) brings what belongs to each.
+  // By one thread of each block: block 0 gives all entries that the cluster takes to the readers; copy(entry) brings what belongs to each.
   template <class Copy> void give_out(Copy copy) const {
-    int item = 0, left = 0;
+    int item = 0;
 #pragma unroll 1
-    for (uint32_t round = 0;; ++round, ++item, --left) {
-      if (left == 0) item = atomicAdd(taken, 1) * run, left = run;
-      barrier_wait(full(round) + 8, round / AHEAD % 2 ^ 1);
-      if (item >= count) {
-        entry(round).numbered = Entry::END;
-        barrier_arrive(full(round));
-        return;
+    for (uint32_t round = 0;; ++round, ++item) {
+      if (leads()) {
+        if (item % run == 0) item = atomicAdd(taken, 1) * run;
+        barrier_wait(empty(round), parity(round) ^ 1);
+        give(round, item < count ? item : count);
       }
+      barrier_wait(full(round), parity(round));
+      if (entry(round).numbered == Entry::END) return;
+      if (entry(round).numbered >= 0) copy(entry(round));
+      if (!leads()) barrier_release<BLOCKS>(empty(round), 0);
+    }
+  }
+  void give(uint32_t round, int64_t item) const {
+    if constexpr (BLOCKS == 1) {  // launched without a cluster, whose instructions are illegal then
       barrier_arrive_expect(full(round), sizeof(Entry));
       load_bytes(shared_pointer(&entry(round)), list + item, sizeof(Entry), full(round));
-      barrier_wait(full(round), round / AHEAD % 2);
-      if (entry(round).numbered >= 0) copy(entry(round));
+    } else {
+      for (int to = 0; to < BLOCKS; ++to) barrier_arrive_expect_in_block(full(round), to, sizeof(Entry));
+      load_bytes_multicast(shared_pointer(&entry(round)), list + item, sizeof(Entry), full(round), (1 << BLOCKS) - 1);
     }
   }
   // By all readers: work(entry) for each that is given out.
   template <class Work> void read(Work work) const {
 #pragma unroll 1
     for (uint32_t round = 0;; ++round) {
-      barrier_wait(full(round), round / AHEAD % 2);
+      barrier_wait(full(round), parity(round));
       if (entry(round).numbered == Entry::END) return;
       if (entry(round).numbered >= 0) work(entry(round));
       sync_warp();
-      if (lane() == 0) barrier_arrive(full(round) + 8);
+      if (lane() == 0) barrier_release<BLOCKS>(empty(round), 0);
     }
   }
 };

@@ -5,7 +5,7 @@
 #pragma once
 #include "device/sm90_attention_keys.h"
 
-// done: 0 at first; the number of clusters that have started, then by ROWS rows and chain how many have added. A cluster has CHAINS blocks,
+// done: 0 at first; how often clusters have taken from the list, then by ROWS rows and chain how many have added. A cluster has CHAINS blocks,
 // each of which adds features of its own: its chain. Without ORDERED additions come in any order, and nothing here does anything.
 template <bool ORDERED, int CHAINS> struct AddOrder {
   int32_t* done;
@@ -19,18 +19,6 @@ template <bool ORDERED, int CHAINS> struct AddOrder {
   uint32_t passed(uint32_t number) const { return open(number) + 32; }
   static uint32_t parity(uint32_t number) { return number / 2 % 2; }
 
-  // The number of this block of the grid: those that it will wait for have started before it. Every thread calls it, the first warp is told.
-  static int start(int32_t* done, int in_place, int chain) {
-    if constexpr (!ORDERED) return in_place;
-    __shared__ int number;
-    if (chain == 0 && thread_x() == 0) number = atomicAdd(done, 1);
-    if constexpr (CHAINS > 1) sync_cluster();
-    if (warp() != 0) return 0;
-    sync_warp();
-    int32_t first;
-    asm volatile("ld.shared::cluster.s32 %0, [%1];" : "=r"(first) : "r"(address_in_block(shared_pointer(&number), 0)) : "memory");
-    return CHAINS * first + chain;
-  }
   // By one thread. warps: those that add.
   void init(int warps) const {
     if (!ORDERED) return;
@@ -45,6 +33,17 @@ template <bool ORDERED, int CHAINS> struct AddOrder {
     if (!ORDERED) return;
     sync_warp();
     if (lane() == 0) barrier_arrive(added(number));
+  }
+
+  // Warps 1 and 2, a thread of each: through all blocks of keys that `queue` gives out.
+  template <class Turn, class Queue> void follow(const Queue& queue, int heads_a_kv_head) const {
+    int first = 0;
+    queue.read([&](const auto& entry) {
+      const int end = first + entry.block.steps() * heads_a_kv_head;
+      if (lane() == 0 && warp() == 1) open_turns<Turn>(entry.block, first, end);
+      if (lane() == 0 && warp() == 2) pass_turns<Turn>(entry.block, first, end);
+      first = end;
+    });
   }
 
   // One thread: opens each turn, from the first-th to before `end`, when the blocks of keys before this one which go through its rows have

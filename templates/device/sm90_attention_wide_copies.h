@@ -1,0 +1,91 @@
+// Hopper vocabulary of the gradients of attention with wide heads: what lies in shared memory, and the thread that copies. After a template's
+// constants, which say how large it all is.
+#pragma once
+#include "device/sm90_attention_keys.h"
+
+// Barriers come in pairs: full, then empty.
+struct Places {  // in shared memory
+  uint32_t base;
+  static constexpr uint32_t V = K_BYTES, OTHER = V + V_BYTES, Q = OTHER + OTHER_BYTES, DOUT = Q + STAGES * Q_BYTES, DS = DOUT + STAGES * DOUT_BYTES,
+                            P = DS + STAGES * DS_BYTES, LOGS = P + STAGES * P_BYTES, DELTAS = LOGS + STAGES * ROW_BYTES,
+                            BARRIERS = DELTAS + STAGES * ROW_BYTES;
+  uint32_t k() const { return base; }
+  uint32_t v() const { return base + V; }
+  uint32_t other_k(int i) const { return base + OTHER + i * KEY_BOX; }
+  uint32_t q(uint32_t i) const { return base + Q + i * Q_BYTES; }
+  uint32_t dout(uint32_t i) const { return base + DOUT + i * DOUT_BYTES; }
+  uint32_t ds(uint32_t i) const { return base + DS + i * DS_BYTES; }
+  // This lane's eight weights of 16 queries, number n of the turn's.
+  uint32_t p(uint32_t i, int n) const { return base + P + i * P_BYTES + ((n * 4 + warp() % 4) * WARP + lane()) * 16; }
+  uint32_t logs(uint32_t i) const { return base + LOGS + i * ROW_BYTES; }
+  uint32_t deltas(uint32_t i) const { return base + DELTAS + i * ROW_BYTES; }
+  uint32_t q_full(uint32_t i) const { return base + BARRIERS + 16 * i; }
+  uint32_t dout_full(uint32_t i) const { return q_full(STAGES + i); }
+  uint32_t ds_full(uint32_t i) const { return q_full(2 * STAGES + i); }
+  uint32_t p_full(uint32_t i) const { return q_full(3 * STAGES + i); }
+  uint32_t k_full() const { return q_full(4 * STAGES); }
+  uint32_t v_full() const { return q_full(4 * STAGES + 1); }
+  uint32_t queue() const { return q_full(4 * STAGES + 2); }
+  uint32_t order() const { return queue() + Queue::BARRIER_BYTES; }
+
+  void init_barriers() const {
+    for (uint32_t i = 0; i < 2 * STAGES; ++i) {
+      barrier_init(q_full(i), 1);
+      barrier_init(q_full(i) + 8, GROUPS * BLOCKS);
+    }
+    for (uint32_t i = 0; i < STAGES; ++i) {
+      barrier_init(ds_full(i), BLOCKS == 2 ? 1 : 4), barrier_init(ds_full(i) + 8, GROUPS * BLOCKS);
+      barrier_init(p_full(i), 4), barrier_init(p_full(i) + 8, 4);
+    }
+    barrier_init(k_full(), 1), barrier_init(k_full() + 8, GROUPS);
+    barrier_init(v_full(), 1), barrier_init(v_full() + 8, 1);
+  }
+};
+static inline uint32_t empty(uint32_t full) { return full + 8; }
+static inline int rank_in_cluster() { return BLOCKS == 2 ? cluster_rank() : 0; }
+
+// All copies of a block, by one thread.
+struct Producer {
+  const Places& at;
+  const Block& block;
+  const float *row_lse, *row_delta;
+
+  // before: the parity of the keys before.
+  void copy_values(const TensorMap& v, uint32_t before) const {
+    barrier_wait(empty(at.v_full()), before);
+    barrier_arrive_expect(at.v_full(), V_BYTES);
+    copy_boxes<V_BOXES, PACKED>(at.v(), KEY_BOX, v, at.v_full(), 0, block.kv_head, block.token() + rank_in_cluster() * 64, block.sequence.batch);
+  }
+  void copy_keys(const TensorMap& k, uint32_t before) const {
+    const int rank = rank_in_cluster();
+    const int64_t token = block.token() + rank * 64, other = block.token() + (rank ^ 1) * 64, batch = block.sequence.batch;
+    barrier_wait(empty(at.k_full()), before);
+    barrier_arrive_expect(at.k_full(), K_BYTES + OTHER_BYTES);
+    copy_boxes<BOXES, PACKED>(at.k(), KEY_BOX, k, at.k_full(), 0, block.kv_head, token, batch);
+    if (BLOCKS == 2) copy_boxes<2, PACKED>(at.other_k(0), KEY_BOX, k, at.k_full(), 2 * rank, block.kv_head, other, batch);
+  }
+  // This block's share of COUNT boxes of a turn's rows, to all blocks of the cluster; and of each row a number.
+  template <int COUNT>
+  void copy_rows(const QueryTurn& turn, const TensorMap& map, uint32_t to, const float* numbers, uint32_t numbers_to, uint32_t full) const {
+    constexpr int SHARE = COUNT / BLOCKS;
+    const int first = rank_in_cluster() * SHARE, head = block.first_head + turn.block / block.blocks_a_head;
+    const int64_t token = block.sequence.first_query + turn.step * BLOCK_M;
+    barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
+    barrier_arrive_expect(full, COUNT * QUERY_BOX + ROW_BYTES);
+    copy_boxes<SHARE, PACKED, BLOCKS>(to + first * QUERY_BOX, QUERY_BOX, map, full, first, head, token, block.sequence.batch);
+    load_bytes(numbers_to, numbers + block.first_row + int64_t{turn.block} * BLOCK_M, ROW_BYTES, full);
+  }
+  // All of the block: turns from the first-th of all to before `end`. keys: the parity of its keys.
+  void copy(const TensorMap& q, const TensorMap& k, const TensorMap& v, const TensorMap& dout, int first, int end, uint32_t keys) const {
+#pragma unroll 1
+    for (QueryTurn turn(block, first); turn.number < end; turn.next(block)) {
+      const uint32_t stage = turn.stage<STAGES>();
+      copy_rows<BOXES>(turn, q, at.q(stage), row_lse, at.logs(stage), at.q_full(stage));
+      if (turn.number == first) {
+        copy_values(v, keys ^ 1);
+        copy_keys(k, keys ^ 1);
+      }
+      copy_rows<V_BOXES>(turn, dout, at.dout(stage), row_delta, at.deltas(stage), at.dout_full(stage));
+    }
+  }
+};
