@@ -24,6 +24,7 @@ constexpr uint32_t Q_STAGES = ${q_stages};            // tiles' queries in share
 constexpr bool PING_PONG = ${ping_pong};
 constexpr bool DYNAMIC = ${dynamic};                   // a block takes the next tile when it needs one, not in turn
 constexpr bool STAGED = ${staged};                     // outputs leave through shared memory
+constexpr bool ASKED = GROUPS == 2 || D <= 64 || D > 128;  // whether what a step needs is here, ahead of it: with other heads no gain
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
 constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? PACKED ? 56 : 32 : PACKED ? 56 : 40;
 constexpr int CONSUMER_REGISTERS = GROUPS == 3 ? PACKED ? 152 : 160 : PACKED ? 224 : 232;
@@ -374,7 +375,7 @@ struct Consumer {
       release_queries(steps.is_last());
       const bool follows = weigh(s, rows, known[tile], steps, factor);
       keep_in_place(s);
-      here = are_here();
+      here = ASKED && are_here();
       rows.made();
       wgmma_wait<0>();
       keep_in_place(o);
