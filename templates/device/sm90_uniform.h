@@ -17,6 +17,14 @@ static inline void barrier_wait_all(uint32_t barrier, uint32_t parity) {
   }
 }
 
+// Whether the phase of that parity is over. (mbarrier.test_wait)
+static inline bool barrier_test(uint32_t barrier, uint32_t parity) {
+  uint32_t over;
+  asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.b32 %0, 1, 0, p;\n}"
+               : "=r"(over) : "r"(barrier), "r"(parity) : "memory");
+  return over;
+}
+
 // x; what is made of it is made here, and not kept in registers from before.
 static inline uint32_t keep_here(uint32_t x) {
   asm volatile("" : "+r"(x));

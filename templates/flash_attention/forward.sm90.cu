@@ -7,6 +7,7 @@
 // Weights are 2^(score - reference): a row's reference follows its largest score when that is 2^HEADROOM times ahead.
 #include "device/gpu.h"
 #include "device/sm90_attention_tiles.h"
+#include "device/sm90_attention_outputs.h"
 #include "device/sm90_attention_rows.h"
 #include "device/sm90_attention_plain.h"
 #include "device/sm90_uniform.h"
@@ -22,25 +23,32 @@ constexpr uint32_t STAGES = ${stages};                // steps of keys, and of v
 constexpr uint32_t Q_STAGES = ${q_stages};            // tiles' queries in shared memory
 constexpr bool PING_PONG = ${ping_pong};
 constexpr bool DYNAMIC = ${dynamic};                   // a block takes the next tile when it needs one, not in turn
+constexpr bool STAGED = ${staged};                     // outputs leave through shared memory
+constexpr bool ASKED = GROUPS == 2 || D <= 64 || D > 128;  // whether what a step needs is here, ahead of it: with other heads no gain
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
 constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? PACKED ? 56 : 32 : PACKED ? 56 : 40;
 constexpr int CONSUMER_REGISTERS = GROUPS == 3 ? PACKED ? 152 : 160 : PACKED ? 224 : 232;
 
 constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
-constexpr uint32_t Q_BOX = BLOCK_M * 128, KEY_BOX = BLOCK_N * 128;
+constexpr uint32_t Q_BOX = 64 * 128, KEY_BOX = BLOCK_N * 128;
 constexpr uint32_t Q_BYTES = BOXES * Q_BOX, K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX;
 
-// Barriers come in pairs: full, then empty.
+// Barriers come in pairs: full, then empty. Each warpgroup has its own queries of a tile.
 struct Places {  // in shared memory
+  static constexpr uint32_t QUERIES = Q_STAGES * GROUPS, BARRIERS = QUERIES + 2 * STAGES;
+  static constexpr uint32_t K_AT = QUERIES * Q_BYTES, V_AT = K_AT + STAGES * K_BYTES, OUT_AT = V_AT + STAGES * V_BYTES;
+  static constexpr uint32_t BARRIERS_AT = OUT_AT + (STAGED ? GROUPS * 4 * SENT_BYTES : 0);
   uint32_t base;
-  uint32_t q(uint32_t i) const { return base + i * Q_BYTES; }
-  uint32_t k(uint32_t i) const { return base + Q_STAGES * Q_BYTES + i * K_BYTES; }
-  uint32_t v(uint32_t i) const { return base + Q_STAGES * Q_BYTES + STAGES * K_BYTES + i * V_BYTES; }
-  uint32_t q_full(uint32_t i) const { return base + Q_STAGES * Q_BYTES + STAGES * (K_BYTES + V_BYTES) + 16 * i; }
-  uint32_t k_full(uint32_t i) const { return q_full(Q_STAGES + i); }
-  uint32_t v_full(uint32_t i) const { return q_full(Q_STAGES + STAGES + i); }
-  uint32_t found() const { return q_full(Q_STAGES + 2 * STAGES); }  // a tile is known
-  uint32_t wanted() const { return found() + 8; }                   // the one before it is being copied
+  uint32_t q(uint32_t i, int part) const { return base + (i * GROUPS + part) * Q_BYTES; }
+  uint32_t k(uint32_t i) const { return base + K_AT + i * K_BYTES; }
+  uint32_t v(uint32_t i) const { return base + V_AT + i * V_BYTES; }
+  uint32_t out(int part) const { return base + OUT_AT + (part * 4 + warp() % 4) * SENT_BYTES; }  // of this warp
+  uint32_t barrier(uint32_t i) const { return base + BARRIERS_AT + 16 * i; }
+  uint32_t q_full(uint32_t i, int part) const { return barrier(i * GROUPS + part); }
+  uint32_t k_full(uint32_t i) const { return barrier(QUERIES + i); }
+  uint32_t v_full(uint32_t i) const { return barrier(QUERIES + STAGES + i); }
+  uint32_t found() const { return barrier(BARRIERS); }  // a tile is known
+  uint32_t wanted() const { return found() + 8; }       // the one before it is being copied
 };
 // Tiles are known Q_STAGES + 1 ahead, and to consumers until their outputs are stored.
 constexpr uint32_t TILES = Q_STAGES + 3;
@@ -98,17 +106,21 @@ struct Producer {
   Turn<STAGES> keys, values;
 
   void copy_queries(const AttentionTile& tile) {
-    const uint32_t full = at.q_full(queries.at);
-    barrier_wait(empty(full), queries.parity ^ 1);
-    if (tile.is_none()) {
-      barrier_arrive(full);
-      return;
-    }
-    barrier_arrive_expect(full, Q_BYTES);
+#pragma unroll 1
+    for (int part = 0; part < GROUPS; ++part) {
+      const uint32_t full = at.q_full(queries.at, part);
+      barrier_wait(empty(full), queries.parity ^ 1);
+      if (tile.is_none()) {
+        barrier_arrive(full);
+        continue;
+      }
+      barrier_arrive_expect(full, Q_BYTES);
 #pragma unroll
-    for (int i = 0; i < BOXES; ++i)
-      copy_box(at.q(queries.at) + i * Q_BOX, q, full, i, tile.head, tile.first_query + tile.first_row, tile.batch);
+      for (int i = 0; i < BOXES; ++i)
+        copy_box(at.q(queries.at, part) + i * Q_BOX, q, full, i, tile.head, tile.first_query + tile.first_row + part * 64, tile.batch);
+    }
     queries.next();
+    if (!tile.is_none()) barrier_arrive(at.wanted());
   }
   void copy_keys(int head, int token, int batch) {
     const uint32_t full = at.k_full(keys.at);
@@ -127,7 +139,8 @@ struct Producer {
     values.next();
   }
 
-  // In the order in which they are needed: the values of a step after the keys of the next one.
+  // In the order in which they are needed: the values of a step after the keys of the next one. Queries that take the place of those of the
+  // tile before wait for its last product of keys: what that tile still needs is copied before them.
   void run() {
     int head = 0, token = -1, batch = 0;  // of the values that are due
     for (int parity = 0;; parity ^= 1) {
@@ -139,8 +152,7 @@ struct Producer {
         copy_queries(tile);
         return;
       }
-      copy_queries(tile);
-      barrier_arrive(at.wanted());
+      if (Q_STAGES > 1) copy_queries(tile);
       const int kv_head = tile.head / heads_a_kv_head, end = tile.end;
 #pragma unroll 1
       for (int step = tile.first; step < end; ++step) {
@@ -148,6 +160,7 @@ struct Producer {
         copy_keys(kv_head, first, tile.batch);
         if (token >= 0) copy_values(head, token, batch);
         head = kv_head, token = first, batch = tile.batch;
+        if (Q_STAGES == 1 && step == tile.first) copy_queries(tile);
       }
     }
   }
@@ -180,6 +193,7 @@ struct Consumer {
   const Places& at;
   const AttentionTiles& tiles;
   const PlainAttention<Element>& plain;
+  const TensorMap& out;
   int32_t* taken;
   float unit, cap_unit;  // take scores to log 2; to what tanh is of
   int part;  // which of the warpgroups that multiply
@@ -193,7 +207,7 @@ struct Consumer {
 
   // The place of the next tile, or -1.
   int next_tile() {
-    barrier_wait_all(at.q_full(queries.at), queries.parity);
+    barrier_wait_all(at.q_full(queries.at, part), queries.parity);
     const int next = static_cast<int>(place.at);
     place.next();
     return uniform(known[next].rows) == 0 ? -1 : next;
@@ -218,10 +232,14 @@ struct Consumer {
   // Its outputs. A value that is not finite, behind a weight of 0, has made those of rows that do not see it NaN: then the definition
   // decides, in the end.
   void finish(const float (&o)[DV / 2], const float (&factor)[2], const AttentionTile& tile) {
+    if constexpr (STAGED) {
+      send_rows<Element>(out, at.out(part), o, factor, tile.head, tile.first_row + warp_row(), tile.batch);
+    } else {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = lane_row() + 8 * h;
-      store_row(o, h, factor[h], plain.out_row(tile, row < tile.rows ? row : 0), row < tile.rows);
+      for (int h = 0; h < 2; ++h) {
+        const int row = lane_row() + 8 * h;
+        store_row(o, h, factor[h], plain.out_row(tile, row < tile.rows ? row : 0), row < tile.rows);
+      }
     }
     float zero = 0;
 #pragma unroll
@@ -230,7 +248,7 @@ struct Consumer {
   }
 
   void multiply_keys(float (&s)[BLOCK_N / 2]) const {
-    const uint64_t a = depth_major<128>(keep_here(at.q(queries.at) + part * 64 * 128)), b = depth_major<128>(keep_here(at.k(keys.at)));
+    const uint64_t a = depth_major<128>(keep_here(at.q(queries.at, part))), b = depth_major<128>(keep_here(at.k(keys.at)));
     keep_in_place(s);
     wgmma_fence();
 #pragma unroll
@@ -250,7 +268,7 @@ struct Consumer {
 
   // The queries of a tile have been read, the keys of a step; this thread says so for its warpgroup.
   void release_queries(bool done) {
-    if (done && thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.q_full(queries.at)));
+    if (done && thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.q_full(queries.at, part)));
     queries.next(done);
   }
   void release_keys() {
@@ -260,6 +278,12 @@ struct Consumer {
   void wait_values(const Turn<STAGES>& values) const { barrier_wait_all(at.v_full(values.at), values.parity); }
   void release_values(const Turn<STAGES>& values) const {
     if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.v_full(values.at)));
+  }
+
+  // Whether the keys and values of the next products are here already.
+  bool are_here() const {
+    const Turn<STAGES> values = keys.last();
+    return any_in_warp(barrier_test(at.k_full(keys.at), keys.parity) && barrier_test(at.v_full(values.at), values.parity));
   }
 
   // Whose turn it is to start products: named barrier 1 + part.
@@ -305,6 +329,7 @@ struct Consumer {
     start(rows, known[tile]);
     Steps steps(known[tile]);
     bool adds = false;  // outputs are there to add to
+    bool here = false;  // what the next products need: asked while weights are made
     barrier_wait_all(at.k_full(keys.at), keys.parity);
     multiply_keys(s);
     wgmma_wait<0>();
@@ -335,8 +360,10 @@ struct Consumer {
         start(rows, known[tile]);
         steps = Steps(known[tile]);
       }
-      barrier_wait_all(at.k_full(keys.at), keys.parity);
-      wait_values(values);
+      if (!here) {
+        barrier_wait_all(at.k_full(keys.at), keys.parity);
+        wait_values(values);
+      }
       wait_for_turn();
       multiply_keys(s);
       multiply_values(o, p, adds, values);
@@ -348,6 +375,7 @@ struct Consumer {
       release_queries(steps.is_last());
       const bool follows = weigh(s, rows, known[tile], steps, factor);
       keep_in_place(s);
+      here = ASKED && are_here();
       rows.made();
       wgmma_wait<0>();
       keep_in_place(o);
@@ -358,6 +386,7 @@ struct Consumer {
         scale_rows(o, factor);
       pack_weights<Element, BLOCK_N>(p, s);
     }
+    if (STAGED && lane() == 0) store_wait<0>();
     if (any_in_warp(broken)) repair_tiles(tiles, plain, TileNumbers<DYNAMIC>{taken, {}}, warp_row());
   }
 };
@@ -368,9 +397,9 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     prefetch_tensor_map(q_map);
     prefetch_tensor_map(k_map);
     prefetch_tensor_map(v_map);
-    for (uint32_t i = 0; i < Q_STAGES + 2 * STAGES; ++i) {
-      barrier_init(at.q_full(i), 1);
-      barrier_init(empty(at.q_full(i)), GROUPS);
+    for (uint32_t i = 0; i < Places::BARRIERS; ++i) {
+      barrier_init(at.barrier(i), 1);
+      barrier_init(empty(at.barrier(i)), i < Places::QUERIES ? 1 : GROUPS);
     }
     barrier_init(at.found(), 1);
     barrier_init(at.wanted(), 1);
@@ -395,7 +424,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   } else {
     take_registers<CONSUMER_REGISTERS>();
     const float unit = (CAPPED ? logits_soft_cap : softmax_scale > 0 ? softmax_scale : 1e-30f) * LOG2_E;
-    Consumer{at, tiles, plain, taken, unit, CAPPED ? softmax_scale / logits_soft_cap : 0, group - 1, false}.run();
+    Consumer{at, tiles, plain, out_map, taken, unit, CAPPED ? softmax_scale / logits_soft_cap : 0, group - 1, false}.run();
   }
 }
 $if dynamic
