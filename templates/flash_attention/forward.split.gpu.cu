@@ -11,6 +11,7 @@
 #include "device/attention_score.h"
 #include "device/fragment.h"
 #include "device/page_tile_plain.h"
+#include "device/read_policy.h"
 #include "device/transpose.h"
 
 $require D % 8 == 0 and Dv % 8 == 0 and tile % 16 == 0 and warps % team_warps == 0
@@ -76,9 +77,10 @@ template <class Tile, int FILLED> struct Copies {
   const Element* from;  // of the next tile: its first key; STAYS: this thread's first chunk
   int64_t stride;
   int left;             // keys from there on
+  uint64_t policy;
 
-  Copies(const Element* head, int64_t token_stride, int first, int end, int thread)
-      : from(head + first * token_stride), stride(token_stride), left(end - first) {
+  Copies(const Element* head, int64_t token_stride, int first, int end, int thread, uint64_t how)
+      : from(head + first * token_stride), stride(token_stride), left(end - first), policy(how) {
     if constexpr (STAYS) {
       const int row = thread / Tile::CHUNKS, chunk = thread % Tile::CHUNKS;
       from += row * stride + chunk * 8;
@@ -91,10 +93,10 @@ template <class Tile, int FILLED> struct Copies {
       const int number = thread + i * TEAM_THREADS, row = number / Tile::CHUNKS, chunk = number % Tile::CHUNKS;
       if constexpr (STAYS) {
         constexpr int STEP = TEAM_THREADS / Tile::CHUNKS;
-        copy_async_16(to.at(row, chunk), from + i * STEP * stride, i * STEP < left);
+        copy_async_16(to.at(row, chunk), from + i * STEP * stride, i * STEP < left, policy);
       } else {
         const bool wanted = row < left && chunk * 8 < FILLED;
-        if (number < TILE * Tile::CHUNKS) copy_async_16(to.at(row, chunk), from + row * stride + chunk * 8, wanted);
+        if (number < TILE * Tile::CHUNKS) copy_async_16(to.at(row, chunk), from + row * stride + chunk * 8, wanted, policy);
       }
     }
     from += TEAMS * TILE * stride;
@@ -367,8 +369,10 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
   const int begin = first_tile + part * share + (part < longer ? part : longer), end = begin + share + (part < longer ? 1 : 0);
   const int steps = (end - begin + TEAMS - 1) / TEAMS, key = (begin + team) * TILE;
   const int end_key = end < (static_cast<int>(keys) + TILE - 1) / TILE ? end * TILE : static_cast<int>(keys);
-  Copies<KTile, D> key_copies(k + batch * k_batch + kv_head * k_head, k_token, key, end_key, thread);
-  Copies<VTile, DV> value_copies(v + batch * v_batch + kv_head * v_head, v_token, key, end_key, thread);
+  // Keys and values that are read once and fill the L2 cache leave it first: parts stay there, and are not written to memory.
+  const uint64_t policy = cache_policy(read_once);
+  Copies<KTile, D> key_copies(k + batch * k_batch + kv_head * k_head, k_token, key, end_key, thread, policy);
+  Copies<VTile, DV> value_copies(v + batch * v_batch + kv_head * v_head, v_token, key, end_key, thread, policy);
   const SharedPointer stages = shared_pointer(memory) + team * STAGES * STAGE_BYTES;
   const auto copy_keys = [&](int stage) {
     key_copies.start({stages + stage * STAGE_BYTES}, thread);
