@@ -3,13 +3,15 @@
 //
 // A row is one query token of one of the query heads that share the kv head: row = token * heads_a_kv_head + head. Keys are the rows of the
 // products, query rows their columns (device/page_tile.h), so that few query rows waste little. In a block teams of TEAM_WARPS warps take
-// every TEAMS-th tile of keys, each with copies, softmax and outputs of its own, and without waiting for the others; each warp of a team
-// has ROWS rows. Scores are in units of log 2; a row's reference follows its largest score only where it is left behind by STALE.
+// every TEAMS-th tile of keys, each warp ROWS rows. Teams tell each other their weights, and each adds up its share of the features over
+// all keys of the block, so that nothing is left to be added when the keys end. Scores are in units of log 2; a row's reference, the same
+// in all teams, follows its largest score only where it is left behind by STALE.
 #include "device/launch_order.h"
 #include "device/attention_parts.h"
 #include "device/attention_score.h"
 #include "device/fragment.h"
 #include "device/page_tile_plain.h"
+#include "device/read_policy.h"
 #include "device/transpose.h"
 
 $require D % 8 == 0 and Dv % 8 == 0 and tile % 16 == 0 and warps % team_warps == 0
@@ -24,6 +26,8 @@ constexpr int ROWS = ${rows}, ROW_TILES = ROWS / 8;                    // query 
 constexpr int TEAM_ROWS = TEAM_WARPS * ROWS;                           // of a block
 constexpr int TILE = ${tile}, TILES = TILE / 16;                       // keys; products of 16
 constexpr int STAGES = ${stages};                                      // tiles of a team in shared memory
+constexpr int MY_SLICES = (OUT_SLICES + TEAMS - 1) / TEAMS;            // of 16 features, of a team
+constexpr bool ALL_FEATURES = OUT_SLICES % TEAMS == 0 && DV % 16 == 0;
 constexpr float STALE = 8;  // weights up to 2^8 are as exact
 
 using KTile = PageTile<Element, TILE, D16>;
@@ -31,15 +35,18 @@ using VTile = PageTile<Element, TILE, DV16>;
 constexpr int STAGE_BYTES = KTile::BYTES + VTile::BYTES;
 
 typedef float Scores[TILES][ROW_TILES][4];
-typedef float Outputs[OUT_SLICES][ROW_TILES][4];
+typedef uint32_t Weights[TILES][ROW_TILES][2];  // as products take them
+typedef float Outputs[MY_SLICES][ROW_TILES][4];
 typedef uint32_t Queries[SLICES][ROW_TILES][2];
 typedef float PerRow[ROW_TILES][2];  // of rows lane % 4 * 2 and the one after it, as element i of a product belongs to row i % 2
 typedef RowRange Ranges[ROW_TILES][2];
 using Parts = RowParts<DV>;
 
-// Shared memory: the teams' stages; when they are done, the warps' sums in their place; the warps' softmaxes.
-constexpr int PITCH = DV16 + 4, STAGES_BYTES = TEAMS * STAGES * STAGE_BYTES, SUMS_BYTES = WARPS * ROWS * PITCH * 4;
-constexpr int SOFTMAXES = STAGES_BYTES > SUMS_BYTES ? STAGES_BYTES : SUMS_BYTES;
+// Shared memory: the teams' stages; the warps' weights of this step and the one before; what they say of their rows.
+// The launch asks for so much more that no more blocks than `blocks` fit a processor: where room is left beside them, blocks of the next
+// call, which may start early, fill it unevenly.
+constexpr int WEIGHTS = TEAMS * STAGES * STAGE_BYTES, WEIGHTS_BYTES = TEAMS > 1 ? WARPS * TILE * ROWS * 2 : 0;
+constexpr int SOFTMAXES = WEIGHTS + 2 * WEIGHTS_BYTES;
 static_assert(SOFTMAXES + WARPS * ROWS * 8 == ${shared}, "the spec has another size");
 
 // The rows of a block, and of this thread's warp in it.
@@ -70,9 +77,10 @@ template <class Tile, int FILLED> struct Copies {
   const Element* from;  // of the next tile: its first key; STAYS: this thread's first chunk
   int64_t stride;
   int left;             // keys from there on
+  uint64_t policy;
 
-  Copies(const Element* head, int64_t token_stride, int first, int end, int thread)
-      : from(head + first * token_stride), stride(token_stride), left(end - first) {
+  Copies(const Element* head, int64_t token_stride, int first, int end, int thread, uint64_t how)
+      : from(head + first * token_stride), stride(token_stride), left(end - first), policy(how) {
     if constexpr (STAYS) {
       const int row = thread / Tile::CHUNKS, chunk = thread % Tile::CHUNKS;
       from += row * stride + chunk * 8;
@@ -85,10 +93,10 @@ template <class Tile, int FILLED> struct Copies {
       const int number = thread + i * TEAM_THREADS, row = number / Tile::CHUNKS, chunk = number % Tile::CHUNKS;
       if constexpr (STAYS) {
         constexpr int STEP = TEAM_THREADS / Tile::CHUNKS;
-        copy_async_16(to.at(row, chunk), from + i * STEP * stride, i * STEP < left);
+        copy_async_16(to.at(row, chunk), from + i * STEP * stride, i * STEP < left, policy);
       } else {
         const bool wanted = row < left && chunk * 8 < FILLED;
-        if (number < TILE * Tile::CHUNKS) copy_async_16(to.at(row, chunk), from + row * stride + chunk * 8, wanted);
+        if (number < TILE * Tile::CHUNKS) copy_async_16(to.at(row, chunk), from + row * stride + chunk * 8, wanted, policy);
       }
     }
     from += TEAMS * TILE * stride;
@@ -129,27 +137,37 @@ static inline void adjust(Scores& s, const ScoreRules& rules, const MyRows& mine
     }
 }
 
-// The references of rows that are left behind become their largest scores; other rows must not change, or they would depend on keys that
-// they do not see.
-static inline void follow(const Scores& s, Outputs& o, PerRow& reference, PerRow& sum) {
+// The rows' largest scores in the team's keys.
+static inline void find_largest(PerRow& largest, const Scores& s) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float largest = -INFINITE;
+      float x = -INFINITE;
 #pragma unroll
-      for (int m = 0; m < TILES; ++m) largest = larger_of(largest, larger_of(s[m][r][i], s[m][r][i + 2]));
-      largest = largest_of_fragment_column(largest);
-      const float now = largest > reference[r][i] + STALE ? largest : reference[r][i], factor = exp2_of(reference[r][i] - now);
-      reference[r][i] = now;
-      sum[r][i] *= factor;
-#pragma unroll
-      for (int f = 0; f < OUT_SLICES; ++f) o[f][r][i] *= factor, o[f][r][i + 2] *= factor;
+      for (int m = 0; m < TILES; ++m) x = larger_of(x, larger_of(s[m][r][i], s[m][r][i + 2]));
+      largest[r][i] = largest_of_fragment_column(x);
     }
 }
 
-// Scores become weights. `unit` takes scores to log 2.
-static inline void weigh(Scores& s, Outputs& o, PerRow& reference, PerRow& sum, float unit) {
+// The references of rows that are left behind become their largest scores; other rows must not change, or they would depend on keys that
+// they do not see.
+static inline void follow(const PerRow& largest, Outputs& o, PerRow& reference, PerRow& sum) {
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float now = largest[r][i] > reference[r][i] + STALE ? largest[r][i] : reference[r][i];
+      const float factor = exp2_of(reference[r][i] - now);
+      reference[r][i] = now;
+      sum[r][i] *= factor;
+#pragma unroll
+      for (int f = 0; f < MY_SLICES; ++f) o[f][r][i] *= factor, o[f][r][i + 2] *= factor;
+    }
+}
+
+// Takes scores to log 2; whether one leaves its row's reference behind.
+static inline bool scale(Scores& s, const PerRow& reference, float unit) {
   bool grows = false;
 #pragma unroll
   for (int m = 0; m < TILES; ++m)
@@ -160,16 +178,44 @@ static inline void weigh(Scores& s, Outputs& o, PerRow& reference, PerRow& sum, 
         s[m][r][i] *= unit;
         grows = grows || s[m][r][i] > reference[r][i % 2] + STALE;
       }
-  if (any_in_warp(grows)) follow(s, o, reference, sum);
+  return grows;
+}
+
+// Scores become weights; `sum`: of these.
+static inline void weigh(Weights& p, PerRow& sum, const Scores& s, const PerRow& reference) {
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r) sum[r][0] = sum[r][1] = 0;
 #pragma unroll
   for (int m = 0; m < TILES; ++m)
 #pragma unroll
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        s[m][r][i] = exp2_of(s[m][r][i] - reference[r][i % 2]);
-        sum[r][i % 2] += s[m][r][i];
+      for (int i = 0; i < 2; ++i) {
+        float x[2];
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          x[k] = exp2_of(s[m][r][2 * i + k] - reference[r][k]);
+          sum[r][k] += x[k];
+        }
+        p[m][r][i] = transpose_matrix(pack_pair<Element>(x[0], x[1]));
       }
+}
+
+static inline void add(PerRow& sum, const PerRow& more) {
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) sum[r][i] += more[r][i];
+}
+
+// Scores of keys behind the part's last.
+static inline void see_nothing(Scores& s) {
+#pragma unroll
+  for (int m = 0; m < TILES; ++m)
+#pragma unroll
+    for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[m][r][i] = -INFINITE;
 }
 
 static inline void multiply(Scores& s, const Queries& q, const KTile& k) {
@@ -183,81 +229,123 @@ static inline void multiply(Scores& s, const Queries& q, const KTile& k) {
   for (int slice = 0; slice < SLICES; ++slice) k.multiply_keys<Element>(s, q[slice], slice);
 }
 
-static inline void add_values(Outputs& o, const Scores& s, const VTile& v) {
-  uint32_t p[TILES][ROW_TILES][2];
+// `use(f, m, a)` for the values of keys 16 m ... of a tile, of slice first + f.
+template <class Use> static inline void each_value(const VTile& v, int first, Use use) {
 #pragma unroll
-  for (int m = 0; m < TILES; ++m)
+  for (int f = 0; f < MY_SLICES; ++f) {
+    if (OUT_SLICES % TEAMS != 0 && first + f >= OUT_SLICES) continue;
+    const SharedPointer from = v.at(lane() % 8 + lane() / 16 * 8, (first + f) * 2 + lane() / 8 % 2);
 #pragma unroll
-    for (int r = 0; r < ROW_TILES; ++r)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) p[m][r][i] = transpose_matrix(pack_pair<Element>(s[m][r][2 * i], s[m][r][2 * i + 1]));
-  v.add_values<Element>(o, p);
+    for (int m = 0; m < TILES; ++m) {
+      uint32_t a[4];
+      load_matrices_transposed(a, from + 16 * m * VTile::PITCH);
+      use(f, m, a);
+    }
+  }
 }
 
-// The warps' sums of a block become the rows' results.
-struct Merge {
+static inline void add_values(Outputs& o, const Weights& p, const VTile& v, int first) {
+  each_value(v, first, [&](int f, int m, const uint32_t (&a)[4]) {
+#pragma unroll
+    for (int r = 0; r < ROW_TILES; ++r) mma_16x8x16<Element>(o[f][r], a, p[m][r][0], p[m][r][1]);
+  });
+}
+
+// Whether the values are finite: 0 times others is NaN.
+static inline bool are_finite(const VTile& v, int first) {
+  float zero[4] = {};
+  each_value(v, first, [&](int, int, const uint32_t (&a)[4]) { mma_16x8x16<Element>(zero, a, 0, 0); });
+  return !any_in_warp(zero[0] != 0 || zero[1] != 0 || zero[2] != 0 || zero[3] != 0);
+}
+
+// What the warps of a block tell each other.
+struct Exchange {
+  static constexpr int TOGETHER = ROW_TILES < 2 ? 1 : 2;  // products whose weights a lane moves at once
   char* memory;
 
+  uint32_t* weights(int w, int m, int r, int step) const {
+    uint32_t* const all = reinterpret_cast<uint32_t*>(memory + WEIGHTS + step % 2 * WEIGHTS_BYTES);
+    return all + ((w * TILES + m) * ROW_TILES + r) * 2 * WARP + lane() * 2 * TOGETHER;
+  }
   Softmax* softmax(int w) const { return reinterpret_cast<Softmax*>(memory + SOFTMAXES) + w * ROWS; }
-  float* sums(int w) const { return reinterpret_cast<float*>(memory) + w * ROWS * PITCH; }
+  // The warp of a team that has this warp's rows.
+  static int fellow(int team) { return team * TEAM_WARPS + warp() % TEAM_WARPS; }
+
+  void put_weights(const Weights& p, int step) const {
+#pragma unroll
+    for (int m = 0; m < TILES; ++m)
+#pragma unroll
+      for (int r = 0; r < ROW_TILES; r += TOGETHER) {
+        Pack<uint32_t, 2 * TOGETHER> x;
+#pragma unroll
+        for (int i = 0; i < 2 * TOGETHER; ++i) x.at[i] = p[m][r + i / 2][i % 2];
+        store_pack(weights(warp(), m, r, step), x);
+      }
+  }
+  void get_weights(Weights& p, int team, int step) const {
+#pragma unroll
+    for (int m = 0; m < TILES; ++m)
+#pragma unroll
+      for (int r = 0; r < ROW_TILES; r += TOGETHER) {
+        const Pack<uint32_t, 2 * TOGETHER> x = load_pack<2 * TOGETHER>(weights(fellow(team), m, r, step));
+#pragma unroll
+        for (int i = 0; i < 2 * TOGETHER; ++i) p[m][r + i / 2][i % 2] = x.at[i];
+      }
+  }
 
   void put_softmax(const PerRow& reference, const PerRow& sum) const {
 #pragma unroll
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float all = sum_of_fragment_column(sum[r][i]);
-        if (lane() < 4) softmax(warp())[r * 8 + lane() * 2 + i] = {reference[r][i], all};
-      }
+      for (int i = 0; i < 2; ++i)
+        if (lane() < 4) softmax(warp())[r * 8 + lane() * 2 + i] = {reference[r][i], sum[r][i]};
   }
-
-  // Of the teams' softmaxes of a row of the block.
-  Softmax merged(int row) const {
-    Softmax all{LOWEST, 0};
-#pragma unroll
-    for (int t = 0; t < TEAMS; ++t) all.reference = larger_of(all.reference, softmax(t * TEAM_WARPS + row / ROWS)[row % ROWS].reference);
-#pragma unroll
-    for (int t = 0; t < TEAMS; ++t) {
-      const Softmax& one = softmax(t * TEAM_WARPS + row / ROWS)[row % ROWS];
-      all.sum += one.sum * factor_of(one, all.reference);
-    }
-    return all;
-  }
-
-  // Relative to what the teams' softmaxes have in common.
-  void put_outputs(const Outputs& o, const PerRow& reference) const {
+  // The teams' largest scores become the block's.
+  void agree(PerRow& largest) const {
+    put_softmax(largest, largest);
+    sync_block();
 #pragma unroll
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = r * 8 + lane() % 4 * 2 + i;
-        float common = reference[r][i];
+      for (int i = 0; i < 2; ++i)
 #pragma unroll
-        for (int t = 0; t < TEAMS; ++t) common = larger_of(common, softmax(t * TEAM_WARPS + warp() % TEAM_WARPS)[row].reference);
-        const float factor = TEAMS == 1 ? 1 : exp2_of(reference[r][i] - common);
-#pragma unroll
-        for (int f = 0; f < OUT_SLICES; ++f)
-#pragma unroll
-          for (int k = 0; k < 2; ++k) sums(warp())[row * PITCH + f * 16 + VTile::output_feature(k)] = o[f][r][2 * k + i] * factor;
-      }
+        for (int t = 0; t < TEAMS; ++t) largest[r][i] = larger_of(largest[r][i], softmax(fellow(t))[r * 8 + lane() % 4 * 2 + i].reference);
   }
-
-  // `store(i, values)` for the i-th 4 features, counted through all rows below `count`.
-  template <int AT_ONCE, class Store> void each(int count, Store store) const {
-#pragma unroll AT_ONCE
-    for (int i = thread_x(); i < count * (DV / 4); i += THREADS) {
-      const int row = i / (DV / 4), feature = i % (DV / 4) * 4;
-      Pack<float, 4> x = load_pack<4>(sums(row / ROWS) + row % ROWS * PITCH + feature);
+  // Of a row of the block.
+  Softmax merged(int row) const {
+    Softmax all = softmax(row / ROWS)[row % ROWS];
 #pragma unroll
-      for (int t = 1; t < TEAMS; ++t) {
-        const Pack<float, 4> part = load_pack<4>(sums(t * TEAM_WARPS + row / ROWS) + row % ROWS * PITCH + feature);
-#pragma unroll
-        for (int k = 0; k < 4; ++k) x.at[k] += part.at[k];
-      }
-      store(i, x);
-    }
+    for (int t = 1; t < TEAMS; ++t) all.sum += softmax(t * TEAM_WARPS + row / ROWS)[row % ROWS].sum;
+    return all;
   }
 };
+
+// The warp's features of its rows, in memory of the block's rows, one after another.
+static inline void store_part(float* to, const Outputs& o, const MyRows& mine, int first_slice) {
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int f = 0; f < MY_SLICES; ++f)
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          const int row = mine.number(r, i), feature = (first_slice + f) * 16 + VTile::output_feature(k);
+          if (row < mine.rows.count && (ALL_FEATURES || feature < DV)) to[row * DV + feature] = o[f][r][2 * k + i];
+        }
+}
+
+// The warp's features of 8 rows; `to`: of row lane / 4 of these, `exists`: whether there is one. Every lane calls it.
+static inline void store_results(Element* to, const Outputs& o, int r, const float (&factor)[2], int first_slice, bool exists) {
+#pragma unroll
+  for (int f = 0; f < MY_SLICES; ++f)
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const int feature = (first_slice + f) * 16 + k * 8 + lane() % 4 * 2;
+      const uint32_t pair = transpose_matrix(pack_pair<Element>(o[f][r][2 * k] * factor[0], o[f][r][2 * k + 1] * factor[1]));
+      if (exists && (ALL_FEATURES || feature < DV)) *reinterpret_cast<uint32_t*>(to + feature) = pair;
+    }
+}
 
 // Block (x, y, z): part x of the keys of group y % groups of the rows of kv head y / groups of row z of the batch.
 KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
@@ -281,17 +369,22 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
   const int begin = first_tile + part * share + (part < longer ? part : longer), end = begin + share + (part < longer ? 1 : 0);
   const int steps = (end - begin + TEAMS - 1) / TEAMS, key = (begin + team) * TILE;
   const int end_key = end < (static_cast<int>(keys) + TILE - 1) / TILE ? end * TILE : static_cast<int>(keys);
-  Copies<KTile, D> key_copies(k + batch * k_batch + kv_head * k_head, k_token, key, end_key, thread);
-  Copies<VTile, DV> value_copies(v + batch * v_batch + kv_head * v_head, v_token, key, end_key, thread);
+  // Keys and values that are read once and fill the L2 cache leave it first: parts stay there, and are not written to memory.
+  const uint64_t policy = cache_policy(read_once);
+  Copies<KTile, D> key_copies(k + batch * k_batch + kv_head * k_head, k_token, key, end_key, thread, policy);
+  Copies<VTile, DV> value_copies(v + batch * v_batch + kv_head * v_head, v_token, key, end_key, thread, policy);
   const SharedPointer stages = shared_pointer(memory) + team * STAGES * STAGE_BYTES;
-  const auto copy = [&](int stage) {
+  const auto copy_keys = [&](int stage) {
     key_copies.start({stages + stage * STAGE_BYTES}, thread);
+    copy_async_commit();
+  };
+  const auto copy_values = [&](int stage) {
     value_copies.start({stages + stage * STAGE_BYTES + KTile::BYTES}, thread);
     copy_async_commit();
   };
   wait_for_previous_launch();
 #pragma unroll
-  for (int stage = 0; stage < STAGES - 1; ++stage) copy(stage);
+  for (int stage = 0; stage < STAGES - 1; ++stage) copy_keys(stage), copy_values(stage);
 
   Queries q_rows;
   load_queries(q_rows, q + batch * q_batch, q_token, q_head, mine);
@@ -306,7 +399,7 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
       mine.range[r][i] = sight.of(mine.rows.place(mine.number(r, i)).token);
     }
 #pragma unroll
-    for (int f = 0; f < OUT_SLICES; ++f)
+    for (int f = 0; f < MY_SLICES; ++f)
 #pragma unroll
       for (int i = 0; i < 4; ++i) o[f][r][i] = 0;
   }
@@ -314,52 +407,98 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
                          0, 0, kv_heads * heads};
   const float unit = ADJUSTED || CAPPED ? 1 : (softmax_scale > 0 ? softmax_scale : 1e-30f) * LOG2_E;
 
+  const Exchange exchange{memory};
+  const int first_slice = team * MY_SLICES;
   int stage = 0;
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
-    copy_async_wait<STAGES - 2>();
+    const int next = stage == 0 ? STAGES - 1 : stage - 1, step_tile = begin + step * TEAMS;
+    copy_async_wait<2 * STAGES - (TEAMS == 1 ? 4 : 3)>();
     if (TEAM_WARPS == 1) sync_warp();
     else sync_block();
-    copy(stage == 0 ? STAGES - 1 : stage - 1);
-    const int tile = begin + step * TEAMS + team, first = tile * TILE;
+    copy_keys(next);
+    if (TEAMS == 1) copy_values(next);
+
+    const int tile = step_tile + team, first = tile * TILE;
+    Scores s;
+    Weights p = {};
+    PerRow more = {};
+    bool grows = false;
     if (tile < end) {
-      Scores s;
       multiply(s, q_rows, {stages + stage * STAGE_BYTES});
       const bool whole = !ADJUSTED && first >= mine.all.first && first + TILE <= mine.all.end;
       if (!whole || CAPPED) adjust(s, rules, mine, sequence, first);
-      weigh(s, o, reference, sum, unit);
-      const int at = stage * STAGE_BYTES + KTile::BYTES;
-      const PlainPageTile<Element, TILE, DV16> values{memory + team * STAGES * STAGE_BYTES + at};
-      if (whole || values.finite()) add_values(o, s, {stages + at});
-      else values.add_values(o, s);
+      grows = scale(s, reference, unit);
+      weigh(p, more, s, reference);
+    } else {
+      see_nothing(s);
+    }
+    if (TEAMS > 1) {
+      exchange.put_weights(p, step);
+      copy_async_wait<2 * STAGES - 3>();
+    }
+    if (TEAMS > 1 ? any_in_block(grows) : any_in_warp(grows)) {
+      PerRow largest;
+      find_largest(largest, s);
+      if (TEAMS > 1) exchange.agree(largest);
+      follow(largest, o, reference, sum);
+      weigh(p, more, s, reference);
+      if (TEAMS > 1) {
+        exchange.put_weights(p, step);
+        sync_block();
+      }
+    }
+    if (TEAMS > 1) copy_values(next);
+    add(sum, more);
+
+    const int at = stage * STAGE_BYTES + KTile::BYTES, step_end = step_tile + TEAMS < end ? step_tile + TEAMS : end;
+    const auto values = [&](int t) { return VTile{shared_pointer(memory) + t * STAGES * STAGE_BYTES + at}; };
+    if (!ADJUSTED && step_tile * TILE >= mine.all.first && step_end * TILE <= mine.all.end) {
+#pragma unroll
+      for (int t = 0; t < TEAMS; ++t) {
+        if (TEAMS > 1) exchange.get_weights(p, t, step);
+        add_values(o, p, values(t), first_slice);
+      }
+    } else {
+#pragma unroll 1
+      for (int t = 0; t < step_end - step_tile; ++t) {
+        if (TEAMS > 1) exchange.get_weights(p, t, step);
+        if (are_finite(values(t), first_slice)) add_values(o, p, values(t), first_slice);
+        else PlainPageTile<Element, TILE, DV16>{memory + t * STAGES * STAGE_BYTES + at}.add_values(o, p, first_slice);
+      }
     }
     stage = stage == STAGES - 1 ? 0 : stage + 1;
   }
-  const Merge merge{memory};
-  merge.put_softmax(reference, sum);
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) sum[r][i] = sum_of_fragment_column(sum[r][i]);
+  exchange.put_softmax(reference, sum);
   copy_async_wait<0>();
-  sync_block();
-  merge.put_outputs(o, reference);
-  sync_block();
   if (parts > 1) {
     const Parts all{partial, reinterpret_cast<Softmax*>(partial_softmax), parts, static_cast<int>(queries) * heads};
     const int64_t at = all.index(int64_t{batch} * kv_heads + kv_head, part, first_row);  // the rows of a part lie together
-    float* const to = all.outputs + at * DV;
-    merge.each<4>(mine.rows.count, [&](int i, const Pack<float, 4>& x) { store_pack(to + 4 * i, x); });
-    if (thread_x() < mine.rows.count) all.softmaxes[at + thread_x()] = merge.merged(thread_x());
+    store_part(all.outputs + at * DV, o, mine, first_slice);
+    sync_block();
+    if (thread_x() < mine.rows.count) all.softmaxes[at + thread_x()] = exchange.merged(thread_x());
     return;
   }
-  merge.each<1>(mine.rows.count, [&](int i, const Pack<float, 4>& x) {
-    const int row = i / (DV / 4), feature = i % (DV / 4) * 4;
-    const RowPlace at = mine.rows.place(row);
-    const Softmax softmax = merge.merged(row), with = with_sinks(softmax, softmax_aux_view, sinks_type, at.head, kv_heads * heads);
-    const float factor = scale_of(softmax, with);
-    Pack<Element, 4> result;
+  sync_block();
 #pragma unroll
-    for (int k = 0; k < 4; ++k) result.at[k] = from_float<Element>(x.at[k] * factor);
-    store_pack(out + batch * out_batch + at.token * out_token + at.head * out_head + feature, result);
-    if (feature == 0) store_lse(lse_view, sequence, at, with.reference, with.sum);
-  });
+  for (int r = 0; r < ROW_TILES; ++r) {
+    float factor[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = mine.number(r, i);
+      const RowPlace at = mine.rows.place(row);
+      const Softmax softmax = exchange.merged(row), with = with_sinks(softmax, softmax_aux_view, sinks_type, at.head, kv_heads * heads);
+      factor[i] = scale_of(softmax, with);
+      if (team == 0 && lane() < 4 && row < mine.rows.count) store_lse(lse_view, sequence, at, with.reference, with.sum);
+    }
+    const int row = mine.first + r * 8 + lane() / 4;
+    const RowPlace at = mine.rows.place(row);
+    store_results(out + batch * out_batch + at.token * out_token + at.head * out_head, o, r, factor, first_slice, row < mine.rows.count);
+  }
 }
 
 constexpr int COMBINE_WARPS = 4, FEW_WARPS = 2;  // of a block; that share a row if it has few parts

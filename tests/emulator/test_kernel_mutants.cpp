@@ -53,6 +53,7 @@ Subject plain_attention(const char* case_name, Sizes sizes = one_block) {
 constexpr char split_parts[] = "device/attention_parts.h";
 const Sizes few_rows = {{"B", 1}, {"Sq", 5}, {"Sk", 777}, {"Hq", 8}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}};
 const Sizes eight_parts = {{"B", 1}, {"Sq", 5}, {"Sk", 777}, {"Hq", 4}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}};
+const Sizes fewer_rows = {{"B", 1}, {"Sq", 3}, {"Sk", 777}, {"Hq", 8}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}};  // four teams of one warp
 Subject split_attention(const char* case_name, Sizes sizes = few_rows) {
   return {root, "flash_attention", case_name, "flash_attention/forward.split.gpu.cu", std::move(sizes)};
 }
@@ -245,16 +246,21 @@ const Row mutants[] = {
     {"AttentionWithAnotherSequencesItems",
      attention("packed.bf16", {{"N", 3}, {"Tq", 700}, {"Tk", 400}, {"Hq", 4}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}}),
      {"shuffle(here, found) - items", 0, "shuffle(here, 0) - items", attention_rows}},
-    {"SplitWithoutTheBarrierOfATeam", split_attention("cross.bf16"), {"sync_block();", 0, ";"}},
-    {"SplitWithoutTheBarrierBeforeItsSumsAreWritten", split_attention("cross.bf16"), {"sync_block();", 1, nothing}},
-    {"SplitWithoutTheBarrierBeforeItsSumsAreRead", split_attention("cross.bf16"), {"sync_block();", 2, nothing}},
+    {"SplitWithoutTheBarrierOfATeam", split_attention("cross.bf16"), {"sync_block();", 1, ";"}},
+    {"SplitThatAgreesWithoutABarrier", split_attention("cross.bf16"), {"sync_block();", 0, nothing}},
+    {"SplitWithoutTheBarrierAfterItsWeightsChange", split_attention("cross.bf16"), {"sync_block();", 2, nothing}},
+    {"SplitWithoutTheBarrierBeforeItsSumsAreRead", split_attention("cross.bf16"), {"sync_block();", 3, nothing}},
+    {"SplitThatVotesByWarp", split_attention("cross.bf16"), {"any_in_block(grows)", 0, "any_in_warp(grows)"}},
+    {"SplitWithOnePlaceForWeights", split_attention("cross.bf16", fewer_rows), {"step % 2 * WEIGHTS_BYTES", 0, "0 * WEIGHTS_BYTES"}},
+    {"SplitWithWeightsOfItsOwnTeam", split_attention("cross.bf16"), {"weights(fellow(team)", 0, "weights(warp()"}},
     {"SplitThatAddsUpWithoutABarrier", split_attention("cross.bf16"), {"sync_block();", 0, nothing, split_parts}},
     {"SplitThatAddsUpPartsOfOneWarp", split_attention("cross.bf16", eight_parts), {"number, ROW_WARPS", 0, "0, ROW_WARPS", split_parts}},
-    {"SplitThatDoesNotWait", split_attention("cross.bf16"), {"copy_async_wait<STAGES - 2>", 0, "copy_async_wait<STAGES - 1>"}},
+    {"SplitThatDoesNotWaitForKeys", split_attention("cross.bf16"), {"(TEAMS == 1 ? 4 : 3)", 0, "(TEAMS == 1 ? 4 : 2)"}},
+    {"SplitThatDoesNotWaitForValues", split_attention("cross.bf16"), {"<2 * STAGES - 3>", 0, "<2 * STAGES - 2>"}},
     {"SplitThatSeesTheFuture", split_attention("cross.bf16.causal"), {"8 * h + lane() / 4)", 0, "8 * h + lane() / 4 - 1)"}},
     {"SplitThatForgetsATile", split_attention("cross.bf16"), {"part < longer ? 1 : 0", 0, "0"}},
-    {"SplitWithTheLargestOfALane", split_attention("cross.bf16"), {"largest = largest_of_fragment_column(largest);", 0, nothing}},
-    {"SplitWithValuesOfAnotherKey", split_attention("cross.f16"), {"load_matrices_transposed(a", 0, "load_matrices(a", page_tile}},
+    {"SplitWithTheLargestOfALane", split_attention("cross.bf16"), {"largest_of_fragment_column(x)", 0, "x"}},
+    {"SplitWithValuesOfAnotherKey", split_attention("cross.f16"), {"load_matrices_transposed(a", 0, "load_matrices(a"}},
     {"PagedWithoutTheBarrierBeforeItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 0, nothing}},
     {"PagedWithoutTheBarrierAfterItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 1, nothing}},
     {"PagedWithoutTheBarrierOfATeam", paged("gpu_many_heads.hq32", one_kv_head), {"sync_block();", 2, ";"}},
