@@ -51,7 +51,7 @@ void check_options(const Arguments& arguments, bool on_cpu) {
   for (const auto& against : words_of_list(arguments.text("against"))) {
     const bool library = std::find(libraries.begin(), libraries.end(), against) != libraries.end();
     if (!library && against != "sgemm")
-      throw UsageError(fmt::format("--against: expected sgemm, or of torch and ejkernel, found '{}'", against));
+      throw UsageError(fmt::format("--against: expected sgemm, or of {}, found '{}'", fmt::join(libraries, " and "), against));
     if (on_cpu && library) throw UsageError(fmt::format("--against {} needs a device: --device cuda", against));
     if (!on_cpu && !library) throw UsageError("--against sgemm is for the CPU; a device is compared with torch");
   }

@@ -26,6 +26,18 @@ nlohmann::ordered_json to_json(const BenchCheck& check);
 // Lines for what a table's cell cannot hold, each after the case's name: failures, and what was not compared.
 std::string check_lines(const std::string& name, const std::optional<BenchCheck>& check, const std::string& indent);
 
+// Of a report of either side: whether its rows were compared, and their lines.
+template <class Report>
+bool checked(const Report& report) {
+  return !report.rows.empty() && report.rows.front().check;
+}
+template <class Report>
+std::string lines_of_checks(const Report& report, const std::string& indent) {
+  std::string text;
+  for (const auto& row : report.rows) text += check_lines(row.name, row.check, indent);
+  return text;
+}
+
 inline constexpr const char* check_legend =
     " error: of what the timed runs left in the outputs, relative to the float64 reference, and its tolerance, of the output nearest to "
     "its own.";

@@ -19,8 +19,6 @@ double ratio(const DeviceBenchRow& row, const PeerResult& peer) {
   return ours > 0 && !peer.samples.empty() ? median(peer.samples) / ours : 0;
 }
 
-bool checked(const DeviceBenchReport& report) { return !report.rows.empty() && report.rows.front().check; }
-
 Table table_of(const DeviceBenchReport& report) {
   std::vector<Column> columns{{"case"},
                               {"median", Align::right},
@@ -83,12 +81,6 @@ std::string image_lines(const DeviceBenchReport& report, const std::string& inde
   std::string text;
   for (const auto& row : report.rows)
     if (const auto line = indent + image_line(row.told, row.compiler) + "\n"; text.find(line) == std::string::npos) text += line;
-  return text;
-}
-
-std::string lines_of_checks(const DeviceBenchReport& report, const std::string& indent) {
-  std::string text;
-  for (const auto& row : report.rows) text += check_lines(row.name, row.check, indent);
   return text;
 }
 

@@ -13,8 +13,6 @@ using nlohmann::ordered_json;
 
 std::string percent(double part) { return fmt::format("{:.1f}%", 100 * part); }
 
-bool checked(const BenchReport& report) { return !report.rows.empty() && report.rows.front().check; }
-
 Table table_of(const BenchReport& report) {
   const bool sgemm = !report.openblas.empty();
   std::vector<Column> columns{{"case"},
@@ -69,12 +67,6 @@ constexpr const char* legend =
     "roofline: the least time by the measured peaks, max(FLOPs / multiply-add peak, bytes / read bandwidth), over the median. FLOPs and "
     "bytes are the "
     "spec's cost. cold: inputs come from memory, warm: from the caches where they fit. noise: half the distance of the quartiles.";
-
-std::string lines_of_checks(const BenchReport& report, const std::string& indent) {
-  std::string text;
-  for (const auto& row : report.rows) text += check_lines(row.name, row.check, indent);
-  return text;
-}
 
 std::string image_lines(const BenchReport& report, const std::string& indent) {
   std::string text;
