@@ -15,39 +15,59 @@ template <uint32_t LANES, uint32_t BITS> static inline uint32_t exchange_bits(ui
   return choose_bits(upper ? ~LOWER : LOWER, x, got << by | got >> (32 - by));
 }
 
-// What a call says of dropout.
+// For philox(): 64-bit products in C++ are given an addition of 0.
+template <uint32_t FACTOR> static inline void multiply_wide(uint32_t x, uint32_t& high, uint32_t& low) {
+  asm("{\n.reg .b64 x;\nmul.wide.u32 x, %2, %3;\nmov.b64 {%0, %1}, x;\n}" : "=r"(low), "=r"(high) : "r"(x), "n"(FACTOR));
+}
+static inline void philox_words(uint32_t (&words)[4], uint64_t seed) {
+  uint32_t key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    uint32_t high0, low0, high1, low1;
+    multiply_wide<0xd2511f53>(words[0], high0, low0);
+    multiply_wide<0xcd9e8d57>(words[2], high1, low1);
+    words[0] = high1 ^ words[1] ^ key0, words[1] = low1;
+    words[2] = high0 ^ words[3] ^ key1, words[3] = low0;
+    key0 += 0x9e3779b9, key1 += 0xbb67ae85;
+  }
+}
+
+// What a call says of dropout; some weights are dropped.
 struct Dropout {
-  static constexpr uint32_t TOPS = 0x80008000;
   uint64_t seed;
-  uint32_t threshold;  // a weight is kept whose 16 bits are not below it; in both halves
+  uint32_t limit;     // in both halves of a word: a weight is kept whose 16 bits are above it
+  uint32_t negative;  // -limit, likewise
 
+  // of_65536: of that many weights so many are dropped, 1 or more; 65536: then those that are kept count 0.
   Dropout(float of_65536, int64_t seed_word) : seed(static_cast<uint64_t>(seed_word)) {
-    const uint32_t half = of_65536 < 65535 ? static_cast<uint32_t>(of_65536) : 65535;  // 65536: what is kept counts 0
-    threshold = half << 16 | half;
+    const uint32_t half = (of_65536 < 65535 ? static_cast<uint32_t>(of_65536) : 65535) - 1;
+    limit = half << 16 | half;
+    negative = (-half & 0xffff) << 16 | (-half & 0xffff);
   }
-  // What takes a weight that is kept to what it counts.
-  static float factor(float of_65536) { return of_65536 < 65536 ? 65536 / (65536 - of_65536) : 0; }
 
-  // Bits 15 and 31: whether the halves of x are not below the threshold.
+  // Bits 0 and 16: whether the halves of x are above the limit.
   uint32_t compare(uint32_t x) const {
-    const uint32_t rest = (x | TOPS) - (threshold & ~TOPS);  // the same without the top bits, and no half takes from the other
-    return (x & ~threshold) | (~(x ^ threshold) & rest);
+    uint32_t y;
+    asm("{\n.reg .b32 x, y;\nmax.u16x2 x, %1, %2;\nadd.u16x2 y, x, %3;\nmin.u16x2 %0, y, %4;\n}"
+        : "=r"(y) : "r"(x), "r"(limit), "r"(negative), "r"(0x00010001));
+    return y;
   }
-  // Which of keys 8 * chunk + 2 w + i (w: 0 to 3, i: 0 or 1) are kept: bits 12 + w + 16 i; the others mean nothing. `number`: of the batch's
-  // (or sequence's) row and the query head.
-  uint32_t keep(uint32_t chunk, uint32_t token, uint32_t number) const {
+  // Which of keys 8 * chunk + 2 w + i (w: 0 to 3, i: 0 or 1) are kept: bit w + 16 i; what `before` has comes before them. `number`: of the
+  // batch's (or sequence's) row and the query head.
+  uint32_t keep(uint32_t before, uint32_t chunk, uint32_t token, uint32_t number) const {
     uint32_t words[4] = {chunk, token, number, 0};
-    philox(words, seed);
-    const uint32_t upper = choose_bits(TOPS, compare(words[3]), compare(words[2]) >> 1);
-    const uint32_t lower = choose_bits(TOPS, compare(words[1]), compare(words[0]) >> 1);
-    return choose_bits(0xc000c000, upper, lower >> 2);
+    philox_words(words, seed);
+#pragma unroll
+    for (int w = 3; w >= 0; --w) before = before * 2 + compare(words[w]);
+    return before;
   }
+  // One key, alone.
+  bool keeps(int key, int token, uint32_t number) const { return keep(0, key / 8, token, number) >> key % 8 / 2 >> key % 2 * 16 & 1; }
 };
 
-// Which weights are kept of a lane's N keys of rows h = 0 and 1 (sm90_attention_rows.h): of element 4 c + 2 h + i bit FIRST + c + 16 i of rows[h].
-// Made while products run, each by the lane of four that has its turn: (made here.) N <= 128.
+// Which weights are kept of a lane's N keys of rows h = 0 and 1 (sm90_attention_rows.h): of element 4 c + 2 h + i bit c + 16 i of rows[h].
+// Needs no scores, and so is made while products run; one lane of four makes each number.
 template <int N> struct KeptWeights {
-  static constexpr int TURNS = (N + 31) / 32, FIRST = 16 - 4 * TURNS;
   static_assert(N <= 128);
   uint32_t rows[2];
 
@@ -55,11 +75,9 @@ template <int N> struct KeptWeights {
   void find(const Dropout& dropout, int first_key, int token, uint32_t number) {
     rows[0] = rows[1] = 0;
 #pragma unroll 1
-    for (int turn = 0; turn < TURNS; ++turn) {
+    for (int turn = (N + 31) / 32 - 1; turn >= 0; --turn)
 #pragma unroll
-      for (int h = 0; h < 2; ++h)
-        rows[h] = choose_bits(0xf000f000, dropout.keep(first_key / 8 + 4 * turn + lane() % 4, token + 8 * h, number), rows[h] >> 4);
-    }
+      for (int h = 0; h < 2; ++h) rows[h] = dropout.keep(rows[h], first_key / 8 + 4 * turn + lane() % 4, token + 8 * h, number);
 #pragma unroll
     for (int h = 0; h < 2; ++h) rows[h] = exchange_bits<2, 2>(exchange_bits<1, 1>(rows[h]));
   }
@@ -72,6 +90,6 @@ template <int N> struct KeptWeights {
       for (int i = 0; i < 2; ++i)
 #pragma unroll
         for (int c = 0; c < N / 8; ++c)
-          if (!(rows[h] >> (FIRST + c + 16 * i) & 1)) s[4 * c + 2 * h + i] = 0;
+          if (!(rows[h] >> (c + 16 * i) & 1)) s[4 * c + 2 * h + i] = 0;
   }
 };

@@ -21,14 +21,22 @@ struct InlineSinks : Sinks {
   }
 };
 
+// What a row asks of a key in its range: nothing. (sm90_attention_segments.h, sm90_attention_dropout.h)
+struct NoKeyRule {
+  bool sees(const AttentionTile&, int, int) const { return true; }   // row of the tile, key
+  bool keeps(const AttentionTile&, int, int) const { return true; }  // its weight
+  float factor() const { return 1; }                                 // of what is kept
+};
+
 // What a call is given, as rows by the definition need it.
-template <class T> struct PlainAttention {
+template <class T, class KeyRule = NoKeyRule> struct PlainAttention {
   Heads<const T> q, k, v;
   Heads<T> out;
   const View &sinks, &lse;
   int64_t sinks_type;
   int head_dim;
   float scale, soft_cap;  // 0: off
+  KeyRule rule = {};
 
   void start(const AttentionTile& tile, float& reference, float& sum) const {
     reference = LOWEST, sum = 0;
@@ -59,7 +67,7 @@ template <class T> struct PlainAttention {
     if (lane() != 0) sum = 0;
 #pragma unroll 1
     for (int first = range.first; first < range.end; first += WARP) {
-      const bool seen = first + lane() < range.end;
+      const bool seen = first + lane() < range.end && rule.sees(tile, row, first + lane());
       const T* key = k.row(tile.batch, tile.first_key + first + (seen ? lane() : 0), kv_head);
       float score = 0;
 #pragma unroll 1
@@ -71,11 +79,12 @@ template <class T> struct PlainAttention {
       const float factor = exp2_of(reference - largest), weight = exp2_of(score - largest);
       reference = largest;
       sum = sum * factor + weight;
+      const float kept = rule.keeps(tile, row, first + lane()) ? weight : 0;
 #pragma unroll
       for (int i = 0; i < FEATURES; ++i) output[i] *= factor;
 #pragma unroll 1
       for (int j = 0; j < WARP; ++j) {
-        const float w = shuffle(weight, j);
+        const float w = shuffle(kept, j);
         if (w == 0) continue;
         const T* value = v.row(tile.batch, tile.first_key + first + j, kv_head);
 #pragma unroll
@@ -84,7 +93,7 @@ template <class T> struct PlainAttention {
       }
     }
     for (int mask = WARP / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
-    const float factor = sum == 0 ? 0 : reciprocal(sum);
+    const float factor = sum == 0 ? 0 : rule.factor() * reciprocal(sum);
     T* to = out_row(tile, row);
 #pragma unroll
     for (int i = 0; i < FEATURES; ++i)

@@ -19,6 +19,7 @@ struct AttentionTile {
   int keys, offset;               // of the sequence; query i stands at position i + offset
   bool past_the_end;              // packed: tokens after the last sequence
   bool hides;                     // there are keys in its steps that some row does not see
+  int16_t seeing;                 // with lengths: rows of it that are no padding
   float reference, sum;           // the softmax of a row before its keys
 
   Sequence sequence() const { return {batch, batch, first_query, first_key, 0, keys, offset, past_the_end}; }
@@ -50,6 +51,9 @@ struct AttentionTiles {
   int row_blocks;      // of a sequence; packed: of all, or more
   int heads_together;  // of a group
   int count;
+  bool numbers_sequences = false;  // packed: `batch` of a tile is the sequence's number
+
+  bool bounded() const { return sequences.query_lengths || sequences.key_lengths; }
 
   // Every lane calls it. False: there is no such tile (packed).
   template <int ROWS, int KEYS> bool find(int number, AttentionTile& tile) const {
@@ -69,26 +73,37 @@ struct AttentionTiles {
       item = static_cast<int>(item_of_sequence), blocks = static_cast<int>(items), queries = static_cast<int>(sequence.queries);
       tile.first_query = static_cast<int>(sequence.first_query), tile.first_key = static_cast<int>(sequence.first_key);
       tile.keys = static_cast<int>(sequence.keys), tile.offset = static_cast<int>(sequence.offset), tile.past_the_end = sequence.past_the_end;
+      if (numbers_sequences) tile.batch = static_cast<int>(sequence.index);
     }
     tile.first_row = (blocks - 1 - item) * ROWS;
     tile.rows = queries - tile.first_row < ROWS ? queries - tile.first_row : ROWS;
+    if (bounded()) {
+      const Sequence sequence = sequences[batch];
+      const int left = static_cast<int>(sequence.seeing()) - tile.first_row;
+      tile.keys = static_cast<int>(sequence.keys), tile.offset = static_cast<int>(sequence.offset);
+      tile.seeing = static_cast<int16_t>(left < 0 ? 0 : left < tile.rows ? left : tile.rows);
+    }
     find_steps<KEYS>(tile);
     return true;
   }
 
   RowRange range(const AttentionTile& tile, int row) const {
+    if (bounded() && row >= tile.seeing) return {tile.keys, tile.keys};
     return KeyWindow(causal, window_left, window_right).at(tile.first_row + row + tile.offset, tile.keys);
   }
 
   // Ranges move forwards with the rows.
   template <int KEYS> void find_steps(AttentionTile& tile) const {
-    const RowRange low = range(tile, 0), high = range(tile, tile.rows - 1);
+    const bool padded = bounded() && tile.seeing < tile.rows;
+    const RowRange low = range(tile, 0), high = range(tile, padded && tile.seeing > 0 ? tile.seeing - 1 : tile.rows - 1);
     const int some = low.first, some_end = high.end, all = high.first, all_end = low.end;
     tile.first = some / KEYS;
     tile.end = some < some_end ? (some_end + KEYS - 1) / KEYS : tile.first;
     tile.first_whole = (all + KEYS - 1) / KEYS;
     tile.end_whole = all_end / KEYS;
     tile.hides = some < all || all_end < some_end || some % KEYS != 0 || (some_end % KEYS != 0 && (sequences.cum_keys || some_end < tile.keys));
+    if (padded) tile.end_whole = tile.first_whole;
+    if (bounded()) tile.hides = true;
   }
 };
 

@@ -11,11 +11,18 @@
 #include "device/sm90_attention_rows.h"
 #include "device/sm90_attention_plain.h"
 #include "device/sm90_uniform.h"
+$if segmented
+#include "device/sm90_attention_segments.h"
+$end
+$if dropped
+#include "device/sm90_attention_dropout.h"
+$end
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                   // head dim of q and k; of v and out
 constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
+constexpr bool BOUNDED = ${bounded}, SEGMENTED = ${segmented}, DROPPED = ${dropped};  // lengths; segment ids; dropout
 constexpr int GROUPS = ${groups};                     // warpgroups that multiply
 constexpr int BLOCK_M = GROUPS * 64;                  // query rows of a tile
 constexpr int BLOCK_N = ${block_n};                   // keys of a step
@@ -26,8 +33,9 @@ constexpr bool DYNAMIC = ${dynamic};                   // a block takes the next
 constexpr bool STAGED = ${staged};                     // outputs leave through shared memory
 constexpr bool ASKED = GROUPS == 2 || D <= 64 || D > 128;  // whether what a step needs is here, ahead of it: with other heads no gain
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
-constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? PACKED ? 56 : 32 : PACKED ? 56 : 40;
-constexpr int CONSUMER_REGISTERS = GROUPS == 3 ? PACKED ? 152 : 160 : PACKED ? 224 : 232;
+constexpr bool SEARCHES = PACKED || SEGMENTED;  // to find a tile needs more registers
+constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? SEARCHES ? 56 : 32 : SEARCHES ? 56 : 40;
+constexpr int CONSUMER_REGISTERS = GROUPS == 3 ? SEARCHES ? 152 : 160 : SEARCHES ? 224 : 232;
 
 constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
 constexpr uint32_t Q_BOX = 64 * 128, KEY_BOX = BLOCK_N * 128;
@@ -63,11 +71,58 @@ static inline void copy_box(uint32_t to, const TensorMap& map, uint32_t full, in
     load_tile(to, map, full, {64 * i, head, token, batch});
 }
 
+$if segmented
+using CallSegments = Segments<BLOCK_N>;
+$else
+struct CallSegments {};
+$end
+$if dropped
+using CallDropout = Dropout;
+$else
+struct CallDropout {};
+$end
+
+// What a row asks of a key in its range.
+struct KeyRule {
+  const CallSegments& segments;
+  const CallDropout& dropout;
+  float kept;  // what a weight counts that is kept
+  int heads;   // query heads
+
+  uint32_t number(const AttentionTile& tile) const { return static_cast<uint32_t>(tile.batch * heads + tile.head); }
+  bool sees(const AttentionTile& tile, int row, int key) const {
+$if segmented
+    const int id = segments.key(tile.batch, key);
+    return id >= 0 && id == segments.query(tile.batch, tile.first_row + row);
+$else
+    return true;
+$end
+  }
+  bool keeps(const AttentionTile& tile, int row, int key) const {
+$if dropped
+    return dropout.keeps(key, tile.first_row + row, number(tile));
+$else
+    return true;
+$end
+  }
+  float factor() const { return kept; }
+};
+using Plain = PlainAttention<Element, KeyRule>;
+
+// Tile `number` of the call; a whole warp calls it. False: there is no such tile (packed).
+static inline bool find_tile(const AttentionTiles& tiles, const Plain& plain, int number, AttentionTile& tile) {
+  const bool found = tiles.find<BLOCK_M, BLOCK_N>(number, tile);
+$if segmented
+  plain.rule.segments.trim(tile, BOUNDED ? tile.seeing : tile.rows);
+$end
+  return found;
+}
+
 // A warp that makes tiles known, one ahead of their copies.
 struct Finder {
   const Places& at;
   const AttentionTiles& tiles;
-  const PlainAttention<Element>& plain;
+  const Plain& plain;
 
   void run(TileNumbers<DYNAMIC> numbers) const {
     Turn<TILES> place;
@@ -79,7 +134,7 @@ struct Finder {
         numbers.own(number);
         if (waits) wait_for_previous_launch();
         waits = false;
-        if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile) || tile.first >= tile.end) continue;
+        if (!find_tile(tiles, plain, number, tile) || tile.first >= tile.end) continue;
         if (lane() == 0) known[place.at] = tile;
         plain.start(tile, reference, sum);  // here and not by those who multiply: it waits for memory
       }
@@ -167,22 +222,22 @@ struct Producer {
 };
 
 // The tiles that have no step, by a warp that does nothing else.
-static inline void finish_empty_tiles(const AttentionTiles& tiles, const PlainAttention<Element>& plain) {
+static inline void finish_empty_tiles(const AttentionTiles& tiles, const Plain& plain) {
   AttentionTile tile;
   for (int number = block_x(); number < tiles.count; number += grid_x()) {
-    if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile) || tile.first < tile.end) continue;
+    if (!find_tile(tiles, plain, number, tile) || tile.first < tile.end) continue;
     plain.finish_empty<DV>(tile);
   }
 }
 
 // Rows that a warp of a consumer has stored, and whose outputs are not finite, once more by the definition. (Where a number says that a
 // tile is this block's, and that is from an earlier call, another block writes the same outputs.)
-static inline void repair_tiles(const AttentionTiles& tiles, const PlainAttention<Element>& plain, TileNumbers<DYNAMIC> numbers, int first_row) {
+static inline void repair_tiles(const AttentionTiles& tiles, const Plain& plain, TileNumbers<DYNAMIC> numbers, int first_row) {
   sync_warp();
   AttentionTile tile;
   for (int number = DYNAMIC ? 0 : numbers.first(); number < tiles.count; number = DYNAMIC ? number + 1 : numbers.take()) {
     if (DYNAMIC && !numbers.owns(number)) continue;
-    if (!tiles.find<BLOCK_M, BLOCK_N>(number, tile) || !tile.hides || tile.first >= tile.end) continue;
+    if (!find_tile(tiles, plain, number, tile) || !tile.hides || tile.first >= tile.end) continue;
 #pragma unroll 1
     for (int row = first_row; row < first_row + 16 && row < tile.rows; ++row)
       if (plain.is_broken<DV>(tile, row)) plain.attend<DV>(tile, row, tiles.range(tile, row));
@@ -192,7 +247,7 @@ static inline void repair_tiles(const AttentionTiles& tiles, const PlainAttentio
 struct Consumer {
   const Places& at;
   const AttentionTiles& tiles;
-  const PlainAttention<Element>& plain;
+  const Plain& plain;
   const TensorMap& out;
   int32_t* taken;
   float unit, cap_unit;  // take scores to log 2; to what tanh is of
@@ -226,6 +281,7 @@ struct Consumer {
       const int row = lane_row() + 8 * h;
       if (row < tile.rows && lane() % 4 == 0) store_lse(plain.lse, tile.sequence(), tile.place(row), rows.reference[h], rows.sum[h]);
       factor[h] = rows.sum[h] == 0 ? 0 : reciprocal(rows.sum[h]);
+      if (DROPPED) factor[h] *= plain.rule.kept;
     }
   }
 
@@ -315,9 +371,32 @@ struct Consumer {
       const int row = lane_row(), last = tile.rows - 1;
       const RowRange range[2] = {tiles.range(tile, row < last ? row : last), tiles.range(tile, row + 8 < last ? row + 8 : last)};
       LaneRows::hide(s, range, steps.at * BLOCK_N + lane() % 4 * 2);
+$if segmented
+      hide_segments(s, tile, steps.at, row, last);
+$end
     }
     return rows.weigh(s, unit, factor);
   }
+$if segmented
+
+  void hide_segments(float (&s)[BLOCK_N / 2], const AttentionTile& tile, int step, int row, int last) const {
+    const CallSegments& segments = plain.rule.segments;
+    int own[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      own[h] = segments.query(tile.batch, tile.first_row + (row + 8 * h < last ? row + 8 * h : last));
+      if (own[h] < 0) own[h] = -2;
+    }
+    segments.hide(s, own, tile.batch, step);
+  }
+$end
+$if dropped
+
+  // Which weights of a step are kept; it needs no scores.
+  void find_kept(KeptWeights<BLOCK_N>& kept, const AttentionTile& tile, const Steps& steps) const {
+    kept.find(plain.rule.dropout, steps.at * BLOCK_N, tile.first_row + lane_row(), plain.rule.number(tile));
+  }
+$end
 
   void run() {
     if (PING_PONG && part == GROUPS - 1) pass_turn();
@@ -332,11 +411,18 @@ struct Consumer {
     bool here = false;  // what the next products need: asked while weights are made
     barrier_wait_all(at.k_full(keys.at), keys.parity);
     multiply_keys(s);
+$if dropped
+    KeptWeights<BLOCK_N> kept;
+    find_kept(kept, known[tile], steps);
+$end
     wgmma_wait<0>();
     keep_in_place(s);
     release_keys();
     release_queries(steps.is_last());
     weigh(s, rows, known[tile], steps, factor);
+$if dropped
+    kept.drop(s);
+$end
     pack_weights<Element, BLOCK_N>(p, s);
     for (;;) {
       const bool last = steps.is_last();
@@ -369,11 +455,17 @@ struct Consumer {
       multiply_values(o, p, adds, values);
       pass_turn();
       adds = !last;
+$if dropped
+      find_kept(kept, known[tile], steps);
+$end
       wgmma_wait<1>();
       keep_in_place(s);
       release_keys();
       release_queries(steps.is_last());
       const bool follows = weigh(s, rows, known[tile], steps, factor);
+$if dropped
+      kept.drop(s);
+$end
       keep_in_place(s);
       here = ASKED && are_here();
       rows.made();
@@ -405,16 +497,27 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     barrier_init(at.wanted(), 1);
     fence_barrier_init();
   }
-  if (!DYNAMIC) wait_for_previous_launch();
+  if (!DYNAMIC || SEGMENTED) wait_for_previous_launch();
   sync_block();
   const int q_heads = static_cast<int>(q_view.shape[q_view.rank - 2]), kv_heads = static_cast<int>(k_view.shape[k_view.rank - 2]);
   const AttentionTiles tiles{{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q_view.shape[q_view.rank - 3],
-                              k_view.shape[k_view.rank - 3], offset_given, offset},
+                              k_view.shape[k_view.rank - 3], offset_given, offset,
+                              BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr},
                              causal, window_left, window_right, q_heads, static_cast<int>(row_blocks), static_cast<int>(heads_together),
-                             static_cast<int>(tile_count)};
-  const PlainAttention<Element> plain{Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view),
-                                      Heads<Element>(out_view), softmax_aux_view, lse_view, sinks_type, D, softmax_scale,
-                                      CAPPED ? logits_soft_cap : 0};
+                             static_cast<int>(tile_count), PACKED && DROPPED};
+$if segmented
+  const CallSegments segments{q_segment_ids_view, kv_segment_ids_view, key_ids, key_ranges, static_cast<int>(key_steps)};
+$else
+  const CallSegments segments{};
+$end
+$if dropped
+  const CallDropout dropout(drop_threshold, dropout_seed);
+$else
+  const CallDropout dropout{};
+$end
+  const Plain plain{Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view), Heads<Element>(out_view),
+                    softmax_aux_view, lse_view, sinks_type, D, softmax_scale, CAPPED ? logits_soft_cap : 0,
+                    {segments, dropout, DROPPED && drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : DROPPED ? 0.0f : 1.0f, q_heads}};
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<PRODUCER_REGISTERS>();
@@ -427,7 +530,19 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     Consumer{at, tiles, plain, out_map, taken, unit, CAPPED ? softmax_scale / logits_soft_cap : 0, group - 1, false}.run();
   }
 }
-$if dynamic
+$if segmented
+
+// A warp a step of a row of the batch. key_steps: of a row.
+KERNEL(128, 1) look_at_keys(${parameters('look_at_keys')}) {
+  let_next_launch_go();
+  if (block_x() == 0 && thread_x() == 0) *taken = 0;
+  const int number = block_x() * 4 + warp(), steps = static_cast<int>(key_steps), batch = number / steps;
+  if (batch >= sequence_count) return;
+  int64_t keys = kv_segment_ids_view.shape[1];
+  if (BOUNDED && key_value_seq_lengths) keys = Sequences::limited(key_value_seq_lengths[batch], keys);
+  CallSegments{q_segment_ids_view, kv_segment_ids_view, key_ids, key_ranges, steps}.look_at(batch, number - batch * steps, static_cast<int>(keys));
+}
+$elif dynamic
 
 KERNEL(32, 1) reset(${parameters('reset')}) {
   let_next_launch_go();
