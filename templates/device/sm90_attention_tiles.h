@@ -61,8 +61,11 @@ struct AttentionTiles {
     const int group_tiles = heads_together * row_blocks, group = number / group_tiles, in_group = number - group * group_tiles;
     const int first_head = group * heads_together, width = all_heads - first_head < heads_together ? all_heads - first_head : heads_together;
     int item = in_group / width;
-    const int numbered = first_head + in_group - item * width, batch = sequences.cum_queries ? 0 : numbered / heads;
-    tile.batch = batch, tile.head = numbered - batch * heads;
+    const int numbered = first_head + in_group - item * width;
+    int batch = sequences.cum_queries ? 0 : numbered / heads;
+    tile.head = numbered - batch * heads;
+    if (bounded()) batch = ranked(batch);
+    tile.batch = batch;
     tile.first_query = tile.first_key = 0, tile.past_the_end = false;
     int blocks = row_blocks, queries = static_cast<int>(sequences.queries);
     tile.keys = static_cast<int>(sequences.keys), tile.offset = static_cast<int>(sequences.offset_given ? sequences.offset : sequences.keys - sequences.queries);
@@ -76,15 +79,33 @@ struct AttentionTiles {
       if (numbers_sequences) tile.batch = static_cast<int>(sequence.index);
     }
     tile.first_row = (blocks - 1 - item) * ROWS;
-    tile.rows = queries - tile.first_row < ROWS ? queries - tile.first_row : ROWS;
     if (bounded()) {
       const Sequence sequence = sequences[batch];
-      const int left = static_cast<int>(sequence.seeing()) - tile.first_row;
+      const int seeing = static_cast<int>(sequence.seeing()), some = (seeing + ROWS - 1) / ROWS;  // blocks of rows that may see keys; others come last
       tile.keys = static_cast<int>(sequence.keys), tile.offset = static_cast<int>(sequence.offset);
-      tile.seeing = static_cast<int16_t>(left < 0 ? 0 : left < tile.rows ? left : tile.rows);
+      tile.first_row = (item < some ? some - 1 - item : item) * ROWS;
+      const int left = seeing - tile.first_row;
+      tile.seeing = static_cast<int16_t>(left < 0 ? 0 : left < ROWS ? left : ROWS);
     }
+    tile.rows = queries - tile.first_row < ROWS ? queries - tile.first_row : ROWS;
     find_steps<KEYS>(tile);
     return true;
+  }
+
+  // With lengths: rows of the batch with many keys come first, so that the last tiles are short. Of more than a warp knows, as they are.
+  int ranked(int rank) const {
+    const int count = static_cast<int>(sequences.count);
+    if (count > WARP) return rank;
+    const int mine = lane() < count ? static_cast<int>(sequences[lane()].keys) : -1;
+    int before = 0;
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      const int other = shuffle(mine, i);
+      before += other > mine || (other == mine && i < lane());
+    }
+    int found = lane() < count && before == rank ? lane() : 0;
+    for (int mask = WARP / 2; mask > 0; mask /= 2) found |= shuffle_xor(found, mask);
+    return found;
   }
 
   RowRange range(const AttentionTile& tile, int row) const {

@@ -452,12 +452,12 @@ $end
       }
       wait_for_turn();
       multiply_keys(s);
+$if dropped
+      find_kept(kept, known[tile], steps);  // here: the product with values is not started before this one has ended
+$end
       multiply_values(o, p, adds, values);
       pass_turn();
       adds = !last;
-$if dropped
-      find_kept(kept, known[tile], steps);
-$end
       wgmma_wait<1>();
       keep_in_place(s);
       release_keys();
