@@ -74,17 +74,13 @@ template <int N> struct KeptWeights {
   // first_key: of the step, a multiple of 8; token: of row 0, row 1 is 8 later.
   void find(const Dropout& dropout, int first_key, int token, uint32_t number) {
     rows[0] = rows[1] = 0;
-#pragma unroll 2
+#pragma unroll 1
     for (int turn = (N + 31) / 32 - 1; turn >= 0; --turn)
 #pragma unroll
       for (int h = 0; h < 2; ++h) rows[h] = dropout.keep(rows[h], first_key / 8 + 4 * turn + lane() % 4, token + 8 * h, number);
 #pragma unroll
     for (int h = 0; h < 2; ++h) rows[h] = exchange_bits<2, 2>(exchange_bits<1, 1>(rows[h]));
   }
-
-  // To and from shared memory, 8 bytes a lane.
-  void store(uint32_t to) const { asm volatile("st.shared.v2.u32 [%0], {%1, %2};" : : "r"(to), "r"(rows[0]), "r"(rows[1]) : "memory"); }
-  void load(uint32_t from) { asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(rows[0]), "=r"(rows[1]) : "r"(from) : "memory"); }
 
   // Weights that are not kept become 0.
   void drop(float (&s)[N / 2]) const {

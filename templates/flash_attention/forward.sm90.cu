@@ -32,11 +32,10 @@ constexpr bool PING_PONG = ${ping_pong};
 constexpr bool DYNAMIC = ${dynamic};                   // a block takes the next tile when it needs one, not in turn
 constexpr bool STAGED = ${staged};                     // outputs leave through shared memory
 constexpr bool ASKED = GROUPS == 2 || D <= 64 || D > 128;  // whether what a step needs is here, ahead of it: with other heads no gain
-constexpr bool HELPED = ${helped};                     // a warpgroup makes dropout's bits for those that multiply
-constexpr int THREADS = (GROUPS + 1 + HELPED) * WARPGROUP, HELPER_REGISTERS = 72;
+constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
 constexpr bool SEARCHES = PACKED || SEGMENTED;  // to find a tile needs more registers
 constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? SEARCHES ? 56 : 32 : SEARCHES ? 56 : 40;
-constexpr int CONSUMER_REGISTERS = GROUPS == 3 ? SEARCHES ? 152 : 160 : HELPED ? SEARCHES ? 192 : 200 : SEARCHES ? 224 : 232;
+constexpr int CONSUMER_REGISTERS = GROUPS == 3 ? SEARCHES ? 152 : 160 : SEARCHES ? 224 : 232;
 
 constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
 constexpr uint32_t Q_BOX = 64 * 128, KEY_BOX = BLOCK_N * 128;
@@ -56,10 +55,6 @@ struct Places {  // in shared memory
   uint32_t q_full(uint32_t i, int part) const { return barrier(i * GROUPS + part); }
   uint32_t k_full(uint32_t i) const { return barrier(QUERIES + i); }
   uint32_t v_full(uint32_t i) const { return barrier(QUERIES + STAGES + i); }
-  // Of a step which weights are kept, as the lanes of a warpgroup have them; barriers: they are there, they have been read.
-  static constexpr uint32_t KEPT_BYTES = WARPGROUP * 8, KEPT_AT = BARRIERS_AT + 16 * (BARRIERS + 1);
-  uint32_t kept(int part) const { return base + KEPT_AT + part * KEPT_BYTES; }
-  uint32_t kept_full(int part) const { return base + KEPT_AT + GROUPS * KEPT_BYTES + 16 * part; }
   uint32_t found() const { return barrier(BARRIERS); }  // a tile is known
   uint32_t wanted() const { return found() + 8; }       // the one before it is being copied
 };
@@ -249,44 +244,6 @@ static inline void repair_tiles(const AttentionTiles& tiles, const Plain& plain,
   }
 }
 
-$if helped
-// A warpgroup whose warp w makes dropout's bits for warps w of those that multiply, a step ahead of them.
-struct Helper {
-  const Places& at;
-  const Plain& plain;
-  Turn<TILES> place;
-  Turn<Q_STAGES> queries;
-
-  void run() {
-    uint32_t parity = 1;
-    for (;;) {
-      barrier_wait_all(at.q_full(queries.at, 0), queries.parity);
-      const AttentionTile& tile = known[place.at];
-      const int rows = uniform(tile.rows), end = uniform(tile.end), token = tile.first_row + warp() % 4 * 16 + lane() / 4;
-      const uint32_t number = plain.rule.number(tile);
-      if (rows == 0) return;
-      int step = uniform(tile.first);
-      sync_warp();
-      if (lane() == 0) barrier_arrive(empty(at.q_full(queries.at, 0)));
-      place.next();
-      queries.next();
-#pragma unroll 1
-      for (; step < end; ++step, parity ^= 1) {
-#pragma unroll 1
-        for (int part = 0; part < GROUPS; ++part) {
-          KeptWeights<BLOCK_N> kept;
-          kept.find(plain.rule.dropout, step * BLOCK_N, token + part * 64, number);
-          barrier_wait_all(empty(at.kept_full(part)), parity);
-          kept.store(at.kept(part) + thread_x() % WARPGROUP * 8);
-          sync_warp();
-          if (lane() == 0) barrier_arrive(at.kept_full(part));
-        }
-      }
-    }
-  }
-};
-$end
-
 struct Consumer {
   const Places& at;
   const AttentionTiles& tiles;
@@ -299,9 +256,6 @@ struct Consumer {
   Turn<TILES> place;
   Turn<Q_STAGES> queries;
   Turn<STAGES> keys;  // of the next step; values have the places of the step before
-$if helped
-  uint32_t kept_parity = 0;
-$end
 
   int warp_row() const { return part * 64 + warp() % 4 * 16; }
   int lane_row() const { return warp_row() + lane() / 4; }
@@ -436,15 +390,8 @@ $if segmented
     segments.hide(s, own, tile.batch, step);
   }
 $end
-$if helped
-  void find_kept(KeptWeights<BLOCK_N>& kept, const AttentionTile&, const Steps&) {
-    barrier_wait_all(at.kept_full(part), kept_parity);
-    kept.load(at.kept(part) + later(thread_x()) % WARPGROUP * 8);
-    kept_parity ^= 1;
-    sync_warp();
-    if (lane() == 0) barrier_arrive(empty(at.kept_full(part)));
-  }
-$elif dropped
+$if dropped
+
   // Which weights of a step are kept; it needs no scores.
   void find_kept(KeptWeights<BLOCK_N>& kept, const AttentionTile& tile, const Steps& steps) const {
     kept.find(plain.rule.dropout, steps.at * BLOCK_N, tile.first_row + lane_row(), plain.rule.number(tile));
@@ -505,15 +452,12 @@ $end
       }
       wait_for_turn();
       multiply_keys(s);
-$if dropped and not helped
+$if dropped
       find_kept(kept, known[tile], steps);  // here: the product with values is not started before this one has ended
 $end
       multiply_values(o, p, adds, values);
       pass_turn();
       adds = !last;
-$if helped
-      find_kept(kept, known[tile], steps);
-$end
       wgmma_wait<1>();
       keep_in_place(s);
       release_keys();
@@ -547,9 +491,8 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     prefetch_tensor_map(v_map);
     for (uint32_t i = 0; i < Places::BARRIERS; ++i) {
       barrier_init(at.barrier(i), 1);
-      barrier_init(empty(at.barrier(i)), i >= Places::QUERIES ? GROUPS : HELPED && i % GROUPS == 0 ? 2 : 1);
+      barrier_init(empty(at.barrier(i)), i < Places::QUERIES ? 1 : GROUPS);
     }
-    for (int part = 0; HELPED && part < GROUPS; ++part) barrier_init(at.kept_full(part), 4), barrier_init(empty(at.kept_full(part)), 4);
     barrier_init(at.found(), 1);
     barrier_init(at.wanted(), 1);
     fence_barrier_init();
@@ -581,11 +524,6 @@ $end
     if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, q_heads / kv_heads}.run();
     if (warp() == 1) Finder{at, tiles, plain}.run({taken, {}});
     if (warp() == 2) finish_empty_tiles(tiles, plain);
-$if helped
-  } else if (group > GROUPS) {
-    give_registers<HELPER_REGISTERS>();
-    Helper{at, plain}.run();
-$end
   } else {
     take_registers<CONSUMER_REGISTERS>();
     const float unit = (CAPPED ? logits_soft_cap : softmax_scale > 0 ? softmax_scale : 1e-30f) * LOG2_E;
