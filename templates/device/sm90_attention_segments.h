@@ -17,7 +17,7 @@ static inline int largest_in_warp(int x) {
 }
 static inline uint32_t lanes_where(bool x) { return __ballot_sync(0xffffffff, x); }
 
-// The segments of some tokens: least to largest; mixed: of more than one, or with tokens of none, which see nothing and are not seen.
+// The segments of some tokens: least to largest; padded: some are of none, see nothing and are not seen.
 struct SegmentRange {
   static constexpr int NONE = 0x7fffffff;
   int least = NONE, largest = -1;

@@ -5,6 +5,7 @@
 // weighs the new scores while the latter runs. With PING_PONG warpgroups start their products in turn, so that one weighs while another's
 // products run.
 // Weights are 2^(score - reference): a row's reference follows its largest score when that is 2^HEADROOM times ahead.
+// With segment ids a launch before looks at those of the keys by steps.
 #include "device/gpu.h"
 #include "device/sm90_attention_tiles.h"
 #include "device/sm90_attention_outputs.h"
