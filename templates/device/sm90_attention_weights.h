@@ -59,6 +59,17 @@ template <int ROWS, bool CAPPED> struct Slopes {
   float operator[](int i) const { return to_float(half{static_cast<uint16_t>(pairs[i / 2] >> 16 * (i % 2))}); }
 };
 
+// Log-sum-exps of a turn's queries, those that this lane has scores of: the first COUNT times 8 of them, loaded before the scores are there.
+template <int COUNT> struct LogsAhead {
+  Pack<float, 2> of[COUNT > 0 ? COUNT : 1];
+  LogsAhead() = default;
+  explicit LogsAhead(uint32_t logs) {
+#pragma unroll
+    for (int j = 0; j < COUNT; ++j) of[j] = load(logs, j);
+  }
+  static Pack<float, 2> load(uint32_t logs, int j) { return load_two(logs + lane() % 4 * 8 + 32 * j); }
+};
+
 // What a call does to scores: weights are 2^(score - log-sum-exp), scaled by 2^SHIFT.
 template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
   const Visibility& visibility;
@@ -70,8 +81,9 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
         cap(soft_cap * LOG2_E) {}
 
   // logs: of the turn's queries, in shared memory.
-  template <class Block>
-  void weigh(float (&s)[ROWS / 2], Slopes<ROWS, CAPPED>& slopes, const Block& block, int part, int step, uint32_t logs) const {
+  template <class Block, int AHEAD = 0>
+  void weigh(float (&s)[ROWS / 2], Slopes<ROWS, CAPPED>& slopes, const Block& block, int part, int step, bool whole, uint32_t logs,
+             LogsAhead<AHEAD> ahead = {}) const {
     if constexpr (CAPPED) {
 #pragma unroll
       for (int i = 0; i < ROWS / 2; i += 2) {
@@ -80,7 +92,7 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
         s[i] = cap * low, s[i + 1] = cap * high;
       }
     }
-    if (!block.is_whole(part, step)) {
+    if (!whole) {
       const int thread = static_cast<int>(later(thread_x()));  // kept for no other turn
       const int key = block.first_key + part * 64 + thread / WARP % 4 * 16 + thread % WARP / 4;
       const Sequence& sequence = block.sequence;
@@ -94,7 +106,8 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
     }
 #pragma unroll
     for (int j = 0; j < ROWS / 8; ++j) {
-      const Pack<float, 2> log = load_two(logs + lane() % 4 * 8 + 32 * j);
+      const Pack<float, 2> log = AHEAD > 0 ? ahead.of[j % (AHEAD > 0 ? AHEAD : 1)] : ahead.load(logs, j);
+      if (AHEAD > 0 && j + AHEAD < ROWS / 8) ahead.of[j % (AHEAD > 0 ? AHEAD : 1)] = ahead.load(logs, j + AHEAD);
 #pragma unroll
       for (int i = 0; i < 4; ++i) s[4 * j + i] = exp2_of(s[4 * j + i] * unit - (log.at[i % 2] - SHIFT));
     }
