@@ -59,6 +59,18 @@ template <int ROWS, bool CAPPED> struct Slopes {
   float operator[](int i) const { return to_float(half{static_cast<uint16_t>(pairs[i / 2] >> 16 * (i % 2))}); }
 };
 
+// Log-sum-exps of a turn's queries, those that this lane has scores of: the first COUNT times 8 of them, loaded before the scores are there.
+template <int COUNT> struct LogsAhead {
+  static constexpr int SIZE = COUNT > 0 ? COUNT : 1;
+  Pack<float, 2> of[SIZE];
+  LogsAhead() = default;
+  explicit LogsAhead(uint32_t logs) {
+#pragma unroll
+    for (int j = 0; j < COUNT; ++j) of[j] = load(logs, j);
+  }
+  static Pack<float, 2> load(uint32_t logs, int j) { return load_two(logs + lane() % 4 * 8 + 32 * j); }
+};
+
 // What a call does to scores: weights are 2^(score - log-sum-exp), scaled by 2^SHIFT.
 template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
   const Visibility& visibility;
@@ -69,9 +81,10 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
       : visibility(visibility), unit(CAPPED ? 1 : (scale > 0 ? scale : 1e-30f) * LOG2_E), into_cap(CAPPED ? scale / soft_cap : 0),
         cap(soft_cap * LOG2_E) {}
 
-  // logs: of the turn's queries, in shared memory.
-  template <class Block>
-  void weigh(float (&s)[ROWS / 2], Slopes<ROWS, CAPPED>& slopes, const Block& block, int part, int step, uint32_t logs) const {
+  // whole(): every query sees every key. logs: of the turn's queries, in shared memory; ahead: the first of them.
+  template <class Block, class Whole, int AHEAD = 0>
+  void weigh(float (&s)[ROWS / 2], Slopes<ROWS, CAPPED>& slopes, const Block& block, int part, int step, Whole whole, uint32_t logs,
+             LogsAhead<AHEAD> ahead = {}) const {
     if constexpr (CAPPED) {
 #pragma unroll
       for (int i = 0; i < ROWS / 2; i += 2) {
@@ -80,7 +93,7 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
         s[i] = cap * low, s[i + 1] = cap * high;
       }
     }
-    if (!block.is_whole(part, step)) {
+    if (!whole()) {
       const int thread = static_cast<int>(later(thread_x()));  // kept for no other turn
       const int key = block.first_key + part * 64 + thread / WARP % 4 * 16 + thread % WARP / 4;
       const Sequence& sequence = block.sequence;
@@ -94,7 +107,9 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
     }
 #pragma unroll
     for (int j = 0; j < ROWS / 8; ++j) {
-      const Pack<float, 2> log = load_two(logs + lane() % 4 * 8 + 32 * j);
+      Pack<float, 2>& place = ahead.of[j % ahead.SIZE];
+      const Pack<float, 2> log = AHEAD > 0 ? place : ahead.load(logs, j);
+      if (AHEAD > 0 && j + AHEAD < ROWS / 8) place = ahead.load(logs, j + AHEAD);
 #pragma unroll
       for (int i = 0; i < 4; ++i) s[4 * j + i] = exp2_of(s[4 * j + i] * unit - (log.at[i % 2] - SHIFT));
     }
@@ -104,6 +119,7 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
 // Deltas of 16 queries, number n of the turn's, from shared memory: those that this lane has scores of. To be loaded a slice ahead.
 struct SliceDeltas {
   Pack<float, 2> of[2];
+  SliceDeltas() = default;
   SliceDeltas(uint32_t deltas, int n) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) of[j] = load_two(deltas + lane() % 4 * 8 + (16 * n + 8 * j) * 4);

@@ -147,6 +147,42 @@ typedef float Scores[BLOCK_M / 2];
 typedef uint32_t Operands[BLOCK_M / 16][4];
 typedef Slopes<BLOCK_M, CAPPED> ScoreSlopes;
 
+// What comes from shared memory is asked for before what it is for is there, where there are registers for it: log-sum-exps of a turn's first
+// 16 queries, deltas of its first slices, and what turns need of a block.
+constexpr bool AHEAD = !CAPPED && !(OWNS_QUERIES && D + DV > 128);
+typedef LogsAhead<AHEAD ? 2 : 0> FirstLogs;
+struct Deltas {
+  static constexpr int COUNT = AHEAD ? 2 : 1;
+  SliceDeltas of[COUNT];
+  void load(uint32_t deltas) {
+#pragma unroll
+    for (int n = 0; n < COUNT; ++n) of[n] = SliceDeltas(deltas, n);
+  }
+};
+// In the warp's own registers; or asked each turn.
+struct KeptPath {
+  int first_step, end_step, blocks_a_head, first_whole, end_whole;
+  float* dq_sums;  // from the block's first row on
+  KeptPath(const Block& block, int part, float* dq_sums)
+      : first_step(block.first_step), end_step(block.end_step), blocks_a_head(block.blocks_a_head), first_whole(block.first_whole[part]),
+        end_whole(block.end_whole[part]), dq_sums(dq_sums + block.first_row * Sums::FEATURES) {}
+  int steps() const { return end_step - first_step; }
+  const KeptPath& bounds() const { return *this; }
+  float* sums() const { return dq_sums; }
+  bool is_whole(int step) const { return step >= first_whole && step < end_whole; }
+};
+struct AskedPath {
+  const Block& block;
+  int part;
+  float* dq_sums;
+  const Block& bounds() const { return block; }
+  float* sums() const { return dq_sums + block.first_row * Sums::FEATURES; }
+  bool is_whole(int step) const { return block.is_whole(part, step); }
+};
+template <bool KEPT> struct PathOf { typedef AskedPath Type; };
+template <> struct PathOf<true> { typedef KeptPath Type; };
+typedef PathOf<AHEAD>::Type Path;
+
 struct Consumer {
   const Places& at;
   const List::Entry& entry;
@@ -171,31 +207,33 @@ struct Consumer {
 
   // dP becomes dS, as operand and in shared memory.
   template <bool WHOLE>
-  void differentiate_all(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, uint32_t stage, Operands& ds) const {
-    SliceDeltas deltas(at.deltas(stage), 0);
+  void differentiate_all(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, const Deltas& first, uint32_t stage, Operands& ds) const {
+    Deltas ahead = first;
 #pragma unroll
     for (int n = 0; n < BLOCK_M / 16; ++n) {
-      const SliceDeltas now = deltas;
-      if (n + 1 < BLOCK_M / 16) deltas = SliceDeltas(at.deltas(stage), n + 1);
+      const SliceDeltas now = ahead.of[n % Deltas::COUNT];
+      if (n + Deltas::COUNT < BLOCK_M / 16) ahead.of[n % Deltas::COUNT] = SliceDeltas(at.deltas(stage), n + Deltas::COUNT);
       differentiate_slice<Element, WHOLE>(n, dp, [&](int i) { return weights[8 * n + i]; }, UNSCALED, slopes, now,
                                           at.ds(stage) + later(part) * QUERY_BOX, ds[n]);
     }
   }
-  void differentiate(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, const QueryTurn& turn, bool whole, Operands& ds) const {
+  void differentiate(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, Deltas& deltas, const QueryTurn& turn, bool whole,
+                     Operands& ds) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
     barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
+    if (!AHEAD) deltas.load(at.deltas(stage));
     if (whole)
-      differentiate_all<true>(dp, weights, slopes, stage, ds);
+      differentiate_all<true>(dp, weights, slopes, deltas, stage, ds);
     else
-      differentiate_all<false>(dp, weights, slopes, stage, ds);
+      differentiate_all<false>(dp, weights, slopes, deltas, stage, ds);
     fence_async();
     sync_warp();
     if (lane() == 0) barrier_arrive(full);
   }
 
   // queries: BLOCK_M rows of the group's, those of turn `number`.
-  void add_to_queries(int queries, uint32_t number, float (&dq)[DQ_QUERIES / 2]) const {
-    float* const sums = dq_sums + (block.first_row + int64_t{queries} * BLOCK_M) * Sums::FEATURES;
+  void add_to_queries(const Path& path, int queries, uint32_t number, float (&dq)[DQ_QUERIES / 2]) const {
+    float* const sums = path.sums() + int64_t{queries} * Sums::COUNT;
     const int head = OWNS_QUERIES ? queries / block.blocks_a_head : 0, step = queries - head * block.blocks_a_head;
     const int part = OWNS_QUERIES ? static_cast<int>(later(this->part)) : this->part;  // nothing made of it is kept
     const int box = BY_FEATURES ? part : 0, first_chunk = BY_FEATURES ? 0 : part * (Sums::CHUNKS / GROUPS);
@@ -224,7 +262,9 @@ struct Consumer {
   // Turns, of all that this warpgroup goes through: from the first-th to before `end`. keys: the parity of the keys' barriers.
   void run(float (&dk)[D / 2], float (&dv)[DV / 2], int first, int end, uint32_t keys) const {
     Scores s;
-    QueryTurn turn(block, first);
+    const Path path{block, part, dq_sums};
+    QueryTurn turn(path.bounds(), first);
+    bool whole = path.is_whole(turn.step);
     int queries = 0;  // whose share of dq is next
     const auto sets_apart = [&] { return first == 0 || end - first >= MANY_TURNS; };
     barrier_wait(at.k_full(), keys);
@@ -234,35 +274,40 @@ struct Consumer {
     wgmma_wait<0>();
     keep_in_place(s);
     barrier_wait(at.v_full(), keys);
+    FirstLogs logs(at.logs(turn.stage<STAGES>()));
 #pragma unroll 1
     for (;;) {
       Scores dp;  // here, so that nothing of a turn is kept for the next
       ScoreSlopes slopes;
       Operands p, ds;
       float dq[DQ_QUERIES / 2];
-      const bool whole = block.is_whole(part, turn.step), adds = !DEFERRED || turn.number > first, last = turn.number + 1 == end;
+      if (!AHEAD) whole = path.is_whole(turn.step);
+      const bool adds = !DEFERRED || turn.number > first, last = turn.number + 1 == end;
       const uint32_t stage = turn.stage<STAGES>(), dq_number = turn.number - DEFERRED, dq_stage = dq_number % STAGES;
       if (!DEFERRED) queries = turn.block;
       barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
       multiply_values(dp, stage);
-      rules.weigh(s, slopes, block, part, turn.step, at.logs(stage));
+      rules.weigh(s, slopes, block, part, turn.step, [&] { return AHEAD ? whole : path.is_whole(turn.step); }, at.logs(stage), logs);
       pack_weights<Element, BLOCK_M>(p, s);
       if (part == 0 && turn.number == first && sets_apart()) arrive_some(APART, GROUPS * WARPGROUP);
       start_sums<Element, BLOCK_M, DV>(dv, p, at.dout(stage));
+      Deltas deltas;
+      if (AHEAD) deltas.load(at.deltas(stage));
       wgmma_wait<ROOM>();
       keep_in_place(dp);
       if (!ROOM) keep_in_place(dv);
-      differentiate(dp, s, slopes, turn, whole, ds);
+      differentiate(dp, s, slopes, deltas, turn, whole, ds);
       start_sums<Element, BLOCK_M, D>(dk, ds, at.q(stage));
       if (adds) barrier_wait(at.ds_full(dq_stage), dq_number / STAGES % 2);
       multiply_gradients(dq, dq_stage);  // of nothing, if it does not add
-      wgmma_wait<1>();                   // p and ds are free
+      const int these_queries = turn.block;
+      turn.next(path.bounds());
+      if (AHEAD) whole = path.is_whole(turn.step);
+      wgmma_wait<1>();  // p and ds are free
       keep_in_place(dk);
       if (ROOM) keep_in_place(dv);
       release(at.q_full(stage));
       release(at.dout_full(stage));
-      const int these_queries = turn.block;
-      turn.next(block);
       if (!last) {
         barrier_wait(at.q_full(turn.stage<STAGES>()), turn.parity<STAGES>());
         multiply_keys(s, turn.stage<STAGES>());
@@ -273,9 +318,10 @@ struct Consumer {
       keep_in_place(dq);
       if (adds) {
         release(at.ds_full(dq_stage));
-        add_to_queries(queries, dq_number, dq);
+        add_to_queries(path, queries, dq_number, dq);
       }
       if (DEFERRED) queries = these_queries;
+      if (!last) logs = FirstLogs(at.logs(turn.stage<STAGES>()));
       wgmma_wait<0>();
       keep_in_place(s);
       if (last) break;
@@ -289,7 +335,7 @@ struct Consumer {
       keep_in_place(dq);
       release(at.ds_full(number % STAGES));
       release(at.k_full());
-      add_to_queries(queries, number, dq);
+      add_to_queries(path, queries, number, dq);
     } else {
       release(at.k_full());
     }
