@@ -7,6 +7,10 @@
 
 struct NoBias {};
 
+template <bool FIRST, class A, class B> struct ChooseType { using Type = A; };
+template <class A, class B> struct ChooseType<false, A, B> { using Type = B; };
+template <bool FIRST, class A, class B> using Choose = typename ChooseType<FIRST, A, B>::Type;
+
 // 16 bytes of shared memory.
 static inline void load_words(uint32_t (&w)[4], uint32_t from) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(from) : "memory");
@@ -23,54 +27,75 @@ static inline void unpack_pair(uint32_t pair, float& low, float& high, half) {
   low = to_float(half{static_cast<uint16_t>(pair)}), high = to_float(half{static_cast<uint16_t>(pair >> 16)});
 }
 
-// A bias: boxes of rows of 128 bytes, swizzled by them.
+// A bias: boxes of rows of 128 bytes, swizzled by them. A lane holds those of its scores of a step, two a word where they have 16 bits.
 template <class T, int ROWS, int KEYS> struct BiasTile {
   static constexpr int BOX_KEYS = 128 / sizeof(T), BOXES = KEYS / BOX_KEYS;
   static constexpr uint32_t BOX = ROWS * 128, BYTES = BOXES * BOX;
+  static constexpr bool WIDE = sizeof(T) == 4;  // too many to hold: read where they are added
+  uint32_t words[WIDE ? 1 : KEYS / 4];
 
-  // The bias of the warp's scores, times `factor`, is added to them. `row`: the warp's first, a multiple of 16.
-  static void add(float (&s)[KEYS / 2], uint32_t memory, int row, float factor) {
+  // `row`: the warp's first, a multiple of 16.
+  void read(uint32_t memory, int row) {
     const uint32_t me = keep_here(lane());
-    if constexpr (sizeof(T) == 2) {  // as operand A of a product: 16 keys at once
+    if constexpr (WIDE) {
+      words[0] = memory + (row + me / 4) * 128 + (me % 4 / 2 ^ me / 4) * 16 + me % 2 * 8;
+    } else {  // as operands A of a product: 16 keys at once
       const uint32_t from = memory + (row + me % 16) * 128 + (me / 16 ^ me % 8) * 16;
 #pragma unroll
       for (int n = 0; n < KEYS / 16; ++n) {
         uint32_t w[4];
         load_matrices(w, (from ^ n % 4 * 32) + n / 4 * BOX);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float low, high;
-          unpack_pair(w[i], low, high, T{});
-          s[8 * n + 2 * i] += low * factor, s[8 * n + 2 * i + 1] += high * factor;
-        }
-      }
-    } else {
-      const uint32_t from = memory + (row + me / 4) * 128 + (me % 4 / 2 ^ me / 4) * 16 + me % 2 * 8;
-#pragma unroll
-      for (int n = 0; n < KEYS / 4; ++n) {
-        float low, high;
-        load_floats(low, high, (from ^ n / 2 % 4 * 32) + n % 2 * 8 * 128 + n / 8 * BOX);
-        s[2 * n] += low * factor, s[2 * n + 1] += high * factor;
+        for (int i = 0; i < 4; ++i) words[4 * n + i] = w[i];
       }
     }
   }
+
+  // They, times `factor`, are added to the scores.
+  void add(float (&s)[KEYS / 2], float factor) const {
+#pragma unroll
+    for (int i = 0; i < KEYS / 4; ++i) {
+      float low, high;
+      if constexpr (WIDE)
+        load_floats(low, high, (words[0] ^ i / 2 % 4 * 32) + i % 2 * 8 * 128 + i / 8 * BOX);
+      else
+        unpack_pair(words[i], low, high, T{});
+      s[2 * i] += low * factor, s[2 * i + 1] += high * factor;
+    }
+  }
+};
+template <int ROWS, int KEYS> struct BiasTile<NoBias, ROWS, KEYS> {
+  static constexpr uint32_t BYTES = 0;
+  static constexpr bool WIDE = false;
+  void read(uint32_t, int) {}
+  void add(float (&)[KEYS / 2], float) const {}
 };
 
-// A mask, a byte a score, 0 or 1: boxes of rows of 64 bytes, swizzled by them.
+// A mask, a byte a score, 0 or 1: boxes of rows of 64 bytes, swizzled by them. A lane holds a bit for each of its scores.
 template <int ROWS, int KEYS> struct MaskTile {
   static constexpr int BOX_KEYS = 64, BOXES = KEYS / BOX_KEYS;
   static constexpr uint32_t BOX = ROWS * 64, BYTES = BOXES * BOX;
+  uint32_t words[BOXES];  // of row me / 2 of the warp's 16
+  bool hides[BOXES];      // the same in all lanes
 
-  // Scores that the mask hides become -inf.
-  static void hide(float (&s)[KEYS / 2], uint32_t memory, int row) {
+  void read(uint32_t memory, int row) {
+    const uint32_t me = keep_here(lane());
 #pragma unroll
     for (int box = 0; box < BOXES; ++box) {
-      const uint32_t me = keep_here(lane()), word = of_half_a_row(memory + box * BOX + row * 64, me);
-      if (!any_in_warp(word != ~0u)) continue;
-      const uint32_t from = me / 4 * 2 + me % 4 / 2, by = me % 2 * 16;
+      words[box] = of_half_a_row(memory + box * BOX + row * 64, me);
+      hides[box] = any_in_warp(words[box] != ~0u);
+    }
+  }
+
+  // Scores that the mask hides become -inf.
+  void hide(float (&s)[KEYS / 2]) const {
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box) {
+      if (!hides[box]) continue;
+      const uint32_t me = keep_here(lane()), from = me / 4 * 2 + me % 4 / 2, by = me % 2 * 16;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const uint32_t seen = shuffle(word, from + 16 * h) >> by;
+        const uint32_t seen = shuffle(words[box], from + 16 * h) >> by;
 #pragma unroll
         for (int i = 0; i < 16; ++i)
           if (!(seen >> i & 1)) s[32 * box + i % 8 * 4 + 2 * h + i / 8] = -INFINITE;
@@ -88,6 +113,11 @@ template <int ROWS, int KEYS> struct MaskTile {
     return (half ? last : first) | shuffle_xor(half ? first : last, 1);
   }
 };
+struct NoMask {
+  static constexpr uint32_t BYTES = 0;
+  void read(uint32_t, int) {}
+  template <int N> void hide(float (&)[N]) const {}
+};
 
 // What is given for the scores of one row, for one score at a time.
 template <class Bias> struct RowAdjustments {
@@ -102,9 +132,9 @@ template <class Bias> struct RowAdjustments {
 // Bias: the type of its elements, or NoBias.
 template <class Bias, bool MASKED, int ROWS, int KEYS> struct Adjustments {
   using Biases = BiasTile<Bias, ROWS, KEYS>;
-  using Masks = MaskTile<ROWS, KEYS>;
+  using Masks = Choose<MASKED, MaskTile<ROWS, KEYS>, NoMask>;
   static constexpr bool BIASED = sizeof(Bias) > 1;
-  static constexpr uint32_t MASK_AT = BIASED ? Biases::BYTES : 0, BYTES = MASK_AT + (MASKED ? Masks::BYTES : 0);
+  static constexpr uint32_t MASK_AT = Biases::BYTES, BYTES = MASK_AT + Masks::BYTES;
   const TensorMap &bias_map, &mask_map;
   const View &bias, &mask;
 
@@ -119,10 +149,14 @@ template <class Bias, bool MASKED, int ROWS, int KEYS> struct Adjustments {
     for (int i = 0; i < T::BOXES; ++i) load_tile(to + i * T::BOX, map, full, {key + i * T::BOX_KEYS, tile.first_row, head, batch});
   }
 
-  static void apply(float (&s)[KEYS / 2], uint32_t memory, int row, float factor) {
-    if constexpr (BIASED) Biases::add(s, memory, row, factor);
-    if constexpr (MASKED) Masks::hide(s, memory + MASK_AT, row);
-  }
+  // What a lane holds of a step.
+  struct Step {
+    Biases bias;
+    Masks mask;
+    static constexpr bool STAYS = Biases::WIDE;  // in shared memory until it is applied
+    void read(uint32_t memory, int row) { bias.read(memory, row), mask.read(memory + MASK_AT, row); }
+    void apply(float (&s)[KEYS / 2], float factor) const { bias.add(s, factor), mask.hide(s); }
+  };
 
   RowAdjustments<Bias> row(const AttentionTile& tile, int row) const {
     RowAdjustments<Bias> of_row{nullptr, nullptr};
@@ -137,8 +171,8 @@ template <class Bias, bool MASKED, int ROWS, int KEYS> struct Adjustments {
 template <int ROWS, int KEYS> struct Adjustments<NoBias, false, ROWS, KEYS> {
   static constexpr bool BIASED = false;
   static constexpr uint32_t BYTES = 0;
+  struct Step {};
   void copy(uint32_t, uint32_t, const AttentionTile&, int) const {}
-  static void apply(float (&)[KEYS / 2], uint32_t, int, float) {}
   auto row(const AttentionTile&, int) const {
     return [](float score, int) { return score; };
   }

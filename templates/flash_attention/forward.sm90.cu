@@ -330,24 +330,34 @@ struct Consumer {
     bool is_whole() const { return at >= first_whole && at < end_whole; }  // every row sees every key of it
   };
 
-  // What is given for the scores of a step, to them.
-  void adjust(float (&s)[BLOCK_N / 2]) {
-    const uint32_t full = at.adjust_full(adjusts.at);
-    barrier_wait_all(full, adjusts.parity);
-    ScoreTile::apply(s, at.adjust(adjusts.at), warp_row(), bias_unit);
+  // What is given for the scores of the next step: while its products run.
+  void read_adjustments(ScoreTile::Step& step) {
+    if constexpr (ADJUSTED) {
+      barrier_wait_all(at.adjust_full(adjusts.at), adjusts.parity);
+      step.read(at.adjust(adjusts.at), warp_row());
+      if (!ScoreTile::Step::STAYS) release_adjustments();
+    }
+  }
+  void adjust(float (&s)[BLOCK_N / 2], const ScoreTile::Step& step) {
+    if constexpr (ADJUSTED) {
+      step.apply(s, bias_unit);
+      if (ScoreTile::Step::STAYS) release_adjustments();
+    }
+  }
+  void release_adjustments() {
     sync_warp();
-    if (lane() == 0) barrier_arrive(empty(full));
+    if (lane() == 0) barrier_arrive(empty(at.adjust_full(adjusts.at)));
     adjusts.next();
   }
 
   // Scores of a step become weights.
-  bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const AttentionTile& tile, const Steps& steps, float (&factor)[2]) {
+  bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const AttentionTile& tile, const Steps& steps, const ScoreTile::Step& given_here, float (&factor)[2]) {
     if constexpr (CAPPED && !ADJUSTED && IS_HALF<Element>)
       if (steps.is_whole() && rows.weigh_near(s, NearCap(cap_unit, unit))) return false;
     if constexpr (CAPPED && !ADJUSTED && !IS_HALF<Element>)
       if (steps.is_whole()) return rows.weigh_capped(s, cap_unit, unit, factor);
     if constexpr (CAPPED) cap_scores<Element>(s, cap_unit);
-    if constexpr (ADJUSTED) adjust(s);
+    adjust(s, given_here);
     if (!steps.is_whole()) {
       const int row = lane_row(), last = tile.rows - 1;
       const RowRange range[2] = {tiles.range(tile, row < last ? row : last), tiles.range(tile, row + 8 < last ? row + 8 : last)};
@@ -369,11 +379,13 @@ struct Consumer {
     bool here = false;  // what the next products need: asked while weights are made
     barrier_wait_all(at.k_full(keys.at), keys.parity);
     multiply_keys(s);
+    ScoreTile::Step given_here;
+    read_adjustments(given_here);
     wgmma_wait<0>();
     keep_in_place(s);
     release_keys();
     release_queries(steps.is_last());
-    weigh(s, rows, known[tile], steps, factor);
+    weigh(s, rows, known[tile], steps, given_here, factor);
     pack_weights<Element, BLOCK_N>(p, s);
     for (;;) {
       const bool last = steps.is_last();
@@ -406,11 +418,12 @@ struct Consumer {
       multiply_values(o, p, adds, values);
       pass_turn();
       adds = !last;
+      read_adjustments(given_here);
       wgmma_wait<1>();
       keep_in_place(s);
       release_keys();
       release_queries(steps.is_last());
-      const bool follows = weigh(s, rows, known[tile], steps, factor);
+      const bool follows = weigh(s, rows, known[tile], steps, given_here, factor);
       keep_in_place(s);
       here = ASKED && are_here();
       rows.made();
