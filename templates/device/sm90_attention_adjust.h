@@ -171,7 +171,11 @@ template <class Bias, bool MASKED, int ROWS, int KEYS> struct Adjustments {
 template <int ROWS, int KEYS> struct Adjustments<NoBias, false, ROWS, KEYS> {
   static constexpr bool BIASED = false;
   static constexpr uint32_t BYTES = 0;
-  struct Step {};
+  struct Step {
+    static constexpr bool STAYS = false;
+    void read(uint32_t, int) {}
+    void apply(float (&)[KEYS / 2], float) const {}
+  };
   void copy(uint32_t, uint32_t, const AttentionTile&, int) const {}
   auto row(const AttentionTile&, int) const {
     return [](float score, int) { return score; };
