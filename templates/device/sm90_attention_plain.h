@@ -57,8 +57,9 @@ template <class T, class KeyRule = NoKeyRule> struct PlainAttention {
     for (int row = lane(); row < tile.rows; row += WARP) store_lse(lse, tile.sequence(), tile.place(row), reference, sum);
   }
 
-  // A row of a tile by the definition, by a warp: values behind a weight of 0 are not read.
-  template <int DV> void attend(const AttentionTile& tile, int row, const RowRange& range) const {
+  // A row of a tile by the definition, by a warp: values behind a weight of 0 are not read. adjust(score, key): a score that is seen, in units
+  // of log 2, with what is given for it.
+  template <int DV, class Adjust> void attend(const AttentionTile& tile, int row, const RowRange& range, const Adjust& adjust) const {
     constexpr int FEATURES = (DV + WARP - 1) / WARP;  // a lane has
     const int kv_head = tile.head / (static_cast<int>(q.heads) / static_cast<int>(k.heads));
     const T* query = q.row(tile.batch, tile.first_query + tile.first_row + row, tile.head);
@@ -73,7 +74,7 @@ template <class T, class KeyRule = NoKeyRule> struct PlainAttention {
 #pragma unroll 1
       for (int d = 0; d < head_dim; ++d) score += to_float(query[d]) * to_float(key[d]);
       score = (soft_cap > 0 ? soft_cap * tanh_of(score * (scale / soft_cap)) : score * scale) * LOG2_E;
-      if (!seen) score = -INFINITE;
+      score = seen ? adjust(score, first + lane()) : -INFINITE;
       float largest = larger_of(score, reference);
       for (int mask = WARP / 2; mask > 0; mask /= 2) largest = larger_of(largest, shuffle_xor(largest, mask));
       const float factor = exp2_of(reference - largest), weight = exp2_of(score - largest);

@@ -11,6 +11,7 @@
 #include "device/sm90_attention_outputs.h"
 #include "device/sm90_attention_rows.h"
 #include "device/sm90_attention_plain.h"
+#include "device/sm90_attention_adjust.h"
 #include "device/sm90_uniform.h"
 $if segmented
 #include "device/sm90_attention_segments.h"
@@ -32,6 +33,14 @@ constexpr uint32_t Q_STAGES = ${q_stages};            // tiles' queries in share
 constexpr bool PING_PONG = ${ping_pong};
 constexpr bool DYNAMIC = ${dynamic};                   // a block takes the next tile when it needs one, not in turn
 constexpr bool STAGED = ${staged};                     // outputs leave through shared memory
+$if biased == 'none'
+using Bias = NoBias;
+$else
+using Bias = ${ctype(biased)};
+$end
+using ScoreTile = Adjustments<Bias, ${masked}, BLOCK_M, BLOCK_N>;  // what is given for the scores of a step
+constexpr bool ADJUSTED = ScoreTile::BYTES > 0;
+constexpr uint32_t ADJUST_STAGES = ${adjust_stages};   // steps of it in shared memory
 constexpr bool ASKED = GROUPS == 2 || D <= 64 || D > 128;  // whether what a step needs is here, ahead of it: with other heads no gain
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
 constexpr bool SEARCHES = PACKED || SEGMENTED;  // to find a tile needs more registers
@@ -44,18 +53,21 @@ constexpr uint32_t Q_BYTES = BOXES * Q_BOX, K_BYTES = BOXES * KEY_BOX, V_BYTES =
 
 // Barriers come in pairs: full, then empty. Each warpgroup has its own queries of a tile.
 struct Places {  // in shared memory
-  static constexpr uint32_t QUERIES = Q_STAGES * GROUPS, BARRIERS = QUERIES + 2 * STAGES;
-  static constexpr uint32_t K_AT = QUERIES * Q_BYTES, V_AT = K_AT + STAGES * K_BYTES, OUT_AT = V_AT + STAGES * V_BYTES;
+  static constexpr uint32_t QUERIES = Q_STAGES * GROUPS, KEYS_AND_VALUES = QUERIES + 2 * STAGES, BARRIERS = KEYS_AND_VALUES + ADJUST_STAGES;
+  static constexpr uint32_t K_AT = QUERIES * Q_BYTES, V_AT = K_AT + STAGES * K_BYTES, ADJUST_AT = V_AT + STAGES * V_BYTES;
+  static constexpr uint32_t OUT_AT = ADJUST_AT + ADJUST_STAGES * ScoreTile::BYTES;
   static constexpr uint32_t BARRIERS_AT = OUT_AT + (STAGED ? GROUPS * 4 * SENT_BYTES : 0);
   uint32_t base;
   uint32_t q(uint32_t i, int part) const { return base + (i * GROUPS + part) * Q_BYTES; }
   uint32_t k(uint32_t i) const { return base + K_AT + i * K_BYTES; }
   uint32_t v(uint32_t i) const { return base + V_AT + i * V_BYTES; }
+  uint32_t adjust(uint32_t i) const { return base + ADJUST_AT + i * ScoreTile::BYTES; }
   uint32_t out(int part) const { return base + OUT_AT + (part * 4 + warp() % 4) * SENT_BYTES; }  // of this warp
   uint32_t barrier(uint32_t i) const { return base + BARRIERS_AT + 16 * i; }
   uint32_t q_full(uint32_t i, int part) const { return barrier(i * GROUPS + part); }
   uint32_t k_full(uint32_t i) const { return barrier(QUERIES + i); }
   uint32_t v_full(uint32_t i) const { return barrier(QUERIES + STAGES + i); }
+  uint32_t adjust_full(uint32_t i) const { return barrier(KEYS_AND_VALUES + i); }
   uint32_t found() const { return barrier(BARRIERS); }  // a tile is known
   uint32_t wanted() const { return found() + 8; }       // the one before it is being copied
 };
@@ -156,10 +168,12 @@ struct Finder {
 struct Producer {
   const Places& at;
   const TensorMap &q, &k, &v;
+  const ScoreTile& given;
   int heads_a_kv_head;
   Turn<TILES> place;
   Turn<Q_STAGES> queries;
   Turn<STAGES> keys, values;
+  Turn<ADJUST_STAGES> adjusts;
 
   void copy_queries(const AttentionTile& tile) {
 #pragma unroll 1
@@ -195,6 +209,14 @@ struct Producer {
     values.next();
   }
 
+  void copy_adjustments(const AttentionTile& tile, int key) {
+    const uint32_t full = at.adjust_full(adjusts.at);
+    barrier_wait(empty(full), adjusts.parity ^ 1);
+    barrier_arrive_expect(full, ScoreTile::BYTES);
+    given.copy(at.adjust(adjusts.at), full, tile, key);
+    adjusts.next();
+  }
+
   // In the order in which they are needed: the values of a step after the keys of the next one. Queries that take the place of those of the
   // tile before wait for its last product of keys: what that tile still needs is copied before them.
   void run() {
@@ -217,6 +239,7 @@ struct Producer {
         if (token >= 0) copy_values(head, token, batch);
         head = kv_head, token = first, batch = tile.batch;
         if (Q_STAGES == 1 && step == tile.first) copy_queries(tile);
+        if (ADJUSTED) copy_adjustments(tile, first);
       }
     }
   }
@@ -233,15 +256,16 @@ static inline void finish_empty_tiles(const AttentionTiles& tiles, const Plain& 
 
 // Rows that a warp of a consumer has stored, and whose outputs are not finite, once more by the definition. (Where a number says that a
 // tile is this block's, and that is from an earlier call, another block writes the same outputs.)
-static inline void repair_tiles(const AttentionTiles& tiles, const Plain& plain, TileNumbers<DYNAMIC> numbers, int first_row) {
+static inline void repair_tiles(const AttentionTiles& tiles, const Plain& plain, const ScoreTile& given, TileNumbers<DYNAMIC> numbers,
+                                int first_row) {
   sync_warp();
   AttentionTile tile;
   for (int number = DYNAMIC ? 0 : numbers.first(); number < tiles.count; number = DYNAMIC ? number + 1 : numbers.take()) {
     if (DYNAMIC && !numbers.owns(number)) continue;
-    if (!find_tile(tiles, plain, number, tile) || !tile.hides || tile.first >= tile.end) continue;
+    if (!find_tile(tiles, plain, number, tile) || !(ADJUSTED || tile.hides) || tile.first >= tile.end) continue;
 #pragma unroll 1
     for (int row = first_row; row < first_row + 16 && row < tile.rows; ++row)
-      if (plain.is_broken<DV>(tile, row)) plain.attend<DV>(tile, row, tiles.range(tile, row));
+      if (plain.is_broken<DV>(tile, row)) plain.attend<DV>(tile, row, tiles.range(tile, row), given.row(tile, row));
   }
 }
 
@@ -249,14 +273,16 @@ struct Consumer {
   const Places& at;
   const AttentionTiles& tiles;
   const Plain& plain;
+  const ScoreTile& given;
   const TensorMap& out;
   int32_t* taken;
-  float unit, cap_unit;  // take scores to log 2; to what tanh is of
+  float unit, cap_unit, bias_unit;  // take scores to log 2; to what tanh is of; a bias to scores
   int part;  // which of the warpgroups that multiply
   bool broken;  // outputs that are not finite, where keys are hidden
   Turn<TILES> place;
   Turn<Q_STAGES> queries;
   Turn<STAGES> keys;  // of the next step; values have the places of the step before
+  Turn<ADJUST_STAGES> adjusts;
 
   int warp_row() const { return part * 64 + warp() % 4 * 16; }
   int lane_row() const { return warp_row() + lane() / 4; }
@@ -301,7 +327,7 @@ struct Consumer {
     float zero = 0;
 #pragma unroll
     for (int i = 0; i < DV / 2; ++i) zero += o[i] * 0;
-    broken = broken || (zero != 0 && tile.hides);
+    broken = broken || (zero != 0 && (ADJUSTED || tile.hides));
   }
 
   void multiply_keys(float (&s)[BLOCK_N / 2]) const {
@@ -361,13 +387,34 @@ struct Consumer {
     bool is_whole() const { return at >= first_whole && at < end_whole; }  // every row sees every key of it
   };
 
+  // What is given for the scores of the next step: while its products run.
+  void read_adjustments(ScoreTile::Step& step) {
+    if constexpr (ADJUSTED) {
+      barrier_wait_all(at.adjust_full(adjusts.at), adjusts.parity);
+      step.read(at.adjust(adjusts.at), warp_row());
+      if (!ScoreTile::Step::STAYS) release_adjustments();
+    }
+  }
+  void adjust(float (&s)[BLOCK_N / 2], const ScoreTile::Step& step) {
+    if constexpr (ADJUSTED) {
+      step.apply(s, bias_unit);
+      if (ScoreTile::Step::STAYS) release_adjustments();
+    }
+  }
+  void release_adjustments() {
+    sync_warp();
+    if (lane() == 0) barrier_arrive(empty(at.adjust_full(adjusts.at)));
+    adjusts.next();
+  }
+
   // Scores of a step become weights.
-  bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const AttentionTile& tile, const Steps& steps, float (&factor)[2]) const {
-    if constexpr (CAPPED && IS_HALF<Element>)
+  bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const AttentionTile& tile, const Steps& steps, const ScoreTile::Step& given_here, float (&factor)[2]) {
+    if constexpr (CAPPED && !ADJUSTED && IS_HALF<Element>)
       if (steps.is_whole() && rows.weigh_near(s, NearCap(cap_unit, unit))) return false;
-    if constexpr (CAPPED && !IS_HALF<Element>)
+    if constexpr (CAPPED && !ADJUSTED && !IS_HALF<Element>)
       if (steps.is_whole()) return rows.weigh_capped(s, cap_unit, unit, factor);
     if constexpr (CAPPED) cap_scores<Element>(s, cap_unit);
+    adjust(s, given_here);
     if (!steps.is_whole()) {
       const int row = lane_row(), last = tile.rows - 1;
       const RowRange range[2] = {tiles.range(tile, row < last ? row : last), tiles.range(tile, row + 8 < last ? row + 8 : last)};
@@ -416,11 +463,13 @@ $if dropped
     KeptWeights<BLOCK_N> kept;
     find_kept(kept, known[tile], steps);
 $end
+    ScoreTile::Step given_here;
+    read_adjustments(given_here);
     wgmma_wait<0>();
     keep_in_place(s);
     release_keys();
     release_queries(steps.is_last());
-    weigh(s, rows, known[tile], steps, factor);
+    weigh(s, rows, known[tile], steps, given_here, factor);
 $if dropped
     kept.drop(s);
 $end
@@ -459,11 +508,12 @@ $end
       multiply_values(o, p, adds, values);
       pass_turn();
       adds = !last;
+      read_adjustments(given_here);
       wgmma_wait<1>();
       keep_in_place(s);
       release_keys();
       release_queries(steps.is_last());
-      const bool follows = weigh(s, rows, known[tile], steps, factor);
+      const bool follows = weigh(s, rows, known[tile], steps, given_here, factor);
 $if dropped
       kept.drop(s);
 $end
@@ -480,7 +530,7 @@ $end
       pack_weights<Element, BLOCK_N>(p, s);
     }
     if (STAGED && lane() == 0) store_wait<0>();
-    if (any_in_warp(broken)) repair_tiles(tiles, plain, TileNumbers<DYNAMIC>{taken, {}}, warp_row());
+    if (any_in_warp(broken)) repair_tiles(tiles, plain, given, TileNumbers<DYNAMIC>{taken, {}}, warp_row());
   }
 };
 
@@ -492,7 +542,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     prefetch_tensor_map(v_map);
     for (uint32_t i = 0; i < Places::BARRIERS; ++i) {
       barrier_init(at.barrier(i), 1);
-      barrier_init(empty(at.barrier(i)), i < Places::QUERIES ? 1 : GROUPS);
+      barrier_init(empty(at.barrier(i)), i < Places::QUERIES ? 1 : i < Places::KEYS_AND_VALUES ? GROUPS : GROUPS * 4);
     }
     barrier_init(at.found(), 1);
     barrier_init(at.wanted(), 1);
@@ -519,16 +569,23 @@ $end
   const Plain plain{Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view), Heads<Element>(out_view),
                     softmax_aux_view, lse_view, sinks_type, D, softmax_scale, CAPPED ? logits_soft_cap : 0,
                     {segments, dropout, DROPPED && drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : DROPPED ? 0.0f : 1.0f, q_heads}};
+$if adjust_stages > 0
+  const ScoreTile given{bias_map, attention_mask_map, bias_view, attention_mask_view};
+$else
+  const ScoreTile given;
+$end
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<PRODUCER_REGISTERS>();
-    if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, q_heads / kv_heads}.run();
+    if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, given, q_heads / kv_heads}.run();
     if (warp() == 1) Finder{at, tiles, plain}.run({taken, {}});
     if (warp() == 2) finish_empty_tiles(tiles, plain);
   } else {
     take_registers<CONSUMER_REGISTERS>();
-    const float unit = (CAPPED ? logits_soft_cap : softmax_scale > 0 ? softmax_scale : 1e-30f) * LOG2_E;
-    Consumer{at, tiles, plain, out_map, taken, unit, CAPPED ? softmax_scale / logits_soft_cap : 0, group - 1, false}.run();
+    constexpr float LEAST = ScoreTile::BIASED ? 1e-25f : 0;  // scores times it are as good as 0, a bias over it is finite
+    const float to_natural = CAPPED ? logits_soft_cap : softmax_scale > LEAST ? softmax_scale : ScoreTile::BIASED ? LEAST : 1e-30f;
+    const float cap_unit = CAPPED ? softmax_scale / logits_soft_cap : 0, bias_unit = ScoreTile::BIASED ? reciprocal(to_natural) : 0;
+    Consumer{at, tiles, plain, given, out_map, taken, to_natural * LOG2_E, cap_unit, bias_unit, group - 1, false}.run();
   }
 }
 $if segmented
