@@ -43,7 +43,7 @@ constexpr bool ADJUSTED = ScoreTile::BYTES > 0;
 constexpr uint32_t ADJUST_STAGES = ${adjust_stages};   // steps of it in shared memory
 constexpr bool ASKED = GROUPS == 2 || D <= 64 || D > 128;  // whether what a step needs is here, ahead of it: with other heads no gain
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
-constexpr bool SEARCHES = PACKED || SEGMENTED;  // to find a tile needs more registers
+constexpr bool SEARCHES = PACKED || SEGMENTED || (BOUNDED && DROPPED);  // to find a tile needs more registers
 constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? SEARCHES ? 56 : 32 : SEARCHES ? 56 : 40;
 constexpr int CONSUMER_REGISTERS = GROUPS == 3 ? SEARCHES ? 152 : 160 : SEARCHES ? 224 : 232;
 
