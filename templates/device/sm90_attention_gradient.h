@@ -79,13 +79,13 @@ static inline void for_each_marked(int64_t count, int64_t blocks, Marked marked,
 // The state of rows whose dq is not finite. 0: nobody has made it; what is between is fine.
 constexpr int32_t ROWS_BROKEN = 1 << 30;
 
-// What a call's gradients are made of.
-template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gradients {
+// What a call's gradients are made of. ADJUSTED: there is a bias or a mask.
+template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED, bool ADJUSTED = false> struct Gradients {
   Sequences sequences;
   RowSpace space;
   float *row_lse, *row_delta, *dq_sums;
   using Sums = QuerySums<ROWS, D>;
-  using Plain = PlainGradients<T, false, CAPPED, false>;
+  using Plain = PlainGradients<T, ADJUSTED, CAPPED, false>;
 
   // This block's ROWS rows (block_x, packed: of all sequences) of head block_y of row block_z of the batch. Returns whether there are any.
   bool find_rows(Sequence& sequence, int64_t& first) const {

@@ -4,6 +4,7 @@
 // Element 4 j + 2 h + i of a lane is of key 16 w + lane / 4 + 8 h (w: the warp of the warpgroup) and query 8 j + lane % 4 * 2 + i.
 #pragma once
 #include "device/later.h"
+#include "device/sm90_attention_dense.h"
 #include "device/sm90_attention_keys.h"
 #include "device/sm90_attention_rows.h"
 
@@ -59,19 +60,23 @@ template <int ROWS, bool CAPPED> struct Slopes {
   float operator[](int i) const { return to_float(half{static_cast<uint16_t>(pairs[i / 2] >> 16 * (i % 2))}); }
 };
 
-// What a call does to scores: weights are 2^(score - log-sum-exp), scaled by 2^SHIFT.
-template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
+// What a call does to scores: weights are 2^(score - log-sum-exp), scaled by 2^SHIFT. Bias: its type, or void; MASKED: some scores are hidden
+// by the bits of a mask.
+template <int ROWS, bool CAPPED, int SHIFT, class Bias = void, bool MASKED = false> struct Weights {
+  static constexpr bool BIASED = BiasTile<Bias, ROWS>::BYTES > 0;
+  static constexpr float TO_LOG_2 = BIASED ? 1 : LOG2_E;  // a bias is added before
   const Visibility& visibility;
-  float unit;           // takes scores to log 2, but for CAPPED
-  float into_cap, cap;  // the scale over the soft cap; the cap in units of log 2
+  float unit;           // takes scores to log 2 (BIASED: to those of the bias), but for CAPPED
+  float into_cap, cap;  // the scale over the soft cap; the cap in the same units
 
   Weights(const Visibility& visibility, float scale, float soft_cap)
-      : visibility(visibility), unit(CAPPED ? 1 : (scale > 0 ? scale : 1e-30f) * LOG2_E), into_cap(CAPPED ? scale / soft_cap : 0),
-        cap(soft_cap * LOG2_E) {}
+      : visibility(visibility), unit(CAPPED ? 1 : (scale > 0 ? scale : 1e-30f) * TO_LOG_2), into_cap(CAPPED ? scale / soft_cap : 0),
+        cap(soft_cap * TO_LOG_2) {}
 
-  // logs: of the turn's queries, in shared memory.
+  // logs: of the turn's queries, in shared memory; bias, mask: their tiles there.
   template <class Block>
-  void weigh(float (&s)[ROWS / 2], Slopes<ROWS, CAPPED>& slopes, const Block& block, int part, int step, uint32_t logs) const {
+  void weigh(float (&s)[ROWS / 2], Slopes<ROWS, CAPPED>& slopes, const Block& block, int part, int step, uint32_t logs, uint32_t bias = 0,
+             uint32_t mask = 0) const {
     if constexpr (CAPPED) {
 #pragma unroll
       for (int i = 0; i < ROWS / 2; i += 2) {
@@ -80,6 +85,8 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
         s[i] = cap * low, s[i + 1] = cap * high;
       }
     }
+    if constexpr (BIASED) BiasTile<Bias, ROWS>::add(s, unit, bias, part);
+    if constexpr (MASKED) MaskTile<true, ROWS>::hide(s, mask, part);
     if (!block.is_whole(part, step)) {
       const int thread = static_cast<int>(later(thread_x()));  // kept for no other turn
       const int key = block.first_key + part * 64 + thread / WARP % 4 * 16 + thread % WARP / 4;
@@ -96,7 +103,7 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
     for (int j = 0; j < ROWS / 8; ++j) {
       const Pack<float, 2> log = load_two(logs + lane() % 4 * 8 + 32 * j);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) s[4 * j + i] = exp2_of(s[4 * j + i] * unit - (log.at[i % 2] - SHIFT));
+      for (int i = 0; i < 4; ++i) s[4 * j + i] = exp2_of(s[4 * j + i] * (BIASED ? LOG2_E : unit) - (log.at[i % 2] - SHIFT));
     }
   }
 };

@@ -22,6 +22,12 @@ $require D % 8 == 0 and Dv % 8 == 0 and block_m % 16 == 0
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                     // head dim of q and k; of v and out
 constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
+$if biased == 'none'
+using Bias = void;
+$else
+using Bias = ${ctype(biased)};
+$end
+constexpr bool MASKED = ${masked};                      // some scores are hidden by a dense mask
 constexpr bool OWNS_QUERIES = ${whole};                 // nobody else adds to the sums of a block's queries
 constexpr bool ORDERED = ${ordered} && !OWNS_QUERIES;   // the same bits each time
 constexpr bool FINISHES = !PACKED && !OWNS_QUERIES;     // this launch makes dq of its sums, too
@@ -43,7 +49,10 @@ constexpr uint32_t K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX, Q_BYT
 constexpr uint32_t DS_BYTES = GROUPS * QUERY_BOX, ROW_BYTES = BLOCK_M * 4;
 
 using Block = KeyBlock<BLOCK_M, BLOCK_N, GROUPS, PACKED>;
-using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED>;
+using CallBias = BiasTile<Bias, BLOCK_M>;
+using CallMask = MaskTile<MASKED, BLOCK_M>;
+using CallWeights = Weights<BLOCK_M, CAPPED, SHIFT, Bias, MASKED>;
+using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED, CallWeights::BIASED || MASKED>;
 using Sums = CallGradients::Sums;
 using Order = AddOrder<ORDERED, 1>;
 using List = BlockList<Block>;
@@ -60,12 +69,15 @@ static_assert(BOXES <= GROUPS);
 struct Places {  // in shared memory
   uint32_t base;
   static constexpr uint32_t V = K_BYTES, Q = V + V_BYTES, DOUT = Q + STAGES * Q_BYTES, DS = DOUT + STAGES * DOUT_BYTES,
-                            LOGS = DS + STAGES * DS_BYTES, DELTAS = LOGS + STAGES * ROW_BYTES, BARRIERS = DELTAS + STAGES * ROW_BYTES;
+                            BIAS = DS + STAGES * DS_BYTES, MASK = BIAS + STAGES * CallBias::BYTES,
+                            LOGS = MASK + STAGES * CallMask::BYTES, DELTAS = LOGS + STAGES * ROW_BYTES, BARRIERS = DELTAS + STAGES * ROW_BYTES;
   uint32_t k() const { return base; }
   uint32_t v() const { return base + V; }
   uint32_t q(uint32_t i) const { return base + Q + i * Q_BYTES; }
   uint32_t dout(uint32_t i) const { return base + DOUT + i * DOUT_BYTES; }
   uint32_t ds(uint32_t i) const { return base + DS + i * DS_BYTES; }
+  uint32_t bias(uint32_t i) const { return base + BIAS + i * CallBias::BYTES; }
+  uint32_t mask(uint32_t i) const { return base + MASK + i * CallMask::BYTES; }
   uint32_t logs(uint32_t i) const { return base + LOGS + i * ROW_BYTES; }
   uint32_t deltas(uint32_t i) const { return base + DELTAS + i * ROW_BYTES; }
   uint32_t q_full(uint32_t i) const { return base + BARRIERS + 16 * i; }
@@ -97,11 +109,20 @@ struct Places {  // in shared memory
 };
 static inline uint32_t empty(uint32_t full) { return full + 8; }
 
+// A dense bias and a dense mask, as they are given; the mask's bits.
+struct Dense {
+  const TensorMap& bias_map;
+  const View &bias, &mask;
+  const int32_t* mask_bits;
+  const int64_t& key_blocks;
+};
+
 // All copies of a block, by one thread.
 struct Producer {
   const Places& at;
   const Block& block;
   const float *row_lse, *row_delta;
+  const Dense& dense;
 
   // before: the parity of the keys before.
   void copy_keys(const TensorMap& k, const TensorMap& v, uint32_t before) const {
@@ -114,9 +135,16 @@ struct Producer {
   void copy_queries(const QueryTurn& turn, const TensorMap& q) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.q_full(stage);
     barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
-    barrier_arrive_expect(full, Q_BYTES + ROW_BYTES);
+    barrier_arrive_expect(full, Q_BYTES + ROW_BYTES + CallBias::BYTES + CallMask::BYTES);
     copy_boxes<BOXES, PACKED>(at.q(stage), QUERY_BOX, q, full, 0, head(turn), token(turn), block.sequence.batch);
     load_bytes(at.logs(stage), row_lse + row(turn), ROW_BYTES, full);
+    CallBias::copy(at.bias(stage), dense.bias_map, dense.bias, full, block.first_key, turn.step * BLOCK_M, head(turn),
+                   static_cast<int>(block.sequence.batch));
+    if (MASKED)
+      load_bytes(at.mask(stage),
+                 CallMask::place(reinterpret_cast<const uint32_t*>(dense.mask_bits), dense.mask, block.sequence.batch, head(turn),
+                                 dense.key_blocks, block.first_key / BLOCK_N, block.blocks_a_head, turn.step),
+                 CallMask::BYTES, full);
   }
   void copy_gradients(const QueryTurn& turn, const TensorMap& dout) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.dout_full(stage);
@@ -151,7 +179,7 @@ struct Consumer {
   const Places& at;
   const List::Entry& entry;
   const Block& block;
-  const Weights<BLOCK_M, CAPPED, SHIFT>& rules;
+  const CallWeights& rules;
   float* dq_sums;
   const Order& order;
   const Heads<Element>& dq_rows;
@@ -184,7 +212,7 @@ struct Consumer {
   void differentiate(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, const QueryTurn& turn, bool whole, Operands& ds) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
     barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
-    if (whole)
+    if (whole && !MASKED)
       differentiate_all<true>(dp, weights, slopes, stage, ds);
     else
       differentiate_all<false>(dp, weights, slopes, stage, ds);
@@ -245,7 +273,7 @@ struct Consumer {
       if (!DEFERRED) queries = turn.block;
       barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
       multiply_values(dp, stage);
-      rules.weigh(s, slopes, block, part, turn.step, at.logs(stage));
+      rules.weigh(s, slopes, block, part, turn.step, at.logs(stage), at.bias(stage), at.mask(stage));
       pack_weights<Element, BLOCK_M>(p, s);
       if (part == 0 && turn.number == first && sets_apart()) arrive_some(APART, GROUPS * WARPGROUP);
       start_sums<Element, BLOCK_M, DV>(dv, p, at.dout(stage));
@@ -296,6 +324,14 @@ struct Consumer {
   }
 };
 
+$if masked
+// The mask's bits.
+KERNEL(256, 1) pack_mask(${parameters('pack_mask')}) {
+  __shared__ uint32_t bytes[BLOCK_M * MaskPacker<BLOCK_M>::PITCH / 4];
+  MaskPacker<BLOCK_M>{attention_mask_view, reinterpret_cast<uint32_t*>(mask_bits), key_blocks, items}.run(reinterpret_cast<uint8_t*>(bytes));
+}
+$end
+
 // Clears counters; makes the list of blocks of keys; rows' log-sum-exps, deltas, and sums of dq, at 0.
 KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
   let_next_launch_go();
@@ -320,6 +356,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const Visibility visibility{causal, window_left, window_right};
   const Order order{added, window_left, 0, at.order()};
   const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view};
+  const Dense dense{bias_map, bias_view, attention_mask_view, mask_bits, key_blocks};
   let_next_launch_go();
   if (thread_x() == 0) {
     at.init_barriers();
@@ -352,12 +389,12 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     queue.give_out([&](const List::Entry& entry) {
       const int end = first + entry.block.steps() * heads_a_kv_head;
       if (first == end) return;
-      Producer{at, entry.block, row_lse, row_delta}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
+      Producer{at, entry.block, row_lse, row_delta, dense}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
       first = end, keys ^= 1;
     });
   } else {
     take_registers<240>();
-    const Weights<BLOCK_M, CAPPED, SHIFT> rules(visibility, softmax_scale, logits_soft_cap);
+    const CallWeights rules(visibility, softmax_scale, logits_soft_cap);
     const Heads<Element> dq_rows(dq_view);
     queue.read([&](const List::Entry& entry) {
       const Block& block = entry.block;
@@ -371,7 +408,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       if (FINISHES && lane() == 0) barrier_arrive(at.added(&entry != entries));
       const bool finite_dk = store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), block, (group - 1) * 64);
       const bool finite_dv = store_sums(dv, UNSCALED, Heads<Element>(dv_view), block, (group - 1) * 64);
-      if (any_in_warp(block.hides(group - 1) && !(finite_dk && finite_dv)) && lane() == 0) broken[entry.numbered] = 1;
+      if (any_in_warp((MASKED || block.hides(group - 1)) && !(finite_dk && finite_dv)) && lane() == 0) broken[entry.numbered] = 1;
     });
     if (FINISHES) sync_some(ALL_DONE, GROUPS * WARPGROUP);  // with keys and values, whose place is used now
     if (FINISHES) finisher.run(at.base + (warp() - WARPGROUP / WARP) * Finisher::BYTES, at.sums_full(warp()));
