@@ -1,6 +1,8 @@
 // Hopper vocabulary of the attention kernels' gradients: a turn's tile of a dense bias and of a dense mask: from global to shared memory, and from
-// there to scores, which lie as device/sm90_attention_weights.h says. A mask is packed before, a bit an element, in the order of lanes.
+// there to scores, which lie as device/sm90_attention_weights.h says. A mask is packed before, a bit an element, in the order of lanes; in that
+// order, too, are sums of the bias's gradient.
 #pragma once
+#include "device/bias_gradient.h"
 #include "device/later.h"
 #include "device/sm90_attention_keys.h"
 
@@ -8,6 +10,12 @@ static inline uint32_t load_word(uint32_t from) {
   uint32_t x;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
   return x;
+}
+
+// The number of a tile of a bias or mask: keys `block` times 128, queries `step` times ROWS. blocks: of keys; steps: of a head.
+static inline int64_t dense_tile(const View& view, int64_t batch, int64_t head, int64_t blocks, int64_t block, int64_t steps, int64_t step) {
+  const int64_t plane = (view.shape[0] == 1 ? 0 : batch) * view.shape[1] + (view.shape[1] == 1 ? 0 : head);
+  return (plane * blocks + block) * steps + step;
 }
 
 // ROWS queries by 128 keys of a bias of type T: boxes of 128 bytes of keys a row, as tile copies with swizzle 128 leave them. void: there is none.
@@ -64,12 +72,7 @@ template <bool MASKED, int ROWS> struct MaskTile {
   static constexpr int LANES = 256, WORDS = MASKED ? (ROWS / 2 + 31) / 32 : 0;  // of a lane
   static constexpr uint32_t BYTES = WORDS * LANES * 4;
 
-  // Of keys `block` times 128 and queries `step` times ROWS; blocks: of keys; steps: of a head.
-  static const uint32_t* place(const uint32_t* bits, const View& mask, int64_t batch, int64_t head, int64_t blocks, int64_t block, int64_t steps,
-                               int64_t step) {
-    const int64_t plane = (mask.shape[0] == 1 ? 0 : batch) * mask.shape[1] + (mask.shape[1] == 1 ? 0 : head);
-    return bits + ((plane * blocks + block) * steps + step) * (WORDS * LANES);
-  }
+  static const uint32_t* place(const int32_t* bits, int64_t tile) { return reinterpret_cast<const uint32_t*>(bits) + tile * (WORDS * LANES); }
   // Hidden scores become -inf.
   static void hide(float (&s)[ROWS / 2], uint32_t tile, int part) {
     const uint32_t from = tile + (later(part) * WARPGROUP + later(thread_x()) % WARPGROUP) * 4;
@@ -130,5 +133,73 @@ template <int ROWS> struct MaskPacker {
       seen |= (from[(e / 4 * 8 + e % 2) * PITCH + e / 2 % 2 * 8] != 0 ? 1u : 0u) << i;
     }
     return seen;
+  }
+};
+
+// Sums of a bias's gradient, ROWS queries by 128 keys a tile: 8 queries at a time, in those 16 keys a warp, as its lanes hold scores.
+template <bool SUMMED, int ROWS> struct BiasTileSums {
+  static constexpr int WARPS = 8, CHUNK = WARPS * WARP * 4, COUNT = ROWS / 8 * CHUNK;  // floats of 8 queries; of a tile
+  float* of_warp;  // in the tile
+
+  BiasTileSums(float* tile, int part) : of_warp(tile + (later(part) * 4 + later(warp()) % 4) * (WARP * 4)) {}
+  void add(int chunk, const float* x) const {
+    const float four[4] = {x[0], x[1], x[2], x[3]};
+    add_to_sums(of_warp + chunk * CHUNK, four);
+  }
+};
+template <int ROWS> struct BiasTileSums<false, ROWS> {
+  static constexpr int COUNT = 0;
+  BiasTileSums(float*, int) {}
+  void add(int, const float*) const {}
+};
+
+// All tiles of the sums to dbias, by all blocks of a grid of 256 threads each.
+template <int ROWS> struct BiasStorer {
+  static constexpr int KEYS = 128, PITCH = KEYS + 4;  // floats a row in shared memory
+  using Tile = BiasTileSums<true, ROWS>;
+  const View& dbias;
+  int64_t type;
+  const float* sums;
+  int64_t blocks, steps;
+
+  void run(float* rows) const {
+    const int64_t tiles = dbias.shape[0] * dbias.shape[1] * blocks * steps;
+#pragma unroll 1
+    for (int64_t tile = block_x(); tile < tiles; tile += grid_x()) {
+      const int64_t row = tile / steps, step = tile - row * steps, plane = row / blocks, block = row - plane * blocks, batch = plane / dbias.shape[1];
+      sync_block();
+      load(rows, sums + tile * Tile::COUNT);
+      sync_block();
+      const int64_t first = row_offset(dbias, batch, plane - batch * dbias.shape[1], step * ROWS) + block * KEYS;
+      if (type == TYPE_F16) store<half>(rows, first, dbias.shape[2] - step * ROWS, dbias.shape[3] - block * KEYS);
+      if (type == TYPE_BF16) store<bfloat16>(rows, first, dbias.shape[2] - step * ROWS, dbias.shape[3] - block * KEYS);
+      if (type == TYPE_F32) store<float>(rows, first, dbias.shape[2] - step * ROWS, dbias.shape[3] - block * KEYS);
+    }
+  }
+  static void load(float* rows, const float* tile) {
+    float* const to = rows + lane() % 4 * 2 * PITCH + warp() * 16 + lane() / 4;
+#pragma unroll
+    for (int chunk = 0; chunk < ROWS / 8; ++chunk) {
+      const Pack<float, 4> x = load_sums(tile + chunk * Tile::CHUNK + warp() * (WARP * 4));
+#pragma unroll
+      for (int e = 0; e < 4; ++e) to[(8 * chunk + e % 2) * PITCH + e / 2 * 8] = x.at[e];
+    }
+  }
+  // `left` rows and keys are there from `first` on.
+  template <class T> void store(const float* rows, int64_t first, int64_t rows_left, int64_t keys_left) const {
+    T* const to = static_cast<T*>(dbias.data) + first;
+    const bool by_fours = keys_left >= KEYS && (reinterpret_cast<uint64_t>(to) | dbias.strides[2] * sizeof(T)) % (4 * sizeof(T)) == 0;
+#pragma unroll 1
+    for (int row = warp(); row < ROWS && row < rows_left; row += Tile::WARPS) {
+      Pack<T, 4> four;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) four.at[i] = from_float<T>(rows[row * PITCH + lane() * 4 + i]);
+      T* const here = to + row * dbias.strides[2] + lane() * 4;
+      if (by_fours)
+        store_pack(here, four);
+      else
+        for (int i = 0; i < 4; ++i)
+          if (lane() * 4 + i < keys_left) here[i] = four.at[i];
+    }
   }
 };

@@ -12,7 +12,7 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   const CallGradients gradients{sequences, {q.heads, space_rows, BLOCK_M, PACKED}, row_lse, row_delta, dq_sums};
   const Visibility visibility{causal, window_left, window_right};
   const int64_t blocks = MENDS ? grid_x() : grid_blocks;
-  const View none{};
+  const View none{nullptr, -1, {}, {}};
   const ScoreRules rules{bias_view, attention_mask_view, none, none, bias_type, softmax_scale, logits_soft_cap, 0, 0, q.heads};
   const auto plain = [&](const Sequence& sequence) {
     return CallGradients::Plain{q, k, v, dout, rules, visibility, sequence, row_lse, row_delta, gradients.space, D, DV, CallGradients::plain_memory()};

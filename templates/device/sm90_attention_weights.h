@@ -118,10 +118,12 @@ struct SliceDeltas {
 };
 
 // Gradients of scores of 16 queries, number n of the turn's: weight * factor * (dP - delta) as operand and, transposed, in shared memory,
-// where queries are rows of a box of 64 keys. WHOLE: every query sees every key; else a weight of 0 takes nothing from dP.
-template <class T, bool WHOLE, class WeightOf, int ROWS, bool CAPPED>
+// where queries are rows of a box of 64 keys. WHOLE: every query sees every key; else a weight of 0 takes nothing from dP. bias_sums: those of
+// the bias's gradient, which is not cut by the soft cap.
+template <class T, bool WHOLE, class WeightOf, int ROWS, bool CAPPED, bool SUMMED = false>
 static inline void differentiate_slice(int n, const float (&dp)[ROWS / 2], WeightOf weight_of, float factor, const Slopes<ROWS, CAPPED>& slopes,
-                                       const SliceDeltas& deltas, uint32_t box, uint32_t (&ds)[4]) {
+                                       const SliceDeltas& deltas, uint32_t box, uint32_t (&ds)[4],
+                                       const BiasTileSums<SUMMED, ROWS>& bias_sums = {nullptr, 0}) {
   float x[8];
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
@@ -131,9 +133,13 @@ static inline void differentiate_slice(int n, const float (&dp)[ROWS / 2], Weigh
       const float weight = weight_of(4 * j + i);
       float& to = x[4 * j + i];
       to = weight * factor * (dp[e] - deltas.of[j].at[i % 2]);
-      if (CAPPED) to *= slopes[e];
+      if (CAPPED && !SUMMED) to *= slopes[e];
       if (!WHOLE && weight == 0) to = 0;
     }
+    bias_sums.add(2 * n + j, x + 4 * j);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (CAPPED && SUMMED) x[4 * j + i] *= slopes[8 * n + 4 * j + i];
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) ds[i] = later(pack_pair<T>(x[2 * i], x[2 * i + 1]));  // now: dp's registers are needed

@@ -28,6 +28,7 @@ $else
 using Bias = ${ctype(biased)};
 $end
 constexpr bool MASKED = ${masked};                      // some scores are hidden by a dense mask
+constexpr bool SUMS_BIAS = ${bias_gradient};            // the bias's gradient is wanted
 constexpr bool OWNS_QUERIES = ${whole};                 // nobody else adds to the sums of a block's queries
 constexpr bool ORDERED = ${ordered} && !OWNS_QUERIES;   // the same bits each time
 constexpr bool FINISHES = !PACKED && !OWNS_QUERIES;     // this launch makes dq of its sums, too
@@ -50,6 +51,7 @@ constexpr uint32_t DS_BYTES = GROUPS * QUERY_BOX, ROW_BYTES = BLOCK_M * 4;
 
 using Block = KeyBlock<BLOCK_M, BLOCK_N, GROUPS, PACKED>;
 using CallBias = BiasTile<Bias, BLOCK_M>;
+using CallBiasSums = BiasTileSums<SUMS_BIAS, BLOCK_M>;
 using CallMask = MaskTile<MASKED, BLOCK_M>;
 using CallWeights = Weights<BLOCK_M, CAPPED, SHIFT, Bias, MASKED>;
 using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED, CallWeights::BIASED || MASKED>;
@@ -114,7 +116,11 @@ struct Dense {
   const TensorMap& bias_map;
   const View &bias, &mask;
   const int32_t* mask_bits;
+  float* dbias_sums;
   const int64_t& key_blocks;
+  int64_t tile(const View& view, const Block& block, const QueryTurn& turn, int head) const {
+    return dense_tile(view, block.sequence.batch, head, key_blocks, block.first_key / BLOCK_N, block.blocks_a_head, turn.step);
+  }
 };
 
 // All copies of a block, by one thread.
@@ -141,10 +147,7 @@ struct Producer {
     CallBias::copy(at.bias(stage), dense.bias_map, dense.bias, full, block.first_key, turn.step * BLOCK_M, head(turn),
                    static_cast<int>(block.sequence.batch));
     if (MASKED)
-      load_bytes(at.mask(stage),
-                 CallMask::place(reinterpret_cast<const uint32_t*>(dense.mask_bits), dense.mask, block.sequence.batch, head(turn),
-                                 dense.key_blocks, block.first_key / BLOCK_N, block.blocks_a_head, turn.step),
-                 CallMask::BYTES, full);
+      load_bytes(at.mask(stage), CallMask::place(dense.mask_bits, dense.tile(dense.mask, block, turn, head(turn))), CallMask::BYTES, full);
   }
   void copy_gradients(const QueryTurn& turn, const TensorMap& dout) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.dout_full(stage);
@@ -185,6 +188,7 @@ struct Consumer {
   const Heads<Element>& dq_rows;
   float factor;
   int part;  // which of the warpgroups that multiply
+  const Dense& dense;
 
   void multiply_keys(Scores& s, uint32_t stage) const {
     start_product<Element, BLOCK_M, D>(s, at.k() + part * 64 * 128, KEY_BOX, at.q(stage), QUERY_BOX);
@@ -197,25 +201,31 @@ struct Consumer {
     start_queries<Element, DQ_QUERIES>(dq, keys, at.ds(stage) + (BY_FEATURES ? 0 : part * DQ_QUERIES * 128), QUERY_BOX);
   }
 
+  float* bias_tile(const QueryTurn& turn) const {
+    const int head = block.first_head + turn.block / block.blocks_a_head;
+    return dense.dbias_sums + dense.tile(dense.bias, block, turn, head) * CallBiasSums::COUNT;
+  }
   // dP becomes dS, as operand and in shared memory.
   template <bool WHOLE>
-  void differentiate_all(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, uint32_t stage, Operands& ds) const {
+  void differentiate_all(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, const QueryTurn& turn, Operands& ds) const {
+    const uint32_t stage = turn.stage<STAGES>();
+    const CallBiasSums bias_sums(SUMS_BIAS ? bias_tile(turn) : nullptr, part);
     SliceDeltas deltas(at.deltas(stage), 0);
 #pragma unroll
     for (int n = 0; n < BLOCK_M / 16; ++n) {
       const SliceDeltas now = deltas;
       if (n + 1 < BLOCK_M / 16) deltas = SliceDeltas(at.deltas(stage), n + 1);
       differentiate_slice<Element, WHOLE>(n, dp, [&](int i) { return weights[8 * n + i]; }, UNSCALED, slopes, now,
-                                          at.ds(stage) + later(part) * QUERY_BOX, ds[n]);
+                                          at.ds(stage) + later(part) * QUERY_BOX, ds[n], bias_sums);
     }
   }
   void differentiate(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, const QueryTurn& turn, bool whole, Operands& ds) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
     barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
     if (whole && !MASKED)
-      differentiate_all<true>(dp, weights, slopes, stage, ds);
+      differentiate_all<true>(dp, weights, slopes, turn, ds);
     else
-      differentiate_all<false>(dp, weights, slopes, stage, ds);
+      differentiate_all<false>(dp, weights, slopes, turn, ds);
     fence_async();
     sync_warp();
     if (lane() == 0) barrier_arrive(full);
@@ -331,6 +341,14 @@ KERNEL(256, 1) pack_mask(${parameters('pack_mask')}) {
   MaskPacker<BLOCK_M>{attention_mask_view, reinterpret_cast<uint32_t*>(mask_bits), key_blocks, items}.run(reinterpret_cast<uint8_t*>(bytes));
 }
 $end
+$if bias_gradient
+// The bias's gradient: its sums before, and after.
+KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) { clear_bias_sums<256>(dbias_sums, dbias_count); }
+KERNEL(256, 1) finish_bias(${parameters('finish_bias')}) {
+  __shared__ float rows[BLOCK_M * BiasStorer<BLOCK_M>::PITCH];
+  BiasStorer<BLOCK_M>{dbias_view, bias_type, dbias_sums, key_blocks, items}.run(rows);
+}
+$end
 
 // Clears counters; makes the list of blocks of keys; rows' log-sum-exps, deltas, and sums of dq, at 0.
 KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
@@ -356,7 +374,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const Visibility visibility{causal, window_left, window_right};
   const Order order{added, window_left, 0, at.order()};
   const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view};
-  const Dense dense{bias_map, bias_view, attention_mask_view, mask_bits, key_blocks};
+  const Dense dense{bias_map, bias_view, attention_mask_view, mask_bits, dbias_sums, key_blocks};
   let_next_launch_go();
   if (thread_x() == 0) {
     at.init_barriers();
@@ -401,7 +419,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       const int end = first + block.steps() * heads_a_kv_head;
       float dk[D / 2] = {}, dv[DV / 2] = {};
       if (first != end) {
-        Consumer{at, entry, block, rules, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1}.run(dk, dv, first, end, keys);
+        Consumer{at, entry, block, rules, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1, dense}.run(dk, dv, first, end, keys);
         first = end, keys ^= 1;
       }
       if (FINISHES) sync_warp();
