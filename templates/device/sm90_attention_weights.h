@@ -61,8 +61,8 @@ template <int ROWS, bool CAPPED> struct Slopes {
 };
 
 // What a call does to scores: weights are 2^(score - log-sum-exp), scaled by 2^SHIFT. Bias: its type, or void; MASKED: some scores are hidden
-// by the bits of a mask.
-template <int ROWS, bool CAPPED, int SHIFT, class Bias = void, bool MASKED = false> struct Weights {
+// by the bits of a mask. ZEROES: weights of hidden scores are 0 also where a row's log-sum-exp is NaN.
+template <int ROWS, bool CAPPED, int SHIFT, class Bias = void, bool MASKED = false, bool ZEROES = false> struct Weights {
   static constexpr bool BIASED = BiasTile<Bias, ROWS>::BYTES > 0;
   static constexpr float TO_LOG_2 = BIASED ? 1 : LOG2_E;  // a bias is added before
   const Visibility& visibility;
@@ -103,7 +103,11 @@ template <int ROWS, bool CAPPED, int SHIFT, class Bias = void, bool MASKED = fal
     for (int j = 0; j < ROWS / 8; ++j) {
       const Pack<float, 2> log = load_two(logs + lane() % 4 * 8 + 32 * j);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) s[4 * j + i] = exp2_of(s[4 * j + i] * (BIASED ? LOG2_E : unit) - (log.at[i % 2] - SHIFT));
+      for (int i = 0; i < 4; ++i) {
+        const float score = s[4 * j + i];
+        s[4 * j + i] = exp2_of(score * (BIASED ? LOG2_E : unit) - (log.at[i % 2] - SHIFT));
+        if (ZEROES && score == -INFINITE) s[4 * j + i] = 0;
+      }
     }
   }
 };
