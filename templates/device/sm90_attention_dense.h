@@ -203,3 +203,14 @@ template <int ROWS> struct BiasStorer {
     }
   }
 };
+
+// dbias of `keys` keys from key `first` on is 0, but for queries from `low` to before `high`. By a block of THREADS threads.
+template <int THREADS, class T> static inline void clear_bias_rows(const View& dbias, int64_t batch, int64_t head, int64_t first, int keys, int low, int high) {
+#pragma unroll 1
+  for (int query = warp(); query < dbias.shape[2]; query += THREADS / WARP) {
+    if (query >= low && query < high) continue;
+    T* const to = static_cast<T*>(dbias.data) + row_offset(dbias, batch, head, query) + first;
+#pragma unroll 1
+    for (int key = lane() * 8; key < keys; key += WARP * 8) store_pack(to + key, Pack<T, 8>{});
+  }
+}

@@ -28,7 +28,8 @@ $else
 using Bias = ${ctype(biased)};
 $end
 constexpr bool MASKED = ${masked};                      // some scores are hidden by a dense mask
-constexpr bool SUMS_BIAS = ${bias_gradient};            // the bias's gradient is wanted
+constexpr bool SUMS_BIAS = ${bias_gradient == 'summed'};    // the bias's gradient is wanted, and summed over what shares it
+constexpr bool STORES_BIAS = ${bias_gradient == 'stored'};  // it is wanted, and is dS as it lies in shared memory
 constexpr bool OWNS_QUERIES = ${whole};                 // nobody else adds to the sums of a block's queries
 constexpr bool ORDERED = ${ordered} && !OWNS_QUERIES;   // the same bits each time
 constexpr bool FINISHES = !PACKED && !OWNS_QUERIES;     // this launch makes dq of its sums, too
@@ -53,12 +54,12 @@ using Block = KeyBlock<BLOCK_M, BLOCK_N, GROUPS, PACKED>;
 using CallBias = BiasTile<Bias, BLOCK_M>;
 using CallBiasSums = BiasTileSums<SUMS_BIAS, BLOCK_M>;
 using CallMask = MaskTile<MASKED, BLOCK_M>;
-using CallWeights = Weights<BLOCK_M, CAPPED, SHIFT, Bias, MASKED, SUMS_BIAS>;
+using CallWeights = Weights<BLOCK_M, CAPPED, SHIFT, Bias, MASKED, SUMS_BIAS || STORES_BIAS>;
 using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED, CallWeights::BIASED || MASKED>;
 using Sums = CallGradients::Sums;
 using Order = AddOrder<ORDERED, 1>;
 using List = BlockList<Block>;
-using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES)>;
+using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES) + STORES_BIAS>;
 using Finisher = RowFinisher<Element, Sums, D>;
 using QueryTurn = QueryTurns<ORDERED>;
 
@@ -100,7 +101,7 @@ struct Places {  // in shared memory
     }
     for (uint32_t i = 0; i < STAGES; ++i) {
       barrier_init(ds_full(i), GROUPS * 4);
-      barrier_init(ds_full(i) + 8, GROUPS);
+      barrier_init(ds_full(i) + 8, GROUPS + STORES_BIAS);
     }
     barrier_init(k_full(), 1);
     barrier_init(k_full() + 8, GROUPS);
@@ -173,6 +174,24 @@ struct Producer {
   int64_t token(const QueryTurn& turn) const { return block.sequence.first_query + turn.step * BLOCK_M; }
   int64_t row(const QueryTurn& turn) const { return block.first_row + int64_t{turn.block} * BLOCK_M; }
 };
+
+// dS of turns from the first-th to before `end`, by one thread, from shared memory to the bias's gradient.
+static inline void store_bias_gradients(const Places& at, const Block& block, const TensorMap& dbias, int first, int end) {
+#pragma unroll 1
+  for (QueryTurn turn(block, first); turn.number < end; turn.next(block)) {
+    const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
+    const int head = block.first_head + turn.block / block.blocks_a_head;
+    barrier_wait(full, turn.parity<STAGES>());
+#pragma unroll
+    for (int part = 0; part < GROUPS; ++part) {
+      const int place[4] = {block.first_key + part * 64, turn.step * BLOCK_M, head, static_cast<int>(block.sequence.batch)};
+      store_tile(dbias, place, at.ds(stage) + part * QUERY_BOX);
+    }
+    store_commit();
+    store_wait_read<0>();
+    barrier_arrive(empty(full));
+  }
+}
 
 typedef float Scores[BLOCK_M / 2];
 typedef uint32_t Operands[BLOCK_M / 16][4];
@@ -341,7 +360,25 @@ KERNEL(256, 1) pack_mask(${parameters('pack_mask')}) {
   MaskPacker<BLOCK_M>{attention_mask_view, reinterpret_cast<uint32_t*>(mask_bits), key_blocks, items}.run(reinterpret_cast<uint8_t*>(bytes));
 }
 $end
-$if bias_gradient
+$if bias_gradient == 'stored'
+// The bias's gradient is 0 where blocks of keys skip turns.
+KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
+  const Heads<const Element> q(q_view), k(k_view);
+  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
+#pragma unroll 1
+  for (int64_t i = block_x(); i < broken_blocks; i += grid_x()) {
+    Block block;
+    const int numbered = static_cast<int>(i / key_blocks), number = static_cast<int>(i - numbered * key_blocks);
+    if (!block.find(sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), numbered, number)) continue;
+#pragma unroll 1
+    for (int head = 0; head < q.heads / k.heads; ++head)
+      clear_bias_rows<256, Element>(dbias_view, block.sequence.batch, block.first_head + head, block.first_key, block.keys < BLOCK_N ? block.keys : BLOCK_N,
+                                    block.first_step * BLOCK_M, block.end_step * BLOCK_M);
+  }
+}
+$end
+$if bias_gradient == 'summed'
 // The bias's gradient: its sums before, and after.
 KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) { clear_bias_sums<256>(dbias_sums, dbias_count); }
 KERNEL(256, 1) finish_bias(${parameters('finish_bias')}) {
@@ -356,7 +393,8 @@ KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
   const Heads<const Element> q(q_view), k(k_view);
   const Sequences sequences{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset};
   const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
-  List{sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks)}
+  List{sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks),
+       CallWeights::BIASED ? static_cast<int>(batches_together) : 1}
       .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks);
   clear_counters<PREPARE_THREADS>(broken, broken_blocks, grid_blocks);
   clear_counters<PREPARE_THREADS>(added, added_count, grid_blocks);
@@ -388,6 +426,14 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   uint32_t keys = 0;  // parity of their barriers
   if (group == 0) {
     give_registers<24>();
+    if (STORES_BIAS && warp() == 3) {
+      queue.read([&](const List::Entry& entry) {
+        const int end = first + entry.block.steps() * heads_a_kv_head;
+        if (lane() == 0) store_bias_gradients(at, entry.block, dbias_map, first, end);
+        first = end;
+      });
+      store_wait<0>();
+    }
     if ((ORDERED && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2)) {
       uint32_t parities = 0;  // of the barriers that say that a block of keys has added everything
       queue.read([&](const List::Entry& entry) {
