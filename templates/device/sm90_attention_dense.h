@@ -86,12 +86,36 @@ template <bool MASKED, int ROWS> struct MaskTile {
   }
 };
 
-// All tiles of a mask, by all blocks of a grid of 256 threads each.
+// A block's steps become those from the first to the last whose tile of the mask some query head of the group sees something of. By a whole warp.
+template <class Block>
+static inline void narrow_steps(Block& block, const View& mask, const int32_t* tiles_seen, int heads_a_kv_head, int64_t blocks) {
+  int first = block.end_step, end = block.first_step;
+#pragma unroll 1
+  for (int head = 0; head < (mask.shape[1] == 1 ? 1 : heads_a_kv_head); ++head) {
+    const int32_t* const seen =
+        tiles_seen + dense_tile(mask, block.sequence.batch, block.first_head + head, blocks, block.first_key / Block::COUNT, block.blocks_a_head, 0);
+#pragma unroll 1
+    for (int step = block.first_step + lane(); step < block.end_step; step += WARP) {
+      if (seen[step] == 0) continue;
+      first = step < first ? step : first;
+      end = step + 1 > end ? step + 1 : end;
+    }
+  }
+  for (int other = WARP / 2; other > 0; other /= 2) {
+    const int its_first = shuffle_xor(first, other), its_end = shuffle_xor(end, other);
+    first = its_first < first ? its_first : first;
+    end = its_end > end ? its_end : end;
+  }
+  block.first_step = first, block.end_step = first < end ? end : first;
+}
+
+// All tiles of a mask, and of each whether something of it is seen, by all blocks of a grid of 256 threads each.
 template <int ROWS> struct MaskPacker {
   using Tile = MaskTile<true, ROWS>;
   static constexpr int KEYS = 128, PITCH = KEYS + 4;  // bytes a row in shared memory
   const View& mask;
   uint32_t* bits;
+  int32_t* tiles_seen;
   int64_t blocks, steps;
 
   void run(uint8_t* bytes) const {
@@ -99,28 +123,42 @@ template <int ROWS> struct MaskPacker {
 #pragma unroll 1
     for (int64_t tile = block_x(); tile < tiles; tile += grid_x()) {
       const int64_t row = tile / steps, step = tile - row * steps, plane = row / blocks, block = row - plane * blocks, batch = plane / mask.shape[1];
-      sync_block();
       load(bytes, row_offset(mask, batch, plane - batch * mask.shape[1], step * ROWS) + block * KEYS, mask.shape[2] - step * ROWS,
            mask.shape[3] - block * KEYS);
       sync_block();
+      uint32_t some = 0;
 #pragma unroll
-      for (int word = 0; word < Tile::WORDS; ++word) bits[(tile * Tile::WORDS + word) * Tile::LANES + thread_x()] = pack(bytes, word);
+      for (int word = 0; word < Tile::WORDS; ++word) {
+        const uint32_t seen = pack(bytes, word);
+        bits[(tile * Tile::WORDS + word) * Tile::LANES + thread_x()] = seen;
+        some |= seen;
+      }
+      const bool any = any_in_block(some != 0);
+      if (thread_x() == 0) tiles_seen[tile] = any;
     }
   }
   // rows, keys: those that there are from `first` on.
   void load(uint8_t* bytes, int64_t first, int64_t rows, int64_t keys) const {
     const uint8_t* const from = static_cast<const uint8_t*>(mask.data) + first;
-    const bool by_words = keys >= KEYS && (reinterpret_cast<uint64_t>(from) | mask.strides[2]) % 4 == 0;
+    if (keys >= KEYS && (reinterpret_cast<uint64_t>(from) | mask.strides[2]) % 16 == 0) {
+      constexpr int LANES_A_ROW = KEYS / 16, STEP = Tile::LANES / LANES_A_ROW;
+      const int byte = thread_x() % LANES_A_ROW * 16;
+#pragma unroll
+      for (int first = 0; first < ROWS; first += STEP) {
+        const int row = first + thread_x() / LANES_A_ROW;
+        Pack<uint32_t, 4> x{};
+        if (row < ROWS && row < rows) x = load_pack<4>(reinterpret_cast<const uint32_t*>(from + row * mask.strides[2] + byte));
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (row < ROWS) *reinterpret_cast<uint32_t*>(bytes + row * PITCH + byte + 4 * i) = x.at[i];
+      }
+      return;
+    }
 #pragma unroll 4
     for (int row = warp(); row < ROWS; row += Tile::LANES / WARP) {
       uint32_t four = 0;
-      const uint8_t* const here = from + row * mask.strides[2] + lane() * 4;
-      if (row < rows && by_words) {
-        four = *reinterpret_cast<const uint32_t*>(here);
-      } else if (row < rows) {
-        for (int i = 0; i < 4; ++i)
-          if (lane() * 4 + i < keys) four |= static_cast<uint32_t>(here[i]) << 8 * i;
-      }
+      for (int i = 0; i < 4; ++i)
+        if (row < rows && lane() * 4 + i < keys) four |= static_cast<uint32_t>(from[row * mask.strides[2] + lane() * 4 + i]) << 8 * i;
       *reinterpret_cast<uint32_t*>(bytes + row * PITCH + lane() * 4) = four;
     }
   }

@@ -34,6 +34,7 @@ constexpr bool OWNS_QUERIES = ${whole};                 // nobody else adds to t
 constexpr bool ORDERED = ${ordered} && !OWNS_QUERIES;   // the same bits each time
 constexpr bool FINISHES = !PACKED && !OWNS_QUERIES;     // this launch makes dq of its sums, too
 constexpr bool MENDS = FINISHES || OWNS_QUERIES;        // the one after it has only to mend it
+constexpr bool NARROWS = MASKED && !ORDERED && !OWNS_QUERIES;  // blocks skip first and last turns that a mask hides
 constexpr int GROUPS = 2, BLOCK_N = GROUPS * 64;        // warpgroups that multiply; keys of a block
 constexpr int BLOCK_M = ${block_m};                     // queries of a turn
 constexpr bool DEFERRED = ${deferred};                  // dq's share of a turn is added in the next one
@@ -357,7 +358,7 @@ $if masked
 // The mask's bits.
 KERNEL(256, 1) pack_mask(${parameters('pack_mask')}) {
   __shared__ uint32_t bytes[BLOCK_M * MaskPacker<BLOCK_M>::PITCH / 4];
-  MaskPacker<BLOCK_M>{attention_mask_view, reinterpret_cast<uint32_t*>(mask_bits), key_blocks, items}.run(reinterpret_cast<uint8_t*>(bytes));
+  MaskPacker<BLOCK_M>{attention_mask_view, reinterpret_cast<uint32_t*>(mask_bits), tiles_seen, key_blocks, items}.run(reinterpret_cast<uint8_t*>(bytes));
 }
 $end
 $if bias_gradient == 'stored'
@@ -371,6 +372,7 @@ KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
     Block block;
     const int numbered = static_cast<int>(i / key_blocks), number = static_cast<int>(i - numbered * key_blocks);
     if (!block.find(sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), numbered, number)) continue;
+    if constexpr (NARROWS) narrow_steps(block, attention_mask_view, tiles_seen, static_cast<int>(q.heads / k.heads), key_blocks);
 #pragma unroll 1
     for (int head = 0; head < q.heads / k.heads; ++head)
       clear_bias_rows<256, Element>(dbias_view, block.sequence.batch, block.first_head + head, block.first_key, block.keys < BLOCK_N ? block.keys : BLOCK_N,
@@ -395,7 +397,9 @@ KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
   const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
   List{sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks),
        CallWeights::BIASED ? static_cast<int>(batches_together) : 1}
-      .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks);
+      .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks, [&](Block& block) {
+        if constexpr (NARROWS) narrow_steps(block, attention_mask_view, tiles_seen, static_cast<int>(q.heads / k.heads), key_blocks);
+      });
   clear_counters<PREPARE_THREADS>(broken, broken_blocks, grid_blocks);
   clear_counters<PREPARE_THREADS>(added, added_count, grid_blocks);
   clear_counters<PREPARE_THREADS>(finished, finished_count, grid_blocks);
