@@ -8,7 +8,8 @@
 KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   wait_for_previous_launch();
   const Heads<const Element> q(q_view), k(k_view), v(v_view), dout(dout_view);
-  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
   const CallGradients gradients{sequences, {q.heads, space_rows, BLOCK_M, PACKED}, row_lse, row_delta, dq_sums};
   const Visibility visibility{causal, window_left, window_right};
   const int64_t blocks = MENDS ? grid_x() : grid_blocks;

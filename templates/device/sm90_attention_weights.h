@@ -88,7 +88,7 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
 #pragma unroll
       for (int h = 0; h < 2; ++h)
         range[h] = key + 8 * h < sequence.keys
-                       ? seeing_queries(visibility, key + 8 * h, sequence.offset, static_cast<int>(sequence.queries))
+                       ? seeing_queries(visibility, key + 8 * h, sequence.offset, static_cast<int>(block.seeing()))
                        : RowRange{0, 0};
       LaneRows::hide(s, range, step * ROWS + thread % 4 * 2);
     }
