@@ -169,7 +169,7 @@ struct Consumer {
       ScoreSlopes slopes;
       Operands p;
       Scores dq;
-      rules.weigh(s, slopes, block, rank, turn.step, at.logs(stage));
+      rules.weigh(s, slopes, block, rank, turn.step, at.logs(stage), [](const Scores&) {});
       give(s, slopes, stage, turn.parity<STAGES>());
       pack_weights<Element, BLOCK_M>(p, s);
       barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
