@@ -57,6 +57,7 @@ template <bool BACKWARDS = false> struct QueryTurns {
   static constexpr int WAY = BACKWARDS ? -1 : 1;
   int number, step;
   int block;  // of ROWS rows, in the workspace from the group's first head on
+  int head = 0;
 
   template <class Block> explicit QueryTurns(const Block& of, int number = 0)
       : number(number), step(BACKWARDS ? of.end_step - 1 : of.first_step), block(step) {}
@@ -64,7 +65,7 @@ template <bool BACKWARDS = false> struct QueryTurns {
     ++number, block += WAY, step += WAY;
     if (BACKWARDS ? step >= of.first_step : step < of.end_step) return;
     block += of.blocks_a_head - WAY * of.steps();
-    step -= WAY * of.steps();
+    step -= WAY * of.steps(), ++head;
   }
   // Its place in a ring of N, and how often that has been gone round.
   template <uint32_t N> uint32_t stage() const { return number % N; }

@@ -1,7 +1,7 @@
 // Hopper vocabulary of the attention kernels' gradients: segment ids. The launch before leaves them aligned, for copies, and takes what no query
 // of a block of keys sees out of its steps; where a turn's queries and keys are not all of one segment, scores' ids are compared.
 #pragma once
-#include "device/sm90_attention_keys.h"
+#include "device/sm90_attention_gradient.h"
 
 // What stands for a negative id, of a query and of a key, and is in their places past the last: equal to no id, and not to one another.
 constexpr int32_t HIDDEN_QUERY = -1, HIDDEN_KEY = -2;
@@ -45,16 +45,17 @@ struct SegmentIds {
       : queries(static_cast<const int32_t*>(of_queries.data)), keys(static_cast<const int32_t*>(of_keys.data)), query_stride(of_queries.strides[0]),
         key_stride(of_keys.strides[0]), query_tokens(static_cast<int>(query_tokens)), key_tokens(static_cast<int>(key_tokens)) {}
 
-  // By a grid of blocks of tokens by heads by rows of the batch: `rows` tokens of the row for queries, and as many for keys as there is room.
-  template <int THREADS> void copy(int32_t* row_queries, int64_t rows, int32_t* row_keys, int64_t key_rows) const {
-    if (block_y() != 0) return;
-    const int batch = block_z(), first = block_x() * THREADS + thread_x(), step = grid_x() * THREADS;
+  // By a grid of blocks of ROWS queries by heads by rows of the batch, in that order: those of queries, and `count` of a row's keys.
+  template <int THREADS, int ROWS> void copy(int32_t* of_rows, int32_t* of_row_keys, int64_t count) const {
+    const int64_t batch = block_z(), first = int64_t{block_x()} * ROWS;
 #pragma unroll 1
-    for (int i = first; i < rows; i += step) row_queries[batch * rows + i] = id_or(queries + batch * query_stride, i, query_tokens, HIDDEN_QUERY);
+    for (int i = thread_x(); i < ROWS; i += THREADS)
+      of_rows[block_number() * ROWS + i] = id_or(queries + batch * query_stride, first + i, query_tokens, HIDDEN_QUERY);
 #pragma unroll 1
-    for (int i = first; i < key_rows; i += step) row_keys[batch * key_rows + i] = id_or(keys + batch * key_stride, i, key_tokens, HIDDEN_KEY);
+    for (int64_t i = int64_t{block_x()} * THREADS + thread_x(); block_y() == 0 && i < count; i += int64_t{grid_x()} * THREADS)
+      of_row_keys[batch * count + i] = id_or(keys + batch * key_stride, i, key_tokens, HIDDEN_KEY);
   }
-  static int32_t id_or(const int32_t* ids, int i, int count, int32_t hidden) {
+  static int32_t id_or(const int32_t* ids, int64_t i, int64_t count, int32_t hidden) {
     const int32_t id = i < count ? ids[i] : hidden;
     return id < 0 ? hidden : id;
   }

@@ -72,7 +72,7 @@ template <int ROWS> struct KeptScores {
 #pragma unroll
     for (int word = 0; word < WORDS; ++word) {
       uint32_t bits = 0;
-#pragma unroll 1
+#pragma unroll
       for (uint32_t i = 0; i < 4; ++i)
         bits = choose_bits(0xf000f000, dropout.keep(first_key / 8 + i / 2, query + 64 * word + i % 2, number), bits >> 4);
       of[word] = exchange_bits<16, 2>(exchange_bits<8, 1>(exchange_bits<4, 16>(bits)));

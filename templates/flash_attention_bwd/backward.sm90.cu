@@ -127,7 +127,7 @@ struct Producer {
     barrier_arrive_expect(full, Q_BYTES + ROW_BYTES + ID_BYTES);
     copy_boxes<BOXES, PACKED>(at.q(stage), QUERY_BOX, q, full, 0, head(turn), token(turn), block.sequence.batch);
     load_bytes(at.logs(stage), row_lse + row(turn), ROW_BYTES, full);
-    if (SEGMENTED) load_bytes(at.ids(stage), row_segments + (block.sequence.batch * block.blocks_a_head + turn.step) * BLOCK_M, ID_BYTES, full);
+    if (SEGMENTED) load_bytes(at.ids(stage), row_segments + row(turn), ID_BYTES, full);
   }
   void copy_gradients(const QueryTurn& turn, const TensorMap& dout) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.dout_full(stage);
@@ -237,7 +237,7 @@ struct Consumer {
 
   // Of a turn's weights.
   void find_kept(KeptScores<BLOCK_M>& kept, const QueryTurn& turn) const {
-    const uint32_t key = block.first_key + later(part) * 64 + later(thread_x()) / WARP % 4 * 16, head = block.first_head + turn.block / block.blocks_a_head;
+    const uint32_t key = block.first_key + later(part) * 64 + later(thread_x()) / WARP % 4 * 16, head = block.first_head + turn.head;
     kept.find(dropout, key, turn.step * BLOCK_M, static_cast<uint32_t>(block.sequence.index) * heads + head);
   }
 
@@ -337,7 +337,7 @@ KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
       });
   if constexpr (SEGMENTED)
     SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens)
-        .copy<PREPARE_THREADS>(row_segments, space_rows, key_segments, key_blocks * BLOCK_N);
+        .copy<PREPARE_THREADS, BLOCK_M>(row_segments, key_segments, key_blocks * BLOCK_N);
   clear_counters<PREPARE_THREADS>(broken, broken_blocks, grid_blocks);
   clear_counters<PREPARE_THREADS>(added, added_count, grid_blocks);
   clear_counters<PREPARE_THREADS>(finished, finished_count, grid_blocks);
