@@ -391,7 +391,8 @@ $if bias_gradient == 'stored'
 // The bias's gradient is 0 where blocks of keys skip turns.
 KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
   const Heads<const Element> q(q_view), k(k_view);
-  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
   const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
 #pragma unroll 1
   for (int64_t i = block_x(); i < broken_blocks; i += grid_x()) {
