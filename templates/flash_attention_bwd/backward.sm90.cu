@@ -503,7 +503,8 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       const int end = first + block.steps() * heads_a_kv_head;
       float dk[D / 2] = {}, dv[DV / 2] = {};
       if (first != end) {
-        Consumer{at, entry, block, rules, dropout, static_cast<int>(q_view.shape[q_view.rank - 2]), dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1, dense}.run(dk, dv, first, end, keys);
+        const int heads = static_cast<int>(q_view.shape[q_view.rank - 2]);
+        Consumer{at, entry, block, rules, dropout, heads, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1, dense}.run(dk, dv, first, end, keys);
         first = end, keys ^= 1;
       }
       if (FINISHES) sync_warp();
