@@ -8,12 +8,13 @@
 KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   wait_for_previous_launch();
   const Heads<const Element> q(q_view), k(k_view), v(v_view), dout(dout_view);
-  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
   const CallGradients gradients{sequences, {q.heads, space_rows, BLOCK_M, PACKED}, row_lse, row_delta, dq_sums};
   const Visibility visibility{causal, window_left, window_right};
   const int64_t blocks = MENDS ? grid_x() : grid_blocks;
-  const View none{};
-  const ScoreRules rules{none, none, none, none, 0, softmax_scale, logits_soft_cap, 0, 0, q.heads};
+  const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap, drop_threshold,
+                         static_cast<uint64_t>(dropout_seed), q.heads};
   const auto plain = [&](const Sequence& sequence) {
     return CallGradients::Plain{q, k, v, dout, rules, visibility, sequence, row_lse, row_delta, gradients.space, D, DV, CallGradients::plain_memory()};
   };

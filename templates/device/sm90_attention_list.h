@@ -14,21 +14,25 @@ template <class Keys> struct alignas(16) Listed {
 };
 
 // heads_together kv heads at a time, by keys, then by heads, where the kv heads of all rows of the batch are numbered through (packed: by
-// keys of all sequences).
+// keys of all sequences). batches_together: rows of the batch whose blocks of one kv head come after one another; all, or 1.
 template <class Keys> struct BlockList {
   using Entry = Listed<Keys>;
   static_assert(sizeof(Entry) <= Entry::WORDS * sizeof(int64_t));
   Sequences sequences;
   Visibility visibility;
   RowSpace space;
-  int kv_heads, heads_together, key_blocks;
+  int kv_heads, heads_together, key_blocks, batches_together = 1;
 
   bool find(Keys& block, int numbered, int number) const {
     return number >= 0 && number < key_blocks && block.find(sequences, visibility, space, kv_heads, numbered, number);
   }
+  // Of the n-th kv head that the list goes through; the last group's heads may be more than there are.
+  int number_of(int n) const {
+    return batches_together > 1 && n < batches_together * kv_heads ? n % batches_together * kv_heads + n / batches_together : n;
+  }
   // Number i of the list; a whole warp calls it. NEIGHBOURS: also where it stands among those of its kv head.
   template <bool NEIGHBOURS> Entry make(int i) const {
-    const int row = i / heads_together, numbered = row / key_blocks * heads_together + i % heads_together, number = row % key_blocks;
+    const int row = i / heads_together, numbered = number_of(row / key_blocks * heads_together + i % heads_together), number = row % key_blocks;
     Entry entry;
     entry.numbered = find(entry.block, numbered, number) ? int64_t{numbered} * key_blocks + number : Entry::NONE;
     Keys other;
@@ -36,13 +40,18 @@ template <class Keys> struct BlockList {
     entry.closes_before = NEIGHBOURS && find(other, numbered, number + 1) && other.steps() > 0 ? other.first_step : entry.block.end_step;
     return entry;
   }
-  template <int THREADS, bool NEIGHBOURS> void write(Entry* list, int64_t count, int64_t blocks) const {
+  // narrow(block): takes steps away from a block, by a whole warp.
+  template <int THREADS, bool NEIGHBOURS, class Narrow> void write(Entry* list, int64_t count, int64_t blocks, Narrow narrow) const {
 #pragma unroll 1
     for (int64_t i = block_number() * (THREADS / WARP) + warp(); i < count; i += blocks * (THREADS / WARP)) {
-      const Entry entry = make<NEIGHBOURS>(static_cast<int>(i));
+      Entry entry = make<NEIGHBOURS>(static_cast<int>(i));
+      if (entry.numbered >= 0) narrow(entry.block);
       if (lane() == 0) list[i] = entry;
     }
     if (block_number() == 0 && thread_x() == 0) list[count].numbered = Entry::END;
+  }
+  template <int THREADS, bool NEIGHBOURS> void write(Entry* list, int64_t count, int64_t blocks) const {
+    write<THREADS, NEIGHBOURS>(list, count, blocks, [](const Keys&) {});
   }
 };
 

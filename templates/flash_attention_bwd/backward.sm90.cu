@@ -16,16 +16,28 @@
 #include "device/sm90_attention_gradient.h"
 #include "device/sm90_attention_list.h"
 #include "device/sm90_attention_order.h"
+#include "device/sm90_attention_gradient_segments.h"
 #include "device/sm90_attention_weights.h"
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_m % 16 == 0
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                     // head dim of q and k; of v and out
 constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
+constexpr bool BOUNDED = ${bounded}, SEGMENTED = ${segmented};  // rows of the batch have their own lengths; tokens are of segments
+constexpr bool DROPPED = ${dropped};                    // weights are dropped
+$if biased == 'none'
+using Bias = void;
+$else
+using Bias = ${ctype(biased)};
+$end
+constexpr bool MASKED = ${masked};                      // some scores are hidden by a dense mask
+constexpr bool SUMS_BIAS = ${bias_gradient == 'summed'};    // the bias's gradient is wanted, and summed over what shares it
+constexpr bool STORES_BIAS = ${bias_gradient == 'stored'};  // it is wanted, and is dS as it lies in shared memory
 constexpr bool OWNS_QUERIES = ${whole};                 // nobody else adds to the sums of a block's queries
 constexpr bool ORDERED = ${ordered} && !OWNS_QUERIES;   // the same bits each time
 constexpr bool FINISHES = !PACKED && !OWNS_QUERIES;     // this launch makes dq of its sums, too
 constexpr bool MENDS = FINISHES || OWNS_QUERIES;        // the one after it has only to mend it
+constexpr bool NARROWS = MASKED && !ORDERED && !OWNS_QUERIES;  // blocks skip first and last turns that a mask hides
 constexpr int GROUPS = 2, BLOCK_N = GROUPS * 64;        // warpgroups that multiply; keys of a block
 constexpr int BLOCK_M = ${block_m};                     // queries of a turn
 constexpr bool DEFERRED = ${deferred};                  // dq's share of a turn is added in the next one
@@ -35,19 +47,24 @@ constexpr int APART = 3, MANY_TURNS = 16;               // the barrier by which 
 constexpr int ALL_DONE = 4;                             // the barrier of warpgroups that multiply no more
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = ${E == 'f16' ? 15 : 0};           // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
-constexpr float UNSCALED = 1.0f / (1 << SHIFT), DS_UNSCALED = 1;
+constexpr float DS_UNSCALED = 1;
 
 constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
 constexpr uint32_t KEY_BOX = BLOCK_N * 128, QUERY_BOX = BLOCK_M * 128;
 constexpr uint32_t K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX, Q_BYTES = BOXES * QUERY_BOX, DOUT_BYTES = V_BOXES * QUERY_BOX;
 constexpr uint32_t DS_BYTES = GROUPS * QUERY_BOX, ROW_BYTES = BLOCK_M * 4;
+constexpr uint32_t ID_BYTES = SEGMENTED ? ROW_BYTES : 0, KEY_ID_BYTES = SEGMENTED ? BLOCK_N * 4 : 0;
 
-using Block = KeyBlock<BLOCK_M, BLOCK_N, GROUPS, PACKED>;
-using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED>;
+using Block = KeyBlock<BLOCK_M, BLOCK_N, GROUPS, PACKED, BOUNDED>;
+using CallBias = BiasTile<Bias, BLOCK_M>;
+using CallBiasSums = BiasTileSums<SUMS_BIAS, BLOCK_M>;
+using CallMask = MaskTile<MASKED, BLOCK_M>;
+using CallWeights = Weights<BLOCK_M, CAPPED, SHIFT, DROPPED, Bias, MASKED, SUMS_BIAS || STORES_BIAS>;
+using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED, CallWeights::BIASED || MASKED || SEGMENTED, DROPPED>;
 using Sums = CallGradients::Sums;
 using Order = AddOrder<ORDERED, 1>;
 using List = BlockList<Block>;
-using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES)>;
+using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES) + STORES_BIAS>;
 using Finisher = RowFinisher<Element, Sums, D>;
 using QueryTurn = QueryTurns<ORDERED>;
 
@@ -60,14 +77,20 @@ static_assert(BOXES <= GROUPS);
 struct Places {  // in shared memory
   uint32_t base;
   static constexpr uint32_t V = K_BYTES, Q = V + V_BYTES, DOUT = Q + STAGES * Q_BYTES, DS = DOUT + STAGES * DOUT_BYTES,
-                            LOGS = DS + STAGES * DS_BYTES, DELTAS = LOGS + STAGES * ROW_BYTES, BARRIERS = DELTAS + STAGES * ROW_BYTES;
+                            BIAS = DS + STAGES * DS_BYTES, MASK = BIAS + STAGES * CallBias::BYTES,
+                            LOGS = MASK + STAGES * CallMask::BYTES, DELTAS = LOGS + STAGES * ROW_BYTES, IDS = DELTAS + STAGES * ROW_BYTES,
+                            KEY_IDS = IDS + STAGES * ID_BYTES, BARRIERS = KEY_IDS + KEY_ID_BYTES;
   uint32_t k() const { return base; }
   uint32_t v() const { return base + V; }
   uint32_t q(uint32_t i) const { return base + Q + i * Q_BYTES; }
   uint32_t dout(uint32_t i) const { return base + DOUT + i * DOUT_BYTES; }
   uint32_t ds(uint32_t i) const { return base + DS + i * DS_BYTES; }
+  uint32_t bias(uint32_t i) const { return base + BIAS + i * CallBias::BYTES; }
+  uint32_t mask(uint32_t i) const { return base + MASK + i * CallMask::BYTES; }
   uint32_t logs(uint32_t i) const { return base + LOGS + i * ROW_BYTES; }
   uint32_t deltas(uint32_t i) const { return base + DELTAS + i * ROW_BYTES; }
+  uint32_t ids(uint32_t i) const { return base + IDS + i * ID_BYTES; }  // of queries' segments
+  uint32_t key_ids() const { return base + KEY_IDS; }
   uint32_t q_full(uint32_t i) const { return base + BARRIERS + 16 * i; }
   uint32_t dout_full(uint32_t i) const { return q_full(STAGES + i); }
   uint32_t ds_full(uint32_t i) const { return q_full(2 * STAGES + i); }
@@ -86,7 +109,7 @@ struct Places {  // in shared memory
     }
     for (uint32_t i = 0; i < STAGES; ++i) {
       barrier_init(ds_full(i), GROUPS * 4);
-      barrier_init(ds_full(i) + 8, GROUPS);
+      barrier_init(ds_full(i) + 8, GROUPS + STORES_BIAS);
     }
     barrier_init(k_full(), 1);
     barrier_init(k_full() + 8, GROUPS);
@@ -97,26 +120,46 @@ struct Places {  // in shared memory
 };
 static inline uint32_t empty(uint32_t full) { return full + 8; }
 
+// A dense bias and a dense mask, as they are given; the mask's bits.
+struct Dense {
+  const TensorMap& bias_map;
+  const View &bias, &mask;
+  const int32_t* mask_bits;
+  float* dbias_sums;
+  const int64_t& key_blocks;
+  int64_t tile(const View& view, const Block& block, const QueryTurn& turn, int head) const {
+    return dense_tile(view, block.sequence.batch, head, key_blocks, block.first_key / BLOCK_N, block.blocks_a_head, turn.step);
+  }
+};
+
 // All copies of a block, by one thread.
 struct Producer {
   const Places& at;
   const Block& block;
   const float *row_lse, *row_delta;
+  const int32_t *row_segments, *key_segments;
+  const Dense& dense;
 
   // before: the parity of the keys before.
   void copy_keys(const TensorMap& k, const TensorMap& v, uint32_t before) const {
     barrier_wait(empty(at.k_full()), before);
-    barrier_arrive_expect(at.k_full(), K_BYTES);
+    barrier_arrive_expect(at.k_full(), K_BYTES + KEY_ID_BYTES);
     copy_boxes<BOXES, PACKED>(at.k(), KEY_BOX, k, at.k_full(), 0, block.kv_head, block.token(), block.sequence.batch);
+    if (SEGMENTED) load_bytes(at.key_ids(), key_segments + block.sequence.batch * dense.key_blocks * BLOCK_N + block.first_key, KEY_ID_BYTES, at.k_full());
     barrier_arrive_expect(at.v_full(), V_BYTES);
     copy_boxes<V_BOXES, PACKED>(at.v(), KEY_BOX, v, at.v_full(), 0, block.kv_head, block.token(), block.sequence.batch);
   }
   void copy_queries(const QueryTurn& turn, const TensorMap& q) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.q_full(stage);
     barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
-    barrier_arrive_expect(full, Q_BYTES + ROW_BYTES);
+    barrier_arrive_expect(full, Q_BYTES + ROW_BYTES + CallBias::BYTES + CallMask::BYTES + ID_BYTES);
     copy_boxes<BOXES, PACKED>(at.q(stage), QUERY_BOX, q, full, 0, head(turn), token(turn), block.sequence.batch);
     load_bytes(at.logs(stage), row_lse + row(turn), ROW_BYTES, full);
+    CallBias::copy(at.bias(stage), dense.bias_map, dense.bias, full, block.first_key, turn.step * BLOCK_M, head(turn),
+                   static_cast<int>(block.sequence.batch));
+    if (MASKED)
+      load_bytes(at.mask(stage), CallMask::place(dense.mask_bits, dense.tile(dense.mask, block, turn, head(turn))), CallMask::BYTES, full);
+    if (SEGMENTED) load_bytes(at.ids(stage), row_segments + row(turn), ID_BYTES, full);
   }
   void copy_gradients(const QueryTurn& turn, const TensorMap& dout) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.dout_full(stage);
@@ -138,10 +181,28 @@ struct Producer {
       copy_queries(turn, q);
     }
   }
-  int head(const QueryTurn& turn) const { return block.first_head + turn.block / block.blocks_a_head; }
+  int head(const QueryTurn& turn) const { return block.first_head + turn.head; }
   int64_t token(const QueryTurn& turn) const { return block.sequence.first_query + turn.step * BLOCK_M; }
   int64_t row(const QueryTurn& turn) const { return block.first_row + int64_t{turn.block} * BLOCK_M; }
 };
+
+// dS of turns from the first-th to before `end`, by one thread, from shared memory to the bias's gradient.
+static inline void store_bias_gradients(const Places& at, const Block& block, const TensorMap& dbias, int first, int end) {
+#pragma unroll 1
+  for (QueryTurn turn(block, first); turn.number < end; turn.next(block)) {
+    const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
+    const int head = block.first_head + turn.head;
+    barrier_wait(full, turn.parity<STAGES>());
+#pragma unroll
+    for (int part = 0; part < GROUPS; ++part) {
+      const int place[4] = {block.first_key + part * 64, turn.step * BLOCK_M, head, static_cast<int>(block.sequence.batch)};
+      store_tile(dbias, place, at.ds(stage) + part * QUERY_BOX);
+    }
+    store_commit();
+    store_wait_read<0>();
+    barrier_arrive(empty(full));
+  }
+}
 
 typedef float Scores[BLOCK_M / 2];
 typedef uint32_t Operands[BLOCK_M / 16][4];
@@ -149,7 +210,8 @@ typedef Slopes<BLOCK_M, CAPPED> ScoreSlopes;
 
 // What comes from shared memory is asked for before what it is for is there, where there are registers for it: log-sum-exps of a turn's first
 // 16 queries, deltas of its first slices, and what turns need of a block.
-constexpr bool AHEAD = !CAPPED && !(OWNS_QUERIES && D + DV > 128);
+constexpr bool PLAIN_SCORES = !CAPPED && !SEGMENTED && !DROPPED && !MASKED && !CallWeights::BIASED;
+constexpr bool AHEAD = PLAIN_SCORES && !BOUNDED && !(OWNS_QUERIES && D + DV > 128);
 typedef LogsAhead<AHEAD ? 2 : 0> FirstLogs;
 struct Deltas {
   static constexpr int COUNT = AHEAD ? 2 : 1;
@@ -187,12 +249,15 @@ struct Consumer {
   const Places& at;
   const List::Entry& entry;
   const Block& block;
-  const Weights<BLOCK_M, CAPPED, SHIFT>& rules;
+  const CallWeights& rules;
+  const Dropout& dropout;
+  int heads;  // query heads
   float* dq_sums;
   const Order& order;
   const Heads<Element>& dq_rows;
   float factor;
   int part;  // which of the warpgroups that multiply
+  const Dense& dense;
 
   void multiply_keys(Scores& s, uint32_t stage) const {
     start_product<Element, BLOCK_M, D>(s, at.k() + part * 64 * 128, KEY_BOX, at.q(stage), QUERY_BOX);
@@ -205,16 +270,23 @@ struct Consumer {
     start_queries<Element, DQ_QUERIES>(dq, keys, at.ds(stage) + (BY_FEATURES ? 0 : part * DQ_QUERIES * 128), QUERY_BOX);
   }
 
+  float* bias_tile(const QueryTurn& turn) const {
+    const int head = block.first_head + turn.head;
+    return dense.dbias_sums + dense.tile(dense.bias, block, turn, head) * CallBiasSums::COUNT;
+  }
   // dP becomes dS, as operand and in shared memory.
   template <bool WHOLE>
-  void differentiate_all(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, const Deltas& first, uint32_t stage, Operands& ds) const {
+  void differentiate_all(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, const Deltas& first, const QueryTurn& turn,
+                         Operands& ds) const {
+    const uint32_t stage = turn.stage<STAGES>();
+    const CallBiasSums bias_sums(SUMS_BIAS ? bias_tile(turn) : nullptr, part);
     Deltas ahead = first;
 #pragma unroll
     for (int n = 0; n < BLOCK_M / 16; ++n) {
       const SliceDeltas now = ahead.of[n % Deltas::COUNT];
       if (n + Deltas::COUNT < BLOCK_M / 16) ahead.of[n % Deltas::COUNT] = SliceDeltas(at.deltas(stage), n + Deltas::COUNT);
-      differentiate_slice<Element, WHOLE>(n, dp, [&](int i) { return weights[8 * n + i]; }, UNSCALED, slopes, now,
-                                          at.ds(stage) + later(part) * QUERY_BOX, ds[n]);
+      differentiate_slice<Element, WHOLE, DROPPED>(n, dp, [&](int i) { return weights[8 * n + i]; }, rules.unscaled(), slopes, now,
+                                                   at.ds(stage) + later(part) * QUERY_BOX, ds[n], bias_sums);
     }
   }
   void differentiate(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, Deltas& deltas, const QueryTurn& turn, bool whole,
@@ -222,10 +294,10 @@ struct Consumer {
     const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
     barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
     if (!AHEAD) deltas.load(at.deltas(stage));
-    if (whole)
-      differentiate_all<true>(dp, weights, slopes, deltas, stage, ds);
+    if (whole && !MASKED)
+      differentiate_all<true>(dp, weights, slopes, deltas, turn, ds);
     else
-      differentiate_all<false>(dp, weights, slopes, deltas, stage, ds);
+      differentiate_all<false>(dp, weights, slopes, deltas, turn, ds);
     fence_async();
     sync_warp();
     if (lane() == 0) barrier_arrive(full);
@@ -259,9 +331,16 @@ struct Consumer {
     if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(full));
   }
 
+  // Of a turn's weights.
+  void find_kept(KeptScores<BLOCK_M>& kept, const QueryTurn& turn) const {
+    const uint32_t key = block.first_key + later(part) * 64 + later(thread_x()) / WARP % 4 * 16, head = block.first_head + turn.head;
+    kept.find(dropout, key, turn.step * BLOCK_M, static_cast<uint32_t>(block.sequence.index) * heads + head);
+  }
+
   // Turns, of all that this warpgroup goes through: from the first-th to before `end`. keys: the parity of the keys' barriers.
   void run(float (&dk)[D / 2], float (&dv)[DV / 2], int first, int end, uint32_t keys) const {
     Scores s;
+    KeptScores<BLOCK_M> kept;  // of the scores that are next
     const Path path{block, part, dq_sums};
     QueryTurn turn(path.bounds(), first);
     bool whole = path.is_whole(turn.step);
@@ -271,6 +350,7 @@ struct Consumer {
     if (part == 1 && sets_apart()) sync_some(APART, GROUPS * WARPGROUP);
     barrier_wait(at.q_full(turn.stage<STAGES>()), turn.parity<STAGES>());
     multiply_keys(s, turn.stage<STAGES>());
+    if (DROPPED) find_kept(kept, turn);
     wgmma_wait<0>();
     keep_in_place(s);
     barrier_wait(at.v_full(), keys);
@@ -287,8 +367,13 @@ struct Consumer {
       if (!DEFERRED) queries = turn.block;
       barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
       multiply_values(dp, stage);
-      rules.weigh(s, slopes, block, part, turn.step, [&] { return AHEAD ? whole : path.is_whole(turn.step); }, at.logs(stage), logs);
-      pack_weights<Element, BLOCK_M>(p, s);
+      rules.weigh(s, slopes, block, part, turn.step, [&] { return AHEAD ? whole : path.is_whole(turn.step); }, at.logs(stage), [&](Scores& scores) {
+        if constexpr (SEGMENTED) hide_other_segments(scores, at.ids(stage), at.key_ids() + later(part) * 64 * 4);
+      }, logs, at.bias(stage), at.mask(stage));
+      if constexpr (DROPPED)
+        kept.mark(s), pack_kept_weights<Element, BLOCK_M>(p, s);
+      else
+        pack_weights<Element, BLOCK_M>(p, s);
       if (part == 0 && turn.number == first && sets_apart()) arrive_some(APART, GROUPS * WARPGROUP);
       start_sums<Element, BLOCK_M, DV>(dv, p, at.dout(stage));
       Deltas deltas;
@@ -322,6 +407,7 @@ struct Consumer {
       }
       if (DEFERRED) queries = these_queries;
       if (!last) logs = FirstLogs(at.logs(turn.stage<STAGES>()));
+      if (DROPPED && !last) find_kept(kept, turn);
       wgmma_wait<0>();
       keep_in_place(s);
       if (last) break;
@@ -342,18 +428,62 @@ struct Consumer {
   }
 };
 
+$if masked
+// The mask's bits.
+KERNEL(256, 1) pack_mask(${parameters('pack_mask')}) {
+  __shared__ uint32_t bytes[BLOCK_M * MaskPacker<BLOCK_M>::PITCH / 4];
+  MaskPacker<BLOCK_M>{attention_mask_view, reinterpret_cast<uint32_t*>(mask_bits), tiles_seen, key_blocks, items}.run(reinterpret_cast<uint8_t*>(bytes));
+}
+$end
+$if bias_gradient == 'stored'
+// The bias's gradient is 0 where blocks of keys skip turns.
+KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
+  const Heads<const Element> q(q_view), k(k_view);
+  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
+  const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
+#pragma unroll 1
+  for (int64_t i = block_x(); i < broken_blocks; i += grid_x()) {
+    Block block;
+    const int numbered = static_cast<int>(i / key_blocks), number = static_cast<int>(i - numbered * key_blocks);
+    if (!block.find(sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), numbered, number)) continue;
+    if constexpr (NARROWS) narrow_steps(block, attention_mask_view, tiles_seen, static_cast<int>(q.heads / k.heads), key_blocks);
+#pragma unroll 1
+    for (int head = 0; head < q.heads / k.heads; ++head)
+      clear_bias_rows<256, Element>(dbias_view, block.sequence.batch, block.first_head + head, block.first_key, block.keys < BLOCK_N ? block.keys : BLOCK_N,
+                                    block.first_step * BLOCK_M, block.end_step * BLOCK_M);
+  }
+}
+$end
+$if bias_gradient == 'summed'
+// The bias's gradient: its sums before, and after.
+KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) { clear_bias_sums<256>(dbias_sums, dbias_count); }
+KERNEL(256, 1) finish_bias(${parameters('finish_bias')}) {
+  __shared__ float rows[BLOCK_M * BiasStorer<BLOCK_M>::PITCH];
+  BiasStorer<BLOCK_M>{dbias_view, bias_type, dbias_sums, key_blocks, items}.run(rows);
+}
+$end
+
 // Clears counters; makes the list of blocks of keys; rows' log-sum-exps, deltas, and sums of dq, at 0.
 KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
   let_next_launch_go();
   const Heads<const Element> q(q_view), k(k_view);
-  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
   const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
-  List{sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks)}
-      .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks);
+  List{sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks),
+       CallWeights::BIASED ? static_cast<int>(batches_together) : 1}
+      .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks, [&](Block& block) {
+        if constexpr (SEGMENTED) SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens).narrow<!ORDERED && !OWNS_QUERIES>(block);
+        if constexpr (NARROWS) narrow_steps(block, attention_mask_view, tiles_seen, static_cast<int>(q.heads / k.heads), key_blocks);
+      });
+  if constexpr (SEGMENTED)
+    SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens)
+        .copy<PREPARE_THREADS, BLOCK_M>(row_segments, key_segments, key_blocks * BLOCK_N);
   clear_counters<PREPARE_THREADS>(broken, broken_blocks, grid_blocks);
   clear_counters<PREPARE_THREADS>(added, added_count, grid_blocks);
   clear_counters<PREPARE_THREADS>(finished, finished_count, grid_blocks);
-  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view);
+  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view, kept_part);
 }
 
 // listed: listed_count blocks of keys, which blocks of the grid take `run` at a time: those of one kv head, or one. added[0]: how often they
@@ -366,6 +496,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const Visibility visibility{causal, window_left, window_right};
   const Order order{added, window_left, 0, at.order()};
   const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view};
+  const Dense dense{bias_map, bias_view, attention_mask_view, mask_bits, dbias_sums, key_blocks};
   let_next_launch_go();
   if (thread_x() == 0) {
     at.init_barriers();
@@ -379,6 +510,14 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   uint32_t keys = 0;  // parity of their barriers
   if (group == 0) {
     give_registers<24>();
+    if (STORES_BIAS && warp() == 3) {
+      queue.read([&](const List::Entry& entry) {
+        const int end = first + entry.block.steps() * heads_a_kv_head;
+        if (lane() == 0) store_bias_gradients(at, entry.block, dbias_map, first, end);
+        first = end;
+      });
+      store_wait<0>();
+    }
     if ((ORDERED && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2)) {
       uint32_t parities = 0;  // of the barriers that say that a block of keys has added everything
       queue.read([&](const List::Entry& entry) {
@@ -398,26 +537,29 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     queue.give_out([&](const List::Entry& entry) {
       const int end = first + entry.block.steps() * heads_a_kv_head;
       if (first == end) return;
-      Producer{at, entry.block, row_lse, row_delta}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
+      Producer{at, entry.block, row_lse, row_delta, row_segments, key_segments, dense}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
       first = end, keys ^= 1;
     });
   } else {
     take_registers<240>();
-    const Weights<BLOCK_M, CAPPED, SHIFT> rules(visibility, softmax_scale, logits_soft_cap);
+    CallWeights rules(visibility, softmax_scale, logits_soft_cap);
+    if (DROPPED) rules.drop(kept_part);
+    const Dropout dropout(drop_threshold, dropout_seed);
     const Heads<Element> dq_rows(dq_view);
     queue.read([&](const List::Entry& entry) {
       const Block& block = entry.block;
       const int end = first + block.steps() * heads_a_kv_head;
       float dk[D / 2] = {}, dv[DV / 2] = {};
       if (first != end) {
-        Consumer{at, entry, block, rules, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1}.run(dk, dv, first, end, keys);
+        const int heads = static_cast<int>(q_view.shape[q_view.rank - 2]);
+        Consumer{at, entry, block, rules, dropout, heads, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1, dense}.run(dk, dv, first, end, keys);
         first = end, keys ^= 1;
       }
       if (FINISHES) sync_warp();
       if (FINISHES && lane() == 0) barrier_arrive(at.added(&entry != entries));
       const bool finite_dk = store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), block, (group - 1) * 64);
-      const bool finite_dv = store_sums(dv, UNSCALED, Heads<Element>(dv_view), block, (group - 1) * 64);
-      if (any_in_warp(block.hides(group - 1) && !(finite_dk && finite_dv)) && lane() == 0) broken[entry.numbered] = 1;
+      const bool finite_dv = store_sums(dv, rules.unscaled(), Heads<Element>(dv_view), block, (group - 1) * 64);
+      if (any_in_warp((MASKED || block.hides(group - 1)) && !(finite_dk && finite_dv)) && lane() == 0) broken[entry.numbered] = 1;
     });
     if (FINISHES) sync_some(ALL_DONE, GROUPS * WARPGROUP);  // with keys and values, whose place is used now
     if (FINISHES) finisher.run(at.base + (warp() - WARPGROUP / WARP) * Finisher::BYTES, at.sums_full(warp()));

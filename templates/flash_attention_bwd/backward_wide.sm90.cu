@@ -21,7 +21,7 @@ $require D % 8 == 0 and Dv % 8 == 0 and block_m % 16 == 0
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                     // head dim of q and k; of v and out
 constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
-constexpr bool OWNS_QUERIES = false, MENDS = false;
+constexpr bool OWNS_QUERIES = false, MENDS = false, BOUNDED = false;
 constexpr bool ORDERED = ${ordered};                    // the same bits each time
 constexpr int GROUPS = 2;                               // warpgroups that multiply
 constexpr int BLOCKS = ${blocks};                       // blocks of a cluster, 64 keys each
@@ -169,7 +169,7 @@ struct Consumer {
       ScoreSlopes slopes;
       Operands p;
       Scores dq;
-      rules.weigh(s, slopes, block, rank, turn.step, [&] { return block.is_whole(rank, turn.step); }, at.logs(stage));
+      rules.weigh(s, slopes, block, rank, turn.step, [&] { return block.is_whole(rank, turn.step); }, at.logs(stage), [](const Scores&) {});
       give(s, slopes, stage, turn.parity<STAGES>());
       pack_weights<Element, BLOCK_M>(p, s);
       barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
@@ -285,7 +285,8 @@ struct Consumer {
 KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
   let_next_launch_go();
   const Heads<const Element> q(q_view), k(k_view);
-  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
   const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
   List{sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks)}
       .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks);
