@@ -27,6 +27,10 @@ struct Places {  // in shared memory
   uint32_t v_full() const { return q_full(4 * STAGES + 1); }
   uint32_t queue() const { return q_full(4 * STAGES + 2); }
   uint32_t order() const { return queue() + Queue::BARRIER_BYTES; }
+  uint32_t added(int place) const { return order() + (ORDERED ? 48 : 0) + 8 * place; }  // by a block of keys, in the queue's places
+  uint32_t sums_full(int warp) const { return added(2) + 8 * warp; }
+  uint32_t sums(int helper) const { return sums_full(WARPS) + helper * Finisher::BYTES; }  // of the three warps beside the one that copies
+  static_assert(GROUPS * 4 * Finisher::BYTES <= LOGS);
 
   void init_barriers() const {
     for (uint32_t i = 0; i < 2 * STAGES; ++i) {
@@ -39,6 +43,8 @@ struct Places {  // in shared memory
     }
     barrier_init(k_full(), 1), barrier_init(k_full() + 8, GROUPS);
     barrier_init(v_full(), 1), barrier_init(v_full() + 8, 1);
+    for (int i = 0; FINISHES && i < 2; ++i) barrier_init(added(i), GROUPS * 4);
+    for (int i = 0; FINISHES && i < WARPS; ++i) barrier_init(sums_full(i), 1);
   }
 };
 static inline uint32_t empty(uint32_t full) { return full + 8; }

@@ -2,7 +2,8 @@
 // queries that see them, BLOCK_M queries of one query head (a turn) at a time: warpgroup 0 copies queries and output gradients, a turn ahead;
 // warpgroup 1 makes weights, P^T = 2^(K Q^T - log-sum-exp), and sums dv += P^T dout; warpgroup 2 makes dP^T = V dout^T and, with the other's
 // weights, dS^T = P^T (dP^T - delta), and sums dk += dS^T Q. Weights go from lane to lane through shared memory as halves, so that warpgroup 1
-// may be a turn ahead. Both then add their features of the last turn's dS K to f32 sums in global memory; `finish` makes dq of those. Then the
+// may be a turn ahead. Both then add their features of the last turn's dS K to f32 sums in global memory; warps with nothing else to do make dq
+// of a kv head's sums when all of its blocks have added (not of packed sequences: `finish` does). Then the
 // block takes the next keys of a list that `prepare` has made, whose values and first turn are copied while the last ones are stored.
 //
 // What limits it are those additions and the copies of queries. So two blocks may work together, as a cluster: each copies half of the queries'
@@ -11,6 +12,7 @@
 // Registers are all taken, and ptxas then makes products wait for each other and says so only in its log (C7512): look there after a change.
 #include "device/gpu.h"
 #include "device/launch_order.h"
+#include "device/sm90_attention_finish.h"
 #include "device/sm90_attention_gradient.h"
 #include "device/sm90_attention_list.h"
 #include "device/sm90_attention_order.h"
@@ -21,15 +23,17 @@ $require D % 8 == 0 and Dv % 8 == 0 and block_m % 16 == 0
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                     // head dim of q and k; of v and out
 constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
-constexpr bool OWNS_QUERIES = false, MENDS = false;
 constexpr bool ORDERED = ${ordered};                    // the same bits each time
+constexpr bool OWNS_QUERIES = false, FINISHES = !PACKED;  // this launch makes dq of its sums, too
+constexpr bool MENDS = FINISHES;                        // the one after it has only to mend it
 constexpr int GROUPS = 2;                               // warpgroups that multiply
 constexpr int BLOCKS = ${blocks};                       // blocks of a cluster, 64 keys each
 constexpr int BLOCK_N = 64 * BLOCKS;                    // their keys
 constexpr int BLOCK_M = ${block_m};                     // queries of a turn
 constexpr uint32_t STAGES = 2;                          // turns in shared memory
-constexpr int COPYING_REGISTERS = BLOCKS == 2 ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
-constexpr int THREADS = (GROUPS + 1) * WARPGROUP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
+constexpr int COPYING_REGISTERS = BLOCKS == 2 || FINISHES ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
+constexpr int ALL_DONE = 2;                             // the barrier of warpgroups that multiply no more
+constexpr int THREADS = (GROUPS + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = 15;                               // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
 constexpr bool BROAD = ${E == 'bf16'};                  // Element has f32's range: dS stays scaled
 constexpr float UNSCALED = 1.0f / (1 << SHIFT), DS_UNSCALED = BROAD ? UNSCALED : 1;
@@ -49,7 +53,8 @@ using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED>;
 using Sums = CallGradients::Sums;
 using Order = AddOrder<ORDERED, BLOCKS>;
 using List = BlockList<Block>;
-using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : 0), BLOCKS>;
+using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES), BLOCKS>;
+using Finisher = RowFinisher<Element, Sums, D, 1, BLOCKS>;
 using QueryTurn = QueryTurns<ORDERED>;
 
 #include "device/sm90_attention_wide_copies.h"
@@ -281,19 +286,6 @@ struct Consumer {
   }
 };
 
-// Clears counters; makes the list of blocks of keys; rows' log-sum-exps, deltas, and sums of dq, at 0.
-KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
-  let_next_launch_go();
-  const Heads<const Element> q(q_view), k(k_view);
-  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset};
-  const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
-  List{sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks)}
-      .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks);
-  clear_counters<PREPARE_THREADS>(broken, broken_blocks, grid_blocks);
-  clear_counters<PREPARE_THREADS>(added, added_count, grid_blocks);
-  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view);
-}
-
 // listed: listed_count blocks of keys, which clusters take by turns. added[0]: how often they have. broken: which blocks of keys, by kv head,
 // are to be done again.
 KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
@@ -304,6 +296,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const Visibility visibility{causal, window_left, window_right};
   const int rank = rank_in_cluster();
   const Order order{added, window_left, rank, at.order()};
+  const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view};
   let_next_launch_go();
   if (thread_x() == 0) {
     at.init_barriers();
@@ -319,12 +312,22 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   int first = 0;      // turn of this block of keys, of all
   uint32_t keys = 0;  // parity of their barriers
   const auto end_of = [&](const Block& block) { return first + block.steps() * heads_a_kv_head; };
+  const auto say_added = [&](const List::Entry& entry) {
+    if (!FINISHES) return;
+    sync_warp();
+    if (lane() == 0) barrier_arrive(at.added(&entry != entries));
+  };
   const auto check = [&](const List::Entry& entry, bool finite) {
     if (any_in_warp(entry.block.hides(rank) && !finite) && lane() == 0) broken[entry.numbered] = 1;
   };
   if (group == 0) {
     give_registers<COPYING_REGISTERS>();
-    if (ORDERED && (warp() == 1 || warp() == 2)) order.follow<QueryTurn>(queue, heads_a_kv_head);
+    if ((ORDERED && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2))
+      order.follow<QueryTurn>(queue, heads_a_kv_head, [&](const List::Entry& entry, int place, uint32_t parity) {
+        if (FINISHES) barrier_wait(at.added(place), parity);
+        if (FINISHES) finisher.tell(entry.numbered);
+      });
+    if (FINISHES && warp() != 0) finisher.run(at.sums(warp() - 1), at.sums_full(warp()));
     if (thread_x() == 0) {
       fence_async_everywhere();
       queue.give_out([&](const List::Entry& entry) {
@@ -335,27 +338,31 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       });
     }
     sync_warp();
-  } else if (group == 1) {
-    take_registers<MULTIPLYING_REGISTERS>();
-    const Weights<BLOCK_M, CAPPED, SHIFT> rules(visibility, softmax_scale, logits_soft_cap);
-    const Places here{later(at.base)};  // what is made of it is not kept in registers for the other branch
-    queue.read([&](const List::Entry& entry) {
-      const int end = end_of(entry.block);
-      float dv[DV / 2] = {};
-      if (first != end) Consumer{here, entry.block, dq_sums, order, rank}.sum_values(dv, rules, first, end, keys), keys ^= 1;
-      first = end;
-      check(entry, store_sums(dv, UNSCALED, Heads<Element>(dv_view), entry.block, rank * 64));
-    });
   } else {
     take_registers<MULTIPLYING_REGISTERS>();
-    const Places here{later(at.base)};
-    queue.read([&](const List::Entry& entry) {
-      const int end = end_of(entry.block);
-      float dk[D / 2] = {};
-      if (first != end) Consumer{here, entry.block, dq_sums, order, rank}.sum_keys(dk, first, end, keys), keys ^= 1;
-      first = end;
-      check(entry, store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), entry.block, rank * 64));
-    });
+    const Places here{later(at.base)};  // what is made of it is not kept in registers for the other branch
+    if (group == 1) {
+      const Weights<BLOCK_M, CAPPED, SHIFT> rules(visibility, softmax_scale, logits_soft_cap);
+      queue.read([&](const List::Entry& entry) {
+        const int end = end_of(entry.block);
+        float dv[DV / 2] = {};
+        if (first != end) Consumer{here, entry.block, dq_sums, order, rank}.sum_values(dv, rules, first, end, keys), keys ^= 1;
+        first = end;
+        say_added(entry);
+        check(entry, store_sums(dv, UNSCALED, Heads<Element>(dv_view), entry.block, rank * 64));
+      });
+    } else {
+      queue.read([&](const List::Entry& entry) {
+        const int end = end_of(entry.block);
+        float dk[D / 2] = {};
+        if (first != end) Consumer{here, entry.block, dq_sums, order, rank}.sum_keys(dk, first, end, keys), keys ^= 1;
+        first = end;
+        say_added(entry);
+        check(entry, store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), entry.block, rank * 64));
+      });
+    }
+    if (FINISHES) sync_some(ALL_DONE, GROUPS * WARPGROUP);  // with keys and what else lies here, whose place is used now
+    if (FINISHES) finisher.run(at.base + (warp() - WARPGROUP / WARP) * Finisher::BYTES, at.sums_full(warp()));
   }
   if constexpr (BLOCKS == 2) sync_cluster();  // the other block may still write here
 }
