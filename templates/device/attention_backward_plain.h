@@ -3,8 +3,9 @@
 #pragma once
 #include "device/attention_backward.h"
 
-// ADJUSTED: any of bias, mask and segments may be given. CAPPED: there may be a soft cap. DROPPED: weights may be dropped.
-template <class T, bool ADJUSTED, bool CAPPED, bool DROPPED>
+// ADJUSTED: any of bias, mask and segments may be given. CAPPED: there may be a soft cap. DROPPED: weights may be dropped. KEPT_ROWS: row_lse and
+// row_delta are those of weights that count what they do if they are kept (sm90_attention_gradient.h).
+template <class T, bool ADJUSTED, bool CAPPED, bool DROPPED, bool KEPT_ROWS = false>
 struct PlainGradients {
   Heads<const T> q, k, v, dout;
   const ScoreRules& rules;
@@ -33,7 +34,7 @@ struct PlainGradients {
     float weight = exp2_of(score - row_lse[at]), kept = 1;
     if (weight == 0) return {0, 0, 0};
     if (DROPPED && rules.drop_threshold > 0)
-      kept = drops(token, head, key) || rules.drop_threshold >= 65536 ? 0 : 65536 / (65536 - rules.drop_threshold);
+      kept = drops(token, head, key) || rules.drop_threshold >= 65536 ? 0 : KEPT_ROWS ? 1 : 65536 / (65536 - rules.drop_threshold);
     const float gradient = weight * ((kept == 0 ? 0 : (dout_dot + weight_gradient(token, head, key)) * kept) - row_delta[at]);
     float slope = 1;
     if (CAPPED && rules.soft_cap > 0) slope = tanh_slope_of(dot * (rules.scale / rules.soft_cap));
@@ -49,7 +50,8 @@ struct PlainGradients {
     uint32_t words[4] = {static_cast<uint32_t>(key) >> 3, static_cast<uint32_t>(token),
                          static_cast<uint32_t>(sequence.index * rules.heads + head), 0};
     philox(words, rules.seed);
-    return static_cast<float>(dropout_lane(words, key)) < rules.drop_threshold;
+    const uint32_t low = key & 2 ? words[1] : words[0], high = key & 2 ? words[3] : words[2];  // by selection: an index needs a stack
+    return static_cast<float>((key & 4 ? high : low) >> 16 * (key & 1) & 0xffff) < rules.drop_threshold;
   }
 
   const T* q_row(int64_t token, int64_t head) const { return q.row(sequence.batch, sequence.first_query + token, head); }

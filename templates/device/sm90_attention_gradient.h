@@ -79,13 +79,14 @@ static inline void for_each_marked(int64_t count, int64_t blocks, Marked marked,
 // The state of rows whose dq is not finite. 0: nobody has made it; what is between is fine.
 constexpr int32_t ROWS_BROKEN = 1 << 30;
 
-// What a call's gradients are made of.
-template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gradients {
+// What a call's gradients are made of. ADJUSTED: it has segments. DROPPED: weights are dropped; then a row's weights are made as what they count
+// if they are kept: its log-sum-exp is less by the logarithm of that factor, its delta by the factor.
+template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED, bool ADJUSTED = false, bool DROPPED = false> struct Gradients {
   Sequences sequences;
   RowSpace space;
   float *row_lse, *row_delta, *dq_sums;
   using Sums = QuerySums<ROWS, D>;
-  using Plain = PlainGradients<T, false, CAPPED, false>;
+  using Plain = PlainGradients<T, ADJUSTED, CAPPED, DROPPED, DROPPED>;
 
   // This block's ROWS rows (block_x, packed: of all sequences) of head block_y of row block_z of the batch. Returns whether there are any.
   bool find_rows(Sequence& sequence, int64_t& first) const {
@@ -96,8 +97,8 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gra
     return true;
   }
 
-  // Of this block's rows: log-sum-exps, deltas, and (CLEARS) sums at 0.
-  template <int THREADS, bool CLEARS> void prepare(const View& out, const View& dout, const View& lse) const {
+  // Of this block's rows: log-sum-exps, deltas, and (CLEARS) sums at 0. kept: of all weights, as dropout goes; 0: no row has any.
+  template <int THREADS, bool CLEARS> void prepare(const View& out, const View& dout, const View& lse, float kept = 1) const {
     Sequence sequence;
     int64_t first;
     if (!find_rows(sequence, first)) return;
@@ -107,6 +108,7 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gra
     const float* const logs = static_cast<const float*>(lse.data) + (lse.rank == 3 ? sequence.batch * lse.strides[0] : 0) +
                               block_y() * lse.strides[lse.rank - 2] + sequence.first_query;
     const int feature = thread_x() % LANES * 8;
+    const float log_kept = DROPPED ? log_of(kept) * LOG2_E : 0;
 #pragma unroll 1
     for (int base = thread_x() / LANES; base < ROWS; base += AHEAD * STEP) {
       Pack<T, 8> x[AHEAD], y[AHEAD];
@@ -123,15 +125,15 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gra
       }
 #pragma unroll
       for (int i = 0; i < AHEAD; ++i) {
-        const bool weighs = log[i] != -INFINITE;
+        const bool weighs = log[i] != -INFINITE && (!DROPPED || kept > 0);
         float delta = 0;
 #pragma unroll
         for (int j = 0; j < 8; ++j) delta += to_float(x[i].at[j]) == 0 ? 0 : to_float(x[i].at[j]) * to_float(y[i].at[j]);
 #pragma unroll
         for (int mask = LANES / 2; mask > 0; mask /= 2) delta += shuffle_xor(delta, mask);
         if (base + i * STEP >= ROWS || feature != 0) continue;
-        row_lse[at + base + i * STEP] = weighs ? log[i] * LOG2_E : INFINITE;
-        row_delta[at + base + i * STEP] = weighs ? delta : 0;
+        row_lse[at + base + i * STEP] = weighs ? DROPPED ? log[i] * LOG2_E + log_kept : log[i] * LOG2_E : INFINITE;
+        row_delta[at + base + i * STEP] = weighs ? DROPPED ? delta * kept : delta : 0;
       }
     }
 #pragma unroll 1
@@ -170,7 +172,8 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED> struct Gra
   template <int THREADS, int STATE_PITCH, class MakePlain> void mend(const Heads<T>& dq, const int32_t* states, int64_t blocks, MakePlain make_plain) const {
     const int64_t tiles_a_head = space.rows / ROWS;
     for_each_marked<THREADS>(
-        tiles_a_head * space.heads * sequences.count, blocks, [&](int64_t tile) { return states[tile * STATE_PITCH] == 0 || states[tile * STATE_PITCH] >= ROWS_BROKEN; },
+        tiles_a_head * space.heads * sequences.count, blocks,
+        [&](int64_t tile) { return states[tile * STATE_PITCH] == 0 || states[tile * STATE_PITCH] >= ROWS_BROKEN; },
         [&](int64_t tile) {
           const int64_t numbered = tile / tiles_a_head, head = numbered % space.heads, first = tile % tiles_a_head * ROWS;
           const Sequence sequence = sequences[numbered / space.heads];

@@ -5,31 +5,39 @@
 #include "device/sm90_attention_gradient.h"
 #include "device/sm90_attention_list.h"
 #include "device/sm90_attention_order.h"
+#include "device/sm90_attention_segments.h"
 
 // Clears counters; makes the list of blocks of keys; rows' log-sum-exps, deltas, and sums of dq, at 0.
 KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
   let_next_launch_go();
   const Heads<const Element> q(q_view), k(k_view);
-  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
   const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
   List{sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks)}
-      .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks);
+      .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks, [&](Block& block) {
+        if constexpr (SEGMENTED) SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens).narrow<!ORDERED && !OWNS_QUERIES>(block);
+      });
+  if constexpr (SEGMENTED)
+    SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens)
+        .copy<PREPARE_THREADS, BLOCK_M>(row_segments, key_segments, key_blocks * BLOCK_N);
   clear_counters<PREPARE_THREADS>(broken, broken_blocks, grid_blocks);
   clear_counters<PREPARE_THREADS>(added, added_count, grid_blocks);
   clear_counters<PREPARE_THREADS>(finished, finished_count, grid_blocks);
-  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view);
+  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view, kept_part);
 }
 
 // dq from its sums; and dk and dv of keys that are broken.
 KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   wait_for_previous_launch();
   const Heads<const Element> q(q_view), k(k_view), v(v_view), dout(dout_view);
-  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
   const CallGradients gradients{sequences, {q.heads, space_rows, BLOCK_M, PACKED}, row_lse, row_delta, dq_sums};
   const Visibility visibility{causal, window_left, window_right};
   const int64_t blocks = MENDS ? grid_x() : grid_blocks;
   const View none{};
-  const ScoreRules rules{none, none, none, none, 0, softmax_scale, logits_soft_cap, 0, 0, q.heads};
+  const ScoreRules rules{none, none, q_segment_ids_view, kv_segment_ids_view, 0, softmax_scale, logits_soft_cap, drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
   const auto plain = [&](const Sequence& sequence) {
     return CallGradients::Plain{q, k, v, dout, rules, visibility, sequence, row_lse, row_delta, gradients.space, D, DV, CallGradients::plain_memory()};
   };

@@ -3,12 +3,12 @@
 #include "device/attention_backward.h"
 #include "device/sm90.h"
 
-// KEYS keys of one kv head, of which PARTS warpgroups have 64 each, and ROWS queries a turn.
-template <int ROWS, int KEYS, int PARTS, bool PACKED> struct KeyBlock {
+// KEYS keys of one kv head, of which PARTS warpgroups have 64 each, and ROWS queries a turn. BOUNDED: rows of the batch have their own lengths.
+template <int ROWS, int KEYS, int PARTS, bool PACKED, bool BOUNDED = false> struct KeyBlock {
   static constexpr int COUNT = KEYS, ROW_COUNT = ROWS;
   Sequence sequence;
   int kv_head, first_head, first_key;
-  int keys;                                  // from first_key on, past the last sequence's too
+  int keys;                                  // from first_key on, past the last sequence's, or a row's length, too
   int first_step, end_step;                  // ROWS queries each: those of which some see some of the keys; of each query head
   int first_whole[PARTS], end_whole[PARTS];  // every query sees every key of the part
   int64_t first_row;                         // of the first query head of the group, in the workspace
@@ -16,6 +16,7 @@ template <int ROWS, int KEYS, int PARTS, bool PACKED> struct KeyBlock {
 
   int steps() const { return end_step - first_step; }
   int64_t token() const { return sequence.first_key + first_key; }
+  int64_t seeing() const { return BOUNDED ? sequence.seeing() : sequence.queries; }
   bool is_whole(int part, int step) const { return step >= first_whole[part] && step < end_whole[part]; }
   bool hides(int part) const { return first_step < first_whole[part] || end_whole[part] < end_step; }
 
@@ -26,17 +27,18 @@ template <int ROWS, int KEYS, int PARTS, bool PACKED> struct KeyBlock {
     kv_head = numbered - batch * kv_heads;
     if (kv_head >= kv_heads || (!PACKED && batch >= sequences.count)) return false;  // the last group of heads may be smaller
     sequence = sequences[batch];
-    int64_t item = block, all_keys = sequence.keys;
+    int64_t item = block, all_keys = BOUNDED ? sequences.keys : sequence.keys;
     if (PACKED && !find_keys(sequences, item, KEYS, sequence, all_keys)) return false;
     first_head = kv_head * static_cast<int>(space.heads / kv_heads);
     first_key = static_cast<int>(item) * KEYS, keys = static_cast<int>(all_keys) - first_key;
     first_row = space.first(sequence, first_head), blocks_a_head = static_cast<int>(space.rows / ROWS);
-    find_steps(visibility, static_cast<int>(sequence.keys), static_cast<int>(sequence.queries));
+    find_steps(visibility, static_cast<int>(sequence.keys), static_cast<int>(seeing()));
     return true;
   }
 
   void find_steps(const Visibility& visibility, int all_keys, int queries) {
     const auto seeing = [&](int key) { return seeing_queries(visibility, key, sequence.offset, queries); };
+    const bool fills = !PACKED && (!BOUNDED || sequence.padding == 0);  // rows past the last query are 0
     const int end_key = first_key + KEYS < all_keys ? first_key + KEYS : all_keys;
     const RowRange of_first = seeing(first_key), of_last = seeing(end_key - 1);
     const bool some = first_key < all_keys && of_first.first < of_last.end;
@@ -45,7 +47,7 @@ template <int ROWS, int KEYS, int PARTS, bool PACKED> struct KeyBlock {
       const int first = first_key + part * 64, end = first + 64;
       const RowRange low = seeing(first), high = seeing(end - 1);
       first_whole[part] = (high.first + ROWS - 1) / ROWS;
-      end_whole[part] = end > all_keys ? 0 : low.end == queries && !PACKED ? (queries + ROWS - 1) / ROWS : low.end / ROWS;
+      end_whole[part] = end > all_keys ? 0 : low.end == queries && fills ? (queries + ROWS - 1) / ROWS : low.end / ROWS;
     }
   }
 };
@@ -55,6 +57,7 @@ template <bool BACKWARDS = false> struct QueryTurns {
   static constexpr int WAY = BACKWARDS ? -1 : 1;
   int number, step;
   int block;  // of ROWS rows, in the workspace from the group's first head on
+  int head = 0;
 
   template <class Block> explicit QueryTurns(const Block& of, int number = 0)
       : number(number), step(BACKWARDS ? of.end_step - 1 : of.first_step), block(step) {}
@@ -62,7 +65,7 @@ template <bool BACKWARDS = false> struct QueryTurns {
     ++number, block += WAY, step += WAY;
     if (BACKWARDS ? step >= of.first_step : step < of.end_step) return;
     block += of.blocks_a_head - WAY * of.steps();
-    step -= WAY * of.steps();
+    step -= WAY * of.steps(), ++head;
   }
   // Its place in a ring of N, and how often that has been gone round.
   template <uint32_t N> uint32_t stage() const { return number % N; }

@@ -36,13 +36,18 @@ template <class Keys> struct BlockList {
     entry.closes_before = NEIGHBOURS && find(other, numbered, number + 1) && other.steps() > 0 ? other.first_step : entry.block.end_step;
     return entry;
   }
-  template <int THREADS, bool NEIGHBOURS> void write(Entry* list, int64_t count, int64_t blocks) const {
+  // narrow(block): takes steps away from a block, by a whole warp.
+  template <int THREADS, bool NEIGHBOURS, class Narrow> void write(Entry* list, int64_t count, int64_t blocks, Narrow narrow) const {
 #pragma unroll 1
     for (int64_t i = block_number() * (THREADS / WARP) + warp(); i < count; i += blocks * (THREADS / WARP)) {
-      const Entry entry = make<NEIGHBOURS>(static_cast<int>(i));
+      Entry entry = make<NEIGHBOURS>(static_cast<int>(i));
+      if (entry.numbered >= 0) narrow(entry.block);
       if (lane() == 0) list[i] = entry;
     }
     if (block_number() == 0 && thread_x() == 0) list[count].numbered = Entry::END;
+  }
+  template <int THREADS, bool NEIGHBOURS> void write(Entry* list, int64_t count, int64_t blocks) const {
+    write<THREADS, NEIGHBOURS>(list, count, blocks, [](const Keys&) {});
   }
 };
 

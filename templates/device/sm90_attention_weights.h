@@ -4,6 +4,7 @@
 // Element 4 j + 2 h + i of a lane is of key 16 w + lane / 4 + 8 h (w: the warp of the warpgroup) and query 8 j + lane % 4 * 2 + i.
 #pragma once
 #include "device/later.h"
+#include "device/sm90_attention_dropout.h"
 #include "device/sm90_attention_keys.h"
 #include "device/sm90_attention_rows.h"
 
@@ -59,19 +60,71 @@ template <int ROWS, bool CAPPED> struct Slopes {
   float operator[](int i) const { return to_float(half{static_cast<uint16_t>(pairs[i / 2] >> 16 * (i % 2))}); }
 };
 
-// What a call does to scores: weights are 2^(score - log-sum-exp), scaled by 2^SHIFT.
-template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
+// Which weights dropout keeps, of this lane's scores: those that it drops are made negative, and count as 0 in the sums of dv.
+template <int ROWS> struct KeptScores {
+  static constexpr int WORDS = (ROWS + 63) / 64;  // of 64 queries
+  uint32_t of[WORDS];
+
+  // first_key: of the warp's 16, a multiple of 8; number: of the batch's (or sequence's) row and the query head. Each lane makes numbers for 8 of
+  // its neighbours' keys, and 8 lanes exchange bits: then bit 8 h + 4 i + j / 2 + 16 (j % 2) is element 4 j + 2 h + i.
+  void find(const Dropout& dropout, uint32_t first_key, uint32_t first_query, uint32_t number) {
+    const uint32_t thread = later(thread_x()), query = first_query + thread % WARP / 4 * 8 + thread % 4 * 2;
+#pragma unroll
+    for (int word = 0; word < WORDS; ++word) {
+      uint32_t bits = 0;
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i)
+        bits = choose_bits(0xf000f000, dropout.keep(first_key / 8 + i / 2, query + 64 * word + i % 2, number), bits >> 4);
+      of[word] = exchange_bits<16, 2>(exchange_bits<8, 1>(exchange_bits<4, 16>(bits)));
+    }
+  }
+  void mark(float (&s)[ROWS / 2]) const {
+#pragma unroll
+    for (int e = 0; e < ROWS / 2; ++e) {
+      const int j = e / 4, bit = e / 2 % 2 * 8 + e % 2 * 4 + j % 8 / 2 + j % 2 * 16;
+      if (!(of[j / 8] >> bit & 1)) s[e] = -s[e];
+    }
+  }
+};
+
+// The same as pack_weights(), of negative ones 0.
+template <class T> static inline uint32_t pack_positive(float low, float high) {
+  uint32_t x;
+  if constexpr (IS_HALF<T>)
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));
+  return x;
+}
+template <class T, int ROWS> static inline void pack_kept_weights(uint32_t (&p)[ROWS / 16][4], const float (&s)[ROWS / 2]) {
+#pragma unroll
+  for (int n = 0; n < ROWS / 16; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) p[n][i] = pack_positive<T>(s[8 * n + 2 * i], s[8 * n + 2 * i + 1]);
+}
+
+// What a call does to scores: weights are 2^(score - log-sum-exp), scaled by 2^SHIFT; DROPPED halves by less, as they count more than 1.
+template <int ROWS, bool CAPPED, int SHIFT, bool DROPPED = false> struct Weights {
+  static constexpr bool SHIFTS_LESS = DROPPED && SHIFT > 0;
   const Visibility& visibility;
   float unit;           // takes scores to log 2, but for CAPPED
   float into_cap, cap;  // the scale over the soft cap; the cap in units of log 2
+  int shift_of_kept = SHIFT;
+
+  float shift() const { return SHIFTS_LESS ? shift_of_kept : SHIFT; }
+  float unscaled() const { return SHIFTS_LESS ? exp2_of(-shift()) : 1.0f / (1 << SHIFT); }
+  // kept: of all weights; one that is kept counts 1 / kept.
+  void drop(float kept) {
+    for (float factor = 1; SHIFTS_LESS && factor * kept < 1 && factor < 65536; factor *= 2) --shift_of_kept;
+  }
 
   Weights(const Visibility& visibility, float scale, float soft_cap)
       : visibility(visibility), unit(CAPPED ? 1 : (scale > 0 ? scale : 1e-30f) * LOG2_E), into_cap(CAPPED ? scale / soft_cap : 0),
         cap(soft_cap * LOG2_E) {}
 
-  // logs: of the turn's queries, in shared memory.
-  template <class Block>
-  void weigh(float (&s)[ROWS / 2], Slopes<ROWS, CAPPED>& slopes, const Block& block, int part, int step, uint32_t logs) const {
+  // logs: of the turn's queries, in shared memory. hide_more(scores): where not all see all, what else makes them -inf.
+  template <class Block, class HideMore>
+  void weigh(float (&s)[ROWS / 2], Slopes<ROWS, CAPPED>& slopes, const Block& block, int part, int step, uint32_t logs, HideMore hide_more) const {
     if constexpr (CAPPED) {
 #pragma unroll
       for (int i = 0; i < ROWS / 2; i += 2) {
@@ -88,15 +141,16 @@ template <int ROWS, bool CAPPED, int SHIFT> struct Weights {
 #pragma unroll
       for (int h = 0; h < 2; ++h)
         range[h] = key + 8 * h < sequence.keys
-                       ? seeing_queries(visibility, key + 8 * h, sequence.offset, static_cast<int>(sequence.queries))
+                       ? seeing_queries(visibility, key + 8 * h, sequence.offset, static_cast<int>(block.seeing()))
                        : RowRange{0, 0};
       LaneRows::hide(s, range, step * ROWS + thread % 4 * 2);
+      hide_more(s);
     }
 #pragma unroll
     for (int j = 0; j < ROWS / 8; ++j) {
       const Pack<float, 2> log = load_two(logs + lane() % 4 * 8 + 32 * j);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) s[4 * j + i] = exp2_of(s[4 * j + i] * unit - (log.at[i % 2] - SHIFT));
+      for (int i = 0; i < 4; ++i) s[4 * j + i] = exp2_of(s[4 * j + i] * unit - (log.at[i % 2] - shift()));
     }
   }
 };
@@ -111,8 +165,9 @@ struct SliceDeltas {
 };
 
 // Gradients of scores of 16 queries, number n of the turn's: weight * factor * (dP - delta) as operand and, transposed, in shared memory,
-// where queries are rows of a box of 64 keys. WHOLE: every query sees every key; else a weight of 0 takes nothing from dP.
-template <class T, bool WHOLE, class WeightOf, int ROWS, bool CAPPED>
+// where queries are rows of a box of 64 keys. WHOLE: every query sees every key; else a weight of 0 takes nothing from dP. MARKED: a negative
+// weight is one that is dropped.
+template <class T, bool WHOLE, bool MARKED = false, class WeightOf, int ROWS, bool CAPPED>
 static inline void differentiate_slice(int n, const float (&dp)[ROWS / 2], WeightOf weight_of, float factor, const Slopes<ROWS, CAPPED>& slopes,
                                        const SliceDeltas& deltas, uint32_t box, uint32_t (&ds)[4]) {
   float x[8];
@@ -123,7 +178,10 @@ static inline void differentiate_slice(int n, const float (&dp)[ROWS / 2], Weigh
       const int e = 8 * n + 4 * j + i;
       const float weight = weight_of(4 * j + i);
       float& to = x[4 * j + i];
-      to = weight * factor * (dp[e] - deltas.of[j].at[i % 2]);
+      if (MARKED)
+        to = factor * (larger_of(weight, 0.0f) * dp[e] - fabsf(weight) * deltas.of[j].at[i % 2]);
+      else
+        to = weight * factor * (dp[e] - deltas.of[j].at[i % 2]);
       if (CAPPED) to *= slopes[e];
       if (!WHOLE && weight == 0) to = 0;
     }

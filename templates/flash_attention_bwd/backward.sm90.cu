@@ -16,12 +16,15 @@
 #include "device/sm90_attention_gradient.h"
 #include "device/sm90_attention_list.h"
 #include "device/sm90_attention_order.h"
+#include "device/sm90_attention_segments.h"
 #include "device/sm90_attention_weights.h"
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_m % 16 == 0
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                     // head dim of q and k; of v and out
 constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
+constexpr bool BOUNDED = ${bounded}, SEGMENTED = ${segmented};  // rows of the batch have their own lengths; tokens are of segments
+constexpr bool DROPPED = ${dropped};                    // weights are dropped
 constexpr bool OWNS_QUERIES = ${whole};                 // nobody else adds to the sums of a block's queries
 constexpr bool ORDERED = ${ordered} && !OWNS_QUERIES;   // the same bits each time
 constexpr bool FINISHES = !PACKED && !OWNS_QUERIES;     // this launch makes dq of its sums, too
@@ -35,15 +38,16 @@ constexpr int APART = 3, MANY_TURNS = 16;               // the barrier by which 
 constexpr int ALL_DONE = 4;                             // the barrier of warpgroups that multiply no more
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = ${E == 'f16' ? 15 : 0};           // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
-constexpr float UNSCALED = 1.0f / (1 << SHIFT), DS_UNSCALED = 1;
+constexpr float DS_UNSCALED = 1;
 
 constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
 constexpr uint32_t KEY_BOX = BLOCK_N * 128, QUERY_BOX = BLOCK_M * 128;
 constexpr uint32_t K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX, Q_BYTES = BOXES * QUERY_BOX, DOUT_BYTES = V_BOXES * QUERY_BOX;
 constexpr uint32_t DS_BYTES = GROUPS * QUERY_BOX, ROW_BYTES = BLOCK_M * 4;
+constexpr uint32_t ID_BYTES = SEGMENTED ? ROW_BYTES : 0, KEY_ID_BYTES = SEGMENTED ? BLOCK_N * 4 : 0;
 
-using Block = KeyBlock<BLOCK_M, BLOCK_N, GROUPS, PACKED>;
-using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED>;
+using Block = KeyBlock<BLOCK_M, BLOCK_N, GROUPS, PACKED, BOUNDED>;
+using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED, SEGMENTED, DROPPED>;
 using Sums = CallGradients::Sums;
 using Order = AddOrder<ORDERED, 1>;
 using List = BlockList<Block>;
@@ -60,7 +64,8 @@ static_assert(BOXES <= GROUPS);
 struct Places {  // in shared memory
   uint32_t base;
   static constexpr uint32_t V = K_BYTES, Q = V + V_BYTES, DOUT = Q + STAGES * Q_BYTES, DS = DOUT + STAGES * DOUT_BYTES,
-                            LOGS = DS + STAGES * DS_BYTES, DELTAS = LOGS + STAGES * ROW_BYTES, BARRIERS = DELTAS + STAGES * ROW_BYTES;
+                            LOGS = DS + STAGES * DS_BYTES, DELTAS = LOGS + STAGES * ROW_BYTES, IDS = DELTAS + STAGES * ROW_BYTES,
+                            KEY_IDS = IDS + STAGES * ID_BYTES, BARRIERS = KEY_IDS + KEY_ID_BYTES;
   uint32_t k() const { return base; }
   uint32_t v() const { return base + V; }
   uint32_t q(uint32_t i) const { return base + Q + i * Q_BYTES; }
@@ -68,6 +73,8 @@ struct Places {  // in shared memory
   uint32_t ds(uint32_t i) const { return base + DS + i * DS_BYTES; }
   uint32_t logs(uint32_t i) const { return base + LOGS + i * ROW_BYTES; }
   uint32_t deltas(uint32_t i) const { return base + DELTAS + i * ROW_BYTES; }
+  uint32_t ids(uint32_t i) const { return base + IDS + i * ID_BYTES; }  // of queries' segments
+  uint32_t key_ids() const { return base + KEY_IDS; }
   uint32_t q_full(uint32_t i) const { return base + BARRIERS + 16 * i; }
   uint32_t dout_full(uint32_t i) const { return q_full(STAGES + i); }
   uint32_t ds_full(uint32_t i) const { return q_full(2 * STAGES + i); }
@@ -102,21 +109,25 @@ struct Producer {
   const Places& at;
   const Block& block;
   const float *row_lse, *row_delta;
+  const int32_t *row_segments, *key_segments;
+  const int64_t& key_blocks;
 
   // before: the parity of the keys before.
   void copy_keys(const TensorMap& k, const TensorMap& v, uint32_t before) const {
     barrier_wait(empty(at.k_full()), before);
-    barrier_arrive_expect(at.k_full(), K_BYTES);
+    barrier_arrive_expect(at.k_full(), K_BYTES + KEY_ID_BYTES);
     copy_boxes<BOXES, PACKED>(at.k(), KEY_BOX, k, at.k_full(), 0, block.kv_head, block.token(), block.sequence.batch);
+    if (SEGMENTED) load_bytes(at.key_ids(), key_segments + block.sequence.batch * key_blocks * BLOCK_N + block.first_key, KEY_ID_BYTES, at.k_full());
     barrier_arrive_expect(at.v_full(), V_BYTES);
     copy_boxes<V_BOXES, PACKED>(at.v(), KEY_BOX, v, at.v_full(), 0, block.kv_head, block.token(), block.sequence.batch);
   }
   void copy_queries(const QueryTurn& turn, const TensorMap& q) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.q_full(stage);
     barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
-    barrier_arrive_expect(full, Q_BYTES + ROW_BYTES);
+    barrier_arrive_expect(full, Q_BYTES + ROW_BYTES + ID_BYTES);
     copy_boxes<BOXES, PACKED>(at.q(stage), QUERY_BOX, q, full, 0, head(turn), token(turn), block.sequence.batch);
     load_bytes(at.logs(stage), row_lse + row(turn), ROW_BYTES, full);
+    if (SEGMENTED) load_bytes(at.ids(stage), row_segments + row(turn), ID_BYTES, full);
   }
   void copy_gradients(const QueryTurn& turn, const TensorMap& dout) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.dout_full(stage);
@@ -146,12 +157,15 @@ struct Producer {
 typedef float Scores[BLOCK_M / 2];
 typedef uint32_t Operands[BLOCK_M / 16][4];
 typedef Slopes<BLOCK_M, CAPPED> ScoreSlopes;
+using Rules = Weights<BLOCK_M, CAPPED, SHIFT, DROPPED>;
 
 struct Consumer {
   const Places& at;
   const List::Entry& entry;
   const Block& block;
-  const Weights<BLOCK_M, CAPPED, SHIFT>& rules;
+  const Rules& rules;
+  const Dropout& dropout;
+  int heads;  // query heads
   float* dq_sums;
   const Order& order;
   const Heads<Element>& dq_rows;
@@ -177,8 +191,8 @@ struct Consumer {
     for (int n = 0; n < BLOCK_M / 16; ++n) {
       const SliceDeltas now = deltas;
       if (n + 1 < BLOCK_M / 16) deltas = SliceDeltas(at.deltas(stage), n + 1);
-      differentiate_slice<Element, WHOLE>(n, dp, [&](int i) { return weights[8 * n + i]; }, UNSCALED, slopes, now,
-                                          at.ds(stage) + later(part) * QUERY_BOX, ds[n]);
+      differentiate_slice<Element, WHOLE, DROPPED>(n, dp, [&](int i) { return weights[8 * n + i]; }, rules.unscaled(), slopes, now,
+                                                   at.ds(stage) + later(part) * QUERY_BOX, ds[n]);
     }
   }
   void differentiate(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, const QueryTurn& turn, bool whole, Operands& ds) const {
@@ -221,9 +235,16 @@ struct Consumer {
     if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(full));
   }
 
+  // Of a turn's weights.
+  void find_kept(KeptScores<BLOCK_M>& kept, const QueryTurn& turn) const {
+    const uint32_t key = block.first_key + later(part) * 64 + later(thread_x()) / WARP % 4 * 16, head = block.first_head + turn.head;
+    kept.find(dropout, key, turn.step * BLOCK_M, static_cast<uint32_t>(block.sequence.index) * heads + head);
+  }
+
   // Turns, of all that this warpgroup goes through: from the first-th to before `end`. keys: the parity of the keys' barriers.
   void run(float (&dk)[D / 2], float (&dv)[DV / 2], int first, int end, uint32_t keys) const {
     Scores s;
+    KeptScores<BLOCK_M> kept;  // of the scores that are next
     QueryTurn turn(block, first);
     int queries = 0;  // whose share of dq is next
     const auto sets_apart = [&] { return first == 0 || end - first >= MANY_TURNS; };
@@ -231,6 +252,7 @@ struct Consumer {
     if (part == 1 && sets_apart()) sync_some(APART, GROUPS * WARPGROUP);
     barrier_wait(at.q_full(turn.stage<STAGES>()), turn.parity<STAGES>());
     multiply_keys(s, turn.stage<STAGES>());
+    if (DROPPED) find_kept(kept, turn);
     wgmma_wait<0>();
     keep_in_place(s);
     barrier_wait(at.v_full(), keys);
@@ -245,8 +267,13 @@ struct Consumer {
       if (!DEFERRED) queries = turn.block;
       barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
       multiply_values(dp, stage);
-      rules.weigh(s, slopes, block, part, turn.step, at.logs(stage));
-      pack_weights<Element, BLOCK_M>(p, s);
+      rules.weigh(s, slopes, block, part, turn.step, at.logs(stage), [&](Scores& scores) {
+        if constexpr (SEGMENTED) hide_other_segments(scores, at.ids(stage), at.key_ids() + later(part) * 64 * 4);
+      });
+      if constexpr (DROPPED)
+        kept.mark(s), pack_kept_weights<Element, BLOCK_M>(p, s);
+      else
+        pack_weights<Element, BLOCK_M>(p, s);
       if (part == 0 && turn.number == first && sets_apart()) arrive_some(APART, GROUPS * WARPGROUP);
       start_sums<Element, BLOCK_M, DV>(dv, p, at.dout(stage));
       wgmma_wait<ROOM>();
@@ -276,6 +303,7 @@ struct Consumer {
         add_to_queries(queries, dq_number, dq);
       }
       if (DEFERRED) queries = these_queries;
+      if (DROPPED && !last) find_kept(kept, turn);
       wgmma_wait<0>();
       keep_in_place(s);
       if (last) break;
@@ -338,25 +366,27 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     queue.give_out([&](const List::Entry& entry) {
       const int end = first + entry.block.steps() * heads_a_kv_head;
       if (first == end) return;
-      Producer{at, entry.block, row_lse, row_delta}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
+      Producer{at, entry.block, row_lse, row_delta, row_segments, key_segments, key_blocks}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
       first = end, keys ^= 1;
     });
   } else {
     take_registers<240>();
-    const Weights<BLOCK_M, CAPPED, SHIFT> rules(visibility, softmax_scale, logits_soft_cap);
+    Rules rules(visibility, softmax_scale, logits_soft_cap);
+    if (DROPPED) rules.drop(kept_part);
+    const Dropout dropout(drop_threshold, dropout_seed);
     const Heads<Element> dq_rows(dq_view);
     queue.read([&](const List::Entry& entry) {
       const Block& block = entry.block;
       const int end = first + block.steps() * heads_a_kv_head;
       float dk[D / 2] = {}, dv[DV / 2] = {};
       if (first != end) {
-        Consumer{at, entry, block, rules, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1}.run(dk, dv, first, end, keys);
+        Consumer{at, entry, block, rules, dropout, static_cast<int>(q_view.shape[q_view.rank - 2]), dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1}.run(dk, dv, first, end, keys);
         first = end, keys ^= 1;
       }
       if (FINISHES) sync_warp();
       if (FINISHES && lane() == 0) barrier_arrive(at.added(&entry != entries));
       const bool finite_dk = store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), block, (group - 1) * 64);
-      const bool finite_dv = store_sums(dv, UNSCALED, Heads<Element>(dv_view), block, (group - 1) * 64);
+      const bool finite_dv = store_sums(dv, rules.unscaled(), Heads<Element>(dv_view), block, (group - 1) * 64);
       if (any_in_warp(block.hides(group - 1) && !(finite_dk && finite_dv)) && lane() == 0) broken[entry.numbered] = 1;
     });
     if (FINISHES) sync_some(ALL_DONE, GROUPS * WARPGROUP);  // with keys and values, whose place is used now
