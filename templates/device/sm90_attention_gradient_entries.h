@@ -37,7 +37,7 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   const Visibility visibility{causal, window_left, window_right};
   const int64_t blocks = MENDS ? grid_x() : grid_blocks;
   const View none{nullptr, -1, {}, {}};
-  const ScoreRules rules{none, none, q_segment_ids_view, kv_segment_ids_view, 0, softmax_scale, logits_soft_cap, drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
+  const ScoreRules rules{none, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, 0, softmax_scale, logits_soft_cap, drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
   const auto plain = [&](const Sequence& sequence) {
     return CallGradients::Plain{q, k, v, dout, rules, visibility, sequence, row_lse, row_delta, gradients.space, D, DV, CallGradients::plain_memory()};
   };

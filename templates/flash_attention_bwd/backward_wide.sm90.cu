@@ -12,6 +12,7 @@
 // Registers are all taken, and ptxas then makes products wait for each other and says so only in its log (C7512): look there after a change.
 #include "device/gpu.h"
 #include "device/launch_order.h"
+#include "device/sm90_attention_dense.h"
 #include "device/sm90_attention_finish.h"
 #include "device/sm90_attention_gradient.h"
 #include "device/sm90_attention_list.h"
@@ -25,7 +26,7 @@ using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                     // head dim of q and k; of v and out
 constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
 constexpr bool BOUNDED = ${bounded}, SEGMENTED = ${segmented};  // rows of the batch have their own lengths; tokens are of segments
-constexpr bool DROPPED = ${dropped};                    // weights are dropped
+constexpr bool DROPPED = ${dropped}, MASKED = ${masked};  // weights are dropped; some scores are hidden by a dense mask
 constexpr bool ORDERED = ${ordered};                    // the same bits each time
 constexpr bool OWNS_QUERIES = false, FINISHES = !PACKED;  // this launch makes dq of its sums, too
 constexpr bool MENDS = FINISHES;                        // the one after it has only to mend it
@@ -52,7 +53,7 @@ constexpr uint32_t OTHER_BYTES = (BLOCKS - 1) * 2 * KEY_BOX;    // the other blo
 constexpr uint32_t DS_BYTES = BLOCKS * QUERY_BOX, P_BYTES = QUERY_BOX, ROW_BYTES = BLOCK_M * 4, ID_BYTES = SEGMENTED ? ROW_BYTES : 0;
 
 using Block = KeyBlock<BLOCK_M, BLOCK_N, BLOCKS, PACKED, BOUNDED>;
-using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED, SEGMENTED, DROPPED>;
+using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED, SEGMENTED || MASKED, DROPPED>;
 using Sums = CallGradients::Sums;
 using Order = AddOrder<ORDERED, BLOCKS>;
 using List = BlockList<Block>;
@@ -66,6 +67,7 @@ typedef float Scores[BLOCK_M / 2];
 typedef uint32_t Operands[BLOCK_M / 16][4];
 typedef Slopes<BLOCK_M, CAPPED> ScoreSlopes;
 using Rules = Weights<BLOCK_M, CAPPED, SHIFT, DROPPED>;
+using MaskBits = MaskTile<MASKED, BLOCK_M>;
 
 // What a call says of dropout, and how many query heads it has.
 struct Kept {
@@ -76,6 +78,33 @@ struct Kept {
     const uint32_t key = first_key + later(thread_x()) / WARP % 4 * 16, head = block.first_head + turn.block / block.blocks_a_head;
     kept.find(dropout, key, turn.step * BLOCK_M, static_cast<uint32_t>(block.sequence.index) * heads + head);
   }
+};
+
+// This lane's bits of a dense mask, of a turn's scores: loaded a turn ahead.
+struct SeenScores {
+  uint32_t words[MASKED ? MaskBits::WORDS : 1];
+
+  // first_key: of the warpgroup.
+  void load(const View& mask, const int32_t* bits, int64_t blocks, const Block& block, int first_key, const QueryTurn& turn) {
+    const int64_t tile = dense_tile(mask, block.sequence.batch, block.first_head + turn.block / block.blocks_a_head, blocks, first_key / 128,
+                                    block.blocks_a_head, turn.step);
+    const uint32_t* const own = MaskBits::place(bits, tile) + first_key / 64 % 2 * WARPGROUP + later(thread_x()) % WARPGROUP;
+#pragma unroll
+    for (int word = 0; word < MaskBits::WORDS; ++word) words[word] = own[word * MaskBits::LANES];
+  }
+  // Weights of hidden scores become 0.
+  void hide(Scores& s) const {
+#pragma unroll
+    for (int e = 0; e < (MASKED ? BLOCK_M / 2 : 0); ++e)
+      if (!(words[e / 32] >> e % 32 & 1)) s[e] = 0;
+  }
+};
+
+// What a call gives of a dense mask.
+struct Mask {
+  const View& view;
+  const int32_t* bits;
+  const int64_t& blocks;  // of 128 keys
 };
 
 // What the warpgroups that multiply have in common.
@@ -170,17 +199,19 @@ struct Consumer {
   }
 
   // Warpgroup 1. Turns, of all that this block goes through: from the first-th to before `end`. keys: the parity of the keys' barriers.
-  void sum_values(float (&dv)[DV / 2], const Rules& rules, const Kept& dropped, const int32_t* key_segments, int first, int end, uint32_t keys) const {
+  void sum_values(float (&dv)[DV / 2], const Rules& rules, const Kept& dropped, const Mask& mask, const int32_t* key_segments, int first, int end, uint32_t keys) const {
     QueryTurn turn(block, first);
     int queries = 0;  // the last turn's
     Scores s;
     KeptScores<BLOCK_M> kept;  // of them
+    SeenScores seen;
     const int32_t segments[2] = {SEGMENTED ? key_segments[own_key()] : 0, SEGMENTED ? key_segments[own_key() + 8] : 0};
     const auto start_scores = [&] {
       const uint32_t stage = turn.stage<STAGES>();
       barrier_wait(at.q_full(stage), turn.parity<STAGES>());
       start_product<Element, BLOCK_M, D>(s, at.k(), KEY_BOX, at.q(stage), QUERY_BOX);
       if (DROPPED) dropped.find(kept, block, block.first_key + rank * 64, turn);
+      if (MASKED) seen.load(mask.view, mask.bits, mask.blocks, block, block.first_key + rank * 64, turn);
     };
     barrier_wait(at.k_full(), keys);
     start_scores();
@@ -196,6 +227,7 @@ struct Consumer {
       rules.weigh(s, slopes, block, rank, turn.step, at.logs(stage), [&](Scores& scores) {
         if constexpr (SEGMENTED) hide_other_segments(scores, at.ids(stage), segments);
       });
+      if (MASKED) seen.hide(s);
       if (DROPPED) kept.mark(s);
       give(s, slopes, stage, turn.parity<STAGES>());
       if constexpr (DROPPED)
@@ -300,7 +332,7 @@ struct Consumer {
   void differentiate(const Scores& dp, uint32_t stage, uint32_t parity, bool whole, float unscaled, Operands& ds) const {
     barrier_wait(at.p_full(stage), parity);
     barrier_wait(empty(at.ds_full(stage)), parity ^ 1);
-    if (whole)
+    if (whole && !MASKED)
       differentiate_all<true>(dp, stage, unscaled, ds);
     else
       differentiate_all<false>(dp, stage, unscaled, ds);
@@ -318,6 +350,13 @@ struct Consumer {
   }
 };
 
+$if masked
+// The mask's bits.
+KERNEL(256, 1) pack_mask(${parameters('pack_mask')}) {
+  __shared__ uint32_t bytes[BLOCK_M * MaskPacker<BLOCK_M>::PITCH / 4];
+  MaskPacker<BLOCK_M>{attention_mask_view, reinterpret_cast<uint32_t*>(mask_bits), mask_blocks, items}.run(reinterpret_cast<uint8_t*>(bytes));
+}
+$end
 // listed: listed_count blocks of keys, which clusters take by turns. added[0]: how often they have. broken: which blocks of keys, by kv head,
 // are to be done again.
 KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
@@ -350,7 +389,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     if (lane() == 0) barrier_arrive(at.added(&entry != entries));
   };
   const auto check = [&](const List::Entry& entry, bool finite) {
-    if (any_in_warp(entry.block.hides(rank) && !finite) && lane() == 0) broken[entry.numbered] = 1;
+    if (any_in_warp((MASKED || entry.block.hides(rank)) && !finite) && lane() == 0) broken[entry.numbered] = 1;
   };
   if (group == 0) {
     give_registers<COPYING_REGISTERS>();
@@ -377,10 +416,11 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     if (DROPPED) rules.drop(kept_part);
     if (group == 1) {
       const Kept kept{Dropout(drop_threshold, dropout_seed), static_cast<int>(q_view.shape[q_view.rank - 2])};
+      const Mask mask{attention_mask_view, mask_bits, mask_blocks};
       queue.read([&](const List::Entry& entry) {
         const int end = end_of(entry.block);
         float dv[DV / 2] = {};
-        if (first != end) Consumer{here, entry.block, dq_sums, order, rank, key_blocks}.sum_values(dv, rules, kept, key_segments, first, end, keys), keys ^= 1;
+        if (first != end) Consumer{here, entry.block, dq_sums, order, rank, key_blocks}.sum_values(dv, rules, kept, mask, key_segments, first, end, keys), keys ^= 1;
         first = end;
         say_added(entry);
         check(entry, store_sums(dv, rules.unscaled(), Heads<Element>(dv_view), entry.block, rank * 64));
