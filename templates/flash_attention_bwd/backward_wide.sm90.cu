@@ -199,7 +199,8 @@ struct Consumer {
   }
 
   // Warpgroup 1. Turns, of all that this block goes through: from the first-th to before `end`. keys: the parity of the keys' barriers.
-  void sum_values(float (&dv)[DV / 2], const Rules& rules, const Kept& dropped, const Mask& mask, const int32_t* key_segments, int first, int end, uint32_t keys) const {
+  void sum_values(float (&dv)[DV / 2], const Rules& rules, const Kept& dropped, const Mask& mask, const int32_t* key_segments, int first, int end,
+                  uint32_t keys) const {
     QueryTurn turn(block, first);
     int queries = 0;  // the last turn's
     Scores s;
@@ -420,7 +421,8 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       queue.read([&](const List::Entry& entry) {
         const int end = end_of(entry.block);
         float dv[DV / 2] = {};
-        if (first != end) Consumer{here, entry.block, dq_sums, order, rank, key_blocks}.sum_values(dv, rules, kept, mask, key_segments, first, end, keys), keys ^= 1;
+        if (first != end)
+          Consumer{here, entry.block, dq_sums, order, rank, key_blocks}.sum_values(dv, rules, kept, mask, key_segments, first, end, keys), keys ^= 1;
         first = end;
         say_added(entry);
         check(entry, store_sums(dv, rules.unscaled(), Heads<Element>(dv_view), entry.block, rank * 64));
