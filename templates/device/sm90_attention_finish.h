@@ -19,14 +19,17 @@ static inline void count_up(int32_t* counter) { asm volatile("red.release.gpu.gl
 // Of an argument that has no more; read where it is used, and not kept in a register from before.
 static inline uint32_t low_word(int64_t x) { return later(static_cast<uint32_t>(x)); }
 
-// counters: how many units of rows are taken; then by kv head how many blocks of keys have added all that they add. 0 at first.
-template <class T, class Sums, int D> struct RowFinisher {
-  static constexpr int CHUNK_ROWS = 8, PAIR = 2 * CHUNK_ROWS, PARTS = Sums::BOXES * 4;               // a part has 16 features
-  static constexpr int PAIRS = Sums::FEATURES == 64 && Sums::CHUNKS % 4 == 0 ? 2 : 1, ROWS = PAIRS * PAIR;  // of a unit, which a warp takes
-  static constexpr uint32_t BYTES = ROWS * Sums::FEATURES * 4;                                         // of shared memory a warp
+// counters: how many units of rows are taken; then by kv head how often the BLOCKS of a cluster have added all of a block of keys. 0 at first.
+// A warp loads BOXES boxes of features at a time.
+template <class T, class Sums, int D, int BOXES = Sums::BOXES, int BLOCKS = 1> struct RowFinisher {
+  static_assert(Sums::BOXES % BOXES == 0);
+  static constexpr int CHUNK_ROWS = 8, PAIR = 2 * CHUNK_ROWS, PARTS = BOXES * 4;                        // a part has 16 features
+  static constexpr int PAIRS = BOXES == 1 && Sums::CHUNKS % 4 == 0 ? 2 : 1, ROWS = PAIRS * PAIR;        // of a unit, which a warp takes
+  static constexpr int LOADS = Sums::BOXES / BOXES;                                                     // of a unit
+  static constexpr uint32_t BYTES = ROWS * BOXES * 64 * 4;                                              // of shared memory a warp
   static constexpr uint32_t PART_BYTES = WARP * 16, TILE = Sums::COUNT / Sums::FEATURES;
   const float* sums;
-  int32_t *counters, *states;  // states: of TILE rows
+  int32_t *counters, *states;  // states: of TILE rows, every BLOCKS-th
   const int64_t &units, &units_a_head, &key_blocks;
   const int& heads_a_kv_head;
   float factor;
@@ -42,39 +45,44 @@ template <class T, class Sums, int D> struct RowFinisher {
     for (;; barrier ^= 1) {  // in its lowest bit the parity of what comes
       const uint32_t unit = shuffle(next, 0);
       if (unit >= low_word(units)) return;
-      if (lane() == 0) {
-        wait_for_count(counters + 1 + unit / low_word(units_a_head) / low_word(heads_a_kv_head), static_cast<int32_t>(low_word(key_blocks)));
-        fence_async_everywhere();
-        load(unit, later(buffer), later(barrier) / 8 * 8);
-        next = atomicAdd(counters, 1);
-      }
-      barrier_wait(later(barrier) / 8 * 8, barrier % 2);
       float zero = 0;
 #pragma unroll 1
-      for (int pair = 0; pair < PAIRS; ++pair) make(unit, later(unit) / low_word(units_a_head), pair, later(buffer), zero);
+      for (int part = 0; part < LOADS; ++part) {
+        if (lane() == 0) {
+          if (part == 0)
+            wait_for_count(counters + 1 + unit / low_word(units_a_head) / low_word(heads_a_kv_head), static_cast<int32_t>(low_word(key_blocks)) * BLOCKS);
+          fence_async_everywhere();
+          load(unit, part * BOXES, later(buffer), later(barrier) / 8 * 8);
+          if (part == 0) next = atomicAdd(counters, 1);
+        }
+        barrier_wait(later(barrier) / 8 * 8, barrier % 2);
+#pragma unroll 1
+        for (int pair = 0; pair < PAIRS; ++pair) make(unit, later(unit) / low_word(units_a_head), part * BOXES, pair, later(buffer), zero);
+        if (part + 1 < LOADS) sync_warp(), barrier ^= 1;
+      }
       const bool bad = any_in_warp(zero != 0);
-      if (lane() == 0) atomicMax(states + later(unit) * ROWS / TILE, bad ? ROWS_BROKEN : 1);
+      if (lane() == 0) atomicMax(states + later(unit) * ROWS / TILE * BLOCKS, bad ? ROWS_BROKEN : 1);
     }
   }
-  void load(uint32_t unit, uint32_t buffer, uint32_t barrier) const {
+  void load(uint32_t unit, int first_box, uint32_t buffer, uint32_t barrier) const {
     constexpr uint32_t BOX = PAIRS * 8 * PART_BYTES;
     const uint32_t tile = unit * ROWS / TILE;
-    const float* const from = sums + int64_t{tile} * Sums::COUNT + Sums::place(0, (unit * ROWS - tile * TILE) / CHUNK_ROWS, 0);
+    const float* const from = sums + int64_t{tile} * Sums::COUNT + Sums::place(first_box, (unit * ROWS - tile * TILE) / CHUNK_ROWS, 0);
     barrier_arrive_expect(barrier, BYTES);
 #pragma unroll
-    for (int box = 0; box < Sums::BOXES; ++box) load_bytes(buffer + box * BOX, from + Sums::place(box, 0, 0), BOX, barrier);
+    for (int box = 0; box < BOXES; ++box) load_bytes(buffer + box * BOX, from + Sums::place(box, 0, 0), BOX, barrier);
   }
-  // PAIR rows of a unit. zero: no more so if this lane meets what is not finite.
-  void make(uint32_t unit, uint32_t head, int pair, uint32_t buffer, float& zero) const {
+  // PAIR rows of a unit, BOXES boxes of them. zero: no more so if this lane meets what is not finite.
+  void make(uint32_t unit, uint32_t head, int first_box, int pair, uint32_t buffer, float& zero) const {
     const Heads<T> dq(dq_view);
-    const int row = static_cast<int>(unit - head * low_word(units_a_head)) * ROWS + pair * PAIR;
+    const int row = static_cast<int>(unit - head * low_word(units_a_head)) * ROWS + pair * PAIR, feature = first_box * 64;
     if (row >= dq.tokens) return;
-    T* to = place(dq, head, row);
+    T* to = place(dq, head, row, feature);
     const bool inside = to != nullptr;
     uint32_t from = buffer + later(thread_x()) % WARP * 16 + pair * 8 * PART_BYTES;
 #pragma unroll 1
     for (int part = 0; part < PARTS; ++part, to += 16, from += PART_BYTES) {
-      if (Sums::BOXES > 1 && part == 4) from += (8 * PAIRS - 4) * PART_BYTES;
+      if (BOXES > 1 && part == 4) from += (8 * PAIRS - 4) * PART_BYTES;
       uint32_t w[4];
 #pragma unroll
       for (int chunk = 0; chunk < 2; ++chunk) {
@@ -86,15 +94,15 @@ template <class T, class Sums, int D> struct RowFinisher {
         for (int i = 0; i < 2; ++i) w[2 * chunk + i] = transpose_matrix(pack_pair<T>(x[2 * i] * factor, x[2 * i + 1] * factor));
       }
       transpose_in_four(w);
-      if (inside && part * 16 + lane() % 2 * 8 < D)
+      if (inside && feature + part * 16 + lane() % 2 * 8 < D)
         store_pack(reinterpret_cast<uint32_t*>(to), Pack<uint32_t, 4>{{w[0], w[1], w[2], w[3]}});
     }
   }
-  // Where this lane stores, of rows from `row` of the head on; null: nothing.
-  T* place(const Heads<T>& dq, uint32_t head, int row) const {
+  // Where this lane stores, of rows from `row` of the head on, from that feature on; null: nothing.
+  T* place(const Heads<T>& dq, uint32_t head, int row, int feature) const {
     const uint32_t batch = head / low_word(dq.heads), thread = later(thread_x()) % WARP;
     const int mine = row + static_cast<int>(thread % 4 / 2 * CHUNK_ROWS + thread / 4);
-    return mine < dq.tokens ? dq.row(batch, mine, head - batch * low_word(dq.heads)) + thread % 2 * 8 : nullptr;
+    return mine < dq.tokens ? dq.row(batch, mine, head - batch * low_word(dq.heads)) + feature + thread % 2 * 8 : nullptr;
   }
   static void load_four(float (&x)[4], uint32_t from) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(from) : "memory");

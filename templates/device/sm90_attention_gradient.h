@@ -167,11 +167,13 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED, bool ADJUS
       if (bad_rows[row]) make_plain(sequence).differentiate_query(static_cast<int>(first) + row, block_y(), dq);
   }
 
-  // dq that nobody has made is 0, and what is not finite the definition decides. Batched; of ROWS rows each, every blocks-th of all.
-  template <int THREADS, class MakePlain> void mend(const Heads<T>& dq, const int32_t* states, int64_t blocks, MakePlain make_plain) const {
+  // dq that nobody has made is 0, and what is not finite the definition decides. Batched; of ROWS rows each, every blocks-th of all. states: every
+  // STATE_PITCH-th.
+  template <int THREADS, int STATE_PITCH, class MakePlain> void mend(const Heads<T>& dq, const int32_t* states, int64_t blocks, MakePlain make_plain) const {
     const int64_t tiles_a_head = space.rows / ROWS;
     for_each_marked<THREADS>(
-        tiles_a_head * space.heads * sequences.count, blocks, [&](int64_t tile) { return states[tile] == 0 || states[tile] >= ROWS_BROKEN; },
+        tiles_a_head * space.heads * sequences.count, blocks,
+        [&](int64_t tile) { return states[tile * STATE_PITCH] == 0 || states[tile * STATE_PITCH] >= ROWS_BROKEN; },
         [&](int64_t tile) {
           const int64_t numbered = tile / tiles_a_head, head = numbered % space.heads, first = tile % tiles_a_head * ROWS;
           const Sequence sequence = sequences[numbered / space.heads];
@@ -181,7 +183,7 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED, bool ADJUS
             float zero = 0;
 #pragma unroll 1
             for (int i = lane(); i < D; i += WARP)
-              if (states[tile] == 0)
+              if (states[tile * STATE_PITCH] == 0)
                 to[i] = from_float<T>(0);
               else
                 zero += to_float(to[i]) * 0;

@@ -1,8 +1,34 @@
-// Hopper vocabulary of the attention kernels' gradients: the launches after blocks of keys. At the end of a template, which says
-// what they work on: Element, D, DV, BLOCK_M, PACKED; CallGradients, Block, DS_UNSCALED and MENDS; and by how many threads.
+// Hopper vocabulary of the attention kernels' gradients: the launches before and after blocks of keys. At the end of a template, which says
+// what they work on: Element, D, DV, BLOCK_M, PACKED; CallGradients, CallWeights, Block, List, Order, DS_UNSCALED, OWNS_QUERIES, MENDS and NARROWS; and by
+// how many threads.
 #pragma once
 #include "device/launch_order.h"
 #include "device/sm90_attention_gradient.h"
+#include "device/sm90_attention_list.h"
+#include "device/sm90_attention_order.h"
+#include "device/sm90_attention_gradient_segments.h"
+
+// Clears counters; makes the list of blocks of keys; rows' log-sum-exps, deltas, and sums of dq, at 0.
+KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
+  let_next_launch_go();
+  const Heads<const Element> q(q_view), k(k_view);
+  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
+  const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
+  List{sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks),
+       CallWeights::BIASED ? static_cast<int>(batches_together) : 1}
+      .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks, [&](Block& block) {
+        if constexpr (SEGMENTED) SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens).narrow<!ORDERED && !OWNS_QUERIES>(block);
+        if constexpr (NARROWS) narrow_steps(block, attention_mask_view, tiles_seen, static_cast<int>(q.heads / k.heads), key_blocks);
+      });
+  if constexpr (SEGMENTED)
+    SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens)
+        .copy<PREPARE_THREADS, BLOCK_M>(row_segments, key_segments, key_blocks * BLOCK_N);
+  clear_counters<PREPARE_THREADS>(broken, broken_blocks, grid_blocks);
+  clear_counters<PREPARE_THREADS>(added, added_count, grid_blocks);
+  clear_counters<PREPARE_THREADS>(finished, finished_count, grid_blocks);
+  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view, kept_part);
+}
 
 // dq from its sums; and dk and dv of keys that are broken.
 KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
@@ -19,7 +45,7 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
     return CallGradients::Plain{q, k, v, dout, rules, visibility, sequence, row_lse, row_delta, gradients.space, D, DV, CallGradients::plain_memory()};
   };
   if constexpr (MENDS)
-    gradients.mend<FINISH_THREADS>(Heads<Element>(dq_view), added + 1, blocks, plain);
+    gradients.mend<FINISH_THREADS, Order::CHAIN_COUNT>(Heads<Element>(dq_view), added + 1, blocks, plain);
   else
     gradients.finish<FINISH_THREADS>(Heads<Element>(dq_view), softmax_scale * DS_UNSCALED, hides, plain);
   if (hides)

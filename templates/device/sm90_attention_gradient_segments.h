@@ -126,11 +126,10 @@ static inline int32_t load_id(uint32_t from) {
   return x;
 }
 
-// Scores (sm90_attention_weights.h) of keys of another segment than the query's become -inf. In shared memory: the ids of the turn's queries, and
-// of the warpgroup's keys.
-template <int N> static inline void hide_other_segments(float (&s)[N], uint32_t query_ids, uint32_t key_ids) {
-  const uint32_t thread = later(thread_x()), own = key_ids + (thread / WARP % 4 * 16 + thread % WARP / 4) * 4;
-  const int32_t of_key[2] = {load_id(own), load_id(own + 32)};
+// Scores (sm90_attention_weights.h) of keys of another segment than the query's become -inf. of_key: of this lane's keys; in shared memory: the ids
+// of the turn's queries, and of the warpgroup's keys.
+template <int N> static inline void hide_other_segments(float (&s)[N], uint32_t query_ids, const int32_t (&of_key)[2]) {
+  const uint32_t thread = later(thread_x());
 #pragma unroll
   for (int j = 0; j < N / 4; ++j) {
     const Pack<int32_t, 2> of_query = load_two_ids(query_ids + thread % 4 * 8 + 32 * j);
@@ -138,4 +137,9 @@ template <int N> static inline void hide_other_segments(float (&s)[N], uint32_t 
     for (int i = 0; i < 4; ++i)
       if (of_query.at[i % 2] != of_key[i / 2]) s[4 * j + i] = -INFINITE;
   }
+}
+template <int N> static inline void hide_other_segments(float (&s)[N], uint32_t query_ids, uint32_t key_ids) {
+  const uint32_t thread = later(thread_x()), own = key_ids + (thread / WARP % 4 * 16 + thread % WARP / 4) * 4;
+  const int32_t of_key[2] = {load_id(own), load_id(own + 32)};
+  hide_other_segments(s, query_ids, of_key);
 }

@@ -8,6 +8,7 @@
 // done: 0 at first; how often clusters have taken from the list, then by ROWS rows and chain how many have added. A cluster has CHAINS blocks,
 // each of which adds features of its own: its chain. Without ORDERED additions come in any order, and nothing here does anything.
 template <bool ORDERED, int CHAINS> struct AddOrder {
+  static constexpr int CHAIN_COUNT = CHAINS;
   int32_t* done;
   int64_t window_left;
   int chain;
@@ -35,14 +36,19 @@ template <bool ORDERED, int CHAINS> struct AddOrder {
     if (lane() == 0) barrier_arrive(added(number));
   }
 
-  // Warps 1 and 2, a thread of each: through all blocks of keys that `queue` gives out.
-  template <class Turn, class Queue> void follow(const Queue& queue, int heads_a_kv_head) const {
+  // Warps 1 and 2, a thread of each: through all blocks of keys that `queue` gives out. After each the second calls then(entry, place, parity): of
+  // the entry's place in the queue, and how often that has been gone round.
+  template <class Turn, class Queue, class Then> void follow(const Queue& queue, int heads_a_kv_head, Then then) const {
     int first = 0;
+    uint32_t parities = 0;
     queue.read([&](const auto& entry) {
-      const int end = first + entry.block.steps() * heads_a_kv_head;
+      const int end = first + entry.block.steps() * heads_a_kv_head, place = &entry != queue.entries;
       if (lane() == 0 && warp() == 1) open_turns<Turn>(entry.block, first, end);
-      if (lane() == 0 && warp() == 2) pass_turns<Turn>(entry.block, first, end);
-      first = end;
+      if (lane() == 0 && warp() == 2) {
+        pass_turns<Turn>(entry.block, first, end);
+        then(entry, place, parities >> place & 1);
+      }
+      first = end, parities ^= 1 << place;
     });
   }
 

@@ -8,7 +8,7 @@ struct Places {  // in shared memory
   uint32_t base;
   static constexpr uint32_t V = K_BYTES, OTHER = V + V_BYTES, Q = OTHER + OTHER_BYTES, DOUT = Q + STAGES * Q_BYTES, DS = DOUT + STAGES * DOUT_BYTES,
                             P = DS + STAGES * DS_BYTES, LOGS = P + STAGES * P_BYTES, DELTAS = LOGS + STAGES * ROW_BYTES,
-                            BARRIERS = DELTAS + STAGES * ROW_BYTES;
+                            IDS = DELTAS + STAGES * ROW_BYTES, BARRIERS = IDS + STAGES * ID_BYTES;
   uint32_t k() const { return base; }
   uint32_t v() const { return base + V; }
   uint32_t other_k(int i) const { return base + OTHER + i * KEY_BOX; }
@@ -19,6 +19,7 @@ struct Places {  // in shared memory
   uint32_t p(uint32_t i, int n) const { return base + P + i * P_BYTES + ((n * 4 + warp() % 4) * WARP + lane()) * 16; }
   uint32_t logs(uint32_t i) const { return base + LOGS + i * ROW_BYTES; }
   uint32_t deltas(uint32_t i) const { return base + DELTAS + i * ROW_BYTES; }
+  uint32_t ids(uint32_t i) const { return base + IDS + i * ID_BYTES; }  // of queries' segments
   uint32_t q_full(uint32_t i) const { return base + BARRIERS + 16 * i; }
   uint32_t dout_full(uint32_t i) const { return q_full(STAGES + i); }
   uint32_t ds_full(uint32_t i) const { return q_full(2 * STAGES + i); }
@@ -27,6 +28,10 @@ struct Places {  // in shared memory
   uint32_t v_full() const { return q_full(4 * STAGES + 1); }
   uint32_t queue() const { return q_full(4 * STAGES + 2); }
   uint32_t order() const { return queue() + Queue::BARRIER_BYTES; }
+  uint32_t added(int place) const { return order() + (ORDERED ? 48 : 0) + 8 * place; }  // by a block of keys, in the queue's places
+  uint32_t sums_full(int warp) const { return added(2) + 8 * warp; }
+  uint32_t sums(int helper) const { return sums_full(WARPS) + helper * Finisher::BYTES; }  // of the three warps beside the one that copies
+  static_assert(GROUPS * 4 * Finisher::BYTES <= LOGS);
 
   void init_barriers() const {
     for (uint32_t i = 0; i < 2 * STAGES; ++i) {
@@ -39,6 +44,8 @@ struct Places {  // in shared memory
     }
     barrier_init(k_full(), 1), barrier_init(k_full() + 8, GROUPS);
     barrier_init(v_full(), 1), barrier_init(v_full() + 8, 1);
+    for (int i = 0; FINISHES && i < 2; ++i) barrier_init(added(i), GROUPS * 4);
+    for (int i = 0; FINISHES && i < WARPS; ++i) barrier_init(sums_full(i), 1);
   }
 };
 static inline uint32_t empty(uint32_t full) { return full + 8; }
@@ -49,6 +56,7 @@ struct Producer {
   const Places& at;
   const Block& block;
   const float *row_lse, *row_delta;
+  const int32_t* row_segments;
 
   // before: the parity of the keys before.
   void copy_values(const TensorMap& v, uint32_t before) const {
@@ -64,28 +72,30 @@ struct Producer {
     copy_boxes<BOXES, PACKED>(at.k(), KEY_BOX, k, at.k_full(), 0, block.kv_head, token, batch);
     if (BLOCKS == 2) copy_boxes<2, PACKED>(at.other_k(0), KEY_BOX, k, at.k_full(), 2 * rank, block.kv_head, other, batch);
   }
-  // This block's share of COUNT boxes of a turn's rows, to all blocks of the cluster; and of each row a number.
-  template <int COUNT>
+  // This block's share of COUNT boxes of a turn's rows, to all blocks of the cluster; and of each row a number, and (IDS) the id of its segment.
+  template <int COUNT, bool IDS>
   void copy_rows(const QueryTurn& turn, const TensorMap& map, uint32_t to, const float* numbers, uint32_t numbers_to, uint32_t full) const {
     constexpr int SHARE = COUNT / BLOCKS;
     const int first = rank_in_cluster() * SHARE, head = block.first_head + turn.block / block.blocks_a_head;
     const int64_t token = block.sequence.first_query + turn.step * BLOCK_M;
     barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
-    barrier_arrive_expect(full, COUNT * QUERY_BOX + ROW_BYTES);
+    barrier_arrive_expect(full, COUNT * QUERY_BOX + ROW_BYTES + (IDS ? ID_BYTES : 0));
     copy_boxes<SHARE, PACKED, BLOCKS>(to + first * QUERY_BOX, QUERY_BOX, map, full, first, head, token, block.sequence.batch);
-    load_bytes(numbers_to, numbers + block.first_row + int64_t{turn.block} * BLOCK_M, ROW_BYTES, full);
+    const int64_t row = block.first_row + int64_t{turn.block} * BLOCK_M;
+    load_bytes(numbers_to, numbers + row, ROW_BYTES, full);
+    if (IDS && SEGMENTED) load_bytes(at.ids(turn.stage<STAGES>()), row_segments + row, ID_BYTES, full);
   }
   // All of the block: turns from the first-th of all to before `end`. keys: the parity of its keys.
   void copy(const TensorMap& q, const TensorMap& k, const TensorMap& v, const TensorMap& dout, int first, int end, uint32_t keys) const {
 #pragma unroll 1
     for (QueryTurn turn(block, first); turn.number < end; turn.next(block)) {
       const uint32_t stage = turn.stage<STAGES>();
-      copy_rows<BOXES>(turn, q, at.q(stage), row_lse, at.logs(stage), at.q_full(stage));
+      copy_rows<BOXES, true>(turn, q, at.q(stage), row_lse, at.logs(stage), at.q_full(stage));
       if (turn.number == first) {
         copy_values(v, keys ^ 1);
         copy_keys(k, keys ^ 1);
       }
-      copy_rows<V_BOXES>(turn, dout, at.dout(stage), row_delta, at.deltas(stage), at.dout_full(stage));
+      copy_rows<V_BOXES, false>(turn, dout, at.dout(stage), row_delta, at.deltas(stage), at.dout_full(stage));
     }
   }
 };

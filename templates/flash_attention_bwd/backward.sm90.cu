@@ -464,28 +464,6 @@ KERNEL(256, 1) finish_bias(${parameters('finish_bias')}) {
 }
 $end
 
-// Clears counters; makes the list of blocks of keys; rows' log-sum-exps, deltas, and sums of dq, at 0.
-KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
-  let_next_launch_go();
-  const Heads<const Element> q(q_view), k(k_view);
-  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
-                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
-  const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
-  List{sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks),
-       CallWeights::BIASED ? static_cast<int>(batches_together) : 1}
-      .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks, [&](Block& block) {
-        if constexpr (SEGMENTED) SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens).narrow<!ORDERED && !OWNS_QUERIES>(block);
-        if constexpr (NARROWS) narrow_steps(block, attention_mask_view, tiles_seen, static_cast<int>(q.heads / k.heads), key_blocks);
-      });
-  if constexpr (SEGMENTED)
-    SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens)
-        .copy<PREPARE_THREADS, BLOCK_M>(row_segments, key_segments, key_blocks * BLOCK_N);
-  clear_counters<PREPARE_THREADS>(broken, broken_blocks, grid_blocks);
-  clear_counters<PREPARE_THREADS>(added, added_count, grid_blocks);
-  clear_counters<PREPARE_THREADS>(finished, finished_count, grid_blocks);
-  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view, kept_part);
-}
-
 // listed: listed_count blocks of keys, which blocks of the grid take `run` at a time: those of one kv head, or one. added[0]: how often they
 // have. broken: which blocks of keys, by kv head, are to be done again.
 KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {

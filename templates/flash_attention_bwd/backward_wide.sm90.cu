@@ -2,8 +2,9 @@
 // queries that see them, BLOCK_M queries of one query head (a turn) at a time: warpgroup 0 copies queries and output gradients, a turn ahead;
 // warpgroup 1 makes weights, P^T = 2^(K Q^T - log-sum-exp), and sums dv += P^T dout; warpgroup 2 makes dP^T = V dout^T and, with the other's
 // weights, dS^T = P^T (dP^T - delta), and sums dk += dS^T Q. Weights go from lane to lane through shared memory as halves, so that warpgroup 1
-// may be a turn ahead. Both then add their features of the last turn's dS K to f32 sums in global memory; `finish` makes dq of those. Then the
-// block takes the next keys of a list that `prepare` has made, whose values and first turn are copied while the last ones are stored.
+// may be a turn ahead. Both then add their features of the last turn's dS K to f32 sums in global memory; warps with nothing else to do make dq
+// of a kv head's sums when all of its blocks have added (not of packed sequences: `finish` does). Then the block takes the next keys of a list
+// that `prepare` has made, whose values and first turn are copied while the last ones are stored.
 //
 // What limits it are those additions and the copies of queries. So two blocks may work together, as a cluster: each copies half of the queries'
 // features for both, sends its dS to the other, and adds half of the features of dq for the keys of both.
@@ -11,9 +12,12 @@
 // Registers are all taken, and ptxas then makes products wait for each other and says so only in its log (C7512): look there after a change.
 #include "device/gpu.h"
 #include "device/launch_order.h"
+#include "device/sm90_attention_dense.h"
+#include "device/sm90_attention_finish.h"
 #include "device/sm90_attention_gradient.h"
 #include "device/sm90_attention_list.h"
 #include "device/sm90_attention_order.h"
+#include "device/sm90_attention_gradient_segments.h"
 #include "device/sm90_attention_weights.h"
 #include "device/sm90_block_copy.h"
 
@@ -21,17 +25,22 @@ $require D % 8 == 0 and Dv % 8 == 0 and block_m % 16 == 0
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                     // head dim of q and k; of v and out
 constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
-constexpr bool OWNS_QUERIES = false, MENDS = false, BOUNDED = false;
+constexpr bool BOUNDED = ${bounded}, SEGMENTED = ${segmented};  // rows of the batch have their own lengths; tokens are of segments
+constexpr bool DROPPED = ${dropped}, MASKED = ${masked};  // weights are dropped; some scores are hidden by a dense mask
 constexpr bool ORDERED = ${ordered};                    // the same bits each time
+constexpr bool NARROWS = false;                         // blocks take all turns, also those that a mask hides
+constexpr bool OWNS_QUERIES = false, FINISHES = !PACKED;  // this launch makes dq of its sums, too
+constexpr bool MENDS = FINISHES;                        // the one after it has only to mend it
 constexpr int GROUPS = 2;                               // warpgroups that multiply
 constexpr int BLOCKS = ${blocks};                       // blocks of a cluster, 64 keys each
 constexpr int BLOCK_N = 64 * BLOCKS;                    // their keys
 constexpr int BLOCK_M = ${block_m};                     // queries of a turn
 constexpr uint32_t STAGES = 2;                          // turns in shared memory
-constexpr int COPYING_REGISTERS = BLOCKS == 2 ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
-constexpr int THREADS = (GROUPS + 1) * WARPGROUP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
+constexpr int COPYING_REGISTERS = BLOCKS == 2 || FINISHES ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
+constexpr int ALL_DONE = 2;                             // the barrier of warpgroups that multiply no more
+constexpr int THREADS = (GROUPS + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = 15;                               // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
-constexpr bool BROAD = ${E == 'bf16'};                  // Element has f32's range: dS stays scaled
+constexpr bool BROAD = ${E == 'bf16'} && !DROPPED;      // Element has f32's range: dS stays scaled
 constexpr float UNSCALED = 1.0f / (1 << SHIFT), DS_UNSCALED = BROAD ? UNSCALED : 1;
 
 constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
@@ -42,14 +51,15 @@ static_assert(BLOCKS == 1 || (BOXES == 4 && V_BOXES % 2 == 0));
 constexpr uint32_t KEY_BOX = 64 * 128, QUERY_BOX = BLOCK_M * 128;
 constexpr uint32_t K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX, Q_BYTES = BOXES * QUERY_BOX, DOUT_BYTES = V_BOXES * QUERY_BOX;
 constexpr uint32_t OTHER_BYTES = (BLOCKS - 1) * 2 * KEY_BOX;    // the other block's keys, of the features whose dq is this one's
-constexpr uint32_t DS_BYTES = BLOCKS * QUERY_BOX, P_BYTES = QUERY_BOX, ROW_BYTES = BLOCK_M * 4;
+constexpr uint32_t DS_BYTES = BLOCKS * QUERY_BOX, P_BYTES = QUERY_BOX, ROW_BYTES = BLOCK_M * 4, ID_BYTES = SEGMENTED ? ROW_BYTES : 0;
 
-using Block = KeyBlock<BLOCK_M, BLOCK_N, BLOCKS, PACKED>;
-using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED>;
+using Block = KeyBlock<BLOCK_M, BLOCK_N, BLOCKS, PACKED, BOUNDED>;
+using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED, SEGMENTED || MASKED, DROPPED>;
 using Sums = CallGradients::Sums;
 using Order = AddOrder<ORDERED, BLOCKS>;
 using List = BlockList<Block>;
-using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : 0), BLOCKS>;
+using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES), BLOCKS>;
+using Finisher = RowFinisher<Element, Sums, D, 1, BLOCKS>;
 using QueryTurn = QueryTurns<ORDERED>;
 
 #include "device/sm90_attention_wide_copies.h"
@@ -57,6 +67,46 @@ using QueryTurn = QueryTurns<ORDERED>;
 typedef float Scores[BLOCK_M / 2];
 typedef uint32_t Operands[BLOCK_M / 16][4];
 typedef Slopes<BLOCK_M, CAPPED> ScoreSlopes;
+using CallWeights = Weights<BLOCK_M, CAPPED, SHIFT, DROPPED>;
+using MaskBits = MaskTile<MASKED, BLOCK_M>;
+
+// What a call says of dropout, and how many query heads it has.
+struct Kept {
+  Dropout dropout;
+  int heads;
+  // Of a turn's weights; first_key: of the warpgroup.
+  void find(KeptScores<BLOCK_M>& kept, const Block& block, int first_key, const QueryTurn& turn) const {
+    const uint32_t key = first_key + later(thread_x()) / WARP % 4 * 16, head = block.first_head + turn.block / block.blocks_a_head;
+    kept.find(dropout, key, turn.step * BLOCK_M, static_cast<uint32_t>(block.sequence.index) * heads + head);
+  }
+};
+
+// This lane's bits of a dense mask, of a turn's scores: loaded a turn ahead.
+struct SeenScores {
+  uint32_t words[MASKED ? MaskBits::WORDS : 1];
+
+  // first_key: of the warpgroup.
+  void load(const View& mask, const int32_t* bits, int64_t blocks, const Block& block, int first_key, const QueryTurn& turn) {
+    const int64_t tile = dense_tile(mask, block.sequence.batch, block.first_head + turn.block / block.blocks_a_head, blocks, first_key / 128,
+                                    block.blocks_a_head, turn.step);
+    const uint32_t* const own = MaskBits::place(bits, tile) + first_key / 64 % 2 * WARPGROUP + later(thread_x()) % WARPGROUP;
+#pragma unroll
+    for (int word = 0; word < MaskBits::WORDS; ++word) words[word] = own[word * MaskBits::LANES];
+  }
+  // Weights of hidden scores become 0.
+  void hide(Scores& s) const {
+#pragma unroll
+    for (int e = 0; e < (MASKED ? BLOCK_M / 2 : 0); ++e)
+      if (!(words[e / 32] >> e % 32 & 1)) s[e] = 0;
+  }
+};
+
+// What a call gives of a dense mask.
+struct Mask {
+  const View& view;
+  const int32_t* bits;
+  const int64_t& blocks;  // of 128 keys
+};
 
 // What the warpgroups that multiply have in common.
 struct Consumer {
@@ -65,6 +115,7 @@ struct Consumer {
   float* dq_sums;
   const Order& order;
   int rank;  // of the block in its cluster
+  const int64_t& key_blocks;
 
   // One thread says so for its warpgroup, to this block or to all that write there; or one lane for its warp.
   static void release_own(uint32_t full) {
@@ -149,14 +200,20 @@ struct Consumer {
   }
 
   // Warpgroup 1. Turns, of all that this block goes through: from the first-th to before `end`. keys: the parity of the keys' barriers.
-  void sum_values(float (&dv)[DV / 2], const Weights<BLOCK_M, CAPPED, SHIFT>& rules, int first, int end, uint32_t keys) const {
+  void sum_values(float (&dv)[DV / 2], const CallWeights& rules, const Kept& dropped, const Mask& mask, const int32_t* key_segments, int first, int end,
+                  uint32_t keys) const {
     QueryTurn turn(block, first);
     int queries = 0;  // the last turn's
     Scores s;
+    KeptScores<BLOCK_M> kept;  // of them
+    SeenScores seen;
+    const int32_t segments[2] = {SEGMENTED ? key_segments[own_key()] : 0, SEGMENTED ? key_segments[own_key() + 8] : 0};
     const auto start_scores = [&] {
       const uint32_t stage = turn.stage<STAGES>();
       barrier_wait(at.q_full(stage), turn.parity<STAGES>());
       start_product<Element, BLOCK_M, D>(s, at.k(), KEY_BOX, at.q(stage), QUERY_BOX);
+      if (DROPPED) dropped.find(kept, block, block.first_key + rank * 64, turn);
+      if (MASKED) seen.load(mask.view, mask.bits, mask.blocks, block, block.first_key + rank * 64, turn);
     };
     barrier_wait(at.k_full(), keys);
     start_scores();
@@ -169,9 +226,17 @@ struct Consumer {
       ScoreSlopes slopes;
       Operands p;
       Scores dq;
-      rules.weigh(s, slopes, block, rank, turn.step, [&] { return block.is_whole(rank, turn.step); }, at.logs(stage), [](const Scores&) {});
+      const auto is_whole = [&] { return block.is_whole(rank, turn.step); };
+      rules.weigh(s, slopes, block, rank, turn.step, is_whole, at.logs(stage), [&](Scores& scores) {
+        if constexpr (SEGMENTED) hide_other_segments(scores, at.ids(stage), segments);
+      });
+      if (MASKED) seen.hide(s);
+      if (DROPPED) kept.mark(s);
       give(s, slopes, stage, turn.parity<STAGES>());
-      pack_weights<Element, BLOCK_M>(p, s);
+      if constexpr (DROPPED)
+        pack_kept_weights<Element, BLOCK_M>(p, s);
+      else
+        pack_weights<Element, BLOCK_M>(p, s);
       barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
       start_sums<Element, BLOCK_M, DV>(dv, p, at.dout(stage));
       turn.next(block);
@@ -188,6 +253,12 @@ struct Consumer {
       if (turn.number == end) break;
     }
     last_share<FIRST_BOXES>(2 * rank, end - 1, queries);
+  }
+
+  // The first of this lane's keys, of all rows' of the batch, each of which has whole blocks of keys.
+  int64_t own_key() const {
+    const int thread = static_cast<int>(later(thread_x()));
+    return block.sequence.batch * key_blocks * BLOCK_N + block.first_key + rank * 64 + thread / WARP % 4 * 16 + thread % WARP / 4;
   }
 
   // Weights, times slopes, to the other warpgroup.
@@ -209,7 +280,7 @@ struct Consumer {
   int second_box() const { return BLOCKS == 2 ? 2 * rank + 1 : FIRST_BOXES; }
 
   // Warpgroup 2.
-  void sum_keys(float (&dk)[D / 2], int first, int end, uint32_t keys) const {
+  void sum_keys(float (&dk)[D / 2], float unscaled, int first, int end, uint32_t keys) const {
     QueryTurn turn(block, first);
     int queries = 0;  // the last turn's
     Scores dp;
@@ -230,7 +301,7 @@ struct Consumer {
       Operands ds;
       Scores dq;
       if (number + 1 == end) release_own(at.v_full());
-      differentiate(dp, stage, parity, block.is_whole(rank, turn.step), ds);
+      differentiate(dp, stage, parity, block.is_whole(rank, turn.step), unscaled, ds);
       barrier_wait(at.q_full(stage), parity);
       start_sums<Element, BLOCK_M, D>(dk, ds, at.q(stage));
       turn.next(block);
@@ -250,23 +321,24 @@ struct Consumer {
   }
 
   // dP becomes dS, as operand and in shared memory.
-  template <bool WHOLE> void differentiate_all(const Scores& dp, uint32_t stage, Operands& ds) const {
+  template <bool WHOLE> void differentiate_all(const Scores& dp, uint32_t stage, float unscaled, Operands& ds) const {
     const Slopes<BLOCK_M, false> no_slopes{};
 #pragma unroll
     for (int n = 0; n < BLOCK_M / 16; ++n) {
       uint32_t w[4];
       asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(at.p(stage, n)) : "memory");
       const auto weight = [&](int i) { return to_float(half{static_cast<uint16_t>(w[i / 2] >> 16 * (i % 2))}); };
-      differentiate_slice<Element, WHOLE>(n, dp, weight, BROAD ? 1 : UNSCALED, no_slopes, SliceDeltas(at.deltas(stage), n), at.ds(stage) + rank * QUERY_BOX, ds[n]);
+      differentiate_slice<Element, WHOLE, DROPPED>(n, dp, weight, BROAD ? 1 : unscaled, no_slopes,
+                                                   SliceDeltas(at.deltas(stage), n), at.ds(stage) + rank * QUERY_BOX, ds[n]);
     }
   }
-  void differentiate(const Scores& dp, uint32_t stage, uint32_t parity, bool whole, Operands& ds) const {
+  void differentiate(const Scores& dp, uint32_t stage, uint32_t parity, bool whole, float unscaled, Operands& ds) const {
     barrier_wait(at.p_full(stage), parity);
     barrier_wait(empty(at.ds_full(stage)), parity ^ 1);
-    if (whole)
-      differentiate_all<true>(dp, stage, ds);
+    if (whole && !MASKED)
+      differentiate_all<true>(dp, stage, unscaled, ds);
     else
-      differentiate_all<false>(dp, stage, ds);
+      differentiate_all<false>(dp, stage, unscaled, ds);
     fence_async();
     if constexpr (BLOCKS == 1) {
       arrive_as_warp(at.ds_full(stage));
@@ -281,20 +353,13 @@ struct Consumer {
   }
 };
 
-// Clears counters; makes the list of blocks of keys; rows' log-sum-exps, deltas, and sums of dq, at 0.
-KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
-  let_next_launch_go();
-  const Heads<const Element> q(q_view), k(k_view);
-  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
-                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
-  const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
-  List{sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks)}
-      .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks);
-  clear_counters<PREPARE_THREADS>(broken, broken_blocks, grid_blocks);
-  clear_counters<PREPARE_THREADS>(added, added_count, grid_blocks);
-  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view);
+$if masked
+// The mask's bits.
+KERNEL(256, 1) pack_mask(${parameters('pack_mask')}) {
+  __shared__ uint32_t bytes[BLOCK_M * MaskPacker<BLOCK_M>::PITCH / 4];
+  MaskPacker<BLOCK_M>{attention_mask_view, reinterpret_cast<uint32_t*>(mask_bits), tiles_seen, mask_blocks, items}.run(reinterpret_cast<uint8_t*>(bytes));
 }
-
+$end
 // listed: listed_count blocks of keys, which clusters take by turns. added[0]: how often they have. broken: which blocks of keys, by kv head,
 // are to be done again.
 KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
@@ -305,6 +370,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const Visibility visibility{causal, window_left, window_right};
   const int rank = rank_in_cluster();
   const Order order{added, window_left, rank, at.order()};
+  const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view};
   let_next_launch_go();
   if (thread_x() == 0) {
     at.init_barriers();
@@ -320,43 +386,61 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   int first = 0;      // turn of this block of keys, of all
   uint32_t keys = 0;  // parity of their barriers
   const auto end_of = [&](const Block& block) { return first + block.steps() * heads_a_kv_head; };
+  const auto say_added = [&](const List::Entry& entry) {
+    if (!FINISHES) return;
+    sync_warp();
+    if (lane() == 0) barrier_arrive(at.added(&entry != entries));
+  };
   const auto check = [&](const List::Entry& entry, bool finite) {
-    if (any_in_warp(entry.block.hides(rank) && !finite) && lane() == 0) broken[entry.numbered] = 1;
+    if (any_in_warp((MASKED || entry.block.hides(rank)) && !finite) && lane() == 0) broken[entry.numbered] = 1;
   };
   if (group == 0) {
     give_registers<COPYING_REGISTERS>();
-    if (ORDERED && (warp() == 1 || warp() == 2)) order.follow<QueryTurn>(queue, heads_a_kv_head);
+    if ((ORDERED && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2))
+      order.follow<QueryTurn>(queue, heads_a_kv_head, [&](const List::Entry& entry, int place, uint32_t parity) {
+        if (FINISHES) barrier_wait(at.added(place), parity);
+        if (FINISHES) finisher.tell(entry.numbered);
+      });
+    if (FINISHES && warp() != 0) finisher.run(at.sums(warp() - 1), at.sums_full(warp()));
     if (thread_x() == 0) {
       fence_async_everywhere();
       queue.give_out([&](const List::Entry& entry) {
         const int end = end_of(entry.block);
         if (first == end) return;
-        Producer{at, entry.block, row_lse, row_delta}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
+        Producer{at, entry.block, row_lse, row_delta, row_segments}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
         first = end, keys ^= 1;
       });
     }
     sync_warp();
-  } else if (group == 1) {
-    take_registers<MULTIPLYING_REGISTERS>();
-    const Weights<BLOCK_M, CAPPED, SHIFT> rules(visibility, softmax_scale, logits_soft_cap);
-    const Places here{later(at.base)};  // what is made of it is not kept in registers for the other branch
-    queue.read([&](const List::Entry& entry) {
-      const int end = end_of(entry.block);
-      float dv[DV / 2] = {};
-      if (first != end) Consumer{here, entry.block, dq_sums, order, rank}.sum_values(dv, rules, first, end, keys), keys ^= 1;
-      first = end;
-      check(entry, store_sums(dv, UNSCALED, Heads<Element>(dv_view), entry.block, rank * 64));
-    });
   } else {
     take_registers<MULTIPLYING_REGISTERS>();
-    const Places here{later(at.base)};
-    queue.read([&](const List::Entry& entry) {
-      const int end = end_of(entry.block);
-      float dk[D / 2] = {};
-      if (first != end) Consumer{here, entry.block, dq_sums, order, rank}.sum_keys(dk, first, end, keys), keys ^= 1;
-      first = end;
-      check(entry, store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), entry.block, rank * 64));
-    });
+    const Places here{later(at.base)};  // what is made of it is not kept in registers for the other branch
+    CallWeights rules(visibility, softmax_scale, logits_soft_cap);
+    if (DROPPED) rules.drop(kept_part);
+    if (group == 1) {
+      const Kept kept{Dropout(drop_threshold, dropout_seed), static_cast<int>(q_view.shape[q_view.rank - 2])};
+      const Mask mask{attention_mask_view, mask_bits, mask_blocks};
+      queue.read([&](const List::Entry& entry) {
+        const int end = end_of(entry.block);
+        float dv[DV / 2] = {};
+        if (first != end)
+          Consumer{here, entry.block, dq_sums, order, rank, key_blocks}.sum_values(dv, rules, kept, mask, key_segments, first, end, keys), keys ^= 1;
+        first = end;
+        say_added(entry);
+        check(entry, store_sums(dv, rules.unscaled(), Heads<Element>(dv_view), entry.block, rank * 64));
+      });
+    } else {
+      queue.read([&](const List::Entry& entry) {
+        const int end = end_of(entry.block);
+        float dk[D / 2] = {};
+        if (first != end) Consumer{here, entry.block, dq_sums, order, rank, key_blocks}.sum_keys(dk, rules.unscaled(), first, end, keys), keys ^= 1;
+        first = end;
+        say_added(entry);
+        check(entry, store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), entry.block, rank * 64));
+      });
+    }
+    if (FINISHES) sync_some(ALL_DONE, GROUPS * WARPGROUP);  // with keys and what else lies here, whose place is used now
+    if (FINISHES) finisher.run(at.base + (warp() - WARPGROUP / WARP) * Finisher::BYTES, at.sums_full(warp()));
   }
   if constexpr (BLOCKS == 2) sync_cluster();  // the other block may still write here
 }
