@@ -28,7 +28,7 @@ constexpr int BLOCKS = ${blocks};                       // blocks of a cluster, 
 constexpr int BLOCK_N = 64 * BLOCKS;                    // their keys
 constexpr int BLOCK_M = ${block_m};                     // queries of a turn
 constexpr uint32_t STAGES = 2;                          // turns in shared memory
-constexpr int COPYING_REGISTERS = BLOCKS == 2 ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
+constexpr int COPYING_REGISTERS = BLOCKS == 2 || ORDERED ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = 15;                               // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
 constexpr bool BROAD = ${E == 'bf16'};                  // Element has f32's range: dS stays scaled
@@ -44,10 +44,10 @@ constexpr uint32_t K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX, Q_BYT
 constexpr uint32_t OTHER_BYTES = (BLOCKS - 1) * 2 * KEY_BOX;    // the other block's keys, of the features whose dq is this one's
 constexpr uint32_t DS_BYTES = BLOCKS * QUERY_BOX, P_BYTES = QUERY_BOX, ROW_BYTES = BLOCK_M * 4;
 
-using Block = KeyBlock<BLOCK_M, BLOCK_N, BLOCKS, PACKED>;
+using Block = KeyBlock<BLOCK_M, BLOCK_N, BLOCKS, PACKED, ORDERED>;
 using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED>;
 using Sums = CallGradients::Sums;
-using Order = AddOrder<ORDERED, BLOCKS>;
+using Order = AddOrder<ORDERED, BLOCKS, 1>;
 using List = BlockList<Block>;
 using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : 0), BLOCKS>;
 using QueryTurn = QueryTurns<ORDERED>;
