@@ -4,7 +4,8 @@
 #include "device/sm90.h"
 
 // KEYS keys of one kv head, of which PARTS warpgroups have 64 each, and ROWS queries a turn. BOUNDED: rows of the batch have their own lengths.
-template <int ROWS, int KEYS, int PARTS, bool PACKED, bool BOUNDED = false> struct KeyBlock {
+// ORDERED: for turns that go backwards.
+template <int ROWS, int KEYS, int PARTS, bool PACKED, bool BOUNDED, bool ORDERED> struct KeyBlock {
   static constexpr int COUNT = KEYS, ROW_COUNT = ROWS;
   Sequence sequence;
   int kv_head, first_head, first_key;
@@ -12,7 +13,7 @@ template <int ROWS, int KEYS, int PARTS, bool PACKED, bool BOUNDED = false> stru
   int first_step, end_step;                  // ROWS queries each: those of which some see some of the keys; of each query head
   int first_whole[PARTS], end_whole[PARTS];  // every query sees every key of the part
   int64_t first_row;                         // of the first query head of the group, in the workspace
-  int blocks_a_head;                         // ROWS rows each, in the workspace
+  int blocks_a_head, blocks_a_group;         // ROWS rows each, in the workspace; of all query heads of the group
 
   int steps() const { return end_step - first_step; }
   int64_t token() const { return sequence.first_key + first_key; }
@@ -32,6 +33,7 @@ template <int ROWS, int KEYS, int PARTS, bool PACKED, bool BOUNDED = false> stru
     first_head = kv_head * static_cast<int>(space.heads / kv_heads);
     first_key = static_cast<int>(item) * KEYS, keys = static_cast<int>(all_keys) - first_key;
     first_row = space.first(sequence, first_head), blocks_a_head = static_cast<int>(space.rows / ROWS);
+    if (ORDERED) blocks_a_group = blocks_a_head * static_cast<int>(space.heads / kv_heads);
     find_steps(visibility, static_cast<int>(sequence.keys), static_cast<int>(seeing()));
     return true;
   }
@@ -52,9 +54,11 @@ template <int ROWS, int KEYS, int PARTS, bool PACKED, bool BOUNDED = false> stru
   }
 };
 
-// A turn: ROWS queries of one query head of the group. BACKWARDS: each head's last queries come first.
+// A turn: ROWS queries of one query head of the group. All of a head come before the next head's. BACKWARDS: a head's last TOGETHER, from the
+// last on, then as many of the next head's, and so on; then those before them. With all of a head, a block of keys that few queries see would
+// wait at each head for the one before it, which more see.
 template <bool BACKWARDS = false> struct QueryTurns {
-  static constexpr int WAY = BACKWARDS ? -1 : 1;
+  static constexpr int TOGETHER = 8;
   int number, step;
   int block;  // of ROWS rows, in the workspace from the group's first head on
   int head = 0;
@@ -62,10 +66,20 @@ template <bool BACKWARDS = false> struct QueryTurns {
   template <class Block> explicit QueryTurns(const Block& of, int number = 0)
       : number(number), step(BACKWARDS ? of.end_step - 1 : of.first_step), block(step) {}
   template <class Block> void next(const Block& of) {
-    ++number, block += WAY, step += WAY;
-    if (BACKWARDS ? step >= of.first_step : step < of.end_step) return;
-    block += of.blocks_a_head - WAY * of.steps();
-    step -= WAY * of.steps(), ++head;
+    ++number;
+    if constexpr (BACKWARDS) {
+      --block, --step;
+      const int last = (step + 1) | (TOGETHER - 1);  // of those together
+      if (step >= of.first_step && step > last - TOGETHER) return;
+      const int from = last < of.end_step ? last : of.end_step - 1;
+      block += of.blocks_a_head + from - step, step = from, ++head;
+      if (block >= of.blocks_a_group) block = step = last - TOGETHER, head = 0;
+    } else {
+      ++block, ++step;
+      if (step < of.end_step) return;
+      block += of.blocks_a_head - of.steps();
+      step -= of.steps(), ++head;
+    }
   }
   // Its place in a ring of N, and how often that has been gone round.
   template <uint32_t N> uint32_t stage() const { return number % N; }

@@ -15,7 +15,7 @@ struct Places {  // in shared memory
   uint32_t q(uint32_t i) const { return base + Q + i * Q_BYTES; }
   uint32_t dout(uint32_t i) const { return base + DOUT + i * DOUT_BYTES; }
   uint32_t ds(uint32_t i) const { return base + DS + i * DS_BYTES; }
-  // This lane's eight weights of 16 queries, number n of the turn's.
+  // This lane's weights of 16 queries, number n of the turn's: eight halves, or the first or last four of eight floats.
   uint32_t p(uint32_t i, int n) const { return base + P + i * P_BYTES + ((n * 4 + warp() % 4) * WARP + lane()) * 16; }
   uint32_t logs(uint32_t i) const { return base + LOGS + i * ROW_BYTES; }
   uint32_t deltas(uint32_t i) const { return base + DELTAS + i * ROW_BYTES; }

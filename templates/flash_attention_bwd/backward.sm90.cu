@@ -44,6 +44,7 @@ constexpr bool DEFERRED = ${deferred};                  // dq's share of a turn 
 constexpr bool ROOM = (D + DV) / 2 + BLOCK_M * 3 / 2 <= 208;  // registers for operands of dv's products beside what follows their start
 constexpr uint32_t STAGES = 2;                          // turns in shared memory
 constexpr int APART = 3, MANY_TURNS = 16;               // the barrier by which the second warpgroup starts half a turn later; and when
+constexpr int TURNS_APART = 4;                          // ORDERED: and how soon again, for those that wait for the block before fall into step
 constexpr int ALL_DONE = 4;                             // the barrier of warpgroups that multiply no more
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = ${E == 'f16' ? 15 : 0};           // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
@@ -55,14 +56,14 @@ constexpr uint32_t K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX, Q_BYT
 constexpr uint32_t DS_BYTES = GROUPS * QUERY_BOX, ROW_BYTES = BLOCK_M * 4;
 constexpr uint32_t ID_BYTES = SEGMENTED ? ROW_BYTES : 0, KEY_ID_BYTES = SEGMENTED ? BLOCK_N * 4 : 0;
 
-using Block = KeyBlock<BLOCK_M, BLOCK_N, GROUPS, PACKED, BOUNDED>;
+using Block = KeyBlock<BLOCK_M, BLOCK_N, GROUPS, PACKED, BOUNDED, ORDERED>;
 using CallBias = BiasTile<Bias, BLOCK_M>;
 using CallBiasSums = BiasTileSums<SUMS_BIAS, BLOCK_M>;
 using CallMask = MaskTile<MASKED, BLOCK_M>;
 using CallWeights = Weights<BLOCK_M, CAPPED, SHIFT, DROPPED, Bias, MASKED, SUMS_BIAS || STORES_BIAS>;
 using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED, CallWeights::BIASED || MASKED || SEGMENTED, DROPPED>;
 using Sums = CallGradients::Sums;
-using Order = AddOrder<ORDERED, 1>;
+using Order = AddOrder<ORDERED, 1, GROUPS>;
 using List = BlockList<Block>;
 using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES) + STORES_BIAS>;
 using Finisher = RowFinisher<Element, Sums, D>;
@@ -98,7 +99,7 @@ struct Places {  // in shared memory
   uint32_t v_full() const { return q_full(3 * STAGES + 1); }
   uint32_t queue() const { return q_full(3 * STAGES + 2); }
   uint32_t order() const { return queue() + Queue::BARRIER_BYTES; }
-  uint32_t added(int place) const { return order() + (ORDERED ? 48 : 0) + 8 * place; }  // by a block of keys, in the queue's places
+  uint32_t added(int place) const { return order() + Order::BARRIER_BYTES + 8 * place; }  // by a block of keys, in the queue's places
   uint32_t sums_full(int warp) const { return added(2) + 8 * warp; }
   uint32_t sums(int helper) const { return sums_full(WARPS) + helper * Finisher::BYTES; }  // of the three warps beside the one that copies
 
@@ -223,11 +224,11 @@ struct Deltas {
 };
 // In the warp's own registers; or asked each turn.
 struct KeptPath {
-  int first_step, end_step, blocks_a_head, first_whole, end_whole;
+  int first_step, end_step, blocks_a_head, blocks_a_group, first_whole, end_whole;
   float* dq_sums;  // from the block's first row on
   KeptPath(const Block& block, int part, float* dq_sums)
-      : first_step(block.first_step), end_step(block.end_step), blocks_a_head(block.blocks_a_head), first_whole(block.first_whole[part]),
-        end_whole(block.end_whole[part]), dq_sums(dq_sums + block.first_row * Sums::FEATURES) {}
+      : first_step(block.first_step), end_step(block.end_step), blocks_a_head(block.blocks_a_head),
+        blocks_a_group(block.blocks_a_group), first_whole(block.first_whole[part]), end_whole(block.end_whole[part]), dq_sums(dq_sums + block.first_row * Sums::FEATURES) {}
   int steps() const { return end_step - first_step; }
   const KeptPath& bounds() const { return *this; }
   float* sums() const { return dq_sums; }
@@ -310,7 +311,7 @@ struct Consumer {
     const int part = OWNS_QUERIES ? static_cast<int>(later(this->part)) : this->part;  // nothing made of it is kept
     const int box = BY_FEATURES ? part : 0, first_chunk = BY_FEATURES ? 0 : part * (Sums::CHUNKS / GROUPS);
     const bool opens = OWNS_QUERIES && step >= entry.opens_from, closes = OWNS_QUERIES && step < entry.closes_before;
-    order.wait(number);
+    order.wait(number, part);
     if (!opens && !closes) {
       Sums::add(sums, box, first_chunk, dq);
     } else if (!closes) {
@@ -323,13 +324,15 @@ struct Consumer {
       if (thread_x() % WARPGROUP == 0) atomicMax(state, 1);
       if (any_in_warp(!finite) && lane() == 0) atomicMax(state, ROWS_BROKEN);
     }
-    order.tell(number);
+    order.tell(number, part);
   }
 
   // One thread says so for its warpgroup.
   static void release(uint32_t full) {
     if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(full));
   }
+
+  static bool parts_again(const QueryTurn& turn, int first) { return ORDERED && turn.number % TURNS_APART == 0 && turn.number != first; }
 
   // Of a turn's weights.
   void find_kept(KeptScores<BLOCK_M>& kept, const QueryTurn& turn) const {
@@ -365,6 +368,7 @@ struct Consumer {
       const bool adds = !DEFERRED || turn.number > first, last = turn.number + 1 == end;
       const uint32_t stage = turn.stage<STAGES>(), dq_number = turn.number - DEFERRED, dq_stage = dq_number % STAGES;
       if (!DEFERRED) queries = turn.block;
+      if (part == 1 && parts_again(turn, first)) sync_some(APART, GROUPS * WARPGROUP);
       barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
       multiply_values(dp, stage);
       rules.weigh(s, slopes, block, part, turn.step, [&] { return AHEAD ? whole : path.is_whole(turn.step); }, at.logs(stage), [&](Scores& scores) {
@@ -374,7 +378,7 @@ struct Consumer {
         kept.mark(s), pack_kept_weights<Element, BLOCK_M>(p, s);
       else
         pack_weights<Element, BLOCK_M>(p, s);
-      if (part == 0 && turn.number == first && sets_apart()) arrive_some(APART, GROUPS * WARPGROUP);
+      if (part == 0 && (turn.number == first ? sets_apart() : parts_again(turn, first))) arrive_some(APART, GROUPS * WARPGROUP);
       start_sums<Element, BLOCK_M, DV>(dv, p, at.dout(stage));
       Deltas deltas;
       if (AHEAD) deltas.load(at.deltas(stage));
@@ -479,7 +483,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   if (thread_x() == 0) {
     at.init_barriers();
     queue.init();
-    order.init(GROUPS * 4);
+    order.init(4);
     fence_barrier_init();
   }
   sync_block();

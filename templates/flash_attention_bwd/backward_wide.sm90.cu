@@ -1,7 +1,7 @@
 // flash_attention_bwd on Hopper for wide heads, whose dk and dv do not fit beside each other. A block takes 64 keys of one kv head through all
 // queries that see them, BLOCK_M queries of one query head (a turn) at a time: warpgroup 0 copies queries and output gradients, a turn ahead;
 // warpgroup 1 makes weights, P^T = 2^(K Q^T - log-sum-exp), and sums dv += P^T dout; warpgroup 2 makes dP^T = V dout^T and, with the other's
-// weights, dS^T = P^T (dP^T - delta), and sums dk += dS^T Q. Weights go from lane to lane through shared memory as halves, so that warpgroup 1
+// weights, dS^T = P^T (dP^T - delta), and sums dk += dS^T Q. Weights go from lane to lane through shared memory, so that warpgroup 1
 // may be a turn ahead. Both then add their features of the last turn's dS K to f32 sums in global memory; warps with nothing else to do make dq
 // of a kv head's sums when all of its blocks have added (not of packed sequences: `finish` does). Then the block takes the next keys of a list
 // that `prepare` has made, whose values and first turn are copied while the last ones are stored.
@@ -29,18 +29,19 @@ constexpr bool BOUNDED = ${bounded}, SEGMENTED = ${segmented};  // rows of the b
 constexpr bool DROPPED = ${dropped}, MASKED = ${masked};  // weights are dropped; some scores are hidden by a dense mask
 constexpr bool ORDERED = ${ordered};                    // the same bits each time
 constexpr bool NARROWS = false;                         // blocks take all turns, also those that a mask hides
-constexpr bool OWNS_QUERIES = false, FINISHES = !PACKED;  // this launch makes dq of its sums, too
+constexpr bool OWNS_QUERIES = false, FINISHES = ${finishes};  // this launch makes dq of its sums, too
 constexpr bool MENDS = FINISHES;                        // the one after it has only to mend it
 constexpr int GROUPS = 2;                               // warpgroups that multiply
 constexpr int BLOCKS = ${blocks};                       // blocks of a cluster, 64 keys each
 constexpr int BLOCK_N = 64 * BLOCKS;                    // their keys
 constexpr int BLOCK_M = ${block_m};                     // queries of a turn
 constexpr uint32_t STAGES = 2;                          // turns in shared memory
-constexpr int COPYING_REGISTERS = BLOCKS == 2 || FINISHES ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
+constexpr int COPYING_REGISTERS = BLOCKS == 2 || ORDERED || FINISHES ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
 constexpr int ALL_DONE = 2;                             // the barrier of warpgroups that multiply no more
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = 15;                               // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
-constexpr bool BROAD = ${E == 'bf16'} && !DROPPED;      // Element has f32's range: dS stays scaled
+constexpr bool AS_HALVES = ${E == 'bf16'};              // Element has few digits: weights go as halves; else as floats
+constexpr bool BROAD = AS_HALVES && !DROPPED;           // Element has f32's range: dS stays scaled
 constexpr float UNSCALED = 1.0f / (1 << SHIFT), DS_UNSCALED = BROAD ? UNSCALED : 1;
 
 constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
@@ -51,12 +52,12 @@ static_assert(BLOCKS == 1 || (BOXES == 4 && V_BOXES % 2 == 0));
 constexpr uint32_t KEY_BOX = 64 * 128, QUERY_BOX = BLOCK_M * 128;
 constexpr uint32_t K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX, Q_BYTES = BOXES * QUERY_BOX, DOUT_BYTES = V_BOXES * QUERY_BOX;
 constexpr uint32_t OTHER_BYTES = (BLOCKS - 1) * 2 * KEY_BOX;    // the other block's keys, of the features whose dq is this one's
-constexpr uint32_t DS_BYTES = BLOCKS * QUERY_BOX, P_BYTES = QUERY_BOX, ROW_BYTES = BLOCK_M * 4, ID_BYTES = SEGMENTED ? ROW_BYTES : 0;
+constexpr uint32_t DS_BYTES = BLOCKS * QUERY_BOX, P_BYTES = (AS_HALVES ? 1 : 2) * QUERY_BOX, ROW_BYTES = BLOCK_M * 4, ID_BYTES = SEGMENTED ? ROW_BYTES : 0;
 
-using Block = KeyBlock<BLOCK_M, BLOCK_N, BLOCKS, PACKED, BOUNDED>;
+using Block = KeyBlock<BLOCK_M, BLOCK_N, BLOCKS, PACKED, BOUNDED, ORDERED>;
 using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED, SEGMENTED || MASKED, DROPPED>;
 using Sums = CallGradients::Sums;
-using Order = AddOrder<ORDERED, BLOCKS>;
+using Order = AddOrder<ORDERED, BLOCKS, 1>;
 using List = BlockList<Block>;
 using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES), BLOCKS>;
 using Finisher = RowFinisher<Element, Sums, D, 1, BLOCKS>;
@@ -266,13 +267,23 @@ struct Consumer {
     barrier_wait(empty(at.p_full(stage)), parity ^ 1);
 #pragma unroll
     for (int n = 0; n < BLOCK_M / 16; ++n) {
-      uint32_t w[4];
+      const auto weight = [&](int i) { return CAPPED ? s[8 * n + i] * slopes[8 * n + i] : s[8 * n + i]; };
+      if constexpr (AS_HALVES) {
+        uint32_t w[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int e = 8 * n + 2 * i;
-        w[i] = CAPPED ? pack_pair<half>(s[e] * slopes[e], s[e + 1] * slopes[e + 1]) : pack_pair<half>(s[e], s[e + 1]);
+        for (int i = 0; i < 4; ++i) {
+          const int e = 8 * n + 2 * i;
+          w[i] = CAPPED ? pack_pair<half>(s[e] * slopes[e], s[e + 1] * slopes[e + 1]) : pack_pair<half>(s[e], s[e + 1]);
+        }
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" : : "r"(at.p(stage, n)), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+      } else {
+#pragma unroll
+        for (int i = 0; i < 8; i += 4)
+          asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+                       :
+                       : "r"(at.p(stage, 2 * n + i / 4)), "f"(weight(i)), "f"(weight(i + 1)), "f"(weight(i + 2)), "f"(weight(i + 3))
+                       : "memory");
       }
-      asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" : : "r"(at.p(stage, n)), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
     }
     arrive_as_warp(at.p_full(stage));
   }
@@ -325,11 +336,22 @@ struct Consumer {
     const Slopes<BLOCK_M, false> no_slopes{};
 #pragma unroll
     for (int n = 0; n < BLOCK_M / 16; ++n) {
-      uint32_t w[4];
-      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(at.p(stage, n)) : "memory");
-      const auto weight = [&](int i) { return to_float(half{static_cast<uint16_t>(w[i / 2] >> 16 * (i % 2))}); };
-      differentiate_slice<Element, WHOLE, DROPPED>(n, dp, weight, BROAD ? 1 : unscaled, no_slopes,
-                                                   SliceDeltas(at.deltas(stage), n), at.ds(stage) + rank * QUERY_BOX, ds[n]);
+      const auto make = [&](auto weight) {
+        differentiate_slice<Element, WHOLE, DROPPED>(n, dp, weight, BROAD ? 1 : unscaled, no_slopes, SliceDeltas(at.deltas(stage), n),
+                                            at.ds(stage) + rank * QUERY_BOX, ds[n]);
+      };
+      if constexpr (AS_HALVES) {
+        uint32_t w[4];
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(at.p(stage, n)) : "memory");
+        make([&](int i) { return to_float(half{static_cast<uint16_t>(w[i / 2] >> 16 * (i % 2))}); });
+      } else {
+        float w[8];
+#pragma unroll
+        for (int i = 0; i < 8; i += 4)
+          asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                       : "=f"(w[i]), "=f"(w[i + 1]), "=f"(w[i + 2]), "=f"(w[i + 3]) : "r"(at.p(stage, 2 * n + i / 4)) : "memory");
+        make([&](int i) { return w[i]; });
+      }
     }
   }
   void differentiate(const Scores& dp, uint32_t stage, uint32_t parity, bool whole, float unscaled, Operands& ds) const {
