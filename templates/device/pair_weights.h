@@ -73,7 +73,8 @@ template <class Shape, bool ADJUSTED, bool CAPPED, bool DROPPED, bool BIAS_GRADI
       }
   }
 
-  // Scores become weights, scaled by 2^SHIFT. unit: takes scores to log 2.
+  // Scores become weights, scaled by 2^SHIFT. unit: takes scores to log 2. For the bias's gradient, which nothing repairs, those of hidden scores
+  // are 0 also where a row's log-sum-exp is NaN.
   static void weigh(Scores& s, const PairStep& step, float unit) {
 #pragma unroll
     for (int n = 0; n < N_TILES; ++n) {
@@ -81,7 +82,11 @@ template <class Shape, bool ADJUSTED, bool CAPPED, bool DROPPED, bool BIAS_GRADI
 #pragma unroll
       for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) s[m][n][i] = exp2_of(s[m][n][i] * unit - (log.at[i % 2] - SHIFT));
+        for (int i = 0; i < 4; ++i) {
+          float& x = s[m][n][i];
+          const bool hidden = BIAS_GRADIENT && x == -INFINITE;
+          x = hidden ? 0 : exp2_of(x * unit - (log.at[i % 2] - SHIFT));
+        }
     }
   }
 

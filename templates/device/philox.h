@@ -3,12 +3,12 @@
 #include "device/view.h"
 
 static inline void multiply_wide(uint32_t a, uint32_t factor, uint32_t& high, uint32_t& low) {
-$if arch.platform == 'cuda'
+#ifdef __CUDA_ARCH__
   uint64_t product;  // NVRTC makes three additions of 0 beside the multiplication
   asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(factor));
-$else
+#else
   const uint64_t product = static_cast<uint64_t>(a) * factor;
-$end
+#endif
   high = static_cast<uint32_t>(product >> 32);
   low = static_cast<uint32_t>(product);
 }
