@@ -121,6 +121,10 @@ std::vector<const Arch*> archs_covered(const std::vector<std::string>& patterns,
   return covered;
 }
 
+bool covers_some(const std::string& pattern, const std::map<std::string, Arch>& archs) {
+  return std::any_of(archs.begin(), archs.end(), [&](const auto& named) { return covers(pattern, named.second, archs); });
+}
+
 std::vector<std::filesystem::path> json_files(const std::filesystem::path& folder) {
   std::error_code error;
   std::vector<std::filesystem::path> files;

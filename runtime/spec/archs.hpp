@@ -20,6 +20,7 @@ std::map<std::string, Arch> resolve_archs(std::vector<Arch> archs, std::vector<F
 // The archs that a variant's list covers, most specific first: "cpu:avx2" that one, "cpu:avx2+" also all that extend it, "simt" every
 // arch of the platform but those with the property by_name.
 std::vector<const Arch*> archs_covered(const std::vector<std::string>& patterns, const std::map<std::string, Arch>& archs);
+bool covers_some(const std::string& pattern, const std::map<std::string, Arch>& archs);
 
 // The files "*.json" of a folder, sorted by name, and a file's bytes. Throw std::runtime_error.
 std::vector<std::filesystem::path> json_files(const std::filesystem::path& folder);

@@ -59,7 +59,7 @@ class VariantCheck {
     for (std::size_t i = 0; i < variant_.archs.size(); ++i) {
       const std::string& pattern = variant_.archs[i];
       (pattern.starts_with("cpu") ? cpu : other) = true;
-      if (archs_covered({pattern}, archs_).empty()) unknown_arch(pointer_to("/archs", i), pattern);
+      if (!covers_some(pattern, archs_)) unknown_arch(pointer_to("/archs", i), pattern);
     }
     if (cpu && other) fault("/archs", "a variant is for CPUs or for GPUs, not for both: their templates and launches differ");
     is_cpu_ = cpu;
@@ -78,8 +78,9 @@ class VariantCheck {
     const std::string below = pointer_to("/heuristic", index);
     judge(below + "/if", rule.condition, "the heuristic");
     for (const Named& use : rule.use) {
-      judge(pointer_to(below + "/use", use.name), use.expression, "the heuristic");
-      literal_in_space(pointer_to(below + "/use", use.name), use);
+      const std::string place = pointer_to(below + "/use", use.name);
+      judge(place, use.expression, "the heuristic");
+      literal_in_space(place, use);
     }
   }
 

@@ -17,7 +17,8 @@ struct Level {
 
 class Builder {
  public:
-  Builder(const std::string& file, const std::string& text, std::vector<Fault>& faults) : file_(file), text_(text), faults_(faults) {}
+  Builder(const std::string& file, const std::string& text, std::vector<Fault>& faults, std::string_view left_out)
+      : file_(file), text_(text), faults_(faults), left_out_(left_out) {}
 
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
@@ -37,6 +38,7 @@ class Builder {
   bool end_object() { return close(); }
   bool end_array() { return close(); }
   bool key(std::string& name) {
+    if (skipped_ > 0) return true;
     Level& level = levels_.back();
     level.key = std::move(name);
     if (level.value.contains(level.key)) fault(here(), "the field '" + level.key + "' occurs twice in this object; keep one");
@@ -68,7 +70,13 @@ class Builder {
     return pointer;
   }
 
+  bool is_left_out() const { return levels_.size() == 1 && !left_out_.empty() && levels_.back().key == left_out_; }
+
   bool open(Json value) {
+    if (skipped_ > 0 || is_left_out()) {
+      ++skipped_;
+      return true;
+    }
     if (levels_.size() == max_depth) {
       fault(here(), "nested more than " + std::to_string(max_depth) + " levels deep");
       return false;
@@ -78,12 +86,17 @@ class Builder {
   }
 
   bool close() {
+    if (skipped_ > 0) {
+      if (--skipped_ > 0) return true;
+      return add(Json::array());  // what it holds is not asked for
+    }
     Json value = std::move(levels_.back().value);
     levels_.pop_back();
     return add(std::move(value));
   }
 
   bool add(Json value) {
+    if (skipped_ > 0) return true;
     if (levels_.empty())
       root_ = std::move(value);
     else if (Level& level = levels_.back(); level.value.is_array())
@@ -120,23 +133,28 @@ class Builder {
   const std::string& text_;
   std::vector<Fault>& faults_;
   const std::size_t before_ = faults_.size();
+  std::string_view left_out_;
+  int skipped_ = 0;  // levels open within the field that is left out
   std::vector<Level> levels_;
   Json root_;
 };
 
 }  // namespace
 
-std::optional<Json> parse_json(const std::string& file, const std::string& text, std::vector<Fault>& faults) {
+std::optional<Json> parse_json(const std::string& file, const std::string& text, std::vector<Fault>& faults, std::string_view left_out) {
   if (text.size() > max_text) {
     faults.push_back({file, "", "the file has " + std::to_string(text.size()) + " bytes; the limit is " + std::to_string(max_text)});
     return std::nullopt;
   }
-  Builder builder(file, text, faults);
+  Builder builder(file, text, faults, left_out);
   return builder.result(Json::sax_parse(text, &builder));
 }
 
 std::string pointer_to(const std::string& parent, std::string_view token) {
-  std::string pointer = parent + "/";
+  std::string pointer;
+  pointer.reserve(parent.size() + 1 + token.size());
+  pointer.append(parent).push_back('/');
+  if (token.find('~') == token.npos && token.find('/') == token.npos) return pointer.append(token);
   for (const char c : token) {
     if (c == '~')
       pointer += "~0";

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "spec/fault.hpp"
@@ -11,8 +12,10 @@ namespace ejk::spec {
 
 using Json = nlohmann::ordered_json;
 
-// nullopt after a fault. A syntax error is a fault at line:column; the others are at a JSON pointer.
-std::optional<Json> parse_json(const std::string& file, const std::string& text, std::vector<Fault>& faults);
+// nullopt after a fault. A syntax error is a fault at line:column; the others are at a JSON pointer. left_out: a field of the outermost
+// object whose list or object reads as an empty list, and is not judged.
+std::optional<Json> parse_json(const std::string& file, const std::string& text, std::vector<Fault>& faults,
+                               std::string_view left_out = {});
 
 // pointer + "/" + token, escaped as RFC 6901 says.
 std::string pointer_to(const std::string& parent, std::string_view token);

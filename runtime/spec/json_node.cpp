@@ -76,6 +76,12 @@ void FileFaults::sort_as_in(const Json& document) {
                    [&](const Fault& a, const Fault& b) { return place(a) < place(b); });
 }
 
+Expression FileFaults::expression(const std::string& text) {
+  const auto [place, fresh] = expressions_.try_emplace(text);
+  if (!fresh && place->second) return place->second;
+  return place->second = Expression::parse(text);
+}
+
 bool JsonNode::open(std::string_view object, const std::vector<std::string>& extra) const {
   const ObjectFields& row = fields_of(object);
   if (!json_->is_object()) {
@@ -178,9 +184,10 @@ Expression JsonNode::expression() const {
     wrong_kind(name_of(FieldKind::expression));
     return {};
   }
-  const std::string text = to_text(*scalar());
+  const std::string* const own = json_->get_ptr<const std::string*>();
+  const std::string made = own ? std::string() : to_text(*scalar()), &text = own ? *own : made;
   try {
-    return Expression::parse(text);
+    return faults_->expression(text);
   } catch (const ExpressionError& error) {
     constexpr std::size_t most = 120;
     fault("bad expression '" + (text.size() <= most ? text : text.substr(0, most) + "...") + "': " + error.what());

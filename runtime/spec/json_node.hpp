@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,8 +20,11 @@ class FileFaults {
   void add(const std::string& pointer, std::string sentence) { faults_.push_back({file_, pointer, std::move(sentence)}); }
   bool any() const { return faults_.size() > first_; }
   void sort_as_in(const Json& document);  // the order of the file, whatever the order of reading
+  // The expression of that text, parsed once: variants say many alike. Throws ExpressionError.
+  Expression expression(const std::string& text);
 
  private:
+  std::unordered_map<std::string, Expression> expressions_;
   const std::string& file_;
   std::vector<Fault>& faults_;
   std::size_t first_;

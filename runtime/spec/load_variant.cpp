@@ -69,7 +69,8 @@ class ArgumentReader {
 
 class VariantReader {
  public:
-  VariantReader(const JsonNode& node, const Spec& spec) : node_(node), spec_(spec) {}
+  VariantReader(const JsonNode& node, const Spec& spec)
+      : node_(node), spec_(spec), dims_(names_of_dims(spec)), types_(names_of_types(spec)) {}
 
   Variant read() {
     variant_.pointer = node_.pointer();
@@ -103,7 +104,7 @@ class VariantReader {
  private:
   bool in_contract(const std::string& name) const {
     const auto is = [&](const std::vector<std::string>& names) { return std::find(names.begin(), names.end(), name) != names.end(); };
-    return is(names_of_dims(spec_)) || is(names_of_types(spec_)) || spec_.attribute(name) || spec_.tensor(name);
+    return is(dims_) || is(types_) || spec_.attribute(name) || spec_.tensor(name);
   }
 
   // A name of the variant's own: unique, and none of the contract's.
@@ -282,6 +283,7 @@ class VariantReader {
 
   const JsonNode& node_;
   const Spec& spec_;
+  const std::vector<std::string> dims_, types_;
   Variant variant_;
   NameTable names_;
 };

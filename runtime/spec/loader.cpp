@@ -53,7 +53,7 @@ Cases cases_of(const std::string& file, const std::string& text) {
 }  // namespace
 
 std::optional<Spec> load_spec(const std::string& file, const std::string& text, std::vector<Fault>& faults, WhenCases when) {
-  const auto json = parse_json(file, text, faults);
+  const auto json = parse_json(file, text, faults, when == WhenCases::now ? "" : "cases");
   if (!json) return std::nullopt;
   FileFaults found(file, faults);
   const JsonNode kernel(*json, "", found);
