@@ -20,7 +20,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int attempts_a_call = 4;          // other variations, when the image does not serve one
 constexpr int attempts_at_the_first = 200;  // it must be found: wide vectors take only some of the odd sizes
-constexpr double seconds_of_a_case = 0.5;
 
 // The image does not serve this call: not a failure.
 struct NotServed : std::runtime_error {
@@ -48,7 +47,7 @@ class ImageChecker {
     const auto start = Clock::now();
     const auto time_left = [&] { return std::chrono::duration<double>(Clock::now() - start).count() < effort_.seconds; };
     for (int i = 0; i < effort_.random && (i == 0 || time_left()) && !outcome_.missing; ++i) varied(i);
-    if (!outcome_.missing && (outcome_.calls == 0 || time_left())) small_case();  // no varied call may have been one of this image
+    if (!outcome_.missing && (outcome_.calls == 0 || time_left())) small_case();
     return std::move(outcome_);
   }
 
@@ -77,11 +76,12 @@ class ImageChecker {
     }
   }
 
-  // The first case that the reference can do in time.
+  // The first case that the reference can do in time; no varied call may have been one of this image: then any that it can do at all.
   void small_case() {
+    const double seconds = outcome_.calls == 0 ? VerifyEffort().whole_case : effort_.whole_case;
     for (const auto* c : image_.cases) {
       const auto binding = spec::bind(*image_.kernel->spec, spec::facts_of(*image_.kernel->spec, *c));
-      if (!affordable(cost_of(*image_.kernel->spec, binding), tensor_bytes(binding.facts), seconds_of_a_case)) continue;
+      if (!affordable(cost_of(*image_.kernel->spec, binding), tensor_bytes(binding.facts), seconds)) continue;
       one_call(*c, effort_.seed, {}, false);
       return;
     }

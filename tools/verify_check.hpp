@@ -9,8 +9,9 @@
 namespace ejk::tools {
 
 struct VerifyEffort {
-  int random = 4;      // varied cases an image, random calls a kernel
-  double seconds = 1;  // an image, once the first varied case is done
+  int random = 4;           // varied cases an image, random calls a kernel
+  double seconds = 1;       // an image, once the first varied case is done
+  double whole_case = 0.5;  // a case of the spec is run whole if the reference needs no more seconds
   bool properties = true;
   std::uint64_t seed = 1;
 };
