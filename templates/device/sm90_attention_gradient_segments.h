@@ -2,38 +2,10 @@
 // of a block of keys sees out of its steps; where a turn's queries and keys are not all of one segment, scores' ids are compared.
 #pragma once
 #include "device/sm90_attention_gradient.h"
+#include "device/sm90_segment_range.h"
 
 // What stands for a negative id, of a query and of a key, and is in their places past the last: equal to no id, and not to one another.
 constexpr int32_t HIDDEN_QUERY = -1, HIDDEN_KEY = -2;
-
-static inline int32_t smallest_in_warp(int32_t x) {
-  int32_t y;
-  asm volatile("redux.sync.min.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-  return y;
-}
-static inline int32_t largest_in_warp(int32_t x) {
-  int32_t y;
-  asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-  return y;
-}
-
-// Ids from the lowest to the highest, hidden ones left out, of some tokens. One: all tokens are of one segment.
-struct SegmentRange {
-  static constexpr int32_t NONE = 0x7fffffff;
-  int32_t low, high;
-  bool some_hidden;
-  bool is_one() const { return !some_hidden && low == high; }
-  bool meets(const SegmentRange& other) const { return low <= other.high && other.low <= high; }
-
-  // Of what all lanes have.
-  static SegmentRange of(const SegmentRange& mine) {
-    return {smallest_in_warp(mine.low), largest_in_warp(mine.high), any_in_warp(mine.some_hidden)};
-  }
-  void add(int32_t id) {
-    const int32_t low_of = id < 0 ? NONE : id;
-    low = low_of < low ? low_of : low, high = id > high ? id : high, some_hidden = some_hidden || id < 0;
-  }
-};
 
 // The ids of a call, [rows of the batch][tokens].
 struct SegmentIds {
@@ -62,12 +34,12 @@ struct SegmentIds {
 
   // Of COUNT tokens from `first` on; those past the last, which nobody sees, are left out, or count as hidden. A whole warp calls it.
   template <int COUNT> static SegmentRange range(const int32_t* ids, int first, int tokens, bool hidden_past) {
-    SegmentRange mine{SegmentRange::NONE, -1, false};
+    SegmentRange mine;
 #pragma unroll
     for (int i = 0; i < (COUNT + WARP - 1) / WARP; ++i) {
       const int at = i * WARP + lane();
       if (at < COUNT && first + at < tokens) mine.add(ids[first + at]);
-      if (hidden_past && at < COUNT && first + at >= tokens) mine.some_hidden = true;
+      if (hidden_past && at < COUNT && first + at >= tokens) mine.padded = true;
     }
     return mine;
   }
@@ -78,12 +50,12 @@ struct SegmentIds {
     constexpr int ROWS = Block::ROW_COUNT, PARTS = Block::COUNT / 64, AHEAD = 4;
     const int32_t* const own = keys + block.sequence.batch * key_stride;
     const int32_t* const seeing = queries + block.sequence.batch * query_stride;
-    SegmentRange parts[PARTS], all{SegmentRange::NONE, -1, false};
+    SegmentRange parts[PARTS], all;
     int first_whole[PARTS], end_whole[PARTS], first = block.end_step, end = block.first_step;
 #pragma unroll
     for (int part = 0; part < PARTS; ++part) {
       parts[part] = SegmentRange::of(range<64>(own, block.first_key + part * 64, key_tokens, true));
-      all.low = parts[part].low < all.low ? parts[part].low : all.low, all.high = parts[part].high > all.high ? parts[part].high : all.high;
+      all.least = parts[part].least < all.least ? parts[part].least : all.least, all.largest = parts[part].largest > all.largest ? parts[part].largest : all.largest;
       first_whole[part] = end_whole[part] = 0;
     }
 #pragma unroll 1
@@ -99,7 +71,7 @@ struct SegmentIds {
         first = step < first ? step : first, end = step + 1;
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) {
-          if (!here.is_one() || !parts[part].is_one() || here.low != parts[part].low) continue;
+          if (!here.is_one() || !parts[part].is_one() || here.least != parts[part].least) continue;
           if (end_whole[part] == 0) first_whole[part] = step;
           if (end_whole[part] == 0 || end_whole[part] == step) end_whole[part] = step + 1;
         }

@@ -2,38 +2,8 @@
 // with steps that hold a visible pair, and steps of one segment need no look at single keys. Ids that lie in order hide little within steps.
 #pragma once
 #include "device/sm90_attention_tiles.h"
+#include "device/sm90_segment_range.h"
 #include "device/sm90_uniform.h"
-
-// Over a warp. (redux.sync)
-static inline int smallest_in_warp(int x) {
-  int y;
-  asm volatile("redux.sync.min.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-  return y;
-}
-static inline int largest_in_warp(int x) {
-  int y;
-  asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-  return y;
-}
-static inline uint32_t lanes_where(bool x) { return __ballot_sync(0xffffffff, x); }
-
-// The segments of some tokens: least to largest; padded: some are of none, see nothing and are not seen.
-struct SegmentRange {
-  static constexpr int NONE = 0x7fffffff;
-  int least = NONE, largest = -1;
-  bool padded = false;
-
-  void add(int id) {
-    if (id < 0) {
-      padded = true;
-      return;
-    }
-    least = id < least ? id : least, largest = id > largest ? id : largest;
-  }
-  void join_warp() { least = smallest_in_warp(least), largest = largest_in_warp(largest), padded = any_in_warp(padded); }
-  bool meets(const SegmentRange& other) const { return least <= other.largest && other.least <= largest; }
-  bool is_one() const { return !padded && least == largest; }
-};
 
 // A call's ids. Keys' are copied, in whole steps of KEYS, in the order in which the lanes of a warpgroup's product want them: of 16 keys first those
 // of lane 0 of four (0, 1, 8, 9), then of lane 1 (2, 3, 10, 11) and so on; with -1 for keys of no segment.
@@ -55,7 +25,7 @@ template <int KEYS> struct Segments {
       range.add(id);
       copies[number * KEYS + i / 16 * 16 + i % 8 / 2 * 4 + i % 16 / 8 * 2 + i % 2] = id < 0 ? -1 : id;
     }
-    range.join_warp();
+    range = SegmentRange::of(range);
     if (lane() == 0) store_pack(ranges + number * 4, Pack<int32_t, 4>{{range.least, range.largest, range.padded, 0}});
   }
 
@@ -64,7 +34,7 @@ template <int KEYS> struct Segments {
     SegmentRange rows;
 #pragma unroll 1
     for (int row = lane(); row < seeing; row += WARP) rows.add(query(tile.batch, tile.first_row + row));
-    rows.join_warp();
+    rows = SegmentRange::of(rows);
     int first = tile.end, end = tile.end, first_whole = 0, end_whole = 0;
     bool some = false, whole = false;
 #pragma unroll 1

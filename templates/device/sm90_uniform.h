@@ -11,6 +11,19 @@ static inline int uniform(int x) {
   return y;
 }
 
+// The smallest, and the largest, of all lanes' x; the lanes where x holds. (redux.sync)
+static inline int smallest_in_warp(int x) {
+  int y;
+  asm volatile("redux.sync.min.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+}
+static inline int largest_in_warp(int x) {
+  int y;
+  asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+}
+static inline uint32_t lanes_where(bool x) { return __ballot_sync(0xffffffff, x); }
+
 // barrier_wait by a whole warp.
 static inline void barrier_wait_all(uint32_t barrier, uint32_t parity) {
   while (!any_in_warp(barrier_try_wait(barrier, parity))) {
