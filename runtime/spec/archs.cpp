@@ -23,17 +23,17 @@ int depth_of(const Arch& arch, const std::map<std::string, Arch>& archs) {
   return depth;
 }
 
-// Without the string that full_name() makes: every call's first plan asks this of all archs.
-bool is_named(const Arch& arch, std::string_view full_name) {
-  const std::size_t length = arch.platform.size();
-  return full_name.size() == length + 1 + arch.name.size() && full_name.starts_with(arch.platform) && full_name[length] == ':' &&
-         full_name.ends_with(arch.name);
+// Whether `full_name` is platform:name. Without the string of that: every call's first plan asks this of all archs.
+bool is_named(std::string_view platform, std::string_view name, std::string_view full_name) {
+  const std::size_t length = platform.size();
+  return full_name.size() == length + 1 + name.size() && full_name.starts_with(platform) && full_name[length] == ':' &&
+         full_name.ends_with(name);
 }
 
-bool is_or_extends(const Arch& arch, std::string_view full_name, const std::map<std::string, Arch>& archs) {
-  for (const Arch* each = &arch; each; each = parent_of(*each, archs))
-    if (is_named(*each, full_name)) return true;
-  return false;
+bool is_or_extends(const Arch& arch, std::string_view full_name) {
+  return is_named(arch.platform, arch.name, full_name) ||
+         std::any_of(arch.ancestors.begin(), arch.ancestors.end(),
+                     [&](const std::string& name) { return is_named(arch.platform, name, full_name); });
 }
 
 // A platform's name alone does not cover it.
@@ -42,10 +42,10 @@ bool by_name_only(const Arch& arch) {
   return found != arch.properties.end() && found->second == Value(true);
 }
 
-bool covers(std::string_view pattern, const Arch& arch, const std::map<std::string, Arch>& archs) {
+bool covers(std::string_view pattern, const Arch& arch) {
   if (!pattern.starts_with(arch.platform)) return false;  // an arch extends its own platform's only
-  if (pattern.ends_with('+')) return is_or_extends(arch, pattern.substr(0, pattern.size() - 1), archs);
-  return is_named(arch, pattern) || (pattern == arch.platform && !by_name_only(arch));
+  if (pattern.ends_with('+')) return is_or_extends(arch, pattern.substr(0, pattern.size() - 1));
+  return is_named(arch.platform, arch.name, pattern) || (pattern == arch.platform && !by_name_only(arch));
 }
 
 // "cpu:a extends b, which extends a" as a fault, once for each arch on the cycle or leading to it.
@@ -57,6 +57,8 @@ bool has_cycle(const Arch& arch, const std::map<std::string, Arch>& archs) {
 }
 
 void inherit(Arch& arch, const Arch& parent) {
+  arch.ancestors = {parent.name};
+  arch.ancestors.insert(arch.ancestors.end(), parent.ancestors.begin(), parent.ancestors.end());
   std::vector<std::string> features = parent.requires_features;
   for (std::string& own : arch.requires_features)
     if (std::find(features.begin(), features.end(), own) == features.end()) features.push_back(std::move(own));
@@ -114,15 +116,14 @@ std::map<std::string, Arch> load_archs(const std::filesystem::path& folder, std:
 std::vector<const Arch*> archs_covered(const std::vector<std::string>& patterns, const std::map<std::string, Arch>& archs) {
   std::vector<const Arch*> covered;
   for (const auto& [name, arch] : archs)
-    if (std::any_of(patterns.begin(), patterns.end(),
-                    [&, &arch = arch](const std::string& pattern) { return covers(pattern, arch, archs); }))
+    if (std::any_of(patterns.begin(), patterns.end(), [&arch = arch](const std::string& pattern) { return covers(pattern, arch); }))
       covered.push_back(&arch);
-  std::stable_sort(covered.begin(), covered.end(), [&](const Arch* a, const Arch* b) { return depth_of(*a, archs) > depth_of(*b, archs); });
+  std::stable_sort(covered.begin(), covered.end(), [](const Arch* a, const Arch* b) { return a->ancestors.size() > b->ancestors.size(); });
   return covered;
 }
 
 bool covers_some(const std::string& pattern, const std::map<std::string, Arch>& archs) {
-  return std::any_of(archs.begin(), archs.end(), [&](const auto& named) { return covers(pattern, named.second, archs); });
+  return std::any_of(archs.begin(), archs.end(), [&](const auto& named) { return covers(pattern, named.second); });
 }
 
 std::vector<std::filesystem::path> json_files(const std::filesystem::path& folder) {

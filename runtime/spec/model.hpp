@@ -257,6 +257,7 @@ struct Arch {
   std::string name, doc;  // "avx512"
   std::string platform;   // cpu, cuda, hip, simt
   std::string extends;
+  std::vector<std::string> ancestors;          // names of what it extends, the nearest first (resolve_archs)
   std::vector<std::string> requires_features;  // CPU: names in /proc/cpuinfo's spelling that must all be present (own ones; extends adds)
   std::string machine;                         // CPU: "x86_64", "aarch64"; empty: any
   std::vector<std::string> flags;              // compiler flags
