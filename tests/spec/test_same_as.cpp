@@ -67,7 +67,7 @@ CallFacts facts() {
   return facts;
 }
 
-Arch generic() { return {"generic", "d", "cpu", "", {}, "", {}, {}, ""}; }
+Arch generic() { return {"generic", "d", "cpu", "", {}, {}, "", {}, {}, ""}; }
 
 TEST(SameAs, GivesTheVariantsTheirNames) {
   const Spec spec = served();
