@@ -103,6 +103,9 @@ TEST_F(Hostile, RanksAndShapesOfGarbage) {
 
 // Threads that meet shapes they have not seen, and forks in between: no child waits for a lock of a thread that it does not have.
 TEST_F(Hostile, ForksWhileOthersPlan) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the address sanitizer's own allocator may be locked for ever in a child of a process of many threads (GCC 12)";
+#endif
   ASSERT_EQ(called(nullptr), EJK_OK) << ejk_last_error();
   std::atomic<bool> stop{false};
   std::atomic<int> wrong{0};
