@@ -76,7 +76,7 @@ class ImageChecker {
     }
   }
 
-  // The first case that the reference can do in time; no varied call may have been one of this image: then any that it can do at all.
+  // The first case that the reference can do in time. No varied call may have been one of this image: then even an emulator has the time.
   void small_case() {
     const double seconds = outcome_.calls == 0 ? VerifyEffort().whole_case : effort_.whole_case;
     for (const auto* c : image_.cases) {

@@ -55,7 +55,8 @@ struct SegmentIds {
 #pragma unroll
     for (int part = 0; part < PARTS; ++part) {
       parts[part] = SegmentRange::of(range<64>(own, block.first_key + part * 64, key_tokens, true));
-      all.least = parts[part].least < all.least ? parts[part].least : all.least, all.largest = parts[part].largest > all.largest ? parts[part].largest : all.largest;
+      all.least = parts[part].least < all.least ? parts[part].least : all.least;
+      all.largest = parts[part].largest > all.largest ? parts[part].largest : all.largest;
       first_whole[part] = end_whole[part] = 0;
     }
 #pragma unroll 1
