@@ -4,7 +4,8 @@
 // A warpgroup starts the product of the next step's keys (perhaps of the next tile's) beside that of this step's weights and values, and
 // weighs the new scores while the latter runs. With PING_PONG warpgroups start their products in turn, so that one weighs while another's
 // products run.
-// Weights are 2^(score - reference): a row's reference follows its largest score when that is 2^HEADROOM times ahead.
+// Weights are 2^(score - reference): a row's reference follows its largest score when that is 2^HEADROOM times ahead. Under a soft cap that is
+// small enough (NARROW) no score is far from 0: the reference is 0, and outputs that overflow are computed once more.
 // With segment ids a launch before looks at those of the keys by steps.
 #include "device/gpu.h"
 #include "device/sm90_attention_tiles.h"
@@ -24,6 +25,7 @@ $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                   // head dim of q and k; of v and out
 constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
+constexpr bool NARROW = ${narrow};                     // no weight of a capped score leaves the floats
 constexpr bool BOUNDED = ${bounded}, SEGMENTED = ${segmented}, DROPPED = ${dropped};  // lengths; segment ids; dropout
 constexpr int GROUPS = ${groups};                     // warpgroups that multiply
 constexpr int BLOCK_M = GROUPS * 64;                  // query rows of a tile
@@ -43,7 +45,7 @@ constexpr bool ADJUSTED = ScoreTile::BYTES > 0;
 constexpr uint32_t ADJUST_STAGES = ${adjust_stages};   // steps of it in shared memory
 constexpr bool ASKED = GROUPS == 2 || D <= 64 || D > 128;  // whether what a step needs is here, ahead of it: with other heads no gain
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
-constexpr bool SEARCHES = PACKED || SEGMENTED || (BOUNDED && DROPPED);  // to find a tile needs more registers
+constexpr bool SEARCHES = PACKED || SEGMENTED || (BOUNDED && (DROPPED || (NARROW && DV <= 64)));  // to find a tile needs more registers
 constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? SEARCHES ? 56 : 32 : SEARCHES ? 56 : 40;
 constexpr int CONSUMER_REGISTERS = GROUPS == 3 ? SEARCHES ? 152 : 160 : SEARCHES ? 224 : 232;
 
@@ -262,7 +264,7 @@ static inline void repair_tiles(const AttentionTiles& tiles, const Plain& plain,
   AttentionTile tile;
   for (int number = DYNAMIC ? 0 : numbers.first(); number < tiles.count; number = DYNAMIC ? number + 1 : numbers.take()) {
     if (DYNAMIC && !numbers.owns(number)) continue;
-    if (!find_tile(tiles, plain, number, tile) || !(ADJUSTED || tile.hides) || tile.first >= tile.end) continue;
+    if (!find_tile(tiles, plain, number, tile) || !(NARROW || ADJUSTED || tile.hides) || tile.first >= tile.end) continue;
 #pragma unroll 1
     for (int row = first_row; row < first_row + 16 && row < tile.rows; ++row)
       if (plain.is_broken<DV>(tile, row)) plain.attend<DV>(tile, row, tiles.range(tile, row), given.row(tile, row));
@@ -296,24 +298,27 @@ struct Consumer {
   }
 
   void start(LaneRows& rows, const AttentionTile& tile) const {
-    rows.reference[0] = rows.reference[1] = tile.reference;
-    rows.sum[0] = rows.sum[1] = lane() % 4 == 0 ? tile.sum : 0;
+    rows.reference[0] = rows.reference[1] = NARROW ? 0 : tile.reference;
+    rows.sum[0] = rows.sum[1] = !NARROW && lane() % 4 == 0 ? tile.sum : 0;
   }
 
   // The softmax of a tile that is done with: to lse. Returns the factors of its outputs.
   void finish_sums(LaneRows& rows, const AttentionTile& tile, float (&factor)[2]) const {
     rows.add_up();
+    float unit = 1;  // of outputs, in the row's reference
+    if (NARROW) unit = rows.join(tile.reference, tile.sum);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = lane_row() + 8 * h;
       if (row < tile.rows && lane() % 4 == 0) store_lse(plain.lse, tile.sequence(), tile.place(row), rows.reference[h], rows.sum[h]);
       factor[h] = rows.sum[h] == 0 ? 0 : reciprocal(rows.sum[h]);
+      if (NARROW) factor[h] *= unit;
       if (DROPPED) factor[h] *= plain.rule.kept;
     }
   }
 
-  // Its outputs. A value that is not finite, behind a weight of 0, has made those of rows that do not see it NaN: then the definition
-  // decides, in the end.
+  // Its outputs. A value that is not finite, behind a weight of 0, has made those of rows that do not see it NaN; large weights of large
+  // values may have overflowed: then the definition decides, in the end.
   void finish(const float (&o)[DV / 2], const float (&factor)[2], const AttentionTile& tile) {
     if constexpr (STAGED) {
       send_rows<Element>(out, at.out(part), o, factor, tile.head, tile.first_row + warp_row(), tile.batch);
@@ -327,7 +332,7 @@ struct Consumer {
     float zero = 0;
 #pragma unroll
     for (int i = 0; i < DV / 2; ++i) zero += o[i] * 0;
-    broken = broken || (zero != 0 && (ADJUSTED || tile.hides));
+    broken = broken || (zero != 0 && (NARROW || ADJUSTED || tile.hides));
   }
 
   void multiply_keys(float (&s)[BLOCK_N / 2]) const {
@@ -411,18 +416,22 @@ struct Consumer {
   bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const AttentionTile& tile, const Steps& steps, const ScoreTile::Step& given_here, float (&factor)[2]) {
     if constexpr (CAPPED && !ADJUSTED && IS_HALF<Element>)
       if (steps.is_whole() && rows.weigh_near(s, NearCap(cap_unit, unit))) return false;
-    if constexpr (CAPPED && !ADJUSTED && !IS_HALF<Element>)
+    if constexpr (NARROW) {
+      if (steps.is_whole()) return rows.weigh_narrow(s, cap_unit, unit), false;
+    } else if constexpr (CAPPED && !ADJUSTED && !IS_HALF<Element>) {
       if (steps.is_whole()) return rows.weigh_capped(s, cap_unit, unit, factor);
-    if constexpr (CAPPED) cap_scores<Element>(s, cap_unit);
+    }
+    if constexpr (CAPPED) cap_scores<Element>(s, NARROW ? made_here(cap_unit) : cap_unit);
     adjust(s, given_here);
     if (!steps.is_whole()) {
-      const int row = lane_row(), last = tile.rows - 1;
+      const int me = NARROW ? keep_here(lane()) : lane(), row = warp_row() + me / 4, last = tile.rows - 1;
       const RowRange range[2] = {tiles.range(tile, row < last ? row : last), tiles.range(tile, row + 8 < last ? row + 8 : last)};
-      LaneRows::hide(s, range, steps.at * BLOCK_N + lane() % 4 * 2);
+      LaneRows::hide(s, range, steps.at * BLOCK_N + me % 4 * 2);
 $if segmented
       hide_segments(s, tile, steps.at, row, last);
 $end
     }
+    if constexpr (NARROW) return rows.weigh_hidden(s, unit), false;
     return rows.weigh(s, unit, factor);
   }
 $if segmented
