@@ -67,6 +67,25 @@ template <int ROWS> struct BiasTile<void, ROWS> {
   static void add(float (&)[ROWS / 2], float, uint32_t, int) {}
 };
 
+// Rows of a bias one after another, each from a multiple of 16 bytes on. By all blocks of a grid of THREADS threads.
+template <int THREADS, class T> static inline void align_rows(const View& bias, T* to) {
+  constexpr int COUNT = 16 / sizeof(T);
+  const int64_t rows = bias.shape[0] * bias.shape[1] * bias.shape[2], pitch = (bias.shape[3] + 7) / 8 * 8;
+#pragma unroll 1
+  for (int64_t row = int64_t{block_x()} * (THREADS / WARP) + warp(); row < rows; row += int64_t{grid_x()} * (THREADS / WARP)) {
+    const int64_t plane = row / bias.shape[2], batch = plane / bias.shape[1];
+    const T* const from = static_cast<const T*>(bias.data) + row_offset(bias, batch, plane - batch * bias.shape[1], row - plane * bias.shape[2]);
+#pragma unroll 2
+    for (int64_t key = lane() * COUNT; key < pitch; key += WARP * COUNT) {
+      Pack<T, COUNT> x{};
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i)
+        if (key + i < bias.shape[3]) x.at[i] = from[key + i];
+      store_pack(to + row * pitch + key, x);
+    }
+  }
+}
+
 // Bits of ROWS queries by 128 keys: 32 of a lane's elements a word; words of the 256 lanes one after another.
 template <bool MASKED, int ROWS> struct MaskTile {
   static constexpr int LANES = 256, WORDS = MASKED ? (ROWS / 2 + 31) / 32 : 0;  // of a lane

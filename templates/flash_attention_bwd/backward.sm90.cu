@@ -440,6 +440,12 @@ KERNEL(256, 1) pack_mask(${parameters('pack_mask')}) {
   MaskPacker<BLOCK_M>{attention_mask_view, reinterpret_cast<uint32_t*>(mask_bits), tiles_seen, key_blocks, items}.run(reinterpret_cast<uint8_t*>(bytes));
 }
 $end
+$if biased != 'none'
+// A bias whose rows tile copies do not take, in rows that they do.
+KERNEL(256, 1) align_bias(${parameters('align_bias')}) {
+  align_rows<256>(bias_view, reinterpret_cast<Bias*>(sizeof(Bias) == 2 ? static_cast<void*>(bias_rows_16) : static_cast<void*>(bias_rows_32)));
+}
+$end
 $if bias_gradient == 'stored'
 // The bias's gradient is 0 where blocks of keys skip turns.
 KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
