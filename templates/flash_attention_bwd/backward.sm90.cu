@@ -443,7 +443,7 @@ $end
 $if biased != 'none'
 // A bias whose rows tile copies do not take, in rows that they do.
 KERNEL(256, 1) align_bias(${parameters('align_bias')}) {
-  align_rows<256>(bias_view, reinterpret_cast<Bias*>(sizeof(Bias) == 2 ? static_cast<void*>(bias_rows_16) : static_cast<void*>(bias_rows_32)));
+  copy_rows<256, Bias>(aligned_rows(bias_view, sizeof(Bias) == 2 ? static_cast<void*>(bias_rows_16) : static_cast<void*>(bias_rows_32)), bias_view);
 }
 $end
 $if bias_gradient == 'stored'
