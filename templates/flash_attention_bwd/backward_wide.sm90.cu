@@ -43,7 +43,8 @@ constexpr int BLOCKS = ${blocks};                       // blocks of a cluster, 
 constexpr int BLOCK_N = 64 * BLOCKS;                    // their keys
 constexpr int BLOCK_M = ${block_m};                     // queries of a turn
 constexpr uint32_t STAGES = 2;                          // turns in shared memory
-constexpr int COPYING_REGISTERS = BLOCKS == 2 || ORDERED || FINISHES ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
+constexpr int COPYING_REGISTERS = BLOCKS == 2 || ORDERED || FINISHES || ${biased != 'none'} ? 40 : 24;
+constexpr int MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
 constexpr int ALL_DONE = 2;                             // the barrier of warpgroups that multiply no more
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = 15;                               // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
