@@ -17,6 +17,7 @@ struct Places {  // in shared memory
   uint32_t ds(uint32_t i) const { return base + DS + i * DS_BYTES; }
   // This lane's weights of 16 queries, number n of the turn's: eight halves, or the first or last four of eight floats.
   uint32_t p(uint32_t i, int n) const { return base + P + i * P_BYTES + ((n * 4 + warp() % 4) * WARP + lane()) * 16; }
+  uint32_t slopes(uint32_t i, int n) const { return p(i, n) + P_BOXES * QUERY_BOX; }  // of those weights, as halves
   uint32_t bias() const { return base + BIAS; }
   uint32_t logs(uint32_t i) const { return base + LOGS + i * ROW_BYTES; }
   uint32_t deltas(uint32_t i) const { return base + DELTAS + i * ROW_BYTES; }

@@ -32,8 +32,9 @@ using Bias = void;
 $else
 using Bias = ${ctype(biased)};
 $end
-constexpr bool SUMS_BIAS = ${bias_gradient == 'summed'};    // the bias's gradient is wanted, and summed over what shares it
+constexpr bool SUMS_BIAS = ${bias_gradient == 'summed'};    // the bias's gradient is wanted, and summed over what shares it, or not cut as dS is
 constexpr bool STORES_BIAS = ${bias_gradient == 'stored'};  // it is wanted, and is dS as it lies in shared memory
+constexpr bool SLOPES_APART = CAPPED && SUMS_BIAS;      // the soft cap's slopes are not in the weights that go to the other warpgroup
 constexpr bool ORDERED = ${ordered};                    // the same bits each time
 constexpr bool NARROWS = false;                         // blocks take all turns, also those that a mask hides
 constexpr bool OWNS_QUERIES = false, FINISHES = ${finishes};  // this launch makes dq of its sums, too
@@ -60,7 +61,8 @@ static_assert(BLOCKS == 1 || (BOXES == 4 && V_BOXES % 2 == 0));
 constexpr uint32_t KEY_BOX = 64 * 128, QUERY_BOX = BLOCK_M * 128;
 constexpr uint32_t K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX, Q_BYTES = BOXES * QUERY_BOX, DOUT_BYTES = V_BOXES * QUERY_BOX;
 constexpr uint32_t OTHER_BYTES = (BLOCKS - 1) * 2 * KEY_BOX;    // the other block's keys, of the features whose dq is this one's
-constexpr uint32_t DS_BYTES = BLOCKS * QUERY_BOX, P_BYTES = (AS_HALVES ? 1 : 2) * QUERY_BOX, ROW_BYTES = BLOCK_M * 4, ID_BYTES = SEGMENTED ? ROW_BYTES : 0;
+constexpr uint32_t P_BOXES = AS_HALVES ? 1 : 2, DS_BYTES = BLOCKS * QUERY_BOX, P_BYTES = (P_BOXES + SLOPES_APART) * QUERY_BOX;
+constexpr uint32_t ROW_BYTES = BLOCK_M * 4, ID_BYTES = SEGMENTED ? ROW_BYTES : 0;
 
 using Block = KeyBlock<BLOCK_M, BLOCK_N, BLOCKS, PACKED, BOUNDED, ORDERED>;
 using CallBias = BiasTile<Bias, BLOCK_M, 64>;
@@ -118,6 +120,14 @@ struct Mask {
   const int32_t* bits;
   const int64_t& blocks;  // of 128 keys
 };
+
+// Four words to and from shared memory.
+static inline void store_four(uint32_t to, const uint32_t* w) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" : : "r"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+}
+static inline void load_four(uint32_t* w, uint32_t from) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(from) : "memory");
+}
 
 // What the warpgroups that multiply have in common.
 struct Consumer {
@@ -274,20 +284,20 @@ struct Consumer {
     return block.sequence.batch * key_blocks * BLOCK_N + block.first_key + rank * 64 + thread / WARP % 4 * 16 + thread % WARP / 4;
   }
 
-  // Weights, times slopes, to the other warpgroup.
+  // Weights, times slopes, or both, to the other warpgroup.
   void give(const Scores& s, const ScoreSlopes& slopes, uint32_t stage, uint32_t parity) const {
     barrier_wait(empty(at.p_full(stage)), parity ^ 1);
 #pragma unroll
     for (int n = 0; n < BLOCK_M / 16; ++n) {
-      const auto weight = [&](int i) { return CAPPED ? s[8 * n + i] * slopes[8 * n + i] : s[8 * n + i]; };
+      const auto weight = [&](int i) { return CAPPED && !SLOPES_APART ? s[8 * n + i] * slopes[8 * n + i] : s[8 * n + i]; };
       if constexpr (AS_HALVES) {
         uint32_t w[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int e = 8 * n + 2 * i;
-          w[i] = CAPPED ? pack_pair<half>(s[e] * slopes[e], s[e + 1] * slopes[e + 1]) : pack_pair<half>(s[e], s[e + 1]);
+          w[i] = CAPPED && !SLOPES_APART ? pack_pair<half>(s[e] * slopes[e], s[e + 1] * slopes[e + 1]) : pack_pair<half>(s[e], s[e + 1]);
         }
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" : : "r"(at.p(stage, n)), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+        store_four(at.p(stage, n), w);
       } else {
 #pragma unroll
         for (int i = 0; i < 8; i += 4)
@@ -296,6 +306,7 @@ struct Consumer {
                        : "r"(at.p(stage, 2 * n + i / 4)), "f"(weight(i)), "f"(weight(i + 1)), "f"(weight(i + 2)), "f"(weight(i + 3))
                        : "memory");
       }
+      if constexpr (SLOPES_APART) store_four(at.slopes(stage, n), slopes.pairs + 4 * n);
     }
     arrive_as_warp(at.p_full(stage));
   }
@@ -345,16 +356,17 @@ struct Consumer {
 
   // dP becomes dS, as operand and in shared memory.
   template <bool WHOLE> void differentiate_all(const Scores& dp, uint32_t stage, float unscaled, const CallBiasSums& bias_sums, Operands& ds) const {
-    const Slopes<BLOCK_M, false> no_slopes{};
+    Slopes<BLOCK_M, SLOPES_APART> slopes;
 #pragma unroll
     for (int n = 0; n < BLOCK_M / 16; ++n) {
+      if constexpr (SLOPES_APART) load_four(slopes.pairs + 4 * n, at.slopes(stage, n));
       const auto make = [&](auto weight) {
-        differentiate_slice<Element, WHOLE, DROPPED>(n, dp, weight, BROAD ? 1 : unscaled, no_slopes, SliceDeltas(at.deltas(stage), n),
+        differentiate_slice<Element, WHOLE, DROPPED>(n, dp, weight, BROAD ? 1 : unscaled, slopes, SliceDeltas(at.deltas(stage), n),
                                             at.ds(stage) + rank * QUERY_BOX, ds[n], bias_sums);
       };
       if constexpr (AS_HALVES) {
         uint32_t w[4];
-        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(at.p(stage, n)) : "memory");
+        load_four(w, at.p(stage, n));
         make([&](int i) { return to_float(half{static_cast<uint16_t>(w[i / 2] >> 16 * (i % 2))}); });
       } else {
         float w[8];
