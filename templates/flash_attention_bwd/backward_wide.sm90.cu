@@ -49,7 +49,7 @@ constexpr int MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
 constexpr int ALL_DONE = 2;                             // the barrier of warpgroups that multiply no more
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = 15;                               // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
-constexpr bool AS_HALVES = ${E == 'bf16'};              // Element has few digits: weights go as halves; else as floats
+constexpr bool AS_HALVES = ${not exact};                // Element has few digits, and what else is made of dS: weights go as halves; else as floats
 constexpr bool BROAD = AS_HALVES && !DROPPED && !SUMS_BIAS && !STORES_BIAS;  // Element has f32's range: dS stays scaled
 constexpr float UNSCALED = 1.0f / (1 << SHIFT), DS_UNSCALED = BROAD ? UNSCALED : 1;
 
