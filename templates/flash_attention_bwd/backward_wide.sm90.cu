@@ -39,6 +39,7 @@ constexpr bool ORDERED = ${ordered};                    // the same bits each ti
 constexpr bool NARROWS = false;                         // blocks take all turns, also those that a mask hides
 constexpr bool OWNS_QUERIES = false, FINISHES = ${finishes};  // this launch makes dq of its sums, too
 constexpr bool MENDS = FINISHES;                        // the one after it has only to mend it
+constexpr int HELPERS = ${helpers};                              // warps beside the one that copies that do so, too
 constexpr int GROUPS = 2;                               // warpgroups that multiply
 constexpr int BLOCKS = ${blocks};                       // blocks of a cluster, 64 keys each
 constexpr int BLOCK_N = 64 * BLOCKS;                    // their keys
@@ -483,7 +484,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
         if (FINISHES) barrier_wait(at.added(place), parity);
         if (FINISHES) finisher.tell(entry.numbered);
       });
-    if (FINISHES && warp() != 0) finisher.run(at.sums(warp() - 1), at.sums_full(warp()));
+    if (HELPERS > 0 && warp() != 0 && (HELPERS == 3 || warp() <= HELPERS)) finisher.run(at.sums(warp() - 1), at.sums_full(warp()));
     if (thread_x() == 0) {
       fence_async_everywhere();
       queue.give_out([&](const List::Entry& entry) {
