@@ -40,9 +40,12 @@ using Bias = NoBias;
 $else
 using Bias = ${ctype(biased)};
 $end
-using ScoreTile = Adjustments<Bias, ${masked}, BLOCK_M, BLOCK_N>;  // what is given for the scores of a step
+using ScoreTile = Adjustments<Bias, ${masked}, BLOCK_M, BLOCK_N, SEGMENTED || DROPPED>;  // what is given for the scores of a step
 constexpr bool ADJUSTED = ScoreTile::BYTES > 0;
 constexpr uint32_t ADJUST_STAGES = ${adjust_stages};   // steps of it in shared memory
+constexpr bool WIDE = D > 192 || DV > 128;
+// Options that leave no registers for what depends on tensors' ranks.
+constexpr bool CROWDED = ADJUSTED ? BOUNDED || SEGMENTED || DROPPED : WIDE && (DROPPED ? PACKED || BOUNDED || SEGMENTED : SEGMENTED && CAPPED);
 constexpr bool ASKED = GROUPS == 2 || D <= 64 || D > 128;  // whether what a step needs is here, ahead of it: with other heads no gain
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
 constexpr bool SEARCHES = PACKED || SEGMENTED || (BOUNDED && (DROPPED || (NARROW && DV <= 64)));  // to find a tile needs more registers
@@ -581,6 +584,8 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   }
   if (!DYNAMIC || SEGMENTED) wait_for_previous_launch();
   sync_block();
+  if constexpr (CROWDED)
+    for (const View* view : {&q_view, &k_view, &v_view, &out_view}) __builtin_assume(view->rank == (PACKED ? 3 : 4));
   const int q_heads = static_cast<int>(q_view.shape[q_view.rank - 2]), kv_heads = static_cast<int>(k_view.shape[k_view.rank - 2]);
 $if ends_evenly
   const int last_heads = static_cast<int>(last_together);
