@@ -56,6 +56,8 @@ constexpr uint32_t KEY_BOX = BLOCK_N * 128, QUERY_BOX = BLOCK_M * 128;
 constexpr uint32_t K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX, Q_BYTES = BOXES * QUERY_BOX, DOUT_BYTES = V_BOXES * QUERY_BOX;
 constexpr uint32_t DS_BYTES = GROUPS * QUERY_BOX, ROW_BYTES = BLOCK_M * 4;
 constexpr uint32_t ID_BYTES = SEGMENTED ? ROW_BYTES : 0, KEY_ID_BYTES = SEGMENTED ? BLOCK_N * 4 : 0;
+// Plain calls of heads of 64 have room for the next block's keys and values, too: at a block's end no warpgroup waits for the other, nor for a copy.
+constexpr uint32_t KEY_STAGES = ${D <= 64 and Dv <= 64 and biased == 'none' and not (packed or capped or ordered or bounded or segmented or dropped or masked)} ? 2 : 1;
 
 using Block = KeyBlock<BLOCK_M, BLOCK_N, GROUPS, PACKED, BOUNDED, ORDERED>;
 using CallBias = BiasTile<Bias, BLOCK_M>;
@@ -78,12 +80,12 @@ static_assert(BOXES <= GROUPS);
 // Barriers come in pairs: full, then empty.
 struct Places {  // in shared memory
   uint32_t base;
-  static constexpr uint32_t V = K_BYTES, Q = V + V_BYTES, DOUT = Q + STAGES * Q_BYTES, DS = DOUT + STAGES * DOUT_BYTES,
+  static constexpr uint32_t V = KEY_STAGES * K_BYTES, Q = V + KEY_STAGES * V_BYTES, DOUT = Q + STAGES * Q_BYTES, DS = DOUT + STAGES * DOUT_BYTES,
                             BIAS = DS + STAGES * DS_BYTES, MASK = BIAS + STAGES * CallBias::BYTES,
                             LOGS = MASK + STAGES * CallMask::BYTES, DELTAS = LOGS + STAGES * ROW_BYTES, IDS = DELTAS + STAGES * ROW_BYTES,
                             KEY_IDS = IDS + STAGES * ID_BYTES, BARRIERS = KEY_IDS + KEY_ID_BYTES;
-  uint32_t k() const { return base; }
-  uint32_t v() const { return base + V; }
+  uint32_t k(uint32_t keys) const { return base + keys % KEY_STAGES * K_BYTES; }  // of the keys of that number
+  uint32_t v(uint32_t keys) const { return base + V + keys % KEY_STAGES * V_BYTES; }
   uint32_t q(uint32_t i) const { return base + Q + i * Q_BYTES; }
   uint32_t dout(uint32_t i) const { return base + DOUT + i * DOUT_BYTES; }
   uint32_t ds(uint32_t i) const { return base + DS + i * DS_BYTES; }
@@ -96,9 +98,9 @@ struct Places {  // in shared memory
   uint32_t q_full(uint32_t i) const { return base + BARRIERS + 16 * i; }
   uint32_t dout_full(uint32_t i) const { return q_full(STAGES + i); }
   uint32_t ds_full(uint32_t i) const { return q_full(2 * STAGES + i); }
-  uint32_t k_full() const { return q_full(3 * STAGES); }
-  uint32_t v_full() const { return q_full(3 * STAGES + 1); }
-  uint32_t queue() const { return q_full(3 * STAGES + 2); }
+  uint32_t k_full(uint32_t keys) const { return q_full(3 * STAGES + keys % KEY_STAGES); }
+  uint32_t v_full(uint32_t keys) const { return q_full(3 * STAGES + KEY_STAGES + keys % KEY_STAGES); }
+  uint32_t queue() const { return q_full(3 * STAGES + KEY_STAGES + KEY_STAGES); }
   uint32_t order() const { return queue() + Queue::BARRIER_BYTES; }
   uint32_t added(int place) const { return order() + Order::BARRIER_BYTES + 8 * place; }  // by a block of keys, in the queue's places
   uint32_t sums_full(int warp) const { return added(2) + 8 * warp; }
@@ -113,14 +115,19 @@ struct Places {  // in shared memory
       barrier_init(ds_full(i), GROUPS * 4);
       barrier_init(ds_full(i) + 8, GROUPS + STORES_BIAS);
     }
-    barrier_init(k_full(), 1);
-    barrier_init(k_full() + 8, GROUPS);
-    barrier_init(v_full(), 1);
+    for (uint32_t i = 0; i < KEY_STAGES; ++i) {
+      barrier_init(k_full(i), 1);
+      barrier_init(k_full(i) + 8, GROUPS);
+    }
+    for (uint32_t i = 0; i < KEY_STAGES; ++i) barrier_init(v_full(i), 1);
     for (int i = 0; FINISHES && i < 2; ++i) barrier_init(added(i), GROUPS * 4);
     for (int i = 0; FINISHES && i < WARPS; ++i) barrier_init(sums_full(i), 1);
   }
 };
 static inline uint32_t empty(uint32_t full) { return full + 8; }
+// Blocks of keys are numbered, in a circle; the parity of the barriers of their keys and values.
+static inline uint32_t next_keys(uint32_t keys) { return KEY_STAGES == 1 ? keys ^ 1 : (keys + 1) % (2 * KEY_STAGES); }
+static inline uint32_t key_parity(uint32_t keys) { return KEY_STAGES == 1 ? keys : keys / KEY_STAGES % 2; }
 
 // A dense bias and a dense mask, as they are given; the mask's bits.
 struct Dense {
@@ -142,14 +149,15 @@ struct Producer {
   const int32_t *row_segments, *key_segments;
   const Dense& dense;
 
-  // before: the parity of the keys before.
-  void copy_keys(const TensorMap& k, const TensorMap& v, uint32_t before) const {
-    barrier_wait(empty(at.k_full()), before);
-    barrier_arrive_expect(at.k_full(), K_BYTES + KEY_ID_BYTES);
-    copy_boxes<BOXES, PACKED>(at.k(), KEY_BOX, k, at.k_full(), 0, block.kv_head, block.token(), block.sequence.batch);
-    if (SEGMENTED) load_bytes(at.key_ids(), key_segments + block.sequence.batch * dense.key_blocks * BLOCK_N + block.first_key, KEY_ID_BYTES, at.k_full());
-    barrier_arrive_expect(at.v_full(), V_BYTES);
-    copy_boxes<V_BOXES, PACKED>(at.v(), KEY_BOX, v, at.v_full(), 0, block.kv_head, block.token(), block.sequence.batch);
+  void copy_keys(const TensorMap& k, const TensorMap& v, uint32_t keys) const {
+    const uint32_t k_full = at.k_full(keys), v_full = at.v_full(keys);
+    barrier_wait(empty(k_full), key_parity(keys) ^ 1);
+    barrier_arrive_expect(k_full, K_BYTES + KEY_ID_BYTES);
+    copy_boxes<BOXES, PACKED>(at.k(keys), KEY_BOX, k, k_full, 0, block.kv_head, block.token(), block.sequence.batch);
+    if (SEGMENTED)
+      load_bytes(at.key_ids(), key_segments + block.sequence.batch * dense.key_blocks * BLOCK_N + block.first_key, KEY_ID_BYTES, k_full);
+    barrier_arrive_expect(v_full, V_BYTES);
+    copy_boxes<V_BOXES, PACKED>(at.v(keys), KEY_BOX, v, v_full, 0, block.kv_head, block.token(), block.sequence.batch);
   }
   void copy_queries(const QueryTurn& turn, const TensorMap& q) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.q_full(stage);
@@ -174,7 +182,7 @@ struct Producer {
   void copy(const TensorMap& q, const TensorMap& k, const TensorMap& v, const TensorMap& dout, int first, int end, uint32_t keys) const {
     QueryTurn turn(block, first);
     copy_queries(turn, q);
-    copy_keys(k, v, keys ^ 1);
+    copy_keys(k, v, keys);
 #pragma unroll 1
     for (;;) {
       copy_gradients(turn, dout);
@@ -259,17 +267,18 @@ struct Consumer {
   const Heads<Element>& dq_rows;
   float factor;
   int part;  // which of the warpgroups that multiply
+  uint32_t keys;  // their number
   const Dense& dense;
 
   void multiply_keys(Scores& s, uint32_t stage) const {
-    start_product<Element, BLOCK_M, D>(s, at.k() + part * 64 * 128, KEY_BOX, at.q(stage), QUERY_BOX);
+    start_product<Element, BLOCK_M, D>(s, at.k(keys) + part * 64 * 128, KEY_BOX, at.q(stage), QUERY_BOX);
   }
   void multiply_values(Scores& dp, uint32_t stage) const {
-    start_product<Element, BLOCK_M, DV>(dp, at.v() + part * 64 * 128, KEY_BOX, at.dout(stage), QUERY_BOX);
+    start_product<Element, BLOCK_M, DV>(dp, at.v(keys) + part * 64 * 128, KEY_BOX, at.dout(stage), QUERY_BOX);
   }
   void multiply_gradients(float (&dq)[DQ_QUERIES / 2], uint32_t stage) const {
-    const uint32_t box = at.k() + (BY_FEATURES ? part * KEY_BOX : 0), keys[GROUPS] = {box, box + 64 * 128};
-    start_queries<Element, DQ_QUERIES>(dq, keys, at.ds(stage) + (BY_FEATURES ? 0 : part * DQ_QUERIES * 128), QUERY_BOX);
+    const uint32_t box = at.k(keys) + (BY_FEATURES ? part * KEY_BOX : 0), rows[GROUPS] = {box, box + 64 * 128};
+    start_queries<Element, DQ_QUERIES>(dq, rows, at.ds(stage) + (BY_FEATURES ? 0 : part * DQ_QUERIES * 128), QUERY_BOX);
   }
 
   float* bias_tile(const QueryTurn& turn) const {
@@ -341,23 +350,24 @@ struct Consumer {
     kept.find(dropout, key, turn.step * BLOCK_M, static_cast<uint32_t>(block.sequence.index) * heads + head);
   }
 
-  // Turns, of all that this warpgroup goes through: from the first-th to before `end`. keys: the parity of the keys' barriers.
-  void run(float (&dk)[D / 2], float (&dv)[DV / 2], int first, int end, uint32_t keys) const {
+  // Turns, of all that this warpgroup goes through: from the first-th to before `end`.
+  void run(float (&dk)[D / 2], float (&dv)[DV / 2], int first, int end) const {
     Scores s;
     KeptScores<BLOCK_M> kept;  // of the scores that are next
     const Path path{block, part, dq_sums};
     QueryTurn turn(path.bounds(), first);
     bool whole = path.is_whole(turn.step);
     int queries = 0;  // whose share of dq is next
-    const auto sets_apart = [&] { return first == 0 || end - first >= MANY_TURNS; };
-    barrier_wait(at.k_full(), keys);
+    // With the next keys there, warpgroups stay as far apart as they are. Where scores are hidden, they cost more to set apart than that brings.
+    const auto sets_apart = [&] { return first == 0 || (KEY_STAGES > 1 ? !block.hides(0) && !block.hides(1) : end - first >= MANY_TURNS); };
+    barrier_wait(at.k_full(keys), key_parity(keys));
     if (part == 1 && sets_apart()) sync_some(APART, GROUPS * WARPGROUP);
     barrier_wait(at.q_full(turn.stage<STAGES>()), turn.parity<STAGES>());
     multiply_keys(s, turn.stage<STAGES>());
     if (DROPPED) find_kept(kept, turn);
     wgmma_wait<0>();
     keep_in_place(s);
-    barrier_wait(at.v_full(), keys);
+    barrier_wait(at.v_full(keys), key_parity(keys));
     FirstLogs logs(at.logs(turn.stage<STAGES>()));
 #pragma unroll 1
     for (;;) {
@@ -425,10 +435,10 @@ struct Consumer {
       wgmma_wait<0>();
       keep_in_place(dq);
       release(at.ds_full(number % STAGES));
-      release(at.k_full());
+      release(at.k_full(keys));
       add_to_queries(path, queries, number, dq);
     } else {
-      release(at.k_full());
+      release(at.k_full(keys));
     }
   }
 };
@@ -497,7 +507,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   sync_block();
   wait_for_previous_launch();
   int first = 0;      // turn of this block of keys, of all
-  uint32_t keys = 0;  // parity of their barriers
+  uint32_t keys = 0;  // their number
   if (group == 0) {
     give_registers<COPYING_REGISTERS>();
     if (STORES_BIAS && warp() == 3) {
@@ -528,7 +538,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       const int end = first + entry.block.steps() * heads_a_kv_head;
       if (first == end) return;
       Producer{at, entry.block, row_lse, row_delta, row_segments, key_segments, dense}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
-      first = end, keys ^= 1;
+      first = end, keys = next_keys(keys);
     });
   } else {
     take_registers<MULTIPLYING_REGISTERS>();
@@ -542,8 +552,8 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       float dk[D / 2] = {}, dv[DV / 2] = {};
       if (first != end) {
         const int heads = static_cast<int>(q_view.shape[q_view.rank - 2]);
-        Consumer{at, entry, block, rules, dropout, heads, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1, dense}.run(dk, dv, first, end, keys);
-        first = end, keys ^= 1;
+        Consumer{at, entry, block, rules, dropout, heads, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1, keys, dense}.run(dk, dv, first, end);
+        first = end, keys = next_keys(keys);
       }
       if (FINISHES) sync_warp();
       if (FINISHES && lane() == 0) barrier_arrive(at.added(&entry != entries));
