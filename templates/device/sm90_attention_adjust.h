@@ -27,12 +27,13 @@ static inline void unpack_pair(uint32_t pair, float& low, float& high, half) {
   low = to_float(half{static_cast<uint16_t>(pair)}), high = to_float(half{static_cast<uint16_t>(pair >> 16)});
 }
 
-// A bias: boxes of rows of 128 bytes, swizzled by them. A lane holds those of its scores of a step, two a word where they have 16 bits.
-template <class T, int ROWS, int KEYS> struct BiasTile {
-  static constexpr int BOX_KEYS = 128 / sizeof(T), BOXES = KEYS / BOX_KEYS;
+// A bias: boxes of rows of 128 bytes, swizzled by them; the last box of a step may have keys of the next one. A lane holds those of its
+// scores of a step, two a word where they have 16 bits; LATE: they are read where they are added, for there are no registers to hold them.
+template <class T, int ROWS, int KEYS, bool LATE> struct BiasTile {
+  static constexpr int BOX_KEYS = 128 / sizeof(T), BOXES = (KEYS + BOX_KEYS - 1) / BOX_KEYS;
   static constexpr uint32_t BOX = ROWS * 128, BYTES = BOXES * BOX;
-  static constexpr bool WIDE = sizeof(T) == 4;  // too many to hold: read where they are added
-  uint32_t words[WIDE ? 1 : KEYS / 4];
+  static constexpr bool WIDE = sizeof(T) == 4, STAYS = WIDE || LATE;
+  uint32_t words[STAYS ? 1 : KEYS / 4];
 
   // `row`: the warp's first, a multiple of 16.
   void read(uint32_t memory, int row) {
@@ -41,39 +42,46 @@ template <class T, int ROWS, int KEYS> struct BiasTile {
       words[0] = memory + (row + me / 4) * 128 + (me % 4 / 2 ^ me / 4) * 16 + me % 2 * 8;
     } else {  // as operands A of a product: 16 keys at once
       const uint32_t from = memory + (row + me % 16) * 128 + (me / 16 ^ me % 8) * 16;
+      if constexpr (LATE) {
+        words[0] = from;
+      } else {
 #pragma unroll
-      for (int n = 0; n < KEYS / 16; ++n) {
-        uint32_t w[4];
-        load_matrices(w, (from ^ n % 4 * 32) + n / 4 * BOX);
+        for (int n = 0; n < KEYS / 16; ++n) {
+          uint32_t w[4];
+          load_matrices(w, (from ^ n % 4 * 32) + n / 4 * BOX);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) words[4 * n + i] = w[i];
+          for (int i = 0; i < 4; ++i) words[4 * n + i] = w[i];
+        }
       }
     }
   }
 
   // They, times `factor`, are added to the scores.
   void add(float (&s)[KEYS / 2], float factor) const {
+    uint32_t w[4];
 #pragma unroll
     for (int i = 0; i < KEYS / 4; ++i) {
       float low, high;
+      if constexpr (LATE && !WIDE)
+        if (i % 4 == 0) load_matrices(w, (words[0] ^ i / 4 % 4 * 32) + i / 16 * BOX);
       if constexpr (WIDE)
         load_floats(low, high, (words[0] ^ i / 2 % 4 * 32) + i % 2 * 8 * 128 + i / 8 * BOX);
       else
-        unpack_pair(words[i], low, high, T{});
+        unpack_pair(LATE ? w[i % 4] : words[i], low, high, T{});
       s[2 * i] += low * factor, s[2 * i + 1] += high * factor;
     }
   }
 };
-template <int ROWS, int KEYS> struct BiasTile<NoBias, ROWS, KEYS> {
+template <int ROWS, int KEYS, bool LATE> struct BiasTile<NoBias, ROWS, KEYS, LATE> {
   static constexpr uint32_t BYTES = 0;
-  static constexpr bool WIDE = false;
+  static constexpr bool STAYS = false;
   void read(uint32_t, int) {}
   void add(float (&)[KEYS / 2], float) const {}
 };
 
-// A mask, a byte a score, 0 or 1: boxes of rows of 64 bytes, swizzled by them. A lane holds a bit for each of its scores.
+// A mask, a byte a score, 0 or 1: boxes of rows of 64 bytes, swizzled by them, the last as a bias's. A lane holds a bit for each of its scores.
 template <int ROWS, int KEYS> struct MaskTile {
-  static constexpr int BOX_KEYS = 64, BOXES = KEYS / BOX_KEYS;
+  static constexpr int BOX_KEYS = 64, BOXES = (KEYS + BOX_KEYS - 1) / BOX_KEYS;
   static constexpr uint32_t BOX = ROWS * 64, BYTES = BOXES * BOX;
   uint32_t words[BOXES];  // of row me / 2 of the warp's 16
   bool hides[BOXES];      // the same in all lanes
@@ -98,7 +106,7 @@ template <int ROWS, int KEYS> struct MaskTile {
         const uint32_t seen = shuffle(words[box], from + 16 * h) >> by;
 #pragma unroll
         for (int i = 0; i < 16; ++i)
-          if (!(seen >> i & 1)) s[32 * box + i % 8 * 4 + 2 * h + i / 8] = -INFINITE;
+          if (64 * box + i % 8 * 8 < KEYS && !(seen >> i & 1)) s[32 * box + i % 8 * 4 + 2 * h + i / 8] = -INFINITE;
       }
     }
   }
@@ -129,9 +137,9 @@ template <class Bias> struct RowAdjustments {
   }
 };
 
-// Bias: the type of its elements, or NoBias.
-template <class Bias, bool MASKED, int ROWS, int KEYS> struct Adjustments {
-  using Biases = BiasTile<Bias, ROWS, KEYS>;
+// Bias: the type of its elements, or NoBias; LATE: as of its tile.
+template <class Bias, bool MASKED, int ROWS, int KEYS, bool LATE = false> struct Adjustments {
+  using Biases = BiasTile<Bias, ROWS, KEYS, LATE>;
   using Masks = Choose<MASKED, MaskTile<ROWS, KEYS>, NoMask>;
   static constexpr bool BIASED = sizeof(Bias) > 1;
   static constexpr uint32_t MASK_AT = Biases::BYTES, BYTES = MASK_AT + Masks::BYTES;
@@ -153,7 +161,7 @@ template <class Bias, bool MASKED, int ROWS, int KEYS> struct Adjustments {
   struct Step {
     Biases bias;
     Masks mask;
-    static constexpr bool STAYS = Biases::WIDE;  // in shared memory until it is applied
+    static constexpr bool STAYS = Biases::STAYS;  // in shared memory until it is applied
     void read(uint32_t memory, int row) { bias.read(memory, row), mask.read(memory + MASK_AT, row); }
     void apply(float (&s)[KEYS / 2], float factor) const { bias.add(s, factor), mask.hide(s); }
   };
@@ -168,7 +176,7 @@ template <class Bias, bool MASKED, int ROWS, int KEYS> struct Adjustments {
 };
 
 // Nothing is given.
-template <int ROWS, int KEYS> struct Adjustments<NoBias, false, ROWS, KEYS> {
+template <int ROWS, int KEYS, bool LATE> struct Adjustments<NoBias, false, ROWS, KEYS, LATE> {
   static constexpr bool BIASED = false;
   static constexpr uint32_t BYTES = 0;
   struct Step {

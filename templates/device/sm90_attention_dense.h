@@ -18,9 +18,10 @@ static inline int64_t dense_tile(const View& view, int64_t batch, int64_t head, 
   return (plane * blocks + block) * steps + step;
 }
 
-// ROWS queries by 128 keys of a bias of type T: boxes of 128 bytes of keys a row, as tile copies with swizzle 128 leave them. void: there is none.
-template <class T, int ROWS> struct BiasTile {
-  static constexpr int BOX_KEYS = 128 / sizeof(T), BOXES = 128 / BOX_KEYS;
+// ROWS queries by KEYS keys, 64 or 128, of a bias of type T: boxes of 128 bytes of keys a row, as tile copies with swizzle 128 leave them. void: there
+// is none.
+template <class T, int ROWS, int KEYS = 128> struct BiasTile {
+  static constexpr int BOX_KEYS = 128 / sizeof(T), BOXES = KEYS / BOX_KEYS;
   static constexpr uint32_t BOX_BYTES = ROWS * 128, BYTES = BOXES * BOX_BYTES;
 
   static void copy(uint32_t to, const TensorMap& map, const View& bias, uint32_t full, int key, int query, int head, int batch) {
@@ -32,9 +33,9 @@ template <class T, int ROWS> struct BiasTile {
     }
   }
 
-  // Scores become s * scale + bias. part: which 64 of the keys.
+  // Scores become s * scale + bias. part: which 64 of 128 keys.
   static void add(float (&s)[ROWS / 2], float scale, uint32_t tile, int part) {
-    const uint32_t thread = later(thread_x()), warp_of_group = thread / WARP % 4, box = later(part) * (64 / BOX_KEYS);
+    const uint32_t thread = later(thread_x()), warp_of_group = thread / WARP % 4, box = KEYS == 64 ? 0 : later(part) * (64 / BOX_KEYS);
     if constexpr (sizeof(T) == 2) {
       const uint32_t chunk = warp_of_group * 2 + thread / 8 % 2, row = thread / 16 % 2 * 8 + thread % 8;
       const uint32_t from = tile + box * BOX_BYTES + row * 128 + (chunk ^ thread % 8) * 16;
@@ -61,11 +62,43 @@ template <class T, int ROWS> struct BiasTile {
     }
   }
 };
-template <int ROWS> struct BiasTile<void, ROWS> {
+template <int ROWS, int KEYS> struct BiasTile<void, ROWS, KEYS> {
   static constexpr uint32_t BYTES = 0;
   static void copy(uint32_t, const TensorMap&, const View&, uint32_t, int, int, int, int) {}
   static void add(float (&)[ROWS / 2], float, uint32_t, int) {}
 };
+
+// Rows as another bias has them, one after another, each from a multiple of 16 bytes on.
+static inline View aligned_rows(const View& as, void* data) {
+  const int64_t pitch = (as.shape[3] + 7) / 8 * 8;
+  View view = as;
+  view.data = data;
+  view.strides[2] = pitch, view.strides[1] = as.shape[2] * pitch, view.strides[0] = as.shape[1] * as.shape[2] * pitch;
+  return view;
+}
+
+// Rows of a bias, of any strides, to rows of other strides. By all blocks of a grid of THREADS threads.
+template <int THREADS, class T> static inline void copy_rows(const View& to, const View& from) {
+  constexpr int AHEAD = 8;
+  const int64_t rows = to.shape[0] * to.shape[1] * to.shape[2];
+#pragma unroll 1
+  for (int64_t row = int64_t{block_x()} * (THREADS / WARP) + warp(); row < rows; row += int64_t{grid_x()} * (THREADS / WARP)) {
+    const int64_t plane = row / to.shape[2], batch = plane / to.shape[1], head = plane - batch * to.shape[1], query = row - plane * to.shape[2];
+    const T* const source = static_cast<const T*>(from.data) + row_offset(from, batch, head, query);
+    T* const target = static_cast<T*>(to.data) + row_offset(to, batch, head, query);
+    const int keys = static_cast<int>(to.shape[3]);
+#pragma unroll 1
+    for (int first = lane(); first < keys; first += AHEAD * WARP) {
+      T x[AHEAD];
+#pragma unroll
+      for (int i = 0; i < AHEAD; ++i)
+        if (first + i * WARP < keys) x[i] = source[first + i * WARP];
+#pragma unroll
+      for (int i = 0; i < AHEAD; ++i)
+        if (first + i * WARP < keys) target[first + i * WARP] = x[i];
+    }
+  }
+}
 
 // Bits of ROWS queries by 128 keys: 32 of a lane's elements a word; words of the 256 lanes one after another.
 template <bool MASKED, int ROWS> struct MaskTile {
@@ -249,6 +282,10 @@ template <int THREADS, class T> static inline void clear_bias_rows(const View& d
     if (query >= low && query < high) continue;
     T* const to = static_cast<T*>(dbias.data) + row_offset(dbias, batch, head, query) + first;
 #pragma unroll 1
-    for (int key = lane() * 8; key < keys; key += WARP * 8) store_pack(to + key, Pack<T, 8>{});
+    for (int key = lane() * 8; key < keys; key += WARP * 8)
+      if (key + 8 <= keys)
+        store_pack(to + key, Pack<T, 8>{});
+      else
+        for (int i = key; i < keys; ++i) to[i] = T{};
   }
 }

@@ -6,6 +6,12 @@
 // Weights may grow to 2^HEADROOM before a row's reference follows the largest score: so outputs are seldom scaled.
 constexpr float HEADROOM = 8;
 
+// x, but what is made of it is made here: the compiler does not join two branches that have much in common.
+static inline float made_here(float x) {
+  asm volatile("" : "+f"(x));
+  return x;
+}
+
 // tanh to 2^-11 of it. (tanh.approx)
 static inline float rough_tanh_of(float x) {
   float y;
@@ -96,6 +102,26 @@ struct LaneRows {
     if (follows) follow(largest, unit, factor);
     add_weights(s, [&](float x, float from) { return rough_tanh_of(x) * unit - from; });
     return follows;
+  }
+
+  // The same of unit * tanh(s * cap_unit) where all references are 0: nothing is searched.
+  template <int N> void weigh_narrow(float (&s)[N], float cap_unit, float unit) {
+    add_weights(s, [&](float x, float) { return rough_tanh_of(x * cap_unit) * unit; });
+  }
+  // The same where tanh has been taken and scores have been hidden since.
+  template <int N> void weigh_hidden(float (&s)[N], float unit) {
+    add_weights(s, [&](float x, float) { return x * unit; });
+    sum[0] = made_here(sum[0]);  // where this ends, too
+  }
+  // The sums of whole rows, from reference 0, and what is before their keys. Returns what a weight counts now.
+  float join(float before, float sum_before) {
+    const float from = larger_of(before, 0), factor = exp2_of(-from), added = sum_before * exp2_of(before - from);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      reference[h] = sum[h] == 0 ? before : from;
+      sum[h] = sum[h] == 0 ? sum_before : sum[h] * factor + added;
+    }
+    return factor;
   }
 
   // The same for half, where all scores of the warp are near 0 and no row has a new reference; false: nothing was done.

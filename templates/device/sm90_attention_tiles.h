@@ -42,7 +42,7 @@ struct KeyWindow {
 };
 
 // A call's tiles by number: heads in groups, whose keys and values fit in the L2 cache together; of a group first the last rows of all its
-// heads: with a causal mask they have most keys, and the last tiles are short.
+// heads: with a causal mask they have most keys, and the last tiles are short. The last group may be larger: by its short tiles all end together.
 struct AttentionTiles {
   Sequences sequences;
   bool causal;
@@ -52,14 +52,19 @@ struct AttentionTiles {
   int heads_together;  // of a group
   int count;
   bool numbers_sequences = false;  // packed: `batch` of a tile is the sequence's number
+  int last_together = 0;           // heads of the last group, where it is not as the others
 
   bool bounded() const { return sequences.query_lengths || sequences.key_lengths; }
 
   // Every lane calls it. False: there is no such tile (packed).
   template <int ROWS, int KEYS> bool find(int number, AttentionTile& tile) const {
     const int all_heads = sequences.cum_queries ? heads : heads * static_cast<int>(sequences.count);
-    const int group_tiles = heads_together * row_blocks, group = number / group_tiles, in_group = number - group * group_tiles;
-    const int first_head = group * heads_together, width = all_heads - first_head < heads_together ? all_heads - first_head : heads_together;
+    const int grouped = all_heads - last_together;  // heads before the last group
+    const bool last = last_together > 0 && number >= grouped * row_blocks;
+    const int begin = last ? grouped : 0, end = last ? all_heads : grouped, together = last ? last_together : heads_together;
+    number -= begin * row_blocks;
+    const int group_tiles = together * row_blocks, group = number / group_tiles, in_group = number - group * group_tiles;
+    const int first_head = begin + group * together, width = end - first_head < together ? end - first_head : together;
     int item = in_group / width;
     const int numbered = first_head + in_group - item * width;
     int batch = sequences.cum_queries ? 0 : numbered / heads;

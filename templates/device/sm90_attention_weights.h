@@ -117,10 +117,13 @@ template <class T, int ROWS> static inline void pack_kept_weights(uint32_t (&p)[
 }
 
 // What a call does to scores: weights are 2^(score - log-sum-exp), scaled by 2^SHIFT; DROPPED halves by less, as they count more than 1. Bias: its
-// type, or void; MASKED: some scores are hidden by the bits of a mask. ZEROES: weights of hidden scores are 0 also where a row's log-sum-exp is NaN.
-template <int ROWS, bool CAPPED, int SHIFT, bool DROPPED = false, class Bias = void, bool MASKED = false, bool ZEROES = false> struct Weights {
+// type, or void; BIAS_KEYS: those of its tile. MASKED: some scores are hidden by the bits of a mask. ZEROES: weights of hidden scores are 0 also where a
+// row's log-sum-exp is NaN.
+template <int ROWS, bool CAPPED, int SHIFT, bool DROPPED = false, class Bias = void, bool MASKED = false, bool ZEROES = false, int BIAS_KEYS = 128>
+struct Weights {
+  using Tile = BiasTile<Bias, ROWS, BIAS_KEYS>;
   static constexpr bool SHIFTS_LESS = DROPPED && SHIFT > 0;
-  static constexpr bool BIASED = BiasTile<Bias, ROWS>::BYTES > 0;
+  static constexpr bool BIASED = Tile::BYTES > 0;
   static constexpr float TO_LOG_2 = BIASED ? 1 : LOG2_E;  // a bias is added before
   const Visibility& visibility;
   float unit;           // takes scores to log 2 (BIASED: to those of the bias), but for CAPPED
@@ -151,7 +154,7 @@ template <int ROWS, bool CAPPED, int SHIFT, bool DROPPED = false, class Bias = v
         s[i] = cap * low, s[i + 1] = cap * high;
       }
     }
-    if constexpr (BIASED) BiasTile<Bias, ROWS>::add(s, unit, bias, part);
+    if constexpr (BIASED) Tile::add(s, unit, bias, part);
     if constexpr (MASKED) MaskTile<true, ROWS>::hide(s, mask, part);
     if (!whole()) {
       const int thread = static_cast<int>(later(thread_x()));  // kept for no other turn

@@ -4,9 +4,10 @@
 // A warpgroup starts the product of the next step's keys (perhaps of the next tile's) beside that of this step's weights and values, and
 // weighs the new scores while the latter runs. With PING_PONG warpgroups start their products in turn, so that one weighs while another's
 // products run.
-// Weights are 2^(score - reference): a row's reference follows its largest score when that is 2^HEADROOM times ahead.
-// With segment ids a launch before looks at those of the keys by steps. With BITS_APART, dropout, a last warpgroup makes which weights are kept,
-// some steps ahead of them.
+// Weights are 2^(score - reference): a row's reference follows its largest score when that is 2^HEADROOM times ahead. Under a soft cap that is
+// small enough (NARROW) no score is far from 0: the reference is 0, and outputs that overflow are computed once more.
+// With segment ids a launch before looks at those of the keys by steps. With BITS_APART, dropout, a last warpgroup makes which weights
+// are kept, some steps ahead of them.
 #include "device/gpu.h"
 #include "device/sm90_attention_tiles.h"
 #include "device/sm90_attention_outputs.h"
@@ -25,6 +26,7 @@ $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};                   // head dim of q and k; of v and out
 constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
+constexpr bool NARROW = ${narrow};                     // no weight of a capped score leaves the floats
 constexpr bool BOUNDED = ${bounded}, SEGMENTED = ${segmented}, DROPPED = ${dropped};  // lengths; segment ids; dropout
 constexpr int GROUPS = ${groups};                     // warpgroups that multiply
 constexpr int BLOCK_M = GROUPS * 64;                  // query rows of a tile
@@ -39,13 +41,16 @@ using Bias = NoBias;
 $else
 using Bias = ${ctype(biased)};
 $end
-using ScoreTile = Adjustments<Bias, ${masked}, BLOCK_M, BLOCK_N>;  // what is given for the scores of a step
+using ScoreTile = Adjustments<Bias, ${masked}, BLOCK_M, BLOCK_N, SEGMENTED || DROPPED>;  // what is given for the scores of a step
 constexpr bool ADJUSTED = ScoreTile::BYTES > 0;
 constexpr uint32_t ADJUST_STAGES = ${adjust_stages};   // steps of it in shared memory
+constexpr bool WIDE = D > 192 || DV > 128;
+// Options that leave no registers for what depends on tensors' ranks.
+constexpr bool CROWDED = ADJUSTED ? BOUNDED || SEGMENTED || DROPPED : WIDE && (DROPPED ? PACKED || BOUNDED || SEGMENTED : SEGMENTED && CAPPED);
 constexpr bool ASKED = GROUPS == 2 || D <= 64 || D > 128;  // whether what a step needs is here, ahead of it: with other heads no gain
 constexpr bool BITS_APART = ${bits_apart};             // a warpgroup makes dropout's bits
 constexpr int THREADS = (GROUPS + 1 + BITS_APART) * WARPGROUP;
-constexpr bool SEARCHES = PACKED || SEGMENTED || (BOUNDED && DROPPED);  // to find a tile needs more registers
+constexpr bool SEARCHES = PACKED || SEGMENTED || (BOUNDED && (DROPPED || (NARROW && DV <= 64)));  // to find a tile needs more registers
 constexpr int PRODUCER_REGISTERS = SEARCHES ? 56 : GROUPS == 3 || BITS_APART ? 32 : 40;
 constexpr int BITS_REGISTERS = SEARCHES ? 56 : 64;
 constexpr int CONSUMER_REGISTERS = GROUPS == 3 ? SEARCHES ? 152 : 160 : BITS_APART ? SEARCHES ? 200 : 208 : SEARCHES ? 224 : 232;
@@ -187,10 +192,22 @@ struct Producer {
   const TensorMap &q, &k, &v;
   const ScoreTile& given;
   int heads_a_kv_head;
+$if ends_evenly
+  int heads, first_late;  // query heads; the first one of the last group, where rows of the batch follow one another
+$end
   Turn<TILES> place;
   Turn<Q_STAGES> queries;
   Turn<STAGES> keys, values;
   Turn<ADJUST_STAGES> adjusts;
+
+$if ends_evenly
+  // The next tile is looked for two steps before this one's end, not at its start: who is behind then takes fewer of the last ones. Before
+  // the last group, only where there is one place for queries: with two, heads of 128 lose 1%.
+  static constexpr int LATE = 2;
+  bool asks_late(const AttentionTile& tile) const {
+    return tile.end - tile.first > LATE && (Q_STAGES == 1 || tile.batch * heads + tile.head >= first_late);
+  }
+$end
 
   void copy_queries(const AttentionTile& tile) {
 #pragma unroll 1
@@ -207,7 +224,11 @@ struct Producer {
         copy_box(at.q(queries.at, part) + i * Q_BOX, q, full, i, tile.head, tile.first_query + tile.first_row + part * 64, tile.batch);
     }
     queries.next();
+$if ends_evenly
+    if (!tile.is_none() && !asks_late(tile)) barrier_arrive(at.wanted());
+$else
     if (!tile.is_none()) barrier_arrive(at.wanted());
+$end
   }
   void copy_keys(int head, int token, int batch) {
     const uint32_t full = at.k_full(keys.at);
@@ -249,6 +270,9 @@ struct Producer {
       }
       if (Q_STAGES > 1) copy_queries(tile);
       const int kv_head = tile.head / heads_a_kv_head, end = tile.end;
+$if ends_evenly
+      const int asking = asks_late(tile) ? end - LATE : -1;
+$end
 #pragma unroll 1
       for (int step = tile.first; step < end; ++step) {
         const int first = tile.first_key + step * BLOCK_N;
@@ -257,6 +281,9 @@ struct Producer {
         head = kv_head, token = first, batch = tile.batch;
         if (Q_STAGES == 1 && step == tile.first) copy_queries(tile);
         if (ADJUSTED) copy_adjustments(tile, first);
+$if ends_evenly
+        if (step == asking) barrier_arrive(at.wanted());
+$end
       }
     }
   }
@@ -316,7 +343,7 @@ static inline void repair_tiles(const AttentionTiles& tiles, const Plain& plain,
   AttentionTile tile;
   for (int number = DYNAMIC ? 0 : numbers.first(); number < tiles.count; number = DYNAMIC ? number + 1 : numbers.take()) {
     if (DYNAMIC && !numbers.owns(number)) continue;
-    if (!find_tile(tiles, plain, number, tile) || !(ADJUSTED || tile.hides) || tile.first >= tile.end) continue;
+    if (!find_tile(tiles, plain, number, tile) || !(NARROW || ADJUSTED || tile.hides) || tile.first >= tile.end) continue;
 #pragma unroll 1
     for (int row = first_row; row < first_row + 16 && row < tile.rows; ++row)
       if (plain.is_broken<DV>(tile, row)) plain.attend<DV>(tile, row, tiles.range(tile, row), given.row(tile, row));
@@ -351,24 +378,27 @@ struct Consumer {
   }
 
   void start(LaneRows& rows, const AttentionTile& tile) const {
-    rows.reference[0] = rows.reference[1] = tile.reference;
-    rows.sum[0] = rows.sum[1] = own_lane() % 4 == 0 ? tile.sum : 0;
+    rows.reference[0] = rows.reference[1] = NARROW ? 0 : tile.reference;
+    rows.sum[0] = rows.sum[1] = !NARROW && own_lane() % 4 == 0 ? tile.sum : 0;
   }
 
   // The softmax of a tile that is done with: to lse. Returns the factors of its outputs.
   void finish_sums(LaneRows& rows, const AttentionTile& tile, float (&factor)[2]) const {
     rows.add_up();
+    float unit = 1;  // of outputs, in the row's reference
+    if (NARROW) unit = rows.join(tile.reference, tile.sum);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = lane_row() + 8 * h;
       if (row < tile.rows && own_lane() % 4 == 0) store_lse(plain.lse, tile.sequence(), tile.place(row), rows.reference[h], rows.sum[h]);
       factor[h] = rows.sum[h] == 0 ? 0 : reciprocal(rows.sum[h]);
+      if (NARROW) factor[h] *= unit;
       if (DROPPED) factor[h] *= plain.rule.kept;
     }
   }
 
-  // Its outputs. A value that is not finite, behind a weight of 0, has made those of rows that do not see it NaN: then the definition
-  // decides, in the end.
+  // Its outputs. A value that is not finite, behind a weight of 0, has made those of rows that do not see it NaN; large weights of large
+  // values may have overflowed: then the definition decides, in the end.
   void finish(const float (&o)[DV / 2], const float (&factor)[2], const AttentionTile& tile) {
     if constexpr (STAGED) {
       send_rows<Element>(out, at.out(part), o, factor, tile.head, tile.first_row + warp_row(), tile.batch);
@@ -382,7 +412,7 @@ struct Consumer {
     float zero = 0;
 #pragma unroll
     for (int i = 0; i < DV / 2; ++i) zero += o[i] * 0;
-    broken = broken || (zero != 0 && (ADJUSTED || tile.hides));
+    broken = broken || (zero != 0 && (NARROW || ADJUSTED || tile.hides));
   }
 
   void multiply_keys(float (&s)[BLOCK_N / 2]) const {
@@ -466,18 +496,22 @@ struct Consumer {
   bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const AttentionTile& tile, const Steps& steps, const ScoreTile::Step& given_here, float (&factor)[2]) {
     if constexpr (CAPPED && !ADJUSTED && IS_HALF<Element>)
       if (steps.is_whole() && rows.weigh_near(s, NearCap(cap_unit, unit))) return false;
-    if constexpr (CAPPED && !ADJUSTED && !IS_HALF<Element>)
+    if constexpr (NARROW) {
+      if (steps.is_whole()) return rows.weigh_narrow(s, cap_unit, unit), false;
+    } else if constexpr (CAPPED && !ADJUSTED && !IS_HALF<Element>) {
       if (steps.is_whole()) return rows.weigh_capped(s, cap_unit, unit, factor);
-    if constexpr (CAPPED) cap_scores<Element>(s, cap_unit);
+    }
+    if constexpr (CAPPED) cap_scores<Element>(s, NARROW ? made_here(cap_unit) : cap_unit);
     adjust(s, given_here);
     if (!steps.is_whole()) {
-      const int row = lane_row(), last = tile.rows - 1;
+      const int me = NARROW ? keep_here(lane()) : lane(), row = warp_row() + me / 4, last = tile.rows - 1;
       const RowRange range[2] = {tiles.range(tile, row < last ? row : last), tiles.range(tile, row + 8 < last ? row + 8 : last)};
-      LaneRows::hide(s, range, steps.at * BLOCK_N + lane() % 4 * 2);
+      LaneRows::hide(s, range, steps.at * BLOCK_N + me % 4 * 2);
 $if segmented
       hide_segments(s, tile, steps.at, row, last);
 $end
     }
+    if constexpr (NARROW) return rows.weigh_hidden(s, unit), false;
     return rows.weigh(s, unit, factor);
   }
 $if segmented
@@ -626,12 +660,19 @@ $end
   }
   if (!DYNAMIC || SEGMENTED) wait_for_previous_launch();
   sync_block();
+  if constexpr (CROWDED)
+    for (const View* view : {&q_view, &k_view, &v_view, &out_view}) __builtin_assume(view->rank == (PACKED ? 3 : 4));
   const int q_heads = static_cast<int>(q_view.shape[q_view.rank - 2]), kv_heads = static_cast<int>(k_view.shape[k_view.rank - 2]);
+$if ends_evenly
+  const int last_heads = static_cast<int>(last_together);
+$else
+  constexpr int last_heads = 0;
+$end
   const AttentionTiles tiles{{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q_view.shape[q_view.rank - 3],
                               k_view.shape[k_view.rank - 3], offset_given, offset,
                               BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr},
                              causal, window_left, window_right, q_heads, static_cast<int>(row_blocks), static_cast<int>(heads_together),
-                             static_cast<int>(tile_count), PACKED && DROPPED};
+                             static_cast<int>(tile_count), PACKED && DROPPED, last_heads};
 $if segmented
   const CallSegments segments{q_segment_ids_view, kv_segment_ids_view, key_ids, key_ranges, static_cast<int>(key_steps)};
 $else
@@ -653,7 +694,12 @@ $end
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<PRODUCER_REGISTERS>();
+$if ends_evenly
+    const int first_late = q_heads * static_cast<int>(sequence_count) - last_heads;
+    if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, given, q_heads / kv_heads, q_heads, first_late}.run();
+$else
     if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, given, q_heads / kv_heads}.run();
+$end
     if (warp() == 1) Finder{at, tiles, plain}.run({taken, {}});
     if (warp() == 2) finish_empty_tiles(tiles, plain);
 $if bits_apart

@@ -45,6 +45,7 @@ constexpr bool ROOM = (D + DV) / 2 + BLOCK_M * 3 / 2 <= 208;  // registers for o
 constexpr uint32_t STAGES = 2;                          // turns in shared memory
 constexpr int APART = 3, MANY_TURNS = 16;               // the barrier by which the second warpgroup starts half a turn later; and when
 constexpr int TURNS_APART = 4;                          // ORDERED: and how soon again, for those that wait for the block before fall into step
+constexpr int COPYING_REGISTERS = SEGMENTED && MASKED ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
 constexpr int ALL_DONE = 4;                             // the barrier of warpgroups that multiply no more
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = ${E == 'f16' ? 15 : 0};           // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
@@ -439,6 +440,12 @@ KERNEL(256, 1) pack_mask(${parameters('pack_mask')}) {
   MaskPacker<BLOCK_M>{attention_mask_view, reinterpret_cast<uint32_t*>(mask_bits), tiles_seen, key_blocks, items}.run(reinterpret_cast<uint8_t*>(bytes));
 }
 $end
+$if biased != 'none'
+// A bias whose rows tile copies do not take, in rows that they do.
+KERNEL(256, 1) align_bias(${parameters('align_bias')}) {
+  copy_rows<256, Bias>(aligned_rows(bias_view, sizeof(Bias) == 2 ? static_cast<void*>(bias_rows_16) : static_cast<void*>(bias_rows_32)), bias_view);
+}
+$end
 $if bias_gradient == 'stored'
 // The bias's gradient is 0 where blocks of keys skip turns.
 KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
@@ -451,6 +458,7 @@ KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
     Block block;
     const int numbered = static_cast<int>(i / key_blocks), number = static_cast<int>(i - numbered * key_blocks);
     if (!block.find(sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), numbered, number)) continue;
+    if constexpr (SEGMENTED) SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens).narrow<!ORDERED && !OWNS_QUERIES>(block);
     if constexpr (NARROWS) narrow_steps(block, attention_mask_view, tiles_seen, static_cast<int>(q.heads / k.heads), key_blocks);
 #pragma unroll 1
     for (int head = 0; head < q.heads / k.heads; ++head)
@@ -491,7 +499,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   int first = 0;      // turn of this block of keys, of all
   uint32_t keys = 0;  // parity of their barriers
   if (group == 0) {
-    give_registers<24>();
+    give_registers<COPYING_REGISTERS>();
     if (STORES_BIAS && warp() == 3) {
       queue.read([&](const List::Entry& entry) {
         const int end = first + entry.block.steps() * heads_a_kv_head;
@@ -523,7 +531,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       first = end, keys ^= 1;
     });
   } else {
-    take_registers<240>();
+    take_registers<MULTIPLYING_REGISTERS>();
     CallWeights rules(visibility, softmax_scale, logits_soft_cap);
     if (DROPPED) rules.drop(kept_part);
     const Dropout dropout(drop_threshold, dropout_seed);

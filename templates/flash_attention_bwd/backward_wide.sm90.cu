@@ -27,21 +27,31 @@ constexpr int D = ${D}, DV = ${Dv};                     // head dim of q and k; 
 constexpr bool PACKED = ${packed}, CAPPED = ${capped};  // sequences end to end; soft cap
 constexpr bool BOUNDED = ${bounded}, SEGMENTED = ${segmented};  // rows of the batch have their own lengths; tokens are of segments
 constexpr bool DROPPED = ${dropped}, MASKED = ${masked};  // weights are dropped; some scores are hidden by a dense mask
+$if biased == 'none'
+using Bias = void;
+$else
+using Bias = ${ctype(biased)};
+$end
+constexpr bool SUMS_BIAS = ${bias_gradient == 'summed'};    // the bias's gradient is wanted, and summed over what shares it, or not cut as dS is
+constexpr bool STORES_BIAS = ${bias_gradient == 'stored'};  // it is wanted, and is dS as it lies in shared memory
+constexpr bool SLOPES_APART = CAPPED && SUMS_BIAS;      // the soft cap's slopes are not in the weights that go to the other warpgroup
 constexpr bool ORDERED = ${ordered};                    // the same bits each time
 constexpr bool NARROWS = false;                         // blocks take all turns, also those that a mask hides
 constexpr bool OWNS_QUERIES = false, FINISHES = ${finishes};  // this launch makes dq of its sums, too
 constexpr bool MENDS = FINISHES;                        // the one after it has only to mend it
+constexpr int HELPERS = ${helpers};                              // warps beside the one that copies that do so, too
 constexpr int GROUPS = 2;                               // warpgroups that multiply
 constexpr int BLOCKS = ${blocks};                       // blocks of a cluster, 64 keys each
 constexpr int BLOCK_N = 64 * BLOCKS;                    // their keys
 constexpr int BLOCK_M = ${block_m};                     // queries of a turn
 constexpr uint32_t STAGES = 2;                          // turns in shared memory
-constexpr int COPYING_REGISTERS = BLOCKS == 2 || ORDERED || FINISHES ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
+constexpr int COPYING_REGISTERS = BLOCKS == 2 || ORDERED || FINISHES || ${biased != 'none'} ? 40 : 24;
+constexpr int MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
 constexpr int ALL_DONE = 2;                             // the barrier of warpgroups that multiply no more
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = 15;                               // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
-constexpr bool AS_HALVES = ${E == 'bf16'};              // Element has few digits: weights go as halves; else as floats
-constexpr bool BROAD = AS_HALVES && !DROPPED;           // Element has f32's range: dS stays scaled
+constexpr bool AS_HALVES = ${not exact};                // Element has few digits, and what else is made of dS: weights go as halves; else as floats
+constexpr bool BROAD = AS_HALVES && !DROPPED && !SUMS_BIAS && !STORES_BIAS;  // Element has f32's range: dS stays scaled
 constexpr float UNSCALED = 1.0f / (1 << SHIFT), DS_UNSCALED = BROAD ? UNSCALED : 1;
 
 constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
@@ -52,14 +62,18 @@ static_assert(BLOCKS == 1 || (BOXES == 4 && V_BOXES % 2 == 0));
 constexpr uint32_t KEY_BOX = 64 * 128, QUERY_BOX = BLOCK_M * 128;
 constexpr uint32_t K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX, Q_BYTES = BOXES * QUERY_BOX, DOUT_BYTES = V_BOXES * QUERY_BOX;
 constexpr uint32_t OTHER_BYTES = (BLOCKS - 1) * 2 * KEY_BOX;    // the other block's keys, of the features whose dq is this one's
-constexpr uint32_t DS_BYTES = BLOCKS * QUERY_BOX, P_BYTES = (AS_HALVES ? 1 : 2) * QUERY_BOX, ROW_BYTES = BLOCK_M * 4, ID_BYTES = SEGMENTED ? ROW_BYTES : 0;
+constexpr uint32_t P_BOXES = AS_HALVES ? 1 : 2, DS_BYTES = BLOCKS * QUERY_BOX, P_BYTES = (P_BOXES + SLOPES_APART) * QUERY_BOX;
+constexpr uint32_t ROW_BYTES = BLOCK_M * 4, ID_BYTES = SEGMENTED ? ROW_BYTES : 0;
 
 using Block = KeyBlock<BLOCK_M, BLOCK_N, BLOCKS, PACKED, BOUNDED, ORDERED>;
-using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED, SEGMENTED || MASKED, DROPPED>;
+using CallBias = BiasTile<Bias, BLOCK_M, 64>;
+using CallBiasSums = BiasTileSums<SUMS_BIAS, BLOCK_M>;
+using CallWeights = Weights<BLOCK_M, CAPPED, SHIFT, DROPPED, Bias, false, SUMS_BIAS || STORES_BIAS, 64>;
+using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED, CallWeights::BIASED || SEGMENTED || MASKED, DROPPED>;
 using Sums = CallGradients::Sums;
 using Order = AddOrder<ORDERED, BLOCKS, 1>;
 using List = BlockList<Block>;
-using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES), BLOCKS>;
+using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES) + STORES_BIAS, BLOCKS>;
 using Finisher = RowFinisher<Element, Sums, D, 1, BLOCKS>;
 using QueryTurn = QueryTurns<ORDERED>;
 
@@ -68,7 +82,6 @@ using QueryTurn = QueryTurns<ORDERED>;
 typedef float Scores[BLOCK_M / 2];
 typedef uint32_t Operands[BLOCK_M / 16][4];
 typedef Slopes<BLOCK_M, CAPPED> ScoreSlopes;
-using CallWeights = Weights<BLOCK_M, CAPPED, SHIFT, DROPPED>;
 using MaskBits = MaskTile<MASKED, BLOCK_M>;
 
 // What a call says of dropout, and how many query heads it has.
@@ -108,6 +121,14 @@ struct Mask {
   const int32_t* bits;
   const int64_t& blocks;  // of 128 keys
 };
+
+// Four words to and from shared memory.
+static inline void store_four(uint32_t to, const uint32_t* w) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" : : "r"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+}
+static inline void load_four(uint32_t* w, uint32_t from) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(from) : "memory");
+}
 
 // What the warpgroups that multiply have in common.
 struct Consumer {
@@ -228,9 +249,11 @@ struct Consumer {
       Operands p;
       Scores dq;
       const auto is_whole = [&] { return block.is_whole(rank, turn.step); };
+      if (CallWeights::BIASED) barrier_wait(at.bias_full(), turn.parity<1>());
       rules.weigh(s, slopes, block, rank, turn.step, is_whole, at.logs(stage), [&](Scores& scores) {
         if constexpr (SEGMENTED) hide_other_segments(scores, at.ids(stage), segments);
-      });
+      }, LogsAhead<0>(), at.bias());
+      if (CallWeights::BIASED) arrive_as_warp(empty(at.bias_full()));
       if (MASKED) seen.hide(s);
       if (DROPPED) kept.mark(s);
       give(s, slopes, stage, turn.parity<STAGES>());
@@ -262,20 +285,20 @@ struct Consumer {
     return block.sequence.batch * key_blocks * BLOCK_N + block.first_key + rank * 64 + thread / WARP % 4 * 16 + thread % WARP / 4;
   }
 
-  // Weights, times slopes, to the other warpgroup.
+  // Weights, times slopes, or both, to the other warpgroup.
   void give(const Scores& s, const ScoreSlopes& slopes, uint32_t stage, uint32_t parity) const {
     barrier_wait(empty(at.p_full(stage)), parity ^ 1);
 #pragma unroll
     for (int n = 0; n < BLOCK_M / 16; ++n) {
-      const auto weight = [&](int i) { return CAPPED ? s[8 * n + i] * slopes[8 * n + i] : s[8 * n + i]; };
+      const auto weight = [&](int i) { return CAPPED && !SLOPES_APART ? s[8 * n + i] * slopes[8 * n + i] : s[8 * n + i]; };
       if constexpr (AS_HALVES) {
         uint32_t w[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int e = 8 * n + 2 * i;
-          w[i] = CAPPED ? pack_pair<half>(s[e] * slopes[e], s[e + 1] * slopes[e + 1]) : pack_pair<half>(s[e], s[e + 1]);
+          w[i] = CAPPED && !SLOPES_APART ? pack_pair<half>(s[e] * slopes[e], s[e + 1] * slopes[e + 1]) : pack_pair<half>(s[e], s[e + 1]);
         }
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" : : "r"(at.p(stage, n)), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+        store_four(at.p(stage, n), w);
       } else {
 #pragma unroll
         for (int i = 0; i < 8; i += 4)
@@ -284,6 +307,7 @@ struct Consumer {
                        : "r"(at.p(stage, 2 * n + i / 4)), "f"(weight(i)), "f"(weight(i + 1)), "f"(weight(i + 2)), "f"(weight(i + 3))
                        : "memory");
       }
+      if constexpr (SLOPES_APART) store_four(at.slopes(stage, n), slopes.pairs + 4 * n);
     }
     arrive_as_warp(at.p_full(stage));
   }
@@ -291,7 +315,7 @@ struct Consumer {
   int second_box() const { return BLOCKS == 2 ? 2 * rank + 1 : FIRST_BOXES; }
 
   // Warpgroup 2.
-  void sum_keys(float (&dk)[D / 2], float unscaled, int first, int end, uint32_t keys) const {
+  void sum_keys(float (&dk)[D / 2], float unscaled, const DenseBias& bias, int first, int end, uint32_t keys) const {
     QueryTurn turn(block, first);
     int queries = 0;  // the last turn's
     Scores dp;
@@ -312,7 +336,7 @@ struct Consumer {
       Operands ds;
       Scores dq;
       if (number + 1 == end) release_own(at.v_full());
-      differentiate(dp, stage, parity, block.is_whole(rank, turn.step), unscaled, ds);
+      differentiate(dp, stage, parity, block.is_whole(rank, turn.step), unscaled, bias.sums_of(block, block.first_key + rank * 64, turn), ds);
       barrier_wait(at.q_full(stage), parity);
       start_sums<Element, BLOCK_M, D>(dk, ds, at.q(stage));
       turn.next(block);
@@ -332,17 +356,18 @@ struct Consumer {
   }
 
   // dP becomes dS, as operand and in shared memory.
-  template <bool WHOLE> void differentiate_all(const Scores& dp, uint32_t stage, float unscaled, Operands& ds) const {
-    const Slopes<BLOCK_M, false> no_slopes{};
+  template <bool WHOLE> void differentiate_all(const Scores& dp, uint32_t stage, float unscaled, const CallBiasSums& bias_sums, Operands& ds) const {
+    Slopes<BLOCK_M, SLOPES_APART> slopes;
 #pragma unroll
     for (int n = 0; n < BLOCK_M / 16; ++n) {
+      if constexpr (SLOPES_APART) load_four(slopes.pairs + 4 * n, at.slopes(stage, n));
       const auto make = [&](auto weight) {
-        differentiate_slice<Element, WHOLE, DROPPED>(n, dp, weight, BROAD ? 1 : unscaled, no_slopes, SliceDeltas(at.deltas(stage), n),
-                                            at.ds(stage) + rank * QUERY_BOX, ds[n]);
+        differentiate_slice<Element, WHOLE, DROPPED>(n, dp, weight, BROAD ? 1 : unscaled, slopes, SliceDeltas(at.deltas(stage), n),
+                                            at.ds(stage) + rank * QUERY_BOX, ds[n], bias_sums);
       };
       if constexpr (AS_HALVES) {
         uint32_t w[4];
-        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(at.p(stage, n)) : "memory");
+        load_four(w, at.p(stage, n));
         make([&](int i) { return to_float(half{static_cast<uint16_t>(w[i / 2] >> 16 * (i % 2))}); });
       } else {
         float w[8];
@@ -354,13 +379,13 @@ struct Consumer {
       }
     }
   }
-  void differentiate(const Scores& dp, uint32_t stage, uint32_t parity, bool whole, float unscaled, Operands& ds) const {
+  void differentiate(const Scores& dp, uint32_t stage, uint32_t parity, bool whole, float unscaled, const CallBiasSums& bias_sums, Operands& ds) const {
     barrier_wait(at.p_full(stage), parity);
     barrier_wait(empty(at.ds_full(stage)), parity ^ 1);
     if (whole && !MASKED)
-      differentiate_all<true>(dp, stage, unscaled, ds);
+      differentiate_all<true>(dp, stage, unscaled, bias_sums, ds);
     else
-      differentiate_all<false>(dp, stage, unscaled, ds);
+      differentiate_all<false>(dp, stage, unscaled, bias_sums, ds);
     fence_async();
     if constexpr (BLOCKS == 1) {
       arrive_as_warp(at.ds_full(stage));
@@ -382,6 +407,33 @@ KERNEL(256, 1) pack_mask(${parameters('pack_mask')}) {
   MaskPacker<BLOCK_M>{attention_mask_view, reinterpret_cast<uint32_t*>(mask_bits), tiles_seen, mask_blocks, items}.run(reinterpret_cast<uint8_t*>(bytes));
 }
 $end
+$if bias_gradient == 'stored'
+// The bias's gradient is 0 where blocks of keys skip turns.
+KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
+  const Heads<const Element> q(q_view), k(k_view);
+  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
+  const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
+#pragma unroll 1
+  for (int64_t i = block_x(); i < broken_blocks; i += grid_x()) {
+    Block block;
+    const int numbered = static_cast<int>(i / key_blocks), number = static_cast<int>(i - numbered * key_blocks);
+    if (!block.find(sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), numbered, number)) continue;
+#pragma unroll 1
+    for (int head = 0; head < q.heads / k.heads; ++head)
+      clear_bias_rows<256, Element>(dbias_view, block.sequence.batch, block.first_head + head, block.first_key, block.keys < BLOCK_N ? block.keys : BLOCK_N,
+                                    block.first_step * BLOCK_M, block.end_step * BLOCK_M);
+  }
+}
+$end
+$if bias_gradient == 'summed'
+// The bias's gradient: its sums before, and after.
+KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) { clear_bias_sums<256>(dbias_sums, dbias_count); }
+KERNEL(256, 1) finish_bias(${parameters('finish_bias')}) {
+  __shared__ float rows[BLOCK_M * BiasStorer<BLOCK_M>::PITCH];
+  BiasStorer<BLOCK_M>{dbias_view, bias_type, dbias_sums, mask_blocks, items}.run(rows);
+}
+$end
 // listed: listed_count blocks of keys, which clusters take by turns. added[0]: how often they have. broken: which blocks of keys, by kv head,
 // are to be done again.
 KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
@@ -393,6 +445,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const int rank = rank_in_cluster();
   const Order order{added, window_left, rank, at.order()};
   const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view};
+  const DenseBias bias{bias_map, bias_view, dbias_sums, mask_blocks};
   let_next_launch_go();
   if (thread_x() == 0) {
     at.init_barriers();
@@ -418,18 +471,26 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   };
   if (group == 0) {
     give_registers<COPYING_REGISTERS>();
+    if (STORES_BIAS && warp() == 3) {
+      queue.read([&](const List::Entry& entry) {
+        const int end = end_of(entry.block);
+        if (lane() == 0) store_bias_gradients(at, entry.block, dbias_map, first, end);
+        first = end;
+      });
+      store_wait<0>();
+    }
     if ((ORDERED && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2))
       order.follow<QueryTurn>(queue, heads_a_kv_head, [&](const List::Entry& entry, int place, uint32_t parity) {
         if (FINISHES) barrier_wait(at.added(place), parity);
         if (FINISHES) finisher.tell(entry.numbered);
       });
-    if (FINISHES && warp() != 0) finisher.run(at.sums(warp() - 1), at.sums_full(warp()));
+    if (HELPERS > 0 && warp() != 0 && (HELPERS == 3 || warp() <= HELPERS)) finisher.run(at.sums(warp() - 1), at.sums_full(warp()));
     if (thread_x() == 0) {
       fence_async_everywhere();
       queue.give_out([&](const List::Entry& entry) {
         const int end = end_of(entry.block);
         if (first == end) return;
-        Producer{at, entry.block, row_lse, row_delta, row_segments}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
+        Producer{at, entry.block, row_lse, row_delta, row_segments, bias}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
         first = end, keys ^= 1;
       });
     }
@@ -455,7 +516,8 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       queue.read([&](const List::Entry& entry) {
         const int end = end_of(entry.block);
         float dk[D / 2] = {};
-        if (first != end) Consumer{here, entry.block, dq_sums, order, rank, key_blocks}.sum_keys(dk, rules.unscaled(), first, end, keys), keys ^= 1;
+        if (first != end)
+          Consumer{here, entry.block, dq_sums, order, rank, key_blocks}.sum_keys(dk, rules.unscaled(), bias, first, end, keys), keys ^= 1;
         first = end;
         say_added(entry);
         check(entry, store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), entry.block, rank * 64));

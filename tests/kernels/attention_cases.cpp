@@ -33,7 +33,7 @@ void vary_attributes(spec::Case& c, Rng& rng) {
       if (name == "dropout_prob")
         value = extreme ? rng.pick(probabilities) : 0.02 + 0.9 * rng.uniform();
       else
-        value = extreme ? rng.pick(caps) : 0.5 + 30 * rng.uniform();
+        value = extreme ? rng.pick(caps) : (*number > 50 ? 60 : 0.5) + 30 * rng.uniform();  // above 50 some variants have other code
     }
   }
 }
