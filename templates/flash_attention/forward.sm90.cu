@@ -6,7 +6,8 @@
 // products run.
 // Weights are 2^(score - reference): a row's reference follows its largest score when that is 2^HEADROOM times ahead. Under a soft cap that is
 // small enough (NARROW) no score is far from 0: the reference is 0, and outputs that overflow are computed once more.
-// With segment ids a launch before looks at those of the keys by steps.
+// With segment ids a launch before looks at those of the keys by steps. With BITS_APART, dropout, a last warpgroup makes which weights
+// are kept, some steps ahead of them.
 #include "device/gpu.h"
 #include "device/sm90_attention_tiles.h"
 #include "device/sm90_attention_outputs.h"
@@ -47,10 +48,16 @@ constexpr bool WIDE = D > 192 || DV > 128;
 // Options that leave no registers for what depends on tensors' ranks.
 constexpr bool CROWDED = ADJUSTED ? BOUNDED || SEGMENTED || DROPPED : WIDE && (DROPPED ? PACKED || BOUNDED || SEGMENTED : SEGMENTED && CAPPED);
 constexpr bool ASKED = GROUPS == 2 || D <= 64 || D > 128;  // whether what a step needs is here, ahead of it: with other heads no gain
-constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
+constexpr bool BITS_APART = ${bits_apart};             // a warpgroup makes dropout's bits
+constexpr int THREADS = (GROUPS + 1 + BITS_APART) * WARPGROUP;
 constexpr bool SEARCHES = PACKED || SEGMENTED || (BOUNDED && (DROPPED || (NARROW && DV <= 64)));  // to find a tile needs more registers
-constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? SEARCHES ? 56 : 32 : SEARCHES ? 56 : 40;
-constexpr int CONSUMER_REGISTERS = GROUPS == 3 ? SEARCHES ? 152 : 160 : SEARCHES ? 224 : 232;
+constexpr int PRODUCER_REGISTERS = SEARCHES ? 56 : GROUPS == 3 || BITS_APART ? 32 : 40;
+constexpr int BITS_REGISTERS = SEARCHES ? 56 : 64;
+constexpr int CONSUMER_REGISTERS = GROUPS == 3 ? SEARCHES ? 152 : 160 : BITS_APART ? SEARCHES ? 200 : 208 : SEARCHES ? 224 : 232;
+$if bits_apart
+constexpr uint32_t BITS_STAGES = ${bits_stages};       // steps of bits in shared memory
+static_assert(GROUPS == 2);
+$end
 
 constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
 constexpr uint32_t Q_BOX = 64 * 128, KEY_BOX = BLOCK_N * 128;
@@ -74,7 +81,14 @@ struct Places {  // in shared memory
   uint32_t v_full(uint32_t i) const { return barrier(QUERIES + STAGES + i); }
   uint32_t adjust_full(uint32_t i) const { return barrier(KEYS_AND_VALUES + i); }
   uint32_t found() const { return barrier(BARRIERS); }  // a tile is known
-  uint32_t wanted() const { return found() + 8; }       // the one before it is being copied
+  uint32_t wanted() const { return found() + 8; }       // the one before it is being copied (and its bits made)
+$if bits_apart
+  // A warp that makes bits has 32 rows of a tile, those of two warps of consumers.
+  static constexpr uint32_t BITS_BYTES = 32 * 16, BITS_AT = BARRIERS_AT + 16 * (BARRIERS + 1 + 4 * BITS_STAGES);
+  uint32_t bits_full(uint32_t i, int maker) const { return barrier(BARRIERS + 1 + 4 * i + maker); }
+  uint32_t bits(uint32_t i, int row) const { return base + BITS_AT + 4 * BITS_BYTES * i + 16 * row; }
+  uint32_t chunks(int maker) const { return base + BITS_AT + 4 * BITS_STAGES * BITS_BYTES + maker * RowBits<BLOCK_N>::CHUNK_BYTES; }
+$end
 };
 // Tiles are known Q_STAGES + 1 ahead, and to consumers until their outputs are stored.
 constexpr uint32_t TILES = Q_STAGES + 3;
@@ -100,6 +114,9 @@ $else
 struct CallDropout {};
 $end
 
+// Of a tile's batch and query head, for dropout.
+static inline uint32_t row_number(const AttentionTile& tile, int heads) { return static_cast<uint32_t>(tile.batch * heads + tile.head); }
+
 // What a row asks of a key in its range.
 struct KeyRule {
   const CallSegments& segments;
@@ -107,7 +124,7 @@ struct KeyRule {
   float kept;  // what a weight counts that is kept
   int heads;   // query heads
 
-  uint32_t number(const AttentionTile& tile) const { return static_cast<uint32_t>(tile.batch * heads + tile.head); }
+  uint32_t number(const AttentionTile& tile) const { return row_number(tile, heads); }
   bool sees(const AttentionTile& tile, int row, int key) const {
 $if segmented
     const int id = segments.key(tile.batch, key);
@@ -272,6 +289,43 @@ $end
   }
 };
 
+$if bits_apart
+// A warp that makes which weights are kept.
+struct BitMaker {
+  const Places& at;
+  const CallDropout& dropout;
+  int heads;  // query heads
+  int maker;  // which of four
+
+  void run() const {
+    Turn<TILES> place;
+    Turn<BITS_STAGES> bits;
+    for (int parity = 0;; parity ^= 1) {
+      barrier_wait_all(at.found(), parity);
+      const AttentionTile& tile = known[place.at];
+      if (uniform(tile.rows) == 0) return;
+      const int first = uniform(tile.first), end = uniform(tile.end);
+      const RowBits<BLOCK_N> rows(dropout, at.chunks(maker), tile.first_row + maker * 32 + lane(), row_number(tile, heads));
+      place.next();
+      sync_warp();
+      if (lane() == 0) barrier_arrive(at.wanted());
+#pragma unroll 1
+      for (int step = first; step < end; ++step) {
+        uint32_t kept[4];
+        rows.make(kept, step * BLOCK_N);
+        const uint32_t full = at.bits_full(bits.at, maker);
+        barrier_wait_all(empty(full), bits.parity ^ 1);
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+                     : : "r"(at.bits(bits.at, maker * 32 + lane())), "r"(kept[0]), "r"(kept[1]), "r"(kept[2]), "r"(kept[3]) : "memory");
+        sync_warp();
+        if (lane() == 0) barrier_arrive(full);
+        bits.next();
+      }
+    }
+  }
+};
+$end
+
 // The tiles that have no step, by a warp that does nothing else.
 static inline void finish_empty_tiles(const AttentionTiles& tiles, const Plain& plain) {
   AttentionTile tile;
@@ -312,7 +366,8 @@ struct Consumer {
   Turn<ADJUST_STAGES> adjusts;
 
   int warp_row() const { return part * 64 + warp() % 4 * 16; }
-  int lane_row() const { return warp_row() + lane() / 4; }
+  static int own_lane() { return BITS_APART ? static_cast<int>(keep_here(thread_x()) % WARP) : lane(); }  // (keep_here: registers are few)
+  int lane_row() const { return warp_row() + own_lane() / 4; }
 
   // The place of the next tile, or -1.
   int next_tile() {
@@ -324,7 +379,7 @@ struct Consumer {
 
   void start(LaneRows& rows, const AttentionTile& tile) const {
     rows.reference[0] = rows.reference[1] = NARROW ? 0 : tile.reference;
-    rows.sum[0] = rows.sum[1] = !NARROW && lane() % 4 == 0 ? tile.sum : 0;
+    rows.sum[0] = rows.sum[1] = !NARROW && own_lane() % 4 == 0 ? tile.sum : 0;
   }
 
   // The softmax of a tile that is done with: to lse. Returns the factors of its outputs.
@@ -335,7 +390,7 @@ struct Consumer {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = lane_row() + 8 * h;
-      if (row < tile.rows && lane() % 4 == 0) store_lse(plain.lse, tile.sequence(), tile.place(row), rows.reference[h], rows.sum[h]);
+      if (row < tile.rows && own_lane() % 4 == 0) store_lse(plain.lse, tile.sequence(), tile.place(row), rows.reference[h], rows.sum[h]);
       factor[h] = rows.sum[h] == 0 ? 0 : reciprocal(rows.sum[h]);
       if (NARROW) factor[h] *= unit;
       if (DROPPED) factor[h] *= plain.rule.kept;
@@ -475,9 +530,21 @@ $end
 $if dropped
 
   // Which weights of a step are kept; it needs no scores.
+$if bits_apart
+  uint32_t bits_turn = 0;
+  void find_kept(KeptWeights<BLOCK_N>& kept, const AttentionTile&, const Steps&) {
+    const uint32_t thread = keep_here(thread_x() - WARPGROUP), stage = bits_turn % BITS_STAGES, full = at.bits_full(stage, thread / 64);
+    barrier_wait_all(full, bits_turn / BITS_STAGES % 2);
+    kept.read(at.bits(stage, thread / 32 * 16) + thread % 32 * 4);
+    sync_warp();
+    if (elect_one()) barrier_arrive(empty(full));
+    ++bits_turn;
+  }
+$else
   void find_kept(KeptWeights<BLOCK_N>& kept, const AttentionTile& tile, const Steps& steps) const {
     kept.find(plain.rule.dropout, steps.at * BLOCK_N, tile.first_row + lane_row(), plain.rule.number(tile));
   }
+$end
 $end
 
   void run() {
@@ -536,11 +603,14 @@ $end
       }
       wait_for_turn();
       multiply_keys(s);
-$if dropped
+$if dropped and not bits_apart
       find_kept(kept, known[tile], steps);  // here: the product with values is not started before this one has ended
 $end
       multiply_values(o, p, adds, values);
       pass_turn();
+$if bits_apart
+      find_kept(kept, known[tile], steps);
+$end
       adds = !last;
       read_adjustments(given_here);
       wgmma_wait<1>();
@@ -579,7 +649,13 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
       barrier_init(empty(at.barrier(i)), i < Places::QUERIES ? 1 : i < Places::KEYS_AND_VALUES ? GROUPS : GROUPS * 4);
     }
     barrier_init(at.found(), 1);
-    barrier_init(at.wanted(), 1);
+    barrier_init(at.wanted(), 1 + 4 * BITS_APART);
+$if bits_apart
+    for (uint32_t i = 0; i < 4 * BITS_STAGES; ++i) {
+      barrier_init(at.bits_full(0, i), 1);
+      barrier_init(empty(at.bits_full(0, i)), 2);
+    }
+$end
     fence_barrier_init();
   }
   if (!DYNAMIC || SEGMENTED) wait_for_previous_launch();
@@ -626,6 +702,11 @@ $else
 $end
     if (warp() == 1) Finder{at, tiles, plain}.run({taken, {}});
     if (warp() == 2) finish_empty_tiles(tiles, plain);
+$if bits_apart
+  } else if (group == GROUPS + 1) {
+    give_registers<BITS_REGISTERS>();
+    BitMaker{at, dropout, q_heads, uniform(warp() % 4)}.run();
+$end
   } else {
     take_registers<CONSUMER_REGISTERS>();
     constexpr float LEAST = ScoreTile::BIASED ? 1e-25f : 0;  // scores times it are as good as 0, a bias over it is finite
