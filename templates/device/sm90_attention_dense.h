@@ -282,10 +282,12 @@ template <int THREADS, class T> static inline void clear_bias_rows(const View& d
     if (query >= low && query < high) continue;
     T* const to = static_cast<T*>(dbias.data) + row_offset(dbias, batch, head, query) + first;
 #pragma unroll 1
-    for (int key = lane() * 8; key < keys; key += WARP * 8)
+    for (int key = lane() * 8; key < keys; key += WARP * 8) {
       if (key + 8 <= keys)
         store_pack(to + key, Pack<T, 8>{});
-      else
-        for (int i = key; i < keys; ++i) to[i] = T{};
+      else  // what lies beside the row is not dbias's
+#pragma unroll 1
+        for (int i = key; i < keys; ++i) to[i] = from_float<T>(0);
+    }
   }
 }

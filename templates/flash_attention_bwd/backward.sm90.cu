@@ -470,12 +470,20 @@ KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
     if (!block.find(sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), numbered, number)) continue;
     if constexpr (SEGMENTED) SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens).narrow<!ORDERED && !OWNS_QUERIES>(block);
     if constexpr (NARROWS) narrow_steps(block, attention_mask_view, tiles_seen, static_cast<int>(q.heads / k.heads), key_blocks);
+    const auto clear = [&](const View& rows) {
 #pragma unroll 1
-    for (int head = 0; head < q.heads / k.heads; ++head)
-      clear_bias_rows<256, Element>(dbias_view, block.sequence.batch, block.first_head + head, block.first_key, block.keys < BLOCK_N ? block.keys : BLOCK_N,
-                                    block.first_step * BLOCK_M, block.end_step * BLOCK_M);
+      for (int head = 0; head < q.heads / k.heads; ++head)
+        clear_bias_rows<256, Element>(rows, block.sequence.batch, block.first_head + head, block.first_key, block.keys < BLOCK_N ? block.keys : BLOCK_N,
+                                      block.first_step * BLOCK_M, block.end_step * BLOCK_M);
+    };
+    if (stores_apart)
+      clear(aligned_rows(dbias_view, dbias_rows_16));
+    else
+      clear(dbias_view);
   }
 }
+// The gradient of a bias whose rows tile copies do not take.
+KERNEL(256, 1) store_bias(${parameters('store_bias')}) { copy_rows<256, Bias>(dbias_view, aligned_rows(dbias_view, dbias_rows_16)); }
 $end
 $if bias_gradient == 'summed'
 // The bias's gradient: its sums before, and after.
