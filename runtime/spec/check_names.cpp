@@ -25,16 +25,17 @@ class VariantCheck {
     rules_.in_variant = true;
     rules_.archs = archs_covered(variant_.archs, archs_);
     for (std::size_t i = 0; i < variant_.supports.size(); ++i)
-      judge(supports_pointer(variant_, i).substr(variant_.pointer.size()), variant_.supports[i], "'supports'");
-    for (const Named& named : variant_.specialize) judge(pointer_to("/specialize", named.name), named.expression, "'specialize'");
+      judge([&] { return supports_pointer(variant_, i).substr(variant_.pointer.size()); }, variant_.supports[i], "'supports'");
+    for (const Named& named : variant_.specialize)
+      judge([&] { return pointer_to("/specialize", named.name); }, named.expression, "'specialize'");
     for (const Named& named : variant_.specialize) learn(named.name);
     for (std::size_t i = 0; i < variant_.heuristic.size(); ++i) rule(i);
     space();
     for (const ConfigParameter& parameter : variant_.config) learn(parameter.name);
     lets();
-    for (std::size_t i = 0; i < variant_.valid.size(); ++i) judge(pointer_to("/valid", i), variant_.valid[i], "'valid'");
+    judge_all([] { return "/valid"; }, variant_.valid, "'valid'");
     for (std::size_t i = 0; i < variant_.workspace.size(); ++i)
-      judge_all(pointer_to("/workspace", i) + "/shape", variant_.workspace[i].shape, "a workspace's shape");
+      judge_all([&] { return pointer_to("/workspace", i) + "/shape"; }, variant_.workspace[i].shape, "a workspace's shape");
     for (std::size_t i = 0; i < variant_.launches.size(); ++i) launch(i);
     fold();
   }
@@ -46,12 +47,17 @@ class VariantCheck {
   void learn(const std::string& name) {
     if (std::find(rules_.known.begin(), rules_.known.end(), name) == rules_.known.end()) rules_.known.push_back(name);
   }
-  void judge(const std::string& below, const Expression& expression, std::string place) {
-    rules_.place = std::move(place);
-    names_.judge(variant_.pointer + below, expression, rules_);
+  // below(): where it stands in the variant. Only faults ask: a process's first call judges hundreds of expressions that have none.
+  template <class Below>
+  void judge(const Below& below, const Expression& expression, const char* place) {
+    rules_.place = place;
+    const std::size_t before = faults_.size();
+    names_.judge("", expression, rules_);
+    for (std::size_t i = before; i < faults_.size(); ++i) faults_[i].where = variant_.pointer + below();
   }
-  void judge_all(const std::string& below, const std::vector<Expression>& expressions, const std::string& place) {
-    for (std::size_t i = 0; i < expressions.size(); ++i) judge(pointer_to(below, i), expressions[i], place);
+  template <class Below>
+  void judge_all(const Below& below, const std::vector<Expression>& expressions, const char* place) {
+    for (std::size_t i = 0; i < expressions.size(); ++i) judge([&] { return pointer_to(below(), i); }, expressions[i], place);
   }
 
   void archs() {
@@ -75,26 +81,27 @@ class VariantCheck {
   // The config is being chosen here, so neither it nor 'let' has a value.
   void rule(std::size_t index) {
     const HeuristicRule& rule = variant_.heuristic[index];
-    const std::string below = pointer_to("/heuristic", index);
-    judge(below + "/if", rule.condition, "the heuristic");
+    const auto below = [&] { return pointer_to("/heuristic", index); };
+    judge([&] { return below() + "/if"; }, rule.condition, "the heuristic");
     for (const Named& use : rule.use) {
-      const std::string place = pointer_to(below + "/use", use.name);
+      const auto place = [&] { return pointer_to(below() + "/use", use.name); };
       judge(place, use.expression, "the heuristic");
       literal_in_space(place, use);
     }
   }
 
   // A value that depends on nothing is judged even if no case uses its rule.
-  void literal_in_space(const std::string& below, const Named& use) {
+  template <class Below>
+  void literal_in_space(const Below& below, const Named& use) {
     if (!use.expression.names().empty() || !use.expression.subjects().empty()) return;
     for (const ConfigParameter& parameter : variant_.config) {
       if (parameter.name != use.name) continue;
       try {
         const Value value = use.expression.evaluate(NoNames());
         if (std::find(parameter.values.begin(), parameter.values.end(), value) == parameter.values.end())
-          fault(below, to_text(value) + " is not in the config space of '" + use.name + "': " + values_of(parameter));
+          fault(below(), to_text(value) + " is not in the config space of '" + use.name + "': " + values_of(parameter));
       } catch (const ExpressionError& error) {
-        fault(below, error.what());
+        fault(below(), error.what());
       }
     }
   }
@@ -121,7 +128,7 @@ class VariantCheck {
                 "'" + named.name + "' uses '" + name + "', which is defined " + (name == named.name ? "by itself" : "later; put it first"));
           learn(name);  // said once
         }
-      judge(pointer_to("/let", named.name), named.expression, "'let'");
+      judge([&] { return pointer_to("/let", named.name); }, named.expression, "'let'");
       learn(named.name);
     }
   }
@@ -133,30 +140,31 @@ class VariantCheck {
   void launch(std::size_t index) {
     const Launch& launch = variant_.launches[index];
     const std::string below = pointer_to("/launches", index);
-    judge(below + "/if", launch.condition, "a launch's condition");
-    judge_all(below + "/grid", launch.grid, "a grid");
-    judge_all(below + "/block", launch.block, "a block");
-    judge(below + "/shared", launch.shared, "'shared'");
-    judge_all(below + "/cluster", launch.cluster, "a cluster");
+    judge([&] { return below + "/if"; }, launch.condition, "a launch's condition");
+    judge_all([&] { return below + "/grid"; }, launch.grid, "a grid");
+    judge_all([&] { return below + "/block"; }, launch.block, "a block");
+    judge([&] { return below + "/shared"; }, launch.shared, "'shared'");
+    judge_all([&] { return below + "/cluster"; }, launch.cluster, "a cluster");
     if (is_cpu_ && !launch.block.empty()) fault(below + "/block", "a CPU launch has no block: one work item runs on one thread; drop it");
     if (is_cpu_ && !launch.cluster.empty()) fault(below + "/cluster", "a CPU launch has no clusters; drop it");
     if (is_cpu_ && launch.cooperative) fault(below + "/cooperative", "a CPU launch is never cooperative; drop it");
     if (is_cpu_ && launch.overlaps) fault(below + "/overlaps", "a CPU launch never overlaps the one before it; drop it");
     if (!is_cpu_ && launch.block.empty()) fault(below, "missing field 'block': the threads of a GPU launch");
-    for (std::size_t i = 0; i < launch.arguments.size(); ++i) argument(pointer_to(below + "/args", i), launch.arguments[i]);
+    for (std::size_t i = 0; i < launch.arguments.size(); ++i) argument([&] { return pointer_to(below + "/args", i); }, launch.arguments[i]);
   }
 
   void fold() {
     if (!variant_.fold) return;
     if (spec_.batch.dim.empty()) fault("/fold", "calls fold along the batch dim, and the kernel has none; say which it is by \"batch\"");
-    judge("/fold/if", variant_.fold->condition, "'fold'");
-    judge_all("/fold/same", variant_.fold->same, "'fold'");
+    judge([] { return "/fold/if"; }, variant_.fold->condition, "'fold'");
+    judge_all([] { return "/fold/same"; }, variant_.fold->same, "'fold'");
   }
 
-  void argument(const std::string& below, const Argument& argument) {
+  template <class Below>
+  void argument(const Below& below, const Argument& argument) {
     if (argument.kind == Argument::Kind::tensor_map && is_cpu_)
-      fault(below, "a CPU launch takes no tensor maps; pass view(" + argument.name + ")");
-    judge_all(below + "/box", argument.box, "a tensor map's box");
+      fault(below(), "a CPU launch takes no tensor maps; pass view(" + argument.name + ")");
+    judge_all([&] { return below() + "/box"; }, argument.box, "a tensor map's box");
     rules_.varying = argument.expression.as_name().has_value();
     judge(below, argument.expression, "an expression of 'args'");
     rules_.varying = false;

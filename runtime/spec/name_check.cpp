@@ -64,10 +64,10 @@ void NameCheck::judge_property(const std::string& pointer, const std::string& na
 }
 
 void NameCheck::judge_call(const std::string& pointer, const std::string& function, const std::string& subject, const NameRules& rules) {
-  const std::string call = function + "(" + subject + ")";
+  const auto call = [&] { return function + "(" + subject + ")"; };
   if (function == "given" && spec_.attribute(subject)) {
     if (refuses_varying(subject, rules))
-      fault(pointer, "the attribute '" + subject + "' varies from call to call, so " + rules.place + " cannot use " + call);
+      fault(pointer, "the attribute '" + subject + "' varies from call to call, so " + rules.place + " cannot use " + call());
     return;
   }
   const TensorSpec* tensor = spec_.tensor(subject);
@@ -75,7 +75,7 @@ void NameCheck::judge_call(const std::string& pointer, const std::string& functi
     std::vector<std::string> known = names_of_tensors(spec_);
     if (function == "given")
       for (const Attribute& attribute : spec_.attributes) known.push_back(attribute.name);
-    return fault(pointer, call + ": there is no tensor '" + subject + "'" + suggestion(subject, known));
+    return fault(pointer, call() + ": there is no tensor '" + subject + "'" + suggestion(subject, known));
   }
   if (reads_data(function)) judge_data(pointer, function, *tensor, rules);
 }
