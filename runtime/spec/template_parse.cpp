@@ -88,12 +88,14 @@ class Parser {
     return true;
   }
 
+  // A header of the templates' folders; others, of the compiler's, are left as they are.
   static bool included_header(std::string_view line, std::string& name) {
     line = trim(line);
-    if (!line.starts_with("#include \"device/")) return false;
-    line.remove_prefix(std::string_view("#include \"").size());
+    constexpr std::string_view opening = "#include \"";
+    if (!line.starts_with(opening)) return false;
+    line.remove_prefix(opening.size());
     const std::size_t end = line.find('"');
-    if (end == std::string_view::npos) return false;
+    if (end == std::string_view::npos || line.substr(0, end).find('/') == std::string_view::npos) return false;
     name = line.substr(0, end);
     return true;
   }

@@ -96,6 +96,13 @@ TEST_F(TemplateTest, InlinesAVocabularyHeaderOnceARendering) {
   EXPECT_EQ(render("#include \"device/a.h\"\n#include \"device/b.h\"\n#include \"device/a.h\"\nend\n"), "// a of 64\n// b\nend\n");
 }
 
+TEST_F(TemplateTest, InlinesAHeaderOfAnyFolderOfTheTemplates) {
+  std::filesystem::create_directories(folder_ / "scale");
+  header("scale/part.h", "#pragma once\n$if causal\n// of ${m}\n$end\n");
+  EXPECT_EQ(render("#include \"scale/part.h\"\n#include \"part.h\"\n#include <scale/part.h>\n"),
+            "// of 64\n#include \"part.h\"\n#include <scale/part.h>\n");
+}
+
 TEST_F(TemplateTest, NamesTheLineOfEveryFaultOfForm) {
   EXPECT_EQ(faults("a\n$if causal\nb\n"), "t.cpp:2: $if has no $end");
   EXPECT_EQ(faults("$end\n"), "t.cpp:1: $end without an $if or $for before it");

@@ -1,0 +1,53 @@
+// What the options of a call of Hopper's forward attention say of a pair of a query and a key, and of a tile. A part of forward.sm90.cu,
+// whose constants it uses.
+#pragma once
+
+$if segmented
+using CallSegments = Segments<BLOCK_N>;
+$else
+struct CallSegments {};
+$end
+$if dropped
+using CallDropout = Dropout;
+$else
+struct CallDropout {};
+$end
+
+// Of a tile's batch and query head, for dropout.
+static inline uint32_t row_number(const AttentionTile& tile, int heads) { return static_cast<uint32_t>(tile.batch * heads + tile.head); }
+
+// What a row asks of a key in its range.
+struct KeyRule {
+  const CallSegments& segments;
+  const CallDropout& dropout;
+  float kept;  // what a weight counts that is kept
+  int heads;   // query heads
+
+  uint32_t number(const AttentionTile& tile) const { return row_number(tile, heads); }
+  bool sees(const AttentionTile& tile, int row, int key) const {
+$if segmented
+    const int id = segments.key(tile.batch, key);
+    return id >= 0 && id == segments.query(tile.batch, tile.first_row + row);
+$else
+    return true;
+$end
+  }
+  bool keeps(const AttentionTile& tile, int row, int key) const {
+$if dropped
+    return dropout.keeps(key, tile.first_row + row, number(tile));
+$else
+    return true;
+$end
+  }
+  float factor() const { return kept; }
+};
+using Plain = PlainAttention<Element, KeyRule>;
+
+// Tile `number` of the call; a whole warp calls it. False: there is no such tile (packed).
+static inline bool find_tile(const AttentionTiles& tiles, const Plain& plain, int number, AttentionTile& tile) {
+  const bool found = tiles.find<BLOCK_M, BLOCK_N>(number, tile);
+$if segmented
+  plain.rule.segments.trim(tile, BOUNDED ? tile.seeing : tile.rows);
+$end
+  return found;
+}
