@@ -106,7 +106,7 @@ struct Producer {
     barrier_wait(empty(at.k_full()), before);
     barrier_arrive_expect(at.k_full(), K_BYTES + OTHER_BYTES);
     copy_boxes<BOXES, PACKED>(at.k(), KEY_BOX, k, at.k_full(), 0, block.kv_head, token, batch);
-    if (BLOCKS == 2) copy_boxes<2, PACKED>(at.other_k(0), KEY_BOX, k, at.k_full(), 2 * rank, block.kv_head, other, batch);
+    if (BLOCKS == 2) copy_boxes<2, PACKED>(at.other_k(0), KEY_BOX, k, at.k_full(), FIRST_SHARED_BOX * rank, block.kv_head, other, batch);
   }
   // This block's share of COUNT boxes of a turn's rows, to all blocks of the cluster; and of each row a number, and (IDS) the id of its segment.
   template <int COUNT, bool IDS>
@@ -117,6 +117,8 @@ struct Producer {
     barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
     barrier_arrive_expect(full, COUNT * QUERY_BOX + ROW_BYTES + (IDS ? ID_BYTES : 0));
     copy_boxes<SHARE, PACKED, BLOCKS>(to + first * QUERY_BOX, QUERY_BOX, map, full, first, head, token, block.sequence.batch);
+    if (COUNT % BLOCKS != 0 && rank_in_cluster() == 0)
+      copy_boxes<1, PACKED, BLOCKS>(to + (COUNT - 1) * QUERY_BOX, QUERY_BOX, map, full, COUNT - 1, head, token, block.sequence.batch);
     const int64_t row = block.first_row + int64_t{turn.block} * BLOCK_M;
     load_bytes(numbers_to, numbers + row, ROW_BYTES, full);
     if (IDS && SEGMENTED) load_bytes(at.ids(turn.stage<STAGES>()), row_segments + row, ID_BYTES, full);

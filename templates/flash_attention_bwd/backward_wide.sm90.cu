@@ -7,7 +7,8 @@
 // that `prepare` has made, whose values and first turn are copied while the last ones are stored.
 //
 // What limits it are those additions and the copies of queries. So two blocks may work together, as a cluster: each copies half of the queries'
-// features for both, sends its dS to the other, and adds half of the features of dq for the keys of both.
+// features for both, sends its dS to the other, and adds half of the features of dq for the keys of both; if those are three boxes of 64, one and
+// half of the queries of the second.
 //
 // Registers are all taken, and ptxas then makes products wait for each other and says so only in its log (C7512): look there after a change.
 #include "device/gpu.h"
@@ -58,7 +59,9 @@ constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 feature
 constexpr int FIRST_BOXES = BLOCKS == 2 ? 1 : (BOXES + 1) / 2;  // of them, those whose dq is warpgroup 1's; then those that are warpgroup 2's
 constexpr int SECOND_BOXES = BLOCKS == 2 ? 1 : BOXES - FIRST_BOXES;
 static_assert(SECOND_BOXES > 0);
-static_assert(BLOCKS == 1 || (BOXES == 4 && V_BOXES % 2 == 0));
+static_assert(BLOCKS == 1 || BOXES == 3 || BOXES == 4);
+constexpr bool HALVES_BOX = BLOCKS == 2 && BOXES == 3;  // of the second box each block adds half of the queries
+constexpr int FIRST_SHARED_BOX = BOXES - 2;             // of the second block, of those whose dq it adds
 constexpr uint32_t KEY_BOX = 64 * 128, QUERY_BOX = BLOCK_M * 128;
 constexpr uint32_t K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX, Q_BYTES = BOXES * QUERY_BOX, DOUT_BYTES = V_BOXES * QUERY_BOX;
 constexpr uint32_t OTHER_BYTES = (BLOCKS - 1) * 2 * KEY_BOX;    // the other block's keys, of the features whose dq is this one's
@@ -153,25 +156,27 @@ struct Consumer {
     if (lane() == 0) barrier_arrive(barrier);
   }
 
-  // Features of `box` of the dq of turn `number`.
-  void start_share(Scores& dq, int box, uint32_t number) const {
+  // Features of `box` of the dq of turn `number`: of all of its queries, or of this block's half.
+  template <int N> void start_share(float (&dq)[N], int box, uint32_t number) const {
     uint32_t keys[BLOCKS] = {at.k() + box * KEY_BOX};
     if constexpr (BLOCKS == 2) {
-      const uint32_t other = at.other_k(box % 2);
+      const uint32_t other = at.other_k(HALVES_BOX ? box - rank * FIRST_SHARED_BOX : box % 2);
       keys[1] = rank == 0 ? other : keys[0], keys[0] = rank == 0 ? keys[0] : other;
     }
-    start_queries<Element, BLOCK_M>(dq, keys, at.ds(number % STAGES), QUERY_BOX);
+    start_queries<Element, 2 * N>(dq, keys, at.ds(number % STAGES) + first_query<N>() * 128, QUERY_BOX);
   }
+  // Of a turn's, of which 2 N are this block's.
+  template <int N> int first_query() const { return 2 * N < BLOCK_M ? rank * 2 * N : 0; }
   void wait_for_gradients(uint32_t number) const { barrier_wait(at.ds_full(number % STAGES), number / STAGES % 2); }
   // queries: BLOCK_M rows of the group's.
-  void add_share(int queries, int box, const Scores& dq) const {
-    Sums::add(dq_sums + (block.first_row + int64_t{queries} * BLOCK_M) * Sums::FEATURES, box, 0, dq);
+  template <int N> void add_share(int queries, int box, const float (&dq)[N]) const {
+    Sums::add(dq_sums + (block.first_row + int64_t{queries} * BLOCK_M) * Sums::FEATURES, box, first_query<N>() / 8, dq);
   }
 
   // After the products of a turn, of which `sums` are in flight: COUNT boxes of the last turn's dq, and the first product of the next turn. The
   // last box is in flight when it returns, if there are several.
-  template <int COUNT, int N, class Release, class StartNext>
-  void share(Scores& dq, float (&sums)[N], int first, int number, bool adds, bool last, int queries, Release release_operands,
+  template <int COUNT, int M, int N, class Release, class StartNext>
+  void share(float (&dq)[M], float (&sums)[N], int first, int number, bool adds, bool last, int queries, Release release_operands,
              StartNext start_next) const {
     if (adds) wait_for_gradients(number - 1);
     start_share(dq, first, number - 1);  // of nothing, the first time
@@ -194,7 +199,7 @@ struct Consumer {
     }
   }
   // The rest of it.
-  template <int COUNT> void finish_share(Scores& dq, int first, int number, bool adds, int queries) const {
+  template <int COUNT, int N> void finish_share(float (&dq)[N], int first, int number, bool adds, int queries) const {
     if (COUNT > 1) wgmma_wait<0>(), keep_in_place(dq);
     if (adds) {
       release(at.ds_full((number - 1) % STAGES));
@@ -203,12 +208,12 @@ struct Consumer {
     }
     if (COUNT == 1) wgmma_wait<0>();
   }
-  template <int COUNT> void last_share(int first, uint32_t number, int queries) const {
+  template <int COUNT, class Share> void last_share(int first, uint32_t number, int queries) const {
     wait_for_gradients(number);
     order.wait(number);
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
-      Scores dq;
+      Share dq;
       start_share(dq, first + i, number);
       wgmma_wait<0>();
       keep_in_place(dq);
@@ -276,7 +281,7 @@ struct Consumer {
       queries = these_queries;
       if (turn.number == end) break;
     }
-    last_share<FIRST_BOXES>(2 * rank, end - 1, queries);
+    last_share<FIRST_BOXES, Scores>(2 * rank, end - 1, queries);
   }
 
   // The first of this lane's keys, of all rows' of the batch, each of which has whole blocks of keys.
@@ -312,7 +317,8 @@ struct Consumer {
     arrive_as_warp(at.p_full(stage));
   }
 
-  int second_box() const { return BLOCKS == 2 ? 2 * rank + 1 : FIRST_BOXES; }
+  int second_box() const { return HALVES_BOX ? 1 : BLOCKS == 2 ? 2 * rank + 1 : FIRST_BOXES; }
+  typedef float SecondShare[HALVES_BOX ? BLOCK_M / 4 : BLOCK_M / 2];
 
   // Warpgroup 2.
   void sum_keys(float (&dk)[D / 2], float unscaled, const DenseBias& bias, int first, int end, uint32_t keys) const {
@@ -334,7 +340,7 @@ struct Consumer {
       const int number = turn.number, these_queries = turn.block;
       const uint32_t stage = turn.stage<STAGES>(), parity = turn.parity<STAGES>();
       Operands ds;
-      Scores dq;
+      SecondShare dq;
       if (number + 1 == end) release_own(at.v_full());
       differentiate(dp, stage, parity, block.is_whole(rank, turn.step), unscaled, bias.sums_of(block, block.first_key + rank * 64, turn), ds);
       barrier_wait(at.q_full(stage), parity);
@@ -352,7 +358,7 @@ struct Consumer {
       queries = these_queries;
       if (turn.number == end) break;
     }
-    last_share<SECOND_BOXES>(second_box(), end - 1, queries);
+    last_share<SECOND_BOXES, SecondShare>(second_box(), end - 1, queries);
   }
 
   // dP becomes dS, as operand and in shared memory.
