@@ -9,6 +9,7 @@
 #include "backends/cpu_features.hpp"
 #include "bench_cpu.hpp"
 #include "bench_device.hpp"
+#include "case_settings.hpp"
 #include "command.hpp"
 #include "command_line.hpp"
 #include "device_option.hpp"
@@ -27,6 +28,13 @@ void save_text(const std::string& path, const std::string& text) {
   if (!file) throw UsageError(fmt::format("--save: {} cannot be written", path));
 }
 
+void set_cases(BenchRequest& request, const std::vector<std::string>& texts) {
+  const auto& spec = *request.kernel->spec;
+  request.own_cases = std::make_shared<const std::vector<spec::Case>>(cases_with(spec, request.cases, case_settings(spec, texts)));
+  request.cases.clear();
+  for (const auto& c : *request.own_cases) request.cases.push_back(&c);
+}
+
 BenchRequest request_of(const Arguments& arguments) {
   BenchRequest request;
   request.kernel = &kernel_named(arguments.text("KERNEL"));
@@ -34,6 +42,7 @@ BenchRequest request_of(const Arguments& arguments) {
     for (const auto* c : cases_matching(*request.kernel->spec, pattern))
       if (std::find(request.cases.begin(), request.cases.end(), c) == request.cases.end()) request.cases.push_back(c);
   if (request.cases.empty()) throw UsageError("--case: names no case");
+  if (arguments.has("set")) set_cases(request, arguments.texts("set"));
   request.config = config_override(arguments);
   request.memory = memory_named(arguments.text("memory", "auto"));
   request.seconds = arguments.number("seconds", 1, 0.001, 3600);
@@ -103,6 +112,7 @@ int bench_device(const Arguments& arguments, const Machine& machine, const std::
 void add_options(Arguments& arguments) {
   arguments.word("KERNEL", true);
   arguments.option("case", "GLOBS", "cases by name, in turn those of each of several separated by ',' (default: all)");
+  add_set_option(arguments);
   add_device_option(arguments);
   add_config_options(arguments);
   arguments.option("threads", "LIST", "thread counts, separated by ',' (default: as many as the process may use)");
@@ -133,12 +143,13 @@ void add_options(Arguments& arguments) {
 
 int bench(std::span<const std::string> words) {
   Arguments arguments(
-      "bench", "KERNEL [--case GLOBS] [options]",
+      "bench", "KERNEL [--case GLOBS] [--set NAME=VALUE,...] [options]",
       "Times cases in turn, round by round, on random contiguous data, and sets the medians beside this machine's peaks, measured in the\n"
       "same run. On a device by its own clock, with what the host spends on a call. Results are compared with --check only: `ejk verify` "
       "does more.",
       "ejk bench mean_pooling --case 'bert*'\n"
       "ejk bench flash_attention --case 'opt2048*' --threads 1,2 --against sgemm --save docs/bench/flash_attention.md\n"
+      "ejk bench flash_attention --case 'gpu_d*' --set E=f16 --device cuda\n"
       "ejk bench flash_attention --device cuda --against torch,ejkernel --check");
   add_options(arguments);
   if (!arguments.parse(words)) return exit_done;

@@ -1,5 +1,6 @@
 // What `ejk bench` is asked for, and what its CPU and device sides share.
 #pragma once
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -16,7 +17,8 @@ Memory memory_named(const std::string& text);  // throws UsageError
 struct BenchRequest {
   const KernelHandle* kernel = nullptr;
   std::vector<const spec::Case*> cases;
-  std::string config;  // override as JSON, or empty
+  std::shared_ptr<const std::vector<spec::Case>> own_cases;  // of --set; `cases` points to them
+  std::string config;                                        // override as JSON, or empty
   Memory memory = Memory::automatic;
   double seconds = 1;  // a case
   bool check = false;  // compare what the runs left with the reference

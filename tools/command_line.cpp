@@ -8,7 +8,7 @@ namespace ejk::tools {
 namespace {
 
 constexpr const char* places[] = {"--store", "--openblas", "--python", "--out", "--ship", "--save", "--report", "--state", "--recorded"};
-constexpr const char* needs_quotes = " *?'\"{}$&|<>;()";
+constexpr const char* needs_quotes = " *?'\"{}[]$&|<>;()";
 
 }  // namespace
 

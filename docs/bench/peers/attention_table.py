@@ -1,5 +1,5 @@
-"""The table of flash_attention's or flash_attention_bwd's page, from what one `ejk bench --save FILE.json` says of the cases gpu_d*: ours beside each peer, the
-ratios, and the errors found by --check.
+"""The table of flash_attention's or flash_attention_bwd's page, from what one `ejk bench --save FILE.json` says of the cases gpu_d*, as they are or with --set E=f16: ours
+beside each peer, the ratios, and the errors found by --check.
 
 usage: attention_table.py FILE.json [PAGE.md]     prints the section; of PAGE.md it replaces the section "## The table" up to the next heading"""
 
@@ -28,8 +28,16 @@ def known(table, s, d, causal):
 
 
 def cell_of(case):
-    found = re.fullmatch(r"gpu_d(\d+)_s(\d+)(\.causal)?", case)
-    return found and (int(found[2]), int(found[1]), bool(found[3]))
+    found = re.fullmatch(r"gpu_d(\d+)_s(\d+)(\.b?f16)?(\.causal)?", case)
+    return found and (int(found[2]), int(found[1]), bool(found[4]))
+
+
+def type_of(report):
+    """Of all cells: a table has one element type."""
+    types = {"f16" if ".f16" in r["case"] else "bf16" for r in report["results"] if cell_of(r["case"])}
+    if len(types) > 1:
+        sys.exit("cases of bf16 and of f16 in one file: a table has one type")
+    return types.pop() if types else "bf16"
 
 
 def name(cell):
@@ -92,10 +100,10 @@ def errors(cells):
 
 
 def section(report):
-    kernel = report["kernel"]
+    kernel, element = report["kernel"], type_of(report)
     cells = {c: Cell(c, r) for r in report["results"] if (c := cell_of(r["case"]))}
     text = ["## The table (TFLOP/s, ours / PyTorch's FLASH / its cuDNN / ejkernel's Triton in the same rounds; causal counts half)",
-            f"16384 tokens, 2048 features of all heads, bf16, random data, nothing in L2, one run of {report['date']} on an {report['device'].split(',')[0]}: `{report['command']}` "
+            f"16384 tokens, 2048 features of all heads, {element}, random data, nothing in L2, one run of {report['date']} on an {report['device'].split(',')[0]}: `{report['command']}` "
             f"({'; '.join(report.get('peers', []))}). {errors(cells)}", "", table(cells, Cell.rates), ""]
     with_cudnn = {c: cell for c, cell in cells.items() if "cuDNN" in cell.peers}
     ratios = {c: cell.against("cuDNN") for c, cell in with_cudnn.items()}
@@ -107,7 +115,7 @@ def section(report):
         ratios = [cell.against(peer) for cell in cells.values() if peer in cell.peers]
         if ratios:
             text.append(f"**Against {words}**: {min(ratios):.2f} to {max(ratios):.2f}, geometric mean {mean(ratios):.2f}, {len(ratios)} cells.")
-    if with_cudnn:
+    if with_cudnn and element == "bf16":  # the other run's type
         best = {c: cell.of_best(kernel) for c, cell in with_cudnn.items()}
         text += ["", f"**Against the best peer of each cell**, FlashAttention-3 (not on this machine) or cuDNN, in parts of it, by what either had beside cuDNN in its own run: "
                  f"{reached(best, 'it')}.", "", table(with_cudnn, lambda cell: f"{cell.of_best(kernel):.2f}"), ""]
