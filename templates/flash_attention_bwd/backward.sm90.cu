@@ -154,11 +154,12 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   wait_for_previous_launch();
   int first = 0;      // turn of this block of keys, of all
   uint32_t keys = 0;  // their number
+  const auto end_of = [&](const Block& block) { return first + block.steps() * heads_a_kv_head; };
   if (group == 0) {
     give_registers<COPYING_REGISTERS>();
     if (STORES_BIAS && warp() == 3) {
       queue.read([&](const List::Entry& entry) {
-        const int end = first + entry.block.steps() * heads_a_kv_head;
+        const int end = end_of(entry.block);
         if (lane() == 0) store_bias_gradients(at, entry.block, dbias_map, first, end);
         first = end;
       });
@@ -167,7 +168,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     if ((ORDERED && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2)) {
       uint32_t parities = 0;  // of the barriers that say that a block of keys has added everything
       queue.read([&](const List::Entry& entry) {
-        const int end = first + entry.block.steps() * heads_a_kv_head, place = &entry != entries;
+        const int end = end_of(entry.block), place = &entry != entries;
         if (lane() == 0 && warp() == 1) order.open_turns<QueryTurn>(entry.block, first, end);
         if (lane() == 0 && warp() == 2) {
           order.pass_turns<QueryTurn>(entry.block, first, end);
@@ -181,7 +182,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     if (thread_x() != 0) return;
     fence_async_everywhere();
     queue.give_out([&](const List::Entry& entry) {
-      const int end = first + entry.block.steps() * heads_a_kv_head;
+      const int end = end_of(entry.block);
       if (first == end) return;
       Producer{at, entry.block, row_lse, row_delta, row_segments, key_segments, dense}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
       first = end, keys = next_keys(keys);
@@ -194,11 +195,12 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     const Heads<Element> dq_rows(dq_view);
     queue.read([&](const List::Entry& entry) {
       const Block& block = entry.block;
-      const int end = first + block.steps() * heads_a_kv_head;
+      const int end = end_of(block);
       float dk[D / 2] = {}, dv[DV / 2] = {};
       if (first != end) {
         const int heads = static_cast<int>(q_view.shape[q_view.rank - 2]);
-        Consumer{at, entry, block, rules, dropout, heads, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1, keys, dense}.run(dk, dv, first, end);
+        const Consumer consumer{at, entry, block, rules, dropout, heads, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1, keys, dense};
+        consumer.run(dk, dv, first, end);
         first = end, keys = next_keys(keys);
       }
       if (FINISHES) sync_warp();

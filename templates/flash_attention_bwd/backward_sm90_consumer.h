@@ -24,7 +24,8 @@ struct KeptPath {
   float* dq_sums;  // from the block's first row on
   KeptPath(const Block& block, int part, float* dq_sums)
       : first_step(block.first_step), end_step(block.end_step), blocks_a_head(block.blocks_a_head),
-        blocks_a_group(block.blocks_a_group), first_whole(block.first_whole[part]), end_whole(block.end_whole[part]), dq_sums(dq_sums + block.first_row * Sums::FEATURES) {}
+        blocks_a_group(block.blocks_a_group), first_whole(block.first_whole[part]), end_whole(block.end_whole[part]),
+        dq_sums(dq_sums + block.first_row * Sums::FEATURES) {}
   int steps() const { return end_step - first_step; }
   const KeptPath& bounds() const { return *this; }
   float* sums() const { return dq_sums; }
@@ -66,6 +67,20 @@ struct Consumer {
   void multiply_gradients(float (&dq)[DQ_QUERIES / 2], uint32_t stage) const {
     const uint32_t box = at.k(keys) + (BY_FEATURES ? part * KEY_BOX : 0), rows[GROUPS] = {box, box + 64 * 128};
     start_queries<Element, DQ_QUERIES>(dq, rows, at.ds(stage) + (BY_FEATURES ? 0 : part * DQ_QUERIES * 128), QUERY_BOX);
+  }
+
+  // Scores become weights, and those operands. whole(): every query sees every key.
+  template <class Whole>
+  void weigh(Scores& s, ScoreSlopes& slopes, Operands& p, const KeptScores<BLOCK_M>& kept, const FirstLogs& logs, const QueryTurn& turn, Whole whole) const {
+    const uint32_t stage = turn.stage<STAGES>();
+    const auto hide_more = [&](Scores& scores) {
+      if constexpr (SEGMENTED) hide_other_segments(scores, at.ids(stage), at.key_ids() + later(part) * 64 * 4);
+    };
+    rules.weigh(s, slopes, block, part, turn.step, whole, at.logs(stage), hide_more, logs, at.bias(stage), at.mask(stage));
+    if constexpr (DROPPED)
+      kept.mark(s), pack_kept_weights<Element, BLOCK_M>(p, s);
+    else
+      pack_weights<Element, BLOCK_M>(p, s);
   }
 
   float* bias_tile(const QueryTurn& turn) const {
@@ -137,6 +152,16 @@ struct Consumer {
     kept.find(dropout, key, turn.step * BLOCK_M, static_cast<uint32_t>(block.sequence.index) * heads + head);
   }
 
+  // The first turn's scores; then values are there, too.
+  void start(Scores& s, KeptScores<BLOCK_M>& kept, const QueryTurn& turn) const {
+    barrier_wait(at.q_full(turn.stage<STAGES>()), turn.parity<STAGES>());
+    multiply_keys(s, turn.stage<STAGES>());
+    if (DROPPED) find_kept(kept, turn);
+    wgmma_wait<0>();
+    keep_in_place(s);
+    barrier_wait(at.v_full(keys), key_parity(keys));
+  }
+
   // Turns, of all that this warpgroup goes through: from the first-th to before `end`.
   void run(float (&dk)[D / 2], float (&dv)[DV / 2], int first, int end) const {
     Scores s;
@@ -149,12 +174,7 @@ struct Consumer {
     const auto sets_apart = [&] { return first == 0 || (KEY_STAGES > 1 ? !block.hides(0) && !block.hides(1) : end - first >= MANY_TURNS); };
     barrier_wait(at.k_full(keys), key_parity(keys));
     if (part == 1 && sets_apart()) sync_some(APART, GROUPS * WARPGROUP);
-    barrier_wait(at.q_full(turn.stage<STAGES>()), turn.parity<STAGES>());
-    multiply_keys(s, turn.stage<STAGES>());
-    if (DROPPED) find_kept(kept, turn);
-    wgmma_wait<0>();
-    keep_in_place(s);
-    barrier_wait(at.v_full(keys), key_parity(keys));
+    start(s, kept, turn);
     FirstLogs logs(at.logs(turn.stage<STAGES>()));
 #pragma unroll 1
     for (;;) {
@@ -169,13 +189,7 @@ struct Consumer {
       if (part == 1 && parts_again(turn, first)) sync_some(APART, GROUPS * WARPGROUP);
       barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
       multiply_values(dp, stage);
-      rules.weigh(s, slopes, block, part, turn.step, [&] { return AHEAD ? whole : path.is_whole(turn.step); }, at.logs(stage), [&](Scores& scores) {
-        if constexpr (SEGMENTED) hide_other_segments(scores, at.ids(stage), at.key_ids() + later(part) * 64 * 4);
-      }, logs, at.bias(stage), at.mask(stage));
-      if constexpr (DROPPED)
-        kept.mark(s), pack_kept_weights<Element, BLOCK_M>(p, s);
-      else
-        pack_weights<Element, BLOCK_M>(p, s);
+      weigh(s, slopes, p, kept, logs, turn, [&] { return AHEAD ? whole : path.is_whole(turn.step); });
       if (part == 0 && (turn.number == first ? sets_apart() : parts_again(turn, first))) arrive_some(APART, GROUPS * WARPGROUP);
       start_sums<Element, BLOCK_M, DV>(dv, p, at.dout(stage));
       Deltas deltas;
