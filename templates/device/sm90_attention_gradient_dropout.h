@@ -1,11 +1,11 @@
-// Hopper vocabulary of the attention kernels: which weights dropout keeps (SEMANTICS, section 0), as bits. A Philox number decides of eight keys
-// of a row, which lie in several lanes: each lane makes some numbers, eight bits of each, and lanes exchange the bits.
+// Hopper vocabulary of the attention kernels' gradients: which weights dropout keeps (SEMANTICS, section 0), as bits. A Philox number decides of
+// eight keys of a query, which lie in several lanes: each lane makes some numbers, eight bits of each, and lanes exchange the bits.
 #pragma once
 #include "device/attention.h"
 #include "device/later.h"
 #include "device/sm90_bits.h"
 
-// What a call says of dropout.
+// What a call says of dropout. (The forward's, sm90_attention_dropout.h, finds the same bits by other instructions.)
 struct Dropout {
   static constexpr uint32_t TOPS = 0x80008000;
   uint64_t seed;
@@ -15,8 +15,6 @@ struct Dropout {
     const uint32_t half = of_65536 < 65535 ? static_cast<uint32_t>(of_65536) : 65535;  // 65536: what is kept counts 0
     threshold = half << 16 | half;
   }
-  // What takes a weight that is kept to what it counts.
-  static float factor(float of_65536) { return of_65536 < 65536 ? 65536 / (65536 - of_65536) : 0; }
 
   // Bits 15 and 31: whether the halves of x are not below the threshold.
   uint32_t compare(uint32_t x) const {
@@ -34,34 +32,29 @@ struct Dropout {
   }
 };
 
-// Which weights are kept of a lane's N keys of rows h = 0 and 1 (sm90_attention_rows.h): of element 4 c + 2 h + i bit FIRST + c + 16 i of rows[h].
-// Made while products run, each by the lane of four that has its turn: (made here.) N <= 128.
-template <int N> struct KeptWeights {
-  static constexpr int TURNS = (N + 31) / 32, FIRST = 16 - 4 * TURNS;
-  static_assert(N <= 128);
-  uint32_t rows[2];
+// Which weights are kept of a lane's scores (sm90_attention_weights.h): those that it drops are made negative, and count as 0 in the sums of dv.
+template <int ROWS> struct KeptScores {
+  static constexpr int WORDS = (ROWS + 63) / 64;  // of 64 queries
+  uint32_t of[WORDS];
 
-  // first_key: of the step, a multiple of 8; token: of row 0, row 1 is 8 later.
-  void find(const Dropout& dropout, int first_key, int token, uint32_t number) {
-    rows[0] = rows[1] = 0;
-#pragma unroll 1
-    for (int turn = 0; turn < TURNS; ++turn) {
+  // first_key: of the warp's 16, a multiple of 8; number: of the batch's (or sequence's) row and the query head. Each lane makes numbers for 8 of
+  // its neighbours' keys, and 8 lanes exchange bits: then bit 8 h + 4 i + j / 2 + 16 (j % 2) is element 4 j + 2 h + i.
+  void find(const Dropout& dropout, uint32_t first_key, uint32_t first_query, uint32_t number) {
+    const uint32_t thread = later(thread_x()), query = first_query + thread % WARP / 4 * 8 + thread % 4 * 2;
 #pragma unroll
-      for (int h = 0; h < 2; ++h)
-        rows[h] = choose_bits(0xf000f000, dropout.keep(first_key / 8 + 4 * turn + lane() % 4, token + 8 * h, number), rows[h] >> 4);
+    for (int word = 0; word < WORDS; ++word) {
+      uint32_t bits = 0;
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i)
+        bits = choose_bits(0xf000f000, dropout.keep(first_key / 8 + i / 2, query + 64 * word + i % 2, number), bits >> 4);
+      of[word] = exchange_bits<16, 2>(exchange_bits<8, 1>(exchange_bits<4, 16>(bits)));
     }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) rows[h] = exchange_bits<2, 2>(exchange_bits<1, 1>(rows[h]));
   }
-
-  // Weights that are not kept become 0.
-  void drop(float (&s)[N / 2]) const {
+  void mark(float (&s)[ROWS / 2]) const {
 #pragma unroll
-    for (int h = 0; h < 2; ++h)
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-#pragma unroll
-        for (int c = 0; c < N / 8; ++c)
-          if (!(rows[h] >> (FIRST + c + 16 * i) & 1)) s[4 * c + 2 * h + i] = 0;
+    for (int e = 0; e < ROWS / 2; ++e) {
+      const int j = e / 4, bit = e / 2 % 2 * 8 + e % 2 * 4 + j % 8 / 2 + j % 2 * 16;
+      if (!(of[j / 8] >> bit & 1)) s[e] = -s[e];
+    }
   }
 };

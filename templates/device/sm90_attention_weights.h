@@ -73,33 +73,6 @@ template <int COUNT> struct LogsAhead {
   static Pack<float, 2> load(uint32_t logs, int j) { return load_two(logs + lane() % 4 * 8 + 32 * j); }
 };
 
-// Which weights dropout keeps, of this lane's scores: those that it drops are made negative, and count as 0 in the sums of dv.
-template <int ROWS> struct KeptScores {
-  static constexpr int WORDS = (ROWS + 63) / 64;  // of 64 queries
-  uint32_t of[WORDS];
-
-  // first_key: of the warp's 16, a multiple of 8; number: of the batch's (or sequence's) row and the query head. Each lane makes numbers for 8 of
-  // its neighbours' keys, and 8 lanes exchange bits: then bit 8 h + 4 i + j / 2 + 16 (j % 2) is element 4 j + 2 h + i.
-  void find(const Dropout& dropout, uint32_t first_key, uint32_t first_query, uint32_t number) {
-    const uint32_t thread = later(thread_x()), query = first_query + thread % WARP / 4 * 8 + thread % 4 * 2;
-#pragma unroll
-    for (int word = 0; word < WORDS; ++word) {
-      uint32_t bits = 0;
-#pragma unroll
-      for (uint32_t i = 0; i < 4; ++i)
-        bits = choose_bits(0xf000f000, dropout.keep(first_key / 8 + i / 2, query + 64 * word + i % 2, number), bits >> 4);
-      of[word] = exchange_bits<16, 2>(exchange_bits<8, 1>(exchange_bits<4, 16>(bits)));
-    }
-  }
-  void mark(float (&s)[ROWS / 2]) const {
-#pragma unroll
-    for (int e = 0; e < ROWS / 2; ++e) {
-      const int j = e / 4, bit = e / 2 % 2 * 8 + e % 2 * 4 + j % 8 / 2 + j % 2 * 16;
-      if (!(of[j / 8] >> bit & 1)) s[e] = -s[e];
-    }
-  }
-};
-
 // The same as pack_weights(), of negative ones 0.
 template <class T> static inline uint32_t pack_positive(float low, float high) {
   uint32_t x;

@@ -77,371 +77,9 @@ constexpr bool BY_FEATURES = BOXES == GROUPS;
 constexpr int DQ_QUERIES = BY_FEATURES ? BLOCK_M : BLOCK_M / GROUPS;
 static_assert(BOXES <= GROUPS);
 
-// Barriers come in pairs: full, then empty.
-struct Places {  // in shared memory
-  uint32_t base;
-  static constexpr uint32_t V = KEY_STAGES * K_BYTES, Q = V + KEY_STAGES * V_BYTES, DOUT = Q + STAGES * Q_BYTES, DS = DOUT + STAGES * DOUT_BYTES,
-                            BIAS = DS + STAGES * DS_BYTES, MASK = BIAS + STAGES * CallBias::BYTES,
-                            LOGS = MASK + STAGES * CallMask::BYTES, DELTAS = LOGS + STAGES * ROW_BYTES, IDS = DELTAS + STAGES * ROW_BYTES,
-                            KEY_IDS = IDS + STAGES * ID_BYTES, BARRIERS = KEY_IDS + KEY_ID_BYTES;
-  uint32_t k(uint32_t keys) const { return base + keys % KEY_STAGES * K_BYTES; }  // of the keys of that number
-  uint32_t v(uint32_t keys) const { return base + V + keys % KEY_STAGES * V_BYTES; }
-  uint32_t q(uint32_t i) const { return base + Q + i * Q_BYTES; }
-  uint32_t dout(uint32_t i) const { return base + DOUT + i * DOUT_BYTES; }
-  uint32_t ds(uint32_t i) const { return base + DS + i * DS_BYTES; }
-  uint32_t bias(uint32_t i) const { return base + BIAS + i * CallBias::BYTES; }
-  uint32_t mask(uint32_t i) const { return base + MASK + i * CallMask::BYTES; }
-  uint32_t logs(uint32_t i) const { return base + LOGS + i * ROW_BYTES; }
-  uint32_t deltas(uint32_t i) const { return base + DELTAS + i * ROW_BYTES; }
-  uint32_t ids(uint32_t i) const { return base + IDS + i * ID_BYTES; }  // of queries' segments
-  uint32_t key_ids() const { return base + KEY_IDS; }
-  uint32_t q_full(uint32_t i) const { return base + BARRIERS + 16 * i; }
-  uint32_t dout_full(uint32_t i) const { return q_full(STAGES + i); }
-  uint32_t ds_full(uint32_t i) const { return q_full(2 * STAGES + i); }
-  uint32_t k_full(uint32_t keys) const { return q_full(3 * STAGES + keys % KEY_STAGES); }
-  uint32_t v_full(uint32_t keys) const { return q_full(3 * STAGES + KEY_STAGES + keys % KEY_STAGES); }
-  uint32_t queue() const { return q_full(3 * STAGES + KEY_STAGES + KEY_STAGES); }
-  uint32_t order() const { return queue() + Queue::BARRIER_BYTES; }
-  uint32_t added(int place) const { return order() + Order::BARRIER_BYTES + 8 * place; }  // by a block of keys, in the queue's places
-  uint32_t sums_full(int warp) const { return added(2) + 8 * warp; }
-  uint32_t sums(int helper) const { return sums_full(WARPS) + helper * Finisher::BYTES; }  // of the three warps beside the one that copies
-
-  void init_barriers() const {
-    for (uint32_t i = 0; i < 2 * STAGES; ++i) {
-      barrier_init(q_full(i), 1);
-      barrier_init(q_full(i) + 8, GROUPS);
-    }
-    for (uint32_t i = 0; i < STAGES; ++i) {
-      barrier_init(ds_full(i), GROUPS * 4);
-      barrier_init(ds_full(i) + 8, GROUPS + STORES_BIAS);
-    }
-    for (uint32_t i = 0; i < KEY_STAGES; ++i) {
-      barrier_init(k_full(i), 1);
-      barrier_init(k_full(i) + 8, GROUPS);
-    }
-    for (uint32_t i = 0; i < KEY_STAGES; ++i) barrier_init(v_full(i), 1);
-    for (int i = 0; FINISHES && i < 2; ++i) barrier_init(added(i), GROUPS * 4);
-    for (int i = 0; FINISHES && i < WARPS; ++i) barrier_init(sums_full(i), 1);
-  }
-};
-static inline uint32_t empty(uint32_t full) { return full + 8; }
-// Blocks of keys are numbered, in a circle; the parity of the barriers of their keys and values.
-static inline uint32_t next_keys(uint32_t keys) { return KEY_STAGES == 1 ? keys ^ 1 : (keys + 1) % (2 * KEY_STAGES); }
-static inline uint32_t key_parity(uint32_t keys) { return KEY_STAGES == 1 ? keys : keys / KEY_STAGES % 2; }
-
-// A dense bias and a dense mask, as they are given; the mask's bits.
-struct Dense {
-  const TensorMap& bias_map;
-  const View &bias, &mask;
-  const int32_t* mask_bits;
-  float* dbias_sums;
-  const int64_t& key_blocks;
-  int64_t tile(const View& view, const Block& block, const QueryTurn& turn, int head) const {
-    return dense_tile(view, block.sequence.batch, head, key_blocks, block.first_key / BLOCK_N, block.blocks_a_head, turn.step);
-  }
-};
-
-// All copies of a block, by one thread.
-struct Producer {
-  const Places& at;
-  const Block& block;
-  const float *row_lse, *row_delta;
-  const int32_t *row_segments, *key_segments;
-  const Dense& dense;
-
-  void copy_keys(const TensorMap& k, const TensorMap& v, uint32_t keys) const {
-    const uint32_t k_full = at.k_full(keys), v_full = at.v_full(keys);
-    barrier_wait(empty(k_full), key_parity(keys) ^ 1);
-    barrier_arrive_expect(k_full, K_BYTES + KEY_ID_BYTES);
-    copy_boxes<BOXES, PACKED>(at.k(keys), KEY_BOX, k, k_full, 0, block.kv_head, block.token(), block.sequence.batch);
-    if (SEGMENTED)
-      load_bytes(at.key_ids(), key_segments + block.sequence.batch * dense.key_blocks * BLOCK_N + block.first_key, KEY_ID_BYTES, k_full);
-    barrier_arrive_expect(v_full, V_BYTES);
-    copy_boxes<V_BOXES, PACKED>(at.v(keys), KEY_BOX, v, v_full, 0, block.kv_head, block.token(), block.sequence.batch);
-  }
-  void copy_queries(const QueryTurn& turn, const TensorMap& q) const {
-    const uint32_t stage = turn.stage<STAGES>(), full = at.q_full(stage);
-    barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
-    barrier_arrive_expect(full, Q_BYTES + ROW_BYTES + CallBias::BYTES + CallMask::BYTES + ID_BYTES);
-    copy_boxes<BOXES, PACKED>(at.q(stage), QUERY_BOX, q, full, 0, head(turn), token(turn), block.sequence.batch);
-    load_bytes(at.logs(stage), row_lse + row(turn), ROW_BYTES, full);
-    CallBias::copy(at.bias(stage), dense.bias_map, dense.bias, full, block.first_key, turn.step * BLOCK_M, head(turn),
-                   static_cast<int>(block.sequence.batch));
-    if (MASKED)
-      load_bytes(at.mask(stage), CallMask::place(dense.mask_bits, dense.tile(dense.mask, block, turn, head(turn))), CallMask::BYTES, full);
-    if (SEGMENTED) load_bytes(at.ids(stage), row_segments + row(turn), ID_BYTES, full);
-  }
-  void copy_gradients(const QueryTurn& turn, const TensorMap& dout) const {
-    const uint32_t stage = turn.stage<STAGES>(), full = at.dout_full(stage);
-    barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
-    barrier_arrive_expect(full, DOUT_BYTES + ROW_BYTES);
-    copy_boxes<V_BOXES, PACKED>(at.dout(stage), QUERY_BOX, dout, full, 0, head(turn), token(turn), block.sequence.batch);
-    load_bytes(at.deltas(stage), row_delta + row(turn), ROW_BYTES, full);
-  }
-  // All of the block: turns from the first-th of all to before `end`.
-  void copy(const TensorMap& q, const TensorMap& k, const TensorMap& v, const TensorMap& dout, int first, int end, uint32_t keys) const {
-    QueryTurn turn(block, first);
-    copy_queries(turn, q);
-    copy_keys(k, v, keys);
-#pragma unroll 1
-    for (;;) {
-      copy_gradients(turn, dout);
-      turn.next(block);
-      if (turn.number == end) return;
-      copy_queries(turn, q);
-    }
-  }
-  int head(const QueryTurn& turn) const { return block.first_head + turn.head; }
-  int64_t token(const QueryTurn& turn) const { return block.sequence.first_query + turn.step * BLOCK_M; }
-  int64_t row(const QueryTurn& turn) const { return block.first_row + int64_t{turn.block} * BLOCK_M; }
-};
-
-// dS of turns from the first-th to before `end`, by one thread, from shared memory to the bias's gradient.
-static inline void store_bias_gradients(const Places& at, const Block& block, const TensorMap& dbias, int first, int end) {
-#pragma unroll 1
-  for (QueryTurn turn(block, first); turn.number < end; turn.next(block)) {
-    const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
-    const int head = block.first_head + turn.head;
-    barrier_wait(full, turn.parity<STAGES>());
-#pragma unroll
-    for (int part = 0; part < GROUPS; ++part) {
-      const int place[4] = {block.first_key + part * 64, turn.step * BLOCK_M, head, static_cast<int>(block.sequence.batch)};
-      store_tile(dbias, place, at.ds(stage) + part * QUERY_BOX);
-    }
-    store_commit();
-    store_wait_read<0>();
-    barrier_arrive(empty(full));
-  }
-}
-
-typedef float Scores[BLOCK_M / 2];
-typedef uint32_t Operands[BLOCK_M / 16][4];
-typedef Slopes<BLOCK_M, CAPPED> ScoreSlopes;
-
-// What comes from shared memory is asked for before what it is for is there, where there are registers for it: log-sum-exps of a turn's first
-// 16 queries, deltas of its first slices, and what turns need of a block.
-constexpr bool PLAIN_SCORES = !CAPPED && !SEGMENTED && !DROPPED && !MASKED && !CallWeights::BIASED;
-constexpr bool AHEAD = PLAIN_SCORES && !BOUNDED && !(OWNS_QUERIES && D + DV > 128);
-typedef LogsAhead<AHEAD ? 2 : 0> FirstLogs;
-struct Deltas {
-  static constexpr int COUNT = AHEAD ? 2 : 1;
-  SliceDeltas of[COUNT];
-  void load(uint32_t deltas) {
-#pragma unroll
-    for (int n = 0; n < COUNT; ++n) of[n] = SliceDeltas(deltas, n);
-  }
-};
-// In the warp's own registers; or asked each turn.
-struct KeptPath {
-  int first_step, end_step, blocks_a_head, blocks_a_group, first_whole, end_whole;
-  float* dq_sums;  // from the block's first row on
-  KeptPath(const Block& block, int part, float* dq_sums)
-      : first_step(block.first_step), end_step(block.end_step), blocks_a_head(block.blocks_a_head),
-        blocks_a_group(block.blocks_a_group), first_whole(block.first_whole[part]), end_whole(block.end_whole[part]), dq_sums(dq_sums + block.first_row * Sums::FEATURES) {}
-  int steps() const { return end_step - first_step; }
-  const KeptPath& bounds() const { return *this; }
-  float* sums() const { return dq_sums; }
-  bool is_whole(int step) const { return step >= first_whole && step < end_whole; }
-};
-struct AskedPath {
-  const Block& block;
-  int part;
-  float* dq_sums;
-  const Block& bounds() const { return block; }
-  float* sums() const { return dq_sums + block.first_row * Sums::FEATURES; }
-  bool is_whole(int step) const { return block.is_whole(part, step); }
-};
-template <bool KEPT> struct PathOf { typedef AskedPath Type; };
-template <> struct PathOf<true> { typedef KeptPath Type; };
-typedef PathOf<AHEAD>::Type Path;
-
-struct Consumer {
-  const Places& at;
-  const List::Entry& entry;
-  const Block& block;
-  const CallWeights& rules;
-  const Dropout& dropout;
-  int heads;  // query heads
-  float* dq_sums;
-  const Order& order;
-  const Heads<Element>& dq_rows;
-  float factor;
-  int part;  // which of the warpgroups that multiply
-  uint32_t keys;  // their number
-  const Dense& dense;
-
-  void multiply_keys(Scores& s, uint32_t stage) const {
-    start_product<Element, BLOCK_M, D>(s, at.k(keys) + part * 64 * 128, KEY_BOX, at.q(stage), QUERY_BOX);
-  }
-  void multiply_values(Scores& dp, uint32_t stage) const {
-    start_product<Element, BLOCK_M, DV>(dp, at.v(keys) + part * 64 * 128, KEY_BOX, at.dout(stage), QUERY_BOX);
-  }
-  void multiply_gradients(float (&dq)[DQ_QUERIES / 2], uint32_t stage) const {
-    const uint32_t box = at.k(keys) + (BY_FEATURES ? part * KEY_BOX : 0), rows[GROUPS] = {box, box + 64 * 128};
-    start_queries<Element, DQ_QUERIES>(dq, rows, at.ds(stage) + (BY_FEATURES ? 0 : part * DQ_QUERIES * 128), QUERY_BOX);
-  }
-
-  float* bias_tile(const QueryTurn& turn) const {
-    const int head = block.first_head + turn.head;
-    return dense.dbias_sums + dense.tile(dense.bias, block, turn, head) * CallBiasSums::COUNT;
-  }
-  // dP becomes dS, as operand and in shared memory.
-  template <bool WHOLE>
-  void differentiate_all(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, const Deltas& first, const QueryTurn& turn,
-                         Operands& ds) const {
-    const uint32_t stage = turn.stage<STAGES>();
-    const CallBiasSums bias_sums(SUMS_BIAS ? bias_tile(turn) : nullptr, part);
-    Deltas ahead = first;
-#pragma unroll
-    for (int n = 0; n < BLOCK_M / 16; ++n) {
-      const SliceDeltas now = ahead.of[n % Deltas::COUNT];
-      if (n + Deltas::COUNT < BLOCK_M / 16) ahead.of[n % Deltas::COUNT] = SliceDeltas(at.deltas(stage), n + Deltas::COUNT);
-      differentiate_slice<Element, WHOLE, DROPPED>(n, dp, [&](int i) { return weights[8 * n + i]; }, rules.unscaled(), slopes, now,
-                                                   at.ds(stage) + later(part) * QUERY_BOX, ds[n], bias_sums);
-    }
-  }
-  void differentiate(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, Deltas& deltas, const QueryTurn& turn, bool whole,
-                     Operands& ds) const {
-    const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
-    barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
-    if (!AHEAD) deltas.load(at.deltas(stage));
-    if (whole && !MASKED)
-      differentiate_all<true>(dp, weights, slopes, deltas, turn, ds);
-    else
-      differentiate_all<false>(dp, weights, slopes, deltas, turn, ds);
-    fence_async();
-    sync_warp();
-    if (lane() == 0) barrier_arrive(full);
-  }
-
-  // queries: BLOCK_M rows of the group's, those of turn `number`.
-  void add_to_queries(const Path& path, int queries, uint32_t number, float (&dq)[DQ_QUERIES / 2]) const {
-    float* const sums = path.sums() + int64_t{queries} * Sums::COUNT;
-    const int head = OWNS_QUERIES ? queries / block.blocks_a_head : 0, step = queries - head * block.blocks_a_head;
-    const int part = OWNS_QUERIES ? static_cast<int>(later(this->part)) : this->part;  // nothing made of it is kept
-    const int box = BY_FEATURES ? part : 0, first_chunk = BY_FEATURES ? 0 : part * (Sums::CHUNKS / GROUPS);
-    const bool opens = OWNS_QUERIES && step >= entry.opens_from, closes = OWNS_QUERIES && step < entry.closes_before;
-    order.wait(number, part);
-    if (!opens && !closes) {
-      Sums::add(sums, box, first_chunk, dq);
-    } else if (!closes) {
-      Sums::start(sums, box, first_chunk, dq);
-    } else {
-      if (!opens) Sums::load_and_add(sums, box, first_chunk, dq);
-      const int row = step * BLOCK_M + (BY_FEATURES ? 0 : part * DQ_QUERIES);
-      const bool finite = store_transposed<D>(dq, factor, dq_rows, block.sequence, block.first_head + head, row, box);
-      int32_t* const state = order.done + 1 + block.first_row / BLOCK_M + queries;
-      if (thread_x() % WARPGROUP == 0) atomicMax(state, 1);
-      if (any_in_warp(!finite) && lane() == 0) atomicMax(state, ROWS_BROKEN);
-    }
-    order.tell(number, part);
-  }
-
-  // One thread says so for its warpgroup.
-  static void release(uint32_t full) {
-    if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(full));
-  }
-
-  static bool parts_again(const QueryTurn& turn, int first) { return ORDERED && turn.number % TURNS_APART == 0 && turn.number != first; }
-
-  // Of a turn's weights.
-  void find_kept(KeptScores<BLOCK_M>& kept, const QueryTurn& turn) const {
-    const uint32_t key = block.first_key + later(part) * 64 + later(thread_x()) / WARP % 4 * 16, head = block.first_head + turn.head;
-    kept.find(dropout, key, turn.step * BLOCK_M, static_cast<uint32_t>(block.sequence.index) * heads + head);
-  }
-
-  // Turns, of all that this warpgroup goes through: from the first-th to before `end`.
-  void run(float (&dk)[D / 2], float (&dv)[DV / 2], int first, int end) const {
-    Scores s;
-    KeptScores<BLOCK_M> kept;  // of the scores that are next
-    const Path path{block, part, dq_sums};
-    QueryTurn turn(path.bounds(), first);
-    bool whole = path.is_whole(turn.step);
-    int queries = 0;  // whose share of dq is next
-    // With the next keys there, warpgroups stay as far apart as they are. Where scores are hidden, they cost more to set apart than that brings.
-    const auto sets_apart = [&] { return first == 0 || (KEY_STAGES > 1 ? !block.hides(0) && !block.hides(1) : end - first >= MANY_TURNS); };
-    barrier_wait(at.k_full(keys), key_parity(keys));
-    if (part == 1 && sets_apart()) sync_some(APART, GROUPS * WARPGROUP);
-    barrier_wait(at.q_full(turn.stage<STAGES>()), turn.parity<STAGES>());
-    multiply_keys(s, turn.stage<STAGES>());
-    if (DROPPED) find_kept(kept, turn);
-    wgmma_wait<0>();
-    keep_in_place(s);
-    barrier_wait(at.v_full(keys), key_parity(keys));
-    FirstLogs logs(at.logs(turn.stage<STAGES>()));
-#pragma unroll 1
-    for (;;) {
-      Scores dp;  // here, so that nothing of a turn is kept for the next
-      ScoreSlopes slopes;
-      Operands p, ds;
-      float dq[DQ_QUERIES / 2];
-      if (!AHEAD) whole = path.is_whole(turn.step);
-      const bool adds = !DEFERRED || turn.number > first, last = turn.number + 1 == end;
-      const uint32_t stage = turn.stage<STAGES>(), dq_number = turn.number - DEFERRED, dq_stage = dq_number % STAGES;
-      if (!DEFERRED) queries = turn.block;
-      if (part == 1 && parts_again(turn, first)) sync_some(APART, GROUPS * WARPGROUP);
-      barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
-      multiply_values(dp, stage);
-      rules.weigh(s, slopes, block, part, turn.step, [&] { return AHEAD ? whole : path.is_whole(turn.step); }, at.logs(stage), [&](Scores& scores) {
-        if constexpr (SEGMENTED) hide_other_segments(scores, at.ids(stage), at.key_ids() + later(part) * 64 * 4);
-      }, logs, at.bias(stage), at.mask(stage));
-      if constexpr (DROPPED)
-        kept.mark(s), pack_kept_weights<Element, BLOCK_M>(p, s);
-      else
-        pack_weights<Element, BLOCK_M>(p, s);
-      if (part == 0 && (turn.number == first ? sets_apart() : parts_again(turn, first))) arrive_some(APART, GROUPS * WARPGROUP);
-      start_sums<Element, BLOCK_M, DV>(dv, p, at.dout(stage));
-      Deltas deltas;
-      if (AHEAD) deltas.load(at.deltas(stage));
-      wgmma_wait<ROOM>();
-      keep_in_place(dp);
-      if (!ROOM) keep_in_place(dv);
-      differentiate(dp, s, slopes, deltas, turn, whole, ds);
-      start_sums<Element, BLOCK_M, D>(dk, ds, at.q(stage));
-      if (adds) barrier_wait(at.ds_full(dq_stage), dq_number / STAGES % 2);
-      multiply_gradients(dq, dq_stage);  // of nothing, if it does not add
-      const int these_queries = turn.block;
-      turn.next(path.bounds());
-      if (AHEAD) whole = path.is_whole(turn.step);
-      wgmma_wait<1>();  // p and ds are free
-      keep_in_place(dk);
-      if (ROOM) keep_in_place(dv);
-      release(at.q_full(stage));
-      release(at.dout_full(stage));
-      if (!last) {
-        barrier_wait(at.q_full(turn.stage<STAGES>()), turn.parity<STAGES>());
-        multiply_keys(s, turn.stage<STAGES>());
-        wgmma_wait<1>();
-      } else {
-        wgmma_wait<0>();
-      }
-      keep_in_place(dq);
-      if (adds) {
-        release(at.ds_full(dq_stage));
-        add_to_queries(path, queries, dq_number, dq);
-      }
-      if (DEFERRED) queries = these_queries;
-      if (!last) logs = FirstLogs(at.logs(turn.stage<STAGES>()));
-      if (DROPPED && !last) find_kept(kept, turn);
-      wgmma_wait<0>();
-      keep_in_place(s);
-      if (last) break;
-    }
-    if (DEFERRED) {
-      float dq[DQ_QUERIES / 2];
-      const uint32_t number = end - 1;
-      barrier_wait(at.ds_full(number % STAGES), number / STAGES % 2);
-      multiply_gradients(dq, number % STAGES);
-      wgmma_wait<0>();
-      keep_in_place(dq);
-      release(at.ds_full(number % STAGES));
-      release(at.k_full(keys));
-      add_to_queries(path, queries, number, dq);
-    } else {
-      release(at.k_full(keys));
-    }
-  }
-};
+#include "flash_attention_bwd/backward_sm90_places.h"
+#include "flash_attention_bwd/backward_sm90_producer.h"
+#include "flash_attention_bwd/backward_sm90_consumer.h"
 
 $if masked
 // The mask's bits.
@@ -516,11 +154,12 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   wait_for_previous_launch();
   int first = 0;      // turn of this block of keys, of all
   uint32_t keys = 0;  // their number
+  const auto end_of = [&](const Block& block) { return first + block.steps() * heads_a_kv_head; };
   if (group == 0) {
     give_registers<COPYING_REGISTERS>();
     if (STORES_BIAS && warp() == 3) {
       queue.read([&](const List::Entry& entry) {
-        const int end = first + entry.block.steps() * heads_a_kv_head;
+        const int end = end_of(entry.block);
         if (lane() == 0) store_bias_gradients(at, entry.block, dbias_map, first, end);
         first = end;
       });
@@ -529,7 +168,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     if ((ORDERED && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2)) {
       uint32_t parities = 0;  // of the barriers that say that a block of keys has added everything
       queue.read([&](const List::Entry& entry) {
-        const int end = first + entry.block.steps() * heads_a_kv_head, place = &entry != entries;
+        const int end = end_of(entry.block), place = &entry != entries;
         if (lane() == 0 && warp() == 1) order.open_turns<QueryTurn>(entry.block, first, end);
         if (lane() == 0 && warp() == 2) {
           order.pass_turns<QueryTurn>(entry.block, first, end);
@@ -543,7 +182,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     if (thread_x() != 0) return;
     fence_async_everywhere();
     queue.give_out([&](const List::Entry& entry) {
-      const int end = first + entry.block.steps() * heads_a_kv_head;
+      const int end = end_of(entry.block);
       if (first == end) return;
       Producer{at, entry.block, row_lse, row_delta, row_segments, key_segments, dense}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
       first = end, keys = next_keys(keys);
@@ -556,11 +195,12 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     const Heads<Element> dq_rows(dq_view);
     queue.read([&](const List::Entry& entry) {
       const Block& block = entry.block;
-      const int end = first + block.steps() * heads_a_kv_head;
+      const int end = end_of(block);
       float dk[D / 2] = {}, dv[DV / 2] = {};
       if (first != end) {
         const int heads = static_cast<int>(q_view.shape[q_view.rank - 2]);
-        Consumer{at, entry, block, rules, dropout, heads, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1, keys, dense}.run(dk, dv, first, end);
+        const Consumer consumer{at, entry, block, rules, dropout, heads, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1, keys, dense};
+        consumer.run(dk, dv, first, end);
         first = end, keys = next_keys(keys);
       }
       if (FINISHES) sync_warp();

@@ -1,0 +1,76 @@
+// The threads of Hopper's backward attention that copy what blocks of keys need, and that store the gradient of a bias. A part of backward.sm90.cu,
+// whose constants it uses.
+#pragma once
+
+// All copies of a block, by one thread.
+struct Producer {
+  const Places& at;
+  const Block& block;
+  const float *row_lse, *row_delta;
+  const int32_t *row_segments, *key_segments;
+  const Dense& dense;
+
+  void copy_keys(const TensorMap& k, const TensorMap& v, uint32_t keys) const {
+    const uint32_t k_full = at.k_full(keys), v_full = at.v_full(keys);
+    barrier_wait(empty(k_full), key_parity(keys) ^ 1);
+    barrier_arrive_expect(k_full, K_BYTES + KEY_ID_BYTES);
+    copy_boxes<BOXES, PACKED>(at.k(keys), KEY_BOX, k, k_full, 0, block.kv_head, block.token(), block.sequence.batch);
+    if (SEGMENTED)
+      load_bytes(at.key_ids(), key_segments + block.sequence.batch * dense.key_blocks * BLOCK_N + block.first_key, KEY_ID_BYTES, k_full);
+    barrier_arrive_expect(v_full, V_BYTES);
+    copy_boxes<V_BOXES, PACKED>(at.v(keys), KEY_BOX, v, v_full, 0, block.kv_head, block.token(), block.sequence.batch);
+  }
+  void copy_queries(const QueryTurn& turn, const TensorMap& q) const {
+    const uint32_t stage = turn.stage<STAGES>(), full = at.q_full(stage);
+    barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
+    barrier_arrive_expect(full, Q_BYTES + ROW_BYTES + CallBias::BYTES + CallMask::BYTES + ID_BYTES);
+    copy_boxes<BOXES, PACKED>(at.q(stage), QUERY_BOX, q, full, 0, head(turn), token(turn), block.sequence.batch);
+    load_bytes(at.logs(stage), row_lse + row(turn), ROW_BYTES, full);
+    CallBias::copy(at.bias(stage), dense.bias_map, dense.bias, full, block.first_key, turn.step * BLOCK_M, head(turn),
+                   static_cast<int>(block.sequence.batch));
+    if (MASKED)
+      load_bytes(at.mask(stage), CallMask::place(dense.mask_bits, dense.tile(dense.mask, block, turn, head(turn))), CallMask::BYTES, full);
+    if (SEGMENTED) load_bytes(at.ids(stage), row_segments + row(turn), ID_BYTES, full);
+  }
+  void copy_gradients(const QueryTurn& turn, const TensorMap& dout) const {
+    const uint32_t stage = turn.stage<STAGES>(), full = at.dout_full(stage);
+    barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
+    barrier_arrive_expect(full, DOUT_BYTES + ROW_BYTES);
+    copy_boxes<V_BOXES, PACKED>(at.dout(stage), QUERY_BOX, dout, full, 0, head(turn), token(turn), block.sequence.batch);
+    load_bytes(at.deltas(stage), row_delta + row(turn), ROW_BYTES, full);
+  }
+  // All of the block: turns from the first-th of all to before `end`.
+  void copy(const TensorMap& q, const TensorMap& k, const TensorMap& v, const TensorMap& dout, int first, int end, uint32_t keys) const {
+    QueryTurn turn(block, first);
+    copy_queries(turn, q);
+    copy_keys(k, v, keys);
+#pragma unroll 1
+    for (;;) {
+      copy_gradients(turn, dout);
+      turn.next(block);
+      if (turn.number == end) return;
+      copy_queries(turn, q);
+    }
+  }
+  int head(const QueryTurn& turn) const { return block.first_head + turn.head; }
+  int64_t token(const QueryTurn& turn) const { return block.sequence.first_query + turn.step * BLOCK_M; }
+  int64_t row(const QueryTurn& turn) const { return block.first_row + int64_t{turn.block} * BLOCK_M; }
+};
+
+// dS of turns from the first-th to before `end`, by one thread, from shared memory to the bias's gradient.
+static inline void store_bias_gradients(const Places& at, const Block& block, const TensorMap& dbias, int first, int end) {
+#pragma unroll 1
+  for (QueryTurn turn(block, first); turn.number < end; turn.next(block)) {
+    const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
+    const int head = block.first_head + turn.head;
+    barrier_wait(full, turn.parity<STAGES>());
+#pragma unroll
+    for (int part = 0; part < GROUPS; ++part) {
+      const int place[4] = {block.first_key + part * 64, turn.step * BLOCK_M, head, static_cast<int>(block.sequence.batch)};
+      store_tile(dbias, place, at.ds(stage) + part * QUERY_BOX);
+    }
+    store_commit();
+    store_wait_read<0>();
+    barrier_arrive(empty(full));
+  }
+}
