@@ -57,23 +57,25 @@ template <class T> struct RowWords {
 };
 
 // Rows of a bias or mask, of any strides, to aligned rows, with zeros up to the next one: by words, which are shifted where rows start between two.
-// By all blocks of a grid of THREADS threads.
-template <int THREADS, class T> static inline void align_rows(const View& to, const View& from) {
-  constexpr int AHEAD = 8;
+// seen(batch, query): the keys of a row that anybody reads. By all blocks of a grid of THREADS threads.
+template <int THREADS, class T, class Seen> static inline void align_rows(const View& to, const View& from, const Seen& seen) {
+  constexpr int AHEAD = 8, SIZE = static_cast<int>(sizeof(T));
   const uint32_t queries = static_cast<uint32_t>(to.shape[2]), heads = static_cast<uint32_t>(to.shape[1]);
   const uint32_t rows = static_cast<uint32_t>(to.shape[0]) * heads * queries, step = grid_x() * (THREADS / WARP);
-  const int keys = static_cast<int>(to.shape[3]), count = static_cast<int>(to.strides[2]) * static_cast<int>(sizeof(T)) / 4;
+  const int keys = static_cast<int>(to.shape[3]), count = static_cast<int>(to.strides[2]) * SIZE / 4;
 #pragma unroll 1
   for (uint32_t row = block_x() * (THREADS / WARP) + warp(); row < rows; row += step) {
-    const uint32_t plane = row / queries, batch = plane / heads;
-    const RowWords<T> source(static_cast<const T*>(from.data) + row_offset(from, batch, plane - batch * heads, row - plane * queries), keys);
+    const uint32_t plane = row / queries, batch = plane / heads, query = row - plane * queries;
+    const auto range = seen(batch, static_cast<int>(query));
+    const int end = range.end < keys ? (range.end * SIZE + 3) / 4 : count;
+    const RowWords<T> source(static_cast<const T*>(from.data) + row_offset(from, batch, plane - batch * heads, query), keys);
     uint32_t* const target = static_cast<uint32_t*>(to.data) + int64_t{row} * count;
 #pragma unroll 1
-    for (int first = 0; first < count; first += AHEAD * WARP) {
+    for (int first = range.first * SIZE / 4 / WARP * WARP; first < end; first += AHEAD * WARP) {
       uint32_t x[AHEAD + 1];
 #pragma unroll
       for (int i = 0; i < AHEAD; ++i) x[i] = source[first + i * WARP + lane()];
-      if constexpr (sizeof(T) < 4) {
+      if constexpr (SIZE < 4) {
         x[AHEAD] = lane() == 0 ? source[first + AHEAD * WARP] : 0;
 #pragma unroll
         for (int i = 0; i < AHEAD; ++i) {
@@ -83,7 +85,7 @@ template <int THREADS, class T> static inline void align_rows(const View& to, co
       }
 #pragma unroll
       for (int i = 0; i < AHEAD; ++i)
-        if (first + i * WARP + lane() < count) target[first + i * WARP + lane()] = x[i];
+        if (first + i * WARP + lane() < end) target[first + i * WARP + lane()] = x[i];
     }
   }
 }

@@ -14,9 +14,6 @@
 #include "device/sm90_attention_rows.h"
 #include "device/sm90_attention_plain.h"
 #include "device/sm90_attention_adjust.h"
-$if biased != 'none' or masked
-#include "device/sm90_attention_aligned_rows.h"
-$end
 #include "device/sm90_uniform.h"
 $if segmented
 #include "device/sm90_attention_segments.h"
@@ -167,18 +164,7 @@ KERNEL(32, 1) reset(${parameters('reset')}) {
   if (thread_x() == 0) *taken = 0;
 }
 $end
-$if biased != 'none'
+$if biased != 'none' or masked
 
-// A bias whose rows tile copies do not take, in rows that they do.
-KERNEL(256, 1) align_bias(${parameters('align_bias')}) {
-  void* const rows = sizeof(Bias) == 2 ? static_cast<void*>(bias_rows_16) : static_cast<void*>(bias_rows_32);
-  align_rows<256, Bias>(aligned_rows(bias_view, rows), bias_view);
-}
-$end
-$if masked
-
-// The same of a mask. (Bytes after a row are 0: those of a step are added up in words.)
-KERNEL(256, 1) align_mask(${parameters('align_mask')}) {
-  align_rows<256, uint8_t>(aligned_rows<16>(attention_mask_view, mask_rows), attention_mask_view);
-}
+#include "flash_attention/forward_sm90_aligned.h"
 $end
