@@ -33,7 +33,7 @@ CallFacts facts_of(const Spec& spec, const Case& c);
 //   given(x)          tensor or attribute x was given
 //   contiguous(x)     x is row-major without gaps (dims of size 1 do not count)
 //   aligned(x, n)     address and every stride but the last are multiples of n bytes
-//   rank(x), stride(x, i)   of the tensor as given; i may be negative (from the end); a dim of size 1 has stride 0
+//   rank(x), extent(x, i), stride(x, i)   of the tensor as given; i may be negative (from the end); a dim of size 1 has stride 0
 //   first(x), last(x), nondecreasing(x), smallest(x)   of a host integer tensor's data
 //   chunks(x, c)      of host offsets: sum over n of ceil_div(x[n+1] - x[n], c)
 //   sum(x, most, otherwise)   of a host integer tensor's data, an element above `most` counted as `most`; `otherwise` if the data cannot

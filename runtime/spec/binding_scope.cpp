@@ -44,12 +44,13 @@ bool is_foldable(const TensorSpec& tensor, const std::string& form, const Tensor
   return is_contiguous(facts, shape->extents.size() - 1);
 }
 
-std::int64_t stride_of(const TensorFacts& facts, std::string_view name, std::int64_t index) {
+// Of dim `index`, which may be negative.
+std::int64_t extent_or_stride(std::string_view function, const TensorFacts& facts, std::string_view name, std::int64_t index) {
   const auto rank = static_cast<std::int64_t>(facts.shape.size());
   const std::int64_t i = index < 0 ? index + rank : index;
-  if (i < 0 || i >= rank) fail(fmt::format("stride({}, {}): {} has {} dimensions", name, index, name, rank));
+  if (i < 0 || i >= rank) fail(fmt::format("{}({}, {}): {} has {} dimensions", function, name, index, name, rank));
   const auto at = static_cast<std::size_t>(i);
-  return facts.shape[at] == 1 ? 0 : facts.strides[at];
+  return function == "extent" ? facts.shape[at] : facts.shape[at] == 1 ? 0 : facts.strides[at];
 }
 
 std::int64_t integer_argument(std::string_view function, std::string_view name, std::span<const Value> rest) {
@@ -145,7 +146,8 @@ std::optional<Value> Binding::call(std::string_view function, std::string_view n
   if (function == "sum" && !is_given) return rest[1];
   if (!is_given) fail(fmt::format("{}({}): {} is not given; test given({})", function, name, name, name));
   if (function == "rank") return Value(static_cast<std::int64_t>(found->second.shape.size()));
-  if (function == "stride") return Value(stride_of(found->second, name, integer_argument(function, name, rest)));
+  if (function == "extent" || function == "stride")
+    return Value(extent_or_stride(function, found->second, name, integer_argument(function, name, rest)));
   if (function == "outside_rows") return call_rows(name, found->second, rest);
   if (reads_data(function)) return read_data(function, name, found->second, found->second.host_data, rest);
   return std::nullopt;

@@ -28,6 +28,7 @@ constexpr FunctionRow rows[] = {
     {"aligned", Function::by_scope, 2, 2},
     {"foldable", Function::by_scope, 1, 1},
     {"stride", Function::by_scope, 2, 2},
+    {"extent", Function::by_scope, 2, 2},
     {"rank", Function::by_scope, 1, 1},
     {"first", Function::by_scope, 1, 1},
     {"last", Function::by_scope, 1, 1},

@@ -4,6 +4,7 @@
 #pragma once
 #include "device/bias_gradient.h"
 #include "device/later.h"
+#include "device/sm90_attention_aligned_rows.h"
 #include "device/sm90_attention_keys.h"
 
 static inline uint32_t load_word(uint32_t from) {
@@ -67,38 +68,6 @@ template <int ROWS, int KEYS> struct BiasTile<void, ROWS, KEYS> {
   static void copy(uint32_t, const TensorMap&, const View&, uint32_t, int, int, int, int) {}
   static void add(float (&)[ROWS / 2], float, uint32_t, int) {}
 };
-
-// Rows as another bias has them, one after another, each from a multiple of 16 bytes on.
-static inline View aligned_rows(const View& as, void* data) {
-  const int64_t pitch = (as.shape[3] + 7) / 8 * 8;
-  View view = as;
-  view.data = data;
-  view.strides[2] = pitch, view.strides[1] = as.shape[2] * pitch, view.strides[0] = as.shape[1] * as.shape[2] * pitch;
-  return view;
-}
-
-// Rows of a bias, of any strides, to rows of other strides. By all blocks of a grid of THREADS threads.
-template <int THREADS, class T> static inline void copy_rows(const View& to, const View& from) {
-  constexpr int AHEAD = 8;
-  const int64_t rows = to.shape[0] * to.shape[1] * to.shape[2];
-#pragma unroll 1
-  for (int64_t row = int64_t{block_x()} * (THREADS / WARP) + warp(); row < rows; row += int64_t{grid_x()} * (THREADS / WARP)) {
-    const int64_t plane = row / to.shape[2], batch = plane / to.shape[1], head = plane - batch * to.shape[1], query = row - plane * to.shape[2];
-    const T* const source = static_cast<const T*>(from.data) + row_offset(from, batch, head, query);
-    T* const target = static_cast<T*>(to.data) + row_offset(to, batch, head, query);
-    const int keys = static_cast<int>(to.shape[3]);
-#pragma unroll 1
-    for (int first = lane(); first < keys; first += AHEAD * WARP) {
-      T x[AHEAD];
-#pragma unroll
-      for (int i = 0; i < AHEAD; ++i)
-        if (first + i * WARP < keys) x[i] = source[first + i * WARP];
-#pragma unroll
-      for (int i = 0; i < AHEAD; ++i)
-        if (first + i * WARP < keys) target[first + i * WARP] = x[i];
-    }
-  }
-}
 
 // Bits of ROWS queries by 128 keys: 32 of a lane's elements a word; words of the 256 lanes one after another.
 template <bool MASKED, int ROWS> struct MaskTile {

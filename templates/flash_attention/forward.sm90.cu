@@ -164,3 +164,7 @@ KERNEL(32, 1) reset(${parameters('reset')}) {
   if (thread_x() == 0) *taken = 0;
 }
 $end
+$if biased != 'none' or masked
+
+#include "flash_attention/forward_sm90_aligned.h"
+$end

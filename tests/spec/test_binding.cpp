@@ -344,6 +344,7 @@ TEST(Layout, FunctionsOfStrides) {
   EXPECT_EQ(judge({5, 1, 4}, {4, 99, 1}, "contiguous(x) and foldable(x)"), Value(true));
   EXPECT_EQ(judge({5, 3, 4}, {24, 8, 1}, "stride(x, 0) * 10 + stride(x, -2)"), Value(std::int64_t{248}));
   EXPECT_EQ(judge({1, 3, 4}, {24, 8, 1}, "stride(x, 0)"), Value(std::int64_t{0}));
+  EXPECT_EQ(judge({1, 3, 4}, {24, 8, 1}, "extent(x, 0) * 10 + extent(x, -2)"), Value(std::int64_t{13}));
   EXPECT_EQ(judge({5, 3, 4}, {24, 8, 1}, "aligned(x, 32)"), Value(true));
   EXPECT_EQ(judge({5, 3, 4}, {24, 8, 1}, "aligned(x, 32)", 16), Value(false));
   EXPECT_EQ(judge({5, 3, 4}, {24, 6, 1}, "aligned(x, 32)"), Value(false));
