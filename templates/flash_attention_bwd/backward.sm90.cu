@@ -80,14 +80,8 @@ static_assert(BOXES <= GROUPS);
 #include "flash_attention_bwd/backward_sm90_places.h"
 #include "flash_attention_bwd/backward_sm90_producer.h"
 #include "flash_attention_bwd/backward_sm90_consumer.h"
+#include "flash_attention_bwd/backward_sm90_dense.h"
 
-$if masked
-// The mask's bits.
-KERNEL(256, 1) pack_mask(${parameters('pack_mask')}) {
-  __shared__ uint32_t bytes[BLOCK_M * MaskPacker<BLOCK_M>::PITCH / 4];
-  MaskPacker<BLOCK_M>{attention_mask_view, reinterpret_cast<uint32_t*>(mask_bits), tiles_seen, key_blocks, items}.run(reinterpret_cast<uint8_t*>(bytes));
-}
-$end
 $if biased != 'none'
 // A bias whose rows tile copies do not take, in rows that they do.
 KERNEL(256, 1) align_bias(${parameters('align_bias')}) {
@@ -122,14 +116,6 @@ KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
 }
 // The gradient of a bias whose rows tile copies do not take.
 KERNEL(256, 1) store_bias(${parameters('store_bias')}) { copy_rows<256, Bias>(dbias_view, aligned_rows(dbias_view, dbias_rows_16)); }
-$end
-$if bias_gradient == 'summed'
-// The bias's gradient: its sums before, and after.
-KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) { clear_bias_sums<256>(dbias_sums, dbias_count); }
-KERNEL(256, 1) finish_bias(${parameters('finish_bias')}) {
-  __shared__ float rows[BLOCK_M * BiasStorer<BLOCK_M>::PITCH];
-  BiasStorer<BLOCK_M>{dbias_view, bias_type, dbias_sums, key_blocks, items}.run(rows);
-}
 $end
 
 // listed: listed_count blocks of keys, which blocks of the grid take `run` at a time: those of one kv head, or one. added[0]: how often they

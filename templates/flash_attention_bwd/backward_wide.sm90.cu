@@ -84,14 +84,8 @@ using QueryTurn = QueryTurns<ORDERED>;
 #include "flash_attention_bwd/backward_wide_sm90_rules.h"
 #include "flash_attention_bwd/backward_wide_sm90_producer.h"
 #include "flash_attention_bwd/backward_wide_sm90_consumer.h"
+#include "flash_attention_bwd/backward_sm90_dense.h"
 
-$if masked
-// The mask's bits.
-KERNEL(256, 1) pack_mask(${parameters('pack_mask')}) {
-  __shared__ uint32_t bytes[BLOCK_M * MaskPacker<BLOCK_M>::PITCH / 4];
-  MaskPacker<BLOCK_M>{attention_mask_view, reinterpret_cast<uint32_t*>(mask_bits), tiles_seen, mask_blocks, items}.run(reinterpret_cast<uint8_t*>(bytes));
-}
-$end
 $if bias_gradient == 'stored'
 // The bias's gradient is 0 where blocks of keys skip turns.
 KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
@@ -109,14 +103,6 @@ KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
       clear_bias_rows<256, Element>(dbias_view, block.sequence.batch, block.first_head + head, block.first_key, block.keys < BLOCK_N ? block.keys : BLOCK_N,
                                     block.first_step * BLOCK_M, block.end_step * BLOCK_M);
   }
-}
-$end
-$if bias_gradient == 'summed'
-// The bias's gradient: its sums before, and after.
-KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) { clear_bias_sums<256>(dbias_sums, dbias_count); }
-KERNEL(256, 1) finish_bias(${parameters('finish_bias')}) {
-  __shared__ float rows[BLOCK_M * BiasStorer<BLOCK_M>::PITCH];
-  BiasStorer<BLOCK_M>{dbias_view, bias_type, dbias_sums, mask_blocks, items}.run(rows);
 }
 $end
 // listed: listed_count blocks of keys, which clusters take by turns. added[0]: how often they have. broken: which blocks of keys, by kv head,
