@@ -57,6 +57,7 @@ class Expression {
   std::set<std::string> subjects() const;                            // every bare name given to a name-taking function
   std::set<std::pair<std::string, std::string>> name_calls() const;  // (function, bare name) of each such call
   std::optional<std::string> as_name() const;                        // the name, if the expression is nothing else
+  const void* identity() const { return root_.get(); }               // copies have the same
 
  private:
   std::string text_;

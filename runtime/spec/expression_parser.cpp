@@ -36,7 +36,9 @@ class Parser {
 
  private:
   const Token& here() const { return tokens_[at_]; }
-  bool at(std::string_view symbol) const { return here().kind == Token::Kind::symbol && here().text == symbol; }
+  bool at(std::string_view symbol) const {
+    return here().kind == Token::Kind::symbol && here().text.front() == symbol.front() && here().text == symbol;
+  }
   bool accept(std::string_view symbol) {
     if (!at(symbol)) return false;
     ++at_;

@@ -54,7 +54,7 @@ class Tokenizer {
     if (is_letter(peek())) return name(token);
     if (peek() == '\'') return string(token);
     for (const std::string_view symbol : symbols)
-      if (text_.substr(at_).starts_with(symbol)) return take(token, Token::Kind::symbol, symbol.size());
+      if (text_[at_] == symbol.front() && text_.substr(at_).starts_with(symbol)) return take(token, Token::Kind::symbol, symbol.size());
     fail("unexpected " + shown(peek()) + hint(peek()), token.column);
   }
 

@@ -38,11 +38,13 @@ class Builder {
   bool end_object() { return close(); }
   bool end_array() { return close(); }
   bool key(std::string& name) {
-    if (skipped_ > 0) return true;
     Level& level = levels_.back();
     level.key = std::move(name);
     if (level.value.contains(level.key)) fault(here(), "the field '" + level.key + "' occurs twice in this object; keep one");
-    return true;
+    if (levels_.size() > 1 || left_out_.empty() || level.key != left_out_) return true;
+    add(Json::array());
+    root_ = std::move(level.value), stopped_ = true;
+    return false;
   }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) {
     faults_.push_back({file_, line_and_column(position), "not JSON: " + reason(error.what())});
@@ -50,7 +52,7 @@ class Builder {
   }
 
   std::optional<Json> result(bool read) {
-    if (!read || faults_.size() != before_) return std::nullopt;
+    if ((!read && !stopped_) || faults_.size() != before_) return std::nullopt;
     return std::move(root_);
   }
 
@@ -70,33 +72,23 @@ class Builder {
     return pointer;
   }
 
-  bool is_left_out() const { return levels_.size() == 1 && !left_out_.empty() && levels_.back().key == left_out_; }
-
   bool open(Json value) {
-    if (skipped_ > 0 || is_left_out()) {
-      ++skipped_;
-      return true;
-    }
     if (levels_.size() == max_depth) {
       fault(here(), "nested more than " + std::to_string(max_depth) + " levels deep");
       return false;
     }
+    if (value.is_object()) value.get_ref<Json::object_t&>().reserve(8);  // a growing object copies its keys
     levels_.push_back({std::move(value), {}});
     return true;
   }
 
   bool close() {
-    if (skipped_ > 0) {
-      if (--skipped_ > 0) return true;
-      return add(Json::array());  // what it holds is not asked for
-    }
     Json value = std::move(levels_.back().value);
     levels_.pop_back();
     return add(std::move(value));
   }
 
   bool add(Json value) {
-    if (skipped_ > 0) return true;
     if (levels_.empty())
       root_ = std::move(value);
     else if (Level& level = levels_.back(); level.value.is_array())
@@ -134,10 +126,20 @@ class Builder {
   std::vector<Fault>& faults_;
   const std::size_t before_ = faults_.size();
   std::string_view left_out_;
-  int skipped_ = 0;  // levels open within the field that is left out
+  bool stopped_ = false;  // at the field that is left out
   std::vector<Level> levels_;
   Json root_;
 };
+
+// Whether the last field of the outermost object is a list, as what is left out has to be; some other one then costs only time.
+bool ends_with_list(std::string_view text) {
+  for (const char expected : {'}', ']'}) {
+    const auto last = text.find_last_not_of(" \t\r\n");
+    if (last == text.npos || text[last] != expected) return false;
+    text = text.substr(0, last);
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -146,7 +148,7 @@ std::optional<Json> parse_json(const std::string& file, const std::string& text,
     faults.push_back({file, "", "the file has " + std::to_string(text.size()) + " bytes; the limit is " + std::to_string(max_text)});
     return std::nullopt;
   }
-  Builder builder(file, text, faults, left_out);
+  Builder builder(file, text, faults, ends_with_list(text) ? left_out : "");
   return builder.result(Json::sax_parse(text, &builder));
 }
 

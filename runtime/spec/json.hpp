@@ -12,8 +12,9 @@ namespace ejk::spec {
 
 using Json = nlohmann::ordered_json;
 
-// nullopt after a fault. A syntax error is a fault at line:column; the others are at a JSON pointer. left_out: a field of the outermost
-// object whose list or object reads as an empty list, and is not judged.
+// nullopt after a fault. A syntax error is a fault at line:column; the others are at a JSON pointer. left_out: a list of the outermost
+// object that nobody asks for. If the text ends with a list, it is read up to that field, which reads as an empty list; what stands behind
+// it is missing then.
 std::optional<Json> parse_json(const std::string& file, const std::string& text, std::vector<Fault>& faults,
                                std::string_view left_out = {});
 

@@ -60,6 +60,13 @@ void number_pointers(const Json& json, const std::string& pointer, std::map<std:
     for (std::size_t i = 0; i < json.size(); ++i) number_pointers(json[i], pointer_to(pointer, i), order);
 }
 
+std::vector<std::string> known_in(const ObjectFields& row, const std::vector<std::string>& extra) {
+  std::vector<std::string> known;
+  for (const Field& field : row.fields) known.emplace_back(field.name);
+  known.insert(known.end(), extra.begin(), extra.end());
+  return known;
+}
+
 bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
 
 }  // namespace
@@ -88,18 +95,16 @@ bool JsonNode::open(std::string_view object, const std::vector<std::string>& ext
     wrong_kind("an object (" + std::string(object) + ")");
     return false;
   }
-  std::vector<std::string> known;
-  for (const Field& field : row.fields) known.emplace_back(field.name);
-  known.insert(known.end(), extra.begin(), extra.end());
   for (const auto& [key, value] : json_->items()) {
-    const JsonNode member(value, pointer_to(pointer_, key), *faults_);
+    const auto member = [&, &key = key, &value = value] { return JsonNode(value, pointer_to(pointer_, key), *faults_); };
     const auto field = std::find_if(row.fields.begin(), row.fields.end(), [&key = key](const Field& f) { return f.name == key; });
     if (field == row.fields.end()) {
-      if (std::find(known.begin(), known.end(), key) == known.end()) member.fault("unknown field '" + key + "'" + suggestion(key, known));
+      if (std::find(extra.begin(), extra.end(), key) == extra.end())
+        member().fault("unknown field '" + key + "'" + suggestion(key, known_in(row, extra)));
     } else if (!fits(value, field->kind)) {
-      member.wrong_kind(name_of(field->kind));
+      member().wrong_kind(name_of(field->kind));
     } else if (field->kind == FieldKind::doc && is_blank(value.get_ref<const std::string&>())) {
-      member.fault("'" + key + "' is empty; say what a reader needs to know");
+      member().fault("'" + key + "' is empty; say what a reader needs to know");
     }
   }
   for (const Field& field : row.fields)
@@ -107,9 +112,14 @@ bool JsonNode::open(std::string_view object, const std::vector<std::string>& ext
   return true;
 }
 
-std::optional<JsonNode> JsonNode::field(std::string_view name) const {
+const Json* JsonNode::find(std::string_view name) const {
   const auto found = json_->find(name);
-  if (found == json_->end()) return std::nullopt;
+  return found == json_->end() ? nullptr : &*found;
+}
+
+std::optional<JsonNode> JsonNode::field(std::string_view name) const {
+  const Json* const found = find(name);
+  if (!found) return std::nullopt;
   return JsonNode(*found, pointer_to(pointer_, name), *faults_);
 }
 
@@ -125,18 +135,18 @@ std::vector<std::pair<std::string, JsonNode>> JsonNode::members(std::string_view
 }
 
 std::string JsonNode::text(std::string_view name) const {
-  const auto node = field(name);
-  return node && node->json_->is_string() ? node->json_->get<std::string>() : std::string();
+  const Json* const json = find(name);
+  return json && json->is_string() ? json->get<std::string>() : std::string();
 }
 
 bool JsonNode::boolean(std::string_view name) const {
-  const auto node = field(name);
-  return node && node->json_->is_boolean() && node->json_->get<bool>();
+  const Json* const json = find(name);
+  return json && json->is_boolean() && json->get<bool>();
 }
 
 std::int64_t JsonNode::integer(std::string_view name, std::int64_t otherwise) const {
-  const auto node = field(name);
-  return node && node->json_->is_number_integer() ? node->json_->get<std::int64_t>() : otherwise;
+  const Json* const json = find(name);
+  return json && json->is_number_integer() ? json->get<std::int64_t>() : otherwise;
 }
 
 Expression JsonNode::expression(std::string_view name) const {
@@ -150,6 +160,7 @@ std::vector<JsonNode> JsonNode::items() const {
     wrong_kind("a list");
     return nodes;
   }
+  nodes.reserve(json_->size());
   for (std::size_t i = 0; i < json_->size(); ++i) nodes.emplace_back((*json_)[i], pointer_to(pointer_, i), *faults_);
   return nodes;
 }
@@ -160,6 +171,7 @@ std::vector<std::pair<std::string, JsonNode>> JsonNode::members() const {
     wrong_kind("an object");
     return nodes;
   }
+  nodes.reserve(json_->size());
   for (const auto& [key, value] : json_->items()) nodes.emplace_back(key, JsonNode(value, pointer_to(pointer_, key), *faults_));
   return nodes;
 }

@@ -63,6 +63,8 @@ class JsonNode {
   void wrong_kind(std::string_view expected) const;
 
  private:
+  const Json* find(std::string_view name) const;  // nullptr: none
+
   const Json* json_;
   std::string pointer_;
   FileFaults* faults_;

@@ -53,6 +53,7 @@ Cases cases_of(const std::string& file, const std::string& text) {
 }  // namespace
 
 std::optional<Spec> load_spec(const std::string& file, const std::string& text, std::vector<Fault>& faults, WhenCases when) {
+  const std::size_t before = faults.size();
   const auto json = parse_json(file, text, faults, when == WhenCases::now ? "" : "cases");
   if (!json) return std::nullopt;
   FileFaults found(file, faults);
@@ -65,9 +66,13 @@ std::optional<Spec> load_spec(const std::string& file, const std::string& text, 
     load_variants(kernel, spec);
     spec.cases = when == WhenCases::now ? Cases(load_cases(kernel, spec)) : cases_of(file, text);
   }
-  found.sort_as_in(*json);
-  if (found.any()) return std::nullopt;
-  return spec;
+  if (!found.any()) return spec;
+  if (when == WhenCases::now) {
+    found.sort_as_in(*json);
+    return std::nullopt;
+  }
+  faults.resize(before);  // perhaps a field stands after the cases
+  return load_spec(file, text, faults, WhenCases::now);
 }
 
 }  // namespace ejk::spec

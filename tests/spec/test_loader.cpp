@@ -94,6 +94,41 @@ TEST(Loader, ReadsEverySpecAndArchOfTheRepository) {
   EXPECT_EQ(texts(faults), std::vector<std::string>{});
 }
 
+// good.json with its cases replaced, and behind them the fields named.
+std::string with_cases(const Json& cases, const std::vector<std::string>& behind) {
+  Json spec = Json::parse(read_text(repository / "tests/generator/bad_specs/good.json")), last = {{"cases", cases}};
+  for (const std::string& name : behind) last[name] = spec.at(name);
+  spec.erase("cases");
+  for (const std::string& name : behind) spec.erase(name);
+  spec.update(last);
+  return spec.dump(1);
+}
+
+TEST(Loader, ReadsASpecUpToItsCasesUntilTheyAreAskedFor) {
+  std::vector<Fault> faults;
+  const Json bad = {{{"name", "bad"}, {"unknown", 1}}};
+  const auto spec = load_spec("x.json", with_cases(bad, {}), faults, WhenCases::asked_for);
+  ASSERT_TRUE(spec) << testing::PrintToString(texts(faults));
+  EXPECT_EQ(spec->variants.size(), 1u);
+  EXPECT_THROW(spec->cases.size(), SpecError);
+  EXPECT_FALSE(load_spec("x.json", with_cases(bad, {}), faults));
+}
+
+TEST(Loader, ReadsFieldsBehindTheCasesToo) {
+  const Json cases = Json::parse(read_text(repository / "tests/generator/bad_specs/good.json")).at("cases");
+  for (const std::vector<std::string>& behind :
+       {std::vector<std::string>{"tolerance"}, {"variants"}, {"tolerance", "variants", "inputs"}}) {
+    std::vector<Fault> faults;
+    const auto spec = load_spec("x.json", with_cases(cases, behind), faults, WhenCases::asked_for);
+    ASSERT_TRUE(spec) << testing::PrintToString(texts(faults));
+    EXPECT_EQ(texts(faults), std::vector<std::string>{});
+    EXPECT_EQ(spec->variants.size(), 1u);
+    EXPECT_EQ(spec->tensors.size(), 4u);
+    EXPECT_FALSE(spec->tolerance.empty());
+    EXPECT_EQ(spec->cases.size(), 4u);
+  }
+}
+
 TEST(Loader, GivesTheLineOfASyntaxError) {
   std::vector<Fault> faults;
   EXPECT_FALSE(load_spec("x.json", "{\n  \"kernel\": ]\n}", faults));
