@@ -82,42 +82,6 @@ static_assert(BOXES <= GROUPS);
 #include "flash_attention_bwd/backward_sm90_consumer.h"
 #include "flash_attention_bwd/backward_sm90_dense.h"
 
-$if biased != 'none'
-// A bias whose rows tile copies do not take, in rows that they do.
-KERNEL(256, 1) align_bias(${parameters('align_bias')}) {
-  copy_rows<256, Bias>(aligned_rows(bias_view, sizeof(Bias) == 2 ? static_cast<void*>(bias_rows_16) : static_cast<void*>(bias_rows_32)), bias_view);
-}
-$end
-$if bias_gradient == 'stored'
-// The bias's gradient is 0 where blocks of keys skip turns.
-KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
-  const Heads<const Element> q(q_view), k(k_view);
-  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
-                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
-  const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
-#pragma unroll 1
-  for (int64_t i = block_x(); i < broken_blocks; i += grid_x()) {
-    Block block;
-    const int numbered = static_cast<int>(i / key_blocks), number = static_cast<int>(i - numbered * key_blocks);
-    if (!block.find(sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), numbered, number)) continue;
-    if constexpr (SEGMENTED) SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens).narrow<!ORDERED && !OWNS_QUERIES>(block);
-    if constexpr (NARROWS) narrow_steps(block, attention_mask_view, tiles_seen, static_cast<int>(q.heads / k.heads), key_blocks);
-    const auto clear = [&](const View& rows) {
-#pragma unroll 1
-      for (int head = 0; head < q.heads / k.heads; ++head)
-        clear_bias_rows<256, Element>(rows, block.sequence.batch, block.first_head + head, block.first_key, block.keys < BLOCK_N ? block.keys : BLOCK_N,
-                                      block.first_step * BLOCK_M, block.end_step * BLOCK_M);
-    };
-    if (stores_apart)
-      clear(aligned_rows(dbias_view, dbias_rows_16));
-    else
-      clear(dbias_view);
-  }
-}
-// The gradient of a bias whose rows tile copies do not take.
-KERNEL(256, 1) store_bias(${parameters('store_bias')}) { copy_rows<256, Bias>(dbias_view, aligned_rows(dbias_view, dbias_rows_16)); }
-$end
-
 // listed: listed_count blocks of keys, which blocks of the grid take `run` at a time: those of one kv head, or one. added[0]: how often they
 // have. broken: which blocks of keys, by kv head, are to be done again.
 KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {

@@ -86,25 +86,6 @@ using QueryTurn = QueryTurns<ORDERED>;
 #include "flash_attention_bwd/backward_wide_sm90_consumer.h"
 #include "flash_attention_bwd/backward_sm90_dense.h"
 
-$if bias_gradient == 'stored'
-// The bias's gradient is 0 where blocks of keys skip turns.
-KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
-  const Heads<const Element> q(q_view), k(k_view);
-  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
-                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
-  const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
-#pragma unroll 1
-  for (int64_t i = block_x(); i < broken_blocks; i += grid_x()) {
-    Block block;
-    const int numbered = static_cast<int>(i / key_blocks), number = static_cast<int>(i - numbered * key_blocks);
-    if (!block.find(sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), numbered, number)) continue;
-#pragma unroll 1
-    for (int head = 0; head < q.heads / k.heads; ++head)
-      clear_bias_rows<256, Element>(dbias_view, block.sequence.batch, block.first_head + head, block.first_key, block.keys < BLOCK_N ? block.keys : BLOCK_N,
-                                    block.first_step * BLOCK_M, block.end_step * BLOCK_M);
-  }
-}
-$end
 // listed: listed_count blocks of keys, which clusters take by turns. added[0]: how often they have. broken: which blocks of keys, by kv head,
 // are to be done again.
 KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
