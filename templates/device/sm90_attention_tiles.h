@@ -133,20 +133,23 @@ struct AttentionTiles {
   }
 };
 
-// The numbers of a block's tiles: every other round the blocks take them from the other end, so that none gets the longest of each.
-struct AttentionTurns {
+// The numbers of a block's tiles, or of a cluster's: every other round they are taken from the other end, so that none gets the longest of each.
+template <int CLUSTER> struct AttentionTurns {
   int round = 0;
+  static int own() { return static_cast<int>(block_x()) / CLUSTER; }
+  static int takers() { return static_cast<int>(grid_x()) / CLUSTER; }
   int next() {
-    const int blocks = grid_x(), number = round * blocks + (round % 2 ? blocks - 1 - block_x() : block_x());
+    const int blocks = takers(), number = round * blocks + (round % 2 ? blocks - 1 - own() : own());
     ++round;
     return number;
   }
 };
 
 // Numbers of a block's tiles. `taken`: how many are taken beside the first of each block, then whose each tile is.
-template <bool DYNAMIC> struct TileNumbers {
+template <bool DYNAMIC, int CLUSTER> struct TileNumbers {
+  static_assert(!DYNAMIC || CLUSTER == 1);
   int32_t* taken;
-  AttentionTurns turns;
+  AttentionTurns<CLUSTER> turns = {};
 
   int first() { return DYNAMIC ? block_x() : turns.next(); }
   int take() {

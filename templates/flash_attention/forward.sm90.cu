@@ -35,6 +35,7 @@ constexpr uint32_t STAGES = ${stages};                // steps of keys, and of v
 constexpr uint32_t Q_STAGES = ${q_stages};            // tiles' queries in shared memory
 constexpr bool PING_PONG = ${ping_pong};
 constexpr bool DYNAMIC = ${dynamic};                   // a block takes the next tile when it needs one, not in turn
+constexpr int CLUSTER = ${cluster};                    // blocks that work on neighbouring rows of a head, and copy keys and values for each other
 constexpr bool STAGED = ${staged};                     // outputs leave through shared memory
 $if biased == 'none'
 using Bias = NoBias;
@@ -76,7 +77,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     prefetch_tensor_map(v_map);
     for (uint32_t i = 0; i < Places::BARRIERS; ++i) {
       barrier_init(at.barrier(i), 1);
-      barrier_init(empty(at.barrier(i)), i < Places::QUERIES ? 1 : i < Places::KEYS_AND_VALUES ? GROUPS : GROUPS * 4);
+      barrier_init(empty(at.barrier(i)), i < Places::QUERIES ? 1 : i < Places::KEYS_AND_VALUES ? GROUPS * CLUSTER : GROUPS * 4);
     }
     barrier_init(at.found(), 1);
     barrier_init(at.wanted(), 1 + 4 * BITS_APART);
@@ -89,7 +90,10 @@ $end
     fence_barrier_init();
   }
   if (!DYNAMIC || SEGMENTED) wait_for_previous_launch();
-  sync_block();
+  if constexpr (CLUSTER > 1)
+    sync_cluster();
+  else
+    sync_block();
   if constexpr (CROWDED)
     for (const View* view : {&q_view, &k_view, &v_view, &out_view}) __builtin_assume(view->rank == (PACKED ? 3 : 4));
   const int q_heads = static_cast<int>(q_view.shape[q_view.rank - 2]), kv_heads = static_cast<int>(k_view.shape[k_view.rank - 2]);
@@ -130,7 +134,7 @@ $if ends_evenly
 $else
     if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, given, q_heads / kv_heads}.run();
 $end
-    if (warp() == 1) Finder{at, tiles, plain}.run({taken, {}});
+    if (warp() == 1) Finder{at, tiles, plain}.run(Numbers{taken});
     if (warp() == 2) finish_empty_tiles(tiles, plain);
 $if bits_apart
   } else if (group == GROUPS + 1) {
@@ -143,6 +147,10 @@ $end
     const float to_natural = CAPPED ? logits_soft_cap : softmax_scale > LEAST ? softmax_scale : ScoreTile::BIASED ? LEAST : 1e-30f;
     const float cap_unit = CAPPED ? softmax_scale / logits_soft_cap : 0, bias_unit = ScoreTile::BIASED ? reciprocal(to_natural) : 0;
     Consumer{at, tiles, plain, given, out_map, taken, to_natural * LOG2_E, cap_unit, bias_unit, group - 1, false}.run();
+  }
+  if constexpr (CLUSTER > 1) {
+    sync_warp();
+    sync_cluster();  // the others may still copy to here
   }
 }
 $if segmented

@@ -3,8 +3,7 @@
 
 // Rows that a warp of a consumer has stored, and whose outputs are not finite, once more by the definition. (Where a number says that a
 // tile is this block's, and that is from an earlier call, another block writes the same outputs.)
-static inline void repair_tiles(const AttentionTiles& tiles, const Plain& plain, const ScoreTile& given, TileNumbers<DYNAMIC> numbers,
-                                int first_row) {
+static inline void repair_tiles(const AttentionTiles& tiles, const Plain& plain, const ScoreTile& given, Numbers numbers, int first_row) {
   sync_warp();
   AttentionTile tile;
   for (int number = DYNAMIC ? 0 : numbers.first(); number < tiles.count; number = DYNAMIC ? number + 1 : numbers.take()) {
@@ -106,12 +105,12 @@ struct Consumer {
     queries.next(done);
   }
   void release_keys() {
-    if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.k_full(keys.at)));
+    if (thread_x() % WARPGROUP == 0) release_to_all(at.k_full(keys.at));
     keys.next();
   }
   void wait_values(const Turn<STAGES>& values) const { barrier_wait_all(at.v_full(values.at), values.parity); }
   void release_values(const Turn<STAGES>& values) const {
-    if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.v_full(values.at)));
+    if (thread_x() % WARPGROUP == 0) release_to_all(at.v_full(values.at));
   }
 
   // Whether the keys and values of the next products are here already.
@@ -300,6 +299,6 @@ $end
       pack_weights<Element, BLOCK_N>(p, s);
     }
     if (STAGED && lane() == 0) store_wait<0>();
-    if (any_in_warp(broken)) repair_tiles(tiles, plain, given, TileNumbers<DYNAMIC>{taken, {}}, warp_row());
+    if (any_in_warp(broken)) repair_tiles(tiles, plain, given, Numbers{taken}, warp_row());
   }
 };

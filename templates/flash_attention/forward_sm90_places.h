@@ -40,3 +40,22 @@ static inline void copy_box(uint32_t to, const TensorMap& map, uint32_t full, in
   else
     load_tile(to, map, full, {64 * i, head, token, batch});
 }
+// COUNT boxes of a step's keys or values. Of a cluster, which goes through the same steps, each block copies its share of the tokens, to all.
+template <int COUNT> static inline void copy_step(uint32_t to, const TensorMap& map, uint32_t full, int head, int token, int batch) {
+$if cluster > 1
+  constexpr int SHARE = BLOCK_N / CLUSTER;
+  static_assert(SHARE % 8 == 0 && !PACKED);  // whole turns of the swizzle
+  const int first = cluster_rank() * SHARE;
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i)
+    load_tile_multicast(to + i * KEY_BOX + first * 128, map, full, {64 * i, head, token + first, batch}, (1 << CLUSTER) - 1);
+$else
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) copy_box(to + i * KEY_BOX, map, full, i, head, token, batch);
+$end
+}
+// What a block of the cluster says to all: that it has read what lies where they copy to.
+static inline void release_to_all(uint32_t full) {
+#pragma unroll
+  for (int to = 0; to < CLUSTER; ++to) barrier_release<CLUSTER>(empty(full), to);
+}

@@ -7,7 +7,7 @@ struct Finder {
   const AttentionTiles& tiles;
   const Plain& plain;
 
-  void run(TileNumbers<DYNAMIC> numbers) const {
+  void run(Numbers numbers) const {
     Turn<TILES> place;
     bool waits = DYNAMIC;  // for the launch that resets `taken`; what else is read was there before it
     for (int number = numbers.first(), parity = 0;; number = numbers.take()) {
@@ -82,16 +82,14 @@ $end
     const uint32_t full = at.k_full(keys.at);
     barrier_wait(empty(full), keys.parity ^ 1);
     barrier_arrive_expect(full, K_BYTES);
-#pragma unroll
-    for (int i = 0; i < BOXES; ++i) copy_box(at.k(keys.at) + i * KEY_BOX, k, full, i, head, token, batch);
+    copy_step<BOXES>(at.k(keys.at), k, full, head, token, batch);
     keys.next();
   }
   void copy_values(int head, int token, int batch) {
     const uint32_t full = at.v_full(values.at);
     barrier_wait(empty(full), values.parity ^ 1);
     barrier_arrive_expect(full, V_BYTES);
-#pragma unroll
-    for (int i = 0; i < V_BOXES; ++i) copy_box(at.v(values.at) + i * KEY_BOX, v, full, i, head, token, batch);
+    copy_step<V_BOXES>(at.v(values.at), v, full, head, token, batch);
     values.next();
   }
 
@@ -177,7 +175,7 @@ $end
 // The tiles that have no step, by a warp that does nothing else.
 static inline void finish_empty_tiles(const AttentionTiles& tiles, const Plain& plain) {
   AttentionTile tile;
-  for (int number = block_x(); number < tiles.count; number += grid_x()) {
+  for (int number = Turns::own(); number < tiles.count; number += Turns::takers()) {
     if (!find_tile(tiles, plain, number, tile) || tile.first < tile.end) continue;
     plain.finish_empty<DV>(tile);
   }

@@ -42,10 +42,23 @@ $end
   float factor() const { return kept; }
 };
 using Plain = PlainAttention<Element, KeyRule>;
+using Numbers = TileNumbers<DYNAMIC, CLUSTER>;
+using Turns = AttentionTurns<CLUSTER>;
 
 // Tile `number` of the call; a whole warp calls it. False: there is no such tile (packed).
 static inline bool find_tile(const AttentionTiles& tiles, const Plain& plain, int number, AttentionTile& tile) {
+$if cluster > 1
+  // One of a cluster's, whose blocks go through the steps that any of them sees, also one that is past the last row.
+  const bool found = tiles.find<BLOCK_M * CLUSTER, BLOCK_N>(number, tile);
+  const int first = tile.first, end = tile.end, row = cluster_rank() * BLOCK_M;
+  tile.first_row += row, tile.rows = tile.rows - row < BLOCK_M ? tile.rows - row : BLOCK_M;
+  if (tile.rows <= 0) tile.rows = -1;
+  tiles.find_steps<BLOCK_N>(tile);
+  tile.hides = tile.hides || tile.first != first || tile.end != end;
+  tile.first = first, tile.end = end;
+$else
   const bool found = tiles.find<BLOCK_M, BLOCK_N>(number, tile);
+$end
 $if segmented
   plain.rule.segments.trim(tile, BOUNDED ? tile.seeing : tile.rows);
 $end
