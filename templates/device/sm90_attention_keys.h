@@ -57,8 +57,7 @@ template <int ROWS, int KEYS, int PARTS, bool PACKED, bool BOUNDED, bool ORDERED
 // A turn: ROWS queries of one query head of the group. All of a head come before the next head's. BACKWARDS: a head's last TOGETHER, from the
 // last on, then as many of the next head's, and so on; then those before them. With all of a head, a block of keys that few queries see would
 // wait at each head for the one before it, which more see.
-template <bool BACKWARDS = false> struct QueryTurns {
-  static constexpr int TOGETHER = 8;
+template <bool BACKWARDS = false, int TOGETHER = 8> struct QueryTurns {
   int number, step;
   int block;  // of ROWS rows, in the workspace from the group's first head on
   int head = 0;
@@ -80,6 +79,17 @@ template <bool BACKWARDS = false> struct QueryTurns {
       block += of.blocks_a_head - of.steps();
       step -= of.steps(), ++head;
     }
+  }
+  // The one before it of the same block, which is not its first. BACKWARDS, one of each head together.
+  template <class Block> QueryTurns last(const Block& of) const {
+    static_assert(BACKWARDS && TOGETHER == 1);
+    QueryTurns turn = *this;
+    --turn.number;
+    if (head > 0)
+      --turn.head, turn.block -= of.blocks_a_head;
+    else
+      ++turn.step, turn.block += of.blocks_a_group - of.blocks_a_head + 1, turn.head = of.blocks_a_group / of.blocks_a_head - 1;
+    return turn;
   }
   // Its place in a ring of N, and how often that has been gone round.
   template <uint32_t N> uint32_t stage() const { return number % N; }

@@ -42,14 +42,19 @@ template <bool ORDERED, int CHAINS, int PARTS> struct AddOrder {
     if (lane() == 0) barrier_arrive(added(number, part));
   }
 
-  // Warps 1 and 2, a thread of each: through all blocks of keys that `queue` gives out. After each the second calls then(entry, place, parity): of
-  // the entry's place in the queue, and how often that has been gone round.
-  template <class Turn, class Queue, class Then> void follow(const Queue& queue, int heads_a_kv_head, Then then) const {
+  // Warps 1 and 2, a thread of each: through all blocks of keys that `queue` gives out. The first opens the turns of `of_bias`, too. After each the
+  // second calls then(entry, place, parity): of the entry's place in the queue, and how often that has been gone round.
+  template <class Turn, class Queue, class OfBias, class Then>
+  void follow(const Queue& queue, int heads_a_kv_head, const OfBias& of_bias, Then then) const {
     int first = 0;
     uint32_t parities = 0;
     queue.read([&](const auto& entry) {
       const int end = first + entry.block.steps() * heads_a_kv_head, place = &entry != queue.entries;
-      if (lane() == 0 && warp() == 1) open_turns<Turn>(entry.block, first, end);
+      if constexpr (OfBias::ORDERED) {
+        if (lane() == 0 && warp() == 1) of_bias.template open_turns<Turn>(*this, entry.block, first, end);
+      } else {
+        if (lane() == 0 && warp() == 1) open_turns<Turn>(entry.block, first, end);
+      }
       if (lane() == 0 && warp() == 2) {
         pass_turns<Turn>(entry.block, first, end);
         then(entry, place, parities >> place & 1);
@@ -63,17 +68,18 @@ template <bool ORDERED, int CHAINS, int PARTS> struct AddOrder {
   template <class Turn, class Block> void open_turns(const Block& block, int first, int end) const {
     if (!ORDERED) return;
 #pragma unroll 1
-    for (Turn turn(block, first); turn.number < end; turn.next(block)) {
-      const int key = turn.step * Block::ROW_COUNT + first_seen_key(block.sequence.offset), hidden = key > 0 ? key / Block::COUNT : 0;
-      const int32_t* const from = place(block, turn.block);
-      uint32_t seen = 0;
+    for (Turn turn(block, first); turn.number < end; turn.next(block)) open_turn(block, turn);
+  }
+  template <class Turn, class Block> void open_turn(const Block& block, const Turn& turn) const {
+    const int key = turn.step * Block::ROW_COUNT + first_seen_key(block.sequence.offset), hidden = key > 0 ? key / Block::COUNT : 0;
+    const int32_t* const from = place(block, turn.block);
+    uint32_t seen = 0;
 #pragma unroll
-      for (int part = 0; part < PARTS; ++part) {
-        while (count_of(seen, part) < block.first_key / Block::COUNT - hidden)
-          asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(from) : "memory");
-        barrier_wait(passed(turn.number, part), parity(turn.number) ^ 1);
-        barrier_arrive(open(turn.number, part));
-      }
+    for (int part = 0; part < PARTS; ++part) {
+      while (count_of(seen, part) < block.first_key / Block::COUNT - hidden)
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(from) : "memory");
+      barrier_wait(passed(turn.number, part), parity(turn.number) ^ 1);
+      barrier_arrive(open(turn.number, part));
     }
   }
   static int count_of(uint32_t seen, int part) { return static_cast<int>(PARTS == 1 ? seen : seen >> 16 * part & 0xffff); }

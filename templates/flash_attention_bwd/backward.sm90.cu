@@ -12,6 +12,7 @@
 // Registers are all taken, and ptxas then makes products wait for each other and says so only in its log (C7512): look there after a change.
 #include "device/gpu.h"
 #include "device/launch_order.h"
+#include "device/sm90_attention_bias_order.h"
 #include "device/sm90_attention_finish.h"
 #include "device/sm90_attention_gradient.h"
 #include "device/sm90_attention_list.h"
@@ -31,10 +32,12 @@ $else
 using Bias = ${ctype(biased)};
 $end
 constexpr bool MASKED = ${masked};                      // some scores are hidden by a dense mask
-constexpr bool SUMS_BIAS = ${bias_gradient == 'summed'};    // the bias's gradient is wanted, and summed over what shares it
+constexpr bool BIAS_IN_TURN = ${bias_gradient == 'in_turn'};  // the bias's gradient is wanted, and summed over what shares it, in turn
+constexpr bool SUMS_BIAS = BIAS_IN_TURN || ${bias_gradient == 'summed'};  // or as they come
 constexpr bool STORES_BIAS = ${bias_gradient == 'stored'};  // it is wanted, and is dS as it lies in shared memory
 constexpr bool OWNS_QUERIES = ${whole};                 // nobody else adds to the sums of a block's queries
 constexpr bool ORDERED = ${ordered} && !OWNS_QUERIES;   // the same bits each time
+static_assert(ORDERED || !BIAS_IN_TURN);
 constexpr bool FINISHES = !PACKED && !OWNS_QUERIES;     // this launch makes dq of its sums, too
 constexpr bool MENDS = FINISHES || OWNS_QUERIES;        // the one after it has only to mend it
 constexpr bool NARROWS = MASKED && !ORDERED && !OWNS_QUERIES;  // blocks skip first and last turns that a mask hides
@@ -68,9 +71,10 @@ using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED, CallWei
 using Sums = CallGradients::Sums;
 using Order = AddOrder<ORDERED, 1, GROUPS>;
 using List = BlockList<Block>;
-using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES) + STORES_BIAS>;
+using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES) + (STORES_BIAS || BIAS_IN_TURN)>;
 using Finisher = RowFinisher<Element, Sums, D>;
-using QueryTurn = QueryTurns<ORDERED>;
+using CallBiasOrder = BiasOrder<BIAS_IN_TURN, BLOCK_N, GROUPS * 4, BOUNDED, BLOCK_M / Finisher::ROWS, 1>;
+using QueryTurn = QueryTurns<ORDERED, BIAS_IN_TURN ? 1 : 8>;  // 1: of heads that share a bias, so that the next block soon follows
 
 // A warpgroup's share of a turn's dq, transposed: 64 of the features of all queries, or all features of half of the queries.
 constexpr bool BY_FEATURES = BOXES == GROUPS;
@@ -91,6 +95,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const int heads_a_kv_head = static_cast<int>(q_view.shape[q_view.rank - 2] / k_view.shape[k_view.rank - 2]), group = shuffle(warpgroup(), 0);
   const Visibility visibility{causal, window_left, window_right};
   const Order order{added, window_left, 0, at.order()};
+  const CallBiasOrder bias_order{added, units, q_view, bias_view, key_blocks, heads_a_kv_head, 0, at.bias_order()};
   const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view};
   const Dense dense{bias_map, bias_view, attention_mask_view, mask_bits, dbias_sums, key_blocks};
   let_next_launch_go();
@@ -98,6 +103,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     at.init_barriers();
     queue.init();
     order.init(4);
+    bias_order.init();
     fence_barrier_init();
   }
   sync_block();
@@ -115,7 +121,20 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       });
       store_wait<0>();
     }
-    if ((ORDERED && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2)) {
+    if (BIAS_IN_TURN && warp() == 1)
+      queue.read([&](const List::Entry& entry) {
+        const int end = end_of(entry.block);
+        if constexpr (BIAS_IN_TURN)
+          if (lane() == 0) bias_order.open_turns<QueryTurn>(order, entry.block, first, end);
+        first = end;
+      });
+    if (BIAS_IN_TURN && warp() == 3)
+      queue.read([&](const List::Entry& entry) {
+        const int end = end_of(entry.block);
+        bias_order.pass_turns<QueryTurn>(entry.block, first, end);
+        first = end;
+      });
+    if ((ORDERED && !BIAS_IN_TURN && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2)) {
       uint32_t parities = 0;  // of the barriers that say that a block of keys has added everything
       queue.read([&](const List::Entry& entry) {
         const int end = end_of(entry.block), place = &entry != entries;
@@ -149,7 +168,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       float dk[D / 2] = {}, dv[DV / 2] = {};
       if (first != end) {
         const int heads = static_cast<int>(q_view.shape[q_view.rank - 2]);
-        const Consumer consumer{at, entry, block, rules, dropout, heads, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1, keys, dense};
+        const Consumer consumer{at, entry, block, rules, dropout, heads, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1, keys, dense, bias_order};
         consumer.run(dk, dv, first, end);
         first = end, keys = next_keys(keys);
       }

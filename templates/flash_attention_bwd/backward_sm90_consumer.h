@@ -57,6 +57,7 @@ struct Consumer {
   int part;  // which of the warpgroups that multiply
   uint32_t keys;  // their number
   const Dense& dense;
+  const CallBiasOrder& bias_order;
 
   void multiply_keys(Scores& s, uint32_t stage) const {
     start_product<Element, BLOCK_M, D>(s, at.k(keys) + part * 64 * 128, KEY_BOX, at.q(stage), QUERY_BOX);
@@ -107,13 +108,14 @@ struct Consumer {
     const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
     barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
     if (!AHEAD) deltas.load(at.deltas(stage));
+    bias_order.wait(stage, turn.parity<STAGES>());
     if (whole && !MASKED)
       differentiate_all<true>(dp, weights, slopes, deltas, turn, ds);
     else
       differentiate_all<false>(dp, weights, slopes, deltas, turn, ds);
     fence_async();
     sync_warp();
-    if (lane() == 0) barrier_arrive(full);
+    if (lane() == 0) barrier_arrive(full), bias_order.tell(stage);
   }
 
   // queries: BLOCK_M rows of the group's, those of turn `number`.

@@ -44,7 +44,7 @@ KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) {
 // The gradient of a bias whose rows tile copies do not take.
 KERNEL(256, 1) store_bias(${parameters('store_bias')}) { copy_rows<256, Bias>(dbias_view, aligned_rows(dbias_view, dbias_rows_16)); }
 $end
-$if bias_gradient == 'summed'
+$if bias_gradient == 'summed' or bias_gradient == 'in_turn'
 // The bias's gradient: its sums before, and after.
 KERNEL(256, 1) clear_bias(${parameters('clear_bias')}) { clear_bias_sums<256>(dbias_sums, dbias_count); }
 KERNEL(256, 1) finish_bias(${parameters('finish_bias')}) {

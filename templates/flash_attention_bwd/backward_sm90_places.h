@@ -27,7 +27,8 @@ struct Places {  // in shared memory
   uint32_t v_full(uint32_t keys) const { return q_full(3 * STAGES + KEY_STAGES + keys % KEY_STAGES); }
   uint32_t queue() const { return q_full(3 * STAGES + KEY_STAGES + KEY_STAGES); }
   uint32_t order() const { return queue() + Queue::BARRIER_BYTES; }
-  uint32_t added(int place) const { return order() + Order::BARRIER_BYTES + 8 * place; }  // by a block of keys, in the queue's places
+  uint32_t bias_order() const { return order() + Order::BARRIER_BYTES; }
+  uint32_t added(int place) const { return bias_order() + CallBiasOrder::BARRIER_BYTES + 8 * place; }  // by a block of keys, in the queue's places
   uint32_t sums_full(int warp) const { return added(2) + 8 * warp; }
   uint32_t sums(int helper) const { return sums_full(WARPS) + helper * Finisher::BYTES; }  // of the three warps beside the one that copies
 

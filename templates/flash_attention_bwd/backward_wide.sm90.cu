@@ -13,6 +13,7 @@
 // Registers are all taken, and ptxas then makes products wait for each other and says so only in its log (C7512): look there after a change.
 #include "device/gpu.h"
 #include "device/launch_order.h"
+#include "device/sm90_attention_bias_order.h"
 #include "device/sm90_attention_dense.h"
 #include "device/sm90_attention_finish.h"
 #include "device/sm90_attention_gradient.h"
@@ -33,7 +34,8 @@ using Bias = void;
 $else
 using Bias = ${ctype(biased)};
 $end
-constexpr bool SUMS_BIAS = ${bias_gradient == 'summed'};    // the bias's gradient is wanted, and summed over what shares it, or not cut as dS is
+constexpr bool BIAS_IN_TURN = ${bias_gradient == 'in_turn'};  // the bias's gradient is wanted, and summed over what shares it, in turn
+constexpr bool SUMS_BIAS = BIAS_IN_TURN || ${bias_gradient == 'summed'};  // or as they come, or nothing shares it, but it is not cut as dS is
 constexpr bool STORES_BIAS = ${bias_gradient == 'stored'};  // it is wanted, and is dS as it lies in shared memory
 constexpr bool SLOPES_APART = CAPPED && SUMS_BIAS;      // the soft cap's slopes are not in the weights that go to the other warpgroup
 constexpr bool ORDERED = ${ordered};                    // the same bits each time
@@ -76,9 +78,10 @@ using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED, CallWei
 using Sums = CallGradients::Sums;
 using Order = AddOrder<ORDERED, BLOCKS, 1>;
 using List = BlockList<Block>;
-using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES) + STORES_BIAS, BLOCKS>;
+using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES) + (STORES_BIAS || BIAS_IN_TURN), BLOCKS>;
 using Finisher = RowFinisher<Element, Sums, D, 1, BLOCKS>;
-using QueryTurn = QueryTurns<ORDERED>;
+using CallBiasOrder = BiasOrder<BIAS_IN_TURN, 64, 4, BOUNDED, BLOCK_M / Finisher::ROWS, BLOCKS>;
+using QueryTurn = QueryTurns<ORDERED, BIAS_IN_TURN ? 1 : 8>;  // 1: of heads that share a bias, so that the next block soon follows
 
 #include "flash_attention_bwd/backward_wide_sm90_places.h"
 #include "flash_attention_bwd/backward_wide_sm90_rules.h"
@@ -96,6 +99,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const Visibility visibility{causal, window_left, window_right};
   const int rank = rank_in_cluster();
   const Order order{added, window_left, rank, at.order()};
+  const CallBiasOrder bias_order{added, units, q_view, bias_view, mask_blocks, heads_a_kv_head, rank * 64, at.bias_order()};
   const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view};
   const DenseBias bias{bias_map, bias_view, dbias_sums, mask_blocks};
   let_next_launch_go();
@@ -103,6 +107,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     at.init_barriers();
     queue.init();
     order.init(GROUPS * 4);
+    bias_order.init();
     fence_barrier_init();
   }
   if constexpr (BLOCKS == 2)
@@ -131,8 +136,14 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       });
       store_wait<0>();
     }
+    if (BIAS_IN_TURN && warp() == 3)
+      queue.read([&](const List::Entry& entry) {
+        const int end = end_of(entry.block);
+        bias_order.pass_turns<QueryTurn>(entry.block, first, end);
+        first = end;
+      });
     if ((ORDERED && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2))
-      order.follow<QueryTurn>(queue, heads_a_kv_head, [&](const List::Entry& entry, int place, uint32_t parity) {
+      order.follow<QueryTurn>(queue, heads_a_kv_head, bias_order, [&](const List::Entry& entry, int place, uint32_t parity) {
         if (FINISHES) barrier_wait(at.added(place), parity);
         if (FINISHES) finisher.tell(entry.numbered);
       });
@@ -159,7 +170,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
         const int end = end_of(entry.block);
         float dv[DV / 2] = {};
         if (first != end)
-          Consumer{here, entry.block, dq_sums, order, rank, key_blocks}.sum_values(dv, rules, kept, mask, key_segments, first, end, keys), keys ^= 1;
+          Consumer{here, entry.block, dq_sums, order, rank, key_blocks, bias_order}.sum_values(dv, rules, kept, mask, key_segments, first, end, keys), keys ^= 1;
         first = end;
         say_added(entry);
         check(entry, store_sums(dv, rules.unscaled(), Heads<Element>(dv_view), entry.block, rank * 64));
@@ -169,7 +180,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
         const int end = end_of(entry.block);
         float dk[D / 2] = {};
         if (first != end)
-          Consumer{here, entry.block, dq_sums, order, rank, key_blocks}.sum_keys(dk, rules.unscaled(), bias, first, end, keys), keys ^= 1;
+          Consumer{here, entry.block, dq_sums, order, rank, key_blocks, bias_order}.sum_keys(dk, rules.unscaled(), bias, first, end, keys), keys ^= 1;
         first = end;
         say_added(entry);
         check(entry, store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), entry.block, rank * 64));

@@ -18,6 +18,7 @@ struct Consumer {
   const Order& order;
   int rank;  // of the block in its cluster
   const int64_t& key_blocks;
+  const CallBiasOrder& bias_order;
 
   // One thread says so for its warpgroup, to this block or to all that write there; or one lane for its warp.
   static void release_own(uint32_t full) {
@@ -265,6 +266,7 @@ struct Consumer {
   void differentiate(const Scores& dp, uint32_t stage, uint32_t parity, bool whole, float unscaled, const CallBiasSums& bias_sums, Operands& ds) const {
     barrier_wait(at.p_full(stage), parity);
     barrier_wait(empty(at.ds_full(stage)), parity ^ 1);
+    bias_order.wait(stage, parity);
     if (whole && !MASKED)
       differentiate_all<true>(dp, stage, unscaled, bias_sums, ds);
     else
@@ -279,6 +281,6 @@ struct Consumer {
         copy_to_block(at.ds(stage) + rank * QUERY_BOX, QUERY_BOX, at.ds_full(stage), rank ^ 1);
       }
     }
-    if (lane() == 0) barrier_arrive(empty(at.p_full(stage)));
+    if (lane() == 0) barrier_arrive(empty(at.p_full(stage))), bias_order.tell(stage);
   }
 };

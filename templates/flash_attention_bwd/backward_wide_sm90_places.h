@@ -31,7 +31,8 @@ struct Places {  // in shared memory
   uint32_t bias_full() const { return q_full(4 * STAGES + 2); }
   uint32_t queue() const { return q_full(4 * STAGES + 2 + CallWeights::BIASED); }
   uint32_t order() const { return queue() + Queue::BARRIER_BYTES; }
-  uint32_t added(int place) const { return order() + (ORDERED ? 48 : 0) + 8 * place; }  // by a block of keys, in the queue's places
+  uint32_t bias_order() const { return order() + (ORDERED ? 48 : 0); }
+  uint32_t added(int place) const { return bias_order() + CallBiasOrder::BARRIER_BYTES + 8 * place; }  // by a block of keys, in the queue's places
   uint32_t sums_full(int warp) const { return added(2) + 8 * warp; }
   uint32_t sums(int helper) const { return sums_full(WARPS) + helper * Finisher::BYTES; }  // of the warps beside the one that copies
   static_assert(GROUPS * 4 * Finisher::BYTES <= LOGS);

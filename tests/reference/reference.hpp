@@ -77,8 +77,8 @@ std::vector<PropertyResult> verify_properties(const KernelReference& reference, 
 // Executes a copy of the call; its outputs, for properties. Throws std::runtime_error if an element was not written.
 Values run_copy(const Call& call, const Execute& execute);
 
-// Two runs of one call give the same bits: for kernels that promise it.
-Property repeats_bit_for_bit(std::function<bool(const Call&)> applies);
+// Two runs of one call give the same bits: for kernels that promise it. repeats: of which outputs (none given: of all).
+Property repeats_bit_for_bit(std::function<bool(const Call&)> applies, std::function<bool(const Call&, const std::string&)> repeats = {});
 
 // Empty if the outputs of two runs agree within the spec's tolerance; else the first disagreement.
 std::string disagreement(const Call& call, const Values& found, const Values& expected);
