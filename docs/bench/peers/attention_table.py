@@ -1,13 +1,15 @@
 """The table of flash_attention's or flash_attention_bwd's page, from what one `ejk bench --save FILE.json` says of the cases gpu_d*, as they are or with --set E=f16: ours
 beside each peer, the ratios, and the errors found by --check.
 
-usage: attention_table.py FILE.json [PAGE.md]     prints the section; of PAGE.md it replaces the section "## The table" up to the next heading"""
+usage: attention_table.py FILE.json [PAGE.md]     prints the section; of PAGE.md it replaces the section of that element type, "## The table" or "## In half-precision", up to the next heading"""
 
 import json
 import math
 import re
 import sys
 
+TITLES = {"bf16": "## The table", "f16": "## In half-precision"}
+PEERS = {"FLASH": "PyTorch's FLASH", "cuDNN": "its cuDNN", "ejkernel": "ejkernel's Triton"}
 LENGTHS, DIMS = (512, 1024, 2048, 4096, 8192, 16384), (64, 128, 256)
 CELLS = [(s, d, causal) for s in LENGTHS for d in DIMS for causal in (False, True)]
 HEADING = "| S | " + " | ".join(f"D {d} {word}" for d in DIMS for word in ("full", "causal")) + " |\n|" + "---|" * 7
@@ -63,13 +65,13 @@ class Cell:
         self.place, self.time, self.flops = place, result["median_seconds"], result["flops"]
         self.peers = {}
         for peer in result.get("peers", []):
-            for word in ("FLASH", "cuDNN", "ejkernel"):
+            for word in PEERS:
                 if word in peer["name"] and "median_seconds" in peer:
                     self.peers[word] = peer["median_seconds"]
         self.check, self.variant = result.get("check"), result["config"]["variant"]
 
-    def rates(self):
-        return " / ".join("-" if not t else f"{self.flops / t / 1e12:.0f}" for t in [self.time] + [self.peers.get(w) for w in ("FLASH", "cuDNN", "ejkernel")])
+    def rates(self, peers):
+        return " / ".join("-" if not t else f"{self.flops / t / 1e12:.0f}" for t in [self.time] + [self.peers.get(w) for w in peers])
 
     def against(self, peer):
         return self.peers[peer] / self.time
@@ -102,9 +104,10 @@ def errors(cells):
 def section(report):
     kernel, element = report["kernel"], type_of(report)
     cells = {c: Cell(c, r) for r in report["results"] if (c := cell_of(r["case"]))}
-    text = ["## The table (TFLOP/s, ours / PyTorch's FLASH / its cuDNN / ejkernel's Triton in the same rounds; causal counts half)",
+    peers = [word for word in PEERS if any(word in cell.peers for cell in cells.values())]
+    text = [f"{TITLES[element]} (TFLOP/s, {' / '.join(['ours'] + [PEERS[word] for word in peers])} in the same rounds; causal counts half)",
             f"16384 tokens, 2048 features of all heads, {element}, random data, nothing in L2, one run of {report['date']} on an {report['device'].split(',')[0]}: `{report['command']}` "
-            f"({'; '.join(report.get('peers', []))}). {errors(cells)}", "", table(cells, Cell.rates), ""]
+            f"({'; '.join(report.get('peers', []))}). {errors(cells)}", "", table(cells, lambda cell: cell.rates(peers)), ""]
     with_cudnn = {c: cell for c, cell in cells.items() if "cuDNN" in cell.peers}
     ratios = {c: cell.against("cuDNN") for c, cell in with_cudnn.items()}
     if ratios:
@@ -119,6 +122,8 @@ def section(report):
         best = {c: cell.of_best(kernel) for c, cell in with_cudnn.items()}
         text += ["", f"**Against the best peer of each cell**, FlashAttention-3 (not on this machine) or cuDNN, in parts of it, by what either had beside cuDNN in its own run: "
                  f"{reached(best, 'it')}.", "", table(with_cudnn, lambda cell: f"{cell.of_best(kernel):.2f}"), ""]
+    elif with_cudnn:
+        text.append("")
     variants = sorted({cell.variant for cell in cells.values()})
     text.append(f"Every config is the heuristic's or a record's, as a call gets it: {', '.join(variants)}.")
     return "\n".join(text) + "\n\n"
@@ -126,12 +131,13 @@ def section(report):
 
 def main():
     with open(sys.argv[1]) as file:
-        new = section(json.load(file))
+        report = json.load(file)
+    new = section(report)
     if len(sys.argv) < 3:
         return print(new, end="")
     with open(sys.argv[2]) as file:
         page = file.read()
-    begin = page.index("## The table")
+    begin = page.index(TITLES[type_of(report)])
     end = page.index("\n## ", begin) + 1
     with open(sys.argv[2], "w") as file:
         file.write(page[:begin] + new + page[end:])
