@@ -11,7 +11,6 @@
 // or 128; 0 at first. WARPS warps of a block add. BOUNDED: rows of the batch have their own lengths, so that a block may skip turns that others
 // take. Without IN_TURN additions come in any order, and nothing here does anything.
 template <bool IN_TURN, int KEYS, int WARPS, bool BOUNDED, int UNITS, int CHAINS> struct BiasOrder {
-  static constexpr bool ORDERED = IN_TURN;
   static constexpr uint32_t BARRIER_BYTES = IN_TURN ? 48 : 0;
   static constexpr int COLUMNS = 128 / KEYS;
   int32_t* counters;
@@ -40,14 +39,18 @@ template <bool IN_TURN, int KEYS, int WARPS, bool BOUNDED, int UNITS, int CHAINS
   }
 
   // One thread: opens turns, from the first-th to before `end`, when the blocks before this one have added theirs; and those of `order`, for
-  // additions to dq, which come a turn later.
+  // additions to dq, which come a turn later. Without IN_TURN those of `order` alone.
   template <class Turn, class Order, class Block> void open_turns(const Order& order, const Block& block, int first, int end) const {
-    if (first == end) return;
+    if constexpr (!IN_TURN) {
+      order.template open_turns<Turn>(block, first, end);
+    } else {
+      if (first == end) return;
 #pragma unroll 1
-    for (Turn turn(block, first);; turn.next(block)) {
-      if (turn.number < end) open(block, turn);
-      if (turn.number > first) order.open_turn(block, turn.last(block));
-      if (turn.number == end) return;
+      for (Turn turn(block, first);; turn.next(block)) {
+        if (turn.number < end) open(block, turn);
+        if (turn.number > first) order.open_turn(block, turn.last(block));
+        if (turn.number == end) return;
+      }
     }
   }
   // Another warp: tells the next block of each turn's additions when all will see them.

@@ -42,7 +42,7 @@ template <bool ORDERED, int CHAINS, int PARTS> struct AddOrder {
     if (lane() == 0) barrier_arrive(added(number, part));
   }
 
-  // Warps 1 and 2, a thread of each: through all blocks of keys that `queue` gives out. The first opens the turns of `of_bias`, too. After each the
+  // Warps 1 and 2, a thread of each: through all blocks of keys that `queue` gives out. The first opens turns, those of `of_bias`, too. After each the
   // second calls then(entry, place, parity): of the entry's place in the queue, and how often that has been gone round.
   template <class Turn, class Queue, class OfBias, class Then>
   void follow(const Queue& queue, int heads_a_kv_head, const OfBias& of_bias, Then then) const {
@@ -50,11 +50,7 @@ template <bool ORDERED, int CHAINS, int PARTS> struct AddOrder {
     uint32_t parities = 0;
     queue.read([&](const auto& entry) {
       const int end = first + entry.block.steps() * heads_a_kv_head, place = &entry != queue.entries;
-      if constexpr (OfBias::ORDERED) {
-        if (lane() == 0 && warp() == 1) of_bias.template open_turns<Turn>(*this, entry.block, first, end);
-      } else {
-        if (lane() == 0 && warp() == 1) open_turns<Turn>(entry.block, first, end);
-      }
+      if (lane() == 0 && warp() == 1) of_bias.template open_turns<Turn>(*this, entry.block, first, end);
       if (lane() == 0 && warp() == 2) {
         pass_turns<Turn>(entry.block, first, end);
         then(entry, place, parities >> place & 1);

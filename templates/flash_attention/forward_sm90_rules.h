@@ -52,7 +52,7 @@ $if cluster > 1
   const bool found = tiles.find<BLOCK_M * CLUSTER, BLOCK_N>(number, tile);
   const int first = tile.first, end = tile.end, row = cluster_rank() * BLOCK_M;
   tile.first_row += row, tile.rows = tile.rows - row < BLOCK_M ? tile.rows - row : BLOCK_M;
-  if (tile.rows <= 0) tile.rows = -1;
+  if (tile.rows <= 0) tile.rows = -1;  // 0: there is no tile
   tiles.find_steps<BLOCK_N>(tile);
   tile.hides = tile.hides || tile.first != first || tile.end != end;
   tile.first = first, tile.end = end;

@@ -121,11 +121,10 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       });
       store_wait<0>();
     }
-    if (BIAS_IN_TURN && warp() == 1)
+    if (BIAS_IN_TURN && warp() == 1)  // a loop of its own: in one with warp 2 registers are too few
       queue.read([&](const List::Entry& entry) {
         const int end = end_of(entry.block);
-        if constexpr (BIAS_IN_TURN)
-          if (lane() == 0) bias_order.open_turns<QueryTurn>(order, entry.block, first, end);
+        if (lane() == 0) bias_order.open_turns<QueryTurn>(order, entry.block, first, end);
         first = end;
       });
     if (BIAS_IN_TURN && warp() == 3)

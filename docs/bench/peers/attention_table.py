@@ -1,7 +1,8 @@
 """The table of flash_attention's or flash_attention_bwd's page, from what one `ejk bench --save FILE.json` says of the cases gpu_d*, as they are or with --set E=f16: ours
 beside each peer, the ratios, and the errors found by --check.
 
-usage: attention_table.py FILE.json [PAGE.md]     prints the section; of PAGE.md it replaces the section of that element type, "## The table" or "## In half-precision", up to the next heading"""
+usage: attention_table.py FILE.json [PAGE.md]     prints the section; of PAGE.md it replaces the section of that element type, "## The table" or
+"## In half-precision", up to the next heading"""
 
 import json
 import math
@@ -121,11 +122,9 @@ def section(report):
     if with_cudnn and element == "bf16":  # the other run's type
         best = {c: cell.of_best(kernel) for c, cell in with_cudnn.items()}
         text += ["", f"**Against the best peer of each cell**, FlashAttention-3 (not on this machine) or cuDNN, in parts of it, by what either had beside cuDNN in its own run: "
-                 f"{reached(best, 'it')}.", "", table(with_cudnn, lambda cell: f"{cell.of_best(kernel):.2f}"), ""]
-    elif with_cudnn:
-        text.append("")
+                 f"{reached(best, 'it')}.", "", table(with_cudnn, lambda cell: f"{cell.of_best(kernel):.2f}")]
     variants = sorted({cell.variant for cell in cells.values()})
-    text.append(f"Every config is the heuristic's or a record's, as a call gets it: {', '.join(variants)}.")
+    text.append(f"\nEvery config is the heuristic's or a record's, as a call gets it: {', '.join(variants)}.")
     return "\n".join(text) + "\n\n"
 
 
