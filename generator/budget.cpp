@@ -1,4 +1,4 @@
-// Tuned calls and untuned cases as demands on images; the portfolio of spec/portfolio.hpp chooses.
+// Tuned calls and untuned cases as demands on images; the portfolio of spec/choose/portfolio.hpp chooses.
 #include "generator/budget.hpp"
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 
 #include "generator/tree.hpp"
 #include "generator/tuned.hpp"
-#include "spec/portfolio.hpp"
+#include "spec/choose/portfolio.hpp"
 
 namespace ejk::generator {
 namespace {

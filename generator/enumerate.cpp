@@ -8,8 +8,8 @@
 
 #include "generator/glob.hpp"
 #include "generator/tuned.hpp"
-#include "spec/entry_points.hpp"
-#include "spec/suggest.hpp"
+#include "spec/check/suggest.hpp"
+#include "spec/render/entry_points.hpp"
 
 namespace ejk::generator {
 namespace {

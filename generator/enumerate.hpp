@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "generator/options.hpp"
-#include "spec/catalogue.hpp"
-#include "spec/image.hpp"
+#include "spec/read/catalogue.hpp"
+#include "spec/render/image.hpp"
 
 namespace ejk::generator {
 

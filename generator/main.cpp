@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "generator/budget_report.hpp"
 #include "generator/generate.hpp"
-#include "spec/byte_size.hpp"
-#include "spec/sha256.hpp"
+#include "generator/reference_page.hpp"
+#include "spec/read/byte_size.hpp"
+#include "spec/render/sha256.hpp"
 
 namespace {
 
@@ -23,6 +25,7 @@ enum class Task { generate, list, check, help, version };
 struct Command {
   Task task = Task::generate;
   bool json = false;
+  std::filesystem::path reference;  // the folder of the kernels' pages, which are made in place of sources
   Options options;
 };
 
@@ -43,10 +46,12 @@ po::options_description described() {
        "the same; if that set is larger than SIZE (sources and binaries, e.g. 50MB), the one of that size that loses least")  //
       ("sizes", po::value<std::string>()->value_name("STORE"),
        "with --budget: a store whose image.json tell the sizes of binaries; others are guessed from their sources")  //
-      ("list", "print the image ids; write nothing")                                                                 //
-      ("check", "compare what would be written with the output folder; write nothing; exit 1 if it differs")         //
-      ("json", "print results as JSON")                                                                              //
-      ("help", "print this")                                                                                         //
+      ("reference", po::value<std::string>()->value_name("DIR"),
+       "instead of sources: the reference page of each kernel, as Markdown (docs/kernels in the repository)")  //
+      ("list", "print the image ids; write nothing")                                                           //
+      ("check", "compare what would be written with the output folder; write nothing; exit 1 if it differs")   //
+      ("json", "print results as JSON")                                                                        //
+      ("help", "print this")                                                                                   //
       ("version", "print the version");
   return visible;
 }
@@ -116,6 +121,8 @@ Command parse(int argc, char** argv) {
   if (given.count("version")) command.task = Task::version;
   if (command.task != Task::generate) return command;
   if (given.count("list") && given.count("check")) throw UsageError("--list and --check do not go together");
+  if (given.count("list") && given.count("reference")) throw UsageError("--list and --reference do not go together");
+  if (given.count("reference")) command.reference = given["reference"].as<std::string>();
   if (given.count("list")) command.task = Task::list;
   if (given.count("check")) command.task = Task::check;
   const auto folders = given.count("specs") ? given["specs"].as<std::vector<std::string>>() : std::vector<std::string>();
@@ -149,7 +156,9 @@ int run_list(const Command& command) {
 }
 
 int run_check(const Command& command) {
-  const auto differences = ejk::generator::check(command.options);
+  const auto& [specs, templates] = std::tie(command.options.specs, command.options.templates);
+  const auto differences = command.reference.empty() ? ejk::generator::check(command.options)
+                                                     : ejk::generator::check_reference(specs, templates, command.reference);
   if (command.json) {
     fmt::print("{}\n", nlohmann::ordered_json{{"differences", differences}}.dump(1));
   } else {
@@ -159,6 +168,15 @@ int run_check(const Command& command) {
                                                          command.options.specs.string()));
   }
   return differences.empty() ? 0 : 1;
+}
+
+int run_reference(const Command& command) {
+  const auto changed = ejk::generator::write_reference(command.options.specs, command.options.templates, command.reference);
+  if (command.json)
+    fmt::print("{}\n", nlohmann::ordered_json{{"changed", changed}}.dump());
+  else
+    fmt::print("{}: {} pages changed\n", command.reference.string(), changed);
+  return 0;
 }
 
 int run_generate(Command& command) {
@@ -196,7 +214,7 @@ int run(Command& command) {
     case Task::check:
       return run_check(command);
     case Task::generate:
-      return run_generate(command);
+      return command.reference.empty() ? run_generate(command) : run_reference(command);
   }
   return 2;
 }

@@ -3,11 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "generator/typed_api.hpp"
-#include "spec/banner.hpp"
-#include "spec/suggest.hpp"
+#include "spec/check/suggest.hpp"
+#include "spec/render/banner.hpp"
 
 namespace ejk::generator {
 namespace {
@@ -60,7 +61,23 @@ struct Writer {
   }
   std::string outputs(const char* quote = "\"") const {
     return names(
-        spec.tensors, [](const auto& each) { return each.output; }, quote);
+        spec.outputs, [](const auto&) { return true; }, quote);
+  }
+  // What a call gives for each output: None for one that has an input's name.
+  std::string given_outputs() const {
+    std::string list;
+    for (const Output& output : spec.outputs) list += (output.name == output.updates ? "None" : output.name) + ", ";
+    list.resize(list.size() - (spec.outputs.size() == 1 ? 1 : 2));
+    return "(" + list + ")";
+  }
+  // ((1, 3),): output 1 is the memory of input 3.
+  std::string updates() const {
+    std::string list;
+    for (std::size_t i = 0; i < spec.outputs.size(); ++i)
+      if (!spec.outputs[i].updates.empty())
+        list += fmt::format("({}, {}), ", i, spec.tensor(spec.outputs[i].updates) - spec.tensors.data());
+    if (!list.empty()) list.resize(list.size() - 1);
+    return list.empty() ? "" : "    updates=(" + list + "),\n";
   }
   std::string attributes(bool varying, const char* quote = "\"") const {
     return names(
@@ -78,10 +95,10 @@ struct Writer {
     for (const TensorSpec& tensor : spec.tensors)
       if (!tensor.output && tensor.optional) lines += fmt::format("    {}: {} | None = None,\n", tensor.name, array(tensor));
     for (const Attribute& attribute : spec.attributes) lines += "    " + parameter(attribute) + ",\n";
+    for (const Output& output : spec.outputs)
+      if (output.name != output.updates) lines += fmt::format("    {}: {},\n", output.name, given(*spec.tensor(output.tensor())));
     for (const TensorSpec& tensor : spec.tensors)
-      if (tensor.output) lines += fmt::format("    {}: {},\n", tensor.name, given(tensor));
-    for (const TensorSpec& tensor : spec.tensors)
-      if (tensor.output && tensor.optional) lines += fmt::format("    return_{}: {},\n", tensor.name, flag(tensor));
+      if (tensor.output && tensor.optional && !tensor.for_gradient) lines += fmt::format("    return_{}: {},\n", tensor.name, flag(tensor));
     return lines + "    cfg: dict | str | None = None,\n    stream: int | None = None,\n";
   }
   static TypeOf always(const std::string& type) {
@@ -132,10 +149,15 @@ struct Writer {
     for (const TensorSpec& tensor : spec.tensors)
       if (!tensor.output) entry(tensor.name + ": " + tensor_text(spec, tensor));
     for (const Attribute& attribute : spec.attributes) attribute_entry(attribute);
+    for (const Output& output : spec.outputs) {
+      if (output.updates.empty())
+        entry(fmt::format("{}: where the output is written, an array of the caller's; None: a new one.", output.name));
+      else if (output.name != output.updates)
+        entry(fmt::format("{}: {} itself, which the call updates, or None.", output.name, output.updates));
+    }
     for (const TensorSpec& tensor : spec.tensors)
-      if (tensor.output) entry(fmt::format("{}: where the output is written, an array of the caller's; None: a new one.", tensor.name));
-    for (const TensorSpec& tensor : spec.tensors)
-      if (tensor.output && tensor.optional) entry(fmt::format("return_{}: also make {}.", tensor.name, tensor.name));
+      if (tensor.output && tensor.optional && !tensor.for_gradient)
+        entry(fmt::format("return_{}: also make {}.", tensor.name, tensor.name));
     entry("cfg: an override of the chosen config: {\"variant\": ..., \"arch\": ..., and the variant's parameters}, all optional.");
     entry("stream: the address of a stream on the arrays' GPU; None: the current one of their library.");
     returns();
@@ -144,8 +166,7 @@ struct Writer {
   }
 
   void returns() {
-    std::size_t count = 0, optional = 0;
-    for (const TensorSpec& tensor : spec.tensors) count += tensor.output, optional += tensor.output && tensor.optional;
+    const auto [count, optional] = counts();
     text += "\n    Returns:\n";
     if (count == 1)
       entry("An array of the inputs' library:");
@@ -153,8 +174,16 @@ struct Writer {
       entry("An array of the inputs' library, or a named tuple of all outputs if an optional one was asked for (None: not asked for):");
     else
       entry("A named tuple of arrays of the inputs' library (None: not asked for):");
-    for (const TensorSpec& tensor : spec.tensors)
-      if (tensor.output) entry(tensor.name + ": " + tensor_text(spec, tensor));
+    for (const Output& output : spec.outputs)
+      entry(output.name + ": " +
+            (output.updates.empty() ? tensor_text(spec, *spec.tensor(output.name)) : output.updates + ", updated. " + output.doc));
+  }
+
+  // Outputs, and those of them that not every call has.
+  std::pair<std::size_t, std::size_t> counts() const {
+    std::size_t optional = 0;
+    for (const Output& output : spec.outputs) optional += spec.tensor(output.tensor())->optional;
+    return {spec.outputs.size(), optional};
   }
 
   void errors() {
@@ -167,22 +196,24 @@ struct Writer {
   void module() {
     text += fmt::format("\"\"\"{}. {} From specs/{}.json.\"\"\"\n\n", spec.kernel, generated_mark, spec.kernel);
     text += "from __future__ import annotations\n\nfrom .._call import Array, Kernel\n\n";
-    text += fmt::format("_kernel = Kernel(\n    \"{}\",\n    inputs={},\n    outputs={},\n    fixed={},\n    varying={},\n)\n\n\n",
-                        spec.kernel, inputs(), outputs(), attributes(false), attributes(true));
+    text += fmt::format("_kernel = Kernel(\n    \"{}\",\n    inputs={},\n    outputs={},\n    fixed={},\n    varying={},\n{})\n\n\n",
+                        spec.kernel, inputs(), outputs(), attributes(false), attributes(true), updates());
     text += fmt::format("def {}(\n{}) -> Array:\n", spec.kernel,
                         parameters(always("Array"), always("Array | None = None"), always("bool = False")));
     docstring();
     std::string none_given, wanted;
-    for (const TensorSpec& tensor : spec.tensors) {
-      if (!tensor.output) continue;
-      none_given += fmt::format("{}{} is None", none_given.empty() ? "" : " and ", tensor.name);
-      wanted += (tensor.optional ? "return_" + tensor.name : "True") + ", ";
+    for (const Output& output : spec.outputs) {
+      const bool optional = output.updates.empty() && spec.tensor(output.name)->optional;
+      wanted += (optional ? "return_" + output.name : "True") + ", ";
+      if (output.name == output.updates) continue;
+      none_given += fmt::format("{}{} is None", none_given.empty() ? "" : " and ", output.name);
     }
     wanted.resize(wanted.size() - (wanted.find(", ") + 2 == wanted.size() ? 1 : 2));
+    const std::string given = none_given.empty() ? "None" : fmt::format("None if {} else {}", none_given, given_outputs());
     text += fmt::format(
-        "    return _kernel.call(\n        {},\n        {},\n        {},\n        None if {} else {},\n        ({}),\n        cfg,\n"
+        "    return _kernel.call(\n        {},\n        {},\n        {},\n        {},\n        ({}),\n        cfg,\n"
         "        stream,\n    )\n",
-        inputs(""), attributes(false, ""), attributes(true, ""), none_given, outputs(""), wanted);
+        inputs(""), attributes(false, ""), attributes(true, ""), given, wanted);
   }
 
   // A signature of the stub. Other arrays than the first may have elements and dims of their own, which are part of a type in NumPy's
@@ -198,7 +229,7 @@ struct Writer {
     text += "@overload\n";
     signature("Array", none, always("Literal[False] = False"));
     for (const TensorSpec& one : spec.tensors) {
-      if (!one.output || !one.optional) continue;
+      if (!one.output || !one.optional || one.for_gradient) continue;
       const auto only = [&](const std::string& type, const std::string& others) -> TypeOf {
         return [&one, type, others](const TensorSpec& tensor) { return tensor.name == one.name ? type : others; };
       };
@@ -207,19 +238,25 @@ struct Writer {
       text += "@overload\n";
       signature(all, only("Any", "Any = None"), always("bool = False"));
     }
+    text += "@overload\n";  // flags that only the program knows
+    signature("Array | " + all, always("Any = None"), always("bool = False"));
   }
 
   void stub() {
-    std::size_t count = 0, optional = 0;
-    for (const TensorSpec& tensor : spec.tensors) count += tensor.output, optional += tensor.output && tensor.optional;
+    const auto [count, optional] = counts();
     const std::string result = camel_case(spec.kernel) + "Result", all = fmt::format("{}[Array]", result);
     text += fmt::format("# {} From specs/{}.json.\n", generated_mark, spec.kernel);
     text += "from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload\n\nArray = TypeVar(\"Array\")\n\n";
     text += fmt::format("class {}(NamedTuple, Generic[Array]):\n", result);
-    for (const TensorSpec& tensor : spec.tensors)
-      if (tensor.output) text += fmt::format("    {}: {}\n", tensor.name, tensor.optional ? "Any" : "Array");
+    for (const Output& output : spec.outputs)
+      text += fmt::format("    {}: {}\n", output.name, spec.tensor(output.tensor())->optional ? "Any" : "Array");
     text += "\n";
-    if (optional && count - optional == 1)
+    const bool updates_optional = std::any_of(spec.outputs.begin(), spec.outputs.end(), [&](const Output& output) {
+      return !output.updates.empty() && spec.tensor(output.updates)->optional;
+    });
+    if (updates_optional && count - optional == 1)  // one array or all, by whether that input is given
+      signature("Any", always("Any = None"), always("bool = False"));
+    else if (optional && count - optional == 1)
       overloads(all);
     else
       signature(count == 1 ? "Array" : all, always("Any = None"), always("bool = False"));

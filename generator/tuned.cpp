@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "spec/measured.hpp"
+#include "spec/choose/measured.hpp"
 
 namespace ejk::generator {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "generator/options.hpp"
-#include "spec/catalogue.hpp"
-#include "spec/fallbacks.hpp"
+#include "spec/choose/fallbacks.hpp"
+#include "spec/read/catalogue.hpp"
 
 namespace ejk::generator {
 

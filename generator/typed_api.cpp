@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "spec/banner.hpp"
-#include "spec/suggest.hpp"
+#include <algorithm>
+
+#include "spec/check/suggest.hpp"
+#include "spec/render/banner.hpp"
 
 namespace ejk::generator {
 namespace {
@@ -69,12 +71,21 @@ struct Writer {
     }
     comment(
         "Inputs are strided views: the innermost stride must be 1, the others are free (0 broadcasts). Sizes may be 0. Outputs must "
-        "share no memory with inputs or each other.");
+        "share no memory with inputs or each other" +
+        updated_too());
     text += "// Errors (nothing is written, the message names the argument): a wrong type, rank, size or stride, or a broken rule:\n";
     for (const Requirement& requirement : spec.requirements) comment("- " + rule_text(requirement));
     text +=
         "#pragma once\n#include <cstdint>\n#include <optional>\n#include <utility>\n#include <vector>\n\n#include "
         "<ejk/call.hpp>\n\nnamespace ejk {\n\n";
+  }
+
+  // "; nor must kv_pages, which the call updates."
+  std::string updated_too() const {
+    std::string names;
+    for (const TensorSpec& tensor : spec.tensors)
+      if (!tensor.updated_as.empty()) names += (names.empty() ? "" : " and ") + tensor.name;
+    return names.empty() ? "." : fmt::format("; nor must {}, which the call updates and which must not be broadcast.", names);
   }
 
   void attribute(const Attribute& attribute) {
@@ -102,7 +113,7 @@ struct Writer {
     }
     for (const Attribute& each : spec.attributes) attribute(each);
     for (const TensorSpec& tensor : spec.tensors) {
-      if (!tensor.output || !tensor.optional) continue;
+      if (!tensor.output || !tensor.optional || tensor.for_gradient) continue;
       text += fmt::format("  // Also make {}.\n  bool return_{} = false;\n", tensor.name, tensor.name);
     }
     text +=
@@ -113,7 +124,7 @@ struct Writer {
   void outputs_struct() {
     text += fmt::format("struct {} {{\n", outputs);
     for (const TensorSpec& tensor : spec.tensors) {
-      if (!tensor.output) continue;
+      if (!tensor.output || tensor.for_gradient) continue;
       comment(tensor_text(spec, tensor) + (tensor.optional ? fmt::format(" Empty unless return_{}.", tensor.name) : ""), "  // ");
       text += fmt::format("  Tensor {};\n", tensor.name);
     }
@@ -138,8 +149,8 @@ struct Writer {
   std::string packed(bool with_outputs) const {
     std::string tensors, attributes;
     for (const TensorSpec& tensor : spec.tensors) {
-      const std::string from =
-          tensor.output ? (with_outputs ? "&" + tensor.name : "nullptr") : (tensor.optional ? "&options." : "&") + tensor.name;
+      const std::string from = tensor.output ? (with_outputs && !tensor.for_gradient ? "&" + tensor.name : "nullptr")
+                                             : (tensor.optional ? "&options." : "&") + tensor.name;
       tensors += (tensors.empty() ? "" : ", ") + from;
     }
     for (const Attribute& attribute : spec.attributes) {
@@ -161,31 +172,33 @@ struct Writer {
   }
 
   void allocating_function() {
-    comment("Allocates its outputs on the host.");
+    const bool allocates = std::any_of(spec.tensors.begin(), spec.tensors.end(), [](const auto& tensor) { return tensor.output; });
+    comment(allocates ? "Allocates its outputs on the host." : "Has no outputs but the inputs that it updates.");
     required_comments();
     text += fmt::format("inline Result<{}> {}(\n{}) {{\n{}", outputs, name, parameters(required_inputs()), packed(false));
     std::string wanted, members;
     int index = 0;
     for (const TensorSpec& tensor : spec.tensors) {
       if (!tensor.output) continue;
+      const int place = index++;
+      if (tensor.for_gradient) continue;
       if (!wanted.empty()) wanted += " | ";
-      wanted += tensor.optional ? fmt::format("(options.return_{} ? std::uint64_t{{1}} << {} : 0)", tensor.name, index)
-                                : fmt::format("std::uint64_t{{1}} << {}", index);
-      members += fmt::format("{}std::move((*result_)[{}])", members.empty() ? "" : ", ", index);
-      ++index;
+      wanted += tensor.optional ? fmt::format("(options.return_{} ? std::uint64_t{{1}} << {} : 0)", tensor.name, place)
+                                : fmt::format("std::uint64_t{{1}} << {}", place);
+      members += fmt::format("{}std::move((*result_)[{}])", members.empty() ? "" : ", ", place);
     }
     text += fmt::format(
         "  const std::uint64_t wanted_ = {};\n"
         "  auto result_ = call_allocating(kernel_, tensors_, wanted_, attributes_, stream, options.config);\n"
         "  if (!result_) return result_.error();\n"
         "  return {}{{{}}};\n}}\n\n",
-        wanted, outputs, members);
+        wanted.empty() ? "0" : wanted, outputs, members);
   }
 
   void into_function() {
     std::string outputs_list, optional;
     for (const TensorSpec& tensor : spec.tensors) {
-      if (!tensor.output) continue;
+      if (!tensor.output || tensor.for_gradient) continue;
       outputs_list += fmt::format("const TensorView& {}, ", tensor.name);
       if (tensor.optional) optional += (optional.empty() ? "" : ", ") + tensor.name;
     }

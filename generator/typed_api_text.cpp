@@ -3,7 +3,7 @@
 #include <cctype>
 
 #include "generator/typed_api.hpp"
-#include "spec/no_names.hpp"
+#include "spec/expression/no_names.hpp"
 
 namespace ejk::generator {
 
@@ -53,7 +53,10 @@ std::string shapes_text(const spec::Spec& spec, const spec::TensorSpec& tensor) 
 }
 
 std::string tensor_text(const spec::Spec& spec, const spec::TensorSpec& tensor) {
-  return fmt::format("{} {}. {}", tensor.type, shapes_text(spec, tensor), tensor.doc);
+  const std::string text = fmt::format("{} {}. {}", tensor.type, shapes_text(spec, tensor), tensor.doc);
+  if (tensor.updated_as.empty()) return text;
+  return fmt::format("{} Updated in place: after the call this memory is the output {}. {}", text, tensor.updated_as,
+                     spec.output(tensor.updated_as)->doc);
 }
 
 // A rule's message speaks of the values found; here of their names.

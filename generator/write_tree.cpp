@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "generator/tree.hpp"
-#include "spec/banner.hpp"
+#include "spec/render/banner.hpp"
 
 namespace ejk::generator {
 namespace {

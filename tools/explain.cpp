@@ -3,12 +3,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "arguments.hpp"
-#include "command.hpp"
-#include "device_option.hpp"
-#include "kernel_call.hpp"
-#include "library_options.hpp"
-#include "table.hpp"
+#include "command_line/arguments.hpp"
+#include "command_line/command.hpp"
+#include "command_line/device_option.hpp"
+#include "command_line/kernel_call.hpp"
+#include "command_line/library_options.hpp"
+#include "command_line/table.hpp"
 
 namespace ejk::tools {
 namespace {

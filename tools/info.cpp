@@ -4,11 +4,11 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "arguments.hpp"
-#include "command.hpp"
+#include "command_line/arguments.hpp"
+#include "command_line/command.hpp"
+#include "command_line/library_options.hpp"
+#include "command_line/table.hpp"
 #include "execute/guard.hpp"
-#include "library_options.hpp"
-#include "table.hpp"
 
 namespace ejk::tools {
 namespace {
@@ -88,7 +88,9 @@ void print_compilers(ordered_json& info) {
 void print_stores(const ordered_json& info) {
   fmt::print("\nstores, in the order they are asked\n");
   for (const auto& store : info["stores"]) {
-    if (store["path"].is_null())
+    if (store["role"] == "refused")
+      fmt::print("  {:<12}{}: {}\n", "refused", store["named"].get<std::string>(), store["why_not"].get<std::string>());
+    else if (store["path"].is_null())
       fmt::print("  {:<12}none: {}\n", store["role"].get<std::string>(), store["why_not"].get<std::string>());
     else
       fmt::print("  {:<12}{} ({} images)\n", store["role"].get<std::string>(), store["path"].get<std::string>(),
@@ -96,6 +98,11 @@ void print_stores(const ordered_json& info) {
   }
   for (const auto& place : info["stores_searched"])
     if (place.get<std::string>().ends_with(": no specs folder")) fmt::print("  not a store  {}\n", place.get<std::string>());
+}
+
+void print_plans(const ordered_json& info) {
+  fmt::print("\nplans\n  at most {:.1f} MiB in a process (EJKERNEL_PLAN_MEMORY), the least recently used go first\n",
+             static_cast<double>(info["plans"]["limit"].get<std::int64_t>()) / (1 << 20));
 }
 
 void print_kernels(const ordered_json& info) {
@@ -107,6 +114,11 @@ void print_kernels(const ordered_json& info) {
     table.row({kernel["name"], kernel["cases"].dump(), variants, kernel["doc"]});
   }
   fmt::print("{}", table.text("  "));
+  for (const auto& file : info["passed_over"]) {
+    const auto where = file["where"].get<std::string>();
+    fmt::print("  passed over: {}{}{}: {}\n", file["file"].get<std::string>(), where.empty() ? "" : ":", where,
+               file["reason"].get<std::string>());
+  }
 }
 
 void print_environment(const ordered_json& info) {
@@ -119,6 +131,13 @@ void print_environment(const ordered_json& info) {
   fmt::print("{}", table.text("  "));
 }
 
+void print_recording(const ordered_json& recording) {
+  const auto file = recording["file"].get<std::string>(), error = recording["error"].get<std::string>();
+  if (file.empty() && error.empty()) return;
+  fmt::print("\nrecording of calls\n  {}: {} written, {} lost{}{}\n", file, recording["lines"].dump(), recording["lost"].dump(),
+             error.empty() ? "" : "; ", error);
+}
+
 // A "yes" becomes the compiler's own name.
 void name_compilers(ordered_json& info) {
   const auto& catalogue = Library::instance().parts().catalogue;
@@ -126,16 +145,28 @@ void name_compilers(ordered_json& info) {
     if (const auto* arch = catalogue.arch(name); arch && answer == "yes") answer = backend_of(arch->platform)->compiler(*arch);
 }
 
+void print_cases(const KernelHandle& kernel, bool as_json) {
+  auto names = ordered_json::array();
+  for (const auto& each : kernel.spec->cases) names.push_back(each.name);
+  if (as_json) return fmt::print("{}\n", names.dump(2));
+  for (const auto& name : names) fmt::print("{}\n", name.get<std::string>());
+}
+
 }  // namespace
 
 int info(std::span<const std::string> words) {
-  Arguments arguments("info", "[--store DIR] [--json]",
+  Arguments arguments("info", "[--store DIR] [--cases KERNEL] [--json]",
                       "What ejk finds here: CPU, backends (and why others are not used), compilers, stores, kernels, environment.",
-                      "ejk info\nejk info --json | jq .backends");
+                      "ejk info\nejk info --json | jq .backends\nejk info --cases flash_attention");
   add_library_options(arguments);
+  arguments.option("cases", "KERNEL", "instead: the names of that kernel's cases, a line each");
   arguments.flag("json", "as JSON");
   if (!arguments.parse(words)) return exit_done;
   apply_library_options(arguments);
+  if (arguments.has("cases")) {
+    print_cases(kernel_named(arguments.text("cases")), arguments.has("json"));
+    return exit_done;
+  }
   const auto text = ejk::info();
   if (!text) throw CodedError(text.error().code, text.error().message);
   auto info = ordered_json::parse(*text);
@@ -144,12 +175,17 @@ int info(std::span<const std::string> words) {
     fmt::print("{}\n", info.dump(2));
     return exit_done;
   }
-  fmt::print("ejk {}, {} threads\n\n", info["version"].get<std::string>(), info["threads"].get<int>());
+  fmt::print("ejk {}, {} threads: {}\n\n", info["version"].get<std::string>(), info["threads"].get<int>(),
+             info["executor"].get<std::string>());
   print_backends(info);
   print_compilers(info);
   print_stores(info);
+  print_plans(info);
   print_kernels(info);
   print_environment(info);
+  print_recording(info["recording"]);
+  fmt::print("\nin Python, tested with\n  jax {}, torch {}\n", info["tested_with"]["jax"].get<std::string>(),
+             info["tested_with"]["torch"].get<std::string>());
   return exit_done;
 }
 

@@ -4,11 +4,11 @@
 #include <cstdio>
 #include <vector>
 
-#include "arguments.hpp"
-#include "command.hpp"
+#include "command_line/arguments.hpp"
+#include "command_line/command.hpp"
+#include "emulator/simt.hpp"
 #include "execute/guard.hpp"
-#include "simt/simt.hpp"
-#include "spec/suggest.hpp"
+#include "spec/check/suggest.hpp"
 
 namespace {
 

@@ -6,14 +6,14 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "arguments.hpp"
-#include "command.hpp"
-#include "device_option.hpp"
-#include "kernel_call.hpp"
-#include "library_options.hpp"
-#include "result_check.hpp"
-#include "safetensors.hpp"
-#include "table.hpp"
+#include "command_line/arguments.hpp"
+#include "command_line/command.hpp"
+#include "command_line/device_option.hpp"
+#include "command_line/kernel_call.hpp"
+#include "command_line/library_options.hpp"
+#include "command_line/safetensors.hpp"
+#include "command_line/table.hpp"
+#include "verify/result_check.hpp"
 
 namespace ejk::tools {
 namespace {

@@ -15,14 +15,16 @@ validation, since libejk keeps the call prepared. Whoever has only pointers and 
 
 import ctypes
 import functools
+import json
 import math
 import struct
 from collections import namedtuple
 
-from ._errors import EjkError, InputError
+from . import _open_scopes
+from ._errors import EjkError, ElementError, InputError
 from ._library import DLDataType, DLDevice, DTYPE_NAMES, DTYPES, Argument, Tensor, c_text, check, failure, json_text, library
 from ._seen import Seen
-from ._spec import contract
+from ._spec import contract, element_types
 from ._tensor import _kinds, kind_of
 
 Array = object  # in annotations: an array of any kind that _tensor.py knows
@@ -96,6 +98,19 @@ def output(kernel, views, attributes, name):
     return tuple(shape[: rank.value]), DTYPE_NAMES[code.value, bits.value]
 
 
+def output_by_data(kernel, views, attributes, spec, host_view):
+    """output() of a spec's output. Where its shape follows from data that lies on a device, that is read: host_view(view) copies it, or
+    None, for kinds of arrays that cannot."""
+    try:
+        return output(kernel, views, attributes, spec.name)
+    except InputError:
+        there = [name for name in spec.shape_reads if name in views and views[name].device[0] != _HOST]
+        if not there or host_view is None:
+            raise
+        return output(kernel, {**views, **{name: host_view(views[name]) for name in there}}, attributes, spec.name)
+
+
+_HOST = 1  # DLPack's device type
 _CONVERT = {"bool": bool, "int": int, "float": float, "string": str}
 
 
@@ -110,6 +125,19 @@ def _legal(spec, value):
         return False
 
 
+_SIGN, _WORDS = 1 << 63, 1 << 64
+
+
+def as_int64(value):
+    """A seed may be any 64 bits: those above the largest int64 as libejk takes them."""
+    return value - _WORDS if _SIGN <= value < _WORDS else value
+
+
+def signed(spec, value):
+    """The value of an attribute; integers that vary from call to call are seeds."""
+    return as_int64(value) if spec.varies and spec.type == "int" else value
+
+
 def attribute_values(kernel, specs, values):
     """The given ones as a dict, of Python's types. InputError for a value that the attribute's type does not have."""
     given = {}
@@ -118,7 +146,7 @@ def attribute_values(kernel, specs, values):
             continue
         if not _legal(spec, value):
             raise InputError(f"{kernel}: {spec.name} must be {spec.type}; found {value!r:.80}")
-        given[spec.name] = converted = _CONVERT[spec.type](value)
+        given[spec.name] = converted = signed(spec, _CONVERT[spec.type](value))
         if spec.type == "float" and not math.isfinite(converted):
             raise InputError(f"{kernel}: attribute {spec.name} is {converted}, expected a finite number")
     return given
@@ -138,7 +166,7 @@ def packed_values(specs, values):
             continue
         kind, pack = _PACK[spec.type]
         try:
-            parts.append(pack(kind, _CONVERT[spec.type](value)))
+            parts.append(pack(kind, signed(spec, _CONVERT[spec.type](value))))
         except struct.error:
             raise InputError(f"{spec.name} is {value}; expected an integer of at most 64 bits") from None
     return b"".join(parts)
@@ -157,10 +185,12 @@ def _result(kernel, outputs, values):
 
 
 class Kernel:
-    """One kernel of the specs. The names are those of the spec, in its order; generated functions know them without the library."""
+    """One kernel of the specs. The names are those of the spec, in its order; generated functions know them without the library.
+    updates: ((place of an output, place of the input whose memory it is), ...); such an output is no array of its own."""
 
-    def __init__(self, name, inputs, outputs, fixed, varying):
+    def __init__(self, name, inputs, outputs, fixed, varying, updates=()):
         self.name, self.inputs, self.outputs, self.fixed, self.varying = name, inputs, outputs, fixed, varying
+        self.updates = updates
         self.result = result_type(name, outputs)
         self.prepared = {}  # by a key of Python's objects
         self.seen = {}  # of (fixed attributes, wanted outputs, config): a Seen, where arrays can be read without Python
@@ -172,13 +202,13 @@ class Kernel:
         """The kernel of that name in the stores."""
         told = contract(name)
         names = [tuple(each.name for each in group) for group in (told.inputs, told.outputs, told.fixed, told.varying)]
-        return cls(told.kernel, *names)
+        return cls(told.kernel, *names, told.updates)
 
     @property
     def contract(self):
         if self._contract is None:
             told = Kernel.of(self.name)
-            for what in ("inputs", "outputs", "fixed", "varying"):
+            for what in ("inputs", "outputs", "fixed", "varying", "updates"):
                 if getattr(told, what) != getattr(self, what):
                     raise EjkError(
                         f"{self.name}: this package was made for a spec with {what} {getattr(self, what)}, the first store has one with"
@@ -187,7 +217,14 @@ class Kernel:
             self._contract = contract(self.name)
         return self._contract
 
+    @functools.cached_property
+    def follows_data(self):
+        """Whether an output's shape may depend on data."""
+        return any(spec.shape_reads for spec in self.contract.outputs)
+
     def call(self, inputs, fixed, varying, outputs, wanted, cfg, stream):
+        if _open_scopes.used:
+            _open_scopes.follow()
         first = inputs[0]
         if stream is not None and not isinstance(stream, int):  # ctypes would take the address of a text
             raise TypeError(f"{self.name}: stream must be the address of a stream, an int; found {stream!r:.80}")
@@ -221,12 +258,46 @@ class Kernel:
         return outputs[0]
 
 
+def updated_results(kernel, inputs, results):
+    """Puts the inputs that the call updates among its results."""
+    for output, place in kernel.updates:
+        results[output] = inputs[place]
+    return results
+
+
+def without_updated(kind, kernel, inputs, outputs):
+    """The caller's outputs without those that are the memory of an input. InputError where other memory is given for one."""
+    outputs = list(outputs)
+    for output, place in kernel.updates:
+        given, array = outputs[output], inputs[place]
+        outputs[output] = None
+        if given is None or given is array:
+            continue
+        name = kernel.outputs[output]
+        views = [_named(kernel.name, name, kind_of(each).view, each) if each is not None else None for each in (given, array)]
+        if views[1] is None or views[0][:-1] != views[1][:-1]:
+            raise InputError(
+                f"{kernel.name}: {name} is the memory of {kernel.inputs[place]}, which the call updates; found other memory, expected"
+                f" {kernel.inputs[place]} itself, or None"
+            )
+    return None if all(each is None for each in outputs) else tuple(outputs)
+
+
 def _named(kernel, name, function, argument):
     """function(argument); what it raises says which argument of which kernel it was."""
     try:
         return function(argument)
     except (EjkError, TypeError) as error:
         raise type(error)(f"{kernel}: {name}: {error}") from None
+
+
+def check_config(kernel, cfg):
+    """InputError, which names the kernel, if the text is no JSON object."""
+    try:
+        if cfg is not None and not isinstance(json.loads(cfg), dict):
+            raise InputError(f"{kernel}: cfg must be a JSON object; found {cfg.decode()!r:.80}")
+    except json.JSONDecodeError as error:
+        raise InputError(f"{kernel}: cfg is not JSON: {error}; found {cfg.decode()!r:.80}") from None
 
 
 def config_text(cfg):
@@ -252,7 +323,13 @@ def input_views(kind, kernel, inputs):
                 f"{kernel.name}: {name} is a {type(array).__module__}.{type(array).__qualname__}, {kernel.inputs[0]} a"
                 f" {type(inputs[0]).__module__}.{type(inputs[0]).__qualname__}; expected arrays of one library"
             )
-        views[name] = _named(kernel.name, name, kind.view, array)
+        try:
+            views[name] = _named(kernel.name, name, kind.view, array)
+        except ElementError as error:
+            raise InputError(f"{error}; it takes {', '.join(element_types(kernel.contract, name))}") from None
+    for _, place in kernel.updates:
+        if inputs[place] is not None and not kind.writable(inputs[place]):
+            raise InputError(f"{kernel.name}: {kernel.inputs[place]} is read-only, and the call updates it: give a copy")
     return views
 
 
@@ -270,11 +347,13 @@ def plan_outputs(kind, kernel, views, attributes, outputs, wanted):
     from ._tensor import View
 
     for index, spec in enumerate(kernel.contract.outputs):
+        if spec.updates:
+            continue
         given = outputs[index] if outputs else None
         if given is not None:
             planned[spec.name] = output_view(kind, kernel, spec.name, given)
         elif wanted[index] or not spec.optional:
-            shape, dtype = output(kernel.name, views, attributes, spec.name)
+            shape, dtype = output_by_data(kernel.name, views, attributes, spec, getattr(kind, "host_view", None))
             planned[spec.name] = View(None, shape, None, dtype, device)
             makes.append((index, shape, dtype))
     return planned, makes
@@ -286,9 +365,27 @@ def shapes_follow_data(kernel, inputs):
     return any(given.intersection(spec.shape_reads) for spec in kernel.contract.outputs)
 
 
+def other_form(told, views):
+    """Where the first input has the rank of a form that needs an input which was not given: what that form is."""
+    first, given = told.inputs[0], views.keys()
+    rank = len(views[first.name].shape)
+    ranks = {form: len(extents) for form, extents in first.shapes}
+    if len(set(ranks.values())) == 1:
+        return ""
+    for form in (form for form in ranks if ranks[form] == rank):
+        missing = [x.name for x in told.inputs if x.optional and x.name not in given and {one for one, _ in x.shapes} == {form}]
+        if missing:
+            return f"; with {rank} dimensions it is of the form '{form}', which needs {' and '.join(missing)}"
+    return ""
+
+
 def prepare_call(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg):
+    check_config(kernel.name, cfg)
     views, attributes = input_views(kind, kernel, inputs), kernel.attributes(fixed, varying)
-    planned, makes = plan_outputs(kind, kernel, views, attributes, outputs, wanted)
+    try:
+        planned, makes = plan_outputs(kind, kernel, views, attributes, outputs, wanted)
+    except InputError as error:
+        raise InputError(f"{error}{other_form(kernel.contract, views) if 'dimensions' in str(error) else ''}") from None
     for name in kernel.varying:  # each run gives its own
         attributes.pop(name, None)
     prepared = Prepared(kernel.name, {**views, **planned}, attributes, cfg)
@@ -299,12 +396,15 @@ def prepare_call(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg):
 def through(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
     """The call of a kind that has key(array), which is another for arrays of another type, and pointer(array)."""
     cfg = config_text(cfg)
+    if kernel.updates and outputs:
+        outputs = without_updated(kind, kernel, inputs, outputs)
     try:
         key = (
             kind,
             fixed,
             wanted,
             cfg,
+            kernel.updates and tuple([inputs[place] is None or kind.writable(inputs[place]) for _, place in kernel.updates]),
             tuple([None if array is None else kind.key(array) for array in inputs]),
             outputs and tuple([None if array is None else (kind.key(array), kind.writable(array)) for array in outputs]),
         )
@@ -322,7 +422,7 @@ def through(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
     pointers += [kind.pointer(array) for array in results if array is not None]
     values = values_of(kernel, varying) if varying != prepared.no_values else None
     prepared.run(pointers, values, kind.stream(inputs[0]) if stream is None else stream)
-    return kernel.returned(results)
+    return kernel.returned(updated_results(kernel, inputs, results) if kernel.updates else results)
 
 
 def values_of(kernel, varying):
@@ -337,7 +437,10 @@ def values_of(kernel, varying):
 
 def by_views(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
     """The call of a kind whose arrays must be exported anew each time: nothing is remembered."""
+    check_config(kernel.name, config_text(cfg))
     views, attributes = input_views(kind, kernel, inputs), kernel.attributes(fixed, varying)
+    if kernel.updates and outputs:
+        outputs = without_updated(kind, kernel, inputs, outputs)
     results = list(outputs) if outputs else [None] * len(kernel.outputs)
     planned, makes = plan_outputs(kind, kernel, views, attributes, outputs, wanted)
     for index, shape, dtype in makes:
@@ -350,4 +453,5 @@ def by_views(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg, stream)
             kernel.name.encode(), arguments.array, arguments.count, json_text(attributes), config_text(cfg), stream
         )
     )
-    return kernel.returned([None if each is None else kind.finished(each, inputs[0]) for each in results])
+    results = [None if each is None else kind.finished(each, inputs[0]) for each in results]
+    return kernel.returned(updated_results(kernel, inputs, results))

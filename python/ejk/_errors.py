@@ -9,6 +9,10 @@ class InputError(EjkError, ValueError):
     """Tensors, attributes, names or files are wrong (EJK_BAD_INPUT)."""
 
 
+class ElementError(InputError):
+    """Elements of a type that no kernel takes; who knows the kernel adds what it takes."""
+
+
 class UnsupportedError(EjkError, NotImplementedError):
     """Legal, but no variant takes it; the text has each variant's reason (EJK_UNSUPPORTED)."""
 

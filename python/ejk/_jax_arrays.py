@@ -16,12 +16,12 @@ def handles(array):
 
 @functools.lru_cache(maxsize=None)
 def _bridge():
-    """ejk.jax, or None if its library was not built."""
+    """(ejk.jax, None), or (None, why it is not there)."""
     try:
         from . import jax as bridge
-    except ImportError:
-        return None
-    return bridge
+    except ImportError as error:
+        return None, str(error)
+    return bridge, None
 
 
 def view(array):
@@ -53,7 +53,7 @@ def empty(shape, dtype, like):
 def call(*arguments):
     """Only the first: from then on it is the function that serves."""
     global call
-    bridge = _bridge()
+    bridge, _ = _bridge()
     call = _on_host if bridge is None else bridge.call
     return call(*arguments)
 
@@ -66,10 +66,14 @@ def _on_host(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
         raise UnsupportedError(f"{kernel.name}: JAX arrays cannot be written to: give no outputs")
     for name, array in zip(kernel.inputs, inputs):
         if isinstance(array, jax.core.Tracer):
-            raise UnsupportedError(f"{kernel.name}: {name} is being traced, which takes ejk.jax; this package was built without it")
+            raise UnsupportedError(f"{kernel.name}: {name} is being traced, which takes ejk.jax: {_bridge()[1]}")
         if isinstance(array, jax.Array) and any(device.platform != "cpu" for device in array.devices()):
-            raise UnsupportedError(f"{kernel.name}: {name} is on {array.devices()}, which takes ejk.jax; this package was built without it")
-    arrays = tuple(None if array is None else numpy.asarray(array) for array in inputs)
+            raise UnsupportedError(f"{kernel.name}: {name} is on {array.devices()}, which takes ejk.jax: {_bridge()[1]}")
+    updated = {place for _, place in kernel.updates}  # of a copy: JAX arrays stay what they are
+    arrays = tuple(
+        None if array is None else numpy.array(array) if place in updated else numpy.asarray(array)
+        for place, array in enumerate(inputs)
+    )
     result = _numpy_arrays.call(kernel, arrays, fixed, varying, None, wanted, cfg, None)
     if isinstance(result, tuple):
         return type(result)(*(None if each is None else jax.numpy.asarray(each) for each in result))

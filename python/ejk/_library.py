@@ -88,6 +88,8 @@ _SIGNATURES = {
     "ejk_pop_overlay": [],
     "ejk_push_policy": [_TEXT],
     "ejk_pop_policy": [],
+    "ejk_keep_scopes": _JSON,
+    "ejk_use_scopes": [_POINTER],
     "ejk_tune": _CALL + [_TEXT] + _JSON,
     "ejk_kernels": _JSON,
     "ejk_describe": [_TEXT] + _JSON,
@@ -138,7 +140,7 @@ def _load():
     for name in ("ejk_last_error", "ejk_version"):
         getattr(loaded, name).restype = ctypes.c_char_p
     loaded.ejk_scopes.argtypes, loaded.ejk_scopes.restype = [], ctypes.c_uint64
-    for name in ("ejk_free", "ejk_release", "ejk_seen_release"):
+    for name in ("ejk_free", "ejk_release", "ejk_release_scopes", "ejk_seen_release"):
         getattr(loaded, name).argtypes, getattr(loaded, name).restype = [ctypes.c_void_p], None
     for toolkit in _pip_toolkits():
         loaded.ejk_add_toolkit(os.fsencode(toolkit))

@@ -8,7 +8,7 @@ import numpy
 
 from ._call import through
 from ._dlpack import capsule_pointer
-from ._errors import InputError
+from ._errors import ElementError, InputError
 from ._tensor import View
 
 _HOST = (1, 0)
@@ -63,7 +63,7 @@ def view(array):
     array = numpy.asarray(array)
     dtype = _NAMES.get(array.dtype.name)
     if dtype is None or not array.dtype.isnative:
-        raise InputError(f"no kernel takes NumPy elements of {array.dtype!r}; it takes {', '.join(_NAMES)}")
+        raise ElementError(f"no kernel takes NumPy elements of {array.dtype!r}")
     size = array.dtype.itemsize
     if any(stride % size for stride in array.strides):
         raise InputError(f"strides of {array.strides} bytes are no whole elements of {size}; make a copy of the array")
@@ -92,5 +92,7 @@ def stream(like):
     return 0
 
 
-def call(*arguments):
-    return through(sys.modules[__name__], *arguments)
+def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
+    if stream is not None:
+        raise InputError(f"{kernel.name}: stream is {stream}; NumPy arrays are on the host, which has no streams: give none")
+    return through(sys.modules[__name__], kernel, inputs, fixed, varying, outputs, wanted, cfg, stream)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ._call import Arguments, Array, Kernel, config_text, input_views, kernel_name, plan_outputs
 from ._errors import InputError
 from ._library import c_text, check, json_text, library, text
+from ._open_scopes import follow
 from ._spec import contract, kernel_names
 from ._tensor import kind_of
 
@@ -17,6 +18,7 @@ from ._tensor import kind_of
 def _asked(kernel, arrays, named, with_memory=False):
     """(kernel's name, Arguments, attributes as JSON text) of a call of `kernel` with these arguments. Outputs that are not given have a
     shape, and memory if that is asked for, as its address counts."""
+    follow()
     asked = Kernel.of(kernel_name(kernel))
     bound = _signature(asked).bind(*arrays, **named).arguments
     told = asked.contract
@@ -89,8 +91,8 @@ def _signature(kernel):
     required = [parameter(each.name, parameter.POSITIONAL_OR_KEYWORD) for each in told.inputs if not each.optional]
     others = [parameter(each.name, keyword, default=None) for each in told.inputs if each.optional]
     others += [parameter(each.name, keyword, default=None) for each in told.attributes]
-    others += [parameter(each.name, keyword, default=None) for each in told.outputs]
-    others += [parameter("return_" + each.name, keyword, default=False) for each in told.outputs if each.optional]
+    others += [parameter(each.name, keyword, default=None) for each in told.outputs if each.name != each.updates]
+    others += [parameter("return_" + each.name, keyword, default=False) for each in told.outputs if each.optional and not each.updates]
     others += [parameter("cfg", keyword, default=None), parameter("stream", keyword, default=None)]
     return inspect.Signature(required + others)
 
@@ -102,19 +104,36 @@ def _doc(told):
     return "\n".join(lines)
 
 
+class _Function:
+    """A function of a kernel, made at run time: pickled by its kernel's name, since no module has it."""
+
+    def __init__(self, function):
+        self._function = function
+
+    def __call__(self, *arrays, **named):
+        return self._function(*arrays, **named)
+
+    def __repr__(self):
+        return f"<ejk.kernel({self.__name__!r})>"
+
+    def __reduce__(self):
+        return kernel, (self.__name__,)
+
+
 def kernel(name: str) -> Callable:
     """A function for a kernel of the stores, also one of your own that this package knows nothing of: required inputs by position, all
     else by name, as in the functions of this package."""
     if name not in kernel_names():
         contract(name)  # raises: names those that there are
     asked = Kernel.of(name)
-    signature, optional = _signature(asked), [spec.optional for spec in asked.contract.outputs]
+    signature, optional = _signature(asked), [spec.optional and not spec.updates for spec in asked.contract.outputs]
+    same_name = {each.name for each in asked.contract.outputs if each.name == each.updates}
 
     def function(*arrays, **named):
         bound = signature.bind(*arrays, **named)
         bound.apply_defaults()
         get = bound.arguments.get
-        outputs = tuple(get(each) for each in asked.outputs)
+        outputs = tuple(None if each in same_name else get(each) for each in asked.outputs)
         return asked.call(
             tuple(get(each) for each in asked.inputs),
             tuple(get(each) for each in asked.fixed),
@@ -125,6 +144,7 @@ def kernel(name: str) -> Callable:
             get("stream"),
         )
 
-    function.__name__ = function.__qualname__ = name
-    function.__signature__, function.__doc__ = signature, _doc(asked.contract)
-    return function
+    made = _Function(function)
+    made.__name__ = made.__qualname__ = name
+    made.__signature__, made.__doc__ = signature, _doc(asked.contract)
+    return made

@@ -4,6 +4,7 @@ A kind is a module-like object with
     call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream)   a whole call; see _call.py
     view(array)             View: everything a call needs to know
     empty(shape, dtype, like)   an output of this kind beside `like`
+    host_view(view)         View of a copy on the host, of one on a device; a kind may lack it
     stream(like)            the address of the stream that calls of this kind go to, 0 on the host
 `kind_of(array)` finds it by the array's type, and imports nothing that the caller has not imported.
 """

@@ -7,8 +7,8 @@ import sys
 import torch
 import torch.autograd.forward_ad as _forward_ad
 
-from ._call import config_text, prepare_call, shapes_follow_data, through, values_of
-from ._errors import InputError
+from ._call import config_text, prepare_call, shapes_follow_data, through, updated_results, values_of, without_updated
+from ._errors import ElementError, InputError
 from ._library import failure
 from ._seen import reader
 from ._tensor import View
@@ -43,11 +43,15 @@ def handles(array):
 
 def view(array):
     if array.dtype not in _NAMES:
-        raise InputError(f"no kernel takes elements of {array.dtype}; it takes {', '.join(map(str, _NAMES))}")
+        raise ElementError(f"no kernel takes elements of {array.dtype}")
     if array.device.type not in _DEVICES:
         raise InputError(f"is on {array.device}; expected cpu or cuda")
     device = (_DEVICES[array.device.type], array.device.index or 0)
     return View(array.data_ptr(), tuple(array.shape), array.stride(), _NAMES[array.dtype], device, array)
+
+
+def host_view(told):
+    return view(told.keep.cpu())
 
 
 def writable(array):
@@ -95,7 +99,7 @@ def _eager():
 
 def _under_autograd(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
     plain = not [each for each in inputs if each is not None and type(each) not in _PLAIN]
-    if plain and outputs is None and stream_ is None and not _eager().watched():
+    if plain and not kernel.updates and outputs is None and stream_ is None and not _eager().watched():
         return _eager().call(kernel, inputs, fixed, varying, wanted, cfg)
     return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
 
@@ -123,6 +127,8 @@ def _remember(kernel, inputs, fixed, varying, outputs, wanted, cfg):
     prepared.make = prepared.makers[0][1] if prepared.makers and outputs is None and sum(wanted) == 1 else None
     prepared.count, prepared.results = sum([tensor is not None for tensor in inputs]), len(wanted)
     prepared.device = inputs[0].device.index if inputs[0].is_cuda else None
+    if kernel.updates:
+        prepared.make = None
     seen.prepared[number] = prepared
     return True
 
@@ -137,17 +143,28 @@ def _results(prepared, outputs, pointers):
     return results
 
 
+def _written(kernel, inputs):
+    """Tells PyTorch, as its own operators that write to a tensor do, so that autograd knows of what it has saved that it is no more."""
+    for _, place in kernel.updates:
+        if inputs[place] is not None and not inputs[place].is_inference():
+            torch.autograd.graph.increment_version(inputs[place])
+
+
 def _call_anew(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
     """A call that was not seen before, or whose arguments are wrong: the library says which."""
     arguments = kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_
     if _transforms() or [each for each in inputs if isinstance(each, torch.Tensor) and type(each) not in _PLAIN]:
         return _through_operators(*arguments)
     if _reader is None or shapes_follow_data(kernel, inputs) or not _remember(*arguments[:-1]):
-        return through(_self, *arguments)
+        result = through(_self, *arguments)
+        _written(kernel, inputs)
+        return result
     return call(*arguments)  # which finds it now
 
 
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
+    if kernel.updates and outputs is not None:
+        outputs = without_updated(_self, kernel, inputs, outputs)
     # An operator takes neither outputs nor a stream: modes do not see such calls.
     if _is_compiling() or _forward_ad._current_level >= 0 or (_dispatch_modes() and outputs is None and stream_ is None):
         return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
@@ -169,7 +186,7 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
         result = prepared.make()
         pointers[prepared.count] = result.data_ptr()
     else:
-        result = kernel.returned(_results(prepared, outputs, pointers))
+        result = kernel.returned(updated_results(kernel, inputs, _results(prepared, outputs, pointers)))
     if stream_ is None:
         stream_ = 0 if prepared.device is None else _current_stream(prepared.device)
     values = values_of(kernel, varying) if varying != prepared.no_values else None
@@ -177,4 +194,6 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
     seen.blocks.append(block)
     if status:
         raise failure(status)
+    if kernel.updates:
+        _written(kernel, inputs)
     return result

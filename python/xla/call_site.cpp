@@ -30,11 +30,13 @@ CallSite::CallSite(std::string_view text) {
   config_ = text_of(call.at("config"));
   for (const auto& tensor : call.at("tensors"))
     shapes_.push_back({tensor.at(0).get<std::string>(), tensor.at(1).get<std::string>(), tensor.at(2).get<std::vector<std::int64_t>>()});
+  for (const auto& pair : call.value("updates", nlohmann::json::array()))
+    shapes_.at(pair.at(0).get<std::size_t>()).updates = pair.at(1).get<std::size_t>();
 }
 
 ejk_prepared* CallSite::prepare(int device_type, int ordinal) const {
   std::vector<ejk_tensor> views;
-  for (const auto& [name, type, dims] : shapes_) {
+  for (const auto& [name, type, dims, updates] : shapes_) {
     const auto& element = element_type(type);
     views.push_back({nullptr,
                      {device_type, ordinal},
@@ -45,7 +47,7 @@ ejk_prepared* CallSite::prepare(int device_type, int ordinal) const {
                      0});
   }
   std::vector<ejk_argument> arguments;
-  for (std::size_t i = 0; i < views.size(); ++i) arguments.push_back({shapes_[i].name.c_str(), &views[i]});
+  for (std::size_t i = 0; i < views.size(); ++i) arguments.push_back({shapes_[i].name.c_str(), shapes_[i].updates ? nullptr : &views[i]});
   ejk_prepared* prepared = nullptr;
   ejk_prepare(kernel_.c_str(), arguments.data(), arguments.size(), attributes_.c_str(), config_.empty() ? nullptr : config_.c_str(),
               &prepared);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +23,9 @@ struct Buffer {
 
 // The text is JSON, and all of the call but its data:
 //   {"kernel": "flash_attention", "attributes": {"causal": true}, "config": {...} or null,
-//    "tensors": [["q", "bf16", [2, 128, 4, 64]], ...]}        operands, then results
+//    "tensors": [["q", "bf16", [2, 128, 4, 64]], ...],        operands, then results
+//    "updates": [[5, 3], ...]}                                tensor 5, a result, is the memory of operand 3, updated; left out
+//                                                            where there is none
 // A result more than the tensors is the call's workspace.
 class CallSite {
  public:
@@ -33,6 +36,9 @@ class CallSite {
   std::size_t tensors() const { return shapes_.size(); }
   // nullptr: ejk_last_error() says why. Lives as long as the process.
   const ejk_prepared* prepared(int device_type, int ordinal);
+  // The operand whose memory a result is; none: memory of its own.
+  std::optional<std::size_t> updates(std::size_t result) const { return shapes_[result].updates; }
+  const std::string& name(std::size_t index) const { return shapes_[index].name; }
   // "" or what buffer `index` has that the text does not say.
   std::string mismatch(std::size_t index, const Buffer& buffer) const;
 
@@ -40,6 +46,7 @@ class CallSite {
   struct Shape {
     std::string name, type;
     std::vector<std::int64_t> dims;
+    std::optional<std::size_t> updates{};
   };
   ejk_prepared* prepare(int device_type, int ordinal) const;
 

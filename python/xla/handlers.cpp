@@ -42,6 +42,8 @@ ffi::Error take(const CallSite& site, std::size_t index, const ffi::AnyBuffer& b
       !wrong.empty())
     return ffi::Error::InvalidArgument("ejk: " + wrong);
   to.data[index] = buffer.untyped_data();
+  if (const auto operand = site.updates(index); operand && to.data[*operand] != to.data[index])
+    return ffi::Error::Internal("ejk: XLA gives " + site.name(index) + " other memory than the operand that the call updates");
   return ffi::Error::Success();
 }
 
@@ -99,8 +101,19 @@ ffi::Error run(Device device, int ordinal, void* stream, ffi::RemainingArgs argu
 // The label is for those who read the program.
 using Label = std::string_view;
 
-ffi::Error run_on_cpu(ffi::RemainingArgs arguments, ffi::RemainingRets results, std::string_view text, Label) {
-  return run(cpu, 0, nullptr, arguments, results, text);
+// XLA's pool runs the tasks that it is given; where there is none, it runs them here, at once.
+int32_t schedule(void* pool, void (*task)(void*), void* data) {
+  static_cast<ffi::ThreadPool*>(pool)->Schedule([task, data] { task(data); });
+  return 0;
+}
+
+ffi::Error run_on_cpu(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::RemainingRets results, std::string_view text, Label) {
+  return with_call(text, cpu, 0, arguments, results, [&](const ejk_prepared* prepared, const Buffers& buffers) {
+    const auto threads = static_cast<std::int32_t>(pool.num_threads());
+    const ejk_executor executor{threads, schedule, &pool};
+    return ejk_run_on(threads > 0 ? &executor : nullptr, prepared, buffers.data, nullptr, nullptr, buffers.workspace,
+                      buffers.workspace_bytes);
+  });
 }
 
 template <Device device>
@@ -128,6 +141,7 @@ auto on_gpu(Binding binding) {
   return with_text(std::move(binding).template Ctx<ffi::PlatformStream<void*>>().template Ctx<ffi::DeviceOrdinal>());
 }
 
+constexpr auto initialize = ffi::ExecutionStage::kInitialize;
 constexpr auto capturable = {ffi::Traits::kCmdBufferCompatible};
 
 }  // namespace
@@ -136,9 +150,14 @@ constexpr auto capturable = {ffi::Traits::kCmdBufferCompatible};
 using namespace ejk::xla;  // NOLINT: the macros below name functions at global scope
 
 #pragma GCC visibility push(default)
-XLA_FFI_DEFINE_HANDLER_SYMBOL(ejk_xla_cpu, run_on_cpu, with_text(ffi::Ffi::Bind()));
+// The FFI that this library speaks, major and minor: it registers with XLAs of the same or a newer one.
+extern "C" void ejk_xla_ffi_version(std::int32_t version[2]) {
+  version[0] = XLA_FFI_API_MAJOR;
+  version[1] = XLA_FFI_API_MINOR;
+}
+XLA_FFI_DEFINE_HANDLER_SYMBOL(ejk_xla_cpu, run_on_cpu, with_text(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>()));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(ejk_xla_cuda, run_on_gpu<cuda>, on_gpu(ffi::Ffi::Bind()), capturable);
-XLA_FFI_DEFINE_HANDLER_SYMBOL(ejk_xla_cuda_initialize, make_ready<cuda>, on_gpu(ffi::Ffi::BindInitialize()), capturable);
+XLA_FFI_DEFINE_HANDLER_SYMBOL(ejk_xla_cuda_initialize, make_ready<cuda>, on_gpu(ffi::Ffi::Bind<initialize>()), capturable);
 XLA_FFI_DEFINE_HANDLER_SYMBOL(ejk_xla_rocm, run_on_gpu<rocm>, on_gpu(ffi::Ffi::Bind()), capturable);
-XLA_FFI_DEFINE_HANDLER_SYMBOL(ejk_xla_rocm_initialize, make_ready<rocm>, on_gpu(ffi::Ffi::BindInitialize()), capturable);
+XLA_FFI_DEFINE_HANDLER_SYMBOL(ejk_xla_rocm_initialize, make_ready<rocm>, on_gpu(ffi::Ffi::Bind<initialize>()), capturable);
 #pragma GCC visibility pop

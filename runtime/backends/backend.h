@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "backends/stages.hpp"
+#include "backends/process/stages.hpp"
 #include "ejk/tensor.hpp"
-#include "spec/image.hpp"
 #include "spec/model.hpp"
+#include "spec/render/image.hpp"
 
 namespace ejk {
 
@@ -34,7 +34,7 @@ struct CompileResult {
   std::string log;                   // the compiler's words
   std::string compiler;              // "g++ (Debian 12.2.0-14) 12.2.0"
   std::vector<std::string> command;  // without paths of this machine
-  spec::Resources resources;         // those of spec/limits.hpp that it knows
+  spec::Resources resources;         // those of spec/check/limits.hpp that it knows
   Stages assembled;                  // what the assembler says that each entry took
 };
 
@@ -53,6 +53,7 @@ struct LaunchRequest {
   bool cooperative = false;
   bool overlaps = false;  // may start before the launch before it in its stream has ended; backends that cannot do so need not
   int device = 0;
+  const char* name = nullptr;  // the entry's, for errors; null: unknown
   void* const* arguments = nullptr;
 };
 
@@ -110,16 +111,22 @@ class Backend {
   virtual std::vector<std::pair<std::string, std::string>> libraries() { return {}; }
   // What compile() would put into CompileResult::compiler; empty if there is no compiler for that arch.
   virtual std::string compiler(const spec::Arch& arch) = 0;
-  // Throws std::runtime_error with the loader's words: the binary is of no use here. DeviceError: the device is.
-  virtual std::unique_ptr<Module> load(const std::filesystem::path& binary, const spec::Image& image) = 0;
+  // By bytes alone: what a store has hashed is what is loaded. Throws std::runtime_error with the loader's words: the binary is of no use
+  // here. DeviceError: the device is.
   virtual std::unique_ptr<Module> load_bytes(const std::string& binary, const spec::Image& image) = 0;
   // Thread-safe, no allocation after warm-up. CPU: returns when the work is done. GPU: puts it on `stream` (null: the default stream) and
   // returns; legal while the stream is being captured. Throws std::runtime_error with the driver's words.
   virtual void launch(const LaunchRequest& request, void* stream) = 0;
+  // So many blocks (CPU: work items) of that cooperative launch are there at once. Throws as launch() does.
+  virtual std::int64_t resident_blocks(const LaunchRequest& /*request*/) { return INT64_MAX; }
+  // What a cooperative launch's argument `grid_barrier` is, where it is no word of the workspace; it lives for ever.
+  virtual const void* grid_barrier() { return nullptr; }
   // Scratch of one call: valid for work put on `stream` between the two, 64-byte aligned (GPU: 256), contents undefined. Legal under
   // capture. Throws std::bad_alloc, or std::runtime_error with the driver's words.
   virtual void* acquire_workspace(int device, void* stream, std::int64_t bytes) = 0;
   virtual void release_workspace(int device, void* stream, void* workspace) noexcept = 0;
+  // Puts it on `stream`, as a launch. Thread-safe, legal under capture. Throws std::runtime_error with the driver's words.
+  virtual void zero(int device, void* stream, void* memory, std::int64_t bytes) = 0;
   // A tensor map of 128 bytes, aligned to 64: encoded for a plan, its address replaced for each call. Throws DeviceError.
   virtual void encode_tensor_map(const TensorMapRequest& request, void* map);
   virtual void set_tensor_map_address(int device, void* map, void* address);

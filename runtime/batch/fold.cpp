@@ -7,7 +7,7 @@
 
 #include "execute/facts.hpp"
 #include "execute/spec_kernel.hpp"
-#include "spec/image.hpp"
+#include "spec/render/image.hpp"
 
 namespace ejk {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "batch/mapped.hpp"
-#include "spec/binding.hpp"
+#include "spec/call/binding.hpp"
 
 namespace ejk {
 

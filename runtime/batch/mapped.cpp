@@ -50,16 +50,18 @@ Mapped map_tensors(const KernelHandle& kernel, const std::map<std::string, Tenso
   std::string first;
   for (const auto& [name, axis] : axes)
     if (!tensors.contains(name)) refuse(fmt::format("an axis is given for '{}', which is no tensor of the call", name));
+  const auto updated = updated_memory(kernel, tensors);  // the input is there too
   for (const auto& [name, view] : tensors) {
-    if (!view.given()) continue;
+    if (!view.given() || std::find(updated.begin(), updated.end(), name) != updated.end()) continue;
     if (view.rank > max_rank) refuse(fmt::format("{} has {} dimensions, expected at most {}", name, view.rank, max_rank));
     const auto chosen = axes.find(name);
     auto& tensor = result.tensors[name];
     tensor.one = view;
     const auto* spec = kernel.spec->tensor(name);
-    const bool output = spec && spec->output;
+    const bool written = spec && spec->written();
+    const char* const what = spec && spec->output ? "output" : "updated input";
     if (chosen != axes.end() && !chosen->second) {
-      if (output) refuse(fmt::format("output {} must be mapped: each call writes its own part", name));
+      if (written) refuse(fmt::format("{} {} must be mapped: each call writes its own part", what, name));
       continue;
     }
     const int axis = axis_of(name, view, chosen == axes.end() ? 0 : *chosen->second);
@@ -68,8 +70,8 @@ Mapped map_tensors(const KernelHandle& kernel, const std::map<std::string, Tenso
       refuse(fmt::format("the mapped axis of {} has {} entries, but that of {} has {}; all must have the same", name, size, first,
                          result.calls));
     tensor = {without_axis(view, axis), true, view.strides[axis]};
-    if (output && tensor.stride == 0 && size > 1)
-      refuse(fmt::format("the calls would all write the same memory: output {} has stride 0 there", name));
+    if (written && tensor.stride == 0 && size > 1)
+      refuse(fmt::format("the calls would all write the same memory: {} {} has stride 0 there", what, name));
     if (first.empty()) first = name;
     result.calls = size;
   }

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "backends/grid_pool.hpp"
+#include "backends/cpu/grid_pool.hpp"
 #include "batch/shared_config.hpp"
 #include "describe/values.hpp"
 #include "execute/guard.hpp"
@@ -106,10 +106,12 @@ class Shards {
     std::map<const void*, std::size_t> writers;
     for (std::size_t i = 0; i < shards_.size(); ++i)
       for (const auto& [name, view] : shards_[i].tensors) {
-        if (!kernel_.spec->tensor(name)->output || !view.given() || view.elements() == 0) continue;
+        const auto* tensor = kernel_.spec->tensor(name);  // none: another name of an input that is updated
+        if (!tensor || !tensor->written() || !view.given() || view.elements() == 0) continue;
         const auto [writer, fresh] = writers.emplace(view.data, i);
         if (!fresh && writer->second != i)
-          refuse(fmt::format("{}: output {} of shard {} is memory that shard {} writes too", kernel_.name, name, i, writer->second));
+          refuse(fmt::format("{}: {} {} of shard {} is memory that shard {} writes too", kernel_.name,
+                             tensor->output ? "output" : "updated input", name, i, writer->second));
       }
   }
 

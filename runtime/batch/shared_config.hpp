@@ -5,7 +5,7 @@
 
 #include "batch/mapped.hpp"
 #include "execute/facts.hpp"
-#include "spec/binding.hpp"
+#include "spec/call/binding.hpp"
 
 namespace ejk {
 

@@ -7,6 +7,7 @@
 #include "describe/values.hpp"
 #include "execute/dlpack.hpp"
 #include "execute/facts.hpp"
+#include "spec/read/json_integers.hpp"
 
 namespace ejk::c_api {
 
@@ -24,14 +25,32 @@ std::map<std::string, TensorView> views_of(const char* kernel, const ejk_argumen
   return views;
 }
 
+namespace {
+
+// An attribute's value. A seed, an integer that varies from call to call, may be any 64 bits.
+Value attribute_from(const char* kernel, const std::string& name, const nlohmann::json& node) {
+  const std::string what = std::string(kernel) + ": attribute '" + name + "'";
+  if (!node.is_number_unsigned()) return value_from(node, what);
+  const auto* attribute = require_kernel(kernel).spec->attribute(name);
+  const auto bits = node.get<std::uint64_t>();
+  if (!attribute || !attribute->varies || attribute->type != spec::AttributeType::integer)
+    bad(what + ": the integer " + std::to_string(bits) + " does not fit 64 bits with a sign");
+  return static_cast<std::int64_t>(bits);
+}
+
+}  // namespace
+
 std::map<std::string, Value> attributes_of(const char* kernel, const char* text) {
   std::map<std::string, Value> attributes;
   if (!text) return attributes;
   const std::string what = std::string(kernel) + ": attributes";
-  const auto object = parse_json(text, what);
+  std::vector<spec::Fault> faults;
+  const auto tree = spec::parse_json(what, text, faults, {}, spec::Integers::any_64_bits);
+  if (!tree || !faults.empty()) bad(faults.empty() ? what + ": not JSON" : faults.front().text());
+  const nlohmann::json object = *tree;  // from an ordered tree to a sorted one
   if (!object.is_object()) bad(what + R"( must be a JSON object such as {"causal": true}; found )" + object.type_name());
   for (const auto& [name, node] : object.items())
-    if (!node.is_null()) attributes.emplace(name, value_from(node, std::string(kernel) + ": attribute '" + name + "'"));
+    if (!node.is_null()) attributes.emplace(name, attribute_from(kernel, name, node));
   return attributes;
 }
 

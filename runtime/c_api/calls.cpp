@@ -1,7 +1,7 @@
 // ejk.h: calls by name, and what is told about them.
 #include <nlohmann/json.hpp>
 
-#include "backends/nvrtc.hpp"
+#include "backends/cuda/nvrtc.hpp"
 #include "c_api/border.hpp"
 #include "ejk/label.hpp"
 #include "ejk/library.hpp"
@@ -38,8 +38,9 @@ ejk_status ejk_output(const char* kernel, const ejk_argument* inputs, size_t cou
     const auto& handle = require_kernel(required(kernel, "the kernel's name"));
     if (!rank || !shape || !dtype_code || !dtype_bits) bad(handle.name + ": a place for the output's rank, shape, code or bits is NULL");
     const auto arguments = positional(handle, views_of(kernel, inputs, count), attributes_of(kernel, attributes));
-    const auto* tensor = handle.spec->tensor(required(output, "the output's name"));
-    if (!tensor || !tensor->output) bad(std::string(kernel) + ": no output '" + output + "'");
+    const auto* told = handle.spec->output(required(output, "the output's name"));
+    const auto* tensor = handle.spec->tensor(told ? told->tensor() : output);
+    if (!tensor || !(told || tensor->output)) bad(std::string(kernel) + ": no output '" + output + "'");
     const auto binding = spec::bind(*handle.spec, facts_of(handle, arguments.tensors, arguments.attributes));
     spec::check_live_requirements(binding);
     const auto facts = shape_of_output(binding, *tensor);

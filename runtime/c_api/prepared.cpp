@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "backends/cpu/lent_executor.hpp"
 #include "c_api/border.hpp"
 #include "execute/facts.hpp"
 
@@ -15,8 +16,9 @@ struct ejk_prepared {
   const KernelHandle* kernel = nullptr;
   std::map<std::string, Value> values;  // owns the text of attributes
   Positional call;
-  std::vector<std::size_t> order;    // of each pointer given to ejk_run: its tensor, or absent
-  std::vector<std::size_t> varying;  // attributes
+  std::vector<std::size_t> order;                         // of each pointer given to ejk_run: its tensor, or absent
+  std::vector<std::pair<std::size_t, std::size_t>> same;  // pointers of an updated input: by the output's name, by its own
+  std::vector<std::size_t> varying;                       // attributes
   std::optional<std::string> config;
   static constexpr std::size_t absent = static_cast<std::size_t>(-1);
 };
@@ -40,8 +42,13 @@ std::unique_ptr<ejk_prepared> prepare(const char* kernel, const ejk_argument* te
     throw CodedError(ErrorCode::internal, spec.kernel + " has more tensors or attributes than a prepared call holds");
   prepared->values = attributes_of(kernel, attributes);
   prepared->call = positional(*prepared->kernel, views_of(kernel, tensors, count), prepared->values);
-  for (std::size_t i = 0; i < count; ++i)
-    prepared->order.push_back(tensors[i].tensor ? position(*prepared->kernel, tensors[i].name) : ejk_prepared::absent);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto* output = tensors[i].tensor ? spec.output(tensors[i].name) : nullptr;
+    const bool other_name = output && !spec.tensor(output->name);
+    prepared->order.push_back(tensors[i].tensor && !other_name ? position(*prepared->kernel, tensors[i].name) : ejk_prepared::absent);
+    for (std::size_t input = 0; other_name && input < count; ++input)
+      if (output->updates == tensors[input].name) prepared->same.emplace_back(i, input);
+  }
   for (std::size_t i = 0; i < spec.attributes.size(); ++i)
     if (spec.attributes[i].varies) prepared->varying.push_back(i);
   if (const auto cfg = config_of(config)) prepared->config = to_json(*cfg);
@@ -78,6 +85,15 @@ class Room {
   alignas(T) std::byte bytes_[most * sizeof(T)];
 };
 
+// The tensors are told by position: the pointer's number is all there is to say which.
+[[noreturn, gnu::noinline]] void refuse_other_memory(const ejk_prepared& prepared, std::size_t output) {
+  const auto input =
+      std::find_if(prepared.same.begin(), prepared.same.end(), [&](const auto& each) { return each.first == output; })->second;
+  bad(prepared.kernel->name + ": pointer " + std::to_string(output) + " is another name of " +
+      prepared.kernel->spec->tensors[prepared.order[input]].name + ", which the call updates, but not the address of pointer " +
+      std::to_string(input) + "; give the same");
+}
+
 // On the caller's stack: threads share the prepared call.
 template <class F>
 Status with_arguments(const ejk_prepared& prepared, void* const* data, const ejk_value* varying, F&& f) {
@@ -91,6 +107,8 @@ Status with_arguments(const ejk_prepared& prepared, void* const* data, const ejk
   }
   for (std::size_t i = 0; i < prepared.order.size(); ++i)
     if (prepared.order[i] != ejk_prepared::absent) views[prepared.order[i]].data = data[i];
+  for (const auto& [output, input] : prepared.same)
+    if (data[output] != data[input]) refuse_other_memory(prepared, output);
   for (std::size_t i = 0; i < attribute_count; ++i) attributes.put(i, prepared.call.attributes[i]);
   if (varying)
     for (std::size_t i = 0; i < prepared.varying.size(); ++i) attributes[prepared.varying[i]] = value_of(varying[i]);
@@ -128,6 +146,19 @@ ejk_status ejk_run_in(const ejk_prepared* prepared, void* const* data, const ejk
       return call(kernel, tensors, attributes, Stream{stream}, config, Workspace{workspace, workspace_bytes});
     });
   });
+}
+
+ejk_status ejk_run_on(const ejk_executor* executor, const ejk_prepared* prepared, void* const* data, const ejk_value* varying, void* stream,
+                      void* workspace, int64_t workspace_bytes) {
+  if (!executor) return ejk_run_in(prepared, data, varying, stream, workspace, workspace_bytes);
+  if (executor->threads < 1 || !executor->schedule)
+    return guarded_call([&]() -> Status {
+      bad("the executor has " + std::to_string(executor->threads) + " threads and " + (executor->schedule ? "a" : "no") +
+          " function that schedules; expected at least 1 and one");
+    });
+  LentExecutor lent(executor->threads, executor->schedule, executor->context);
+  const UseCpuExecutor use(lent);
+  return ejk_run_in(prepared, data, varying, stream, workspace, workspace_bytes);
 }
 
 ejk_status ejk_make_ready(const ejk_prepared* prepared, void* const* data, const ejk_value* varying, void* stream) {

@@ -1,10 +1,12 @@
-// Overlays and policies of this thread, pushed and popped.
+// Overlays and policies of this thread: pushed and popped, or kept and used again.
 #include <memory>
 #include <vector>
 
 #include "c_api/border.hpp"
 #include "describe/values.hpp"
 #include "ejk/policy.hpp"
+#include "select/overlay.hpp"
+#include "select/policy.hpp"
 
 namespace {
 
@@ -68,9 +70,48 @@ AutotunePolicy policy_of(const char* text) {
   return policy;
 }
 
+// How many of this thread's scopes the last ejk_use_scopes has put there, below what the thread has opened itself.
+struct Used {
+  std::size_t overlays = 0, policies = 0;
+};
+
+template <class Scope>
+void replace(std::vector<Scope>& scopes, std::size_t& used, const std::vector<Scope>& by) {
+  scopes.erase(scopes.begin(), scopes.begin() + static_cast<std::ptrdiff_t>(used));
+  used = 0;
+  scopes.insert(scopes.begin(), by.begin(), by.end());
+  used = by.size();
+}
+
 }  // namespace
 
+struct ejk_kept_scopes {
+  std::vector<OverlayScope> overlays;
+  std::vector<AutotunePolicy> policies;
+};
+
 extern "C" {
+
+ejk_status ejk_keep_scopes(ejk_kept_scopes** scopes) {
+  return guarded_call([&]() -> Status {
+    if (!scopes) bad("scopes is NULL; expected a place for what is kept");
+    *scopes = new ejk_kept_scopes{overlay_scopes(), policy_scopes()};
+    return {};
+  });
+}
+
+ejk_status ejk_use_scopes(const ejk_kept_scopes* scopes) {
+  return guarded_call([&]() -> Status {
+    static const ejk_kept_scopes none;
+    thread_local Used used;
+    const auto& by = scopes ? *scopes : none;
+    replace(overlay_scopes(), used.overlays, by.overlays);
+    replace(policy_scopes(), used.policies, by.policies);
+    return {};
+  });
+}
+
+void ejk_release_scopes(ejk_kept_scopes* scopes) { delete scopes; }
 
 ejk_status ejk_push_overlay(const char* kernel, const char* config) {
   return guarded_call([&]() -> Status {

@@ -16,11 +16,16 @@ using nlohmann::ordered_json;
 ordered_json json_of(const GradientCall& call) {
   const auto& spec = *require_kernel(call.invocation.kernel).spec;
   auto outputs = ordered_json::array();
-  auto attributes = ordered_json::object();
-  for (const auto& tensor : spec.tensors)
-    if (tensor.output && call.names.contains(tensor.name)) outputs.push_back(tensor.name);
+  auto attributes = ordered_json::object(), shapes = ordered_json::object();
+  for (const auto& tensor : spec.tensors) {
+    if (!tensor.output || !call.names.contains(tensor.name)) continue;
+    outputs.push_back(tensor.name);
+    if (call.tensors.contains(tensor.name)) continue;
+    const auto& view = call.invocation.tensors.at(tensor.name);  // a temporary
+    shapes[tensor.name] = {std::string(name_of(view.type)), std::vector(view.shape, view.shape + view.rank)};
+  }
   for (const auto& [name, value] : call.invocation.attributes) attributes[name] = ejk::json_of(value, name);
-  return {{"kernel", spec.kernel}, {"tensors", call.names}, {"outputs", outputs}, {"attributes", attributes}};
+  return {{"kernel", spec.kernel}, {"tensors", call.names}, {"outputs", outputs}, {"shapes", shapes}, {"attributes", attributes}};
 }
 
 }  // namespace

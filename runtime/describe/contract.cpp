@@ -54,8 +54,16 @@ Json tensors_json(const spec::Spec& spec) {
                        {"shapes", shapes_json(tensor)},
                        {"optional", tensor.optional},
                        {"output", tensor.output},
+                       {"updated_as", tensor.updated_as},
+                       {"for_gradient", tensor.for_gradient},
                        {"shape_reads", shape_reads(spec, tensor)}});
   return tensors;
+}
+
+Json outputs_json(const spec::Spec& spec) {
+  auto outputs = Json::array();
+  for (const auto& output : spec.outputs) outputs.push_back({{"name", output.name}, {"doc", output.doc}, {"updates", output.updates}});
+  return outputs;
 }
 
 Json attributes_json(const spec::Spec& spec) {
@@ -103,6 +111,7 @@ Json contract_json(const spec::Spec& spec) {
                    {"type_defaults", spec.type_defaults},
                    {"forms", forms},
                    {"tensors", tensors_json(spec)},
+                   {"outputs", outputs_json(spec)},
                    {"attributes", attributes_json(spec)},
                    {"requires", rules},
                    {"gradient", gradient_json(spec)}};

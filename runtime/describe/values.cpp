@@ -1,7 +1,7 @@
 // ejk/json.hpp for JSON text and plain values.
 #include "describe/values.hpp"
 
-#include "spec/json.hpp"
+#include "spec/read/json.hpp"
 
 namespace ejk {
 

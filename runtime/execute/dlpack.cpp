@@ -22,6 +22,14 @@ constexpr Row table[] = {{DType::f32, {code_float, 32}},   {DType::f16, {code_fl
 
 [[noreturn]] void bad(const std::string& message) { throw spec::CallError(spec::CallError::Kind::bad_input, message); }
 
+// No memory reaches further from its address than address spaces do: such an offset is a negative number, or none.
+std::uint64_t offset_of(const std::string& name, const ejk_tensor& tensor) {
+  constexpr std::uint64_t most = std::uint64_t{1} << 57;
+  if (tensor.byte_offset >= most || reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.byte_offset < tensor.byte_offset)
+    bad(fmt::format("{} has a byte_offset of {}, expected one within its memory, below 2^57", name, tensor.byte_offset));
+  return tensor.byte_offset;
+}
+
 }  // namespace
 
 TensorView view_of(const std::string& name, const ejk_tensor& tensor) {
@@ -31,7 +39,7 @@ TensorView view_of(const std::string& name, const ejk_tensor& tensor) {
   for (const auto& row : table) {
     if (row.dlpack.code != tensor.dtype.code || row.dlpack.bits != tensor.dtype.bits) continue;
     const std::span shape(tensor.shape, static_cast<std::size_t>(tensor.rank));
-    auto* data = tensor.data ? static_cast<char*>(tensor.data) + tensor.byte_offset : nullptr;
+    auto* data = tensor.data ? static_cast<char*>(tensor.data) + offset_of(name, tensor) : nullptr;
     auto view = tensor.strides ? TensorView(data, row.type, shape, std::span(tensor.strides, static_cast<std::size_t>(tensor.rank)))
                                : TensorView(data, row.type, shape);
     view.device = {static_cast<DeviceType>(tensor.device.type), tensor.device.index};

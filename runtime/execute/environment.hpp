@@ -20,9 +20,12 @@ struct Environment {
   int agreement_seconds = 600;  // EJKERNEL_AGREEMENT_TIMEOUT: how long one process waits for another's measurement
   std::int64_t smem_limit = 0;  // EJKERNEL_SMEM_LIMIT: bytes of shared memory a GPU config may use; 0: what the device has
   bool check = false;  // EJKERNEL_CHECK: off, on: look for NaN in the outputs of calls on host tensors, read data on devices to judge it
+  std::vector<std::string> trust;   // EJKERNEL_TRUST: folders that are used whoever can write there (store/trust.hpp reads it)
   std::vector<std::string> stores;  // EJKERNEL_STORE: folders separated by ':'
   std::string cache_dir;            // EJKERNEL_CACHE_DIR: the user cache; by default $XDG_CACHE_HOME/ejk or ~/.cache/ejk
-  int threads = 0;                  // EJKERNEL_THREADS: threads for CPU work; 0: as many as the process may use
+  std::int64_t plan_bytes = std::int64_t{64} << 20;  // EJKERNEL_PLAN_MEMORY: what the plans of all shapes seen may take
+  int threads = 0;                                   // EJKERNEL_THREADS: threads for CPU work; 0: as many as the process may use
+  bool own_executor = false;  // EJKERNEL_EXECUTOR: auto, own: our own threads do CPU work also where the program has some
 };
 
 struct EnvironmentVariable {

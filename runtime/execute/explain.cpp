@@ -127,9 +127,11 @@ ordered_json image_json(const Resolved& resolved) {
 ordered_json launches_json(const Plan& plan) {
   auto list = ordered_json::array();
   const auto geometry = spec::geometry_of(*plan.resolved.candidate.variant, plan.resolved.arch, *plan.binding, plan.resolved.config);
-  for (const auto& launch : geometry.launches)
+  for (const auto& launch : geometry.launches) {
     list.push_back(
         {{"entry", launch.launch->entry}, {"grid", launch.grid}, {"block", launch.block}, {"shared_bytes", launch.shared_bytes}});
+    if (launch.launch->repeat) list.back()["repeat"] = launch.repeat;
+  }
   return list;
 }
 

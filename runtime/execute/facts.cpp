@@ -18,6 +18,11 @@ std::string names_of(const Range& range) {
   return text;
 }
 
+bool same_memory(const TensorView& a, const TensorView& b) {
+  return a.data == b.data && a.type == b.type && a.rank == b.rank && std::equal(a.shape, a.shape + a.rank, b.shape) &&
+         std::equal(a.strides, a.strides + a.rank, b.strides);
+}
+
 }  // namespace
 
 std::string name_of(Device device) {
@@ -88,6 +93,13 @@ Invocation invocation_of(const KernelHandle& kernel, const spec::CallFacts& fact
   return invocation;
 }
 
+namespace {
+
+// The host is one machine, whatever number its memory is given: XLA counts its CPU devices.
+bool same_device(const Device& a, const Device& b) { return a == b || (a.type == DeviceType::cpu && b.type == DeviceType::cpu); }
+
+}  // namespace
+
 const Machine& machine_of(const KernelHandle& kernel, std::span<const TensorView* const> tensors) {
   const TensorView* first = nullptr;
   std::size_t first_index = 0;
@@ -96,7 +108,7 @@ const Machine& machine_of(const KernelHandle& kernel, std::span<const TensorView
     if (!first) {
       first = tensors[i];
       first_index = i;
-    } else if (!(tensors[i]->device == first->device)) {
+    } else if (!same_device(tensors[i]->device, first->device)) {
       bad(fmt::format("{}: {} is on {}, but {} is on {}; all tensors of a call must be on one device", kernel.name,
                       kernel.spec->tensors[i].name, name_of(tensors[i]->device), kernel.spec->tensors[first_index].name,
                       name_of(first->device)));
@@ -115,6 +127,11 @@ const Machine& machine_of(const KernelHandle& kernel, std::span<const TensorView
 }
 
 spec::TensorFacts shape_of_output(const spec::Binding& binding, const spec::TensorSpec& output) {
+  if (!output.output) {
+    const auto given = binding.facts.tensors.find(output.name);
+    if (given != binding.facts.tensors.end()) return given->second;
+    bad(fmt::format("{}: {} is not given, so there is no memory to update", binding.spec->kernel, output.name));
+  }
   try {
     return spec::output_facts(binding, output);
   } catch (const spec::ExpressionError& e) {
@@ -130,6 +147,21 @@ std::string expected_output(const spec::Binding& binding, const spec::TensorSpec
   }
 }
 
+std::vector<std::string> updated_memory(const KernelHandle& kernel, const std::map<std::string, TensorView>& tensors) {
+  std::vector<std::string> names;
+  for (const auto& output : kernel.spec->outputs) {
+    if (output.updates.empty() || output.name == output.updates) continue;
+    const auto given = tensors.find(output.name);
+    if (given == tensors.end()) continue;
+    names.push_back(output.name);
+    const auto input = tensors.find(output.updates);
+    if (!given->second.given() || (input != tensors.end() && same_memory(given->second, input->second))) continue;
+    bad(fmt::format("{}: output {} is the memory of the input {}, updated; {}, expected that same memory, or none", kernel.name,
+                    output.name, output.updates, input == tensors.end() ? output.updates + " is not given" : "other memory is given"));
+  }
+  return names;
+}
+
 Positional positional(const KernelHandle& kernel, const std::map<std::string, TensorView>& tensors,
                       const std::map<std::string, Value>& attributes) {
   const auto& spec = *kernel.spec;
@@ -141,7 +173,9 @@ Positional positional(const KernelHandle& kernel, const std::map<std::string, Te
     if (found == list.end()) bad(fmt::format("{}: no {} '{}'; it has {}", kernel.name, what, name, names_of(list)));
     return static_cast<std::size_t>(found - list.begin());
   };
-  for (const auto& [name, view] : tensors) result.storage[index_in(spec.tensors, name, "tensor")] = view;
+  const auto updated = updated_memory(kernel, tensors);
+  for (const auto& [name, view] : tensors)
+    if (std::find(updated.begin(), updated.end(), name) == updated.end()) result.storage[index_in(spec.tensors, name, "tensor")] = view;
   for (const auto& view : result.storage) result.tensors.push_back(&view);
   for (const auto& [name, value] : attributes) {
     auto& slot = result.attributes[index_in(spec.attributes, name, "attribute")];

@@ -6,7 +6,7 @@
 
 #include "backends/backend.h"
 #include "ejk/result.hpp"
-#include "spec/expression.hpp"
+#include "spec/expression/expression.hpp"
 #include "spec/fault.hpp"
 
 namespace ejk {

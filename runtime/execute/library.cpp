@@ -5,11 +5,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backends/cpu/executor.hpp"
 #include "ejk/record.hpp"
 #include "execute/facts.hpp"
 #include "execute/guard.hpp"
 #include "execute/library_state.hpp"
-#include "spec/gradient.hpp"
+#include "execute/plan.hpp"
+#include "spec/call/gradient.hpp"
 
 namespace ejk {
 namespace {
@@ -58,21 +60,32 @@ ordered_json stores_json(const Library::Parts& parts) {
     list.push_back({{"role", "user cache"}, {"path", nullptr}, {"why_not", parts.places.why_no_user}});
   for (const auto& pack : parts.places.packs)
     list.push_back({{"role", "pack"}, {"path", pack.root()}, {"images", count_images(pack.root())}});
+  for (const auto& [path, why] : parts.refused) list.push_back({{"role", "refused"}, {"path", nullptr}, {"named", path}, {"why_not", why}});
   return list;
 }
 
-ordered_json kernels_json(Library& library, const Library::Parts& parts) {
+ordered_json kernel_json(const spec::Spec& spec) {
+  auto variants = ordered_json::array();
+  for (const auto& variant : spec.variants) variants.push_back({{"name", variant.name}, {"archs", variant.archs}, {"doc", variant.doc}});
+  return {{"name", spec.kernel},
+          {"doc", spec.doc},
+          {"gradient", fmt::format("{}", fmt::join(spec::gradient_kernels(spec), ", "))},
+          {"cases", spec.cases.size()},
+          {"variants", variants}};
+}
+
+// Those whose specs can be used; the other files of the specs folders, with what is wrong with them, go to `passed_over`.
+ordered_json kernels_json(Library& library, const Library::Parts& parts, ordered_json& passed_over) {
   auto list = ordered_json::array();
+  auto faults = parts.catalogue.passed_over();
   for (const auto& name : parts.catalogue.kernel_names()) {
-    const auto& spec = *library.kernel(name)->spec;
-    auto variants = ordered_json::array();
-    for (const auto& variant : spec.variants) variants.push_back({{"name", variant.name}, {"archs", variant.archs}, {"doc", variant.doc}});
-    list.push_back({{"name", name},
-                    {"doc", spec.doc},
-                    {"gradient", fmt::format("{}", fmt::join(spec::gradient_kernels(spec), ", "))},
-                    {"cases", spec.cases.size()},
-                    {"variants", variants}});
+    try {
+      if (const auto* kernel = library.kernel(name)) list.push_back(kernel_json(*kernel->spec));  // else its file went meanwhile
+    } catch (const spec::SpecError& error) {
+      faults.insert(faults.end(), error.faults().begin(), error.faults().end());
+    }
   }
+  for (const auto& fault : faults) passed_over.push_back({{"file", fault.file}, {"where", fault.where}, {"reason", fault.sentence}});
   return list;
 }
 
@@ -154,18 +167,24 @@ Result<std::string> info() {
     ordered_json result;
     result["version"] = EJK_VERSION;
     result["threads"] = cpu_threads();
+    result["executor"] = cpu_executor();
     result["backends"] = backends_json(parts);
     result["compilers"] = compilers_json(parts);
     result["archs"] = archs_json(parts);
     result["stores"] = stores_json(parts);
     result["stores_searched"] = parts.searched;
-    result["kernels"] = kernels_json(library, parts);
+    auto passed_over = ordered_json::array();
+    result["kernels"] = kernels_json(library, parts, passed_over);
+    result["passed_over"] = passed_over;
     auto environment = ordered_json::array();
     for (const auto& variable : environment_table())
       environment.push_back({{"name", variable.name}, {"legal", variable.legal}, {"doc", variable.doc}});
     result["environment"] = environment;
     const auto recording = recording_status();
-    result["recording"] = {{"file", recording.file}, {"lines", recording.lines}, {"error", recording.error}};
+    result["tested_with"] = {{"jax", EJK_TESTED_JAX}, {"torch", EJK_TESTED_TORCH}};
+    const auto plans = plan_memory();
+    result["plans"] = {{"count", plans.plans}, {"bytes", plans.bytes}, {"limit", plans.limit}};
+    result["recording"] = {{"file", recording.file}, {"lines", recording.lines}, {"lost", recording.lost}, {"error", recording.error}};
     return result.dump(2);
   });
 }

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "backends/cpu/executor.hpp"
 #include "execute/fork_gate.hpp"
 #include "execute/spec_kernel.hpp"
 #include "spec/fault.hpp"
@@ -111,13 +112,20 @@ Library& Library::instance() {
 std::unique_ptr<Library::Parts> Library::make_parts() {
   auto environment = read_environment();
   store::Places places;
-  if (const auto cache = store::user_cache_dir(places.why_no_user)) places.user.emplace(*cache, true);
+  if (const auto cache = store::user_cache_dir(places.why_no_user)) places.user.emplace(*cache, true, store::Trust::cache());
   std::vector<std::string> searched;
+  std::vector<std::pair<std::string, std::string>> refused;
   for (const auto& path : store_candidates(added_stores_, environment)) {
     std::error_code error;
     const bool is_store = fs::is_directory(path / "specs", error);
-    searched.push_back(path.string() + (is_store ? "" : ": no specs folder"));
-    if (is_store) places.packs.emplace_back(path, false);
+    const auto fault = is_store ? store::pack_fault(path) : "";
+    searched.push_back(path.string() + (!is_store ? ": no specs folder" : fault.empty() ? "" : ": refused: " + fault));
+    if (!fault.empty()) {
+      refused.emplace_back(path.string(), fault);
+      log_line("a store is not used: " + fault);
+    } else if (is_store) {
+      places.packs.emplace_back(path, false);
+    }
   }
   if (places.packs.empty())
     throw spec::CallError(
@@ -130,13 +138,14 @@ std::unique_ptr<Library::Parts> Library::make_parts() {
       folders.push_back({pack.root() / "specs", pack.root() / "templates"});
   auto catalogue = spec::Catalogue::open(folders);
   if (environment.threads) set_cpu_threads(environment.threads);
+  use_own_cpu_pool(environment.own_executor);
   std::vector<Machine> machines;
   for (auto* backend : backends())
     for (int device = 0; device < std::max(1, backend->device_count()); ++device)
       machines.push_back(make_machine(*backend, device, catalogue, environment));
   auto chain = make_chain(places, environment);
-  return std::unique_ptr<Parts>(new Parts{std::move(environment), std::move(places), std::move(searched), std::move(catalogue),
-                                          std::move(machines), std::move(chain)});
+  return std::unique_ptr<Parts>(new Parts{std::move(environment), std::move(places), std::move(searched), std::move(refused),
+                                          std::move(catalogue), std::move(machines), std::move(chain)});
 }
 
 const Library::Parts& Library::parts() {

@@ -11,7 +11,7 @@
 #include "ejk/kernel.hpp"
 #include "ejk/library.hpp"
 #include "execute/environment.hpp"
-#include "spec/catalogue.hpp"
+#include "spec/read/catalogue.hpp"
 #include "store/obtain.hpp"
 #include "store/store.hpp"
 
@@ -50,7 +50,8 @@ class Library {
   struct Parts {
     Environment environment;
     store::Places places;
-    std::vector<std::string> searched;  // every folder that was considered as a store, and what was found
+    std::vector<std::string> searched;                         // every folder that was considered as a store, and what was found
+    std::vector<std::pair<std::string, std::string>> refused;  // stores that others can write to: path, why
     spec::Catalogue catalogue;
     std::vector<Machine> machines;
     std::shared_ptr<ConfigSelectorChain> chain;

@@ -2,7 +2,7 @@
 #include "execute/live.hpp"
 
 #include "execute/facts.hpp"
-#include "spec/template.hpp"
+#include "spec/render/template.hpp"
 
 namespace ejk {
 

@@ -5,7 +5,7 @@
 #include "ejk/call.hpp"
 #include "execute/device_data.hpp"
 #include "execute/library_state.hpp"
-#include "spec/host_integers.hpp"
+#include "spec/call/host_integers.hpp"
 
 namespace ejk {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/nvtx.hpp"
+#include "backends/cuda/nvtx.hpp"
 #include "ejk/call.hpp"
 #include "execute/plan_key.hpp"
 #include "execute/resolve.hpp"
@@ -25,12 +25,15 @@ struct FramePatch {
 struct PlannedLaunch {
   LaunchRequest request;               // entry, geometry; arguments are set for each call
   std::vector<std::uint32_t> offsets;  // of each argument's value in the frame
+  std::int64_t repeat = 1;             // launched so many times
+  std::uint32_t step = no_step;        // where in the frame its argument `step` is, written anew for each time
+  static constexpr std::uint32_t no_step = UINT32_MAX;
 };
 
 // Byte range a tensor spans from its pointer, for the overlap check.
 struct Extent {
   std::uint16_t tensor;
-  bool output;
+  bool written;            // outputs, and inputs that are updated; they stand last
   std::int64_t low, high;  // [low, high)
 };
 
@@ -48,11 +51,15 @@ struct Plan {
   std::vector<PlannedLaunch> launches;
   std::vector<Extent> extents;
   std::int64_t workspace_bytes = 0;
+  std::int64_t zero_bytes = 0;                   // of the workspace, from its begin: what must be 0 lies there
   bool check = false;                            // EJKERNEL_CHECK
   std::shared_ptr<const spec::Binding> binding;  // for live requirements and explain
   std::vector<std::uint32_t> live;               // requirements to judge on every call: indices in the spec
   const ProfilerRanges* ranges = nullptr;        // null: launches are not stamped, or nothing listens
   std::string label;                             // of the range round the launches
+
+  // About what it takes of memory, the image's module left out: many plans share it.
+  std::size_t memory() const;
 
   // Throws CallError. Allocates nothing unless a rule is broken or the workspace must grow.
   void run(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
@@ -65,7 +72,14 @@ std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<cons
                                       std::span<const AttributeValue> attributes, Stream stream, const char* config, const PlanKey* key,
                                       bool explain_all = false);
 
-// This thread's table first (no lock), then the process's, then make_plan.
+// What the process's plans take. A thread keeps up to 512 more alive that it used and the process's table gave up.
+struct PlanMemory {
+  std::size_t plans = 0, bytes = 0, limit = 0;
+};
+PlanMemory plan_memory();
+
+// This thread's table first (no lock), then the process's, whose least recently asked for plans go first (EJKERNEL_PLAN_MEMORY), then
+// make_plan. Modules stay: a captured graph may name their entries.
 const Plan& find_plan(const PlanKey& key, const KernelHandle& kernel, std::span<const TensorView* const> tensors,
                       std::span<const AttributeValue> attributes, Stream stream, const char* config);
 

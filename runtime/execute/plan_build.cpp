@@ -22,6 +22,16 @@ struct View {
   std::int64_t strides[max_rank];
 };
 
+// As templates/device/tile/grid_barrier.h declares it for GPUs.
+struct GridBarrier {
+  void* word;
+  std::uint32_t blocks;
+};
+
+bool takes_barrier(const spec::Launch& launch) {
+  return std::ranges::any_of(launch.arguments, [](const auto& each) { return each.kind == spec::Argument::Kind::grid_barrier; });
+}
+
 struct alignas(tensor_map_alignment) TensorMapBytes {
   std::byte bytes[tensor_map_bytes];
 };
@@ -32,9 +42,13 @@ class Layout {
       : plan_(plan), spec_(*kernel.spec), tensors_(tensors) {}
 
   void add(const spec::Geometry& geometry) {
-    for (const auto& workspace : geometry.workspace) {
-      workspaces_.push_back({workspace, plan_.workspace_bytes});
-      plan_.workspace_bytes += (workspace.bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment;
+    for (const bool zero : {true, false}) {  // what must be 0 lies together, so that one memset serves it all
+      for (const auto& workspace : geometry.workspace)
+        if (workspace.zero == zero) add(workspace);
+      if (zero) next_barrier_ = plan_.workspace_bytes;
+      for (const auto& launch : geometry.launches)
+        if (zero && takes_barrier(*launch.launch) && !plan_.backend->grid_barrier())
+          add({"", sizeof(std::uint32_t), DType::i32, {1}, true});
     }
     for (const auto& launch : geometry.launches) add(launch);
     if (plan_.frame.size() > Plan::max_frame)
@@ -43,6 +57,12 @@ class Layout {
   }
 
  private:
+  void add(const spec::WorkspaceSize& workspace) {
+    workspaces_.push_back({workspace, plan_.workspace_bytes});
+    if (workspace.zero && workspace.bytes) plan_.zero_bytes = plan_.workspace_bytes + workspace.bytes;
+    plan_.workspace_bytes += (workspace.bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment;
+  }
+
   void add(const spec::LaunchGeometry& launch) {
     if (launch.arguments.size() > Plan::max_arguments)
       throw CodedError(ErrorCode::internal,
@@ -58,7 +78,36 @@ class Layout {
     planned.request.cooperative = launch.launch->cooperative;
     planned.request.overlaps = launch.launch->overlaps;
     planned.request.device = plan_.device;
-    for (const auto& argument : launch.arguments) planned.offsets.push_back(place(argument));
+    planned.request.name = launch.launch->entry.c_str();  // lives as long as the image's variant
+    planned.repeat = launch.repeat;
+    if (planned.request.cooperative) check_resident(planned.request, *launch.launch);
+    for (const auto& argument : launch.arguments) {
+      planned.offsets.push_back(place(argument));
+      if (argument.argument->kind == spec::Argument::Kind::step) planned.step = planned.offsets.back();
+    }
+  }
+
+  void check_resident(const LaunchRequest& request, const spec::Launch& launch) {
+    const auto blocks = request.grid[0] * request.grid[1] * request.grid[2], fit = plan_.backend->resident_blocks(request);
+    if (blocks <= fit) return;
+    const bool cpu = plan_.backend->platform() == "cpu";
+    const auto what = cpu ? fmt::format("{} work items with {} bytes of scratch each", blocks, request.shared_bytes)
+                          : fmt::format("{} blocks of {} threads with {} bytes of dynamic shared memory", blocks,
+                                        request.block[0] * request.block[1] * request.block[2], request.shared_bytes);
+    throw CodedError(ErrorCode::unsupported,
+                     fmt::format("{}: the cooperative launch {} has {}, which wait for each other, so all must be resident at once; {}:{} "
+                                 "holds {}: make its grid that small{}",
+                                 plan_.resolved.image.id, launch.entry, what, plan_.backend->platform(), plan_.device, fit,
+                                 cpu ? "" : ", or its blocks smaller"));
+  }
+
+  // A word of zeros in the workspace, unless the backend has barriers of its own.
+  std::uint32_t place_barrier(const LaunchRequest& request) {
+    if (const auto* own = plan_.backend->grid_barrier()) return append(own);
+    const auto offset = append(GridBarrier{nullptr, static_cast<std::uint32_t>(request.grid[0] * request.grid[1] * request.grid[2])});
+    patch(FramePatch::Kind::workspace, 0, offset, static_cast<std::uint64_t>(next_barrier_));
+    next_barrier_ += workspace_alignment;
+    return offset;
   }
 
   std::uint32_t place(const spec::ArgumentValue& argument) {
@@ -72,6 +121,10 @@ class Layout {
         return place_value(argument);
       case Kind::tensor_map:
         return place_tensor_map(argument);
+      case Kind::step:
+        return append(std::int64_t{0});
+      case Kind::grid_barrier:
+        return place_barrier(plan_.launches.back().request);
     }
     throw CodedError(ErrorCode::internal, fmt::format("{}: an argument of an unknown kind", plan_.resolved.image.id));
   }
@@ -89,7 +142,7 @@ class Layout {
 
   // Encoded here but for the address, which run() puts in. All zeros where the tensor is not given.
   std::uint32_t place_tensor_map(const spec::ArgumentValue& argument) {
-    const auto& name = argument.argument->name;
+    const auto& name = argument.mapped;
     const auto offset = append(TensorMapBytes{});
     if (const auto index = tensor_index(name)) {
       if (!tensors_[*index] || !tensors_[*index]->given()) return offset;
@@ -117,7 +170,7 @@ class Layout {
     try {
       plan_.backend->encode_tensor_map(request, &map);
     } catch (const DeviceError& error) {
-      throw DeviceError(fmt::format("{}: {} [{}] of strides [{}]: {}", plan_.resolved.image.id, argument.argument->name,
+      throw DeviceError(fmt::format("{}: {} [{}] of strides [{}]: {}", plan_.resolved.image.id, argument.mapped,
                                     fmt::join(request.shape, ", "), fmt::join(request.strides, ", "), error.what()));
     }
     std::memcpy(plan_.frame.data() + offset, &map, sizeof map);
@@ -200,10 +253,11 @@ class Layout {
   const spec::Spec& spec_;
   std::span<const TensorView* const> tensors_;
   std::vector<Buffer> workspaces_;
+  std::int64_t next_barrier_ = 0;  // where in the workspace the word of the next launch that takes one is
 };
 
-std::optional<Extent> extent_of(const TensorView& view, std::size_t index, bool output) {
-  Extent extent{static_cast<std::uint16_t>(index), output, 0, size_of(view.type)};
+std::optional<Extent> extent_of(const TensorView& view, std::size_t index, bool written) {
+  Extent extent{static_cast<std::uint16_t>(index), written, 0, size_of(view.type)};
   for (int i = 0; i < view.rank; ++i) {
     if (view.shape[i] == 0) return std::nullopt;
     const auto reach = (view.shape[i] - 1) * view.strides[i] * size_of(view.type);
@@ -213,9 +267,10 @@ std::optional<Extent> extent_of(const TensorView& view, std::size_t index, bool 
 }
 
 void add_extents(Plan& plan, const KernelHandle& kernel, std::span<const TensorView* const> tensors) {
-  for (std::size_t i = 0; i < tensors.size(); ++i)
-    if (tensors[i] && tensors[i]->given())
-      if (const auto extent = extent_of(*tensors[i], i, i >= kernel.inputs)) plan.extents.push_back(*extent);
+  for (const bool written : {false, true})  // what is only read comes first: run() looks from the end
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      if (tensors[i] && tensors[i]->given() && kernel.spec->tensors[i].written() == written)
+        if (const auto extent = extent_of(*tensors[i], i, written)) plan.extents.push_back(*extent);
 }
 
 bool reads(const spec::Requirement& requirement, const std::string& tensor) {
@@ -285,7 +340,52 @@ void add_label(Plan& plan, const Invocation& invocation) {
   plan.ranges = &profiler_ranges();
 }
 
+// What a call needs no more once it is laid out, and an explanation, which is made anew, does: the source alone is most of a plan.
+void slim(Plan& plan) {
+  auto& resolved = plan.resolved;
+  resolved.image = {resolved.image.kernel, {}, {}, {}, {}, std::move(resolved.image.id), {}, {}, {}, {}, {}};
+  resolved.image.source.shrink_to_fit();  // to assign an empty text keeps the old one's memory
+  resolved.arch = {};
+  resolved.tried = {};
+  resolved.selection = {};
+  resolved.obtained.stages = {};
+  resolved.obtained.assembled = {};
+  if (plan.live.empty()) plan.binding = nullptr;
+  plan.frame.shrink_to_fit();
+  plan.patches.shrink_to_fit();
+  plan.launches.shrink_to_fit();
+  plan.extents.shrink_to_fit();
+}
+
+template <class T>
+std::size_t bytes_of(const std::vector<T>& vector) {
+  return vector.capacity() * sizeof(T);
+}
+
+std::size_t bytes_of(const spec::Binding& binding) {
+  constexpr std::size_t node = 48;  // of a map, beside its value: links, colour, malloc's own
+  std::size_t bytes = sizeof binding;
+  for (const auto& [name, facts] : binding.facts.tensors)
+    bytes += node + sizeof name + sizeof facts + bytes_of(facts.shape) + bytes_of(facts.strides) + 2 * sizeof(void*);
+  const auto values = binding.facts.attributes.size() + binding.attributes.size();
+  bytes +=
+      values * (node + sizeof(std::string) + sizeof(Value)) + binding.dims.size() * (node + sizeof(std::string) + sizeof(std::int64_t));
+  for (const auto& [name, type] : binding.types) bytes += node + sizeof name + sizeof type;
+  for (const auto& [name, dims] : binding.rests) bytes += node + sizeof name + sizeof dims + bytes_of(dims);
+  return bytes;
+}
+
 }  // namespace
+
+std::size_t Plan::memory() const {
+  constexpr std::size_t table = 128;  // its row in the process's table, and the blocks' headers
+  std::size_t bytes = sizeof *this + table + bytes_of(key) + bytes_of(frame) + bytes_of(patches) + bytes_of(launches) + bytes_of(extents) +
+                      bytes_of(live) + label.capacity() + bytes_of(resolved.config) + resolved.image.id.capacity() +
+                      resolved.image.kernel.capacity() + resolved.obtained.from.capacity();
+  for (const auto& launch : launches) bytes += bytes_of(launch.offsets);
+  for (const auto& [name, value] : resolved.config) bytes += name.capacity();
+  return binding ? bytes + bytes_of(*binding) : bytes;
+}
 
 std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<const TensorView* const> tensors,
                                       std::span<const AttributeValue> attributes, Stream stream, const char* config, const PlanKey* key,
@@ -317,6 +417,7 @@ std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<cons
   add_live(*plan, kernel, tensors, attributes);
   if (key) record_planned(invocation, machine);
   add_label(*plan, invocation);
+  if (key) slim(*plan);
   return plan;
 }
 

@@ -1,7 +1,9 @@
 // Plans by packed key: a table of this thread (no lock), behind it one of the process.
 #include <algorithm>
+#include <list>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "execute/fork_gate.hpp"
 #include "execute/plan.hpp"
@@ -44,33 +46,68 @@ class ThreadTable {
   std::size_t count_ = 0;
 };
 
+// Bounded by bytes: shapes that never repeat must not grow memory for ever. Rows are in the order in which threads asked for them.
 class ProcessTable {
  public:
+  explicit ProcessTable(std::size_t limit) : limit_(limit) {}
+
   std::shared_ptr<const Plan> find(const PlanKey& key) {
     const std::lock_guard lock(mutex_);
-    const auto [begin, end] = plans_.equal_range(key.hash);
-    const auto found = std::find_if(begin, end, [&](const auto& entry) { return same_key(*entry.second, key); });
-    return found == end ? nullptr : found->second;
+    const auto [begin, end] = by_hash_.equal_range(key.hash);
+    const auto found = std::find_if(begin, end, [&](const auto& entry) { return same_key(*entry.second->plan, key); });
+    if (found == end) return nullptr;
+    rows_.splice(rows_.begin(), rows_, found->second);
+    return found->second->plan;
   }
 
   void put(const PlanKey& key, std::shared_ptr<const Plan> plan) {
+    std::list<Row> gone;  // destroyed after the lock
     const std::lock_guard lock(mutex_);
-    if (plans_.size() >= capacity) plans_.clear();  // shapes that never repeat must not grow memory for ever
-    plans_.emplace(key.hash, std::move(plan));
+    modules_.insert(plan->resolved.obtained.module);
+    const auto bytes = plan->memory();
+    rows_.push_front({std::move(plan), key.hash, bytes});
+    by_hash_.emplace(key.hash, rows_.begin());
+    bytes_ += bytes;
+    while (bytes_ > limit_ && rows_.size() > 1) drop_last(gone);
+  }
+
+  PlanMemory memory() {
+    const std::lock_guard lock(mutex_);
+    return {rows_.size(), bytes_, limit_};
   }
 
  private:
-  static constexpr std::size_t capacity = 16384;
+  struct Row {
+    std::shared_ptr<const Plan> plan;
+    std::uint64_t hash;
+    std::size_t bytes;
+  };
+
+  void drop_last(std::list<Row>& gone) {
+    const auto last = std::prev(rows_.end());
+    const auto [begin, end] = by_hash_.equal_range(last->hash);
+    by_hash_.erase(std::find_if(begin, end, [&](const auto& entry) { return entry.second == last; }));
+    bytes_ -= last->bytes;
+    gone.splice(gone.begin(), rows_, last);
+  }
+
+  const std::size_t limit_;
   std::mutex mutex_;
-  std::unordered_multimap<std::uint64_t, std::shared_ptr<const Plan>> plans_;
+  std::list<Row> rows_;  // the one asked for last comes first
+  std::unordered_multimap<std::uint64_t, std::list<Row>::iterator> by_hash_;
+  std::unordered_set<std::shared_ptr<Module>> modules_;  // as many as images: shapes share them
+  std::size_t bytes_ = 0;
 };
 
 ProcessTable& process_table() {
-  static auto* table = new ProcessTable;  // never destroyed: threads may outlive main
+  static auto* table = new ProcessTable(
+      static_cast<std::size_t>(Library::instance().parts().environment.plan_bytes));  // never destroyed: threads may outlive main
   return *table;
 }
 
 }  // namespace
+
+PlanMemory plan_memory() { return process_table().memory(); }
 
 const Plan& find_plan(const PlanKey& key, const KernelHandle& kernel, std::span<const TensorView* const> tensors,
                       std::span<const AttributeValue> attributes, Stream stream, const char* config) {

@@ -19,9 +19,9 @@ void write(std::byte* frame, std::uint32_t offset, T value) {
   std::memcpy(frame + offset, &value, sizeof(T));
 }
 
-// Outputs may overlap no other tensor. Ranges are compared; the message comes from bind(), which sees the addresses.
+// What is written may overlap no other tensor. Ranges are compared; the message comes from bind(), which sees the addresses.
 bool overlaps(std::span<const Extent> extents, std::span<const TensorView* const> tensors) {
-  for (std::size_t i = extents.size(); i-- > 0 && extents[i].output;) {
+  for (std::size_t i = extents.size(); i-- > 0 && extents[i].written;) {
     const auto* base = static_cast<const char*>(tensors[extents[i].tensor]->data);
     for (std::size_t j = 0; j < i; ++j) {
       const auto* other = static_cast<const char*>(tensors[extents[j].tensor]->data);
@@ -118,13 +118,17 @@ void Plan::run(const KernelHandle& kernel, std::span<const TensorView* const> te
         write_varying(values, patch, attributes[patch.index]);
     }
   }
+  if (zero_bytes && !launches.empty()) backend->zero(device, stream.handle, workspace.at(0), zero_bytes);
   void* arguments[max_arguments];
   const ProfilerRange range(ranges, label);
   for (const auto& launch : launches) {
     for (std::size_t i = 0; i < launch.offsets.size(); ++i) arguments[i] = values + launch.offsets[i];
     auto request = launch.request;
     request.arguments = arguments;
-    backend->launch(request, stream.handle);
+    for (std::int64_t step = 0; step < launch.repeat; ++step) {
+      if (launch.step != PlannedLaunch::no_step) write(values, launch.step, step);
+      backend->launch(request, stream.handle);
+    }
   }
   if (check) check_outputs(*this, kernel, tensors);
 }

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "execute/guard.hpp"
-#include "spec/fallbacks.hpp"
+#include "spec/choose/fallbacks.hpp"
 
 namespace ejk {
 namespace {

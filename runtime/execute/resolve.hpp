@@ -6,7 +6,7 @@
 
 #include "execute/library_state.hpp"
 #include "execute/spec_kernel.hpp"
-#include "spec/binding.hpp"
+#include "spec/call/binding.hpp"
 #include "store/obtain.hpp"
 
 namespace ejk {

@@ -8,7 +8,7 @@
 
 #include "execute/facts.hpp"
 #include "execute/guard.hpp"
-#include "spec/no_names.hpp"
+#include "spec/expression/no_names.hpp"
 
 namespace ejk {
 namespace {
@@ -45,6 +45,12 @@ std::string known_parameters(const std::vector<Candidate>& candidates) {
     lines.insert(candidate.variant->name + ": " + (names.empty() ? "none" : names));
   }
   return fmt::format("{}", fmt::join(lines, "; "));
+}
+
+// Of memory that the call has as an input.
+bool is_other_name(const spec::Spec& spec, const std::string& name) {
+  const auto* output = spec.output(name);
+  return output && !output->updates.empty() && output->updates != name;
 }
 
 // Of an attribute whose default depends on nothing.
@@ -186,6 +192,7 @@ Result<Config> SpecKernel::heuristic_cfg(const Invocation& invocation) const {
 Invocation SpecKernel::canonical(const Invocation& invocation) const {
   auto result = invocation;
   std::erase_if(result.tensors, [](const auto& entry) { return !entry.second.given(); });
+  std::erase_if(result.tensors, [&](const auto& entry) { return is_other_name(*handle_.spec, entry.first); });
   result.varying.clear();
   for (const auto& attribute : handle_.spec->attributes) {
     if (attribute.varies) result.varying.push_back(attribute.name);

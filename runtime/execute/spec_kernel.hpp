@@ -6,7 +6,7 @@
 
 #include "ejk/kernel.hpp"
 #include "execute/library_state.hpp"
-#include "spec/image.hpp"
+#include "spec/render/image.hpp"
 
 namespace ejk {
 
@@ -55,8 +55,8 @@ class SpecKernel : public Kernel {
   Invocation canonical(const Invocation& invocation) const override;
   Result<std::string> source_hash(const Invocation& invocation, const Config& config) const override;
   std::optional<Nearness> nearness(const std::string& key, const std::string& measured_key) const override;
-  // As the spec says (spec/gradient.hpp). Without a mapping, tensors of one name are the same; "dx", "d_x", "grad_x", "x_grad" are of x's
-  // shape and type; attributes go over by name.
+  // As the spec says (spec/call/gradient.hpp). Without a mapping, tensors of one name are the same; "dx", "d_x", "grad_x", "x_grad" are of
+  // x's shape and type; attributes go over by name.
   Result<Gradient> gradient(const Invocation& invocation) const override;
 
  private:

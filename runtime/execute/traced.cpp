@@ -73,6 +73,7 @@ json batch_json(const spec::Binding& binding) {
     const auto rank = given == binding.facts.tensors.end() ? rank_of(binding, tensor) : given->second.shape.size();
     const auto axis = batch_axis(spec::shape_for(tensor, binding.form, rank), dim);
     axes[tensor.name] = axis.index;
+    if (!tensor.updated_as.empty()) axes[tensor.updated_as] = axis.index;
     if (axis.or_one) or_one.push_back(tensor.name);
   }
   return {{"dim", dim}, {"axes", axes}, {"or_one", or_one}};
@@ -85,8 +86,13 @@ Result<std::string> bind_call(const std::string& kernel, const Tensors& tensors,
     const auto& handle = require_kernel(kernel);
     const auto binding = bound(handle, without_data(tensors), attributes);
     auto outputs = json::object();
-    for (const auto& tensor : handle.spec->tensors)
-      if (tensor.output) outputs[tensor.name] = output_json(binding, tensor);
+    for (const auto& tensor : handle.spec->tensors) {
+      const auto given = binding.facts.tensors.find(tensor.name);
+      if (tensor.output)
+        outputs[tensor.name] = output_json(binding, tensor);
+      else if (!tensor.updated_as.empty() && given != binding.facts.tensors.end())
+        outputs[tensor.updated_as] = tensor_json(given->second.type, given->second.shape);
+    }
     return json{{"form", binding.form},
                 {"dims", json(std::map<std::string, std::int64_t>(binding.dims.begin(), binding.dims.end()))},
                 {"batch", batch_json(binding)},

@@ -5,7 +5,7 @@
 #include "describe/values.hpp"
 #include "label/label_text.hpp"
 #include "record/placed_call.hpp"
-#include "spec/sha256.hpp"
+#include "spec/render/sha256.hpp"
 
 namespace ejk {
 namespace {

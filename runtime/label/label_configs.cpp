@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
+#include <sstream>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -11,6 +11,7 @@
 #include "ejk/label.hpp"
 #include "label/label_text.hpp"
 #include "record/placed_call.hpp"
+#include "store/files.hpp"
 
 namespace ejk {
 namespace {
@@ -56,7 +57,9 @@ class HashTable {
   void read_folder(const fs::path& folder, const std::string& kernel) {
     std::error_code error;
     for (fs::directory_iterator device(folder, error), end; !error && device != end; device.increment(error)) {
-      std::ifstream stream(device->path() / (kernel + ".jsonl"));
+      std::string missing;
+      auto text = store::read_file(device->path() / (kernel + ".jsonl"), store::lines_limit, missing);
+      std::istringstream stream(text ? std::move(*text) : "");
       for (std::string line; std::getline(stream, line);) read_record(line);
     }
   }

@@ -21,6 +21,11 @@ int portable_fstat(int file, struct stat* out) { return static_cast<int>(syscall
 INSIDE int portable_fstat64(int file, struct stat* out) asm("fstat64");
 int portable_fstat64(int file, struct stat* out) { return static_cast<int>(syscall(SYS_fstat, file, out)); }
 
+INSIDE int portable_fstatat(int folder, const char* path, struct stat* out, int flags) asm("fstatat");
+int portable_fstatat(int folder, const char* path, struct stat* out, int flags) {
+  return static_cast<int>(syscall(SYS_newfstatat, folder, path, out, flags));
+}
+
 // 2.36, for std::random_device.
 INSIDE std::uint32_t portable_random() asm("arc4random");
 std::uint32_t portable_random() {

@@ -6,8 +6,8 @@
 #include "describe/values.hpp"
 #include "ejk/policy.hpp"
 #include "execute/facts.hpp"
-#include "spec/fallbacks.hpp"
-#include "spec/image.hpp"
+#include "spec/choose/fallbacks.hpp"
+#include "spec/render/image.hpp"
 
 namespace ejk {
 namespace {

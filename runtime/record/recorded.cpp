@@ -7,7 +7,6 @@
 
 #include "describe/invocation.hpp"
 #include "describe/values.hpp"
-#include "record/placed_call.hpp"
 #include "record/recorder.hpp"
 #include "store/files.hpp"
 
@@ -15,7 +14,6 @@ namespace ejk {
 namespace {
 
 using nlohmann::json;
-constexpr std::int64_t whole_alignment = 64;  // more is not looked at
 
 json line_of(const RecordedInvocation& recorded, bool with_count) {
   auto object = json_of(recorded.invocation);
@@ -64,27 +62,7 @@ RecordedInvocation recorded_from(const json& object, const std::string& what) {
   return recorded;
 }
 
-std::int64_t alignment_of(const void* data) {
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
-  return address == 0 ? whole_alignment : std::min(whole_alignment, std::int64_t{1} << std::min(std::countr_zero(address), 6));
-}
-
 }  // namespace
-
-RecordedInvocation recorded_of(const Invocation& invocation, const Machine* machine) {
-  RecordedInvocation recorded;
-  recorded.invocation = canonical(invocation);
-  for (auto& [name, view] : recorded.invocation.tensors) {
-    if (const auto alignment = alignment_of(view.data); alignment < whole_alignment) recorded.alignment.emplace(name, alignment);
-    view.data = nullptr;
-  }
-  recorded.invocation.stream = {};
-  if (!machine) return recorded;
-  recorded.archs = machine->probe.archs;
-  for (const auto& [name, value] : machine->probe.properties) recorded.properties.emplace(name, value);
-  if (machine->backend->platform() == "cpu") recorded.properties.insert_or_assign("threads", std::int64_t{cpu_threads()});
-  return recorded;
-}
 
 void RecordedSet::add(const RecordedInvocation& recorded) {
   const auto [place, fresh] = index_.emplace(line_of(recorded, false).dump(), list_.size());

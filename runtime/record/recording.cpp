@@ -1,4 +1,7 @@
-// Recording of calls: by scope on the calling thread, by plan into the process's file.
+// Recording of calls: what is kept of one; by scope on the calling thread, by plan into the process's file.
+#include <algorithm>
+#include <bit>
+
 #include "execute/facts.hpp"
 #include "execute/guard.hpp"
 #include "record/placed_call.hpp"
@@ -14,7 +17,27 @@ std::map<std::string, TensorView> named(const KernelHandle& kernel, std::span<co
   return result;
 }
 
+std::int64_t alignment_of(const void* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  return address == 0 ? whole_alignment : std::min(whole_alignment, std::int64_t{1} << std::min(std::countr_zero(address), 6));
+}
+
 }  // namespace
+
+RecordedInvocation recorded_of(const Invocation& invocation, const Machine* machine) {
+  RecordedInvocation recorded;
+  recorded.invocation = canonical(invocation);
+  for (auto& [name, view] : recorded.invocation.tensors) {
+    if (const auto alignment = alignment_of(view.data); alignment < whole_alignment) recorded.alignment.emplace(name, alignment);
+    view.data = nullptr;
+  }
+  recorded.invocation.stream = {};
+  if (!machine) return recorded;
+  recorded.archs = machine->probe.archs;
+  for (const auto& [name, value] : machine->probe.properties) recorded.properties.emplace(name, value);
+  if (machine->backend->platform() == "cpu") recorded.properties.insert_or_assign("threads", std::int64_t{cpu_threads()});
+  return recorded;
+}
 
 constinit thread_local recording::Scope* open_recording = nullptr;
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
@@ -11,16 +12,44 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
+#include <stdexcept>
 #include <thread>
 
 #include "store/files.hpp"
 
 namespace ejk {
 
+namespace {
+
+constexpr unsigned of_group = 02770, of_user = 0700;  // who can read a file there can lock it
+
+// The folder may not be there yet: then it is made by this user, for this user.
+store::Trust trust_of(const std::string& folder) {
+  struct stat facts {};
+  (void)::stat(folder.c_str(), &facts);
+  return store::Trust::agreement(facts);
+}
+
+}  // namespace
+
+store::HeldFolder make_agreement_folder(const std::string& folder, const std::string& device) {
+  const auto trust = trust_of(folder);
+  const auto top = store::HeldFolder::make(folder, trust, of_user);
+  auto held = top.make_folder(device, trust.shared() ? of_group : of_user);
+  struct stat facts {};
+  if (trust.shared() && ::fstat(top.descriptor(), &facts) == 0) held.share(facts.st_gid, of_group);  // whatever the umask took away
+  return held;
+}
+
+std::optional<store::HeldFolder> open_agreement_folder(const std::string& folder, const std::string& device, std::string& why_not) {
+  const auto top = store::HeldFolder::open(folder, trust_of(folder), why_not);
+  return top ? top->folder(device, why_not) : std::nullopt;
+}
+
 Agreement::Agreement(const std::string& folder, const Invocation& invocation, const std::string& key)
-    : stem_(fmt::format("{}/{}/.{}-{:016x}", folder, invocation.device, invocation.kernel, XXH3_64bits(key.data(), key.size()))) {}
+    : folder_(folder),
+      device_(invocation.device),
+      stem_(fmt::format(".{}-{:016x}", invocation.kernel, XXH3_64bits(key.data(), key.size()))) {}
 
 Agreement::~Agreement() {
   if (fd_ < 0) return;
@@ -29,11 +58,15 @@ Agreement::~Agreement() {
 }
 
 std::string Agreement::wait(std::chrono::seconds at_most) {
-  const auto path = stem_ + ".lock";
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd_ < 0) return fmt::format("{} cannot be made: {}", path, std::strerror(errno));
+  try {
+    held_ = make_agreement_folder(folder_, device_);
+  } catch (const std::runtime_error& refused) {
+    return refused.what();
+  }
+  const auto name = stem_ + ".lock", path = (held_->path() / name).string();
+  std::string why_not;
+  fd_ = held_->writable_file(name, O_RDWR, store::HeldFolder::Readers::users, why_not).release();
+  if (fd_ < 0) return why_not;
   const auto end = std::chrono::steady_clock::now() + at_most;
   while (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
@@ -48,9 +81,20 @@ std::string Agreement::wait(std::chrono::seconds at_most) {
 
 std::optional<std::string> Agreement::failure() const {
   std::string why_not;
-  return store::read_file(stem_ + ".failed", store::info_limit, why_not);
+  return held_ ? held_->read(stem_ + ".failed", store::info_limit, why_not) : std::nullopt;
 }
 
-void Agreement::note_failure(const std::string& reason) const { std::ofstream(stem_ + ".failed") << reason; }
+// Under the lock, so that one name serves: what a killed process left of it goes first. What is there is replaced, never written into.
+void Agreement::note_failure(const std::string& reason) const {
+  if (!held_) return;  // wait() failed: there is no lock
+  const auto fresh = stem_ + ".failed-new";
+  try {
+    held_->remove(fresh);
+    held_->write(fresh, reason);
+    held_->rename(fresh, *held_, stem_ + ".failed");
+  } catch (const std::runtime_error&) {
+    // Then the next process measures, and fails, by itself.
+  }
+}
 
 }  // namespace ejk

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ejk/kernel.hpp"
-#include "spec/json.hpp"
+#include "spec/read/json.hpp"
 
 namespace ejk {
 namespace {

@@ -1,5 +1,6 @@
 // The invocation key: what tuning records and the memory tier are found by.
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "ejk/kernel.hpp"
@@ -13,7 +14,8 @@ bool is_contiguous(const TensorView& view) {
   std::int64_t stride = 1;
   for (int i = view.rank - 1; i >= 0; --i) {
     if (view.shape[i] != 1 && view.strides[i] != stride) return false;
-    stride *= std::max<std::int64_t>(view.shape[i], 1);
+    if (__builtin_mul_overflow(stride, std::max<std::int64_t>(view.shape[i], 1), &stride))
+      stride = std::numeric_limits<std::int64_t>::max();  // as TensorView has it: a recorded shape may be any
   }
   return true;
 }

@@ -8,33 +8,66 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "ejk/tuning.hpp"
 #include "execute/guard.hpp"
+#include "store/files.hpp"
 
 namespace ejk {
 namespace {
 
 namespace fs = std::filesystem;
 
-bool is_regular(int fd) {
-  struct stat facts {};
-  return fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode);
+bool still_named(int fd, const store::HeldFolder& folder, const std::string& name) {
+  struct stat open_file {};
+  const auto named = folder.facts(name);
+  return named && fstat(fd, &open_file) == 0 && open_file.st_ino == named->st_ino && open_file.st_dev == named->st_dev;
 }
 
-bool still_named(int fd, const std::string& path) {
-  struct stat open_file {
-  }, named{};
-  return fstat(fd, &open_file) == 0 && stat(path.c_str(), &named) == 0 && open_file.st_ino == named.st_ino &&
-         open_file.st_dev == named.st_dev;
+store::HeldFolder folder_of(const std::string& path) {
+  try {
+    const auto folder = fs::path(path).parent_path();
+    return store::HeldFolder::make(folder.empty() ? fs::path(".") : folder, store::Trust::named(), 0755);
+  } catch (const std::runtime_error& error) {
+    throw CodedError(ErrorCode::io, fmt::format("cannot make the folder of {}: {}", path, error.what()));
+  }
 }
 
-bool lock(int fd) {
-  while (flock(fd, LOCK_EX) != 0)
-    if (errno != EINTR) return errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL;
+// Whether a line without an end is the beginning of a record, as to_json() writes its first words.
+bool begins_record(std::string_view line) {
+  for (const std::string_view first : {R"({"alternatives":)", R"({"baseline":)"})
+    if (line.starts_with(first) || first.starts_with(line)) return true;
+  return false;
+}
+
+// false: errno says why; EWOULDBLOCK: somebody holds it all that time, which anybody can who can read the file.
+bool lock(int fd, std::chrono::milliseconds at_most) {
+  const auto end = std::chrono::steady_clock::now() + at_most;
+  while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) return errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL;
+    if (std::chrono::steady_clock::now() >= end) return errno = EWOULDBLOCK, false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
   return true;
+}
+
+// The last line that is a record is looked for first: it is where appending ended.
+bool holds_records(std::string_view text) {
+  while (!text.empty()) {
+    const auto end = text.find_last_not_of('\n');
+    if (end == std::string_view::npos) return false;
+    const auto begin = text.rfind('\n', end);
+    const auto line =
+        text.substr(begin == std::string_view::npos ? 0 : begin + 1, end - (begin == std::string_view::npos ? 0 : begin + 1) + 1);
+    if (record_from_json(line)) return true;
+    text = begin == std::string_view::npos ? std::string_view{} : text.substr(0, begin);
+  }
+  return false;
 }
 
 }  // namespace
@@ -43,24 +76,32 @@ void LockedFile::fail(const char* what) const {
   throw CodedError(ErrorCode::io, fmt::format("cannot {} {}: {}", what, path_, std::strerror(errno)));
 }
 
-LockedFile::LockedFile(const std::string& path) : path_(path) {
-  std::error_code error;
-  fs::create_directories(fs::path(path).parent_path(), error);
-  if (error) throw CodedError(ErrorCode::io, fmt::format("cannot make the folder of {}: {}", path, error.message()));
+LockedFile::LockedFile(const std::string& path, std::chrono::milliseconds at_most)
+    : folder_(folder_of(path)), name_(fs::path(path).filename()), path_(path), at_most_(at_most) {
+  open_and_lock();
+}
+
+LockedFile::LockedFile(store::HeldFolder folder, const std::string& name, std::chrono::milliseconds at_most)
+    : folder_(std::move(folder)), name_(name), path_((folder_.path() / name).string()), at_most_(at_most) {
+  open_and_lock();
+}
+
+void LockedFile::open_and_lock() {
   for (;;) {
-    fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (fd_ < 0) fail("open");
-    if (!is_regular(fd_)) {  // a device's name, such as /dev/null, would become a file's
-      close(fd_);
-      throw CodedError(ErrorCode::io, fmt::format("{} is not a regular file; name another", path));
-    }
-    if (!lock(fd_)) {
+    std::string why_not;
+    fd_ = folder_.writable_file(name_, O_RDWR | O_APPEND, store::HeldFolder::Readers::all, why_not)
+              .release();  // no device: its name would become a file's
+    if (fd_ < 0) throw CodedError(ErrorCode::io, fmt::format("cannot open {}", why_not));
+    if (!lock(fd_, at_most_)) {
       const int why = errno;
       close(fd_);
+      if (why == EWOULDBLOCK)
+        throw CodedError(ErrorCode::io,
+                         fmt::format("{} has been locked by another process for more than {} s", path_, at_most_.count() / 1000.0));
       errno = why;
       fail("lock");
     }
-    if (still_named(fd_, path)) return;
+    if (still_named(fd_, folder_, name_)) return;
     close(fd_);  // replaced between our open and our lock
   }
 }
@@ -79,25 +120,34 @@ void LockedFile::write_all(int fd, std::string_view bytes, const char* what) con
   }
 }
 
+std::string LockedFile::text() const {
+  std::string why_not;
+  if (lseek(fd_, 0, SEEK_SET) != 0) fail("read");
+  auto text = store::read_open_file(fd_, path_, store::lines_limit, why_not);
+  if (!text) throw CodedError(ErrorCode::io, "cannot read " + why_not);
+  return std::move(*text);
+}
+
+// Whoever named a file here that holds no record: it is something else.
+std::string LockedFile::text_of_records() const {
+  auto whole = text();
+  const bool first_line = whole.find('\n') == std::string::npos;
+  if (!whole.empty() && !holds_records(whole) && !(first_line && begins_record(whole)))
+    throw CodedError(ErrorCode::bad_input,
+                     fmt::format("{} holds no records, and is left as it is; name another folder, or remove it", path_));
+  return whole;
+}
+
 void LockedFile::mend_end() const {
-  const auto size = lseek(fd_, 0, SEEK_END);
-  if (size < 0) fail("read");
-  std::string tail;  // from the last line end to the end of the file
-  for (off_t at = size; at > 0;) {
-    char block[4096];
-    const auto length = std::min<off_t>(at, sizeof block);
-    if (pread(fd_, block, static_cast<std::size_t>(length), at - length) != length) fail("read");
-    at -= length;
-    const std::string_view view(block, static_cast<std::size_t>(length));
-    const auto end = view.rfind('\n');
-    tail.insert(0, view.substr(end == std::string_view::npos ? 0 : end + 1));
-    if (end != std::string_view::npos) break;
-  }
+  const auto whole = text_of_records();
+  const auto end = whole.rfind('\n');
+  const auto tail = std::string_view(whole).substr(end == std::string::npos ? 0 : end + 1);
   if (tail.empty()) return;
-  if (record_from_json(tail))
+  if (begins_record(tail) && !record_from_json(tail)) {
+    if (ftruncate(fd_, static_cast<off_t>(whole.size() - tail.size())) != 0) fail("mend");
+  } else {
     write_all(fd_, "\n", "write");
-  else if (ftruncate(fd_, size - static_cast<off_t>(tail.size())) != 0)
-    fail("mend");
+  }
 }
 
 void LockedFile::append_line(std::string_view line) const {
@@ -113,19 +163,27 @@ void LockedFile::append_line(std::string_view line) const {
 }
 
 void LockedFile::replace(std::string_view bytes) const {
-  const auto temporary = path_ + ".new";  // one name: what a killed writer left is overwritten
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) fail("rewrite");
+  (void)text_of_records();
+  const auto fresh = name_ + ".new";  // one name, under the lock: what a killed writer left goes first
+  folder_.remove(fresh);
   try {
-    write_all(fd, bytes, "rewrite");
-    if (fsync(fd) != 0 && errno != EINVAL && errno != ENOSYS) fail("rewrite");
-    if (rename(temporary.c_str(), path_.c_str()) != 0) fail("rewrite");
-  } catch (...) {
-    close(fd);
-    unlink(temporary.c_str());
-    throw;
+    folder_.write(fresh, bytes);
+    std::string why_not;
+    (void)folder_.writable_file(fresh, O_RDWR, store::HeldFolder::Readers::all, why_not);  // a group's folder: the group's mode
+  } catch (const std::runtime_error& error) {
+    folder_.remove(fresh);
+    throw CodedError(ErrorCode::io, fmt::format("cannot rewrite {}: {}", path_, error.what()));
   }
-  close(fd);
+  if (folder_.rename(fresh, folder_, name_)) return;
+  const int why = errno;
+  folder_.remove(fresh);
+  errno = why;
+  fail("rewrite");
+}
+
+void LockedFile::remove() const {
+  (void)text_of_records();
+  if (!folder_.remove(name_)) fail("remove");
 }
 
 }  // namespace ejk

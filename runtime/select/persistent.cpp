@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include "ejk/records.hpp"
+#include "select/agreement.hpp"
 #include "select/records_file.hpp"
+#include "store/files.hpp"
 
 namespace ejk {
 
@@ -13,6 +15,26 @@ struct PersistentCache::Files {
     if (!slot || slot->stamp() != stamp_of(path)) slot = std::make_shared<const RecordsFile>(path);
     return slot;
   }
+
+  // Of an agreement: its folder is judged, and no link in it followed.
+  std::shared_ptr<const RecordsFile> agreed(const std::string& folder, const Invocation& invocation) {
+    std::string why_not;
+    const auto name = invocation.kernel + ".jsonl";
+    const auto held = open_agreement_folder(folder, invocation.device, why_not);
+    const auto facts = held ? held->facts(name) : std::nullopt;
+    if (!facts) return std::make_shared<const RecordsFile>(FileStamp{}, std::nullopt, why_not);
+    const std::lock_guard lock(mutex);
+    auto& slot = files[held->path() / name];
+    if (slot && slot->stamp() == stamp_of(*facts)) return slot;
+    auto text = held->read(name, store::lines_limit, why_not);
+    return slot = std::make_shared<const RecordsFile>(stamp_of(*facts), std::move(text), why_not);
+  }
+
+  std::shared_ptr<const RecordsFile> of(const std::string& folder, const RecordsWriting& writing, const Invocation& invocation) {
+    if (!folder.empty() && folder == writing.agreement) return agreed(folder, invocation);
+    return get(fmt::format("{}/{}/{}.jsonl", folder, invocation.device, invocation.kernel));
+  }
+
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<const RecordsFile>> files;
 };
@@ -130,7 +152,7 @@ std::shared_ptr<const TuningRecord> PersistentCache::find(const Kernel& kernel, 
   std::string looked, where, skipped_before;
   for (const auto& folder : folders_) {
     const auto path = fmt::format("{}/{}/{}.jsonl", folder, invocation.device, invocation.kernel);
-    const auto file = files_->get(path);
+    const auto file = files_->of(folder, writing_, invocation);
     const auto skipped = file->bad_lines().empty() ? "" : "; lines skipped: " + file->bad_lines();
     if (auto record = look_up.exact(*file, path, where)) {
       detail = where + skipped + skipped_before + look_up.passed_over();
@@ -151,7 +173,7 @@ std::vector<PersistentCache::Near> PersistentCache::near(const Kernel& kernel, c
   LookUp look_up(kernel, invocation, key);
   for (const auto& folder : folders_) {
     const auto path = fmt::format("{}/{}/{}.jsonl", folder, invocation.device, invocation.kernel);
-    const auto file = files_->get(path);
+    const auto file = files_->of(folder, writing_, invocation);
     look_up.collect_own(file, path);
     look_up.collect_nearest(file, path);
   }
@@ -160,8 +182,7 @@ std::vector<PersistentCache::Near> PersistentCache::near(const Kernel& kernel, c
 
 std::size_t PersistentCache::rows(const Invocation& invocation, const std::string& key) const {
   std::size_t count = 0;
-  for (const auto& folder : folders_)
-    count += files_->get(fmt::format("{}/{}/{}.jsonl", folder, invocation.device, invocation.kernel))->rows_of(key).size();
+  for (const auto& folder : folders_) count += files_->of(folder, writing_, invocation)->rows_of(key).size();
   return count;
 }
 
@@ -169,7 +190,8 @@ Status PersistentCache::append(const TuningRecord& record) const {
   Status result;
   for (const auto& folder : {writing_.agreement, writing_.user})
     if (!folder.empty())
-      if (auto status = append_record(folder, record); !status && result) result = std::move(status);
+      if (auto status = folder == writing_.agreement ? append_agreed(folder, record) : append_record(folder, record); !status && result)
+        result = std::move(status);
   return result;
 }
 

@@ -2,7 +2,6 @@
 #include "ejk/records.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include <set>
 
 #include "execute/guard.hpp"
+#include "select/agreement.hpp"
 #include "select/locked_file.hpp"
 #include "select/records_file.hpp"
 
@@ -24,14 +24,22 @@ bool is_file_name(const std::string& name) {
   return !name.empty() && name[0] != '.' && name.find_first_of("/\\\0\n", 0, 4) == std::string::npos && name.size() < 200;
 }
 
-std::string file_of(const std::string& folder, const std::string& key) {
+struct Place {
+  std::string device, kernel;
+};
+Place place_of(const std::string& key) {
   const auto node = nlohmann::json::parse(key, nullptr, false);
   const auto text = [&](const char* name) {
     return node.is_object() && node.contains(name) && node[name].is_string() ? node[name].get<std::string>() : std::string();
   };
-  const auto device = text("device"), kernel = text("kernel");
-  if (!is_file_name(device) || !is_file_name(kernel))
+  Place place{text("device"), text("kernel")};
+  if (!is_file_name(place.device) || !is_file_name(place.kernel))
     throw CodedError(ErrorCode::bad_input, fmt::format("the key of a record must name a device and a kernel; found {}", key));
+  return place;
+}
+
+std::string file_of(const std::string& folder, const std::string& key) {
+  const auto [device, kernel] = place_of(key);
   return fmt::format("{}/{}/{}.jsonl", folder, device, kernel);
 }
 
@@ -67,7 +75,7 @@ std::string lines_of(const std::vector<TuningRecord>& records) {
 
 // Removes superseded and bad lines, once they are as many as the rows that count. The caller holds the lock.
 void compact(const LockedFile& lock, const std::string& path) {
-  const RecordsFile file(path);
+  const RecordsFile file({}, lock.text(), "");
   std::map<Group, std::size_t> last;
   std::vector<std::string_view> lines;
   const auto content = content_of(file, path);
@@ -96,13 +104,35 @@ Result<std::string> records_file(const std::string& folder, const std::string& k
   return guarded([&]() -> Result<std::string> { return file_of(folder, key); });
 }
 
+namespace {
+
+void append_to(const LockedFile& file, const std::string& path, const TuningRecord& record) {
+  file.append_line(to_json(record));
+  compact(file, path);
+}
+
+}  // namespace
+
+Status append_agreed(const std::string& folder, const TuningRecord& record) {
+  return guarded([&]() -> Status {
+    require_measured(record);
+    const auto [device, kernel] = place_of(record.key);
+    try {
+      append_to(LockedFile(make_agreement_folder(folder, device), kernel + ".jsonl"), file_of(folder, record.key), record);
+    } catch (const CodedError&) {
+      throw;
+    } catch (const std::runtime_error& refused) {
+      throw CodedError(ErrorCode::io, refused.what());
+    }
+    return {};
+  });
+}
+
 Status append_record(const std::string& folder, const TuningRecord& record) {
   return guarded([&]() -> Status {
     require_measured(record);
     const auto path = file_of(folder, record.key);
-    const LockedFile file(path);
-    file.append_line(to_json(record));
-    compact(file, path);
+    append_to(LockedFile(path), path, record);
     return {};
   });
 }
@@ -162,9 +192,9 @@ Result<ImportReport> import_records(const std::string& folder, const std::vector
 
 namespace {
 
-void replace_or_remove(const LockedFile& lock, const std::string& path, const std::vector<TuningRecord>& records) {
+void replace_or_remove(const LockedFile& lock, const std::vector<TuningRecord>& records) {
   if (!records.empty()) return lock.replace(lines_of(records));
-  if (unlink(path.c_str()) != 0) throw CodedError(ErrorCode::io, "cannot remove " + path);
+  lock.remove();
 }
 
 }  // namespace
@@ -178,7 +208,7 @@ Result<std::size_t> remove_records(const std::string& path, const std::function<
     for (const auto& row : content.rows)
       if (!unwanted(row.record)) kept.push_back(row.record);
     const auto removed = content.rows.size() - kept.size();
-    if (removed) replace_or_remove(lock, path, kept);
+    if (removed) replace_or_remove(lock, kept);
     return removed;
   });
 }
@@ -186,7 +216,7 @@ Result<std::size_t> remove_records(const std::string& path, const std::function<
 Status write_records(const std::string& path, const std::vector<TuningRecord>& records) {
   return guarded([&]() -> Status {
     const LockedFile lock(path);
-    replace_or_remove(lock, path, records);
+    replace_or_remove(lock, records);
     return {};
   });
 }

@@ -49,16 +49,27 @@ std::uint64_t hash_of(std::string_view key) { return XXH3_64bits(key.data(), key
 
 }  // namespace
 
+FileStamp stamp_of(const struct stat& facts) {
+  return {facts.st_ino, facts.st_size, std::int64_t{facts.st_mtim.tv_sec} * 1'000'000'000 + facts.st_mtim.tv_nsec};
+}
+
 FileStamp stamp_of(const std::string& path) {
   struct stat facts {};
-  if (stat(path.c_str(), &facts) != 0) return {};
-  return {facts.st_ino, facts.st_size, std::int64_t{facts.st_mtim.tv_sec} * 1'000'000'000 + facts.st_mtim.tv_nsec};
+  return stat(path.c_str(), &facts) == 0 ? stamp_of(facts) : FileStamp{};
 }
 
 RecordsFile::RecordsFile(const std::string& path) : stamp_(stamp_of(path)) {
   if (!exists()) return;
   std::string why_not;
   auto text = store::read_file(path, store::lines_limit, why_not);
+  index(std::move(text), why_not);
+}
+
+RecordsFile::RecordsFile(const FileStamp& stamp, std::optional<std::string> text, const std::string& why_not) : stamp_(stamp) {
+  index(std::move(text), why_not);
+}
+
+void RecordsFile::index(std::optional<std::string> text, const std::string& why_not) {
   if (!text) {
     bad_lines_ = why_not;
     return;

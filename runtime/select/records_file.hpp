@@ -1,6 +1,6 @@
 // One records file in memory: its text and an index of its keys. A row is parsed when it is asked for.
 #pragma once
-#include <sys/types.h>
+#include <sys/stat.h>
 
 #include <cstdint>
 #include <memory>
@@ -21,6 +21,7 @@ struct FileStamp {
   friend bool operator==(const FileStamp&, const FileStamp&) = default;
 };
 FileStamp stamp_of(const std::string& path);
+FileStamp stamp_of(const struct stat& facts);
 
 class RecordsFile {
  public:
@@ -32,6 +33,8 @@ class RecordsFile {
   };
 
   explicit RecordsFile(const std::string& path);
+  // Of a text that is read already; none: why not.
+  RecordsFile(const FileStamp& stamp, std::optional<std::string> text, const std::string& why_not);
   RecordsFile(const RecordsFile&) = delete;
   RecordsFile& operator=(const RecordsFile&) = delete;
 
@@ -43,6 +46,7 @@ class RecordsFile {
   std::vector<const Row*> rows_of(std::string_view key) const;  // the latest first
 
  private:
+  void index(std::optional<std::string> text, const std::string& why_not);
   void add(std::string_view line, std::size_t number);
   void add_bad(std::size_t number, std::string_view why);
   FileStamp stamp_;

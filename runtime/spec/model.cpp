@@ -35,7 +35,9 @@ const std::vector<Case>& Cases::all() const {
 bool SameAs::fixed(std::string_view attribute) const { return named(attributes, attribute) != nullptr; }
 
 const TensorSpec* Spec::tensor(std::string_view name) const { return named(tensors, name); }
+const Output* Spec::output(std::string_view name) const { return named(outputs, name); }
 const Attribute* Spec::attribute(std::string_view name) const { return named(attributes, name); }
+const SharedLet* Spec::shared_let(std::string_view name) const { return named(let, name); }
 const Variant* Spec::variant(std::string_view name) const { return named(variants, name); }
 const Case* Spec::find_case(std::string_view name) const { return named(cases, name); }
 

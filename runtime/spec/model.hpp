@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "ejk/tensor.hpp"
-#include "spec/expression.hpp"
-#include "spec/limits.hpp"
-#include "spec/value.hpp"
+#include "spec/check/limits.hpp"
+#include "spec/expression/expression.hpp"
+#include "spec/expression/value.hpp"
+#include "spec/read/origins.hpp"
 
 namespace ejk::spec {
 
@@ -42,8 +43,21 @@ struct TensorSpec {
   std::vector<Shape> shapes;  // alternatives; a form with no shape refuses the tensor
   bool optional = false;
   bool output = false;
-  std::string fill;    // inputs: how tests and benchmarks make data (see tests/reference/data.hpp); empty: by type
-  Expression matters;  // inputs: where the result depends on its data; empty: wherever it is given (check_use.hpp)
+  std::string updated_as;     // inputs: the output that is this memory after the call (Output::updates); empty: the input is only read
+  bool for_gradient = false;  // outputs: made only where a gradient will be taken ("for": "gradient"); such an output is optional
+  std::string fill;           // inputs: how tests and benchmarks make data (see reference/data.hpp); empty: by type
+  Expression matters;         // inputs: where the result depends on its data; empty: wherever it is given (check_use.hpp)
+
+  bool written() const { return output || !updated_as.empty(); }
+};
+
+// A name of `outputs`, in the spec's order: a tensor of its own, or the memory of an input that the call updates ("updates": "kv_pages").
+// Expressions and launches speak of updated memory by the input's name, which may be the output's name too.
+struct Output {
+  std::string name, doc;
+  std::string updates;  // the input; empty: a tensor of its own
+
+  const std::string& tensor() const { return updates.empty() ? name : updates; }
 };
 
 enum class AttributeType { boolean, integer, floating, string };
@@ -91,6 +105,12 @@ struct Named {
   Expression expression;
 };
 
+// A name that a spec has for all its variants ("let" of the spec). In JSON "name": expression, or "name": [clauses] that must all hold. A
+// variant that uses it evaluates it, with the variant's own names; where it uses none of them, it has a value without a config, too.
+struct SharedLet : Named {
+  std::vector<Expression> clauses;  // the expression's, or it alone
+};
+
 struct HeuristicRule {
   Expression condition;  // empty: always
   std::vector<Named> use;
@@ -100,17 +120,26 @@ struct WorkspaceSpec {
   std::string name, doc;
   DType type = DType::f32;
   std::vector<Expression> shape;
+  Expression zero;  // whether its bytes are 0 when the first launch begins; empty: they are undefined
+};
+
+// A tensor or workspace that a tensor map may be of, and when it is.
+struct MapChoice {
+  Expression condition;  // "if"; empty, in the last one: otherwise
+  std::string tensor;
 };
 
 // A launch argument: a tensor or workspace (passed as a pointer, null when not given), a value expression (int64, float, bool),
-// `view(x)` (the whole strided view), or a tensor map.
+// `view(x)` (the whole strided view), a tensor map, `step` (int64: which of a repeated launch's turns it is, from 0 on), or
+// `grid_barrier` (of a cooperative launch: templates/device/tile/grid_barrier.h).
 struct Argument {
-  enum class Kind { pointer, value, view, tensor_map };
+  enum class Kind { pointer, value, view, tensor_map, step, grid_barrier };
   Kind kind = Kind::value;
   std::string name;             // the tensor's, or for a value the name or "a<index>" if not a bare name
   Expression expression;        // for value
   std::vector<Expression> box;  // for tensor_map
   std::int64_t swizzle = 0;
+  std::vector<MapChoice> choices;      // for tensor_map: the first whose condition holds is mapped, and `name` is the first one's
   std::string parameter_name() const;  // in the rendered source: `name`, "<name>_view" or "<name>_map"
 };
 
@@ -121,8 +150,9 @@ struct Launch {
   std::vector<Expression> block;  // GPU: 1 to 3; CPU: empty
   Expression shared;              // bytes: dynamic shared memory; on the CPU scratch of the worker, 64-byte aligned
   std::vector<Expression> cluster;
-  bool cooperative = false;
-  bool overlaps = false;  // may start before the launch before it has ended: the template waits for it (device/launch_order.h)
+  Expression repeat;         // launched so many times, one after the other; empty: once
+  bool cooperative = false;  // all of its blocks, or work items, are there at once, and may wait for each other
+  bool overlaps = false;     // may start before the launch before it has ended: the template waits for it (device/tile/launch_order.h)
   std::vector<Argument> arguments;
 };
 
@@ -135,6 +165,7 @@ struct Fold {
 
 struct Variant {
   std::string name, doc;
+  std::string like;                // the variant whose parts it has where it says nothing else; it has them already (like.hpp)
   std::vector<std::string> archs;  // "cpu:avx2", "cuda:sm_80+" (that arch and all that extend it)
   std::int64_t priority = 0;
   std::string template_file;  // below templates/
@@ -200,6 +231,8 @@ struct Batch {
 // tensors and attributes have their names from this spec; [{"kernel": K, "tensors": {of K: of this spec}, "attributes": {of K: expression
 // over this spec's dims and attributes}}, ..., {"tensor": "dx", "is": "dout"}] says them one by one. "dx" is the gradient of x
 // (gradient.hpp); a step whose gradient is of a tensor that was not given is left out, optional tensors of its call one by one.
+// A name in `tensors` that is no tensor of this spec and no gradient is a temporary: steps before make it, and steps after take it. What
+// several steps give for one "dx" is added.
 struct GradientStep {
   std::string kernel;                                        // empty: no call, `tensor` has the data of `is`
   bool mapped = false;                                       // by `tensors` and `attributes`; else by name
@@ -228,7 +261,9 @@ struct Spec {
   std::map<std::string, std::string> type_defaults;
   std::vector<Form> forms;
   std::vector<Attribute> attributes;
-  std::vector<TensorSpec> tensors;  // inputs, then outputs, in the spec's order: the order of the packed call
+  // Inputs, then outputs that are tensors of their own, in the spec's order: the order of the packed call.
+  std::vector<TensorSpec> tensors;
+  std::vector<Output> outputs;  // what callers get: also those that update an input, not those for the gradient alone
   std::vector<Requirement> requirements;
   std::vector<GradientStep> gradient;  // empty: it has none
   Batch batch;
@@ -236,15 +271,19 @@ struct Spec {
   // Everything else in their keys must be equal. Empty: only its own measurement serves a call.
   std::vector<std::string> nearest;
   Expression flops, bytes;
+  std::vector<SharedLet> let;     // each sees those before it
   std::vector<Variant> variants;  // with same_as: the other's
   std::optional<SameAs> same_as;
   std::shared_ptr<const Spec> served_by;  // with same_as: the other; images bear its name
   Cases cases;
   std::map<std::string, double> tolerance;  // element type → relative Frobenius error
+  Origins origins;                          // where a pointer's place is written in the file, of what is "like" another
 
   const Spec& server() const { return served_by ? *served_by : *this; }  // whose names its variants use
   const TensorSpec* tensor(std::string_view name) const;
+  const Output* output(std::string_view name) const;
   const Attribute* attribute(std::string_view name) const;
+  const SharedLet* shared_let(std::string_view name) const;
   const Variant* variant(std::string_view name) const;
   const Case* find_case(std::string_view name) const;
 };

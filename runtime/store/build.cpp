@@ -89,7 +89,8 @@ class Builder {
            store_.source_intact(image, backend.source_extension());
   }
 
-  // What is there was compiled for a call, which limits do not refuse, or under other limits.
+  // The entry that is there may exceed the limits: it was compiled just in time for a call, which ignores limits, or before the limits
+  // changed.
   void finish_present(const spec::Image& image, const Backend& backend) {
     const auto info = store_.find(image, backend.source_extension(), backend.binary_extension()).info;
     const auto above = above_limits(image, info.resources, info.compiler);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "spec/catalogue.hpp"
+#include "spec/read/catalogue.hpp"
 #include "store/store.hpp"
 
 namespace ejk::store {

@@ -8,33 +8,28 @@
 #include <thread>
 #include <utility>
 
-#include "backends/owner.hpp"
-#include "store/files.hpp"
+#include "backends/process/owner.hpp"
 #include "store/lock_file.hpp"
 #include "store/store.hpp"
 
 namespace ejk::store {
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 constexpr auto dead_for = milliseconds(300);  // how long a dead holder's record must stay: a new holder overwrites it at once
 constexpr auto shortest_pause = milliseconds(5), longest_pause = milliseconds(100);
 
-fs::path lock_path(const Store& store, const spec::Image& image) {
-  const auto entry = store.entry_path(image);
-  return entry.parent_path() / (entry.filename().string() + ".lock");
-}
+std::string lock_name(const spec::Image& image) { return Store::entry_name(image) + ".lock"; }
 
-bool prepare(const Store& store, const fs::path& lock) {
-  if (!store.writable()) return false;
+// The folder that the lock lies in; nullopt: nothing can be written there.
+std::optional<HeldFolder> prepare(const Store& store, const spec::Image& image) {
+  if (!store.writable()) return std::nullopt;
   try {
-    make_folders(lock.parent_path());
-    return true;
+    return store.make_folder_of(image.kernel);
   } catch (const std::runtime_error&) {
-    return false;
+    return std::nullopt;
   }
 }
 
@@ -83,43 +78,46 @@ class Ticker {
 }  // namespace
 
 std::optional<BuildLock> BuildLock::try_acquire(const Store& store, const spec::Image& image) {
-  auto path = lock_path(store, image);
-  if (!prepare(store, path)) return std::nullopt;
-  const auto attempt = try_lock(path);
+  auto folder = prepare(store, image);
+  if (!folder) return std::nullopt;
+  const auto name = lock_name(image);
+  const auto attempt = try_lock_file(*folder, name);
   if (attempt.outcome == LockAttempt::Outcome::locked || attempt.outcome == LockAttempt::Outcome::without_locks)
-    return BuildLock(attempt.fd, std::move(path));
+    return BuildLock(attempt.fd, std::move(*folder), name);
   return std::nullopt;
 }
 
 std::optional<BuildLock> BuildLock::acquire(const Store& store, const spec::Image& image,
                                             const std::function<void(const std::string& line)>& progress,
                                             std::chrono::milliseconds longest_wait) {
-  auto path = lock_path(store, image);
-  if (!prepare(store, path)) return std::nullopt;
+  auto folder = prepare(store, image);
+  if (!folder) return std::nullopt;
+  const auto name = lock_name(image);
   Ticker ticker(progress);
   DeadHolder dead;
   for (auto pause = shortest_pause; ticker.waited() < longest_wait; pause = std::min(pause * 2, longest_pause)) {
-    const auto attempt = try_lock(path);
+    const auto attempt = try_lock_file(*folder, name);
     switch (attempt.outcome) {
       case LockAttempt::Outcome::locked:
       case LockAttempt::Outcome::without_locks:
-        return BuildLock(attempt.fd, std::move(path));
+        return BuildLock(attempt.fd, std::move(*folder), name);
       case LockAttempt::Outcome::unwritable:
         return std::nullopt;
       case LockAttempt::Outcome::held:
         break;
     }
-    if (dead.certain(attempt.holder)) remove_dead_lock(path, attempt.holder);
+    if (dead.certain(attempt.holder)) remove_dead_lock(*folder, name, attempt.holder);
     ticker.tell(attempt.holder, image.id);
     std::this_thread::sleep_for(pause);
   }
   return std::nullopt;
 }
 
-BuildLock::BuildLock(BuildLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+BuildLock::BuildLock(BuildLock&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), folder_(std::move(other.folder_)), name_(std::move(other.name_)) {}
 
 BuildLock::~BuildLock() {
-  if (fd_ >= 0) release_lock(fd_, path_);
+  if (fd_ >= 0) release_lock(fd_, folder_, name_);
 }
 
 }  // namespace ejk::store

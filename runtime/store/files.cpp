@@ -10,15 +10,10 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "store/held_folder.hpp"
+
 namespace ejk::store {
 namespace {
-
-struct Descriptor {
-  int value;
-  ~Descriptor() {
-    if (value >= 0) ::close(value);
-  }
-};
 
 [[noreturn]] void fail(const char* what, const std::filesystem::path& path) {
   throw std::runtime_error(fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(errno)));
@@ -27,21 +22,26 @@ struct Descriptor {
 }  // namespace
 
 std::optional<std::string> read_file(const std::filesystem::path& path, std::size_t limit, std::string& why_not) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe in its place must not hang us
+  if (file) return read_open_file(file.get(), path, limit, why_not);
+  why_not = path.string() + ": " + std::strerror(errno);
+  return std::nullopt;
+}
+
+std::optional<std::string> read_open_file(int descriptor, const std::filesystem::path& path, std::size_t limit, std::string& why_not) {
   const auto refuse = [&](const std::string& reason) {
     why_not = path.string() + ": " + reason;
     return std::nullopt;
   };
-  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a pipe in its place must not hang us
-  if (file.value < 0) return refuse(std::strerror(errno));
   struct stat facts {};
-  if (fstat(file.value, &facts) != 0) return refuse(std::strerror(errno));
+  if (fstat(descriptor, &facts) != 0) return refuse(std::strerror(errno));
   if (!S_ISREG(facts.st_mode)) return refuse("not a regular file");
   const auto size = static_cast<std::size_t>(facts.st_size);
   if (size > limit) return refuse(fmt::format("{} bytes, expected at most {}", size, limit));
   std::string bytes(size, '\0');
   std::size_t done = 0;
   while (done < size) {
-    const auto count = read(file.value, bytes.data() + done, size - done);
+    const auto count = read(descriptor, bytes.data() + done, size - done);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return refuse(std::strerror(errno));
     if (count == 0) break;
@@ -52,20 +52,20 @@ std::optional<std::string> read_file(const std::filesystem::path& path, std::siz
 }
 
 void write_synced(const std::filesystem::path& path, std::string_view bytes) {
-  const Descriptor file{open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)};
-  if (file.value < 0) fail("create", path);
+  const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!file) fail("create", path);
   while (!bytes.empty()) {
-    const auto count = write(file.value, bytes.data(), bytes.size());
+    const auto count = write(file.get(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) fail("write", path);
     bytes.remove_prefix(static_cast<std::size_t>(count));
   }
-  if (fsync(file.value) != 0 && errno != EINVAL && errno != ENOSYS) fail("write", path);
+  if (fsync(file.get()) != 0 && errno != EINVAL && errno != ENOSYS) fail("write", path);
 }
 
 void sync_folder(const std::filesystem::path& path) {
-  const Descriptor folder{open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (folder.value >= 0) (void)fsync(folder.value);
+  const Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder) (void)fsync(folder.get());
 }
 
 void make_folders(const std::filesystem::path& path, unsigned mode) {

@@ -14,6 +14,8 @@ inline constexpr std::size_t lines_limit = std::size_t{1} << 30;   // records, r
 
 // The whole of a regular file. nullopt, with the reason: missing, not a regular file, longer than limit, unreadable.
 std::optional<std::string> read_file(const std::filesystem::path& path, std::size_t limit, std::string& why_not);
+// The same of a file that is open; `path` is for the words.
+std::optional<std::string> read_open_file(int descriptor, const std::filesystem::path& path, std::size_t limit, std::string& why_not);
 // A new file, on the disk when it returns. Throws std::runtime_error with the path and the system's words.
 void write_synced(const std::filesystem::path& path, std::string_view bytes);
 void sync_folder(const std::filesystem::path& path);  // best effort: some file systems cannot

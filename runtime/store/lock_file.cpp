@@ -7,27 +7,16 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <vector>
 
-#include "backends/owner.hpp"
+#include "backends/process/owner.hpp"
 
 namespace ejk::store {
 namespace {
 
-namespace fs = std::filesystem;
-
-struct Descriptor {
-  int value;
-  ~Descriptor() {
-    if (value >= 0) close(value);
-  }
-};
-
-bool still_named(int fd, const fs::path& path) {
-  struct stat open_file {
-  }, named{};
-  return fstat(fd, &open_file) == 0 && stat(path.c_str(), &named) == 0 && open_file.st_ino == named.st_ino &&
-         open_file.st_dev == named.st_dev;
+bool still_named(int fd, const HeldFolder& folder, const std::string& name) {
+  struct stat open_file {};
+  const auto named = folder.facts(name);
+  return named && fstat(fd, &open_file) == 0 && open_file.st_ino == named->st_ino && open_file.st_dev == named->st_dev;
 }
 
 std::string record_of(int fd) {
@@ -60,14 +49,16 @@ LockAttempt failed(int fd, int error) {
 
 }  // namespace
 
-LockAttempt try_lock(const fs::path& path) {
+LockAttempt try_lock_file(const HeldFolder& folder, const std::string& name) {
   for (;;) {
-    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0) return {};
+    std::string ignored;
+    auto file = folder.file(name, O_RDWR | O_CREAT, 0600, ignored);  // who can open it can lock it
+    if (!file) return {};
+    const int fd = file.release();
     int result = 0;
     while ((result = flock(fd, LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) continue;
     if (result != 0) return failed(fd, errno);
-    if (still_named(fd, path)) {
+    if (still_named(fd, folder, name)) {
       write_record(fd);
       return {LockAttempt::Outcome::locked, fd, {}};
     }
@@ -75,26 +66,27 @@ LockAttempt try_lock(const fs::path& path) {
   }
 }
 
-void release_lock(int fd, const fs::path& path) {
-  if (still_named(fd, path)) unlink(path.c_str());
+void release_lock(int fd, const HeldFolder& folder, const std::string& name) {
+  if (still_named(fd, folder, name)) folder.remove(name);
   flock(fd, LOCK_UN);  // also for copies that a forked child has
   close(fd);
 }
 
-void remove_dead_lock(const fs::path& path, const std::string& holder) {
-  const Descriptor folder{open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (folder.value < 0 || flock(folder.value, LOCK_EX | LOCK_NB) != 0) return;  // another waiter is at it
-  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.value >= 0 && record_of(file.value) == holder) unlink(path.c_str());
+void remove_dead_lock(const HeldFolder& folder, const std::string& name, const std::string& holder) {
+  std::string ignored;
+  const Descriptor itself(openat(folder.descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!itself || flock(itself.get(), LOCK_EX | LOCK_NB) != 0) return;  // another waiter is at it
+  const auto file = folder.file(name, O_RDONLY, 0, ignored);
+  if (file && record_of(file.get()) == holder) folder.remove(name);
 }
 
-void remove_free_locks(const fs::path& folder) {
-  std::error_code error;
-  std::vector<fs::path> locks;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    if (entry->path().extension() == ".lock" && entry->is_regular_file(error)) locks.push_back(entry->path());
-  for (const auto& path : locks)
-    if (const auto attempt = try_lock(path); attempt.outcome == LockAttempt::Outcome::locked) release_lock(attempt.fd, path);
+void remove_free_locks(const HeldFolder& folder) {
+  for (const auto& name : folder.names()) {
+    const auto facts = name.ends_with(".lock") ? folder.facts(name) : std::nullopt;
+    if (!facts || !S_ISREG(facts->st_mode)) continue;
+    if (const auto attempt = try_lock_file(folder, name); attempt.outcome == LockAttempt::Outcome::locked)
+      release_lock(attempt.fd, folder, name);
+  }
 }
 
 }  // namespace ejk::store

@@ -1,7 +1,8 @@
 // One attempt at a lock file: flock for exclusion, an owner record inside for messages and take-over.
 #pragma once
-#include <filesystem>
 #include <string>
+
+#include "store/held_folder.hpp"
 
 namespace ejk::store {
 
@@ -13,12 +14,12 @@ struct LockAttempt {
 };
 
 // Makes the file if it is missing; never waits.
-LockAttempt try_lock(const std::filesystem::path& path);
-void release_lock(int fd, const std::filesystem::path& path);
+LockAttempt try_lock_file(const HeldFolder& folder, const std::string& name);
+void release_lock(int fd, const HeldFolder& folder, const std::string& name);
 // Removes the file if `holder`'s record is still in it: its process is dead, but a child of it keeps the lock. One waiter at a time, so
 // that none removes the file of the waiter that took over just before.
-void remove_dead_lock(const std::filesystem::path& path, const std::string& holder);
+void remove_dead_lock(const HeldFolder& folder, const std::string& name, const std::string& holder);
 // Lock files of that folder which nobody holds.
-void remove_free_locks(const std::filesystem::path& folder);
+void remove_free_locks(const HeldFolder& folder);
 
 }  // namespace ejk::store

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <stdexcept>
 
-#include "store/files.hpp"
 #include "store/module_table.hpp"
 
 namespace ejk::store {
@@ -36,7 +35,7 @@ class Search {
 
   // The folder of one kernel may be less safe than the cache itself: made under another umask, by another tool.
   void find_user() {
-    why_no_user_ = places_.user ? distrust(places_.user->entry_path(image_).parent_path()) : places_.why_no_user;
+    why_no_user_ = places_.user ? places_.user->distrust(image_.kernel) : places_.why_no_user;
     if (places_.user && why_no_user_.empty()) user_ = &*places_.user;
   }
 
@@ -53,7 +52,7 @@ class Search {
       if (found.verdict == Verdict::bad) store.set_aside(image_);
       return std::nullopt;
     }
-    auto module = load(found.binary, place);
+    auto module = load(found.bytes, place);
     if (!module) {
       store.set_aside(image_);  // whole, but made for another system than this one
       return std::nullopt;
@@ -64,19 +63,10 @@ class Search {
     return Obtained{std::move(module), origin, store.entry_path(image_).string(), 0};
   }
 
-  // From its path, so that processes share its pages; from memory where the file system forbids that (noexec).
-  std::shared_ptr<Module> load(const std::filesystem::path& binary, const std::string& place) {
-    std::string first, why;
-    try {
-      return backend_.load(binary, image_);
-    } catch (const DeviceError&) {
-      throw;  // no fault of the binary: it stays where it is
-    } catch (const std::runtime_error& error) {
-      first = error.what();
-    }
-    const auto bytes = read_file(binary, binary_limit, why);
-    auto module = bytes ? load_bytes(*bytes) : nullptr;
-    if (!module) note(place, first);
+  // The bytes that were hashed, never the path again: between the two others may have put another file there.
+  std::shared_ptr<Module> load(const std::string& bytes, const std::string& place) {
+    auto module = load_bytes(bytes);
+    if (!module) note(place, why_not_bytes_);
     return module;
   }
 
@@ -84,7 +74,7 @@ class Search {
     try {
       return backend_.load_bytes(bytes, image_);
     } catch (const DeviceError&) {
-      throw;
+      throw;  // no fault of the binary: it stays where it is
     } catch (const std::runtime_error& error) {
       why_not_bytes_ = error.what();
       return nullptr;
@@ -154,7 +144,7 @@ class Search {
     try {
       const auto found = user_->publish(image_, result, backend_.source_extension(), backend_.binary_extension());
       clock_.end("store");
-      if (auto module = load(found.binary, "jit")) return Obtained{std::move(module), Origin::jit, user_->entry_path(image_).string(), 0};
+      if (auto module = load(found.bytes, "jit")) return Obtained{std::move(module), Origin::jit, user_->entry_path(image_).string(), 0};
     } catch (const DeviceError&) {
       throw;
     } catch (const std::runtime_error& error) {

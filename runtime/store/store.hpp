@@ -3,6 +3,7 @@
 //   <root>/specs, <root>/templates          the text the images were made from, so that a pack can also compile
 // Entries appear by rename of a finished temporary folder; whoever loses the race uses the winner's. A binary is loaded only if its
 // sha256, arch and id match image.json; a bad entry is a miss, is set aside (renamed *.bad) where that is allowed, and is rebuilt.
+// Everything is reached from a folder that is held by its descriptor and was judged, with all above it (trust.hpp, held_folder.hpp).
 #pragma once
 #include <chrono>
 #include <filesystem>
@@ -13,7 +14,8 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "spec/image.hpp"
+#include "spec/render/image.hpp"
+#include "store/held_folder.hpp"
 
 namespace ejk::store {
 
@@ -23,7 +25,7 @@ std::string sha256_hex(std::string_view bytes);
 std::string failure_compiler(const std::string& text);
 
 // Renames an entry to *.bad-1 ... *.bad-9; of nine the first gives way. Best effort.
-void set_entry_aside(const std::filesystem::path& entry);
+void set_entry_aside(const HeldFolder& kernel, const std::string& entry);
 
 // image.json, typed. schema is checked on read; unknown versions are a miss.
 struct ImageInfo {
@@ -45,7 +47,8 @@ ImageInfo parse_image_info(const std::string& text);
 enum class Verdict { hit, miss, bad };
 struct Found {
   Verdict verdict = Verdict::miss;
-  std::filesystem::path binary;
+  std::filesystem::path binary;  // where it lies, for words
+  std::string bytes;             // of the binary: those that were hashed, and so those to load
   ImageInfo info;
   std::string why;  // for miss and bad: what was looked for, what is wrong with it
 };
@@ -53,10 +56,16 @@ struct Found {
 // One root. Never creates anything until publish().
 class Store {
  public:
-  Store(std::filesystem::path root, bool writable);
+  explicit Store(std::filesystem::path root, bool writable, Trust trust = Trust::pack());
   const std::filesystem::path& root() const { return root_; }
   bool writable() const { return writable_; }
-  std::filesystem::path entry_path(const spec::Image& image) const;  // computed, never scanned for
+  std::filesystem::path entry_path(const spec::Image& image) const;  // computed, never scanned for; for words
+  static std::string entry_name(const spec::Image& image);
+  // Holds the folder of a kernel's entries. nullopt with why_not empty: there is none.
+  std::optional<HeldFolder> folder_of(const std::string& kernel, std::string& why_not) const;
+  HeldFolder make_folder_of(const std::string& kernel) const;  // throws std::runtime_error
+  // Why nothing of that kernel is taken from here: its folder, or one above it, is in the hands of others. "": nothing is wrong.
+  std::string distrust(const std::string& kernel) const;
   Found find(const spec::Image& image, const std::string& source_extension, const std::string& binary_extension) const;
   // Writes the entry or takes the one that got there first. Throws std::runtime_error (full disk, read-only, ownership).
   Found publish(const spec::Image& image, const CompileResult& result, const std::string& source_extension,
@@ -83,6 +92,7 @@ class Store {
  private:
   std::filesystem::path root_;
   bool writable_;
+  Trust trust_;
 };
 
 // One build of an image a machine: holds <root>/<kernel>/<entry>.lock while it lives, and removes it at the end. Waiters poll, and tell
@@ -104,17 +114,18 @@ class BuildLock {
   ~BuildLock();
 
  private:
-  BuildLock(int fd, std::filesystem::path path) : fd_(fd), path_(std::move(path)) {}
+  BuildLock(int fd, HeldFolder folder, std::string name) : fd_(fd), folder_(std::move(folder)), name_(std::move(name)) {}
   int fd_ = -1;  // -1: the file system has no locks, or the lock was moved from
-  std::filesystem::path path_;
+  HeldFolder folder_;
+  std::string name_;
 };
 
 // $EJKERNEL_CACHE_DIR, else $XDG_CACHE_HOME/ejk, else ~/.cache/ejk, made with mode 0700 if it is missing; nullopt with the reason if
-// that fails, or if it is not ours or is writable by others.
+// that fails, or if it is not ours, or others can write to it or put another folder in its place.
 std::optional<std::filesystem::path> user_cache_dir(std::string& why_not);
-// Why binaries in a folder of the user's cache are not to be trusted: it belongs to another user, or others can write to it. "": none, or
-// there is no such folder.
-std::string distrust(const std::filesystem::path& folder);
+// Why a pack is not used: its folder, one above it, or something in its specs and templates, which is compiled and run, is in the hands of
+// others. "": nothing is wrong.
+std::string pack_fault(const std::filesystem::path& root);
 
 // Look-up is a union: the user's cache first, then packs in order.
 struct Places {

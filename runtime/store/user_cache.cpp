@@ -1,13 +1,9 @@
-// The user's cache folder: where it is, and whether it can be trusted.
-#include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
+// The user's cache folder: where it is, and whether it can be trusted; whether a pack can.
+#include <fcntl.h>
 
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
+#include <stdexcept>
 
-#include "store/files.hpp"
 #include "store/store.hpp"
 
 namespace ejk::store {
@@ -23,43 +19,67 @@ std::string variable(const char* name) {
 fs::path wanted_folder() {
   if (const auto own = variable("EJKERNEL_CACHE_DIR"); !own.empty()) return own;
   if (const auto cache = variable("XDG_CACHE_HOME"); cache.starts_with('/')) return fs::path(cache) / "ejk";  // a relative one is void
-  if (const auto home = variable("HOME"); !home.empty()) return fs::path(home) / ".cache" / "ejk";
+  if (const auto home = variable("HOME"); home.starts_with('/')) return fs::path(home) / ".cache" / "ejk";
   return {};
 }
 
+constexpr int deepest = 32;  // folders in a pack's specs and templates
 constexpr char elsewhere[] = "; name another folder in EJKERNEL_CACHE_DIR";
 
 }  // namespace
-
-std::string distrust(const fs::path& folder) {
-  struct stat facts {};
-  if (stat(folder.c_str(), &facts) != 0) return {};
-  if (!S_ISDIR(facts.st_mode)) return fmt::format("the cache folder {} is not a folder{}", folder.string(), elsewhere);
-  if (facts.st_uid != geteuid())
-    return fmt::format("the cache folder {} belongs to user {}, expected {}: binaries of others are not loaded{}", folder.string(),
-                       facts.st_uid, geteuid(), elsewhere);
-  if (facts.st_mode & 022)
-    return fmt::format("the cache folder {} is writable by others (mode {:o}): run chmod go-w on it", folder.string(),
-                       facts.st_mode & 07777);
-  return {};
-}
 
 std::optional<fs::path> user_cache_dir(std::string& why_not) {
   const auto path = wanted_folder();
   if (path.empty()) {
     why_not = "none of EJKERNEL_CACHE_DIR, XDG_CACHE_HOME and HOME is set: name a folder in one, to keep what is compiled";
+    if (!variable("HOME").empty()) why_not += "; HOME is '" + variable("HOME") + "', which is no absolute path";
     return std::nullopt;
   }
   std::error_code error;
   const auto whole = fs::absolute(path, error);
   try {
-    make_folders(whole, 0700);
+    (void)HeldFolder::make(whole, Trust::cache(), 0700);
+    return whole;
   } catch (const std::runtime_error& problem) {
-    why_not = fmt::format("{}{}", problem.what(), elsewhere);
+    why_not = problem.what();
+    if (why_not.starts_with("cannot")) why_not += elsewhere;
     return std::nullopt;
   }
-  why_not = distrust(whole);
-  return why_not.empty() ? std::optional(whole) : std::nullopt;
+}
+
+namespace {
+
+// Something in a pack's specs or templates. A link that leads nowhere is nothing; others lead to what is judged step by step.
+std::string fault_inside(const HeldFolder& folder, int depth) {
+  for (const auto& name : folder.names()) {
+    std::string why;
+    struct stat target {};
+    const auto facts = folder.facts(name);
+    if (!facts || depth > deepest || ::fstatat(folder.descriptor(), name.c_str(), &target, 0) != 0) continue;
+    if (S_ISDIR(target.st_mode)) {
+      const auto inner = folder.folder(name, why);
+      if (inner) why = fault_inside(*inner, depth + 1);
+    } else if (S_ISLNK(facts->st_mode)) {
+      if (S_ISREG(target.st_mode)) (void)folder.file(name, O_RDONLY, 0, why);
+    } else {
+      why = folder.trust().fault(*facts, folder.path() / name, Trust::Where::inside);
+    }
+    if (!why.empty()) return why;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string pack_fault(const fs::path& root) {
+  std::string why;
+  if (Trust::exempt(root)) return {};
+  const auto pack = HeldFolder::open(root, Trust::pack(), why);
+  if (!pack) return why;
+  for (const char* texts : {"specs", "templates"})
+    if (const auto folder = pack->folder(texts, why))
+      if (why = fault_inside(*folder, 0); !why.empty()) return why;
+  return why;
 }
 
 }  // namespace ejk::store

@@ -3,13 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "execute/facts.hpp"
 #include "execute/guard.hpp"
+#include "store/files.hpp"
 #include "tune/local_lab.hpp"
 #include "tune/recorded_call.hpp"
 #include "tune/search.hpp"
@@ -86,8 +87,10 @@ Result<TuningRecord> autotune(const std::string& kernel, const std::map<std::str
 
 Result<std::vector<TuningRecord>> autotune_recorded(const std::string& file, const AutotuneOptions& options) {
   return guarded([&]() -> Result<std::vector<TuningRecord>> {
-    std::ifstream stream(file);
-    if (!stream) return Error{ErrorCode::bad_input, fmt::format("{}: cannot be read", file)};
+    std::string why_not;
+    auto text = store::read_file(file, store::lines_limit, why_not);
+    if (!text) return Error{ErrorCode::bad_input, "the recorded calls cannot be read: " + why_not};
+    std::istringstream stream(std::move(*text));
     std::set<std::string> fingerprints, seen;
     for (const auto& machine : Library::instance().parts().machines)
       if (machine.probe.available) fingerprints.insert(machine.probe.fingerprint);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/spawn.hpp"
+#include "backends/process/spawn.hpp"
 
 namespace ejk {
 

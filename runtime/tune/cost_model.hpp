@@ -22,8 +22,8 @@
 #include <optional>
 #include <string>
 
-#include "spec/image.hpp"
-#include "spec/limits.hpp"
+#include "spec/check/limits.hpp"
+#include "spec/render/image.hpp"
 
 namespace ejk {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "spec/limits.hpp"
+#include "spec/check/limits.hpp"
 #include "spec/model.hpp"
 
 namespace ejk {

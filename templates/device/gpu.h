@@ -15,9 +15,9 @@
 //   to_float(x) from_float<T>(x)                                            f32, half, bfloat16; to nearest even
 #pragma once
 $if arch.platform == 'cuda'
-#include "device/cuda.h"
+#include "device/platform/cuda.h"
 $elif arch.platform == 'hip'
-#include "device/hip.h"
+#include "device/platform/hip.h"
 $elif arch.platform == 'simt'
-#include "device/simt.h"
+#include "device/platform/simt.h"
 $end

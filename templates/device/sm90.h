@@ -1,12 +1,12 @@
 // Hopper vocabulary (sm_90a, in PTX): what device/gpu.h's portable words leave out. Needs device/gpu.h before it. Addresses of shared
 // memory are uint32_t, in the shared window. PTX names are those of the PTX ISA 9.0.
 //
-// Also here: device/launch_order.h (launches that overlap), device/sm90_copy.h (barriers of transactions, copies of tiles),
-// device/sm90_wgmma.h (matrix products of a warpgroup).
+// Also here: device/tile/launch_order.h (launches that overlap), device/sm90/sm90_copy.h (barriers of transactions, copies of tiles),
+// device/sm90/sm90_wgmma.h (matrix products of a warpgroup).
 #pragma once
-#include "device/launch_order.h"
-#include "device/sm90_copy.h"
-#include "device/sm90_wgmma.h"
+#include "device/tile/launch_order.h"
+#include "device/sm90/sm90_copy.h"
+#include "device/sm90/sm90_wgmma.h"
 
 constexpr int WARPGROUP = 128;
 static inline int warpgroup() { return thread_x() / WARPGROUP; }

@@ -6,8 +6,8 @@
 // vectors, so the softmax between the products is the tiled one. Weights are rounded to bf16 for the second product, and summed in f32
 // before that.
 #include "device/cpu.h"
-#include "device/amx.h"
-#include "device/attention_chunk.h"
+#include "device/matrix/amx.h"
+#include "flash_attention/attention_chunk.h"
 
 $require E == 'bf16' and D % 8 == 0 and Dv % 8 == 0 and block_n % 32 == 0
 using Element = ${ctype(E)};

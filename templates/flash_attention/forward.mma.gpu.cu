@@ -8,10 +8,10 @@
 // nor rescale the outputs; whatever the reference, the denominator takes care of it.
 // Of a step in two parts, the products of the second run beside the first one's softmax, and its own softmax beside those with values.
 #include "device/gpu.h"
-#include "device/attention_plain.h"
-#include "device/mma_attention.h"
+#include "device/attention/attention_plain.h"
+#include "flash_attention/mma_attention.h"
 $if steps == 0
-#include "device/mma_ring.h"
+#include "flash_attention/mma_ring.h"
 $end
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0

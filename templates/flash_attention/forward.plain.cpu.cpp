@@ -3,9 +3,9 @@
 // The running softmax: `maximum` is the largest score so far, `sum` the denominator and `out` the weighted values, both relative to it.
 // Scores are in units of log 2. Keys a row does not see are not read, but for those in a partly visible group of LANES: not even those.
 #include "device/cpu.h"
-#include "device/attention.h"
-#include "device/math.h"
-#include "device/narrow.h"
+#include "device/attention/attention.h"
+#include "device/number/math.h"
+#include "device/number/narrow.h"
 
 using Element = ${ctype(E)};
 constexpr int64_t BLOCK_M = ${block_m};  // query tokens a work item

@@ -1,6 +1,6 @@
 // flash_attention, forward, plain: rows by the definition, ROWS of them a warp. Takes every type, head dim, stride and option.
 #include "device/gpu.h"
-#include "device/attention_plain.h"
+#include "device/attention/attention_plain.h"
 
 using Element = ${ctype(E)};
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;

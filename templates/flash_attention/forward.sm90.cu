@@ -9,17 +9,17 @@
 // With segment ids a launch before looks at those of the keys by steps. With BITS_APART, dropout, a last warpgroup makes which weights
 // are kept, some steps ahead of them.
 #include "device/gpu.h"
-#include "device/sm90_attention_tiles.h"
-#include "device/sm90_attention_outputs.h"
-#include "device/sm90_attention_rows.h"
-#include "device/sm90_attention_plain.h"
-#include "device/sm90_attention_adjust.h"
-#include "device/sm90_uniform.h"
+#include "device/sm90/sm90_attention_tiles.h"
+#include "flash_attention/sm90_attention_outputs.h"
+#include "device/sm90/sm90_attention_rows.h"
+#include "flash_attention/sm90_attention_plain.h"
+#include "flash_attention/sm90_attention_adjust.h"
+#include "device/sm90/sm90_uniform.h"
 $if segmented
-#include "device/sm90_attention_segments.h"
+#include "flash_attention/sm90_attention_segments.h"
 $end
 $if dropped
-#include "device/sm90_attention_dropout.h"
+#include "flash_attention/sm90_attention_dropout.h"
 $end
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0

@@ -1,6 +1,6 @@
 // flash_attention, forward, for few query rows a kv head: a work item takes a part of its keys for all of them, block by block; parts are
 // put together by a second launch. A row is one query token of one of the query heads that share the kv head: row = token * heads + head.
-#include "device/decode_rows.h"
+#include "device/attention/decode_rows.h"
 
 $require D % 8 == 0 and Dv % 8 == 0
 $require block_n % 16 == 0

@@ -2,17 +2,17 @@
 // head are cut into parts, one a block; where there are several, a second launch adds them up.
 //
 // A row is one query token of one of the query heads that share the kv head: row = token * heads_a_kv_head + head. Keys are the rows of the
-// products, query rows their columns (device/page_tile.h), so that few query rows waste little. In a block teams of TEAM_WARPS warps take
+// products, query rows their columns (device/attention/page_tile.h), so that few query rows waste little. In a block teams of TEAM_WARPS warps take
 // every TEAMS-th tile of keys, each warp ROWS rows. Teams tell each other their weights, and each adds up its share of the features over
 // all keys of the block, so that nothing is left to be added when the keys end. Scores are in units of log 2; a row's reference, the same
 // in all teams, follows its largest score only where it is left behind by STALE.
-#include "device/launch_order.h"
-#include "device/attention_parts.h"
-#include "device/attention_score.h"
-#include "device/fragment.h"
-#include "device/page_tile_plain.h"
-#include "device/read_policy.h"
-#include "device/transpose.h"
+#include "device/tile/launch_order.h"
+#include "flash_attention/attention_parts.h"
+#include "device/attention/attention_score.h"
+#include "device/matrix/fragment.h"
+#include "device/attention/page_tile_plain.h"
+#include "device/tile/read_policy.h"
+#include "device/tile/transpose.h"
 
 $require D % 8 == 0 and Dv % 8 == 0 and tile % 16 == 0 and warps % team_warps == 0
 $require warps * 32 >= team_warps * rows
@@ -59,7 +59,7 @@ struct MyRows {
   int number(int tile, int i) const { return first + tile * 8 + lane() % 4 * 2 + i; }
 };
 
-// visible_keys() of device/visibility.h, whose sums that may be large the spec has made: a token sees keys [token + from, token + to).
+// visible_keys() of device/attention/visibility.h, whose sums that may be large the spec has made: a token sees keys [token + from, token + to).
 struct Sight {
   int from, to, keys;
 

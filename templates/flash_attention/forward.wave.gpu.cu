@@ -5,10 +5,10 @@
 // Then references, denominators and masks are one a lane and tile, and weights are the next product's operand where they are.
 // Values lie transposed in shared memory, [feature][key]. Keys and values go there through registers, between two barriers.
 #include "device/gpu.h"
-#include "device/wave_rows.h"
-#include "device/attention.h"
-#include "device/tile.h"
-#include "device/attention_plain.h"
+#include "device/matrix/wave_rows.h"
+#include "device/attention/attention.h"
+#include "device/tile/tile.h"
+#include "device/attention/attention_plain.h"
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
 using Element = ${ctype(E)};
@@ -88,7 +88,7 @@ static inline void weigh(Sums (&s)[N_TILES], Sums (&o)[V_TILES], float largest, 
     }
 }
 
-// Drops weights of one row by SEMANTICS' rule: one Philox number serves eight keys, of which a lane has RUN one after the other.
+// Drops weights of one row by docs/semantics.md, "Dropout": one Philox number serves eight keys, of which a lane has RUN one after the other.
 static inline void drop(Sums (&s)[N_TILES], const ScoreRules& rules, const RowPlace& place, const Sequence& sequence, int first) {
   constexpr int RUN = SUMS < 8 || K_LANE == 16 ? 4 : 8;
 #pragma unroll

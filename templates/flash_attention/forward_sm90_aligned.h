@@ -1,7 +1,7 @@
 // A launch before Hopper's forward attention: a bias or a mask whose rows tile copies do not take, in rows that they do. A part of forward.sm90.cu,
 // whose constants it uses.
 #pragma once
-#include "device/sm90_attention_aligned_rows.h"
+#include "device/sm90/sm90_attention_aligned_rows.h"
 
 // Of a row the keys that its query sees, and a tile copy's length on both sides, for words of a mask are made of several keys. What lies elsewhere in
 // the aligned row is hidden, whatever it is.

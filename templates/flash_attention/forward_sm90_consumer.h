@@ -1,8 +1,8 @@
 // A warpgroup of Hopper's forward attention that multiplies: from scores to outputs, tile after tile. A part of forward.sm90.cu, whose constants it uses.
 #pragma once
 
-// Rows that a warp of a consumer has stored, and whose outputs are not finite, once more by the definition. (Where a number says that a
-// tile is this block's, and that is from an earlier call, another block writes the same outputs.)
+// Recomputes, by the plain definition, the rows of this warp whose stored outputs are not finite. A tile number left over from an earlier call may
+// make two blocks recompute the same tile; both write the same values.
 static inline void repair_tiles(const AttentionTiles& tiles, const Plain& plain, const ScoreTile& given, Numbers numbers, int first_row) {
   sync_warp();
   AttentionTile tile;

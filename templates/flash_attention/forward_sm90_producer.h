@@ -136,7 +136,8 @@ $end
 };
 
 $if bits_apart
-// A warp that makes which weights are kept.
+// A warp that makes which weights are kept. Its lanes' stores are ordered before the readers' loads by sync_warp() and one lane's arrival, and the
+// readers' loads before the next stores likewise; racecheck does not follow an order that goes through another lane.
 struct BitMaker {
   const Places& at;
   const CallDropout& dropout;

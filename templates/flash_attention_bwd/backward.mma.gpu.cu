@@ -11,12 +11,12 @@
 //
 // deterministic: a block takes every copies-th block of keys, and adds to a copy of dq of its own; `finish` adds the copies up in order.
 #include "device/gpu.h"
-#include "device/attention_backward_plain.h"
-#include "device/pair_products.h"
-#include "device/pair_queries.h"
-#include "device/pair_sync.h"
-#include "device/pair_turns.h"
-#include "device/pair_weights.h"
+#include "flash_attention_bwd/attention_backward_plain.h"
+#include "flash_attention_bwd/pair_products.h"
+#include "flash_attention_bwd/pair_queries.h"
+#include "flash_attention_bwd/pair_sync.h"
+#include "flash_attention_bwd/pair_turns.h"
+#include "flash_attention_bwd/pair_weights.h"
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_m % 16 == 0
 using Element = ${ctype(E)};

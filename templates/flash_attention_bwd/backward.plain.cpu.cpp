@@ -4,9 +4,9 @@
 //   dv_j += p kept dout_i,  ds = p (kept dout_i . v_j - delta_i),  dx = ds * slope of the soft cap,  dq_i += dx scale k_j,  dk_j += dx scale q_i
 // where kept is 1 / (1 - dropout) or 0, and delta_i = out_i . dout_i. A weight of 0 brings nothing, whatever lies behind it.
 #include "device/cpu.h"
-#include "device/vector.h"
-#include "device/attention_gradient.h"
-#include "device/narrow.h"
+#include "device/number/vector.h"
+#include "flash_attention_bwd/attention_gradient.h"
+#include "device/number/narrow.h"
 
 using Element = ${ctype(E)};
 constexpr int64_t BLOCK = ${block};  // queries, or keys, a work item

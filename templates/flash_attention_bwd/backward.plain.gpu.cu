@@ -1,7 +1,7 @@
 // flash_attention_bwd, plain: gradients by the definition, a warp a query row, or a key. Takes every type, head dim, stride and option, and
 // gives the same bits each time.
 #include "device/gpu.h"
-#include "device/attention_backward_plain.h"
+#include "flash_attention_bwd/attention_backward_plain.h"
 
 using Element = ${ctype(E)};
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;

@@ -11,14 +11,14 @@
 //
 // Registers are all taken, and ptxas then makes products wait for each other and says so only in its log (C7512): look there after a change.
 #include "device/gpu.h"
-#include "device/launch_order.h"
-#include "device/sm90_attention_bias_order.h"
-#include "device/sm90_attention_finish.h"
-#include "device/sm90_attention_gradient.h"
-#include "device/sm90_attention_list.h"
-#include "device/sm90_attention_order.h"
-#include "device/sm90_attention_gradient_segments.h"
-#include "device/sm90_attention_weights.h"
+#include "device/tile/launch_order.h"
+#include "flash_attention_bwd/sm90_attention_bias_order.h"
+#include "flash_attention_bwd/sm90_attention_finish.h"
+#include "flash_attention_bwd/sm90_attention_gradient.h"
+#include "flash_attention_bwd/sm90_attention_list.h"
+#include "flash_attention_bwd/sm90_attention_order.h"
+#include "flash_attention_bwd/sm90_attention_gradient_segments.h"
+#include "flash_attention_bwd/sm90_attention_weights.h"
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_m % 16 == 0
 using Element = ${ctype(E)};
@@ -182,4 +182,4 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   }
 }
 
-#include "device/sm90_attention_gradient_entries.h"
+#include "flash_attention_bwd/sm90_attention_gradient_entries.h"

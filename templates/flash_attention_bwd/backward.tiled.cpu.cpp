@@ -10,8 +10,8 @@
 // dK and dV of a block stay in scratch until all rows have passed. dQ gathers in the item's own part of the workspace; the parts are added
 // in order by the last launch, so results do not depend on which thread did what.
 #include "device/cpu.h"
-#include "device/gradient_tile.h"
-#include "device/strided_product.h"
+#include "flash_attention_bwd/strided_product.h"
+#include "flash_attention_bwd/tiled_gradient.h"
 
 $require D % 8 == 0 and Dv % 8 == 0 and 8 % panel == 0 and block_m % 24 == 0
 using Element = ${ctype(E)};
@@ -31,9 +31,10 @@ constexpr int64_t Q_PITCH = D_COLUMNS + 16, DOUT_PITCH = DV_COLUMNS + 16;  // a 
 constexpr int DQ_COLUMNS = columns_together(D_COLUMNS / LANES, ${arch.registers});
 constexpr int DQ_ROWS = rows_together(BLOCK_M, DQ_COLUMNS, ${arch.registers});
 constexpr int64_t GRAIN = common_multiple(PANEL, DQ_ROWS);  // rows of a tile that fill every register tile
-constexpr int64_t TOKENS = 64;                              // query tokens an item of the small launches
+constexpr int64_t D_FEATURES = D, DV_FEATURES = DV;         // of a panel of keys_t and values_t
 
 using KeyTile = GradientTile<BLOCK_M, WIDTH, BLOCK_N>;
+using Call = GradientCall<Element>;
 
 // The scratch of a worker.
 struct Scratch {
@@ -54,13 +55,6 @@ struct Scratch {
     row = reinterpret_cast<Row*>(next);
     finite_keys = finite_queries = finite_douts = true;
   }
-};
-
-struct Call {
-  Heads<const Element> q, k, v, dout;
-  RowTable rows;
-  ScoreRules rules;
-  Visibility visibility;
 };
 
 // Watches for NaN and infinity.
@@ -131,8 +125,8 @@ static void load_rows(const Call& call, const Sequence& s, int64_t count, int64_
   scratch.finite_queries = queries.holds(), scratch.finite_douts = douts.holds();
 }
 
-// Scores and gradients of weights of a tile, then weights and gradients of products.
-static void weigh(const Call& call, const KeyTile& t, const Scratch& scratch, bool every) {
+// Scores and gradients of weights of a tile.
+static void multiply_scores(const KeyTile& t, const Scratch& scratch) {
   for (int64_t j = t.begin; j < t.end; j += WIDTH)
     for (int64_t r = 0; r < t.rows; r += PANEL) {
       multiply<PANEL, VECTORS, Q_PITCH, 1, WIDTH, WIDTH, false>(scratch.queries + r * Q_PITCH, scratch.keys_t + j * D, D,
@@ -140,11 +134,6 @@ static void weigh(const Call& call, const KeyTile& t, const Scratch& scratch, bo
       multiply<PANEL, VECTORS, DOUT_PITCH, 1, WIDTH, WIDTH, false>(scratch.douts + r * DOUT_PITCH, scratch.values_t + j * DV, DV,
                                                                    t.slopes + t.place(r, j));
     }
-  if (every) {
-    weigh_all(t, call.rules.scale * LOG2_E);
-  } else {
-    weigh_rows(t, call.rules);
-  }
 }
 
 // to[feature][key] += features[row][feature] * weights[row][key] where a weight of 0 brings nothing, not even NaN.
@@ -192,153 +181,17 @@ static void add_keys(const KeyTile& t, const float* keys, float* dq, bool finite
           t.slopes + t.place(r, t.begin), keys + t.begin * D_COLUMNS + d, WIDTH, dq + r * D_COLUMNS + d, (t.end - t.begin) / WIDTH);
 }
 
-// The panels of the block [first, first + count) that some of the rows see; false: there are none. `every`: all of them see all of it.
-static bool panels_seen(const Row* row, int64_t rows, KeyTile& t, int64_t first, int64_t count, bool& every) {
-  KeyRange some{__INT64_MAX__, 0}, all{0, __INT64_MAX__};
-  for (int64_t r = 0; r < rows; ++r) {
-    const KeyRange keys = row[r].keys;
-    all = {larger(all.first, keys.first), smaller(all.end, keys.end)};
-    if (keys.first < keys.end) some = {smaller(some.first, keys.first), larger(some.end, keys.end)};
+// What a tile of rows brings to the gradients; dq: of its first row. `every`: all its rows see all of [t.begin, t.end).
+static void pass_tile(const Call& call, const KeyTile& t, Scratch& scratch, bool every, float* dq) {
+  multiply_scores(t, scratch);
+  if (every && !(OPTIONS && call.has_options())) {
+    weigh_all(t, call.rules.scale * LOG2_E);
+  } else {
+    weigh_rows(t, call.rules);
   }
-  if (some.first >= first + count || some.end <= first || some.first >= some.end) return false;
-  t.first = first;
-  t.begin = larger(some.first - first, 0) / WIDTH * WIDTH;
-  t.end = (smaller(some.end - first, count) + WIDTH - 1) / WIDTH * WIDTH;
-  every = first + t.begin >= all.first && first + t.end <= all.end;
-  return true;
+  add_features<DOUT_PITCH, DV>(t, scratch.douts, t.weights, scratch.dvalues_t, scratch.finite_douts);
+  add_features<Q_PITCH, D>(t, scratch.queries, t.slopes, scratch.dkeys_t, scratch.finite_queries);
+  add_keys(t, scratch.keys, dq, scratch.finite_keys);
 }
 
-// LANES x LANES at a time: from[panel][feature][key] becomes rows of keys.
-static void store_keys(const Heads<Element>& to, const Sequence& s, int64_t kv_head, int64_t first, int64_t count, const float* from,
-                       int64_t dim, float factor) {
-  for (int64_t j = 0; j < count; j += LANES)
-    for (int64_t d = 0; d < dim; d += LANES) {
-      Floats block[LANES];
-      for (int lane = 0; lane < LANES; ++lane)
-        block[lane] = d + lane < dim ? load_floats(from + (j / WIDTH * dim + d + lane) * WIDTH + j % WIDTH) * factor : Floats{};
-      transpose(block);
-      for (int lane = 0; lane < LANES && j + lane < count; ++lane)
-        store_some(to.row(s.batch, s.first_key + first + j + lane, kv_head) + d, block[lane], dim - d);
-    }
-}
-
-// All rows of the sequence past one block of keys; dq [row][D_COLUMNS].
-static void pass_rows(const Call& call, const Sequence& s, int64_t kv_head, int64_t token_rows, int64_t first, int64_t count, float* dq,
-                      Scratch& scratch) {
-  const int64_t all_rows = s.seeing() * token_rows;
-  KeyTile t{scratch.row, 0, s.batch, s.index, s.keys, 0, 0, 0, scratch.weights, scratch.slopes, nullptr, scratch.base, scratch.delta};
-  for (int64_t row = 0; row < all_rows; row += BLOCK_M) {
-    const int64_t rows = smaller(BLOCK_M, all_rows - row);
-    bool every;
-    t.rows = (rows + GRAIN - 1) / GRAIN * GRAIN;
-    fill_rows(scratch.row, t.rows, row, rows, kv_head, token_rows, s, call.visibility);
-    if (!panels_seen(scratch.row, rows, t, first, count, every)) continue;
-    load_rows(call, s, rows, t.rows, scratch);
-    weigh(call, t, scratch, every && !(OPTIONS && (call.rules.adjusts() || call.rules.drop_threshold > 0)));
-    add_features<DOUT_PITCH, DV>(t, scratch.douts, t.weights, scratch.dvalues_t, scratch.finite_douts);
-    add_features<Q_PITCH, D>(t, scratch.queries, t.slopes, scratch.dkeys_t, scratch.finite_queries);
-    add_keys(t, scratch.keys, dq + row * D_COLUMNS, scratch.finite_keys);
-  }
-}
-
-// Item (x, y, z): block x of query tokens of row z of the batch (packed: of all), query head y.
-static void sum_rows(${parameters('sum_rows')}, const Group& group) {
-  const RowTable rows{lse_view, delta, Hq, query_tokens};
-  fill_delta(rows, Heads<const Element>(out_view), Heads<const Element>(dout_view), group.z, group.y, group.x * TOKENS,
-             smaller((group.x + 1) * TOKENS, query_tokens), DV);
-}
-
-// Item x: element x of dsoftmax_aux.
-static void differentiate_sinks(${parameters('differentiate_sinks')}, const Group& group) {
-  const RowTable rows{lse_view, delta, Hq, query_tokens};
-  store_sink_gradient(rows, softmax_aux_view, dsoftmax_aux_view, sinks_type, group.x, batches, query_tokens);
-}
-
-// Item (x, y, z): every splits-th block of keys from the x-th on, of kv head y and sequence z (batched: row of the batch).
-static void differentiate(${parameters('differentiate')}, const Group& group) {
-  const Heads<const Element> q(q_view), k(k_view);
-  const Heads<Element> dk(dk_view), dv(dv_view);
-  const Call call{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), RowTable{lse_view, delta, q.heads, q.tokens},
-                  ScoreRules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, q.heads, softmax_scale,
-                             logits_soft_cap, drop_threshold, static_cast<uint64_t>(dropout_seed)},
-                  Visibility{causal, window_left, window_right}};
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
-                            query_seq_lengths, key_value_seq_lengths};
-  const Sequence s = sequences[group.z];
-  const int64_t keys = !cum_seqlens_q ? k.tokens : s.past_the_end ? k.tokens - s.first_key : s.keys, token_rows = q.heads / k.heads;
-  const int64_t first_row = cum_seqlens_q ? s.first_query * token_rows + s.index * BLOCK_M : 0;
-  float* dq = dq_parts + (((group.x * batches + s.batch) * k.heads + group.y) * part_rows + first_row) * D_COLUMNS;
-  __builtin_memset(dq, 0, s.queries * token_rows * D_COLUMNS * sizeof(float));
-  Scratch scratch(group.shared);
-  for (int64_t first = group.x * BLOCK_N; first < keys; first += group.grid_x * BLOCK_N) {
-    const int64_t count = smaller(BLOCK_N, keys - first);
-    load_block(call, s, group.y, first, larger(smaller(count, s.keys - first), 0), scratch);
-    __builtin_memset(scratch.dkeys_t, 0, BLOCK_N * D * sizeof(float));
-    __builtin_memset(scratch.dvalues_t, 0, BLOCK_N * DV * sizeof(float));
-    pass_rows(call, s, group.y, token_rows, first, count, dq, scratch);
-    store_keys(dk, s, group.y, first, count, scratch.dkeys_t, D, softmax_scale);
-    store_keys(dv, s, group.y, first, count, scratch.dvalues_t, DV, 1);
-  }
-}
-
-// Item (x, y, z): block x of query tokens (packed: of all sequences; batched: of row z of the batch), kv head y: the parts of dq are added.
-static void add_parts(${parameters('add_parts')}, const Group& group) {
-  const Heads<Element> dq(dq_view);
-  const int64_t token_rows = Hkv > 0 ? dq.heads / Hkv : 1;
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, dq.tokens, 0, false, 0};
-  Sequence s = sequences[cum_seqlens_q ? 0 : group.z];
-  int64_t item = group.x, items = group.grid_x;
-  if (cum_seqlens_q && !sequences.find(item, TOKENS, 1, s, items)) return;
-  const int64_t first_row = cum_seqlens_q ? s.first_query * token_rows + s.index * BLOCK_M : 0;
-  for (int64_t row = item * TOKENS * token_rows; row < smaller((item + 1) * TOKENS, s.queries) * token_rows; ++row) {
-    const float* from = dq_parts + ((s.batch * Hkv + group.y) * part_rows + first_row + row) * D_COLUMNS;
-    Element* to = dq.row(s.batch, s.first_query + row / token_rows, group.y * token_rows + row % token_rows);
-    for (int64_t d = 0; d < D; d += LANES) {
-      Floats sum = load_floats(from + d);
-      for (int64_t part = 1; part < splits; ++part) sum += load_floats(from + part * batches * Hkv * part_rows * D_COLUMNS + d);
-      store_some(to + d, sum * softmax_scale, D - d);
-    }
-  }
-}
-
-// Adds the gradients of the scores of one head's rows to scratch.by_score.
-static void add_scores(const Call& call, const Sequence& s, int64_t head, int64_t token, int64_t rows, int64_t first, int64_t count,
-                       Scratch& scratch) {
-  KeyTile t{scratch.row, 0, s.batch, s.index, s.keys, 0, 0, 0, scratch.weights, scratch.slopes, scratch.by_score, scratch.base, scratch.delta};
-  bool every;
-  t.rows = (rows + GRAIN - 1) / GRAIN * GRAIN;
-  fill_rows(scratch.row, t.rows, token, rows, head, 1, s, call.visibility);
-  if (!panels_seen(scratch.row, rows, t, first, count, every)) return;
-  load_block(call, s, head * call.k.heads / call.q.heads, first, smaller(count, s.keys - first), scratch);
-  load_rows(call, s, rows, t.rows, scratch);
-  weigh(call, t, scratch, false);
-}
-
-static void store_bias_row(const View& dbias, int64_t type, int64_t to, const KeyTile& t, int64_t r, int64_t count) {
-  for (int64_t j = 0; j < count; ++j) store_element(dbias.data, type, to + j, t.by_score[t.place(r, j)]);
-}
-
-// Item (x, y, z): block x of query tokens, head y and row z of dbias, summed over the heads and rows of the batch that share it.
-static void differentiate_bias(${parameters('differentiate_bias')}, const Group& group) {
-  const Heads<const Element> q(q_view), k(k_view);
-  const Call call{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), RowTable{lse_view, delta, q.heads, q.tokens},
-                  ScoreRules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, q.heads, softmax_scale,
-                             logits_soft_cap, drop_threshold, static_cast<uint64_t>(dropout_seed)},
-                  Visibility{causal, window_left, window_right}};
-  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
-                            query_seq_lengths, key_value_seq_lengths};
-  const int64_t first_batch = group.grid_z == 1 ? 0 : group.z, end_batch = group.grid_z == 1 ? sequence_count : group.z + 1;
-  const int64_t first_head = group.grid_y == 1 ? 0 : group.y, end_head = group.grid_y == 1 ? q.heads : group.y + 1;
-  const int64_t token = group.x * BLOCK_M, rows = smaller(BLOCK_M, q.tokens - token);
-  Scratch scratch(group.shared);
-  KeyTile t{};
-  t.by_score = scratch.by_score;
-  for (int64_t first = 0; first < k.tokens; first += BLOCK_N) {
-    const int64_t count = smaller(BLOCK_N, k.tokens - first);
-    __builtin_memset(scratch.by_score, 0, BLOCK_N * BLOCK_M * sizeof(float));
-    for (int64_t b = first_batch; b < end_batch; ++b)
-      for (int64_t h = first_head; h < end_head; ++h) add_scores(call, sequences[b], h, token, rows, first, count, scratch);
-    for (int64_t r = 0; r < rows; ++r)
-      store_bias_row(dbias_view, bias_type, row_offset(dbias_view, group.z, group.y, token + r) + first, t, r, count);
-  }
-}
+#include "flash_attention_bwd/tiled_gradient_entries.h"

@@ -5,9 +5,9 @@
 // next product where they are: dv^T = dout^T P, dk^T = Q^T dS, dq^T = K^T dS. Weights are made anew for queries and for keys; nothing is
 // added up in global memory, so that the bits are the same each time. P is kept as 2^SHIFT P, which halves hold well.
 #include "device/gpu.h"
-#include "device/later.h"
-#include "device/wave_rows.h"
-#include "device/attention_backward_plain.h"
+#include "device/tile/later.h"
+#include "device/matrix/wave_rows.h"
+#include "flash_attention_bwd/attention_backward_plain.h"
 
 $require D % 8 == 0 and Dv % 8 == 0 and 16 * waves % block == 0
 using Element = ${ctype(E)};

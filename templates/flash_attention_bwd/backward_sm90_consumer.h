@@ -141,7 +141,8 @@ struct Consumer {
     order.tell(number, part);
   }
 
-  // One thread says so for its warpgroup.
+  // One thread says so for its warpgroup. That other warps' loads of the turn's numbers (load_two) are done, too, follows from the wgmma it has
+  // waited for: it began when all four warps had reached it, with operands made of those numbers. racecheck does not follow this.
   static void release(uint32_t full) {
     if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(full));
   }

@@ -1,7 +1,7 @@
 // Where keys, values and turns of Hopper's backward attention of wide heads lie in shared memory, with their barriers. A part of
 // backward_wide.sm90.cu, whose constants it uses.
 #pragma once
-#include "device/sm90_attention_keys.h"
+#include "flash_attention_bwd/sm90_attention_keys.h"
 
 // Barriers come in pairs: full, then empty.
 struct Places {  // in shared memory

@@ -1,7 +1,7 @@
 // grouped_matmul, forward, on AMX tiles: bf16 rows of one group times a block of bf16 columns.
 #include "device/cpu.h"
-#include "device/grouped_block.h"
-#include "device/product_amx.h"
+#include "device/matrix/grouped_block.h"
+#include "device/matrix/product_amx.h"
 
 using Out = ${ctype(O)};
 constexpr int64_t BLOCK_M = ${block_m};  // rows a work item, at most

@@ -1,6 +1,6 @@
 // grouped_matmul, forward, on GPUs: any types and strides, products and sums in f32 as they are. A block makes a square tile of out.
-#include "device/square_product.h"
-#include "device/grouped_walk.h"
+#include "device/matrix/square_product.h"
+#include "device/matrix/grouped_walk.h"
 
 $require tile % 64 == 0
 using Left = ${ctype(E)};

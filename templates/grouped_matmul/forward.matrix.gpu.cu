@@ -2,11 +2,11 @@
 // types, everything aligned to 16 bytes.
 #include "device/gpu.h"
 $if by_waves
-#include "device/wave_product.h"
+#include "device/matrix/wave_product.h"
 $else
-#include "device/mma_product.h"
+#include "device/matrix/mma_product.h"
 $end
-#include "device/grouped_walk.h"
+#include "device/matrix/grouped_walk.h"
 
 using Element = ${ctype(E)};
 using Out = ${ctype(O)};

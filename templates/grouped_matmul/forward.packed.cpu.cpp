@@ -1,7 +1,7 @@
 // grouped_matmul, forward, packed: a block of rows of one group times a block of columns, in register tiles.
 #include "device/cpu.h"
-#include "device/grouped_block.h"
-#include "device/product.h"
+#include "device/matrix/grouped_block.h"
+#include "device/matrix/product.h"
 
 using Lhs = ${ctype(E)};
 using Rhs = ${ctype(F)};

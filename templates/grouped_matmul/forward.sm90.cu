@@ -4,9 +4,9 @@
 // from the group sizes.
 #include "device/gpu.h"
 #include "device/sm90.h"
-#include "device/sm90_store.h"
-#include "device/sm90_tile_queue.h"
-#include "device/grouped_balance.h"
+#include "device/sm90/sm90_store.h"
+#include "grouped_matmul/sm90_tile_queue.h"
+#include "grouped_matmul/grouped_balance.h"
 
 $require rows % box == 0 and rows % step == 0 and step % 16 == 0 and rows <= 256 and 2 % blocks == 0
 using Element = ${ctype(E)};

@@ -1,9 +1,9 @@
 // mean_pooling, backward, on GPUs: every visible token of a row gets the row's gradient over its count of visible tokens; all others get 0.
 // Every warp fills a part of the line of all tokens, whatever rows lie in it.
 #include "device/gpu.h"
-#include "device/pooling_rows.h"
-#include "device/pooling_numbering.h"
-#include "device/pooling_counts.h"
+#include "mean_pooling/pooling_rows.h"
+#include "mean_pooling/pooling_numbering.h"
+#include "mean_pooling/pooling_counts.h"
 
 $require vec * size(E) <= 16 and warps_c * warps_s <= 32
 using Element = ${ctype(E)};

@@ -1,9 +1,9 @@
 // mean_pooling, backward, on GPUs, for any strides: a thread an element of dx. Takes what no faster variant takes.
 #include "device/gpu.h"
-#include "device/pooling_rows.h"
-#include "device/pooling_numbering.h"
-#include "device/pooling_counts.h"
-#include "device/pooling_strided.h"
+#include "mean_pooling/pooling_rows.h"
+#include "mean_pooling/pooling_numbering.h"
+#include "mean_pooling/pooling_counts.h"
+#include "mean_pooling/pooling_strided.h"
 
 using Element = ${ctype(E)};
 

@@ -1,7 +1,7 @@
 // mean_pooling, forward: each output row is the mean of its visible tokens. A work item sums some tokens for a block of features.
 #include "device/cpu.h"
-#include "device/vector.h"
-#include "device/narrow.h"
+#include "device/number/vector.h"
+#include "device/number/narrow.h"
 
 $require block_c >= 256
 using Element = ${ctype(E)};
@@ -43,6 +43,9 @@ struct Layout {
 };
 
 static Row row_of(const Layout& layout, int64_t row) {
+$if form == 'packed_chunks'
+  if (row >= layout.first_row[layout.sequences]) return {layout.x, nullptr, 0, 0};  // after the last chunk: a mean of nothing
+$end
   const int64_t chunks = CHUNKED && !PACKED ? (layout.sequence_tokens + layout.chunk_size - 1) / layout.chunk_size : 1;
   const int64_t sequence = !CHUNKED ? row : PACKED ? sequence_of(layout.first_row, layout.sequences, row) : row / chunks;
   const int64_t chunk = !CHUNKED ? 0 : PACKED ? row - layout.first_row[sequence] : row % chunks;

@@ -2,8 +2,8 @@
 // rows of any lengths keep all warps equally busy. Sums of rows that reach over a warp's part are put together by its block, those that
 // reach over a block's part by a second launch; always in the order of the tokens.
 #include "device/gpu.h"
-#include "device/pooling_rows.h"
-#include "device/pooling_numbering.h"
+#include "mean_pooling/pooling_rows.h"
+#include "mean_pooling/pooling_numbering.h"
 
 $require vec * size(E) <= 16 and warps_c * warps_s <= 16
 using Element = ${ctype(E)};

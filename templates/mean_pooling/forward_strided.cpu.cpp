@@ -18,11 +18,25 @@ static int64_t feature_offset(const View& tensor, int first, int64_t c) {
   return offset;
 }
 
-// Item x: sequence x, all its rows.
+$if form == 'packed_chunks'
+// Rows that out has after the chunks of the sequences.
+static void clear_rows_after(const int32_t* cum_seqlens, int64_t sequences, int64_t chunk_size, const View& out, int64_t C) {
+  int64_t row = 0;
+  for (int64_t n = 0; n < sequences; ++n) row += (cum_seqlens[n + 1] - cum_seqlens[n] + chunk_size - 1) / chunk_size;
+  for (; row < out.shape[0]; ++row)
+    for (int64_t c = 0; c < C; ++c)
+      static_cast<Element*>(out.data)[row * out.strides[0] + feature_offset(out, FIRST_FEATURE_OUT, c)] = from_float<Element>(0);
+}
+
+$end
+// Item x: sequence x, all its rows. Packed chunks have an item more, for rows of out after the last chunk.
 static void mean_pooling(${parameters('mean_pooling')}, const Group& group) {
   const int64_t sequence = group.x;
   int64_t begin = 0, length = sequence_tokens, first_row = 0;
   if (PACKED) {
+$if form == 'packed_chunks'
+    if (sequence + 1 == group.grid_x) return clear_rows_after(cum_seqlens, sequence, chunk_size, out_view, C);
+$end
     begin = cum_seqlens[sequence];
     length = cum_seqlens[sequence + 1] - begin;
     for (int64_t n = 0; CHUNKED && n < sequence; ++n) first_row += (cum_seqlens[n + 1] - cum_seqlens[n] + chunk_size - 1) / chunk_size;

@@ -1,8 +1,8 @@
 // mean_pooling, forward, on GPUs, for any strides: a thread an output element. Takes what no faster variant takes.
 #include "device/gpu.h"
-#include "device/pooling_rows.h"
-#include "device/pooling_numbering.h"
-#include "device/pooling_strided.h"
+#include "mean_pooling/pooling_rows.h"
+#include "mean_pooling/pooling_numbering.h"
+#include "mean_pooling/pooling_strided.h"
 
 using Element = ${ctype(E)};
 

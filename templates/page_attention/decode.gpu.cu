@@ -1,15 +1,15 @@
 // page_attention on matrix instructions of a warp (mma.sync): one query token a sequence, keys and values in pages.
 //
-// Blocks share all tiles of keys of all sequences and kv heads evenly (device/page_shares.h), by lengths that they read themselves. In a
+// Blocks share all tiles of keys of all sequences and kv heads evenly (page_attention/page_shares.h), by lengths that they read themselves. In a
 // block teams of TEAM_WARPS warps take every TEAMS-th tile of a stream, each with copies, softmax and outputs of its own, and without
 // waiting for the others; at the end of a stream their parts are added up. The query heads of a kv head are the rows of the products,
 // padded to 16 a warp. A stream that one block has whole goes to `out`; parts of it go to `partial`, and `combine` adds them up.
-#include "device/fragment.h"
-#include "device/launch_order.h"
-#include "device/page_copies.h"
-#include "device/page_parts.h"
-#include "device/page_rows.h"
-#include "device/transpose.h"
+#include "device/matrix/fragment.h"
+#include "device/tile/launch_order.h"
+#include "page_attention/page_copies.h"
+#include "page_attention/page_parts.h"
+#include "page_attention/page_rows.h"
+#include "device/tile/transpose.h"
 
 $require D % 8 == 0 and tile % 16 == 0 and warps % team_warps == 0
 using Element = ${ctype(E)};

@@ -3,9 +3,9 @@
 // The running softmax: `maximum` is the largest score so far, `sum` the denominator and `values` the weighted values, both relative to it.
 // Scores are in units of log 2. Only keys that the row sees are read, and only table entries of their pages.
 #include "device/cpu.h"
-#include "device/attention.h"
-#include "device/float8.h"
-#include "device/math.h"
+#include "device/attention/attention.h"
+#include "device/number/float8.h"
+#include "device/number/math.h"
 
 using Element = ${ctype(E)};
 using Cached = ${ctype(C)};

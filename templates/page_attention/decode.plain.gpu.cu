@@ -1,10 +1,10 @@
 // page_attention by the definition: a block a query row, its warps taking 32 keys in turn, a lane a key. Takes every type, head dim, stride
 // and option; not fast.
 #include "device/gpu.h"
-#include "device/exact_tanh.h"
-#include "device/float8.h"
-#include "device/page_rows.h"
-#include "device/page_shares.h"
+#include "device/attention/exact_tanh.h"
+#include "device/number/float8.h"
+#include "page_attention/page_rows.h"
+#include "page_attention/page_shares.h"
 
 using Element = ${ctype(E)};
 using Cached = ${ctype(C)};

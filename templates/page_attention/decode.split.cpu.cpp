@@ -1,6 +1,6 @@
 // page_attention, split: a work item takes a part of a sequence's keys for all query heads of one kv head, block by block; parts are put
 // together by a second launch.
-#include "device/decode_rows.h"
+#include "device/attention/decode_rows.h"
 
 using Cached = ${ctype(C)};
 constexpr int64_t DIM = ${D};      // features of a head

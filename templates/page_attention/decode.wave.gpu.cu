@@ -4,10 +4,10 @@
 // Products are transposed, as in flash_attention/forward.wave.gpu.cu: scores are [key][head], outputs [feature][head]. Keys are operands
 // straight from their pages; values are turned in shared memory, a wave its own. 8-bit numbers become Elements on the way, exactly.
 #include "device/gpu.h"
-#include "device/float8.h"
-#include "device/page_rows.h"
-#include "device/page_shares.h"
-#include "device/wave_rows.h"
+#include "device/number/float8.h"
+#include "page_attention/page_rows.h"
+#include "page_attention/page_shares.h"
+#include "device/matrix/wave_rows.h"
 
 $require D % 8 == 0
 using Element = ${ctype(E)};

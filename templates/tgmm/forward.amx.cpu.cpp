@@ -1,7 +1,7 @@
 // tgmm on AMX tiles: a block of the matrix of one group, summed over the group's bf16 rows.
 #include "device/cpu.h"
-#include "device/grouped_block.h"
-#include "device/product_amx.h"
+#include "device/matrix/grouped_block.h"
+#include "device/matrix/product_amx.h"
 
 using Out = ${ctype(O)};
 constexpr int64_t BLOCK_M = ${block_m};  // rows of out a work item

@@ -1,6 +1,6 @@
 // tgmm, forward, on GPUs: any types and strides, products and sums in f32 as they are. A block makes a square tile of one group's matrix.
-#include "device/square_product.h"
-#include "device/group_rows.h"
+#include "device/matrix/square_product.h"
+#include "tgmm/group_rows.h"
 
 $require tile % 64 == 0
 using Out = ${ctype(O)};

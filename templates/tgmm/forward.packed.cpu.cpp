@@ -1,7 +1,7 @@
 // tgmm, packed: a block of the matrix of one group, summed over the group's rows in register tiles.
 #include "device/cpu.h"
-#include "device/grouped_block.h"
-#include "device/product.h"
+#include "device/matrix/grouped_block.h"
+#include "device/matrix/product.h"
 
 using Lhs = ${ctype(E)};
 using Dout = ${ctype(F)};

@@ -3,9 +3,9 @@
 // part of the right factor to all of them.
 #include "device/gpu.h"
 #include "device/sm90.h"
-#include "device/sm90_queue.h"
-#include "device/sm90_store.h"
-#include "device/group_rows.h"
+#include "tgmm/sm90_queue.h"
+#include "device/sm90/sm90_store.h"
+#include "tgmm/group_rows.h"
 
 $require 4 % blocks == 0
 using Element = ${ctype(E)};

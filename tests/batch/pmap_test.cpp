@@ -1,6 +1,6 @@
 // pmap_with_config on the CPU and on the emulator's device: shards under one config, every error told.
 #include "batch/batch_fixture.hpp"
-#include "simt/simt.hpp"
+#include "emulator/simt.hpp"
 
 namespace ejk {
 namespace {

@@ -1,5 +1,5 @@
 // Archs: names, and which cubins run on which device.
-#include "backends/cuda_arch.hpp"
+#include "backends/cuda/cuda_arch.hpp"
 
 #include "cuda/cuda_image.hpp"
 

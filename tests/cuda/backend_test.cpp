@@ -1,5 +1,5 @@
-// The backend over a driver that keeps book: probe, load, launch, memory, faults.
-#include "backends/cuda.hpp"
+// The backend over a fake driver that records every call: probe, load, launch, memory, faults.
+#include "backends/cuda/cuda.hpp"
 
 #include <thread>
 
@@ -165,6 +165,17 @@ TEST_F(CudaBackend, ClustersAndCooperativeLaunches) {
   backend.launch(special, nullptr);
   EXPECT_TRUE(fake().launches[1].cooperative);
   EXPECT_EQ(fake().launches[1].cluster[0], 0u);
+}
+
+TEST_F(CudaBackend, ResidentBlocksAreCountedWithTheSharedMemoryAskedFor) {
+  auto large = request();
+  large.cooperative = true;
+  large.shared_bytes = 65536;
+  fake().blocks_a_processor = 3;
+  EXPECT_EQ(backend.resident_blocks(large), 3 * 132);
+  EXPECT_EQ(fake().count("attribute 8=65536 on 0"), 1u) << "before it is asked how many fit";
+  EXPECT_EQ(fake().count("occupancy of 128 threads, 65536 bytes"), 1u);
+  EXPECT_TRUE(fake().launches.empty());
 }
 
 TEST_F(CudaBackend, LaunchesOverlapWhereTheDeviceCan) {

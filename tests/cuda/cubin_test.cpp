@@ -1,5 +1,5 @@
 // Reading cubins: whole ones, and every way of being something else.
-#include "backends/cubin.hpp"
+#include "backends/cuda/cubin.hpp"
 
 #include <elf.h>
 

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "backends/cuda_compile.hpp"
-#include "spec/sha256.hpp"
+#include "backends/cuda/cuda_compile.hpp"
+#include "spec/render/sha256.hpp"
 
 namespace ejk::cuda {
 

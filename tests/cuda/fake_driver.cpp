@@ -32,6 +32,8 @@ Result begin(FakeLaunch launch, Function function, Stream stream, void** argumen
   launch.device = fake().context_stack.back();
   launch.stream = stream;
   if (arguments && fake().kernels_of_maps.contains(launch.kernel)) std::memcpy(&launch.first_map, arguments[0], sizeof launch.first_map);
+  if (const auto found = fake().integer_arguments.find(launch.kernel); found != fake().integer_arguments.end())
+    std::memcpy(&launch.integer, arguments[found->second], sizeof launch.integer);
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   fake().launches.push_back(launch);
@@ -169,6 +171,16 @@ void fill_kernels(DriverFunctions& call) {
     return begin({{}, 0, {gx, gy, gz}, {bx, by, bz}, shared, {}, false, nullptr, {}}, function, stream, arguments);
   };
   call.launch_config = launch_config;
+  call.launch_cooperative = [](Function function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                               unsigned shared, Stream stream, void** arguments) {
+    return begin({{}, 0, {gx, gy, gz}, {bx, by, bz}, shared, {}, true, nullptr, {}}, function, stream, arguments);
+  };
+  call.blocks_a_processor = [](int* blocks, Function, int threads, std::size_t shared) {
+    if (fake().context_stack.empty()) return invalid_context;
+    fake().calls.push_back("occupancy of " + std::to_string(threads) + " threads, " + std::to_string(shared) + " bytes");
+    *blocks = fake().blocks_a_processor;
+    return fake().answer("occupancy");
+  };
 }
 
 void fill_memory(DriverFunctions& call) {
@@ -187,6 +199,12 @@ void fill_memory(DriverFunctions& call) {
   call.memory_info = [](std::size_t* available, std::size_t* total) { return *available = 1000, *total = 2000, success; };
   call.allocate_async = [](Address* address, std::size_t bytes, Stream) { return allocate(address, bytes); };
   call.free_async = [](Address address, Stream) { return release(address); };
+  call.fill_async = [](Address address, unsigned char value, std::size_t bytes, Stream stream) {
+    if (fake().context_stack.empty()) return invalid_context;
+    if (const auto result = fake().answer("fill")) return result;
+    fake().fills.push_back({address, value, bytes, fake().launches.size(), stream});
+    return success;
+  };
   call.default_pool = [](Pool* pool, DeviceHandle) { return *pool = handle_of<Pool>(1), success; };
   call.pool_attribute = [](Pool, int, void* value) { return std::memcpy(value, &fake().threshold, 8), success; };
   call.set_pool_attribute = [](Pool, int, void* value) {

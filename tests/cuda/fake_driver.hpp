@@ -1,4 +1,4 @@
-// A driver that keeps book instead of launching: CUDA's rules on machines without a GPU.
+// A fake driver that records every call instead of launching: CUDA's rules on machines without a GPU.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/cuda_driver.hpp"
+#include "backends/cuda/cuda_driver.hpp"
 
 namespace ejk::cuda {
 
@@ -18,6 +18,15 @@ struct FakeLaunch {
   Stream stream = nullptr;
   TensorMap first_map = {};  // the first argument, of kernels that take a map first
   bool overlaps = false;
+  std::int64_t integer = 0;  // the argument that integer_arguments names
+};
+
+// Bytes set on a stream, after so many launches.
+struct FakeFill {
+  Address address = 0;
+  unsigned char value = 0;
+  std::size_t bytes = 0, launches_before = 0;
+  Stream stream = nullptr;
 };
 
 // One process-wide state, since the driver's functions take none. Each test resets it.
@@ -33,10 +42,13 @@ struct FakeDriver {
   Context context = nullptr;                  // the current one, where it is not a device's primary one
   std::set<std::string> kernels = {"fetch", "fill", "scale"};
   std::set<std::string> kernels_of_maps = {"fetch", "scale"};
+  int blocks_a_processor = 2;
+  std::map<std::string, std::size_t> integer_arguments;  // kernel, and which of its arguments is an integer to keep
 
   // What was done
   std::vector<int> context_stack;  // of devices; primary contexts only
   std::vector<FakeLaunch> launches;
+  std::vector<FakeFill> fills;
   std::vector<std::string> calls;  // of the functions that cost something: "retain 0", "load", "attribute 8=65536 on 0"
   std::map<Address, std::size_t> memory;
   std::uint64_t threshold = 0;

@@ -1,5 +1,5 @@
 // Fatbins, against CUDA's own tool where it is.
-#include "backends/fatbin.hpp"
+#include "backends/cuda/fatbin.hpp"
 
 #include <cstdlib>
 #include <cstring>

@@ -2,7 +2,7 @@
 // binary.
 #include <algorithm>
 
-#include "backends/cuda.hpp"
+#include "backends/cuda/cuda.hpp"
 #include "cuda/cuda_image.hpp"
 #include "cuda/fake_driver.hpp"
 #include "store/build.hpp"

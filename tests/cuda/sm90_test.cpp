@@ -2,8 +2,9 @@
 #include <fmt/format.h>
 
 #include "cuda/cuda_image.hpp"
-#include "spec/limits.hpp"
-#include "spec/template.hpp"
+#include "spec/check/limits.hpp"
+#include "spec/render/template.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk::cuda {
 namespace {
@@ -17,7 +18,7 @@ class OnCuda : public spec::Scope {
 };
 
 CompileResult compiled(const std::string& body) {
-  static const spec::TemplateLibrary library(EJK_SOURCE_DIR "/templates");
+  static const spec::TemplateLibrary library(test::source_dir() + "/templates");
   const std::string text = "#include \"device/gpu.h\"\n#include \"device/sm90.h\"\n" + body;
   auto image = cuda_image(spec::Template::parse("test", text).render(OnCuda(), library));
   image.flags = {"--diag-suppress=177"};  // words that this kernel does not use

@@ -1,9 +1,9 @@
-// Workspaces over a driver that keeps book: the pool's, and the one that a device keeps for its default stream.
-#include "backends/gpu_workspace.hpp"
+// Workspaces over a fake driver that records every call: the pool's, and the one that a device keeps for its default stream.
+#include "backends/gpu/gpu_workspace.hpp"
 
 #include <thread>
 
-#include "backends/cuda.hpp"
+#include "backends/cuda/cuda.hpp"
 #include "cuda/cuda_image.hpp"
 #include "cuda/fake_driver.hpp"
 
@@ -35,6 +35,26 @@ class CudaWorkspace : public testing::Test {
   Backend& backend = lasting(make_backend(fake_driver, no_nvrtc));
   void* stream = &backend;  // any address that is not null
 };
+
+TEST_F(CudaWorkspace, IsZeroedOnItsStream) {
+  void* memory = acquire(4096, stream);
+  fake().context_stack.clear();  // no context is current: the device's is made so for the call
+  backend.zero(0, stream, memory, 1000);
+  ASSERT_EQ(fake().fills.size(), 1u);
+  EXPECT_EQ(fake().fills[0].address, reinterpret_cast<Address>(memory));
+  EXPECT_EQ(fake().fills[0].bytes, 1000u);
+  EXPECT_EQ(fake().fills[0].value, 0);
+  EXPECT_EQ(fake().fills[0].stream, stream);
+  EXPECT_TRUE(fake().context_stack.empty());
+  fake().next_result["fill"] = 1;
+  try {
+    backend.zero(0, stream, memory, 1000);
+    FAIL() << "the driver refused";
+  } catch (const DeviceError& error) {
+    EXPECT_STREQ(error.what(), "zeroing 1000 bytes of a workspace on cuda:0: CUDA_ERROR_INVALID_VALUE: the driver's words");
+  }
+  release(memory, stream);
+}
 
 TEST_F(CudaWorkspace, OfAStreamIsThePools) {
   void* memory = acquire(4096, stream);

@@ -1,9 +1,10 @@
-// Whole calls on tensors of a CUDA device, over a library in libcuda's place that keeps book: what reaches the driver, and when.
-#include "backends/nvrtc.hpp"
+// Whole calls on tensors of a CUDA device, over a fake libcuda that records every call: what reaches the driver, and when.
+#include "backends/cuda/nvrtc.hpp"
 #include "cuda/fake_driver.hpp"
 #include "ejk/ejk.hpp"
 #include "execute/library_state.hpp"
 #include "execute/store_fixture.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk::cuda {
 namespace {
@@ -13,7 +14,7 @@ FakeDriver& fake() { return FakeDriver::instance(); }
 class CudaCalls : public StoreTest {
  protected:
   void SetUp() override {
-    EXPECT_TRUE(add_store(std::string(EJK_SOURCE_DIR) + "/tests/cuda_calls/data"));
+    EXPECT_TRUE(add_store(test::source_dir() + "/tests/cuda_calls/data"));
     if (!nvrtc().found()) GTEST_SKIP() << nvrtc().why_not;
     FakeDriver::reset();
   }
@@ -95,6 +96,24 @@ TEST_F(CudaCalls, TensorMapsAreEncodedOnceAndGetEachCallsAddress) {
   EXPECT_EQ(std::vector<std::uint64_t>(of_x.words + 4, of_x.words + 6), std::vector<std::uint64_t>({64, 20}));
   EXPECT_EQ(std::vector<std::uint64_t>(of_x.words + 12, of_x.words + 14), std::vector<std::uint64_t>({32, 8}));
   EXPECT_EQ(fake().launches[1].first_map.words[3], 3u) << "swizzle 128";
+}
+
+TEST_F(CudaCalls, AMapIsOfTheTensorThatItsConditionsChoose) {
+  fake().kernels = {"pick"};
+  fake().kernels_of_maps = {"pick"};
+  const auto pick = [&](std::int64_t rows, bool second) {
+    return call("pick_tiles", {{"x", view(memory_, rows)}, {"y", view(memory_ + 16384, rows)}, {"out", view(memory_ + 65536, rows)}},
+                {{"second", second}});
+  };
+  for (const bool second : {false, true, false}) {
+    const auto status = pick(20, second);
+    ASSERT_TRUE(status) << status.error().message;
+    EXPECT_EQ(fake().launches.back().first_map.words[0], reinterpret_cast<std::uint64_t>(memory_ + (second ? 16384 : 0)));
+    EXPECT_EQ(fake().launches.back().first_map.words[5], 20u);
+  }
+  ASSERT_TRUE(pick(3, false));
+  EXPECT_EQ(fake().launches.back().first_map.words[5], 4u) << "the workspace's rows";
+  EXPECT_EQ(fake().launches.back().first_map.words[0], fake().fills.back().address);
 }
 
 TEST_F(CudaCalls, ATensorThatNoMapCanDescribeIsRefused) {

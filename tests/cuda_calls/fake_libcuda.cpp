@@ -41,6 +41,9 @@ Result cuLaunchKernel(Function a, unsigned b, unsigned c, unsigned d, unsigned e
   return table().launch(a, b, c, d, e, f, g, h, i, j, k);
 }
 Result cuLaunchKernelEx(const LaunchConfig* a, Function b, void** c, void** d) { return table().launch_config(a, b, c, d); }
+Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* a, Function b, int c, std::size_t d) {
+  return table().blocks_a_processor(a, b, c, d);
+}
 Result cuMemAlloc_v2(Address* a, std::size_t b) { return table().allocate(a, b); }
 Result cuMemFree_v2(Address a) { return table().free(a); }
 Result cuMemcpyHtoD_v2(Address a, const void* b, std::size_t c) { return table().copy_to_device(a, b, c); }
@@ -48,6 +51,7 @@ Result cuMemcpyDtoH_v2(void* a, Address b, std::size_t c) { return table().copy_
 Result cuMemGetInfo_v2(std::size_t* a, std::size_t* b) { return table().memory_info(a, b); }
 Result cuMemAllocAsync(Address* a, std::size_t b, Stream c) { return table().allocate_async(a, b, c); }
 Result cuMemFreeAsync(Address a, Stream b) { return table().free_async(a, b); }
+Result cuMemsetD8Async(Address a, unsigned char b, std::size_t c, Stream d) { return table().fill_async(a, b, c, d); }
 Result cuDeviceGetDefaultMemPool(Pool* a, DeviceHandle b) { return table().default_pool(a, b); }
 Result cuMemPoolGetAttribute(Pool a, int b, void* c) { return table().pool_attribute(a, b, c); }
 Result cuMemPoolSetAttribute(Pool a, int b, void* c) { return table().set_pool_attribute(a, b, c); }

@@ -1,6 +1,7 @@
 // Devices by name, shardings as text, block sizes as configs.
+#include "emulator/simt.hpp"
 #include "execute/store_fixture.hpp"
-#include "simt/simt.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 namespace {
@@ -9,7 +10,7 @@ class Devices : public StoreTest {};
 
 TEST_F(Devices, HaveKindPlatformAndFingerprint) {
   add_backend(simt_backend());
-  ASSERT_TRUE(add_store(std::string(EJK_SOURCE_DIR) + "/tests/device/data"));
+  ASSERT_TRUE(add_store(test::source_dir() + "/tests/device/data"));
   const auto kind = device_kind(), fingerprint = device_fingerprint();
   ASSERT_TRUE(kind) << message_of(kind);
   EXPECT_NE(kind->find(" thread"), std::string::npos) << *kind;

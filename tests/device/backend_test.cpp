@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <thread>
 
-#include "backends/cuda_driver.hpp"
-#include "backends/cuda_module.hpp"
-#include "backends/vendor_library.hpp"
+#include "backends/cuda/cuda_driver.hpp"
+#include "backends/cuda/cuda_module.hpp"
+#include "backends/gpu/vendor_library.hpp"
 #include "cuda/cuda_image.hpp"
 
 namespace ejk::cuda {

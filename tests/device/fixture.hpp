@@ -11,13 +11,14 @@
 
 #include "device/driver.hpp"
 #include "ejk/ejk.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 
 // The checkout: where the tests run, or else where they were built.
 inline std::string source_folder() {
   const auto here = std::filesystem::current_path();
-  return std::filesystem::exists(here / "tests/device/data") ? here.string() : EJK_SOURCE_DIR;
+  return std::filesystem::exists(here / "tests/device/data") ? here.string() : test::source_dir();
 }
 
 inline constexpr Device cuda{DeviceType::cuda, 0};

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <array>
 
+#include "command_line/device_option.hpp"
 #include "device/fixture.hpp"
-#include "device_option.hpp"
 
 namespace ejk {
 namespace {

@@ -5,9 +5,10 @@
 
 #include <stdexcept>
 
-#include "simt/sanitizer.hpp"
-#include "spec/catalogue.hpp"
-#include "spec/template.hpp"
+#include "emulator/sanitizer.hpp"
+#include "spec/read/catalogue.hpp"
+#include "spec/render/template.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 namespace {
@@ -36,12 +37,12 @@ extern "C" __attribute__((visibility("default"))) void ejk_kernel(void* const* a
 )";
 
 const spec::Arch& arch_of(const std::string& name) {
-  static const auto catalogue = spec::Catalogue::open(EJK_SOURCE_DIR "/specs", EJK_SOURCE_DIR "/templates");
+  static const auto catalogue = spec::Catalogue::open(test::source_dir() + "/specs", test::source_dir() + "/templates");
   return *catalogue.arch("simt:" + name + (simt::sanitized ? "_sanitized" : ""));
 }
 
 spec::Image render(const std::string& body, const std::map<std::string, spec::Value>& values, const spec::Arch& arch) {
-  static const spec::TemplateLibrary library(EJK_SOURCE_DIR "/templates");
+  static const spec::TemplateLibrary library(test::source_dir() + "/templates");
   spec::Image image;
   image.id = "a test's kernel";
   image.source = spec::Template::parse("test", "#include \"device/gpu.h\"\n" + body).render(Constants(values, arch), library) + entry_point;
@@ -68,6 +69,7 @@ void Program::run(const Dimensions& dimensions, void* a, void* b, void* c, std::
   request.grid[2] = dimensions.grid_z;
   request.block[0] = dimensions.threads;
   request.shared_bytes = dimensions.shared_bytes;
+  request.cooperative = dimensions.cooperative;
   request.arguments = arguments;
   simt_backend().launch(request, nullptr);
 }

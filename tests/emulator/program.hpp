@@ -5,13 +5,14 @@
 #include <memory>
 #include <string>
 
-#include "simt/simt.hpp"
-#include "spec/value.hpp"
+#include "emulator/simt.hpp"
+#include "spec/expression/value.hpp"
 
 namespace ejk {
 
 struct Dimensions {
   std::int64_t grid_x = 1, grid_y = 1, grid_z = 1, threads = 32, shared_bytes = 0;
+  bool cooperative = false;
 };
 
 // Sets the order for a scope.

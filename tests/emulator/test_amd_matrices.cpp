@@ -1,4 +1,4 @@
-// Matrix products of AMD's waves on the emulator: single elements by register and lane, whole tiles by device/amd_matrix.h, faults.
+// Matrix products of AMD's waves on the emulator: single elements by register and lane, whole tiles by device/matrix/amd_matrix.h, faults.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -13,7 +13,8 @@ namespace {
 int wave_of(const std::string& arch) { return arch == "cdna" ? 64 : 32; }
 
 std::string program_text(const std::string& before, const std::string& body) {
-  return "#include \"device/amd_matrix.h\"\n" + before + "KERNEL(64, 1) kernel(void* a, void* b, void* c, int64_t n) {\n" + body + "\n}\n";
+  return "#include \"device/matrix/amd_matrix.h\"\n" + before + "KERNEL(64, 1) kernel(void* a, void* b, void* c, int64_t n) {\n" + body +
+         "\n}\n";
 }
 
 // Element `ja` of operand a of lane `la` is 1, and element `jb` of b of lane `lb`; all others are 0. By AMD's tables that is one sum, in

@@ -1,4 +1,4 @@
-// The words that device/amd.h makes for AMD's GPUs, on the emulator: a warp is half of a wave of 64, or all of one of 32.
+// The words that device/platform/amd.h makes for AMD's GPUs, on the emulator: a warp is half of a wave of 64, or all of one of 32.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -1,8 +1,9 @@
-// Dropout on GPU templates draws the pattern that SEMANTICS tells bit for bit, which CPU templates are held to by `ejk verify`, and CUDA by
-// `ejk verify --device cuda`: so the pattern is one, whatever the backend, the tile size and the pass.
+// Dropout on GPU templates draws the pattern that docs/semantics.md, "Dropout", tells bit for bit, which CPU templates are held to by `ejk
+// verify`, and CUDA by `ejk verify --device cuda`: so the pattern is one, whatever the backend, the tile size and the pass.
 #include <gtest/gtest.h>
 
 #include "emulator/trial.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 namespace {
@@ -11,7 +12,7 @@ using Sizes = std::map<std::string, std::int64_t>;
 const Sizes grouped = {{"B", 2}, {"Sq", 37}, {"Sk", 90}, {"Hq", 4}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}};
 
 Subject dropping(const char* kernel, const char* case_name, const char* file, int device = 0) {
-  return {EJK_SOURCE_DIR, kernel, case_name, file, grouped, "dropout drops what Philox says", device};
+  return {test::source_dir(), kernel, case_name, file, grouped, "dropout drops what Philox says", device};
 }
 
 struct Row {
@@ -38,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Another key's lane: no result is far from the reference's then, but for which weights are there.
 TEST(DropoutMutant, IsFound) {
-  const Mutation mutation{"static_cast<uint32_t>(key) >> 3", 0, "static_cast<uint32_t>(key) >> 2", "device/attention_plain.h"};
+  const Mutation mutation{"static_cast<uint32_t>(key) >> 3", 0, "static_cast<uint32_t>(key) >> 2", "device/attention/attention_plain.h"};
   const auto outcome = try_template(dropping("flash_attention", "dropout.f32", "flash_attention/forward.plain.gpu.cu"), mutation);
   EXPECT_EQ(outcome.verdict, Verdict::wrong) << outcome.words;
   EXPECT_NE(outcome.words.find("the weight of sequence"), std::string::npos) << outcome.words;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "emulator/program.hpp"
-#include "simt/sanitizer.hpp"
+#include "emulator/sanitizer.hpp"
 
 namespace ejk {
 namespace {

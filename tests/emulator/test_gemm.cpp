@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "emulator/trial.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 namespace {
@@ -12,7 +13,9 @@ struct Row {
   friend void PrintTo(const Row& row, std::ostream* stream) { *stream << row.name; }
 };
 
-Subject gemm(const std::string& type) { return {EJK_SOURCE_DIR "/tests/emulator/data", "gemm", "ragged." + type, "gemm/gemm.gpu.cu"}; }
+Subject gemm(const std::string& type) {
+  return {test::source_dir() + "/tests/emulator/data", "gemm", "ragged." + type, "gemm/gemm.gpu.cu"};
+}
 
 class GemmMutant : public ::testing::TestWithParam<Row> {};
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "emulator/trial.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 namespace {
@@ -13,10 +14,11 @@ struct Row {
   friend void PrintTo(const Row& row, std::ostream* stream) { *stream << row.name; }
 };
 
-constexpr char root[] = EJK_SOURCE_DIR, nothing[] = "";
-constexpr char walk[] = "device/grouped_walk.h", rows[] = "device/group_rows.h";
-constexpr char product[] = "device/mma_product.h", waves[] = "device/wave_product.h", wave_rows[] = "device/wave_rows.h",
-               square[] = "device/square_product.h";
+const std::string root = test::source_dir();
+constexpr char nothing[] = "";
+constexpr char walk[] = "device/matrix/grouped_walk.h", rows[] = "tgmm/group_rows.h";
+constexpr char product[] = "device/matrix/mma_product.h", waves[] = "device/matrix/wave_product.h",
+               wave_rows[] = "device/matrix/wave_rows.h", square[] = "device/matrix/square_product.h";
 using Sizes = std::map<std::string, std::int64_t>;
 
 const Sizes several_groups = {{"M", 300}, {"K", 200}, {"N", 136}, {"G", 7}, {"L", 7}};
@@ -39,7 +41,7 @@ Subject exact_gradient(const char* case_name, Sizes sizes = several_matrices) {
   return {root, "tgmm", case_name, "tgmm/forward.fma.gpu.cu", std::move(sizes)};
 }
 
-constexpr char matrix[] = "device/amd_matrix.h";
+constexpr char matrix[] = "device/matrix/amd_matrix.h";
 enum Device { cdna = 1, rdna3 = 2, rdna4 = 3 };
 Subject on(Device device, Subject subject) {
   subject.device = device;
@@ -93,7 +95,9 @@ const Row mutants[] = {
      gradient("small_bf16"),
      {"copy_async_wait<STAGES - 2>", 0, "copy_async_wait<STAGES - 1>", product}},
     {"AGradientWithRowsOfTheNextGroup", gradient("small_bf16"), {"row < rows && column", 0, "column", product}},
-    {"AGradientWithSwappedRows", gradient("small_bf16"), {"lane() / 8 % 2 * 8", 0, "(1 - lane() / 8 % 2) * 8", "device/tile_transposed.h"}},
+    {"AGradientWithSwappedRows",
+     gradient("small_bf16"),
+     {"lane() / 8 % 2 * 8", 0, "(1 - lane() / 8 % 2) * 8", "device/tile/tile_transposed.h"}},
     {"AGradientThatIsTransposed", gradient("small_bf16.transpose_rhs"), {"TRANSPOSED ? of_dout : of_lhs", 0, "of_lhs"}},
     {"AGradientOfRowsBefore",
      gradient("small_bf16", many_matrices),

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "emulator/trial.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 namespace {
@@ -14,12 +15,14 @@ struct Row {
   friend void PrintTo(const Row& row, std::ostream* stream) { *stream << row.name; }
 };
 
-constexpr char root[] = EJK_SOURCE_DIR, nothing[] = "";
+const std::string root = test::source_dir();
+constexpr char nothing[] = "";
 using Sizes = std::map<std::string, std::int64_t>;
 
 // Pooling: forward and backward, at sizes that reach the lines in question.
 constexpr char forward[] = "mean_pooling/forward.gpu.cu", backward[] = "mean_pooling/backward.gpu.cu";
-constexpr char numbering[] = "device/pooling_numbering.h", counts[] = "device/pooling_counts.h", rows[] = "device/pooling_rows.h";
+constexpr char numbering[] = "mean_pooling/pooling_numbering.h", counts[] = "mean_pooling/pooling_counts.h",
+               rows[] = "mean_pooling/pooling_rows.h";
 
 Subject pooling(const char* case_name, Sizes sizes = {}) { return {root, "mean_pooling", case_name, forward, std::move(sizes)}; }
 Subject pooling_gradient(const char* case_name, Sizes sizes = {}) {
@@ -34,8 +37,9 @@ const Sizes packed_gradient = {{"T", 190}, {"tokens", 190}, {"N", 60}, {"C", 40}
 const Sizes many_rows = {{"T", 9000}, {"N", 5000}, {"C", 2}};  // two blocks number them
 
 // Attention: on matrix instructions, and row by row.
-constexpr char tile[] = "device/tile.h", attention_rows[] = "device/attention_rows.h", plain_rows[] = "device/attention_plain.h";
-constexpr char warp_attention[] = "device/mma_attention.h", fragment[] = "device/fragment.h";
+constexpr char tile[] = "device/tile/tile.h", attention_rows[] = "device/attention/attention_rows.h",
+               plain_rows[] = "device/attention/attention_plain.h";
+constexpr char warp_attention[] = "flash_attention/mma_attention.h", fragment[] = "device/matrix/fragment.h";
 
 const Sizes several_blocks = {{"B", 1}, {"Sq", 133}, {"Sk", 217}, {"Hq", 6}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}};
 // No step looks at single keys or values, and finds them undefined.
@@ -50,7 +54,7 @@ Subject plain_attention(const char* case_name, Sizes sizes = one_block) {
 }
 
 // Few query rows: four parts of each kv head's keys on the emulator's processors, two teams of warps a block.
-constexpr char split_parts[] = "device/attention_parts.h";
+constexpr char split_parts[] = "flash_attention/attention_parts.h";
 const Sizes few_rows = {{"B", 1}, {"Sq", 5}, {"Sk", 777}, {"Hq", 8}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}};
 const Sizes eight_parts = {{"B", 1}, {"Sq", 5}, {"Sk", 777}, {"Hq", 4}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}};
 const Sizes fewer_rows = {{"B", 1}, {"Sq", 3}, {"Sk", 777}, {"Hq", 8}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}};  // four teams of one warp
@@ -59,10 +63,10 @@ Subject split_attention(const char* case_name, Sizes sizes = few_rows) {
 }
 
 // The same templates as AMD's GPUs run them: waves of 64, two warps each, or of 32.
-constexpr char amd[] = "device/amd.h";
+constexpr char amd[] = "device/platform/amd.h";
 enum Device { cdna = 1, rdna3 = 2, rdna4 = 3 };
 
-constexpr char wave[] = "flash_attention/forward.wave.gpu.cu", matrix[] = "device/amd_matrix.h";
+constexpr char wave[] = "flash_attention/forward.wave.gpu.cu", matrix[] = "device/matrix/amd_matrix.h";
 Subject wave_attention(const char* case_name, Sizes sizes = several_blocks) {
   return {root, "flash_attention", case_name, wave, std::move(sizes)};
 }
@@ -73,8 +77,8 @@ Subject on(Device device, Subject subject) {
 }
 
 // Paged attention: a few blocks that share all keys.
-constexpr char page_shares[] = "device/page_shares.h", page_copies[] = "device/page_copies.h", page_tile[] = "device/page_tile.h",
-               page_parts[] = "device/page_parts.h";
+constexpr char page_shares[] = "page_attention/page_shares.h", page_copies[] = "page_attention/page_copies.h",
+               page_tile[] = "device/attention/page_tile.h", page_parts[] = "page_attention/page_parts.h";
 
 const Sizes few_sequences = {{"N", 3}, {"Hq", 8}, {"Hkv", 2}, {"D", 64}, {"P", 40}, {"ps", 16}, {"max_pages", 12}};
 // Streams have blocks of their own.
@@ -86,9 +90,9 @@ Subject paged(const char* case_name, Sizes sizes = few_sequences) {
 }
 
 // Its gradients, likewise.
-constexpr char transposed[] = "device/tile_transposed.h", gradient_rows[] = "device/attention_backward.h";
-constexpr char plain_gradient_rows[] = "device/attention_backward_plain.h", pair_turns[] = "device/pair_turns.h";
-constexpr char pair_weights[] = "device/pair_weights.h";
+constexpr char transposed[] = "device/tile/tile_transposed.h", gradient_rows[] = "flash_attention_bwd/attention_backward.h";
+constexpr char plain_gradient_rows[] = "flash_attention_bwd/attention_backward_plain.h", pair_turns[] = "flash_attention_bwd/pair_turns.h";
+constexpr char pair_weights[] = "flash_attention_bwd/pair_weights.h";
 
 const Sizes many_key_blocks = {{"B", 1}, {"Sq", 70}, {"Sk", 1000}, {"Hq", 2}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}};
 const Sizes two_key_blocks = {{"B", 1}, {"Sq", 133}, {"Sk", 217}, {"Hq", 2}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}};
@@ -100,7 +104,7 @@ Subject plain_attention_gradient(const char* case_name, Sizes sizes = one_block)
   return {root, "flash_attention_bwd", case_name, "flash_attention_bwd/backward.plain.gpu.cu", std::move(sizes)};
 }
 
-constexpr char wave_gradient_file[] = "flash_attention_bwd/backward.wave.gpu.cu", wave_rows[] = "device/wave_rows.h";
+constexpr char wave_gradient_file[] = "flash_attention_bwd/backward.wave.gpu.cu", wave_rows[] = "device/matrix/wave_rows.h";
 Subject wave_gradient(const char* case_name, Sizes sizes = two_key_blocks) {
   return {root, "flash_attention_bwd", case_name, wave_gradient_file, std::move(sizes)};
 }
@@ -295,7 +299,7 @@ const Row mutants[] = {
     {"AttentionGradientWithoutDelta", attention_gradient("cross.bf16"), {" - delta[i / 2].at[j]", 0, nothing, pair_weights}},
     {"AttentionGradientOfSwappedKeys",
      attention_gradient("cross.bf16"),
-     {"i % 2 * 8 * PITCH", 0, "(1 - i % 2) * 8 * PITCH", "device/tile_store.h"}},
+     {"i % 2 * 8 * PITCH", 0, "(1 - i % 2) * 8 * PITCH", "flash_attention_bwd/tile_store.h"}},
     {"AttentionGradientNotTransposed", attention_gradient("cross.bf16"), {"load_matrices_transposed(a", 0, "load_matrices(a", transposed}},
     {"AttentionGradientOfAnotherStepsDropout",
      attention_gradient("dropout.bf16", {{"B", 1}, {"Sq", 100}, {"Sk", 120}, {"Hq", 2}, {"Hkv", 1}, {"D", 64}, {"Dv", 64}}),

@@ -14,8 +14,8 @@
 
 #include "ejk/ejk.hpp"
 #include "reference/reference.hpp"
-#include "spec/catalogue.hpp"
-#include "spec/image.hpp"
+#include "spec/read/catalogue.hpp"
+#include "spec/render/image.hpp"
 
 namespace ejk {
 namespace {
@@ -144,12 +144,11 @@ class Trial {
   // The emulator's memory is the host's: the tensors stay where they are.
   void on_the_device(reference::Call& given, const Config& config) const {
     std::map<std::string, TensorView> tensors;
-    for (const auto* list : {&given.inputs, &given.outputs})
-      for (const auto& tensor : *list) {
-        auto view = tensor.view();
-        view.device = {DeviceType::extension, subject_.device};
-        tensors.emplace(tensor.name(), view);
-      }
+    for (const auto& [name, tensor] : given.launched()) {
+      auto view = tensor->view();
+      view.device = {DeviceType::extension, subject_.device};
+      tensors.emplace(name, view);
+    }
     const auto status = ejk::call(subject_.kernel, tensors, given.attributes, {}, &config);
     if (status) return;
     for (const auto code : {ErrorCode::bad_input, ErrorCode::unsupported, ErrorCode::missing_image, ErrorCode::compile_failed})

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "simt/simt.hpp"
+#include "emulator/simt.hpp"
 
 namespace ejk {
 

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import time
 
 import program
@@ -55,6 +56,27 @@ class Cache(program.Test):
         self.assertEqual([len(self.told("ls", glob)[0]["entries"]) for glob in ("flash*", plain, "*/mean*", "none*")], [1, 1, 1, 0])
         self.assertIn(plain, self.ask("ls", "flash*")[0])
 
+    def test_a_killed_prune_leaves_entries_whole_or_gone(self):
+        whole = self.folder / "whole-entry"
+        shutil.copytree(self.pooled, whole)
+        files, killed_at_work = {path.name for path in whole.iterdir()}, 0
+        for number in range(4):
+            for other in range(100):
+                shutil.copytree(whole, self.pooled.parent / f"{self.pooled.name}{number}{other:03}")
+            words = [str(self.ejk), "cache", "prune", "--all"]
+            with subprocess.Popen(words, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as prune:
+                for _ in range(1 + 5 * number):  # it is at work
+                    prune.stdout.readline()
+                prune.kill()
+            left = [entry for entry in self.pooled.parent.iterdir() if not entry.name.startswith(".")]
+            killed_at_work += prune.returncode == -9 and len(left) > 0
+            for entry in left:
+                self.assertEqual({path.name for path in entry.iterdir()}, files, "half an entry")
+            self.assertIn("agrees with the float64 reference", run([self.ejk, "run", *pooling], self.environment)[0])
+        self.assertGreater(killed_at_work, 0)
+        self.ask("prune", "--all")
+        self.assertEqual(list(self.pooled.parent.iterdir()), [], "what the killed ones left goes, too")
+
     def test_a_call_keeps_an_entry_young(self):
         self.aged(self.entry, 10)
         self.aged(self.pooled, 10)
@@ -72,7 +94,7 @@ class Cache(program.Test):
         binary.write_bytes(raw)
         (self.cache / "mean_pooling" / (self.pooled.name + ".failed")).write_text("no sha256\nc++ 1\nits words\n")
         out = self.ask("verify", code=1)[0]
-        self.assertIn(f"BAD {self.entry}: binary.so: its sha256 is", out)
+        self.assertIn(f"BAD {self.entry}: binary.so: its hash is", out)
         self.assertIn(f"BAD {self.pooled}.failed: its words do not have the sha256 of its first line", out)
         self.assertEqual(self.told("verify", "mean_pooling.*", code=1)["faults"][0]["path"], f"{self.pooled}.failed")
         told = self.told("verify", "--repair")

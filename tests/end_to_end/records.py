@@ -101,7 +101,9 @@ class Records(program.Test):
         template = self.store / "templates" / "mean_pooling" / "forward.cpu.cpp"
         before = template.read_text()
         try:
-            template.write_text(before + "// edited\n")
+            template.write_text(before + "// a comment\n")
+            self.assertEqual(self.explain()["evidence"]["of"], "persistent")  # comments are not hashed
+            template.write_text(before + "static_assert(true);\n")
             told = self.explain()
             detail = next(tier["detail"] for tier in told["tiers"] if tier["tier"] == "persistent")
             self.assertIn("mean_pooling.jsonl: the source has changed since it was measured", detail)
@@ -109,6 +111,21 @@ class Records(program.Test):
         finally:
             template.write_text(before)
         self.assertEqual(self.explain()["evidence"]["of"], "persistent")
+
+    def test_stale_records_are_listed_and_measured_anew(self):
+        sound, stale = self.record(256), self.record(1024, source="0123456789abcdef")
+        for tensor in stale["key"]["tensors"].values():
+            tensor[1][0] += 1  # another call
+        self.ejk_out("records", "import", self.write("two.jsonl", sound, stale))
+        told = json.loads(self.ejk_out("records", "ls", "--stale", "--json"))
+        self.assertEqual([row["stale"] for row in told], ["the source has changed since it was measured"])
+        self.assertEqual(told[0]["record"]["key"], stale["key"])
+        self.assertIn("1 stale records", self.ejk_out("records", "ls", "--stale"))
+        tuned = json.loads(self.ejk_out("tune", "--stale", "--budget", "30s", "--json"))
+        self.assertEqual(len(tuned["cases"]), 1)
+        self.assertIn("no record of", self.ejk_out("tune", "--stale"))
+        self.assertIn("0 stale records", self.ejk_out("records", "ls", "--stale"))
+        self.assertIn("give either --recorded or --stale", run([self.ejk, "tune", "--stale", "--recorded", "x"], self.environment, code=2)[1])
 
     def test_merging_keeps_the_better_measured(self):
         noisy, quiet = self.write("noisy.jsonl", self.record(1024, noise=0.5)), self.write("quiet.jsonl", self.record(256, source=self.told[1024]["image"]["hash"]))

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "ejk/ejk.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 
@@ -22,18 +23,18 @@ class StoreTest : public ::testing::Test {
     setenv("EJKERNEL_CACHE_DIR", (folder / "cache").c_str(), 1);
     for (const auto* name : {"EJKERNEL_STORE", "EJKERNEL_JIT", "EJKERNEL_THREADS", "EJKERNEL_LOG", "EJKERNEL_AUTOTUNE_POLICY",
                              "EJKERNEL_LOG_AUTOTUNE", "EJKERNEL_AGREEMENT", "EJKERNEL_AGREEMENT_TIMEOUT", "EJKERNEL_SMEM_LIMIT",
-                             "EJKERNEL_OPS_STAMP", "EJKERNEL_OPS_RECORD", "EJKERNEL_CHECK"})
+                             "EJKERNEL_OPS_STAMP", "EJKERNEL_OPS_RECORD", "EJKERNEL_CHECK", "EJKERNEL_TRUST", "EJKERNEL_PLAN_MEMORY"})
       unsetenv(name);
   }
   ~StoreTest() override { std::filesystem::remove_all(folder); }
 
   // The small kernel of tests/execute/data.
-  void use_test_store() { ASSERT_TRUE(add_store(std::string(EJK_SOURCE_DIR) + "/tests/execute/data")); }
+  void use_test_store() { ASSERT_TRUE(add_store(test::source_dir() + "/tests/execute/data")); }
   // The project's own kernels, compiled on demand.
-  void use_project_store() { ASSERT_TRUE(add_store(EJK_SOURCE_DIR)); }
+  void use_project_store() { ASSERT_TRUE(add_store(test::source_dir())); }
   // The project's kernels as if nothing had been measured: the shipped records would answer on machines like those they were made on.
   void use_project_without_records() {
-    const std::filesystem::path source = EJK_SOURCE_DIR, store = folder / "project";
+    const std::filesystem::path source = test::source_dir(), store = folder / "project";
     std::filesystem::create_directories(store / "specs");
     for (const auto& entry : std::filesystem::directory_iterator(source / "specs"))
       if (entry.path().filename() != "tuned") std::filesystem::create_symlink(entry.path(), store / "specs" / entry.path().filename());

@@ -5,6 +5,7 @@
 
 #include "execute/attention_call.hpp"
 #include "execute/store_fixture.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 namespace {
@@ -163,7 +164,15 @@ TEST_F(BadCalls, CumSeqlens) {
   refused(packed_pooling().add("cum_seqlens", {0, 5, 3}).set("chunk_size", std::int64_t{2}).add("out", DType::f32, {3, 6}),
           "cum_seqlens must not decrease");
   refused(packed_pooling().set("chunk_size", std::int64_t{2}).add("out", DType::f32, {3, 6}),
-          "out has shape [3, 6], expected [R, C...] with R = 4 (from its definition chunks(cum_seqlens, chunk_size)): dimension 0 is 3");
+          "out has shape [3, 6], expected [R, C...] with R = 4 (from its definition chunk_count >= 0 ? chunk_count : "
+          "chunks(cum_seqlens, chunk_size)): dimension 0 is 3");
+  const auto chunks = [] { return packed_pooling().set("chunk_size", std::int64_t{2}); };
+  refused(chunks().set("chunk_count", std::int64_t{3}).add("out", DType::f32, {3, 6}),
+          "chunk_count must be at least one for each of cum_seqlens' 4 chunks; found 3");
+  refused(chunks().set("chunk_count", std::int64_t{-2}).add("out", DType::f32, {4, 6}),
+          "chunk_count must be -1 (as many as there are) or more; found -2");
+  refused(packed_pooling().set("chunk_count", std::int64_t{5}),
+          "chunk_count is for chunks of packed sequences (cum_seqlens and chunk_size); found 5");
 }
 
 TEST_F(BadCalls, ChunkSize) {
@@ -384,7 +393,7 @@ TEST_F(BadCallsOfAPlan, PoolingIsJudgedOnEveryCall) {
 
 // The test kernel with a second clause, so that some legal calls have no variant.
 TEST_F(StoreTest, ALegalCallThatNoVariantTakesNamesEachVariantsClause) {
-  std::filesystem::copy(std::string(EJK_SOURCE_DIR) + "/tests/execute/data", folder / "store", std::filesystem::copy_options::recursive);
+  std::filesystem::copy(test::source_dir() + "/tests/execute/data", folder / "store", std::filesystem::copy_options::recursive);
   std::stringstream text;
   text << std::ifstream(folder / "store/specs/shift.json").rdbuf();
   auto spec = text.str();

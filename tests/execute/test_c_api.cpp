@@ -4,6 +4,7 @@
 
 #include "ejk/ejk.h"
 #include "execute/store_fixture.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 namespace {
@@ -14,9 +15,7 @@ ejk_tensor dl_tensor(void* data, const std::int64_t* shape, std::int32_t rank, c
 
 class CApi : public StoreTest {
  protected:
-  void SetUp() override {
-    ASSERT_EQ(ejk_add_store((std::string(EJK_SOURCE_DIR) + "/tests/execute/data").c_str()), EJK_OK) << ejk_last_error();
-  }
+  void SetUp() override { ASSERT_EQ(ejk_add_store((test::source_dir() + "/tests/execute/data").c_str()), EJK_OK) << ejk_last_error(); }
   float x[4] = {1, 2, 3, 4}, out[4] = {};
   std::int64_t shape[1] = {4};
   ejk_tensor x_tensor = dl_tensor(x, shape, 1), out_tensor = dl_tensor(out, shape, 1);

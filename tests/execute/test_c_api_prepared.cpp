@@ -5,6 +5,7 @@
 
 #include "ejk/ejk.h"
 #include "execute/store_fixture.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 namespace {
@@ -13,9 +14,7 @@ using nlohmann::json;
 
 class CPrepared : public StoreTest {
  protected:
-  void SetUp() override {
-    ASSERT_EQ(ejk_add_store((std::string(EJK_SOURCE_DIR) + "/tests/execute/data").c_str()), EJK_OK) << ejk_last_error();
-  }
+  void SetUp() override { ASSERT_EQ(ejk_add_store((test::source_dir() + "/tests/execute/data").c_str()), EJK_OK) << ejk_last_error(); }
   ~CPrepared() override { ejk_release(prepared); }
 
   ejk_tensor tensor_of(void* data) const { return {data, {1, 0}, 1, {2, 32, 1}, shape, nullptr, 0}; }
@@ -88,6 +87,29 @@ TEST_F(CPrepared, TellsWhatIsWrong) {
   EXPECT_EQ(ejk_run(prepared, data, &large, nullptr), EJK_BAD_INPUT) << "rules over varying attributes hold for each run";
 }
 
+TEST_F(CPrepared, ScopesThatWereKeptAreUsedAgainWithTheirPlans) {
+  prepare();
+  ejk_kept_scopes* kept = nullptr;
+  ASSERT_EQ(ejk_push_overlay("shift", R"({"variant": "any"})"), EJK_OK) << ejk_last_error();
+  const auto id = ejk_scopes();
+  ASSERT_EQ(ejk_keep_scopes(&kept), EJK_OK) << ejk_last_error();
+  ASSERT_EQ(ejk_pop_overlay(), EJK_OK);
+  const auto none = ejk_scopes();
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_EQ(ejk_use_scopes(kept), EJK_OK) << ejk_last_error();
+    EXPECT_EQ(ejk_scopes(), id);
+    EXPECT_NE(image().find("shift.any"), std::string::npos);
+    ASSERT_EQ(ejk_push_policy(R"({"cache_miss_fallback": "error"})"), EJK_OK) << "what the thread opens itself stays above";
+    ASSERT_EQ(ejk_use_scopes(nullptr), EJK_OK);
+    EXPECT_NE(ejk_scopes(), none);
+    ASSERT_EQ(ejk_pop_policy(), EJK_OK);
+    EXPECT_EQ(image().find("shift.any"), std::string::npos);
+    EXPECT_EQ(ejk_scopes(), none);
+  }
+  ejk_release_scopes(kept);
+  EXPECT_EQ(ejk_keep_scopes(nullptr), EJK_BAD_INPUT);
+}
+
 TEST_F(CPrepared, HonoursConfigsAndScopesAsTheyAre) {
   prepare();
   void* data[] = {out, nullptr, x};
@@ -141,7 +163,7 @@ TEST_F(CPrepared, TuningNamesWhatItDoesNotKnow) {
 
 // Which tensors of a mapped gradient are the call's, and which are gradients.
 TEST(CGradient, NamesTensorsOfEachCall) {
-  ASSERT_EQ(ejk_add_store(EJK_SOURCE_DIR), EJK_OK) << ejk_last_error();
+  ASSERT_EQ(ejk_add_store(test::source_dir().c_str()), EJK_OK) << ejk_last_error();
   const std::int64_t lhs_shape[] = {12, 8}, rhs_shape[] = {3, 8, 16}, sizes_shape[] = {3};
   const ejk_tensor lhs = {nullptr, {1, 0}, 2, {2, 32, 1}, lhs_shape, nullptr, 0};
   const ejk_tensor rhs = {nullptr, {1, 0}, 3, {2, 32, 1}, rhs_shape, nullptr, 0};

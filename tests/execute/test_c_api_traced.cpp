@@ -7,6 +7,7 @@
 #include "ejk/ejk.h"
 #include "ejk/library.hpp"
 #include "execute/store_fixture.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 namespace {
@@ -46,7 +47,7 @@ json bound(const char* kernel, const Shapes& shapes, const char* attributes = nu
 // The specs of the repository.
 class CBind : public StoreTest {
  protected:
-  void SetUp() override { ASSERT_EQ(ejk_add_store(EJK_SOURCE_DIR), EJK_OK) << ejk_last_error(); }
+  void SetUp() override { ASSERT_EQ(ejk_add_store(test::source_dir().c_str()), EJK_OK) << ejk_last_error(); }
   const Shapes attention{{"q", {2, 5, 4, 64}}, {"k", {2, 7, 2, 64}}, {"v", {2, 7, 2, 32}}, {"bias", {1, 4, 5, 7}}};
 };
 
@@ -88,9 +89,7 @@ TEST_F(CBind, NamesWhatBreaksTheContract) {
 // A small kernel of the tests.
 class CChoose : public StoreTest {
  protected:
-  void SetUp() override {
-    ASSERT_EQ(ejk_add_store((std::string(EJK_SOURCE_DIR) + "/tests/execute/data").c_str()), EJK_OK) << ejk_last_error();
-  }
+  void SetUp() override { ASSERT_EQ(ejk_add_store((test::source_dir() + "/tests/execute/data").c_str()), EJK_OK) << ejk_last_error(); }
   const Shapes shift{{"x", {8}}, {"out", {8}}};
   json chosen(const char* config = nullptr) {
     char* text = nullptr;
@@ -115,6 +114,18 @@ TEST_F(CChoose, TellsTheConfigAndMakesItReady) {
   EXPECT_EQ(out[0], 2.5f);
   EXPECT_EQ(counters().plans, plans) << "the plan was there";
   EXPECT_EQ(counters().compiles, 1u);
+  const auto run_here = [](void*, void (*task)(void*), void* given) {
+    task(given);
+    return int32_t{0};
+  };
+  out[0] = 0;
+  const ejk_executor executor{2, run_here, nullptr}, none{0, run_here, nullptr}, idle{2, nullptr, nullptr};
+  EXPECT_EQ(ejk_run_on(&executor, prepared, data, nullptr, nullptr, nullptr, 0), EJK_OK) << ejk_last_error();
+  EXPECT_EQ(out[0], 2.5f);
+  EXPECT_EQ(ejk_run_on(nullptr, prepared, data, nullptr, nullptr, nullptr, 0), EJK_OK) << ejk_last_error();
+  EXPECT_EQ(ejk_run_on(&none, prepared, data, nullptr, nullptr, nullptr, 0), EJK_BAD_INPUT);
+  EXPECT_STREQ(ejk_last_error(), "the executor has 0 threads and a function that schedules; expected at least 1 and one");
+  EXPECT_EQ(ejk_run_on(&idle, prepared, data, nullptr, nullptr, nullptr, 0), EJK_BAD_INPUT);
   ejk_release(prepared);
 }
 

@@ -2,8 +2,9 @@
 #include <sys/mman.h>
 
 #include "ejk/ejk.h"
+#include "emulator/simt.hpp"
 #include "execute/store_fixture.hpp"
-#include "simt/simt.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 namespace {
@@ -44,7 +45,7 @@ class Devices : public StoreTest {
  protected:
   void SetUp() override {
     add_backend(simt_backend());
-    ASSERT_TRUE(add_store(std::string(EJK_SOURCE_DIR) + "/tests/device/data"));
+    ASSERT_TRUE(add_store(test::source_dir() + "/tests/device/data"));
   }
   static TensorView moved(TensorView view, Device device) {
     view.device = device;

@@ -13,15 +13,14 @@
 #include "ejk/ejk.h"
 #include "execute/library_state.hpp"
 #include "execute/store_fixture.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 namespace {
 
 class Hostile : public StoreTest {
  protected:
-  void SetUp() override {
-    ASSERT_EQ(ejk_add_store((std::string(EJK_SOURCE_DIR) + "/tests/execute/data").c_str()), EJK_OK) << ejk_last_error();
-  }
+  void SetUp() override { ASSERT_EQ(ejk_add_store((test::source_dir() + "/tests/execute/data").c_str()), EJK_OK) << ejk_last_error(); }
   // The last call failed as bad input, in these words.
   static void refused(ejk_status status, const std::string& words) {
     EXPECT_EQ(status, EJK_BAD_INPUT) << ejk_last_error();
@@ -99,6 +98,28 @@ TEST_F(Hostile, RanksAndShapesOfGarbage) {
     x_tensor.shape = odd;
     EXPECT_EQ(called(nullptr), EJK_BAD_INPUT) << ejk_last_error();
   }
+}
+
+// The host's memory is one, whatever number a tensor of it bears.
+TEST_F(Hostile, TheHostHasOneDeviceOfAnyNumber) {
+  for (const std::int32_t index : {7, -1}) {
+    x_tensor.device.index = index;
+    ASSERT_EQ(called(nullptr), EJK_OK) << ejk_last_error();
+    EXPECT_EQ(out[0], 2.5f);
+    out[0] = 0;
+  }
+}
+
+TEST_F(Hostile, OffsetsThatLeaveAllMemory) {
+  for (const std::uint64_t offset : {~std::uint64_t{3}, std::uint64_t{1} << 63, std::uint64_t{1} << 57}) {
+    x_tensor.byte_offset = offset;
+    refused(called(nullptr), "x has a byte_offset of " + std::to_string(offset));
+  }
+  x_tensor.byte_offset = 4;
+  const std::int64_t three[1] = {3};
+  x_tensor.shape = out_tensor.shape = three;
+  (void)called(nullptr);  // an offset within the memory is one: nothing of it is refused
+  EXPECT_EQ(std::string(ejk_last_error()).find("byte_offset"), std::string::npos) << ejk_last_error();
 }
 
 // Threads that meet shapes they have not seen, and forks in between: no child waits for a lock of a thread that it does not have.

@@ -1,7 +1,9 @@
 // Tuning records: reading, appending by many processes, torn lines, merging.
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <set>
 
@@ -207,6 +209,29 @@ TEST_F(Records, AFolderThatCannotBeWrittenIsAnError) {
   const auto status = append_record(tuned(), measured(invocation().key(), Recorder::with(1)));
   EXPECT_EQ(status.error().code, ErrorCode::io);
   EXPECT_NE(message_of(status).find("cannot make the folder of " + file().string()), std::string::npos) << message_of(status);
+}
+
+// Whoever can write to the folder of records chooses configs: under no mask it is its owner's alone.
+TEST_F(Records, FoldersAreNotWritableByOthersWhateverTheMask) {
+  const auto mask = umask(0);
+  const auto status = append_record(tuned(), measured(invocation().key(), Recorder::with(1)));
+  umask(mask);
+  ASSERT_EQ(message_of(status), "");
+  const auto others = std::filesystem::perms::group_write | std::filesystem::perms::others_write;
+  for (const auto& path : {folder / "tuned", file().parent_path(), file()})
+    EXPECT_EQ(std::filesystem::status(path).permissions() & others, std::filesystem::perms::none) << path;
+}
+
+// Configs may have any number of parameters; twice as many take twice as long.
+TEST_F(Records, OfManyParametersAreReadInOneGo) {
+  Config config;
+  for (int i = 0; i < 40'000; ++i) config.values["p" + std::to_string(i)] = std::int64_t{i};
+  const auto line = to_json(measured(invocation().key(), config));
+  const auto start = std::chrono::steady_clock::now();
+  const auto record = record_from_json(line);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  ASSERT_TRUE(record) << message_of(record);
+  EXPECT_EQ(record->config.values.size(), 40'000u);
 }
 
 TEST_F(Records, MergingKeepsTheBetterMeasuredOfEachKeyAndSource) {

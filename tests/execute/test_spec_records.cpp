@@ -5,9 +5,10 @@
 #include <cmath>
 
 #include "backends/backend.h"
+#include "emulator/simt.hpp"
 #include "execute/recorder_kernel.hpp"
 #include "execute/store_fixture.hpp"
-#include "simt/simt.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 namespace {
@@ -90,7 +91,7 @@ TEST_F(SpecRecords, OfAnUnknownVariantOrArchArePassedOverWithTheReason) {
 // The test store with a template of its own for each variant.
 std::filesystem::path two_templates(const std::filesystem::path& folder) {
   const auto store = folder / "store";
-  std::filesystem::copy(std::string(EJK_SOURCE_DIR) + "/tests/execute/data", store, std::filesystem::copy_options::recursive);
+  std::filesystem::copy(test::source_dir() + "/tests/execute/data", store, std::filesystem::copy_options::recursive);
   std::filesystem::copy(store / "templates/shift/shift.cpu.cpp", store / "templates/shift/any.cpu.cpp");
   std::ifstream in(store / "specs/shift.json");
   std::string text{std::istreambuf_iterator<char>(in), {}};
@@ -112,7 +113,7 @@ TEST_F(SpecRecords, ATemplateEditInvalidatesOnlyItsRows) {
   int status = 0;
   waitpid(child, &status, 0);
   ASSERT_EQ(status, 0);
-  std::ofstream(store / "templates/shift/shift.cpu.cpp", std::ios::app) << "// edited\n";
+  std::ofstream(store / "templates/shift/shift.cpu.cpp", std::ios::app) << "static_assert(true);\n";
   ASSERT_EQ(message_of(add_store(store.string())), "");
   const auto stale = choose(Shift(6).call);
   EXPECT_EQ(stale.config.variant, "any") << "the nearest row that is not stale: " << stale.detail;

@@ -1,8 +1,8 @@
 // flash_attention of few query rows, whose keys are cut into parts: however many there are, the result is the same, sinks count once, and
 // parts of which a row sees nothing add nothing.
+#include "emulator/sanitizer.hpp"
+#include "emulator/simt.hpp"
 #include "execute/strange_views.hpp"
-#include "simt/sanitizer.hpp"
-#include "simt/simt.hpp"
 
 namespace ejk {
 namespace {

@@ -1,5 +1,5 @@
 // Fuzzes the expression parser and evaluator: any text gives a value or an ExpressionError, and a value's text reads back.
-#include "spec/expression.hpp"
+#include "spec/expression/expression.hpp"
 
 namespace {
 

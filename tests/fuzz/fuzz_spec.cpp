@@ -1,9 +1,9 @@
 // Fuzzes the spec and arch readers and the checks behind them: any text gives a spec or faults, never a crash.
 #include <map>
 
-#include "spec/archs.hpp"
-#include "spec/check.hpp"
-#include "spec/loader.hpp"
+#include "spec/check/check.hpp"
+#include "spec/read/archs.hpp"
+#include "spec/read/loader.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   using namespace ejk::spec;

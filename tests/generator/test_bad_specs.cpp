@@ -4,20 +4,22 @@
 #include <filesystem>
 #include <fstream>
 
-#include "spec/archs.hpp"
-#include "spec/check.hpp"
-#include "spec/loader.hpp"
+#include "spec/check/check.hpp"
+#include "spec/read/archs.hpp"
+#include "spec/read/files.hpp"
+#include "spec/read/loader.hpp"
+#include "tests/paths.hpp"
 
 namespace {
 
 using namespace ejk::spec;
 
-const std::filesystem::path folder = std::filesystem::path(EJK_SOURCE_DIR) / "tests/generator/bad_specs";
+const std::filesystem::path folder = std::filesystem::path(ejk::test::source_dir()) / "tests/generator/bad_specs";
 
 // The faults of a spec, as the generator finds them. The file is shown as bad.json.
 std::vector<std::string> faults_of(const std::filesystem::path& path) {
   std::vector<Fault> faults;
-  const auto archs = load_archs(std::filesystem::path(EJK_SOURCE_DIR) / "specs/arch", faults);
+  const auto archs = load_archs(std::filesystem::path(ejk::test::source_dir()) / "specs/arch", faults, faults);
   if (const auto spec = load_spec("bad.json", read_text(path), faults)) {
     const TemplateLibrary templates(folder / "templates");
     check_spec(*spec, archs, templates, {"scale_rows", "scale_rows_bwd"}, faults);
@@ -43,7 +45,7 @@ std::string without_folder(std::string line) {
 
 std::vector<std::string> bad_specs() {
   std::vector<std::string> names;
-  for (const auto& path : json_files(folder))
+  for (const auto& path : json_files(folder).files)
     if (path.stem() != "good") names.push_back(path.stem().string());
   return names;
 }

@@ -1,5 +1,5 @@
 // Reading code objects: whole ones, and every way of being something else.
-#include "backends/code_object.hpp"
+#include "backends/hip/code_object.hpp"
 
 #include <gtest/gtest.h>
 

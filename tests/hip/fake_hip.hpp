@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/hip_driver.hpp"
+#include "backends/hip/hip_driver.hpp"
 #include "cuda/fake_driver.hpp"
 
 namespace ejk::hip {

@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "backends/hip.hpp"
-#include "backends/hip_compile.hpp"
-#include "spec/sha256.hpp"
+#include "backends/hip/hip.hpp"
+#include "backends/hip/hip_compile.hpp"
+#include "spec/render/sha256.hpp"
 
 namespace ejk::hip {
 

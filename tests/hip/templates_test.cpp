@@ -4,7 +4,8 @@
 #include <algorithm>
 
 #include "hip/hip_image.hpp"
-#include "spec/catalogue.hpp"
+#include "spec/read/catalogue.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk::hip {
 namespace {
@@ -20,7 +21,7 @@ class PortableTemplates : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PortableTemplates, CompileByHiprtc) {
   NEEDS_HIPRTC();
-  const auto catalogue = spec::Catalogue::open(EJK_SOURCE_DIR "/specs", EJK_SOURCE_DIR "/templates");
+  const auto catalogue = spec::Catalogue::open(test::source_dir() + "/specs", test::source_dir() + "/templates");
   const auto arch = arch_for(catalogue, GetParam());
   if (std::ranges::find(hiprtc().archs, arch.name) == hiprtc().archs.end()) GTEST_SKIP() << hiprtc().description << " has no " << arch.name;
   int templates = 0;

@@ -34,6 +34,13 @@ Result hipModuleLaunchKernel(Function a, unsigned b, unsigned c, unsigned d, uns
                              void** j, void** k) {
   return table().launch(a, b, c, d, e, f, g, h, i, j, k);
 }
+Result hipModuleLaunchCooperativeKernel(Function a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned f, unsigned g, unsigned h,
+                                        Stream i, void** j) {
+  return table().launch_cooperative(a, b, c, d, e, f, g, h, i, j);
+}
+Result hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* a, Function b, int c, std::size_t d) {
+  return table().blocks_a_processor(a, b, c, d);
+}
 Result hipMalloc(Address* a, std::size_t b) { return table().allocate(a, b); }
 Result hipFree(Address a) { return table().free(a); }
 Result hipMemcpyHtoD(Address a, const void* b, std::size_t c) { return table().copy_to_device(a, b, c); }
@@ -41,6 +48,7 @@ Result hipMemcpyDtoH(void* a, Address b, std::size_t c) { return table().copy_to
 Result hipMemGetInfo(std::size_t* a, std::size_t* b) { return table().memory_info(a, b); }
 Result hipMallocAsync(Address* a, std::size_t b, Stream c) { return table().allocate_async(a, b, c); }
 Result hipFreeAsync(Address a, Stream b) { return table().free_async(a, b); }
+Result hipMemsetD8Async(Address a, unsigned char b, std::size_t c, Stream d) { return table().fill_async(a, b, c, d); }
 Result hipDeviceGetDefaultMemPool(Pool* a, DeviceHandle b) { return table().default_pool(a, b); }
 Result hipMemPoolGetAttribute(Pool a, int b, void* c) { return table().pool_attribute(a, b, c); }
 Result hipMemPoolSetAttribute(Pool a, int b, void* c) { return table().set_pool_attribute(a, b, c); }

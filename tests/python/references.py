@@ -38,7 +38,7 @@ def attention(q, k, v, causal=False, causal_offset=None, softmax_scale=None, win
 
 
 def error(found, expected):
-    """Relative Frobenius error, as SEMANTICS.md measures it."""
+    """Relative Frobenius error, as docs/semantics.md, "Accuracy", measures it."""
     found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
     assert found.shape == expected.shape
     return np.linalg.norm(found - expected) / max(np.linalg.norm(expected), 1e-2 * max(expected.size, 1) ** 0.5)

@@ -1,5 +1,8 @@
 """Which config a call gets, from Python: cfg, overlays, policies, tuning, explanations, labels, counters."""
 
+import asyncio
+import contextlib
+import pickle
 import threading
 
 import numpy as np
@@ -31,6 +34,88 @@ def test_overlays_nest_and_are_this_threads():
         other.start(), other.join()
         assert ".rows." in seen[0]
     assert ".rows." in image()
+
+
+def variants():
+    return image().split(".")[1]
+
+
+def test_tasks_of_a_thread_have_their_own_overlays():
+    async def task(variant, told):
+        with ejk.overlay({"variant": variant}, "mean_pooling"):
+            for _ in range(3):
+                told.append(variants())
+                await asyncio.sleep(0)
+                told.append(await asyncio.to_thread(variants))
+        told.append(variants())
+
+    async def both():
+        told = [], []
+        await asyncio.gather(task("strided", told[0]), task("rows", told[1]))
+        return told
+
+    assert asyncio.run(both()) == (["strided"] * 6 + ["rows"], ["rows"] * 7)
+
+
+def test_plans_of_tasks_that_alternate_are_kept():
+    async def task(variant):
+        with ejk.overlay({"variant": variant}, "mean_pooling"):
+            for _ in range(20):
+                ejk.mean_pooling(X)
+                await asyncio.sleep(0)
+
+    async def both():
+        await asyncio.gather(task("strided"), task("rows"))
+
+    before = ejk.counters()["plans"]
+    asyncio.run(both())
+    assert ejk.counters()["plans"] - before < 10  # of 40 calls
+
+
+def test_a_generators_overlay_is_its_own():
+    def generator():
+        with ejk.overlay({"variant": "strided"}, "mean_pooling"):
+            yield variants()
+            with ejk.policy(cache_miss_fallback="error"):
+                yield variants()
+
+    one, other = generator(), generator()
+    assert [next(one), variants(), next(other), next(one), variants()] == ["strided", "rows", "strided", "strided", "rows"]
+    with ejk.overlay({"variant": "strided"}):
+        one.close()
+        assert variants() == "strided"
+        del other
+        assert variants() == "strided"
+    assert variants() == "rows"
+
+
+def test_a_context_manager_of_ones_own_holds_for_its_body():
+    @contextlib.contextmanager
+    def strided():
+        with ejk.overlay({"variant": "strided"}, "mean_pooling"):
+            yield
+
+    with strided():
+        assert variants() == "strided"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(strided())
+        stack.enter_context(ejk.policy(cache_miss_fallback="heuristics"))
+        assert variants() == "strided"
+    assert variants() == "rows"
+
+
+def test_what_a_scope_refuses_leaves_nothing_open():
+    with pytest.raises(ejk.InputError):
+        with ejk.overlay({"variant": "strided"}, "no_kernel"):
+            pass
+    scope = ejk.overlay({"variant": "strided"})
+    with scope:
+        with pytest.raises(RuntimeError, match="open already"):
+            scope.__enter__()
+        assert variants() == "strided"
+    with scope:
+        assert variants() == "strided"
+    assert variants() == "rows"
 
 
 def test_policies_hold_for_calls_that_were_made_before():
@@ -75,6 +160,11 @@ def test_counters_and_threads():
     ejk.set_threads(1)
     assert np.allclose(ejk.mean_pooling(x), 1)
     ejk.set_threads(0)
+
+
+def test_functions_made_at_run_time_can_be_pickled():
+    made = pickle.loads(pickle.dumps(ejk.kernel("mean_pooling")))
+    assert (made(X) == ejk.mean_pooling(X)).all() and made.__name__ == "mean_pooling" and "mean_pooling" in repr(made)
 
 
 def test_functions_made_at_run_time_are_the_generated_ones():

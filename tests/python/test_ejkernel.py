@@ -22,6 +22,29 @@ def ours(algorithm):
     return first.implementation
 
 
+def test_arrays_on_the_cpu_are_served_there_where_no_platform_is_named():
+    q = jax.device_put(normal(1, 2, 32, 4, 64), jax.devices("cpu")[0])
+    found = kernel_registry.get("flash_attention")(q, q, q)
+    assert found.devices() == q.devices() and error(found, xla_attention(q, q, q)) < 1e-5
+
+
+def test_signatures_are_still_alike():
+    for algorithm in ("flash_attention", "mean_pooling", "grouped_matmul"):
+        assert kernel_registry.validate_signatures(algorithm), algorithm
+
+
+@pytest.mark.parametrize("out", ["float32", "bfloat16"])
+def test_grouped_matmul_with_other_outputs_and_an_offset(out):
+    lhs, rhs, sizes = normal(1, 30, 16).astype("bfloat16"), normal(2, 2, 16, 24).astype("bfloat16"), jnp.asarray([7, 10, 13], jnp.int32)
+    options = {"preferred_element_type": jnp.dtype(out), "group_offset": jnp.asarray([1], jnp.int32)}
+    found = ours("grouped_matmul")(lhs, rhs, sizes, **options)
+    wide = [numpy.asarray(x, "float64") for x in (lhs, rhs)]
+    right = numpy.concatenate([numpy.zeros((7, 24)), wide[0][7:17] @ wide[1][0], wide[0][17:] @ wide[1][1]])
+    assert found.dtype == out and error(found, right) < (1e-5 if out == "float32" else 8e-3)
+    slope = jax.grad(lambda rhs: ours("grouped_matmul")(lhs, rhs, sizes, **options).astype("float32").sum())(rhs)
+    assert slope.dtype == rhs.dtype and error(slope[0], numpy.repeat(wide[0][7:17].sum(0)[:, None], 24, 1)) < 1.6e-2
+
+
 def normal(seed, *shape):
     return jnp.asarray(numpy.random.default_rng(seed).standard_normal(shape), "float32")
 

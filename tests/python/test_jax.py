@@ -358,6 +358,27 @@ def test_errors_come_when_a_call_is_traced():
         jax.jit(lambda x, c: ejk.mean_pooling(x, cum_seqlens=c, chunk_size=2))(normal(1, 6, 8), jnp.asarray([0, 2, 6], jnp.int32))
 
 
+def test_shapes_that_follow_from_data():
+    x, bounds = normal(1, 12, 8), jnp.asarray([0, 2, 12], jnp.int32)
+    means = ejk.mean_pooling(x, cum_seqlens=bounds, chunk_size=4)  # eager: the offsets are read
+    assert means.shape == (4, 8) and (ejk.jax.mean_pooling(x, cum_seqlens=bounds, chunk_size=4) == means).all()
+    assert ejk.mean_pooling(x, cum_seqlens=jnp.asarray([0, 12], jnp.int32), chunk_size=4).shape == (3, 8)
+    padded = jax.jit(lambda x, c: ejk.mean_pooling(x, cum_seqlens=c, chunk_size=4, chunk_count=6))
+    assert padded(x, bounds).shape == (6, 8) and (padded(x, bounds)[:4] == means).all() and (padded(x, bounds)[4:] == 0).all()
+    weights = normal(2, 6, 8)
+    slope = jax.grad(lambda x: (padded(x, bounds) * weights).sum())(x)
+    assert error(slope, jax.grad(lambda x: (ejk.mean_pooling(x, cum_seqlens=bounds, chunk_size=4) * weights[:4]).sum())(x)) < 1e-6
+
+
+def test_a_forward_mode_derivative_is_refused():
+    q, k, v = qkv()
+    for attend in (ejk.flash_attention, ejk.jax.flash_attention, jax.jit(lambda q, k, v: ejk.flash_attention(q, k, v))):
+        with pytest.raises((ejk.UnsupportedError, TypeError), match="forward-mode"):
+            jax.jvp(lambda q: attend(q, k, v), (q,), (q,))  # noqa: B023
+    with pytest.raises(ejk.UnsupportedError, match="flash_attention has no forward-mode derivative .*: use jax.vjp"):
+        jax.jvp(lambda q: ejk.flash_attention(q, k, v), (q,), (q,))
+
+
 def test_a_kernel_without_gradient_says_so():
     cache = normal(1, 3, 2, 16, 64)
     query, lengths, table = normal(2, 2, 4, 64), jnp.asarray([20, 5], jnp.int32), jnp.asarray([[0, 1], [2, 0]], jnp.int32)

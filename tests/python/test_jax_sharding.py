@@ -10,15 +10,21 @@ import pytest
 jax = pytest.importorskip("jax")
 
 
-def passes(devices, flags):
-    program = pathlib.Path(__file__).with_name("jax_sharding.py")
-    ran = subprocess.run([sys.executable, program, str(devices)], env={**os.environ, **flags}, capture_output=True, text=True, timeout=300)
+def passes(devices, flags, program="jax_sharding.py"):
+    command = [sys.executable, pathlib.Path(__file__).with_name(program), str(devices)]
+    ran = subprocess.run(command, env={**os.environ, **flags}, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
 
 
 @pytest.mark.parametrize("shardy", ["1", "0"])  # XLA's partitioner and the one before it
 def test_calls_on_sharded_arrays(shardy):
     passes(4, {"JAX_PLATFORMS": "cpu", "JAX_USE_SHARDY_PARTITIONER": shardy, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
+
+
+@pytest.mark.parametrize("shardy", ["1", "0"])
+def test_batches_that_do_not_divide(shardy):
+    flags = {"JAX_PLATFORMS": "cpu", "JAX_USE_SHARDY_PARTITIONER": shardy, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    passes(8, flags, "jax_uneven_sharding.py")
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU")

@@ -118,3 +118,53 @@ def test_many_threads_share_prepared_calls(rng):
         found = list(pool.map(ejk.mean_pooling, data * 4))
     for x, mean in zip(data * 4, found):
         assert error(mean, x.astype(np.float64).mean(1)) < 1e-6
+
+
+def test_seeds_of_all_64_bits():
+    q = np.random.default_rng(1).standard_normal((1, 16, 2, 16)).astype(np.float32)
+    call = lambda seed: ejk.flash_attention(q, q, q, dropout_prob=0.5, dropout_seed=seed)  # noqa: E731
+    for seed in (0, 2**63 - 1, 2**63, 2**64 - 1):
+        assert (call(seed) == call(seed - 2**64 if seed >> 63 else seed)).all()
+    assert (call(2**63) != call(0)).any()
+
+
+def test_seeds_of_all_64_bits_in_the_c_interfaces_json():
+    from ejk._call import prepare
+    from ejk._numpy_arrays import view
+
+    q = np.random.default_rng(1).standard_normal((1, 16, 2, 16)).astype(np.float32)
+    for seed in (7, 2**63, 2**64 - 1):
+        out = np.empty_like(q)
+        call = prepare("flash_attention", {"q": view(q), "k": view(q), "v": view(q), "out": view(out)}, {"dropout_prob": 0.5, "dropout_seed": seed})
+        call.run([q.ctypes.data] * 3 + [out.ctypes.data])
+        assert (out == ejk.flash_attention(q, q, q, dropout_prob=0.5, dropout_seed=seed)).all()
+    with pytest.raises(ejk.InputError, match="attribute 'window_left': the integer 18446744073709551615 does not fit 64 bits"):
+        prepare("flash_attention", {"q": view(q), "k": view(q), "v": view(q), "out": view(out)}, {"window_left": 2**64 - 1})
+
+
+def test_scales_of_rank_0(rng):
+    cache = rng.integers(-127, 128, (3, 2, 16, 64)).astype(np.int8)
+    query, lengths, table = normal(rng, (2, 4, 64)), np.array([20, 5], np.int32), np.array([[0, 1], [2, 0]], np.int32)
+    for cfg in (None, {"variant": "plain"}):
+        shaped, scalar = (
+            ejk.page_attention(query, cache, cache, lengths, table, k_scale=np.full(shape, 0.01, "f4"), v_scale=np.full(shape, 0.02, "f4"), cfg=cfg)
+            for shape in ((1,), ())
+        )
+        assert (scalar == shaped).all() and scalar.any()
+
+
+@pytest.mark.parametrize("cfg", [None, {"variant": "strided"}], ids=str)
+def test_the_number_of_chunks_may_be_said(rng, cfg):
+    x = normal(rng, (12, 8))
+    for bounds in ((0, 12, 12), (0, 2, 12), (0, 5, 9), (0,)):
+        bounds = np.array(bounds, np.int32)
+        means = ejk.mean_pooling(x, cum_seqlens=bounds, chunk_size=4, cfg=cfg)
+        more = ejk.mean_pooling(x, cum_seqlens=bounds, chunk_size=4, chunk_count=7, cfg=cfg)
+        assert more.shape == (7, 8) and (more[: len(means)] == means).all() and (more[len(means) :] == 0).all()
+        dout = normal(rng, (7, 8))
+        backward = [ejk.mean_pooling_bwd(each, cum_seqlens=bounds, chunk_size=4, tokens=12) for each in (dout, dout[: len(means)])]
+        assert (backward[0] == backward[1]).all()
+    with pytest.raises(ejk.InputError, match="chunk_count must be at least one for each of cum_seqlens' 4 chunks; found 3"):
+        ejk.mean_pooling(x, cum_seqlens=np.array([0, 2, 12], np.int32), chunk_size=4, chunk_count=3)
+    with pytest.raises(ejk.InputError, match="chunk_count is for chunks of packed sequences"):
+        ejk.mean_pooling(x, chunk_count=3)

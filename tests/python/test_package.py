@@ -1,5 +1,6 @@
 """The installed package: what an import costs and does, what is in it, and the words when something is missing."""
 
+import importlib.metadata
 import inspect
 import json
 import os
@@ -68,6 +69,22 @@ def test_the_program_is_there():
     assert ejk.info()["version"] == ejk.__version__
 
 
+def test_the_versions_tested_are_told_alike_everywhere():
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    with open(os.path.join(os.path.dirname(ejk.__file__), "tested.json")) as file:
+        told = {name: " to ".join(versions) for name, versions in json.load(file).items()}
+    assert ejk.info()["tested_with"] == told
+    with open(os.path.join(root, "README.md")) as file:
+        assert f"Tested with JAX {told['jax']} and PyTorch {told['torch']}" in file.read()
+    done = subprocess.run([sys.executable, "-m", "ejk", "info"], capture_output=True, text=True)
+    assert f"jax {told['jax']}, torch {told['torch']}" in done.stdout
+    try:
+        requires = importlib.metadata.requires("ejk")
+    except importlib.metadata.PackageNotFoundError:
+        return  # a tree, not a wheel
+    assert sorted(requires) == [f"{name}>={text.partition(' ')[0]}; extra == '{name}'" for name, text in sorted(told.items())]
+
+
 def test_nvrtc_of_pip_packages_is_found(tmp_path):
     for name in ("cu13", "cuda_nvrtc", "cudnn"):
         (tmp_path / "nvidia" / name / "lib").mkdir(parents=True)
@@ -93,7 +110,7 @@ def test_a_store_of_another_version_is_named(tmp_path):
     code = "import ejk, numpy; ejk.mean_pooling(numpy.zeros((1, 2, 3), 'f4'))"
     stores = [str(tmp_path), *filter(None, [os.environ.get("EJKERNEL_STORE")])]
     done = python(code, EJKERNEL_STORE=":".join(stores))
-    assert "EjkError: mean_pooling: this package was made for a spec with fixed ('chunk_size',)" in done.stderr, done.stderr
+    assert "EjkError: mean_pooling: this package was made for a spec with fixed ('chunk_size', 'chunk_count')" in done.stderr, done.stderr
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

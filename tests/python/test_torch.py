@@ -29,7 +29,7 @@ def qkv(dtype=torch.float32, grad=False):
 
 
 def attention(q, k, v, bias=None, causal=False, sinks=None):
-    """In float64, from SEMANTICS."""
+    """In float64, from docs/semantics.md."""
     sq, sk, group = q.shape[1], k.shape[1], q.shape[2] // k.shape[2]
     k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)
     s = torch.einsum("bihd,bjhd->bhij", q, k) * q.shape[-1] ** -0.5
@@ -399,6 +399,41 @@ def test_a_compiler_that_makes_symbols_of_shapes_and_numbers():
         for mine, eager in zip(found, expected):
             assert error(mine, eager) < 1e-5
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3  # none for another seed
+
+
+def test_seeds_of_all_64_bits():
+    torch._dynamo.reset()
+    q, k, v = qkv(grad=True)
+    call = lambda seed: ejk.flash_attention(q, k, v, dropout_prob=0.5, dropout_seed=seed)  # noqa: E731
+    compiled = torch.compile(call, backend="aot_eager")
+    for seed in (5, 2**63 - 1, 2**63, 2**64 - 1):
+        alike = seed - 2**64 if seed >> 63 else seed
+        with torch.no_grad():
+            plain = call(seed)
+            assert torch.equal(plain, call(alike))
+        assert torch.equal(call(seed), plain) and torch.equal(compiled(seed), plain)
+        found, expected = (torch.autograd.grad(call(each).sum(), q)[0] for each in (seed, alike))
+        assert error(found, expected) < 1e-6
+        operated = torch.func.grad(lambda q: ejk.flash_attention(q, k, v, dropout_prob=0.5, dropout_seed=seed).sum())(q)  # noqa: B023
+        assert error(operated, expected) < 1e-6
+    with pytest.raises(ejk.InputError, match="64 bits"):
+        call(2**64)
+
+
+def test_an_eager_call_reads_offsets_where_the_shape_follows_from_them():
+    x = normal(1, 12, 8)
+    for bounds, rows in ((0, 12, 12), 3), ((0, 2, 12), 4):
+        bounds = torch.tensor(bounds, dtype=torch.int32, device=DEVICE)
+        means = ejk.mean_pooling(x, cum_seqlens=bounds, chunk_size=4)
+        padded = ejk.mean_pooling(x, cum_seqlens=bounds, chunk_size=4, chunk_count=6)
+        assert means.shape == (rows, 8) and torch.equal(padded[:rows], means) and (padded[rows:] == 0).all() and padded.shape == (6, 8)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, c: ejk.mean_pooling(x, cum_seqlens=c, chunk_size=4, chunk_count=6), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x, bounds), padded)
+    need = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(compiled(need, bounds).sum(), need)
+    (eager,) = torch.autograd.grad(ejk.mean_pooling(need, cum_seqlens=bounds, chunk_size=4).sum(), need)
+    assert error(slope, eager) < 1e-6
 
 
 def test_fake_tensors():

@@ -20,6 +20,9 @@ q: NDArray[np.float32] = np.zeros((1, 4, 2, 8), np.float32)
 rows: NDArray[np.float32] = np.zeros((4, 2, 8), np.float32)
 starts: NDArray[np.int32] = np.array([0, 4], np.int32)
 out: NDArray[np.float32] = ejk.flash_attention(q, q, q, causal=True, cfg={"variant": "plain"})
+flag = bool(q.any())
+either = ejk.flash_attention(q, q, q, return_lse=flag)
+out = either if not isinstance(either, tuple) else either.out
 both = ejk.flash_attention(q, q, q, return_lse=True)
 out = both.out
 print(both.lse.mean(), ejk.flash_attention(q, q, q, lse=both.lse).lse.mean())
@@ -32,6 +35,7 @@ ejk.flash_attention(q, q)  # wrong
 ejk.flash_attention(q, q, q, causal="yes")  # wrong
 ejk.flash_attention(q, q, q).lse  # wrong
 both.sums  # wrong
+out = ejk.flash_attention(q, q, q, return_lse=flag)  # wrong
 ejk.label("mean_pooling", rows) + 1  # wrong
 """
 

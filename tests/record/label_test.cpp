@@ -6,8 +6,8 @@
 #include <fstream>
 #include <random>
 
+#include "emulator/simt.hpp"
 #include "execute/store_fixture.hpp"
-#include "simt/simt.hpp"
 
 namespace ejk {
 namespace {

@@ -1,8 +1,10 @@
 // Recorded calls: scopes, the file of EJKERNEL_OPS_RECORD, files that are damaged or cannot be written.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -40,6 +42,7 @@ TEST_F(Record, EachDistinctCallIsALineOnce) {
   const auto found = lines(trace());
   ASSERT_EQ(found.size(), 2u) << "a varying attribute and another thread make no new line";
   EXPECT_EQ(recording_status().lines, 2u);
+  EXPECT_EQ(recording_status().lost, 0u);
   EXPECT_EQ(recording_status().error, "");
   EXPECT_NE(info()->find("\"file\": \"" + trace().string() + "\",\n    \"lines\": 2,"), std::string::npos) << *info();
   const auto read = get_invocations(trace());
@@ -177,6 +180,47 @@ TEST_F(Record, AFullDiskBreaksNoCall) {
   record_to("/dev/full");
   ASSERT_EQ(message_of(shift(6)), "");
   EXPECT_NE(recording_status().error.find("cannot be written: No space left"), std::string::npos) << recording_status().error;
+}
+
+// A program is not stopped by a trace that nobody reads: neither an opened pipe without a reader, nor one that is full.
+TEST_F(Record, APipeThatNobodyReadsLosesLinesAndNoTime) {
+  ASSERT_EQ(mkfifo(trace().c_str(), 0600), 0);
+  record_to(trace());
+  ASSERT_EQ(message_of(shift(6)), "");
+  EXPECT_EQ(recording_status().lost, 1u);
+  EXPECT_NE(recording_status().error.find("nobody reads the pipe"), std::string::npos) << recording_status().error;
+  EXPECT_NE(info()->find("\"lost\": 1,"), std::string::npos) << *info();
+
+  const int reader = open(trace().c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  Invocation invocation;
+  invocation.kernel = "long" + std::string(900, 'x');
+  invocation.device = "cpu-generic-1t";
+  int refused = 0;
+  for (int i = 0; i < 200; ++i) {  // more than a pipe holds
+    invocation.attributes["i"] = std::int64_t{i};
+    refused += !record_invocation(invocation);
+  }
+  const auto full = recording_status();
+  EXPECT_EQ(full.lost, 1u + static_cast<unsigned>(refused));
+  EXPECT_EQ(full.lines, static_cast<unsigned>(200 - refused));
+  EXPECT_GT(refused, 100);
+  EXPECT_NE(full.error.find("its reader is slower than the calls"), std::string::npos) << full.error;
+
+  std::string text;
+  char part[4096];
+  for (ssize_t count; (count = read(reader, part, sizeof part)) > 0;) text.append(part, static_cast<std::size_t>(count));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 200 - refused) << "whole lines alone";
+  EXPECT_TRUE(record_invocation(invocation)) << "there is room again, and the line was not written before";
+  EXPECT_EQ(recording_status().error, "");
+
+  close(reader);
+  invocation.attributes["i"] = std::int64_t{1000};
+  EXPECT_FALSE(record_invocation(invocation)) << "and no SIGPIPE";
+  EXPECT_NE(recording_status().error.find("has gone"), std::string::npos) << recording_status().error;
+  const int again = open(trace().c_str(), O_RDONLY | O_NONBLOCK);
+  EXPECT_TRUE(record_invocation(invocation)) << message_of(record_invocation(invocation));
+  close(again);
 }
 
 TEST_F(Record, NothingIsWrittenUnlessAsked) {

@@ -5,8 +5,9 @@
 #include <stdexcept>
 
 #include "reference/reference.hpp"
-#include "spec/loader.hpp"
-#include "spec/same_as.hpp"
+#include "spec/read/loader.hpp"
+#include "spec/read/same_as.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk::reference {
 
@@ -14,7 +15,7 @@ namespace ejk::reference {
 inline const spec::Spec& spec_of(const std::string& kernel) {
   static std::map<std::string, spec::Spec> specs;
   if (const auto found = specs.find(kernel); found != specs.end()) return found->second;
-  const std::string file = std::string(EJK_SOURCE_DIR) + "/specs/" + kernel + ".json";
+  const std::string file = test::source_dir() + "/specs/" + kernel + ".json";
   std::ifstream stream(file);
   std::stringstream text;
   text << stream.rdbuf();

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/attention_options.hpp"
+#include "reference/kernels/attention_options.hpp"
 #include "references/samples.hpp"
 
 namespace ejk::reference {

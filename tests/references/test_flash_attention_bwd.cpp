@@ -5,8 +5,8 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/attention_scores.hpp"
 #include "reference/element.hpp"
+#include "reference/kernels/attention_scores.hpp"
 #include "references/calls.hpp"
 
 namespace ejk::reference {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "references/calls.hpp"
-#include "spec/gradient.hpp"
+#include "spec/call/gradient.hpp"
 
 namespace ejk::reference {
 namespace {

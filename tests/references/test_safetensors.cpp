@@ -1,13 +1,16 @@
 // safetensors files: round trips, determinism, and an exact message for each way a file can be broken.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <limits>
 
-#include "tools/safetensors.hpp"
+#include "tools/command_line/safetensors.hpp"
 
 namespace ejk::tools {
 namespace {
@@ -107,6 +110,26 @@ TEST_F(Safetensors, FilesThatAreNotSafetensorsAreRefused) {
   EXPECT_EQ(error_of("[1]", 0), "the header is not a JSON object");
   std::filesystem::remove(file());
   EXPECT_EQ(error(), "cannot open: No such file or directory");
+}
+
+// A pipe that nobody writes would be waited for; a device has no end.
+TEST_F(Safetensors, OnlyRegularFilesAreRead) {
+  ASSERT_EQ(::mkfifo(file().c_str(), 0600), 0);
+  EXPECT_EQ(error(), "is not a regular file");
+  std::filesystem::remove(file());
+  std::filesystem::create_symlink("/dev/zero", file());
+  EXPECT_EQ(error(), "is not a regular file");
+}
+
+// As many as no call has, in a time that grows with their number: quadratic reading takes minutes.
+TEST_F(Safetensors, AHeaderOfAHundredThousandTensorsIsReadAtOnce) {
+  std::string header = "{";
+  for (int i = 0; i < 100'000; ++i)
+    header += fmt::format(R"({}"t{}":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})", i ? "," : "", i, i, i + 1);
+  put(header + "}", 100'000);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(read_safetensors(file()).size(), 100'000u);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
 
 TEST_F(Safetensors, BrokenTensorsAreNamed) {

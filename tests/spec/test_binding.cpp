@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "spec/binding.hpp"
-#include "spec/loader.hpp"
+#include "spec/call/binding.hpp"
+#include "spec/read/loader.hpp"
 
 namespace ejk::spec {
 namespace {
@@ -329,6 +329,28 @@ TEST(Rest, OutputsHaveTheSameTrailingDims) {
   call.tensors["x"] = tensor(DType::f32, {5, 3, 4});
   call.tensors["out"] = tensor(DType::f32, {12});
   EXPECT_EQ(error_of(pool(), call), "pool: out has shape [12], expected [C...] with C = [3, 4] (from x): its trailing dimensions are [12]");
+}
+
+// An output of several ranks that the caller does not give has the rank that the inputs decide.
+TEST(Outputs, TakeTheAlternativeWhoseDimsAreBound) {
+  const Spec either = loaded(R"json({ "kernel": "either", "doc": "Batched or packed.",
+    "dims": {"B": "batch", "S": "tokens of a sequence", "T": "tokens", "C": "features"}, "types": {"E": ["f32"]},
+    "inputs": [{"name": "x", "type": "E", "shape": {"any": [["T", "C"], ["B", "S", "C"]]}, "doc": "d"},
+               {"name": "sum", "type": "E", "optional": true, "shape": ["C"], "doc": "A name that is a function before a bracket, too."}],
+    "outputs": [{"name": "out", "type": "E", "shape": {"any": [["T", "C"], ["B", "S", "C"]]}, "doc": "d"},
+                {"name": "means", "type": "E", "shape": {"any": [["C"], ["B", "C"]]}, "doc": "d"}],
+    "cost": {"flops": "given(sum) ? rank(sum) : 0", "bytes": "1"}, "variants": [], "cases": [], "tolerance": {"f32": 1e-5} })json");
+  using Extents = std::vector<std::int64_t>;
+  CallFacts packed, batched;
+  packed.tensors["x"] = tensor(DType::f32, {7, 4});
+  batched.tensors["x"] = tensor(DType::f32, {2, 3, 4});
+  batched.tensors["sum"] = tensor(DType::f32, {4});
+  const Binding flat = bind(either, packed), deep = bind(either, batched);
+  EXPECT_EQ(output_facts(flat, *either.tensor("out")).shape, Extents({7, 4}));
+  EXPECT_EQ(output_facts(deep, *either.tensor("out")).shape, Extents({2, 3, 4}));
+  EXPECT_EQ(output_facts(flat, *either.tensor("means")).shape, Extents({4}));
+  EXPECT_EQ(output_facts(deep, *either.tensor("means")).shape, Extents({2, 4}));
+  EXPECT_EQ(either.flops.integer(deep), 1);
 }
 
 TEST(Layout, FunctionsOfStrides) {

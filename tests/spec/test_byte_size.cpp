@@ -1,5 +1,5 @@
 // Sizes of a command line.
-#include "spec/byte_size.hpp"
+#include "spec/read/byte_size.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,19 +1,21 @@
 // A folder of specs: read at once, or kernel by kernel.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <fstream>
 #include <thread>
 
-#include "spec/archs.hpp"
-#include "spec/catalogue.hpp"
+#include "spec/read/catalogue.hpp"
+#include "spec/read/files.hpp"
+#include "tests/paths.hpp"
 
 namespace {
 
 using namespace ejk::spec;
 namespace fs = std::filesystem;
 
-const fs::path bad_specs = fs::path(EJK_SOURCE_DIR) / "tests/generator/bad_specs";
+const fs::path bad_specs = fs::path(ejk::test::source_dir()) / "tests/generator/bad_specs";
 
 // A folder with one good kernel and its arch files, removed afterwards.
 class CatalogueFolder : public testing::Test {
@@ -28,7 +30,7 @@ class CatalogueFolder : public testing::Test {
   }
   void TearDown() override { fs::remove_all(root); }
 
-  static fs::path repository_arch(const std::string& name) { return fs::path(EJK_SOURCE_DIR) / "specs/arch" / (name + ".json"); }
+  static fs::path repository_arch(const std::string& name) { return fs::path(ejk::test::source_dir()) / "specs/arch" / (name + ".json"); }
   void write(const std::string& name, const std::string& text) const { std::ofstream(root / name) << text; }
   Catalogue load() const { return Catalogue::load(root, bad_specs / "templates"); }
   std::string error() const {
@@ -54,6 +56,26 @@ TEST_F(CatalogueFolder, IsReadAtOnce) {
   const auto archs = catalogue.archs_of(spec->variants[0]);
   ASSERT_EQ(archs.size(), 2u);
   EXPECT_EQ(archs[0]->name, "avx2");
+}
+
+TEST_F(CatalogueFolder, KernelsThatServeEachOtherAreAFaultAndNoCircle) {
+  for (const auto& [name, other] : {std::pair("one", "two"), std::pair("two", "one"), std::pair("self", "self")})
+    write(std::string(name) + ".json", R"({"kernel": ")" + std::string(name) +
+                                           R"(", "doc": "d", "dims": {"N": "n"}, "types": {"E": ["f32"]},
+      "inputs": [{"name": "x", "type": "E", "shape": ["N"], "doc": "d"}], "outputs": [{"name": "out", "type": "E", "shape": ["N"], "doc": "d"}],
+      "cost": {"flops": "N", "bytes": "N"}, "same_as": {"kernel": ")" +
+                                           other + R"("}, "cases": [], "tolerance": {"f32": 1e-5}})");
+  const Catalogue catalogue = Catalogue::open(root, bad_specs / "templates");
+  const auto told = [&](const char* name) -> std::string {
+    try {
+      catalogue.kernel(name);
+    } catch (const SpecError& error) {
+      return error.what();
+    }
+    return "no fault";
+  };
+  EXPECT_NE(told("one").find("/same_as/kernel: two has no variants of its own; name one"), std::string::npos) << told("one");
+  EXPECT_NE(told("self").find("/same_as/kernel: unknown kernel 'self'"), std::string::npos) << told("self");
 }
 
 TEST_F(CatalogueFolder, OpensOnlyTheKernelAskedFor) {
@@ -113,6 +135,28 @@ TEST_F(CatalogueFolder, ReportsTheFaultsOfEveryFile) {
   EXPECT_NE(text.find(at + "other.json:/kernel: the kernel 'scale_rows' is in a file of another name; name the file scale_rows.json"),
             std::string::npos)
       << text;
+}
+
+// ejk-gen tells at once of files that the runtime passes over; neither waits at a pipe or reads a device for ever.
+TEST_F(CatalogueFolder, FilesThatAreNobodysSpecsAreTold) {
+  write("._scale_rows.json", "an archive's");
+  write("x-y.json", "{}");
+  ASSERT_EQ(mkfifo((root / "pipe.json").c_str(), 0600), 0);
+  fs::create_symlink("/dev/zero", root / "arch" / "zero.json");
+  const std::string text = error(), at = root.generic_string() + "/";
+  EXPECT_NE(text.find(at + "x-y.json: 'x-y' is not a name"), std::string::npos) << text;
+  EXPECT_NE(text.find(at + "pipe.json: not a regular file"), std::string::npos) << text;
+  EXPECT_NE(text.find(at + "arch/zero.json: not a regular file"), std::string::npos) << text;
+  EXPECT_EQ(text.find("._scale_rows"), std::string::npos) << text;
+
+  const Catalogue catalogue = Catalogue::open(root, bad_specs / "templates");
+  EXPECT_EQ(catalogue.kernel_names(), std::vector<std::string>{"scale_rows"});
+  EXPECT_EQ(catalogue.passed_over().size(), 3u);
+}
+
+TEST_F(CatalogueFolder, ASpecHasALimitOfSize) {
+  write("large.json", std::string((8u << 20) + 1, ' '));
+  EXPECT_NE(error().find("large.json: the file has 8388609 bytes; the limit is 8388608"), std::string::npos) << error();
 }
 
 TEST_F(CatalogueFolder, ThatIsMissingIsAnError) { EXPECT_THROW(Catalogue::load(root / "absent", bad_specs), std::runtime_error); }

@@ -4,7 +4,7 @@
 #include <limits>
 #include <map>
 
-#include "spec/expression.hpp"
+#include "spec/expression/expression.hpp"
 
 namespace {
 

@@ -1,8 +1,8 @@
 // Gradients as lists of calls, types that follow from others, and the least element of host data.
 #include <gtest/gtest.h>
 
-#include "spec/gradient.hpp"
-#include "spec/loader.hpp"
+#include "spec/call/gradient.hpp"
+#include "spec/read/loader.hpp"
 
 namespace ejk::spec {
 namespace {

@@ -2,14 +2,16 @@
 #include <gtest/gtest.h>
 #include <functional>
 
-#include "spec/catalogue.hpp"
-#include "spec/image.hpp"
-#include "spec/sha256.hpp"
+#include "spec/read/catalogue.hpp"
+#include "spec/render/image.hpp"
+#include "spec/render/sha256.hpp"
+#include "spec/render/source_hash.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk::spec {
 namespace {
 
-const std::string data = EJK_SOURCE_DIR "/tests/generator/data";
+const std::string data = test::source_dir() + "/tests/generator/data";
 
 class ImageTest : public testing::Test {
  protected:
@@ -47,7 +49,7 @@ TEST_F(ImageTest, IdsWriteNegativeNumbersAndWordsInTheirLetters) {
 TEST_F(ImageTest, OneImageHasOneSource) {
   const Image one = image(bound("small.f32"), variant(), small_config), two = image(bound("small.f32"), variant(), small_config);
   EXPECT_EQ(one.source, two.source);
-  EXPECT_EQ(one.hash, sha256_hex(one.source).substr(0, 16));
+  EXPECT_EQ(one.hash, source_hash(one.source));
   EXPECT_EQ(one.file, "scale/" + one.id + ".cpp");
   EXPECT_EQ(one.flags, std::vector<std::string>{"-march=x86-64-v3"});
 }
@@ -62,7 +64,7 @@ TEST_F(ImageTest, TheBannerSaysWhereEveryValueCameFrom) {
         "//   T = bf16   specialize: T\n", "//   masked = true   specialize: given(mask)\n", "//   block = 16   config, one of: 16, 64\n",
         "//   lanes = 16   let: arch.vector_bytes / size(T)\n", "//   items   let, differs from call to call: ceil_div(R, block)\n"})
     EXPECT_NE(source.find(line), std::string::npos) << line;
-  EXPECT_EQ(source.find(EJK_SOURCE_DIR), std::string::npos);
+  EXPECT_EQ(source.find(test::source_dir()), std::string::npos);
 }
 
 TEST_F(ImageTest, ParametersAndEntryPointFollowFromTheLaunch) {

@@ -1,5 +1,5 @@
 // Portfolios of images against a count of all sets, on synthetic calls.
-#include "spec/portfolio.hpp"
+#include "spec/choose/portfolio.hpp"
 
 #include <gtest/gtest.h>
 

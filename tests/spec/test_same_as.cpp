@@ -1,10 +1,10 @@
 // Kernels that are served by another's variants: what they must have in common, and what the variants then see.
 #include <gtest/gtest.h>
 
-#include "spec/check_names.hpp"
-#include "spec/image.hpp"
-#include "spec/loader.hpp"
-#include "spec/same_as.hpp"
+#include "spec/check/check_names.hpp"
+#include "spec/read/loader.hpp"
+#include "spec/read/same_as.hpp"
+#include "spec/render/image.hpp"
 
 namespace ejk::spec {
 namespace {

@@ -4,8 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "spec/archs.hpp"
-#include "spec/fields.hpp"
+#include "spec/read/fields.hpp"
+#include "spec/read/files.hpp"
+#include "tests/paths.hpp"
 
 namespace {
 
@@ -13,7 +14,7 @@ using namespace ejk::spec;
 using nlohmann::json;
 
 json schema(const std::string& name) {
-  return json::parse(read_text(std::filesystem::path(EJK_SOURCE_DIR) / "specs/schema" / (name + ".schema.json")));
+  return json::parse(read_text(std::filesystem::path(ejk::test::source_dir()) / "specs/schema" / (name + ".schema.json")));
 }
 
 json definition_of(std::string_view object) {

@@ -1,11 +1,14 @@
 // Templates: substitution, directives, inlined headers, and faults with their exact place.
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
 
-#include "spec/template.hpp"
+#include "spec/render/source_hash.hpp"
+#include "spec/render/template.hpp"
 
 namespace ejk::spec {
 namespace {
@@ -131,6 +134,80 @@ TEST_F(TemplateTest, ReportsALoopsRepeatedFaultOnce) {
 
 TEST_F(TemplateTest, RefusesALoopThatWouldNotEnd) {
   EXPECT_EQ(faults("$for i in 0..9000000000\n$end\n"), "t.cpp:1: $for runs from 0 to 9000000000, more than 100000 rounds");
+}
+
+std::string repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+// Blocks are read by recursion: without a limit 20,000 of them end the process.
+TEST_F(TemplateTest, RefusesBlocksThatAreNestedTooDeep) {
+  const auto nested = [](const std::string& block, int depth) { return repeated(block, depth) + "x\n" + repeated("$end\n", depth); };
+  EXPECT_EQ(render(nested("$if causal\n", 32)), "x\n");
+  const std::string sentence = " is nested more than 32 deep; put inner blocks into a header of their own";
+  EXPECT_EQ(faults(nested("$if causal\n", 33)), "t.cpp:33: $if" + sentence);
+  EXPECT_EQ(faults(nested("$if causal\n", 20'000)), "t.cpp:33: $if" + sentence);
+  EXPECT_EQ(faults(nested("$for i in 0..1\n", 100'000)), "t.cpp:33: $for" + sentence);
+  EXPECT_EQ(faults("\n" + repeated("$if causal\n$else\n", 100'000)), "t.cpp:66: $if" + sentence);
+}
+
+TEST_F(TemplateTest, ManyBlocksSideBySideAreNotNested) {
+  EXPECT_EQ(render(repeated("$if masked\n$else\nx\n$end\n", 1000)), repeated("x\n", 1000));
+}
+
+class Seconds {
+ public:
+  double passed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Each ${ used to look through the rest of its line: a minute for these.
+TEST_F(TemplateTest, ManyDollarsOnALineAreReadInOneGo) {
+  const Seconds clock;
+  EXPECT_EQ(faults(repeated("${", 200'000)), "t.cpp:1: ${ has no } on its line");
+  EXPECT_EQ(faults(repeated("${", 200'000) + "\n${m\n"), "t.cpp:1: ${ has no } on its line\nt.cpp:2: ${ has no } on its line");
+  EXPECT_EQ(render(repeated("${m}", 100'000)), repeated("64", 100'000));
+  EXPECT_EQ(render(repeated("$", 200'001)), repeated("$", 100'001));
+  EXPECT_LT(clock.passed(), 10);
+}
+
+TEST_F(TemplateTest, FaultsHaveALimit) {
+  const std::string text = faults(repeated("$nothing\n", 100'000));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 49);
+}
+
+// Loops in loops: 10^10 rounds would never end, and their text would fill the memory.
+TEST_F(TemplateTest, BoundsTheWholeRendering) {
+  const Seconds clock;
+  const auto nested = [](int loops, const std::string& inside) {
+    std::string text;
+    for (int i = 0; i < loops; ++i) text += "$for i" + std::to_string(i) + " in 0..100000\n";
+    return text + inside + repeated("$end\n", loops);
+  };
+  const std::string steps = " the rendering takes more than 4000000 steps; are there $for in $for, or long ones?";
+  EXPECT_EQ(faults(nested(2, "x\n")), "t.cpp:3:" + steps);
+  EXPECT_EQ(faults(nested(4, "")), "t.cpp:4:" + steps);
+  EXPECT_EQ(faults(nested(2, repeated("x", 1000) + "\n")),
+            "t.cpp:2: the rendering gives more than 16777216 bytes; are there $for in $for, or long ones?");
+  EXPECT_NE(faults(nested(2, "${nobody}\n")).find("unknown name 'nobody'"), std::string::npos);
+  EXPECT_LT(clock.passed(), 60);
+}
+
+TEST_F(TemplateTest, AFileHasALimitOfSize) {
+  header("device/large.h", std::string((1u << 20) + 1, ' '));
+  EXPECT_NE(faults("#include \"device/large.h\"\n").find("the file has 1048577 bytes; the limit is 1048576"), std::string::npos);
+}
+
+// Every quote used to walk back through its word: hours for these.
+TEST_F(TemplateTest, CommentsAreFoundInOneGo) {
+  const Seconds clock;
+  EXPECT_EQ(without_comments(repeated("1'", 500'000)), repeated("1'", 500'000) + "\n");
+  EXPECT_EQ(without_comments("x" + repeated("R\"", 200'000)), "x" + repeated("R\"", 200'000) + "\n");
+  EXPECT_LT(clock.passed(), 10);
 }
 
 TEST_F(TemplateTest, AFaultInAHeaderNamesTheHeaderAndWhoIncludedIt) {

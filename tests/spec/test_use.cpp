@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "spec/check_names.hpp"
-#include "spec/check_use.hpp"
-#include "spec/loader.hpp"
+#include "spec/check/check_names.hpp"
+#include "spec/check/check_use.hpp"
+#include "spec/read/loader.hpp"
 
 namespace ejk::spec {
 namespace {

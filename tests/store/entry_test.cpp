@@ -189,7 +189,7 @@ TEST(Store, LeavesNothingBehindOnAFullDisk) {
 
 TEST(Store, OnAFullFileSystemReportsItAndWorksInMemory) {
   Folder folder;
-  if (mount("none", folder.path.c_str(), "tmpfs", 0, "size=8k") != 0) GTEST_SKIP() << "mounting is not permitted here";
+  if (mount("none", folder.path.c_str(), "tmpfs", 0, "size=8k,mode=700") != 0) GTEST_SKIP() << "mounting is not permitted here";
   Places places;
   places.user.emplace(folder.path, true);
   Tried tried;
@@ -203,7 +203,7 @@ TEST(Store, OnAFullFileSystemReportsItAndWorksInMemory) {
 
 TEST(Store, OnAReadOnlyFileSystemReportsItAndWorksInMemory) {
   Folder folder;
-  if (mount("none", folder.path.c_str(), "tmpfs", MS_RDONLY, "size=8k") != 0) GTEST_SKIP() << "mounting is not permitted here";
+  if (mount("none", folder.path.c_str(), "tmpfs", MS_RDONLY, "size=8k,mode=700") != 0) GTEST_SKIP() << "mounting is not permitted here";
   Places places;
   places.user.emplace(folder.path, true);
   Tried tried;

@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-#include "backends/owner.hpp"
+#include "backends/process/owner.hpp"
 #include "fixtures.hpp"
 
 namespace ejk::store {

@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "backends/grid_pool.hpp"
+#include "backends/cpu/grid_pool.hpp"
 #include "fixtures.hpp"
 
 namespace {

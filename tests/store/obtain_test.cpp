@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "backends/owner.hpp"
+#include "backends/process/owner.hpp"
 #include "fixtures.hpp"
 #include "store/lock_file.hpp"
 
@@ -376,6 +376,9 @@ TEST(UserCache, FollowsXdgThenHome) {
   const Variable no_home("HOME", "");
   EXPECT_FALSE(user_cache_dir(why));
   EXPECT_EQ(why, "none of EJKERNEL_CACHE_DIR, XDG_CACHE_HOME and HOME is set: name a folder in one, to keep what is compiled");
+  const Variable relative("HOME", "home");  // it would be another cache in each working folder
+  EXPECT_FALSE(user_cache_dir(why));
+  EXPECT_NE(why.find("HOME is 'home', which is no absolute path"), std::string::npos) << why;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The progress line of a build.
-#include "tools/progress_line.hpp"
+#include "tools/command_line/progress_line.hpp"
 
 #include <gtest/gtest.h>
 

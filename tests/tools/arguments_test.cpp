@@ -1,5 +1,5 @@
 // Command lines: what is taken, what is refused and how.
-#include "arguments.hpp"
+#include "command_line/arguments.hpp"
 
 #include <gtest/gtest.h>
 

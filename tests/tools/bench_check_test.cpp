@@ -1,5 +1,5 @@
 // What `ejk bench --check` says of results: whole ones and samples, right and wrong.
-#include "bench_check.hpp"
+#include "bench/bench_check.hpp"
 
 #include <gtest/gtest.h>
 

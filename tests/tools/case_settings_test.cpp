@@ -1,15 +1,16 @@
 // `ejk bench --set`: which calls come of a spec's cases, under which names, and what is refused in which words.
-#include "case_settings.hpp"
+#include "bench/case_settings.hpp"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "library_options.hpp"
+#include "command_line/library_options.hpp"
 #include "references/calls.hpp"
-#include "spec/archs.hpp"
-#include "spec/binding.hpp"
+#include "spec/call/binding.hpp"
+#include "spec/read/files.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk::tools {
 namespace {
@@ -96,7 +97,7 @@ TEST(CaseSettings, ATypeWithADefaultReachesAllCases) {
 }
 
 TEST(CaseSettings, CasesOfOneNameAreCounted) {
-  auto document = spec::Json::parse(spec::read_text(std::string(EJK_SOURCE_DIR) + "/specs/mean_pooling.json"));
+  auto document = spec::Json::parse(spec::read_text(test::source_dir() + "/specs/mean_pooling.json"));
   auto first = document["cases"][0];
   first["name"] = "twice";
   first["E"] = {"f32"};

@@ -1,10 +1,11 @@
 // --device: what is understood, what is refused and with which words.
-#include "device_option.hpp"
+#include "command_line/device_option.hpp"
 
 #include <gtest/gtest.h>
 
+#include "emulator/simt.hpp"
 #include "execute/guard.hpp"
-#include "simt/simt.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk::tools {
 namespace {
@@ -36,7 +37,7 @@ class FoundDevices : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     add_backend(simt_backend());
-    ASSERT_TRUE(add_store(EJK_SOURCE_DIR));
+    ASSERT_TRUE(add_store(test::source_dir()));
   }
 };
 

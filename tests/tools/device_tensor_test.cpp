@@ -1,9 +1,9 @@
 // Tensors on a device are whole copies of the host's: elements, gaps and margins, as well aligned.
-#include "device_tensor.hpp"
+#include "command_line/device_tensor.hpp"
 
 #include <gtest/gtest.h>
 
-#include "simt/simt.hpp"
+#include "emulator/simt.hpp"
 
 namespace ejk::tools {
 namespace {

@@ -1,5 +1,5 @@
 // Mirrored folders.
-#include "mirror.hpp"
+#include "store/mirror.hpp"
 
 #include <gtest/gtest.h>
 

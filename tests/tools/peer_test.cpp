@@ -1,5 +1,5 @@
 // The conversation with the Python child, by stand-ins for Python that say set things; and what is said when there is none.
-#include "peer.hpp"
+#include "bench/peer.hpp"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

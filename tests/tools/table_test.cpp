@@ -1,5 +1,5 @@
 // Tables and numbers as people read them.
-#include "table.hpp"
+#include "command_line/table.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,9 +5,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "command.hpp"
+#include "command_line/command.hpp"
 #include "ejk/label.hpp"
 #include "execute/store_fixture.hpp"
+#include "tests/paths.hpp"
 
 namespace ejk {
 namespace {
@@ -16,7 +17,7 @@ class Warm : public StoreTest {
  protected:
   void SetUp() override {
     // A copy, because the vocabulary there is a link, which a store that is filled from it would not have.
-    std::filesystem::copy(std::string(EJK_SOURCE_DIR) + "/tests/execute/data", folder / "source", std::filesystem::copy_options::recursive);
+    std::filesystem::copy(test::source_dir() + "/tests/execute/data", folder / "source", std::filesystem::copy_options::recursive);
     setenv("EJKERNEL_STORE", (folder / "source").c_str(), 1);
     in_child([&] { return make_calls(); }, "recording", trace());
   }

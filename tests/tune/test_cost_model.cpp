@@ -3,10 +3,11 @@
 
 #include "ejk/record.hpp"
 #include "ejk/records.hpp"
+#include "emulator/simt.hpp"
 #include "execute/facts.hpp"
 #include "execute/store_fixture.hpp"
 #include "record/placed_call.hpp"
-#include "simt/simt.hpp"
+#include "tests/paths.hpp"
 #include "tune/cost_model.hpp"
 #include "tune/fixture.hpp"
 #include "tune/pruning.hpp"
@@ -107,7 +108,7 @@ TEST(CostModel, TheBestFilledLaunchCountsAndUnknownMachinesHaveNone) {
 
 class CostModelOfASpec : public StoreTest {
  protected:
-  void SetUp() override { ASSERT_TRUE(add_store(EJK_SOURCE_DIR "/tests/tune/data")); }
+  void SetUp() override { ASSERT_TRUE(add_store(test::source_dir() + "/tests/tune/data")); }
   static std::optional<Fill> predicted(const std::string& platform, std::int64_t n) {
     const RecordedCall call(trap_call(platform, n));
     Trial trial;
@@ -173,7 +174,7 @@ std::optional<double> part_of_best(const TuningRecord& record) {
 
 TEST_F(CostModelOfShippedRecords, NoWinnerWouldHaveBeenPruned) {
   std::size_t known = 0;
-  for (const auto& file : std::filesystem::recursive_directory_iterator(EJK_SOURCE_DIR "/specs/tuned")) {
+  for (const auto& file : std::filesystem::recursive_directory_iterator(test::source_dir() + "/specs/tuned")) {
     if (file.path().extension() != ".jsonl") continue;
     const auto records = read_records(file.path().string());
     ASSERT_EQ(message_of(records), "");

@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tune_progress.hpp"
-#include "tune_report.hpp"
-#include "tune_state.hpp"
+#include "tune/tune_progress.hpp"
+#include "tune/tune_report.hpp"
+#include "tune/tune_state.hpp"
 
 namespace ejk::tools {
 namespace {

@@ -1,20 +1,21 @@
 // Configs that fault, hang, spoil memory or are wrong: each is rejected with its reason, and the caller lives.
 #include <cstdlib>
 
+#include "emulator/simt.hpp"
 #include "execute/store_fixture.hpp"
-#include "simt/simt.hpp"
+#include "tests/paths.hpp"
 #include "tune/fixture.hpp"
 
 namespace ejk {
 namespace {
 
-std::string worker_path() { return EJK_BINARY_DIR "/bin/ejk"; }
+std::string worker_path() { return test::binary_dir() + "/bin/ejk"; }
 
 class Traps : public StoreTest {
  protected:
   void SetUp() override {
     ::setenv("ASAN_OPTIONS", "symbolize=0", 0);  // workers': to name the lines of a fault takes a second or two
-    ASSERT_TRUE(add_store(EJK_SOURCE_DIR "/tests/tune/data"));
+    ASSERT_TRUE(add_store(test::source_dir() + "/tests/tune/data"));
   }
 };
 

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <limits>
 
-#include "device/amx.h"
+#include "device/attention/visibility.h"
 #include "device/cpu.h"
-#include "device/philox_vector.h"
-#include "device/visibility.h"
+#include "device/matrix/amx.h"
+#include "device/number/philox_vector.h"
 
 namespace {
 
@@ -40,7 +40,7 @@ TEST(Philox, gives_each_lane_what_its_own_counter_gives) {
   }
 }
 
-// The rule of each key by itself, as SEMANTICS.md words it.
+// The rule of each key by itself, as docs/semantics.md, "Visibility", words it.
 bool sees(const Visibility& rule, int64_t i, int64_t offset, int64_t j) {
   const int64_t right = rule.causal ? 0 : rule.window_right;
   return (rule.window_left < 0 || j >= i + offset - rule.window_left) && (right < 0 || j <= i + offset + right);

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "device/cpu.h"
-#include "device/math.h"
-#include "device/narrow.h"
+#include "device/number/math.h"
+#include "device/number/narrow.h"
 
 namespace {
 

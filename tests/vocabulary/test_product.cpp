@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "device/cpu.h"
-#include "device/matrix_groups.h"
-#include "device/product.h"
+#include "device/matrix/matrix_groups.h"
+#include "device/matrix/product.h"
 
 namespace {
 

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "device/cpu.h"
-#include "device/row_sums.h"
-#include "device/widen_bytes.h"
+#include "device/number/widen_bytes.h"
+#include "device/tile/row_sums.h"
 
 namespace {
 

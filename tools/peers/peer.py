@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A library's side of `ejk bench --against LIBRARY`: measures its own kernels on the shapes it is told, one measurement a request. What is common to all
-libraries; <library>_peer.py has the library, tests/kernels/<kernel>.<library>.py its operations. All three are one script when ejk runs it.
+libraries; <library>_peer.py has the library, reference/kernels/<kernel>.<library>.py its operations. All three are one script when ejk runs it.
 
 One JSON object a line, on stdin the requests and on stdout their answers, in the same order; {"error": ...} answers what cannot be done:
   {"do": "hello", "device": "cuda:0"}        -> {"versions": "torch 2.11.0, cuDNN 9.19, CUDA 13.0, NVIDIA H200"}
@@ -103,7 +103,7 @@ def serve(lines, out):
         print(json.dumps(answer), file=out, flush=True)
 
 
-# By kernel: name, what makes the run of a call, the scope it runs in. tests/kernels/<kernel>.<library>.py adds its own.
+# By kernel: name, what makes the run of a call, the scope it runs in. reference/kernels/<kernel>.<library>.py adds its own.
 PEERS = {}
 
 # the library

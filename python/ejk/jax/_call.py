@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy
 
-from .._call import config_text
+from .. import _numpy_arrays
+from .._call import check_config, config_text, output
 from .._errors import InputError, UnsupportedError
-from .._spec import contract, differentiated, outputs_read
+from .._spec import calls_needed, contract, differentiated, outputs_read
+from .._tensor import View
 from . import _trace
 from ._site import Site
 from ._site import call as make
@@ -25,7 +27,10 @@ def _differentiable(site, operands):
 def _forward(site, primals):
     operands = tuple(primal.value for primal in primals)
     if not contract(site.kernel).gradient:
-        raise UnsupportedError(f"{site.kernel} has no gradient")
+        raise UnsupportedError(
+            f"{site.kernel} has no gradient, so that what it computes cannot be differentiated (a second derivative differentiates a"
+            " gradient): put jax.lax.stop_gradient around its operands, or take this derivative of the same maths in jax.numpy"
+        )
     read = outputs_read(site.kernel, site.wanted)
     wanted = site.wanted + tuple(name for name in read if name not in site.wanted)
     results = dict(zip(wanted, _differentiable(dataclasses.replace(site, wanted=wanted), operands)))
@@ -45,26 +50,26 @@ def _instantiated(cotangent):
     return cotangent
 
 
-def _asked_outputs(site, call, perturbed):
-    """The outputs of a gradient's call that somebody needs: required ones always, if there is one at all."""
-    of = {name: differentiated(call["tensors"][name], site.inputs) for name in call["outputs"]}
-    if not any(x in perturbed for x in of.values()):
-        return {}
-    optional = {tensor.name for tensor in contract(call["kernel"]).outputs if tensor.optional}
-    return {name: x for name, x in of.items() if x in perturbed or name not in optional}
-
-
-def _run(site, call, known, perturbed):
-    """One of the gradient's calls: {input: its gradient}."""
-    asked = _asked_outputs(site, call, perturbed)
-    if not asked:
-        return {}
+def _run(site, call, asked, known):
+    """One of the gradient's calls: its results, in the order of `asked`."""
     inputs = {theirs: known[ours] for theirs, ours in call["tensors"].items() if theirs not in call["outputs"]}
-    outputs = tuple((name, _trace.shape_of(x, known[x])) for name, x in asked.items())
+    outputs = tuple(
+        (name, _trace.shape_of(x, known[x]) if x else (call["shapes"][name][0], tuple(call["shapes"][name][1])))
+        for name, (x, _) in asked.items()
+    )
     attributes = tuple(sorted(call["attributes"].items()))
     theirs = Site(call["kernel"], tuple(inputs), attributes, tuple(asked), None, outputs, site.scopes)
-    results = differentiable(theirs, tuple(inputs.values()))
-    return dict(zip(asked.values(), results))
+    return differentiable(theirs, tuple(inputs.values()))
+
+
+def _add(found, x, gradient):
+    """What several calls make of one gradient is its sum."""
+    found[x] = found[x] + gradient if x in found else gradient
+
+
+def _nothing(operand):
+    """The gradient that nobody asked for. Before 0.8 JAX insists that a gradient, computed twice of one traced call, has the same tree."""
+    return jnp.zeros_like(operand) if jax.__version_info__ < (0, 8) and jnp.issubdtype(operand.dtype, jnp.floating) else None
 
 
 def _backward(site, residuals, cotangents):
@@ -75,14 +80,19 @@ def _backward(site, residuals, cotangents):
         if tensor.name in site.wanted:
             known[f"d{tensor.name}"] = _instantiated(cotangents[site.wanted.index(tensor.name)])
     outputs = tuple((name, _trace.shape_of(name, x)) for name, x in kept.items())
+    outputs += tuple(each for each in site.known if each[0] not in kept)
     gradient = _trace.gradient(site.kernel, site.named(operands) + outputs, site.attributes)
     found = {}
-    for call in gradient["calls"]:
-        found.update(_run(site, call, known, perturbed))
+    for call, asked in calls_needed(gradient["calls"], site.inputs, perturbed):
+        for (x, name), result in zip(asked.values(), _run(site, call, asked, known)):
+            if x:
+                _add(found, x, result)
+            else:
+                known[name] = result
     for name, ours in gradient["equal"].items():
         x = differentiated(name, site.inputs)
-        (found[x],) = varying_with([known[ours].astype(known[x].dtype)], operands)
-    return (tuple(found.get(name) if name in perturbed else None for name in site.inputs),)
+        _add(found, x, *varying_with([known[ours].astype(known[x].dtype)], operands))
+    return (tuple(found.get(name) if name in perturbed else _nothing(known[name]) for name in site.inputs),)
 
 
 _differentiable.defvjp(_forward, _backward, symbolic_zeros=True)
@@ -98,13 +108,19 @@ def _program(site):
     return jax.jit(lambda *operands: differentiable(site, operands))
 
 
-def _site(kernel, names, attributes, wanted, config):
-    return Site(kernel, tuple(names), tuple(sorted(attributes.items())), tuple(wanted), config, (), _trace.scopes())
+def _site(kernel, names, attributes, wanted, config, known=()):
+    return Site(kernel, tuple(names), tuple(sorted(attributes.items())), tuple(wanted), config, known, _trace.scopes())
 
 
-def named_call(kernel, inputs, attributes, wanted, config=None):
-    """{output: array} of a call on JAX arrays or tracers. inputs: {name: array}; attributes: those given, Python values."""
-    return dict(zip(wanted, _program(_site(kernel, inputs, attributes, wanted, config))(*inputs.values())))
+def named_call(kernel, inputs, attributes, wanted, config=None, types=()):
+    """{output: array} of a call on JAX arrays or tracers. inputs: {name: array}; attributes: those given, Python values; types: {output:
+    its element type}, of outputs that may have another than the inputs."""
+    known = ()
+    if types:
+        given = tuple((name, _trace.shape_of(name, x)) for name, x in inputs.items())
+        shapes = _trace.output_shapes(kernel, given, tuple(sorted(attributes.items())), wanted)
+        known = tuple((name, (types.get(name, dtype), shape)) for name, (dtype, shape) in shapes)
+    return dict(zip(wanted, _program(_site(kernel, inputs, attributes, wanted, config, known))(*inputs.values())))
 
 
 def _check_arrays(kernel, inputs):
@@ -119,16 +135,41 @@ def _check_static(kernel, values):
             raise InputError(f"{kernel.name}: {name} is being traced; an attribute must be a Python value, which is static under jit")
 
 
-def _program_of(kernel, fixed, varying, wanted, config):
+def _host_view(array, read):
+    """Of data on the host, where it is read; else of the shape alone."""
+    if read:
+        return _numpy_arrays.view(numpy.asarray(array))
+    dtype, shape = _trace.shape_of("", array)
+    return View(None, shape, None, dtype, (_trace.CPU, 0))
+
+
+def _shapes_by_data(kernel, inputs, fixed, varying, wanted):
+    """((output, (element type, shape)), ...) of a call whose shapes follow from data, which is read; () where that is traced."""
+    outputs = [each for each, flag in zip(kernel.contract.outputs, wanted) if flag]
+    reads = {name for each in outputs for name in each.shape_reads}
+    given = [array for name, array in zip(kernel.inputs, inputs) if array is not None and name in reads]
+    if not given or any(isinstance(array, jax.core.Tracer) for array in given):
+        return ()
+    _check_arrays(kernel, inputs)
+    views = {name: _host_view(array, name in reads) for name, array in zip(kernel.inputs, inputs) if array is not None}
+    shapes = [(each.name, output(kernel.name, views, kernel.attributes(fixed, varying), each.name)) for each in outputs]
+    return tuple((name, (dtype, shape)) for name, (shape, dtype) in shapes)
+
+
+def _program_of(kernel, fixed, varying, wanted, config, known):
     """A call but for its arrays, as a program: of all inputs by position, None where not given."""
     _check_static(kernel, tuple(fixed) + tuple(varying))
+    check_config(kernel.name, config)
     attributes, config = kernel.attributes(fixed, varying), config and config.decode()
-    names = tuple(name for name, flag in zip(kernel.outputs, wanted) if flag)
 
     def program(*inputs):
         given = {name: array for name, array in zip(kernel.inputs, inputs) if array is not None}
-        made = iter(differentiable(_site(kernel.name, given, attributes, names, config), tuple(given.values())))
-        return kernel.returned([next(made) if flag else None for flag in wanted])
+        flags = list(wanted)
+        for output, place in kernel.updates:  # not given, not updated
+            flags[output] = inputs[place] is not None
+        names = tuple(name for name, flag in zip(kernel.outputs, flags) if flag)
+        made = iter(differentiable(_site(kernel.name, given, attributes, names, config, known), tuple(given.values())))
+        return kernel.returned([next(made) if flag else None for flag in flags])
 
     program.__name__ = program.__qualname__ = kernel.name  # in JAX's messages
     return jax.jit(program)
@@ -142,17 +183,23 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
         raise InputError(f"{kernel.name}: XLA chooses the stream: give none")
     config = cfg if cfg is None else config_text(cfg)
     try:
-        key = fixed, varying, wanted, config, _trace.scopes()
+        known = _shapes_by_data(kernel, inputs, fixed, varying, wanted) if kernel.follows_data else ()
+        key = fixed, varying, wanted, config, known, _trace.scopes()
         program = kernel.prepared.get(key)
     except TypeError:  # an attribute of the wrong kind: making the program says which
-        key = program = None
+        known, key, program = (), None, None
     if program is None:
         _check_arrays(kernel, inputs)
-        program = _program_of(kernel, fixed, varying, wanted, config)
+        program = _program_of(kernel, fixed, varying, wanted, config, known)
         if key is not None:
             kernel.remember(key, program)
     try:
         return program(*inputs)
-    except TypeError:
+    except TypeError as error:
+        if "forward-mode" in str(error):
+            raise UnsupportedError(
+                f"{kernel.name} has no forward-mode derivative (jax.jvp, jax.jacfwd): use jax.vjp, jax.grad or jax.jacrev, or take this derivative"
+                " of the same maths in jax.numpy"
+            ) from None
         _check_arrays(kernel, inputs)
         raise

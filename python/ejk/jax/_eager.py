@@ -20,7 +20,7 @@ def _is_concrete(array):
 
 def _program(kernel, spelled):
     """jax.jit of a function of ejk: of an object of its own, since programs of one object share what was traced, whatever the scopes."""
-    flags = tuple("return_" + each.name for each in kernel.contract.outputs if each.optional)
+    flags = tuple("return_" + each.name for each in kernel.contract.outputs if each.optional and not each.updates)
     return jax.jit(functools.partial(spelled), static_argnames=kernel.fixed + kernel.varying + flags + ("cfg", "stream"))
 
 

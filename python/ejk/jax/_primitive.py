@@ -9,6 +9,7 @@ import jax.extend
 import jax.numpy as jnp
 from jax.interpreters import mlir
 
+from .._spec import contract
 from . import _ffi, _trace
 
 site_p = jax.extend.core.Primitive("ejk")
@@ -38,25 +39,31 @@ def _evaluate(*operands, **parameters):
         return program(*operands)
 
 
+def _updates(kernel, inputs, outputs):
+    """{place of a result: place of the operand whose memory it is}. XLA copies an operand that is needed later, or that is not donated."""
+    updates = {each.name: each.updates for each in contract(kernel).outputs if each.updates}
+    return {result: inputs.index(updates[name]) for result, (name, _) in enumerate(outputs) if name in updates}
+
+
 def _lower_site(platform, context, *operands, kernel, inputs, outputs, attributes, config):
     """One custom call: the config is chosen here, and its workspace is a result that nobody reads."""
     operand_shapes = tuple((name, _trace.shape_of(name, aval)) for name, aval in zip(inputs, context.avals_in))
     tensors, device = operand_shapes + outputs, _trace.DEVICES[platform]
     choice = _trace.chosen(kernel, tensors, attributes, config, device)
-    results = list(context.avals_out)
+    results, updates = list(context.avals_out), _updates(kernel, inputs, outputs)
     if choice["workspace_bytes"]:
         results.append(jax.core.ShapedArray((choice["workspace_bytes"] + _ALIGNMENT,), jnp.uint8))
-    text = json.dumps(
-        {
-            "kernel": kernel,
-            "attributes": dict(attributes),
-            "config": choice["config"],
-            "tensors": [[name, dtype, shape] for name, (dtype, shape) in tensors],
-        },
-        sort_keys=True,
-    )
+    call = {
+        "kernel": kernel,
+        "attributes": dict(attributes),
+        "config": choice["config"],
+        "tensors": [[name, dtype, shape] for name, (dtype, shape) in tensors],
+    }
+    if updates:
+        call["updates"] = [[len(inputs) + result, operand] for result, operand in updates.items()]
+    text = json.dumps(call, sort_keys=True)
     label = _trace.label(kernel, tensors, attributes, device)
-    rule = jax.ffi.ffi_lowering(_ffi.TARGET)
+    rule = jax.ffi.ffi_lowering(_ffi.target(), operand_output_aliases={operand: result for result, operand in updates.items()})
     return rule(context.replace(avals_out=results), *operands, call=text, label=label)[: len(outputs)]
 
 

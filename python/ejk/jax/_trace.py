@@ -4,6 +4,7 @@ import ctypes
 import functools
 import json
 
+from .. import _open_scopes
 from .._call import Arguments
 from .._errors import InputError
 from .._library import PATH, json_text, text
@@ -45,7 +46,8 @@ def gradient(kernel, tensors, attributes):
 
 
 def chosen(kernel, tensors, attributes, config, device):
-    """{"config", "image", "workspace_bytes"} on this device, image ready: ejk_choose. Overlays and policies of this thread count."""
+    """{"config", "image", "workspace_bytes"} on this device, image ready: ejk_choose. Open overlays and policies count."""
+    _open_scopes.follow()
     return json.loads(_ask("ejk_choose", kernel, tensors, attributes, device, config.encode() if config else None))
 
 
@@ -62,7 +64,8 @@ def output_shapes(kernel, tensors, attributes, wanted):
         told = outputs[name]
         if "unknown" in told:
             raise InputError(
-                f"{kernel}: the shape of {name} depends on data, which a traced call has not: {told['unknown']}; call it outside jit"
+                f"{kernel}: the shape of {name} depends on data, which a traced call has not: {told['unknown']}; call it outside jit, or say"
+                " the size by an attribute, as mean_pooling's chunk_count does"
             )
         shapes.append((name, (told["type"], tuple(told["shape"]))))
     return tuple(shapes)
@@ -80,4 +83,11 @@ def _scopes_function():
     return function
 
 
-scopes = _scopes_function()  # a number that is another wherever overlays, policies or remembered configs of this thread may choose another config
+_scopes = _scopes_function()
+
+
+def scopes():
+    """A number that is another wherever open overlays and policies, or remembered configs, may choose another config."""
+    if _open_scopes.used:
+        _open_scopes.follow()
+    return _scopes()

@@ -4,13 +4,19 @@ They come before what that library itself has there. Written for ejkernel 0.0.80
 its own EjkernelRuntimeError, so that its dispatch goes on to another platform.
 """
 
+import importlib
+import inspect
+
+import jax
 import jax.numpy as jnp
+import numpy
 from ejkernel.kernels._registry import Backend, Platform, kernel_registry
 from jax import lax
 
 from ._call import named_call
 
 PRIORITY = 1000
+_OUTPUTS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
 def _given(**values):
@@ -114,17 +120,34 @@ def grouped_matmul(
     interpret=False,
     precision=lax.Precision.DEFAULT,
 ):
+    """Sums are f32, and rounded once to preferred_element_type; existing_out is taken in that type."""
     _refuse(
-        ("group_offset", group_offset is not None),
-        ("preferred_element_type other than lhs's", jnp.dtype(preferred_element_type) != lhs.dtype),
+        ("a traced group_offset", isinstance(group_offset, jax.core.Tracer)),
+        ("a group_offset of several values", group_offset is not None and numpy.size(group_offset) != 1),
+        ("preferred_element_type other than float32, float16, bfloat16", jnp.dtype(preferred_element_type).name not in _OUTPUTS),
     )
+    out = jnp.dtype(preferred_element_type)
+    existing_out = None if existing_out is None else existing_out.astype(out)
     inputs = _given(lhs=lhs, rhs=rhs, group_sizes=_int32(group_sizes), existing_out=existing_out)
-    return named_call("grouped_matmul", inputs, {"transpose_rhs": bool(transpose_rhs)}, ("out",))["out"]
+    attributes = {"transpose_rhs": bool(transpose_rhs)}
+    if group_offset is not None:
+        attributes["group_offset"] = int(numpy.reshape(group_offset, ()))
+    return named_call("grouped_matmul", inputs, attributes, ("out",), types={"out": _OUTPUTS[out.name]})["out"]
+
+
+def _as_annotated(function):
+    """With the signature of that library's own XLA function, annotations included, which its validate_signatures compares."""
+    theirs = getattr(importlib.import_module(f"ejkernel.kernels._xla.{function.__name__}"), function.__name__)
+    signature = inspect.signature(theirs)
+    if list(signature.parameters) == list(inspect.signature(function).parameters):
+        function.__signature__ = signature
+    return function
 
 
 def register(registry=kernel_registry):
+    """First of all. Who names no platform gets them for arrays on the CPU, too: a call runs where its arrays are, there by the CPU's kernels."""
     for function in (flash_attention, mean_pooling, grouped_matmul):
-        registry.register(function.__name__, Platform.CUDA, Backend.GPU, priority=PRIORITY)(function)
+        registry.register(function.__name__, Platform.CUDA, Backend.GPU, priority=PRIORITY)(_as_annotated(function))
 
 
 register()

@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from .._call import Kernel, config_text
+from .._call import Kernel, as_int64, config_text
 from .._errors import InputError, UnsupportedError
 from .._spec import outputs_read
 from . import _site
@@ -46,8 +46,11 @@ def _site_text(name, inputs, fixed, varying, wanted, cfg):
 
 def kept(name, wanted):
     """Outputs that the gradient reads, if those are wanted."""
-    if not _kernel(name).contract.gradient:
-        raise UnsupportedError(f"{name} has no gradient; detach its inputs, or call it under torch.no_grad()")
+    told = _kernel(name).contract
+    if not told.gradient:
+        updated = [told.inputs[place].name for _, place in told.updates]
+        more = f" ({', '.join(updated)}, which it updates in place, too)" if updated else ""
+        raise UnsupportedError(f"{name} has no gradient (a second derivative differentiates a gradient); detach its inputs{more}, or call it under torch.no_grad()")
     return outputs_read(name, wanted)
 
 
@@ -71,13 +74,35 @@ def _in_graph(name, tensors, text, seeds):
 
 def seeds_apart(places, varying):
     """(values of the seeds given, the varying attributes without them). A compiled graph serves all seeds: 0 stands for any."""
-    seeds = [value for value, integer in zip(varying, places) if integer and value is not None]
+    seeds = [as_int64(value) for value, integer in zip(varying, places) if integer and value is not None]
     return seeds, tuple([0 if integer and value is not None else value for value, integer in zip(varying, places)])
 
 
 def _constants(values):
     """The same values: constants of the graph also where a compiler makes symbols of numbers, which keys of a dict never are to it."""
     return tuple([next(iter({value: None})) if isinstance(value, (int, float)) else value for value in values])
+
+
+def _check_leaves(kernel, updated):
+    for _, name, tensor in updated:
+        if tensor.requires_grad and tensor.is_leaf:
+            raise InputError(
+                f"{kernel}: {name} is a leaf that requires grad, and the call updates it in place: give a clone of it, or detach it"
+            )
+
+
+def _update(kernel, given, updated, names, fixed, varying, cfg):
+    """{output: tensor} of a call that writes to the caller's tensors: what autograd does not record."""
+    written = {name: tensor for _, name, tensor in updated}
+    read = [(name, tensor) for name, tensor in given if name not in written]
+    made = {output: tensor for output, _, tensor in updated}
+    own = [name for name in names if name not in made]
+    seeds, shown = seeds_apart(_integers(kernel.name), varying)
+    inputs = tuple([name for name, _ in read] + list(written))
+    text = _site_text(kernel.name, inputs, _constants(fixed), _constants(shown), tuple(own), cfg)
+    results = _site.operated_updating(kernel.name, [tensor for _, tensor in read], list(written.values()), text, seeds, len(own))
+    made.update(zip(own, results))
+    return made
 
 
 def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
@@ -90,8 +115,15 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
     for name, tensor in given:
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{kernel.name}: {name} is a {type(tensor).__qualname__}; expected a torch.Tensor")
-    names = [name for name, flag in zip(kernel.outputs, wanted) if flag]
+    updated = [(kernel.outputs[output], kernel.inputs[place], inputs[place]) for output, place in kernel.updates if inputs[place] is not None]
+    absent = [kernel.outputs[output] for output, place in kernel.updates if inputs[place] is None]
+    names = [name for name, flag in zip(kernel.outputs, wanted) if flag and name not in absent]
     recorded = torch.is_grad_enabled() and any([tensor.requires_grad for _, tensor in given])
+    if updated and not recorded and not _transforms():
+        made = _update(kernel, given, updated, names, fixed, varying, cfg)
+        return kernel.returned([made.get(name) for name in kernel.outputs])
+    if recorded:
+        _check_leaves(kernel.name, updated)
     transformed = torch.compiler.is_compiling() and _transforms()  # of which nobody says whether grad is one
     if recorded or transformed:
         names += [name for name in _kept(kernel.name, tuple(names), recorded) if name not in names]
@@ -100,4 +132,6 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
     called = _in_graph if transformed else _site.operated if torch.compiler.is_compiling() else _site.called
     results = called(kernel.name, [tensor for _, tensor in given], text, seeds)
     made = dict(zip(names, results))
-    return kernel.returned([made[name] if flag else None for name, flag in zip(kernel.outputs, wanted)])
+    for output, _, tensor in updated:  # the call ran on copies
+        made[output] = tensor.copy_(made[output])
+    return kernel.returned([made.get(name) if flag else None for name, flag in zip(kernel.outputs, wanted)])

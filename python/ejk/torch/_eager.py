@@ -1,15 +1,31 @@
 """Eager calls under autograd: a torch.autograd.Function around the eager call. The operators, which all that traces a call needs, take
 five times as long to dispatch in Python."""
 
+import dataclasses
 import functools
 
 import torch
 
 from .. import _torch_arrays
-from .._call import config_text
+from .._call import Kernel, config_text
 from . import _autograd
 from ._gradient import backward
 from ._site import watched  # noqa: F401  by whom a call must be seen as an operator
+
+
+class _Recorded(Kernel):
+    """A kernel whose outputs for the gradient alone are outputs like any other."""
+
+    def __init__(self, kernel):
+        told = kernel.contract
+        saved = tuple([each.name for each in told.saved])
+        super().__init__(kernel.name, kernel.inputs, kernel.outputs + saved, kernel.fixed, kernel.varying)
+        self._contract = dataclasses.replace(told, outputs=told.outputs + told.saved)
+
+
+@functools.lru_cache(maxsize=None)
+def _with_saved(kernel):
+    return _Recorded(kernel) if kernel.contract.saved else kernel
 
 
 class _Plan:
@@ -18,8 +34,9 @@ class _Plan:
     def __init__(self, kernel, given, fixed, shown, wanted, config):
         names = tuple([name for name, flag in zip(kernel.outputs, wanted) if flag])
         kept = _autograd.kept(kernel.name, names)
+        kernel = _with_saved(kernel)
         self.kernel, self.fixed, self.config = kernel, fixed, config
-        self.made = tuple([flag or name in kept for name, flag in zip(kernel.outputs, wanted)])
+        self.made = tuple([name in names or name in kept for name in kernel.outputs])
         self.places = [place for place, flag in enumerate(given) if flag]
         inputs = tuple([kernel.inputs[place] for place in self.places])
         outputs = tuple([name for name, flag in zip(kernel.outputs, self.made) if flag])

@@ -8,7 +8,7 @@ import torch
 
 from .._call import Arguments
 from .._library import json_text, text
-from .._spec import contract, differentiated
+from .._spec import calls_needed, contract, differentiated
 from .._tensor import View
 from . import _site
 
@@ -26,7 +26,7 @@ class _Step:
 
     kernel: str
     tensors: tuple  # what it is given, by the names of the differentiated call: inputs, outputs, d<output>
-    found: tuple  # the input whose gradient each of its outputs is
+    found: tuple  # of each of its outputs: (the input whose gradient it is or None, the name that later steps take it by)
     seeds: tuple
     site: str
 
@@ -37,17 +37,12 @@ def _shapes_known(site, shapes):
     return {**known, **{f"d{name}": known[name] for name, _ in site.outputs}}
 
 
-def _step(call, known, needed, site):
-    """None if nobody needs what the call computes."""
-    of = {name: differentiated(call["tensors"][name], site.inputs) for name in call["outputs"]}
-    if not any(x in needed for x in of.values()):
-        return None
+def _step(call, asked, known, site):
     told = contract(call["kernel"])
-    optional = {each.name for each in told.outputs if each.optional}
-    asked = {name: x for name, x in of.items() if x in needed or name not in optional}
-    tensors = {theirs: ours for theirs, ours in call["tensors"].items() if theirs not in of}
+    tensors = {theirs: ours for theirs, ours in call["tensors"].items() if theirs not in call["outputs"]}
     seeds = tuple(each for each in site.seeds if each in {each.name for each in told.varying})
-    outputs = tuple((name, known[x]) for name, x in asked.items())
+    shapes = {name: (dtype, tuple(shape)) for name, (dtype, shape) in call["shapes"].items()}
+    outputs = tuple((name, known[x] if x else shapes[name]) for name, (x, _) in asked.items())
     attributes = tuple(sorted(call["attributes"].items()))
     theirs = _site.Site(call["kernel"], tuple(tensors), outputs, attributes, seeds, None)
     return _Step(call["kernel"], tuple(tensors.values()), tuple(asked.values()), seeds, theirs.text())
@@ -59,9 +54,9 @@ def _plan(site, shapes, needed):
     known = _shapes_known(site, [(_site.element_type(dtype), tuple(shape)) for dtype, shape in shapes])
     given = tuple((name, known[name]) for name in site.inputs + tuple(name for name, _ in site.outputs))
     gradient = _asked(site.kernel, given, site.attributes)
-    steps = [_step(call, known, needed, site) for call in gradient["calls"]]
+    steps = [_step(call, asked, known, site) for call, asked in calls_needed(gradient["calls"], site.inputs, needed)]
     equal = {differentiated(name, site.inputs): ours for name, ours in gradient["equal"].items()}
-    return tuple(step for step in steps if step), equal
+    return tuple(steps), equal
 
 
 def _shape(tensor):
@@ -80,7 +75,7 @@ class _Known(dict):
 
 
 def _run(step, known, seeds):
-    """{input: its gradient}"""
+    """((input or None, name), result) of each of its outputs"""
     given = [_site.unit_stride(known[name]) for name in step.tensors]
     results = _site.called(step.kernel, given, step.site, [seeds[name] for name in step.seeds])
     return zip(step.found, results)
@@ -95,7 +90,12 @@ def backward(site, tensors, results, cotangents, needed, seeds):
     steps, equal = _plan(site, tuple([_shape(each) for each in (*tensors, *results)]), needed)
     found, given = {}, dict(zip(site.seeds, seeds))
     for step in steps:
-        found.update(_run(step, known, given))
+        for (x, name), result in _run(step, known, given):
+            if x is None:
+                known[name] = result
+            else:
+                found[x] = found[x] + result if x in found else result
     for x, ours in equal.items():
-        found[x] = known[ours].to(known[x].dtype)
+        result = known[ours].to(known[x].dtype)
+        found[x] = found[x] + result if x in found else result
     return [found.get(name) if name in needed else None for name in site.inputs]

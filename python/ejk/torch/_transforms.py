@@ -20,7 +20,7 @@ class _Call(torch.autograd.Function):
         _, ctx.text, ctx.seeds, *tensors = inputs
         ctx.inputs = len(tensors)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors, *output)
+        ctx.save_for_backward(*_site.saved(_site.site_of(ctx.text), tensors, output), *output)
 
     @staticmethod
     def backward(ctx, *cotangents):

@@ -46,7 +46,8 @@ typedef struct {
   const ejk_tensor* tensor;
 } ejk_argument;
 
-/* Runs `kernel` on named tensors (inputs and outputs; required outputs must be given).
+/* Runs `kernel` on named tensors (inputs and outputs; required outputs must be given). An output that is an input's memory, updated, need
+ * not be given; if it is, under a name of its own, it must be that same memory.
  * attributes: a JSON object, or NULL for all defaults: "{\"causal\": true}".
  * config:     a JSON object that overrides the choice of config, or NULL: "{\"variant\": \"tiled\", \"block_m\": 64}".
  * stream:     the caller's stream on GPUs; ignored on the CPU. Nothing is written before an error. */
@@ -100,6 +101,19 @@ EJK_PUBLIC void ejk_release(ejk_prepared* prepared);
 /* As ejk_run, with the caller's scratch on the tensors' device: at least what ejk_choose says, aligned to 256 bytes. NULL: ejk's own. */
 EJK_PUBLIC ejk_status ejk_run_in(const ejk_prepared* prepared, void* const* data, const ejk_value* varying, void* stream, void* workspace,
                                  int64_t workspace_bytes);
+
+/* A pool of threads of the caller's. */
+typedef struct {
+  int32_t threads; /* that may work on one call at a time, the calling one included; at least 1 */
+  /* 0: task(data) will be called once, by any thread and at any time: also before schedule returns, also after ejk_run_on has. */
+  int32_t (*schedule)(void* context, void (*task)(void* data), void* data);
+  void* context; /* not used after ejk_run_on has returned */
+} ejk_executor;
+
+/* As ejk_run_in; work on the CPU is done by the calling thread and by tasks of that executor (EJKERNEL_EXECUTOR=own: by ejk's own threads
+ * all the same). The caller may be a thread of the same pool: it waits for no task that has not begun. NULL: as ejk_run_in. */
+EJK_PUBLIC ejk_status ejk_run_on(const ejk_executor* executor, const ejk_prepared* prepared, void* const* data, const ejk_value* varying,
+                                 void* stream, void* workspace, int64_t workspace_bytes);
 
 /* All that the first ejk_run on such data does before it launches: validates, chooses, compiles, loads. Data on a device is not read. */
 EJK_PUBLIC ejk_status ejk_make_ready(const ejk_prepared* prepared, void* const* data, const ejk_value* varying, void* stream);
@@ -158,6 +172,14 @@ EJK_PUBLIC ejk_status ejk_pop_overlay(void);
 EJK_PUBLIC ejk_status ejk_push_policy(const char* policy);
 EJK_PUBLIC ejk_status ejk_pop_policy(void);
 
+/* For languages whose scopes belong to tasks, not to threads: what is open on this thread, to be put under whatever a thread opens by
+ * itself. ejk_use_scopes(scopes) takes the place of the last one's on this thread, NULL of it means none; its ids are those of the scopes
+ * that were kept, so that what was planned under them is found again. Free with ejk_release_scopes, also while it is used. */
+typedef struct ejk_kept_scopes ejk_kept_scopes;
+EJK_PUBLIC ejk_status ejk_keep_scopes(ejk_kept_scopes** scopes);
+EJK_PUBLIC ejk_status ejk_use_scopes(const ejk_kept_scopes* scopes);
+EJK_PUBLIC void ejk_release_scopes(ejk_kept_scopes* scopes);
+
 /* Measures the configs of a call and keeps the winner: in this process, and in the user's records where they can be written (otherwise
  * "not_kept" in the record says why). The tensors' data is not touched. options: a JSON object or NULL; budget_seconds (60),
  * step_seconds (10), jobs (0), seed (1), worker (""), cost_model (true); ejk/autotune.hpp. record: the measurement, as JSON text; free
@@ -175,8 +197,9 @@ EJK_PUBLIC ejk_status ejk_kernels(char** json);
 EJK_PUBLIC ejk_status ejk_describe(const char* kernel, char** json);
 
 /* The calls that make up the gradient of a call, as JSON text: {"calls": [{"kernel", "tensors": {its name: a tensor of the call, or a
- * gradient such as "dx"}, "outputs": [its names], "attributes"}], "equal": {"dx": the tensor that it is}}. Tensors may be without data.
- * Free with ejk_free. */
+ * gradient such as "dx", or a temporary that calls before it make}, "outputs": [its names], "shapes": {a temporary it makes: [type,
+ * shape]}, "attributes"}], "equal": {"dx": the tensor that it is}}. A gradient that several calls make is the sum of what they make.
+ * Tensors may be without data. Free with ejk_free. */
 EJK_PUBLIC ejk_status ejk_gradient(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, char** json);
 
 /* Plans, compiles, loads and fallbacks since the start, as a JSON object. Free with ejk_free. */

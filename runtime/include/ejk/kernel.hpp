@@ -53,11 +53,12 @@ struct GradientCall {
   std::shared_ptr<const Kernel> kernel;
   Invocation invocation;                       // tensors that only the gradient has are without data
   std::map<std::string, std::string> tensors;  // those: their names there → "dx", the gradient of the differentiated call's x
-  std::map<std::string, std::string> names;    // of all its tensors: names there → in the differentiated call, or "dx"
+  std::map<std::string, std::string> names;    // of all its tensors: names there → in the differentiated call, "dx", or a temporary
 };
 
 // All that makes up the gradient of a call.
 struct Gradient {
+  // In order: a call may take temporaries, which calls before it make. A gradient that several calls make is the sum of what they make.
   std::vector<GradientCall> calls;
   std::map<std::string, std::string> equal;  // gradients that no call computes → the tensor each is: "dexisting_out" → "dout"
 };

@@ -3,8 +3,9 @@
 // EJKERNEL_OPS_RECORD=FILE appends each distinct call of a process once. A line is the call's key (Invocation::key() of
 // Kernel::canonical(the call)) and, beside it, "alignment", "archs", "properties" and "count" where there is something to say: see
 // RecordedInvocation. Each line is one write() at the end of the file, so that any number of processes may share it; on a network file
-// system without atomic appends give each process its own. A file that cannot be written never breaks a call: recording stops,
-// EJKERNEL_LOG=on says why once, recording_status() at any time.
+// system without atomic appends give each process its own. FILE may also be a pipe: it is written while it has a reader and room. No write
+// waits, and a file that cannot be written never breaks a call: what is lost is counted. EJKERNEL_LOG=on says why once,
+// recording_status() and info() at any time.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -59,7 +60,8 @@ EJK_API Status record_invocation(const Invocation& invocation);
 struct RecordingStatus {
   std::string file;         // EJKERNEL_OPS_RECORD; empty: calls are not recorded
   std::uint64_t lines = 0;  // written by this process
-  std::string error;        // empty: all is well; else why no more is written
+  std::uint64_t lost = 0;   // distinct calls that could not be written
+  std::string error;        // empty: all is well; else why no more is written, or, to a pipe, why the last line was not
 };
 EJK_API RecordingStatus recording_status();
 

@@ -1,6 +1,6 @@
 // nlohmann's json.hpp, in its place for all that links ejk_spec: what reads and writes JSON text is compiled once, in
-// spec/json_instances.cpp, not anew in each file that says parse() or dump(): 3 s of each under sanitizers, half a second of each at -O2.
-// The list is that of 3.11; with another version nothing is declared here, and all is as nlohmann has it.
+// spec/read/json_instances.cpp, not anew in each file that says parse() or dump(): 3 s of each under sanitizers, half a second of each at
+// -O2. The list is that of 3.11; with another version nothing is declared here, and all is as nlohmann has it.
 #pragma once
 #pragma GCC system_header  // for include_next
 #include_next <nlohmann/json.hpp>

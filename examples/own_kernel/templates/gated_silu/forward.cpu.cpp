@@ -1,6 +1,6 @@
 // out = silu(gate) * up, one block of elements a work item.
 #include "device/cpu.h"
-#include "device/math.h"
+#include "device/number/math.h"
 
 using Element = ${ctype(E)};
 constexpr int64_t BLOCK = ${block};  // elements a work item

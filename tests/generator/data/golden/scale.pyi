@@ -49,3 +49,17 @@ def scale(
     cfg: dict | str | None = None,
     stream: int | None = None,
 ) -> ScaleResult[Array]: ...
+@overload
+def scale(
+    x: Array,
+    *,
+    mask: Any | None = None,
+    factor: float | None = None,
+    negate: bool = False,
+    limit: float | None = None,
+    out: Any = None,
+    sums: Any = None,
+    return_sums: bool = False,
+    cfg: dict | str | None = None,
+    stream: int | None = None,
+) -> Array | ScaleResult[Array]: ...

@@ -1,0 +1,163 @@
+// What names and name-taking functions mean in a bound call.
+#include <fmt/format.h>
+#include <algorithm>
+
+#include "spec/call/binder.hpp"
+#include "spec/call/host_integers.hpp"
+
+namespace ejk::spec {
+namespace {
+
+[[noreturn]] void fail(std::string sentence) { throw ExpressionError(std::move(sentence), 0); }
+
+// Why a name of the contract has no value in this call.
+[[noreturn]] void unbound(const Binding& binding, std::string_view name, std::string_view what) {
+  const std::string form = binding.form.empty() ? "" : fmt::format(" ({} form)", binding.form);
+  fail(fmt::format("{} {} has no value in this call{}: no tensor that is given binds it", what, name, form));
+}
+
+// Row-major without gaps; dims of size 1 do not count.
+bool is_contiguous(const TensorFacts& facts, std::size_t first = 0) {
+  std::int64_t expected = 1;
+  for (std::size_t i = facts.shape.size(); i-- > first;) {
+    if (facts.shape[i] == 0) return true;
+    if (facts.shape[i] == 1) continue;
+    if (facts.strides[i] != expected) return false;
+    expected *= facts.shape[i];
+  }
+  return true;
+}
+
+bool is_aligned(const TensorFacts& facts, std::int64_t bytes) {
+  if (bytes <= 0) fail(fmt::format("aligned() takes a positive number of bytes, found {}", bytes));
+  if (is_empty(facts)) return true;
+  if (facts.alignment % bytes != 0) return false;
+  for (std::size_t i = 0; i + 1 < facts.shape.size(); ++i)
+    if (facts.shape[i] > 1 && facts.strides[i] % bytes * size_of(facts.type) % bytes != 0) return false;
+  return true;
+}
+
+// The dims of a rest extent step as one: each of them a whole number of the next.
+bool is_foldable(const TensorSpec& tensor, const std::string& form, const TensorFacts& facts) {
+  const Shape* shape = shape_for(tensor, form, facts.shape.size());
+  if (!shape || shape->extents.empty() || shape->extents.back().kind != Extent::Kind::rest) return true;
+  return is_contiguous(facts, shape->extents.size() - 1);
+}
+
+// Of dim `index`, which may be negative.
+std::int64_t extent_or_stride(std::string_view function, const TensorFacts& facts, std::string_view name, std::int64_t index) {
+  const auto rank = static_cast<std::int64_t>(facts.shape.size());
+  const std::int64_t i = index < 0 ? index + rank : index;
+  if (i < 0 || i >= rank) fail(fmt::format("{}({}, {}): {} has {} dimensions", function, name, index, name, rank));
+  const auto at = static_cast<std::size_t>(i);
+  return function == "extent" ? facts.shape[at] : facts.shape[at] == 1 ? 0 : facts.strides[at];
+}
+
+std::int64_t integer_argument(std::string_view function, std::string_view name, std::span<const Value> rest) {
+  const auto* value = rest.empty() ? nullptr : std::get_if<std::int64_t>(&rest[0]);
+  if (!value) fail(fmt::format("{}({}, n): n must be an integer", function, name));
+  return *value;
+}
+
+// Elements above rest[0] count as rest[0].
+Value sum_of(const HostIntegers& data, std::string_view name, std::span<const Value> rest) {
+  const std::int64_t most = integer_argument("sum", name, rest);
+  std::int64_t total = 0;
+  for (std::int64_t i = 0; i < data.count(); ++i)
+    if (__builtin_add_overflow(total, std::min(data[i], most), &total)) fail(fmt::format("sum({}) overflows", name));
+  return total;
+}
+
+Value outside(const HostIntegers& data, std::string_view name, std::span<const Value> rest) {
+  const std::int64_t low = integer_argument("outside", name, rest), high = integer_argument("outside", name, rest.subspan(1));
+  for (std::int64_t i = 0; i < data.count(); ++i)
+    if (data[i] < low || data[i] > high) return fmt::format("{}[{}] is {}", name, i, data[i]);
+  return std::string();
+}
+
+}  // namespace
+
+bool reads_data(std::string_view function) {
+  static constexpr std::string_view readers[] = {"first", "last", "nondecreasing", "smallest", "chunks", "sum", "outside", "outside_rows"};
+  return std::find(std::begin(readers), std::end(readers), function) != std::end(readers);
+}
+
+Value read_data(std::string_view function, std::string_view name, const TensorFacts& facts, const void* host_data,
+                std::span<const Value> rest) {
+  if (function == "sum" && !host_data && !is_empty(facts)) return rest[1];
+  const HostIntegers data({name, &facts, host_data}, function);
+  if (function == "sum") return sum_of(data, name, rest);
+  if (function == "outside") return outside(data, name, rest);
+  if (function == "nondecreasing") {
+    for (std::int64_t i = 1; i < data.count(); ++i)
+      if (data[i] < data[i - 1]) return false;
+    return true;
+  }
+  if (function == "chunks") {
+    const auto* size = rest.empty() ? nullptr : std::get_if<std::int64_t>(&rest[0]);
+    if (!size || *size <= 0) fail(fmt::format("chunks({}, c): c must be a positive integer", name));
+    std::int64_t total = 0;
+    for (std::int64_t i = 1; i < data.count(); ++i) {
+      const std::int64_t length = std::max<std::int64_t>(data[i] - data[i - 1], 0);
+      if (__builtin_add_overflow(total, length / *size + (length % *size > 0), &total)) fail(fmt::format("chunks({}) overflows", name));
+    }
+    return total;
+  }
+  if (data.count() == 0) fail(fmt::format("{}({}): {} has no elements", function, name, name));
+  if (function == "smallest") {
+    std::int64_t least = data[0];
+    for (std::int64_t i = 1; i < data.count(); ++i) least = std::min(least, data[i]);
+    return least;
+  }
+  return data[function == "first" ? 0 : data.count() - 1];
+}
+
+std::optional<Value> Binding::lookup(std::string_view name) const {
+  if (const auto dim = dims.find(name); dim != dims.end()) return Value(dim->second);
+  if (const auto attribute = attributes.find(name); attribute != attributes.end()) return attribute->second;
+  if (const auto type = types.find(name); type != types.end()) return Value(type->second);
+  if (name == "form") return Value(form);
+  for (const Dim& dim : spec->dims)
+    if (dim.name == name) unbound(*this, name, "dim");
+  for (const auto& [variable, allowed] : spec->types)
+    if (variable == name) unbound(*this, name, "type");
+  if (const Attribute* attribute = spec->attribute(name)) {
+    if (attribute->optional && !attribute->fallback)
+      fail(fmt::format("attribute {} is not given and has no default; test given({})", name, name));
+    fail(fmt::format("attribute {} has no value yet", name));
+  }
+  return std::nullopt;
+}
+
+std::optional<Value> Binding::call(std::string_view function, std::string_view name, std::span<const Value> rest) const {
+  const TensorSpec* tensor = spec->tensor(name);
+  const std::string key(name);
+  if (function == "given" && !tensor && spec->server().attribute(name))
+    return Value(facts.attributes.count(key) > 0 || (spec->same_as && spec->same_as->fixed(name)));
+  if (!tensor) tensor = spec->server().tensor(name);  // never given
+  if (!tensor) fail(fmt::format("{}({}): there is no tensor {}", function, name, name));
+  const auto found = facts.tensors.find(key);
+  const bool is_given = found != facts.tensors.end();
+  if (function == "given") return Value(is_given);
+  if (function == "contiguous") return Value(!is_given || is_contiguous(found->second));
+  if (function == "aligned") return Value(!is_given || is_aligned(found->second, integer_argument(function, name, rest)));
+  if (function == "foldable") return Value(!is_given || is_foldable(*tensor, form, found->second));
+  if (function == "nondecreasing" && !is_given) return Value(true);
+  if (function == "sum" && !is_given) return rest[1];
+  if (!is_given) fail(fmt::format("{}({}): {} is not given; test given({})", function, name, name, name));
+  if (function == "rank") return Value(static_cast<std::int64_t>(found->second.shape.size()));
+  if (function == "extent" || function == "stride")
+    return Value(extent_or_stride(function, found->second, name, integer_argument(function, name, rest)));
+  if (function == "outside_rows") return call_rows(name, found->second, rest);
+  if (reads_data(function)) return read_data(function, name, found->second, found->second.host_data, rest);
+  return std::nullopt;
+}
+
+Value Binding::call_rows(std::string_view name, const TensorFacts& table, std::span<const Value> rest) const {
+  const auto& second = std::get<std::string>(rest[0]);
+  const auto counts = facts.tensors.find(second);
+  if (counts == facts.tensors.end()) fail(fmt::format("outside_rows({}, {}): {} is not given", name, second, second));
+  return outside_rows({name, &table, table.host_data}, {second, &counts->second, counts->second.host_data}, rest.subspan(1));
+}
+
+}  // namespace ejk::spec

@@ -1,0 +1,103 @@
+// GPU vocabulary of the attention kernels' gradients: what each query row brings to them, which rows see a key, and the sinks' gradient.
+#pragma once
+#include "device/attention/attention_score.h"
+
+// Query rows in the workspace: those of one head of one sequence lie together, from a multiple of `block` up to one.
+struct RowSpace {
+  int64_t heads, rows, block;  // rows: of one head, in a row of the batch or in all packed sequences
+  bool packed;
+
+  int64_t first(const Sequence& sequence, int64_t head) const {
+    const int64_t before = packed ? (sequence.first_query / block + sequence.index) * block : 0;
+    return (sequence.batch * heads + head) * rows + before;
+  }
+};
+
+// Queries that see key j by causality and window, always one range: the inverse of visible_keys().
+static inline RowRange seeing_queries(const Visibility& rule, int64_t j, int64_t given_offset, int64_t queries) {
+  constexpr int64_t FAR = int64_t{1} << 61;
+  const int64_t offset = given_offset > FAR ? FAR : given_offset < -FAR ? -FAR : given_offset, right = rule.causal ? 0 : rule.window_right;
+  int64_t first = 0, end = queries;
+  if (right >= 0 && right < FAR && j - right - offset > 0) first = j - right - offset;
+  if (rule.window_left >= 0 && rule.window_left < FAR && j + rule.window_left - offset + 1 < queries)
+    end = j + rule.window_left - offset + 1;
+  if (end < 0) end = 0;
+  if (first > end) first = end;
+  return {static_cast<int>(first), static_cast<int>(end)};
+}
+
+// Sequences by blocks of keys, as find_sequence() finds them by rows; `keys`: how many it has, those in no sequence included, which nobody
+// sees.
+static inline bool find_keys(const Sequences& sequences, int64_t& item, int64_t block, Sequence& sequence, int64_t& keys) {
+  const Sequences by_keys{sequences.cum_keys, sequences.cum_queries, sequences.count, sequences.keys, sequences.queries, true, 0};
+  int64_t items;
+  if (!find_sequence(by_keys, item, block, 1, sequence, items)) return false;
+  keys = sequence.queries;
+  sequence = sequences[sequence.index];
+  return true;
+}
+
+// Writes of each row [first, first + count) of a head its log-sum-exp in units of log 2, INFINITE if it has no weights, so that
+// 2^(score - it) is 0, and delta, the sum over features of out * dout. Rows past the sequence's end have no weights. LANES lanes share a
+// row, VEC features each at a time.
+template <int THREADS, int LANES, int VEC, class T>
+static inline void prepare_rows(const Heads<const T>& out, const Heads<const T>& dout, const View& lse, const Sequence& sequence, int head,
+                                int64_t first, int64_t count, int64_t value_dim, float* row_lse, float* row_delta) {
+  const float* logs = static_cast<const float*>(lse.data) + (lse.rank == 3 ? sequence.batch * lse.strides[0] : 0) +
+                      head * lse.strides[lse.rank - 2] + sequence.first_query;
+#pragma unroll 1
+  for (int64_t base = 0; base < count; base += THREADS / LANES) {
+    const int64_t local = base + thread_x() / LANES, row = first + local;
+    const bool some = local < count && row < sequence.seeing();
+    const float log = some ? logs[row] : -INFINITE;
+    const bool weighs = log != -INFINITE;
+    float delta = 0;
+    const T* a = out.row(sequence.batch, sequence.first_query + (some ? row : 0), head);
+    const T* b = dout.row(sequence.batch, sequence.first_query + (some ? row : 0), head);
+#pragma unroll 1
+    for (int64_t d = thread_x() % LANES * VEC; weighs && d < value_dim; d += LANES * VEC) {
+      const Pack<T, VEC> x = load_pack<VEC>(a + d), y = load_pack<VEC>(b + d);
+#pragma unroll
+      for (int i = 0; i < VEC; ++i) delta += to_float(x.at[i]) == 0 ? 0 : to_float(x.at[i]) * to_float(y.at[i]);
+    }
+    for (int mask = LANES / 2; mask > 0; mask /= 2) delta += shuffle_xor(delta, mask);
+    if (local < count && thread_x() % LANES == 0) {
+      row_lse[local] = weighs ? log * LOG2_E : INFINITE;
+      row_delta[local] = delta;
+    }
+  }
+}
+
+static inline __attribute__((noinline)) void store_element(void* data, int64_t type, int64_t index, float x) {
+  if (type == TYPE_F16) static_cast<half*>(data)[index] = from_float<half>(x);
+  if (type == TYPE_BF16) static_cast<bfloat16*>(data)[index] = from_float<bfloat16>(x);
+  if (type == TYPE_F32) static_cast<float*>(data)[index] = x;
+}
+
+// A sink's gradient, -sum over rows of 2^(sink - lse) delta, by a whole block: element `at` of softmax_aux, [Hq, A] or [A].
+template <int THREADS>
+static inline void differentiate_sink(const View& aux, const View& gradient, int64_t type, int64_t at, const Sequences& sequences,
+                                      const RowSpace& space, const float* row_lse, const float* row_delta) {
+  const bool by_head = aux.rank == 2, one_a_head = !by_head && aux.shape[0] == space.heads;
+  const int64_t length = aux.shape[aux.rank - 1], of_head = by_head ? at / length : at, column = by_head ? at % length : at;
+  const int64_t first_head = by_head || one_a_head ? of_head : 0, end_head = by_head || one_a_head ? of_head + 1 : space.heads;
+  const float sink = element_of(aux.data, type, (by_head ? of_head * aux.strides[0] : 0) + column) * LOG2_E;
+  float sum = 0;
+#pragma unroll 1
+  for (int64_t head = first_head; head < end_head; ++head)
+#pragma unroll 1
+    for (int64_t n = 0; n < sequences.count; ++n) {
+      const Sequence sequence = sequences[n];
+      const int64_t first = space.first(sequence, head);
+#pragma unroll 1
+      for (int64_t i = thread_x(); i < sequence.queries; i += THREADS) sum += exp2_of(sink - row_lse[first + i]) * row_delta[first + i];
+    }
+  __shared__ float sums[THREADS / WARP];
+  for (int mask = WARP / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
+  if (lane() == 0) sums[warp()] = sum;
+  sync_block();
+  if (thread_x() != 0) return;
+  sum = 0;
+  for (int i = 0; i < THREADS / WARP; ++i) sum += sums[i];
+  store_element(gradient.data, type, (by_head ? of_head * gradient.strides[0] : 0) + column, sink == -INFINITE ? 0 : -sum);
+}

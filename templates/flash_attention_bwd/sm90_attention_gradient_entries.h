@@ -1,0 +1,60 @@
+// Hopper vocabulary of the attention kernels' gradients: the launches before and after blocks of keys. At the end of a template, which says
+// what they work on: Element, D, DV, BLOCK_M, PACKED; CallGradients, CallWeights, Block, List, Order, DS_UNSCALED, OWNS_QUERIES, MENDS and NARROWS; and by
+// how many threads.
+#pragma once
+#include "device/tile/launch_order.h"
+#include "flash_attention_bwd/sm90_attention_gradient.h"
+#include "flash_attention_bwd/sm90_attention_list.h"
+#include "flash_attention_bwd/sm90_attention_order.h"
+#include "flash_attention_bwd/sm90_attention_gradient_segments.h"
+
+// Clears counters; makes the list of blocks of keys; rows' log-sum-exps, deltas, and sums of dq, at 0.
+KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
+  let_next_launch_go();
+  const Heads<const Element> q(q_view), k(k_view);
+  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
+  const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
+  List{sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks),
+       CallWeights::BIASED ? static_cast<int>(batches_together) : 1}
+      .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks, [&](Block& block) {
+        if constexpr (SEGMENTED) SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens).narrow<!ORDERED && !OWNS_QUERIES>(block);
+        if constexpr (NARROWS) narrow_steps(block, attention_mask_view, tiles_seen, static_cast<int>(q.heads / k.heads), key_blocks);
+      });
+  if constexpr (SEGMENTED)
+    SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens)
+        .copy<PREPARE_THREADS, BLOCK_M>(row_segments, key_segments, key_blocks * BLOCK_N);
+  clear_counters<PREPARE_THREADS>(broken, broken_blocks, grid_blocks);
+  clear_counters<PREPARE_THREADS>(added, added_count, grid_blocks);
+  clear_counters<PREPARE_THREADS>(finished, finished_count, grid_blocks);
+  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view, kept_part);
+}
+
+// dq from its sums; and dk and dv of keys that are broken.
+KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
+  wait_for_previous_launch();
+  const Heads<const Element> q(q_view), k(k_view), v(v_view), dout(dout_view);
+  const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
+  const CallGradients gradients{sequences, {q.heads, space_rows, BLOCK_M, PACKED}, row_lse, row_delta, dq_sums};
+  const Visibility visibility{causal, window_left, window_right};
+  const int64_t blocks = MENDS ? grid_x() : grid_blocks;
+  const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap, drop_threshold,
+                         static_cast<uint64_t>(dropout_seed), q.heads};
+  const auto plain = [&](const Sequence& sequence) {
+    return CallGradients::Plain{q, k, v, dout, rules, visibility, sequence, row_lse, row_delta, gradients.space, D, DV, CallGradients::plain_memory()};
+  };
+  if constexpr (MENDS)
+    gradients.mend<FINISH_THREADS, Order::CHAIN_COUNT>(Heads<Element>(dq_view), added + 1, blocks, plain);
+  else
+    gradients.finish<FINISH_THREADS>(Heads<Element>(dq_view), softmax_scale * DS_UNSCALED, hides, plain);
+  if (hides)
+    gradients.repair<FINISH_THREADS, Block>(broken, broken_blocks, key_blocks, blocks, visibility, Heads<Element>(dk_view), Heads<Element>(dv_view), plain);
+}
+
+KERNEL(256, 1) differentiate_sinks(${parameters('differentiate_sinks')}) {
+  const Heads<const Element> q(q_view);
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, 0, true, 0};
+  differentiate_sink<256>(softmax_aux_view, dsoftmax_aux_view, sinks_type, block_x(), sequences, {q.heads, space_rows, BLOCK_M, PACKED}, row_lse,
+                          row_delta);
+}

@@ -1,0 +1,263 @@
+"""flash_attention between a program's own operations on the CPU: beside the same calls alone, and PyTorch's and JAX's own attention in the same rounds.
+
+usage: cpu_bench.py [torch] [jax] [--threads 2,4,8,16] [--shapes 1x16x4x64,...] [--types f32,bf16] [--seconds S] [--json FILE] [--table FILE]
+       cpu_bench.py --table FILE --from FILE       the page of what was saved
+
+A program alternates attention with a matrix product of its tokens, [B S, H D] x [H D, H D]. Each number of threads is a process of its own that may run
+on so many CPUs only. Shapes are B x S x H x D. Rounds are interleaved; ratios are medians over rounds.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+
+SHAPES = "1x16x4x64,1x64x4x64,1x128x8x64,1x512x8x64,4x512x12x64,1x1024x16x64"
+ROUNDS = 15
+STEPS = 16  # calls in a JAX program
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("libraries", nargs="*", default=["torch", "jax"], help="torch, jax; both, if none is named")
+    parser.add_argument("--threads", default="")
+    parser.add_argument("--shapes", default=SHAPES)
+    parser.add_argument("--types", default="f32,bf16")
+    parser.add_argument("--seconds", type=float, default=1.5, help="of measuring a row, about")
+    parser.add_argument("--json", help="where to save what was found")
+    parser.add_argument("--table", help="where to write it as a page")
+    parser.add_argument("--from", dest="saved", help="what was saved, in place of a run")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if strange := set(options.libraries) - {"torch", "jax"}:
+        parser.error(f"no library {' or '.join(sorted(strange))}; expected torch or jax")
+    options.shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")]
+    options.types = options.types.split(",")
+    options.threads = [int(count) for count in options.threads.split(",") if count]
+    return options
+
+
+# ---- PyTorch ----
+
+
+def call_times(call, between, seconds):
+    """The median time of a call, in seconds; each call comes after `between`, which is not counted."""
+    times, end = [], time.perf_counter() + seconds
+    while len(times) < 5 or time.perf_counter() < end:
+        if between:
+            between()
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def rounds_of(subjects, measure, seconds):
+    """{name: [(alone, alternating) a round]} of measure(subject, alternating, seconds), which come in turn."""
+    found = {name: [] for name in subjects}
+    for _ in range(ROUNDS):
+        for name, subject in subjects.items():
+            found[name].append(tuple(measure(subject, alternating, seconds) for alternating in (False, True)))
+    return found
+
+
+def summary(rounds):
+    alone, alternating = (statistics.median(each[i] for each in rounds) for i in (0, 1))
+    return {"alone": alone, "alternating": alternating, "ratio": statistics.median(b / a for a, b in rounds)}
+
+
+def torch_rows(options, threads):
+    import torch
+    import torch.nn.functional as F
+
+    import ejk
+
+    torch.set_num_threads(threads)
+    for name in options.types:
+        dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[name]
+        for b, s, h, d in options.shapes:
+            q, k, v = (torch.randn(b, s, h, d).to(dtype) for _ in range(3))
+            tokens, weights = torch.randn(b * s, h * d).to(dtype), torch.randn(h * d, h * d).to(dtype)
+            turned = [x.transpose(1, 2) for x in (q, k, v)]
+            subjects = {
+                "ejk": lambda: ejk.flash_attention(q, k, v),
+                "torch": lambda: F.scaled_dot_product_attention(*turned),
+                "an addition": lambda: torch.add(q, k),
+            }
+            for subject in subjects.values():
+                call_times(subject, None, 0.02)
+            product = lambda: torch.mm(tokens, weights)  # noqa: E731
+            measure = lambda call, alternating, seconds: call_times(call, product if alternating else None, seconds)  # noqa: E731
+            with torch.no_grad():
+                found = rounds_of(subjects, measure, options.seconds / ROUNDS / 2 / len(subjects))
+            yield {"library": "torch", "threads": threads, "type": name, "shape": [b, s, h, d], **{each: summary(found[each]) for each in found}}
+
+
+# ---- JAX ----
+
+
+def jax_programs(jax, attend, h, d):
+    """Programs of STEPS attentions alone, of as many products alone, and of both in turn, each step on the result of the one before."""
+
+    def product(x, w):
+        return (x.reshape(-1, h * d) @ w).reshape(x.shape)
+
+    def chain(*steps):
+        def program(q, k, v, w):
+            for _ in range(STEPS):
+                for step in steps:
+                    q = product(q, w) if step == "product" else attend(q, k, v)
+            return q
+
+        return jax.jit(program)
+
+    return chain("attention"), chain("product"), chain("product", "attention")
+
+
+def program_time(jax, program, arrays, seconds):
+    return call_times(lambda: jax.block_until_ready(program(*arrays)), None, seconds) / STEPS
+
+
+def jax_rows(options, threads):
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+    import jax.numpy as jnp
+
+    import ejk
+    import ejk.jax  # noqa: F401
+
+    for name in options.types:
+        dtype = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16}[name]
+        for b, s, h, d in options.shapes:
+            keys = jax.random.split(jax.random.key(0), 4)
+            arrays = [jax.random.normal(key, (b, s, h, d), dtype) for key in keys[:3]]
+            arrays.append((jax.random.normal(keys[3], (h * d, h * d)) / (h * d) ** 0.5).astype(dtype))
+            subjects = {
+                "ejk": jax_programs(jax, lambda q, k, v: ejk.flash_attention(q, k, v), h, d),
+                "jax": jax_programs(jax, jax.nn.dot_product_attention, h, d),
+            }
+            for programs in subjects.values():
+                for program in programs:
+                    program_time(jax, program, arrays, 0)
+
+            def measure(programs, alternating, seconds):
+                alone, products, both = programs
+                if not alternating:
+                    return program_time(jax, alone, arrays, seconds)  # noqa: B023
+                return program_time(jax, both, arrays, seconds / 2) - program_time(jax, products, arrays, seconds / 2)  # noqa: B023
+
+            found = rounds_of(subjects, measure, options.seconds / ROUNDS / 2 / len(subjects))
+            yield {"library": "jax", "threads": threads, "type": name, "shape": [b, s, h, d], **{each: summary(found[each]) for each in found}}
+
+
+# ---- processes and pages ----
+
+
+def child(options):
+    """One library and number of threads: a JSON line a row."""
+    threads, library = options.threads[0], options.libraries[0]
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    for row in {"torch": torch_rows, "jax": jax_rows}[library](options, threads):
+        print(json.dumps(row), flush=True)
+
+
+def told(row):
+    parts = [f"{name} {x['alone'] * 1e6:.1f} -> {x['alternating'] * 1e6:.1f} us ({x['ratio']:.3f})" for name, x in row.items() if isinstance(x, dict)]
+    return f"{row['library']:5} {row['threads']:2} threads {row['type']:4} {str(tuple(row['shape'])):20} {'; '.join(parts)}"
+
+
+def rows_of_child(options, library, threads):
+    command = [sys.executable, __file__, library, "--child", "--threads", str(threads), "--types", ",".join(options.types)]
+    command += ["--shapes", ",".join("x".join(map(str, shape)) for shape in options.shapes), "--seconds", str(options.seconds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            row = json.loads(line)
+            print(told(row), flush=True)
+            yield row
+    if process.returncode:
+        sys.exit(f"cpu_bench.py: {' '.join(command)} ended with {process.returncode}")
+
+
+def machine():
+    with open("/proc/cpuinfo") as file:
+        names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} CPUs"
+
+
+def versions(libraries):
+    from importlib.metadata import version
+
+    return ", ".join(f"{name} {version(name)}" for name in libraries)
+
+
+def measure_all(options):
+    cpus = len(os.sched_getaffinity(0))
+    counts = options.threads or [count for count in (2, 4, 8, 16) if count <= cpus]
+    found = {"machine": machine(), "versions": versions(options.libraries), "rows": []}
+    for library in options.libraries:
+        for threads in counts:
+            for row in rows_of_child(options, library, threads):
+                found["rows"].append(row)
+                if options.json:  # after each row: a run that is cut off has left what it found
+                    with open(options.json, "w") as file:
+                        json.dump(found, file, indent=1)
+    return found
+
+
+def table(found, library):
+    peer = {"torch": "F.sdpa", "jax": "jax.nn"}[library]
+    extra = ["an addition"] if library == "torch" else []
+    names = ["ejk", library, *extra]
+    yield "| threads | type | B, S, H, D | " + " | ".join(f"{name} alone, us | between products | ratio" for name in ("ejk", peer, *extra)) + " |"
+    yield "|---:|---|---|" + "---:|" * 3 * len(names)
+    for row in found["rows"]:
+        if row["library"] != library:
+            continue
+        cells = [f"{row[name]['alone'] * 1e6:.1f} | {row[name]['alternating'] * 1e6:.1f} | {row[name]['ratio']:.2f}" for name in names]
+        yield f"| {row['threads']} | {row['type']} | {', '.join(map(str, row['shape']))} | {' | '.join(cells)} |"
+
+
+HEAD = """# flash_attention between a program's own operations, CPU
+
+`python tests/python/cpu_bench.py --json FILE --table docs/bench/alternation_cpu.md`. Whose threads work matters where a program computes beside us: PyTorch's spin for a while after each of its operations. A call is timed
+alone, one after the other, and after a product of the same tokens, [B S, H D] x [H D, H D], that is not counted; PyTorch's and JAX's own attention in the same rounds, and an addition of two tensors, which shows what caches
+cost that the product has filled. In JAX programs of 16 steps are timed: attention alone, products alone, both in turn; the second is taken from the third. Each number of threads is a process that may use so many CPUs.
+Medians; ratios are medians over rounds.
+"""
+
+
+def page(found):
+    lines = [HEAD, f"{found['machine']}; {found['versions']}."]
+    for library in ("torch", "jax"):
+        rows = [row for row in found["rows"] if row["library"] == library]
+        if not rows:
+            continue
+        ratios = [row["ejk"]["ratio"] for row in rows]
+        within = sum(ratio <= 1.05 for ratio in ratios)
+        title = {"torch": "PyTorch: a call after torch.mm", "jax": "JAX: a call after a dot, in one jax.jit"}[library]
+        lines += ["", f"## {title}", "", *table(found, library), ""]
+        lines.append(f"ejk between products is within 5% of alone in {within} of {len(rows)} rows; geometric mean {statistics.geometric_mean(ratios):.3f}, largest {max(ratios):.2f}.")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    options = arguments()
+    if options.child:
+        return child(options)
+    if options.saved:
+        with open(options.saved) as file:
+            found = json.load(file)
+    else:
+        found = measure_all(options)
+    if options.table:
+        with open(options.table, "w") as file:
+            file.write(page(found))
+    return print(page(found))
+
+
+if __name__ == "__main__":
+    main()

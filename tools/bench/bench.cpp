@@ -1,0 +1,165 @@
+// ejk bench: times a kernel's cases on the CPU or a device, beside its peaks and, if asked, OpenBLAS or other libraries.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+
+#include "backends/cpu/cpu_features.hpp"
+#include "bench/bench_cpu.hpp"
+#include "bench/bench_device.hpp"
+#include "bench/case_settings.hpp"
+#include "command_line/command.hpp"
+#include "command_line/command_line.hpp"
+#include "command_line/device_option.hpp"
+#include "command_line/library_options.hpp"
+
+namespace ejk::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+void save_text(const std::string& path, const std::string& text) {
+  if (const auto folder = fs::path(path).parent_path(); !folder.empty()) fs::create_directories(folder);
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw UsageError(fmt::format("--save: {} cannot be written", path));
+}
+
+void set_cases(BenchRequest& request, const std::vector<std::string>& texts) {
+  const auto& spec = *request.kernel->spec;
+  request.own_cases = std::make_shared<const std::vector<spec::Case>>(cases_with(spec, request.cases, case_settings(spec, texts)));
+  request.cases.clear();
+  for (const auto& c : *request.own_cases) request.cases.push_back(&c);
+}
+
+BenchRequest request_of(const Arguments& arguments) {
+  BenchRequest request;
+  request.kernel = &kernel_named(arguments.text("KERNEL"));
+  for (const auto& pattern : words_of_list(arguments.text("case", "*")))
+    for (const auto* c : cases_matching(*request.kernel->spec, pattern))
+      if (std::find(request.cases.begin(), request.cases.end(), c) == request.cases.end()) request.cases.push_back(c);
+  if (request.cases.empty()) throw UsageError("--case: names no case");
+  if (arguments.has("set")) set_cases(request, arguments.texts("set"));
+  request.config = config_override(arguments);
+  request.memory = memory_named(arguments.text("memory", "auto"));
+  request.seconds = arguments.number("seconds", 1, 0.001, 3600);
+  request.check = arguments.has("check");
+  request.seed = static_cast<std::uint64_t>(arguments.integer("seed", 1, 0, INT64_MAX));
+  return request;
+}
+
+// Options of the other side are refused rather than passed over.
+void check_options(const Arguments& arguments, bool on_cpu) {
+  const std::vector<std::string> others = on_cpu ? std::vector<std::string>{"python"} : std::vector<std::string>{"threads", "openblas"};
+  for (const auto& name : others)
+    if (arguments.has(name)) throw UsageError(fmt::format("--{} is of no use with --device {}", name, arguments.text("device", "cpu")));
+  const auto libraries = peer_libraries();
+  for (const auto& against : words_of_list(arguments.text("against"))) {
+    const bool library = std::find(libraries.begin(), libraries.end(), against) != libraries.end();
+    if (!library && against != "sgemm")
+      throw UsageError(fmt::format("--against: expected sgemm, or of {}, found '{}'", fmt::join(libraries, " and "), against));
+    if (on_cpu && library) throw UsageError(fmt::format("--against {} needs a device: --device cuda", against));
+    if (!on_cpu && !library) throw UsageError("--against sgemm is for the CPU; a device is compared with torch");
+  }
+}
+
+template <class Report>
+void save(const Arguments& arguments, const Report& report) {
+  for (const auto& path : arguments.texts("save"))
+    save_text(path, path.ends_with(".json") ? to_json(report).dump(2) + "\n" : markdown(report));
+}
+
+// The exit code.
+template <class Report>
+int give(const Arguments& arguments, const Report& report) {
+  save(arguments, report);
+  if (arguments.has("json"))
+    fmt::print("{}\n", to_json(report).dump(2));
+  else
+    fmt::print("{}", terminal_text(report));
+  const auto failed = [](const auto& row) { return row.check && row.check->failed(); };
+  return std::any_of(report.rows.begin(), report.rows.end(), failed) ? exit_failed : exit_done;
+}
+
+int bench_cpu(const Arguments& arguments, const std::string& command, const std::string& date) {
+  CpuBench plan{request_of(arguments), {}, nullptr};
+  if (arguments.has("threads")) plan.threads = integer_list("threads", arguments.text("threads"), 1, 4096);
+  if (plan.threads.empty()) plan.threads.push_back(cpu_threads());
+  BenchReport report{plan.kernel->name, command, date, cpu_model(), "", {}, {}};
+  if (arguments.has("against")) {
+    plan.openblas = std::make_unique<OpenBlas>(arguments.text("openblas"));
+    report.openblas = plan.openblas->description();
+  }
+  for (const auto threads : plan.threads) measure_threads(plan, static_cast<int>(threads), report);
+  return give(arguments, report);
+}
+
+int bench_device(const Arguments& arguments, const Machine& machine, const std::string& command, const std::string& date) {
+  const auto request = request_of(arguments);
+  std::vector<std::unique_ptr<Peer>> peers;
+  for (const auto& library : words_of_list(arguments.text("against")))
+    peers.push_back(std::make_unique<Peer>(library, arguments.text("python", "python3"), name_of(machine)));
+  DeviceBenchReport report;
+  report.command = command;
+  report.date = date;
+  bench_device(request, machine, peers, report, [&] { save(arguments, report); });
+  return give(arguments, report);
+}
+
+void add_options(Arguments& arguments) {
+  arguments.word("KERNEL", true);
+  arguments.option("case", "GLOBS", "cases by name, in turn those of each of several separated by ',' (default: all)");
+  add_set_option(arguments);
+  add_device_option(arguments);
+  add_config_options(arguments);
+  arguments.option("threads", "LIST", "thread counts, separated by ',' (default: as many as the process may use)");
+  arguments.option("seconds", "S", "time spent on each case and thread count (default 1)");
+  arguments.option("memory", "HOW",
+                   "cold: inputs come from memory; warm: from the caches where they fit; auto: cold on a device or if memory-bound "
+                   "(default auto)");
+  arguments.option(
+      "against", "WHAT",
+      "in the same rounds: sgemm, OpenBLAS's, n=2048, with the same threads; torch, PyTorch's kernels on the same device; ejkernel, its "
+      "Triton kernels called from JAX, by the wall clock; or torch,ejkernel");
+  arguments.flag(
+      "check",
+      "compare what the timed runs left in the outputs with the float64 reference: whole where that takes a second, else a sample of "
+      "rows; a wrong result fails the bench");
+  arguments.option("openblas", "PATH", "the OpenBLAS to load (default libopenblas.so.0)");
+  arguments.option("python", "PATH", "the Python that has the library (default python3)");
+  arguments.list(
+      "save", "FILE",
+      "also write a Markdown page with the command, the machine and the table, or, if it ends in .json, what --json prints; may be given "
+      "several times. On a device it is there as soon as the first cases are");
+  arguments.option("seed", "S", "seed of the random data (default 1)");
+  arguments.list("store", "DIR", "a store to look in first; may be given several times");
+  arguments.flag("json", "as JSON, with every sample");
+}
+
+}  // namespace
+
+int bench(std::span<const std::string> words) {
+  Arguments arguments(
+      "bench", "KERNEL [--case GLOBS] [--set NAME=VALUE,...] [options]",
+      "Times cases in turn, round by round, on random contiguous data, and sets the medians beside this machine's peaks, measured in the\n"
+      "same run. On a device by its own clock, with what the host spends on a call. Results are compared with --check only: `ejk verify` "
+      "does more.",
+      "ejk bench mean_pooling --case 'bert*'\n"
+      "ejk bench flash_attention --case 'opt2048*' --threads 1,2 --against sgemm --save docs/bench/flash_attention.md\n"
+      "ejk bench flash_attention --case 'gpu_d*' --set E=f16 --device cuda\n"
+      "ejk bench flash_attention --device cuda --against torch,ejkernel --check");
+  add_options(arguments);
+  if (!arguments.parse(words)) return exit_done;
+  const auto device = device_named(arguments.text("device", "cpu"));
+  check_options(arguments, device.platform == "cpu");
+  for (const auto& store : arguments.texts("store")) throw_if_error(add_store(store));
+  const auto& machine = find_device(device);
+  const std::time_t now = std::time(nullptr);
+  const auto command = command_line("bench", words), date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
+  return device.platform == "cpu" ? bench_cpu(arguments, command, date) : bench_device(arguments, machine, command, date);
+}
+
+}  // namespace ejk::tools

@@ -1,0 +1,32 @@
+// A covering sample of images: few of many, in which everything that an image can be made of is still met.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "spec/render/image.hpp"
+
+namespace ejk::tools {
+
+// What a sample is to meet of an image. Ids are unique among those that are sampled together.
+struct CoverItem {
+  std::string id;
+  std::vector<std::string> features;
+};
+
+// The image's kernel, variant and arch together; and of its variant, on any arch: each value of a specialisation, each two of them, and
+// each value of a config parameter.
+CoverItem cover_item(const std::string& id, const std::string& kernel, const std::string& variant, const std::string& arch,
+                     std::span<const std::pair<std::string, spec::Value>> specialisation, const spec::Config& config);
+
+// Indices into the items, ascending, such that every feature of any item is one of a chosen item's. Greedy: next is always what has most
+// of the features still missing; among equals seed and id decide, so that another seed meets other images. One seed gives the same sample
+// on every machine, in whatever order the items stand.
+std::vector<std::size_t> covering_sample(std::span<const CoverItem> items, std::uint64_t seed);
+
+// A number below `count`, by seed and name: a single choice of a sample.
+std::size_t drawn(std::uint64_t seed, const std::string& name, std::size_t count);
+
+}  // namespace ejk::tools

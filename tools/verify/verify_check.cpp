@@ -1,0 +1,249 @@
+// The calls an image is checked with.
+#include "verify/verify_check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+
+#include "command_line/kernel_call.hpp"
+#include "execute/guard.hpp"
+#include "execute/spec_kernel.hpp"
+#include "sample/cover.hpp"
+
+namespace ejk::tools {
+namespace {
+
+using reference::Call;
+using reference::Rng;
+using Clock = std::chrono::steady_clock;
+
+constexpr int attempts_a_call = 4;          // other variations, when the image does not serve one
+constexpr int attempts_at_the_first = 200;  // it must be found: wide vectors take only some of the odd sizes
+
+// The image does not serve this call: not a failure.
+struct NotServed : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// A call without elements says little of an image.
+bool has_empty_dim(const spec::Case& c) {
+  return std::any_of(c.dims.begin(), c.dims.end(), [](const auto& dim) { return dim.second == spec::Value(std::int64_t{0}); });
+}
+
+class ImageChecker {
+ public:
+  ImageChecker(const VerifyImage& image, const Machine& machine, const reference::KernelReference& reference, const VerifyEffort& effort)
+      : image_(image),
+        machine_(machine),
+        reference_(reference),
+        effort_(effort),
+        config_(image.override_json()),
+        rng_(Rng::stream(effort.seed, image.id)) {
+    outcome_.id = image.id;
+  }
+
+  VerifyOutcome run() {
+    const auto start = Clock::now();
+    const auto time_left = [&] { return std::chrono::duration<double>(Clock::now() - start).count() < effort_.seconds; };
+    for (int i = 0; i < effort_.random && (i == 0 || time_left()) && !outcome_.missing; ++i) varied(i);
+    if (!outcome_.missing && (outcome_.calls == 0 || time_left())) small_case();
+    return std::move(outcome_);
+  }
+
+ private:
+  // The i-th varied case: 0 contiguous, with the properties; then other layouts and shapes.
+  void varied(int index) {
+    const int attempts = index == 0 ? attempts_at_the_first : attempts_a_call;
+    for (int attempt = 0; attempt < attempts; ++attempt) {
+      const auto& origin = *image_.cases[static_cast<std::size_t>(index) % image_.cases.size()];
+      const std::uint64_t seed = rng_.next() >> 1;
+      Rng rng(seed);
+      reference::Arrangement arrangement;
+      if (index > 0) arrangement = {attempt + 1 < attempts ? reference::random_layout(rng) : reference::Layout{}, index % 2 == 0};
+      const auto c = reference_.vary(origin, rng);
+      if (index == 0 && (has_empty_dim(c) || !likely_served(c))) continue;
+      if (one_call(c, seed, arrangement, index == 0)) return;
+    }
+  }
+
+  // Judged without data, which is slow to make: true if only data could tell.
+  bool likely_served(const spec::Case& c) const {
+    try {
+      return image_.why_not(spec::bind(*image_.kernel->spec, spec::facts_of(*image_.kernel->spec, c))).empty();
+    } catch (const std::exception&) {
+      return true;
+    }
+  }
+
+  // The first case that the reference can do in time. No varied call may have been one of this image: then even an emulator has the time.
+  void small_case() {
+    const double seconds = outcome_.calls == 0 ? VerifyEffort().whole_case : effort_.whole_case;
+    for (const auto* c : image_.cases) {
+      const auto binding = spec::bind(*image_.kernel->spec, spec::facts_of(*image_.kernel->spec, *c));
+      if (!affordable(cost_of(*image_.kernel->spec, binding), tensor_bytes(binding.facts), seconds)) continue;
+      one_call(*c, effort_.seed, {}, false);
+      return;
+    }
+  }
+
+  // False: the image does not serve this call.
+  bool one_call(const spec::Case& c, std::uint64_t seed, const reference::Arrangement& arrangement, bool properties) {
+    std::string label = fmt::format("case {} ({}), seed {}, {}", c.name, reference::describe(c), seed, arrangement.layout.text());
+    try {
+      auto call = reference::make_call(*image_.kernel->spec, c, seed, arrangement);
+      if (!image_.why_not(call.binding).empty()) return false;
+      label = call.label;
+      compare(call);
+      if (properties && effort_.properties) judge_properties(call, seed);
+    } catch (const CodedError& e) {
+      refused(e, label);
+    } catch (const std::exception& e) {
+      outcome_.failures.push_back(label + ": " + e.what());
+    }
+    return true;
+  }
+
+  void refused(const CodedError& e, const std::string& label) {
+    outcome_.missing = outcome_.missing || e.code() == ErrorCode::missing_image || e.code() == ErrorCode::compile_failed;
+    outcome_.failures.push_back(outcome_.missing ? std::string(e.what()) : label + ": " + e.what());
+  }
+
+  void compare(Call& call) {
+    const auto results = reference::verify_call(reference_, call, execution(*image_.kernel, config_, machine_));
+    ++outcome_.calls;
+    for (const auto& result : results) {
+      if (result.tolerance > 0) outcome_.worst = std::max(outcome_.worst, result.error / result.tolerance);
+      if (!result.ok()) outcome_.failures.push_back(call.label + ": " + result.message);
+    }
+  }
+
+  // A law may make calls that this image does not serve: the variant decides then, with its own config.
+  void judge_properties(const Call& call, std::uint64_t seed) {
+    const auto execute = [&](Call& changed) {
+      changed.rebind();
+      const auto& variant = *image_.variant;
+      if (image_.why_not(changed.binding).empty()) return execution(*image_.kernel, config_, machine_)(changed);
+      if (spec::refusal(variant, *image_.arch, changed.binding)) throw NotServed("");
+      execution(*image_.kernel, to_json(Config{variant.name, image_.arch->full_name(), {}}), machine_)(changed);
+    };
+    Rng rng(seed);
+    for (const auto& property : reference_.properties()) {
+      if (!property.applies(call)) continue;
+      try {
+        const auto message = property.check(call, execute, rng);
+        ++outcome_.properties;
+        if (!message.empty()) outcome_.failures.push_back(fmt::format("{}: \"{}\" does not hold: {}", call.label, property.name, message));
+      } catch (const NotServed&) {
+        continue;
+      }
+    }
+  }
+
+  const VerifyImage& image_;
+  const Machine& machine_;
+  const reference::KernelReference& reference_;
+  const VerifyEffort& effort_;
+  const std::string config_;
+  Rng rng_;
+  VerifyOutcome outcome_;
+};
+
+// The variant of lowest priority that takes the call.
+std::string plainest_config(const KernelHandle& kernel, const Machine& machine, const Call& call) {
+  const auto eligible = candidates_of(*kernel.spec, machine, call.binding).eligible;
+  if (eligible.empty()) return "";  // the chain will say why
+  return to_json(Config{eligible.back().variant->name, "", {}});
+}
+
+struct FreeCall {
+  const spec::Case& c;
+  std::string name;
+  std::uint64_t seed;
+  reference::Arrangement arrangement;
+  bool laws = false;
+};
+
+void judge_laws(const reference::KernelReference& reference, const Call& call, const reference::Execute& execute, std::uint64_t seed,
+                VerifyOutcome& outcome) {
+  Rng rng(seed);
+  for (const auto& law : reference::verify_properties(reference, call, execute, rng)) {
+    ++outcome.properties;
+    if (!law.message.empty()) outcome.failures.push_back(fmt::format("{}: \"{}\" does not hold: {}", call.label, law.name, law.message));
+  }
+}
+
+// By this config, or by the plainest variant.
+VerifyOutcome check_call(const KernelHandle& kernel, const Machine& machine, const reference::KernelReference& reference,
+                         const FreeCall& free, const std::optional<std::string>& override_config) {
+  VerifyOutcome outcome;
+  std::string label = fmt::format("{} ({}), seed {}", free.name, reference::describe(free.c), free.seed);
+  try {
+    auto call = reference::make_call(*kernel.spec, free.c, free.seed, free.arrangement);
+    label = call.label;
+    const auto config = override_config ? *override_config : plainest_config(kernel, machine, call);
+    outcome.id = PackedCall(kernel, call, machine).explain(config)["image"]["id"].get<std::string>();
+    for (const auto& result : reference::verify_call(reference, call, execution(kernel, config, machine))) {
+      if (result.tolerance > 0) outcome.worst = std::max(outcome.worst, result.error / result.tolerance);
+      if (!result.ok()) outcome.failures.push_back(label + ": " + result.message);
+    }
+    ++outcome.calls;
+    if (free.laws) judge_laws(reference, call, execution(kernel, config, machine), free.seed, outcome);
+  } catch (const CodedError& e) {
+    outcome.missing = e.code() == ErrorCode::missing_image || e.code() == ErrorCode::compile_failed;
+    outcome.refused = e.code() == ErrorCode::unsupported && machine.backend->platform() != "cpu";
+    if (!outcome.refused) outcome.failures.push_back(label + ": " + e.what());
+  } catch (const std::exception& e) {
+    outcome.failures.push_back(label + ": " + e.what());
+  }
+  if (outcome.id.empty()) outcome.id = fmt::format("{} {}", kernel.name, free.name);
+  return outcome;
+}
+
+// Of each variant one, drawn for this case; in their order.
+std::vector<Candidate> one_arch_each(const std::vector<Candidate>& eligible, std::uint64_t seed, const std::string& name) {
+  std::map<const spec::Variant*, std::size_t> archs, drawn_of;
+  for (const auto& candidate : eligible) ++archs[candidate.variant];
+  for (const auto& [variant, count] : archs) drawn_of[variant] = drawn(seed, name + ' ' + variant->name, count);
+  std::vector<Candidate> result;
+  for (const auto& candidate : eligible)
+    if (drawn_of[candidate.variant]-- == 0) result.push_back(candidate);
+  return result;
+}
+
+}  // namespace
+
+VerifyOutcome check_image(const VerifyImage& image, const Machine& machine, const reference::KernelReference& reference,
+                          const VerifyEffort& effort) {
+  return ImageChecker(image, machine, reference, effort).run();
+}
+
+VerifyOutcome check_random_call(const KernelHandle& kernel, const Machine& machine, const reference::KernelReference& reference, int index,
+                                bool plainest, const VerifyEffort& effort) {
+  Rng seeds = Rng::stream(effort.seed, fmt::format("{} random {}", kernel.name, index));
+  const std::uint64_t seed = seeds.next() >> 1;
+  Rng rng(seed);
+  const auto c = reference.random_case(rng);
+  const reference::Arrangement arrangement{index % 2 ? reference::random_layout(rng) : reference::Layout{}, index % 3 == 2};
+  return check_call(kernel, machine, reference, {c, fmt::format("random call {}", index), seed, arrangement},
+                    plainest ? std::nullopt : std::optional<std::string>(""));
+}
+
+std::vector<VerifyOutcome> check_option_case(const KernelHandle& kernel, const Machine& machine,
+                                             const reference::KernelReference& reference, const reference::OptionCase& option,
+                                             const VerifyEffort& effort) {
+  const auto& c = option.c;
+  Rng seeds = Rng::stream(effort.seed, fmt::format("{} options {}", kernel.name, c.name));
+  const FreeCall call{c, c.name, seeds.next() >> 1, {}, option.alone};
+  std::vector<VerifyOutcome> outcomes;
+  const auto binding = spec::bind(*kernel.spec, spec::facts_of(*kernel.spec, c));
+  auto places = candidates_of(*kernel.spec, machine, binding).eligible;
+  if (effort.cover && !option.alone) places = one_arch_each(places, *effort.cover, call.name);
+  for (const auto& [variant, arch] : places)
+    outcomes.push_back(check_call(kernel, machine, reference, call, to_json(Config{variant->name, arch->full_name(), {}})));
+  return outcomes;
+}
+
+}  // namespace ejk::tools

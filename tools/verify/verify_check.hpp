@@ -1,0 +1,48 @@
+// Checks one image, or one random call, against the float64 reference.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/reference.hpp"
+#include "verify/verify_images.hpp"
+
+namespace ejk::tools {
+
+struct VerifyEffort {
+  int random = 4;           // varied cases an image, random calls a kernel
+  double seconds = 1;       // an image, once the first varied case is done
+  double whole_case = 0.5;  // a case of the spec is run whole if the reference needs no more seconds
+  bool properties = true;
+  std::uint64_t seed = 1;
+  std::optional<std::uint64_t> cover;  // draws the archs that pairs of options run on; without it they run on all
+};
+
+struct VerifyOutcome {
+  std::string id;                     // the image
+  int calls = 0;                      // compared with the reference
+  int properties = 0;                 // laws judged
+  double worst = 0;                   // largest error over its tolerance
+  bool missing = false;               // no binary could be had
+  bool refused = false;               // a random call that no variant of this device takes
+  std::vector<std::string> failures;  // what failed: the call with its seed, and how
+  bool failed() const { return missing || !failures.empty(); }
+};
+
+// The first case itself if it is small, varied cases in contiguous and other layouts, and the reference's properties. The same seed does
+// the same calls in the same order; a slow machine stops earlier.
+VerifyOutcome check_image(const VerifyImage& image, const Machine& machine, const reference::KernelReference& reference,
+                          const VerifyEffort& effort);
+
+// Any legal call, as users make them: through the config chain, or through the plainest variant that takes it. The outcome's id is the
+// image that served it. On the CPU some variant must take every legal call.
+VerifyOutcome check_random_call(const KernelHandle& kernel, const Machine& machine, const reference::KernelReference& reference, int index,
+                                bool plainest, const VerifyEffort& effort);
+
+// One of the reference's option cases, on every variant and arch that takes it: an outcome each. With effort.cover an option alone does so
+// too, two together run on each variant once, on one of its archs.
+std::vector<VerifyOutcome> check_option_case(const KernelHandle& kernel, const Machine& machine,
+                                             const reference::KernelReference& reference, const reference::OptionCase& option,
+                                             const VerifyEffort& effort);
+
+}  // namespace ejk::tools
