@@ -223,7 +223,7 @@ class Kernel:
         return any(spec.shape_reads for spec in self.contract.outputs)
 
     def call(self, inputs, fixed, varying, outputs, wanted, cfg, stream):
-        if _open_scopes.used:
+        if _open_scopes.used and not _open_scopes.traced():
             _open_scopes.follow()
         first = inputs[0]
         if stream is not None and not isinstance(stream, int):  # ctypes would take the address of a text

@@ -10,6 +10,7 @@ import threading
 from ._library import check, library
 
 used = False  # whether a scope was ever opened: until then there is nothing to follow
+traced = bool  # says whether a compiler reads this call rather than runs it (torch.compile: PyTorch's arrays set it); scopes then hold when it runs
 _open = contextvars.ContextVar("the open scopes of ejk", default=())  # outermost first
 _here = threading.local()  # .scopes: what libejk has on this thread
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR

@@ -7,6 +7,7 @@ import sys
 import torch
 import torch.autograd.forward_ad as _forward_ad
 
+from . import _open_scopes
 from ._call import config_text, prepare_call, shapes_follow_data, through, updated_results, values_of, without_updated
 from ._errors import ElementError, InputError
 from ._library import failure
@@ -30,6 +31,7 @@ _DEVICES = {"cpu": 1, "cuda": 10 if torch.version.hip else 2}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _reader = reader(torch.Tensor, torch.nn.Parameter)
 _is_grad_enabled, _is_compiling = torch.is_grad_enabled, torch.compiler.is_compiling
+_open_scopes.traced = _is_compiling
 _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", int)  # how many
 _transforms = getattr(torch._C, "_are_functorch_transforms_active", bool)
 _guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)

@@ -83,7 +83,7 @@ host = numpy.asarray(x)
 assert (numpy.asarray(inside) == ejk.mean_pooling(host) + ejk.mean_pooling(host + 1)).all()
 print(after - before)
 """
-    assert int(output(code, EJKERNEL_THREADS="64")) < 32, "none of our own 63 threads were started"
+    assert int(output(code, EJKERNEL_THREADS="64", JAX_PLATFORMS="cpu")) < 32, "none of our own 63 threads were started"
 
 
 WORKERS = """
@@ -112,5 +112,5 @@ print((total - theirs) / total)
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="XLA has no pool on one CPU")
 def test_the_threads_that_work_inside_jax_are_xlas():
     pytest.importorskip("jax")
-    assert float(output(WORKERS)) < 0.05, "part of the processor's time that neither the caller nor XLA's pool took"
-    assert float(output(WORKERS, EJKERNEL_EXECUTOR="own")) > 0.1, "this is how it looks when our own pool does it"
+    assert float(output(WORKERS, JAX_PLATFORMS="cpu")) < 0.05, "part of the processor's time that neither the caller nor XLA's pool took"
+    assert float(output(WORKERS, EJKERNEL_EXECUTOR="own", JAX_PLATFORMS="cpu")) > 0.1, "this is how it looks when our own pool does it"
