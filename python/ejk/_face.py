@@ -1,5 +1,6 @@
 """What `ejk` offers, by name: the package has these, and ejk.jax."""
 
+from . import masks, sequences
 from ._errors import (
     CompileError,
     DeviceError,
@@ -36,8 +37,10 @@ __all__ = [
     "kernel",
     "label",
     "labels_in_hlo",
+    "masks",
     "overlay",
     "policy",
+    "sequences",
     "set_threads",
     "tune",
 ]

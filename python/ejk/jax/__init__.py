@@ -20,6 +20,7 @@ from ._labels import find_labels_in_lowered
 __all__ = ["call", "dot_product_attention", "find_labels_in_lowered"]
 
 _ffi.register()
+_face.masks._register()
 
 
 def __getattr__(name):
