@@ -142,4 +142,5 @@ def main():
         file.write(page[:begin] + new + page[end:])
 
 
-main()
+if __name__ == "__main__":
+    main()
