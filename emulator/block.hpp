@@ -1,4 +1,4 @@
-// One block of GPU threads: fibers that run in turn, and the points where they meet.
+// One block of GPU threads: fibers that run in turn, and their barriers.
 #pragma once
 #include <array>
 #include <cstdint>

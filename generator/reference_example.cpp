@@ -1,9 +1,10 @@
-// The example's case, and its call in Python (NumPy, PyTorch, JAX) and C++.
+// The example's case, and its call with NumPy's, PyTorch's and JAX's arrays and in C++.
 #include "generator/reference_example.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -104,14 +105,58 @@ struct Words {
     return text.substr(0, text.size() - std::min<std::size_t>(2, text.size()));
   }
 
-  std::string numpy() const {
-    return each_input([](const TensorSpec& tensor, const TensorFacts& facts) {
+  // "name = made" of each input. random: a format of a shape, a type, of_first (of the first of them, else nothing) and a number, for
+  // floats; constant: one of ones or zeros, a shape and a type, for others.
+  std::string python_inputs(const char* random, const char* constant, const std::string& of_first = "") const {
+    return each_input([&, number = 0](const TensorSpec& tensor, const TensorFacts& facts) mutable {
       const std::string shape = fmt::format("({}{})", fmt::join(facts.shape, ", "), facts.shape.size() == 1 ? "," : "");
       const std::string type = numpy_type(facts.type);
-      if (type.starts_with("float"))
-        return fmt::format("{} = numpy.random.standard_normal({}).astype(numpy.{})\n", tensor.name, shape, type);
-      return fmt::format("{} = numpy.{}({}, numpy.{})\n", tensor.name, type == "bool" ? "ones" : "zeros", shape, type);
+      if (!type.starts_with("float"))
+        return fmt::format("{} = {}\n", tensor.name, fmt::format(fmt::runtime(constant), type == "bool" ? "ones" : "zeros", shape, type));
+      const std::string more = number == 0 ? of_first : "";
+      return fmt::format("{} = {}\n", tensor.name, fmt::format(fmt::runtime(random), shape, type, more, number++));
     });
+  }
+  std::string numpy() const {
+    return "import ejk\nimport numpy\n\n" + python_inputs("numpy.random.standard_normal({0}).astype(numpy.{1})", "numpy.{}({}, numpy.{})") +
+           fmt::format("\nresult = ejk.{}({})\n", spec.kernel, python_arguments());
+  }
+  std::string torch() const {
+    std::string text = "import ejk\nimport torch\n\n" +
+                       python_inputs("torch.randn({0}, dtype=torch.{1}{2})", "torch.{}({}, dtype=torch.{})",
+                                     differentiable() ? ", requires_grad=True" : "") +
+                       fmt::format("\nresult = ejk.{}({})\n", spec.kernel, python_arguments());
+    return differentiable() ? text + fmt::format("result{}.sum().backward()  # {}.grad\n", first_output(), first_float()) : text;
+  }
+  std::string jax() const {
+    std::string text = "import ejk.jax\nimport jax\nimport jax.numpy as jnp\n\n" +
+                       python_inputs("jax.random.normal(jax.random.key({3}), {0}, jnp.{1})", "jnp.{}({}, jnp.{})") +
+                       fmt::format("\n\ndef call({}):\n    return ejk.jax.{}({})\n\n\n", names(), spec.kernel, python_arguments()) +
+                       fmt::format("result = jax.jit(call)({})\n", names());
+    if (differentiable())
+      text += fmt::format("slope = jax.grad(lambda {0}: call({1}){2}.sum())({0})\n", first_float(), names(), first_output());
+    return text;
+  }
+  std::string names() const {
+    const auto text = each_input([](const TensorSpec& tensor, const TensorFacts&) { return tensor.name + ", "; });
+    return text.substr(0, text.size() - std::min<std::size_t>(2, text.size()));
+  }
+  std::string first_float() const {
+    std::string name;
+    each_input([&](const TensorSpec& tensor, const TensorFacts& facts) {
+      if (name.empty() && std::string(numpy_type(facts.type)).starts_with("float")) name = tensor.name;
+      return std::string();
+    });
+    return name;
+  }
+  std::size_t results() const {
+    return std::count_if(spec.tensors.begin(), spec.tensors.end(), [](const auto& tensor) { return tensor.output && !tensor.optional; });
+  }
+  // ".out" of a named tuple; nothing of a result that is one array.
+  std::string first_output() const { return results() == 1 ? "" : "." + spec.outputs.front().name; }
+  bool differentiable() const {
+    const auto is_new = [](const Output& output) { return output.updates.empty(); };
+    return !spec.gradient.empty() && !first_float().empty() && std::all_of(spec.outputs.begin(), spec.outputs.end(), is_new);
   }
   std::string cpp() const {
     return each_input([](const TensorSpec& tensor, const TensorFacts& facts) {
@@ -127,17 +172,15 @@ std::string reference_examples(const Spec& spec) {
   const Example example = smallest_case(spec);
   if (!example.of) return "";
   const Words words{spec, example};
-  std::string text = fmt::format("The case `{}` of the spec. Python, with NumPy arrays:\n\n```python\nimport ejk\nimport numpy\n\n{}\n",
-                                 example.of->name, words.numpy());
-  text += fmt::format("result = ejk.{}({})\n```\n\n", spec.kernel, words.python_arguments());
-  text += fmt::format(
-      "The same function takes PyTorch's tensors (with autograd where there is a gradient) and JAX's arrays; inside `jax.jit`, `grad`, "
-      "`vmap` "
-      "and `shard_map` it is `ejk.jax.{}`.\n\nC++:\n\n```cpp\n#include <ejk/ejk.hpp>\n#include <ejk/{}.hpp>\n\n{}",
-      spec.kernel, spec.kernel, words.cpp());
-  text += fmt::format("// ... fill them ...\nconst auto result = ejk::{}({});\nif (!result) return result.error();\n```\n", spec.kernel,
-                      words.cpp_arguments());
-  return text;
+  const bool differentiable = words.differentiable();
+  return fmt::format("The case `{}` of the spec. With NumPy's arrays:\n\n```python\n{}```\n\n", example.of->name, words.numpy()) +
+         fmt::format("With PyTorch's tensors{}, also inside `torch.compile`:\n\n```python\n{}```\n\n",
+                     differentiable ? " and autograd" : "", words.torch()) +
+         fmt::format("In JAX{}, also under `vmap` and `shard_map`:\n\n```python\n{}```\n\n", differentiable ? ", with a gradient" : "",
+                     words.jax()) +
+         fmt::format("In C++:\n\n```cpp\n#include <ejk/ejk.hpp>\n#include <ejk/{}.hpp>\n\n{}", spec.kernel, words.cpp()) +
+         fmt::format("// ... fill them ...\nconst auto result = ejk::{}({});\nif (!result) return result.error();\n```\n", spec.kernel,
+                     words.cpp_arguments());
 }
 
 }  // namespace ejk::generator

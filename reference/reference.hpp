@@ -1,4 +1,4 @@
-// The truth about a kernel: its outputs in float64, other calls worth trying, and properties it must have beyond closeness.
+// The reference of a kernel: its outputs in float64, other calls worth trying, and properties it must have beyond closeness.
 // One object a kernel, in reference/kernels/<kernel>.cpp, which registers itself:
 //     const Registration registration{std::make_unique<MeanPooling>()};
 #pragma once
@@ -77,7 +77,7 @@ std::vector<PropertyResult> verify_properties(const KernelReference& reference, 
 // Executes a copy of the call; its outputs, for properties. Throws std::runtime_error if an element was not written.
 Values run_copy(const Call& call, const Execute& execute);
 
-// Two runs of one call give the same bits: for kernels that promise it. repeats: of which outputs (none given: of all).
+// Two runs of one call give the same bits: for kernels that guarantee it. repeats: of which outputs (none given: of all).
 Property repeats_bit_for_bit(std::function<bool(const Call&)> applies, std::function<bool(const Call&, const std::string&)> repeats = {});
 
 // Empty if the outputs of two runs agree within the spec's tolerance; else the first disagreement.

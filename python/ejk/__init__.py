@@ -8,44 +8,6 @@ Each kernel is a function made from its spec: `help(ejk.flash_attention)`. `ejk.
 this package loads, writes and starts nothing; the library comes with the first call.
 """
 
-from ._errors import (
-    CompileError,
-    DeviceError,
-    EjkError,
-    InputError,
-    InternalError,
-    MissingImageError,
-    StoreError,
-    UnsupportedError,
-)
-from ._functions import *  # noqa: F403  one function a kernel
-from ._functions import __all__ as _kernels
-from ._library import PROGRAM
-from ._questions import add_store, counters, explain, info, kernel, label, labels_in_hlo, set_threads, tune
-from ._scopes import overlay, policy
-from ._version import __version__
-
-__all__ = [
-    *_kernels,
-    "CompileError",
-    "DeviceError",
-    "EjkError",
-    "InputError",
-    "InternalError",
-    "MissingImageError",
-    "PROGRAM",
-    "StoreError",
-    "UnsupportedError",
-    "__version__",
-    "add_store",
-    "counters",
-    "explain",
-    "info",
-    "kernel",
-    "label",
-    "labels_in_hlo",
-    "overlay",
-    "policy",
-    "set_threads",
-    "tune",
-]
+from . import _array_libraries  # noqa: F401  registers what tells kinds of arrays
+from ._face import *  # noqa: F403
+from ._face import __all__ as __all__

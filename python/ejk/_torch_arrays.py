@@ -9,81 +9,27 @@ import torch.autograd.forward_ad as _forward_ad
 
 from . import _open_scopes
 from ._call import config_text, prepare_call, shapes_follow_data, through, updated_results, values_of, without_updated
-from ._errors import ElementError, InputError
 from ._library import failure
 from ._seen import reader
-from ._tensor import View
+from ._torch_tensors import (  # noqa: F401  the kind's
+    _DTYPES,
+    _PLAIN,
+    _current_stream,
+    empty,
+    handles,
+    host_view,
+    maker,
+    stream,
+    view,
+    writable,
+)
 
-_NAMES = {
-    torch.float32: "f32",
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.float64: "f64",
-    torch.int8: "i8",
-    torch.int32: "i32",
-    torch.int64: "i64",
-    torch.uint8: "u8",
-    torch.bool: "bool",
-    torch.float8_e4m3fn: "f8_e4m3",
-}
-_DTYPES = {ours: theirs for theirs, ours in _NAMES.items()}
-_DEVICES = {"cpu": 1, "cuda": 10 if torch.version.hip else 2}
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _reader = reader(torch.Tensor, torch.nn.Parameter)
 _is_grad_enabled, _is_compiling = torch.is_grad_enabled, torch.compiler.is_compiling
 _open_scopes.traced = _is_compiling
 _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", int)  # how many
 _transforms = getattr(torch._C, "_are_functorch_transforms_active", bool)
-_guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-_empty_strided = {name: getattr(_guards, f"_empty_strided_{name}", None) for name in _DEVICES}
 _self = sys.modules[__name__]
-
-
-def handles(array):
-    return isinstance(array, torch.Tensor)
-
-
-def view(array):
-    if array.dtype not in _NAMES:
-        raise ElementError(f"no kernel takes elements of {array.dtype}")
-    if array.device.type not in _DEVICES:
-        raise InputError(f"is on {array.device}; expected cpu or cuda")
-    device = (_DEVICES[array.device.type], array.device.index or 0)
-    return View(array.data_ptr(), tuple(array.shape), array.stride(), _NAMES[array.dtype], device, array)
-
-
-def host_view(told):
-    return view(told.keep.cpu())
-
-
-def writable(array):
-    return True
-
-
-def empty(shape, dtype, like):
-    return torch.empty(shape, dtype=_DTYPES[dtype], device=like.device)
-
-
-def maker(shape, dtype, device):
-    """What makes such a tensor, contiguous and not initialised, in the least time: empty takes the longest, and empty_like of one element that
-    looks like the whole half of it. PyTorch's compiler has functions of its own, for the current device."""
-    if device.type == "cpu" or (device.type == "cuda" and torch.cuda.device_count() == 1):
-        made = _empty_strided.get(device.type)
-        if made:
-            return functools.partial(made, tuple(shape), torch.empty(shape, device="meta").stride(), dtype)
-    pattern = torch.empty((1,) * len(shape), dtype=dtype, device=device).expand(shape)
-    return functools.partial(torch.empty_like, pattern, memory_format=torch.contiguous_format)
-
-
-def _stream_of(device):
-    return torch.cuda.current_stream(device).cuda_stream
-
-
-_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_of)  # of a device, by its index
-
-
-def stream(like):
-    return _current_stream(like.device.index) if like.is_cuda else 0
 
 
 def _through_operators(*arguments):
@@ -102,7 +48,7 @@ def _eager():
 def _under_autograd(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_):
     plain = not [each for each in inputs if each is not None and type(each) not in _PLAIN]
     if plain and not kernel.updates and outputs is None and stream_ is None and not _eager().watched():
-        return _eager().call(kernel, inputs, fixed, varying, wanted, cfg)
+        return _eager().call(call, kernel, inputs, fixed, varying, wanted, cfg)
     return _through_operators(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream_)
 
 

@@ -1,4 +1,4 @@
-// The tensors of a mapped call: the view of each of its calls, and the axis they are taken along.
+// The tensors of a mapped call: the view that each of its calls gets, and the mapped axis.
 #pragma once
 #include <map>
 #include <optional>

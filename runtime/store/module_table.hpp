@@ -1,4 +1,4 @@
-// What this process knows of images: modules it has loaded, builds that failed, and one door a image so that one thread at a time works
+// What this process knows of images: modules it has loaded, builds that failed, and a lock per image, so that one thread at a time works
 // on it.
 #pragma once
 #include <memory>

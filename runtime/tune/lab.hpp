@@ -1,4 +1,4 @@
-// Where configs are tried: checked for right results, then timed. One call's worth of tensors, made or copied for the purpose.
+// Where configs are tried: checked for correct results, then timed. One call's worth of tensors, made or copied for the purpose.
 #pragma once
 #include <string>
 

@@ -43,7 +43,7 @@ typedef RowRange Ranges[ROW_TILES][2];
 using Parts = RowParts<DV>;
 
 // Shared memory: the teams' stages; the warps' weights of this step and the one before; what they say of their rows.
-// The launch asks for so much more that no more blocks than `blocks` fit a processor: where room is left beside them, blocks of the next
+// The launch asks for so much more that no more CTAs than `blocks` fit an SM: where room is left beside them, blocks of the next
 // call, which may start early, fill it unevenly.
 constexpr int WEIGHTS = TEAMS * STAGES * STAGE_BYTES, WEIGHTS_BYTES = TEAMS > 1 ? WARPS * TILE * ROWS * 2 : 0;
 constexpr int SOFTMAXES = WEIGHTS + 2 * WEIGHTS_BYTES;

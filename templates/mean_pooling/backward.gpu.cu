@@ -12,7 +12,7 @@ constexpr int WARPS_C = ${warps_c};  // warps of a block side by side over the f
 constexpr int WARPS_S = ${warps_s};  // and over the tokens
 constexpr int UNROLL = ${unroll};    // tokens of a lane whose mask is read at once
 constexpr int WARPS = WARPS_C * WARPS_S;
-constexpr int BLOCKS = 20 / WARPS > 1 ? 20 / WARPS : 1;  // at least 16 warps a processor
+constexpr int BLOCKS = 20 / WARPS > 1 ? 20 / WARPS : 1;  // at least 16 resident warps per SM
 
 // Packed chunks only.
 KERNEL(NUMBERING_THREADS, 1) number_chunks(${parameters('number_chunks')}) {

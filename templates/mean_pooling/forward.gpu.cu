@@ -12,7 +12,7 @@ constexpr int WARPS_C = ${warps_c};  // warps of a block side by side over the f
 constexpr int WARPS_S = ${warps_s};  // and over the tokens
 constexpr int UNROLL = ${unroll};    // loads of a lane that are under way at once
 constexpr int WARPS = WARPS_C * WARPS_S;
-constexpr int BLOCKS = 16 / WARPS;   // at least 16 warps a processor: 128 registers a thread
+constexpr int BLOCKS = 16 / WARPS;   // at least 16 resident warps per SM: 128 registers a thread
 constexpr int WIDE = VEC < 4 ? VEC : 4;  // floats of partial sums that are moved at once
 constexpr int FINISH_THREADS = 256;
 

@@ -32,7 +32,7 @@ template <class E, class C> struct ProductOf { using Type = half; };
 template <class E> struct ProductOf<E, E> { using Type = E; };
 using Product = ProductOf<Element, Cached>::Type;
 
-// What a stream costs beside its tiles, in tiles: about 3 us, in which a block reads 96 KB if it has a processor for itself.
+// What a stream costs beside its tiles, in tiles: about 3 us, in which a block reads 96 KB if it has an SM to itself.
 constexpr int SETUP = 96 * 1024 / ${blocks} / Copies::STAGE_BYTES + 1;
 
 typedef float Scores[TILES][ROW_TILES][4];
@@ -345,7 +345,7 @@ KERNEL(COMBINE_WARPS * WARP, 3) combine(${parameters('combine')}) {
   const Shares<TILE, SETUP> shares(lengths, streams, static_cast<int>(grid), blocks_inverse);
   const Cut cut = static_cast<int>(sequences) * streams <= grid ? shares.stream(block_y()) : shares.begun_by(block_y());
   wait_for_previous_launch();  // also where there is nothing to do: this launch must not end before that one
-  let_next_launch_go();        // no sooner: blocks that start beside those of `decode` find room on few processors only
+  let_next_launch_go();        // not earlier: CTAs that start while those of `decode` run find free slots on few SMs only
   if (cut.first_block == cut.last_block) return;
   const int kv_head = cut.stream / groups, in_kv_head = (cut.stream - kv_head * groups) * TEAM_WARPS * ROWS;
   const Parts parts{partial, reinterpret_cast<Softmax*>(partial_softmax)};

@@ -1,4 +1,4 @@
-// OpenBLAS's sgemm, loaded at run time: the yardstick of `ejk bench --against sgemm`.
+// OpenBLAS's sgemm, loaded at run time: what `ejk bench --against sgemm` compares with.
 #pragma once
 #include <string>
 #include <vector>

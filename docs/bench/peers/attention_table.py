@@ -121,7 +121,7 @@ def section(report):
             text.append(f"**Against {words}**: {min(ratios):.2f} to {max(ratios):.2f}, geometric mean {mean(ratios):.2f}, {len(ratios)} cells.")
     if with_cudnn and element == "bf16":  # the other run's type
         best = {c: cell.of_best(kernel) for c, cell in with_cudnn.items()}
-        text += ["", f"**Against the best peer of each cell**, FlashAttention-3 (not on this machine) or cuDNN, in parts of it, by what either had beside cuDNN in its own run: "
+        text += ["", f"**Against the best peer of each cell**, FlashAttention-3 (not on this machine) or cuDNN, estimated from its ratio to cuDNN on another H200: "
                  f"{reached(best, 'it')}.", "", table(with_cudnn, lambda cell: f"{cell.of_best(kernel):.2f}")]
     variants = sorted({cell.variant for cell in cells.values()})
     text.append(f"\nEvery config is the heuristic's or a record's, as a call gets it: {', '.join(variants)}.")
@@ -142,4 +142,5 @@ def main():
         file.write(page[:begin] + new + page[end:])
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -9,9 +9,8 @@ are sharded there, shard_map as its caller says. The config is chosen when a pro
 to execute is only to launch, with scratch from XLA. Attributes are Python values: under jit they are static.
 """
 
-import ejk as _ejk
-from ejk._functions import __all__ as _kernels
-
+from .. import _face
+from .._functions import __all__ as _kernels
 from . import _ffi
 from ._attention import dot_product_attention
 from ._call import call
@@ -21,10 +20,11 @@ from ._labels import find_labels_in_lowered
 __all__ = ["call", "dot_product_attention", "find_labels_in_lowered"]
 
 _ffi.register()
+_face.masks._register()
 
 
 def __getattr__(name):
-    if name in _ejk.__all__:
-        found = globals()[name] = _eager(getattr(_ejk, name)) if name in _kernels else getattr(_ejk, name)
+    if name in _face.__all__:
+        found = globals()[name] = _eager(getattr(_face, name)) if name in _kernels else getattr(_face, name)
         return found
     raise AttributeError(f"ejk.jax has no '{name}'; it has {', '.join(__all__)} and the kernels' functions of ejk")

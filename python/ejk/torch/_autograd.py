@@ -9,6 +9,7 @@ from .._errors import InputError, UnsupportedError
 from .._spec import outputs_read
 from . import _site
 from ._operators import define, define_all
+from ._transforms import called
 
 define_all()
 
@@ -69,7 +70,7 @@ _transforms = getattr(torch._C, "_are_functorch_transforms_active", bool)
 
 @torch.compiler.allow_in_graph  # as it stands: the compiler's next stage runs it
 def _in_graph(name, tensors, text, seeds):
-    return _site.called(name, tensors, text, seeds)
+    return called(name, tensors, text, seeds)
 
 
 def seeds_apart(places, varying):
@@ -129,8 +130,8 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
         names += [name for name in _kept(kernel.name, tuple(names), recorded) if name not in names]
     seeds, shown = seeds_apart(_integers(kernel.name), varying)
     text = _site_text(kernel.name, tuple([name for name, _ in given]), _constants(fixed), _constants(shown), tuple(names), cfg)
-    called = _in_graph if transformed else _site.operated if torch.compiler.is_compiling() else _site.called
-    results = called(kernel.name, [tensor for _, tensor in given], text, seeds)
+    carried_out = _in_graph if transformed else _site.operated if torch.compiler.is_compiling() else called
+    results = carried_out(kernel.name, [tensor for _, tensor in given], text, seeds)
     made = dict(zip(names, results))
     for output, _, tensor in updated:  # the call ran on copies
         made[output] = tensor.copy_(made[output])

@@ -6,11 +6,11 @@ import functools
 
 import torch
 
-from .. import _torch_arrays
 from .._call import Kernel, config_text
 from . import _autograd
 from ._gradient import backward
 from ._site import watched  # noqa: F401  by whom a call must be seen as an operator
+from ._transforms import called
 
 
 class _Recorded(Kernel):
@@ -29,13 +29,13 @@ def _with_saved(kernel):
 
 
 class _Plan:
-    """A call but for its tensors and seeds. kernel's outputs: wanted by the caller, or kept for the gradient."""
+    """A call but for its tensors and seeds. run: the eager call. kernel's outputs: wanted by the caller, or kept for the gradient."""
 
-    def __init__(self, kernel, given, fixed, shown, wanted, config):
+    def __init__(self, run, kernel, given, fixed, shown, wanted, config):
         names = tuple([name for name, flag in zip(kernel.outputs, wanted) if flag])
         kept = _autograd.kept(kernel.name, names)
         kernel = _with_saved(kernel)
-        self.kernel, self.fixed, self.config = kernel, fixed, config
+        self.run, self.kernel, self.fixed, self.config = run, kernel, fixed, config
         self.made = tuple([name in names or name in kept for name in kernel.outputs])
         self.places = [place for place, flag in enumerate(given) if flag]
         inputs = tuple([kernel.inputs[place] for place in self.places])
@@ -52,7 +52,7 @@ _BEFORE = 3  # arguments of _Call that are no inputs
 class _Call(torch.autograd.Function):
     @staticmethod
     def forward(ctx, plan, varying, seeds, *inputs):
-        results = _torch_arrays.call(plan.kernel, inputs, plan.fixed, varying, None, plan.made, plan.config, None)
+        results = plan.run(plan.kernel, inputs, plan.fixed, varying, None, plan.made, plan.config, None)
         results = tuple([each for each in results if each is not None]) if isinstance(results, tuple) else (results,)
         ctx.plan, ctx.seeds = plan, seeds
         ctx.set_materialize_grads(False)
@@ -64,7 +64,7 @@ class _Call(torch.autograd.Function):
         plan, saved = ctx.plan, ctx.saved_tensors
         count, needed = len(plan.places), ctx.needs_input_grad
         flags = [needed[_BEFORE + place] for place in plan.places]
-        found = backward(plan.site, saved[:count], saved[count:], cotangents, flags, ctx.seeds)
+        found = backward(plan.site, saved[:count], saved[count:], cotangents, flags, ctx.seeds, called)
         gradients = [None] * len(needed)
         for place, gradient in zip(plan.places, found):
             gradients[_BEFORE + place] = gradient
@@ -74,10 +74,10 @@ class _Call(torch.autograd.Function):
 _apply = super(torch.autograd.Function, _Call).apply  # Function's own looks for transforms of torch.func, which is done here: 2 of 6 us
 
 
-def call(kernel, inputs, fixed, varying, wanted, cfg):
-    """See _call.Kernel.call of the package."""
+def call(run, kernel, inputs, fixed, varying, wanted, cfg):
+    """See _call.Kernel.call of the package. run: such a call, of which autograd knows nothing (_torch_arrays.call)."""
     seeds, shown = _autograd.seeds_apart(_autograd.seed_places(kernel.name), varying)
-    plan = _plan(kernel, tuple([each is not None for each in inputs]), fixed, shown, wanted, config_text(cfg))
+    plan = _plan(run, kernel, tuple([each is not None for each in inputs]), fixed, shown, wanted, config_text(cfg))
     made = iter(_apply(plan, varying, seeds, *inputs))
     outputs = [next(made) if flag else None for flag in plan.made]
     return kernel.returned([output if flag else None for output, flag in zip(outputs, wanted)])

@@ -74,15 +74,15 @@ class _Known(dict):
         return self[name]
 
 
-def _run(step, known, seeds):
+def _run(step, known, seeds, called):
     """((input or None, name), result) of each of its outputs"""
     given = [_site.unit_stride(known[name]) for name in step.tensors]
-    results = _site.called(step.kernel, given, step.site, [seeds[name] for name in step.seeds])
+    results = called(step.kernel, given, step.site, [seeds[name] for name in step.seeds])
     return zip(step.found, results)
 
 
-def backward(site, tensors, results, cotangents, needed, seeds):
-    """Gradients of the tensors, None where none is needed."""
+def backward(site, tensors, results, cotangents, needed, seeds, called):
+    """Gradients of the tensors, None where none is needed. called: how each of the calls is carried out (_transforms.called)."""
     names = [name for name, _ in site.outputs]
     known = _Known(zip((*site.inputs, *names), (*tensors, *results)))
     known.update((f"d{name}", each) for name, each in zip(names, cotangents) if each is not None)
@@ -90,7 +90,7 @@ def backward(site, tensors, results, cotangents, needed, seeds):
     steps, equal = _plan(site, tuple([_shape(each) for each in (*tensors, *results)]), needed)
     found, given = {}, dict(zip(site.seeds, seeds))
     for step in steps:
-        for (x, name), result in _run(step, known, given):
+        for (x, name), result in _run(step, known, given, called):
             if x is None:
                 known[name] = result
             else:

@@ -6,7 +6,7 @@ import torch
 from .._spec import contract, kernel_names
 from . import _site
 from ._gradient import backward
-from ._transforms import looped
+from ._transforms import called, looped
 
 _library = torch.library.Library("ejk", "FRAGMENT")
 _defined = set()
@@ -21,7 +21,7 @@ def _keep(ctx, inputs, output):
 def _grad(ctx, cotangents):
     saved = ctx.saved_tensors
     site, needed = _site.site_of(ctx.site), ctx.needs_input_grad[0]
-    found = backward(site, saved[: ctx.inputs], saved[ctx.inputs :], cotangents, needed, ctx.seeds)
+    found = backward(site, saved[: ctx.inputs], saved[ctx.inputs :], cotangents, needed, ctx.seeds, called)
     return found, None, None if ctx.seeds else []
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.autograd import forward_ad
 
-from .. import _open_scopes, _torch_arrays
+from .. import _open_scopes, _torch_tensors
 from .._call import output, packed_values, prepare
 from .._errors import InputError, UnsupportedError
 from .._spec import contract, updated_and_read
@@ -37,7 +37,7 @@ def site_of(text):
 
 
 def element_type(dtype):
-    name = _torch_arrays._NAMES.get(dtype)
+    name = _torch_tensors._NAMES.get(dtype)
     if name is None:
         raise InputError(f"no kernel takes elements of {dtype}")
     return name
@@ -46,7 +46,7 @@ def element_type(dtype):
 def view_of(tensor):
     """Shape, strides and type of a tensor that may have no data (a fake one), with sizes as plain integers."""
     dtype = element_type(tensor.dtype)
-    device = (_torch_arrays._DEVICES.get(tensor.device.type, 1), tensor.device.index or 0)
+    device = (_torch_tensors._DEVICES.get(tensor.device.type, 1), tensor.device.index or 0)
     shape, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
     return View(None, shape, strides, dtype, device, tensor)
 
@@ -66,7 +66,7 @@ def _shape(site, tensors, name, told):
 
 
 def _shapes(site, tensors):
-    return [(_torch_arrays._DTYPES[dtype], tuple(shape)) for dtype, shape in (_shape(site, tensors, *each) for each in site.outputs)]
+    return [(_torch_tensors._DTYPES[dtype], tuple(shape)) for dtype, shape in (_shape(site, tensors, *each) for each in site.outputs)]
 
 
 def _allocate(shapes, device):
@@ -120,7 +120,7 @@ def _prepare(site, tensors, results, pointers=None):
     every = (*tensors, *results)
     if pointers:
         names, every = pointers.names, [every[source] for source in pointers.sources]
-    views = {name: _torch_arrays.view(tensor) for name, tensor in zip(names, every)}
+    views = {name: _torch_tensors.view(tensor) for name, tensor in zip(names, every)}
     return prepare(site.kernel, views, dict(site.attributes), json.loads(site.cfg) if site.cfg else None)
 
 
@@ -140,7 +140,7 @@ def run(tensors, text, seeds):
     site, known = site_of(text), _known.get(key)
     if known is None:
         results = _allocate(_shapes(site, tensors), tensors[0].device)
-        makers = [_torch_arrays.maker(each.shape, each.dtype, each.device) for each in results]
+        makers = [_torch_tensors.maker(each.shape, each.dtype, each.device) for each in results]
         places = _Pointers(site) if any(name in updates(site.kernel) for name, _ in site.outputs) else None
         known = _prepare(site, tensors, results, places), makers, places
         if len(_known) >= _MOST:
@@ -149,7 +149,7 @@ def run(tensors, text, seeds):
     prepared, makers, places = known
     results = [make() for make in makers]
     pointers = places.of(tensors, results) if places else [tensor.data_ptr() for tensor in (*tensors, *results)]
-    prepared.run(pointers, _seed_values(site, seeds), _torch_arrays.stream(tensors[0]))
+    prepared.run(pointers, _seed_values(site, seeds), _torch_tensors.stream(tensors[0]))
     return results
 
 
@@ -181,24 +181,12 @@ def operated(kernel, tensors, text, seeds):
 def operated_updating(kernel, tensors, updated, text, seeds, count):
     """By the operator that says which of its arguments it writes to; `count` other outputs."""
     if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
-        _refuse_tangents(kernel, [*tensors, *updated])
+        refuse_tangents(kernel, [*tensors, *updated])
     results = getattr(getattr(torch.ops.ejk, f"{kernel}_updating"), f"returns{count}")(tensors, updated, text, seeds)
     return [results] if count == 1 else list(results or ())
 
 
-def _refuse_tangents(kernel, tensors):
+def refuse_tangents(kernel, tensors):
     """PyTorch would drop them without a word."""
     if any(forward_ad.unpack_dual(each).tangent is not None for each in tensors):
         raise UnsupportedError(f"{kernel} has no forward-mode derivative: use torch.func.vjp or backward(), or torch.autograd.functional.jvp, which takes two of those")
-
-
-def called(kernel, tensors, text, seeds):
-    """The call's outputs: by the operator, unless nobody would notice it."""
-    if forward_ad._current_level >= 0:
-        _refuse_tangents(kernel, tensors)
-    if _transforms is not None and _transforms():
-        from ._transforms import call
-
-        return call(kernel, tensors, text, seeds)
-    alone = not torch.is_grad_enabled() and not watched() and all([type(each) in _torch_arrays._PLAIN for each in tensors])
-    return run(tensors, text, seeds) if alone else operated(kernel, tensors, text, seeds)

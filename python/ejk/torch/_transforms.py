@@ -1,10 +1,14 @@
-"""torch.func: a call under grad, vmap, vjp and their like, which torch.library's own autograd does not know."""
+"""How a call with a site is carried out: by its operator, at once where nobody would see that, or under torch.func's transforms (grad, vmap, vjp
+and their like), which torch.library's own autograd does not know."""
 
 import torch
+from torch.autograd import forward_ad
 
+from .. import _torch_tensors
 from . import _site
 from ._gradient import backward
 
+_transforms = getattr(torch._C, "_are_functorch_transforms_active", None)
 _BEFORE = 3  # arguments of _Call that are no tensors
 
 
@@ -25,13 +29,18 @@ class _Call(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *cotangents):
         saved, needed = ctx.saved_tensors, ctx.needs_input_grad[_BEFORE:]
-        found = backward(_site.site_of(ctx.text), saved[: ctx.inputs], saved[ctx.inputs :], cotangents, needed, ctx.seeds)
+        found = backward(_site.site_of(ctx.text), saved[: ctx.inputs], saved[ctx.inputs :], cotangents, needed, ctx.seeds, called)
         return (None,) * _BEFORE + tuple(found)
 
 
-def call(kernel, tensors, text, seeds):
-    """The operator's outputs, where transforms are active."""
-    return list(_Call.apply(kernel, text, seeds, *tensors))
+def called(kernel, tensors, text, seeds):
+    """The call's outputs: by the operator, unless nobody would notice it."""
+    if forward_ad._current_level >= 0:
+        _site.refuse_tangents(kernel, tensors)
+    if _transforms is not None and _transforms():
+        return list(_Call.apply(kernel, text, seeds, *tensors))
+    alone = not torch.is_grad_enabled() and not _site.watched() and all([type(each) in _torch_tensors._PLAIN for each in tensors])
+    return _site.run(tensors, text, seeds) if alone else _site.operated(kernel, tensors, text, seeds)
 
 
 def looped(kernel):

@@ -1,4 +1,4 @@
-// A pool that the caller hands in with a call, as XLA's: it takes tasks, and promises nothing of when they run.
+// A pool that the caller hands in with a call, as XLA's: it takes tasks and guarantees nothing about when they run.
 #pragma once
 #include "backends/cpu/executor.hpp"
 

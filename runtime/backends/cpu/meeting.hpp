@@ -1,4 +1,4 @@
-// Where threads meet, again and again. What the last one to come finds is told to all of them.
+// A reusable barrier of threads. What the last one to arrive finds is told to all of them.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A vendor's devices in this process: what they are, their primary contexts, and whether a fault has cost us one.
+// A vendor's devices in this process: what they are, their primary contexts, and whether a fault has made one unusable.
 #pragma once
 #include <atomic>
 #include <cstdint>

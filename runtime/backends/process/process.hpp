@@ -1,4 +1,4 @@
-// Runs one program to its end and keeps its words. No shell, but where only that can change the folder.
+// Runs one program to its end and keeps its output. No shell, but where only that can change the folder.
 #pragma once
 #include <filesystem>
 #include <string>

@@ -27,7 +27,7 @@ constexpr float LOG2_E = 1.44269504088896340736f, LN_2 = 0.69314718055994530942f
 constexpr int WAVE = ${arch.wave};                               // threads of a wave
 constexpr int SIMDS = ${arch.generation == 'cdna' ? 4 : 2};      // that share out a compute unit's waves
 
-// So many blocks a processor are so many waves a SIMD, for which the compiler keeps registers.
+// So many blocks per compute unit are so many waves per SIMD, for which the compiler keeps registers.
 constexpr int waves_of(int threads, int blocks) { return ((threads + WAVE - 1) / WAVE * blocks + SIMDS - 1) / SIMDS; }
 #define KERNEL(THREADS, BLOCKS) \
   extern "C" __global__ void __attribute__((amdgpu_flat_work_group_size(1, THREADS), amdgpu_waves_per_eu(waves_of(THREADS, BLOCKS))))
