@@ -1,5 +1,5 @@
-// Cooperative launches on the CPU: all work items of the grid are resident at once and synchronise at grid barriers. The threads that the pool
-// gives share them out, neighbours together. An item with a thread of its own waits on that thread; several of one thread have a stack
+// Cooperative launches on the CPU: all work items of the grid are resident at once and synchronise at grid barriers. The threads that the
+// pool gives share them out, neighbours together. An item with a thread of its own waits on that thread; several of one thread have a stack
 // each and take turns from barrier to barrier, so that one thread alone also comes to the end: from inside another launch's item, or where
 // the executor has nobody who is certain to run beside the caller (`together` in executor.hpp).
 #pragma once
