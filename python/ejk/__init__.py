@@ -10,4 +10,8 @@ this package loads, writes and starts nothing; the library comes with the first 
 
 from . import _array_libraries  # noqa: F401  registers what tells kinds of arrays
 from ._face import *  # noqa: F403
-from ._face import __all__ as __all__
+from ._face import __all__ as _names
+from ._functions import *  # noqa: F403  one function a kernel
+from ._functions import __all__ as _kernels
+
+__all__ = [*_kernels, *_names]

@@ -1,4 +1,4 @@
-"""What `ejk` offers, by name: the package has these, and ejk.jax."""
+"""What `ejk` offers beside the kernels' functions, by name: the package has these, and ejk.jax."""
 
 from . import masks, sequences
 from ._errors import (
@@ -11,15 +11,12 @@ from ._errors import (
     StoreError,
     UnsupportedError,
 )
-from ._functions import *  # noqa: F403  one function a kernel
-from ._functions import __all__ as _kernels
 from ._library import PROGRAM
 from ._questions import add_store, counters, explain, info, kernel, label, labels_in_hlo, set_threads, tune
 from ._scopes import overlay, policy
 from ._version import __version__
 
 __all__ = [
-    *_kernels,
     "CompileError",
     "DeviceError",
     "EjkError",

@@ -9,8 +9,7 @@ are sharded there, shard_map as its caller says. The config is chosen when a pro
 to execute is only to launch, with scratch from XLA. Attributes are Python values: under jit they are static.
 """
 
-from .. import _face
-from .._functions import __all__ as _kernels
+from .. import _face, _functions
 from . import _ffi
 from ._attention import dot_product_attention
 from ._call import call
@@ -24,7 +23,8 @@ _face.masks._register()
 
 
 def __getattr__(name):
-    if name in _face.__all__:
-        found = globals()[name] = _eager(getattr(_face, name)) if name in _kernels else getattr(_face, name)
+    kernel = name in _functions.__all__
+    if kernel or name in _face.__all__:
+        found = globals()[name] = _eager(getattr(_functions, name)) if kernel else getattr(_face, name)
         return found
     raise AttributeError(f"ejk.jax has no '{name}'; it has {', '.join(__all__)} and the kernels' functions of ejk")
