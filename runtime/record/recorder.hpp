@@ -38,7 +38,7 @@ extern constinit thread_local recording::Scope* open_recording;
 void add_to_scopes(const RecordedInvocation& recorded);
 
 // The file or pipe of EJKERNEL_OPS_RECORD. Never destroyed. Thread-safe. Nothing here waits for a reader: a call does not stand still
-// because nobody listens.
+// because nothing reads it.
 class RecordFile {
  public:
   static RecordFile* of_process();  // nullptr: calls are not recorded; throws what reading the environment throws

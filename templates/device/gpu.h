@@ -1,7 +1,7 @@
-// GPU vocabulary: the words that portable GPU templates are written in, as the image's platform says them.
+// GPU vocabulary: the functions and macros of portable GPU templates, implemented by the image's platform.
 //
-//   thread_x() block_x() block_y() block_z() grid_x() grid_y() lane() warp() WARP    who am I (blocks of one dimension of threads)
-//   KERNEL(threads, blocks) name(parameters)       an entry (__launch_bounds__): at most so many threads a block, at least so many blocks per SM
+//   thread_x() block_x() block_y() block_z() grid_x() grid_y() lane() warp() WARP    thread and block indices (blocks are one-dimensional)
+//   KERNEL(threads, blocks) name(parameters)       an entry: __launch_bounds__(threads a block, blocks per SM)
 //   __shared__ T x[n];  dynamic_shared()           memory of a block; the launch's `shared` bytes, aligned to 128
 //   SharedPointer shared_pointer(p)                an address in it, for the words below; sums are in bytes
 //   sync_block() sync_warp() any_in_block(b) any_in_warp(b)                 every thread of the block, or lane of the warp, must call them

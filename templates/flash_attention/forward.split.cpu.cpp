@@ -11,7 +11,7 @@ constexpr int BLOCK = ${block_n};        // keys a block
 using RowGroup = DecodeRows<Element, D, DV, ROWS, BLOCK>;
 using Places = RowGroup::Places;
 
-// ROWS rows in the worker's scratch; past the last row: rows that nobody asks for, which see what it sees.
+// ROWS rows in the worker's scratch; past the last row: padding rows, with the last row's visible keys.
 struct Pass {
   RowGroup group;
   KeyRange keys[ROWS];

@@ -43,8 +43,8 @@ typedef RowRange Ranges[ROW_TILES][2];
 using Parts = RowParts<DV>;
 
 // Shared memory: the teams' stages; the warps' weights of this step and the one before; what they say of their rows.
-// The launch asks for so much more that no more CTAs than `blocks` fit an SM: where room is left beside them, blocks of the next
-// call, which may start early, fill it unevenly.
+// The launch asks for so much more that no more CTAs than `blocks` fit an SM: where slots are left free, CTAs of the next
+// launch, which may start early, fill them unevenly.
 constexpr int WEIGHTS = TEAMS * STAGES * STAGE_BYTES, WEIGHTS_BYTES = TEAMS > 1 ? WARPS * TILE * ROWS * 2 : 0;
 constexpr int SOFTMAXES = WEIGHTS + 2 * WEIGHTS_BYTES;
 static_assert(SOFTMAXES + WARPS * ROWS * 8 == ${shared}, "the spec has another size");

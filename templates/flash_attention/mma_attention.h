@@ -199,7 +199,7 @@ static inline void store_rows(const T* tile, const Heads<T>& out, const Rows& ro
 }
 
 // What the warp has summed, to out and lse; the output goes through the warp's own rows of a tile, so that stores are 16 bytes wide, and
-// what lse is made of through their ranges, which nobody needs any more, so that each lane stores a row.
+// what lse is made of through the memory of their ranges, free by then, so that each lane stores a row.
 template <int DV, int PITCH, int M, int F, class T>
 static inline void finish(float (&o)[M][F][4], const float (&reference)[M][2], const float (&denominator)[M][2], T* tile, const Heads<T>& out,
                           const View& lse, const Rows& rows, const Sequence& sequence, int warp_row, float kept) {

@@ -26,8 +26,8 @@ static inline RowRange seeing_queries(const Visibility& rule, int64_t j, int64_t
   return {static_cast<int>(first), static_cast<int>(end)};
 }
 
-// Sequences by blocks of keys, as find_sequence() finds them by rows; `keys`: how many it has, those in no sequence included, which nobody
-// sees.
+// Sequences by blocks of keys, as find_sequence() finds them by rows; `keys`: how many it has, those in no sequence included, which no
+// query sees.
 static inline bool find_keys(const Sequences& sequences, int64_t& item, int64_t block, Sequence& sequence, int64_t& keys) {
   const Sequences by_keys{sequences.cum_keys, sequences.cum_queries, sequences.count, sequences.keys, sequences.queries, true, 0};
   int64_t items;

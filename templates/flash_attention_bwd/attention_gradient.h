@@ -34,7 +34,7 @@ static void fill_delta(const RowTable& rows, const Heads<const T>& out, const He
 }
 
 // Sequences by blocks of `block` keys, as Sequences::find() finds them by queries; `keys`: how many this sequence has, those in no
-// sequence included, which nobody sees.
+// sequence included, which no query sees.
 static inline bool find_keys(const Sequences& sequences, int64_t& item, int64_t block, Sequence& sequence, int64_t& keys) {
   for (int64_t n = 0; n <= sequences.count; ++n) {
     sequence = sequences[n];

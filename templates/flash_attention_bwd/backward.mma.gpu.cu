@@ -7,7 +7,7 @@
 // then add the last step's dS K to dq in global memory, with f32 additions of 16 bytes; `finish` makes dq of it.
 //
 // A step has one barrier of the block. After it, warps that make dS copy the next step, add to dq, make dP, and wait for their pair's weights;
-// the others begin with the weights, wait for nobody, and add to dq at the end: so products of one run beside the arithmetic of the other.
+// the others begin with the weights, do not wait, and add to dq at the end: so matrix products of one half overlap the arithmetic of the other.
 //
 // deterministic: a block takes every copies-th block of keys, and adds to a copy of dq of its own; `finish` adds the copies up in order.
 #include "device/gpu.h"

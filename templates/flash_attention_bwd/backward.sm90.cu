@@ -35,7 +35,7 @@ constexpr bool MASKED = ${masked};                      // some scores are hidde
 constexpr bool BIAS_IN_TURN = ${bias_gradient == 'in_turn'};  // the bias's gradient is wanted, and summed over what shares it, in turn
 constexpr bool SUMS_BIAS = BIAS_IN_TURN || ${bias_gradient == 'summed'};  // or as they come
 constexpr bool STORES_BIAS = ${bias_gradient == 'stored'};  // it is wanted, and is dS as it lies in shared memory
-constexpr bool OWNS_QUERIES = ${whole};                 // nobody else adds to the sums of a block's queries
+constexpr bool OWNS_QUERIES = ${whole};                 // no other block adds to the sums of a block's queries
 constexpr bool ORDERED = ${ordered} && !OWNS_QUERIES;   // the same bits each time
 static_assert(ORDERED || !BIAS_IN_TURN);
 constexpr bool FINISHES = !PACKED && !OWNS_QUERIES;     // this launch makes dq of its sums, too

@@ -76,7 +76,7 @@ static inline void for_each_marked(int64_t count, int64_t blocks, Marked marked,
   }
 }
 
-// The state of rows whose dq is not finite. 0: nobody has made it; what is between is fine.
+// The state of rows whose dq is not finite. 0: not computed yet; values between are finite rows.
 constexpr int32_t ROWS_BROKEN = 1 << 30;
 
 // What a call's gradients are made of. ADJUSTED: it has a bias, a mask or segments. DROPPED: weights are dropped; then a row's weights are made as what they count
@@ -167,8 +167,8 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED, bool ADJUS
       if (bad_rows[row]) make_plain(sequence).differentiate_query(static_cast<int>(first) + row, block_y(), dq);
   }
 
-  // dq that nobody has made is 0, and what is not finite the definition decides. Batched; of ROWS rows each, every blocks-th of all. states: every
-  // STATE_PITCH-th.
+  // dq of rows not computed is 0; rows that are not finite are recomputed by the plain definition. Batched; of ROWS rows each, every blocks-th
+  // of all. states: every STATE_PITCH-th.
   template <int THREADS, int STATE_PITCH, class MakePlain> void mend(const Heads<T>& dq, const int32_t* states, int64_t blocks, MakePlain make_plain) const {
     const int64_t tiles_a_head = space.rows / ROWS;
     for_each_marked<THREADS>(

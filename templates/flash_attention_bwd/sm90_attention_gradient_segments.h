@@ -32,7 +32,7 @@ struct SegmentIds {
     return id < 0 ? hidden : id;
   }
 
-  // Of COUNT tokens from `first` on; those past the last, which nobody sees, are left out, or count as hidden. A whole warp calls it.
+  // Of COUNT tokens from `first` on; those past the last, which no query sees, are left out, or count as masked. A whole warp calls it.
   template <int COUNT> static SegmentRange range(const int32_t* ids, int first, int tokens, bool hidden_past) {
     SegmentRange mine;
 #pragma unroll

@@ -62,7 +62,7 @@ template <class T, int TILE, int FEATURES, int FILLED, int STAGES, int TEAMS, in
     value_base = base_of(values, kv_head);
   }
 
-  // A warp that is a team has all query rows of the kv head: nobody else reads its keys.
+  // A warp that is a team has all query rows of the kv head: no other warp reads its keys.
   static void copy_16(SharedPointer to, const char* from, bool wanted) {
     if constexpr (TEAM_WARPS == 1)
       copy_once_16(to, from, wanted);

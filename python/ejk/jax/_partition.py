@@ -1,6 +1,6 @@
 """jit with shardings: a call is partitioned along its batch dim; every other dim is gathered first. shard_map cuts as its caller says.
 
-A batch that does not divide over the devices is padded by XLA, with anything: each device computes its rows of padding, and nobody reads
+A batch that does not divide over the devices is padded by XLA, with anything: each device computes its rows of padding, and nothing reads
 them. Where a rule of the kernel is about the data of such rows (page numbers, lengths), the batch is gathered instead."""
 
 import functools

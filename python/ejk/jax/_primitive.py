@@ -46,7 +46,7 @@ def _updates(kernel, inputs, outputs):
 
 
 def _lower_site(platform, context, *operands, kernel, inputs, outputs, attributes, config):
-    """One custom call: the config is chosen here, and its workspace is a result that nobody reads."""
+    """One custom call: the config is chosen here, and its workspace is a result that nothing reads."""
     operand_shapes = tuple((name, _trace.shape_of(name, aval)) for name, aval in zip(inputs, context.avals_in))
     tensors, device = operand_shapes + outputs, _trace.DEVICES[platform]
     choice = _trace.chosen(kernel, tensors, attributes, config, device)

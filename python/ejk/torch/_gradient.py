@@ -1,4 +1,4 @@
-"""The gradient of a call, from the spec: by one kernel or several, each an operator again where somebody may look."""
+"""The gradient of a call, from the spec: by one kernel or several, each an operator again while a dispatch mode or functorch transform is active."""
 
 import functools
 import json

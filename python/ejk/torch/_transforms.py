@@ -1,4 +1,4 @@
-"""How a call with a site is carried out: by its operator, at once where nobody would see that, or under torch.func's transforms (grad, vmap, vjp
+"""How a call with a site is carried out: by its operator, directly while no dispatch mode is active, or under torch.func's transforms (grad, vmap, vjp
 and their like), which torch.library's own autograd does not know."""
 
 import torch
@@ -34,7 +34,7 @@ class _Call(torch.autograd.Function):
 
 
 def called(kernel, tensors, text, seeds):
-    """The call's outputs: by the operator, unless nobody would notice it."""
+    """The call's outputs: by the operator, or directly where neither autograd, a dispatch mode nor a tensor subclass needs it."""
     if forward_ad._current_level >= 0:
         _site.refuse_tangents(kernel, tensors)
     if _transforms is not None and _transforms():

@@ -1,4 +1,4 @@
-// A grid's cells over the participants that an executor gives; whoever gets none works alone.
+// A grid's cells over the participants that an executor gives; a caller that gets none works alone.
 #include "backends/cpu/grid_pool.hpp"
 
 #include <fmt/format.h>

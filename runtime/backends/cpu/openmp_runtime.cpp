@@ -1,4 +1,4 @@
-// Looks through the loaded objects for whoever computes on OpenMP, and takes the runtime that its calls reach.
+// Looks through the loaded objects for those that compute on OpenMP, and takes the runtime that its calls reach.
 #include "backends/cpu/openmp_runtime.hpp"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// One job at a time over sleeping or spinning helpers; whoever finds the pool taken works alone.
+// One job at a time over sleeping or spinning helpers; a caller that finds the pool taken works alone.
 #include <pthread.h>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 
 namespace ejk {
 
-// Functions of whoever listens: a tool, or NVIDIA's library on its behalf. Thread-safe.
+// Functions of the attached profiler, or of NVIDIA's library on its behalf. Thread-safe.
 struct ProfilerRanges {
   int (*push)(const char* name) = nullptr;  // opens a range on this thread
   int (*pop)() = nullptr;                   // closes the innermost

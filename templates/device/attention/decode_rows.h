@@ -48,7 +48,7 @@ template <class Cached, int64_t D, int64_t DV, int ROWS, int BLOCK> struct Decod
     }
   };
 
-  // `row`: of a query, or null: a row that nobody asks for.
+  // `row`: of a query, or null: a padding row.
   template <class T> void load_query(int r, const T* row) {
     for (int64_t chunk = 0; chunk < CHUNKS; ++chunk) store_floats(query[r] + chunk * LANES, row ? load_chunk<D>(row, chunk) : Floats{});
   }

@@ -46,7 +46,7 @@ static inline void behind_grid_barrier() { __builtin_amdgcn_fence(__ATOMIC_ACQUI
 static inline void wait_at_grid_barrier() { __builtin_amdgcn_s_sleep(1); }
 $end
 
-// The word counts arrivals in its low 31 bits. One block adds what they lack to 2^31, so that the last arrival, whoever's it is, leaves them
+// The word counts arrivals in its low 31 bits. One block adds what they lack to 2^31, so that the last arrival, of any block, leaves them
 // at 0 and turns the highest bit over, which the others wait for: it is ready for the next barrier, and for the next replay of a graph.
 struct GridBarrier {
   uint32_t* word;
