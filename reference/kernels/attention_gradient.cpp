@@ -158,12 +158,24 @@ struct Cotangents {
   std::vector<double> weights, dweights;
 };
 
+// Below this f32 does not hold how many keys are in a log-sum-exp: docs/semantics.md, "Gradients".
+constexpr double faint = -0x1p25;
+
+// The log-sum-exp of a query's own scores.
+double lse_of_scores(const Call& call, const AttentionProblem& p, const Sequence& s, std::int64_t h, std::int64_t i) {
+  std::vector<double> exponents = sinks_of(call, h);
+  for (std::int64_t j = p.visibility.first(s, i); j < p.visibility.last(s, i); ++j)
+    if (p.visibility.sees(s, h, i, j)) exponents.push_back(term_of(p, s, h, i, j).score);
+  return log_sum_exp(exponents);
+}
+
 // nullopt: the query sees nothing, not even sinks.
 std::optional<Query> query_of(const Call& call, const AttentionProblem& p, const Cotangents& c, const Sequence& s, std::int64_t h,
                               std::int64_t i) {
   const std::int64_t place = lse_place(call, s, h, i);
   Query query{p, s, h, i, call.input("lse").at(place), c.dout.row(s.q_begin + i, h), 0, nullptr};
   if (query.lse == -infinity) return {};
+  if (p.bias.given() && query.lse < faint) query.lse = lse_of_scores(call, p, s, h, i);
   const double* out = c.out.row(s.q_begin + i, h);
   for (std::int64_t e = 0; e < p.value_dim; ++e) query.delta += query.dout[e] * out[e];
   if (c.dweights.empty()) return query;
