@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "reference/data.hpp"
+
 namespace ejk::reference {
 
 std::int64_t far_away(Rng& rng) {

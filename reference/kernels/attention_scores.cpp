@@ -64,11 +64,12 @@ double attend(const AttentionProblem& p, const Sequence& s, const std::vector<Te
               std::int64_t h, std::int64_t i, double* out, double* weights) {
   std::vector<double> exponents = sinks;
   for (const Term& term : terms) exponents.push_back(term.score);
-  const double lse = log_sum_exp(exponents);
+  const LogSum sum = parts_of_log_sum(exponents);
+  const double lse = sum.largest + sum.rest;
   if (lse == -infinity) return lse;
   const std::int64_t group = p.heads / p.kv_heads;
   for (const Term& term : terms) {
-    const double weight = std::exp(term.score - lse) * p.dropout.factor(s.number * p.heads + h, i, term.j);
+    const double weight = std::exp(sum.weight_exponent(term.score)) * p.dropout.factor(s.number * p.heads + h, i, term.j);
     if (weights) weights[term.j] = weight;
     if (weight == 0) continue;  // what v holds behind a weight of 0 is of no account
     const double* value = p.v.row(s.k_begin + term.j, h / group);

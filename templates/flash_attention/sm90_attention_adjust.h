@@ -2,7 +2,7 @@
 // into shared memory; warps of a warpgroup that multiplies read those of their 16 rows.
 #pragma once
 #include "device/sm90/sm90_attention_rows.h"
-$if biased != 'none'
+$if biased == 'bf16' or biased == 'f32'
 #include "device/attention/limited_bias.h"
 $end
 #include "device/sm90/sm90_attention_tiles.h"
@@ -39,8 +39,6 @@ static inline uint32_t limited_pair(uint32_t pair) {
   return limited;
 }
 static_assert(LEAST_BIAS == -0x1p40f);  // 0xd380
-$elif biased == 'f16'
-static inline uint32_t limited_pair(uint32_t pair) { return pair; }  // no half is below LEAST_BIAS
 $elif biased == 'f32'
 // The same as limited_bias(), in two instructions.
 static inline float limited_float(float bias) { return larger_of(bias, bias * 0x1p-100f + LEAST_BIAS); }
@@ -86,7 +84,7 @@ template <class T, int ROWS, int KEYS, bool LATE> struct BiasTile {
       if constexpr (WIDE)
         load_floats(low, high, (words[0] ^ i / 2 % 4 * 32) + i % 2 * 8 * 128 + i / 8 * BOX);
       else
-$if biased == 'bf16' or biased == 'f16'
+$if biased == 'bf16'
         unpack_pair(limited_pair(LATE ? w[i % 4] : words[i]), low, high, T{});
 $else
         unpack_pair(LATE ? w[i % 4] : words[i], low, high, T{});
@@ -158,7 +156,7 @@ template <class Bias> struct RowAdjustments {
   const Bias* bias;
   const bool* mask;
   float operator()(float score, int key) const {
-$if biased != 'none'
+$if biased == 'bf16' or biased == 'f32'  // no half is as low
     if constexpr (sizeof(Bias) > 1) score += limited_bias(to_float(bias[key])) * LOG2_E;
 $else
     if constexpr (sizeof(Bias) > 1) score += to_float(bias[key]) * LOG2_E;

@@ -65,7 +65,11 @@ static inline void prepare_rows(const Heads<const T>& out, const Heads<const T>&
     }
     for (int mask = LANES / 2; mask > 0; mask /= 2) delta += shuffle_xor(delta, mask);
     if (local < count && thread_x() % LANES == 0) {
+$if takes_bias
+      row_lse[local] = weighs ? usual_log(log * LOG2_E) : INFINITE;
+$else
       row_lse[local] = weighs ? log * LOG2_E : INFINITE;
+$end
       row_delta[local] = delta;
     }
   }
@@ -104,7 +108,7 @@ static inline void mark_faint_rows(const ScoreRules& rules, const Visibility& vi
 }
 
 // What 2^ is taken of for a weight, the score being finite.
-static inline float weight_exponent(float score, float log) { return is_faint(log) ? faint_exponent(log) : score - log; }
+static inline float weight_exponent(float score, float log) { return is_faint(log) ? -log : score - log; }
 
 $end
 static inline __attribute__((noinline)) void store_element(void* data, int64_t type, int64_t index, float x) {

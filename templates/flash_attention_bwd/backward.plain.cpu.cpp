@@ -5,8 +5,8 @@
 // where kept is 1 / (1 - dropout) or 0, and delta_i = out_i . dout_i. A weight of 0 brings nothing, whatever lies behind it.
 #include "device/cpu.h"
 #include "device/number/vector.h"
-#include "device/attention/limited_bias.h"
 #include "flash_attention_bwd/attention_gradient.h"
+#include "device/attention/limited_bias.h"
 #include "flash_attention_bwd/faint_rows.h"
 #include "device/number/narrow.h"
 

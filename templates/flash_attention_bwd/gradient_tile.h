@@ -88,7 +88,7 @@ static inline bool sees_key(const ScoreRules& rules, int64_t batch, const Row& r
 
 // A row's log-sum-exp in units of log 2; of a faint row, whose keys are counted anew for each block of keys, faint_log().
 static __attribute__((noinline)) float log_of_row(const ScoreRules& rules, int64_t batch, const Row& row, float lse) {
-  const float log = lse * LOG2_E;
+  const float log = usual_log(lse * LOG2_E);
   if (!is_given(rules.bias) || !(lse < FAINT)) return log;
   const int64_t first = row_offset(rules.bias, batch, row.head, row.token);
   int64_t count = 0;
@@ -141,7 +141,7 @@ $end
     for (int64_t lane = 0; segmented && lane < LANES; ++lane)
       if (lane >= count || segment < 0 || segments[key + lane] != segment) visible[lane] = 0;
 $if takes_bias
-    const Floats weight = visible ? exp2_of(faint ? splat(faint_exponent(t.base[r])) : score - base) : Floats{};
+    const Floats weight = visible ? exp2_of(faint ? -base : score - base) : Floats{};
 $else
     const Floats weight = visible ? exp2_of(score - base) : Floats{};
 $end

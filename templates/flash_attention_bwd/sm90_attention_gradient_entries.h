@@ -30,7 +30,7 @@ KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
   CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view, kept_part);
 }
 
-$if biased != 'none'
+$if takes_bias
 // Faint rows, after the log-sum-exps. Block (x, y, z): BLOCK_M rows x of head y of row z of the batch.
 KERNEL(PREPARE_THREADS, 1) mark_faint(${parameters('mark_faint')}) {
   let_next_launch_go();

@@ -142,10 +142,6 @@ struct Weights {
       LaneRows::hide(s, range, step * ROWS + thread % 4 * 2);
       hide_more(s);
     }
-$if biased != 'none'
-    if constexpr (BIASED)
-      if (any_in_warp(has_faint_rows(logs))) return weigh_faint(s, logs);
-$end
 #pragma unroll
     for (int j = 0; j < ROWS / 8; ++j) {
       Pack<float, 2>& place = ahead.of[j % ahead.SIZE];
@@ -154,37 +150,16 @@ $end
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float score = s[4 * j + i];
+$if takes_bias
+        // Of a faint row (faint_rows.h) nothing is left of what is finite, and minus infinity stays.
+        s[4 * j + i] = exp2_of(score * (is_faint(log.at[i % 2]) ? 0x1p-148f : LOG2_E) - (log.at[i % 2] - shift()));
+$else
         s[4 * j + i] = exp2_of(score * (BIASED ? LOG2_E : unit) - (log.at[i % 2] - shift()));
+$end
         if (ZEROES && score == -INFINITE) s[4 * j + i] = 0;
       }
     }
   }
-$if biased != 'none'
-
-  // Whether some of the turn's queries that this lane has scores of are faint (faint_rows.h).
-  static bool has_faint_rows(uint32_t logs) {
-    float depth = 0;
-#pragma unroll
-    for (int j = 0; j < ROWS / 8; ++j) {
-      const Pack<float, 2> log = LogsAhead<0>::load(logs, j);
-      depth = larger_of(depth, larger_of(-log.at[0], -log.at[1]));
-    }
-    return is_faint(-depth);
-  }
-  // Scores of a turn with such queries become weights.
-  void weigh_faint(float (&s)[ROWS / 2], uint32_t logs) const {
-#pragma unroll
-    for (int j = 0; j < ROWS / 8; ++j) {
-      const Pack<float, 2> log = LogsAhead<0>::load(logs, j);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float score = s[4 * j + i], of_row = log.at[i % 2];
-        const float exponent = is_faint(of_row) ? faint_exponent(of_row) + shift() : score * LOG2_E - (of_row - shift());
-        s[4 * j + i] = score == -INFINITE ? 0 : exp2_of(exponent);
-      }
-    }
-  }
-$end
 };
 
 // Deltas of 16 queries, number n of the turn's, from shared memory: those that this lane has scores of. To be loaded a slice ahead.
