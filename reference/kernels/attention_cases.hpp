@@ -46,6 +46,12 @@ Seen seen_by_any(const Call& call);
 // Fills what nobody sees of k, v and bias with NaN and infinity in turn, and the queries that see nothing.
 void overwrite_unseen(Call& call);
 
+// Whether the call has a bias of f32 or bf16. Beside f16's lowest number f32 would have few digits left for products.
+bool takes_lowest_bias(const Call& call);
+
+// Of some rows of the bias all, of others about half becomes the lowest finite number of its type.
+void lower_bias(Call& call, Rng& rng);
+
 // Keys of a batched call, and all that belongs to them, in another order: key j goes to order[j].
 void reorder_keys(const Call& from, Call& to, const char* tensor, std::int64_t inner, const std::vector<std::int64_t>& order);
 

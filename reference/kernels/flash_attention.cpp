@@ -34,6 +34,13 @@ std::string one_nan_key(const Call& call, const Execute& execute, Rng& rng) {
   return first_failure(verify_call(AttentionReference(call.spec->kernel), changed, execute));
 }
 
+// Rows of the bias become the lowest finite number, all of them or a part, as model code masks: the keys of such a row share it.
+std::string lowest_bias(const Call& call, const Execute& execute, Rng& rng) {
+  Call changed = call;
+  lower_bias(changed, rng);
+  return first_failure(verify_call(AttentionReference(call.spec->kernel), changed, execute));
+}
+
 // Keys that grow along the sequence, so that the largest score of a query comes late and is far above the first ones.
 std::string growing_keys(const Call& call, const Execute& execute, Rng&) {
   Call changed = call;
@@ -123,6 +130,8 @@ std::vector<Property> AttentionReference::properties() const {
       {"a key and a bias that no query sees do not matter, even NaN and infinity", writable, unseen_keys},
       {"a NaN in a key reaches the queries that see it and no other",
        [=](const Call& call) { return writable(call) && keeps_all(call) && call.input("k").elements() > 0; }, one_nan_key},
+      {"keys share a row whose biases are the lowest finite number", [](const Call& call) { return writable(call) && takes_lowest_bias(call); },
+       lowest_bias},
       {"scores may grow along the keys", [](const Call& call) { return writable(call) && call.floating("logits_soft_cap") == 0; },
        growing_keys},
       {"later keys do not change earlier queries",

@@ -98,6 +98,14 @@ std::string one_nan(const Call& call, const Execute& execute, Rng& rng, const ch
   return first_failure(verify_call(FlashAttentionBackward(), changed, execute));
 }
 
+// Rows of the bias become the lowest finite number, all of them or a part: the log-sum-exp does not tell how many keys share such a row.
+std::string lowest_bias(const Call& call, const Execute& execute, Rng& rng) {
+  Call changed = call;
+  lower_bias(changed, rng);
+  FlashAttentionBackward().complete(changed);
+  return first_failure(verify_call(FlashAttentionBackward(), changed, execute));
+}
+
 // Where all keys are one key, or all values one value, what a gradient is made of cancels.
 std::string all_alike(const Call& call, const Execute& execute, const char* input) {
   Call changed = call;
@@ -198,6 +206,8 @@ std::vector<Property> FlashAttentionBackward::properties() const {
   };
   return {
       repeats_bit_for_bit([](const Call&) { return true; }, in_order),
+      {"keys share a row whose biases are the lowest finite number", [](const Call& c) { return writable(c) && takes_lowest_bias(c); },
+       lowest_bias},
       {"keys may all be alike", has_keys, alike("k")},
       {"values may all be alike", has_keys, alike("v")},
       {"a key and a bias that no query sees do not matter, even NaN and infinity", writable, unseen_keys},

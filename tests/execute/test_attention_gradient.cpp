@@ -116,6 +116,21 @@ TEST_F(AttentionGradient, OfRowsThatSeeNoKeyIsZero) {
   right(causal.make());
 }
 
+// As model code masks: finfo.min for all keys of a row, whose log-sum-exp then does not tell how many there are.
+TEST_F(AttentionGradient, OfRowsOfTheLowestFiniteBias) {
+  for (const double lowest : {-static_cast<double>(std::numeric_limits<float>::max()), -0x1.fep127, -1e30, -0x1p40}) {
+    auto problem = Problem().with({{"Bb", 2L}, {"Hb", 4L}});
+    problem.given = {"attention_mask", "bias", "dbias"};
+    auto call = problem.make();
+    auto& bias = call.input("bias");
+    for (std::int64_t i = 0; i < bias.elements(); ++i)  // rows of 7 keys
+      if (i / 7 % 3 == 0 || (i / 7 % 3 == 1 && i % 2 == 0)) bias.set(i, lowest);
+    for (std::int64_t i = 0; i < 7; i += 2) bias.set(i, -std::numeric_limits<double>::infinity());  // and these hide keys of such a row
+    reference::find_reference("flash_attention_bwd")->complete(call);
+    right(call);
+  }
+}
+
 TEST_F(AttentionGradient, AtExtremeOffsetsAndWindows) {
   constexpr auto most = std::numeric_limits<std::int64_t>::max(), least = std::numeric_limits<std::int64_t>::min();
   for (const auto offset : {most, least})

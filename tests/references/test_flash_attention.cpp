@@ -93,6 +93,18 @@ TEST(FlashAttention, ABiasOfMinusInfinityEverywhereSeesNothing) {
   expect_near(values.at("lse"), {-infinity});
 }
 
+TEST(FlashAttention, ABiasOfTheLowestFiniteNumberIsSharedAndLeavesOtherKeysAlone) {
+  const double lowest = -std::numeric_limits<float>::max(), least = -0x1p40;
+  const Values all = attention({}, plain({1}, {100, 0, -3}, {5, 6, 1}), {f32("bias", {1, 1, 1, 3}, {lowest, lowest, lowest})});
+  expect_near(all.at("out"), {4});
+  expect_near(all.at("lse"), {least + std::log(3)});
+  const Values some = attention({}, plain({1}, {9, 0, -3}, {5, 6, 1}), {f32("bias", {1, 1, 1, 3}, {lowest, -infinity, lowest})});
+  expect_near(some.at("out"), {3});
+  const Values beside = attention({}, plain({0}, {9, 0, 0}, {5, 6, 1}), {f32("bias", {1, 1, 1, 3}, {lowest, 0, 0})});
+  expect_near(beside.at("out"), {3.5});
+  expect_near(beside.at("lse"), {std::log(2)});
+}
+
 TEST(FlashAttention, MaskedKeysDoNotCountEvenNaN) {
   const HostTensor mask("attention_mask", DType::boolean, {1, 1, 2, 2}, Numbers{1, 0, 0, 0});
   const Values values = attention({}, plain({0, 0}, {0, NAN}, {7, NAN}), {mask});
