@@ -31,13 +31,14 @@ TEST_P(LowestBias, IsSharedByARowsKeys) {
 
 INSTANTIATE_TEST_SUITE_P(
     Every, LowestBias,
-    testing::Values(Row{"forward_mma", lowered("flash_attention", "bias.bf16.f32", "flash_attention/forward.mma.gpu.cu", grouped)},
-                    Row{"forward_split", lowered("flash_attention", "bias.bf16.f32", "flash_attention/forward.split.gpu.cu", few)},
-                    Row{"forward_plain", lowered("flash_attention", "bias.f32.f32", "flash_attention/forward.plain.gpu.cu", grouped)},
-                    Row{"forward_wave", lowered("flash_attention", "bias.bf16.f32", "flash_attention/forward.wave.gpu.cu", grouped, 1)},
-                    Row{"backward_mma", lowered("flash_attention_bwd", "bias.bf16.f32", "flash_attention_bwd/backward.mma.gpu.cu", shared)},
-                    Row{"backward_plain", lowered("flash_attention_bwd", "bias.f32.f32", "flash_attention_bwd/backward.plain.gpu.cu", shared)},
-                    Row{"backward_wave", lowered("flash_attention_bwd", "bias.bf16.f32", "flash_attention_bwd/backward.wave.gpu.cu", shared, 1)}),
+    testing::Values(
+        Row{"forward_mma", lowered("flash_attention", "bias.bf16.f32", "flash_attention/forward.mma.gpu.cu", grouped)},
+        Row{"forward_split", lowered("flash_attention", "bias.bf16.f32", "flash_attention/forward.split.gpu.cu", few)},
+        Row{"forward_plain", lowered("flash_attention", "bias.f32.f32", "flash_attention/forward.plain.gpu.cu", grouped)},
+        Row{"forward_wave", lowered("flash_attention", "bias.bf16.f32", "flash_attention/forward.wave.gpu.cu", grouped, 1)},
+        Row{"backward_mma", lowered("flash_attention_bwd", "bias.bf16.f32", "flash_attention_bwd/backward.mma.gpu.cu", shared)},
+        Row{"backward_plain", lowered("flash_attention_bwd", "bias.f32.f32", "flash_attention_bwd/backward.plain.gpu.cu", shared)},
+        Row{"backward_wave", lowered("flash_attention_bwd", "bias.bf16.f32", "flash_attention_bwd/backward.wave.gpu.cu", shared, 1)}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // Without the limit a row of such a bias is one of minus infinity: it gives 0.
@@ -50,7 +51,8 @@ TEST(LowestBiasMutant, IsFoundWithoutTheLimit) {
 // Without the count each key of such a row weighs 1.
 TEST(LowestBiasMutant, IsFoundWithoutTheCount) {
   const Mutation mutation{"row_lse[local] = faint_log(", 0, "equal = (", "flash_attention_bwd/attention_backward.h"};
-  const auto outcome = try_template(lowered("flash_attention_bwd", "bias.f32.f32", "flash_attention_bwd/backward.plain.gpu.cu", shared), mutation);
+  const auto outcome =
+      try_template(lowered("flash_attention_bwd", "bias.f32.f32", "flash_attention_bwd/backward.plain.gpu.cu", shared), mutation);
   EXPECT_EQ(outcome.verdict, Verdict::wrong) << outcome.words;
 }
 

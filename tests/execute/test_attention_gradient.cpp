@@ -131,6 +131,19 @@ TEST_F(AttentionGradient, OfRowsOfTheLowestFiniteBias) {
   }
 }
 
+// Rows of -1e9, another such number, whose scores f32 and f64 alike hold if queries are 0.
+TEST_F(AttentionGradient, OfRowsOfALowBias) {
+  auto problem = Problem().with({{"Bb", 1L}, {"Hb", 1L}});
+  problem.given = {"attention_mask", "bias", "dbias"};
+  auto call = problem.make();
+  auto& q = call.input("q");
+  for (std::int64_t i = 0; i < q.elements(); ++i) q.set(i, 0);
+  auto& bias = call.input("bias");
+  for (std::int64_t i = 0; i < bias.elements(); ++i) bias.set(i, i % 5 == 0 ? -std::numeric_limits<double>::infinity() : -1e9);
+  reference::find_reference("flash_attention_bwd")->complete(call);
+  right(call);
+}
+
 TEST_F(AttentionGradient, AtExtremeOffsetsAndWindows) {
   constexpr auto most = std::numeric_limits<std::int64_t>::max(), least = std::numeric_limits<std::int64_t>::min();
   for (const auto offset : {most, least})
