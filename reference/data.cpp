@@ -177,7 +177,7 @@ struct FillWords {
   std::string kind, dim, word;
 };
 
-FillWords words_of(const std::string& fill) {
+FillWords parse_fill(const std::string& fill) {
   FillWords words;
   std::istringstream(fill) >> words.kind >> words.dim >> words.word;
   return words;
@@ -206,7 +206,7 @@ void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std:
   if (fill == "segments") return fill_segments(tensor, seed);
   if (fill == "hidden") return fill_hidden(tensor, rng);
   if (fill == "lowest") return fill_lowest(tensor, rng);
-  const auto [kind, dim, word] = words_of(fill);
+  const auto [kind, dim, word] = parse_fill(fill);
   if (kind == "offsets" && word.empty()) return fill_offsets(tensor, dim_named(tensor, dim, dims), rng);
   if (kind == "sizes") return fill_sizes(tensor, word, dim_named(tensor, dim, dims), rng);
   if (fill_lengths(tensor, fill, dims, rng)) return;

@@ -112,7 +112,6 @@ Seen seen_by_any(const Call& call) {
 }
 
 void overwrite_unseen(Call& call) {
-  constexpr double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
   const Seen seen = seen_by_any(call);
   const auto overwrite = [](HostTensor& tensor, const std::vector<bool>& kept, std::int64_t row) {
     for (std::int64_t i = 0; i < tensor.elements(); ++i)

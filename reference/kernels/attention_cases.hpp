@@ -18,11 +18,6 @@ spec::Case vary_attention(const spec::Case& c, Rng& rng);
 // Any legal call of an attention kernel with the inputs and attributes of flash_attention, of every option, with or without lse.
 spec::Case random_attention(Rng& rng);
 
-// Inputs may be changed element by element: no stride is 0.
-inline bool writable(const Call& call) {
-  return std::none_of(call.inputs.begin(), call.inputs.end(), [](const HostTensor& input) { return input.broadcast(); });
-}
-
 // All rows of the batch are as long as its tensors.
 inline bool has_full_rows(const Call& call) { return !call.given("query_seq_lengths") && !call.given("key_value_seq_lengths"); }
 

@@ -10,8 +10,6 @@
 namespace ejk::reference {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 // What rounding alone may leave of a gradient that cancels. dq, dk and dbias are sums of dS = p (dP - delta), times k or q, and lose what
 // they are made of in two places:
 //   dP - delta   where a row's values are alike. f32 is good to some 16 units in the last place, 2^-24, of p dP and p delta, and of their

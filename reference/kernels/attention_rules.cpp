@@ -11,8 +11,6 @@ namespace {
 // Positions are below 2^40: an offset or window beyond that sees the same keys, and sums do not overflow.
 constexpr std::int64_t far = std::int64_t{1} << 40;
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 // Tokens of row b of the batch that are no padding.
 std::int64_t length_of(const Call& call, const char* lengths, std::int64_t b, std::int64_t tokens) {
   const HostTensor* tensor = call.find(lengths);

@@ -8,8 +8,6 @@
 
 namespace ejk::reference {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 std::vector<double> transposed_keys(const AttentionProblem& p, const Sequence& s, std::int64_t kv_head) {
   std::vector<double> keys(at(p.dim * s.k_length));
   for (std::int64_t j = 0; j < s.k_length; ++j)

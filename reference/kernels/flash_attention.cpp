@@ -13,9 +13,6 @@
 namespace ejk::reference {
 namespace {
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 // ---- properties ----
 
 // Fills what nobody sees of k, v and bias with NaN and infinity in turn: the results stay.

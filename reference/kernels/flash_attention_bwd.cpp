@@ -11,11 +11,8 @@
 #include "reference/kernels/attention_scores.hpp"
 #include "reference/reference.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::flash_attention_bwd {
 namespace {
-
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Above this many multiplications a made-up call's out stays random, and its lse is what may be expected, so that a benchmark's data is
 // soon made.
@@ -234,4 +231,4 @@ std::vector<Property> FlashAttentionBackward::properties() const {
 const Registration registration{std::make_unique<FlashAttentionBackward>()};
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::flash_attention_bwd

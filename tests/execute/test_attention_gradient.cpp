@@ -5,7 +5,7 @@
 
 #include "execute/strange_views.hpp"
 
-namespace ejk {
+namespace ejk::attention_gradient_test {
 namespace {
 
 const Config plain{"plain", "generic", {}}, tiled{"tiled", "generic", {}};
@@ -232,4 +232,4 @@ TEST_F(AttentionGradient, NamesWhatIsWrongWithABiasOrItsGradient) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::attention_gradient_test

@@ -3,7 +3,7 @@
 
 #include "execute/strange_views.hpp"
 
-namespace ejk {
+namespace ejk::nasty_views_test {
 namespace {
 
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
@@ -258,4 +258,4 @@ TEST_F(NastyViews, NaNInAMaskedTokenIsNotSeen) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::nasty_views_test

@@ -7,12 +7,11 @@
 #include "reference/philox.hpp"
 #include "references/calls.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::flash_attention_test {
 namespace {
 
 using Numbers = std::vector<double>;
 using Attributes = std::map<std::string, spec::Value>;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 HostTensor f32(const std::string& name, std::vector<std::int64_t> shape, const Numbers& values) {
   return {name, DType::f32, std::move(shape), values};
@@ -235,4 +234,4 @@ TEST(FlashAttention, VariedCasesKeepWhatAnImageIsMadeFor) {
 }
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::flash_attention_test

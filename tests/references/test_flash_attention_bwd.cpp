@@ -9,11 +9,10 @@
 #include "reference/kernels/attention_scores.hpp"
 #include "references/calls.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::flash_attention_bwd_test {
 namespace {
 
 using Numbers = std::vector<double>;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
@@ -389,4 +388,4 @@ TEST(FlashAttentionBackward, AKernelThatForgetsDropoutOrDeltaIsCaught) {
 }
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::flash_attention_bwd_test

@@ -6,7 +6,7 @@
 #include "spec/call/binding.hpp"
 #include "spec/read/loader.hpp"
 
-namespace ejk::spec {
+namespace ejk::spec::binding_test {
 namespace {
 
 const char* const attend_json = R"json({ "kernel": "attend", "doc": "A small attention.",
@@ -481,4 +481,4 @@ TEST(Cases, AMissingDimIsAFaultOfTheCase) {
 }
 
 }  // namespace
-}  // namespace ejk::spec
+}  // namespace ejk::spec::binding_test
