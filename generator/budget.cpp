@@ -16,7 +16,6 @@ namespace ejk::generator {
 namespace {
 
 using namespace spec;
-using Candidates = std::vector<std::pair<const Variant*, const Arch*>>;
 
 // Bytes of a binary for each byte of its source, over the images of mean_pooling and flash_attention.
 double bytes_for_source(const std::string& platform) { return platform == "cpu" ? 1.13 : 2.14; }
@@ -25,7 +24,7 @@ double bytes_for_source(const std::string& platform) { return platform == "cpu" 
 struct Call {
   TunedCall tuned;  // times: empty for a case that no record speaks of
   std::string case_name;
-  PlacedConfig first;
+  Completed first;
 };
 
 // Of a call on an arch, what makes it the same call.
@@ -45,17 +44,8 @@ std::vector<std::ptrdiff_t> place_in_space(const Variant& variant, const Config&
   return place;
 }
 
-Candidates candidates_of(const Catalogue& catalogue, const TunedCall& call) {
-  std::vector<const Variant*> variants;
-  for (const auto& variant : call.spec->variants) variants.push_back(&variant);
-  std::stable_sort(variants.begin(), variants.end(), [](const auto* a, const auto* b) { return a->priority > b->priority; });
-  const auto below = archs_below(catalogue, call.arch);
-  Candidates candidates;
-  for (const auto* variant : variants)
-    for (const auto* arch : catalogue.archs_of(*variant))
-      if (std::find(below.begin(), below.end(), arch) != below.end() && !refusal(*variant, *arch, *call.binding))
-        candidates.emplace_back(variant, arch);
-  return candidates;
+Decider decider_of(const Catalogue& catalogue, const TunedCall& call) {
+  return {catalogue, *call.binding, archs_below(catalogue, call.arch)};
 }
 
 class Selection {
@@ -76,7 +66,7 @@ class Selection {
     for (const auto& call : calls_) add_image(call, call.first);
     for (const auto& call : calls_)
       for (const auto& [placed, us] : call.tuned.times)
-        if (chosen(placed.arch)) add_image(call, placed);
+        if (chosen(placed.candidate.arch)) add_image(call, placed);
     for (auto& [specialised, images] : kin_)
       std::sort(images.begin(), images.end(), [&](auto a, auto b) { return images_[a].place < images_[b].place; });
     measure_images();
@@ -107,18 +97,14 @@ class Selection {
   void add_untuned(const std::shared_ptr<const Spec>& spec, const Case& c, const std::shared_ptr<const Binding>& binding,
                    const Arch* arch) {
     Call call{{fmt::format("{} case {} on {}", spec->kernel, c.name, arch->full_name()), "", spec, binding, arch, {}}, c.name, {}};
-    for (const auto& [variant, candidate] : candidates_of(catalogue_, call.tuned)) {
-      if (candidate != arch && !chosen(candidate)) continue;
-      const auto config = heuristic_config(*variant, *candidate, *binding);
-      if (!config) continue;
-      call.first = {variant, candidate, *config};
-      calls_.push_back(std::move(call));
-      return;
-    }
+    auto first = decider_of(catalogue_, call.tuned).heuristic([&](const Candidate& each) { return chosen(each.arch); });
+    if (!first) return;
+    call.first = *std::move(first);
+    calls_.push_back(std::move(call));
   }
 
-  static std::string id_of(const Call& call, const PlacedConfig& placed) {
-    VariantScope scope(*placed.variant, *placed.arch, *call.tuned.binding);
+  static std::string id_of(const Call& call, const Completed& placed) {
+    VariantScope scope(*placed.candidate.variant, *placed.candidate.arch, *call.tuned.binding);
     scope.set_config(placed.config);
     return image_id(scope, placed.config);
   }
@@ -128,8 +114,9 @@ class Selection {
     return image_id(VariantScope(variant, arch, binding), {});
   }
 
-  void add_image(const Call& call, const PlacedConfig& placed) {
-    const auto& [variant, arch, config] = placed;
+  void add_image(const Call& call, const Completed& placed) {
+    const auto& [candidate, config] = placed;
+    const auto& [variant, arch] = candidate;
     if (invalid_clause(*variant, *arch, *call.tuned.binding, config)) return;
     auto id = id_of(call, placed);
     if (index_.contains(id)) return;
@@ -182,7 +169,7 @@ class Selection {
     for (const auto& [placed, us] : call.tuned.times)
       if (const auto best = call.tuned.times.front().second; best > 0) times.emplace(id_of(call, placed), us / best);
     Demand demand{call.tuned.name, 1, {}};
-    const auto add = [&](const PlacedConfig& placed) {
+    const auto add = [&](const Completed& placed) {
       const auto id = id_of(call, placed);
       const auto image = index_.find(id);
       if (image == index_.end()) return;
@@ -190,8 +177,10 @@ class Selection {
       demand.choices.push_back({image->second, time == times.end() ? std::nullopt : std::optional(time->second)});
     };
     add(call.first);
-    const auto configs_of = [&](const auto& variant, const auto& arch) { return considered(variant, arch, *call.tuned.binding); };
-    for (const auto& placed : fallbacks(candidates_of(catalogue_, call.tuned), call.first, *call.tuned.binding, configs_of)) add(placed);
+    const auto configs_of = [&](const Candidate& candidate) {
+      return considered(*candidate.variant, *candidate.arch, *call.tuned.binding);
+    };
+    for (const auto& placed : decider_of(catalogue_, call.tuned).fallbacks(call.first, configs_of)) add(placed);
     return demand;
   }
 

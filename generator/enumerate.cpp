@@ -12,7 +12,7 @@
 #include "spec/render/entry_points.hpp"
 
 namespace ejk::generator {
-namespace {
+namespace enumeration {  // named: ImageStream::Merge has members of these types
 
 using namespace spec;
 
@@ -94,8 +94,8 @@ class Sources {
   void add_winners(const Options& options) {
     std::vector<std::string> skipped;
     for (const auto& call : tuned_calls(catalogue_, options, archs_, skipped)) {
-      const auto& [variant, arch, config] = call.times.front().first;
-      add({call.spec, variant, arch, call.binding, call.place, config, {}});
+      const auto& [candidate, config] = call.times.front().first;
+      add({call.spec, candidate.variant, candidate.arch, call.binding, call.place, config, {}});
     }
   }
 
@@ -109,7 +109,9 @@ class Sources {
   const std::vector<const Arch*> archs_;
 };
 
-}  // namespace
+}  // namespace enumeration
+
+using namespace enumeration;
 
 // Sources wait in a heap by their next id; one that is not open yet by what its ids begin with, so that few are open.
 class ImageStream::Merge {

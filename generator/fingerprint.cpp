@@ -13,15 +13,15 @@ Hash128 hash_of(std::string_view bytes) {
   return {hash.low64, hash.high64};
 }
 
-std::string to_text(const Hash128& hash) { return fmt::format("{:016x}{:016x}", hash.high, hash.low); }
+std::string hex_text(const Hash128& hash) { return fmt::format("{:016x}{:016x}", hash.high, hash.low); }
 
 void Fingerprint::add(std::string_view name, const Hash128& bytes) {
-  const auto file = hash_of(fmt::format("{} {}", to_text(bytes), name));
+  const auto file = hash_of(fmt::format("{} {}", hex_text(bytes), name));
   sum_.low += file.low;
   sum_.high += file.high;
   ++files_;
 }
 
-std::string Fingerprint::text() const { return fmt::format("{} files {}", files_, to_text(sum_)); }
+std::string Fingerprint::text() const { return fmt::format("{} files {}", files_, hex_text(sum_)); }
 
 }  // namespace ejk::generator

@@ -12,7 +12,7 @@ struct Hash128 {
 };
 
 Hash128 hash_of(std::string_view bytes);
-std::string to_text(const Hash128& hash);
+std::string hex_text(const Hash128& hash);
 
 class Fingerprint {
  public:

@@ -58,7 +58,7 @@ std::size_t render_into(Sink& sink, const Options& options, BudgetReport& budget
   return tree.images();
 }
 
-Listed listed(const ImagePlan& plan) { return {plan.id, plan.spec->kernel, plan.variant->name, plan.arch->full_name(), plan.case_name}; }
+Listed told(const ImagePlan& plan) { return {plan.id, plan.spec->kernel, plan.variant->name, plan.arch->full_name(), plan.case_name}; }
 
 }  // namespace
 
@@ -85,9 +85,9 @@ std::vector<std::string> check(const Options& options) {
 
 void for_each_listed(const Options& options, const std::function<void(const Listed&)>& visit) {
   const auto catalogue = spec::Catalogue::load(options.specs, options.templates);
-  if (!options.portfolio) return for_each_image(catalogue, options, [&](ImagePlan&& plan) { visit(listed(plan)); });
+  if (!options.portfolio) return for_each_image(catalogue, options, [&](ImagePlan&& plan) { visit(told(plan)); });
   BudgetReport budget;
-  for (const auto& plan : within_budget(catalogue, options, budget)) visit(listed(plan));
+  for (const auto& plan : within_budget(catalogue, options, budget)) visit(told(plan));
 }
 
 std::vector<Listed> list(const Options& options) {

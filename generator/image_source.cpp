@@ -1,6 +1,8 @@
 // Ids are put together from the texts of their parts; nothing but `valid` is evaluated for a config.
 #include "generator/image_source.hpp"
 
+#include "spec/choose/decider.hpp"
+
 namespace ejk::generator {
 
 using namespace spec;
@@ -25,7 +27,7 @@ bool OpenSource::next() {
   if (axes_) return next_point();
   if (begun_) return false;
   begun_ = true;
-  auto config = source_.winner ? source_.winner : heuristic_config(*source_.variant, *source_.arch, *source_.binding);
+  auto config = source_.winner ? source_.winner : valid_heuristic({source_.variant, source_.arch}, *source_.binding);
   if (!config) throw ExpressionError("no rule of the heuristic holds; end it with one that has no \"if\"", 0);
   single_ = *std::move(config);
   id_ = image_id(VariantScope(*source_.variant, *source_.arch, *source_.binding), single_);

@@ -57,7 +57,7 @@ Hash128 hash_of_file(const fs::path& path) {
   std::string piece(1 << 20, '\0');
   Hash128 hash;
   while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())), in.gcount() > 0)
-    hash = hash_of(to_text(hash) + to_text(hash_of(std::string_view(piece).substr(0, static_cast<std::size_t>(in.gcount())))));
+    hash = hash_of(hex_text(hash) + hex_text(hash_of(std::string_view(piece).substr(0, static_cast<std::size_t>(in.gcount())))));
   return hash;
 }
 

@@ -24,7 +24,7 @@ std::string folder_listing(const fs::path& folder) {
   std::string listing, bytes;
   for (const fs::path& file : files)
     if (read_file(file, bytes))
-      listing += fmt::format("{} {}\n", file.lexically_relative(folder).generic_string(), to_text(hash_of(bytes)));
+      listing += fmt::format("{} {}\n", file.lexically_relative(folder).generic_string(), hex_text(hash_of(bytes)));
   return listing;
 }
 
@@ -35,7 +35,7 @@ std::string inputs_hash(const Options& options) {
   if (options.portfolio)
     text += fmt::format("budget {} within {} sizes {}\n", options.budget.value_or(-1), options.within, options.sizes.string());
   text += fmt::format("specs\n{}templates\n{}", folder_listing(options.specs), folder_listing(options.templates));
-  return to_text(hash_of(text));
+  return hex_text(hash_of(text));
 }
 
 bool is_up_to_date(const Options& options, const std::string& inputs, std::size_t& images) {
