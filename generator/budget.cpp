@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
 
-#include "generator/tree.hpp"
+#include "generator/files.hpp"
 #include "generator/tuned.hpp"
 #include "spec/choose/portfolio.hpp"
 
@@ -26,6 +28,23 @@ struct Call {
   PlacedConfig first;
 };
 
+// Of a call on an arch, what makes it the same call.
+using CallKey = std::tuple<const Spec*, const Arch*, decltype(Binding::form), decltype(Binding::dims), decltype(Binding::types),
+                           decltype(Binding::attributes)>;
+CallKey key_of(const Spec& spec, const Arch* arch, const Binding& call) {
+  return {&spec, arch, call.form, call.dims, call.types, call.attributes};
+}
+
+// Where the config stands in its variant's space, which has the last parameter fastest.
+std::vector<std::ptrdiff_t> place_in_space(const Variant& variant, const Config& config) {
+  std::vector<std::ptrdiff_t> place;
+  for (const auto& parameter : variant.config)
+    for (const auto& [name, value] : config)
+      if (name == parameter.name)
+        place.push_back(std::find(parameter.values.begin(), parameter.values.end(), value) - parameter.values.begin());
+  return place;
+}
+
 Candidates candidates_of(const Catalogue& catalogue, const TunedCall& call) {
   std::vector<const Variant*> variants;
   for (const auto& variant : call.spec->variants) variants.push_back(&variant);
@@ -39,10 +58,6 @@ Candidates candidates_of(const Catalogue& catalogue, const TunedCall& call) {
   return candidates;
 }
 
-bool same_call(const Binding& a, const Binding& b) {
-  return a.form == b.form && a.dims == b.dims && a.types == b.types && a.attributes == b.attributes;
-}
-
 class Selection {
  public:
   Selection(const Catalogue& catalogue, const Options& options, BudgetReport& report)
@@ -52,6 +67,7 @@ class Selection {
     for (auto& tuned : tuned_calls(catalogue_, options_, archs_, report_.skipped)) {
       auto first = tuned.times.front().first;
       auto name = tuned.name;
+      tuned_keys_.insert(key_of(*tuned.spec, tuned.arch, *tuned.binding));
       calls_.push_back({std::move(tuned), std::move(name), std::move(first)});
     }
     report_.tuned = calls_.size();
@@ -61,6 +77,8 @@ class Selection {
     for (const auto& call : calls_)
       for (const auto& [placed, us] : call.tuned.times)
         if (chosen(placed.arch)) add_image(call, placed);
+    for (auto& [specialised, images] : kin_)
+      std::sort(images.begin(), images.end(), [&](auto a, auto b) { return images_[a].place < images_[b].place; });
     measure_images();
     return kept(portfolio());
   }
@@ -68,6 +86,7 @@ class Selection {
  private:
   struct Entry {
     ImagePlan plan;
+    std::vector<std::ptrdiff_t> place;  // of its config in the space
     std::int64_t bytes = 0;
     bool estimated = false;
   };
@@ -79,10 +98,7 @@ class Selection {
       const auto binding = std::make_shared<Binding>(bind(*spec, facts_of(*spec, c)));
       for (const auto* arch : archs_) {
         if (arch->tests_only()) continue;
-        const bool tuned = std::any_of(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(report_.tuned), [&](const auto& call) {
-          return call.tuned.spec == spec && call.tuned.arch == arch && same_call(*call.tuned.binding, *binding);
-        });
-        if (!tuned) add_untuned(spec, c, binding, arch);
+        if (!tuned_keys_.contains(key_of(*spec, arch, *binding))) add_untuned(spec, c, binding, arch);
       }
     }
   }
@@ -107,26 +123,46 @@ class Selection {
     return image_id(scope, placed.config);
   }
 
+  // The image's id without its config.
+  static std::string specialised_id(const Variant& variant, const Arch& arch, const Binding& binding) {
+    return image_id(VariantScope(variant, arch, binding), {});
+  }
+
   void add_image(const Call& call, const PlacedConfig& placed) {
-    if (invalid_clause(*placed.variant, *placed.arch, *call.tuned.binding, placed.config)) return;
+    const auto& [variant, arch, config] = placed;
+    if (invalid_clause(*variant, *arch, *call.tuned.binding, config)) return;
     auto id = id_of(call, placed);
     if (index_.contains(id)) return;
     index_.emplace(id, images_.size());
-    images_.push_back({{std::move(id), call.tuned.spec, placed.variant, placed.arch, call.tuned.binding, placed.config, call.case_name}});
+    kin_[specialised_id(*variant, *arch, *call.tuned.binding)].push_back(images_.size());
+    images_.push_back(
+        {{std::move(id), call.tuned.spec, variant, arch, call.tuned.binding, config, call.case_name}, place_in_space(*variant, config)});
+  }
+
+  // Of the images to choose from those that could serve the call: a space has many more configs.
+  std::vector<Config> considered(const Variant& variant, const Arch& arch, const Binding& binding) const {
+    std::vector<Config> configs;
+    const auto kin = kin_.find(specialised_id(variant, arch, binding));
+    if (kin == kin_.end()) return configs;
+    for (const auto i : kin->second)
+      if (!invalid_clause(variant, arch, binding, images_[i].plan.config)) configs.push_back(images_[i].plan.config);
+    return configs;
   }
 
   void measure_images() {
-    std::vector<ImagePlan> plans;
-    for (const auto& entry : images_) plans.push_back(entry.plan);
-    const auto rendered = render(catalogue_, plans);
-    for (std::size_t i = 0; i < images_.size(); ++i) {
-      const auto source = static_cast<std::int64_t>(rendered[i].source.size());
-      const auto built = built_bytes(rendered[i]);
-      images_[i].estimated = !built;
-      images_[i].bytes =
-          source +
-          built.value_or(static_cast<std::int64_t>(static_cast<double>(source) * bytes_for_source(images_[i].plan.arch->platform)));
+    Renderer renderer(catalogue_);
+    std::size_t done = 0;
+    for (auto& entry : images_) {
+      if (options_.progress) options_.progress(++done, images_.size());
+      const auto image = renderer.render(entry.plan);
+      if (!image) continue;
+      const auto source = static_cast<std::int64_t>(image->source.size());
+      const auto built = built_bytes(*image);
+      entry.estimated = !built;
+      entry.bytes =
+          source + built.value_or(static_cast<std::int64_t>(static_cast<double>(source) * bytes_for_source(entry.plan.arch->platform)));
     }
+    renderer.finish();
     report_.considered = images_.size();
   }
 
@@ -154,7 +190,8 @@ class Selection {
       demand.choices.push_back({image->second, time == times.end() ? std::nullopt : std::optional(time->second)});
     };
     add(call.first);
-    for (const auto& placed : fallbacks(candidates_of(catalogue_, call.tuned), call.first, *call.tuned.binding)) add(placed);
+    const auto configs_of = [&](const auto& variant, const auto& arch) { return considered(variant, arch, *call.tuned.binding); };
+    for (const auto& placed : fallbacks(candidates_of(catalogue_, call.tuned), call.first, *call.tuned.binding, configs_of)) add(placed);
     return demand;
   }
 
@@ -195,7 +232,9 @@ class Selection {
   const std::vector<const Arch*> archs_;
   std::vector<Call> calls_;
   std::vector<Entry> images_;
-  std::map<std::string, std::size_t> index_;  // of images, by id
+  std::set<CallKey> tuned_keys_;
+  std::map<std::string, std::size_t> index_;             // of images, by id
+  std::map<std::string, std::vector<std::size_t>> kin_;  // images that differ in their config alone, in the order of the space
   std::vector<std::int64_t> bytes_;
   std::vector<Demand> demands_;
 };

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <map>
-#include <set>
+#include <tuple>
 
-#include "generator/glob.hpp"
+#include "generator/image_source.hpp"
 #include "generator/tuned.hpp"
 #include "spec/check/suggest.hpp"
 #include "spec/render/entry_points.hpp"
@@ -16,127 +16,203 @@ namespace {
 
 using namespace spec;
 
+// Of a space of millions of configs each may have a fault of its own.
+constexpr std::size_t most_faults = 1000;
+
 // Everything that goes into a source beside the variant's text and the arch: equal signatures make equal sources.
-std::string signature(const VariantScope& scope, const Config& config) {
+std::string signature(const ImagePlan& plan) {
+  VariantScope scope(*plan.variant, *plan.arch, *plan.binding);
+  scope.set_config(plan.config);
   std::string text;
-  for (std::size_t i = 0; i < scope.variant.specialize.size(); ++i) text += to_text(scope.specialisation(i)) + '\n';
-  for (const auto& [name, value] : config) text += to_text(value) + '\n';
-  for (const Launch& launch : scope.variant.launches) text += parameter_list(parameters_of(scope, launch.entry)) + '\n';
+  for (std::size_t i = 0; i < plan.variant->specialize.size(); ++i) text += to_text(scope.specialisation(i)) + '\n';
+  for (const auto& [name, value] : plan.config) text += to_text(value) + '\n';
+  for (const Launch& launch : plan.variant->launches) text += parameter_list(parameters_of(scope, launch.entry)) + '\n';
   return text;
 }
 
-class Enumerator {
+// Each fault once.
+class FaultList {
  public:
-  Enumerator(const Catalogue& catalogue, const Options& options)
-      : catalogue_(catalogue), options_(options), select_(options.select), archs_(chosen_archs(catalogue, options.archs)) {}
-
-  std::vector<ImagePlan> run() {
-    for (const std::string& name : catalogue_.kernel_names())
-      if (const auto spec = catalogue_.kernel(name)) kernel(spec);
-    if (select_ == "tuned") add_winners();
-    if (!faults_.empty()) throw SpecError(std::move(faults_));
-    if (plans_.empty() && is_glob()) no_match();
-    std::vector<ImagePlan> list;
-    for (auto& [id, entry] : plans_) list.push_back(std::move(entry.plan));
-    return list;
+  void add(const Spec& spec, const std::string& pointer, std::string sentence) {
+    Fault fault{spec.file, pointer, std::move(sentence)};
+    if (list_.size() < most_faults && seen_.insert(fault.text()).second) list_.push_back(std::move(fault));
   }
+  void add(const ImageSource& source, const ExpressionError& error) {
+    add(*source.spec, source.variant->pointer, fmt::format("case {}, {}: {}", source.case_name, source.arch->full_name(), error.what()));
+  }
+  const std::vector<Fault>& list() const { return list_; }
 
  private:
-  struct Entry {
-    ImagePlan plan;
-    std::string signature;
-  };
+  std::vector<Fault> list_;
+  std::set<std::string> seen_;
+};
 
-  bool is_glob() const { return select_ != "tuned" && select_ != "heuristic" && select_ != "all"; }
+bool is_glob(const std::string& select) { return select != "tuned" && select != "heuristic" && select != "all"; }
 
-  void fault(const Spec& spec, const std::string& pointer, std::string sentence) {
-    Fault fault{spec.file, pointer, std::move(sentence)};
-    if (seen_.insert(fault.text()).second) faults_.push_back(std::move(fault));
+// Every source of images, told apart before one config is looked at.
+class Sources {
+ public:
+  Sources(const Catalogue& catalogue, const Options& options, const std::string& select, FaultList& faults)
+      : catalogue_(catalogue), faults_(faults), archs_(chosen_archs(catalogue, options.archs)) {
+    for (const std::string& name : catalogue_.kernel_names())
+      if (const auto spec = catalogue_.kernel(name)) kernel(spec);
+    if (select == "tuned") add_winners(options);
   }
 
+  std::vector<ImageSource> list;
+
+ private:
   void kernel(const std::shared_ptr<const Spec>& spec) {
     for (const Case& c : spec->cases) {
       std::shared_ptr<const Binding> binding;
       try {
         binding = std::make_shared<Binding>(bind(*spec, facts_of(*spec, c)));
       } catch (const SpecError& e) {
-        for (const Fault& each : e.faults()) fault(*spec, each.where, each.sentence);
+        for (const Fault& each : e.faults()) faults_.add(*spec, each.where, each.sentence);
         continue;
       } catch (const CallError& e) {
-        fault(*spec, c.pointer, e.what());
+        faults_.add(*spec, c.pointer, e.what());
         continue;
       }
-      for (const Variant& variant : spec->variants) variant_of(spec, c, binding, variant);
+      for (const Variant& variant : spec->variants) variant_of({spec, &variant, nullptr, binding, c.name, {}, {}});
+    }
+  }
+
+  void variant_of(ImageSource source) {
+    for (const Arch* arch : catalogue_.archs_of(*source.variant)) {
+      if (std::find(archs_.begin(), archs_.end(), arch) == archs_.end()) continue;
+      source.arch = arch;
+      try {
+        if (!refusal(*source.variant, *arch, *source.binding)) add(source);
+      } catch (const ExpressionError& e) {
+        faults_.add(source, e);
+      }
     }
   }
 
   // Records that do not count any more are no fault: their calls have the heuristic's image.
-  void add_winners() {
+  void add_winners(const Options& options) {
     std::vector<std::string> skipped;
-    for (const auto& call : tuned_calls(catalogue_, options_, archs_, skipped)) {
+    for (const auto& call : tuned_calls(catalogue_, options, archs_, skipped)) {
       const auto& [variant, arch, config] = call.times.front().first;
-      add({"", call.spec, variant, arch, call.binding, config, call.place});
+      add({call.spec, variant, arch, call.binding, call.place, config, {}});
     }
   }
 
-  void variant_of(const std::shared_ptr<const Spec>& spec, const Case& c, const std::shared_ptr<const Binding>& binding,
-                  const Variant& variant) {
-    for (const Arch* arch : catalogue_.archs_of(variant)) {
-      if (std::find(archs_.begin(), archs_.end(), arch) == archs_.end()) continue;
-      try {
-        if (refusal(variant, *arch, *binding)) continue;
-        for (Config& config : configs(variant, *arch, *binding)) add({"", spec, &variant, arch, binding, std::move(config), c.name});
-      } catch (const ExpressionError& e) {
-        fault(*spec, variant.pointer, fmt::format("case {}, {}: {}", c.name, arch->full_name(), e.what()));
-      }
-    }
-  }
-
-  std::vector<Config> configs(const Variant& variant, const Arch& arch, const Binding& binding) const {
-    if (select_ == "all" || is_glob()) return config_space(variant, arch, binding);
-    if (auto config = heuristic_config(variant, arch, binding)) return {*std::move(config)};
-    throw ExpressionError("no rule of the heuristic holds; end it with one that has no \"if\"", 0);
-  }
-
-  void add(ImagePlan plan) {
-    VariantScope scope(*plan.variant, *plan.arch, *plan.binding);
-    scope.set_config(plan.config);
-    plan.id = image_id(scope, plan.config);
-    if (is_glob() && !glob_matches(select_, plan.id)) {
-      if (not_matched_.size() < 10000) not_matched_.push_back(plan.id);
-      return;
-    }
-    std::string text = signature(scope, plan.config);
-    const std::string id = plan.id;
-    const auto [known, fresh] = plans_.try_emplace(id);
-    if (fresh) {
-      known->second = {std::move(plan), std::move(text)};
-    } else if (known->second.plan.variant->name != plan.variant->name || known->second.plan.arch != plan.arch ||
-               known->second.signature != text) {
-      fault(*plan.spec, plan.variant->pointer,
-            fmt::format("cases {} and {} make different sources of one image id, {}: name what differs in specialize",
-                        known->second.plan.case_name, plan.case_name, id));
-    }
-  }
-
-  [[noreturn]] void no_match() const {
-    const std::string near = suggestion(select_, not_matched_);
-    throw UsageError(
-        fmt::format("--select '{}': no image id of the chosen archs matches{}; ejk-gen SPECS --select all --list shows them all", select_,
-                    near.starts_with("; did you mean") ? near : ""));
+  void add(ImageSource source) {
+    source.specialised = image_id(VariantScope(*source.variant, *source.arch, *source.binding), {});
+    list.push_back(std::move(source));
   }
 
   const Catalogue& catalogue_;
-  const Options& options_;
-  const std::string& select_;
-  std::vector<const Arch*> archs_;
-  std::map<std::string, Entry> plans_;
-  std::vector<std::string> not_matched_;
-  std::vector<Fault> faults_;
-  std::set<std::string> seen_;
+  FaultList& faults_;
+  const std::vector<const Arch*> archs_;
 };
 
 }  // namespace
+
+// Sources wait in a heap by their next id; one that is not open yet by what its ids begin with, so that few are open.
+class ImageStream::Merge {
+ public:
+  Merge(const Catalogue& catalogue, const Options& options, const std::string& select)
+      : pattern_(is_glob(select) ? select : ""),
+        whole_space_(is_glob(select) || select == "all"),
+        sources_(catalogue, options, select, faults_) {
+    for (std::size_t i = 0; i < sources_.list.size(); ++i) {
+      const auto& source = sources_.list[i];
+      push({source.specialised + (source.variant->config.empty() ? "" : "."), i, nullptr});
+    }
+  }
+
+  std::optional<ImagePlan> next() {
+    while (!waiting_.empty()) {
+      auto entry = pop();
+      const auto& source = sources_.list[entry.source];
+      try {
+        std::optional<ImagePlan> plan;
+        if (!entry.open)
+          entry.open = std::make_unique<OpenSource>(source, axes_of(*source.variant), pattern_);
+        else
+          plan = taken(source, *entry.open);
+        if (entry.open->next()) {
+          entry.id = entry.open->id();
+          push(std::move(entry));
+        }
+        if (plan) return plan;
+      } catch (const ExpressionError& e) {
+        faults_.add(source, e);
+      }
+    }
+    return std::nullopt;
+  }
+
+  const std::vector<Fault>& faults() const { return faults_.list(); }
+
+ private:
+  struct Entry {
+    std::string id;
+    std::size_t source;
+    std::unique_ptr<OpenSource> open;
+  };
+  // Those that are not open come first: their ids may be this one.
+  static bool later(const Entry& a, const Entry& b) {
+    const bool a_open = a.open != nullptr, b_open = b.open != nullptr;
+    return std::tie(a.id, a_open, a.source) > std::tie(b.id, b_open, b.source);
+  }
+  void push(Entry entry) {
+    waiting_.push_back(std::move(entry));
+    std::push_heap(waiting_.begin(), waiting_.end(), later);
+  }
+  Entry pop() {
+    std::pop_heap(waiting_.begin(), waiting_.end(), later);
+    auto entry = std::move(waiting_.back());
+    waiting_.pop_back();
+    return entry;
+  }
+
+  const IdAxes* axes_of(const Variant& variant) {
+    if (!whole_space_) return nullptr;
+    auto& axes = axes_[&variant];
+    if (!axes) axes = std::make_unique<IdAxes>(id_axes(variant, pattern_));
+    return axes.get();
+  }
+
+  // The source's next image; nullopt: an earlier source has it, too.
+  std::optional<ImagePlan> taken(const ImageSource& source, const OpenSource& open) {
+    ImagePlan plan{open.id(), source.spec, source.variant, source.arch, source.binding, open.config(), source.case_name};
+    if (last_ && last_->id == plan.id) {
+      compare(plan);
+      return std::nullopt;
+    }
+    last_ = plan;
+    last_signature_.clear();
+    return plan;
+  }
+
+  void compare(const ImagePlan& plan) {
+    if (last_signature_.empty()) last_signature_ = signature(*last_);
+    if (last_->variant->name == plan.variant->name && last_->arch == plan.arch && last_signature_ == signature(plan)) return;
+    faults_.add(*plan.spec, plan.variant->pointer,
+                fmt::format("cases {} and {} make different sources of one image id, {}: name what differs in specialize", last_->case_name,
+                            plan.case_name, plan.id));
+  }
+
+  const std::string pattern_;
+  const bool whole_space_;
+  FaultList faults_;
+  const Sources sources_;
+  std::map<const Variant*, std::unique_ptr<IdAxes>> axes_;
+  std::vector<Entry> waiting_;
+  std::optional<ImagePlan> last_;
+  std::string last_signature_;
+};
+
+ImageStream::ImageStream(const Catalogue& catalogue, const Options& options) : ImageStream(catalogue, options, options.select) {}
+ImageStream::ImageStream(const Catalogue& catalogue, const Options& options, const std::string& select)
+    : merge_(std::make_unique<Merge>(catalogue, options, select)) {}
+ImageStream::~ImageStream() = default;
+std::optional<ImagePlan> ImageStream::next() { return merge_->next(); }
+const std::vector<Fault>& ImageStream::faults() const { return merge_->faults(); }
 
 std::vector<const Arch*> chosen_archs(const Catalogue& catalogue, const std::vector<std::string>& names) {
   std::vector<const Arch*> chosen;
@@ -154,23 +230,54 @@ std::vector<const Arch*> chosen_archs(const Catalogue& catalogue, const std::vec
   return chosen;
 }
 
-std::vector<ImagePlan> enumerate(const Catalogue& catalogue, const Options& options) { return Enumerator(catalogue, options).run(); }
+namespace {
 
-std::vector<Image> render(const Catalogue& catalogue, const std::vector<ImagePlan>& plans) {
-  std::vector<Image> images;
-  std::vector<Fault> faults;
-  std::set<std::string> seen;
-  images.reserve(plans.size());
-  for (const ImagePlan& plan : plans) {
-    try {
-      images.push_back(make_image(*plan.spec, *plan.variant, *plan.arch, *plan.binding, plan.config, catalogue.templates()));
-    } catch (const SpecError& e) {
-      for (const Fault& fault : e.faults())
-        if (seen.insert(fault.text()).second) faults.push_back(fault);
-    }
+[[noreturn]] void no_match(const Catalogue& catalogue, const Options& options) {
+  std::vector<std::string> ids;
+  ImageStream all(catalogue, options, "all");
+  while (ids.size() < 10000) {
+    auto plan = all.next();
+    if (!plan) break;
+    ids.push_back(std::move(plan->id));
   }
-  if (!faults.empty()) throw SpecError(std::move(faults));
-  return images;
+  const std::string near = suggestion(options.select, ids);
+  throw UsageError(fmt::format("--select '{}': no image id of the chosen archs matches{}; ejk-gen SPECS --select all --list shows them all",
+                               options.select, near.starts_with("; did you mean") ? near : ""));
+}
+
+}  // namespace
+
+void for_each_image(const Catalogue& catalogue, const Options& options, const PlanVisitor& visit) {
+  ImageStream stream(catalogue, options);
+  bool any = false;
+  while (auto plan = stream.next()) {
+    any = true;
+    if (stream.faults().empty()) visit(*std::move(plan));
+  }
+  if (!stream.faults().empty()) throw SpecError(stream.faults());
+  if (!any && is_glob(options.select)) no_match(catalogue, options);
+}
+
+std::vector<ImagePlan> enumerate(const Catalogue& catalogue, const Options& options) {
+  std::vector<ImagePlan> plans;
+  for_each_image(catalogue, options, [&](ImagePlan&& plan) { plans.push_back(std::move(plan)); });
+  return plans;
+}
+
+std::optional<Image> Renderer::render(const ImagePlan& plan) {
+  try {
+    auto image = make_image(*plan.spec, *plan.variant, *plan.arch, *plan.binding, plan.config, catalogue_.templates());
+    if (faults_.empty()) return image;
+  } catch (const SpecError& e) {
+    for (const Fault& fault : e.faults())
+      if (seen_.insert(fault.text()).second) faults_.push_back(fault);
+    if (faults_.size() >= most_faults) finish();
+  }
+  return std::nullopt;
+}
+
+void Renderer::finish() const {
+  if (!faults_.empty()) throw SpecError(faults_);
 }
 
 }  // namespace ejk::generator

@@ -1,11 +1,12 @@
 // A whole run: enumerate → render → emit.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "generator/budget.hpp"
 #include "generator/enumerate.hpp"
-#include "generator/tree.hpp"
+#include "generator/staged_tree.hpp"
 
 namespace ejk::generator {
 
@@ -16,8 +17,8 @@ struct Report {
   BudgetReport budget;      // if options.portfolio
 };
 
-// All throw UsageError, spec::SpecError with every fault, or std::runtime_error for a file that cannot be read or written; nothing is
-// written before every image is rendered.
+// All throw UsageError, spec::SpecError with every fault, or std::runtime_error for a file that cannot be read or written; the output
+// folder is as it was until every image is rendered.
 Report generate(const Options& options);
 std::vector<std::string> check(const Options& options);  // the differences; writes nothing
 
@@ -25,6 +26,8 @@ struct Listed {
   std::string id, kernel, variant, arch;
   std::string case_name;  // the first case that needs it
 };
-std::vector<Listed> list(const Options& options);  // renders nothing but what a budget chooses from
+// In ascending order of ids, as they are found; none from the first fault on. Renders nothing but what a budget chooses from.
+void for_each_listed(const Options& options, const std::function<void(const Listed&)>& visit);
+std::vector<Listed> list(const Options& options);
 
 }  // namespace ejk::generator

@@ -1,4 +1,5 @@
-// ejk-gen: the command line. Exit 0 done, 1 --check found a difference, 2 bad input (every fault on stderr, nothing written).
+// ejk-gen: the command line. Exit 0 done, 1 --check found a difference, 2 bad input (every fault on stderr, nothing written), 128 + N after
+// signal N.
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
 #include <charconv>
@@ -9,7 +10,10 @@
 #include <tuple>
 
 #include "generator/budget_report.hpp"
+#include "generator/files.hpp"
 #include "generator/generate.hpp"
+#include "generator/interrupt.hpp"
+#include "generator/progress.hpp"
 #include "generator/reference_page.hpp"
 #include "spec/read/byte_size.hpp"
 #include "spec/render/sha256.hpp"
@@ -20,7 +24,7 @@ namespace po = boost::program_options;
 using ejk::generator::Options;
 using ejk::generator::UsageError;
 
-enum class Task { generate, list, check, help, version };
+enum class Task { generate, list, count, check, help, version };
 
 struct Command {
   Task task = Task::generate;
@@ -48,7 +52,8 @@ po::options_description described() {
        "with --budget: a store whose image.json tell the sizes of binaries; others are guessed from their sources")  //
       ("reference", po::value<std::string>()->value_name("DIR"),
        "instead of sources: the reference page of each kernel, as Markdown (docs/kernels in the repository)")  //
-      ("list", "print the image ids; write nothing")                                                           //
+      ("list", "print the image ids as they are found; write nothing")                                         //
+      ("count", "print how many images there are; write nothing")                                              //
       ("check", "compare what would be written with the output folder; write nothing; exit 1 if it differs")   //
       ("json", "print results as JSON")                                                                        //
       ("help", "print this")                                                                                   //
@@ -120,10 +125,12 @@ Command parse(int argc, char** argv) {
   if (given.count("help")) command.task = Task::help;
   if (given.count("version")) command.task = Task::version;
   if (command.task != Task::generate) return command;
-  if (given.count("list") && given.count("check")) throw UsageError("--list and --check do not go together");
-  if (given.count("list") && given.count("reference")) throw UsageError("--list and --reference do not go together");
+  for (const auto& [one, other] :
+       {std::pair("list", "check"), {"list", "reference"}, {"list", "count"}, {"count", "check"}, {"count", "reference"}})
+    if (given.count(one) && given.count(other)) throw UsageError(fmt::format("--{} and --{} do not go together", one, other));
   if (given.count("reference")) command.reference = given["reference"].as<std::string>();
   if (given.count("list")) command.task = Task::list;
+  if (given.count("count")) command.task = Task::count;
   if (given.count("check")) command.task = Task::check;
   const auto folders = given.count("specs") ? given["specs"].as<std::vector<std::string>>() : std::vector<std::string>();
   if (folders.size() != 1)
@@ -141,17 +148,37 @@ Command parse(int argc, char** argv) {
   return command;
 }
 
+// An entry of a JSON list that is indented by one.
+void print_entry(const ejk::generator::Listed& image, bool first) {
+  const nlohmann::ordered_json entry = {
+      {"id", image.id}, {"kernel", image.kernel}, {"variant", image.variant}, {"arch", image.arch}, {"case", image.case_name}};
+  std::string text = "\n" + entry.dump(1);
+  for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) text.replace(at, 1, "\n ");
+  fmt::print("{}{}", first ? "" : ",", text);
+}
+
 int run_list(const Command& command) {
-  const auto listed = ejk::generator::list(command.options);
-  if (!command.json) {
-    for (const auto& image : listed) fmt::print("{}\n", image.id);
-    return 0;
-  }
-  nlohmann::ordered_json array = nlohmann::ordered_json::array();
-  for (const auto& image : listed)
-    array.push_back(
-        {{"id", image.id}, {"kernel", image.kernel}, {"variant", image.variant}, {"arch", image.arch}, {"case", image.case_name}});
-  fmt::print("{}\n", array.dump(1));
+  std::size_t images = 0;
+  if (command.json) fmt::print("[");
+  ejk::generator::for_each_listed(command.options, [&](const auto& image) {
+    ejk::generator::check_interrupts();
+    if (command.json)
+      print_entry(image, images == 0);
+    else
+      fmt::print("{}\n", image.id);
+    ++images;
+  });
+  if (command.json) fmt::print("{}]\n", images == 0 ? "" : "\n");
+  return 0;
+}
+
+int run_count(const Command& command) {
+  std::size_t images = 0;
+  ejk::generator::for_each_listed(command.options, [&](const auto&) { command.options.progress(++images, 0); });
+  if (command.json)
+    fmt::print("{}\n", nlohmann::ordered_json{{"images", images}}.dump());
+  else
+    fmt::print("{}\n", images);
   return 0;
 }
 
@@ -201,6 +228,12 @@ int run_generate(Command& command) {
 }
 
 int run(Command& command) {
+  ejk::generator::note_interrupts();
+  ejk::generator::Progress progress(stderr);
+  command.options.progress = [&](std::size_t done, std::size_t total) {
+    ejk::generator::check_interrupts();
+    progress.show(done, total);
+  };
   switch (command.task) {
     case Task::help:
       fmt::print("ejk-gen SPECS [options]: expands specs and templates into specialised sources.\n\n");
@@ -211,6 +244,8 @@ int run(Command& command) {
       return 0;
     case Task::list:
       return run_list(command);
+    case Task::count:
+      return run_count(command);
     case Task::check:
       return run_check(command);
     case Task::generate:
@@ -229,6 +264,9 @@ int main(int argc, char** argv) {
     throw std::runtime_error("what was to be printed could not be written to the standard output");
   } catch (const UsageError& e) {
     fmt::print(stderr, "ejk-gen: {}\n", e.what());
+  } catch (const ejk::generator::Interrupted& e) {
+    fmt::print(stderr, "ejk-gen: {}\n", e.what());
+    return 128 + e.signal();
   } catch (const ejk::spec::SpecError& e) {
     fmt::print(stderr, "{}\n", e.what());
   } catch (const std::exception& e) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -20,6 +21,8 @@ struct Options {
   double within = 0.05;                // of the best, over the tuned calls
   std::filesystem::path sizes;         // a store that knows sizes of binaries; empty: they are guessed
   std::string program;                 // hash of the program itself: another build of it makes everything anew
+  // Told now and then how many images are counted (total: 0), or rendered. May throw: then nothing was written.
+  std::function<void(std::size_t done, std::size_t total)> progress;
 };
 
 // A wrong option: the message says which, and what is known.

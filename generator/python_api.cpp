@@ -42,7 +42,7 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-struct Writer {
+struct ModuleWriter {
   const Spec& spec;
   std::string text;
 
@@ -266,13 +266,13 @@ struct Writer {
 }  // namespace
 
 std::string python_api(const Spec& spec) {
-  Writer writer{spec, {}};
+  ModuleWriter writer{spec, {}};
   writer.module();
   return writer.text;
 }
 
 std::string python_stub(const Spec& spec) {
-  Writer writer{spec, {}};
+  ModuleWriter writer{spec, {}};
   writer.stub();
   return writer.text;
 }

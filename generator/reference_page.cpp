@@ -6,8 +6,8 @@
 
 #include <map>
 
+#include "generator/files.hpp"
 #include "generator/reference_example.hpp"
-#include "generator/tree.hpp"
 #include "generator/typed_api.hpp"
 #include "spec/check/suggest.hpp"
 #include "spec/choose/clauses.hpp"
@@ -172,6 +172,8 @@ std::string index_page(const Catalogue& catalogue) {
     if (const auto spec = catalogue.kernel(name)) text += fmt::format("| [{0}]({0}.md) | {1} |\n", name, cell(spec->doc));
   return text;
 }
+
+using Tree = std::map<std::string, std::string>;  // file → text
 
 Tree pages(const fs::path& specs, const fs::path& templates) {
   const Catalogue catalogue = Catalogue::load(specs, templates);

@@ -6,18 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "generator/files.hpp"
+#include "generator/staged_tree.hpp"
 
 namespace ejk::generator {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string hash_of(std::string_view bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-}
 
 // "name hash" of each file below the folder, sorted by name.
 std::string folder_listing(const fs::path& folder) {
@@ -28,7 +23,8 @@ std::string folder_listing(const fs::path& folder) {
   std::sort(files.begin(), files.end());
   std::string listing, bytes;
   for (const fs::path& file : files)
-    if (read_file(file, bytes)) listing += fmt::format("{} {}\n", file.lexically_relative(folder).generic_string(), hash_of(bytes));
+    if (read_file(file, bytes))
+      listing += fmt::format("{} {}\n", file.lexically_relative(folder).generic_string(), to_text(hash_of(bytes)));
   return listing;
 }
 
@@ -39,30 +35,24 @@ std::string inputs_hash(const Options& options) {
   if (options.portfolio)
     text += fmt::format("budget {} within {} sizes {}\n", options.budget.value_or(-1), options.within, options.sizes.string());
   text += fmt::format("specs\n{}templates\n{}", folder_listing(options.specs), folder_listing(options.templates));
-  return hash_of(text);
+  return to_text(hash_of(text));
 }
 
 bool is_up_to_date(const Options& options, const std::string& inputs, std::size_t& images) {
-  std::string text, bytes;
+  std::string text;
   if (!read_file(options.out / "state.json", text)) return false;
   const auto state = nlohmann::json::parse(text, nullptr, false);
   try {
     if (state.at("inputs") != inputs) return false;
-    Tree tree;
-    for (const auto& [name, hash] : state.at("outputs").items()) {
-      if (!read_file(options.out / name, bytes) || hash != hash_of(bytes)) return false;
-      tree.emplace(name, "");
-    }
     images = state.at("images").get<std::size_t>();
-    return stale_files(options.out, tree).empty();
+    return state.at("outputs") == fingerprint_of(options.out);
   } catch (const nlohmann::json::exception&) {
     return false;  // not a state of ours: everything is made anew
   }
 }
 
-void write_state(const Options& options, const std::string& inputs, const Tree& tree, std::size_t images) {
-  nlohmann::json state = {{"inputs", inputs}, {"images", images}, {"outputs", nlohmann::json::object()}};
-  for (const auto& [name, bytes] : tree) state["outputs"][name] = hash_of(bytes);
+void write_state(const Options& options, const std::string& inputs, const std::string& fingerprint, std::size_t images) {
+  const nlohmann::json state = {{"inputs", inputs}, {"images", images}, {"outputs", fingerprint}};
   write_file(options.out / "state.json", state.dump(1) + "\n");
 }
 

@@ -3,16 +3,17 @@
 #include <string>
 
 #include "generator/options.hpp"
-#include "generator/tree.hpp"
 
 namespace ejk::generator {
 
 // Hash over specs, archs, templates, options and the program. Throws std::runtime_error for an unreadable folder.
 std::string inputs_hash(const Options& options);
 
-// state.json holds these inputs, every output has the bytes it had then, and nothing stale lies about. images: how many there are.
+// state.json holds these inputs, and the folder has the files that it had then, byte for byte, and no others with our mark. images: how
+// many there are.
 bool is_up_to_date(const Options& options, const std::string& inputs, std::size_t& images);
 
-void write_state(const Options& options, const std::string& inputs, const Tree& tree, std::size_t images);
+// fingerprint: of the folder's files.
+void write_state(const Options& options, const std::string& inputs, const std::string& fingerprint, std::size_t images);
 
 }  // namespace ejk::generator

@@ -49,39 +49,31 @@ Json compile_command(const spec::Image& image) {
   return {{"directory", "."}, {"command", command + " -c " + file}, {"file", file}};
 }
 
-// A JSON list with one entry a line, so that a diff shows entries.
-std::string lines_of(const std::vector<Json>& entries) {
-  std::string text = "[";
-  for (const Json& entry : entries) text += (text.size() == 1 ? "\n" : ",\n") + entry.dump();
-  return text + "\n]";
-}
-
 // The typed API of each language.
-void add_apis(Tree& tree, const spec::Spec& spec) {
-  tree[fmt::format("include/ejk/{}.hpp", spec.kernel)] = typed_api(spec);
-  tree[fmt::format("python/ejk/_functions/{}.py", spec.kernel)] = python_api(spec);
-  tree[fmt::format("python/ejk/_functions/{}.pyi", spec.kernel)] = python_stub(spec);
+void add_apis(Sink& sink, const spec::Spec& spec) {
+  sink.file(fmt::format("include/ejk/{}.hpp", spec.kernel), typed_api(spec));
+  sink.file(fmt::format("python/ejk/_functions/{}.py", spec.kernel), python_api(spec));
+  sink.file(fmt::format("python/ejk/_functions/{}.pyi", spec.kernel), python_stub(spec));
 }
 
 }  // namespace
 
-Tree make_tree(const spec::Catalogue& catalogue, std::vector<spec::Image> images) {
-  Tree tree;
-  std::string lock;
-  std::vector<Json> manifest, commands;
-  for (spec::Image& image : images) {
-    lock += fmt::format("{} {}\n", image.id, image.hash);
-    manifest.push_back(manifest_entry(image));
-    commands.push_back(compile_command(image));
-    tree["src/" + image.file] = std::move(image.source);
-  }
-  for (const std::string& name : catalogue.kernel_names())
-    if (const auto spec = catalogue.kernel(name)) add_apis(tree, *spec);
-  tree["python/ejk/_functions/__init__.py"] = python_functions(catalogue.kernel_names());
-  tree["kernels.lock"] = std::move(lock);
-  tree["manifest.json"] = fmt::format("{{\"schema\": 1, \"images\": {}}}\n", lines_of(manifest));
-  tree["compile_commands.json"] = lines_of(commands) + "\n";
-  return tree;
+// JSON lists have one entry a line, so that a diff shows entries.
+void TreeMaker::add(const spec::Image& image) {
+  const char* const between = images_++ == 0 ? "\n" : ",\n";
+  sink_.append(lock_name, fmt::format("{} {}\n", image.id, image.hash));
+  sink_.append("manifest.json", (images_ == 1 ? "{\"schema\": 1, \"images\": [" : "") + (between + manifest_entry(image).dump()));
+  sink_.append("compile_commands.json", (images_ == 1 ? "[" : "") + (between + compile_command(image).dump()));
+  sink_.file("src/" + image.file, image.source);
+}
+
+void TreeMaker::finish() {
+  sink_.append(lock_name, "");
+  sink_.append("manifest.json", images_ == 0 ? "{\"schema\": 1, \"images\": [\n]}\n" : "\n]}\n");
+  sink_.append("compile_commands.json", images_ == 0 ? "[\n]\n" : "\n]\n");
+  for (const std::string& name : catalogue_.kernel_names())
+    if (const auto spec = catalogue_.kernel(name)) add_apis(sink_, *spec);
+  sink_.file("python/ejk/_functions/__init__.py", python_functions(catalogue_.kernel_names()));
 }
 
 }  // namespace ejk::generator

@@ -42,12 +42,12 @@ std::string default_text(const Attribute& attribute) {
   return std::holds_alternative<std::string>(value) ? literal(to_text(value)) : to_text(value);
 }
 
-struct Writer {
+struct HeaderWriter {
   const Spec& spec;
   std::string name, options, outputs;  // flash_attention, FlashAttentionOptions, FlashAttentionOutputs
   std::string text;
 
-  explicit Writer(const Spec& s)
+  explicit HeaderWriter(const Spec& s)
       : spec(s), name(s.kernel), options(camel_case(s.kernel) + "Options"), outputs(camel_case(s.kernel) + "Outputs") {}
 
   void comment(const std::string& sentence, const std::string& prefix = "// ") { text += wrapped(sentence, prefix); }
@@ -215,7 +215,7 @@ struct Writer {
 }  // namespace
 
 std::string typed_api(const Spec& spec) {
-  Writer writer(spec);
+  HeaderWriter writer(spec);
   writer.contract();
   writer.options_struct();
   writer.outputs_struct();

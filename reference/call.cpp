@@ -50,7 +50,7 @@ std::vector<std::int64_t> other_shape(const spec::Shape& shape, const spec::Bind
   return extents;
 }
 
-std::vector<std::vector<std::string>> words_of(const spec::TensorSpec& tensor) {
+std::vector<std::vector<std::string>> shape_words(const spec::TensorSpec& tensor) {
   std::vector<std::vector<std::string>> words;
   for (const spec::Shape& shape : tensor.shapes) {
     words.push_back({shape.form});
@@ -62,7 +62,7 @@ std::vector<std::vector<std::string>> words_of(const spec::TensorSpec& tensor) {
 // The tensor after which a choice of shape is named: an output that may have the shapes of an input has that input's, as a gradient does.
 const spec::TensorSpec& model_of(const spec::Spec& spec, const spec::TensorSpec& tensor) {
   for (const spec::TensorSpec& other : spec.tensors)
-    if (tensor.output && !other.output && words_of(other) == words_of(tensor)) return other;
+    if (tensor.output && !other.output && shape_words(other) == shape_words(tensor)) return other;
   return tensor;
 }
 

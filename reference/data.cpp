@@ -54,6 +54,19 @@ void fill_hidden(HostTensor& tensor, Rng& rng) {
   tensor.assign(values);
 }
 
+void fill_lowest(HostTensor& tensor, Rng& rng) {
+  if (tensor.type() == DType::f16) return fill_normal(tensor, 1, rng);
+  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
+  const std::int64_t row = tensor.shape().empty() ? 1 : tensor.shape().back();
+  bool row_is_low = false;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (static_cast<std::int64_t>(i) % row == 0) row_is_low = rng.chance(0.15);
+    const bool other = rng.chance(row_is_low ? 0.2 : 0.8);
+    values[i] = !other ? lowest_of(tensor.type()) : row_is_low ? -std::numeric_limits<double>::infinity() : rng.normal();
+  }
+  tensor.assign(values);
+}
+
 // One row of segment ids. The bounds are fractions, so rows of other lengths made from the same generator state meet the same ids.
 struct Run {
   double end;
@@ -164,7 +177,7 @@ struct FillWords {
   std::string kind, dim, word;
 };
 
-FillWords words_of(const std::string& fill) {
+FillWords parse_fill(const std::string& fill) {
   FillWords words;
   std::istringstream(fill) >> words.kind >> words.dim >> words.word;
   return words;
@@ -179,6 +192,8 @@ std::int64_t dim_named(const HostTensor& tensor, const std::string& dim, const s
 
 }  // namespace
 
+double lowest_of(DType type) { return type == DType::bf16 ? -0x1.fep127 : -0x1.fffffep127; }
+
 void fill_normal(HostTensor& tensor, double deviation, Rng& rng) {
   if (tensor.elements() > period && tensor.contiguous()) return fill_large(tensor, deviation, rng);
   std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
@@ -190,15 +205,16 @@ void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std:
   Rng rng = Rng::stream(seed, tensor.name());
   if (fill == "segments") return fill_segments(tensor, seed);
   if (fill == "hidden") return fill_hidden(tensor, rng);
-  const auto [kind, dim, word] = words_of(fill);
+  if (fill == "lowest") return fill_lowest(tensor, rng);
+  const auto [kind, dim, word] = parse_fill(fill);
   if (kind == "offsets" && word.empty()) return fill_offsets(tensor, dim_named(tensor, dim, dims), rng);
   if (kind == "sizes") return fill_sizes(tensor, word, dim_named(tensor, dim, dims), rng);
   if (fill_lengths(tensor, fill, dims, rng)) return;
   if (!fill.empty())
-    throw std::invalid_argument(
-        fmt::format("{}: unknown fill '{}'; known are 'segments', 'hidden', 'offsets DIM', 'sizes DIM [equal|random|one]', 'all X', "
-                    "'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL' and 'paged TABLE LENGTHS PER'",
-                    tensor.name(), fill));
+    throw std::invalid_argument(fmt::format(
+        "{}: unknown fill '{}'; known are 'segments', 'hidden', 'lowest', 'offsets DIM', 'sizes DIM [equal|random|one]', 'all X', "
+        "'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL' and 'paged TABLE LENGTHS PER'",
+        tensor.name(), fill));
   if (is_floating(tensor.type())) return fill_normal(tensor, 1, rng);
   if (tensor.type() == DType::boolean) return fill_boolean(tensor, rng);
   fill_counting(tensor);

@@ -14,6 +14,9 @@ namespace ejk::reference {
 //   floats         normal, mean 0, deviation 1; past 4,194,301 elements the first ones again
 //   bool           true with probability 0.8; now and then a whole innermost row is false
 //   "hidden"       normal, a fifth and now and then a whole innermost row -inf
+//   "lowest"       normal, a fifth the lowest finite number of f32 or bf16 (as model code masks), and now and then a whole innermost row,
+//   but
+//                  for a fifth of it, which is -inf. f16, whose lowest number leaves f32 few digits for what is added, has normal numbers
 //   "segments"     runs of ids 0, 1, 2, ... along the last dim, now and then a run of -1 or less (padding). All tensors with this fill draw
 //                  their run bounds alike, as fractions of their length, so that queries and keys share ids
 //   "offsets T"    0, ..., nondecreasing, at most dim T: lengths vary, some are 0, and now and then tokens are left over
@@ -27,6 +30,9 @@ void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std:
 
 // Those of paged_data.hpp come besides. One that depends on other inputs (is_related) is no fill of this function.
 bool is_related(const std::string& fill);
+
+// The lowest finite number of a type: f32's or bf16's.
+double lowest_of(DType type);
 
 // Normal numbers of mean 0; past 4,194,301 elements the first ones again. Integers: rounded, within the type.
 void fill_normal(HostTensor& tensor, double deviation, Rng& rng);

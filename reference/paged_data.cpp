@@ -38,7 +38,7 @@ std::int64_t value_of(const HostTensor& tensor, const std::string& expression, c
   }
 }
 
-std::vector<std::string> words_of(const std::string& fill) {
+std::vector<std::string> split_words(const std::string& fill) {
   std::istringstream stream(fill);
   std::vector<std::string> words;
   for (std::string word; stream >> word;) words.push_back(word);
@@ -161,7 +161,7 @@ bool fill_lengths(HostTensor& tensor, const std::string& fill, const std::map<st
 void fill_related(Call& call, const std::function<std::string(const spec::TensorSpec&)>& fill_of, std::uint64_t seed) {
   const auto each = [&](const char* kind, const auto& visit) {
     for (HostTensor& tensor : call.inputs) {
-      const auto words = words_of(fill_of(*call.spec->tensor(tensor.name())));
+      const auto words = split_words(fill_of(*call.spec->tensor(tensor.name())));
       if (words.size() != 4 || words[0] != kind) continue;
       Rng rng = Rng::stream(seed, tensor.name());
       visit(tensor, words, rng);

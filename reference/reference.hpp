@@ -2,7 +2,9 @@
 // One object a kernel, in reference/kernels/<kernel>.cpp, which registers itself:
 //     const Registration registration{std::make_unique<MeanPooling>()};
 #pragma once
+#include <algorithm>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +15,13 @@
 #include "reference/random.hpp"
 
 namespace ejk::reference {
+
+inline constexpr double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+
+// Inputs may be changed element by element: no stride is 0.
+inline bool writable(const Call& call) {
+  return std::none_of(call.inputs.begin(), call.inputs.end(), [](const HostTensor& input) { return input.broadcast(); });
+}
 
 // A named law of a kernel. The first argument is a call that has been bound and filled; the check may copy and change it.
 struct Property {

@@ -21,7 +21,7 @@ std::string joined(const ordered_json& list) {
   return text.empty() ? "none" : text;
 }
 
-std::string scalar(const ordered_json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string property_text(const ordered_json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
 // Features some arch of the catalogue asks for: those that decide what runs.
 std::string features_that_matter(const ordered_json& found) {
@@ -59,7 +59,7 @@ void print_backends(const ordered_json& info) {
     print_libraries(backend);
     std::string properties;
     for (const auto& [name, value] : backend["properties"].items())
-      properties += fmt::format("{}{}={}", properties.empty() ? "" : " ", name, scalar(value));
+      properties += fmt::format("{}{}={}", properties.empty() ? "" : " ", name, property_text(value));
     if (!properties.empty()) fmt::print("        measured  {}\n", properties);
     fmt::print("        records   {}\n", backend["fingerprint"].get<std::string>());
   }

@@ -1,7 +1,7 @@
 // attention in float64: flash_attention's batched form, and its weights.
 #include "reference/kernels/attention_reference.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::attention {
 namespace {
 
 class Attention : public AttentionReference {
@@ -13,4 +13,4 @@ class Attention : public AttentionReference {
 const Registration registration{std::make_unique<Attention>()};
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::attention

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "reference/data.hpp"
+
 namespace ejk::reference {
 
 std::int64_t far_away(Rng& rng) {
@@ -89,6 +91,7 @@ spec::Case random_attention(Rng& rng) {
   if (rng.chance(0.25)) c.attributes["dropout_prob"] = 0.5, c.attributes["dropout_seed"] = std::int64_t{0};
   for (const char* scores : {"bias", "softmax_aux"})
     if (names(c, scores) && rng.chance(0.25)) c.fill[scores] = "hidden";
+  if (names(c, "bias") && rng.chance(0.2)) c.fill["bias"] = "lowest";
   return vary_attention(c, rng);
 }
 
@@ -109,7 +112,6 @@ Seen seen_by_any(const Call& call) {
 }
 
 void overwrite_unseen(Call& call) {
-  constexpr double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
   const Seen seen = seen_by_any(call);
   const auto overwrite = [](HostTensor& tensor, const std::vector<bool>& kept, std::int64_t row) {
     for (std::int64_t i = 0; i < tensor.elements(); ++i)
@@ -119,6 +121,21 @@ void overwrite_unseen(Call& call) {
   overwrite(call.input("k"), seen.keys, call.dim("D"));
   overwrite(call.input("v"), seen.keys, call.dim("Dv"));
   if (HostTensor* bias = call.find("bias")) overwrite(*bias, seen.bias, 1);
+}
+
+bool takes_lowest_bias(const Call& call) {
+  const HostTensor* bias = call.find("bias");
+  return bias && bias->type() != DType::f16;
+}
+
+void lower_bias(Call& call, Rng& rng) {
+  HostTensor& bias = call.input("bias");
+  const std::int64_t keys = bias.shape().back();
+  for (std::int64_t row = 0; keys > 0 && row < bias.elements() / keys; ++row) {
+    const double share = rng.chance(0.3) ? 1 : rng.chance(0.5) ? 0.5 : 0;
+    for (std::int64_t j = 0; j < keys; ++j)
+      if (rng.uniform() < share) bias.set(row * keys + j, lowest_of(bias.type()));
+  }
 }
 
 void reorder_keys(const Call& from, Call& to, const char* tensor, std::int64_t inner, const std::vector<std::int64_t>& order) {

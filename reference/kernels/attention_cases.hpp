@@ -18,11 +18,6 @@ spec::Case vary_attention(const spec::Case& c, Rng& rng);
 // Any legal call of an attention kernel with the inputs and attributes of flash_attention, of every option, with or without lse.
 spec::Case random_attention(Rng& rng);
 
-// Inputs may be changed element by element: no stride is 0.
-inline bool writable(const Call& call) {
-  return std::none_of(call.inputs.begin(), call.inputs.end(), [](const HostTensor& input) { return input.broadcast(); });
-}
-
 // All rows of the batch are as long as its tensors.
 inline bool has_full_rows(const Call& call) { return !call.given("query_seq_lengths") && !call.given("key_value_seq_lengths"); }
 
@@ -45,6 +40,12 @@ Seen seen_by_any(const Call& call);
 
 // Fills what nobody sees of k, v and bias with NaN and infinity in turn, and the queries that see nothing.
 void overwrite_unseen(Call& call);
+
+// Whether the call has a bias of f32 or bf16. Beside f16's lowest number f32 would have few digits left for products.
+bool takes_lowest_bias(const Call& call);
+
+// Of some rows of the bias all, of others about half becomes the lowest finite number of its type.
+void lower_bias(Call& call, Rng& rng);
 
 // Keys of a batched call, and all that belongs to them, in another order: key j goes to order[j].
 void reorder_keys(const Call& from, Call& to, const char* tensor, std::int64_t inner, const std::vector<std::int64_t>& order);

@@ -10,8 +10,6 @@
 namespace ejk::reference {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 // What rounding alone may leave of a gradient that cancels. dq, dk and dbias are sums of dS = p (dP - delta), times k or q, and lose what
 // they are made of in two places:
 //   dP - delta   where a row's values are alike. f32 is good to some 16 units in the last place, 2^-24, of p dP and p delta, and of their
@@ -98,13 +96,13 @@ struct Query {
   const AttentionProblem& p;
   const Sequence& s;
   std::int64_t h, i;
-  double lse;
+  LogSum lse;
   const double* dout;      // [value_dim]
   double delta;            // dout * out, and dweights * weights, summed: what every weight's gradient is relative to
   const double* dweights;  // [Sk]; null: none
 
   void differentiate(const Term& term, Gradients& g) const {
-    const double weight = std::exp(term.score - lse);
+    const double weight = std::exp(lse.weight_exponent(term.score));
     if (weight == 0) return;  // what lies behind a weight of 0 is of no account
     const double kept = p.dropout.factor(s.number * p.heads + h, i, term.j);
     const std::int64_t key_token = s.k_begin + term.j, kv_head = h / (p.heads / p.kv_heads);
@@ -141,7 +139,7 @@ struct Query {
   void differentiate_sinks(const Call& call, const std::vector<double>& sinks, Gradients& g) const {
     for (std::size_t n = 0; n < sinks.size(); ++n) {
       if (sinks[n] == -infinity) continue;
-      const double flow = std::exp(sinks[n] - lse) * delta;
+      const double flow = std::exp(lse.weight_exponent(sinks[n])) * delta;
       g.dsinks[sink_index(call, h, static_cast<std::int64_t>(n))] -= flow;
       g.in_dsinks.add(flow * flow, 0, 1);
     }
@@ -158,12 +156,24 @@ struct Cotangents {
   std::vector<double> weights, dweights;
 };
 
+// Below this f32 does not hold how many keys are in a log-sum-exp: docs/semantics.md, "Gradients".
+constexpr double faint = -0x1p25;
+
+// The log-sum-exp of a query's own scores.
+LogSum lse_of_scores(const Call& call, const AttentionProblem& p, const Sequence& s, std::int64_t h, std::int64_t i) {
+  std::vector<double> exponents = sinks_of(call, h);
+  for (std::int64_t j = p.visibility.first(s, i); j < p.visibility.last(s, i); ++j)
+    if (p.visibility.sees(s, h, i, j)) exponents.push_back(term_of(p, s, h, i, j).score);
+  return parts_of_log_sum(exponents);
+}
+
 // nullopt: the query sees nothing, not even sinks.
 std::optional<Query> query_of(const Call& call, const AttentionProblem& p, const Cotangents& c, const Sequence& s, std::int64_t h,
                               std::int64_t i) {
   const std::int64_t place = lse_place(call, s, h, i);
-  Query query{p, s, h, i, call.input("lse").at(place), c.dout.row(s.q_begin + i, h), 0, nullptr};
-  if (query.lse == -infinity) return {};
+  Query query{p, s, h, i, {call.input("lse").at(place), 0}, c.dout.row(s.q_begin + i, h), 0, nullptr};
+  if (query.lse.largest == -infinity) return {};
+  if (p.bias.given() && query.lse.largest < faint) query.lse = lse_of_scores(call, p, s, h, i);
   const double* out = c.out.row(s.q_begin + i, h);
   for (std::int64_t e = 0; e < p.value_dim; ++e) query.delta += query.dout[e] * out[e];
   if (c.dweights.empty()) return query;

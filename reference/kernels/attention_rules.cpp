@@ -11,8 +11,6 @@ namespace {
 // Positions are below 2^40: an offset or window beyond that sees the same keys, and sums do not overflow.
 constexpr std::int64_t far = std::int64_t{1} << 40;
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 // Tokens of row b of the batch that are no padding.
 std::int64_t length_of(const Call& call, const char* lengths, std::int64_t b, std::int64_t tokens) {
   const HostTensor* tensor = call.find(lengths);
@@ -91,14 +89,19 @@ std::vector<double> sinks_of(const Call& call, std::int64_t h) {
   return values;
 }
 
-double log_sum_exp(const std::vector<double>& terms) {
+LogSum parts_of_log_sum(const std::vector<double>& terms) {
   double largest = -infinity;
   for (const double term : terms)
     if (std::isnan(term) || term > largest) largest = std::isnan(largest) ? largest : term;
-  if (largest == -infinity || std::isnan(largest)) return largest;
+  if (largest == -infinity || std::isnan(largest)) return {largest, 0};
   double sum = 0;
   for (const double term : terms) sum += std::exp(term - largest);
-  return largest + std::log(sum);
+  return {largest, std::log(sum)};
+}
+
+double log_sum_exp(const std::vector<double>& terms) {
+  const auto [largest, rest] = parts_of_log_sum(terms);
+  return largest + rest;
 }
 
 }  // namespace ejk::reference

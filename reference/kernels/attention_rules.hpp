@@ -54,4 +54,11 @@ std::vector<double> sinks_of(const Call& call, std::int64_t h);
 // log(sum exp), -inf for no terms or only terms of -inf, NaN if a term is.
 double log_sum_exp(const std::vector<double>& terms);
 
+// The same as the largest term and what is to be added to it: beside a term of -2^40 f64, too, holds little of the rest.
+struct LogSum {
+  double largest, rest;
+  double weight_exponent(double term) const { return term - largest - rest; }
+};
+LogSum parts_of_log_sum(const std::vector<double>& terms);
+
 }  // namespace ejk::reference

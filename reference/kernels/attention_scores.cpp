@@ -8,8 +8,6 @@
 
 namespace ejk::reference {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 std::vector<double> transposed_keys(const AttentionProblem& p, const Sequence& s, std::int64_t kv_head) {
   std::vector<double> keys(at(p.dim * s.k_length));
   for (std::int64_t j = 0; j < s.k_length; ++j)
@@ -19,6 +17,14 @@ std::vector<double> transposed_keys(const AttentionProblem& p, const Sequence& s
 
 namespace {
 
+// A bias this low, if it is no infinity, is all of the score: docs/semantics.md, "Scores".
+constexpr double least_bias = -0x1p40;
+
+double biased(double score, double bias) {
+  const bool alone = bias <= least_bias && std::isfinite(bias) && std::isfinite(score);
+  return alone ? least_bias : score + bias;
+}
+
 // Of a query and a key, from the product of the two.
 Term term_of(const AttentionProblem& p, const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t j, double product) {
   Term term{j, p.scale * product, 1};
@@ -26,7 +32,7 @@ Term term_of(const AttentionProblem& p, const Sequence& s, std::int64_t h, std::
     const double bent = std::tanh(term.score / p.cap);
     term = {j, p.cap * bent, 1 - bent * bent};
   }
-  if (p.bias.given()) term.score += p.bias.value(s.number, h, i, j);
+  if (p.bias.given()) term.score = biased(term.score, p.bias.value(s.number, h, i, j));
   return term;
 }
 
@@ -56,11 +62,12 @@ double attend(const AttentionProblem& p, const Sequence& s, const std::vector<Te
               std::int64_t h, std::int64_t i, double* out, double* weights) {
   std::vector<double> exponents = sinks;
   for (const Term& term : terms) exponents.push_back(term.score);
-  const double lse = log_sum_exp(exponents);
+  const LogSum sum = parts_of_log_sum(exponents);
+  const double lse = sum.largest + sum.rest;
   if (lse == -infinity) return lse;
   const std::int64_t group = p.heads / p.kv_heads;
   for (const Term& term : terms) {
-    const double weight = std::exp(term.score - lse) * p.dropout.factor(s.number * p.heads + h, i, term.j);
+    const double weight = std::exp(sum.weight_exponent(term.score)) * p.dropout.factor(s.number * p.heads + h, i, term.j);
     if (weights) weights[term.j] = weight;
     if (weight == 0) continue;  // what v holds behind a weight of 0 is of no account
     const double* value = p.v.row(s.k_begin + term.j, h / group);

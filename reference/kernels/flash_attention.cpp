@@ -13,9 +13,6 @@
 namespace ejk::reference {
 namespace {
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 // ---- properties ----
 
 // Fills what nobody sees of k, v and bias with NaN and infinity in turn: the results stay.
@@ -31,6 +28,13 @@ std::string one_nan_key(const Call& call, const Execute& execute, Rng& rng) {
   Call changed = call;
   HostTensor& k = changed.input("k");
   k.set(rng.between(0, k.elements() - 1), nan);
+  return first_failure(verify_call(AttentionReference(call.spec->kernel), changed, execute));
+}
+
+// Rows of the bias become the lowest finite number, all of them or a part, as model code masks: the keys of such a row share it.
+std::string lowest_bias(const Call& call, const Execute& execute, Rng& rng) {
+  Call changed = call;
+  lower_bias(changed, rng);
   return first_failure(verify_call(AttentionReference(call.spec->kernel), changed, execute));
 }
 
@@ -123,6 +127,8 @@ std::vector<Property> AttentionReference::properties() const {
       {"a key and a bias that no query sees do not matter, even NaN and infinity", writable, unseen_keys},
       {"a NaN in a key reaches the queries that see it and no other",
        [=](const Call& call) { return writable(call) && keeps_all(call) && call.input("k").elements() > 0; }, one_nan_key},
+      {"keys share a row whose biases are the lowest finite number",
+       [](const Call& call) { return writable(call) && takes_lowest_bias(call); }, lowest_bias},
       {"scores may grow along the keys", [](const Call& call) { return writable(call) && call.floating("logits_soft_cap") == 0; },
        growing_keys},
       {"later keys do not change earlier queries",

@@ -11,11 +11,8 @@
 #include "reference/kernels/attention_scores.hpp"
 #include "reference/reference.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::flash_attention_bwd {
 namespace {
-
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Above this many multiplications a made-up call's out stays random, and its lse is what may be expected, so that a benchmark's data is
 // soon made.
@@ -94,6 +91,14 @@ std::string one_nan(const Call& call, const Execute& execute, Rng& rng, const ch
   Call changed = call;
   HostTensor& tensor = changed.input(input);
   tensor.set(rng.between(0, tensor.elements() - 1), nan);
+  FlashAttentionBackward().complete(changed);
+  return first_failure(verify_call(FlashAttentionBackward(), changed, execute));
+}
+
+// Rows of the bias become the lowest finite number, all of them or a part: the log-sum-exp does not tell how many keys share such a row.
+std::string lowest_bias(const Call& call, const Execute& execute, Rng& rng) {
+  Call changed = call;
+  lower_bias(changed, rng);
   FlashAttentionBackward().complete(changed);
   return first_failure(verify_call(FlashAttentionBackward(), changed, execute));
 }
@@ -198,6 +203,8 @@ std::vector<Property> FlashAttentionBackward::properties() const {
   };
   return {
       repeats_bit_for_bit([](const Call&) { return true; }, in_order),
+      {"keys share a row whose biases are the lowest finite number", [](const Call& c) { return writable(c) && takes_lowest_bias(c); },
+       lowest_bias},
       {"keys may all be alike", has_keys, alike("k")},
       {"values may all be alike", has_keys, alike("v")},
       {"a key and a bias that no query sees do not matter, even NaN and infinity", writable, unseen_keys},
@@ -224,4 +231,4 @@ std::vector<Property> FlashAttentionBackward::properties() const {
 const Registration registration{std::make_unique<FlashAttentionBackward>()};
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::flash_attention_bwd

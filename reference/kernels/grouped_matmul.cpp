@@ -5,10 +5,8 @@
 #include "reference/kernels/matrix_groups.hpp"
 #include "reference/reference.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::grouped_matmul {
 namespace {
-
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
@@ -96,10 +94,6 @@ spec::Case GroupedMatmul::random_case(Rng& rng) const {
 
 // ---- properties ----
 
-bool writable(const Call& call) {
-  return std::none_of(call.inputs.begin(), call.inputs.end(), [](const HostTensor& input) { return input.broadcast(); });
-}
-
 // Rows of no group that rhs holds, and matrices of groups without rows, may hold anything.
 std::string unused_rows_and_matrices(const Call& call, const Execute& execute, Rng&) {
   const Values expected = run_copy(call, execute);
@@ -144,4 +138,4 @@ std::vector<Property> GroupedMatmul::properties() const {
 const Registration registration{std::make_unique<GroupedMatmul>()};
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::grouped_matmul

@@ -5,10 +5,8 @@
 #include "reference/kernels/pooling_chunks.hpp"
 #include "reference/reference.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::mean_pooling {
 namespace {
-
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 class MeanPooling : public KernelReference {
  public:
@@ -108,4 +106,4 @@ std::vector<Property> MeanPooling::properties() const {
 const Registration registration{std::make_unique<MeanPooling>()};
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::mean_pooling

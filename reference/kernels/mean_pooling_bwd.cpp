@@ -4,7 +4,7 @@
 #include "reference/kernels/pooling_chunks.hpp"
 #include "reference/reference.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::mean_pooling_bwd {
 namespace {
 
 // dout does not tell how many tokens x has: the attribute does. Of packed chunks it may have more rows than there are chunks.
@@ -78,4 +78,4 @@ class MeanPoolingBackward : public KernelReference {
 const Registration registration{std::make_unique<MeanPoolingBackward>()};
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::mean_pooling_bwd

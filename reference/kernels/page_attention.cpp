@@ -6,11 +6,9 @@
 
 #include "reference/kernels/attention_cases.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::page_attention {
 namespace {
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t far = 1'000'000'000;  // no page is that far out
 
 // Where the tokens of a call lie.
@@ -356,4 +354,4 @@ std::vector<Property> PageAttention::properties() const {
 const Registration registration{std::make_unique<PageAttention>()};
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::page_attention

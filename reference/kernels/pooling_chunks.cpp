@@ -6,12 +6,12 @@
 namespace ejk::reference {
 namespace {
 
-struct Sequence {
+struct TokenRange {
   std::int64_t begin, end;
 };
 
-std::vector<Sequence> sequences_of(const Call& call) {
-  std::vector<Sequence> sequences;
+std::vector<TokenRange> token_ranges(const Call& call) {
+  std::vector<TokenRange> sequences;
   if (call.given("cum_seqlens")) {
     const std::vector<double> offsets = call.input("cum_seqlens").values();
     for (std::size_t n = 0; n + 1 < offsets.size(); ++n)
@@ -28,7 +28,7 @@ std::vector<Sequence> sequences_of(const Call& call) {
 std::vector<PoolingChunk> pooling_chunks(const Call& call) {
   const std::int64_t size = call.integer("chunk_size");
   std::vector<PoolingChunk> chunks;
-  for (const auto& [begin, end] : sequences_of(call)) {
+  for (const auto& [begin, end] : token_ranges(call)) {
     if (size == 0) {
       chunks.push_back({begin, end});
       continue;

@@ -1,7 +1,7 @@
 // scaled_dot_product_attention in float64: flash_attention's batched form with lengths, positions from 0.
 #include "reference/kernels/attention_reference.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::scaled_dot_product_attention {
 namespace {
 
 class ScaledDotProductAttention : public AttentionReference {
@@ -16,4 +16,4 @@ class ScaledDotProductAttention : public AttentionReference {
 const Registration registration{std::make_unique<ScaledDotProductAttention>()};
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::scaled_dot_product_attention

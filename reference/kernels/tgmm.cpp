@@ -4,7 +4,7 @@
 #include "reference/kernels/matrix_groups.hpp"
 #include "reference/reference.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::tgmm {
 namespace {
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
@@ -67,7 +67,7 @@ class WeightGradient : public KernelReference {
   std::vector<Property> properties() const override;
 };
 
-bool writable(const Call& call) { return !call.input("lhs").broadcast() && !call.input("dout").broadcast(); }
+bool matrices_are_writable(const Call& call) { return !call.input("lhs").broadcast() && !call.input("dout").broadcast(); }
 
 std::string doubling(const Call& call, const Execute& execute, Rng&) {
   Values expected = run_copy(call, execute);
@@ -103,12 +103,12 @@ std::string one_nan(const Call& call, const Execute& execute, Rng& rng) {
 
 std::vector<Property> WeightGradient::properties() const {
   return {repeats_bit_for_bit([](const Call&) { return true; }),
-          {"rows of no group that out holds do not matter, even NaN", writable, rows_of_no_group},
-          {"a NaN reaches what it is a factor of and nothing else", writable, one_nan},
-          {"twice dout gives twice the gradient", writable, doubling}};
+          {"rows of no group that out holds do not matter, even NaN", matrices_are_writable, rows_of_no_group},
+          {"a NaN reaches what it is a factor of and nothing else", matrices_are_writable, one_nan},
+          {"twice dout gives twice the gradient", matrices_are_writable, doubling}};
 }
 
 const Registration registration{std::make_unique<WeightGradient>()};
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::tgmm

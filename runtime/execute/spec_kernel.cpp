@@ -53,6 +53,14 @@ bool is_other_name(const spec::Spec& spec, const std::string& name) {
   return output && !output->updates.empty() && output->updates != name;
 }
 
+// Whether the attribute chooses the type of a tensor that is given, which says the same.
+bool told_by_a_tensor(const spec::Spec& spec, const spec::Attribute& attribute, const Invocation& call) {
+  return attribute.type == spec::AttributeType::string &&
+         std::any_of(spec.tensors.begin(), spec.tensors.end(), [&](const spec::TensorSpec& tensor) {
+           return tensor.type == attribute.fallback.text() && call.tensors.contains(tensor.name);
+         });
+}
+
 // Of an attribute whose default depends on nothing.
 Value default_of(const spec::Attribute& attribute) {
   auto value = attribute.fallback.evaluate(spec::NoNames());
@@ -202,7 +210,8 @@ Invocation SpecKernel::canonical(const Invocation& invocation) const {
       given->second = static_cast<double>(*number);
     const auto& fallback = attribute.fallback;
     const bool fixed = fallback && fallback.names().empty() && fallback.subjects().empty();
-    if (fixed && given->second == default_of(attribute)) result.attributes.erase(given);
+    if ((fixed && given->second == default_of(attribute)) || told_by_a_tensor(*handle_.spec, attribute, result))
+      result.attributes.erase(given);
   }
   if (result.device.empty()) {
     try {

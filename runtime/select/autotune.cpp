@@ -25,9 +25,9 @@ struct MeasuringScope {
   ~MeasuringScope() { measuring() = false; }
 };
 
-class Measurement {
+class MissedCall {
  public:
-  Measurement(const Question& question, const ConfigSelectorChain& chain, Tuner& tuner)
+  MissedCall(const Question& question, const ConfigSelectorChain& chain, Tuner& tuner)
       : question_(question), chain_(chain), tuner_(tuner) {}
 
   // By this process, or by one that it has an agreement with.
@@ -139,7 +139,7 @@ bool ask_autotune(Question& question, const ConfigSelectorChain& chain, TuningFl
   if (explain) return question.none(Tier::autotune, "not asked: a call would be measured now, but an explanation measures nothing");
   auto tuned = flights.join(question.key, [&]() -> Tuned {
     try {
-      return Measurement(question, chain, *asked).run();
+      return MissedCall(question, chain, *asked).run();
     } catch (...) {
       return {nullptr, current_error().message};
     }

@@ -13,13 +13,10 @@
 #include "store/held_folder.hpp"
 
 namespace ejk::store {
-namespace {
 
-[[noreturn]] void fail(const char* what, const std::filesystem::path& path) {
+void fail_by_errno(const char* what, const std::filesystem::path& path) {
   throw std::runtime_error(fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(errno)));
 }
-
-}  // namespace
 
 std::optional<std::string> read_file(const std::filesystem::path& path, std::size_t limit, std::string& why_not) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe in its place must not hang us
@@ -53,14 +50,14 @@ std::optional<std::string> read_open_file(int descriptor, const std::filesystem:
 
 void write_synced(const std::filesystem::path& path, std::string_view bytes) {
   const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (!file) fail("create", path);
+  if (!file) fail_by_errno("create", path);
   while (!bytes.empty()) {
     const auto count = write(file.get(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) fail("write", path);
+    if (count <= 0) fail_by_errno("write", path);
     bytes.remove_prefix(static_cast<std::size_t>(count));
   }
-  if (fsync(file.get()) != 0 && errno != EINVAL && errno != ENOSYS) fail("write", path);
+  if (fsync(file.get()) != 0 && errno != EINVAL && errno != ENOSYS) fail_by_errno("write", path);
 }
 
 void sync_folder(const std::filesystem::path& path) {
@@ -72,12 +69,12 @@ void make_folders(const std::filesystem::path& path, unsigned mode) {
   struct stat facts {};
   if (stat(path.c_str(), &facts) == 0) {
     errno = ENOTDIR;
-    if (!S_ISDIR(facts.st_mode)) fail("make the folder", path);
+    if (!S_ISDIR(facts.st_mode)) fail_by_errno("make the folder", path);
     return;
   }
   const auto parent = path.parent_path();
   if (!parent.empty() && parent != path) make_folders(parent, mode);
-  if (mkdir(path.c_str(), mode) != 0 && errno != EEXIST) fail("make the folder", path);
+  if (mkdir(path.c_str(), mode) != 0 && errno != EEXIST) fail_by_errno("make the folder", path);
 }
 
 }  // namespace ejk::store

@@ -22,4 +22,7 @@ void sync_folder(const std::filesystem::path& path);  // best effort: some file 
 // Also makes missing parents. Never writable by others, whatever the umask: their binaries must not come in. Throws std::runtime_error.
 void make_folders(const std::filesystem::path& path, unsigned mode = 0755);
 
+// Throws std::runtime_error: "cannot `what` `path`", and the system's words for errno.
+[[noreturn]] void fail_by_errno(const char* what, const std::filesystem::path& path);
+
 }  // namespace ejk::store

@@ -15,10 +15,6 @@
 namespace ejk::store {
 namespace {
 
-[[noreturn]] void fail(const char* what, const std::filesystem::path& path) {
-  throw std::runtime_error(fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(errno)));
-}
-
 // Opened to be listed or synced, which O_PATH does not allow.
 Descriptor opened(int folder) { return Descriptor(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)); }
 
@@ -76,14 +72,14 @@ Descriptor HeldFolder::writable_file(const std::string& name, int flags, Readers
 
 void HeldFolder::write(const std::string& name, std::string_view bytes) const {
   const Descriptor file(::openat(descriptor(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
-  if (!file) fail("create", path_ / name);
+  if (!file) fail_by_errno("create", path_ / name);
   while (!bytes.empty()) {
     const auto count = ::write(file.get(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) fail("write", path_ / name);
+    if (count <= 0) fail_by_errno("write", path_ / name);
     bytes.remove_prefix(static_cast<std::size_t>(count));
   }
-  if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOSYS) fail("write", path_ / name);
+  if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOSYS) fail_by_errno("write", path_ / name);
 }
 
 bool HeldFolder::rename(const std::string& name, const HeldFolder& to, const std::string& new_name) const {

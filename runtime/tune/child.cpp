@@ -18,9 +18,9 @@ namespace ejk {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr off_t kept_words = 2000;                         // of stderr
-constexpr std::size_t longest_line = 1 << 24;              // a child that babbles is ended
-constexpr auto patience = std::chrono::milliseconds(200);  // until a program whose socket is closed is gone
+constexpr off_t kept_words = 2000;                                // of stderr
+constexpr std::size_t longest_line = 1 << 24;                     // a child that babbles is ended
+constexpr auto patience_at_end = std::chrono::milliseconds(200);  // until a program whose socket is closed is gone
 
 struct FileActions {
   posix_spawn_file_actions_t value;
@@ -99,7 +99,7 @@ std::string Child::end() {
   if (pid_ < 0) return "it never ran";
   socket_.close_now();
   int status = 0;
-  const auto deadline = Clock::now() + patience;
+  const auto deadline = Clock::now() + patience_at_end;
   auto waited = waitpid(pid_, &status, WNOHANG);
   for (timespec pause{0, 1'000'000}; waited == 0 && Clock::now() < deadline; waited = waitpid(pid_, &status, WNOHANG))
     nanosleep(&pause, nullptr);

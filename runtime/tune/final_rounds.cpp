@@ -9,29 +9,29 @@
 namespace ejk {
 namespace {
 
-constexpr int least_rounds = 7, most_rounds = 31, usual_rounds = 15;
+constexpr int least_final_rounds = 7, most_final_rounds = 31, usual_rounds = 15;
 constexpr double longest = 20, most_samples_a_round = 7;
-constexpr double runs_a_sample = 2.5, least_sample = 1e-3;  // seconds; a warm-up, batches, the way to another process
+constexpr double runs_a_sample = 2.5, least_final_sample = 1e-3;  // seconds; a warm-up, batches, the way to another process
 
-double seconds_of_a_sample(double us) { return std::max(runs_a_sample * us * 1e-6, least_sample); }
+double seconds_of_a_sample(double us) { return std::max(runs_a_sample * us * 1e-6, least_final_sample); }
 
 class Final {
  public:
   explicit Final(const FinalInput& input) : input_(input) {
     // Rather few finalists than few rounds.
-    const double places = input.seconds_left() / (least_rounds * seconds_of_a_sample(input.default_us)) - 1;
+    const double places = input.seconds_left() / (least_final_rounds * seconds_of_a_sample(input.default_us)) - 1;
     const auto size = static_cast<std::size_t>(std::clamp(places, 1.0, static_cast<double>(most_finalists)));
     for (auto* trial : input.field)
       if (field_.size() < size) field_.push_back({trial, {}, false});
     // Time that is left makes the rounds longer, and so quieter.
     const double a_round = seconds_of_a_sample(input.default_us) * static_cast<double>(field_.size() + 1);
     samples_a_round_ =
-        static_cast<int>(std::clamp(std::min(input.seconds_left(), longest) / (a_round * most_rounds), 1.0, most_samples_a_round));
+        static_cast<int>(std::clamp(std::min(input.seconds_left(), longest) / (a_round * most_final_rounds), 1.0, most_samples_a_round));
   }
 
   FinalResult run() {
-    const int rounds = field_.empty() ? least_rounds : most_rounds;
-    for (int round = 0; round < rounds && (round < least_rounds || input_.seconds_left() > 0); ++round) {
+    const int rounds = field_.empty() ? least_final_rounds : most_final_rounds;
+    for (int round = 0; round < rounds && (round < least_final_rounds || input_.seconds_left() > 0); ++round) {
       if (round > 0 && input_.seconds_left() < -input_.grace) break;  // too few rounds leave the default where it is
       input_.tell(round);
       one_round(round % 2 == 1);

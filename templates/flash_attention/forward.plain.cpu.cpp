@@ -5,6 +5,7 @@
 #include "device/cpu.h"
 #include "device/attention/attention.h"
 #include "device/number/math.h"
+#include "device/attention/limited_bias.h"
 #include "device/number/narrow.h"
 
 using Element = ${ctype(E)};
@@ -61,7 +62,7 @@ static float score(const Query& query, int64_t key) {
   float s = call.scale * dot(q, k, call.head_dim);
   if (call.soft_cap > 0) s = call.soft_cap * tanh_of(splat(s / call.soft_cap))[0];
   if (is_given(call.bias))
-    s += element_of(call.bias.data, call.bias_type, row_offset(call.bias, query.sequence.batch, query.head, query.token) + key);
+    s += limited_bias(element_of(call.bias.data, call.bias_type, row_offset(call.bias, query.sequence.batch, query.head, query.token) + key));
   return s * LOG2_E;
 }
 

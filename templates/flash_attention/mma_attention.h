@@ -204,6 +204,7 @@ template <int DV, int PITCH, int M, int F, class T>
 static inline void finish(float (&o)[M][F][4], const float (&reference)[M][2], const float (&denominator)[M][2], T* tile, const Heads<T>& out,
                           const View& lse, const Rows& rows, const Sequence& sequence, int warp_row, float kept) {
   Softmax* const softmax = reinterpret_cast<Softmax*>(rows.range);
+  sync_warp();  // its lanes have read these queries and ranges
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll

@@ -2,6 +2,9 @@
 // into shared memory; warps of a warpgroup that multiplies read those of their 16 rows.
 #pragma once
 #include "device/sm90/sm90_attention_rows.h"
+$if biased == 'bf16' or biased == 'f32'
+#include "device/attention/limited_bias.h"
+$end
 #include "device/sm90/sm90_attention_tiles.h"
 #include "device/sm90/sm90_uniform.h"
 
@@ -26,6 +29,20 @@ static inline void unpack_pair(uint32_t pair, float& low, float& high, bfloat16)
 static inline void unpack_pair(uint32_t pair, float& low, float& high, half) {
   low = to_float(half{static_cast<uint16_t>(pair)}), high = to_float(half{static_cast<uint16_t>(pair >> 16)});
 }
+
+$if biased == 'bf16'
+// limited_bias() of a pair: b * 2^-100 + LEAST_BIAS is LEAST_BIAS of what is finite, and minus infinity stays.
+static inline uint32_t limited_pair(uint32_t pair) {
+  uint32_t least, limited;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(least) : "r"(pair), "r"(0x0d800d80u), "r"(0xd380d380u));
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(limited) : "r"(pair), "r"(least));
+  return limited;
+}
+static_assert(LEAST_BIAS == -0x1p40f);  // 0xd380
+$elif biased == 'f32'
+// The same as limited_bias(), in two instructions.
+static inline float limited_float(float bias) { return larger_of(bias, bias * 0x1p-100f + LEAST_BIAS); }
+$end
 
 // A bias: boxes of rows of 128 bytes, swizzled by them; the last box of a step may have keys of the next one. A lane holds those of its
 // scores of a step, two a word where they have 16 bits; LATE: they are read where they are added, for there are no registers to hold them.
@@ -67,7 +84,14 @@ template <class T, int ROWS, int KEYS, bool LATE> struct BiasTile {
       if constexpr (WIDE)
         load_floats(low, high, (words[0] ^ i / 2 % 4 * 32) + i % 2 * 8 * 128 + i / 8 * BOX);
       else
+$if biased == 'bf16'
+        unpack_pair(limited_pair(LATE ? w[i % 4] : words[i]), low, high, T{});
+$else
         unpack_pair(LATE ? w[i % 4] : words[i], low, high, T{});
+$end
+$if biased == 'f32'
+      if constexpr (WIDE) low = limited_float(low), high = limited_float(high);
+$end
       s[2 * i] += low * factor, s[2 * i + 1] += high * factor;
     }
   }
@@ -132,7 +156,11 @@ template <class Bias> struct RowAdjustments {
   const Bias* bias;
   const bool* mask;
   float operator()(float score, int key) const {
+$if biased == 'bf16' or biased == 'f32'  // no half is as low
+    if constexpr (sizeof(Bias) > 1) score += limited_bias(to_float(bias[key])) * LOG2_E;
+$else
     if constexpr (sizeof(Bias) > 1) score += to_float(bias[key]) * LOG2_E;
+$end
     return mask && !mask[key] ? -INFINITE : score;
   }
 };

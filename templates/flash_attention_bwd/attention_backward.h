@@ -1,6 +1,9 @@
 // GPU vocabulary of the attention kernels' gradients: what each query row brings to them, which rows see a key, and the sinks' gradient.
 #pragma once
 #include "device/attention/attention_score.h"
+$if takes_bias
+#include "flash_attention_bwd/faint_rows.h"
+$end
 
 // Query rows in the workspace: those of one head of one sequence lie together, from a multiple of `block` up to one.
 struct RowSpace {
@@ -62,12 +65,52 @@ static inline void prepare_rows(const Heads<const T>& out, const Heads<const T>&
     }
     for (int mask = LANES / 2; mask > 0; mask /= 2) delta += shuffle_xor(delta, mask);
     if (local < count && thread_x() % LANES == 0) {
+$if takes_bias
+      row_lse[local] = weighs ? usual_log(log * LOG2_E) : INFINITE;
+$else
       row_lse[local] = weighs ? log * LOG2_E : INFINITE;
+$end
       row_delta[local] = delta;
     }
   }
 }
 
+$if takes_bias
+// Of rows [first, first + count) of a head, those that are faint get faint_log() in place of their log-sum-exp; a warp a row. log_kept: what dropout adds
+// to every row's log-sum-exp, in units of log 2. Rows whose keys have several biases stay as they are.
+template <int WARPS>
+static inline void mark_faint_rows(const ScoreRules& rules, const Visibility& visibility, const Sequence& sequence, const View& lse, int head,
+                                   int64_t first, int64_t count, float log_kept, float* row_lse) {
+  const float* logs = static_cast<const float*>(lse.data) + (lse.rank == 3 ? sequence.batch * lse.strides[0] : 0) +
+                      head * lse.strides[lse.rank - 2] + sequence.first_query;
+#pragma unroll 1
+  for (int64_t local = warp(); local < count && first + local < sequence.seeing(); local += WARPS) {
+    const int64_t token = first + local;
+    const float log = logs[token];
+    if (!(log < FAINT) || log == -INFINITE) continue;
+    const KeyRange keys = visible_keys(visibility, sequence, token);
+    const RowRange range{static_cast<int>(keys.first), static_cast<int>(keys.end)};
+    const RowRules row = rules_of<true>(rules, sequence, range, {static_cast<int>(token), head});
+    const float least = log * LOG2_E * (1 + FAINT_LEEWAY);
+    float equal = 0, lower = 0;
+#pragma unroll 1
+    for (int key = range.first + lane(); key < range.end; key += WARP) {
+      const float score = score_of<true, false>(0, rules, row, key);
+      if (score == -INFINITE) continue;
+      if (score >= least)
+        ++equal;
+      else
+        ++lower;
+    }
+    for (int mask = WARP / 2; mask > 0; mask /= 2) equal += shuffle_xor(equal, mask), lower += shuffle_xor(lower, mask);
+    if (lane() == 0 && equal > 0 && lower == 0) row_lse[local] = faint_log(log_of(equal) * LOG2_E + log_kept);
+  }
+}
+
+// What 2^ is taken of for a weight, the score being finite.
+static inline float weight_exponent(float score, float log) { return is_faint(log) ? -log : score - log; }
+
+$end
 static inline __attribute__((noinline)) void store_element(void* data, int64_t type, int64_t index, float x) {
   if (type == TYPE_F16) static_cast<half*>(data)[index] = from_float<half>(x);
   if (type == TYPE_BF16) static_cast<bfloat16*>(data)[index] = from_float<bfloat16>(x);
@@ -90,7 +133,12 @@ static inline void differentiate_sink(const View& aux, const View& gradient, int
       const Sequence sequence = sequences[n];
       const int64_t first = space.first(sequence, head);
 #pragma unroll 1
+$if takes_bias
+      for (int64_t i = thread_x(); i < sequence.queries; i += THREADS)
+        if (!is_faint(row_lse[first + i])) sum += exp2_of(sink - row_lse[first + i]) * row_delta[first + i];
+$else
       for (int64_t i = thread_x(); i < sequence.queries; i += THREADS) sum += exp2_of(sink - row_lse[first + i]) * row_delta[first + i];
+$end
     }
   __shared__ float sums[THREADS / WARP];
   for (int mask = WARP / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);

@@ -31,7 +31,11 @@ struct PlainGradients {
     if (!ADJUSTED && !CAPPED) dot *= rules.scale * LOG2_E;
     const float score = score_of<ADJUSTED, CAPPED, true>(dot, rules, row, key);
     if (score == -INFINITE) return {0, 0, 0};
+$if takes_bias
+    float weight = exp2_of(weight_exponent(score, row_lse[at])), kept = 1;
+$else
     float weight = exp2_of(score - row_lse[at]), kept = 1;
+$end
     if (weight == 0) return {0, 0, 0};
     if (DROPPED && rules.drop_threshold > 0)
       kept = drops(token, head, key) || rules.drop_threshold >= 65536 ? 0 : KEPT_ROWS ? 1 : 65536 / (65536 - rules.drop_threshold);

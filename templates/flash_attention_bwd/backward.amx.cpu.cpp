@@ -127,7 +127,11 @@ static void load_rows(const Call& call, const Sequence& s, int64_t count, int64_
       q[i] = some ? call.q.row(s.batch, s.first_query + row.token, row.head) : nullptr;
       dout[i] = some ? call.dout.row(s.batch, s.first_query + row.token, row.head) : nullptr;
       const float lse = some ? call.rows.lse_of(s.batch, row.head)[first_row + row.token] : -INFINITE;
+$if takes_bias
+      scratch.base[r + i] = lse == -INFINITE ? INFINITE : log_of_row(call.rules, s.batch, row, lse);
+$else
       scratch.base[r + i] = lse == -INFINITE ? INFINITE : lse * LOG2_E;
+$end
       scratch.delta[r + i] = some ? call.rows.delta_of(s.batch, row.head)[first_row + row.token] : 0;
     }
     load_row_step<D, D_STEPS>(q, r / SIDE, scratch.queries, scratch.queries_t, queries);

@@ -6,6 +6,8 @@
 #include "device/cpu.h"
 #include "device/number/vector.h"
 #include "flash_attention_bwd/attention_gradient.h"
+#include "device/attention/limited_bias.h"
+#include "flash_attention_bwd/faint_rows.h"
 #include "device/number/narrow.h"
 
 using Element = ${ctype(E)};
@@ -59,6 +61,21 @@ static float kept_factor(const Call& call, const Sequence& s, int64_t head, int6
   return static_cast<float>(dropout_lane(words, key)) < call.drop_threshold ? 0 : 65536 / (65536 - call.drop_threshold);
 }
 
+// A faint row's -log 2 of each key's weight: all keys that it sees share it. Of another row, or one whose keys have several biases, -1.
+static float faint_share(const Call& call, const Sequence& s, int64_t head, int64_t token, float lse) {
+  if (!is_given(call.bias) || !(lse < FAINT) || lse == -INFINITE) return -1;
+  const KeyRange keys = visible_keys(call.visibility, s, token);
+  const int64_t row = row_offset(call.bias, s.batch, head, token);
+  int64_t count = 0;
+  for (int64_t key = keys.first; key < keys.end; ++key) {
+    const float bias = limited_bias(element_of(call.bias.data, call.bias_type, row + key));
+    if (bias == -INFINITE || !sees(call, s, head, token, key)) continue;
+    if (!(bias >= lse * (1 + FAINT_LEEWAY))) return -1;
+    ++count;
+  }
+  return count == 0 ? -1 : log_of(splat(static_cast<float>(count)))[0] * LOG2_E;
+}
+
 static Pair pair_of(const Call& call, const Sequence& s, int64_t head, int64_t token, int64_t key) {
   const int64_t kv_head = head * call.k.heads / call.q.heads, row = (call.rows.lse.rank == 2 ? s.first_query : 0) + token;
   const float lse = call.rows.lse_of(s.batch, head)[row];
@@ -70,8 +87,10 @@ static Pair pair_of(const Call& call, const Sequence& s, int64_t head, int64_t t
     score = call.soft_cap * bent;
     slope = 1 - bent * bent;
   }
-  if (is_given(call.bias)) score += element_of(call.bias.data, call.bias_type, row_offset(call.bias, s.batch, head, token) + key);
-  const float weight = exp2_of(splat((score - lse) * LOG2_E))[0];
+  if (is_given(call.bias)) score += limited_bias(element_of(call.bias.data, call.bias_type, row_offset(call.bias, s.batch, head, token) + key));
+  if (score == -INFINITE) return {};
+  const float share = faint_share(call, s, head, token, lse);
+  const float weight = exp2_of(splat(share >= 0 ? -share : (score - lse) * LOG2_E))[0];
   if (weight == 0) return {};
   const float kept = kept_factor(call, s, head, token, key);
   const Element *dout = call.dout.row(s.batch, s.first_query + token, head), *v = call.v.row(s.batch, s.first_key + key, kv_head);

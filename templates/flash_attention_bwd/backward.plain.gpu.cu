@@ -35,6 +35,15 @@ KERNEL(THREADS, 1) prepare(${parameters('prepare')}) {
   if (is_given(dweights_view)) add_weight_terms(weights_view, dweights_view, sequence, block_y(), item * BLOCK, row_delta + at);
 }
 
+// With a bias: faint rows, after the log-sum-exps. Block (x, y, z): BLOCK rows x of head y of row z of the batch.
+KERNEL(THREADS, 1) mark_faint(${parameters('mark_faint')}) {
+  const Heads<const Element> q(q_view), k(k_view);
+  const Sequence sequence = Sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset, query_seq_lengths, key_value_seq_lengths}[block_z()];
+  const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, 0, 0, 0, 0, q.heads};
+  const int64_t first = block_x() * int64_t{BLOCK}, at = RowSpace{q.heads, space_rows, BLOCK, false}.first(sequence, block_y()) + first;
+  mark_faint_rows<THREADS / WARP>(rules, {causal, window_left, window_right}, sequence, lse_view, block_y(), first, BLOCK, 0, row_lse + at);
+}
+
 KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')}) {
   const Heads<const Element> q(q_view), k(k_view);
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,

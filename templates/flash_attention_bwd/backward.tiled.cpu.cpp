@@ -119,7 +119,11 @@ static void load_rows(const Call& call, const Sequence& s, int64_t count, int64_
     load_row<DOUT_PITCH>(some ? call.dout.row(s.batch, s.first_query + row.token, row.head) : nullptr, DV, scratch.douts + r * DOUT_PITCH,
                          douts);
     const float lse = some ? call.rows.lse_of(s.batch, row.head)[first_row + row.token] : -INFINITE;
+$if takes_bias
+    scratch.base[r] = lse == -INFINITE ? INFINITE : log_of_row(call.rules, s.batch, row, lse);
+$else
     scratch.base[r] = lse == -INFINITE ? INFINITE : lse * LOG2_E;
+$end
     scratch.delta[r] = some ? call.rows.delta_of(s.batch, row.head)[first_row + row.token] : 0;
   }
   scratch.finite_queries = queries.holds(), scratch.finite_douts = douts.holds();

@@ -2,6 +2,9 @@
 #pragma once
 #include "device/attention/attention_tile.h"
 #include "flash_attention_bwd/attention_gradient.h"
+$if takes_bias
+#include "flash_attention_bwd/faint_rows.h"
+$end
 
 // ROWS query rows against keys [begin, end) of a block that starts at key `first` of the sequence, in panels of WIDTH keys.
 template <int64_t ROWS, int64_t WIDTH, int64_t KEYS> struct GradientTile {
@@ -74,6 +77,31 @@ static void kept_factors(const ScoreRules& rules, const Row& row, int64_t sequen
   }
 }
 
+$if takes_bias
+// Whether mask and segments let the row see the key; its range does.
+static inline bool sees_key(const ScoreRules& rules, int64_t batch, const Row& row, int64_t key) {
+  if (is_given(rules.mask) && !static_cast<const bool*>(rules.mask.data)[row_offset(rules.mask, batch, row.head, row.token) + key]) return false;
+  if (!is_given(rules.q_segments)) return true;
+  const int32_t own = static_cast<const int32_t*>(rules.q_segments.data)[batch * rules.q_segments.strides[0] + row.token];
+  return own >= 0 && key_segment(rules, batch, key) == own;
+}
+
+// A row's log-sum-exp in units of log 2; of a faint row, whose keys are counted anew for each block of keys, faint_log().
+static __attribute__((noinline)) float log_of_row(const ScoreRules& rules, int64_t batch, const Row& row, float lse) {
+  const float log = usual_log(lse * LOG2_E);
+  if (!is_given(rules.bias) || !(lse < FAINT)) return log;
+  const int64_t first = row_offset(rules.bias, batch, row.head, row.token);
+  int64_t count = 0;
+  for (int64_t key = row.keys.first; key < row.keys.end; ++key) {
+    const float bias = limited_bias(element_of(rules.bias.data, rules.bias_type, first + key));
+    if (bias == -INFINITE || !sees_key(rules, batch, row, key)) continue;
+    if (!(bias >= lse * (1 + FAINT_LEEWAY))) return log;
+    ++count;
+  }
+  return count == 0 ? log : faint_log(log_of(splat(static_cast<float>(count)))[0] * LOG2_E);
+}
+
+$end
 // One row of the tile: every option and every kind of masking. What a row does not see has weight 0, whatever lies there.
 template <int64_t ROWS, int64_t WIDTH, int64_t KEYS>
 static void weigh_row(const GradientTile<ROWS, WIDTH, KEYS>& t, const ScoreRules& rules, int64_t r, const float* factors) {
@@ -86,6 +114,9 @@ static void weigh_row(const GradientTile<ROWS, WIDTH, KEYS>& t, const ScoreRules
   const int32_t segment =
       segmented ? static_cast<const int32_t*>(rules.q_segments.data)[t.batch * rules.q_segments.strides[0] + row.token] : 0;
   const Floats base = splat(t.base[r]), delta = splat(t.delta[r]);
+$if takes_bias
+  const bool faint = biased && is_faint(t.base[r]);
+$end
   const auto local = [&](int64_t key) { return splat_integer(static_cast<int32_t>(smaller(larger(key - t.first, 0), KEYS))); };
   const Integers range_begin = local(row.keys.first), range_end = local(row.keys.end);
   for (int64_t j = t.begin; j < t.end; j += LANES) {
@@ -100,11 +131,20 @@ static void weigh_row(const GradientTile<ROWS, WIDTH, KEYS>& t, const ScoreRules
     } else {
       score *= unit;
     }
+$if takes_bias
+    if (biased) score += limited_bias(load_elements(rules.bias.data, rules.bias_type, bias_row + key, count)) * LOG2_E;
+    if (faint) visible &= score > splat(-INFINITE);
+$else
     if (biased) score += load_elements(rules.bias.data, rules.bias_type, bias_row + key, count) * LOG2_E;
+$end
     if (masked) visible &= load_elements(rules.mask.data, TYPE_BOOL, mask_row + key, count) > Floats{};
     for (int64_t lane = 0; segmented && lane < LANES; ++lane)
       if (lane >= count || segment < 0 || segments[key + lane] != segment) visible[lane] = 0;
+$if takes_bias
+    const Floats weight = visible ? exp2_of(faint ? -base : score - base) : Floats{};
+$else
     const Floats weight = visible ? exp2_of(score - base) : Floats{};
+$end
     Floats by_weight = load_floats(t.slopes + at), kept = weight;
     if (factors) {
       const Floats factor = load_floats(factors + j);

@@ -84,8 +84,13 @@ template <class Shape, bool ADJUSTED, bool CAPPED, bool DROPPED, bool BIAS_GRADI
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           float& x = s[m][n][i];
+$if takes_bias
+          const bool hidden = x == -INFINITE;
+          x = hidden ? 0 : exp2_of(weight_exponent(x * unit, log.at[i % 2]) + SHIFT);
+$else
           const bool hidden = BIAS_GRADIENT && x == -INFINITE;
           x = hidden ? 0 : exp2_of(x * unit - (log.at[i % 2] - SHIFT));
+$end
         }
     }
   }

@@ -132,7 +132,11 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED, bool ADJUS
 #pragma unroll
         for (int mask = LANES / 2; mask > 0; mask /= 2) delta += shuffle_xor(delta, mask);
         if (base + i * STEP >= ROWS || feature != 0) continue;
+$if takes_bias
+        row_lse[at + base + i * STEP] = weighs ? usual_log(DROPPED ? log[i] * LOG2_E + log_kept : log[i] * LOG2_E) : INFINITE;
+$else
         row_lse[at + base + i * STEP] = weighs ? DROPPED ? log[i] * LOG2_E + log_kept : log[i] * LOG2_E : INFINITE;
+$end
         row_delta[at + base + i * STEP] = weighs ? DROPPED ? delta * kept : delta : 0;
       }
     }

@@ -30,6 +30,20 @@ KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
   CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view, kept_part);
 }
 
+$if takes_bias
+// Faint rows, after the log-sum-exps. Block (x, y, z): BLOCK_M rows x of head y of row z of the batch.
+KERNEL(PREPARE_THREADS, 1) mark_faint(${parameters('mark_faint')}) {
+  let_next_launch_go();
+  wait_for_previous_launch();
+  const Heads<const Element> q(q_view), k(k_view);
+  const Sequence sequence = Sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset, query_seq_lengths, key_value_seq_lengths}[block_z()];
+  const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, 0, 0, 0, 0, q.heads};
+  const int64_t first = block_x() * BLOCK_M, at = RowSpace{q.heads, space_rows, BLOCK_M, false}.first(sequence, block_y()) + first;
+  mark_faint_rows<PREPARE_THREADS / WARP>(rules, {causal, window_left, window_right}, sequence, lse_view, block_y(), first, BLOCK_M,
+                                          DROPPED ? log_of(kept_part) * LOG2_E : 0, row_lse + at);
+}
+$end
+
 // dq from its sums; and dk and dv of keys that are broken.
 KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   wait_for_previous_launch();

@@ -150,7 +150,12 @@ struct Weights {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float score = s[4 * j + i];
+$if takes_bias
+        // Of a faint row (faint_rows.h) nothing is left of what is finite, and minus infinity stays.
+        s[4 * j + i] = exp2_of(score * (is_faint(log.at[i % 2]) ? 0x1p-148f : LOG2_E) - (log.at[i % 2] - shift()));
+$else
         s[4 * j + i] = exp2_of(score * (BIASED ? LOG2_E : unit) - (log.at[i % 2] - shift()));
+$end
         if (ZEROES && score == -INFINITE) s[4 * j + i] = 0;
       }
     }

@@ -7,7 +7,7 @@
 #include "cuda/fake_driver.hpp"
 #include "cuda/hand_made_cubin.hpp"
 
-namespace ejk::cuda {
+namespace ejk::cuda::backend_test {
 namespace {
 
 constexpr Result illegal_address = 700;
@@ -337,4 +337,4 @@ TEST(CudaWithoutDriver, AnotherLibraryInItsPlaceIsNamed) {
 }
 
 }  // namespace
-}  // namespace ejk::cuda
+}  // namespace ejk::cuda::backend_test

@@ -7,7 +7,7 @@
 #include "cuda/cuda_image.hpp"
 #include "cuda/fake_driver.hpp"
 
-namespace ejk::cuda {
+namespace ejk::cuda::workspace_test {
 namespace {
 
 FakeDriver& fake() { return FakeDriver::instance(); }
@@ -136,4 +136,4 @@ TEST_F(CudaWorkspace, ThreadsNeverShareOne) {
 }
 
 }  // namespace
-}  // namespace ejk::cuda
+}  // namespace ejk::cuda::workspace_test

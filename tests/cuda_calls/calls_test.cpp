@@ -6,7 +6,7 @@
 #include "execute/store_fixture.hpp"
 #include "tests/paths.hpp"
 
-namespace ejk::cuda {
+namespace ejk::cuda::calls_test {
 namespace {
 
 FakeDriver& fake() { return FakeDriver::instance(); }
@@ -176,4 +176,4 @@ TEST_F(CudaCalls, InfoNamesWhatWasFound) {
 }
 
 }  // namespace
-}  // namespace ejk::cuda
+}  // namespace ejk::cuda::calls_test

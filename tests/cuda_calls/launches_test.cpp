@@ -5,7 +5,7 @@
 #include "execute/store_fixture.hpp"
 #include "tests/paths.hpp"
 
-namespace ejk::cuda {
+namespace ejk::cuda::launches_test {
 namespace {
 
 FakeDriver& fake() { return FakeDriver::instance(); }
@@ -101,4 +101,4 @@ TEST_F(CudaLaunches, ACooperativeGridThatDoesNotFitIsRefusedWithBothNumbers) {
 }
 
 }  // namespace
-}  // namespace ejk::cuda
+}  // namespace ejk::cuda::launches_test

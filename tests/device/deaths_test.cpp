@@ -8,7 +8,7 @@
 
 #include "device/fixture.hpp"
 
-namespace ejk {
+namespace ejk::deaths_test {
 namespace {
 
 constexpr std::size_t count = 100'000;
@@ -93,4 +93,4 @@ TEST_F(Deaths, OutOfMemoryWhileAGraphIsCapturedIsToldAndOver) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::deaths_test

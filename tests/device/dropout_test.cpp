@@ -1,7 +1,7 @@
 // Dropout draws one pattern on the CPU and on a GPU, bit for bit: in f32 by the definition, in bf16 on matrix instructions.
 #include "device/fixture.hpp"
 
-namespace ejk {
+namespace ejk::dropout_test {
 namespace {
 
 constexpr std::int64_t batches = 3, queries = 70, keys = 128, heads = 4;
@@ -57,7 +57,7 @@ class Dropout : public DeviceTest {
     std::vector<T> q(static_cast<std::size_t>(batches * queries * heads * keys)), k = table_of_ones<T>(), v = k, out = q;
     attend(q.data(), k.data(), v.data(), out.data(), type, Device{});
     const OnGpu<T> q_there(q), k_there(k), v_there(v), out_there(out);
-    attend(q_there.view().data, k_there.view().data, v_there.view().data, out_there.view().data, type, cuda);
+    attend(q_there.view().data, k_there.view().data, v_there.view().data, out_there.view().data, type, first_gpu);
     Driver::instance().wait();
     const auto on_cpu = there(out), on_gpu = there(out_there.values());
     EXPECT_EQ(on_gpu, on_cpu);
@@ -71,4 +71,4 @@ TEST_F(Dropout, IsTheCpusInF32) { same_pattern<float>(DType::f32); }
 TEST_F(Dropout, IsTheCpusOnMatrixInstructions) { same_pattern<std::uint16_t>(DType::bf16); }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::dropout_test

@@ -4,7 +4,7 @@
 
 #include "device/fixture.hpp"
 
-namespace ejk {
+namespace ejk::far_views_test {
 namespace {
 
 constexpr std::int64_t far = (std::int64_t{1} << 31) + 16;                             // elements
@@ -21,7 +21,7 @@ class FarViews : public DeviceTest {
   }
   static TensorView placed(const TensorView& memory, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides) {
     TensorView view(memory.data, memory.type, std::move(shape), std::move(strides));
-    view.device = cuda;
+    view.device = first_gpu;
     return view;
   }
 };
@@ -84,4 +84,4 @@ TEST_F(FarViews, PagesBroadcastToMoreThan2To31Elements) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::far_views_test

@@ -6,7 +6,7 @@
 #include "backends/backend.h"
 #include "device/fixture.hpp"
 
-namespace ejk {
+namespace ejk::faults_test {
 namespace {
 
 struct Child {
@@ -65,7 +65,7 @@ TEST_F(FaultChild, DISABLED_HostPointer) {
   const OnGpu<float> out(zeros(100));
   std::vector<float> host = numbers(100);
   auto claimed = TensorView(host.data(), DType::f32, {100});
-  claimed.device = cuda;
+  claimed.device = first_gpu;
   const auto status = shift(claimed, out.view(), 1);
   const auto words = message_of(status) + wait();
   if (words.empty())
@@ -81,4 +81,4 @@ TEST_F(Faults, AHostPointerAsACudaTensorIsAnErrorOrReadAsItIs) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::faults_test

@@ -21,7 +21,7 @@ inline std::string source_folder() {
   return std::filesystem::exists(here / "tests/device/data") ? here.string() : test::source_dir();
 }
 
-inline constexpr Device cuda{DeviceType::cuda, 0};
+inline constexpr Device first_gpu{DeviceType::cuda, 0};
 
 template <class T>
 class OnGpu {
@@ -46,7 +46,7 @@ class OnGpu {
   }
   TensorView view(DType type = DType::f32) const {
     TensorView view(data_, type, {static_cast<std::int64_t>(count_)});
-    view.device = cuda;
+    view.device = first_gpu;
     return view;
   }
 

@@ -5,7 +5,7 @@
 #include "command_line/device_option.hpp"
 #include "device/fixture.hpp"
 
-namespace ejk {
+namespace ejk::gemm_test {
 namespace {
 
 // -1, 0 or 1 in bf16: sums are exact, so both variants round the same numbers.
@@ -33,7 +33,7 @@ struct Gemm {
 
   static TensorView matrix(const OnGpu<std::uint16_t>& memory, std::int64_t rows, std::int64_t columns) {
     TensorView view(memory.view(DType::bf16).data, DType::bf16, {rows, columns});
-    view.device = cuda;
+    view.device = first_gpu;
     return view;
   }
 };
@@ -59,4 +59,4 @@ TEST_F(DeviceTest, HoppersGemmIsThatOfAThreadAnElement) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::gemm_test

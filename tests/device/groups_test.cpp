@@ -1,7 +1,7 @@
 // Grouped products in a graph: group sizes are read on the device, so a replay does the groups that it finds there.
 #include "device/fixture.hpp"
 
-namespace ejk {
+namespace ejk::groups_test {
 namespace {
 
 using Sizes = std::vector<std::int32_t>;
@@ -34,7 +34,7 @@ class Groups : public DeviceTest {
 
   static TensorView shaped(TensorView view, std::vector<std::int64_t> shape) {
     TensorView result(view.data, view.type, std::move(shape));
-    result.device = cuda;
+    result.device = first_gpu;
     return result;
   }
 
@@ -111,4 +111,4 @@ TEST_F(Groups, AReplayedGradientFollowsTheSizes) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::groups_test

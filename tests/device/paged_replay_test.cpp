@@ -5,7 +5,7 @@
 
 #include "device/fixture.hpp"
 
-namespace ejk {
+namespace ejk::paged_replay_test {
 namespace {
 
 constexpr std::int64_t sequences = 4, heads = 8, kv_heads = 2, dim = 64, page = 16, columns = 40, pages = 170;
@@ -90,4 +90,4 @@ TEST_F(PagedReplay, HasTheBitsOfACallWithTheseLengths) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::paged_replay_test

@@ -25,7 +25,7 @@ TEST_F(Refusals, AWorkspaceLargerThanTheDeviceIsAnErrorOfThatCall) {
 
 TEST_F(Refusals, AnArchOfAnotherDeviceIsRefused) {
   const OnGpu<float> x(numbers(100)), out(zeros(100));
-  const auto& machine = *Library::instance().machine(cuda);
+  const auto& machine = *Library::instance().machine(first_gpu);
   std::string other;
   for (const auto* arch : {"cuda:sm_120a", "cuda:sm_100a"})
     if (!machine.arch(arch)) other = arch;
@@ -38,7 +38,7 @@ TEST_F(Refusals, AnArchOfAnotherDeviceIsRefused) {
 
 // As from a store that was filled for another machine under a wrong name.
 TEST_F(Refusals, ABinaryOfAnotherArchIsNotLoaded) {
-  const auto& machine = *Library::instance().machine(cuda);
+  const auto& machine = *Library::instance().machine(first_gpu);
   auto& backend = *machine.backend;
   const auto& catalogue = Library::instance().parts().catalogue;
   const spec::Arch* other = nullptr;

@@ -3,7 +3,7 @@
 
 #include "device/fixture.hpp"
 
-namespace ejk {
+namespace ejk::streams_test {
 namespace {
 
 constexpr std::size_t count = 100'000;
@@ -141,4 +141,4 @@ TEST_F(Streams, AThreadWithoutAContextMayCall) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::streams_test

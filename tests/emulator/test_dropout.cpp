@@ -5,7 +5,7 @@
 #include "emulator/trial.hpp"
 #include "tests/paths.hpp"
 
-namespace ejk {
+namespace ejk::dropout_test {
 namespace {
 
 using Sizes = std::map<std::string, std::int64_t>;
@@ -46,4 +46,4 @@ TEST(DropoutMutant, IsFound) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::dropout_test

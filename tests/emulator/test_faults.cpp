@@ -6,7 +6,7 @@
 #include "emulator/program.hpp"
 #include "emulator/sanitizer.hpp"
 
-namespace ejk {
+namespace ejk::faults_test {
 namespace {
 
 std::string kernel(const std::string& body) { return "KERNEL(1024, 1) kernel(void* a, void* b, void*, int64_t n) {\n" + body + "\n}\n"; }
@@ -118,4 +118,4 @@ TEST(SimtFaults, WritesBehindASharedVariableUnderTheSanitizer) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::faults_test

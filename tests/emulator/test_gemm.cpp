@@ -4,7 +4,7 @@
 #include "emulator/trial.hpp"
 #include "tests/paths.hpp"
 
-namespace ejk {
+namespace ejk::gemm_test {
 namespace {
 
 struct Row {
@@ -50,4 +50,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::gemm_test

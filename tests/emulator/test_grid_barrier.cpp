@@ -8,7 +8,7 @@
 #include "launches/walk.hpp"
 #include "tests/paths.hpp"
 
-namespace ejk {
+namespace ejk::grid_barrier_test {
 namespace {
 
 std::string complaint(const std::string& body, std::int64_t blocks, std::int64_t threads) {
@@ -95,4 +95,4 @@ TEST_F(GridBarrierMutant, WithoutTheBarrierInOneBlockIsRefused) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::grid_barrier_test

@@ -4,7 +4,7 @@
 #include "emulator/trial.hpp"
 #include "tests/paths.hpp"
 
-namespace ejk {
+namespace ejk::grouped_mutants_test {
 namespace {
 
 struct Row {
@@ -122,4 +122,4 @@ TEST_P(GroupedMutant, IsFoundAndTheOriginalIsRight) {
 INSTANTIATE_TEST_SUITE_P(All, GroupedMutant, ::testing::ValuesIn(mutants), [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::grouped_mutants_test

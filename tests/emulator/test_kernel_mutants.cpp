@@ -5,7 +5,7 @@
 #include "emulator/trial.hpp"
 #include "tests/paths.hpp"
 
-namespace ejk {
+namespace ejk::kernel_mutants_test {
 namespace {
 
 struct Row {
@@ -333,4 +333,4 @@ TEST_P(KernelMutant, IsFoundAndTheOriginalIsRight) {
 INSTANTIATE_TEST_SUITE_P(All, KernelMutant, ::testing::ValuesIn(mutants), [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::kernel_mutants_test

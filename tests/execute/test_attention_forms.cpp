@@ -1,7 +1,7 @@
 // attention and scaled_dot_product_attention as a caller meets them: calls of another kernel, their gradients, and what they refuse.
 #include "execute/strange_views.hpp"
 
-namespace ejk {
+namespace ejk::attention_forms_test {
 namespace {
 
 class AttentionForms : public StoreTest {
@@ -87,4 +87,4 @@ TEST_F(AttentionForms, NameThemselvesInErrors) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::attention_forms_test

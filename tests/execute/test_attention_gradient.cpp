@@ -5,7 +5,7 @@
 
 #include "execute/strange_views.hpp"
 
-namespace ejk {
+namespace ejk::attention_gradient_test {
 namespace {
 
 const Config plain{"plain", "generic", {}}, tiled{"tiled", "generic", {}};
@@ -116,6 +116,34 @@ TEST_F(AttentionGradient, OfRowsThatSeeNoKeyIsZero) {
   right(causal.make());
 }
 
+// As model code masks: finfo.min for all keys of a row, whose log-sum-exp then does not tell how many there are.
+TEST_F(AttentionGradient, OfRowsOfTheLowestFiniteBias) {
+  for (const double lowest : {-static_cast<double>(std::numeric_limits<float>::max()), -0x1.fep127, -1e30, -0x1p40}) {
+    auto problem = Problem().with({{"Bb", 2L}, {"Hb", 4L}});
+    problem.given = {"attention_mask", "bias", "dbias"};
+    auto call = problem.make();
+    auto& bias = call.input("bias");
+    for (std::int64_t i = 0; i < bias.elements(); ++i)  // rows of 7 keys
+      if (i / 7 % 3 == 0 || (i / 7 % 3 == 1 && i % 2 == 0)) bias.set(i, lowest);
+    for (std::int64_t i = 0; i < 7; i += 2) bias.set(i, -std::numeric_limits<double>::infinity());  // and these hide keys of such a row
+    reference::find_reference("flash_attention_bwd")->complete(call);
+    right(call);
+  }
+}
+
+// Rows of -1e9, another such number, whose scores f32 and f64 alike hold if queries are 0.
+TEST_F(AttentionGradient, OfRowsOfALowBias) {
+  auto problem = Problem().with({{"Bb", 1L}, {"Hb", 1L}});
+  problem.given = {"attention_mask", "bias", "dbias"};
+  auto call = problem.make();
+  auto& q = call.input("q");
+  for (std::int64_t i = 0; i < q.elements(); ++i) q.set(i, 0);
+  auto& bias = call.input("bias");
+  for (std::int64_t i = 0; i < bias.elements(); ++i) bias.set(i, i % 5 == 0 ? -std::numeric_limits<double>::infinity() : -1e9);
+  reference::find_reference("flash_attention_bwd")->complete(call);
+  right(call);
+}
+
 TEST_F(AttentionGradient, AtExtremeOffsetsAndWindows) {
   constexpr auto most = std::numeric_limits<std::int64_t>::max(), least = std::numeric_limits<std::int64_t>::min();
   for (const auto offset : {most, least})
@@ -204,4 +232,4 @@ TEST_F(AttentionGradient, NamesWhatIsWrongWithABiasOrItsGradient) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::attention_gradient_test

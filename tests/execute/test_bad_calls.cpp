@@ -7,7 +7,7 @@
 #include "execute/store_fixture.hpp"
 #include "tests/paths.hpp"
 
-namespace ejk {
+namespace ejk::bad_calls_test {
 namespace {
 
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN(), infinite = std::numeric_limits<double>::infinity();
@@ -413,4 +413,4 @@ TEST_F(StoreTest, ALegalCallThatNoVariantTakesNamesEachVariantsClause) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::bad_calls_test

@@ -10,7 +10,7 @@
 #include "execute/store_fixture.hpp"
 #include "tests/paths.hpp"
 
-namespace ejk {
+namespace ejk::far_views_test {
 namespace {
 
 constexpr std::int64_t far = (std::int64_t{1} << 31) + 16;  // elements
@@ -180,4 +180,4 @@ TEST_F(FarPages, ThatAreOnePageBroadcastToMoreThan2To31Elements) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::far_views_test

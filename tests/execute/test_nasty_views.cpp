@@ -3,7 +3,7 @@
 
 #include "execute/strange_views.hpp"
 
-namespace ejk {
+namespace ejk::nasty_views_test {
 namespace {
 
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
@@ -190,6 +190,20 @@ TEST_F(NastyViews, ABiasOfMinusInfinityHidesARow) {
   right_on_both(call);
 }
 
+// As model code masks: finfo.min for all keys of a row leaves them equal; for some it leaves those out.
+TEST_F(NastyViews, KeysShareARowOfTheLowestFiniteBias) {
+  for (const double lowest : {-static_cast<double>(std::numeric_limits<float>::max()), -0x1.fep127, -1e30, -0x1p40}) {
+    auto problem = attention();
+    problem.given = {"bias", "attention_mask", "lse"};
+    auto call = problem.make();
+    auto& bias = call.input("bias");
+    for (std::int64_t i = 0; i < bias.elements(); ++i)  // rows of 7 keys
+      if (i / 7 % 3 == 0 || (i / 7 % 3 == 1 && i % 2 == 0)) bias.set(i, lowest);
+    for (std::int64_t i = 0; i < 7; i += 2) bias.set(i, -std::numeric_limits<double>::infinity());  // and these hide keys of such a row
+    right_on_both(call);
+  }
+}
+
 TEST_F(NastyViews, ExtremeOffsetsAndWindowsDoNotOverflow) {
   constexpr auto most = std::numeric_limits<std::int64_t>::max(), least = std::numeric_limits<std::int64_t>::min();
   for (const auto offset : {most, least, most - 3, least + 3})
@@ -244,4 +258,4 @@ TEST_F(NastyViews, NaNInAMaskedTokenIsNotSeen) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::nasty_views_test

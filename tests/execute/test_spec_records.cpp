@@ -265,6 +265,22 @@ TEST_F(SpecRecords, BackwardIsTunedWithTheForwardIfThePolicySaysSo) {
   EXPECT_EQ(Executor().choose(*backward.kernel, backward.invocation)->tier, Tier::memory);
 }
 
+// What an attribute says of a type that a tensor has is no second call: the same key, and the same record.
+TEST_F(SpecRecords, ATypeThatIsChosenTwiceIsOneKey) {
+  use_project_without_records();
+  const auto kernel = spec_kernel("grouped_matmul");
+  ASSERT_EQ(message_of(kernel), "");
+  const Tensor lhs(DType::bf16, {2, 2, 7, 6}), rhs(DType::bf16, {2, 2, 6, 5}), out(DType::f32, {2, 2, 7, 5});
+  Invocation call;
+  call.kernel = "grouped_matmul";
+  call.tensors = {{"lhs", lhs}, {"rhs", rhs}, {"out", out}};
+  const auto plain = (*kernel)->canonical(call).key();
+  call.attributes = {{"preferred_element_type", std::string("f32")}};
+  EXPECT_EQ((*kernel)->canonical(call).key(), plain);
+  call.tensors.erase("out");
+  EXPECT_NE((*kernel)->canonical(call).key().find("preferred_element_type"), std::string::npos) << "nothing else says it here";
+}
+
 // grouped_matmul's gradient is two calls and a tensor that is there already.
 TEST_F(SpecRecords, AGradientOfSeveralCalls) {
   use_project_without_records();

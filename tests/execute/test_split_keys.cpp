@@ -4,7 +4,7 @@
 #include "emulator/simt.hpp"
 #include "execute/strange_views.hpp"
 
-namespace ejk {
+namespace ejk::split_keys_test {
 namespace {
 
 // Sinks and the log-sum-exp are wanted: a sink in each part would show in both outputs.
@@ -92,4 +92,4 @@ TEST_F(SplitKeys, AgreeHoweverManyBlocksAProcessorTakes) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::split_keys_test

@@ -169,9 +169,10 @@ TEST_F(Generator, SelectsWhatTheRecordsNameBesideTheHeuristic) {
   const auto heuristic = list(options_).size();
   options_.select = "all";
   std::string hash, id = "scale.rows.cpu_avx2.f32.b64_unroll1";
-  for (const auto& image : render(spec::Catalogue::load(options_.specs, options_.templates),
-                                  enumerate(spec::Catalogue::load(options_.specs, options_.templates), options_)))
-    if (image.id == id) hash = image.hash;
+  const auto catalogue = spec::Catalogue::load(options_.specs, options_.templates);
+  Renderer renderer(catalogue);
+  for (const auto& plan : enumerate(catalogue, options_))
+    if (const auto image = renderer.render(plan); image && image->id == id) hash = image->hash;
   ASSERT_FALSE(hash.empty());
   options_.select = "tuned";
   EXPECT_EQ(list(options_).size(), heuristic) << "no records, no more images";

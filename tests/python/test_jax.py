@@ -181,6 +181,21 @@ def test_gradient_of_several_calls():
             assert error(mine, right) < 1e-5
 
 
+def test_a_result_of_another_type_than_the_operands():
+    lhs, rhs = normal(1, 20, 16).astype(jnp.bfloat16), normal(2, 2, 16, 24).astype(jnp.bfloat16)
+    sizes, weights = jnp.asarray([7, 13], jnp.int32), normal(4, 20, 24)
+    ours = jax.jit(lambda a, b: ejk.grouped_matmul(a, b, group_sizes=sizes, preferred_element_type="f32"))
+    found, pullback = jax.vjp(ours, lhs, rhs)
+    slopes = pullback(weights)
+    assert found.dtype == jnp.float32 and [each.dtype for each in slopes] == [jnp.bfloat16] * 2
+    theirs = lambda a, b, w: jnp.concatenate([a[:7] @ b[0], a[7:] @ b[1]])  # noqa: E731
+    expected = lambda a, b, w: (theirs(a, b, w), *jax.grad(lambda a, b: (theirs(a, b, w) * w).sum(), (0, 1))(a, b))  # noqa: E731
+    right, *truths = in_float64(expected, lhs, rhs, weights)
+    assert error(found, right) < 1e-5
+    for mine, truth in zip(slopes, truths):
+        assert error(mine, truth) < 4e-3
+
+
 def test_mean_pooling_and_its_gradient():
     x = normal(1, 3, 11, 20)
     mask = jnp.asarray(numpy.random.default_rng(2).random((3, 11)) < 0.6).at[1].set(False)
@@ -372,11 +387,38 @@ def test_shapes_that_follow_from_data():
 
 def test_a_forward_mode_derivative_is_refused():
     q, k, v = qkv()
-    for attend in (ejk.flash_attention, ejk.jax.flash_attention, jax.jit(lambda q, k, v: ejk.flash_attention(q, k, v))):
-        with pytest.raises((ejk.UnsupportedError, TypeError), match="forward-mode"):
-            jax.jvp(lambda q: attend(q, k, v), (q,), (q,))  # noqa: B023
-    with pytest.raises(ejk.UnsupportedError, match="flash_attention has no forward-mode derivative .*: use jax.vjp"):
-        jax.jvp(lambda q: ejk.flash_attention(q, k, v), (q,), (q,))
+    x, lhs, rhs = normal(1, 2, 7, 16), normal(2, 2, 2, 5, 8), normal(3, 2, 2, 8, 6)
+    calls = (
+        ("flash_attention", lambda q: ejk.flash_attention(q, k, v), q),
+        ("flash_attention", lambda q: ejk.jax.flash_attention(q, k, v), q),
+        ("flash_attention", lambda q: ejk.jax.dot_product_attention(q, k, v), q),
+        ("mean_pooling", ejk.mean_pooling, x),
+        ("grouped_matmul", lambda lhs: ejk.grouped_matmul(lhs, rhs), lhs),
+    )
+    for kernel, function, primal in calls:
+        words = f"{kernel}(_bwd)? has no forward-mode derivative .*: use jax.vjp, jax.grad or jax.jacrev, or take this derivative of the same maths"
+        loss = lambda x: (function(x) ** 2).sum()  # noqa: B023, E731
+        for derivative in (lambda: jax.jvp(function, (primal,), (primal,)), lambda: jax.jacfwd(function)(primal), lambda: jax.hessian(loss)(primal)):  # noqa: B023
+            with pytest.raises(ejk.UnsupportedError, match=words):
+                derivative()
+    with pytest.raises(TypeError, match="forward-mode"):  # JAX's own words, where it has traced the program before it differentiates it
+        jax.jvp(jax.jit(lambda q: ejk.flash_attention(q, k, v)), (q,), (q,))
+
+
+def test_a_second_derivative_is_refused():
+    q, k, v = qkv()
+    x = normal(1, 2, 7, 16)
+    calls = (
+        ("flash_attention_bwd", lambda q: ejk.flash_attention(q, k, v), q),
+        ("flash_attention_bwd", lambda q: ejk.jax.dot_product_attention(q, k, v), q),
+        ("mean_pooling_bwd", ejk.mean_pooling, x),
+    )
+    for kernel, function, primal in calls:
+        first = jax.grad(lambda x: (function(x) ** 2).sum())  # noqa: B023
+        for slope in (first, jax.jit(first)):
+            words = f"{kernel} has no gradient, .*put jax.lax.stop_gradient around its operands, or take this derivative of the same maths in jax.numpy"
+            with pytest.raises(ejk.UnsupportedError, match=words):
+                jax.grad(lambda x: (slope(x) ** 2).sum())(primal)  # noqa: B023
 
 
 def test_a_kernel_without_gradient_says_so():
@@ -386,10 +428,6 @@ def test_a_kernel_without_gradient_says_so():
     assert out.shape == query.shape
     with pytest.raises(ejk.UnsupportedError, match="page_attention has no gradient"):
         jax.grad(lambda q: ejk.page_attention(q, cache, cache, lengths, table).sum())(query)
-    q, k, v = qkv()
-    first = jax.grad(lambda q: ejk.flash_attention(q, k, v).sum())
-    with pytest.raises(ejk.UnsupportedError, match="flash_attention_bwd has no gradient"):
-        jax.grad(lambda q: first(q).sum())(q)
 
 
 def test_empty_batches():

@@ -110,6 +110,18 @@ def test_grouped_products(rng):
     assert error(ejk.grouped_matmul(lhs, rhs, group_sizes=sizes), expected) < 1e-5
 
 
+def test_an_attribute_chooses_the_type_of_the_result(rng):
+    lhs, rhs = normal(rng, (2, 2, 20, 16)).astype(np.float16), normal(rng, (2, 2, 16, 24)).astype(np.float16)
+    expected = lhs.astype(np.float64) @ rhs.astype(np.float64)
+    assert ejk.grouped_matmul(lhs, rhs).dtype == np.float16
+    found = ejk.grouped_matmul(lhs, rhs, preferred_element_type="f32")
+    assert found.dtype == np.float32 and error(found, expected) < 1e-5
+    with pytest.raises(ejk.InputError, match=r"out has type f16, expected f32 \(which preferred_element_type chooses\)"):
+        ejk.grouped_matmul(lhs, rhs, preferred_element_type="f32", out=np.empty((2, 2, 20, 24), np.float16))
+    with pytest.raises(ejk.InputError, match="preferred_element_type is 'i32', expected one of f32, f16, bf16"):
+        ejk.grouped_matmul(lhs, rhs, preferred_element_type="i32")
+
+
 def test_many_threads_share_prepared_calls(rng):
     from concurrent.futures import ThreadPoolExecutor
 

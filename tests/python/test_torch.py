@@ -230,6 +230,22 @@ def test_gradient_of_several_calls():
         assert error(mine, truth) < 1e-5
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_result_and_its_gradient_of_another_type_than_the_operands(compiled):
+    lhs, rhs = normal(1, 20, 16).bfloat16(), normal(2, 3, 16, 24).bfloat16()
+    sizes, weights = torch.tensor([7, 0, 13], dtype=torch.int32, device=DEVICE), normal(4, 20, 24)
+    ours = lambda a, b: ejk.grouped_matmul(a, b, group_sizes=sizes, preferred_element_type="f32")  # noqa: E731
+    theirs = lambda a, b: torch.cat([a[:7] @ b[0], a[7:] @ b[2]])  # noqa: E731
+    given = lhs.requires_grad_(), rhs.requires_grad_()
+    found = (torch.compile(ours) if compiled else ours)(*given)
+    slopes = torch.autograd.grad((found * weights).sum(), given)
+    assert found.dtype == torch.float32 and [each.dtype for each in slopes] == [torch.bfloat16] * 2
+    expected = backward(theirs, wide(lhs, rhs), weights.double())
+    assert error(found, theirs(*wide(lhs, rhs))) < 1e-5  # of the operands as they are: bf16 would be 100 times as far
+    for mine, truth in zip(slopes, expected):
+        assert error(mine, truth) < 4e-3  # one rounding to bf16; of dout, too, it would be more
+
+
 class Watching(TorchDispatchMode):
     """Keeps the calls of ejk's operators that PyTorch shows it."""
 

@@ -9,9 +9,6 @@
 namespace ejk::reference {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-
 TEST(Compare, TheErrorIsRelativeToTheRootMeanSquare) {
   const std::int64_t shape[] = {2};
   const double expected[] = {3, 4}, found[] = {3, 4.05};

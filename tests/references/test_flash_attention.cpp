@@ -7,12 +7,11 @@
 #include "reference/philox.hpp"
 #include "references/calls.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::flash_attention_test {
 namespace {
 
 using Numbers = std::vector<double>;
 using Attributes = std::map<std::string, spec::Value>;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 HostTensor f32(const std::string& name, std::vector<std::int64_t> shape, const Numbers& values) {
   return {name, DType::f32, std::move(shape), values};
@@ -91,6 +90,18 @@ TEST(FlashAttention, ABiasOfMinusInfinityEverywhereSeesNothing) {
   const Values values = attention({}, plain({1}, {1, 2}, {5, 6}), {f32("bias", {1, 1, 1, 2}, {-infinity, -infinity})});
   expect_near(values.at("out"), {0});
   expect_near(values.at("lse"), {-infinity});
+}
+
+TEST(FlashAttention, ABiasOfTheLowestFiniteNumberIsSharedAndLeavesOtherKeysAlone) {
+  const double lowest = -std::numeric_limits<float>::max(), least = -0x1p40;
+  const Values all = attention({}, plain({1}, {100, 0, -3}, {5, 6, 1}), {f32("bias", {1, 1, 1, 3}, {lowest, lowest, lowest})});
+  expect_near(all.at("out"), {4});
+  expect_near(all.at("lse"), {least + std::log(3)});
+  const Values some = attention({}, plain({1}, {9, 0, -3}, {5, 6, 1}), {f32("bias", {1, 1, 1, 3}, {lowest, -infinity, lowest})});
+  expect_near(some.at("out"), {3});
+  const Values beside = attention({}, plain({0}, {9, 0, 0}, {5, 6, 1}), {f32("bias", {1, 1, 1, 3}, {lowest, 0, 0})});
+  expect_near(beside.at("out"), {3.5});
+  expect_near(beside.at("lse"), {std::log(2)});
 }
 
 TEST(FlashAttention, MaskedKeysDoNotCountEvenNaN) {
@@ -223,4 +234,4 @@ TEST(FlashAttention, VariedCasesKeepWhatAnImageIsMadeFor) {
 }
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::flash_attention_test

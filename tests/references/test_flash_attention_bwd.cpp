@@ -9,11 +9,10 @@
 #include "reference/kernels/attention_scores.hpp"
 #include "references/calls.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::flash_attention_bwd_test {
 namespace {
 
 using Numbers = std::vector<double>;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
@@ -339,6 +338,30 @@ TEST(FlashAttentionBackward, EstimatedLogSumExpsLeaveNoLargeWeights) {
   }
 }
 
+// A row of the lowest finite biases is a mean, whose gradient it has, though its log-sum-exp holds no count of keys in f32.
+TEST(FlashAttentionBackward, KeysOfTheLowestFiniteBiasShareTheirRow) {
+  spec::Case c = plain_case();
+  give(c, {"bias", "dbias"});
+  c.dims["B"] = c.dims["Hq"] = c.dims["Hkv"] = c.dims["Sq"] = c.dims["Bb"] = c.dims["Hb"] = std::int64_t{1};
+  Call call = make_call(spec_of("flash_attention_bwd"), c, 3);
+  HostTensor& bias = call.input("bias");
+  for (std::int64_t j = 0; j < bias.elements(); ++j) bias.set(j, -std::numeric_limits<float>::max());
+  find_reference("flash_attention_bwd")->complete(call);
+  ASSERT_EQ(call.input("lse").at(0), -0x1p40);
+  const Values found = compute(call);
+  const HostTensor &v = call.input("v"), &dout = call.input("dout");
+  double mean_product = 0;
+  for (std::int64_t e = 0; e < 15; ++e) mean_product += v.at(e) * dout.at(e % 3) / 5;
+  for (std::int64_t j = 0; j < 5; ++j) {
+    double product = 0;
+    for (std::int64_t e = 0; e < 3; ++e) {
+      product += v.at(3 * j + e) * dout.at(e);
+      EXPECT_NEAR(found.at("dv")[at(3 * j + e)], dout.at(e) / 5, 1e-12);
+    }
+    EXPECT_NEAR(found.at("dbias")[at(j)], (product - mean_product) / 5, 1e-6);  // out is f32
+  }
+}
+
 TEST(FlashAttentionBackward, AKernelThatForgetsDropoutOrDeltaIsCaught) {
   const auto caught = [](const char* attribute, const spec::Value& value) {
     const Execute careless = [=](Call& call) {
@@ -365,4 +388,4 @@ TEST(FlashAttentionBackward, AKernelThatForgetsDropoutOrDeltaIsCaught) {
 }
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::flash_attention_bwd_test

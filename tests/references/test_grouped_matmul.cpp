@@ -6,7 +6,7 @@
 #include "references/calls.hpp"
 #include "spec/call/gradient.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::grouped_matmul_test {
 namespace {
 
 using Numbers = std::vector<double>;
@@ -140,4 +140,4 @@ TEST(GroupedMatmul, RandomCallsOfEveryKindPassTheirOwnChecks) { check_random_cal
 TEST(WeightGradient, RandomCallsOfEveryKindPassTheirOwnChecks) { check_random_calls("tgmm", 400, 60); }
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::grouped_matmul_test

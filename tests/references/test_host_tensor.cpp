@@ -206,14 +206,29 @@ TEST(Data, MasksAreMostlyTrueWithSomeFalseRows) {
   EXPECT_GT(empty_rows, 5);
 }
 
+TEST(Data, LowestNumbersFillRowsAndLieAmongNormalOnes) {
+  for (const auto& [type, lowest] : {std::pair{DType::f32, -3.4028234663852886e38}, {DType::bf16, -3.3895313892515355e38}}) {
+    const std::vector<double> bias = filled("bias", "lowest", type, {200, 50}, 3).values();
+    int low_rows = 0, mixed_rows = 0;
+    for (auto row = bias.begin(); row != bias.end(); row += 50) {
+      const auto low = std::count(row, row + 50, lowest), normal = std::count_if(row, row + 50, [](double x) { return x > -10; });
+      low_rows += low > 0 && normal == 0, mixed_rows += low > 0 && normal > 0;
+    }
+    EXPECT_GT(low_rows, 10);
+    EXPECT_GT(mixed_rows, 100);
+  }
+  for (const double x : filled("bias", "lowest", DType::f16, {200, 50}, 3).values()) ASSERT_GT(x, -10);
+}
+
 TEST(Data, AnUnknownFillIsNamed) {
   try {
     filled("x", "zigzag", DType::f32, {2}, 1);
     FAIL();
   } catch (const std::invalid_argument& e) {
-    EXPECT_STREQ(e.what(),
-                 "x: unknown fill 'zigzag'; known are 'segments', 'hidden', 'offsets DIM', 'sizes DIM [equal|random|one]', 'all X', "
-                 "'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL' and 'paged TABLE LENGTHS PER'");
+    EXPECT_STREQ(
+        e.what(),
+        "x: unknown fill 'zigzag'; known are 'segments', 'hidden', 'lowest', 'offsets DIM', 'sizes DIM [equal|random|one]', 'all X', "
+        "'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL' and 'paged TABLE LENGTHS PER'");
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include "references/calls.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::mean_pooling_test {
 namespace {
 
 using Numbers = std::vector<double>;
@@ -108,4 +108,4 @@ TEST(MeanPooling, AKernelThatReadsMaskedTokensIsCaught) {
 }
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::mean_pooling_test

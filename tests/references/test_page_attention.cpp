@@ -7,13 +7,11 @@
 
 #include "references/calls.hpp"
 
-namespace ejk::reference {
+namespace ejk::reference::page_attention_test {
 namespace {
 
 using Numbers = std::vector<double>;
 using Attributes = std::map<std::string, spec::Value>;
-constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double garbage = 1'000'000'007;
 
 HostTensor f32(const std::string& name, std::vector<std::int64_t> shape, const Numbers& values) {
@@ -165,4 +163,4 @@ TEST(PageAttention, AKernelThatReadsPastTheEndIsCaught) {
 }
 
 }  // namespace
-}  // namespace ejk::reference
+}  // namespace ejk::reference::page_attention_test

@@ -6,7 +6,7 @@
 #include "spec/call/binding.hpp"
 #include "spec/read/loader.hpp"
 
-namespace ejk::spec {
+namespace ejk::spec::binding_test {
 namespace {
 
 const char* const attend_json = R"json({ "kernel": "attend", "doc": "A small attention.",
@@ -353,6 +353,33 @@ TEST(Outputs, TakeTheAlternativeWhoseDimsAreBound) {
   EXPECT_EQ(either.flops.integer(deep), 1);
 }
 
+// A string attribute whose default is a type variable says which type that is.
+TEST(Types, AreChosenByAnAttribute) {
+  const Spec spec = loaded(R"json({ "kernel": "rounded", "doc": "Rows, rounded.",
+    "dims": {"N": "rows"}, "types": {"E": ["f32", "bf16"], "O": {"any": ["f32", "bf16"], "default": "E"}},
+    "attributes": [{"name": "rounded_to", "type": "string", "default": "O", "choices": ["bf16", "f32"], "doc": "d"}],
+    "inputs": [{"name": "x", "type": "E", "shape": ["N"], "doc": "d"}, {"name": "old", "type": "O", "optional": true, "shape": ["N"], "doc": "d"}],
+    "outputs": [{"name": "out", "type": "O", "shape": ["N"], "doc": "d"}],
+    "cost": {"flops": "1", "bytes": "1"}, "variants": [], "cases": [], "tolerance": {"f32": 1e-5} })json");
+  const auto type_of_out = [&](const CallFacts& call) { return output_facts(bind(spec, call), *spec.tensor("out")).type; };
+  CallFacts call;
+  call.tensors["x"] = tensor(DType::bf16, {7});
+  EXPECT_EQ(type_of_out(call), DType::bf16);
+  EXPECT_EQ(value_of(bind(spec, call), "rounded_to"), Value(std::string("bf16")));
+  call.tensors["old"] = tensor(DType::f32, {7});
+  EXPECT_EQ(type_of_out(call), DType::f32);
+  EXPECT_EQ(value_of(bind(spec, call), "rounded_to"), Value(std::string("f32")));
+  call.attributes["rounded_to"] = std::string("bf16");
+  EXPECT_EQ(error_of(spec, call), "rounded: old has type f32, expected bf16 (which rounded_to chooses)");
+  call.tensors.erase("old");
+  call.attributes["rounded_to"] = std::string("f32");
+  EXPECT_EQ(type_of_out(call), DType::f32);
+  call.tensors["out"] = tensor(DType::bf16, {7});
+  EXPECT_EQ(error_of(spec, call), "rounded: out has type bf16, expected f32 (which rounded_to chooses)");
+  call.attributes["rounded_to"] = std::string("f16");
+  EXPECT_EQ(error_of(spec, call), "rounded: attribute rounded_to is 'f16', expected one of bf16, f32");
+}
+
 TEST(Layout, FunctionsOfStrides) {
   const auto judge = [](std::vector<std::int64_t> shape, std::vector<std::int64_t> strides, const char* text, std::int64_t alignment = 64) {
     CallFacts call;
@@ -454,4 +481,4 @@ TEST(Cases, AMissingDimIsAFaultOfTheCase) {
 }
 
 }  // namespace
-}  // namespace ejk::spec
+}  // namespace ejk::spec::binding_test

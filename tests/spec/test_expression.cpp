@@ -6,6 +6,7 @@
 
 #include "spec/expression/expression.hpp"
 
+namespace expression_test {
 namespace {
 
 using namespace ejk::spec;
@@ -279,3 +280,4 @@ TEST(KnownValue, IsNoneElse) {
 }
 
 }  // namespace
+}  // namespace expression_test

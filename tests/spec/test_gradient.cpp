@@ -4,7 +4,7 @@
 #include "spec/call/gradient.hpp"
 #include "spec/read/loader.hpp"
 
-namespace ejk::spec {
+namespace ejk::spec::gradient_test {
 namespace {
 
 // Rows times a factor each: the gradient of x is a call of the kernel itself, that of the factors one of another, that of `add` is there.
@@ -97,4 +97,4 @@ TEST(HostData, TheSmallestElementIsJudgedWhereItCanBeRead) {
 }
 
 }  // namespace
-}  // namespace ejk::spec
+}  // namespace ejk::spec::gradient_test

@@ -8,6 +8,7 @@
 #include "spec/read/loader.hpp"
 #include "spec/render/image.hpp"
 
+namespace like_test {
 namespace {
 
 using namespace ejk::spec;
@@ -326,3 +327,4 @@ TEST(SharedLet, CountsAsUse) {
 }
 
 }  // namespace
+}  // namespace like_test

@@ -8,6 +8,7 @@
 #include "spec/read/loader.hpp"
 #include "tests/paths.hpp"
 
+namespace loader_test {
 namespace {
 
 using namespace ejk::spec;
@@ -240,3 +241,4 @@ TEST(Archs, ThatExtendInACircleOrTheUnknownAreFaults) {
 }
 
 }  // namespace
+}  // namespace loader_test

@@ -6,7 +6,7 @@
 #include "spec/read/same_as.hpp"
 #include "spec/render/image.hpp"
 
-namespace ejk::spec {
+namespace ejk::spec::same_as_test {
 namespace {
 
 const std::string shift_json =
@@ -130,4 +130,4 @@ TEST(SameAs, StandsInPlaceOfVariants) {
 }
 
 }  // namespace
-}  // namespace ejk::spec
+}  // namespace ejk::spec::same_as_test

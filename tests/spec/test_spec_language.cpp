@@ -13,6 +13,7 @@
 #include "spec/render/image.hpp"
 #include "tests/paths.hpp"
 
+namespace spec_language_test {
 namespace {
 
 using namespace ejk::spec;
@@ -133,3 +134,4 @@ TEST(SpecLanguage, TheTemplateRendersAsThePageSays) {
 }
 
 }  // namespace
+}  // namespace spec_language_test

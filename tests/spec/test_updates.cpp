@@ -7,7 +7,7 @@
 #include "spec/read/loader.hpp"
 #include "spec/render/entry_points.hpp"
 
-namespace ejk::spec {
+namespace ejk::spec::updates_test {
 namespace {
 
 // A recurrence: outputs, launch arguments and gradient as each test wants them.
@@ -140,4 +140,4 @@ TEST(ForGradient, FaultsNameWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace ejk::spec
+}  // namespace ejk::spec::updates_test

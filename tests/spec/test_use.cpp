@@ -7,7 +7,7 @@
 #include "spec/check/check_use.hpp"
 #include "spec/read/loader.hpp"
 
-namespace ejk::spec {
+namespace ejk::spec::use_test {
 namespace {
 
 // Every kind of option, and one variant that deals with all of them. (` stands for ")
@@ -152,4 +152,4 @@ TEST(Use, ManyTiedTensorsAreJudgedInTime) {
 }
 
 }  // namespace
-}  // namespace ejk::spec
+}  // namespace ejk::spec::use_test

@@ -28,7 +28,7 @@ void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
 [[gnu::noinline]] void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
-namespace ejk {
+namespace ejk::launch_test {
 namespace {
 
 struct Counts {
@@ -244,4 +244,4 @@ TEST_F(Launch, AllocatesNothingAfterWarmUp) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::launch_test

@@ -10,7 +10,7 @@
 #include "backends/cpu/lent_executor.hpp"
 #include "fixtures.hpp"
 
-namespace ejk {
+namespace ejk::lent_executor_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -180,4 +180,4 @@ TEST_F(LentExecutorTest, ManyTimesInARowNeverLosesACell) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::lent_executor_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ejk::tools {
+namespace ejk::tools::arguments_test {
 namespace {
 
 Arguments sample() {
@@ -75,4 +75,4 @@ TEST(Arguments, PatternsMatchWholeNames) {
 }
 
 }  // namespace
-}  // namespace ejk::tools
+}  // namespace ejk::tools::arguments_test

@@ -12,7 +12,7 @@
 #include "spec/read/files.hpp"
 #include "tests/paths.hpp"
 
-namespace ejk::tools {
+namespace ejk::tools::case_settings_test {
 namespace {
 
 std::vector<spec::Case> set(const spec::Spec& spec, const std::vector<std::string>& patterns, const std::vector<std::string>& texts) {
@@ -134,4 +134,4 @@ TEST(CaseSettings, WhatIsWrongIsNamedWithWhatIsAllowed) {
 }
 
 }  // namespace
-}  // namespace ejk::tools
+}  // namespace ejk::tools::case_settings_test

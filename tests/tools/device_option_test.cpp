@@ -7,7 +7,7 @@
 #include "execute/guard.hpp"
 #include "tests/paths.hpp"
 
-namespace ejk::tools {
+namespace ejk::tools::device_option_test {
 namespace {
 
 std::string refusal(const std::string& text) {
@@ -69,4 +69,4 @@ TEST_F(FoundDevices, AMissingDeviceIsRefusedWithThoseThereAre) {
 }
 
 }  // namespace
-}  // namespace ejk::tools
+}  // namespace ejk::tools::device_option_test

@@ -13,7 +13,7 @@
 #include "tune/pruning.hpp"
 #include "tune/tiles.hpp"
 
-namespace ejk {
+namespace ejk::cost_model_test {
 namespace {
 
 spec::Arch gpu() {
@@ -305,4 +305,4 @@ TEST(Pruning, ComparesWithinAVariantAlone) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::cost_model_test

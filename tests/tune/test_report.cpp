@@ -8,7 +8,7 @@
 #include "tune/tune_report.hpp"
 #include "tune/tune_state.hpp"
 
-namespace ejk::tools {
+namespace ejk::tools::report_test {
 namespace {
 
 Config tile(std::int64_t value) { return {"rows", "cpu:avx2", {{"tile", value}}}; }
@@ -158,4 +158,4 @@ TEST(TuneProgressLine, TellsTheTimeLeftByThePaceButNoMoreThanTheBudget) {
 }
 
 }  // namespace
-}  // namespace ejk::tools
+}  // namespace ejk::tools::report_test

@@ -12,7 +12,7 @@
 #include "tune/space.hpp"
 #include "tune/tiles.hpp"
 
-namespace ejk {
+namespace ejk::search_test {
 namespace {
 
 using reference::Rng;
@@ -228,4 +228,4 @@ TEST(Benchmark, WhatTheCallableThrowsIsAnError) {
 }
 
 }  // namespace
-}  // namespace ejk
+}  // namespace ejk::search_test

@@ -10,7 +10,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::string percent(double part) { return fmt::format("{:.1f}%", 100 * part); }
 std::string microseconds(double seconds) { return seconds > 0 ? fmt::format("{:.2f} us", seconds * 1e6) : "-"; }
 
 // Times faster than a peer: its median over ours.
@@ -86,7 +85,7 @@ std::string image_lines(const DeviceBenchReport& report, const std::string& inde
 
 std::string peers_of(const DeviceBenchReport& report) { return fmt::format("{}", fmt::join(report.peers, "; ")); }
 
-constexpr const char* legend =
+constexpr const char* device_legend =
     "Times are the device's, between two marks on the stream, medians over interleaved rounds. cold: the caches were flushed before the "
     "first mark. FLOPs and bytes are the spec's cost. of copy: bytes a second over those of a large copy. host a call: until the call "
     "returns, others in flight. noise: half the distance of the quartiles.";
@@ -102,7 +101,7 @@ std::string terminal_text(const DeviceBenchReport& report) {
       for (const auto& peer : row.peers)
         if (!peer.why_not.empty()) text += fmt::format("  {}, {}: not possible: {}\n", row.name, peer.name, peer.why_not);
   }
-  return text + "\nimages\n" + image_lines(report, "  ") + legend + (checked(report) ? check_legend : "") + "\n";
+  return text + "\nimages\n" + image_lines(report, "  ") + device_legend + (checked(report) ? check_legend : "") + "\n";
 }
 
 ordered_json to_json(const DeviceBenchReport& report) {
@@ -151,7 +150,7 @@ std::string markdown(const DeviceBenchReport& report) {
   if (const auto lines = lines_of_checks(report, "- "); !lines.empty()) text += lines + "\n";
   if (!report.peers.empty())
     text += fmt::format("Against {}, in the same rounds:\n\n{}\n", peers_of(report), peer_table(report).markdown());
-  return text + "Images:\n\n" + image_lines(report, "- ") + "\n" + legend + (checked(report) ? check_legend : "") + "\n";
+  return text + "Images:\n\n" + image_lines(report, "- ") + "\n" + device_legend + (checked(report) ? check_legend : "") + "\n";
 }
 
 }  // namespace ejk::tools

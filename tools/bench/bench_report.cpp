@@ -11,8 +11,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::string percent(double part) { return fmt::format("{:.1f}%", 100 * part); }
-
 Table table_of(const BenchReport& report) {
   const bool sgemm = !report.openblas.empty();
   std::vector<Column> columns{{"case"},
@@ -63,7 +61,7 @@ Table machine_table(const BenchReport& report) {
   return table;
 }
 
-constexpr const char* legend =
+constexpr const char* cpu_legend =
     "roofline: the least time by the measured peaks, max(FLOPs / multiply-add peak, bytes / read bandwidth), over the median. FLOPs and "
     "bytes are the "
     "spec's cost. cold: inputs come from memory, warm: from the caches where they fit. noise: half the distance of the quartiles.";
@@ -107,7 +105,7 @@ std::string terminal_text(const BenchReport& report) {
       fmt::format("{} on {}\n\n{}\n{}\n", report.kernel, report.cpu, machine_table(report).text("  "), table_of(report).text("  "));
   text += lines_of_checks(report, "  ") + "images\n" + image_lines(report, "  ");
   if (!report.openblas.empty()) text += "OpenBLAS: " + report.openblas + "\n";
-  return text + legend + (checked(report) ? check_legend : "") + "\n";
+  return text + cpu_legend + (checked(report) ? check_legend : "") + "\n";
 }
 
 ordered_json to_json(const BenchReport& report) {
@@ -134,7 +132,7 @@ std::string markdown(const BenchReport& report) {
   if (const auto lines = lines_of_checks(report, "- "); !lines.empty()) text += lines + "\n";
   text += "Images:\n\n" + image_lines(report, "- ");
   if (!report.openblas.empty()) text += "\nOpenBLAS: " + report.openblas + ".\n";
-  return text + "\n" + legend + (checked(report) ? check_legend : "") + "\n";
+  return text + "\n" + cpu_legend + (checked(report) ? check_legend : "") + "\n";
 }
 
 }  // namespace ejk::tools

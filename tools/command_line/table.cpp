@@ -85,4 +85,6 @@ std::string digits(double value) {
   return fmt::format("{:.{}f}", value, size >= 10 ? 1 : size >= 1 ? 2 : 3);
 }
 
+std::string percent(double part) { return fmt::format("{:.1f}%", 100 * part); }
+
 }  // namespace ejk::tools

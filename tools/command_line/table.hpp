@@ -31,5 +31,7 @@ std::string bytes_text(double bytes);
 std::string seconds_text(double seconds);
 // Three significant digits without an exponent where that is readable: 312, 31.2, 0.312, 3.12e-05.
 std::string digits(double value);
+// 12.3% of 0.123
+std::string percent(double part);
 
 }  // namespace ejk::tools

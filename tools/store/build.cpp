@@ -5,6 +5,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "command_line/arguments.hpp"
@@ -57,14 +58,21 @@ void ask_for_lines(std::vector<store::BuildItem>& items) {
     if (const auto flag = flags.find(item.arch->platform); flag != flags.end()) item.image.flags.push_back(flag->second);
 }
 
-// Keeps a covering sample of what can be compiled here; says so before the long part.
-void keep_sample(std::vector<store::BuildItem>& items, std::uint64_t seed, bool quiet) {
+// Keeps a covering sample of what can be compiled here, or for a first look one image of every variant and arch; says so before the long
+// part.
+void keep_sample(std::vector<store::BuildItem>& items, std::optional<std::uint64_t> cover, bool quiet) {
   std::vector<CoverItem> covered;
-  for (const auto& [image, arch] : items)
-    covered.push_back(cover_item(image.id, image.kernel, image.variant, image.arch, image.specialisation, image.config));
+  for (const auto& [image, arch] : items) {
+    if (cover)
+      covered.push_back(cover_item(image.id, image.kernel, image.variant, image.arch, image.specialisation, image.config));
+    else
+      covered.push_back(cover_item(image.id, image.kernel, image.variant, image.arch, {}, {}));
+  }
   std::vector<store::BuildItem> sample;
-  for (const auto i : covering_sample(covered, seed)) sample.push_back(std::move(items[i]));
-  if (!quiet) fmt::print("a covering sample, {} of {} images (--cover {})\n", sample.size(), items.size(), seed);
+  for (const auto i : covering_sample(covered, cover.value_or(1))) sample.push_back(std::move(items[i]));
+  const auto count = fmt::format("{} of {} images", sample.size(), items.size());
+  if (!quiet && cover) fmt::print("a covering sample, {} (--cover {})\n", count, *cover);
+  if (!quiet && !cover) fmt::print("one of every variant and arch, {} (--brief)\n", count);
   std::fflush(stdout);
   items = std::move(sample);
 }
@@ -103,6 +111,7 @@ int build(std::span<const std::string> words) {
       "cover", "SEED",
       "only a sample of these images: every kernel, variant and arch, and of each variant every value of a specialisation, every "
       "two of them, and every config value is met in it; another seed draws others");
+  arguments.flag("brief", "only one of these images for every variant and arch: a first look");
   arguments.option("specs", "DIR", "the specs, copied into the store (default: specs)");
   arguments.option("templates", "DIR", "the templates, copied into the store (default: templates)");
   arguments.flag("lines", "with tables of source lines for debuggers and sanitizers: into a store of its own, since ids stay the same");
@@ -114,6 +123,7 @@ int build(std::span<const std::string> words) {
   for (const auto& [name, folder] : {std::pair{"specs", specs}, {"templates", templates}})
     if (!fs::is_directory(folder))
       throw UsageError(fmt::format("no folder '{}': run where it is, or name it with --{}", folder.string(), name));
+  if (arguments.has("cover") && arguments.has("brief")) throw UsageError("--cover and --brief are two samples; give one of them");
   const auto jobs = static_cast<int>(arguments.integer("jobs", 0, 1, 4096));
 
   const auto catalogue = spec::Catalogue::open(specs, templates);
@@ -121,6 +131,8 @@ int build(std::span<const std::string> words) {
   const auto skipped = take_out_impossible(items);
   if (arguments.has("cover"))
     keep_sample(items, static_cast<std::uint64_t>(arguments.integer("cover", 0, 0, INT64_MAX)), arguments.has("json"));
+  else if (arguments.has("brief"))
+    keep_sample(items, std::nullopt, arguments.has("json"));
   if (arguments.has("lines")) ask_for_lines(items);
   mirror(specs, root / "specs", {".json", ".jsonl"});
   mirror(templates, root / "templates", {".cpp", ".cu", ".hip", ".h"});

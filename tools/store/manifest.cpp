@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t longest_manifest = std::size_t{1} << 30, longest_source = std::size_t{1} << 26;
 
-std::string read(const fs::path& path, std::size_t limit, const char* advice) {
+std::string read_with_advice(const fs::path& path, std::size_t limit, const char* advice) {
   std::string why;
   auto bytes = store::read_file(path, limit, why);
   if (!bytes) throw UsageError(fmt::format("{}: {}. {}", path.string(), why, advice));
@@ -54,7 +54,7 @@ spec::Image image_of(const ordered_json& entry) {
 
 void read_source(spec::Image& image, const fs::path& generated) {
   const auto path = generated / "src" / image.file;
-  image.source = read(path, longest_source, "Run ejk-gen again");
+  image.source = read_with_advice(path, longest_source, "Run ejk-gen again");
   const auto found = spec::source_hash(image.source);
   if (found != image.hash)
     throw UsageError(fmt::format("{}: the source's hash is {}, but the manifest says {}: it was edited or half written. Run ejk-gen again",
@@ -65,7 +65,7 @@ void read_source(spec::Image& image, const fs::path& generated) {
 
 std::vector<store::BuildItem> read_manifest(const fs::path& generated, const spec::Catalogue& catalogue, const std::string& select) {
   const auto path = generated / "manifest.json";
-  const auto text = read(path, longest_manifest, "Make it with `ejk-gen SPECS --out FOLDER`");
+  const auto text = read_with_advice(path, longest_manifest, "Make it with `ejk-gen SPECS --out FOLDER`");
   std::vector<store::BuildItem> items;
   try {
     const auto manifest = ordered_json::parse(text);

@@ -26,7 +26,7 @@ std::vector<fs::path> files_below(const fs::path& root, const std::vector<std::s
   return files;
 }
 
-std::string read(const fs::path& path) {
+std::string read_whole(const fs::path& path) {
   std::string why;
   auto bytes = store::read_file(path, longest_file, why);
   if (!bytes) throw std::runtime_error(path.string() + ": " + why);
@@ -57,7 +57,7 @@ MirrorReport mirror(const fs::path& from, const fs::path& to, const std::vector<
   const TemporaryFolder folder(to / owned_name(temporary_prefix));
   const auto wanted = files_below(from, extensions);
   for (const auto& file : wanted) {
-    const auto bytes = read(from / file);
+    const auto bytes = read_whole(from / file);
     const bool equal = holds(to / file, bytes);
     if (!equal) replace(to / file, bytes, folder.path() / "new");
     ++(equal ? report.unchanged : report.written);

@@ -40,9 +40,9 @@ class Times {
   std::vector<std::pair<Config, double>> times_;
 };
 
-class Planner {
+class PackPlanner {
  public:
-  Planner(PackPlan& plan, const Machine* machine) : plan_(plan), machine_(machine) {}
+  PackPlanner(PackPlan& plan, const Machine* machine) : plan_(plan), machine_(machine) {}
 
   void add(const RecordedInvocation& recorded) {
     const auto words = words_of(recorded.invocation);
@@ -138,7 +138,7 @@ PackPlan plan_pack(const std::string& trace, const Machine* machine) {
   if (!recorded) throw CodedError(recorded.error().code, recorded.error().message);
   PackPlan plan;
   plan.faults = recorded->skipped;
-  Planner planner(plan, machine);
+  PackPlanner planner(plan, machine);
   for (const auto& call : recorded->invocations) planner.add(call);
   planner.finish();
   return plan;

@@ -22,7 +22,7 @@ std::int64_t bytes_below(const fs::path& folder) {
   return bytes;
 }
 
-std::string read(const fs::path& path) {
+std::string read_binary(const fs::path& path) {
   std::string why;
   auto text = store::read_file(path, store::binary_limit, why);
   if (!text) throw std::runtime_error(why);
@@ -33,7 +33,7 @@ std::string read(const fs::path& path) {
 CompileResult result_of(const store::Found& found) {
   CompileResult result;
   result.ok = true;
-  result.binary = read(found.binary);  // again, for its bytes are not kept: a plan may have thousands
+  result.binary = read_binary(found.binary);  // again, for its bytes are not kept: a plan may have thousands
   if (store::sha256_hex(result.binary) != found.info.binary_sha256)
     throw std::runtime_error(fmt::format("{} has changed since it was read; run it again", found.binary.string()));
   result.compiler = found.info.compiler;

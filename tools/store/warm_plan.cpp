@@ -16,9 +16,9 @@ namespace {
 
 constexpr std::size_t longest_dump = std::size_t{8} << 30;
 
-class Planner {
+class WarmPlanner {
  public:
-  Planner(WarmPlan& plan, const Machine* machine) : plan_(plan), machine_(machine) {}
+  WarmPlanner(WarmPlan& plan, const Machine* machine) : plan_(plan), machine_(machine) {}
 
   void add(const RecordedInvocation& recorded, const std::string& name) {
     try {
@@ -50,13 +50,13 @@ Recorded calls_of(const std::string& trace) {
   return std::move(*recorded);
 }
 
-void plan_trace(const std::string& trace, Planner& planner, WarmPlan& plan) {
+void plan_trace(const std::string& trace, WarmPlanner& planner, WarmPlan& plan) {
   const auto recorded = calls_of(trace);
   plan.faults = recorded.skipped;
   for (const auto& call : recorded.invocations) planner.add(call, fmt::format("{} on {}", call.invocation.kernel, call.invocation.device));
 }
 
-void plan_hlo(const std::string& hlo, const std::string& trace, Planner& planner, WarmPlan& plan) {
+void plan_hlo(const std::string& hlo, const std::string& trace, WarmPlanner& planner, WarmPlan& plan) {
   std::string why;
   const auto text = store::read_file(hlo, longest_dump, why);
   if (!text) throw CodedError(ErrorCode::bad_input, fmt::format("{}: {}", hlo, why));
@@ -78,7 +78,7 @@ void plan_hlo(const std::string& hlo, const std::string& trace, Planner& planner
 
 WarmPlan plan_to_warm(const std::string& trace, const std::string& hlo, const Machine* machine) {
   WarmPlan plan;
-  Planner planner(plan, machine);
+  WarmPlanner planner(plan, machine);
   if (hlo.empty())
     plan_trace(trace, planner, plan);
   else

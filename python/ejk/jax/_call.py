@@ -112,15 +112,23 @@ def _site(kernel, names, attributes, wanted, config, known=()):
     return Site(kernel, tuple(names), tuple(sorted(attributes.items())), tuple(wanted), config, known, _trace.scopes())
 
 
-def named_call(kernel, inputs, attributes, wanted, config=None, types=()):
-    """{output: array} of a call on JAX arrays or tracers. inputs: {name: array}; attributes: those given, Python values; types: {output:
-    its element type}, of outputs that may have another than the inputs."""
-    known = ()
-    if types:
-        given = tuple((name, _trace.shape_of(name, x)) for name, x in inputs.items())
-        shapes = _trace.output_shapes(kernel, given, tuple(sorted(attributes.items())), wanted)
-        known = tuple((name, (types.get(name, dtype), shape)) for name, (dtype, shape) in shapes)
-    return dict(zip(wanted, _program(_site(kernel, inputs, attributes, wanted, config, known))(*inputs.values())))
+def _refused(kernel, error):
+    """What to raise for JAX's own error: of a forward-mode derivative, which a custom_vjp has not, what to do instead."""
+    if "forward-mode" not in str(error):
+        return error
+    return UnsupportedError(
+        f"{kernel} has no forward-mode derivative (jax.jvp, jax.jacfwd, jax.hessian): use jax.vjp, jax.grad or jax.jacrev, or take this"
+        " derivative of the same maths in jax.numpy"
+    )
+
+
+def named_call(kernel, inputs, attributes, wanted, config=None):
+    """{output: array} of a call on JAX arrays or tracers. inputs: {name: array}; attributes: those given, Python values."""
+    program = _program(_site(kernel, inputs, attributes, wanted, config))
+    try:
+        return dict(zip(wanted, program(*inputs.values())))
+    except TypeError as error:
+        raise _refused(kernel, error) from None
 
 
 def _check_arrays(kernel, inputs):
@@ -196,10 +204,8 @@ def call(kernel, inputs, fixed, varying, outputs, wanted, cfg, stream):
     try:
         return program(*inputs)
     except TypeError as error:
-        if "forward-mode" in str(error):
-            raise UnsupportedError(
-                f"{kernel.name} has no forward-mode derivative (jax.jvp, jax.jacfwd): use jax.vjp, jax.grad or jax.jacrev, or take this derivative"
-                " of the same maths in jax.numpy"
-            ) from None
+        refused = _refused(kernel.name, error)
+        if refused is not error:
+            raise refused from None
         _check_arrays(kernel, inputs)
         raise

@@ -129,10 +129,10 @@ def grouped_matmul(
     out = jnp.dtype(preferred_element_type)
     existing_out = None if existing_out is None else existing_out.astype(out)
     inputs = _given(lhs=lhs, rhs=rhs, group_sizes=_int32(group_sizes), existing_out=existing_out)
-    attributes = {"transpose_rhs": bool(transpose_rhs)}
+    attributes = {"transpose_rhs": bool(transpose_rhs), "preferred_element_type": _OUTPUTS[out.name]}
     if group_offset is not None:
         attributes["group_offset"] = int(numpy.reshape(group_offset, ()))
-    return named_call("grouped_matmul", inputs, attributes, ("out",), types={"out": _OUTPUTS[out.name]})["out"]
+    return named_call("grouped_matmul", inputs, attributes, ("out",))["out"]
 
 
 def _as_annotated(function):

@@ -47,13 +47,13 @@ void run_alone(const LaunchRequest& request, std::int64_t cells) {
 }
 
 // A launch in the hands of several participants, on the caller's stack.
-struct Job {
+struct GridJob {
   const LaunchRequest& request;
   std::int64_t cells, chunk;
   alignas(64) std::atomic<std::int64_t> next{0};
 };
 
-void take_cells(Job& job) {
+void take_cells(GridJob& job) {
   InsideCell inside;
   void* shared = scratch_for(inside.scratch(), job.request);
   for (;;) {
@@ -65,7 +65,7 @@ void take_cells(Job& job) {
 
 void share_cells(void* work, int, int) {
   try {
-    take_cells(*static_cast<Job*>(work));
+    take_cells(*static_cast<GridJob*>(work));
   } catch (const std::bad_alloc&) {
     // No scratch for this thread: it took no cell, the others take them all. The caller's has been made before.
   }
@@ -77,7 +77,7 @@ bool run_together(const LaunchRequest& request, std::int64_t cells) {
   const int threads = std::min(cpu_threads(), executor.threads());
   if (threads <= 1) return false;
   (void)scratch_for(InsideCell().scratch(), request);
-  Job job{request, cells, std::max<std::int64_t>(1, cells / (chunks_a_thread * threads))};
+  GridJob job{request, cells, std::max<std::int64_t>(1, cells / (chunks_a_thread * threads))};
   const auto chunks = (cells + job.chunk - 1) / job.chunk;
   return executor.run(static_cast<int>(std::min<std::int64_t>(threads, chunks)), share_cells, &job);
 }

@@ -13,8 +13,8 @@
 namespace ejk {
 namespace {
 
-constexpr int caller_spins = 2000;  // then the caller sleeps until the last participant leaves
-constexpr std::uint32_t open = 1u << 31;
+constexpr int spins_for_tasks = 2000;  // then the caller sleeps until the last participant leaves
+constexpr std::uint32_t open_bit = 1u << 31;
 
 class Job {
  public:
@@ -28,11 +28,11 @@ class Job {
     call(0);
     call(1);
     share_(work_, 0, 1);
-    state_.fetch_and(~open, std::memory_order_acq_rel);
+    state_.fetch_and(~open_bit, std::memory_order_acq_rel);
     for (int spins = 0;; ++spins) {
       const auto state = state_.load(std::memory_order_acquire);
       if (state == 0) break;
-      if (spins < caller_spins)
+      if (spins < spins_for_tasks)
         pause_cpu();
       else
         state_.wait(state, std::memory_order_acquire);
@@ -72,7 +72,7 @@ class Job {
   void join(int index) {
     auto state = state_.load(std::memory_order_acquire);
     do {
-      if (!(state & open)) return;
+      if (!(state & open_bit)) return;
     } while (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel));
     call(2 * index + 2);  // a tree: the caller does not wake all the others one after the other
     call(2 * index + 3);
@@ -90,8 +90,8 @@ class Job {
   const LentExecutor::Schedule schedule_;
   void* const context_;
   std::unique_ptr<Part[]> parts_;
-  std::atomic<int> users_{1};                           // the caller, and tasks that have not ended
-  alignas(64) std::atomic<std::uint32_t> state_{open};  // and how many others are at work
+  std::atomic<int> users_{1};                               // the caller, and tasks that have not ended
+  alignas(64) std::atomic<std::uint32_t> state_{open_bit};  // and how many others are at work
 };
 
 // Participants of work that waits for itself: whoever has begun when the caller stops waiting is in, the others find it closed.
@@ -105,7 +105,7 @@ class Gathering {
       if (schedule(context, &Gathering::begin, this) != 0) users_.fetch_sub(1, std::memory_order_relaxed);
     }
     wait_for(others);
-    const auto in = state_.fetch_and(~open, std::memory_order_acq_rel) & ~open;
+    const auto in = state_.fetch_and(~open_bit, std::memory_order_acq_rel) & ~open_bit;
     share_(work_, 0, static_cast<int>(in) + 1);
     for (auto left = left_.load(std::memory_order_acquire); left != in; left = left_.load(std::memory_order_acquire))
       left_.wait(left, std::memory_order_acquire);
@@ -117,7 +117,7 @@ class Gathering {
 
   void wait_for(int others) const {
     const auto deadline = std::chrono::steady_clock::now() + patience;
-    while (static_cast<int>(state_.load(std::memory_order_acquire) & ~open) < others && std::chrono::steady_clock::now() < deadline)
+    while (static_cast<int>(state_.load(std::memory_order_acquire) & ~open_bit) < others && std::chrono::steady_clock::now() < deadline)
       pause_cpu();
   }
 
@@ -131,10 +131,10 @@ class Gathering {
   void join() {
     auto state = state_.load(std::memory_order_acquire);
     do {
-      if (!(state & open)) return;
+      if (!(state & open_bit)) return;
     } while (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel));
-    const auto index = static_cast<int>(state & ~open) + 1;
-    while ((state = state_.load(std::memory_order_acquire)) & open) pause_cpu();
+    const auto index = static_cast<int>(state & ~open_bit) + 1;
+    while ((state = state_.load(std::memory_order_acquire)) & open_bit) pause_cpu();
     share_(work_, index, static_cast<int>(state) + 1);
     left_.fetch_add(1, std::memory_order_acq_rel);
     left_.notify_one();
@@ -147,8 +147,8 @@ class Gathering {
   const Share share_;
   void* const work_;
   const std::thread::id caller_ = std::this_thread::get_id();
-  std::atomic<int> users_{1};                           // the caller, and tasks that have not ended
-  alignas(64) std::atomic<std::uint32_t> state_{open};  // and how many others are in
+  std::atomic<int> users_{1};                               // the caller, and tasks that have not ended
+  alignas(64) std::atomic<std::uint32_t> state_{open_bit};  // and how many others are in
   std::atomic<std::uint32_t> left_{0};
 };
 

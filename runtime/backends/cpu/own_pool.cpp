@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 // A sleeping helper needs about 60 us to wake: one that has just worked stays awake this long for the next launch.
 constexpr auto awake_time = std::chrono::microseconds(50);
 constexpr int pauses_a_clock_read = 16;
-constexpr int caller_spins = 2000;  // then the caller sleeps until the last helper leaves
+constexpr int spins_for_helpers = 2000;  // then the caller sleeps until the last helper leaves
 
 // state_: bit 31 the job is open, bits 16-30 its number, bits 0-15 helpers that work on it.
 class OwnPool final : public CpuExecutor {
@@ -90,7 +90,7 @@ class OwnPool final : public CpuExecutor {
     for (int spins = 0;; ++spins) {
       const auto state = state_.load(std::memory_order_acquire);
       if ((state & helper_bits) == 0) return;
-      if (spins < caller_spins) {
+      if (spins < spins_for_helpers) {
         pause_cpu();
       } else {
         state_.wait(state, std::memory_order_acquire);

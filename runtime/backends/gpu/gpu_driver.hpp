@@ -20,6 +20,11 @@ using Kernel = struct KernelObject*;
 using Function = struct FunctionObject*;  // also a Kernel, which the driver looks up in the current context
 using Pool = struct PoolObject*;
 
+inline Address address_of(const void* memory) { return reinterpret_cast<Address>(memory); }
+inline void* pointer_to(Address address) {
+  return reinterpret_cast<void*>(address);
+}  // NOLINT: device addresses are integers to the driver
+
 constexpr Result success = 0, out_of_memory = 2, no_device = 100;
 
 enum KernelAttribute : int { dynamic_shared_bytes = 8, wide_clusters = 14 };

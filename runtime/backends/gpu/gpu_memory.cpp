@@ -8,8 +8,6 @@
 namespace ejk::gpu {
 namespace {
 
-Address address_of(const void* memory) { return reinterpret_cast<Address>(memory); }
-void* pointer_to(Address address) { return reinterpret_cast<void*>(address); }  // NOLINT: device addresses are integers to the driver
 std::size_t unsigned_of(std::int64_t bytes) { return static_cast<std::size_t>(std::max<std::int64_t>(bytes, 0)); }
 
 void wait(Platform& platform, Device& device, const char* what) {

@@ -12,9 +12,6 @@
 namespace ejk::gpu {
 namespace {
 
-Address address_of(const void* memory) { return reinterpret_cast<Address>(memory); }
-void* pointer_to(Address address) { return reinterpret_cast<void*>(address); }  // NOLINT: device addresses are integers to the driver
-
 Context current_context(const DriverFunctions& call) {
   Context context = nullptr;
   if (call.current_context) call.current_context(&context);

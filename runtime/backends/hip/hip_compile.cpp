@@ -23,7 +23,7 @@ std::vector<std::string> candidates() {
 }
 
 // One bare code object, without a random id; version 4 is what ROCm 4.1 and all later ones load.
-std::vector<std::string> options_for(const spec::Image& image) {
+std::vector<std::string> clang_options(const spec::Image& image) {
   std::vector<std::string> options = {"-x",
                                       "hip",
                                       "--cuda-device-only",
@@ -125,7 +125,7 @@ void judge_binary(const spec::Image& image, CompileResult& result) {
 }
 
 CompileResult compile_with_clang(const SystemCompiler& clang, const spec::Image& image) {
-  auto result = run_compiler(clang, image.source, options_for(image), "source.hip", "binary.hsaco");
+  auto result = run_compiler(clang, image.source, clang_options(image), "source.hip", "binary.hsaco");
   if (result.ok) judge_binary(image, result);
   return result;
 }

@@ -30,7 +30,7 @@ std::string resolve(void* library, HiprtcFunctions& call) {
   return read.missing();
 }
 
-std::vector<std::string> options_for(const spec::Image& image) {
+std::vector<std::string> hiprtc_options(const spec::Image& image) {
   std::vector<std::string> options = {"--offload-arch=" + arch_name(image), "-std=c++20", "-O3", "-ffp-contract=fast",
                                       "-mcode-object-version=4"};
   options.insert(options.end(), image.flags.begin(), image.flags.end());
@@ -110,7 +110,7 @@ CompileResult compile_with_hiprtc(const Hiprtc& hiprtc, const spec::Image& image
                                 : hiprtc.why_not;
     return result;
   }
-  const auto options = options_for(image);
+  const auto options = hiprtc_options(image);
   result.command = {"hiprtc"};
   result.command.insert(result.command.end(), options.begin(), options.end());
   result.command.emplace_back(source_name);

@@ -10,7 +10,7 @@ struct Binder {
   const Spec& spec;
   Binding& binding;
   std::map<std::string, std::string, std::less<>> origins;       // dim → the tensor (or definition) that bound it
-  std::map<std::string, std::string, std::less<>> type_origins;  // type variable → the tensor that bound it
+  std::map<std::string, std::string, std::less<>> type_origins;  // type variable → what bound it: "the type of lhs"
 
   [[noreturn]] void fail(const std::string& sentence) const;  // "<kernel>: <sentence>"
 
@@ -19,6 +19,7 @@ struct Binder {
   void take_attributes();
   void choose_form();
   void check_tensors();  // presence, rank, sizes, strides
+  void choose_types();   // by attributes that name one
   void bind_types();
   void default_types();  // of type variables that no tensor given binds
   void bind_dims();

@@ -169,7 +169,19 @@ void Binder::choose_form() {
   }
 }
 
+// An attribute whose default is a type variable chooses that type, where it is given.
+void Binder::choose_types() {
+  for (const auto& [variable, legal] : spec.types)
+    for (const Attribute& attribute : spec.attributes) {
+      const auto given = binding.attributes.find(attribute.name);
+      if (given == binding.attributes.end() || attribute.type != AttributeType::string || attribute.fallback.text() != variable) continue;
+      binding.types[variable] = std::get<std::string>(given->second);
+      type_origins[variable] = "which " + attribute.name + " chooses";
+    }
+}
+
 void Binder::bind_types() {
+  choose_types();
   for (const TensorSpec& tensor : spec.tensors) {
     const auto given = binding.facts.tensors.find(tensor.name);
     if (given == binding.facts.tensors.end()) continue;
@@ -183,9 +195,9 @@ void Binder::bind_types() {
     const auto& allowed = variable->second;
     if (fresh && std::find(allowed.begin(), allowed.end(), found) == allowed.end())
       fail(fmt::format("{} has type {}, expected {}{}", tensor.name, found, allowed.size() == 1 ? "" : "one of ", listed(allowed)));
-    if (fresh) type_origins[tensor.type] = tensor.name;
+    if (fresh) type_origins[tensor.type] = "the type of " + tensor.name;
     if (bound->second != found)
-      fail(fmt::format("{} has type {}, expected {} (the type of {})", tensor.name, found, bound->second, type_origins[tensor.type]));
+      fail(fmt::format("{} has type {}, expected {} ({})", tensor.name, found, bound->second, type_origins[tensor.type]));
   }
   default_types();
 }

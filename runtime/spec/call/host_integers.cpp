@@ -8,7 +8,7 @@
 namespace ejk::spec {
 namespace {
 
-[[noreturn]] void fail(std::string sentence) { throw ExpressionError(std::move(sentence), 0); }
+[[noreturn]] void cannot_read(std::string sentence) { throw ExpressionError(std::move(sentence), 0); }
 
 template <class T>
 std::int64_t read_as(const std::byte* at) {
@@ -19,7 +19,7 @@ std::int64_t read_as(const std::byte* at) {
 
 std::int64_t integer_of(std::span<const Value> values, std::size_t i, std::string_view name) {
   const auto* value = i < values.size() ? std::get_if<std::int64_t>(&values[i]) : nullptr;
-  if (!value) fail(fmt::format("outside_rows(): {} must be an integer", name));
+  if (!value) cannot_read(fmt::format("outside_rows(): {} must be an integer", name));
   return *value;
 }
 
@@ -29,11 +29,11 @@ HostIntegers::HostIntegers(const NamedData& tensor, std::string_view function, s
     : facts_(*tensor.facts), data_(tensor.data) {
   const auto& name = tensor.name;
   if (facts_.shape.size() != rank)
-    fail(fmt::format("{}({}): {} has {} dimensions, expected {}", function, name, name, facts_.shape.size(), rank));
+    cannot_read(fmt::format("{}({}): {} has {} dimensions, expected {}", function, name, name, facts_.shape.size(), rank));
   if (facts_.type != DType::i32 && facts_.type != DType::i64 && facts_.type != DType::i8 && facts_.type != DType::u8)
-    fail(fmt::format("{}({}): {} has type {}, expected an integer type", function, name, name, name_of(facts_.type)));
+    cannot_read(fmt::format("{}({}): {} has type {}, expected an integer type", function, name, name, name_of(facts_.type)));
   if (!data_ && std::find(facts_.shape.begin(), facts_.shape.end(), 0) == facts_.shape.end())
-    fail(fmt::format("{}({}): the data of {} cannot be read here", function, name, name));
+    cannot_read(fmt::format("{}({}): the data of {} cannot be read here", function, name, name));
 }
 
 std::int64_t HostIntegers::read(std::int64_t element) const {
@@ -54,7 +54,7 @@ Value outside_rows(const NamedData& table, const NamedData& counts, std::span<co
   const HostIntegers entries(table, "outside_rows", 2), lengths(counts, "outside_rows");
   const std::int64_t per = integer_of(rest, 0, "per"), last = integer_of(rest, 1, "last");
   const std::int64_t low = integer_of(rest, 2, "low"), high = integer_of(rest, 3, "high");
-  if (per <= 0) fail(fmt::format("outside_rows({}): per must be positive, found {}", table.name, per));
+  if (per <= 0) cannot_read(fmt::format("outside_rows({}): per must be positive, found {}", table.name, per));
   for (std::int64_t row = 0; row < std::min(entries.count(), lengths.count()); ++row) {
     const std::int64_t length = std::max<std::int64_t>(lengths[row], 0);
     const std::int64_t end = std::min(length / per + (length % per > 0), entries.count(1));

@@ -13,10 +13,6 @@ void add_names(std::vector<std::string>& names, const auto& list) {
   for (const auto& each : list) names.push_back(each.name);
 }
 
-bool is_in(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 bool too_deep(const Spec& spec, std::vector<Fault>& faults) {
   std::vector<const Named*> lets;
   for (const SharedLet& let : spec.let) lets.push_back(&let);

@@ -10,10 +10,6 @@
 namespace ejk::spec {
 namespace {
 
-bool is_in(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 // Of a name that has a value elsewhere in the variant; "" of any other.
 std::string why_hidden(const std::string& name, const NameRules& rules) {
   if (!rules.variant) return {};

@@ -1,5 +1,6 @@
 // Judges the names of one expression: what is known where it stands, and what it may use there.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -9,6 +10,10 @@
 #include "spec/model.hpp"
 
 namespace ejk::spec {
+
+inline bool is_in(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 struct NameRules {
   std::vector<std::string> known;    // value names, arch.* and the kernel's lets apart

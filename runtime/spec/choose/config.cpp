@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "spec/check/suggest.hpp"
-#include "spec/render/image.hpp"
+#include "spec/choose/config_points.hpp"
 
 namespace ejk::spec {
 namespace {
@@ -90,25 +90,8 @@ std::optional<std::string> invalid_clause(const Variant& variant, const Arch& ar
 
 std::vector<Config> config_space(const Variant& variant, const Arch& arch, const Binding& binding) {
   std::vector<Config> valid;
-  Config config;
-  for (const ConfigParameter& parameter : variant.config) {
-    if (parameter.values.empty()) return valid;
-    config.emplace_back(parameter.name, parameter.values[0]);
-  }
-  VariantScope scope(variant, arch, binding);
-  std::vector<std::size_t> at(config.size(), 0);  // an odometer, the last parameter fastest
-  for (;;) {
-    scope.set_config(config);
-    if (!broken_clause(variant, scope)) valid.push_back(config);
-    std::size_t i = at.size();
-    while (i > 0 && ++at[i - 1] == variant.config[i - 1].values.size()) {
-      at[i - 1] = 0;
-      config[i - 1].second = variant.config[i - 1].values[0];
-      --i;
-    }
-    if (i == 0) return valid;
-    config[i - 1].second = variant.config[i - 1].values[at[i - 1]];
-  }
+  for_each_config(variant, arch, binding, [&](const Config& config) { valid.push_back(config); });
+  return valid;
 }
 
 std::optional<Config> heuristic_config(const Variant& variant, const Arch& arch, const Binding& binding) {

@@ -18,9 +18,15 @@ std::vector<Config> nearest_first(std::vector<Config> space, const Config& wante
 
 std::vector<PlacedConfig> fallbacks(std::span<const std::pair<const Variant*, const Arch*>> candidates, const PlacedConfig& chosen,
                                     const Binding& binding) {
+  return fallbacks(candidates, chosen, binding,
+                   [&](const Variant& variant, const Arch& arch) { return config_space(variant, arch, binding); });
+}
+
+std::vector<PlacedConfig> fallbacks(std::span<const std::pair<const Variant*, const Arch*>> candidates, const PlacedConfig& chosen,
+                                    const Binding& binding, const ConfigsOf& configs_of) {
   std::vector<PlacedConfig> order;
   const auto add_near = [&](const Variant* variant, const Arch* arch, const Config& wanted) {
-    for (auto& config : nearest_first(config_space(*variant, *arch, binding), wanted)) order.push_back({variant, arch, std::move(config)});
+    for (auto& config : nearest_first(configs_of(*variant, *arch), wanted)) order.push_back({variant, arch, std::move(config)});
   };
   add_near(chosen.variant, chosen.arch, chosen.config);
   for (const auto& [variant, arch] : candidates) {

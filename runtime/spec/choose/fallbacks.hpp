@@ -1,5 +1,6 @@
 // What serves a call if the binary of the config it chose cannot be had.
 #pragma once
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -21,5 +22,11 @@ std::vector<Config> nearest_first(std::vector<Config> space, const Config& wante
 // them.
 std::vector<PlacedConfig> fallbacks(std::span<const std::pair<const Variant*, const Arch*>> candidates, const PlacedConfig& chosen,
                                     const Binding& binding);
+
+// The same of some configs alone: those that `configs_of` gives of a variant and arch, valid ones in the order of the space. The
+// heuristics' configs are always among them.
+using ConfigsOf = std::function<std::vector<Config>(const Variant& variant, const Arch& arch)>;
+std::vector<PlacedConfig> fallbacks(std::span<const std::pair<const Variant*, const Arch*>> candidates, const PlacedConfig& chosen,
+                                    const Binding& binding, const ConfigsOf& configs_of);
 
 }  // namespace ejk::spec

@@ -1,260 +1,172 @@
-// Portfolios: a count of all sets where they are few, else greedy steps and exchanges, each judged by the calls it touches.
+// Portfolios: a count of all sets where they are few, else greedy steps and exchanges. A step costs what it changes, not what there is.
 #include "spec/choose/portfolio.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <tuple>
+
+#include "spec/choose/best_rates.hpp"
+#include "spec/choose/kept_set.hpp"
 
 namespace ejk::spec {
 namespace {
 
-using Set = std::vector<bool>;
 constexpr std::size_t most_exact = 16;  // images: 65,536 sets
 
-// What a set costs; less is better, the first field counts first.
-struct Score {
-  double unserved = 0, unknown = 0, regret = 0;
-  std::int64_t bytes = 0;
-  friend bool operator<(const Score& a, const Score& b) {
-    return std::tie(a.unserved, a.unknown, a.regret, a.bytes) < std::tie(b.unserved, b.unknown, b.regret, b.bytes);
+// Every set of the useful images, in the order of a binary counter; the set is empty again afterwards.
+template <class Visit>
+void for_each_set(KeptSet& set, Visit visit) {
+  const auto& useful = set.useful();
+  for (std::size_t bits = 0;; ++bits) {
+    visit();
+    std::size_t i = 0;
+    for (; i < useful.size() && (bits >> i & 1); ++i) set.flip(useful[i]);
+    if (i == useful.size()) return;
+    set.flip(useful[i]);
   }
-};
+}
 
-class Problem {
+// Greedy steps over a set.
+class Search {
  public:
-  Problem(std::span<const std::int64_t> bytes, std::span<const Demand> demands) : bytes_(bytes), demands_(demands), touched_(bytes.size()) {
-    for (std::size_t d = 0; d < demands.size(); ++d)
-      for (const auto& choice : demands[d].choices)
-        if (touched_[choice.image].empty() || touched_[choice.image].back() != d) touched_[choice.image].push_back(d);
-    for (std::size_t i = 0; i < bytes.size(); ++i)
-      if (!touched_[i].empty()) useful_.push_back(i);
+  Search(KeptSet& set, std::span<const std::int64_t> bytes) : set_(set), in_(bytes), out_(bytes) {
+    for (const auto i : set_.useful()) rate(i);
   }
 
-  const std::vector<std::size_t>& useful() const { return useful_; }
+  const KeptSet& set() const { return set_; }
 
-  Served served(const Demand& demand, const Set& kept) const {
-    for (std::size_t i = 0; i < demand.choices.size(); ++i)
-      if (kept[demand.choices[i].image]) return {i, regret(demand, i)};
-    return {};
+  void flip(std::size_t image) {
+    set_.flip(image);
+    for (const auto each : set_.changed()) rate(each);
   }
 
-  Score score(const Set& kept) const {
-    Score total;
-    for (const auto& demand : demands_) add(total, demand, kept, 1);
-    for (const auto i : useful_) total.bytes += kept[i] ? bytes_[i] : 0;
-    return total;
+  // Puts in what gains most for its bytes, as long as something gains and fits.
+  void fill(std::int64_t limit) {
+    for (;;) {
+      const auto best = in_.best(limit - set_.bytes());
+      if (!best || !(Rate{} < in_.rate(*best))) return;
+      log(*best);
+    }
   }
 
-  // The score of the set with one image put in or taken out, from the score of the set.
-  Score flipped(Score score, Set& kept, std::size_t image) const {
-    for (const auto d : touched_[image]) add(score, demands_[d], kept, -1);
-    kept[image] = !kept[image];
-    for (const auto d : touched_[image]) add(score, demands_[d], kept, 1);
-    score.bytes += kept[image] ? bytes_[image] : -bytes_[image];
-    kept[image] = !kept[image];
-    return score;
+  // Takes out what costs least for its bytes until the rest fits.
+  void shrink(std::int64_t limit) {
+    while (set_.bytes() > limit) {
+      const auto best = out_.best(std::numeric_limits<std::int64_t>::max());
+      if (!best) return;
+      log(*best);
+    }
   }
 
-  bool within(const Demand& demand, const Set& kept, double slack) const {
-    const auto got = served(demand, kept);
-    return got.choice && acceptable(demand, *got.choice, slack);
+  // One image out or in, room made, and whatever gains put in the room that is left: as long as that is better.
+  void exchange(std::int64_t limit) {
+    for (bool better = true; better;) {
+      better = false;
+      for (const auto i : set_.useful()) better |= improved(i, limit);
+    }
   }
-
-  bool within(const Set& kept, double slack) const {
-    return std::all_of(demands_.begin(), demands_.end(),
-                       [&](const auto& demand) { return demand.choices.empty() || within(demand, kept, slack); });
-  }
-
-  bool within_where(std::size_t image, const Set& kept, double slack) const {
-    return std::all_of(touched_[image].begin(), touched_[image].end(), [&](auto d) { return within(demands_[d], kept, slack); });
-  }
-
-  static bool acceptable(const Demand& demand, std::size_t choice, double slack) {
-    if (choice == 0) return true;
-    if (!demand.choices.front().cost) return false;
-    double best = std::numeric_limits<double>::infinity();
-    for (const auto& each : demand.choices) best = std::min(best, each.cost.value_or(best));
-    return demand.choices[choice].cost && *demand.choices[choice].cost <= best * (1 + slack);
-  }
-
-  std::span<const std::int64_t> bytes_;
-  std::span<const Demand> demands_;
 
  private:
-  static std::optional<double> regret(const Demand& demand, std::size_t choice) {
-    if (choice == 0) return 0.0;
-    const auto &first = demand.choices.front().cost, &got = demand.choices[choice].cost;
-    return first && got ? std::optional(*got - *first) : std::nullopt;
+  void log(std::size_t image) {
+    flip(image);
+    log_.push_back(image);
   }
 
-  void add(Score& score, const Demand& demand, const Set& kept, double sign) const {
-    const auto got = served(demand, kept);
-    if (!got.choice)
-      score.unserved += sign * demand.weight;
-    else if (!got.regret)
-      score.unknown += sign * demand.weight;
-    else
-      score.regret += sign * demand.weight * *got.regret;
+  bool improved(std::size_t image, std::int64_t limit) {
+    const auto before = std::pair(set_.cost(), set_.bytes());
+    log_.clear();
+    log(image);
+    shrink(limit);
+    fill(limit);
+    if (std::pair(set_.cost(), set_.bytes()) < before) return true;
+    for (auto each = log_.rbegin(); each != log_.rend(); ++each) flip(*each);
+    return false;
   }
 
-  std::vector<std::vector<std::size_t>> touched_;  // demands by image
-  std::vector<std::size_t> useful_;
+  void rate(std::size_t image) {
+    const auto size = static_cast<double>(std::max<std::int64_t>(set_.bytes_of(image), 1));
+    const auto gain = -set_.change(image);
+    const Rate rate{static_cast<double>(gain.unserved) / size, static_cast<double>(gain.unknown) / size,
+                    static_cast<double>(gain.regret) / size};
+    const bool kept = set_.kept()[image];
+    (kept ? out_ : in_).put(image, rate);
+    (kept ? in_ : out_).remove(image);
+  }
+
+  KeptSet& set_;
+  BestRates in_, out_;  // what could be put in, and taken out
+  std::vector<std::size_t> log_;
 };
-
-// Every set of the useful images, in the order of a binary counter.
-void for_each_set(const Problem& problem, const std::function<void(const Set&)>& visit) {
-  const auto& useful = problem.useful();
-  Set kept(problem.bytes_.size());
-  for (std::size_t bits = 0; bits < std::size_t{1} << useful.size(); ++bits) {
-    for (std::size_t i = 0; i < useful.size(); ++i) kept[useful[i]] = bits >> i & 1;
-    visit(kept);
-  }
-}
-
-// How much better `after` is than `before` for each byte, as a score of gains (more is better).
-Score gain_a_byte(const Score& before, const Score& after) {
-  const auto size = static_cast<double>(std::max<std::int64_t>(std::abs(after.bytes - before.bytes), 1));
-  return {(before.unserved - after.unserved) / size, (before.unknown - after.unknown) / size, (before.regret - after.regret) / size, 0};
-}
-
-// Puts in what gains most for its bytes, as long as something gains and fits.
-void fill(const Problem& problem, Set& kept, Score& score, std::int64_t limit) {
-  for (;;) {
-    std::optional<std::size_t> best;
-    Score best_gain, best_score;
-    for (const auto i : problem.useful()) {
-      if (kept[i] || score.bytes + problem.bytes_[i] > limit) continue;
-      const auto after = problem.flipped(score, kept, i);
-      const auto gain = gain_a_byte(score, after);
-      if (!(Score{} < gain) || (best && !(best_gain < gain))) continue;
-      best = i, best_gain = gain, best_score = after;
-    }
-    if (!best) return;
-    kept[*best] = true;
-    score = best_score;
-  }
-}
-
-// Takes out what costs least for its bytes until the rest fits.
-void shrink(const Problem& problem, Set& kept, Score& score, std::int64_t limit) {
-  while (score.bytes > limit) {
-    std::optional<std::size_t> best;
-    Score best_gain, best_score;
-    for (const auto i : problem.useful()) {
-      if (!kept[i]) continue;
-      const auto after = problem.flipped(score, kept, i);
-      const auto gain = gain_a_byte(score, after);
-      if (best && !(best_gain < gain)) continue;
-      best = i, best_gain = gain, best_score = after;
-    }
-    if (!best) return;
-    kept[*best] = false;
-    score = best_score;
-  }
-}
-
-// One image out or in, room made, and whatever gains put in the room that is left: as long as that is better.
-void exchange(const Problem& problem, Set& kept, Score& score, std::int64_t limit) {
-  for (bool better = true; better;) {
-    better = false;
-    for (const auto i : problem.useful()) {
-      Set changed = kept;
-      auto changed_score = problem.flipped(score, changed, i);
-      changed[i] = !changed[i];
-      shrink(problem, changed, changed_score, limit);
-      fill(problem, changed, changed_score, limit);
-      changed_score = problem.score(changed);  // sums of differences drift
-      if (!(changed_score < score)) continue;
-      kept = std::move(changed);
-      score = changed_score;
-      better = true;
-    }
-  }
-}
-
-Set all_useful(const Problem& problem) {
-  Set kept(problem.bytes_.size());
-  for (const auto i : problem.useful()) kept[i] = true;
-  return kept;
-}
 
 // ---- the smallest set within a slowdown ----
 
+void put_in(KeptSet& set, std::size_t image) {
+  if (!set.kept()[image]) set.flip(image);
+}
+
 // Puts in, while a demand is not within: the image that brings most demands within for its bytes.
-void cover(const Problem& problem, Set& kept, double slack) {
-  for (;;) {
-    std::optional<std::size_t> best;
-    double best_rate = 0;
-    for (const auto i : problem.useful()) {
-      if (kept[i]) continue;
-      double gained = 0;
-      kept[i] = true;
-      for (const auto& demand : problem.demands_) gained += !demand.choices.empty() && problem.within(demand, kept, slack);
-      kept[i] = false;
-      for (const auto& demand : problem.demands_) gained -= !demand.choices.empty() && problem.within(demand, kept, slack);
-      const double rate = gained / static_cast<double>(std::max<std::int64_t>(problem.bytes_[i], 1));
-      if (rate > best_rate) best = i, best_rate = rate;
-    }
-    if (!best) break;
-    kept[*best] = true;
-  }
-  for (const auto& demand : problem.demands_)  // the first choice is taken before all others, so it mends whatever is left
-    if (!demand.choices.empty() && !problem.within(demand, kept, slack)) kept[demand.choices.front().image] = true;
+void cover(KeptSet& set, std::span<const std::int64_t> bytes, std::span<const Demand> demands, double slack) {
+  Search(set, bytes).fill(std::numeric_limits<std::int64_t>::max());
+  // The first choice is taken before all others, so it mends whatever is left.
+  const auto within = [&](const PricedDemand& demand) {
+    for (std::size_t i = 0; i < demand.images.size(); ++i)
+      if (set.kept()[demand.images[i]]) return demand.costs[i] == Amount{};
+    return demand.images.empty();
+  };
+  for (const auto& demand : priced_by_slack(demands, slack))
+    if (!within(demand)) put_in(set, demand.images.front());
 }
 
 // Takes out what is not needed, the largest first.
-void thin(const Problem& problem, Set& kept, double slack) {
-  auto order = problem.useful();
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return problem.bytes_[a] > problem.bytes_[b]; });
-  for (const auto i : order) {
-    if (!kept[i]) continue;
-    kept[i] = false;
-    if (!problem.within_where(i, kept, slack)) kept[i] = true;
-  }
-}
-
-// With all of them every demand is within.
-Set first_choices(const Problem& problem) {
-  Set kept(problem.bytes_.size());
-  for (const auto& demand : problem.demands_)
-    if (!demand.choices.empty()) kept[demand.choices.front().image] = true;
-  return kept;
+void thin(KeptSet& set) {
+  auto order = set.useful();
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return set.bytes_of(a) > set.bytes_of(b); });
+  for (const auto i : order)
+    if (set.kept()[i] && set.cost_around(i) + set.change(i) == Amount{}) set.flip(i);
 }
 
 }  // namespace
 
 Portfolio judged(std::span<const std::int64_t> bytes, std::span<const Demand> demands, std::vector<bool> kept) {
-  const Problem problem(bytes, demands);
   Portfolio portfolio;
   for (std::size_t i = 0; i < bytes.size(); ++i) portfolio.bytes += kept[i] ? bytes[i] : 0;
-  for (const auto& demand : demands) portfolio.served.push_back(problem.served(demand, kept));
+  for (const auto& demand : demands) {
+    Served served;
+    const auto& choices = demand.choices;
+    const auto got = std::find_if(choices.begin(), choices.end(), [&](const auto& choice) { return kept[choice.image]; });
+    if (got != choices.end()) served.choice = static_cast<std::size_t>(got - choices.begin());
+    if (served.choice == 0u)
+      served.regret = 0.0;
+    else if (served.choice && got->cost && choices.front().cost)
+      served.regret = *got->cost - *choices.front().cost;
+    portfolio.served.push_back(served);
+  }
   portfolio.kept = std::move(kept);
   return portfolio;
 }
 
 Portfolio least_regret(std::span<const std::int64_t> bytes, std::span<const Demand> demands, std::int64_t limit) {
-  const Problem problem(bytes, demands);
-  Set best(bytes.size());
-  auto best_score = problem.score(best);
-  const auto offer = [&](const Set& kept) {
-    const auto score = problem.score(kept);
-    if (score.bytes > limit || !(score < best_score)) return;
-    best = kept;
+  KeptSet set(bytes, priced_by_regret(demands));
+  std::vector<bool> best = set.kept();
+  auto best_score = std::pair(set.cost(), set.bytes());
+  const auto offer = [&] {
+    const auto score = std::pair(set.cost(), set.bytes());
+    if (set.bytes() > limit || !(score < best_score)) return;
+    best = set.kept();
     best_score = score;
   };
-  const bool exact = problem.useful().size() <= most_exact;
+  const bool exact = set.useful().size() <= most_exact;
   if (exact) {
-    for_each_set(problem, offer);
+    for_each_set(set, offer);
   } else {
     for (const bool from_all : {true, false}) {
-      Set kept = from_all ? all_useful(problem) : Set(bytes.size());
-      auto score = problem.score(kept);
-      if (from_all) shrink(problem, kept, score, limit);
-      fill(problem, kept, score, limit);
-      score = problem.score(kept);
-      exchange(problem, kept, score, limit);
-      offer(kept);
+      for (const auto i : set.useful())
+        if (set.kept()[i] != from_all) set.flip(i);
+      Search search(set, bytes);
+      if (from_all) search.shrink(limit);
+      search.fill(limit);
+      search.exchange(limit);
+      offer();
     }
   }
   auto portfolio = judged(bytes, demands, std::move(best));
@@ -263,28 +175,28 @@ Portfolio least_regret(std::span<const std::int64_t> bytes, std::span<const Dema
 }
 
 Portfolio smallest_within(std::span<const std::int64_t> bytes, std::span<const Demand> demands, double slack) {
-  const Problem problem(bytes, demands);
-  std::optional<Set> best;
+  std::optional<std::vector<bool>> best;
   std::int64_t best_bytes = 0;
-  const auto offer = [&](const Set& kept) {
-    std::int64_t size = 0;
-    for (std::size_t i = 0; i < bytes.size(); ++i) size += kept[i] ? bytes[i] : 0;
-    if ((best && size >= best_bytes) || !problem.within(kept, slack)) return;
-    best = kept;
-    best_bytes = size;
+  const auto offer = [&](const KeptSet& set) {
+    if ((best && set.bytes() >= best_bytes) || set.cost() != Amount{}) return;
+    best = set.kept();
+    best_bytes = set.bytes();
   };
-  const bool exact = problem.useful().size() <= most_exact;
+  KeptSet covered(bytes, priced_by_slack(demands, slack));
+  const bool exact = covered.useful().size() <= most_exact;
   if (exact) {
-    for_each_set(problem, offer);
+    for_each_set(covered, [&] { offer(covered); });
   } else {
-    Set covered(bytes.size()), won = first_choices(problem);
-    cover(problem, covered, slack);
-    for (auto* kept : {&covered, &won}) {
-      thin(problem, *kept, slack);
-      offer(*kept);
+    KeptSet won = covered;  // the first choices: with all of them every demand is within
+    for (const auto& demand : demands)
+      if (!demand.choices.empty()) put_in(won, demand.choices.front().image);
+    cover(covered, bytes, demands, slack);
+    for (auto* set : {&covered, &won}) {
+      thin(*set);
+      offer(*set);
     }
   }
-  auto portfolio = judged(bytes, demands, best.value_or(Set(bytes.size())));
+  auto portfolio = judged(bytes, demands, best.value_or(std::vector<bool>(bytes.size())));
   portfolio.exact = exact;
   return portfolio;
 }

@@ -12,9 +12,9 @@ namespace ejk::spec {
 namespace {
 
 // A part of the spec: where it is in the spec made whole, and where the file has what it says itself.
-struct Place {
+struct Part {
   std::string pointer, written;
-  Place below(std::string_view key) const { return {pointer_to(pointer, key), pointer_to(written, key)}; }
+  Part below(std::string_view key) const { return {pointer_to(pointer, key), pointer_to(written, key)}; }
 };
 
 const std::string* text_in(const Json& object, const char* key) {
@@ -72,14 +72,14 @@ class Merger {
   Merger(FileFaults& faults, Room& room) : origins_(faults.origins()), faults_(faults), room_(room) {}
 
   // base_at: the pointer of the base in the spec made whole.
-  Json merged(const Json& base, const std::string& base_at, Json own, const Place& at) {
+  Json merged(const Json& base, const std::string& base_at, Json own, const Part& at) {
     if (base.is_object() && own.is_object()) return objects(base, base_at, std::move(own), at);
     if (own.is_object() && (own.contains("change") || own.contains("also"))) return edited(base, base_at, std::move(own), at);
     return own;
   }
 
  private:
-  Json objects(const Json& base, const std::string& base_at, Json own, const Place& at) {
+  Json objects(const Json& base, const std::string& base_at, Json own, const Part& at) {
     Json result = Json::object();
     auto& fields = own.get_ref<Json::object_t&>();  // in the order of the file
     auto next = fields.begin();                     // the first that is not taken yet
@@ -102,12 +102,12 @@ class Merger {
     return result;
   }
 
-  void add_new(Json& result, const std::string& key, Json& value, const Place& at) {
+  void add_new(Json& result, const std::string& key, Json& value, const Part& at) {
     if (value.is_null()) return faults_.add(pointer_to(at.written, key), "there is no '" + key + "' to remove in what this is like");
     result[key] = std::move(value);
   }
 
-  Json edited(const Json& base, const std::string& base_at, Json own, const Place& at) {
+  Json edited(const Json& base, const std::string& base_at, Json own, const Part& at) {
     for (const auto& [key, value] : own.items())
       if (key != "change" && key != "also")
         faults_.add(pointer_to(at.written, key),
@@ -124,7 +124,7 @@ class Merger {
     return result;
   }
 
-  void change(Json& result, const Json& base, const std::string& base_at, Json changes, const Place& at) {
+  void change(Json& result, const Json& base, const std::string& base_at, Json changes, const Part& at) {
     const std::string written = pointer_to(at.written, "change");
     if (!changes.is_object()) return faults_.add(written, "expected an object: elements of the list, and what they become");
     std::set<std::string> used;
@@ -148,7 +148,7 @@ class Merger {
   }
 
   // What an element of the list at `at` becomes: nothing, several, or one.
-  void replace(Json& result, const Json& element, const std::string& from, const Json& value, const Place& at, const std::string& written) {
+  void replace(Json& result, const Json& element, const std::string& from, const Json& value, const Part& at, const std::string& written) {
     if (!room_.take(value, written)) return;
     const auto next = [&] { return pointer_to(at.pointer, result.size()); };
     if (value.is_array()) {
@@ -157,7 +157,7 @@ class Merger {
         result.push_back(value[i]);
       }
     } else if (!value.is_null()) {
-      const Place place{next(), written};
+      const Part place{next(), written};
       origins_.add(place.pointer, written);
       result.push_back(merged(element, from, value, place));
     }

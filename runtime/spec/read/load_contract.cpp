@@ -144,11 +144,11 @@ class ContractReader {
     return true;
   }
 
-  // A string is an expression, except for a string attribute, where it is the value.
-  static void default_of(const JsonNode& node, Attribute& attribute) {
+  // A string is an expression, except for a string attribute, where it is the value, or the type variable that the attribute chooses.
+  void default_of(const JsonNode& node, Attribute& attribute) const {
     const bool is_string = node.json().is_string();
     if (attribute.optional) node.fault("an optional attribute has no default: not given is its default; drop 'optional' or 'default'");
-    if (is_string && attribute.type != AttributeType::string) {
+    if (is_string && (attribute.type != AttributeType::string || chooses_type(node, attribute))) {
       attribute.fallback = node.expression();
       return;
     }
@@ -160,6 +160,18 @@ class ContractReader {
       node.fault("a string attribute's value has no quotes in it");
     else
       attribute.fallback = Expression::parse("'" + std::get<std::string>(*value) + "'");
+  }
+
+  // Whether the default is a type variable; its choices are then the types that the variable may be.
+  bool chooses_type(const JsonNode& node, const Attribute& attribute) const {
+    const auto variable = std::find_if(spec_.types.begin(), spec_.types.end(),
+                                       [&](const auto& each) { return each.first == node.json().get<std::string>(); });
+    if (variable == spec_.types.end()) return false;
+    const auto& legal = variable->second;
+    if (attribute.varies || !std::is_permutation(legal.begin(), legal.end(), attribute.choices.begin(), attribute.choices.end()))
+      node.fault("the attribute '" + attribute.name + "' chooses the type " + variable->first +
+                 ": it does not vary, and its \"choices\" are " + listed(legal));
+    return true;
   }
 
   void output(const JsonNode& node) {

@@ -1,4 +1,6 @@
 // Image ids: kernel.variant.platform_arch.types.specialisation.config, of [a-z0-9_.] only.
+#include "spec/render/image_id.hpp"
+
 #include <fmt/format.h>
 #include <cctype>
 
@@ -30,14 +32,6 @@ std::string specialisation_part(const std::string& name, const Value& value) {
   return cleaned(name) + number_text(value);
 }
 
-// "m128": every parameter shows, so that two configs never share an id.
-std::string config_part(const ConfigParameter& parameter, const Value& value) {
-  const std::string label = cleaned(parameter.label.empty() ? parameter.name : parameter.label);
-  if (const bool* flag = std::get_if<bool>(&value)) return label + (*flag ? "1" : "0");
-  if (const auto* word = std::get_if<std::string>(&value)) return label + cleaned(*word);
-  return label + number_text(value);
-}
-
 void join(std::string& list, const std::string& part, char separator) {
   if (part.empty()) return;
   if (!list.empty()) list += separator;
@@ -45,6 +39,14 @@ void join(std::string& list, const std::string& part, char separator) {
 }
 
 }  // namespace
+
+// Every parameter shows, so that two configs never share an id.
+std::string config_part(const ConfigParameter& parameter, const Value& value) {
+  const std::string label = cleaned(parameter.label.empty() ? parameter.name : parameter.label);
+  if (const bool* flag = std::get_if<bool>(&value)) return label + (*flag ? "1" : "0");
+  if (const auto* word = std::get_if<std::string>(&value)) return label + cleaned(*word);
+  return label + number_text(value);
+}
 
 std::string image_id(const VariantScope& scope, const Config& config) {
   std::string types, rest, configured;

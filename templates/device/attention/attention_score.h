@@ -2,6 +2,9 @@
 #pragma once
 #include "device/attention/attention_rows.h"
 #include "device/attention/exact_tanh.h"
+$if takes_bias
+#include "device/attention/limited_bias.h"
+$end
 
 // What a call does to scores.
 struct ScoreRules {
@@ -49,7 +52,11 @@ static inline float score_of(float score, const ScoreRules& rules, const RowRule
   if (ADJUSTED) {
     if (visible && row.mask) visible = row.mask[key];
     if (visible && row.segments) visible = row.segments[key] >= 0 && row.segments[key] == row.segment;
+$if takes_bias
+    if (visible && is_given(rules.bias)) score += limited_bias(element_of(rules.bias.data, rules.bias_type, row.bias_at + key)) * LOG2_E;
+$else
     if (visible && is_given(rules.bias)) score += element_of(rules.bias.data, rules.bias_type, row.bias_at + key) * LOG2_E;
+$end
   }
   return visible ? score : -INFINITE;
 }

@@ -5,6 +5,11 @@
 #include "device/attention/attention.h"
 #include "device/number/math.h"
 #include "device/number/narrow.h"
+$if takes_bias
+#include "device/attention/limited_bias.h"
+
+static inline Floats limited_bias(Floats bias) { return (bias < splat(LEAST_BIAS)) & (bias > splat(-INFINITE)) ? splat(LEAST_BIAS) : bias; }
+$end
 
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -152,7 +157,11 @@ template <int VECTORS> static void adjust(const ScoreRules& rules, Tile<VECTORS>
       if (masked && column == 0) load_columns(rules.mask, TYPE_BOOL, t.batch, row, key, count, mask);
       Floats s = load_floats(t.at(j, v));
       s = cap > 0 ? tanh_of(s * into_cap) * (cap * LOG2_E) : s * t.unit;
+$if takes_bias
+      if (biased) s += limited_bias(bias[column]) * LOG2_E;
+$else
       if (biased) s += bias[column] * LOG2_E;
+$end
       Integers visible = in_range(j);
       if (masked) visible &= mask[column] > Floats{};
       if (segmented) {

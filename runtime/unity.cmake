@@ -1,0 +1,17 @@
+# ejk_unity(target): with EJK_UNITY the target's sources of one folder are compiled as one, so that what they all include is read once.
+# By folder, not by number: a new file changes its own folder's unit alone, and names at the top of a file need to differ within a folder.
+option(EJK_UNITY "Compile the sources of a folder as one: a whole build is far cheaper, one edit compiles its folder" ON)
+
+function(ejk_unity target)
+  if(NOT EJK_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  foreach(source ${sources})
+    get_filename_component(folder ${source} DIRECTORY)
+    cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE folder)
+    string(REPLACE "/" "_" group ${folder})
+    set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${group})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
