@@ -11,6 +11,8 @@ the host, which JAX's are only if the size of the result follows from them. docs
 
 from __future__ import annotations
 
+import functools
+
 from ._array_namespace import integers, known, namespace, size
 from ._errors import InputError
 
@@ -164,11 +166,19 @@ def _sums(xp, x, part, reverse):
             piece = x[begin:end][::-1] if reverse else x[begin:end]
             sums[begin:end] = xp.cumsum(piece, axis=0, dtype=x.dtype)[:: -1 if reverse else 1]
         return sums
-    from jax import lax
-
     starts = xp.concatenate([differs, end] if reverse else [end, differs]).reshape((-1,) + (1,) * (x.ndim - 1))
-    starts = xp.broadcast_to(starts, x.shape)
-    return lax.associative_scan(lambda a, b: (a[0] | b[0], xp.where(b[0], b[1], a[1] + b[1])), (starts, x), reverse=reverse)[1]
+    return _scan(reverse)(xp.broadcast_to(starts, x.shape), x)
+
+
+@functools.lru_cache(maxsize=None)
+def _scan(reverse):
+    """Sums in JAX that begin anew where `starts` says so: one program, as eager calls of its many operations would each be compiled."""
+    import jax
+
+    def joined(a, b):
+        return a[0] | b[0], jax.numpy.where(b[0], b[1], a[1] + b[1])
+
+    return jax.jit(lambda starts, x: jax.lax.associative_scan(joined, (starts, x), reverse=reverse)[1])
 
 
 def cumsum(x: Array, *, chunk_size: int = 0, cum_seqlens: Array | None = None, reverse: bool = False, axis: int = 1) -> Array:
