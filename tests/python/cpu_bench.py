@@ -1,13 +1,15 @@
 """flash_attention between a program's own operations on the CPU: beside the same calls alone, and PyTorch's and JAX's own attention in the same rounds.
 
-usage: cpu_bench.py [torch] [jax] [--threads 2,4,8,16] [--shapes 1x16x4x64,...] [--types f32,bf16] [--seconds S] [--json FILE] [--table FILE]
+usage: cpu_bench.py [torch] [jax] [--threads 2,4,8,16] [--shapes 1x16x4x64,...] [--types f32,bf16] [--seconds S] [--quick] [--json FILE] [--table FILE]
        cpu_bench.py --table FILE --from FILE       the page of what was saved
 
 A program alternates attention with a matrix product of its tokens, [B S, H D] x [H D, H D]. Each number of threads is a process of its own that may run
-on so many CPUs only. Shapes are B x S x H x D. Rounds are interleaved; ratios are medians over rounds.
+on so many CPUs only. Shapes are B x S x H x D. Rounds are interleaved; ratios are medians over rounds. It takes about --seconds in all (190), which
+libraries, threads and rows share evenly; --quick is 60 s, three shapes and two numbers of threads.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
@@ -17,17 +19,20 @@ import sys
 import time
 
 SHAPES = "1x16x4x64,1x64x4x64,1x128x8x64,1x512x8x64,4x512x12x64,1x1024x16x64"
-ROUNDS = 15
-STEPS = 16  # calls in a JAX program
+FEW_SHAPES = "1x16x4x64,1x512x8x64,1x1024x16x64"
+ROUNDS = (3, 30)  # of a row, at least and at most
+START = 3  # seconds of a process before it measures, about
+STEPS = 8  # calls in a JAX program
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("libraries", nargs="*", default=["torch", "jax"], help="torch, jax; both, if none is named")
+    parser.add_argument("libraries", nargs="*", help="torch, jax; those that are installed, if none is named")
     parser.add_argument("--threads", default="")
-    parser.add_argument("--shapes", default=SHAPES)
+    parser.add_argument("--shapes")
     parser.add_argument("--types", default="f32,bf16")
-    parser.add_argument("--seconds", type=float, default=1.5, help="of measuring a row, about")
+    parser.add_argument("--seconds", type=float, help="in all, about")
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", help="where to save what was found")
     parser.add_argument("--table", help="where to write it as a page")
     parser.add_argument("--from", dest="saved", help="what was saved, in place of a run")
@@ -35,19 +40,21 @@ def arguments():
     options = parser.parse_args()
     if strange := set(options.libraries) - {"torch", "jax"}:
         parser.error(f"no library {' or '.join(sorted(strange))}; expected torch or jax")
-    options.shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")]
+    options.libraries = options.libraries or [each for each in ("torch", "jax") if importlib.util.find_spec(each)]
+    options.seconds = options.seconds or (60 if options.quick else 190)
+    options.shapes = [tuple(map(int, shape.split("x"))) for shape in (options.shapes or (FEW_SHAPES if options.quick else SHAPES)).split(",")]
     options.types = options.types.split(",")
     options.threads = [int(count) for count in options.threads.split(",") if count]
     return options
 
 
-# ---- PyTorch ----
+# ---- measuring ----
 
 
 def call_times(call, between, seconds):
     """The median time of a call, in seconds; each call comes after `between`, which is not counted."""
     times, end = [], time.perf_counter() + seconds
-    while len(times) < 5 or time.perf_counter() < end:
+    while not times or time.perf_counter() < end:
         if between:
             between()
         start = time.perf_counter()
@@ -56,18 +63,33 @@ def call_times(call, between, seconds):
     return statistics.median(times)
 
 
-def rounds_of(subjects, measure, seconds):
-    """{name: [(alone, alternating) a round]} of measure(subject, alternating, seconds), which come in turn."""
-    found = {name: [] for name in subjects}
-    for _ in range(ROUNDS):
+def rounds_of(subjects, measure, end):
+    """{name: [(alone, alternating) a round]} of measure(subject, alternating, seconds), which come in turn, until `end`."""
+    found, started = {name: [] for name in subjects}, time.perf_counter()
+    share = max(end - started, 0) / ROUNDS[1] / 2 / len(subjects)
+    for done in range(ROUNDS[1]):
+        if done >= ROUNDS[0] and time.perf_counter() >= end:
+            break
         for name, subject in subjects.items():
-            found[name].append(tuple(measure(subject, alternating, seconds) for alternating in (False, True)))
+            found[name].append(tuple(measure(subject, alternating, share) for alternating in (False, True)))
     return found
+
+
+def cases(options):
+    """(type, shape, when this row should end) of each row: what is left of the time is shared by the rows that are left."""
+    rows = [(name, shape) for name in options.types for shape in options.shapes]
+    end = time.perf_counter() + options.seconds
+    for done, row in enumerate(rows):
+        now = time.perf_counter()
+        yield *row, now + max(end - now, 0) / (len(rows) - done)
 
 
 def summary(rounds):
     alone, alternating = (statistics.median(each[i] for each in rounds) for i in (0, 1))
-    return {"alone": alone, "alternating": alternating, "ratio": statistics.median(b / a for a, b in rounds)}
+    return {"alone": alone, "alternating": alternating, "ratio": statistics.median(b / a for a, b in rounds), "rounds": len(rounds)}
+
+
+# ---- PyTorch ----
 
 
 def torch_rows(options, threads):
@@ -77,24 +99,23 @@ def torch_rows(options, threads):
     import ejk
 
     torch.set_num_threads(threads)
-    for name in options.types:
+    for name, (b, s, h, d), end in cases(options):
         dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[name]
-        for b, s, h, d in options.shapes:
-            q, k, v = (torch.randn(b, s, h, d).to(dtype) for _ in range(3))
-            tokens, weights = torch.randn(b * s, h * d).to(dtype), torch.randn(h * d, h * d).to(dtype)
-            turned = [x.transpose(1, 2) for x in (q, k, v)]
-            subjects = {
-                "ejk": lambda: ejk.flash_attention(q, k, v),
-                "torch": lambda: F.scaled_dot_product_attention(*turned),
-                "an addition": lambda: torch.add(q, k),
-            }
+        q, k, v = (torch.randn(b, s, h, d).to(dtype) for _ in range(3))
+        tokens, weights = torch.randn(b * s, h * d).to(dtype), torch.randn(h * d, h * d).to(dtype)
+        turned = [x.transpose(1, 2) for x in (q, k, v)]
+        subjects = {
+            "ejk": lambda: ejk.flash_attention(q, k, v),  # noqa: B023
+            "torch": lambda: F.scaled_dot_product_attention(*turned),  # noqa: B023
+            "an addition": lambda: torch.add(q, k),  # noqa: B023
+        }
+        product = lambda: torch.mm(tokens, weights)  # noqa: B023, E731
+        measure = lambda call, alternating, seconds: call_times(call, product if alternating else None, seconds)  # noqa: B023, E731
+        with torch.no_grad():
             for subject in subjects.values():
-                call_times(subject, None, 0.02)
-            product = lambda: torch.mm(tokens, weights)  # noqa: E731
-            measure = lambda call, alternating, seconds: call_times(call, product if alternating else None, seconds)  # noqa: E731
-            with torch.no_grad():
-                found = rounds_of(subjects, measure, options.seconds / ROUNDS / 2 / len(subjects))
-            yield {"library": "torch", "threads": threads, "type": name, "shape": [b, s, h, d], **{each: summary(found[each]) for each in found}}
+                call_times(subject, product, 0.02)
+            found = rounds_of(subjects, measure, end)
+        yield {"library": "torch", "threads": threads, "type": name, "shape": [b, s, h, d], **{each: summary(found[each]) for each in found}}
 
 
 # ---- JAX ----
@@ -130,28 +151,27 @@ def jax_rows(options, threads):
     import ejk
     import ejk.jax  # noqa: F401
 
-    for name in options.types:
+    for name, (b, s, h, d), end in cases(options):
         dtype = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16}[name]
-        for b, s, h, d in options.shapes:
-            keys = jax.random.split(jax.random.key(0), 4)
-            arrays = [jax.random.normal(key, (b, s, h, d), dtype) for key in keys[:3]]
-            arrays.append((jax.random.normal(keys[3], (h * d, h * d)) / (h * d) ** 0.5).astype(dtype))
-            subjects = {
-                "ejk": jax_programs(jax, lambda q, k, v: ejk.flash_attention(q, k, v), h, d),
-                "jax": jax_programs(jax, jax.nn.dot_product_attention, h, d),
-            }
-            for programs in subjects.values():
-                for program in programs:
-                    program_time(jax, program, arrays, 0)
+        keys = jax.random.split(jax.random.key(0), 4)
+        arrays = [jax.random.normal(key, (b, s, h, d), dtype) for key in keys[:3]]
+        arrays.append((jax.random.normal(keys[3], (h * d, h * d)) / (h * d) ** 0.5).astype(dtype))
+        subjects = {
+            "ejk": jax_programs(jax, lambda q, k, v: ejk.flash_attention(q, k, v), h, d),
+            "jax": jax_programs(jax, jax.nn.dot_product_attention, h, d),
+        }
+        for programs in subjects.values():
+            for program in programs:
+                program_time(jax, program, arrays, 0)
 
-            def measure(programs, alternating, seconds):
-                alone, products, both = programs
-                if not alternating:
-                    return program_time(jax, alone, arrays, seconds)  # noqa: B023
-                return program_time(jax, both, arrays, seconds / 2) - program_time(jax, products, arrays, seconds / 2)  # noqa: B023
+        def measure(programs, alternating, seconds):
+            alone, products, both = programs
+            if not alternating:
+                return program_time(jax, alone, arrays, seconds)  # noqa: B023
+            return program_time(jax, both, arrays, seconds / 2) - program_time(jax, products, arrays, seconds / 2)  # noqa: B023
 
-            found = rounds_of(subjects, measure, options.seconds / ROUNDS / 2 / len(subjects))
-            yield {"library": "jax", "threads": threads, "type": name, "shape": [b, s, h, d], **{each: summary(found[each]) for each in found}}
+        found = rounds_of(subjects, measure, end)
+        yield {"library": "jax", "threads": threads, "type": name, "shape": [b, s, h, d], **{each: summary(found[each]) for each in found}}
 
 
 # ---- processes and pages ----
@@ -170,9 +190,9 @@ def told(row):
     return f"{row['library']:5} {row['threads']:2} threads {row['type']:4} {str(tuple(row['shape'])):20} {'; '.join(parts)}"
 
 
-def rows_of_child(options, library, threads):
+def rows_of_child(options, library, threads, seconds):
     command = [sys.executable, __file__, library, "--child", "--threads", str(threads), "--types", ",".join(options.types)]
-    command += ["--shapes", ",".join("x".join(map(str, shape)) for shape in options.shapes), "--seconds", str(options.seconds)]
+    command += ["--shapes", ",".join("x".join(map(str, shape)) for shape in options.shapes), "--seconds", str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             row = json.loads(line)
@@ -196,11 +216,16 @@ def versions(libraries):
 
 def measure_all(options):
     cpus = len(os.sched_getaffinity(0))
-    counts = options.threads or [count for count in (2, 4, 8, 16) if count <= cpus]
+    counts = options.threads or [count for count in (2, 4, 8, 16) if count <= cpus] or [cpus]
+    if options.quick and not options.threads:
+        counts = sorted({counts[0], counts[-1]})
+    processes, end = len(options.libraries) * len(counts), time.perf_counter() + options.seconds
     found = {"machine": machine(), "versions": versions(options.libraries), "rows": []}
     for library in options.libraries:
         for threads in counts:
-            for row in rows_of_child(options, library, threads):
+            share = max(end - time.perf_counter(), 0) / processes - START
+            processes -= 1
+            for row in rows_of_child(options, library, threads, max(share, 0.1)):
                 found["rows"].append(row)
                 if options.json:  # after each row: a run that is cut off has left what it found
                     with open(options.json, "w") as file:
@@ -225,13 +250,14 @@ HEAD = """# flash_attention between a program's own operations, CPU
 
 `python tests/python/cpu_bench.py --json FILE --table docs/bench/alternation_cpu.md`. Whose threads work matters where a program computes beside us: PyTorch's spin for a while after each of its operations. A call is timed
 alone, one after the other, and after a product of the same tokens, [B S, H D] x [H D, H D], that is not counted; PyTorch's and JAX's own attention in the same rounds, and an addition of two tensors, which shows what caches
-cost that the product has filled. In JAX programs of 16 steps are timed: attention alone, products alone, both in turn; the second is taken from the third. Each number of threads is a process that may use so many CPUs.
+cost that the product has filled. In JAX programs of 8 steps are timed: attention alone, products alone, both in turn; the second is taken from the third. Each number of threads is a process that may use so many CPUs.
 Medians; ratios are medians over rounds.
 """
 
 
 def page(found):
-    lines = [HEAD, f"{found['machine']}; {found['versions']}."]
+    rounds = [row["ejk"]["rounds"] for row in found["rows"]]
+    lines = [HEAD, f"{found['machine']}; {found['versions']}. {min(rounds)} to {max(rounds)} rounds a row."]
     for library in ("torch", "jax"):
         rows = [row for row in found["rows"] if row["library"] == library]
         if not rows:
@@ -240,7 +266,7 @@ def page(found):
         within = sum(ratio <= 1.05 for ratio in ratios)
         title = {"torch": "PyTorch: a call after torch.mm", "jax": "JAX: a call after a dot, in one jax.jit"}[library]
         lines += ["", f"## {title}", "", *table(found, library), ""]
-        lines.append(f"ejk between products is within 5% of alone in {within} of {len(rows)} rows; geometric mean {statistics.geometric_mean(ratios):.3f}, largest {max(ratios):.2f}.")
+        lines.append(f"ejk between products is within 5% of alone in {within} of {len(rows)} rows; median {statistics.median(ratios):.3f}, largest {max(ratios):.2f}.")
     return "\n".join(lines) + "\n"
 
 
