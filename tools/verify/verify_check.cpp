@@ -152,7 +152,7 @@ class ImageChecker {
 };
 
 // The variant of lowest priority that takes the call.
-std::string plainest_config(const KernelHandle& kernel, const Machine& machine, const Call& call) {
+std::string plainest_config(const Machine& machine, const Call& call) {
   auto decider = decider_of(machine, call.binding);
   const auto& eligible = decider.eligible();
   if (eligible.empty()) return "";  // the chain will say why
@@ -184,7 +184,7 @@ VerifyOutcome check_call(const KernelHandle& kernel, const Machine& machine, con
   try {
     auto call = reference::make_call(*kernel.spec, free.c, free.seed, free.arrangement);
     label = call.label;
-    const auto config = override_config ? *override_config : plainest_config(kernel, machine, call);
+    const auto config = override_config ? *override_config : plainest_config(machine, call);
     outcome.id = PackedCall(kernel, call, machine).explain(config)["image"]["id"].get<std::string>();
     for (const auto& result : reference::verify_call(reference, call, execution(kernel, config, machine))) {
       if (result.tolerance > 0) outcome.worst = std::max(outcome.worst, result.error / result.tolerance);
