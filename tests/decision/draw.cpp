@@ -60,6 +60,8 @@ std::optional<spec::CallFacts> draw_facts(Dice& dice, const spec::Spec& spec) {
   if (dice.one_in(3)) change_given(dice, spec, c);
   try {
     auto facts = spec::facts_of(spec, c);
+    for (const auto& tensor : spec.tensors)  // an output whose shape only data tells: the caller's to give
+      if (tensor.output && !tensor.optional && !facts.tensors.contains(tensor.name)) return std::nullopt;
     if (dice.one_in(4)) pad_rows(dice, dice.of(facts.tensors).second);
     spec::bind(spec, facts);
     return facts;
