@@ -14,7 +14,6 @@ namespace ejk::generator {
 namespace {
 
 using namespace spec;
-using Candidates = std::vector<std::pair<const Variant*, const Arch*>>;
 
 // Bytes of a binary for each byte of its source, over the images of mean_pooling and flash_attention.
 double bytes_for_source(const std::string& platform) { return platform == "cpu" ? 1.13 : 2.14; }
@@ -23,20 +22,11 @@ double bytes_for_source(const std::string& platform) { return platform == "cpu" 
 struct Call {
   TunedCall tuned;  // times: empty for a case that no record speaks of
   std::string case_name;
-  PlacedConfig first;
+  Completed first;
 };
 
-Candidates candidates_of(const Catalogue& catalogue, const TunedCall& call) {
-  std::vector<const Variant*> variants;
-  for (const auto& variant : call.spec->variants) variants.push_back(&variant);
-  std::stable_sort(variants.begin(), variants.end(), [](const auto* a, const auto* b) { return a->priority > b->priority; });
-  const auto below = archs_below(catalogue, call.arch);
-  Candidates candidates;
-  for (const auto* variant : variants)
-    for (const auto* arch : catalogue.archs_of(*variant))
-      if (std::find(below.begin(), below.end(), arch) != below.end() && !refusal(*variant, *arch, *call.binding))
-        candidates.emplace_back(variant, arch);
-  return candidates;
+Decider decider_of(const Catalogue& catalogue, const TunedCall& call) {
+  return {catalogue, *call.binding, archs_below(catalogue, call.arch)};
 }
 
 bool same_call(const Binding& a, const Binding& b) {
@@ -60,7 +50,7 @@ class Selection {
     for (const auto& call : calls_) add_image(call, call.first);
     for (const auto& call : calls_)
       for (const auto& [placed, us] : call.tuned.times)
-        if (chosen(placed.arch)) add_image(call, placed);
+        if (chosen(placed.candidate.arch)) add_image(call, placed);
     measure_images();
     return kept(portfolio());
   }
@@ -91,28 +81,25 @@ class Selection {
   void add_untuned(const std::shared_ptr<const Spec>& spec, const Case& c, const std::shared_ptr<const Binding>& binding,
                    const Arch* arch) {
     Call call{{fmt::format("{} case {} on {}", spec->kernel, c.name, arch->full_name()), "", spec, binding, arch, {}}, c.name, {}};
-    for (const auto& [variant, candidate] : candidates_of(catalogue_, call.tuned)) {
-      if (candidate != arch && !chosen(candidate)) continue;
-      const auto config = heuristic_config(*variant, *candidate, *binding);
-      if (!config) continue;
-      call.first = {variant, candidate, *config};
-      calls_.push_back(std::move(call));
-      return;
-    }
+    auto first = decider_of(catalogue_, call.tuned).heuristic([&](const Candidate& each) { return chosen(each.arch); });
+    if (!first) return;
+    call.first = *std::move(first);
+    calls_.push_back(std::move(call));
   }
 
-  static std::string id_of(const Call& call, const PlacedConfig& placed) {
-    VariantScope scope(*placed.variant, *placed.arch, *call.tuned.binding);
+  static std::string id_of(const Call& call, const Completed& placed) {
+    VariantScope scope(*placed.candidate.variant, *placed.candidate.arch, *call.tuned.binding);
     scope.set_config(placed.config);
     return image_id(scope, placed.config);
   }
 
-  void add_image(const Call& call, const PlacedConfig& placed) {
-    if (invalid_clause(*placed.variant, *placed.arch, *call.tuned.binding, placed.config)) return;
+  void add_image(const Call& call, const Completed& placed) {
+    const auto& [variant, arch] = placed.candidate;
+    if (invalid_clause(*variant, *arch, *call.tuned.binding, placed.config)) return;
     auto id = id_of(call, placed);
     if (index_.contains(id)) return;
     index_.emplace(id, images_.size());
-    images_.push_back({{std::move(id), call.tuned.spec, placed.variant, placed.arch, call.tuned.binding, placed.config, call.case_name}});
+    images_.push_back({{std::move(id), call.tuned.spec, variant, arch, call.tuned.binding, placed.config, call.case_name}});
   }
 
   void measure_images() {
@@ -146,7 +133,7 @@ class Selection {
     for (const auto& [placed, us] : call.tuned.times)
       if (const auto best = call.tuned.times.front().second; best > 0) times.emplace(id_of(call, placed), us / best);
     Demand demand{call.tuned.name, 1, {}};
-    const auto add = [&](const PlacedConfig& placed) {
+    const auto add = [&](const Completed& placed) {
       const auto id = id_of(call, placed);
       const auto image = index_.find(id);
       if (image == index_.end()) return;
@@ -154,7 +141,7 @@ class Selection {
       demand.choices.push_back({image->second, time == times.end() ? std::nullopt : std::optional(time->second)});
     };
     add(call.first);
-    for (const auto& placed : fallbacks(candidates_of(catalogue_, call.tuned), call.first, *call.tuned.binding)) add(placed);
+    for (const auto& placed : decider_of(catalogue_, call.tuned).fallbacks(call.first)) add(placed);
     return demand;
   }
 

@@ -74,8 +74,8 @@ class Enumerator {
   void add_winners() {
     std::vector<std::string> skipped;
     for (const auto& call : tuned_calls(catalogue_, options_, archs_, skipped)) {
-      const auto& [variant, arch, config] = call.times.front().first;
-      add({"", call.spec, variant, arch, call.binding, config, call.place});
+      const auto& [candidate, config] = call.times.front().first;
+      add({"", call.spec, candidate.variant, candidate.arch, call.binding, config, call.place});
     }
   }
 
@@ -94,7 +94,7 @@ class Enumerator {
 
   std::vector<Config> configs(const Variant& variant, const Arch& arch, const Binding& binding) const {
     if (select_ == "all" || is_glob()) return config_space(variant, arch, binding);
-    if (auto config = heuristic_config(variant, arch, binding)) return {*std::move(config)};
+    if (auto config = valid_heuristic({&variant, &arch}, binding)) return {*std::move(config)};
     throw ExpressionError("no rule of the heuristic holds; end it with one that has no \"if\"", 0);
   }
 

@@ -13,10 +13,11 @@ namespace {
 using namespace spec;
 
 // nullopt: the spec has no such variant or parameter any more.
-std::optional<PlacedConfig> placed_of(const Catalogue& catalogue, const Spec& spec, const MeasuredConfig& config) {
-  PlacedConfig placed{spec.variant(config.variant), catalogue.arch(config.arch), {}};
-  if (!placed.variant || !placed.arch || placed.variant->config.size() != config.values.size()) return std::nullopt;
-  for (const auto& parameter : placed.variant->config) {
+std::optional<Completed> placed_of(const Catalogue& catalogue, const Spec& spec, const MeasuredConfig& config) {
+  Completed placed{{spec.variant(config.variant), catalogue.arch(config.arch)}, {}};
+  const auto& [variant, arch] = placed.candidate;
+  if (!variant || !arch || variant->config.size() != config.values.size()) return std::nullopt;
+  for (const auto& parameter : variant->config) {
     const auto value = config.values.find(parameter.name);
     if (value == config.values.end()) return std::nullopt;
     placed.config.emplace_back(parameter.name, value->second);
@@ -24,10 +25,11 @@ std::optional<PlacedConfig> placed_of(const Catalogue& catalogue, const Spec& sp
   return placed;
 }
 
-const Arch* deepest(const Catalogue& catalogue, const std::vector<std::pair<PlacedConfig, double>>& times) {
+const Arch* deepest(const Catalogue& catalogue, const std::vector<std::pair<Completed, double>>& times) {
   const Arch* best = nullptr;
   for (const auto& [placed, us] : times)
-    if (!best || archs_below(catalogue, placed.arch).size() > archs_below(catalogue, best).size()) best = placed.arch;
+    if (const auto* arch = placed.candidate.arch; !best || archs_below(catalogue, arch).size() > archs_below(catalogue, best).size())
+      best = arch;
   return best;
 }
 
@@ -37,11 +39,13 @@ std::string read_call(const Catalogue& catalogue, const MeasuredCall& measured, 
   if (!spec) return fmt::format("no kernel '{}'", measured.kernel);
   const auto winner = placed_of(catalogue, *spec, measured.configs.front());
   if (!winner) return "the spec has no such config any more";
-  if (std::find(archs.begin(), archs.end(), winner->arch) == archs.end()) return "";
+  const auto& [variant, arch] = winner->candidate;
+  if (std::find(archs.begin(), archs.end(), arch) == archs.end()) return "";
   call.binding = std::make_shared<Binding>(bind(*spec, measured.facts));
-  if (const auto clause = refusal(*winner->variant, *winner->arch, *call.binding)) return *clause;
-  if (const auto clause = invalid_clause(*winner->variant, *winner->arch, *call.binding, winner->config)) return *clause;
-  const auto image = make_image(*spec, *winner->variant, *winner->arch, *call.binding, winner->config, catalogue.templates());
+  std::string reason;
+  const auto& first = measured.configs.front();
+  if (!Decider(catalogue, *call.binding, {arch}).complete({first.variant, arch->full_name(), first.values}, reason)) return reason;
+  const auto image = make_image(*spec, *variant, *arch, *call.binding, winner->config, catalogue.templates());
   if (image.hash != measured.source) return "its winner's source has changed since it was measured";
   for (const auto& config : measured.configs)
     if (auto placed = placed_of(catalogue, *spec, config)) call.times.emplace_back(std::move(*placed), config.us);

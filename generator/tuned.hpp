@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "generator/options.hpp"
-#include "spec/choose/fallbacks.hpp"
+#include "spec/choose/decider.hpp"
 #include "spec/read/catalogue.hpp"
 
 namespace ejk::generator {
@@ -16,8 +16,8 @@ struct TunedCall {
   std::string place;  // "tuned/cpu-avx512-2t/mean_pooling.jsonl:3"
   std::shared_ptr<const spec::Spec> spec;
   std::shared_ptr<const spec::Binding> binding;
-  const spec::Arch* arch = nullptr;                          // of the device, as far as the record tells: the one that extends the others
-  std::vector<std::pair<spec::PlacedConfig, double>> times;  // microseconds, 0 if not told; the winner first
+  const spec::Arch* arch = nullptr;                       // of the device, as far as the record tells: the one that extends the others
+  std::vector<std::pair<spec::Completed, double>> times;  // microseconds, 0 if not told; the winner first
 };
 
 // Of the records in <specs>/tuned those whose winner is of one of the archs. skipped: records that do not count any more, and why.

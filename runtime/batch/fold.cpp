@@ -5,9 +5,8 @@
 
 #include <algorithm>
 
+#include "execute/bound_call.hpp"
 #include "execute/facts.hpp"
-#include "execute/spec_kernel.hpp"
-#include "spec/render/image.hpp"
 
 namespace ejk {
 namespace {
@@ -89,10 +88,10 @@ std::string unequal(const spec::Fold& fold, const spec::VariantScope& one, const
 }
 
 // "" if the folded call gives each call the bits it has alone.
-std::string bits_differ(const spec::Spec& spec, const Machine& machine, const spec::Binding& one, const spec::Binding& all,
-                        const Config& config) {
+std::string bits_differ(const Machine& machine, const spec::Binding& one, const spec::Binding& all, const Config& config) {
   std::string reason;
-  const auto alone = complete(spec, machine, one, config, reason), together = complete(spec, machine, all, config, reason);
+  const spec::Request request{config.variant, config.arch, config.values};
+  const auto alone = decider_of(machine, one).complete(request, reason), together = decider_of(machine, all).complete(request, reason);
   if (!alone || !together) return fmt::format("the config of one call does not serve the folded one: {}", reason);
   const auto& variant = *alone->candidate.variant;
   if (!variant.fold) return fmt::format("variant '{}' does not say that folding keeps the bits", variant.name);
@@ -128,7 +127,7 @@ std::optional<std::map<std::string, TensorView>> folded(const KernelHandle& kern
   try {
     const auto arguments = positional(kernel, tensors, attributes);
     const auto all = spec::bind(spec, facts_of(kernel, arguments.tensors, arguments.attributes));
-    why_not = bits_differ(spec, machine, binding, all, config);
+    why_not = bits_differ(machine, binding, all, config);
   } catch (const spec::CallError& error) {
     why_not = fmt::format("the folded call is not legal: {}", error.what());
   } catch (const spec::ExpressionError& error) {

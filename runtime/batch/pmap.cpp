@@ -50,12 +50,12 @@ class Shards {
   const Machine& machine() const { return *machine_; }
 
   // Of one shard, with the least alignment that any of them has.
-  spec::Binding binding() const {
+  std::shared_ptr<const spec::Binding> binding() const {
     auto facts = facts_of(kernel_, calls_[0]->arguments.tensors, calls_[0]->arguments.attributes);
     for (const auto& call : calls_)
       for (auto& [name, tensor] : facts_of(kernel_, call->arguments.tensors, call->arguments.attributes).tensors)
         facts.tensors.at(name).alignment = std::min(facts.tensors.at(name).alignment, tensor.alignment);
-    return spec::bind(*kernel_.spec, std::move(facts));
+    return std::make_shared<spec::Binding>(spec::bind(*kernel_.spec, std::move(facts)));
   }
 
   // What each shard said.

@@ -1,6 +1,7 @@
 // One config for several calls that differ in data and alignment alone.
 #pragma once
 #include <map>
+#include <memory>
 #include <string>
 
 #include "batch/mapped.hpp"
@@ -21,6 +22,6 @@ struct NamedCall {
 
 // The config that the chain chooses for the call of `binding`, complete; override_config: this call's cfg, or null. Throws CodedError.
 Config choose_config(const KernelHandle& kernel, const Machine& machine, const std::map<std::string, TensorView>& tensors,
-                     const spec::Binding& binding, const Config* override_config);
+                     const std::shared_ptr<const spec::Binding>& binding, const Config* override_config);
 
 }  // namespace ejk

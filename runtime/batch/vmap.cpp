@@ -9,10 +9,10 @@ namespace ejk {
 namespace {
 
 // Of one call, with the least alignment that any of them has.
-spec::Binding binding_of_one(const NamedCall& one, const Mapped& mapped) {
+std::shared_ptr<const spec::Binding> binding_of_one(const NamedCall& one, const Mapped& mapped) {
   auto facts = facts_of(one.kernel, one.arguments.tensors, one.arguments.attributes);
   for (auto& [name, tensor] : facts.tensors) tensor.alignment = mapped.tensors.at(name).alignment();
-  return spec::bind(*one.kernel.spec, std::move(facts));
+  return std::make_shared<spec::Binding>(spec::bind(*one.kernel.spec, std::move(facts)));
 }
 
 Status run_loop(const KernelHandle& kernel, const Mapped& mapped, const Values& attributes, Stream stream, const std::string& config) {
@@ -39,7 +39,7 @@ Result<BatchReport> vmap_with_config(const std::string& kernel, const std::map<s
     const auto binding = binding_of_one(one, mapped);
     report.config = choose_config(handle, machine, mapped.at(0), binding, config);
     const auto text = to_json(report.config);
-    const auto views = folded(handle, machine, mapped, attributes, binding, report.config, report.why_not_folded);
+    const auto views = folded(handle, machine, mapped, attributes, *binding, report.config, report.why_not_folded);
     report.made = views ? 1 : mapped.calls;
     auto status = views ? NamedCall(handle, *views, attributes).run(stream, text) : run_loop(handle, mapped, attributes, stream, text);
     if (!status && status.error().code == ErrorCode::missing_image && !config) {

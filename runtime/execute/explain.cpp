@@ -28,17 +28,18 @@ ordered_json map_json(const Map& map) {
   return object;
 }
 
-ordered_json variants_json(const KernelHandle& kernel, const Machine& machine, const Plan& plan) {
-  const auto candidates = candidates_of(*kernel.spec, machine, *plan.binding, plan.resolved.candidate.arch->full_name());
+ordered_json variants_json(const Plan& plan) {
+  const auto arch = plan.resolved.candidate.arch->full_name();
+  auto& decider = plan.call->decider();
   auto list = ordered_json::array();
-  for (const auto& candidate : candidates.eligible) {
-    const bool chosen = candidate.variant == plan.resolved.candidate.variant && candidate.arch == plan.resolved.candidate.arch;
+  for (const auto& candidate : decider.eligible(arch)) {
+    const bool chosen = candidate == plan.resolved.candidate;
     list.push_back({{"name", candidate.variant->name},
                     {"arch", candidate.arch->full_name()},
                     {"state", chosen ? "chosen" : "eligible"},
                     {"reason", chosen ? plan.resolved.selection.detail : "supports the call; another was chosen"}});
   }
-  for (const auto& refusal : candidates.refusals)
+  for (const auto& refusal : decider.refusals(arch))
     list.push_back({{"name", refusal.variant}, {"arch", nullptr}, {"state", "refused"}, {"reason", refusal.reason}});
   return list;
 }
@@ -83,20 +84,11 @@ ordered_json evidence_json(const Selection& selection) {
           {"alternatives", alternatives}};
 }
 
-// The call as the chain keys it.
-Invocation canonical_call(const KernelHandle& kernel, const Machine& machine, const Plan& plan,
-                          std::span<const TensorView* const> tensors) {
-  std::map<std::string, TensorView> given;
-  for (std::size_t i = 0; i < tensors.size(); ++i)
-    if (tensors[i] && tensors[i]->given()) given.emplace(kernel.spec->tensors[i].name, *tensors[i]);
-  return kernel.kernel->canonical(invocation_of(kernel, plan.binding->facts, given, machine.probe.fingerprint, {}));
-}
-
 // Other measurements of this call and of calls near it.
-ordered_json near_json(const KernelHandle& kernel, const Invocation& invocation) {
+ordered_json near_json(const BoundCall& call, const Invocation& invocation) {
   static constexpr std::size_t shown = 5;
   auto list = ordered_json::array();
-  for (const auto& near : Library::instance().parts().chain->persistent().near(*kernel.kernel, invocation, invocation.key(), shown))
+  for (const auto& near : Library::instance().parts().chain->persistent().near(call, invocation, invocation.key(), shown))
     list.push_back({{"where", near.where},
                     {"measured", near.measured},
                     {"config", ordered_json::parse(to_json(near.record->config))},
@@ -153,23 +145,23 @@ ordered_json cost_json(const spec::Spec& spec, const spec::Binding& binding) {
 }  // namespace
 
 ordered_json explain(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
-                     const char* config) {
+                     const Config* config) {
   const auto plan = make_plan(kernel, tensors, attributes, {}, config, nullptr, true);
-  const auto& machine = machine_of(kernel, tensors);
+  const auto& call = *plan->call;
   ordered_json result;
   result["kernel"] = kernel.name;
   result["form"] = plan->binding->form;
   result["dims"] = map_json(plan->binding->dims);
   result["types"] = map_json(plan->binding->types);
   result["attributes"] = map_json(plan->binding->attributes);
-  result["device"] = machine.probe.fingerprint;
-  const auto invocation = canonical_call(kernel, machine, *plan, tensors);
+  result["device"] = call.machine().probe.fingerprint;
+  const auto invocation = call.canonical(call.invocation());  // as the chain keys it
   result["key"] = ordered_json::parse(invocation.key());
-  result["variants"] = variants_json(kernel, machine, *plan);
+  result["variants"] = variants_json(*plan);
   result["tiers"] = tiers_json(plan->resolved.selection);
-  result["config"] = ordered_json::parse(to_json(public_config(plan->resolved.candidate, plan->resolved.config)));
+  result["config"] = ordered_json::parse(to_json(public_config({plan->resolved.candidate, plan->resolved.config})));
   result["evidence"] = evidence_json(plan->resolved.selection);
-  result["near"] = near_json(kernel, invocation);
+  result["near"] = near_json(call, invocation);
   result["image"] = image_json(plan->resolved);
   result["workspace_bytes"] = plan->workspace_bytes;
   result["launches"] = launches_json(*plan);
@@ -182,8 +174,7 @@ Result<std::string> explain(const std::string& kernel, const std::map<std::strin
   return guarded([&]() -> Result<std::string> {
     const auto& handle = require_kernel(kernel);
     const auto arguments = positional(handle, tensors, attributes);
-    const auto text = config ? to_json(*config) : std::string();
-    return explain(handle, arguments.tensors, arguments.attributes, config ? text.c_str() : nullptr).dump(2);
+    return explain(handle, arguments.tensors, arguments.attributes, config).dump(2);
   });
 }
 

@@ -15,6 +15,6 @@ namespace ejk {
 //  launches: [{entry, grid, block, shared_bytes}], cost: {flops, bytes}}. Makes the plan (so it may compile), launches nothing. Throws what
 //  make_plan throws.
 nlohmann::ordered_json explain(const KernelHandle& kernel, std::span<const TensorView* const> tensors,
-                               std::span<const AttributeValue> attributes, const char* config);
+                               std::span<const AttributeValue> attributes, const Config* config);
 
 }  // namespace ejk

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "backends/cpu/executor.hpp"
+#include "execute/arch_here.hpp"
 #include "execute/fork_gate.hpp"
 #include "execute/spec_kernel.hpp"
 #include "spec/fault.hpp"
@@ -54,9 +55,7 @@ Machine make_machine(Backend& backend, int device, const spec::Catalogue& catalo
     if (arch.platform == backend.platform()) archs.push_back(&arch);
   machine.probe = backend.probe(archs, device);
   for (const auto& name : machine.probe.archs) {
-    machine.archs.push_back(*catalogue.arch(name));
-    for (const auto& [property, value] : machine.probe.properties) machine.archs.back().properties[property] = value;
-    limit_shared_memory(machine.archs.back(), environment.smem_limit);
+    machine.archs.push_back(arch_here(*catalogue.arch(name), machine.probe, environment));
     if (backend.platform() == "cpu") machine.archs.back().properties["threads"] = std::int64_t{cpu_threads()};
   }
   return machine;
@@ -74,6 +73,13 @@ std::shared_ptr<ConfigSelectorChain> make_chain(const store::Places& places, con
 }
 
 }  // namespace
+
+spec::Arch arch_here(const spec::Arch& arch, const Probe& probe, const Environment& environment) {
+  auto here = arch;
+  for (const auto& [property, value] : probe.properties) here.properties[property] = value;
+  limit_shared_memory(here, environment.smem_limit);
+  return here;
+}
 
 const spec::Arch* Machine::arch(const std::string& full_name) const {
   const auto found = std::find_if(archs.begin(), archs.end(), [&](const auto& arch) { return arch.full_name() == full_name; });

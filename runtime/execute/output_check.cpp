@@ -74,7 +74,7 @@ void check_outputs(const Plan& plan, const KernelHandle& kernel, std::span<const
       throw CodedError(ErrorCode::internal,
                        fmt::format("{}: {} is NaN at [{}], though every input is finite (EJKERNEL_CHECK=on); image {}, config {}",
                                    kernel.name, kernel.spec->tensors[i].name, fmt::join(*index, ", "), plan.resolved.image.id,
-                                   to_json(public_config(plan.resolved.candidate, plan.resolved.config))));
+                                   to_json(public_config({plan.resolved.candidate, plan.resolved.config}))));
   }
 }
 

@@ -54,6 +54,7 @@ struct Plan {
   std::int64_t zero_bytes = 0;                   // of the workspace, from its begin: what must be 0 lies there
   bool check = false;                            // EJKERNEL_CHECK
   std::shared_ptr<const spec::Binding> binding;  // for live requirements and explain
+  std::shared_ptr<const BoundCall> call;         // for explain
   std::vector<std::uint32_t> live;               // requirements to judge on every call: indices in the spec
   const ProfilerRanges* ranges = nullptr;        // null: launches are not stamped, or nothing listens
   std::string label;                             // of the range round the launches
@@ -69,7 +70,7 @@ struct Plan {
 // Validates, selects, loads and lays out. Throws what resolve and bind throw. key may be null (explain; calls without data, whose tensors
 // may be without memory).
 std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<const TensorView* const> tensors,
-                                      std::span<const AttributeValue> attributes, Stream stream, const char* config, const PlanKey* key,
+                                      std::span<const AttributeValue> attributes, Stream stream, const Config* config, const PlanKey* key,
                                       bool explain_all = false);
 
 // What the process's plans take. A thread keeps up to 512 more alive that it used and the process's table gave up.

@@ -350,6 +350,7 @@ void slim(Plan& plan) {
   resolved.selection = {};
   resolved.obtained.stages = {};
   resolved.obtained.assembled = {};
+  plan.call = nullptr;
   if (plan.live.empty()) plan.binding = nullptr;
   plan.frame.shrink_to_fit();
   plan.patches.shrink_to_fit();
@@ -388,7 +389,7 @@ std::size_t Plan::memory() const {
 }
 
 std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<const TensorView* const> tensors,
-                                      std::span<const AttributeValue> attributes, Stream stream, const char* config, const PlanKey* key,
+                                      std::span<const AttributeValue> attributes, Stream stream, const Config* config, const PlanKey* key,
                                       bool explain_all) {
   const ForkGate gate;
   auto facts = facts_of(kernel, tensors, attributes);
@@ -398,14 +399,9 @@ std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<cons
   check_tensors(kernel, *binding, tensors, key != nullptr);
   spec::check_live_requirements(*binding);
 
-  const auto invocation = invocation_of(kernel, binding->facts, named(kernel, tensors), machine.probe.fingerprint, stream);
-  std::optional<Config> override_config;
-  if (config) {
-    auto parsed = config_from_json(config);
-    if (!parsed) throw CodedError(parsed.error().code, kernel.name + ": " + parsed.error().message);
-    override_config = std::move(*parsed);
-  }
-  plan->resolved = resolve(kernel, *binding, invocation, machine, override_config ? &*override_config : nullptr, explain_all);
+  plan->call = std::make_shared<BoundCall>(
+      kernel, machine, binding, invocation_of(kernel, binding->facts, named(kernel, tensors), machine.probe.fingerprint, stream));
+  plan->resolved = resolve(*plan->call, config, explain_all);
   plan->backend = machine.backend;
   plan->device = machine.device;
   plan->check = Library::instance().parts().environment.check && machine.backend->platform() == "cpu";
@@ -415,8 +411,8 @@ std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<cons
       .add(spec::geometry_of(*plan->resolved.candidate.variant, plan->resolved.arch, *plan->binding, plan->resolved.config));
   add_extents(*plan, kernel, tensors);
   add_live(*plan, kernel, tensors, attributes);
-  if (key) record_planned(invocation, machine);
-  add_label(*plan, invocation);
+  if (key) record_planned(plan->call->invocation(), machine);
+  add_label(*plan, plan->call->invocation());
   if (key) slim(*plan);
   return plan;
 }

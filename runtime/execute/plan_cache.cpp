@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "execute/fork_gate.hpp"
+#include "execute/guard.hpp"
 #include "execute/plan.hpp"
 
 namespace ejk {
@@ -99,6 +100,12 @@ class ProcessTable {
   std::size_t bytes_ = 0;
 };
 
+Config parsed(const KernelHandle& kernel, const char* text) {
+  auto config = config_from_json(text);
+  if (!config) throw CodedError(config.error().code, kernel.name + ": " + config.error().message);
+  return *std::move(config);
+}
+
 ProcessTable& process_table() {
   static auto* table = new ProcessTable(
       static_cast<std::size_t>(Library::instance().parts().environment.plan_bytes));  // never destroyed: threads may outlive main
@@ -116,7 +123,8 @@ const Plan& find_plan(const PlanKey& key, const KernelHandle& kernel, std::span<
   const ForkGate gate;
   auto plan = process_table().find(key);
   if (!plan) {
-    plan = make_plan(kernel, tensors, attributes, stream, config, &key);
+    const auto override_config = config ? std::optional(parsed(kernel, config)) : std::nullopt;
+    plan = make_plan(kernel, tensors, attributes, stream, override_config ? &*override_config : nullptr, &key);
     process_table().put(key, plan);
   }
   const auto& result = *plan;

@@ -3,46 +3,48 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "execute/guard.hpp"
-#include "spec/choose/fallbacks.hpp"
 
 namespace ejk {
 namespace {
 
 class Resolver {
  public:
-  Resolver(const KernelHandle& kernel, const spec::Binding& binding, const Machine& machine)
-      : kernel_(kernel), binding_(binding), machine_(machine), parts_(Library::instance().parts()) {}
+  explicit Resolver(const BoundCall& call) : call_(call), parts_(Library::instance().parts()) {}
 
   // The image of one exact config; JIT if allowed.
-  bool exact(const Candidate& candidate, const spec::Config& config, bool jit) {
-    auto arch = current(*candidate.arch);
-    // Rendered with the arch as its file says, never as measured here: an image is the same text on every machine.
-    const auto& written = *parts_.catalogue.arch(candidate.arch->full_name());
-    auto image = spec::make_image(*kernel_.spec, *candidate.variant, written, binding_, config, parts_.catalogue.templates());
+  bool exact(const Completed& completed, bool jit) {
+    auto arch = current(*completed.candidate.arch);
+    auto image = call_.image(completed);
     store::Tried tried;
-    auto obtained = store::obtain(parts_.places, image, arch, *machine_.backend, jit_policy(jit), tried);
+    auto obtained = store::obtain(parts_.places, image, arch, *call_.machine().backend, jit_policy(jit), tried);
     if (jit || obtained)
       for (auto& line : tried) result.tried.push_back(image.id + ": " + line);
     if (!obtained) return false;
-    result.candidate = candidate;
+    result.candidate = completed.candidate;
     result.arch = std::move(arch);
-    result.config = config;
+    result.config = completed.config;
     result.image = std::move(image);
     result.obtained = std::move(*obtained);
     return true;
   }
 
-  // Another config of the same variant and arch that some store holds, the ones that differ in the fewest parameters first.
-  bool nearest_prebuilt(const Candidate& candidate, const spec::Config& wanted) {
-    const auto space = spec::nearest_first(spec::config_space(*candidate.variant, *candidate.arch, binding_), wanted);
-    for (const auto& config : space)
-      if (exact(candidate, config, false)) return true;
-    if (!space.empty())
-      result.tried.push_back(fmt::format("{}.{} on {}: none of its {} other configs is in a store", kernel_.name, candidate.variant->name,
-                                         candidate.arch->full_name(), space.size()));
+  // Another config of the same variant and arch that some store holds.
+  bool nearest_prebuilt(const Completed& wanted) {
+    const auto near = call_.decider().nearest(wanted);
+    for (const auto& config : near)
+      if (exact({wanted.candidate, config}, false)) return true;
+    if (!near.empty())
+      result.tried.push_back(fmt::format("{}.{} on {}: none of its {} other configs is in a store", call_.name(),
+                                         wanted.candidate.variant->name, wanted.candidate.arch->full_name(), near.size()));
+    return false;
+  }
+
+  // In the order of spec::Decider::fallbacks.
+  bool fall_back(const Completed& chosen) {
+    if (nearest_prebuilt(chosen)) return true;
+    for (const auto& other : call_.decider().others(chosen))
+      if (exact(other, true) || nearest_prebuilt(other)) return true;
     return false;
   }
 
@@ -51,7 +53,7 @@ class Resolver {
  private:
   spec::Arch current(const spec::Arch& arch) const {
     auto copy = arch;
-    if (machine_.backend->platform() == "cpu") copy.properties["threads"] = std::int64_t{cpu_threads()};
+    if (call_.machine().backend->platform() == "cpu") copy.properties["threads"] = std::int64_t{cpu_threads()};
     return copy;
   }
 
@@ -61,18 +63,16 @@ class Resolver {
     return {true, {}, [](const std::string& line) { log_line(line); }};
   }
 
-  const KernelHandle& kernel_;
-  const spec::Binding& binding_;
-  const Machine& machine_;
+  const BoundCall& call_;
   const Library::Parts& parts_;
 };
 
-[[noreturn]] void give_up(const KernelHandle& kernel, const Resolver& resolver) {
+[[noreturn]] void give_up(const std::string& kernel, const Resolver& resolver) {
   throw CodedError(
       ErrorCode::missing_image,
       fmt::format("{}: no binary for this call, and none could be built. Tried:\n  {}\nBuild the store with `ejk build`, or allow "
                   "compiling (EJKERNEL_JIT not off, and a compiler for it: `ejk info` tells)",
-                  kernel.name, fmt::join(resolver.result.tried, "\n  ")));
+                  kernel, fmt::join(resolver.result.tried, "\n  ")));
 }
 
 // "look 0.1 ms, compiler 25 ms, ..., load 1.2 ms; assembler: attend 290 ms"
@@ -108,31 +108,19 @@ void count(const Resolved& resolved) {
 
 }  // namespace
 
-Resolved resolve(const KernelHandle& kernel, const spec::Binding& binding, const Invocation& invocation, const Machine& machine,
-                 const Config* override_config, bool explain_all) {
-  auto selection = Library::instance().parts().chain->select(*kernel.kernel, invocation, override_config, explain_all);
-  if (!selection) throw CodedError(selection.error().code, selection.error().message);
+Resolved resolve(const BoundCall& call, const Config* override_config, bool explain_all) {
+  auto selection = call.select(override_config, explain_all);
   std::string reason;
-  const auto chosen = complete(*kernel.spec, machine, binding, selection->config, reason);
-  if (!chosen) throw CodedError(ErrorCode::internal, kernel.name + ": the chosen config cannot be completed: " + reason);
-  selection->config = public_config(chosen->candidate, chosen->config);
+  const auto chosen = call.complete(selection.config, reason);
+  if (!chosen) throw CodedError(ErrorCode::internal, call.name() + ": the chosen config cannot be completed: " + reason);
+  selection.config = public_config(*chosen);
 
-  Resolver resolver(kernel, binding, machine);
-  bool found = resolver.exact(chosen->candidate, chosen->config, true);
-  if (!found && selection->tier == Tier::override_) give_up(kernel, resolver);
-  if (!found) {
-    found = resolver.nearest_prebuilt(chosen->candidate, chosen->config);
-    for (const auto& candidate : candidates_of(*kernel.spec, machine, binding).eligible) {
-      if (found) break;
-      if (candidate.variant == chosen->candidate.variant && candidate.arch == chosen->candidate.arch) continue;
-      const auto config = valid_heuristic(candidate, binding);
-      if (!config) continue;
-      found = resolver.exact(candidate, *config, true) || resolver.nearest_prebuilt(candidate, *config);
-    }
-    resolver.result.fallback = found;
+  Resolver resolver(call);
+  if (!resolver.exact(*chosen, true)) {
+    if (selection.tier == Tier::override_ || !resolver.fall_back(*chosen)) give_up(call.name(), resolver);
+    resolver.result.fallback = true;
   }
-  if (!found) give_up(kernel, resolver);
-  resolver.result.selection = std::move(*selection);
+  resolver.result.selection = std::move(selection);
   count(resolver.result);
   return std::move(resolver.result);
 }

@@ -4,9 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "execute/bound_call.hpp"
 #include "execute/library_state.hpp"
-#include "execute/spec_kernel.hpp"
-#include "spec/call/binding.hpp"
 #include "store/obtain.hpp"
 
 namespace ejk {
@@ -23,7 +22,6 @@ struct Resolved {
 };
 
 // Throws CallError (no variant, an override that cannot serve) or CodedError (missing_image, compile_failed) naming all that was tried.
-Resolved resolve(const KernelHandle& kernel, const spec::Binding& binding, const Invocation& invocation, const Machine& machine,
-                 const Config* override_config, bool explain_all = false);
+Resolved resolve(const BoundCall& call, const Config* override_config, bool explain_all = false);
 
 }  // namespace ejk

@@ -106,10 +106,9 @@ Result<Choice> choose(const std::string& kernel, const Tensors& tensors, const V
     const auto& handle = require_kernel(kernel);
     const auto views = without_data(tensors);
     const auto arguments = positional(handle, views, attributes);
-    const auto text = config ? to_json(*config) : std::string();
-    const auto plan = make_plan(handle, arguments.tensors, arguments.attributes, {}, config ? text.c_str() : nullptr, nullptr);
+    const auto plan = make_plan(handle, arguments.tensors, arguments.attributes, {}, config, nullptr);
     const auto& resolved = plan->resolved;
-    return Choice{public_config(resolved.candidate, resolved.config), resolved.image.id, plan->workspace_bytes};
+    return Choice{public_config({resolved.candidate, resolved.config}), resolved.image.id, plan->workspace_bytes};
   });
 }
 

@@ -64,7 +64,7 @@ class Measurement {
 
   Result<TuningRecord> ask_tuner() {
     const MeasuringScope scope;
-    return guarded([&] { return tuner_.tune(question_.kernel, question_.invocation); });
+    return guarded([&] { return tuner_.tune(question_.tuned, question_.invocation); });
   }
 
   // "" or what is wrong with the tuner's answer.
@@ -128,7 +128,7 @@ std::string refusal(const Question& question, Tuner* tuner) {
   if (!question.policy.allow_autotune) return "not asked: the policy does not allow it (allow_autotune)";
   if (measuring()) return "not asked: this thread is measuring another call";
   if (!tuner) return "no tuner is set";
-  return tuner->unavailable(question.kernel, question.invocation);
+  return tuner->unavailable(question.tuned, question.invocation);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "ejk/tuning.hpp"
 #include "execute/guard.hpp"
 #include "select/autotune.hpp"
+#include "select/bound_kernel.hpp"
 #include "select/events.hpp"
 #include "select/policy.hpp"
 #include "select/recall.hpp"
@@ -40,6 +41,25 @@ Error told(const Question& question, Error error) {
   return error;
 }
 
+bool is_bound(const Kernel& kernel) { return dynamic_cast<const BoundKernel*>(&kernel); }
+
+const Kernel& unbound(const Kernel& kernel) {
+  const auto* bound = dynamic_cast<const BoundKernel*>(&kernel);
+  return bound ? bound->unbound() : kernel;
+}
+
+// The kernel bound to the call; nullptr: it is bound already, cannot be bound, or not to this call, and then the tiers say what is wrong
+// with it.
+std::unique_ptr<const BoundKernel> bound_here(const Kernel& kernel, const Invocation& invocation) {
+  const auto* bindable = dynamic_cast<const BindableKernel*>(&kernel);
+  if (!bindable) return nullptr;
+  try {
+    return bindable->bound(invocation);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 std::string_view name_of(Tier tier) {
@@ -62,11 +82,13 @@ AutotunePolicy ConfigSelectorChain::policy() const {
   return scopes.empty() ? policy_ : scopes.back();
 }
 
-Result<Selection> ConfigSelectorChain::ask_tiers(const Kernel& kernel, const Invocation& given, const Config* override_config,
+Result<Selection> ConfigSelectorChain::ask_tiers(const Kernel& given_kernel, const Invocation& given, const Config* override_config,
                                                  bool explain_all) const {
+  const auto own = bound_here(given_kernel, given);
+  const Kernel& kernel = own ? *own : given_kernel;
   const auto invocation = kernel.canonical(given);
   const auto key = invocation.key();
-  Question question{kernel, invocation, key, policy(), {}, {}};
+  Question question{kernel, unbound(given_kernel), invocation, key, policy(), {}, {}};
   std::size_t winner = 0;  // its place in the trail, from 1
   const auto settled = [&](bool answered) {
     if (answered && !winner) winner = question.trail.size();
@@ -118,7 +140,7 @@ Result<std::shared_ptr<const Selection>> ConfigSelectorChain::select_shared(cons
 Result<Selection> ConfigSelectorChain::select(const Kernel& kernel, const Invocation& invocation, const Config* override_config,
                                               bool explain_all) const {
   return guarded([&]() -> Result<Selection> {
-    if (override_config || explain_all) return ask_tiers(kernel, invocation, override_config, explain_all);
+    if (override_config || explain_all || is_bound(kernel)) return ask_tiers(kernel, invocation, override_config, explain_all);
     const auto shared = select_shared(kernel, invocation);
     if (!shared) return shared.error();
     return **shared;

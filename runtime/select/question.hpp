@@ -10,7 +10,8 @@
 namespace ejk {
 
 struct Question {
-  const Kernel& kernel;
+  const Kernel& kernel;  // bound to the call, where it can be: judges configs
+  const Kernel& tuned;   // for a tuner, whatever it does with it
   const Invocation& invocation;
   const std::string& key;
   const AutotunePolicy policy;

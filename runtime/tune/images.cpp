@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <map>
 
+#include "execute/bound_call.hpp"
 #include "execute/facts.hpp"
-#include "execute/spec_kernel.hpp"
 #include "store/build.hpp"
 #include "tune/properties.hpp"
 
@@ -24,11 +24,11 @@ void reject(Trial& trial, std::string reason) {
 class SpecImages : public TrialImages {
  public:
   SpecImages(const KernelHandle& kernel, const Invocation& invocation)
-      : kernel_(kernel),
-        arguments_(positional(kernel, invocation.tensors, invocation.attributes)),
-        machine_(machine_of(kernel, arguments_.tensors)) {
-    binding_ = spec::bind(*kernel.spec, facts_of(kernel, arguments_.tensors, arguments_.attributes));
-  }
+      : arguments_(positional(kernel, invocation.tensors, invocation.attributes)),
+        machine_(machine_of(kernel, arguments_.tensors)),
+        call_(kernel, machine_,
+              std::make_shared<spec::Binding>(spec::bind(*kernel.spec, facts_of(kernel, arguments_.tensors, arguments_.attributes))),
+              invocation) {}
 
   void prepare(const std::vector<Trial*>& trials, int jobs) override {
     const auto& parts = Library::instance().parts();
@@ -54,12 +54,12 @@ class SpecImages : public TrialImages {
 
   std::optional<Fill> predict(const Trial& trial) const override {
     std::string reason;
-    const auto chosen = complete(*kernel_.spec, machine_, binding_, trial.config, reason);
+    const auto chosen = call_.complete(trial.config, reason);
     if (!chosen) return std::nullopt;  // prepare() says why
     const auto& arch = *chosen->candidate.arch;
     const auto compiled = compiled_.find(trial.image);
     try {
-      return fill_of(spec::geometry_of(*chosen->candidate.variant, arch, binding_, chosen->config),
+      return fill_of(spec::geometry_of(*chosen->candidate.variant, arch, *call_.binding(), chosen->config),
                      compiled == compiled_.end() ? spec::Resources{} : compiled->second, arch);
     } catch (const spec::ExpressionError&) {
       return std::nullopt;  // depends on data that a recorded call does not have
@@ -78,16 +78,13 @@ class SpecImages : public TrialImages {
   };
 
   std::optional<Wanted> identify(Trial& trial) const {
-    const auto& parts = Library::instance().parts();
     std::string reason;
-    auto chosen = complete(*kernel_.spec, machine_, binding_, trial.config, reason);
+    auto chosen = call_.complete(trial.config, reason);
     if (!chosen) {
       reject(trial, reason);
       return std::nullopt;
     }
-    const auto& written = *parts.catalogue.arch(chosen->candidate.arch->full_name());  // as resolve() renders it
-    auto image =
-        spec::make_image(*kernel_.spec, *chosen->candidate.variant, written, binding_, chosen->config, parts.catalogue.templates());
+    auto image = call_.image(*chosen);
     trial.image = image.id;
     trial.source = image.hash;
     return Wanted{&trial, chosen->candidate.variant, chosen->candidate.arch, std::move(chosen->config), std::move(image)};
@@ -128,7 +125,7 @@ class SpecImages : public TrialImages {
     const auto registers = resource_of(wanted.resources, "registers"), held = property_of(*wanted.arch, "registers");
     const auto shared = resource_of(wanted.resources, "shared_bytes"), most_shared = property_of(*wanted.arch, "shared_memory");
     if (machine_.backend->platform() == "cpu") return;
-    for (const auto& launch : spec::geometry_of(*wanted.variant, *wanted.arch, binding_, wanted.config).launches) {
+    for (const auto& launch : spec::geometry_of(*wanted.variant, *wanted.arch, *call_.binding(), wanted.config).launches) {
       const auto threads = launch.block[0] * launch.block[1] * launch.block[2];
       const auto needed = registers_of_block(registers, threads, property_of(*wanted.arch, "warp"));
       if (held && needed > held)
@@ -140,10 +137,9 @@ class SpecImages : public TrialImages {
     }
   }
 
-  const KernelHandle& kernel_;
   Positional arguments_;
   const Machine& machine_;
-  spec::Binding binding_;
+  const BoundCall call_;
   std::map<std::string, spec::Resources> compiled_;  // by image
 };
 

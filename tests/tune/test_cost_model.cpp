@@ -155,18 +155,16 @@ PlacedCall placed(const TuningRecord& record) {
 // The winner's part of the best efficiency of its variant; nullopt: it has no model.
 std::optional<double> part_of_best(const TuningRecord& record) {
   const auto call = placed(record);
-  const auto& kernel = *Library::instance().kernel(call.name());
-  const auto arguments = positional(kernel, call.invocation().tensors, call.invocation().attributes);
-  const auto binding = spec::bind(*kernel.spec, facts_of(kernel, arguments.tensors, arguments.attributes));
+  const auto& binding = *call.binding();
   std::optional<double> winner;
   double best = 0;
-  for (const auto& [variant, arch] : candidates_of(*kernel.spec, call.machine(), binding).eligible) {
+  for (const auto& [variant, arch] : call.decider().eligible()) {
     if (variant->name != record.config.variant) continue;
     for (const auto& config : spec::config_space(*variant, *arch, binding)) {
       const auto fill = fill_of(spec::geometry_of(*variant, *arch, binding, config), {}, *arch);
       if (!fill) continue;
       best = std::max(best, fill->efficiency);
-      if (public_config({variant, arch}, config) == record.config) winner = fill->efficiency;
+      if (public_config({{variant, arch}, config}) == record.config) winner = fill->efficiency;
     }
   }
   return winner ? std::optional(*winner / best) : std::nullopt;

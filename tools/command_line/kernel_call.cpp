@@ -148,7 +148,10 @@ std::byte* PackedCall::block_of(const HostTensor& tensor) const {
 }
 
 nlohmann::ordered_json PackedCall::explain(const std::string& config) const {
-  return ejk::explain(*kernel_, arguments_.tensors, arguments_.attributes, config.empty() ? nullptr : config.c_str());
+  if (config.empty()) return ejk::explain(*kernel_, arguments_.tensors, arguments_.attributes, nullptr);
+  const auto parsed = config_from_json(config);
+  if (!parsed) throw CodedError(parsed.error().code, kernel_->name + ": " + parsed.error().message);
+  return ejk::explain(*kernel_, arguments_.tensors, arguments_.attributes, &*parsed);
 }
 
 reference::Execute execution(const KernelHandle& kernel, const std::string& config, const Machine& machine) {

@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "command_line/kernel_call.hpp"
+#include "execute/bound_call.hpp"
 #include "execute/guard.hpp"
-#include "execute/spec_kernel.hpp"
 #include "sample/cover.hpp"
 
 namespace ejk::tools {
@@ -153,7 +153,8 @@ class ImageChecker {
 
 // The variant of lowest priority that takes the call.
 std::string plainest_config(const KernelHandle& kernel, const Machine& machine, const Call& call) {
-  const auto eligible = candidates_of(*kernel.spec, machine, call.binding).eligible;
+  auto decider = decider_of(machine, call.binding);
+  const auto& eligible = decider.eligible();
   if (eligible.empty()) return "";  // the chain will say why
   return to_json(Config{eligible.back().variant->name, "", {}});
 }
@@ -239,7 +240,7 @@ std::vector<VerifyOutcome> check_option_case(const KernelHandle& kernel, const M
   const FreeCall call{c, c.name, seeds.next() >> 1, {}, option.alone};
   std::vector<VerifyOutcome> outcomes;
   const auto binding = spec::bind(*kernel.spec, spec::facts_of(*kernel.spec, c));
-  auto places = candidates_of(*kernel.spec, machine, binding).eligible;
+  auto places = decider_of(machine, binding).eligible();
   if (effort.cover && !option.alone) places = one_arch_each(places, *effort.cover, call.name);
   for (const auto& [variant, arch] : places)
     outcomes.push_back(check_call(kernel, machine, reference, call, to_json(Config{variant->name, arch->full_name(), {}})));

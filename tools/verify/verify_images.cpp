@@ -6,7 +6,7 @@
 #include <map>
 
 #include "command_line/arguments.hpp"
-#include "execute/spec_kernel.hpp"
+#include "execute/bound_call.hpp"
 #include "sample/cover.hpp"
 #include "spec/expression/expression.hpp"
 
@@ -33,7 +33,7 @@ bool in_a_store(const VerifyImage& image, const spec::Binding& binding, const Ma
 std::vector<spec::Config> configs(const VerifyFilter& filter, const spec::Variant& variant, const spec::Arch& arch,
                                   const spec::Binding& binding) {
   if (filter.all_configs) return spec::config_space(variant, arch, binding);
-  auto config = spec::heuristic_config(variant, arch, binding);
+  auto config = spec::valid_heuristic({&variant, &arch}, binding);
   if (!config) return {};
   return {1, *std::move(config)};
 }
@@ -53,7 +53,7 @@ CoverItem cover_item_of(const VerifyImage& image, const spec::Binding& binding) 
 
 }  // namespace
 
-std::string VerifyImage::override_json() const { return to_json(public_config({variant, arch}, config)); }
+std::string VerifyImage::override_json() const { return to_json(public_config({{variant, arch}, config})); }
 
 std::string VerifyImage::why_not(const spec::Binding& binding) const {
   if (const auto clause = spec::refusal(*variant, *arch, binding)) return "supports: " + *clause;
