@@ -28,7 +28,8 @@ std::vector<std::int64_t> split(std::int64_t product, Rng& rng) {
   return outer;
 }
 
-std::vector<std::int64_t> other_shape(const spec::Shape& shape, const spec::Binding& usual, Rng& rng) {
+// `seed`: of the stream that a rest takes in every tensor that has it.
+std::vector<std::int64_t> other_shape(const spec::Shape& shape, const spec::Binding& usual, std::uint64_t seed, Rng& rng) {
   std::vector<std::int64_t> extents;
   for (const spec::Extent& extent : shape.extents) {
     const auto dim = [&] { return std::get<std::int64_t>(*usual.lookup(extent.dim)); };  // throws if it is not bound
@@ -39,9 +40,11 @@ std::vector<std::int64_t> other_shape(const spec::Shape& shape, const spec::Bind
       case spec::Extent::Kind::dim_or_one:
         extents.push_back(rng.chance(0.5) ? 1 : dim());
         break;
-      case spec::Extent::Kind::rest:
-        for (const std::int64_t part : split(dim(), rng)) extents.push_back(part);
+      case spec::Extent::Kind::rest: {
+        Rng parts = Rng::stream(seed, "rest " + extent.dim);
+        for (const std::int64_t part : split(dim(), parts)) extents.push_back(part);
         break;
+      }
       case spec::Extent::Kind::expression:
         extents.push_back(extent.expression.integer(usual));
         break;
@@ -73,11 +76,12 @@ std::vector<std::int64_t> choose_shape(const spec::TensorSpec& tensor, const spe
   for (const spec::Shape& shape : tensor.shapes)
     if (spec::shape_for(tensor, usual.form, shape.extents.size()) == &shape) {
       legal.push_back(&shape);
-      for (const spec::Extent& extent : shape.extents) has_rest = has_rest || extent.kind == spec::Extent::Kind::rest;
+      has_rest = has_rest || shape.has_rest();
     }
   if (legal.empty()) throw std::logic_error(fmt::format("{} has no shape in the {} form", tensor.name, usual.form));
-  Rng rng = Rng::stream(seed, has_rest ? "rest" : "shape of " + model_of(*usual.spec, tensor).name);
-  return other_shape(*rng.pick(std::span<const spec::Shape* const>(legal)), usual, rng);
+  const std::string& model = legal.front()->same_as.empty() ? model_of(*usual.spec, tensor).name : legal.front()->same_as;
+  Rng rng = Rng::stream(seed, has_rest ? "rest" : "shape of " + model);
+  return other_shape(*rng.pick(std::span<const spec::Shape* const>(legal)), usual, seed, rng);
 }
 
 // What a case fills an input with. Host data lie contiguous in every layout.

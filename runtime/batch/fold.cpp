@@ -30,11 +30,13 @@ struct Place {
   bool or_one;  // "B|1"
 };
 std::optional<Place> batch_place(const spec::TensorSpec& tensor, const spec::Binding& binding, const std::string& dim, int rank) {
-  const auto* shape = spec::shape_for(tensor, binding.form, static_cast<std::size_t>(rank));
+  const auto dimensions = static_cast<std::size_t>(rank);
+  const auto* shape = spec::shape_for(tensor, binding.form, dimensions);
   for (std::size_t i = 0; shape && i < shape->extents.size(); ++i) {
     const auto& extent = shape->extents[i];
     const bool whole = extent.kind == spec::Extent::Kind::dim || extent.kind == spec::Extent::Kind::dim_or_one;
-    if (whole && extent.dim == dim) return Place{static_cast<int>(i), extent.kind == spec::Extent::Kind::dim_or_one};
+    if (whole && extent.dim == dim)
+      return Place{static_cast<int>(shape->dimension_of(i, dimensions)), extent.kind == spec::Extent::Kind::dim_or_one};
   }
   return std::nullopt;
 }

@@ -85,9 +85,8 @@ class Comparison {
   // What an axis is called if it may differ: its dim, or the extent as written where it is made of one.
   std::string nearest_of(const spec::TensorSpec& tensor, std::size_t rank, std::size_t axis) const {
     for (const auto& shape : tensor.shapes) {
-      const bool has_rest = !shape.extents.empty() && shape.extents.back().kind == spec::Extent::Kind::rest;
-      if (has_rest ? rank + 1 < shape.extents.size() : rank != shape.extents.size()) continue;
-      const auto& extent = shape.extents[std::min(axis, shape.extents.size() - 1)];
+      if (!shape.fits(rank)) continue;
+      const auto& extent = shape.extent_of(axis, rank);
       if (!extent.dim.empty()) {
         if (is_nearest(extent.dim)) return extent.dim;
         continue;

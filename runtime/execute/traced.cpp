@@ -39,16 +39,17 @@ json output_json(const spec::Binding& binding, const spec::TensorSpec& output) {
   }
 }
 
-// Where the batch dim stands among a tensor's extents.
+// Where the batch dim stands among a tensor's dimensions.
 struct BatchAxis {
   json index;  // null: nowhere
   bool or_one = false;
 };
-BatchAxis batch_axis(const spec::Shape* shape, const std::string& dim) {
+BatchAxis batch_axis(const spec::Shape* shape, std::size_t rank, const std::string& dim) {
   using Kind = spec::Extent::Kind;
   for (std::size_t i = 0; shape && i < shape->extents.size(); ++i) {
     const auto& extent = shape->extents[i];
-    if (extent.dim == dim && (extent.kind == Kind::dim || extent.kind == Kind::dim_or_one)) return {i, extent.kind == Kind::dim_or_one};
+    if (extent.dim == dim && (extent.kind == Kind::dim || extent.kind == Kind::dim_or_one))
+      return {shape->dimension_of(i, rank), extent.kind == Kind::dim_or_one};
   }
   return {};
 }
@@ -71,7 +72,7 @@ json batch_json(const spec::Binding& binding) {
     const auto given = binding.facts.tensors.find(tensor.name);
     if (!tensor.output && given == binding.facts.tensors.end()) continue;
     const auto rank = given == binding.facts.tensors.end() ? rank_of(binding, tensor) : given->second.shape.size();
-    const auto axis = batch_axis(spec::shape_for(tensor, binding.form, rank), dim);
+    const auto axis = batch_axis(spec::shape_for(tensor, binding.form, rank), rank, dim);
     axes[tensor.name] = axis.index;
     if (!tensor.updated_as.empty()) axes[tensor.updated_as] = axis.index;
     if (axis.or_one) or_one.push_back(tensor.name);

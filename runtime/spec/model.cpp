@@ -1,6 +1,7 @@
 // Look-ups in the spec model.
 #include "spec/model.hpp"
 
+#include <algorithm>
 #include <mutex>
 
 namespace ejk::spec {
@@ -14,6 +15,23 @@ const typename Items::value_type* named(const Items& items, std::string_view nam
 }
 
 }  // namespace
+
+bool Shape::fits(std::size_t rank) const { return has_rest() ? rank + 1 >= extents.size() : rank == extents.size(); }
+
+std::size_t Shape::rest() const {
+  const auto found = std::find_if(extents.begin(), extents.end(), [](const Extent& extent) { return extent.kind == Extent::Kind::rest; });
+  return static_cast<std::size_t>(found - extents.begin());
+}
+
+std::size_t Shape::dimension_of(std::size_t extent, std::size_t rank) const {
+  return extent <= rest() ? extent : rank - (extents.size() - extent);
+}
+
+const Extent& Shape::extent_of(std::size_t dimension, std::size_t rank) const {
+  if (dimension < rest()) return extents[dimension];
+  const std::size_t behind = rank - dimension;  // dimensions from this one to the last
+  return extents[std::max(rest(), extents.size() < behind ? std::size_t{0} : extents.size() - behind)];
+}
 
 struct Cases::State {
   std::function<std::vector<Case>()> read;

@@ -19,8 +19,8 @@ namespace ejk::spec {
 
 // ---- the contract ----
 
-// One entry of a shape: "B" (binds a dim), "B|1" (that, or 1: broadcast), "C..." (any number of trailing dims whose product is C,
-// also none), or an expression over other dims ("N + 1"; NAME + INTEGER also binds NAME).
+// One entry of a shape: "B" (binds a dim), "B|1" (that, or 1: broadcast), "C..." (any number of dimensions whose product is C, also none;
+// once a shape, at any place), or an expression over other dims ("N + 1"; NAME + INTEGER also binds NAME).
 struct Extent {
   enum class Kind { dim, dim_or_one, rest, expression };
   Kind kind = Kind::dim;
@@ -31,10 +31,19 @@ struct Extent {
 };
 
 // One way to shape a tensor. In JSON, `shape` is a list of extents, or {"form": list} where forms differ ("batched|chunked": list serves
-// two), or {"any": [list, list]} where several ranks are legal; the first alternative whose rank fits is taken.
+// two), or {"any": [list, list]} where several ranks are legal; the first alternative whose rank fits is taken. {"same_as": "x"} in place
+// of a list has the alternatives of x, and in a call the very sizes of x.
 struct Shape {
   std::string form;  // empty: every form
   std::vector<Extent> extents;
+  std::string same_as;  // the tensor whose shape it is; empty: none's
+
+  bool fits(std::size_t rank) const;
+  bool has_rest() const { return rest() < extents.size(); }
+  std::size_t rest() const;  // the index of its "C..."; without one, the number of extents
+  // Of a tensor of that rank, which it fits: the dimension (of a rest, the first) that an extent stands for, and the extent of a dimension.
+  std::size_t dimension_of(std::size_t extent, std::size_t rank) const;
+  const Extent& extent_of(std::size_t dimension, std::size_t rank) const;
 };
 
 struct TensorSpec {

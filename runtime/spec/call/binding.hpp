@@ -41,7 +41,8 @@ CallFacts facts_of(const Spec& spec, const Case& c);
 //   outside(x, low, high)     the first element not in [low, high] in words ("x[3] is -1"), or ''
 //   outside_rows(t, x, per, last, low, high)   the same of a table t [rows, columns]: row n stands for x[n] items, `per` a column, and only
 //                     those columns count that hold one of the last `last` of them (-1: all)
-// A rest extent ("C...") whose dims cannot be folded into one strided dim makes `foldable(x)` false; stride(x, rank-1) is 1 if it folds.
+//   foldable(x)       the dimensions of x's rest extent ("C...") step as one: each by as much as the next one spans
+//   folded_stride(x)  that step; 0 where the rest has one element or none. An error if x is not foldable
 // Of a tensor that is not given, contiguous, aligned, foldable and nondecreasing hold; the others are errors.
 class Binding : public Scope {
  public:

@@ -81,11 +81,13 @@ static const Shape* output_shape(const Binding& binding, const TensorSpec& outpu
 TensorFacts output_facts(const Binding& binding, const TensorSpec& output) {
   const Shape* const shape = output_shape(binding, output);
   if (!shape) throw ExpressionError(fmt::format("{} has no shape in the {} form", output.name, binding.form), 0);
+  const auto model = binding.facts.tensors.find(shape->same_as);
   const auto dim = [&](const std::string& name) {
     return std::get<std::int64_t>(*binding.lookup(name));  // throws if it is not bound
   };
   TensorFacts facts;
-  for (const Extent& extent : shape->extents) {
+  if (model != binding.facts.tensors.end()) facts.shape = model->second.shape;
+  for (const Extent& extent : model == binding.facts.tensors.end() ? shape->extents : std::vector<Extent>()) {
     switch (extent.kind) {
       case Extent::Kind::dim:
       case Extent::Kind::dim_or_one:

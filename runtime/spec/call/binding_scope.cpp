@@ -17,9 +17,9 @@ namespace {
 }
 
 // Row-major without gaps; dims of size 1 do not count.
-bool is_contiguous(const TensorFacts& facts, std::size_t first = 0) {
+bool is_contiguous(const TensorFacts& facts) {
   std::int64_t expected = 1;
-  for (std::size_t i = facts.shape.size(); i-- > first;) {
+  for (std::size_t i = facts.shape.size(); i-- > 0;) {
     if (facts.shape[i] == 0) return true;
     if (facts.shape[i] == 1) continue;
     if (facts.strides[i] != expected) return false;
@@ -37,11 +37,35 @@ bool is_aligned(const TensorFacts& facts, std::int64_t bytes) {
   return true;
 }
 
-// The dims of a rest extent step as one: each of them a whole number of the next.
-bool is_foldable(const TensorSpec& tensor, const std::string& form, const TensorFacts& facts) {
-  const Shape* shape = shape_for(tensor, form, facts.shape.size());
-  if (!shape || shape->extents.empty() || shape->extents.back().kind != Extent::Kind::rest) return true;
-  return is_contiguous(facts, shape->extents.size() - 1);
+// The step of dimensions [first, end) walked as one: each steps over the whole of the next. 0 if they have at most one element; none: they
+// do not step as one.
+std::optional<std::int64_t> common_step(const TensorFacts& facts, std::size_t first, std::size_t end) {
+  if (is_empty(facts)) return 0;
+  std::optional<std::int64_t> step;
+  std::int64_t expected = 0;
+  for (std::size_t i = end; i-- > first;) {
+    if (facts.shape[i] == 1) continue;
+    if (!step) step = expected = facts.strides[i];
+    if (facts.strides[i] != expected || __builtin_mul_overflow(expected, facts.shape[i], &expected)) return std::nullopt;
+  }
+  return step.value_or(0);
+}
+
+// Of the dimensions of a tensor's rest extent: 0 where it has none. Trailing ones are walked by 1, as a row is.
+std::optional<std::int64_t> folded_step(const TensorSpec& tensor, const std::string& form, const TensorFacts& facts) {
+  const std::size_t rank = facts.shape.size();
+  const Shape* shape = shape_for(tensor, form, rank);
+  if (!shape || !shape->has_rest()) return 0;
+  const std::size_t first = shape->rest(), end = first + rank + 1 - shape->extents.size();
+  const auto step = common_step(facts, first, end);
+  return step && end == rank && *step != 0 && *step != 1 ? std::nullopt : step;
+}
+
+std::int64_t folded_stride(const TensorSpec& tensor, const std::string& form, const TensorFacts& facts) {
+  if (const auto step = folded_step(tensor, form, facts)) return *step;
+  fail(fmt::format("folded_stride({}): the dimensions of `{}` do not step as one in shape {} with strides {}; ask foldable({})",
+                   tensor.name, shape_text(*shape_for(tensor, form, facts.shape.size())), shape_text(facts.shape),
+                   shape_text(facts.strides), tensor.name));
 }
 
 // Of dim `index`, which may be negative.
@@ -141,10 +165,11 @@ std::optional<Value> Binding::call(std::string_view function, std::string_view n
   if (function == "given") return Value(is_given);
   if (function == "contiguous") return Value(!is_given || is_contiguous(found->second));
   if (function == "aligned") return Value(!is_given || is_aligned(found->second, integer_argument(function, name, rest)));
-  if (function == "foldable") return Value(!is_given || is_foldable(*tensor, form, found->second));
+  if (function == "foldable") return Value(!is_given || folded_step(*tensor, form, found->second).has_value());
   if (function == "nondecreasing" && !is_given) return Value(true);
   if (function == "sum" && !is_given) return rest[1];
   if (!is_given) fail(fmt::format("{}({}): {} is not given; test given({})", function, name, name, name));
+  if (function == "folded_stride") return Value(folded_stride(*tensor, form, found->second));
   if (function == "rank") return Value(static_cast<std::int64_t>(found->second.shape.size()));
   if (function == "extent" || function == "stride")
     return Value(extent_or_stride(function, found->second, name, integer_argument(function, name, rest)));

@@ -47,6 +47,9 @@ struct Bound {
   const TensorSpec* tensor;
   const Shape* shape;
   const TensorFacts* facts;
+
+  std::size_t dimension(std::size_t extent) const { return shape->dimension_of(extent, facts->shape.size()); }
+  std::int64_t size(std::size_t extent) const { return facts->shape[dimension(extent)]; }  // of an extent that is one dimension
 };
 
 class Dims {
@@ -60,11 +63,10 @@ class Dims {
       if (extent.kind == Extent::Kind::rest) {
         rest(bound, extent, i);
       } else if (extent.kind == Extent::Kind::dim) {
-        meet(bound, extent, i, bound.facts->shape[i]);
+        meet(bound, extent, i, bound.size(i));
       } else if (extent.kind == Extent::Kind::expression && !extent.dim.empty()) {
-        if (bound.facts->shape[i] < extent.plus)
-          mismatch(bound, i, "", fmt::format("{}, expected at least {}", bound.facts->shape[i], extent.plus));
-        meet(bound, extent, i, bound.facts->shape[i] - extent.plus);
+        if (bound.size(i) < extent.plus) mismatch(bound, i, "", fmt::format("{}, expected at least {}", bound.size(i), extent.plus));
+        meet(bound, extent, i, bound.size(i) - extent.plus);
       }
     }
   }
@@ -73,8 +75,8 @@ class Dims {
   void broadcast(const Bound& bound, bool ones) const {
     for (std::size_t i = 0; i < bound.shape->extents.size(); ++i) {
       const Extent& extent = bound.shape->extents[i];
-      if (extent.kind != Extent::Kind::dim_or_one) continue;  // a rest of no dims has no size at i
-      const std::int64_t found = bound.facts->shape[i];
+      if (extent.kind != Extent::Kind::dim_or_one) continue;  // a rest may have no dimension
+      const std::int64_t found = bound.size(i);
       if ((found == 1) != ones) continue;
       if (found == 1 && binding_.dims.count(extent.dim)) continue;
       meet(bound, extent, i, found);
@@ -92,15 +94,14 @@ class Dims {
       } catch (const ExpressionError& e) {
         binder_.fail(fmt::format("the extent `{}` of {} has no value: {}", extent.text, bound.tensor->name, e.what()));
       }
-      if (bound.facts->shape[i] != expected)
-        mismatch(bound, i, fmt::format(" with {} = {}", extent.text, expected), std::to_string(bound.facts->shape[i]));
+      if (bound.size(i) != expected) mismatch(bound, i, fmt::format(" with {} = {}", extent.text, expected), std::to_string(bound.size(i)));
     }
   }
 
  private:
   [[noreturn]] void mismatch(const Bound& bound, std::size_t i, const std::string& with, const std::string& found) const {
     binder_.fail(fmt::format("{} has shape {}, expected {}{}: dimension {} is {}", bound.tensor->name, shape_text(bound.facts->shape),
-                             shape_text(*bound.shape), with, i, found));
+                             shape_text(*bound.shape), with, bound.dimension(i), found));
   }
 
   std::string known(const std::string& dim, const std::string& value) const {
@@ -111,12 +112,14 @@ class Dims {
   void meet(const Bound& bound, const Extent& extent, std::size_t i, std::int64_t value) const {
     const auto [known_dim, fresh] = binding_.dims.emplace(extent.dim, value);
     if (fresh) binder_.origins[extent.dim] = bound.tensor->name;
-    if (known_dim->second != value)
-      mismatch(bound, i, known(extent.dim, std::to_string(known_dim->second)), std::to_string(bound.facts->shape[i]));
+    if (known_dim->second != value) mismatch(bound, i, known(extent.dim, std::to_string(known_dim->second)), std::to_string(bound.size(i)));
   }
 
   void rest(const Bound& bound, const Extent& extent, std::size_t first) const {
-    const std::vector<std::int64_t> dims(bound.facts->shape.begin() + static_cast<std::ptrdiff_t>(first), bound.facts->shape.end());
+    const auto begin = bound.facts->shape.begin() + static_cast<std::ptrdiff_t>(first);
+    const bool trailing = first + 1 == bound.shape->extents.size();
+    const std::vector<std::int64_t> dims(begin,
+                                         begin + static_cast<std::ptrdiff_t>(bound.facts->shape.size() + 1 - bound.shape->extents.size()));
     std::int64_t product = 1;
     for (const std::int64_t dim : dims)
       if (__builtin_mul_overflow(product, dim, &product))
@@ -128,8 +131,9 @@ class Dims {
     const bool agrees = fresh ? total->second == product : rests->second == dims;
     if (agrees) return;
     const std::string value = fresh ? std::to_string(total->second) : shape_text(rests->second);
-    binder_.fail(fmt::format("{} has shape {}, expected {}{}: its trailing dimensions are {}", bound.tensor->name,
-                             shape_text(bound.facts->shape), shape_text(*bound.shape), known(extent.dim, value), shape_text(dims)));
+    binder_.fail(fmt::format("{} has shape {}, expected {}{}: its {} are {}", bound.tensor->name, shape_text(bound.facts->shape),
+                             shape_text(*bound.shape), known(extent.dim, value),
+                             trailing ? "trailing dimensions" : fmt::format("dimensions `{}`", extent.text), shape_text(dims)));
   }
 
   Binder& binder_;
@@ -160,10 +164,7 @@ bool takes_form(const Shape& shape, std::string_view form) {
 
 const Shape* shape_for(const TensorSpec& tensor, std::string_view form, std::size_t rank) {
   for (const Shape& shape : tensor.shapes) {
-    if (!takes_form(shape, form)) continue;
-    const std::size_t extents = shape.extents.size();
-    const bool open = extents > 0 && shape.extents.back().kind == Extent::Kind::rest;
-    if (open ? rank + 1 >= extents : rank == extents) return &shape;
+    if (takes_form(shape, form) && shape.fits(rank)) return &shape;
   }
   return nullptr;
 }
@@ -205,12 +206,20 @@ void Binder::check_tensors() {
 
 void Binder::bind_dims() {
   std::vector<Bound> inputs, outputs;
+  const auto check_same = [&](const Bound& bound) {  // {"same_as": "x"}
+    const auto model = binding.facts.tensors.find(bound.shape->same_as);
+    if (model == binding.facts.tensors.end() || model->second.shape == bound.facts->shape) return;
+    fail(fmt::format("{} has shape {}, expected {}, the shape of {}", bound.tensor->name, shape_text(bound.facts->shape),
+                     shape_text(model->second.shape), model->first));
+  };
   for (const TensorSpec& tensor : spec.tensors) {
     const auto given = binding.facts.tensors.find(tensor.name);
     if (given == binding.facts.tensors.end()) continue;
     const Shape* shape = shape_for(tensor, binding.form, given->second.shape.size());
     (tensor.output ? outputs : inputs).push_back({&tensor, shape, &given->second});
   }
+  for (const Bound& each : inputs) check_same(each);
+  for (const Bound& each : outputs) check_same(each);
   const Dims dims(*this);
   const auto bind_all = [&](const std::vector<Bound>& list, bool strict) {
     for (const Bound& each : list) dims.plain(each);

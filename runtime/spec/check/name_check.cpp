@@ -132,6 +132,10 @@ void NameCheck::judge_call(const std::string& pointer, const std::string& functi
   if (rules.only_given && function != "given")
     return fault(pointer, call() + " has no value in " + rules.place + ": a call's form is chosen before its shapes are looked at. " +
                               "Tensors of several ranks are alternatives of one form: \"shape\": {\"any\": [[...], [...]]}");
+  const auto has_rest = [](const Shape& shape) { return shape.has_rest(); };
+  if (function == "folded_stride" && std::none_of(tensor->shapes.begin(), tensor->shapes.end(), has_rest))
+    return fault(pointer,
+                 call() + ": no extent of " + subject + " stands for several dimensions (\"R...\"); ask stride(" + subject + ", i)");
   if (reads_data(function)) judge_data(pointer, function, *tensor, rules);
 }
 

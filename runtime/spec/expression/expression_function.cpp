@@ -27,6 +27,7 @@ constexpr FunctionRow rows[] = {
     {"contiguous", Function::by_scope, 1, 1},
     {"aligned", Function::by_scope, 2, 2},
     {"foldable", Function::by_scope, 1, 1},
+    {"folded_stride", Function::by_scope, 1, 1},
     {"stride", Function::by_scope, 2, 2},
     {"extent", Function::by_scope, 2, 2},
     {"rank", Function::by_scope, 1, 1},

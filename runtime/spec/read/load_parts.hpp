@@ -27,7 +27,7 @@ std::vector<GradientStep> load_gradient(const JsonNode& node);
 Output load_updating_output(const JsonNode& node, Spec& spec);
 std::vector<Case> load_case(const JsonNode& node, const Spec& spec);
 
-// `shape` of a tensor: a list, {"form|form": list}, or {"any": [list, list]}.
+// `shape` of a tensor: a list, {"form|form": list}, {"any": [list, list]}, or {"same_as": "x"}, a tensor that `spec` has.
 std::vector<Shape> load_shapes(const JsonNode& node, const Spec& spec);
 
 std::vector<Expression> expressions_of(const std::vector<JsonNode>& nodes);

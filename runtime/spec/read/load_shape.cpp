@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "spec/call/binder.hpp"
 #include "spec/check/suggest.hpp"
 #include "spec/read/load_parts.hpp"
 
@@ -26,13 +27,15 @@ class ShapeReader {
 
   void read(const JsonNode& node, const std::string& form) {
     if (node.json().is_array())
-      shapes_.push_back({form, extents(node)});
+      shapes_.push_back({form, extents(node), {}});
     else if (node.json().is_object() && node.json().contains("any"))
       alternatives(node, form);
+    else if (node.json().is_object() && node.json().contains("same_as"))
+      same_as(node, form);
     else if (node.json().is_object() && form.empty())
       by_form(node);
     else
-      node.wrong_kind(R"(a shape: a list, {"any": [list, ...]} or {"form": list, ...})");
+      node.wrong_kind(R"(a shape: a list, {"any": [list, ...]}, {"same_as": "x"} or {"form": list, ...})");
   }
 
   std::vector<Shape> take() { return std::move(shapes_); }
@@ -44,20 +47,50 @@ class ShapeReader {
         value.fault("unknown field '" + key + "' beside 'any'");
         continue;
       }
-      std::vector<std::size_t> ranks;
+      const std::size_t first = shapes_.size();
       for (const JsonNode& item : value.items()) {
         if (!item.json().is_array()) {
           item.wrong_kind("a list of extents");
           continue;
         }
-        // The alternative is found by its rank.
-        if (std::find(ranks.begin(), ranks.end(), item.json().size()) != ranks.end())
-          item.fault("an earlier alternative has " + std::to_string(item.json().size()) + " extents too, so this one is never taken");
-        ranks.push_back(item.json().size());
-        shapes_.push_back({form, extents(item)});
+        const Shape shape{form, extents(item), {}};
+        if (never_taken(shape, first)) item.fault("an earlier alternative has " + ranks_of(shape) + " too, so this one is never taken");
+        shapes_.push_back(shape);
       }
       if (value.json().is_array() && value.json().empty()) value.fault("'any' is empty; give at least one shape");
     }
+  }
+
+  // An alternative is found by its rank: whether those from `first` on take all of its ranks.
+  bool never_taken(const Shape& shape, std::size_t first) const {
+    for (std::size_t rank = 0; rank <= static_cast<std::size_t>(max_rank); ++rank) {
+      const auto fits = [&](const Shape& earlier) { return earlier.fits(rank); };
+      if (shape.fits(rank) && std::none_of(shapes_.begin() + static_cast<std::ptrdiff_t>(first), shapes_.end(), fits)) return false;
+    }
+    return true;
+  }
+
+  static std::string ranks_of(const Shape& shape) {
+    return shape.has_rest() ? "these numbers of dimensions" : std::to_string(shape.extents.size()) + " extents";
+  }
+
+  void same_as(const JsonNode& node, const std::string& form) {
+    for (const auto& [key, value] : node.members())
+      if (key != "same_as") value.fault("unknown field '" + key + "' beside 'same_as'");
+    const JsonNode model = *node.field("same_as");
+    const auto name = model.text();
+    if (!name) return;
+    const TensorSpec* tensor = spec_.tensor(*name);
+    if (!tensor) {
+      std::vector<std::string> known;
+      for (const TensorSpec& each : spec_.tensors) known.push_back(each.name);
+      return model.fault("'" + *name + "' is no tensor before this one" + suggestion(*name, known));
+    }
+    const std::size_t before = shapes_.size();
+    for (const Shape& shape : tensor->shapes)
+      if (form.empty() || takes_form(shape, form))
+        shapes_.push_back({form.empty() ? shape.form : form, shape.extents, shape.same_as.empty() ? *name : shape.same_as});
+    if (shapes_.size() == before && !tensor->shapes.empty()) model.fault("'" + *name + "' has no shape in the form '" + form + "'");
   }
 
   void by_form(const JsonNode& node) {
@@ -86,9 +119,12 @@ class ShapeReader {
     if (items.size() > static_cast<std::size_t>(max_rank))
       list.fault("a shape has at most " + std::to_string(max_rank) + " extents, found " + std::to_string(items.size()));
     for (std::size_t i = 0; i < items.size(); ++i) {
-      extents.push_back(extent(items[i]));
-      if (extents.back().kind == Extent::Kind::rest && i + 1 < items.size())
-        items[i].fault("'" + extents.back().text + "' stands for all trailing dimensions and must come last");
+      const auto rest = std::find_if(extents.begin(), extents.end(), [](const Extent& each) { return each.kind == Extent::Kind::rest; });
+      Extent next = extent(items[i]);
+      if (next.kind == Extent::Kind::rest && rest != extents.end())
+        items[i].fault("'" + next.text + "' and '" + rest->text +
+                       "' each stand for any number of dimensions, and nothing tells where one ends; " + "a shape has at most one of them");
+      extents.push_back(std::move(next));
     }
     return extents;
   }
