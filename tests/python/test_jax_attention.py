@@ -7,11 +7,13 @@ import pytest
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
+from attention_reference import lone_windows_count  # noqa: E402
 
 import ejk  # noqa: E402
 import ejk.jax  # noqa: E402
 
 OURS, THEIRS = ejk.jax.dot_product_attention, jax.nn.dot_product_attention
+LONE_WINDOWS = lone_windows_count()
 RESIDUALS = "return_residual" in inspect.signature(THEIRS).parameters
 
 
@@ -27,7 +29,8 @@ def qkv(t=13, s=17, n=4, k=2, dtype="float32"):
     return normal(1, 3, t, n, 16, dtype=dtype), normal(2, 3, s, k, 16, dtype=dtype), normal(3, 3, s, k, 16, dtype=dtype)
 
 
-def same(ours, theirs, tolerance=1e-5):
+def same(ours, theirs, tolerance=2e-5):
+    """Of two results in f32, each of which may be 1e-5 from the truth."""
     for mine, right in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         assert mine.shape == right.shape and mine.dtype == right.dtype
         mine, right = (numpy.asarray(x, "float64") for x in (mine, right))
@@ -35,7 +38,7 @@ def same(ours, theirs, tolerance=1e-5):
         assert apart < tolerance
 
 
-def check(*arrays, tolerance=1e-5, **options):
+def check(*arrays, tolerance=2e-5, **options):
     """Values and the gradients of all floating operands."""
     weights = normal(9, *arrays[0].shape)
     floats = tuple(i for i, x in enumerate(arrays) if x is not None and jnp.issubdtype(jnp.asarray(x).dtype, jnp.floating))
@@ -73,6 +76,8 @@ def test_vmap_without_a_batch():
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("size", [3, (5, 2), (0, 0), numpy.int32(4), (numpy.int64(1), numpy.int8(3)), [2, 1], (-2, 6), (7, -3)], ids=str)
 def test_windows(size, causal):
+    if not causal and not LONE_WINDOWS:
+        pytest.skip("this JAX forgets a window that comes alone")
     theirs = tuple(map(int, size)) if isinstance(size, (tuple, list)) else (int(size),) * 2
     arrays = qkv(t=30)  # the last queries are past all keys
     same(OURS(*arrays, local_window_size=size, is_causal=causal), THEIRS(*arrays, local_window_size=theirs, is_causal=causal))
@@ -114,7 +119,8 @@ def test_what_is_traced():
     loss = lambda f: lambda scale: (f(*arrays, scale=scale) ** 2).sum()  # noqa: E731
     with jax.default_matmul_precision("highest"):
         same(*(jax.jit(jax.value_and_grad(loss(f)))(0.3) for f in (OURS, THEIRS)))
-        same(*(jax.jit(lambda size, f=f: f(*arrays, local_window_size=(size, 2)))(3) for f in (OURS, THEIRS)))
+        for causal in (False, True) if LONE_WINDOWS else (True,):
+            same(*(jax.jit(lambda size, f=f: f(*arrays, local_window_size=(size, 2), is_causal=causal))(3) for f in (OURS, THEIRS)))  # noqa: B023
 
 
 def test_lists_and_numpy():
