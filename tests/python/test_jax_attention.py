@@ -15,6 +15,7 @@ import ejk.jax  # noqa: E402
 OURS, THEIRS = ejk.jax.dot_product_attention, jax.nn.dot_product_attention
 LONE_WINDOWS = lone_windows_count()
 RESIDUALS = "return_residual" in inspect.signature(THEIRS).parameters
+LONE_LENGTHS = RESIDUALS  # JAX 0.6.0 has no residuals, and leaves rows past query_seq_lengths as they are where no other lengths are given
 
 
 def normal(seed, *shape, dtype="float32"):
@@ -88,9 +89,11 @@ def test_windows(size, causal):
 def test_lengths_and_rows_that_see_nothing(options):
     queries, keys = jnp.asarray([13, 5, 0], jnp.int32), jnp.asarray([0, 17, 4], jnp.int32)
     for more in ({"query_seq_lengths": queries}, {"key_value_seq_lengths": keys}, {"query_seq_lengths": queries, "key_value_seq_lengths": keys}):
-        check(*qkv(), **options, **more)
+        if LONE_LENGTHS or len(more) == 2 or "key_value_seq_lengths" in more:
+            check(*qkv(), **options, **more)
     dark = flags(5, 3, 1, 13, 17).at[:, :, 4:7].set(False)
-    check(*qkv(), None, dark, query_seq_lengths=queries, **options)
+    if LONE_LENGTHS:
+        check(*qkv(), None, dark, query_seq_lengths=queries, **options)
 
 
 @pytest.mark.skipif(not RESIDUALS, reason="this JAX has no residuals")
@@ -127,7 +130,8 @@ def test_lists_and_numpy():
     small = [[[[0.5, -1.0] * 4], [[1.0, 2.0] * 4]]]
     same(OURS(small, small, small), THEIRS(small, small, small))
     same(OURS(small, small, small, 0.5, [[True, False], [True, True]]), THEIRS(small, small, small, 0.5, [[True, False], [True, True]]))
-    same(OURS(small, small, small, query_seq_lengths=[1]), THEIRS(small, small, small, query_seq_lengths=[1]))
+    if LONE_LENGTHS:
+        same(OURS(small, small, small, query_seq_lengths=[1]), THEIRS(small, small, small, query_seq_lengths=[1]))
     arrays = [numpy.asarray(x) for x in qkv()]
     same(OURS(*arrays), THEIRS(*arrays))
     assert isinstance(OURS(*arrays), jax.Array)
