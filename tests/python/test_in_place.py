@@ -19,7 +19,9 @@ def test_numpy_arrays_are_written():
 
 
 def test_jax_aliases_operand_and_result():
-    pytest.importorskip("jax")
+    jax = pytest.importorskip("jax")
+    if not hasattr(jax, "shard_map"):
+        pytest.skip("this JAX has no jax.shard_map")
     passes("jax", JAX_PLATFORMS="cpu", XLA_FLAGS="--xla_force_host_platform_device_count=2")
 
 

@@ -7,12 +7,15 @@ import pytest
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
+from attention_reference import lone_windows_count  # noqa: E402
 
 import ejk  # noqa: E402
 import ejk.jax  # noqa: E402
 
 OURS, THEIRS = ejk.jax.dot_product_attention, jax.nn.dot_product_attention
+LONE_WINDOWS = lone_windows_count()
 RESIDUALS = "return_residual" in inspect.signature(THEIRS).parameters
+LONE_LENGTHS = RESIDUALS  # JAX 0.6.0 has no residuals, and leaves rows past query_seq_lengths as they are where no other lengths are given
 
 
 def normal(seed, *shape, dtype="float32"):
@@ -27,7 +30,8 @@ def qkv(t=13, s=17, n=4, k=2, dtype="float32"):
     return normal(1, 3, t, n, 16, dtype=dtype), normal(2, 3, s, k, 16, dtype=dtype), normal(3, 3, s, k, 16, dtype=dtype)
 
 
-def same(ours, theirs, tolerance=1e-5):
+def same(ours, theirs, tolerance=2e-5):
+    """Of two results in f32, each of which may be 1e-5 from the truth."""
     for mine, right in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         assert mine.shape == right.shape and mine.dtype == right.dtype
         mine, right = (numpy.asarray(x, "float64") for x in (mine, right))
@@ -35,7 +39,7 @@ def same(ours, theirs, tolerance=1e-5):
         assert apart < tolerance
 
 
-def check(*arrays, tolerance=1e-5, **options):
+def check(*arrays, tolerance=2e-5, **options):
     """Values and the gradients of all floating operands."""
     weights = normal(9, *arrays[0].shape)
     floats = tuple(i for i, x in enumerate(arrays) if x is not None and jnp.issubdtype(jnp.asarray(x).dtype, jnp.floating))
@@ -73,6 +77,8 @@ def test_vmap_without_a_batch():
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("size", [3, (5, 2), (0, 0), numpy.int32(4), (numpy.int64(1), numpy.int8(3)), [2, 1], (-2, 6), (7, -3)], ids=str)
 def test_windows(size, causal):
+    if not causal and not LONE_WINDOWS:
+        pytest.skip("this JAX forgets a window that comes alone")
     theirs = tuple(map(int, size)) if isinstance(size, (tuple, list)) else (int(size),) * 2
     arrays = qkv(t=30)  # the last queries are past all keys
     same(OURS(*arrays, local_window_size=size, is_causal=causal), THEIRS(*arrays, local_window_size=theirs, is_causal=causal))
@@ -83,9 +89,11 @@ def test_windows(size, causal):
 def test_lengths_and_rows_that_see_nothing(options):
     queries, keys = jnp.asarray([13, 5, 0], jnp.int32), jnp.asarray([0, 17, 4], jnp.int32)
     for more in ({"query_seq_lengths": queries}, {"key_value_seq_lengths": keys}, {"query_seq_lengths": queries, "key_value_seq_lengths": keys}):
-        check(*qkv(), **options, **more)
+        if LONE_LENGTHS or len(more) == 2 or "key_value_seq_lengths" in more:
+            check(*qkv(), **options, **more)
     dark = flags(5, 3, 1, 13, 17).at[:, :, 4:7].set(False)
-    check(*qkv(), None, dark, query_seq_lengths=queries, **options)
+    if LONE_LENGTHS:
+        check(*qkv(), None, dark, query_seq_lengths=queries, **options)
 
 
 @pytest.mark.skipif(not RESIDUALS, reason="this JAX has no residuals")
@@ -114,14 +122,16 @@ def test_what_is_traced():
     loss = lambda f: lambda scale: (f(*arrays, scale=scale) ** 2).sum()  # noqa: E731
     with jax.default_matmul_precision("highest"):
         same(*(jax.jit(jax.value_and_grad(loss(f)))(0.3) for f in (OURS, THEIRS)))
-        same(*(jax.jit(lambda size, f=f: f(*arrays, local_window_size=(size, 2)))(3) for f in (OURS, THEIRS)))
+        for causal in (False, True) if LONE_WINDOWS else (True,):
+            same(*(jax.jit(lambda size, f=f: f(*arrays, local_window_size=(size, 2), is_causal=causal))(3) for f in (OURS, THEIRS)))  # noqa: B023
 
 
 def test_lists_and_numpy():
     small = [[[[0.5, -1.0] * 4], [[1.0, 2.0] * 4]]]
     same(OURS(small, small, small), THEIRS(small, small, small))
     same(OURS(small, small, small, 0.5, [[True, False], [True, True]]), THEIRS(small, small, small, 0.5, [[True, False], [True, True]]))
-    same(OURS(small, small, small, query_seq_lengths=[1]), THEIRS(small, small, small, query_seq_lengths=[1]))
+    if LONE_LENGTHS:
+        same(OURS(small, small, small, query_seq_lengths=[1]), THEIRS(small, small, small, query_seq_lengths=[1]))
     arrays = [numpy.asarray(x) for x in qkv()]
     same(OURS(*arrays), THEIRS(*arrays))
     assert isinstance(OURS(*arrays), jax.Array)

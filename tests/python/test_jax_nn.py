@@ -8,6 +8,7 @@ import pytest
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
+from attention_reference import lone_windows_count  # noqa: E402
 
 import ejk.jax  # noqa: E402
 
@@ -65,6 +66,8 @@ MODES = ("bias", "causal", "padding", "custom", "causal padding", "custom paddin
 
 @pytest.mark.parametrize("mode", MODES)
 def test_masks(mode):
+    if mode == "window" and not lone_windows_count():
+        pytest.skip("this JAX forgets a window that comes alone")
     mode, dtype = mode.split(), "bfloat16"
     q, k, v, slope = (normal(seed, 2, TOKENS, HEADS, FEATURES, dtype=dtype) for seed in range(4))
     bias = normal(4, 1, HEADS, TOKENS, TOKENS, dtype=dtype) if "bias" in mode else None

@@ -16,6 +16,10 @@ def passes(devices, flags, program="jax_sharding.py"):
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
 
 
+SHARD_MAP = pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="this JAX has no jax.shard_map")
+
+
+@SHARD_MAP
 @pytest.mark.parametrize("shardy", ["1", "0"])  # XLA's partitioner and the one before it
 def test_calls_on_sharded_arrays(shardy):
     passes(4, {"JAX_PLATFORMS": "cpu", "JAX_USE_SHARDY_PARTITIONER": shardy, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
@@ -23,6 +27,8 @@ def test_calls_on_sharded_arrays(shardy):
 
 @pytest.mark.parametrize("shardy", ["1", "0"])
 def test_batches_that_do_not_divide(shardy):
+    if shardy == "1" and not hasattr(jax, "shard_map"):
+        pytest.skip("Shardy of jaxlib 0.6.0, where it is not the default, ends the process at the JSON of a call that it cuts")
     flags = {"JAX_PLATFORMS": "cpu", "JAX_USE_SHARDY_PARTITIONER": shardy, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     passes(8, flags, "jax_uneven_sharding.py")
 
