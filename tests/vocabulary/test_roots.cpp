@@ -8,6 +8,7 @@
 #include "device/number/roots_cpu.h"
 #include "device/number/vector.h"
 
+namespace roots {
 namespace {
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
@@ -87,3 +88,4 @@ TEST(Roots, of_f16_are_to_nearest) { expect_nearest_of_all<half>(); }
 TEST(Roots, of_bf16_are_to_nearest) { expect_nearest_of_all<bfloat16>(); }
 
 }  // namespace
+}  // namespace roots
