@@ -40,7 +40,7 @@ struct Extent {
 constexpr std::int64_t workspace_alignment = 256;  // of each buffer in it
 
 struct Plan {
-  static constexpr std::size_t max_frame = 8192, max_arguments = 96;
+  static constexpr std::size_t max_frame = 16384, max_arguments = 96;
 
   std::vector<std::uint64_t> key;
   Resolved resolved;
