@@ -47,6 +47,7 @@ Machine machine_of(const RecordedInvocation& recorded) {
 }
 
 std::shared_ptr<const Machine> placed(const RecordedInvocation& recorded, const Machine* machine) {
+  require_kernel(recorded.invocation.kernel);  // that there is none is told before what is not known of a machine
   if (!machine) machine = machine_here(recorded.invocation.device);
   if (!machine) return std::make_shared<const Machine>(machine_of(recorded));
   return {std::shared_ptr<void>(), machine};  // the library's
