@@ -75,16 +75,16 @@ KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
       store_pack(dq_sums + (copy * total_rows + at) * D16 + i, Pack<float, 4>{});
 }
 
-$if takes_bias
 // With a bias: faint rows, after the log-sum-exps. Block (x, y, z): BLOCK_M rows x of head y of row z of the batch.
 KERNEL(PREPARE_THREADS, 1) mark_faint(${parameters('mark_faint')}) {
+$if takes_bias
   const Heads<const Element> q(q_view), k(k_view);
   const Sequence sequence = Sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset, query_seq_lengths, key_value_seq_lengths}[block_z()];
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, 0, 0, 0, 0, q.heads};
   const int64_t first = block_x() * int64_t{BLOCK_M}, at = RowSpace{q.heads, space_rows, BLOCK_M, false}.first(sequence, block_y()) + first;
   mark_faint_rows<PREPARE_THREADS / WARP>(rules, {causal, window_left, window_right}, sequence, lse_view, block_y(), first, BLOCK_M, 0, row_lse + at);
-}
 $end
+}
 
 // The block's dk and dv by the definition. Not inlined: it would take registers from the loop beside it.
 static __attribute__((noinline)) void differentiate_plainly(const View& q, const View& k, const View& v, const View& dout,

@@ -159,16 +159,16 @@ KERNEL(THREADS, 1) prepare(${parameters('prepare')}) {
   prepare_rows<THREADS, LANES, 8>(out, dout, lse_view, sequence, block_y(), item * OWN, OWN, DV, row_lse + at, row_delta + at);
 }
 
-$if takes_bias
 // With a bias: faint rows, after the log-sum-exps. Block (x, y, z): OWN rows x of head y of row z of the batch.
 KERNEL(THREADS, 1) mark_faint(${parameters('mark_faint')}) {
+$if takes_bias
   const Heads<const Element> q(q_view), k(k_view);
   const Sequence sequence = Sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset, nullptr, nullptr}[block_z()];
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, 0, 0, 0, 0, q.heads};
   const int64_t first = block_x() * int64_t{OWN}, at = RowSpace{q.heads, space_rows, OWN, false}.first(sequence, block_y()) + first;
   mark_faint_rows<THREADS / WARP>(rules, {causal, window_left, window_right}, sequence, lse_view, block_y(), first, OWN, 0, row_lse + at);
-}
 $end
+}
 
 // Keys of a block: [first, first + OWN) of a sequence and kv head, of which `left` are there, past the last sequence's too.
 struct KeyBlock {

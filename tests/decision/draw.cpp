@@ -73,7 +73,8 @@ std::optional<spec::CallFacts> draw_facts(Dice& dice, const spec::Spec& spec) {
 DrawnCall placed(Dice& dice, const spec::Spec& spec, const spec::CallFacts& facts, int device) {
   DrawnCall call{spec.kernel, {}, facts.attributes, true};
   const bool aligned = dice.one_in(2);
-  std::uintptr_t next = std::uintptr_t{1} << 44;
+  constexpr auto apart = std::uintptr_t{1} << 50;  // drawn tensors may take terabytes
+  auto next = apart;
   for (const auto& [name, tensor] : facts.tensors) {
     const auto size = static_cast<std::uintptr_t>(size_of(tensor.type));
     const std::uintptr_t offsets[] = {0, 0, 0, size, 16, 32};
@@ -83,7 +84,7 @@ DrawnCall placed(Dice& dice, const spec::Spec& spec, const spec::CallFacts& fact
     view.device = {DeviceType::extension, device};
     call.aligned = call.aligned && offset == 0;
     call.tensors.emplace(name, view);
-    next += std::uintptr_t{1} << 42;
+    next += apart;
   }
   return call;
 }
