@@ -101,7 +101,7 @@ void HostTensor::place(const Layout& layout, Rng* rng) {
       if (layout.padded) stride += rng->between(0, 9);
     }
   }
-  reserve(margin_bytes + (layout.unaligned ? size_of(type_) : 0));
+  reserve(margin_bytes + (layout.unaligned ? size_of(type_) : std::max<std::int64_t>(layout.alignment, size_of(type_)) % 64));
 }
 
 void HostTensor::reserve(std::int64_t start) {

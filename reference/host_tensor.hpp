@@ -18,6 +18,7 @@ struct Layout {
   bool broadcast = false;  // one outer dim has stride 0 (inputs only)
   bool unaligned = false;  // the address is a multiple of the element size and of nothing more
   bool outputs = false;    // apply it to outputs too
+  int alignment = 64;      // of the address: a multiple of this power of two and, below 64, of no larger one; not with `unaligned`
   bool contiguous() const { return !padded && !permuted && !broadcast; }
   std::string text() const;  // "padded, unaligned", or "contiguous"
 };

@@ -53,7 +53,8 @@ BenchRequest request_of(const Arguments& arguments) {
 
 // Options of the other side are refused rather than passed over.
 void check_options(const Arguments& arguments, bool on_cpu) {
-  const std::vector<std::string> others = on_cpu ? std::vector<std::string>{"python"} : std::vector<std::string>{"threads", "openblas"};
+  const std::vector<std::string> others =
+      on_cpu ? std::vector<std::string>{"python"} : std::vector<std::string>{"threads", "openblas", "align"};
   for (const auto& name : others)
     if (arguments.has(name)) throw UsageError(fmt::format("--{} is of no use with --device {}", name, arguments.text("device", "cpu")));
   const auto libraries = peer_libraries();
@@ -84,10 +85,22 @@ int give(const Arguments& arguments, const Report& report) {
   return std::any_of(report.rows.begin(), report.rows.end(), failed) ? exit_failed : exit_done;
 }
 
+// Those that callers have: of their own allocators, and of NumPy's, which gives 16 bytes.
+std::vector<int> alignments_of(const Arguments& arguments) {
+  if (!arguments.has("align")) return {64, 16};
+  std::vector<int> alignments;
+  for (const auto bytes : integer_list("align", arguments.text("align"), 1, 64)) {
+    if ((bytes & (bytes - 1)) != 0) throw UsageError(fmt::format("--align: expected powers of two from 1 to 64, found {}", bytes));
+    alignments.push_back(static_cast<int>(bytes));
+  }
+  return alignments;
+}
+
 int bench_cpu(const Arguments& arguments, const std::string& command, const std::string& date) {
-  CpuBench plan{request_of(arguments), {}, nullptr};
+  CpuBench plan{request_of(arguments), {}, {}, nullptr};
   if (arguments.has("threads")) plan.threads = integer_list("threads", arguments.text("threads"), 1, 4096);
   if (plan.threads.empty()) plan.threads.push_back(cpu_threads());
+  plan.alignments = alignments_of(arguments);
   BenchReport report{plan.kernel->name, command, date, cpu_model(), "", {}, {}};
   if (arguments.has("against")) {
     plan.openblas = std::make_unique<OpenBlas>(arguments.text("openblas"));
@@ -116,6 +129,10 @@ void add_options(Arguments& arguments) {
   add_device_option(arguments);
   add_config_options(arguments);
   arguments.option("threads", "LIST", "thread counts, separated by ',' (default: as many as the process may use)");
+  arguments.option(
+      "align", "LIST",
+      "bytes that the tensors' addresses are multiples of, separated by ','; all are timed in the same rounds, and the slowest is "
+      "shown (default 64,16: NumPy's are multiples of 16)");
   arguments.option("seconds", "S", "time spent on each case and thread count (default 1)");
   arguments.option("memory", "HOW",
                    "cold: inputs come from memory; warm: from the caches where they fit; auto: cold on a device or if memory-bound "

@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <span>
+
 #include "command_line/library_options.hpp"
 
 namespace ejk::tools {
@@ -19,6 +23,7 @@ BenchRow row_of(const CpuBench& plan, const BenchSubject& subject, int threads) 
   row.cost = subject.cost();
   row.bytes = subject.bytes();
   row.samples = subject.timed().samples;
+  row.alignment = subject.alignment();
   if (plan.check) row.check = check_outputs(subject.last_call(), plan.seed);
   return row;
 }
@@ -31,30 +36,59 @@ void let_rest(Timed& timed, const OpenBlas& openblas) {
   };
 }
 
-std::vector<BenchRow> measure_group(const CpuBench& plan, const BenchGroup& group, Timed* sgemm, const Peaks& peaks) {
-  std::vector<std::unique_ptr<BenchSubject>> subjects;
+using Subjects = std::vector<std::unique_ptr<BenchSubject>>;
+
+// A case in each alignment becomes one row: the slower one's, with the times of the others.
+BenchRow slowest_row(const CpuBench& plan, std::span<const std::unique_ptr<BenchSubject>> subjects, int threads) {
+  const auto seconds = [](const auto& subject) { return median(subject->timed().samples); };
+  const auto slowest =
+      std::max_element(subjects.begin(), subjects.end(), [&](const auto& a, const auto& b) { return seconds(a) < seconds(b); });
+  auto row = row_of(plan, **slowest, threads);
+  for (const auto& subject : subjects)
+    if (subject != *slowest) row.other_alignments.push_back({subject->alignment(), subject->timed().samples});
+  return row;
+}
+
+constexpr double seconds_between_peaks = 0.2;
+
+// Cases in turn with the machine's peaks: what slows one slows the other.
+std::vector<BenchRow> measure_group(const CpuBench& plan, const BenchGroup& group, Timed* sgemm, PeakMeter& meter) {
+  using Clock = std::chrono::steady_clock;
+  const int threads = meter.peaks().threads;
+  Subjects subjects;
   std::vector<Timed*> timed;
-  for (const auto* c : group) {
-    show_progress(fmt::format("{} threads: data for {}", peaks.threads, c->name));
-    subjects.push_back(std::make_unique<BenchSubject>(*plan.kernel, *c, plan.config, plan.memory, peaks, plan.seed));
-    timed.push_back(&subjects.back()->timed());
-    if (sgemm) let_rest(*timed.back(), *plan.openblas);
-  }
+  for (const auto* c : group)
+    for (const int alignment : plan.alignments) {
+      show_progress(fmt::format("{} threads: data for {}", threads, c->name));
+      subjects.push_back(std::make_unique<BenchSubject>(plan, *c, alignment, meter.peaks()));
+      timed.push_back(&subjects.back()->timed());
+      if (sgemm) let_rest(*timed.back(), *plan.openblas);
+    }
   if (sgemm) timed.push_back(sgemm);
-  measure(timed, plan.seconds, [&](int round) {
-    show_progress(fmt::format("{} threads: {} and {} more, round {}", peaks.threads, group.front()->name, group.size() - 1, round + 1));
+  auto last = Clock::now();
+  measure(timed, plan.seconds / static_cast<double>(plan.alignments.size()), [&](int round) {
+    show_progress(fmt::format("{} threads: {} and {} more, round {}", threads, group.front()->name, group.size() - 1, round + 1));
+    if (std::chrono::duration<double>(Clock::now() - last).count() < seconds_between_peaks) return;
+    if (sgemm) plan.openblas->rest();
+    meter.measure(1);
+    last = Clock::now();
   });
   std::vector<BenchRow> rows;
-  for (const auto& subject : subjects) rows.push_back(row_of(plan, *subject, peaks.threads));
+  const std::span<const std::unique_ptr<BenchSubject>> all(subjects);
+  for (std::size_t i = 0; i < all.size(); i += plan.alignments.size())
+    rows.push_back(slowest_row(plan, all.subspan(i, plan.alignments.size()), threads));
   return rows;
 }
+
+constexpr int rounds_before = 4;  // of the peaks, and as many behind all cases
 
 }  // namespace
 
 void measure_threads(const CpuBench& plan, int threads, BenchReport& report) {
   throw_if_error(set_threads(threads));
   show_progress(fmt::format("{} threads: peaks of this machine", threads));
-  BenchMachine machine{measure_peaks(threads), {}, 0};
+  PeakMeter meter(threads);
+  meter.measure(rounds_before);
   Timed sgemm;
   if (plan.openblas) {
     plan.openblas->set_threads(threads);
@@ -62,8 +96,9 @@ void measure_threads(const CpuBench& plan, int threads, BenchReport& report) {
   }
   const auto first = report.rows.size();
   for (const auto& group : groups_of(plan, memory_of))
-    for (auto& row : measure_group(plan, group, plan.openblas ? &sgemm : nullptr, machine.peaks)) report.rows.push_back(std::move(row));
-  machine.peaks = best_of(machine.peaks, measure_peaks(threads));
+    for (auto& row : measure_group(plan, group, plan.openblas ? &sgemm : nullptr, meter)) report.rows.push_back(std::move(row));
+  meter.measure(rounds_before);
+  BenchMachine machine{meter.peaks(), {}, 0};
   machine.sgemm_samples = sgemm.samples;
   if (!sgemm.samples.empty()) machine.sgemm_flops = OpenBlas::flops / median(sgemm.samples);
   for (auto i = first; i < report.rows.size(); ++i) {

@@ -10,6 +10,7 @@ namespace ejk::tools {
 
 struct CpuBench : BenchRequest {
   std::vector<std::int64_t> threads;
+  std::vector<int> alignments;         // of tensors, in bytes; of several, the slower is shown
   std::unique_ptr<OpenBlas> openblas;  // null: not asked for
 };
 

@@ -23,7 +23,7 @@ Table table_of(const BenchReport& report) {
                               {"roofline", Align::right}};
   if (sgemm) columns.push_back({"of sgemm", Align::right});
   if (checked(report)) columns.push_back({"error"});
-  for (const char* title : {"memory", "variant", "arch", "config", "tier"}) columns.push_back({title});
+  for (const char* title : {"align", "memory", "variant", "arch", "config", "tier"}) columns.push_back({title});
   Table table(columns);
   for (const auto& row : report.rows) {
     const auto& result = row.result;
@@ -34,11 +34,12 @@ Table table_of(const BenchReport& report) {
                                    percent(result.spread),
                                    digits(result.flops / 1e9),
                                    digits(result.bytes / 1e9),
-                                   percent(result.of_roofline())};
+                                   roofline_text(result.of_roofline())};
     if (sgemm) cells.push_back(fmt::format("{:.3f}", row.of_sgemm));
     if (row.check) cells.push_back(row.check->text());
     const auto& config = row.told["config"];
-    for (const auto& cell : {row.memory, config.value("variant", ""), config.value("arch", ""), parameters_of(row.told), row.tier})
+    for (const auto& cell : {fmt::format("{}", row.alignment), row.memory, config.value("variant", ""), config.value("arch", ""),
+                             parameters_of(row.told), row.tier})
       cells.push_back(cell);
     table.row(std::move(cells));
   }
@@ -64,7 +65,9 @@ Table machine_table(const BenchReport& report) {
 constexpr const char* cpu_legend =
     "roofline: the least time by the measured peaks, max(FLOPs / multiply-add peak, bytes / read bandwidth), over the median. FLOPs and "
     "bytes are the "
-    "spec's cost. cold: inputs come from memory, warm: from the caches where they fit. noise: half the distance of the quartiles.";
+    "spec's cost; '> peak measured': faster than that, since inputs came from caches or the machine was busy whenever its peaks were "
+    "measured. align: what the tensors' addresses are multiples of, in bytes; of several alignments timed in the same rounds, the slowest. "
+    "cold: inputs come from memory, warm: from the caches where they fit. noise: half the distance of the quartiles.";
 
 std::string image_lines(const BenchReport& report, const std::string& indent) {
   std::string text;
@@ -79,6 +82,7 @@ ordered_json row_json(const BenchRow& row) {
   const auto& result = row.result;
   ordered_json object{{"case", row.name},
                       {"threads", row.threads},
+                      {"alignment", row.alignment},
                       {"memory", row.memory},
                       {"median_seconds", result.median},
                       {"min_seconds", result.least},
@@ -93,12 +97,16 @@ ordered_json row_json(const BenchRow& row) {
                       {"image", row.told["image"]},
                       {"compiler", row.compiler},
                       {"samples", row.samples}};
+  for (const auto& [alignment, samples] : row.other_alignments)
+    object["other_alignments"].push_back({{"alignment", alignment}, {"median_seconds", median(samples)}, {"samples", samples}});
   if (row.of_sgemm > 0) object["of_sgemm"] = row.of_sgemm;
   if (row.check) object["check"] = to_json(*row.check);
   return object;
 }
 
 }  // namespace
+
+std::string roofline_text(double part) { return part > 1 ? "> peak measured" : percent(part); }
 
 std::string terminal_text(const BenchReport& report) {
   std::string text =

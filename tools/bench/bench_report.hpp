@@ -14,6 +14,13 @@ namespace ejk::tools {
 struct BenchRow {
   std::string name;
   int threads = 1;
+  int alignment = 64;  // of every tensor, in bytes
+  // What was timed in the same rounds and was faster.
+  struct Aligned {
+    int alignment;
+    std::vector<double> samples;
+  };
+  std::vector<Aligned> other_alignments;
   std::string memory;    // "warm", "cold (5 copies)"
   std::string tier;      // of the config chain
   std::string compiler;  // of the image
@@ -39,6 +46,9 @@ struct BenchReport {
   std::vector<BenchMachine> machines;
   std::vector<BenchRow> rows;
 };
+
+// "93.1%", or that the peak was measured too low: no run is faster than the machine.
+std::string roofline_text(double part);
 
 std::string terminal_text(const BenchReport& report);
 nlohmann::ordered_json to_json(const BenchReport& report);

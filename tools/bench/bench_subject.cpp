@@ -18,16 +18,19 @@ bool memory_bound(const Cost& cost, double bytes, const Peaks& peaks) { return b
 
 }  // namespace
 
-BenchSubject::BenchSubject(const KernelHandle& kernel, const spec::Case& c, const std::string& config, Memory memory, const Peaks& peaks,
-                           std::uint64_t seed)
-    : cpu_(find_device({"cpu", 0})), name_(c.name), config_(config) {
-  copies_.push_back(std::make_unique<Copy>(Copy{reference::make_call(*kernel.spec, c, seed), nullptr}));
+BenchSubject::BenchSubject(const BenchRequest& request, const spec::Case& c, int alignment, const Peaks& peaks)
+    : cpu_(find_device({"cpu", 0})), name_(c.name), config_(request.config), alignment_(alignment) {
+  const auto& kernel = *request.kernel;
+  reference::Layout layout;
+  layout.alignment = alignment;
+  layout.outputs = true;
+  copies_.push_back(std::make_unique<Copy>(Copy{reference::make_call(*kernel.spec, c, request.seed, {layout, false}), nullptr}));
   auto& first = *copies_.front();
   first.packed = std::make_unique<PackedCall>(kernel, first.call, cpu_);
   told_ = first.packed->explain(config_);
   cost_ = cost_of(*kernel.spec, first.call.binding);
   bytes_ = cost_.bytes > 0 ? cost_.bytes : tensor_bytes(first.call.facts());
-  add_copies(kernel, memory, peaks);
+  add_copies(kernel, request.memory, peaks);
   timed_.run = [this] { copies_[turn_]->packed->launch(config_); };
   if (cold()) timed_.prepare = [this] { turn_ = (turn_ + 1) % copies_.size(); };
   timed_.warm_up = !cold();
@@ -58,7 +61,7 @@ BenchResult result_of(const std::vector<double>& samples, double flops, double b
 }
 
 double memory_of(const spec::Spec& spec, const spec::Case& c) {
-  return std::min(2 * last_cache_bytes(), most_bytes_of_copies) + 2 * tensor_bytes(spec::facts_of(spec, c));
+  return 2 * (std::min(2 * last_cache_bytes(), most_bytes_of_copies) + 2 * tensor_bytes(spec::facts_of(spec, c)));
 }
 
 }  // namespace ejk::tools

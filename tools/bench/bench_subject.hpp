@@ -14,12 +14,12 @@ namespace ejk::tools {
 class BenchSubject {
  public:
   // Makes the data and the plan. cold inputs: enough copies that each is out of the caches when its turn comes again.
-  BenchSubject(const KernelHandle& kernel, const spec::Case& c, const std::string& config, Memory memory, const Peaks& peaks,
-               std::uint64_t seed);
+  BenchSubject(const BenchRequest& request, const spec::Case& c, int alignment, const Peaks& peaks);
   BenchSubject(const BenchSubject&) = delete;
   BenchSubject& operator=(const BenchSubject&) = delete;
 
   const std::string& name() const { return name_; }
+  int alignment() const { return alignment_; }  // of every tensor, in bytes
   bool cold() const { return copies_.size() > 1; }
   std::size_t copies() const { return copies_.size(); }
   const reference::Call& last_call() const { return copies_[turn_]->call; }  // what was run last
@@ -37,6 +37,7 @@ class BenchSubject {
   void add_copies(const KernelHandle& kernel, Memory memory, const Peaks& peaks);
   const Machine& cpu_;
   std::string name_, config_;
+  int alignment_;
   std::vector<std::unique_ptr<Copy>> copies_;
   std::size_t turn_ = 0;
   Cost cost_;
@@ -54,7 +55,7 @@ struct BenchResult {
 };
 BenchResult result_of(const std::vector<double>& samples, double flops, double bytes, const Peaks& peaks);
 
-// Most memory that the case's tensors and their copies may take.
+// Most memory that the case's tensors and their copies may take, in the alignments that are timed in turn.
 double memory_of(const spec::Spec& spec, const spec::Case& c);
 
 }  // namespace ejk::tools

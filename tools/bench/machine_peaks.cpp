@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int rounds = 8;                     // the best one counts
+constexpr int rounds_alone = 8;
 constexpr std::int64_t fma_rounds = 1000000;  // about 5 ms
 constexpr double least_buffer = 256.0 * (1 << 20);
 std::atomic<std::uint64_t> sink;  // results go here, so that no loop is left out
@@ -37,7 +37,7 @@ std::size_t buffer_bytes() {
 }
 
 // Seconds of the fastest of some rounds of work(thread) on all threads at once, begun together, from the first start to the last end.
-double fastest(int threads, const std::function<void(int)>& work) {
+double fastest(int threads, int rounds, const std::function<void(int)>& work) {
   double best = 1e30;
   Clock::time_point start;
   std::barrier begin(threads, [&]() noexcept { start = Clock::now(); });
@@ -59,41 +59,51 @@ double fastest(int threads, const std::function<void(int)>& work) {
 struct Freed {
   void operator()(std::byte* memory) const { std::free(memory); }
 };
-using Buffer = std::unique_ptr<std::byte, Freed>;
+using Memory = std::unique_ptr<std::byte, Freed>;
 
-Buffer allocate(std::size_t bytes) {
-  Buffer buffer(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
-  if (!buffer) throw std::bad_alloc();
-  return buffer;
+Memory allocate(std::size_t bytes) {
+  Memory memory(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
+  if (!memory) throw std::bad_alloc();
+  return memory;
 }
 
 }  // namespace
 
 double last_cache_bytes() { return static_cast<double>(std::max({cpu_cache_bytes(4), cpu_cache_bytes(3), cpu_cache_bytes(2)})); }
 
-Peaks measure_peaks(int threads) {
-  const auto& kernels = peak_kernels();
-  Peaks peaks{threads, kernels.name};
-  const double fma = fastest(threads, [&](int) { sink += static_cast<std::uint64_t>(kernels.multiply_add(fma_rounds)); });
-  peaks.flops = static_cast<double>(kernels.flops_a_round) * static_cast<double>(fma_rounds) * threads / fma;
+// A part for each thread.
+struct PeakMeter::Buffer {
+  std::size_t part;
+  Memory memory;
+  std::byte* of(int thread) const { return memory.get() + static_cast<std::size_t>(thread) * part; }
+};
 
+PeakMeter::PeakMeter(int threads) : peaks_{threads, peak_kernels().name} {
   const std::size_t part = buffer_bytes() / static_cast<std::size_t>(threads) / 8192 * 8192,
                     total = part * static_cast<std::size_t>(threads);
-  const auto buffer = allocate(total);
-  const auto mine = [&](int thread) { return buffer.get() + static_cast<std::size_t>(thread) * part; };
-  fastest(threads, [&](int thread) { std::memset(mine(thread), 1, part); });  // pages lie near the thread that reads them
-  peaks.buffer = static_cast<double>(total);
-  peaks.read = peaks.buffer / fastest(threads, [&](int thread) { sink += kernels.read(mine(thread), part); });
-  peaks.copy = peaks.buffer / fastest(threads, [&](int thread) { std::memcpy(mine(thread), mine(thread) + part / 2, part / 2); });
-  return peaks;
+  buffer_ = std::make_unique<Buffer>(Buffer{part, allocate(total)});
+  peaks_.buffer = static_cast<double>(total);
+  fastest(threads, 1, [&](int thread) { std::memset(buffer_->of(thread), 1, part); });  // pages lie near the thread that reads them
 }
 
-Peaks best_of(const Peaks& a, const Peaks& b) {
-  Peaks best = a;
-  best.flops = std::max(a.flops, b.flops);
-  best.read = std::max(a.read, b.read);
-  best.copy = std::max(a.copy, b.copy);
-  return best;
+PeakMeter::~PeakMeter() = default;
+
+void PeakMeter::measure(int rounds) {
+  const auto& kernels = peak_kernels();
+  const std::size_t part = buffer_->part;
+  const auto raise = [&](double& peak, double work, const std::function<void(int)>& loop) {
+    peak = std::max(peak, work / fastest(peaks_.threads, rounds, loop));
+  };
+  raise(peaks_.flops, static_cast<double>(kernels.flops_a_round) * static_cast<double>(fma_rounds) * peaks_.threads,
+        [&](int) { sink += static_cast<std::uint64_t>(kernels.multiply_add(fma_rounds)); });
+  raise(peaks_.read, peaks_.buffer, [&](int thread) { sink += kernels.read(buffer_->of(thread), part); });
+  raise(peaks_.copy, peaks_.buffer, [&](int thread) { std::memcpy(buffer_->of(thread), buffer_->of(thread) + part / 2, part / 2); });
+}
+
+Peaks measure_peaks(int threads) {
+  PeakMeter meter(threads);
+  meter.measure(rounds_alone);
+  return meter.peaks();
 }
 
 }  // namespace ejk::tools

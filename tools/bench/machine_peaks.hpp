@@ -1,5 +1,6 @@
 // What this machine can do at most, measured: multiply-adds, reading and copying memory.
 #pragma once
+#include <memory>
 #include <string>
 
 namespace ejk::tools {
@@ -13,9 +14,23 @@ struct Peaks {
   double buffer = 0;         // bytes of that buffer
 };
 
-// About half a second a call, most of it memory. Several calls may be joined with best_of.
+// Measures them round by round, so that rounds may stand between others': what else runs on the machine then slows both alike. The best
+// round of each counts.
+class PeakMeter {
+ public:
+  explicit PeakMeter(int threads);  // takes memory and touches it
+  ~PeakMeter();
+  void measure(int rounds);  // some 50 ms a round
+  const Peaks& peaks() const { return peaks_; }
+
+ private:
+  struct Buffer;
+  std::unique_ptr<Buffer> buffer_;
+  Peaks peaks_;
+};
+
+// By a meter of its own, in half a second.
 Peaks measure_peaks(int threads);
-Peaks best_of(const Peaks& a, const Peaks& b);
 
 // Of the largest cache this process can see; 0: unknown.
 double last_cache_bytes();

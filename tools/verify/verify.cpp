@@ -11,6 +11,7 @@
 #include "command_line/library_options.hpp"
 #include "emulator/simt.hpp"
 #include "spec/check/suggest.hpp"
+#include "verify/older_copy.hpp"
 #include "verify/verify_report.hpp"
 
 namespace ejk::tools {
@@ -202,7 +203,10 @@ int verify(std::span<const std::string> words) {
   const auto start = Clock::now();
   Verified verified;
   if (machine.backend->platform() != "cpu") verified.device = " --device " + name_of(machine);
-  for (const auto* kernel : kernels_of(arguments, machine, filter)) {
+  const auto kernels = kernels_of(arguments, machine, filter);
+  verified.other_copies = other_copies(kernels, ".");
+  for (const auto& sentence : verified.other_copies) fmt::print(stderr, "ejk verify: {}\n", sentence);
+  for (const auto* kernel : kernels) {
     auto chosen = filter;
     if (arguments.has("random-only")) chosen.image = "";  // no id is empty
     verify_kernel(*kernel, machine, chosen, effort, !narrowed, verified);

@@ -12,6 +12,7 @@
 #include "execute/bound_call.hpp"
 #include "execute/guard.hpp"
 #include "sample/cover.hpp"
+#include "verify/allocated_outputs.hpp"
 
 namespace ejk::tools {
 namespace {
@@ -22,6 +23,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int attempts_a_call = 4;          // other variations, when the image does not serve one
 constexpr int attempts_at_the_first = 200;  // it must be found: wide vectors take only some of the odd sizes
+
+constexpr const char* allocated_label = ", outputs allocated";
 
 // The image does not serve this call: not a failure.
 struct NotServed : std::runtime_error {
@@ -98,6 +101,7 @@ class ImageChecker {
       label = call.label;
       compare(call);
       if (properties && effort_.properties) judge_properties(call, seed);
+      if (properties) allocated(call);
     } catch (const CodedError& e) {
       refused(e, label);
     } catch (const std::exception& e) {
@@ -118,6 +122,12 @@ class ImageChecker {
       if (result.tolerance > 0) outcome_.worst = std::max(outcome_.worst, result.error / result.tolerance);
       if (!result.ok()) outcome_.failures.push_back(call.label + ": " + result.message);
     }
+  }
+
+  void allocated(Call& call) {
+    call.label += allocated_label;
+    allocate_outputs(call);
+    if (image_.why_not(call.binding).empty()) compare(call);
   }
 
   // A law may make calls that this image does not serve: the variant decides then, with its own config.
@@ -164,7 +174,7 @@ struct FreeCall {
   std::string name;
   std::uint64_t seed;
   reference::Arrangement arrangement;
-  bool laws = false;
+  bool laws = false, allocated = false;  // judged, too; made once more with its outputs left to be allocated
 };
 
 void judge_laws(const reference::KernelReference& reference, const Call& call, const reference::Execute& execute, std::uint64_t seed,
@@ -186,12 +196,20 @@ VerifyOutcome check_call(const KernelHandle& kernel, const Machine& machine, con
     label = call.label;
     const auto config = override_config ? *override_config : plainest_config(machine, call);
     outcome.id = PackedCall(kernel, call, machine).explain(config)["image"]["id"].get<std::string>();
-    for (const auto& result : reference::verify_call(reference, call, execution(kernel, config, machine))) {
-      if (result.tolerance > 0) outcome.worst = std::max(outcome.worst, result.error / result.tolerance);
-      if (!result.ok()) outcome.failures.push_back(label + ": " + result.message);
-    }
-    ++outcome.calls;
+    const auto compare = [&] {
+      for (const auto& result : reference::verify_call(reference, call, execution(kernel, config, machine))) {
+        if (result.tolerance > 0) outcome.worst = std::max(outcome.worst, result.error / result.tolerance);
+        if (!result.ok()) outcome.failures.push_back(label + ": " + result.message);
+      }
+      ++outcome.calls;
+    };
+    compare();
     if (free.laws) judge_laws(reference, call, execution(kernel, config, machine), free.seed, outcome);
+    if (free.allocated) {
+      label += allocated_label;
+      allocate_outputs(call);
+      compare();
+    }
   } catch (const CodedError& e) {
     outcome.missing = e.code() == ErrorCode::missing_image || e.code() == ErrorCode::compile_failed;
     outcome.refused = e.code() == ErrorCode::unsupported && machine.backend->platform() != "cpu";
@@ -228,7 +246,7 @@ VerifyOutcome check_random_call(const KernelHandle& kernel, const Machine& machi
   Rng rng(seed);
   const auto c = reference.random_case(rng);
   const reference::Arrangement arrangement{index % 2 ? reference::random_layout(rng) : reference::Layout{}, index % 3 == 2};
-  return check_call(kernel, machine, reference, {c, fmt::format("random call {}", index), seed, arrangement},
+  return check_call(kernel, machine, reference, {c, fmt::format("random call {}", index), seed, arrangement, false, true},
                     plainest ? std::nullopt : std::optional<std::string>(""));
 }
 

@@ -85,6 +85,7 @@ void print_report(const Verified& verified, const VerifyEffort& effort) {
     for (const auto& outcome : *list) calls += outcome.calls;
   fmt::print("\n{} images, {} calls compared, {} failed, seed {}, in {}\n", verified.images.size(), calls, count_bad(verified), effort.seed,
              seconds_text(verified.seconds));
+  for (const auto& sentence : verified.other_copies) fmt::print("{}\n", sentence);
   if (effort.cover)
     fmt::print("a covering sample, {} of {} images (--cover {})\n", verified.images.size(), verified.images.size() + verified.left_out,
                *effort.cover);
@@ -103,6 +104,7 @@ nlohmann::ordered_json to_json(const Verified& verified, const VerifyEffort& eff
           {"without_variant", verified.without_variant},
           {"refused", verified.refused},
           {"lost", verified.lost},
+          {"other_copies", verified.other_copies},
           {"images", outcomes_json(verified.images)},
           {"random_calls", outcomes_json(verified.random_calls)},
           {"option_calls", outcomes_json(verified.option_calls)}};

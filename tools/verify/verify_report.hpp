@@ -11,10 +11,11 @@ namespace ejk::tools {
 struct Verified {
   std::vector<VerifyOutcome> images, random_calls, option_calls;
   std::vector<std::string> without_reference, without_variant;
-  std::size_t left_out = 0;  // images that --cover leaves to other seeds
-  int refused = 0;           // random calls that no variant of the device takes
-  std::string device;        // " --device cuda:0"; empty for the CPU
-  std::string lost;          // what the device said when a fault had cost us it; nothing was verified after that
+  std::size_t left_out = 0;               // images that --cover leaves to other seeds
+  int refused = 0;                        // random calls that no variant of the device takes
+  std::string device;                     // " --device cuda:0"; empty for the CPU
+  std::string lost;                       // what the device said when a fault had cost us it; nothing was verified after that
+  std::vector<std::string> other_copies;  // kernels whose sources in the working folder are not those that were verified
   double seconds = 0;
 };
 
