@@ -56,32 +56,30 @@ double fastest(int threads, int rounds, const std::function<void(int)>& work) {
   return best;
 }
 
-struct Freed {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
-using Memory = std::unique_ptr<std::byte, Freed>;
-
-Memory allocate(std::size_t bytes) {
-  Memory memory(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
-  if (!memory) throw std::bad_alloc();
-  return memory;
-}
-
 }  // namespace
 
 double last_cache_bytes() { return static_cast<double>(std::max({cpu_cache_bytes(4), cpu_cache_bytes(3), cpu_cache_bytes(2)})); }
 
 // A part for each thread.
 struct PeakMeter::Buffer {
+  struct Freed {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  using Pages = std::unique_ptr<std::byte, Freed>;
+  static Pages allocate(std::size_t bytes) {
+    Pages memory(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
+    if (!memory) throw std::bad_alloc();
+    return memory;
+  }
   std::size_t part;
-  Memory memory;
+  Pages memory;
   std::byte* of(int thread) const { return memory.get() + static_cast<std::size_t>(thread) * part; }
 };
 
 PeakMeter::PeakMeter(int threads) : peaks_{threads, peak_kernels().name} {
   const std::size_t part = buffer_bytes() / static_cast<std::size_t>(threads) / 8192 * 8192,
                     total = part * static_cast<std::size_t>(threads);
-  buffer_ = std::make_unique<Buffer>(Buffer{part, allocate(total)});
+  buffer_ = std::make_unique<Buffer>(Buffer{part, Buffer::allocate(total)});
   peaks_.buffer = static_cast<double>(total);
   fastest(threads, 1, [&](int thread) { std::memset(buffer_->of(thread), 1, part); });  // pages lie near the thread that reads them
 }
