@@ -33,7 +33,7 @@ const Sizes long_row = {{"B", 1}, {"S", 200}, {"C", 256}};     // over several w
 const Sizes few_features = {{"B", 2}, {"S", 60}, {"C", 16}};   // lanes share tokens
 const Sizes empty_rows = {{"T", 5}, {"N", 60}, {"C", 24}};     // most sequences have no token
 const Sizes packed_rows = {{"T", 190}, {"N", 60}, {"C", 40}};  // of random lengths
-const Sizes packed_gradient = {{"T", 190}, {"tokens", 190}, {"N", 60}, {"C", 40}};
+const Sizes packed_gradient = {{"T", 190}, {"tokens", 190}, {"N", 60}, {"R", 70}, {"C", 40}};
 const Sizes many_rows = {{"T", 9000}, {"N", 5000}, {"C", 2}};  // two blocks number them
 
 // Attention: on matrix instructions, and row by row.
@@ -239,7 +239,7 @@ const Row mutants[] = {
     {"AttentionThatDoesNotCommit", attention("cross.bf16", whole_blocks), {"copy_async_commit();", 1, ";"}},
     {"AttentionWithOnePlaceForKeys", attention("cross.bf16"), {"(step & (STAGES - 1)) * KTile", 0, "0 * KTile"}},
     {"AttentionWithoutTheBarrierOfItsRanges", attention("cross.bf16.causal"), {"sync_block();", 0, nothing, attention_rows}},
-    {"AttentionWithoutTheBarrierBeforeItsStores", attention("cross.bf16"), {"sync_warp();", 0, nothing, warp_attention}},
+    {"AttentionWithoutTheBarrierBeforeItsStores", attention("cross.bf16"), {"sync_warp();", 1, nothing, warp_attention}},
     {"AttentionWithTheLargestOfHalfTheRow", attention("cross.bf16"), {"shuffle_xor(x, 2)", 0, "shuffle_xor(x, 1)", fragment}},
     {"AttentionWithTheSumOfHalfTheRow", attention("cross.bf16"), {"shuffle_xor(sum, 2)", 0, "shuffle_xor(sum, 1)", warp_attention}},
     {"AttentionThatSeesTheFuture", attention("cross.bf16.causal"), {"lane() % 4 * 2 + i);", 0, "lane() % 4 * 2 + i - 1);", warp_attention}},

@@ -8,6 +8,7 @@
 #include "spec/check/let_nesting.hpp"
 #include "spec/check/name_check.hpp"
 #include "spec/check/suggest.hpp"
+#include "spec/expression/expression_node.hpp"
 #include "spec/expression/no_names.hpp"
 #include "spec/read/archs.hpp"
 #include "spec/read/json.hpp"
@@ -103,7 +104,10 @@ class VariantCheck {
   // A value that depends on nothing is judged even if no case uses its rule.
   template <class Below>
   void literal_in_space(const Below& below, const Named& use) {
-    if (!use.expression.names().empty() || !use.expression.subjects().empty()) return;
+    const auto needs_nothing = [](const Expression::Node& node) {
+      return node.operation != Operation::name && node.operation != Operation::name_call;
+    };
+    if (!all_nodes(use.expression, needs_nothing)) return;
     for (const ConfigParameter& parameter : variant_.config) {
       if (parameter.name != use.name) continue;
       try {
@@ -136,8 +140,12 @@ class VariantCheck {
     if (!variant_.like.empty())
       for (const Named& named : variant_.let) learn(named.name);
     for (const Named& named : variant_.let) {
-      for (const std::string& name : named.expression.names())
-        if (is_let(name) && std::find(rules_.known.begin(), rules_.known.end(), name) == rules_.known.end()) {
+      const auto is_known = [&](const std::string& name) { return is_in(rules_.known, name); };
+      const bool in_order = all_nodes(named.expression, [&](const Expression::Node& node) {
+        return node.operation != Operation::name || is_known(node.name) || !is_let(node.name);
+      });
+      for (const std::string& name : in_order ? std::set<std::string>() : named.expression.names())
+        if (is_let(name) && !is_known(name)) {
           fault(pointer_to("/let", named.name),
                 "'" + named.name + "' uses '" + name + "', which is defined " + (name == named.name ? "by itself" : "later; put it first"));
           learn(name);  // said once
@@ -149,6 +157,7 @@ class VariantCheck {
 
   // Of the variant's lets, which the kernel's may lie between.
   void nesting() {
+    if (variant_.let.empty()) return;  // the kernel's own were judged with it
     std::vector<const Named*> lets;
     for (const Named& named : variant_.let) lets.push_back(&named);
     for (const SharedLet& let : spec_.let) lets.push_back(&let);

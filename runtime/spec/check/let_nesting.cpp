@@ -2,8 +2,8 @@
 #include "spec/check/let_nesting.hpp"
 
 #include <algorithm>
-#include <map>
 #include <string_view>
+#include <unordered_map>
 
 #include "spec/expression/expression_node.hpp"
 
@@ -13,26 +13,29 @@ namespace {
 constexpr int deepest = 200;  // as of one expression: what evaluates them needs stack for all
 
 int depth_of(const Expression& expression) {
-  const auto* const root = static_cast<const Expression::Node*>(expression.identity());
+  const auto* const root = root_of(expression);
   return root ? root->depth : 0;
 }
 
 struct Node {
   std::vector<std::size_t> users;
-  std::size_t waits_for = 0;  // lets in it that were not taken yet
+  std::size_t waits_for = 0;  // lets in it that were not taken yet; one that it uses twice counts twice, here and as its user
   int below = 0;              // levels of the deepest of them
 };
 
 std::vector<Node> graph_of(const std::vector<const Named*>& lets) {
-  std::map<std::string_view, std::size_t> index;
+  std::unordered_map<std::string_view, std::size_t> index(lets.size());
   for (std::size_t i = 0; i < lets.size(); ++i) index.emplace(lets[i]->name, i);
   std::vector<Node> nodes(lets.size());
   for (std::size_t i = 0; i < lets.size(); ++i)
-    for (const std::string& name : lets[i]->expression.names())
-      if (const auto used = index.find(name); used != index.end()) {
+    all_nodes(lets[i]->expression, [&](const Expression::Node& node) {
+      if (node.operation != Operation::name) return true;
+      if (const auto used = index.find(node.name); used != index.end()) {
         nodes[used->second].users.push_back(i);
         ++nodes[i].waits_for;
       }
+      return true;
+    });
   return nodes;
 }
 

@@ -61,6 +61,23 @@ struct Expression::Node {
   std::vector<Node> children;
 };
 
+// nullptr: the expression is empty.
+inline const Expression::Node* root_of(const Expression& expression) { return static_cast<const Expression::Node*>(expression.identity()); }
+
+// Whether `holds` of each node, as far as it needs to look. Unlike Expression::names() it copies nothing.
+template <class Holds>
+bool all_nodes(const Expression::Node& node, const Holds& holds) {
+  if (!holds(node)) return false;
+  for (const Expression::Node& child : node.children)
+    if (!all_nodes(child, holds)) return false;
+  return true;
+}
+template <class Holds>
+bool all_nodes(const Expression& expression, const Holds& holds) {
+  const Expression::Node* const root = root_of(expression);
+  return !root || all_nodes(*root, holds);
+}
+
 // "+", "and", "?:"
 std::string_view symbol_of(Operation operation);
 

@@ -1,6 +1,8 @@
 // Merging what is "like" another with it, and remembering where each part is written.
 #include "spec/read/like.hpp"
 
+#include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <utility>
@@ -71,7 +73,12 @@ class Merger {
  public:
   Merger(FileFaults& faults, Room& room) : origins_(faults.origins()), faults_(faults), room_(room) {}
 
-  // base_at: the pointer of the base in the spec made whole.
+  // What is like a whole element of a list: all of it but its name, and what that is like. base_at: the pointer of the base in the spec
+  // made whole.
+  Json taken(const Json& base, const std::string& base_at, Json own, const Part& at) {
+    return objects(base, base_at, std::move(own), at, {"like", "name"});
+  }
+
   Json merged(const Json& base, const std::string& base_at, Json own, const Part& at) {
     if (base.is_object() && own.is_object()) return objects(base, base_at, std::move(own), at);
     if (own.is_object() && (own.contains("change") || own.contains("also"))) return edited(base, base_at, std::move(own), at);
@@ -79,15 +86,18 @@ class Merger {
   }
 
  private:
-  Json objects(const Json& base, const std::string& base_at, Json own, const Part& at) {
+  // but: keys of the base that are left out.
+  Json objects(const Json& base, const std::string& base_at, Json own, const Part& at, std::initializer_list<std::string_view> but = {}) {
+    const auto is_out = [&](const std::string& key) { return std::find(but.begin(), but.end(), key) != but.end(); };
     Json result = Json::object();
     auto& fields = own.get_ref<Json::object_t&>();  // in the order of the file
     auto next = fields.begin();                     // the first that is not taken yet
     const auto take_new = [&](const auto& end) {
       for (; next < end; ++next)
-        if (!base.contains(next->first)) add_new(result, next->first, next->second, at);
+        if (is_out(next->first) || !base.contains(next->first)) add_new(result, next->first, next->second, at);
     };
     for (const auto& [key, value] : base.items()) {
+      if (is_out(key)) continue;
       const auto mine = fields.find(key);
       if (mine == fields.end()) {
         origins_.add(pointer_to(at.pointer, key), pointer_to(base_at, key));
@@ -231,11 +241,8 @@ class LikeList {
   void take(std::size_t index, const Json& whole, const std::string& base_at) {
     const std::string pointer = pointer_to(pointer_, index);
     if (!room_.take(whole, pointer + "/like")) return;
-    Json base = whole;
-    const bool is_launch = text_in(base, "entry") != nullptr;
-    for (const char* own : {"like", "name"}) base.erase(own);
-    if (is_launch) list_[index].erase("like");  // another variant may take the launch as it is then
-    list_[index] = Merger(faults_, room_).merged(base, base_at, std::move(list_[index]), {pointer, pointer});
+    if (text_in(whole, "entry")) list_[index].erase("like");  // another variant may take the launch as it is then
+    list_[index] = Merger(faults_, room_).taken(whole, base_at, std::move(list_[index]), {pointer, pointer});
   }
 
   void launches_of(std::size_t index, std::optional<std::size_t> base) {
