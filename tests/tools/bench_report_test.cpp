@@ -36,7 +36,9 @@ TEST(HostTensor, IsAlignedToWhatItsLayoutSaysAndToNoMore) {
     const reference::HostTensor tensor("x", DType::f32, {3, 5}, layout);
     const auto address = reinterpret_cast<std::uintptr_t>(tensor.data());
     EXPECT_EQ(address % static_cast<std::uintptr_t>(alignment), 0u);
-    if (alignment < 64) EXPECT_NE(address % static_cast<std::uintptr_t>(2 * alignment), 0u) << alignment;
+    if (alignment < 64) {
+      EXPECT_NE(address % static_cast<std::uintptr_t>(2 * alignment), 0u) << alignment;
+    }
     EXPECT_TRUE(tensor.surroundings_intact());
   }
 }
