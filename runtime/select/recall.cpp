@@ -65,9 +65,15 @@ struct Slot {
 };
 constexpr std::size_t slots = 512;
 
-std::vector<Slot>& table() {
-  thread_local std::vector<Slot> table(slots);
-  return table;
+// nullptr: it is gone, in a later destructor of the thread, or in atexit.
+std::vector<Slot>* table() {
+  constinit thread_local bool ended = false;  // outlives the table
+  struct Table {
+    std::vector<Slot> slots_of_thread = std::vector<Slot>(slots);
+    ~Table() { ended = true; }
+  };
+  thread_local Table table;
+  return ended ? nullptr : &table.slots_of_thread;
 }
 
 }  // namespace
@@ -88,12 +94,15 @@ RecallKey recall_key(std::uint64_t chain, const Kernel& kernel, const Invocation
 }
 
 std::shared_ptr<const Selection> recall(const RecallKey& key) noexcept {
-  const auto& slot = table()[key.low % slots];
+  const auto* const all = table();
+  if (!all) return nullptr;
+  const auto& slot = (*all)[key.low % slots];
   return slot.selection && slot.low == key.low && slot.high == key.high ? slot.selection : nullptr;
 }
 
 void note(const RecallKey& key, std::shared_ptr<const Selection> selection) {
-  if (key.usable) table()[key.low % slots] = {key.low, key.high, std::move(selection)};
+  if (!key.usable) return;
+  if (auto* const all = table()) (*all)[key.low % slots] = {key.low, key.high, std::move(selection)};
 }
 
 }  // namespace ejk
