@@ -56,7 +56,8 @@ bool NameCheck::is_plain(const Expression& expression, const NameRules& rules) c
   return all_nodes(expression, [&](const Expression::Node& node) {
     if (node.operation == Operation::name) return is_plain_name(node.name, rules);
     if (node.operation != Operation::name_call) return true;
-    return !rules.only_given && find_function(node.callee)->names == 1 && !reads_data(node.callee) && spec_.tensor(node.name);
+    const bool any_tensor_will_do = find_function(node.callee)->names == 1 && !reads_data(node.callee) && node.callee != "folded_stride";
+    return !rules.only_given && any_tensor_will_do && spec_.tensor(node.name);
   });
 }
 
