@@ -1,6 +1,7 @@
 // Decoding on matrix instructions of a warp (mma.sync): the products, the softmax and the entries of page_attention and of kernels like it.
 // Part of a template, which has defined before: Element, Cached, D, D16, SLICES, WARPS, THREADS, TEAM_WARPS, TEAMS, TILE, TILES, STAGES, ONE_GROUP,
-// ROWS, ROW_TILES, CAPPED, COLUMNS, STALE; and Copies, which brings tiles of keys and values to shared memory.
+// ROWS, ROW_TILES, CAPPED, COLUMNS, STALE; and Copies, which brings tiles of keys and values to shared memory. The value
+// `paged` says whose launch arguments there are: page_attention's, or ragged_decode_attention's.
 //
 // Blocks share all tiles of keys of all sequences and kv heads evenly (device/attention/decode_shares.h), by lengths that they read themselves.
 // In a block teams of TEAM_WARPS warps take every TEAMS-th tile of a stream, each with copies, softmax and outputs of its own, and without
@@ -241,11 +242,7 @@ KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
   wait_for_previous_launch();
   let_next_launch_go();
   char* memory = dynamic_shared();
-$if paged
-  const Lengths<TILE> lengths{context_lens, static_cast<int>(sequences), window_left};
-$else
-  const Lengths<TILE> lengths{sequence_start, sequence_end, static_cast<int>(sequences), window_left};
-$end
+  const Lengths<TILE> lengths{${paged ? 'context_lens' : 'sequence_start, sequence_end'}, static_cast<int>(sequences), window_left};
   const int streams = static_cast<int>(streams_a_sequence), groups = ONE_GROUP ? 1 : static_cast<int>(streams_a_kv_head);
   const int heads_a_kv_head = static_cast<int>(rows_a_kv_head);
   const Shares<TILE, SETUP> shares(lengths, streams, grid_x(), blocks_inverse);
@@ -294,7 +291,7 @@ $end
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             reference[r][i] = LOWEST, sum[r][i] = 0;
-            unit[r][i] = softmax_scale * Factors{k_scale, k_scale_stride}[kv_head] * (CAPPED ? 1 / logits_soft_cap : LOG2_E);
+            unit[r][i] = softmax_scale * ${paged ? 'Factors{k_scale, k_scale_stride}[kv_head]' : '1'} * (CAPPED ? 1 / logits_soft_cap : LOG2_E);
           }
         if (!CachedTile::WIDE) narrow_queries(q, unit);
 #pragma unroll
@@ -307,7 +304,7 @@ $end
       if (walk.tile >= walk.end) {
         const int slot = begins && ends ? -1 : Parts::slot(block_x(), begins);
         merge.run(o, reference, sum, smaller_of(left, TEAM_WARPS * ROWS), walk.sequence, head, slot,
-                  Factors{v_scale, v_scale_stride}[kv_head]);
+                  ${paged ? 'Factors{v_scale, v_scale_stride}[kv_head]' : '1'});
         walk.next_stream();
         enters = true;
         continue;
@@ -334,11 +331,7 @@ constexpr int COMBINE_WARPS = 8;
 // Block (x, y) adds up rows of a stream that blocks share: where there are no more streams than blocks of `decode`, of stream y; else of the
 // one that block y of `decode` began and did not finish. Which that is it finds out while `decode` still runs.
 KERNEL(COMBINE_WARPS * WARP, 3) combine(${parameters('combine')}) {
-$if paged
-  const Lengths<TILE> lengths{context_lens, static_cast<int>(sequences), window_left};
-$else
-  const Lengths<TILE> lengths{sequence_start, sequence_end, static_cast<int>(sequences), window_left};
-$end
+  const Lengths<TILE> lengths{${paged ? 'context_lens' : 'sequence_start, sequence_end'}, static_cast<int>(sequences), window_left};
   const int streams = static_cast<int>(streams_a_sequence), groups = ONE_GROUP ? 1 : static_cast<int>(streams_a_kv_head);
   const int heads_a_kv_head = static_cast<int>(rows_a_kv_head);
   const Shares<TILE, SETUP> shares(lengths, streams, static_cast<int>(grid), blocks_inverse);
@@ -352,5 +345,5 @@ $end
                        {lse, lse_sequence, lse_head}};
   const int rows = smaller_of(heads_a_kv_head - in_kv_head, TEAM_WARPS * ROWS), head = kv_head * heads_a_kv_head + in_kv_head;
   parts.add_up<Element, COMBINE_WARPS>(row_end, block_x(), static_cast<int>(row_warps_log), rows, cut, head,
-                                       Factors{v_scale, v_scale_stride}[kv_head]);
+                                       ${paged ? 'Factors{v_scale, v_scale_stride}[kv_head]' : '1'});
 }

@@ -1,6 +1,7 @@
 // Decoding on matrix instructions of a wave (MFMA, WMMA): the products, the softmax and the entries of page_attention and of kernels like it.
 // Part of a template, which has defined before: Element, Cached, D, D16, CAPPED, SHIFT, WAVES, THREADS, STEP, VALUES, ROW, FINISH_THREADS; and Pages,
-// which says where the keys or values of one sequence and kv head lie.
+// which says where the keys or values of one sequence and kv head lie. The value `paged` says whose launch arguments there are: page_attention's,
+// or ragged_decode_attention's.
 //
 // A block takes 16 query heads of a kv head through a part of a sequence's keys, 16 keys a wave and step; a second launch puts the parts
 // together. How many parts there are does not depend on lengths. Products are transposed, as in flash_attention/forward.wave.gpu.cu: scores are
@@ -89,7 +90,7 @@ $else
   const Pages k{key + sequence * key_sequence + kv_head * key_head, key_token};
   const Pages v{value + sequence * value_sequence + kv_head * value_head, value_token};
 $end
-  const float scale = softmax_scale * Factors{k_scale, k_scale_stride}[kv_head];
+  const float scale = softmax_scale * ${paged ? 'Factors{k_scale, k_scale_stride}[kv_head]' : '1'};
   const int own = matrix_column() < heads_here ? matrix_column() : heads_here - 1;
   const OwnRow<Element, D, ${keep == 1}> queries(query + sequence * query_sequence + (head + own) * query_head);
 
@@ -153,7 +154,7 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
 #pragma unroll 1
   for (int64_t i = 0; i < parts; ++i) all.sum += softmaxes[i].sum * factor_of(softmaxes[i], all.reference);
   const Softmax end = row_end.with_sinks(all, head);
-  const float factor = RowEnd::scale(all, end) * Factors{v_scale, v_scale_stride}[head / static_cast<int>(rows_a_kv_head)];
+  const float factor = RowEnd::scale(all, end) * ${paged ? 'Factors{v_scale, v_scale_stride}[head / static_cast<int>(rows_a_kv_head)]' : '1'};
 #pragma unroll 1
   for (int feature = thread_x(); feature < D; feature += FINISH_THREADS) {
     float sum[1] = {0};
