@@ -90,6 +90,17 @@ Subject paged(const char* case_name, Sizes sizes = few_sequences) {
   return {root, "page_attention", case_name, "page_attention/decode.gpu.cu", std::move(sizes)};
 }
 
+// The same of caches in one piece; what they share with pages has its mutants there.
+constexpr char token_copies[] = "ragged_decode_attention/token_copies.h", ranges[] = "ragged_decode_attention/ranges.h",
+               one_token[] = "ragged_decode_attention/one_token.h";
+const Sizes few_rows_of_tokens = {{"B", 3}, {"S", 190}, {"Hq", 8}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}};
+
+Subject ragged(const char* case_name, const char* template_file = "ragged_decode_attention/decode.mma.gpu.cu") {
+  return {root, "ragged_decode_attention", case_name, template_file, few_rows_of_tokens};
+}
+Subject wave_ragged(const char* case_name) { return ragged(case_name, "ragged_decode_attention/decode.wave.gpu.cu"); }
+Subject plain_ragged(const char* case_name) { return ragged(case_name, "ragged_decode_attention/decode.plain.gpu.cu"); }
+
 // Its gradients, likewise.
 constexpr char transposed[] = "device/tile/tile_transposed.h", gradient_rows[] = "flash_attention_bwd/attention_backward.h";
 constexpr char plain_gradient_rows[] = "flash_attention_bwd/attention_backward_plain.h", pair_turns[] = "flash_attention_bwd/pair_turns.h";
@@ -187,8 +198,12 @@ const Row mutants[] = {
     {"Rdna3GradientWithDropoutOfAnotherKey",
      on(rdna3, wave_gradient("dropout.bf16", dropping)),
      {"is_kept(words, first + matrix_row(i))", 0, "is_kept(words, first + i)"}},
-    {"Rdna3PagedWithoutTheBarrierAfterItsOutputs", on(rdna3, wave_paged("small_bf16.layoutHND")), {"sync_block();", 1, nothing, decode_wave}},
-    {"CdnaPagedThatSeesHiddenKeys", on(cdna, wave_paged("small_bf16.layoutHND")), {"keys.has(first + matrix_row(i)) ?", 0, "true ?", decode_wave}},
+    {"Rdna3PagedWithoutTheBarrierAfterItsOutputs",
+     on(rdna3, wave_paged("small_bf16.layoutHND")),
+     {"sync_block();", 1, nothing, decode_wave}},
+    {"CdnaPagedThatSeesHiddenKeys",
+     on(cdna, wave_paged("small_bf16.layoutHND")),
+     {"keys.has(first + matrix_row(i)) ?", 0, "true ?", decode_wave}},
     {"Rdna4PagedOfOtherHeads", on(rdna4, wave_paged("small_f16.layoutNHD")), {"(head + own) *", 0, "(head + 0 * own) *", decode_wave}},
     {"Rdna3PagedWithTheRowsOfRdna4",
      on(rdna3, wave_paged("small_f16.layoutNHD")),
@@ -270,8 +285,12 @@ const Row mutants[] = {
     {"PagedWithoutTheBarrierAfterItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 1, nothing, decode_mma}},
     {"PagedWithoutTheBarrierOfATeam", paged("gpu_many_heads.hq32", one_kv_head), {"sync_block();", 2, ";", decode_mma}},
     {"PagedThatDoesNotWait", paged("small_bf16.layoutHND"), {"copy_async_wait<STAGES - 2>", 0, "copy_async_wait<STAGES - 1>", decode_mma}},
-    {"PagedWithPartsInOneSlot", paged("small_bf16.layoutHND"), {"Parts::slot(block_x(), begins)", 0, "Parts::slot(block_x(), false)", decode_mma}},
-    {"PagedWithTheLargestOfALane", paged("small_bf16.layoutHND"), {"largest_of_fragment_column(largest[r][i])", 0, "largest[r][i]", decode_mma}},
+    {"PagedWithPartsInOneSlot",
+     paged("small_bf16.layoutHND"),
+     {"Parts::slot(block_x(), begins)", 0, "Parts::slot(block_x(), false)", decode_mma}},
+    {"PagedWithTheLargestOfALane",
+     paged("small_bf16.layoutHND"),
+     {"largest_of_fragment_column(largest[r][i])", 0, "largest[r][i]", decode_mma}},
     {"PagedThatSeesHiddenKeys", paged("small_bf16.layoutHND"), {"visible ? x : -INFINITE", 0, "x", decode_mma}},
     {"PagedThatCopiesHiddenKeys", paged("small_bf16.layoutHND"), {"static_cast<unsigned>(before + i) < visible", 0, "true", page_copies}},
     {"PagedThatSkipsTilesOfACutStream", paged("small_bf16.layoutHND"), {"inside - setup", 0, "inside", decode_shares}},
@@ -285,6 +304,22 @@ const Row mutants[] = {
     {"PagedWithBytesOfOtherKeys",
      paged("small_quantised_f16.i8.layoutHND"),
      {"swap_middle_bytes(bytes[2 * i])", 0, "bytes[2 * i]", page_tile}},
+    {"RaggedThatCopiesHiddenKeys", ragged("small_bf16"), {"static_cast<unsigned>(before + i) < visible", 0, "true", token_copies}},
+    {"RaggedOfTheFirstSequence", ragged("small_bf16"), {"ahead.sequence * cache", 0, "0 * cache", token_copies}},
+    {"RaggedWithValuesOfTheFirstHead",
+     ragged("small_f16"),
+     {"value_base = base_of(values, kv_head)", 0, "value_base = base_of(values, 0)", token_copies}},
+    {"RaggedThatForgetsItsStart", ragged("small_bf16"), {"end - 1 - window : start", 0, "end - 1 - window : 0", ranges}},
+    {"RaggedWithAWindowOfOneMore",
+     ragged("window.bf16.window_left5"),
+     {"> window ? end - 1 - window", 0, "> window ? end - 2 - window", ranges}},
+    {"Rdna3RaggedOfTheFirstSequence", on(rdna3, wave_ragged("small_bf16")), {"key + sequence *", 0, "key + 0 *", decode_wave}},
+    {"CdnaRaggedThatForgetsItsStart", on(cdna, wave_ragged("small_f16")), {"end - 1 - window : start", 0, "end - 1 - window : 0", ranges}},
+    {"PlainRaggedOfTheFirstSequence", plain_ragged("small_f32"), {"block_x() / group_count", 0, "0"}},
+    {"PlainRaggedThatForgetsItsStart", plain_ragged("small_f32"), {"0, start, 1, keys", 0, "0, 0, 1, keys", one_token}},
+    {"CdnaPlainRaggedWithAWindowOfOneMore",
+     on(cdna, plain_ragged("window.f32.window_left5")),
+     {"Visibility{false, window_left", 0, "Visibility{false, window_left + 1"}},
     {"PlainAttentionWithoutTheBarrierOfItsQueries", plain_attention("cross.f32"), {"sync_warp();", 0, nothing, plain_rows}},
     {"AttentionGradientWithoutTheBarrierOfItsPlan", attention_gradient("cross.bf16"), {"sync_block();", 0, nothing}},
     {"AttentionGradientWithoutTheBarrierOfItsSteps", attention_gradient("cross.bf16"), {"sync_block();", 2, nothing}},
