@@ -227,7 +227,7 @@ TEST(Data, AnUnknownFillIsNamed) {
   } catch (const std::invalid_argument& e) {
     EXPECT_STREQ(
         e.what(),
-        "x: unknown fill 'zigzag'; known are 'segments', 'hidden', 'lowest', 'offsets DIM', 'sizes DIM [equal|random|one]', 'all X', "
+        "x: unknown fill 'zigzag'; known are 'segments', 'hidden', 'lowest', 'gates', 'betas', 'offsets DIM', 'sizes DIM [equal|random|one]', 'all X', "
         "'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL' and 'paged TABLE LENGTHS PER'");
   }
 }
