@@ -14,6 +14,12 @@ double number(const Call& call, const char* name, std::int64_t index) {
   return tensor ? tensor->at(index) : 0;
 }
 
+double lightning_decay(const Call& call, std::int64_t head) {
+  if (!call.has_attribute("num_layers") || call.integer("num_layers") == 0) return 0;
+  const double share = static_cast<double>(call.integer("layer_idx")) / static_cast<double>(call.integer("num_layers"));
+  return 8.0 / static_cast<double>(call.dim("H")) * (1 - share) * static_cast<double>(head);
+}
+
 // Appends `width` numbers from `first` on; returns what they were divided by.
 double append(const HostTensor& from, std::int64_t first, std::int64_t width, bool l2_norm, std::vector<double>& to) {
   double squares = 1e-6;
@@ -47,7 +53,7 @@ std::vector<bool> recurrent_tokens_in_use(const Call& call) {
 
 RecurrentStream recurrent_stream(const Call& call, const RecurrentSequence& sequence, std::int64_t head, const char* state) {
   const RecurrentPlaces places(call, sequence);
-  const bool l2_norm = call.flag("l2_norm");
+  const bool l2_norm = call.has_attribute("l2_norm") && call.flag("l2_norm");
   RecurrentStream s;
   s.tokens = sequence.end - sequence.begin, s.keys = call.dim("K"), s.values = call.dim("V");
   for (std::int64_t t = 0; t < s.tokens; ++t) {
@@ -55,7 +61,7 @@ RecurrentStream recurrent_stream(const Call& call, const RecurrentSequence& sequ
     s.q_norm.push_back(append(call.input("q"), places.row(t, head, call.dim("Hq"), s.keys), s.keys, l2_norm, s.q));
     s.k_norm.push_back(append(call.input("k"), places.row(t, head, call.dim("Hk"), s.keys), s.keys, l2_norm, s.k));
     append(call.input("v"), places.row(t, head, call.dim("Hv"), s.values), s.values, false, s.v);
-    s.gate.push_back(number(call, "g", places.row(t, head, all, 1)) + number(call, "g_gamma", head));
+    s.gate.push_back(number(call, "g", places.row(t, head, all, 1)) + number(call, "g_gamma", head) - lightning_decay(call, head));
     for (std::int64_t i = 0; i < s.keys; ++i) s.key_gate.push_back(number(call, "gk", places.row(t, head, all, s.keys) + i));
     for (std::int64_t x = 0; x < s.values; ++x) s.value_gate.push_back(number(call, "gv", places.row(t, head, all, s.values) + x));
     if (call.given("beta")) s.beta.push_back(call.input("beta").at(places.row(t, head, all, 1)));
@@ -112,6 +118,7 @@ RecurrentResult recurrent_result(const Call& call, const char* state) {
 }
 
 void settle_keys(Call& call) {
+  const bool l2_norm = call.has_attribute("l2_norm") && call.flag("l2_norm");
   for (const char* name : {"q", "k"}) {
     HostTensor& tensor = call.input(name);
     const std::int64_t width = call.dim("K"), rows = width > 0 ? tensor.elements() / width : 0;
@@ -119,12 +126,16 @@ void settle_keys(Call& call) {
     for (std::int64_t row = 0; row < rows; ++row) {
       double squares = 0;
       for (std::int64_t i = 0; i < width; ++i) squares += values[place(row * width + i)] * values[place(row * width + i)];
-      const bool shorter = call.given("beta") && !call.flag("l2_norm") && squares > 1 && name[0] == 'k';
+      const bool shorter = call.given("beta") && !l2_norm && squares > 1 && name[0] == 'k';
       const double factor = row == 1 && !tensor.broadcast() ? 0 : shorter ? 0.99 / std::sqrt(squares) : 1;
       for (std::int64_t i = 0; i < width; ++i) values[place(row * width + i)] *= factor;
     }
     tensor.assign(values);
   }
 }
+
+void NarrowedRecurrent::complete(Call& call) const { settle_keys(call); }
+
+spec::Case NarrowedRecurrent::vary(const spec::Case& c, Rng& rng) const { return vary_recurrent(c, rng); }
 
 }  // namespace ejk::reference

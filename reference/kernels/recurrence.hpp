@@ -54,9 +54,25 @@ struct RecurrentResult {
 };
 RecurrentResult recurrent_result(const Call& call, const char* state);
 
+// The reference of a kernel that is recurrent by a narrower contract.
+class NarrowedRecurrent : public KernelReference {
+ public:
+  Values compute(const Call& call) const override {
+    const RecurrentResult result = recurrent_result(call, "initial_state");
+    return {{"out", result.out}, {"final_state", result.state}};
+  }
+  void complete(Call& call) const override;
+  spec::Case vary(const spec::Case& c, Rng& rng) const override;
+  std::vector<Property> properties() const override {
+    return {repeats_bit_for_bit([](const Call&) { return true; })};
+  }
+};
+
 // Cases and data.
 spec::Case vary_recurrent(const spec::Case& c, Rng& rng);
 spec::Case random_recurrent(Rng& rng);
+// A random call of a kernel that has these optional tensors and attributes alone.
+spec::Case narrowed_recurrent(const std::vector<std::string>& tensors, const std::vector<std::string>& attributes, Rng& rng);
 std::vector<OptionCase> recurrent_option_cases();
 // With beta and without l2_norm: keys of length 1 at most, since a state may otherwise grow without bounds. One row of q and k is 0.
 void settle_keys(Call& call);

@@ -55,6 +55,7 @@ const RecurrentOption recurrent_options[] = {
     {"initial_state", [](spec::Case& c) { give_tensors(c, {"initial_state"}); }},
     {"l2_norm", [](spec::Case& c) { c.attributes["l2_norm"] = true; }},
     {"reverse", [](spec::Case& c) { c.attributes["reverse"] = true; }},
+    {"num_layers", [](spec::Case& c) { c.attributes["num_layers"] = std::int64_t{12}, c.attributes["layer_idx"] = std::int64_t{3}; }},
     {"softmax_scale", [](spec::Case& c) { c.attributes["softmax_scale"] = 0.3; }},
     {"packed",
      [](spec::Case& c) {
@@ -110,8 +111,23 @@ spec::Case random_recurrent(Rng& rng) {
   for (const char* attribute : {"l2_norm", "reverse"})
     if (rng.chance(0.3)) c.attributes[attribute] = true;
   if (rng.chance(0.3)) c.attributes["softmax_scale"] = 0.5;
+  if (rng.chance(0.2)) c.attributes["num_layers"] = std::int64_t{7}, c.attributes["layer_idx"] = rng.between(0, 7);
   c.dims["K"] = rng.chance(0.1) ? 200 : rng.nasty_size(1, 130);
   return vary_recurrent(c, rng);
+}
+
+spec::Case narrowed_recurrent(const std::vector<std::string>& tensors, const std::vector<std::string>& attributes, Rng& rng) {
+  spec::Case c = random_recurrent(rng);
+  const auto is_in = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  static constexpr std::pair<const char*, const char*> types[] = {
+      {"g", "Eg"}, {"g_gamma", "Em"}, {"gk", "Ek"}, {"gv", "Ev"}, {"beta", "Eb"}};
+  std::erase_if(c.given, [&](const std::string& name) { return !is_in(tensors, name); });
+  std::erase_if(c.attributes, [&](const auto& attribute) { return !is_in(attributes, attribute.first); });
+  for (const auto& [tensor, variable] : types)
+    if (!is_in(c.given, tensor)) c.types.erase(variable);
+  return c;
 }
 
 std::vector<OptionCase> recurrent_option_cases() {

@@ -245,7 +245,7 @@ static void recurrent(${parameters('recurrent')}, const Group& group) {
   Stream stream{{q_view, data_type, tokens, head, heads, 0, keys}, {k_view, data_type, tokens, head, heads, 0, keys},
                 {v_view, data_type, tokens, head, heads, first, columns}, {gk_view, gk_type, tokens, head, heads, 0, keys},
                 {gv_view, gv_type, tokens, head, heads, first, columns}, {g_view, g_type, tokens, head}, {beta_view, beta_type, tokens, head},
-                is_given(g_gamma_view) ? number_at(g_gamma_view.data, gamma_type, head) : 0, static_cast<float>(softmax_scale),
+                gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), static_cast<float>(softmax_scale),
                 tokens.count(), first, columns, reverse, l2_norm};
   const Scratch scratch(group, keys);
 $if in_place

@@ -25,6 +25,13 @@ static inline float number_at(const void* data, int64_t type, int64_t at) {
   return to_float(static_cast<const bfloat16*>(data)[at]);
 }
 
+// What every token's log gate of a head has in common. num_layers 0: g_gamma alone.
+static inline float gamma_of(const View& g_gamma, int64_t type, int64_t head, int64_t heads, int64_t layer_idx, int64_t num_layers) {
+  const float gamma = is_given(g_gamma) ? number_at(g_gamma.data, type, head) : 0;
+  if (num_layers == 0) return gamma;
+  return gamma - static_cast<float>(8 * head * (num_layers - layer_idx)) / static_cast<float>(heads * num_layers);
+}
+
 // Where a sequence's tokens are: in row `row` of a batch, from token `first` on. Packed, the sequence after the last has the tokens after
 // all of them.
 struct Tokens {

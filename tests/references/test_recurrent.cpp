@@ -72,6 +72,65 @@ TEST(Recurrent, HeadsShareAndSequencesKeepApart) {
   expect_near(found.at("final_state"), {1, 2, 15, 124, 5, 6});
 }
 
+// sum of out * dout + final_state * dfinal_state, where those are given.
+double weighed(const Call& gradient, const Call& forward) {
+  const Values values = compute(forward);
+  double sum = 0;
+  for (const char* name : {"out", "final_state"}) {
+    const HostTensor* weights = gradient.find(std::string("d") + name);
+    for (std::size_t i = 0; weights && i < values.at(name).size(); ++i)
+      sum += values.at(name)[i] * weights->at(static_cast<std::int64_t>(i));
+  }
+  return sum;
+}
+
+// The forward call on a gradient call's inputs.
+Call forward_of(const Call& gradient) {
+  std::vector<HostTensor> inputs;
+  for (const HostTensor& input : gradient.inputs)
+    if (spec_of("recurrent").tensor(input.name())) inputs.push_back(input);
+  return make_call(spec_of("recurrent"), gradient.attributes, std::move(inputs), {});
+}
+
+// Each gradient against differences of the forward reference: of every fifth element, by steps of what f32 holds.
+void expect_gradients(const Call& gradient) {
+  const Values found = compute(gradient);
+  for (const auto& [name, values] : found) {
+    Call forward = forward_of(gradient);
+    HostTensor& input = forward.input(name.substr(1));
+    for (std::int64_t i = 0; i < input.elements(); i += 5) {
+      const double was = input.at(i);
+      if (std::isinf(was)) {
+        EXPECT_EQ(values[static_cast<std::size_t>(i)], 0) << gradient.label << " " << name << " " << i;
+        continue;
+      }
+      const double step = was == 0 ? 1e-5 : 1e-3;  // the norm of a zero row is 1e-3
+      double sum[2], at[2];
+      for (const int side : {0, 1}) {
+        input.set(i, was + (side ? step : -step));
+        at[side] = input.at(i), sum[side] = weighed(gradient, forward);
+      }
+      input.set(i, was);
+      const double slope = (sum[1] - sum[0]) / (at[1] - at[0]);
+      EXPECT_NEAR(values[static_cast<std::size_t>(i)], slope, 2e-4 * (1 + std::abs(slope))) << gradient.label << " " << name << " " << i;
+    }
+  }
+}
+
+TEST(RecurrentBackward, IsTheSlopeOfTheForwardReference) {
+  int calls = 0;
+  for (const OptionCase& one : find_reference("recurrent_bwd")->option_cases()) {
+    if (one.c.types.at("E") != "f32") continue;
+    spec::Case c = one.c;
+    for (const char* dim : {"K", "V"}) c.dims[dim] = std::get<std::int64_t>(c.dims.at(dim)) / 12;
+    c.dims["T"] = std::min<std::int64_t>(std::get<std::int64_t>(c.dims.at("T")), 6);
+    expect_gradients(make_call(spec_of("recurrent_bwd"), c, static_cast<std::uint64_t>(++calls)));
+  }
+  EXPECT_GT(calls, 100);
+}
+
+TEST(RecurrentBackward, ItsLawsHoldOfItself) { check_random_calls("recurrent_bwd", 1, 40); }
+
 TEST(Recurrent, ItsLawsHoldOfItself) { check_random_calls("recurrent", 1, 60); }
 
 }  // namespace
