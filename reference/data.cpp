@@ -83,6 +83,23 @@ std::vector<Run> segment_runs(Rng& rng) {
   return runs;
 }
 
+// Logs of what a step leaves of a state: nothing, almost nothing, most, almost all, all.
+void fill_gates(HostTensor& tensor, Rng& rng) {
+  static constexpr double strong[] = {-30, -80, -std::numeric_limits<double>::infinity()};
+  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
+  for (double& value : values) {
+    const double kind = rng.uniform();
+    value = kind < 0.2 ? 0 : kind < 0.5 ? -1e-3 : kind < 0.85 ? -std::abs(rng.normal()) / 4 : rng.pick(strong);
+  }
+  tensor.assign(values);
+}
+
+void fill_betas(HostTensor& tensor, Rng& rng) {
+  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
+  for (double& value : values) value = rng.chance(0.5) ? static_cast<double>(rng.between(0, 2)) : 2 * rng.uniform();
+  tensor.assign(values);
+}
+
 void fill_segments(HostTensor& tensor, std::uint64_t seed) {
   const std::int64_t length = tensor.shape().empty() ? 1 : tensor.shape().back();
   std::vector<double> values;
@@ -206,15 +223,18 @@ void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std:
   if (fill == "segments") return fill_segments(tensor, seed);
   if (fill == "hidden") return fill_hidden(tensor, rng);
   if (fill == "lowest") return fill_lowest(tensor, rng);
+  if (fill == "gates") return fill_gates(tensor, rng);
+  if (fill == "betas") return fill_betas(tensor, rng);
   const auto [kind, dim, word] = parse_fill(fill);
   if (kind == "offsets" && word.empty()) return fill_offsets(tensor, dim_named(tensor, dim, dims), rng);
   if (kind == "sizes") return fill_sizes(tensor, word, dim_named(tensor, dim, dims), rng);
   if (fill_lengths(tensor, fill, dims, rng)) return;
   if (!fill.empty())
-    throw std::invalid_argument(fmt::format(
-        "{}: unknown fill '{}'; known are 'segments', 'hidden', 'lowest', 'offsets DIM', 'sizes DIM [equal|random|one]', 'all X', "
-        "'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL' and 'paged TABLE LENGTHS PER'",
-        tensor.name(), fill));
+    throw std::invalid_argument(
+        fmt::format("{}: unknown fill '{}'; known are 'segments', 'hidden', 'lowest', 'gates', 'betas', 'offsets DIM', 'sizes DIM "
+                    "[equal|random|one]', 'all X', "
+                    "'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL' and 'paged TABLE LENGTHS PER'",
+                    tensor.name(), fill));
   if (is_floating(tensor.type())) return fill_normal(tensor, 1, rng);
   if (tensor.type() == DType::boolean) return fill_boolean(tensor, rng);
   fill_counting(tensor);

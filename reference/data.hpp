@@ -17,6 +17,8 @@ namespace ejk::reference {
 //   "lowest"       normal, a fifth the lowest finite number of f32 or bf16 (as model code masks), and now and then a whole innermost row,
 //   but
 //                  for a fifth of it, which is -inf. f16, whose lowest number leaves f32 few digits for what is added, has normal numbers
+//   "gates"        logs of a recurrence's gates: 0, -1e-3, 0 to -1, -30, -80 and -inf, mixed
+//   "betas"        0, 1, 2 and between
 //   "segments"     runs of ids 0, 1, 2, ... along the last dim, now and then a run of -1 or less (padding). All tensors with this fill draw
 //                  their run bounds alike, as fractions of their length, so that queries and keys share ids
 //   "offsets T"    0, ..., nondecreasing, at most dim T: lengths vary, some are 0, and now and then tokens are left over

@@ -1,0 +1,200 @@
+// recurrent_bwd in float64: the gradients of docs/semantics.md, "recurrent", token by token from the last, with every state kept.
+#include <algorithm>
+#include <cmath>
+
+#include "reference/kernels/recurrence.hpp"
+
+namespace ejk::reference::recurrent_bwd {
+namespace {
+
+using Numbers = std::vector<double>;
+
+std::size_t place(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// What gates leave of a state at one token: of key i and value x, keys[i] * values[x].
+struct Factors {
+  Numbers keys, values;
+  Factors(const RecurrentStream& s, std::int64_t t) {
+    for (std::int64_t i = 0; i < s.keys; ++i) keys.push_back(std::exp(s.gate[place(t)]) * std::exp(s.key_gate[place(t * s.keys + i)]));
+    for (std::int64_t x = 0; x < s.values; ++x) values.push_back(std::exp(s.value_gate[place(t * s.values + x)]));
+  }
+};
+
+// Gradients of a stream's numbers, laid out as they are.
+struct StreamGradient {
+  Numbers q, k, v, beta, gate, key_gate, value_gate, state;
+  explicit StreamGradient(const RecurrentStream& s)
+      : q(s.q.size()),
+        k(s.k.size()),
+        v(s.v.size()),
+        beta(place(s.tokens)),
+        gate(place(s.tokens)),
+        key_gate(s.key_gate.size()),
+        value_gate(s.value_gate.size()),
+        state(place(s.keys * s.values)) {}
+};
+
+// One token: `after` is the gradient of the state after it, and becomes that of the state before it. `before`: the state before it.
+void step_back(const RecurrentStream& s, std::int64_t t, double scale, const double* dout, const double* before, Numbers& after,
+               StreamGradient& d) {
+  const Factors factors(s, t);
+  const std::int64_t keys = s.keys, values = s.values;
+  const double *q = s.q.data() + t * keys, *k = s.k.data() + t * keys, *v = s.v.data() + t * values;
+  const bool delta = !s.beta.empty();
+  const double beta = delta ? s.beta[place(t)] : 1;
+  Numbers decayed(place(keys * values));
+  for (std::int64_t i = 0; i < keys * values; ++i)
+    decayed[place(i)] = before[i] * factors.keys[place(i / values)] * factors.values[place(i % values)];
+  for (std::int64_t x = 0; x < values; ++x) {
+    double seen = 0, dw = 0;
+    for (std::int64_t i = 0; delta && i < keys; ++i) seen += decayed[place(i * values + x)] * k[i];
+    const double w = beta * (v[x] - seen);
+    for (std::int64_t i = 0; i < keys; ++i) {
+      double& d_after = after[place(i * values + x)];
+      d.q[place(t * keys + i)] += scale * (decayed[place(i * values + x)] + k[i] * w) * dout[x];
+      d_after += scale * q[i] * dout[x];
+      dw += d_after * k[i];
+    }
+    d.v[place(t * values + x)] = beta * dw;
+    d.beta[place(t)] += dw * (v[x] - seen);
+    for (std::int64_t i = 0; i < keys; ++i) {
+      double& d_state = after[place(i * values + x)];
+      const double was = decayed[place(i * values + x)];
+      d.k[place(t * keys + i)] += d_state * w - (delta ? beta * dw * was : 0);
+      if (delta) d_state -= beta * dw * k[i];
+      const double d_log = d_state * was;
+      d.gate[place(t)] += d_log;
+      d.key_gate[place(t * keys + i)] += d_log;
+      d.value_gate[place(t * values + x)] += d_log;
+      d_state *= factors.keys[place(i)] * factors.values[place(x)];
+    }
+  }
+}
+
+// The gradient of a row from that of the row over its norm.
+void through_norm(const Numbers& row, const Numbers& norms, std::int64_t keys, Numbers& gradient) {
+  for (std::size_t t = 0; t < norms.size(); ++t) {
+    double dot = 0;
+    for (std::size_t i = t * place(keys); i < (t + 1) * place(keys); ++i) dot += row[i] * gradient[i];
+    for (std::size_t i = t * place(keys); i < (t + 1) * place(keys); ++i) gradient[i] = (gradient[i] - row[i] * dot) / norms[t];
+  }
+}
+
+StreamGradient gradient_of(const Call& call, const RecurrentSequence& sequence, std::int64_t head) {
+  const RecurrentPlaces places(call, sequence);
+  RecurrentStream s = recurrent_stream(call, sequence, head, "initial_state");
+  const std::int64_t size = s.keys * s.values;
+  const double scale = call.floating("softmax_scale");
+  Numbers states = s.state, after(place(size));
+  run_recurrence(s, scale, &states);
+  if (const HostTensor* d = call.find("dfinal_state"))
+    for (std::int64_t i = 0; i < size; ++i) after[place(i)] = d->at(places.state(head, size) + i);
+  StreamGradient gradient(s);
+  for (std::int64_t t = s.tokens - 1; t >= 0; --t) {
+    Numbers dout;
+    for (std::int64_t x = 0; x < s.values; ++x) dout.push_back(call.input("dout").at(places.row(t, head, call.dim("H"), s.values) + x));
+    step_back(s, t, scale, dout.data(), states.data() + t * size, after, gradient);
+  }
+  gradient.state = after;
+  if (call.flag("l2_norm")) {
+    through_norm(s.q, s.q_norm, s.keys, gradient.q);
+    through_norm(s.k, s.k_norm, s.keys, gradient.k);
+  }
+  return gradient;
+}
+
+std::int64_t size_of_output(const Call& call, const char* name) { return call.given(name) ? call.input(name).elements() : 0; }
+
+// Outputs that were not asked for stay empty, and are left out.
+class Sums {
+ public:
+  explicit Sums(const Call& call) : call_(call) {
+    for (const char* name : {"dq", "dk", "dv", "dbeta", "dg", "dg_gamma", "dgk", "dgv", "dinitial_state"})
+      if (call.given(name)) values_[name] = Numbers(place(size_of_output(call, name)), 0.0);
+  }
+  // A stream's rows of `width` into a tensor of `heads` heads.
+  void add_rows(const char* name, const RecurrentPlaces& places, std::int64_t head, std::int64_t heads, std::int64_t width,
+                const Numbers& rows) {
+    if (!call_.given(name)) return;
+    Numbers& sums = values_[name];
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(rows.size()); ++i)
+      sums[place(places.row(i / width, head, heads, width) + i % width)] += rows[place(i)];
+  }
+  void add(const char* name, std::int64_t first, const Numbers& numbers) {
+    if (!call_.given(name)) return;
+    for (std::size_t i = 0; i < numbers.size(); ++i) values_[name][place(first) + i] += numbers[i];
+  }
+  const Values& values() const { return values_; }
+
+ private:
+  const Call& call_;
+  Values values_;
+};
+
+class RecurrentBackward : public KernelReference {
+ public:
+  std::string kernel() const override { return "recurrent_bwd"; }
+
+  Values compute(const Call& call) const override {
+    const std::int64_t heads = call.dim("H"), keys = call.dim("K"), values = call.dim("V");
+    Sums sums(call);
+    for (const RecurrentSequence& sequence : recurrent_sequences(call))
+      for (std::int64_t head = 0; head < heads; ++head) {
+        const RecurrentPlaces places(call, sequence);
+        const StreamGradient d = gradient_of(call, sequence, head);
+        sums.add_rows("dq", places, head, call.dim("Hq"), keys, d.q);
+        sums.add_rows("dk", places, head, call.dim("Hk"), keys, d.k);
+        sums.add_rows("dv", places, head, call.dim("Hv"), values, d.v);
+        sums.add_rows("dbeta", places, head, heads, 1, d.beta);
+        sums.add_rows("dg", places, head, heads, 1, d.gate);
+        sums.add_rows("dgk", places, head, heads, keys, d.key_gate);
+        sums.add_rows("dgv", places, head, heads, values, d.value_gate);
+        double gamma = 0;
+        for (const double gate : d.gate) gamma += gate;
+        sums.add("dg_gamma", head, {gamma});
+        sums.add("dinitial_state", places.state(head, keys * values), d.state);
+      }
+    return sums.values();
+  }
+
+  void complete(Call& call) const override { settle_keys(call); }
+  spec::Case vary(const spec::Case& c, Rng& rng) const override { return vary_recurrent(c, rng); }
+  spec::Case random_case(Rng& rng) const override { return with_gradients(random_recurrent(rng), rng.chance(0.5)); }
+
+  std::vector<OptionCase> option_cases() const override {
+    std::vector<OptionCase> cases = recurrent_option_cases();
+    for (OptionCase& one : cases) one.c = with_gradients(std::move(one.c), one.c.name.find("initial_state") != std::string::npos);
+    return cases;
+  }
+
+  std::vector<Property> properties() const override {
+    return {repeats_bit_for_bit([](const Call&) { return true; }), {"twice the cotangents give twice the gradients", writable, twice}};
+  }
+
+ private:
+  static spec::Case with_gradients(spec::Case c, bool with_final) {
+    const std::vector<std::string> given = c.given;
+    for (const std::string& name : given)
+      if (name != "cum_seqlens") c.given.push_back("d" + name);
+    if (with_final) c.given.push_back("dfinal_state");
+    return c;
+  }
+
+  static std::string twice(const Call& call, const Execute& execute, Rng&) {
+    Values expected = run_copy(call, execute);
+    for (auto& [name, values] : expected)
+      for (double& value : values) value *= 2;
+    Call changed = call;
+    for (const char* name : {"dout", "dfinal_state"}) {
+      if (!call.given(name)) continue;
+      HostTensor& tensor = changed.input(name);
+      for (std::int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, 2 * tensor.at(i));
+    }
+    return disagreement(call, run_copy(changed, execute), expected);
+  }
+};
+
+const Registration registration{std::make_unique<RecurrentBackward>()};
+
+}  // namespace
+}  // namespace ejk::reference::recurrent_bwd

@@ -1,0 +1,41 @@
+// recurrent_update in float64: recurrent, whose last state is the state.
+#include <algorithm>
+
+#include "reference/kernels/recurrence.hpp"
+
+namespace ejk::reference::recurrent_update {
+namespace {
+
+// The state is there in every call.
+spec::Case without_initial_state(spec::Case c) {
+  std::erase(c.given, "initial_state");
+  return c;
+}
+
+class RecurrentUpdate : public KernelReference {
+ public:
+  std::string kernel() const override { return "recurrent_update"; }
+
+  Values compute(const Call& call) const override {
+    const RecurrentResult result = recurrent_result(call, "state");
+    return {{"out", result.out}, {"state", result.state}};
+  }
+
+  void complete(Call& call) const override { settle_keys(call); }
+  spec::Case vary(const spec::Case& c, Rng& rng) const override { return vary_recurrent(c, rng); }
+  spec::Case random_case(Rng& rng) const override { return without_initial_state(random_recurrent(rng)); }
+  std::vector<OptionCase> option_cases() const override {
+    std::vector<OptionCase> cases;
+    for (OptionCase& one : recurrent_option_cases())
+      if (one.c.name.find("initial_state") == std::string::npos) cases.push_back(std::move(one));
+    return cases;
+  }
+  std::vector<Property> properties() const override {
+    return {repeats_bit_for_bit([](const Call&) { return true; })};
+  }
+};
+
+const Registration registration{std::make_unique<RecurrentUpdate>()};
+
+}  // namespace
+}  // namespace ejk::reference::recurrent_update
