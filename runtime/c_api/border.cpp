@@ -45,7 +45,7 @@ std::map<std::string, Value> attributes_of(const char* kernel, const char* text)
   if (!text) return attributes;
   const std::string what = std::string(kernel) + ": attributes";
   std::vector<spec::Fault> faults;
-  const auto tree = spec::parse_json(what, text, faults, {}, spec::Integers::any_64_bits);
+  const auto tree = spec::parse_json(what, text, faults, spec::Integers::any_64_bits);
   if (!tree || !faults.empty()) bad(faults.empty() ? what + ": not JSON" : faults.front().text());
   const nlohmann::json object = *tree;  // from an ordered tree to a sorted one
   if (!object.is_object()) bad(what + R"( must be a JSON object such as {"causal": true}; found )" + object.type_name());

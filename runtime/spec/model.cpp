@@ -50,6 +50,41 @@ const std::vector<Case>& Cases::all() const {
   return state_->cases;
 }
 
+struct Variants::State {
+  std::vector<Variant> list;
+  std::vector<bool> left;
+  std::function<Variants()> read;
+  std::once_flag once;  // of what was left
+};
+
+Variants::Variants(std::vector<Variant> variants) : Variants(std::move(variants), {}, {}) {}
+
+Variants::Variants(std::vector<Variant> some, std::vector<bool> left, std::function<Variants()> read) : state_(std::make_shared<State>()) {
+  state_->list = std::move(some);
+  state_->left = std::move(left);
+  state_->read = std::move(read);
+}
+
+// What was read at first stays where it is: calls on CPUs use it meanwhile.
+const std::vector<Variant>& Variants::all() const {
+  if (is_whole()) return state_->list;
+  std::call_once(state_->once, [this] {
+    const Variants whole = state_->read();
+    for (std::size_t i = 0; i < state_->left.size(); ++i)
+      if (state_->left[i]) state_->list[i] = whole.at(i);
+  });
+  return state_->list;
+}
+
+std::vector<const Variant*> Variants::ready() const {
+  std::vector<const Variant*> variants;
+  for (std::size_t i = 0; i < state_->list.size(); ++i)
+    if (is_whole() || !state_->left[i]) variants.push_back(&state_->list[i]);
+  return variants;
+}
+
+bool Variants::is_whole() const { return state_->left.empty(); }
+
 bool SameAs::fixed(std::string_view attribute) const { return named(attributes, attribute) != nullptr; }
 
 const TensorSpec* Spec::tensor(std::string_view name) const { return named(tensors, name); }

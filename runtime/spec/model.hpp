@@ -229,6 +229,32 @@ class Cases {
   std::shared_ptr<State> state_;
 };
 
+// A spec's variants. Those that no CPU runs may be left unread until somebody asks: a process that calls on CPUs alone never does. Copies
+// share them; any thread may ask.
+class Variants {
+ public:
+  using value_type = Variant;
+  Variants() : Variants(std::vector<Variant>()) {}
+  explicit Variants(std::vector<Variant> variants);
+  // left: by index, which are not read yet; they are empty in `some`. read: all of them, called once.
+  Variants(std::vector<Variant> some, std::vector<bool> left, std::function<Variants()> read);
+
+  const std::vector<Variant>& all() const;    // throws what `read` throws
+  std::vector<const Variant*> ready() const;  // those that were read at first: all, or at least those that name an arch of CPUs
+  bool is_whole() const;                      // none was left unread
+
+  auto begin() const { return all().begin(); }
+  auto end() const { return all().end(); }
+  std::size_t size() const { return all().size(); }
+  bool empty() const { return all().empty(); }
+  const Variant& at(std::size_t index) const { return all().at(index); }
+  const Variant& operator[](std::size_t index) const { return all()[index]; }
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
 // The dim along which calls are independent of each other: several calls that differ in data alone are one call of a larger dim, under
 // the condition ("batch": {"dim": "B", "if": "dropout_prob == 0"}).
 struct Batch {
@@ -280,8 +306,8 @@ struct Spec {
   // Everything else in their keys must be equal. Empty: only its own measurement serves a call.
   std::vector<std::string> nearest;
   Expression flops, bytes;
-  std::vector<SharedLet> let;     // each sees those before it
-  std::vector<Variant> variants;  // with same_as: the other's
+  std::vector<SharedLet> let;  // each sees those before it
+  Variants variants;           // with same_as: the other's
   std::optional<SameAs> same_as;
   std::shared_ptr<const Spec> served_by;  // with same_as: the other; images bear its name
   Cases cases;

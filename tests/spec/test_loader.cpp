@@ -126,7 +126,7 @@ std::string with_cases(const Json& cases, const std::vector<std::string>& behind
 TEST(Loader, ReadsASpecUpToItsCasesUntilTheyAreAskedFor) {
   std::vector<Fault> faults;
   const Json bad = {{{"name", "bad"}, {"unknown", 1}}};
-  const auto spec = load_spec("x.json", with_cases(bad, {}), faults, WhenCases::asked_for);
+  const auto spec = load_spec("x.json", with_cases(bad, {}), faults, Later::cases);
   ASSERT_TRUE(spec) << testing::PrintToString(texts(faults));
   EXPECT_EQ(spec->variants.size(), 1u);
   EXPECT_THROW(spec->cases.size(), SpecError);
@@ -138,7 +138,7 @@ TEST(Loader, ReadsFieldsBehindTheCasesToo) {
   for (const std::vector<std::string>& behind :
        {std::vector<std::string>{"tolerance"}, {"variants"}, {"tolerance", "variants", "inputs"}}) {
     std::vector<Fault> faults;
-    const auto spec = load_spec("x.json", with_cases(cases, behind), faults, WhenCases::asked_for);
+    const auto spec = load_spec("x.json", with_cases(cases, behind), faults, Later::cases);
     ASSERT_TRUE(spec) << testing::PrintToString(texts(faults));
     EXPECT_EQ(texts(faults), std::vector<std::string>{});
     EXPECT_EQ(spec->variants.size(), 1u);

@@ -65,8 +65,9 @@ class OtherCopies : public testing::Test {
     }
     spec_.kernel = "copies";
     spec_.file = (root_ / "store/specs/copies.json").string();
-    spec_.variants.resize(1);
-    spec_.variants[0].template_file = "copies/a.cpu.cpp";
+    spec::Variant variant;
+    variant.template_file = "copies/a.cpu.cpp";
+    spec_.variants = spec::Variants({variant});
   }
   ~OtherCopies() override { fs::remove_all(root_); }
 

@@ -22,7 +22,7 @@ class ContractCheck {
     for (std::size_t i = 0; i < spec_.forms.size(); ++i) form(i);
     for (std::size_t i = 0; i < spec_.attributes.size(); ++i) attribute(i);
     for (std::size_t i = 0; i < spec_.tensors.size(); ++i)  // inputs come first
-      names_.judge(pointer_to("/inputs", i) + "/matters", spec_.tensors[i].matters, rules("'matters'"));
+      if (spec_.tensors[i].matters) names_.judge(pointer_to("/inputs", i) + "/matters", spec_.tensors[i].matters, rules("'matters'"));
     for (std::size_t i = 0; i < spec_.requirements.size(); ++i) requirement(i);
     batch();
     NameRules cost = rules("the cost");
@@ -37,7 +37,7 @@ class ContractCheck {
 
   NameRules rules(std::string place) const {
     NameRules rules;
-    rules.known = contract_names(spec_);
+    rules.known = contract_;
     rules.varying = true;
     rules.place = std::move(place);
     return rules;
@@ -53,6 +53,7 @@ class ContractCheck {
       if (!dim.value && !bound.count(dim.name))
         fault(pointer,
               "the dim '" + dim.name + "' is in no tensor's shape, so no call gives it a size; use it, give it a \"value\", or drop it");
+      if (!dim.value) continue;
       NameRules rule = rules("the value of a dim");
       rule.varying = false;
       rule.data = true;
@@ -111,12 +112,13 @@ class ContractCheck {
   void attribute(std::size_t index) {
     NameRules rule = rules("a default");
     rule.known.clear();
-    for (const std::string& name : contract_names(spec_))
+    for (const std::string& name : contract_)
       if (!spec_.attribute(name)) rule.known.push_back(name);
     for (std::size_t i = 0; i < index; ++i) rule.known.push_back(spec_.attributes[i].name);
     rule.varying = spec_.attributes[index].varies;
     names_.judge(pointer_to("/attributes", index) + "/default", spec_.attributes[index].fallback, rule);
-    names_.judge(pointer_to("/attributes", index) + "/matters", spec_.attributes[index].matters, rules("'matters'"));
+    const Expression& matters = spec_.attributes[index].matters;
+    if (matters) names_.judge(pointer_to("/attributes", index) + "/matters", matters, rules("'matters'"));
   }
 
   void requirement(std::size_t index) {
@@ -152,6 +154,7 @@ class ContractCheck {
 
   const Spec& spec_;
   std::vector<Fault>& faults_;
+  const std::vector<std::string> contract_ = contract_names(spec_);
   NameCheck names_;
 };
 

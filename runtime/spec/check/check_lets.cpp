@@ -29,10 +29,10 @@ bool check_lets(const Spec& spec, std::vector<Fault>& faults) {
   if (too_deep(spec, faults)) return false;
   NameRules rules;
   rules.known = contract_names(spec);
-  for (const Variant& variant : spec.variants) {
-    add_names(rules.known, variant.specialize);
-    add_names(rules.known, variant.config);
-    add_names(rules.known, variant.let);
+  for (const Variant* variant : spec.variants.ready()) {
+    add_names(rules.known, variant->specialize);
+    add_names(rules.known, variant->config);
+    add_names(rules.known, variant->let);
   }
   rules.in_variant = true;
   rules.place = "'let'";
@@ -46,7 +46,7 @@ bool check_lets(const Spec& spec, std::vector<Fault>& faults) {
              "'" + let.name + "' uses '" + name + "', which is defined " + (name == let.name ? "by itself" : "later; put it first")});
         rules.known.push_back(name);  // said once
       }
-    names.judge(pointer, let.expression, rules);
+    if (spec.variants.is_whole()) names.judge(pointer, let.expression, rules);  // else it may be made of names of those left unread
     rules.known.push_back(let.name);
   }
   return faults.size() == before;

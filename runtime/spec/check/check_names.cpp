@@ -229,8 +229,8 @@ namespace {
 
 // The variant that a place is in.
 const Variant* variant_at(const Spec& spec, const std::string& pointer) {
-  for (const Variant& variant : spec.variants)
-    if (pointer == variant.pointer || pointer.starts_with(variant.pointer + "/")) return &variant;
+  for (const Variant* variant : spec.variants.ready())
+    if (pointer == variant->pointer || pointer.starts_with(variant->pointer + "/")) return variant;
   return nullptr;
 }
 
@@ -265,7 +265,7 @@ void check_names(const Spec& spec, const std::map<std::string, Arch>& archs, std
   const std::size_t before = faults.size();
   check_contract(spec, faults);
   if (check_lets(spec, faults))  // else there may be circles
-    for (const Variant& variant : spec.variants) check_variant_names(spec, variant, archs, faults);
+    for (const Variant* variant : spec.variants.ready()) check_variant_names(spec, *variant, archs, faults);
   as_written(spec, faults, before);
 }
 

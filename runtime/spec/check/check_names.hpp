@@ -9,6 +9,7 @@
 
 namespace ejk::spec {
 
+// Of variants that are left unread it judges nothing: whoever reads them has them judged (loader.hpp).
 void check_names(const Spec& spec, const std::map<std::string, Arch>& archs, std::vector<Fault>& faults);
 
 // Its parts. check_contract: all but the variants.

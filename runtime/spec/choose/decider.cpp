@@ -9,9 +9,19 @@
 namespace ejk::spec {
 namespace {
 
-std::vector<const Variant*> by_priority(const Spec& spec) {
+std::vector<const Variant*> all_of(const Spec& spec) {
   std::vector<const Variant*> variants;
   for (const auto& variant : spec.variants) variants.push_back(&variant);
+  return variants;
+}
+
+// Calls on CPUs need no variants of GPUs: they may stay unread.
+std::vector<const Variant*> variants_for(const std::vector<const Arch*>& archs, const Spec& spec) {
+  const bool cpus = std::ranges::all_of(archs, [](const Arch* arch) { return arch->platform == "cpu"; });
+  return cpus ? spec.variants.ready() : all_of(spec);
+}
+
+std::vector<const Variant*> by_priority(std::vector<const Variant*> variants) {
   std::stable_sort(variants.begin(), variants.end(), [](const auto* a, const auto* b) { return a->priority > b->priority; });
   return variants;
 }
@@ -94,7 +104,7 @@ std::optional<Config> valid_heuristic(const Candidate& candidate, const Binding&
 }
 
 Decider::Decider(const Catalogue& catalogue, const Binding& binding, std::vector<const Arch*> archs)
-    : catalogue_(catalogue), binding_(binding), archs_(std::move(archs)), variants_(by_priority(*binding.spec)) {}
+    : catalogue_(catalogue), binding_(binding), archs_(std::move(archs)), variants_(by_priority(variants_for(archs_, *binding.spec))) {}
 
 Decider::Listing& Decider::listing(std::string_view named_arch) {
   const auto is_for_tests = [&](const Arch* arch) { return arch->tests_only() && arch->full_name() == named_arch; };
@@ -102,9 +112,9 @@ Decider::Listing& Decider::listing(std::string_view named_arch) {
   return listings_[std::string(named_arch)];
 }
 
-void Decider::judge(const Variant& variant, Listing& listing, std::string_view named_arch) const {
+std::optional<Refusal> Decider::judge(const Variant& variant, std::string_view named_arch, std::vector<Candidate>& eligible) const {
   std::string reason;
-  bool eligible = false;
+  const auto before = eligible.size();
   for (const auto* listed : catalogue_.archs_of(variant)) {
     const auto here =
         std::ranges::find_if(archs_, [&](const Arch* arch) { return arch->name == listed->name && arch->platform == listed->platform; });
@@ -113,16 +123,16 @@ void Decider::judge(const Variant& variant, Listing& listing, std::string_view n
       reason = "supports: " + *clause;
       continue;
     }
-    listing.eligible.push_back({&variant, *here});
-    eligible = true;
+    eligible.push_back({&variant, *here});
   }
-  if (eligible) return;
+  if (eligible.size() > before) return std::nullopt;
   if (reason.empty()) reason = fmt::format("none of its archs ({}) runs here", fmt::join(variant.archs, ", "));
-  listing.refusals.push_back({variant.name, std::move(reason)});
+  return Refusal{variant.name, std::move(reason)};
 }
 
 const Candidate* Decider::at(Listing& listing, std::size_t index, std::string_view named_arch) {
-  while (index >= listing.eligible.size() && listing.judged < variants_.size()) judge(*variants_[listing.judged++], listing, named_arch);
+  while (index >= listing.eligible.size() && listing.judged < variants_.size())
+    judge(*variants_[listing.judged++], named_arch, listing.eligible);
   return index < listing.eligible.size() ? &listing.eligible[index] : nullptr;
 }
 
@@ -133,9 +143,13 @@ const std::vector<Candidate>& Decider::eligible(std::string_view named_arch) {
 }
 
 const std::vector<Refusal>& Decider::refusals(std::string_view named_arch) {
-  auto& all = listing(named_arch);
-  at(all, SIZE_MAX, named_arch);
-  return all.refusals;
+  auto& refusals = listing(named_arch).refusals;
+  if (refusals) return *refusals;
+  refusals.emplace();
+  std::vector<Candidate> eligible;
+  for (const auto* variant : by_priority(all_of(*binding_.spec)))
+    if (auto refusal = judge(*variant, named_arch, eligible)) refusals->push_back(*std::move(refusal));
+  return *refusals;
 }
 
 const std::optional<Config>& Decider::wanted(const Candidate& candidate) {

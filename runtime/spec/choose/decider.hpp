@@ -52,6 +52,7 @@ class Decider {
 
   // By priority, then the most specific arch first. named_arch: of the request.
   const std::vector<Candidate>& eligible(std::string_view named_arch = {});
+  // Of every variant that is not eligible, by priority: it reads those that were left unread.
   const std::vector<Refusal>& refusals(std::string_view named_arch = {});
   // The first candidate that the heuristic has a valid config for; nullopt: refusals() say why, or no heuristic holds. among: those that
   // count; empty: all.
@@ -75,11 +76,12 @@ class Decider {
   struct Listing {
     std::size_t judged = 0;  // of variants_
     std::vector<Candidate> eligible;
-    std::vector<Refusal> refusals;
+    std::optional<std::vector<Refusal>> refusals;
   };
   Listing& listing(std::string_view named_arch);
   const Candidate* at(Listing& listing, std::size_t index, std::string_view named_arch);  // nullptr: there are fewer
-  void judge(const Variant& variant, Listing& listing, std::string_view named_arch) const;
+  // The archs here that run it, into eligible; if there are none, why.
+  std::optional<Refusal> judge(const Variant& variant, std::string_view named_arch, std::vector<Candidate>& eligible) const;
   std::string why_none(const Request& request);
   const std::optional<Config>& wanted(const Candidate& candidate);
   std::optional<Config> filled(const Candidate& candidate, const Request& request);
@@ -87,7 +89,7 @@ class Decider {
   const Catalogue& catalogue_;
   const Binding& binding_;
   const std::vector<const Arch*> archs_;
-  std::vector<const Variant*> variants_;                                 // by priority
+  std::vector<const Variant*> variants_;                                 // by priority; all that could run on those archs
   std::map<std::string, Listing, std::less<>> listings_;                 // by the arch for tests that is named; "": none
   std::vector<std::pair<Candidate, std::optional<Config>>> heuristics_;  // as the spec says them, valid or not
 };

@@ -27,15 +27,32 @@ std::vector<std::string> kernels_in(const std::filesystem::path& specs, std::vec
   return names;
 }
 
-// The spec of one file, which must bear its kernel's name.
-std::optional<Spec> read_kernel(const std::filesystem::path& path, std::vector<Fault>& faults, WhenCases when) {
-  const std::string file = path.generic_string();
+// Whether a spec was read, and is in the file of its kernel's name.
+bool has_its_name(const std::optional<Spec>& spec, const std::filesystem::path& path, std::vector<Fault>& faults) {
+  if (!spec || spec->kernel == path.stem().string()) return spec.has_value();
+  faults.push_back(
+      {spec->file, "/kernel", "the kernel '" + spec->kernel + "' is in a file of another name; name the file " + spec->kernel + ".json"});
+  return false;
+}
+
+std::optional<Spec> read_kernel(const std::filesystem::path& path, std::vector<Fault>& faults) {
   const auto text = read_text(path, faults);
-  std::optional<Spec> spec = text ? load_spec(file, *text, faults, when) : std::nullopt;
-  if (spec && spec->kernel != path.stem().string()) {
-    faults.push_back(
-        {file, "/kernel", "the kernel '" + spec->kernel + "' is in a file of another name; name the file " + spec->kernel + ".json"});
-    return std::nullopt;
+  std::optional<Spec> spec = text ? load_spec(path.generic_string(), *text, faults) : std::nullopt;
+  if (!has_its_name(spec, path, faults)) return std::nullopt;
+  return spec;
+}
+
+// What calls need, judged; a process that calls on CPUs alone reads no more. The faults are those of the whole but for its cases.
+std::optional<Spec> read_for_calls(const std::filesystem::path& path, const Judge& judge, std::vector<Fault>& faults) {
+  const auto text = read_text(path, faults);
+  std::optional<Spec> spec;
+  for (const Later later : {Later::cases_and_gpus, Later::cases}) {
+    if (!text || (spec && spec->variants.is_whole())) break;
+    faults.clear();
+    spec = load_spec(path.generic_string(), *text, faults, later, judge);
+    if (!has_its_name(spec, path, faults)) return std::nullopt;
+    judge(*spec, faults);
+    if (faults.empty()) break;
   }
   return spec;
 }
@@ -76,7 +93,7 @@ struct Catalogue::State {
 
   std::vector<std::filesystem::path> specs;
   TemplateLibrary templates;
-  std::map<std::string, Arch> archs;
+  std::shared_ptr<std::map<std::string, Arch>> archs = std::make_shared<std::map<std::string, Arch>>();  // read once; specs share them
   std::vector<Fault> odd_archs;  // files passed over in the folders of archs
   std::mutex mutex;              // of kernels
   std::map<std::string, std::shared_ptr<const Spec>> kernels;
@@ -88,8 +105,8 @@ struct Catalogue::State {
     const std::filesystem::path file = file_of(name);
     if (file.empty()) return nullptr;
     std::vector<Fault> faults;
-    std::optional<Spec> spec = read_kernel(file, faults, WhenCases::asked_for);
-    if (spec) check_names(*spec, archs, faults);
+    const Judge judge = [known = archs](const Spec& read, std::vector<Fault>& found) { check_names(read, *known, found); };
+    std::optional<Spec> spec = read_for_calls(file, judge, faults);
     if (faults.empty() && spec->same_as && served)
       faults.push_back({served->file, "/same_as/kernel", name + " has no variants of its own; name " + spec->same_as->kernel});
     else if (faults.empty() && spec->same_as)
@@ -112,16 +129,16 @@ Catalogue Catalogue::load(const std::filesystem::path& specs, const std::filesys
   catalogue.state_ = std::make_shared<State>(std::vector{specs}, std::vector{templates});
   State& state = *catalogue.state_;
   std::vector<Fault> faults;
-  state.archs = load_archs(specs / "arch", faults, faults);
+  *state.archs = load_archs(specs / "arch", faults, faults);
   const bool archs_are_sound = faults.empty();
   const std::vector<std::string> names = kernels_in(specs, faults);
   for (const std::string& name : names) {
-    std::optional<Spec> spec = read_kernel(specs / (name + ".json"), faults, WhenCases::now);
+    std::optional<Spec> spec = read_kernel(specs / (name + ".json"), faults);
     if (!spec) continue;
-    if (archs_are_sound) check_spec(*spec, state.archs, state.templates, names, faults);
+    if (archs_are_sound) check_spec(*spec, *state.archs, state.templates, names, faults);
     state.kernels[name] = std::make_shared<const Spec>(*std::move(spec));
   }
-  if (faults.empty()) serve_kernels(state.kernels, state.archs, names, faults);
+  if (faults.empty()) serve_kernels(state.kernels, *state.archs, names, faults);
   for (const auto& [name, spec] : state.kernels)
     for (const std::string& target : gradient_kernels(*spec))
       if (const auto found = state.kernels.find(target); target != name && found != state.kernels.end())
@@ -143,7 +160,7 @@ Catalogue Catalogue::open(const std::vector<Folders>& folders) {
   std::error_code error;
   for (const auto& folder : catalogue.state_->specs)
     if (folders.size() == 1 || std::filesystem::is_directory(folder / "arch", error))
-      catalogue.state_->archs.merge(load_archs(folder / "arch", faults, catalogue.state_->odd_archs));
+      catalogue.state_->archs->merge(load_archs(folder / "arch", faults, catalogue.state_->odd_archs));
   if (!faults.empty()) throw SpecError(std::move(faults));
   return catalogue;
 }
@@ -167,15 +184,15 @@ std::vector<Fault> Catalogue::passed_over() const {
   return list;
 }
 
-const std::map<std::string, Arch>& Catalogue::archs() const { return state_->archs; }
+const std::map<std::string, Arch>& Catalogue::archs() const { return *state_->archs; }
 
 const Arch* Catalogue::arch(const std::string& full_name) const {
-  const auto found = state_->archs.find(full_name);
-  return found == state_->archs.end() ? nullptr : &found->second;
+  const auto found = state_->archs->find(full_name);
+  return found == state_->archs->end() ? nullptr : &found->second;
 }
 
 const TemplateLibrary& Catalogue::templates() const { return state_->templates; }
 
-std::vector<const Arch*> Catalogue::archs_of(const Variant& variant) const { return archs_covered(variant.archs, state_->archs); }
+std::vector<const Arch*> Catalogue::archs_of(const Variant& variant) const { return archs_covered(variant.archs, *state_->archs); }
 
 }  // namespace ejk::spec

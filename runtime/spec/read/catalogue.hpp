@@ -17,8 +17,8 @@ class Catalogue {
   // std::runtime_error if a folder is unreadable).
   static Catalogue load(const std::filesystem::path& specs, const std::filesystem::path& templates);
 
-  // Reads the archs and, on demand, only the kernel asked for, and its cases if they are asked for (the runtime's way: nothing is read that
-  // is not called).
+  // Reads the archs and, on demand, only the kernel asked for; its cases, and the variants that no CPU runs, if they are asked for (the
+  // runtime's way: nothing is read that is not called).
   // Thread-safe. nullptr: no such kernel file. Throws SpecError.
   static Catalogue open(const std::filesystem::path& specs, const std::filesystem::path& templates);
   // The same over several folders: a kernel, an arch and a template are taken from the first that has them, so that a folder of one's own

@@ -32,8 +32,8 @@ bool contains(Level& level, const std::string& name) {
 
 class Builder {
  public:
-  Builder(const std::string& file, const std::string& text, std::vector<Fault>& faults, std::string_view left_out, Integers integers)
-      : file_(file), text_(text), faults_(faults), left_out_(left_out), integers_(integers) {}
+  Builder(const std::string& file, const std::string& text, std::vector<Fault>& faults, Integers integers)
+      : file_(file), text_(text), faults_(faults), integers_(integers) {}
 
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
@@ -58,11 +58,7 @@ class Builder {
     level.key = std::move(name);
     if (level.twice = contains(level, level.key); level.twice)
       fault(here(), "the field '" + level.key + "' occurs twice in this object; keep one");
-    if (faults_.size() - before_ >= max_faults) return false;
-    if (levels_.size() > 1 || left_out_.empty() || level.key != left_out_) return true;
-    add(Json::array());
-    root_ = std::move(level.value), stopped_ = true;
-    return false;
+    return faults_.size() - before_ < max_faults;
   }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) {
     faults_.push_back({file_, line_and_column(position), "not JSON: " + reason(error.what())});
@@ -70,7 +66,7 @@ class Builder {
   }
 
   std::optional<Json> result(bool read) {
-    if ((!read && !stopped_) || faults_.size() != before_) return std::nullopt;
+    if (!read || faults_.size() != before_) return std::nullopt;
     return std::move(root_);
   }
 
@@ -143,36 +139,23 @@ class Builder {
   const std::string& text_;
   std::vector<Fault>& faults_;
   const std::size_t before_ = faults_.size();
-  std::string_view left_out_;
   Integers integers_;
-  bool stopped_ = false;  // at the field that is left out
   std::vector<Level> levels_;
   Json root_;
 };
 
-// Whether the last field of the outermost object is a list, as what is left out has to be; some other one then costs only time.
-bool ends_with_list(std::string_view text) {
-  for (const char expected : {'}', ']'}) {
-    const auto last = text.find_last_not_of(" \t\r\n");
-    if (last == text.npos || text[last] != expected) return false;
-    text = text.substr(0, last);
-  }
-  return true;
-}
-
 }  // namespace
 
-std::optional<Json> parse_json(const std::string& file, const std::string& text, std::vector<Fault>& faults, std::string_view left_out) {
-  return parse_json(file, text, faults, left_out, Integers::signed_64_bits);
+std::optional<Json> parse_json(const std::string& file, const std::string& text, std::vector<Fault>& faults) {
+  return parse_json(file, text, faults, Integers::signed_64_bits);
 }
 
-std::optional<Json> parse_json(const std::string& file, const std::string& text, std::vector<Fault>& faults, std::string_view left_out,
-                               Integers integers) {
+std::optional<Json> parse_json(const std::string& file, const std::string& text, std::vector<Fault>& faults, Integers integers) {
   if (text.size() > max_text) {
     faults.push_back({file, "", "the file has " + std::to_string(text.size()) + " bytes; the limit is " + std::to_string(max_text)});
     return std::nullopt;
   }
-  Builder builder(file, text, faults, ends_with_list(text) ? left_out : "", integers);
+  Builder builder(file, text, faults, integers);
   return builder.result(Json::sax_parse(text, &builder));
 }
 

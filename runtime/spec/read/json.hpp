@@ -12,11 +12,8 @@ namespace ejk::spec {
 
 using Json = nlohmann::ordered_json;
 
-// nullopt after a fault. A syntax error is a fault at line:column; the others are at a JSON pointer. left_out: a list of the outermost
-// object that nobody asks for. If the text ends with a list, it is read up to that field, which reads as an empty list; what stands behind
-// it is missing then.
-std::optional<Json> parse_json(const std::string& file, const std::string& text, std::vector<Fault>& faults,
-                               std::string_view left_out = {});
+// nullopt after a fault. A syntax error is a fault at line:column; the others are at a JSON pointer.
+std::optional<Json> parse_json(const std::string& file, const std::string& text, std::vector<Fault>& faults);
 
 // pointer + "/" + token, escaped as RFC 6901 says.
 std::string pointer_to(const std::string& parent, std::string_view token);

@@ -2,7 +2,9 @@
 #include "spec/read/loader.hpp"
 
 #include <map>
+#include <memory>
 
+#include "spec/read/excerpt.hpp"
 #include "spec/read/like.hpp"
 #include "spec/read/load_parts.hpp"
 #include "spec/read/spec_size.hpp"
@@ -10,15 +12,20 @@
 namespace ejk::spec {
 namespace {
 
-void load_variants(const JsonNode& kernel, Spec& spec) {
+// left: by index, which are not there.
+std::vector<Variant> load_variants(const JsonNode& kernel, const Spec& spec, const std::vector<bool>& left = {}) {
+  std::vector<Variant> variants;
   std::map<std::string, std::string> seen;
   for (const JsonNode& node : kernel.list("variants")) {
-    Variant variant = load_variant(node, spec);
+    const std::size_t index = variants.size();
+    Variant& variant = variants.emplace_back();
+    if (index < left.size() && left[index]) continue;
+    variant = load_variant(node, spec);
     const auto [first, fresh] = seen.emplace(variant.name, node.pointer());
     if (!fresh && !variant.name.empty())
       field_or(node, "name").fault("the name '" + variant.name + "' is already that of " + first->second);
-    spec.variants.push_back(std::move(variant));
   }
+  return variants;
 }
 
 void load_same_as(const JsonNode& kernel, Spec& spec) {
@@ -47,43 +54,102 @@ std::vector<Case> load_cases(const JsonNode& kernel, const Spec& spec) {
   return cases;
 }
 
-Cases cases_of(const std::string& file, const std::string& text) {
-  return Cases([file, text] {
+// False: there are faults. Where something is like nothing, what is missing in it is no news.
+bool make_whole(Json& json, FileFaults& found) {
+  check_widths(json, found);
+  if (!found.any()) resolve_like(json, found);
+  return !found.any();
+}
+
+std::optional<Spec> load_whole(const std::string& file, const std::string& text, std::vector<Fault>& faults) {
+  auto json = parse_json(file, text, faults);
+  if (!json) return std::nullopt;
+  FileFaults found(file, faults);
+  const JsonNode kernel(*json, "", found);
+  Spec spec;
+  spec.file = file;
+  if (make_whole(*json, found) && kernel.open("kernel")) {
+    load_contract(kernel, spec);
+    load_same_as(kernel, spec);
+    spec.variants = Variants(load_variants(kernel, spec));
+    spec.cases = Cases(load_cases(kernel, spec));
+  }
+  if (found.any()) {
+    found.sort_as_in(parse_json(file, text, faults).value_or(Json()));  // not made whole
+    return std::nullopt;
+  }
+  spec.origins = std::move(found.origins());
+  return spec;
+}
+
+// What is kept of a spec that is not read whole.
+struct Source {
+  std::string file, text;
+  Judge judge;
+};
+
+Cases cases_of(const std::shared_ptr<const Source>& source) {
+  return Cases([source] {
     std::vector<Fault> faults;
-    auto spec = load_spec(file, text, faults);
+    auto spec = load_spec(source->file, source->text, faults);
     if (!faults.empty()) throw SpecError(std::move(faults));
     return spec->cases.all();
   });
 }
 
+// The variants of the list, beside a contract that was read before.
+std::optional<Variants> load_list(const Source& source, std::string_view list, Spec spec, std::vector<Fault>& faults) {
+  auto json = parse_json(source.file, "{\"variants\":" + std::string(list) + "}", faults);
+  if (!json) return std::nullopt;
+  FileFaults found(source.file, faults);
+  if (make_whole(*json, found)) spec.variants = Variants(load_variants(JsonNode(*json, "", found), spec));
+  if (found.any()) return std::nullopt;
+  spec.origins = std::move(found.origins());
+  if (source.judge) source.judge(spec, faults);
+  return spec.variants;
+}
+
+// All variants; throws what is wrong, as it is told where the file is read at once.
+Variants variants_of(const Source& source, std::string_view list, const Spec& contract) {
+  std::vector<Fault> faults;
+  if (auto variants = load_list(source, list, contract, faults); faults.empty()) return *std::move(variants);
+  faults.clear();
+  const auto spec = load_spec(source.file, source.text, faults, Later::cases);
+  if (spec && source.judge) source.judge(*spec, faults);
+  if (!faults.empty()) throw SpecError(std::move(faults));
+  return spec->variants;
+}
+
+// nullopt: there are faults, or doubts, and the text is to be read as a whole.
+std::optional<Spec> load_excerpt(std::shared_ptr<const Source> source, Later later) {
+  const auto excerpt = excerpt_of(source->text, later);
+  std::vector<Fault> faults;
+  auto json = excerpt ? parse_json(source->file, excerpt->text, faults) : std::nullopt;
+  if (!json) return std::nullopt;
+  FileFaults found(source->file, faults);
+  const JsonNode kernel(*json, "", found);
+  Spec spec;
+  spec.file = source->file;
+  if (!make_whole(*json, found) || !kernel.open("kernel")) return std::nullopt;
+  load_contract(kernel, spec);
+  load_same_as(kernel, spec);
+  auto variants = load_variants(kernel, spec, excerpt->left);
+  if (found.any()) return std::nullopt;
+  spec.cases = cases_of(source);
+  spec.variants = excerpt->left.empty() ? Variants(std::move(variants))
+                                        : Variants(std::move(variants), excerpt->left, [source, list = excerpt->variants, contract = spec] {
+                                            return variants_of(*source, list, contract);
+                                          });
+  spec.origins = std::move(found.origins());
+  return spec;
+}
+
 }  // namespace
 
-std::optional<Spec> load_spec(const std::string& file, const std::string& text, std::vector<Fault>& faults, WhenCases when) {
-  const std::size_t before = faults.size();
-  auto json = parse_json(file, text, faults, when == WhenCases::now ? "" : "cases");
-  if (!json) return std::nullopt;
-  FileFaults found(file, faults);
-  const JsonNode kernel(*json, "", found);
-  check_widths(*json, found);
-  if (!found.any()) resolve_like(*json, found);
-  Spec spec;
-  spec.file = file;
-  if (!found.any() && kernel.open("kernel")) {  // where something is like nothing, what is missing in it is no news
-    load_contract(kernel, spec);
-    load_same_as(kernel, spec);
-    load_variants(kernel, spec);
-    spec.cases = when == WhenCases::now ? Cases(load_cases(kernel, spec)) : cases_of(file, text);
-  }
-  if (!found.any()) {
-    spec.origins = std::move(found.origins());
-    return spec;
-  }
-  if (when == WhenCases::now) {
-    found.sort_as_in(parse_json(file, text, faults).value_or(Json()));  // not made whole
-    return std::nullopt;
-  }
-  faults.resize(before);  // perhaps a field stands after the cases
-  return load_spec(file, text, faults, WhenCases::now);
+std::optional<Spec> load_spec(const std::string& file, const std::string& text, std::vector<Fault>& faults, Later later, Judge judge) {
+  if (later != Later::nothing)
+    if (auto spec = load_excerpt(std::make_shared<const Source>(Source{file, text, std::move(judge)}), later)) return spec;
+  return load_whole(file, text, faults);
 }
 
 }  // namespace ejk::spec

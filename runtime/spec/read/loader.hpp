@@ -1,5 +1,6 @@
 // JSON to model: one spec or arch file, faults collected instead of thrown one by one.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,12 +10,17 @@
 
 namespace ejk::spec {
 
+// What of a spec is left unread until it is asked for, where the text can be cut that way. What is at fault there is thrown then, a
+// SpecError with the faults of the whole; any other fault is told at once.
+enum class Later { nothing, cases, cases_and_gpus };  // gpus: variants that no CPU runs
+// Adds the faults of a spec that was read.
+using Judge = std::function<void(const Spec&, std::vector<Fault>&)>;
+
 // Reads text (shown as `file` in faults). Adds every fault of form: not JSON (line and column), unknown, duplicate or missing
-// field, wrong type, bad name, bad expression, missing doc. nullopt if there were any. Of cases that are left for later, a fault is thrown
-// when they are asked for.
-enum class WhenCases { now, asked_for };
-std::optional<Spec> load_spec(const std::string& file, const std::string& text, std::vector<Fault>& faults,
-                              WhenCases when = WhenCases::now);
+// field, wrong type, bad name, bad expression, missing doc. nullopt if there were any. judge: of variants that are read later; they are
+// judged with all others.
+std::optional<Spec> load_spec(const std::string& file, const std::string& text, std::vector<Fault>& faults, Later later = Later::nothing,
+                              Judge judge = {});
 std::optional<Arch> load_arch(const std::string& file, const std::string& text, std::vector<Fault>& faults);
 
 }  // namespace ejk::spec
