@@ -18,7 +18,7 @@ class Renewal {
   Renewal(const std::vector<std::filesystem::path>& files, const std::function<bool(const TuningRecord&)>& wanted) {
     for (const auto& file : files) {
       auto content = read_records(file.string());
-      if (!content) throw CodedError(content.error().code, content.error().message);
+      if (!content) throw UsageError("renew: " + content.error().message);
       for (auto& row : content->rows)
         if (wanted(row.record)) rows_.push_back(std::move(row));
     }

@@ -20,7 +20,8 @@ struct RenewReport {
   std::vector<Stale> stale;  // those that stay so
 };
 
-// Changes the files in place; records that `wanted` does not name stay as they are. Throws CodedError if a file cannot be read or written.
+// Changes the files in place; records that `wanted` does not name stay as they are. Throws UsageError if a file
+// cannot be read, CodedError if it cannot be written.
 RenewReport renew_records(const std::vector<std::filesystem::path>& files, const std::function<bool(const TuningRecord&)>& wanted,
                           int jobs);
 
