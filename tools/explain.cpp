@@ -57,9 +57,10 @@ void print_evidence(const ordered_json& told) {
     fmt::print("  default   {}: {}", pairs(evidence["baseline"]), us(evidence["baseline_us"]));
     if (evidence["gain"].is_number()) fmt::print(", {} times as long", digits(evidence["gain"].get<double>()));
     fmt::print(
-        "\n  checked   against {}: {} of the tolerance\n  searched  {} configs timed, {} rejected\n  on        {}, ejk {}, source {}\n",
+        "\n  checked   against {}: {} of the tolerance\n  searched  {} configs timed, {} rejected\n  on        {}, ejk {}, source {}{}\n",
         scalar(evidence["checked_against"]), digits(evidence["residual"].get<double>()), evidence["measured"].dump(),
-        evidence["rejected"].dump(), scalar(evidence["machine"]), scalar(evidence["version"]), scalar(evidence["source"]));
+        evidence["rejected"].dump(), scalar(evidence["machine"]), scalar(evidence["version"]), scalar(evidence["source"]),
+        evidence["code"] == "" ? "" : ", machine code " + scalar(evidence["code"]));
     Table table({{"other configs"}, {"median", Align::right}});
     for (const auto& other : evidence["alternatives"]) table.row({pairs(other["config"]), us(other["median_us"])});
     if (table.rows()) fmt::print("{}", table.text("  "));

@@ -101,6 +101,13 @@ Result<std::string> BoundCall::source_hash(const Invocation&, const Config& conf
   });
 }
 
+Result<std::string> BoundCall::code_hash(const Invocation&, const Config& config) const {
+  return guarded([&]() -> Result<std::string> {
+    auto& backend = *machine_->backend;
+    return Library::instance().parts().places.code_of(image(config), backend.source_extension(), backend.binary_extension());
+  });
+}
+
 std::optional<Nearness> BoundCall::nearness(const std::string& key, const std::string& measured_key) const {
   return handle_.kernel->nearness(key, measured_key);
 }

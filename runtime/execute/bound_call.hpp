@@ -36,6 +36,7 @@ class BoundCall : public BoundKernel {
   std::string invalid_reason(const Invocation& invocation, const Config& config) const override;
   Invocation canonical(const Invocation& invocation) const override;
   Result<std::string> source_hash(const Invocation& invocation, const Config& config) const override;
+  Result<std::string> code_hash(const Invocation& invocation, const Config& config) const override;
   std::optional<Nearness> nearness(const std::string& key, const std::string& measured_key) const override;
   Result<Gradient> gradient(const Invocation& invocation) const override;
 

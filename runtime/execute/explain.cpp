@@ -81,6 +81,7 @@ ordered_json evidence_json(const Selection& selection) {
           {"machine", record.machine},
           {"version", record.version},
           {"source", record.source},
+          {"code", record.code},
           {"alternatives", alternatives}};
 }
 

@@ -86,6 +86,10 @@ Result<std::string> SpecKernel::source_hash(const Invocation& invocation, const 
   return guarded([&] { return bind_call(handle_, invocation).source_hash(invocation, config); });
 }
 
+Result<std::string> SpecKernel::code_hash(const Invocation& invocation, const Config& config) const {
+  return guarded([&] { return bind_call(handle_, invocation).code_hash(invocation, config); });
+}
+
 Status SpecKernel::run(const Invocation& invocation, const Config& config) const {
   return guarded([&]() -> Status {
     const auto arguments = positional(handle_, invocation.tensors, invocation.attributes);

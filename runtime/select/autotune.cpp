@@ -76,6 +76,7 @@ class MissedCall {
     const auto source = question_.kernel.source_hash(question_.invocation, record.config);
     if (!source) return source.error().message;
     if (record.source.empty()) record.source = *source;
+    if (auto code = question_.kernel.code_hash(question_.invocation, record.config); code && record.code.empty()) record.code = *code;
     return record.source == *source ? "" : "the source changed while it was measured";
   }
 

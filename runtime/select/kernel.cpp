@@ -14,6 +14,8 @@ Invocation Kernel::canonical(const Invocation& invocation) const { return invoca
 
 Result<std::string> Kernel::source_hash(const Invocation&, const Config&) const { return std::string(); }
 
+Result<std::string> Kernel::code_hash(const Invocation&, const Config&) const { return std::string(); }
+
 std::optional<Nearness> Kernel::nearness(const std::string&, const std::string&) const { return std::nullopt; }
 
 Result<Gradient> Kernel::gradient(const Invocation&) const { return Error{ErrorCode::unsupported, name() + " has no gradient"}; }

@@ -3,6 +3,7 @@
 
 #include "ejk/records.hpp"
 #include "select/agreement.hpp"
+#include "select/record_fault.hpp"
 #include "select/records_file.hpp"
 #include "store/files.hpp"
 
@@ -112,12 +113,8 @@ class LookUp {
 
  private:
   std::string fault_of(const TuningRecord& record) const {
-    if (const auto reason = kernel_.invalid_reason(invocation_, record.config); !reason.empty())
-      return fmt::format("{} cannot serve this call: {}", to_json(record.config), reason);
-    const auto source = kernel_.source_hash(invocation_, record.config);
-    if (!source) return source.error().message;
-    if (*source == record.source) return {};
-    return record.source.empty() ? "it has no hash of its source" : "the source has changed since it was measured";
+    const auto judged = judge_record(kernel_, invocation_, record);
+    return judged.serves() ? "" : judged.reason;
   }
 
   struct Near {

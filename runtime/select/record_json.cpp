@@ -75,6 +75,7 @@ TuningRecord read_record(std::string_view line) {
   const Reader reader(node);
   reader.read("config", record.config);
   reader.read("source", record.source);
+  reader.read("code", record.code);
   reader.read("samples_us", record.samples_us);
   reader.read("median_us", record.median_us);
   reader.read("noise", record.noise);
@@ -108,6 +109,7 @@ std::string to_json(const TuningRecord& record) {
                {"rejected", record.rejected},
                {"machine", record.machine},
                {"version", record.version}};
+  if (!record.code.empty()) node["code"] = record.code;
   if (!record.alternatives.empty()) {
     auto list = json::array();
     for (const auto& [config, median] : record.alternatives) list.push_back(json::array({object_of(config), median}));

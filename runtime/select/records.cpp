@@ -213,6 +213,22 @@ Result<std::size_t> remove_records(const std::string& path, const std::function<
   });
 }
 
+Result<std::size_t> update_records(const std::string& path, const std::function<bool(TuningRecord&)>& change) {
+  return guarded([&]() -> Result<std::size_t> {
+    if (!RecordsFile(path).exists()) return Error{ErrorCode::io, path + ": no such file"};
+    const LockedFile lock(path);
+    std::vector<TuningRecord> all;
+    std::size_t changed = 0;
+    auto content = content_of(RecordsFile(path), path);
+    for (auto& row : content.rows) {
+      changed += change(row.record) ? 1 : 0;
+      all.push_back(std::move(row.record));
+    }
+    if (changed) lock.replace(lines_of(all));
+    return changed;
+  });
+}
+
 Status write_records(const std::string& path, const std::vector<TuningRecord>& records) {
   return guarded([&]() -> Status {
     const LockedFile lock(path);

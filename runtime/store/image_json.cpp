@@ -80,6 +80,7 @@ std::string to_json(const ImageInfo& info) {
   object["command"] = info.command;
   object["binary_sha256"] = info.binary_sha256;
   object["binary_bytes"] = info.binary_bytes;
+  if (!info.code.empty()) object["code"] = info.code;
   object["resources"] = ordered_json::object();
   for (const auto& [name, value] : info.resources) object["resources"][name] = value;
   return object.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";  // a compiler's name may be no UTF-8
@@ -99,6 +100,7 @@ ImageInfo parse_image_info(const std::string& words) {
   info.binary_sha256 = hex(object, "binary_sha256", 64);
   info.binary_bytes = integer(field(object, "binary_bytes"), "binary_bytes");
   if (info.binary_bytes < 0) refuse(fmt::format("\"binary_bytes\": expected 0 or more, found {}", info.binary_bytes));
+  if (object.contains("code")) info.code = hex(object, "code", 16);
   const auto& resources = field(object, "resources");
   if (!resources.is_object()) refuse(fmt::format("\"resources\": expected an object, found {}", resources.type_name()));
   for (const auto& [name, value] : resources.items()) info.resources.emplace_back(name, integer(value, "resources/" + name));

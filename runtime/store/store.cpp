@@ -8,6 +8,7 @@
 #include <ctime>
 #include <stdexcept>
 
+#include "backends/machine_code.hpp"
 #include "backends/process/owner.hpp"
 #include "store/draft.hpp"
 #include "store/files.hpp"
@@ -33,6 +34,7 @@ std::string mismatch(const ImageInfo& info, const spec::Image& image) {
 }
 
 ImageInfo info_of(const spec::Image& image, const CompileResult& result) {
+  std::string why_no_code;
   return {image.id,
           image.kernel,
           image.arch,
@@ -41,7 +43,8 @@ ImageInfo info_of(const spec::Image& image, const CompileResult& result) {
           result.command,
           sha256_hex(result.binary),
           static_cast<std::int64_t>(result.binary.size()),
-          result.resources};
+          result.resources,
+          machine_code_hash(result.binary, why_no_code)};
 }
 
 // Moves a finished folder to its place. false: something is there.
@@ -115,6 +118,30 @@ Found Store::find(const spec::Image& image, const std::string&, const std::strin
   if (const auto entry = kernel->folder(entry_name(image), found.why)) return read_entry(*entry, image, name, found);
   found.verdict = Verdict::bad;
   return found;
+}
+
+std::string Store::code_of(const spec::Image& image, const std::string& source_extension, const std::string& binary_extension) const {
+  std::string ignored;
+  const auto kernel = folder_of(image.kernel, ignored);
+  const auto entry = kernel && kernel->has(entry_name(image)) ? kernel->folder(entry_name(image), ignored) : std::nullopt;
+  const auto text = entry ? entry->read(info_name, info_limit, ignored) : std::nullopt;
+  if (!text) return {};
+  try {
+    const auto info = parse_image_info(*text);
+    if (!mismatch(info, image).empty()) return {};
+    if (!info.code.empty()) return info.code;
+  } catch (const std::runtime_error&) {
+    return {};
+  }
+  const auto found = find(image, source_extension, binary_extension);
+  return found.verdict == Verdict::hit ? machine_code_hash(found.bytes, ignored) : "";
+}
+
+std::string Places::code_of(const spec::Image& image, const std::string& source_extension, const std::string& binary_extension) const {
+  if (auto code = user ? user->code_of(image, source_extension, binary_extension) : ""; !code.empty()) return code;
+  for (const auto& pack : packs)
+    if (auto code = pack.code_of(image, source_extension, binary_extension); !code.empty()) return code;
+  return {};
 }
 
 Found Store::publish(const spec::Image& image, const CompileResult& result, const std::string& source_extension,

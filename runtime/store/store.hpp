@@ -35,6 +35,7 @@ struct ImageInfo {
   std::string binary_sha256;
   std::int64_t binary_bytes = 0;
   spec::Resources resources;
+  std::string code;  // machine_code_hash of the binary; empty: none can be told, or an older ejk made the entry
 };
 std::string to_json(const ImageInfo& info);
 // An image.json of another version of this layout: no fault of the entry, but of no use here.
@@ -67,6 +68,8 @@ class Store {
   // Why nothing of that kernel is taken from here: its folder, or one above it, is in the hands of others. "": nothing is wrong.
   std::string distrust(const std::string& kernel) const;
   Found find(const spec::Image& image, const std::string& source_extension, const std::string& binary_extension) const;
+  // The hash of its machine code, as the entry says it; of one that an older ejk made, by its binary. "": no entry, or none can be told.
+  std::string code_of(const spec::Image& image, const std::string& source_extension, const std::string& binary_extension) const;
   // Writes the entry or takes the one that got there first. Throws std::runtime_error (full disk, read-only, ownership).
   Found publish(const spec::Image& image, const CompileResult& result, const std::string& source_extension,
                 const std::string& binary_extension) const;
@@ -132,6 +135,8 @@ struct Places {
   std::optional<Store> user;
   std::vector<Store> packs;
   std::string why_no_user;
+  // Of the first place that has the image; as Store::code_of.
+  std::string code_of(const spec::Image& image, const std::string& source_extension, const std::string& binary_extension) const;
 };
 
 }  // namespace ejk::store

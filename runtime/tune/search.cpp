@@ -36,7 +36,7 @@ class Search {
  public:
   Search(const Kernel& kernel, const Invocation& invocation, Lab& lab, TrialImages& images, const SearchOptions& options,
          const SearchHooks& hooks)
-      : invocation_(invocation), lab_(lab), images_(images), options_(options), hooks_(hooks) {
+      : kernel_(kernel), invocation_(invocation), lab_(lab), images_(images), options_(options), hooks_(hooks) {
     auto heuristic = kernel.heuristic_cfg(invocation);
     if (!heuristic) throw CodedError(heuristic.error().code, heuristic.error().message);
     auto space = kernel.config_space(invocation);
@@ -303,6 +303,7 @@ class Search {
     record_.key = invocation_.key();
     record_.config = winner_->config;
     record_.source = winner_->source;
+    if (auto code = kernel_.code_hash(invocation_, winner_->config)) record_.code = *std::move(code);
     record_.median_us = median(record_.samples_us);
     record_.baseline = default_->config;
     record_.checked_against = call_.checked_against;
@@ -326,6 +327,7 @@ class Search {
     return result;
   }
 
+  const Kernel& kernel_;
   const Invocation& invocation_;
   Lab& lab_;
   TrialImages& images_;

@@ -127,6 +127,97 @@ class Records(program.Test):
         self.assertIn("0 stale records", self.ejk_out("records", "ls", "--stale"))
         self.assertIn("give either --recorded or --stale", run([self.ejk, "tune", "--stale", "--recorded", "x"], self.environment, code=2)[1])
 
+    # Two shipped records. One's template gets a local variable of another name, the other's an instruction: the first is kept, by the command
+    # that compiles both and compares them; the second is listed, and it alone is measured anew.
+    def test_an_edit_that_leaves_the_machine_code_keeps_the_record(self):
+        told = json.loads(self.ejk_out("explain", "mean_pooling_bwd", "--case", "minilm.f32", "--variant", "tokens", "--arch", "generic", "--json"))
+        backward = self.record(256, key=told["key"], config=told["config"], source=told["image"]["hash"], baseline=told["config"], alternatives=[])
+        shipped = self.store / "specs" / "tuned"
+        files = {}
+        for record in self.record(256), backward:
+            files[record["key"]["kernel"]] = shipped / record["key"]["device"] / (record["key"]["kernel"] + ".jsonl")
+            files[record["key"]["kernel"]].parent.mkdir(parents=True, exist_ok=True)
+            files[record["key"]["kernel"]].write_text(json.dumps(record) + "\n")
+
+        def records():
+            return {kernel: json.loads(file.read_text()) for kernel, file in files.items()}
+
+        def stale():
+            return {row["record"]["key"]["kernel"]: row["stale"] for row in json.loads(self.ejk_out("records", "ls", "--stale", "--json"))}
+
+        def tier(kernel):
+            told = json.loads(self.ejk_out("explain", kernel, "--case", "minilm.f32", "--json"))
+            return next(tier for tier in told["tiers"] if tier["answer"] == "chosen")["tier"]
+
+        def renewed():
+            told = json.loads(self.ejk_out("records", "renew", shipped, "--json"))
+            return told["sound"], told["renewed"], told["identified"], len(told["stale"])
+
+        templates = self.store / "templates" / "mean_pooling"
+        before = {name: (templates / name).read_text() for name in ("forward.cpu.cpp", "backward.cpu.cpp")}
+
+        def edit(name, old, new):
+            self.assertIn(old, before[name])
+            (templates / name).write_text(before[name].replace(old, new))
+
+        changed = "the source has changed since it was measured"
+        try:
+            self.assertEqual(renewed(), (0, 0, 2, 0))  # whatever was measured before records had a hash of the machine code
+            self.assertEqual(renewed(), (2, 0, 0, 0))
+            first = records()
+            self.assertEqual({len(record["code"]) for record in first.values()}, {16})
+
+            edit("backward.cpu.cpp", "row_begin", "begin_of_the_row")
+            edit("forward.cpu.cpp", "side_by_side", "abreast")
+            unseen = changed + ", and no binary of it is here whose machine code could be compared"
+            self.assertEqual(stale(), {"mean_pooling": unseen, "mean_pooling_bwd": unseen})
+            listed = self.ejk_out("records", "ls", "--stale")
+            self.assertIn("`ejk records renew", listed)
+            self.assertTrue(listed.endswith("\n2 stale records\n"), listed)
+            self.assertEqual(tier("mean_pooling"), "heuristic")
+            out, err = run([self.ejk, "records", "renew", shipped], self.environment)
+            self.assertIn("compiling 2 images", err)
+            self.assertIn("of 2 records 0 sound, 2 renewed, 0 given the hash of their machine code, 0 stale", out)
+            self.assertEqual((tier("mean_pooling"), tier("mean_pooling_bwd")), ("persistent", "persistent"))
+            for kernel, record in records().items():
+                self.assertNotEqual(record["source"], first[kernel]["source"])
+                self.assertEqual({**record, "source": ""}, {**first[kernel], "source": ""})
+
+            # Back again, and the forward with one instruction more.
+            edit("backward.cpu.cpp", "row_begin", "row_begin")
+            row = "    Row row = row_of(layout, r);\n"
+            edit("forward.cpu.cpp", row, row + '    __asm__ volatile("nop");\n')
+            self.assertEqual(stale(), {"mean_pooling": unseen})  # the binary of the source before is here, and tells
+            self.assertEqual(renewed(), (0, 1, 0, 1))
+            self.assertEqual(stale(), {"mean_pooling": changed + ", and the machine code with it"})
+            self.assertEqual(tier("mean_pooling"), "heuristic")
+
+            # Neither is here: the tuner compiles both, and measures one.
+            shutil.rmtree(self.cache)
+            edit("backward.cpu.cpp", "row_begin", "begin_of_this_row")
+            self.assertEqual(stale(), {"mean_pooling": unseen, "mean_pooling_bwd": unseen})
+            out, err = run([self.ejk, "tune", "--stale", "--budget", "30s", "--json", "--ship", shipped], self.environment)
+            self.assertIn("compiling 2 images, whose machine code is compared with what was measured", err)
+            self.assertEqual([case["case"].split()[0] for case in json.loads(out)["cases"]], ["mean_pooling"])
+            self.assertEqual(stale(), {})
+            record = records()["mean_pooling"]
+            self.assertNotEqual(record["code"], first["mean_pooling"]["code"])
+            self.assertEqual(len(record["code"]), 16)
+            self.assertEqual(renewed(), (1, 1, 0, 0))
+        finally:
+            for name, text in before.items():
+                (templates / name).write_text(text)
+            shutil.rmtree(shipped)
+
+    def test_what_cannot_be_compiled_is_told(self):
+        environment = {**self.environment, "EJKERNEL_CACHE_DIR": str(self.folder / "another"), "EJKERNEL_JIT": "off"}
+        record = self.record(256, source="0123456789abcdef", code="0123456789abcdef")
+        run([self.ejk, "records", "import", self.write("one.jsonl", record)], environment)
+        out = run([self.ejk, "records", "renew"], environment)[0]
+        self.assertIn("0 renewed, 0 given the hash of their machine code, 1 stale", out)
+        self.assertIn("could be compared (EJKERNEL_JIT=off)", out)
+        self.assertIn("no such file", self.refused("renew", self.folder / "nothing.jsonl"))
+
     def test_merging_keeps_the_better_measured(self):
         noisy, quiet = self.write("noisy.jsonl", self.record(1024, noise=0.5)), self.write("quiet.jsonl", self.record(256, source=self.told[1024]["image"]["hash"]))
         merged = self.folder / "merged.jsonl"

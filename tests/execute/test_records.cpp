@@ -202,6 +202,28 @@ TEST_F(Records, AreCompactedTheLaterRowsStay) {
   for (int i = 95; i < 100; ++i) EXPECT_EQ(last.at(invocation(1 + i % 5).key()), Recorder::with(1 + i % 3)) << i;
 }
 
+TEST_F(Records, AreChangedInPlaceAndElseStayAsTheyAre) {
+  auto one = measured(invocation(1).key(), Recorder::with(1)), two = measured(invocation(2).key(), Recorder::with(2));
+  EXPECT_EQ(to_json(one).find("\"code\""), std::string::npos) << "as before there was one";
+  two.code = "fedcba9876543210";
+  write(to_json(one) + "\n" + to_json(two) + "\n");
+  const auto before = text();
+  const auto none = update_records(file(), [](TuningRecord&) { return false; });
+  ASSERT_EQ(message_of(none), "");
+  EXPECT_EQ(*none, 0U);
+  EXPECT_EQ(text(), before);
+  const auto changed = update_records(file(), [&](TuningRecord& record) {
+    record.source = record.key == two.key ? "0123456789abcdef" : record.source;
+    return record.key == two.key;
+  });
+  ASSERT_EQ(message_of(changed), "");
+  EXPECT_EQ(*changed, 1U);
+  two.source = "0123456789abcdef";
+  EXPECT_EQ(text(), to_json(one) + "\n" + to_json(two) + "\n");
+  EXPECT_NE(message_of(update_records((folder / "nothing.jsonl").string(), [](TuningRecord&) { return true; })).find("no such file"),
+            std::string::npos);
+}
+
 TEST_F(Records, AFolderThatCannotBeWrittenIsAnError) {
   write("");
   std::filesystem::remove_all(folder / "tuned");

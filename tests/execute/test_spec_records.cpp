@@ -71,6 +71,57 @@ TEST_F(SpecRecords, WhoseSourceIsAnotherArePassedOver) {
       << selection.trail[3].detail;
 }
 
+// What an edit of a source leaves of a record: its machine code, where a binary of today's source is here to tell.
+TEST_F(SpecRecords, WhoseMachineCodeIsTheSameServeWhateverTheirSource) {
+  use_test_store();
+  Shift shift(6);
+  const auto kernel = *spec_kernel("shift");
+  const auto canonical = kernel->canonical(shift.call);
+  auto row = measured(canonical.key(), wide(4));
+  row.source = "0123456789abcdef";
+  row.code = "fedcba9876543210";
+  const auto records = (folder / "cache/tuned").string();
+  ASSERT_EQ(message_of(append_record(records, row)), "");
+  const auto detail = [&] { return choose(shift.call).trail[3].detail; };
+  const auto changed = "row 1 of " + cache_file() + ": the source has changed since it was measured, and ";
+  EXPECT_EQ(message_of(kernel->code_hash(canonical, wide(4))), "");
+  EXPECT_EQ(*kernel->code_hash(canonical, wide(4)), "") << "nothing is compiled for an answer";
+  EXPECT_NE(detail().find(changed + "no binary of it is here whose machine code could be compared"), std::string::npos) << detail();
+
+  const auto config = wide(4);
+  ASSERT_EQ(message_of(call("shift", shift.call.tensors, {}, {}, &config)), "");
+  EXPECT_NE(detail().find(changed + "the machine code with it"), std::string::npos) << detail();
+  const auto code = *kernel->code_hash(canonical, wide(4));
+  EXPECT_EQ(code.size(), 16U);
+
+  row.code = code;
+  ASSERT_EQ(message_of(append_record(records, row)), "");
+  const auto selection = choose(shift.call);
+  EXPECT_EQ(selection.tier, Tier::persistent) << selection.detail;
+  EXPECT_EQ(selection.config, wide(4));
+}
+
+// An entry that an older ejk made does not say its hash: the binary tells it.
+TEST_F(SpecRecords, OfOldEntriesAreComparedByTheBinary) {
+  use_test_store();
+  Shift shift(6);
+  const auto kernel = *spec_kernel("shift");
+  const auto canonical = kernel->canonical(shift.call);
+  const auto config = wide(4);
+  ASSERT_EQ(message_of(call("shift", shift.call.tensors, {}, {}, &config)), "");
+  const auto code = *kernel->code_hash(canonical, wide(4));
+  ASSERT_EQ(code.size(), 16U);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder / "cache"))
+    if (entry.path().filename() == "image.json") {
+      std::ifstream in(entry.path());
+      std::string info{std::istreambuf_iterator<char>(in), {}};
+      const auto at = info.find("  \"code\": ");
+      ASSERT_NE(at, std::string::npos) << info;
+      std::ofstream(entry.path()) << info.erase(at, info.find('\n', at) + 1 - at);
+    }
+  EXPECT_EQ(*kernel->code_hash(canonical, wide(4)), code);
+}
+
 TEST_F(SpecRecords, OfAnUnknownVariantOrArchArePassedOverWithTheReason) {
   use_test_store();
   Shift shift(6);

@@ -5,7 +5,7 @@ namespace ejk::store {
 namespace {
 
 ImageInfo sample() {
-  return {"toy.a", "toy", "cpu:avx2", "0123456789abcdef", "g++ 12", {"g++", "-O3"}, std::string(64, 'a'), 7777, {{"code_bytes", 99}}};
+  return {"toy.a", "toy", "cpu:avx2", "0123456789abcdef", "g++ 12", {"g++", "-O3"}, std::string(64, 'a'), 7777, {{"code_bytes", 99}}, {}};
 }
 
 std::string refusal_of(const std::string& text) {
@@ -47,6 +47,16 @@ TEST(ImageJson, FaultsAreNamed) {
   EXPECT_EQ(refusal_of(changed("\"schema\": 1", "\"schema\": 2")), "image.json: schema 2 is unknown: expected 1");
   EXPECT_EQ(refusal_of(std::string(1000, '[')), "image.json: nested deeper than 8 levels");
   EXPECT_EQ(refusal_of("nonsense").substr(0, 21), "image.json: not JSON:");
+}
+
+TEST(ImageJson, OfAnOlderEjkHasNoHashOfTheMachineCode) {
+  auto info = sample();
+  EXPECT_EQ(to_json(info).find("\"code\""), std::string::npos);
+  EXPECT_EQ(parse_image_info(to_json(info)).code, "");
+  info.code = "fedcba9876543210";
+  EXPECT_EQ(parse_image_info(to_json(info)).code, info.code);
+  info.code = "none";
+  EXPECT_EQ(refusal_of(to_json(info)), "image.json: \"code\": expected 16 hexadecimal digits, found 4 characters");
 }
 
 TEST(ImageJson, HoldsACompilerNameThatIsNotUtf8) {

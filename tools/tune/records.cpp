@@ -10,6 +10,7 @@
 #include "command_line/table.hpp"
 #include "ejk/records.hpp"
 #include "spec/check/suggest.hpp"
+#include "tune/renew.hpp"
 #include "tune/stale.hpp"
 
 namespace ejk::tools {
@@ -30,7 +31,8 @@ struct Found {
   std::string role;
   RecordsRow row;
   std::string kernel, device, call;
-  std::string stale;  // why it is passed over; judged only if asked for
+  std::string stale;          // why it is passed over; judged only if asked for
+  bool not_compared = false;  // for want of a binary
 };
 
 // "x f32[2,64] mask bool[2] chunk_size=8"
@@ -44,7 +46,7 @@ std::string call_text(const json& key) {
 }
 
 Found found_of(const std::string& role, const RecordsRow& row) {
-  Found found{role, row, {}, {}, row.record.key, {}};
+  Found found{role, row, {}, {}, row.record.key, {}, false};
   const auto key = json::parse(row.record.key, nullptr, false);
   if (!key.is_object()) return found;
   try {
@@ -70,8 +72,12 @@ RecordsContent content_of(const fs::path& file) {
 // Without sound ones, and without those whose call has a sound one.
 void keep_stale(std::vector<Found>& rows) {
   std::set<std::string> sound;
-  for (auto& found : rows)
-    if ((found.stale = why_stale(found.row.record)).empty()) sound.insert(found.row.record.key);
+  for (auto& found : rows) {
+    const auto judged = judge(found.row.record);
+    if (judged.serves()) sound.insert(found.row.record.key);
+    found.stale = judged.reason;
+    found.not_compared = judged.verdict == RecordJudgement::Verdict::not_compared;
+  }
   std::erase_if(rows, [&](const Found& found) { return sound.contains(found.row.record.key); });
 }
 
@@ -117,6 +123,9 @@ int list(const Arguments& arguments) {
   if (table.rows()) fmt::print("{}", table.text());
   for (const auto& found : all)
     if (!found.stale.empty()) fmt::print("stale {}:{}: {}\n", found.row.file, found.row.line, found.stale);
+  if (std::any_of(all.begin(), all.end(), [](const Found& found) { return found.not_compared; }))
+    fmt::print(
+        "`ejk records renew [FOLDER]` compiles those whose machine code could not be compared, and keeps them where it is the same\n");
   fmt::print("{} {}records\n", all.size(), arguments.has("stale") ? "stale " : "");
   return exit_done;
 }
@@ -135,7 +144,8 @@ int show(const Arguments& arguments) {
     fmt::print("  checked  against {}: {} of the tolerance\n  search   {} configs timed, {} rejected\n", record.checked_against,
                digits(record.residual), record.measured, record.rejected);
     for (const auto& [config, median] : record.alternatives) fmt::print("  also     {}: {}\n", to_json(config), microseconds(median));
-    fmt::print("  machine  {}\n  ejk      {}, source {}\n", record.machine, record.version, record.source);
+    fmt::print("  machine  {}\n  ejk      {}, source {}{}\n", record.machine, record.version, record.source,
+               record.code.empty() ? "" : ", machine code " + record.code);
   }
   return exit_done;
 }
@@ -217,32 +227,71 @@ int drop(const Arguments& arguments) {
   return exit_done;
 }
 
+int renew(const Arguments& arguments) {
+  auto named = arguments.words("FILE");
+  if (named.empty()) named.push_back(user_folder());
+  std::vector<fs::path> files;
+  for (const auto& each : named) {
+    if (!fs::is_directory(each)) files.emplace_back(each);
+    for (auto& file : record_files_below(each)) files.push_back(std::move(file));
+  }
+  const auto report = renew_records(
+      files,
+      [&](const TuningRecord& record) {
+        return wanted(arguments, found_of("", {record, "", 0}));
+      },
+      static_cast<int>(arguments.integer("jobs", 0, 1, 4096)));
+  if (arguments.has("json")) {
+    auto stale = ordered_json::array();
+    for (const auto& [place, reason] : report.stale) stale.push_back({{"record", place}, {"stale", reason}});
+    fmt::print("{}\n", ordered_json{{"records", report.records},
+                                    {"sound", report.sound},
+                                    {"renewed", report.renewed},
+                                    {"identified", report.identified},
+                                    {"stale", stale}}
+                           .dump(2));
+    return exit_done;
+  }
+  for (const auto& [place, reason] : report.stale) fmt::print("stale {}: {}\n", place, reason);
+  fmt::print("{}: of {} records {} sound, {} renewed, {} given the hash of their machine code, {} stale\n", fmt::join(named, ", "),
+             report.records, report.sound, report.renewed, report.identified, report.stale.size());
+  return exit_done;
+}
+
 struct Action {
   const char* name;
   int (*function)(const Arguments& arguments);
   bool takes_files;
 };
-constexpr Action actions[] = {{"ls", list, false},       {"show", show, false},  {"import", import, true},
-                              {"export", export_, true}, {"merge", merge, true}, {"drop", drop, false}};
+constexpr Action actions[] = {{"ls", list, false},    {"show", show, false},  {"import", import, true}, {"export", export_, true},
+                              {"merge", merge, true}, {"renew", renew, true}, {"drop", drop, false}};
 
 }  // namespace
 
 int records(std::span<const std::string> words) {
   Arguments arguments(
-      "records", "ls [--stale] | show | import FILE... | export FILE | merge FILE... --to FILE | drop (--kernel NAME | --all)",
+      "records",
+      "ls [--stale] | show | import FILE... | export FILE | merge FILE... --to FILE | renew [FILE...] | drop (--kernel NAME | --all)",
       "Tuning records: yours (in the user cache) and those that packs ship. show: with their evidence. import: takes records of\n"
       "files or folders into yours; of two for one call, device and source the better measured one stays: checked before\n"
       "unchecked, then the smaller standard error, then the more samples. export: yours into one file. merge: files into one,\n"
-      "by the same rule. drop: forgets yours (shipped ones are never touched).",
+      "by the same rule. renew: where only the source has changed, compiles it (into your cache) and compares the machine code with\n"
+      "what was measured: if it is the same, the record is of today's source from then on; else it stays stale. `ejk tune --stale`\n"
+      "measures those anew. Sound records without a hash of their machine code get it. It takes yours, or\n"
+      "those of the files and folders named. drop: forgets yours (shipped ones are never touched).",
       "ejk records ls\nejk records ls --stale --device 'cuda-*'\nejk records show --kernel 'mean_*' --json\nejk records export h200.jsonl "
       "--device 'cuda-*'\n"
-      "ejk records import h200.jsonl\nejk records merge node0.jsonl node1.jsonl --to all.jsonl\nejk records drop --device 'cuda-*'");
+      "ejk records import h200.jsonl\nejk records merge node0.jsonl node1.jsonl --to all.jsonl\nejk records renew specs/tuned\nejk records "
+      "drop --device 'cuda-*'");
   arguments.word("ACTION", true).rest("FILE");
   arguments.option("kernel", "NAME", "only those of this kernel; * and ? stand for anything");
   arguments.option("device", "NAME", "only those of this device's fingerprint; * and ? stand for anything");
   arguments.option("to", "FILE", "merge: the file to write; import: the folder of records, instead of yours");
-  arguments.flag("stale",
-                 "ls, show: only those that are passed over, with the reason: the config is no longer valid, the source has changed");
+  arguments.flag(
+      "stale",
+      "ls, show: only those that are passed over, with the reason: the config is no longer valid, the source has changed (and the "
+      "machine code with it, or no binary is here to tell)");
+  arguments.option("jobs", "N", "renew: compilers at a time (default: one a core)");
   arguments.flag("all", "drop: everything");
   arguments.list("store", "DIR", "a store to look in first; may be given several times");
   arguments.flag("json", "as JSON");

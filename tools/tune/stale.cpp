@@ -1,4 +1,4 @@
-// Judging records by the config and the source that they name.
+// Judging records by the config, the source and the machine code that they name.
 #include "tune/stale.hpp"
 
 #include <fmt/format.h>
@@ -10,33 +10,64 @@
 #include "common/guard.hpp"
 #include "ejk/record.hpp"
 #include "record/placed_call.hpp"
+#include "store/build_progress.hpp"
 
 namespace ejk::tools {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string judged(const TuningRecord& record) {
+JudgedRecord judged(const TuningRecord& record) {
   auto recorded = recorded_from_json(record.key);
-  if (!recorded) return recorded.error().message;
+  if (!recorded) return {{RecordJudgement::Verdict::invalid, recorded.error().message}, {}, {}, {}};
   if (recorded->archs.empty() && !record.config.arch.empty()) recorded->archs = {record.config.arch};
   const PlacedCall call(*recorded);
-  if (const auto reason = call.invalid_reason(call.invocation(), record.config); !reason.empty())
-    return fmt::format("{} cannot serve this call: {}", to_json(record.config), reason);
-  const auto source = call.source_hash(call.invocation(), record.config);
-  if (!source) return source.error().message;
-  if (*source == record.source) return "";
-  return record.source.empty() ? "it has no hash of its source" : "the source has changed since it was measured";
+  JudgedRecord result{judge_record(call, call.invocation(), record), {}, {}, {}};
+  if (result.verdict == RecordJudgement::Verdict::invalid) return result;
+  auto image = call.image(record.config);
+  result.source = image.hash;
+  if (auto code = call.code_hash(call.invocation(), record.config)) result.code = *std::move(code);
+  const bool code_missing = result.verdict == RecordJudgement::Verdict::sound && record.code.empty() && result.code.empty();
+  if (code_missing || result.verdict == RecordJudgement::Verdict::not_compared) {
+    const auto* arch = Library::instance().parts().catalogue.arch(image.arch);
+    result.wanted = store::BuildItem{std::move(image), arch};
+  }
+  return result;
 }
 
 }  // namespace
 
-std::string why_stale(const TuningRecord& record) {
+JudgedRecord judge(const TuningRecord& record) {
   try {
     return judged(record);
   } catch (...) {
-    return current_error().message;
+    return {{RecordJudgement::Verdict::invalid, current_error().message}, {}, {}, {}};
   }
+}
+
+std::map<std::string, std::string> build_wanted(const std::vector<JudgedRecord>& judged, int jobs) {
+  std::map<std::string, store::BuildItem> items;  // by image: many records may have one winner
+  std::map<std::string, std::string> why_not;
+  for (const auto& one : judged)
+    if (one.wanted) items.emplace(one.wanted->image.id, *one.wanted);
+  const auto& parts = Library::instance().parts();
+  const bool can_keep = parts.places.user && parts.places.user->writable();
+  if (!parts.environment.jit || !can_keep) {
+    const auto why = can_keep ? "EJKERNEL_JIT=off" : "there is no user cache to compile into: " + parts.places.why_no_user;
+    for (const auto& [id, item] : items) why_not[id] = why;
+    return why_not;
+  }
+  if (items.empty()) return why_not;
+  std::vector<store::BuildItem> list;
+  for (auto& [id, item] : items) list.push_back(std::move(item));
+  fmt::print(stderr, "compiling {} images, whose machine code is compared with what was measured\n", list.size());
+  BuildProgress progress(stderr);
+  store::build(*parts.places.user, list, jobs, [&](const store::BuildEvent& event) {
+    if (event.kind == store::BuildEvent::Kind::failed || event.kind == store::BuildEvent::Kind::skipped)
+      why_not[event.id] = event.text.substr(0, event.text.find('\n'));
+    progress(event);
+  });
+  return why_not;
 }
 
 std::vector<RecordsFolder> record_folders() {
@@ -45,7 +76,11 @@ std::vector<RecordsFolder> record_folders() {
   std::vector<RecordsFolder> result;
   if (!writing.agreement.empty()) result.push_back({"agreement", writing.agreement});
   if (!writing.user.empty()) result.push_back({"user", writing.user});
-  for (const auto& pack : parts.places.packs) result.push_back({"shipped", pack.root() / "specs" / "tuned"});
+  for (const auto& pack : parts.places.packs) {
+    const auto path = pack.root() / "specs" / "tuned";
+    const auto known = [&](const RecordsFolder& folder) { return folder.path == path; };  // one pack may be found in two ways
+    if (std::none_of(result.begin(), result.end(), known)) result.push_back({"shipped", path});
+  }
   return result;
 }
 
@@ -58,23 +93,48 @@ std::vector<fs::path> record_files_below(const fs::path& folder) {
   return files;
 }
 
-std::vector<CallToTune> calls_of_stale_records(const std::string& kernel, const Machine& machine) {
-  std::vector<CallToTune> calls;
-  std::set<std::string> sound, seen;  // keys; a folder that counts more may have a sound record of the call
+namespace {
+
+struct MachineRow {
+  nlohmann::json key;
+  std::string name;  // "flash_attention (flash_attention.jsonl:3)"
+  TuningRecord record;
+};
+
+// Of this machine and of the kernel, if it is not empty, in the order in which they count.
+std::vector<MachineRow> rows_of_machine(const std::string& kernel, const Machine& machine) {
+  std::vector<MachineRow> rows;
   for (const auto& folder : record_folders())
     for (const auto& file : record_files_below(folder.path)) {
-      const auto content = read_records(file.string());
+      auto content = read_records(file.string());
       if (!content) throw UsageError("--stale: " + content.error().message);
-      for (const auto& row : content->rows) {
-        const auto node = nlohmann::json::parse(row.record.key, nullptr, false);
+      for (auto& row : content->rows) {
+        auto node = nlohmann::json::parse(row.record.key, nullptr, false);
         if (!node.is_object() || node.value("device", "") != machine.probe.fingerprint) continue;
         if (!kernel.empty() && node.value("kernel", "") != kernel) continue;
-        if (why_stale(row.record).empty())
-          sound.insert(row.record.key);
-        else if (seen.insert(row.record.key).second)
-          calls.push_back({fmt::format("{} ({}:{})", node.value("kernel", ""), file.filename().string(), row.line), node});
+        auto name = fmt::format("{} ({}:{})", node.value("kernel", ""), file.filename().string(), row.line);
+        rows.push_back({std::move(node), std::move(name), std::move(row.record)});
       }
     }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<CallToTune> calls_of_stale_records(const std::string& kernel, const Machine& machine, int jobs) {
+  auto rows = rows_of_machine(kernel, machine);
+  std::vector<JudgedRecord> to_compare;
+  for (const auto& row : rows)
+    if (auto judged = judge(row.record); !judged.serves() && judged.wanted) to_compare.push_back(std::move(judged));
+  build_wanted(to_compare, jobs);
+  std::vector<CallToTune> calls;
+  std::set<std::string> sound, seen;  // keys; a folder that counts more may have a sound record of the call
+  for (auto& row : rows) {
+    if (judge(row.record).serves())
+      sound.insert(row.record.key);
+    else if (seen.insert(row.record.key).second)
+      calls.push_back({std::move(row.name), std::move(row.key)});
+  }
   std::erase_if(calls, [&](const CallToTune& call) { return sound.contains(call.key.dump()); });
   return calls;
 }

@@ -86,12 +86,12 @@ fs::path state_file(const Arguments& arguments, const Machine& machine) {
   return places.user->root() / "tune" / machine.probe.fingerprint / (kernel + ".state.jsonl");
 }
 
-std::vector<CallToTune> stale_calls(const Arguments& arguments, const Machine& machine) {
+std::vector<CallToTune> stale_calls(const Arguments& arguments, const Machine& machine, int jobs) {
   if (arguments.has("case")) throw UsageError("--case is of no use with --stale");
-  return calls_of_stale_records(arguments.has("KERNEL") ? kernel_named(arguments.text("KERNEL")).name : "", machine);
+  return calls_of_stale_records(arguments.has("KERNEL") ? kernel_named(arguments.text("KERNEL")).name : "", machine, jobs);
 }
 
-std::vector<CallToTune> calls_of(const Arguments& arguments, const Machine& machine, std::uint64_t seed) {
+std::vector<CallToTune> calls_of(const Arguments& arguments, const Machine& machine, const TuneRequest& request) {
   if (arguments.has("recorded")) {
     if (arguments.has("stale")) throw UsageError("give either --recorded or --stale");
     if (arguments.has("case")) throw UsageError("--case is of no use with --recorded");
@@ -102,17 +102,19 @@ std::vector<CallToTune> calls_of(const Arguments& arguments, const Machine& mach
                                    name.empty() ? "" : " and " + name));
     return calls;
   }
-  if (arguments.has("stale")) return stale_calls(arguments, machine);
+  if (arguments.has("stale")) return stale_calls(arguments, machine, request.jobs);
   if (!arguments.has("KERNEL")) throw UsageError("give a KERNEL, --recorded FILE or --stale");
   const auto& kernel = kernel_named(arguments.text("KERNEL"));
-  return calls_of_cases(kernel, cases_matching(*kernel.spec, arguments.text("case", "*")), machine, seed);
+  return calls_of_cases(kernel, cases_matching(*kernel.spec, arguments.text("case", "*")), machine, request.seed);
 }
 
 void add_options(Arguments& arguments) {
   arguments.word("KERNEL", false);
   arguments.option("case", "GLOB", "cases by name (default: all)");
   arguments.option("recorded", "FILE", "the calls of a recording (EJKERNEL_OPS_RECORD) in place of the spec's cases");
-  arguments.flag("stale", "the calls of this device's records that are passed over (`ejk records ls --stale`), of KERNEL if one is named");
+  arguments.flag("stale",
+                 "the calls of this device's records that are passed over (`ejk records ls --stale`), of KERNEL if one is named; what an "
+                 "edit left at the machine code that was measured is not measured again");
   add_device_option(arguments);
   arguments.option("budget", "TIME", "for the whole run, shared out over the calls: 60s, 10m, 2h (default 60s)");
   arguments.flag("resume", "go on with a run that was stopped: what it measured is not measured again");
@@ -153,7 +155,7 @@ int tune(std::span<const std::string> words) {
   request.jobs = static_cast<int>(arguments.integer("jobs", 0, 0, 4096));
   request.seed = static_cast<std::uint64_t>(arguments.integer("seed", 1, 0, INT64_MAX));
   request.cost_model = !arguments.has("no-cost-model");
-  request.calls = calls_of(arguments, machine, request.seed);
+  request.calls = calls_of(arguments, machine, request);
   if (request.calls.empty()) {  // of --stale alone
     fmt::print("{}\n", arguments.has("json") ? "{\"cases\": []}" : "no record of " + machine.probe.fingerprint + " is stale");
     return exit_done;

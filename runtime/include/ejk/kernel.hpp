@@ -79,6 +79,9 @@ class EJK_API Kernel {
   virtual Invocation canonical(const Invocation& invocation) const;
   // Hash of the source that this config runs; a record measured with another source is passed over. By default "": no source to compare.
   virtual Result<std::string> source_hash(const Invocation& invocation, const Config& config) const;
+  // Hash of the machine code that this config runs, if a binary of it is here; nothing is compiled. Asked where the source is another than
+  // a record's: the same machine code keeps the record. By default "": there is none to compare.
+  virtual Result<std::string> code_hash(const Invocation& invocation, const Config& config) const;
   // How near a measurement under another key is to a call with this key; nullopt: it says nothing about it. By default none does. A spec
   // says it by "tuning": {"nearest": ...}.
   virtual std::optional<Nearness> nearness(const std::string& key, const std::string& measured_key) const;
@@ -145,9 +148,10 @@ class EJK_API PersistentCache {
  public:
   explicit PersistentCache(std::vector<std::string> folders = {}, RecordsWriting writing = {});
   ~PersistentCache();
-  // A row that can serve this call: its key is the call's, its config is valid for it, and its source is what it was when it was measured.
-  // Else the nearest row that can (Kernel::nearness), up to a distance of 4. detail: the file and line of the answer, or what was looked
-  // for; rows and lines that were passed over are named in it.
+  // A row that can serve this call: its key is the call's, its config is valid for it, and its source is what it was when it was measured,
+  // or the machine code is: a binary of today's source, if there is one here, tells that. Else the nearest row that can (Kernel::nearness),
+  // up to a distance of 4. detail: the file and line of the answer, or what was looked for; rows and lines that were passed over are named
+  // in it.
   std::shared_ptr<const TuningRecord> find(const Kernel& kernel, const Invocation& invocation, const std::string& key,
                                            std::string& detail) const;
   // Measurements near a call (its own first), whether they can serve it or not: at most `count`, the nearest first.

@@ -47,6 +47,10 @@ EJK_API Result<ImportReport> import_records(const std::string& folder, const std
 // Removes the rows that `unwanted` names from a file, in one step; lines that are no records go too. Returns how many rows went.
 EJK_API Result<std::size_t> remove_records(const std::string& file, const std::function<bool(const TuningRecord&)>& unwanted);
 
+// Rewrites a file in one step with the rows that `change` has changed, which it says by true; lines that are no records go then. Returns
+// how many it has changed; none: the file stays as it is.
+EJK_API Result<std::size_t> update_records(const std::string& file, const std::function<bool(TuningRecord&)>& change);
+
 // Writes a whole file in one step. No records: the file is removed.
 EJK_API Status write_records(const std::string& file, const std::vector<TuningRecord>& records);
 

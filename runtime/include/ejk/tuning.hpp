@@ -18,6 +18,7 @@ struct TuningRecord {
   std::string key;                 // Invocation::key() of Kernel::canonical(the call)
   Config config;                   // variant, arch and every value
   std::string source;              // hash of the rendered source of the winner's image; "" for kernels without a spec
+  std::string code;                // hash of the winner's machine code; "" where it is not known, and in records of an older ejk
   std::vector<double> samples_us;  // of the winner, in the order measured
   double median_us = 0;
   double noise = 0;  // relative spread of a round: the winner had to beat the default by more
