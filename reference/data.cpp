@@ -240,7 +240,9 @@ void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std:
   fill_counting(tensor);
 }
 
-bool is_related(const std::string& fill) { return fill.starts_with("pages ") || fill.starts_with("paged "); }
+bool is_related(const std::string& fill) {
+  return fill.starts_with("pages ") || fill.starts_with("paged ") || fill.starts_with("between ");
+}
 
 bool is_host_data(const std::string& fill) { return fill.starts_with("offsets ") || fill.starts_with("sizes "); }
 

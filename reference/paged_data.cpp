@@ -125,14 +125,30 @@ void spoil_place(HostTensor& cache, std::int64_t page, std::int64_t place, std::
   }
 }
 
-void spoil_unused(HostTensor& cache, const std::vector<bool>& used, std::int64_t per, std::size_t axis) {
-  if (cache.broadcast() || cache.elements() == 0) return;  // a place would stand for others too
+// An innermost row of what stands where nothing may be read.
+std::vector<std::byte> spoiled_row(const HostTensor& cache) {
   const auto size = static_cast<std::size_t>(size_of(cache.type()));
   std::vector<std::byte> row(static_cast<std::size_t>(cache.shape().back()) * size);
   for (std::size_t i = 0; i < row.size(); i += size)
     store_element(cache.type(), row.data() + i, is_floating(cache.type()) ? std::numeric_limits<double>::quiet_NaN() : -128);
+  return row;
+}
+
+void spoil_unused(HostTensor& cache, const std::vector<bool>& used, std::int64_t per, std::size_t axis) {
+  if (cache.broadcast() || cache.elements() == 0) return;  // a place would stand for others too
+  const std::vector<std::byte> row = spoiled_row(cache);
   for (std::size_t slot = 0; slot < used.size(); ++slot)
     if (!used[slot]) spoil_place(cache, static_cast<std::int64_t>(slot) / per, static_cast<std::int64_t>(slot) % per, axis, row);
+}
+
+// Tokens of row n outside [starts[n], ends[n]) of a cache [rows, tokens, ...].
+void spoil_outside(HostTensor& cache, const std::vector<double>& starts, const std::vector<double>& ends) {
+  if (cache.broadcast() || cache.elements() == 0) return;
+  const std::vector<std::byte> row = spoiled_row(cache);
+  for (std::size_t n = 0; n < starts.size(); ++n)
+    for (std::int64_t t = 0; t < cache.shape()[1]; ++t)
+      if (const auto token = static_cast<double>(t); token < starts[n] || token >= ends[n])
+        spoil_place(cache, static_cast<std::int64_t>(n), t, 1, row);
 }
 
 }  // namespace
@@ -159,21 +175,25 @@ bool fill_lengths(HostTensor& tensor, const std::string& fill, const std::map<st
 }
 
 void fill_related(Call& call, const std::function<std::string(const spec::TensorSpec&)>& fill_of, std::uint64_t seed) {
-  const auto each = [&](const char* kind, const auto& visit) {
+  const auto each = [&](const char* kind, std::size_t names, const auto& visit) {
     for (HostTensor& tensor : call.inputs) {
       const auto words = split_words(fill_of(*call.spec->tensor(tensor.name())));
-      if (words.size() != 4 || words[0] != kind) continue;
+      if (words.size() != names + 1 || words[0] != kind) continue;
       Rng rng = Rng::stream(seed, tensor.name());
       visit(tensor, words, rng);
     }
   };
-  each("pages", [&](HostTensor& table, const std::vector<std::string>& words, Rng& rng) {
+  each("pages", 3, [&](HostTensor& table, const std::vector<std::string>& words, Rng& rng) {
     fill_pages(table, paging_of(call, words[1], words[2]), call.dim(words[3]), rng);
   });
-  each("paged", [&](HostTensor& cache, const std::vector<std::string>& words, Rng& rng) {
+  each("paged", 3, [&](HostTensor& cache, const std::vector<std::string>& words, Rng& rng) {
     const auto paging = paging_of(call, words[2], words[3]);
     fill_normal(cache, size_of(cache.type()) == 1 ? quantised_deviation : 1, rng);
     spoil_unused(cache, used_slots(call.input(words[1]), paging, cache.shape()[0]), paging.per, axis_of(call, cache, words[3]));
+  });
+  each("between", 2, [&](HostTensor& cache, const std::vector<std::string>& words, Rng& rng) {
+    fill_normal(cache, 1, rng);
+    spoil_outside(cache, call.input(words[1]).values(), call.input(words[2]).values());
   });
 }
 

@@ -21,6 +21,7 @@ bool fill_lengths(HostTensor& tensor, const std::string& fill, const std::map<st
 //   "paged TABLE LENGTHS PER"    normal numbers, of deviation 1, or 24 for i8 and f8_e4m3, in a cache [POOL, ...] one of whose later dims
 //   is
 //                                PER; what lies in no item is NaN (i8: -128)
+//   "between STARTS ENDS"        normal numbers in a cache [rows, tokens, ...]; the tokens of row n outside [STARTS[n], ENDS[n]) are NaN
 void fill_related(Call& call, const std::function<std::string(const spec::TensorSpec&)>& fill_of, std::uint64_t seed);
 
 }  // namespace ejk::reference

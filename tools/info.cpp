@@ -8,7 +8,7 @@
 #include "command_line/command.hpp"
 #include "command_line/library_options.hpp"
 #include "command_line/table.hpp"
-#include "execute/guard.hpp"
+#include "common/guard.hpp"
 
 namespace ejk::tools {
 namespace {

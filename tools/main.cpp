@@ -6,8 +6,8 @@
 
 #include "command_line/arguments.hpp"
 #include "command_line/command.hpp"
+#include "common/guard.hpp"
 #include "emulator/simt.hpp"
-#include "execute/guard.hpp"
 #include "spec/check/suggest.hpp"
 
 namespace {

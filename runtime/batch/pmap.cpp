@@ -6,8 +6,8 @@
 
 #include "backends/cpu/grid_pool.hpp"
 #include "batch/shared_config.hpp"
+#include "common/guard.hpp"
 #include "describe/values.hpp"
-#include "execute/guard.hpp"
 #include "record/placed_call.hpp"
 #include "record/recorder.hpp"
 

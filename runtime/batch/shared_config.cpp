@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "common/guard.hpp"
 #include "execute/bound_call.hpp"
-#include "execute/guard.hpp"
 
 namespace ejk {
 

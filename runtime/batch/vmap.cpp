@@ -3,7 +3,7 @@
 
 #include "batch/fold.hpp"
 #include "batch/shared_config.hpp"
-#include "execute/guard.hpp"
+#include "common/guard.hpp"
 
 namespace ejk {
 namespace {

@@ -4,10 +4,10 @@
 #include <optional>
 #include <string>
 
+#include "common/guard.hpp"
 #include "ejk/ejk.h"
 #include "ejk/json.hpp"
 #include "ejk/kernel.hpp"
-#include "execute/guard.hpp"
 #include "execute/library_state.hpp"
 
 namespace ejk::c_api {

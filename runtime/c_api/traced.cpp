@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "c_api/border.hpp"
+#include "common/epoch.hpp"
 #include "select/overlay.hpp"
 #include "select/policy.hpp"
 
@@ -35,7 +36,7 @@ ejk_status ejk_choose(const char* kernel, const ejk_argument* tensors, size_t co
 uint64_t ejk_scopes(void) {
   // Few parts, mixed so that equal sums of unequal ones do not meet.
   constexpr std::uint64_t odd = 0x9e3779b97f4a7c15;
-  return (Library::epoch.load(std::memory_order_relaxed) * odd + overlay_id()) * odd + policy_word();
+  return (decisions_epoch.load(std::memory_order_relaxed) * odd + overlay_id()) * odd + policy_word();
 }
 
 }  // extern "C"

@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "common/guard.hpp"
 #include "execute/facts.hpp"
-#include "execute/guard.hpp"
 #include "execute/library_state.hpp"
 
 namespace ejk {

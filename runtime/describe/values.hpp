@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/guard.hpp"
 #include "ejk/json.hpp"
-#include "execute/guard.hpp"
 
 namespace ejk {
 

@@ -1,7 +1,7 @@
 // An arch as a machine has it.
 #pragma once
 #include "backends/backend.h"
-#include "execute/environment.hpp"
+#include "common/environment.hpp"
 
 namespace ejk {
 

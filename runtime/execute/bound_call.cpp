@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "execute/guard.hpp"
+#include "common/guard.hpp"
 #include "execute/spec_kernel.hpp"
 
 namespace ejk {

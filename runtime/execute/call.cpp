@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
+#include "common/guard.hpp"
 #include "execute/facts.hpp"
-#include "execute/guard.hpp"
 #include "execute/library_state.hpp"
 #include "execute/plan.hpp"
-#include "record/recorder.hpp"
+#include "execute/recording_hook.hpp"
 
 namespace ejk {
 namespace {

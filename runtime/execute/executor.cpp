@@ -1,6 +1,6 @@
 // Executor: choose by the chain, then run.
+#include "common/guard.hpp"
 #include "ejk/kernel.hpp"
-#include "execute/guard.hpp"
 #include "execute/library_state.hpp"
 
 namespace ejk {

@@ -1,10 +1,10 @@
 // explain: the plan of a call, told.
 #include "execute/explain.hpp"
 
+#include "common/guard.hpp"
 #include "ejk/library.hpp"
 #include "ejk/tuning.hpp"
 #include "execute/facts.hpp"
-#include "execute/guard.hpp"
 #include "execute/plan.hpp"
 
 namespace ejk {

@@ -7,8 +7,8 @@
 #include <set>
 #include <vector>
 
+#include "common/guard.hpp"
 #include "execute/facts.hpp"
-#include "execute/guard.hpp"
 #include "execute/spec_kernel.hpp"
 #include "spec/call/gradient.hpp"
 

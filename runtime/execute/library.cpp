@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "backends/cpu/executor.hpp"
+#include "common/guard.hpp"
 #include "ejk/record.hpp"
 #include "execute/facts.hpp"
-#include "execute/guard.hpp"
 #include "execute/library_state.hpp"
 #include "execute/plan.hpp"
 #include "spec/call/gradient.hpp"

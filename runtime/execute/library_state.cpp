@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "backends/cpu/executor.hpp"
+#include "common/epoch.hpp"
 #include "execute/arch_here.hpp"
 #include "execute/fork_gate.hpp"
 #include "execute/spec_kernel.hpp"
@@ -107,7 +108,6 @@ KernelHandle::~KernelHandle() = default;
 
 const Kernel* KernelHandle::kernel_interface() const { return kernel.get(); }
 
-std::atomic<std::uint64_t> Library::epoch{1};
 Library::AtomicCounters Library::counters;
 
 Library& Library::instance() {
@@ -196,7 +196,7 @@ void Library::set_threads(int threads) {
   if (threads < 0 || threads > 4096)
     throw spec::CallError(spec::CallError::Kind::bad_input, fmt::format("set_threads: expected 0 (all) to 4096, found {}", threads));
   set_cpu_threads(threads);
-  ++epoch;
+  ++decisions_epoch;
 }
 
 void log_line(const std::string& line) {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "common/environment.hpp"
 #include "ejk/kernel.hpp"
 #include "ejk/library.hpp"
-#include "execute/environment.hpp"
 #include "spec/read/catalogue.hpp"
 #include "store/obtain.hpp"
 #include "store/store.hpp"
@@ -62,9 +62,6 @@ class Library {
 
   void add_store(const std::string& path);
   void set_threads(int threads);
-
-  // Plans made under another epoch are stale: it grows when stores, threads or remembered configs change.
-  static std::atomic<std::uint64_t> epoch;
 
   struct AtomicCounters {
     std::atomic<std::uint64_t> plans{0}, compiles{0}, loads{0}, fallbacks{0};

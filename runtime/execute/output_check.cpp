@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "execute/guard.hpp"
+#include "common/guard.hpp"
 #include "execute/plan.hpp"
 
 namespace ejk {

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/guard.hpp"
 #include "ejk/label.hpp"
 #include "execute/facts.hpp"
 #include "execute/fork_gate.hpp"
-#include "execute/guard.hpp"
 #include "execute/plan.hpp"
-#include "record/recorder.hpp"
+#include "execute/recording_hook.hpp"
 
 namespace ejk {
 namespace {

@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "common/guard.hpp"
 #include "execute/fork_gate.hpp"
-#include "execute/guard.hpp"
 #include "execute/plan.hpp"
 
 namespace ejk {

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 
+#include "common/epoch.hpp"
 #include "select/overlay.hpp"
 #include "select/policy.hpp"
 
@@ -51,7 +52,7 @@ bool pack_key(PlanKey& key, const KernelHandle& kernel, std::span<const TensorVi
     return false;
   auto* word = key.words;
   *word++ = reinterpret_cast<std::uintptr_t>(&kernel);
-  *word++ = Library::epoch.load(std::memory_order_relaxed);
+  *word++ = decisions_epoch.load(std::memory_order_relaxed);
   *word++ = overlay_id();
   *word++ = policy_word();
   *word++ = config ? XXH3_64bits(config, std::strlen(config)) : 0;

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "common/guard.hpp"
 #include "execute/facts.hpp"
-#include "execute/guard.hpp"
 #include "execute/live.hpp"
 #include "execute/output_check.hpp"
 #include "execute/plan.hpp"

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "execute/guard.hpp"
+#include "common/guard.hpp"
 
 namespace ejk {
 namespace {

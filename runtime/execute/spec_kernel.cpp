@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "common/guard.hpp"
 #include "execute/bound_call.hpp"
 #include "execute/facts.hpp"
-#include "execute/guard.hpp"
 #include "spec/expression/no_names.hpp"
 
 namespace ejk {

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/guard.hpp"
 #include "execute/facts.hpp"
-#include "execute/guard.hpp"
 #include "execute/plan.hpp"
 
 namespace ejk {

@@ -7,7 +7,7 @@
 #include <unordered_set>
 
 #include "ejk/record.hpp"
-#include "execute/library_state.hpp"
+#include "execute/recording_hook.hpp"
 
 namespace ejk {
 
@@ -31,9 +31,6 @@ struct recording::Scope {
   RecordedSet calls;
   Scope* outer;
 };
-
-// The innermost open scope of this thread. Read on every call: no wrapper, no lock.
-extern constinit thread_local recording::Scope* open_recording;
 
 void add_to_scopes(const RecordedInvocation& recorded);
 
@@ -63,12 +60,5 @@ class RecordFile {
   std::uint64_t lines_ = 0, lost_ = 0;
   std::string error_;  // of the last line, or the one that stopped the recording
 };
-
-// A plan was made for this call: writes it to the file, if there is one. Never throws: a recording must not break a call.
-void record_planned(const Invocation& invocation, const Machine& machine) noexcept;
-
-// A call was made while a scope is open on this thread.
-void record_call(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
-                 Stream stream) noexcept;
 
 }  // namespace ejk

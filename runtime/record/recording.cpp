@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "common/guard.hpp"
 #include "execute/facts.hpp"
-#include "execute/guard.hpp"
 #include "record/placed_call.hpp"
 #include "record/recorder.hpp"
 

@@ -5,8 +5,8 @@
 
 #include <chrono>
 
+#include "common/guard.hpp"
 #include "ejk/tuning.hpp"
-#include "execute/guard.hpp"
 #include "select/agreement.hpp"
 #include "select/events.hpp"
 

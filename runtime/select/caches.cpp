@@ -1,7 +1,7 @@
 // ConfigCache: the memory tier.
+#include "common/epoch.hpp"
 #include "ejk/kernel.hpp"
 #include "ejk/tuning.hpp"
-#include "execute/library_state.hpp"
 
 namespace ejk {
 
@@ -23,7 +23,7 @@ void ConfigCache::keep(const std::string& key, Remembered remembered) {
 
 void ConfigCache::put(const std::string& key, Remembered remembered) {
   keep(key, std::move(remembered));
-  ++Library::epoch;
+  ++decisions_epoch;
 }
 
 void ConfigCache::put(const std::string& key, Config config) { put(key, Remembered{std::move(config), {}, nullptr}); }
@@ -33,7 +33,7 @@ void ConfigCache::clear() {
     const std::lock_guard lock(mutex_);
     configs_.clear();
   }
-  ++Library::epoch;
+  ++decisions_epoch;
 }
 
 std::size_t ConfigCache::size() const {

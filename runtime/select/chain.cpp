@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "common/guard.hpp"
 #include "ejk/tuning.hpp"
-#include "execute/guard.hpp"
 #include "select/autotune.hpp"
 #include "select/bound_kernel.hpp"
 #include "select/events.hpp"

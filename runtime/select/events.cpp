@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "execute/environment.hpp"
+#include "common/environment.hpp"
 
 namespace ejk {
 namespace {

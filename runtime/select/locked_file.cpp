@@ -13,8 +13,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "common/guard.hpp"
 #include "ejk/tuning.hpp"
-#include "execute/guard.hpp"
 #include "store/files.hpp"
 
 namespace ejk {

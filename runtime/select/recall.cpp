@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "execute/library_state.hpp"
+#include "common/epoch.hpp"
 #include "select/overlay.hpp"
 
 namespace ejk {
@@ -80,7 +80,7 @@ std::vector<Slot>* table() {
 
 RecallKey recall_key(std::uint64_t chain, const Kernel& kernel, const Invocation& invocation) noexcept {
   Packer packer;
-  bool fits = packer.add(chain) && packer.add(Library::epoch.load(std::memory_order_relaxed)) && packer.add(overlay_id()) &&
+  bool fits = packer.add(chain) && packer.add(decisions_epoch.load(std::memory_order_relaxed)) && packer.add(overlay_id()) &&
               packer.add(reinterpret_cast<std::uintptr_t>(&kernel)) && packer.add(std::string_view(invocation.kernel)) &&
               packer.add(std::string_view(invocation.device));
   for (const auto& [name, view] : invocation.tensors) fits = fits && packer.add(std::string_view(name)) && packer.add(view);

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "execute/guard.hpp"
+#include "common/guard.hpp"
 #include "select/agreement.hpp"
 #include "select/locked_file.hpp"
 #include "select/records_file.hpp"

@@ -3,8 +3,8 @@
 
 #include <mutex>
 
+#include "common/epoch.hpp"
 #include "ejk/autotune.hpp"
-#include "execute/library_state.hpp"
 
 namespace ejk {
 namespace {
@@ -30,7 +30,7 @@ void set_tuner(std::shared_ptr<Tuner> tuner) {
     const std::lock_guard lock(process.mutex);
     process.tuner.swap(tuner);  // the old one is destroyed after the lock
   }
-  ++Library::epoch;  // plans that fell back for want of a tuner are made anew
+  ++decisions_epoch;  // plans that fell back for want of a tuner are made anew
 }
 
 std::shared_ptr<Tuner> tuner() {

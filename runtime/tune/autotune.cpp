@@ -8,8 +8,8 @@
 #include <set>
 #include <sstream>
 
+#include "common/guard.hpp"
 #include "execute/facts.hpp"
-#include "execute/guard.hpp"
 #include "store/files.hpp"
 #include "tune/local_lab.hpp"
 #include "tune/recorded_call.hpp"

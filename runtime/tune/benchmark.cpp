@@ -1,9 +1,9 @@
 // benchmark(): any callable, by the host's clock or a device's.
 #include <fmt/format.h>
 
+#include "common/guard.hpp"
 #include "ejk/autotune.hpp"
 #include "execute/facts.hpp"
-#include "execute/guard.hpp"
 #include "tune/device_stopwatch.hpp"
 #include "tune/stopwatch.hpp"
 

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "common/guard.hpp"
 #include "execute/facts.hpp"
-#include "execute/guard.hpp"
 
 namespace ejk {
 

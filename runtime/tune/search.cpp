@@ -8,7 +8,7 @@
 #include <memory>
 #include <thread>
 
-#include "execute/guard.hpp"
+#include "common/guard.hpp"
 #include "tune/final_rounds.hpp"
 #include "tune/pruning.hpp"
 #include "tune/space.hpp"

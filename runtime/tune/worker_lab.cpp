@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "execute/guard.hpp"
+#include "common/guard.hpp"
 
 namespace ejk {
 

@@ -3,7 +3,7 @@
 #include "device/gpu.h"
 #include "device/attention/exact_tanh.h"
 #include "device/number/float8.h"
-#include "page_attention/page_rows.h"
+#include "device/attention/row_end.h"
 #include "page_attention/page_shares.h"
 
 using Element = ${ctype(E)};

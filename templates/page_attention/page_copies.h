@@ -2,7 +2,7 @@
 #pragma once
 #include "page_attention/page_shares.h"
 #include "device/attention/page_tile.h"
-#include "page_attention/read_once.h"
+#include "device/tile/read_once.h"
 
 // A cache of keys or values: [pages, kv heads, slots, features], or with slots before heads. Strides in bytes.
 struct PageCache {

@@ -13,11 +13,11 @@
 #include <set>
 #include <sstream>
 
+#include "common/guard.hpp"
 #include "ejk/label.hpp"
 #include "ejk/traced.hpp"
 #include "execute/explain.hpp"
 #include "execute/facts.hpp"
-#include "execute/guard.hpp"
 #include "execute/plan.hpp"
 #include "record/placed_call.hpp"
 #include "record/recorder.hpp"

@@ -77,8 +77,9 @@ Subject on(Device device, Subject subject) {
 }
 
 // Paged attention: a few blocks that share all keys.
-constexpr char page_shares[] = "page_attention/page_shares.h", page_copies[] = "page_attention/page_copies.h",
-               page_tile[] = "device/attention/page_tile.h", page_parts[] = "page_attention/page_parts.h";
+constexpr char decode_shares[] = "device/attention/decode_shares.h", page_copies[] = "page_attention/page_copies.h",
+               page_tile[] = "device/attention/page_tile.h", decode_parts[] = "device/attention/decode_parts.h",
+               decode_mma[] = "device/attention/decode_mma.h", decode_wave[] = "device/attention/decode_wave.h";
 
 const Sizes few_sequences = {{"N", 3}, {"Hq", 8}, {"Hkv", 2}, {"D", 64}, {"P", 40}, {"ps", 16}, {"max_pages", 12}};
 // Streams have blocks of their own.
@@ -88,6 +89,17 @@ const Sizes one_kv_head = {{"N", 2}, {"Hq", 40}, {"Hkv", 1}, {"D", 64}, {"P", 30
 Subject paged(const char* case_name, Sizes sizes = few_sequences) {
   return {root, "page_attention", case_name, "page_attention/decode.gpu.cu", std::move(sizes)};
 }
+
+// The same of caches in one piece; what they share with pages has its mutants there.
+constexpr char token_copies[] = "ragged_decode_attention/token_copies.h", ranges[] = "ragged_decode_attention/ranges.h",
+               one_token[] = "ragged_decode_attention/one_token.h";
+const Sizes few_rows_of_tokens = {{"B", 3}, {"S", 190}, {"Hq", 8}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}};
+
+Subject ragged(const char* case_name, const char* template_file = "ragged_decode_attention/decode.mma.gpu.cu") {
+  return {root, "ragged_decode_attention", case_name, template_file, few_rows_of_tokens};
+}
+Subject wave_ragged(const char* case_name) { return ragged(case_name, "ragged_decode_attention/decode.wave.gpu.cu"); }
+Subject plain_ragged(const char* case_name) { return ragged(case_name, "ragged_decode_attention/decode.plain.gpu.cu"); }
 
 // Its gradients, likewise.
 constexpr char transposed[] = "device/tile/tile_transposed.h", gradient_rows[] = "flash_attention_bwd/attention_backward.h";
@@ -186,18 +198,22 @@ const Row mutants[] = {
     {"Rdna3GradientWithDropoutOfAnotherKey",
      on(rdna3, wave_gradient("dropout.bf16", dropping)),
      {"is_kept(words, first + matrix_row(i))", 0, "is_kept(words, first + i)"}},
-    {"Rdna3PagedWithoutTheBarrierAfterItsOutputs", on(rdna3, wave_paged("small_bf16.layoutHND")), {"sync_block();", 1, nothing}},
-    {"CdnaPagedThatSeesHiddenKeys", on(cdna, wave_paged("small_bf16.layoutHND")), {"keys.has(first + matrix_row(i)) ?", 0, "true ?"}},
-    {"Rdna4PagedOfOtherHeads", on(rdna4, wave_paged("small_f16.layoutNHD")), {"(head + own) *", 0, "(head + 0 * own) *"}},
+    {"Rdna3PagedWithoutTheBarrierAfterItsOutputs",
+     on(rdna3, wave_paged("small_bf16.layoutHND")),
+     {"sync_block();", 1, nothing, decode_wave}},
+    {"CdnaPagedThatSeesHiddenKeys",
+     on(cdna, wave_paged("small_bf16.layoutHND")),
+     {"keys.has(first + matrix_row(i)) ?", 0, "true ?", decode_wave}},
+    {"Rdna4PagedOfOtherHeads", on(rdna4, wave_paged("small_f16.layoutNHD")), {"(head + own) *", 0, "(head + 0 * own) *", decode_wave}},
     {"Rdna3PagedWithTheRowsOfRdna4",
      on(rdna3, wave_paged("small_f16.layoutNHD")),
      {"2 * i + wave_lane() / 16", 0, "i + 8 * (wave_lane() / 16)", matrix}},
     {"CdnaPagedOfOnePart",
      on(cdna, wave_paged("small_bf16.layoutHND", one_long_sequence)),
-     {"outputs[i * D + feature]", 0, "outputs[feature]"}},
+     {"outputs[i * D + feature]", 0, "outputs[feature]", decode_wave}},
     {"CdnaPagedWithTheReferenceOfOneWave",
      on(cdna, wave_paged("small_quantised_f16.i8.layoutHND")),
-     {"softmaxes[w][row], all", 0, "softmaxes[0][row], all"}},
+     {"softmaxes[w][row], all", 0, "softmaxes[0][row], all", decode_wave}},
     {"CdnaPlainGradientOfOneKey",
      on(cdna, plain_attention_gradient("cross.f32")),
      {"shuffle(mine, j)", 0, "shuffle(mine, 0)", plain_gradient_rows}},
@@ -265,25 +281,45 @@ const Row mutants[] = {
     {"SplitThatForgetsATile", split_attention("cross.bf16"), {"part < longer ? 1 : 0", 0, "0"}},
     {"SplitWithTheLargestOfALane", split_attention("cross.bf16"), {"largest_of_fragment_column(x)", 0, "x"}},
     {"SplitWithValuesOfAnotherKey", split_attention("cross.f16"), {"load_matrices_transposed(a", 0, "load_matrices(a"}},
-    {"PagedWithoutTheBarrierBeforeItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 0, nothing}},
-    {"PagedWithoutTheBarrierAfterItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 1, nothing}},
-    {"PagedWithoutTheBarrierOfATeam", paged("gpu_many_heads.hq32", one_kv_head), {"sync_block();", 2, ";"}},
-    {"PagedThatDoesNotWait", paged("small_bf16.layoutHND"), {"copy_async_wait<STAGES - 2>", 0, "copy_async_wait<STAGES - 1>"}},
-    {"PagedWithPartsInOneSlot", paged("small_bf16.layoutHND"), {"Parts::slot(block_x(), begins)", 0, "Parts::slot(block_x(), false)"}},
-    {"PagedWithTheLargestOfALane", paged("small_bf16.layoutHND"), {"largest_of_fragment_column(largest[r][i])", 0, "largest[r][i]"}},
-    {"PagedThatSeesHiddenKeys", paged("small_bf16.layoutHND"), {"visible ? x : -INFINITE", 0, "x"}},
+    {"PagedWithoutTheBarrierBeforeItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 0, nothing, decode_mma}},
+    {"PagedWithoutTheBarrierAfterItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 1, nothing, decode_mma}},
+    {"PagedWithoutTheBarrierOfATeam", paged("gpu_many_heads.hq32", one_kv_head), {"sync_block();", 2, ";", decode_mma}},
+    {"PagedThatDoesNotWait", paged("small_bf16.layoutHND"), {"copy_async_wait<STAGES - 2>", 0, "copy_async_wait<STAGES - 1>", decode_mma}},
+    {"PagedWithPartsInOneSlot",
+     paged("small_bf16.layoutHND"),
+     {"Parts::slot(block_x(), begins)", 0, "Parts::slot(block_x(), false)", decode_mma}},
+    {"PagedWithTheLargestOfALane",
+     paged("small_bf16.layoutHND"),
+     {"largest_of_fragment_column(largest[r][i])", 0, "largest[r][i]", decode_mma}},
+    {"PagedThatSeesHiddenKeys", paged("small_bf16.layoutHND"), {"visible ? x : -INFINITE", 0, "x", decode_mma}},
     {"PagedThatCopiesHiddenKeys", paged("small_bf16.layoutHND"), {"static_cast<unsigned>(before + i) < visible", 0, "true", page_copies}},
-    {"PagedThatSkipsTilesOfACutStream", paged("small_bf16.layoutHND"), {"inside - setup", 0, "inside", page_shares}},
+    {"PagedThatSkipsTilesOfACutStream", paged("small_bf16.layoutHND"), {"inside - setup", 0, "inside", decode_shares}},
     {"PagedThatSkipsTilesOfAStreamWithBlocksOfItsOwn",
      paged("small_bf16.layoutHND", one_sequence),
-     {"inside + share", 0, "inside + share - 1", page_shares}},
-    {"PagedThatForgetsTheLastParts", paged("small_bf16.layoutHND"), {"block_of(begin + tiles - 1)", 0, "block_of(begin)", page_shares}},
+     {"inside + share", 0, "inside + share - 1", decode_shares}},
+    {"PagedThatForgetsTheLastParts", paged("small_bf16.layoutHND"), {"block_of(begin + tiles - 1)", 0, "block_of(begin)", decode_shares}},
     {"PagedThatDoesNotSwizzleLaterRows", paged("small_bf16.layoutHND"), {"first ^ (i & 7) * 16", 0, "first", page_tile}},
-    {"PagedThatForgetsTheFirstPart", paged("small_bf16.layoutHND"), {"block == begins", 0, "false", page_parts}},
+    {"PagedThatForgetsTheFirstPart", paged("small_bf16.layoutHND"), {"block == begins", 0, "false", decode_parts}},
     {"PagedWithSwappedKeys", paged("small_f16.layoutNHD"), {"load_matrices_transposed(a", 0, "load_matrices(a", page_tile}},
     {"PagedWithBytesOfOtherKeys",
      paged("small_quantised_f16.i8.layoutHND"),
      {"swap_middle_bytes(bytes[2 * i])", 0, "bytes[2 * i]", page_tile}},
+    {"RaggedThatCopiesHiddenKeys", ragged("small_bf16"), {"static_cast<unsigned>(before + i) < visible", 0, "true", token_copies}},
+    {"RaggedOfTheFirstSequence", ragged("small_bf16"), {"ahead.sequence * cache", 0, "0 * cache", token_copies}},
+    {"RaggedWithValuesOfTheFirstHead",
+     ragged("small_f16"),
+     {"value_base = base_of(values, kv_head)", 0, "value_base = base_of(values, 0)", token_copies}},
+    {"RaggedThatForgetsItsStart", ragged("small_bf16"), {"end - 1 - window : start", 0, "end - 1 - window : 0", ranges}},
+    {"RaggedWithAWindowOfOneMore",
+     ragged("window.bf16.window_left5"),
+     {"> window ? end - 1 - window", 0, "> window ? end - 2 - window", ranges}},
+    {"Rdna3RaggedOfTheFirstSequence", on(rdna3, wave_ragged("small_bf16")), {"key + sequence *", 0, "key + 0 *", decode_wave}},
+    {"CdnaRaggedThatForgetsItsStart", on(cdna, wave_ragged("small_f16")), {"end - 1 - window : start", 0, "end - 1 - window : 0", ranges}},
+    {"PlainRaggedOfTheFirstSequence", plain_ragged("small_f32"), {"block_x() / group_count", 0, "0"}},
+    {"PlainRaggedThatForgetsItsStart", plain_ragged("small_f32"), {"0, start, 1, keys", 0, "0, 0, 1, keys", one_token}},
+    {"CdnaPlainRaggedWithAWindowOfOneMore",
+     on(cdna, plain_ragged("window.f32.window_left5")),
+     {"Visibility{false, window_left", 0, "Visibility{false, window_left + 1"}},
     {"PlainAttentionWithoutTheBarrierOfItsQueries", plain_attention("cross.f32"), {"sync_warp();", 0, nothing, plain_rows}},
     {"AttentionGradientWithoutTheBarrierOfItsPlan", attention_gradient("cross.bf16"), {"sync_block();", 0, nothing}},
     {"AttentionGradientWithoutTheBarrierOfItsSteps", attention_gradient("cross.bf16"), {"sync_block();", 2, nothing}},

@@ -179,5 +179,60 @@ TEST_F(FarPages, ThatAreOnePageBroadcastToMoreThan2To31Elements) {
   }
 }
 
+// Caches in one piece, of two rows of five tokens, whose rows or tokens are far apart, against the same close together.
+class FarTokens : public FarPages {
+ protected:
+  static constexpr std::int64_t rows = 2, row_tokens = 5, token = heads * depth;
+  struct Steps {
+    std::int64_t row, token;
+  };
+
+  static std::int64_t place(const Steps& steps, std::int64_t i) {
+    return i / (row_tokens * token) * steps.row + i / token % row_tokens * steps.token + i % token;
+  }
+
+  // The bits of out: sequences of the tokens 1 to 4 and 0 to 2.
+  static std::vector<std::uint16_t> out_of(std::uint16_t* keys, std::uint16_t* values, const Steps& steps, const Way& way) {
+    std::vector<std::uint16_t> query(rows * token), out(query.size(), 0x7fc0);
+    for (std::size_t i = 0; i < query.size(); ++i) query[i] = i % 3 ? 0x3f00 : 0xbe80;  // 0.5 and -0.25
+    std::vector<std::int32_t> starts{1, 0}, ends{5, 3};
+    const auto cache = [&](std::uint16_t* memory) {
+      return TensorView(memory, DType::bf16, std::vector<std::int64_t>{rows, row_tokens, heads, depth},
+                        std::vector<std::int64_t>{steps.row, steps.token, depth, 1});
+    };
+    EXPECT_EQ(failure("ragged_decode_attention",
+                      {{"query", TensorView(query.data(), DType::bf16, {rows, heads, depth})},
+                       {"key", cache(keys)},
+                       {"value", cache(values)},
+                       {"sequence_start", TensorView(starts.data(), DType::i32, {rows})},
+                       {"sequence_end", TensorView(ends.data(), DType::i32, {rows})},
+                       {"out", TensorView(out.data(), DType::bf16, {rows, heads, depth})}},
+                      way),
+              "");
+    return out;
+  }
+};
+
+TEST_F(FarTokens, AreFoundMoreThan2To31ElementsApart) {
+  constexpr Steps close{row_tokens * token, token};
+  std::vector<std::uint16_t> near_keys(2 * page), near_values(2 * page);
+  fill(near_keys.data(), 0, 1), fill(near_values.data(), 0, 2);
+  for (const Steps& steps : {Steps{far, token}, Steps{token, far / 4 / 8 * 8 + 8}}) {
+    Space keys(far), values(far);  // floats
+    if (!keys.memory || !values.memory) GTEST_SKIP() << "no address space of 17 GB here";
+    auto *const far_keys = reinterpret_cast<std::uint16_t*>(keys.memory), *const far_values =
+                                                                              reinterpret_cast<std::uint16_t*>(values.memory);
+    for (std::int64_t i = 0; i < rows * row_tokens * token; ++i) {
+      far_keys[place(steps, i)] = near_keys[static_cast<std::size_t>(i)];
+      far_values[place(steps, i)] = near_values[static_cast<std::size_t>(i)];
+    }
+    for (const Way& way : ways()) {
+      const auto expected = out_of(near_keys.data(), near_values.data(), close, way);
+      EXPECT_EQ(out_of(far_keys, far_values, steps, way), expected);
+      EXPECT_NE(expected[0], 0x7fc0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ejk::far_views_test

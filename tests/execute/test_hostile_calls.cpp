@@ -10,6 +10,7 @@
 
 #include <ejk/grouped_matmul.hpp>
 
+#include "common/epoch.hpp"
 #include "ejk/ejk.h"
 #include "execute/library_state.hpp"
 #include "execute/store_fixture.hpp"
@@ -140,7 +141,7 @@ TEST_F(Hostile, ForksWhileOthersPlan) {
     threads.emplace_back([&, t] {
       for (std::int64_t i = t; !stop; ++i) {
         wrong += !call_with(2 + 2 * (i % 49));
-        Library::epoch += 1;  // every plan is made anew
+        decisions_epoch += 1;  // every plan is made anew
       }
     });
   int lost = 0;

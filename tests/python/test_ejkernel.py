@@ -11,6 +11,7 @@ from ejkernel.kernels._registry import Platform, kernel_registry  # noqa: E402
 from ejkernel.kernels._xla.flash_attention import flash_attention as xla_attention  # noqa: E402
 from ejkernel.kernels._xla.grouped_matmul import grouped_matmul as xla_matmul  # noqa: E402
 from ejkernel.kernels._xla.mean_pooling import mean_pooling as xla_pooling  # noqa: E402
+from ejkernel.kernels._xla.ragged_decode_attention import ragged_decode_attention as xla_decode  # noqa: E402
 from references import error  # noqa: E402
 
 import ejk.jax.ejkernel  # noqa: E402, F401
@@ -29,7 +30,7 @@ def test_arrays_on_the_cpu_are_served_there_where_no_platform_is_named():
 
 
 def test_signatures_are_still_alike():
-    for algorithm in ("flash_attention", "mean_pooling", "grouped_matmul"):
+    for algorithm in ("flash_attention", "mean_pooling", "grouped_matmul", "ragged_decode_attention"):
         assert kernel_registry.validate_signatures(algorithm), algorithm
 
 
@@ -65,6 +66,25 @@ def test_grouped_matmul_and_mean_pooling():
     assert error(ours("grouped_matmul")(lhs, rhs, sizes), xla_matmul(lhs, rhs, sizes)) < 1e-5
     x, ends = normal(3, 25, 32), jnp.asarray([0, 10, 25], jnp.int32)
     assert error(ours("mean_pooling")(x, cu_seqlens=ends), xla_pooling(x, cu_seqlens=ends)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sliding_window": (5, 0)},
+        {"softmax_scale": 0.2, "logits_soft_cap": 4.0},
+        {"softmax_aux": [0.5, -1.0, 2.0]},
+        {"softmax_aux": [0.5, -1.0, 2.0, 1.0]},
+        {"softmax_aux": [[0.5], [2.0]]},
+        {"softmax_aux": [[0.5], [-1.0], [2.0], [1.0]]},
+    ],
+)
+def test_ragged_decode_attention(options):
+    options = {name: jnp.asarray(value, "float32") if name == "softmax_aux" else value for name, value in options.items()}
+    q, k, v = normal(1, 3, 4, 64), normal(2, 3, 40, 2, 64), normal(3, 3, 40, 2, 64)
+    start, end = jnp.asarray([0, 7, 12], jnp.int32), jnp.asarray([40, 8, 33], jnp.int32)
+    assert error(ours("ragged_decode_attention")(q, k, v, start, end, **options), xla_decode(q, k, v, start, end, **options)) < 1e-5
 
 
 def test_what_is_not_ours_is_refused_in_the_librarys_way():

@@ -9,6 +9,7 @@ import pytest
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 from attention_reference import attention, in_float64  # noqa: E402
+import references  # noqa: E402
 from references import TOLERANCE, error  # noqa: E402
 
 import ejk  # noqa: E402
@@ -419,6 +420,25 @@ def test_a_second_derivative_is_refused():
             words = f"{kernel} has no gradient, .*put jax.lax.stop_gradient around its operands, or take this derivative of the same maths in jax.numpy"
             with pytest.raises(ejk.UnsupportedError, match=words):
                 jax.grad(lambda x: (slope(x) ** 2).sum())(primal)  # noqa: B023
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("values", [64, 40])
+def test_ragged_decode_attention_eager_in_jit_and_in_vmap(dtype, values):
+    arrays = normal(1, 3, 4, 64, dtype=dtype), normal(2, 3, 70, 2, 64, dtype=dtype), normal(3, 3, 70, 2, values, dtype=dtype)
+    start, end = numpy.asarray([0, 20, 9], "int32"), numpy.asarray([70, 37, 9], "int32")
+    token = numpy.arange(70)
+    seen = (token >= start[:, None]) & (token < end[:, None]) & (token >= end[:, None] - 31)
+    expected, expected_lse = references.attention(arrays[0][:, None], *arrays[1:], attention_mask=seen[:, None, None])
+    arrays = *arrays, jnp.asarray(start), jnp.asarray(end)
+
+    def decode(*arrays):
+        return ejk.ragged_decode_attention(*arrays, window_left=30, return_lse=True)
+
+    one_by_one = jax.vmap(decode)(*(x[:, None] for x in arrays))
+    for out, lse in decode(*arrays), jax.jit(decode)(*arrays), (x[:, 0] for x in one_by_one):
+        assert out.dtype == arrays[0].dtype and error(out, expected[:, 0]) < TOLERANCE[dtype]
+        assert error(lse[:2], expected_lse[:2, :, 0]) < 1e-5 and (lse[2] == -numpy.inf).all()
 
 
 def test_a_kernel_without_gradient_says_so():

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/guard.hpp"
 #include "emulator/simt.hpp"
-#include "execute/guard.hpp"
 #include "tests/paths.hpp"
 
 namespace ejk::tools::device_option_test {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "common/guard.hpp"
 #include "ejk/autotune.hpp"
-#include "execute/guard.hpp"
 #include "reference/random.hpp"
 #include "tune/paired.hpp"
 #include "tune/search.hpp"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "execute/guard.hpp"
+#include "common/guard.hpp"
 #include "spec/check/suggest.hpp"
 
 namespace ejk::tools {

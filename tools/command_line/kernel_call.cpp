@@ -8,8 +8,8 @@
 #include "command_line/device_option.hpp"
 #include "command_line/library_options.hpp"
 #include "command_line/safetensors.hpp"
+#include "common/guard.hpp"
 #include "execute/explain.hpp"
-#include "execute/guard.hpp"
 #include "spec/check/suggest.hpp"
 
 namespace ejk::tools {

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "execute/guard.hpp"
+#include "common/guard.hpp"
 #include "spec/check/suggest.hpp"
 
 namespace ejk::tools {

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "common/guard.hpp"
 #include "ejk/record.hpp"
 #include "ejk/tuning.hpp"
-#include "execute/guard.hpp"
 #include "record/placed_call.hpp"
 
 namespace ejk::tools {

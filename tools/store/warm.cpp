@@ -7,7 +7,7 @@
 #include "command_line/command.hpp"
 #include "command_line/device_option.hpp"
 #include "command_line/table.hpp"
-#include "execute/guard.hpp"
+#include "common/guard.hpp"
 #include "store/build_progress.hpp"
 #include "store/mirror.hpp"
 #include "store/warm_plan.hpp"

@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
+#include "common/guard.hpp"
 #include "ejk/label.hpp"
-#include "execute/guard.hpp"
 #include "record/placed_call.hpp"
 #include "store/files.hpp"
 

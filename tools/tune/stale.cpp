@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "common/guard.hpp"
 #include "ejk/record.hpp"
-#include "execute/guard.hpp"
 #include "record/placed_call.hpp"
 
 namespace ejk::tools {

@@ -10,8 +10,8 @@
 #include "command_line/command_line.hpp"
 #include "command_line/device_option.hpp"
 #include "command_line/library_options.hpp"
+#include "common/guard.hpp"
 #include "ejk/records.hpp"
-#include "execute/guard.hpp"
 #include "tune/stale.hpp"
 #include "tune/tune_run.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "execute/guard.hpp"
+#include "common/guard.hpp"
 #include "tune/stopwatch.hpp"
 
 namespace ejk::tools {

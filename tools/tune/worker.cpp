@@ -14,7 +14,7 @@
 #include "command_line/command.hpp"
 #include "command_line/device_option.hpp"
 #include "command_line/library_options.hpp"
-#include "execute/guard.hpp"
+#include "common/guard.hpp"
 #include "tune/worker_lab.hpp"
 #include "tune/worker_subject.hpp"
 

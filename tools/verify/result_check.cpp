@@ -7,7 +7,7 @@
 #include "command_line/device_option.hpp"
 #include "command_line/kernel_call.hpp"
 #include "command_line/table.hpp"
-#include "execute/guard.hpp"
+#include "common/guard.hpp"
 
 namespace ejk::tools {
 namespace {

@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "command_line/kernel_call.hpp"
+#include "common/guard.hpp"
 #include "execute/bound_call.hpp"
-#include "execute/guard.hpp"
 #include "sample/cover.hpp"
 #include "verify/allocated_outputs.hpp"
 

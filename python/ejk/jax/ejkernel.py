@@ -135,6 +135,42 @@ def grouped_matmul(
     return named_call("grouped_matmul", inputs, attributes, ("out",))["out"]
 
 
+def ragged_decode_attention(
+    query,
+    key,
+    value,
+    sequence_start,
+    sequence_end,
+    softmax_scale=None,
+    fwd_params=None,
+    sliding_window=None,
+    logits_soft_cap=None,
+    softmax_aux=None,
+):
+    left, right = _window(sliding_window)
+    attributes = _given(softmax_scale=softmax_scale, window_left=left, window_right=right, logits_soft_cap=logits_soft_cap)
+    inputs = _given(
+        query=query,
+        key=key,
+        value=value,
+        sequence_start=_int32(sequence_start),
+        sequence_end=_int32(sequence_end),
+        softmax_aux=_sinks_of_heads(softmax_aux, query.shape[1], key.shape[2]),
+    )
+    return named_call("ragged_decode_attention", inputs, attributes, ("out",))["out"]
+
+
+def _sinks_of_heads(sinks, heads, kv_heads):
+    """[heads, sinks]. There a vector is always shared by all heads, and rows may be of kv heads."""
+    if sinks is None:
+        return None
+    if sinks.ndim == 1:
+        return jnp.broadcast_to(sinks, (heads, sinks.shape[0]))
+    if sinks.shape[0] == kv_heads and kv_heads > 0:
+        return jnp.repeat(sinks, heads // kv_heads, axis=0)
+    return sinks
+
+
 def _as_annotated(function):
     """With the signature of that library's own XLA function, annotations included, which its validate_signatures compares."""
     theirs = getattr(importlib.import_module(f"ejkernel.kernels._xla.{function.__name__}"), function.__name__)
@@ -146,7 +182,7 @@ def _as_annotated(function):
 
 def register(registry=kernel_registry):
     """First of all. Who names no platform gets them for arrays on the CPU, too: a call runs where its arrays are, there by the CPU's kernels."""
-    for function in (flash_attention, mean_pooling, grouped_matmul):
+    for function in (flash_attention, mean_pooling, grouped_matmul, ragged_decode_attention):
         registry.register(function.__name__, Platform.CUDA, Backend.GPU, priority=PRIORITY)(_as_annotated(function))
 
 

@@ -1,4 +1,4 @@
-// GPU vocabulary of paged attention: a row's softmax once its keys are done, and parts of rows that several blocks computed.
+// GPU vocabulary of decoding: a row's softmax once its keys are done, and parts of rows that several blocks computed.
 #pragma once
 #include "device/attention/softmax.h"
 #include "device/attention/attention.h"

@@ -1,5 +1,5 @@
 // Reads the environment table.
-#include "execute/environment.hpp"
+#include "common/environment.hpp"
 
 #include <algorithm>
 #include <charconv>

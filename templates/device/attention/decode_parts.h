@@ -1,6 +1,6 @@
-// GPU vocabulary of paged attention: parts of rows that several blocks computed, and their sum.
+// GPU vocabulary of decoding: parts of rows that several blocks computed, and their sum.
 #pragma once
-#include "page_attention/page_rows.h"
+#include "device/attention/row_end.h"
 #include "device/tile/part_sum.h"
 
 // Where parts of the ROWS rows of streams wait. A block has at most two: of a stream that an earlier one began, and of one that it begins
