@@ -180,21 +180,28 @@ struct Stream {
 
   // q, k and the factors of tokens start.. of the block; how the state decays over it.
   void load_keys(const Scratch& s, int64_t start, int64_t count) const {
-    float gates[BLOCK];
+    float gates[BLOCK], all_gates = 0;
+    Floats factors[BLOCK];
     for (int64_t t = 0; t < count; ++t) {
       const int64_t at = place(start + t);
       load_scaled(q.row(at), s.q + t * s.keys, scale, l2_norm);
       load_scaled(k.row(at), s.k + t * s.keys, 1, l2_norm);
       gates[t] = g.at(at) + gamma;
+      all_gates += gates[t];
+      factors[t] = exp2_of(splat(gates[t] * LOG2_E));
     }
+    SplitExp decay = split_exp(splat(all_gates));
     for (int64_t i = 0; i < s.keys; i += LANES) {
-      Floats sum = {};
-      for (int64_t t = 0; t < count; ++t) {
-        const Floats gate = gk.row(place(start + t)).load(i) + gates[t];
-        sum += gate;
-        store_floats(s.factor + t * s.keys + i, exp2_of(gate * LOG2_E));
+      if (gk.data) {
+        Floats sum = {};
+        for (int64_t t = 0; t < count; ++t) {
+          const Floats gate = gk.row(place(start + t)).load(i) + gates[t];
+          sum += gate;
+          factors[t] = exp2_of(gate * LOG2_E);
+        }
+        decay = split_exp(sum);
       }
-      const SplitExp decay = split_exp(sum);
+      for (int64_t t = 0; t < count; ++t) store_floats(s.factor + t * s.keys + i, factors[t]);
       store_floats(s.decay + i, decay.base);
       store_floats(s.decay_rest + i, decay.rest);
     }

@@ -100,3 +100,13 @@ def test_errors(rng):
         ejk.recurrent(q[:1], k[:1], v[:1], cum_seqlens=np.array([0, 21], "i4"))
     with pytest.raises(ejk.InputError, match="layer_idx must be in 0 to num_layers = 5; found 6"):
         ejk.lightning_attn(q, k, v, layer_idx=6, num_layers=5)
+
+
+def test_little_decay_over_thousands_of_tokens(rng):
+    """exp(-1e-4) in f32 is off by up to 3e-8, which 4096 steps would make 1e-4."""
+    tokens = 4096
+    q, k, v = (normal(rng, (1, tokens, H, n), "float32") for n in (K, K, 8))
+    g_gamma = np.array([-1e-4, -3e-4, -7e-5, -2e-3], "f4")
+    found = ejk.recurrent(q, k, v, g_gamma=g_gamma)
+    out, state = in_order(q, k, v, g=np.broadcast_to(g_gamma.astype("f8"), (1, tokens, H)))
+    assert error(found.out, out) < 1e-5 and error(found.final_state, state) < 1e-5

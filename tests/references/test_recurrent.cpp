@@ -104,7 +104,7 @@ void expect_gradients(const Call& gradient) {
         EXPECT_EQ(values[static_cast<std::size_t>(i)], 0) << gradient.label << " " << name << " " << i;
         continue;
       }
-      const double step = was == 0 ? 1e-5 : 1e-3;  // the norm of a zero row is 1e-3
+      const double step = 1e-5;  // short against the shortest rows, whose norms are 1e-3
       double sum[2], at[2];
       for (const int side : {0, 1}) {
         input.set(i, was + (side ? step : -step));
