@@ -15,3 +15,16 @@ function(ejk_unity target)
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
+
+# Headers that nearly every source includes, read once for all targets. tools/quickstart builds with it; otherwise it is off, since ccache would
+# find nothing again.
+option(EJK_PRECOMPILED "Precompile the headers that nearly every source includes: a build from nothing is faster" OFF)
+
+# As ejk_spec compiles, whose precompiled header it is.
+function(ejk_precompiled target)
+  if(EJK_PRECOMPILED AND target STREQUAL "ejk_spec")
+    target_precompile_headers(${target} PRIVATE ${CMAKE_SOURCE_DIR}/runtime/precompiled.hpp)
+  elseif(EJK_PRECOMPILED)
+    target_precompile_headers(${target} REUSE_FROM ejk_spec)
+  endif()
+endfunction()
