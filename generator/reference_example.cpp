@@ -80,6 +80,13 @@ struct Words {
         text += write(tensor, found->second);
     return text;
   }
+  // The number that the case gives every element of an input ("all 4096"), unless it is 0.
+  std::string all_of(const std::string& input) const {
+    const auto fill = example.of->fill.find(input);
+    if (fill == example.of->fill.end() || !fill->second.starts_with("all ")) return "";
+    const std::string number = fill->second.substr(4);
+    return number != "0" && number.find_first_not_of("0123456789") == std::string::npos ? number : "";
+  }
   // Required inputs by position, others and attributes by name.
   std::string python_arguments() const {
     std::string text =
@@ -106,11 +113,13 @@ struct Words {
   }
 
   // "name = made" of each input. random: a format of a shape, a type, of_first (of the first of them, else nothing) and a number, for
-  // floats; constant: one of ones or zeros, a shape and a type, for others.
+  // floats; constant: one of ones, zeros or full (whose number follows the shape), a shape and a type, for others.
   std::string python_inputs(const char* random, const char* constant, const std::string& of_first = "") const {
     return each_input([&, number = 0](const TensorSpec& tensor, const TensorFacts& facts) mutable {
       const std::string shape = fmt::format("({}{})", fmt::join(facts.shape, ", "), facts.shape.size() == 1 ? "," : "");
       const std::string type = numpy_type(facts.type);
+      if (const std::string all = all_of(tensor.name); !all.empty())
+        return fmt::format("{} = {}\n", tensor.name, fmt::format(fmt::runtime(constant), "full", shape + ", " + all, type));
       if (!type.starts_with("float"))
         return fmt::format("{} = {}\n", tensor.name, fmt::format(fmt::runtime(constant), type == "bool" ? "ones" : "zeros", shape, type));
       const std::string more = number == 0 ? of_first : "";

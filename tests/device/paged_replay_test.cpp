@@ -1,4 +1,5 @@
-// page_attention in a graph: lengths and page tables change between replays, and no one but the device reads them.
+// page_attention and ragged_decode_attention in a graph: lengths, bounds and page tables change between replays, and no one but the device
+// reads them.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -47,46 +48,75 @@ class PagedReplay : public DeviceTest {
     view.device = flat.device;
     return view;
   }
+
+  // A captured call, `count` times replayed after change(i), against a call of its own each time.
+  template <class Change>
+  static void check_replays(const char* kernel, const std::map<std::string, TensorView>& tensors, OnGpu<std::uint16_t>& out,
+                            std::size_t count, const Change& change) {
+    auto& driver = Driver::instance();
+    const OwnStream stream;
+    driver.begin_capture(stream.handle);
+    const auto captured = call(kernel, tensors, {}, {stream.handle});
+    void* graph = driver.end_capture(stream.handle);
+    ASSERT_TRUE(captured) << message_of(captured);
+
+    const std::vector<std::uint16_t> poisoned(out.values().size(), poison);
+    std::vector<std::uint16_t> previous;
+    for (std::size_t i = 0; i < count; ++i) {
+      change(i);
+      out.set(poisoned);
+      driver.launch_graph(graph, stream.handle);
+      driver.wait(stream.handle);
+      const auto replayed = out.values();
+      out.set(poisoned);
+      const auto direct = call(kernel, tensors, {}, {stream.handle});
+      ASSERT_TRUE(direct) << message_of(direct);
+      driver.wait(stream.handle);
+      EXPECT_EQ(out.values(), replayed) << "replay " << i;
+      EXPECT_EQ(std::count(replayed.begin(), replayed.end(), poison), 0) << "replay " << i;
+      EXPECT_NE(replayed, previous) << "replay " << i;
+      previous = replayed;
+    }
+    driver.free_graph(graph);
+  }
 };
 
 TEST_F(PagedReplay, HasTheBitsOfACallWithTheseLengths) {
-  auto& driver = Driver::instance();
   const OnGpu<std::uint16_t> query(values(sequences * heads * dim)), keys(values(pages * kv_heads * page * dim));
   OnGpu<std::int32_t> lengths(std::vector<std::int32_t>(sequences, 1)), table(tables(0));
-  const std::vector<std::uint16_t> poisoned(sequences * heads * dim, poison);
-  OnGpu<std::uint16_t> out(poisoned);
+  OnGpu<std::uint16_t> out(std::vector<std::uint16_t>(sequences * heads * dim, poison));
   const std::map<std::string, TensorView> tensors = {{"query", shaped(query.view(DType::bf16), {sequences, heads, dim})},
                                                      {"key_cache", shaped(keys.view(DType::bf16), {pages, kv_heads, page, dim})},
                                                      {"value_cache", shaped(keys.view(DType::bf16), {pages, kv_heads, page, dim})},
                                                      {"context_lens", shaped(lengths.view(DType::i32), {sequences})},
                                                      {"block_tables", shaped(table.view(DType::i32), {sequences, columns})},
                                                      {"out", shaped(out.view(DType::bf16), {sequences, heads, dim})}};
-  const OwnStream stream;
-  driver.begin_capture(stream.handle);
-  const auto captured = call("page_attention", tensors, {}, {stream.handle});
-  void* graph = driver.end_capture(stream.handle);
-  ASSERT_TRUE(captured) << message_of(captured);
-
   const std::vector<std::vector<std::int32_t>> all = {
       {640, 640, 640, 640}, {1, 0, 640, 17}, {0, 0, 0, 0}, {33, 512, 1, 0}, {640, 640, 640, 640}};
-  std::vector<std::uint16_t> previous;
-  for (std::size_t i = 0; i < all.size(); ++i) {
+  check_replays("page_attention", tensors, out, all.size(), [&](std::size_t i) {
     lengths.set(all[i]);
     table.set(tables(static_cast<unsigned>(i)));
-    out.set(poisoned);
-    driver.launch_graph(graph, stream.handle);
-    driver.wait(stream.handle);
-    const auto replayed = out.values();
-    out.set(poisoned);
-    const auto direct = call("page_attention", tensors, {}, {stream.handle});
-    ASSERT_TRUE(direct) << message_of(direct);
-    driver.wait(stream.handle);
-    EXPECT_EQ(out.values(), replayed) << "replay " << i;
-    EXPECT_EQ(std::count(replayed.begin(), replayed.end(), poison), 0) << "replay " << i;
-    EXPECT_NE(replayed, previous) << "replay " << i;
-    previous = replayed;
-  }
-  driver.free_graph(graph);
+  });
+}
+
+TEST_F(PagedReplay, HasTheBitsOfACallWithTheseBounds) {
+  constexpr std::int64_t tokens = 640;
+  const OnGpu<std::uint16_t> query(values(sequences * heads * dim)), keys(values(sequences * tokens * kv_heads * dim));
+  OnGpu<std::int32_t> starts(std::vector<std::int32_t>(sequences, 0)), ends(std::vector<std::int32_t>(sequences, 1));
+  OnGpu<std::uint16_t> out(std::vector<std::uint16_t>(sequences * heads * dim, poison));
+  const std::map<std::string, TensorView> tensors = {{"query", shaped(query.view(DType::bf16), {sequences, heads, dim})},
+                                                     {"key", shaped(keys.view(DType::bf16), {sequences, tokens, kv_heads, dim})},
+                                                     {"value", shaped(keys.view(DType::bf16), {sequences, tokens, kv_heads, dim})},
+                                                     {"sequence_start", shaped(starts.view(DType::i32), {sequences})},
+                                                     {"sequence_end", shaped(ends.view(DType::i32), {sequences})},
+                                                     {"out", shaped(out.view(DType::bf16), {sequences, heads, dim})}};
+  const std::vector<std::vector<std::int32_t>> firsts = {{0, 0, 0, 0}, {7, 0, 3, 639}, {5, 640, 0, 9}, {0, 100, 15, 16}, {1, 1, 1, 1}};
+  const std::vector<std::vector<std::int32_t>> lasts = {
+      {640, 640, 640, 640}, {8, 0, 640, 640}, {5, 640, 0, 0}, {33, 612, 17, 600}, {640, 640, 640, 640}};
+  check_replays("ragged_decode_attention", tensors, out, firsts.size(), [&](std::size_t i) {
+    starts.set(firsts[i]);
+    ends.set(lasts[i]);
+  });
 }
 
 }  // namespace
