@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "execute/guard.hpp"
+#include "common/guard.hpp"
 #include "tune/stale.hpp"
 
 namespace ejk::tools {
