@@ -101,7 +101,16 @@ Subject ragged(const char* case_name, const char* template_file = "ragged_decode
 Subject wave_ragged(const char* case_name) { return ragged(case_name, "ragged_decode_attention/decode.wave.gpu.cu"); }
 Subject plain_ragged(const char* case_name) { return ragged(case_name, "ragged_decode_attention/decode.plain.gpu.cu"); }
 
-// Its gradients, likewise.
+// Recurrences, a token at a time; the gradient over more tokens than a chunk has.
+constexpr char recurrent_token[] = "recurrent/recurrent_token.h", recurrent_step[] = "recurrent/recurrent_step.h";
+const Sizes some_steps = {{"B", 1}, {"T", 9}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"K", 35}, {"V", 21}};
+const Sizes two_chunks_of_steps = {{"B", 1}, {"T", 40}, {"Hq", 1}, {"Hk", 1}, {"Hv", 2}, {"K", 35}, {"V", 21}};
+Subject recurrence(const char* case_name) { return {root, "recurrent", case_name, "recurrent/forward.step.gpu.cu", some_steps}; }
+Subject recurrence_gradient(const char* case_name) {
+  return {root, "recurrent_bwd", case_name, "recurrent/backward.step.gpu.cu", two_chunks_of_steps};
+}
+
+// Attention's gradients, likewise.
 constexpr char transposed[] = "device/tile/tile_transposed.h", gradient_rows[] = "flash_attention_bwd/attention_backward.h";
 constexpr char plain_gradient_rows[] = "flash_attention_bwd/attention_backward_plain.h", pair_turns[] = "flash_attention_bwd/pair_turns.h";
 constexpr char pair_weights[] = "flash_attention_bwd/pair_weights.h";
@@ -129,6 +138,21 @@ const Sizes a_bias_of_two_heads = {{"B", 1}, {"Sq", 70}, {"Sk", 90}, {"Hq", 2}, 
 const Sizes wide_heads = {{"B", 1}, {"Sq", 70}, {"Sk", 90}, {"Hq", 2}, {"Hkv", 1}, {"D", 256}, {"Dv", 256}};
 
 const Row mutants[] = {
+    {"RecurrenceThatSumsHalfTheKeys", recurrence("all.f32"), {"mask < WARP;", 0, "mask < WARP / 2;", recurrent_token}},
+    {"RecurrenceOfTheSameKeysInEachPart", recurrence("all.f32"), {"j * PARTS + part", 0, "j * PARTS", recurrent_token}},
+    {"RecurrenceThatWritesPastTheLastFeature", recurrence("all.f32"), {"left < VEC ? static_cast<int>(left) : VEC", 0, "VEC"}},
+    {"RecurrenceThatGoesForwardInReverse", recurrence("plain.f32.reverse"), {"reverse ? place - 1 : place + 1", 0, "place + 1"}},
+    {"RecurrenceThatForgetsWhatAGateLeaves", recurrence("all.f32"), {"x * base + x * rest", 0, "x * rest", recurrent_step}},
+    {"RecurrenceThatAddsWhatTheKeyReads", recurrence("all.f32"), {"x.beta * (w - sum", 0, "x.beta * (w + sum"}},
+    {"RecurrenceWhoseFactorsOverKeysAreFirstOnes", recurrence("all.f32"), {"x.gate + x.gk[j]", 0, "x.gate + x.gk[0]", recurrent_token}},
+    {"RecurrentGradientThatAddsUpTooEarly", recurrence_gradient("all.f32"), {"sync_block();", 0, nothing}},
+    {"RecurrentGradientOverwrittenBeforeItIsAddedUp", recurrence_gradient("all.f32"), {"sync_block();", 1, nothing}},
+    {"RecurrentGradientWithOneStateAChunk", recurrence_gradient("all.f32"), {"keep_state(recent + t * PART", 0, "keep_state(recent"}},
+    {"RecurrentGradientThatKeepsTheFirstChunk", recurrence_gradient("all.f32"), {"t % CHUNK == 0", 0, "t == 0"}},
+    {"RecurrentGradientWithoutTheReadByTheKey", recurrence_gradient("all.f32"), {"d.k[j] -= state[j][c] * d.v[c], ", 0, nothing}},
+    {"RecurrentGradientThroughHalfTheNorm",
+     recurrence_gradient("all.f32"),
+     {"sum_over_parts(dot) * inverse * inverse", 0, "sum_over_parts(dot) * inverse"}},
     {"CdnaThatShufflesIntoTheOtherHalf", on(cdna, pooling("bert.bf16", few_features)), {"first_of_warp() + (from", 0, "0 + (from", amd}},
     {"CdnaThatReducesAcrossTheHalves", on(cdna, pooling("bert.bf16", few_features)), {"lane() ^ mask", 0, "lane() ^ (2 * mask)", amd}},
     {"CdnaWithoutTheBarrierOfItsWarps", on(cdna, pooling("bert.bf16", long_row)), {"sync_block();", 0, nothing}},
