@@ -6,6 +6,8 @@
 #include <limits>
 #include <numeric>
 
+#include "reference/reference.hpp"
+
 namespace ejk::reference {
 
 std::vector<double> transposed_keys(const AttentionProblem& p, const Sequence& s, std::int64_t kv_head) {
