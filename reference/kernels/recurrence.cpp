@@ -71,6 +71,18 @@ RecurrentStream recurrent_stream(const Call& call, const RecurrentSequence& sequ
   return s;
 }
 
+RecurrentStream with_values(RecurrentStream stream, const std::set<std::int64_t>& chosen) {
+  const auto columns = [&](const std::vector<double>& rows) {
+    std::vector<double> kept;
+    for (std::size_t row = 0; row < rows.size(); row += place(stream.values))
+      for (const std::int64_t x : chosen) kept.push_back(rows[row + place(x)]);
+    return kept;
+  };
+  stream.v = columns(stream.v), stream.value_gate = columns(stream.value_gate), stream.state = columns(stream.state);
+  stream.values = static_cast<std::int64_t>(chosen.size());
+  return stream;
+}
+
 std::vector<double> run_recurrence(RecurrentStream& s, double scale, std::vector<double>* seen) {
   std::vector<double> out(place(s.tokens * s.values), 0.0);
   const auto state = [&s](std::int64_t i, std::int64_t x) -> double& { return s.state[place(i * s.values + x)]; };
@@ -115,6 +127,26 @@ RecurrentResult recurrent_result(const Call& call, const char* state) {
       std::copy(stream.state.begin(), stream.state.end(), result.state.begin() + places.state(head, size));
     }
   return result;
+}
+
+Samples recurrent_sample(const Call& call, const char* state, const char* last, Rng& rng) {
+  const std::int64_t heads = call.dim("H"), values = call.dim("V"), keys = call.dim("K");
+  const std::vector<RecurrentSequence> sequences = recurrent_sequences(call);
+  const std::set<std::int64_t> chosen = some_below(values, 8, rng);
+  Samples samples;
+  for (const std::int64_t number : some_below(static_cast<std::int64_t>(sequences.size()) * heads, 4, rng)) {
+    const RecurrentSequence& sequence = sequences[place(number / heads)];
+    const std::int64_t head = number % heads;
+    const RecurrentPlaces places(call, sequence);
+    RecurrentStream stream = with_values(recurrent_stream(call, sequence, head, state), chosen);
+    const std::vector<double> out = run_recurrence(stream, call.floating("softmax_scale"));
+    const double *next = out.data(), *left = stream.state.data();
+    for (std::int64_t t = 0; t < stream.tokens; ++t)
+      for (const std::int64_t x : chosen) samples["out"].add(places.row(t, head, heads, values) + x, next++, 1);
+    for (std::int64_t i = 0; i < keys; ++i)
+      for (const std::int64_t x : chosen) samples[last].add(places.state(head, keys * values) + i * values + x, left++, 1);
+  }
+  return samples;
 }
 
 void settle_keys(Call& call) {

@@ -1,5 +1,6 @@
 // What the references of recurrent and its gradient share: one sequence and head as numbers, cases, and the laws of both.
 #pragma once
+#include <set>
 #include <vector>
 
 #include "reference/reference.hpp"
@@ -46,6 +47,9 @@ class RecurrentPlaces {
 // `state`: the name of the input that has states before the first tokens.
 RecurrentStream recurrent_stream(const Call& call, const RecurrentSequence& sequence, std::int64_t head, const char* state);
 
+// The stream with these of its values alone: values do not meet in a state, so theirs stay as they are.
+RecurrentStream with_values(RecurrentStream stream, const std::set<std::int64_t>& chosen);
+
 // Outputs [tokens, values] of a stream, scaled; stream.state becomes the last one. `seen`, if wanted: every state, [tokens, keys, values].
 std::vector<double> run_recurrence(RecurrentStream& stream, double scale, std::vector<double>* seen = nullptr);
 
@@ -53,6 +57,8 @@ struct RecurrentResult {
   std::vector<double> out, state;
 };
 RecurrentResult recurrent_result(const Call& call, const char* state);
+// Some values of some heads, at some tokens and in the last state, which is the output `last`.
+Samples recurrent_sample(const Call& call, const char* state, const char* last, Rng& rng);
 
 // The reference of a kernel that is recurrent by a narrower contract.
 class NarrowedRecurrent : public KernelReference {
@@ -61,6 +67,7 @@ class NarrowedRecurrent : public KernelReference {
     const RecurrentResult result = recurrent_result(call, "initial_state");
     return {{"out", result.out}, {"final_state", result.state}};
   }
+  Samples sample(const Call& call, Rng& rng) const override { return recurrent_sample(call, "initial_state", "final_state", rng); }
   void complete(Call& call) const override;
   spec::Case vary(const spec::Case& c, Rng& rng) const override;
   std::vector<Property> properties() const override {

@@ -16,6 +16,7 @@ class Recurrent : public KernelReference {
     return {{"out", result.out}, {"final_state", result.state}};
   }
 
+  Samples sample(const Call& call, Rng& rng) const override { return recurrent_sample(call, "initial_state", "final_state", rng); }
   void complete(Call& call) const override { settle_keys(call); }
   spec::Case vary(const spec::Case& c, Rng& rng) const override { return vary_recurrent(c, rng); }
   spec::Case random_case(Rng& rng) const override { return random_recurrent(rng); }

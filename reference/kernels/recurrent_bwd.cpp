@@ -1,6 +1,8 @@
 // recurrent_bwd in float64: the gradients of docs/semantics.md, "recurrent", token by token from the last, with every state kept.
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <set>
 
 #include "reference/kernels/recurrence.hpp"
 
@@ -80,19 +82,28 @@ void through_norm(const Numbers& row, const Numbers& norms, std::int64_t keys, N
   }
 }
 
-StreamGradient gradient_of(const Call& call, const RecurrentSequence& sequence, std::int64_t head) {
+std::set<std::int64_t> all_below(std::int64_t count) {
+  std::set<std::int64_t> all;
+  for (std::int64_t i = 0; i < count; ++i) all.insert(all.end(), i);
+  return all;
+}
+
+// Of these values; sums over values are over them alone.
+StreamGradient gradient_of(const Call& call, const RecurrentSequence& sequence, std::int64_t head, const std::set<std::int64_t>& chosen) {
   const RecurrentPlaces places(call, sequence);
-  RecurrentStream s = recurrent_stream(call, sequence, head, "initial_state");
+  const std::int64_t heads = call.dim("H"), values = call.dim("V");
+  RecurrentStream s = with_values(recurrent_stream(call, sequence, head, "initial_state"), chosen);
   const std::int64_t size = s.keys * s.values;
   const double scale = call.floating("softmax_scale");
-  Numbers states = s.state, after(place(size));
+  Numbers states = s.state, after;
   run_recurrence(s, scale, &states);
-  if (const HostTensor* d = call.find("dfinal_state"))
-    for (std::int64_t i = 0; i < size; ++i) after[place(i)] = d->at(places.state(head, size) + i);
+  const HostTensor* const d_final = call.find("dfinal_state");
+  for (std::int64_t i = 0; i < s.keys; ++i)
+    for (const std::int64_t x : chosen) after.push_back(d_final ? d_final->at(places.state(head, s.keys * values) + i * values + x) : 0);
   StreamGradient gradient(s);
   for (std::int64_t t = s.tokens - 1; t >= 0; --t) {
     Numbers dout;
-    for (std::int64_t x = 0; x < s.values; ++x) dout.push_back(call.input("dout").at(places.row(t, head, call.dim("H"), s.values) + x));
+    for (const std::int64_t x : chosen) dout.push_back(call.input("dout").at(places.row(t, head, heads, values) + x));
     step_back(s, t, scale, dout.data(), states.data() + t * size, after, gradient);
   }
   gradient.state = after;
@@ -141,7 +152,7 @@ class RecurrentBackward : public KernelReference {
     for (const RecurrentSequence& sequence : recurrent_sequences(call))
       for (std::int64_t head = 0; head < heads; ++head) {
         const RecurrentPlaces places(call, sequence);
-        const StreamGradient d = gradient_of(call, sequence, head);
+        const StreamGradient d = gradient_of(call, sequence, head, all_below(values));
         sums.add_rows("dq", places, head, call.dim("Hq"), keys, d.q);
         sums.add_rows("dk", places, head, call.dim("Hk"), keys, d.k);
         sums.add_rows("dv", places, head, call.dim("Hv"), values, d.v);
@@ -155,6 +166,31 @@ class RecurrentBackward : public KernelReference {
         sums.add("dinitial_state", places.state(head, keys * values), d.state);
       }
     return sums.values();
+  }
+
+  // What is no sum over values, of some of them: dv, dgv and dinitial_state.
+  Samples sample(const Call& call, Rng& rng) const override {
+    const std::int64_t heads = call.dim("H"), v_heads = call.dim("Hv"), values = call.dim("V"), keys = call.dim("K");
+    const std::vector<RecurrentSequence> sequences = recurrent_sequences(call);
+    const std::set<std::int64_t> chosen = some_below(values, 4, rng);
+    Samples samples;
+    for (const std::int64_t number : some_below(static_cast<std::int64_t>(sequences.size()) * v_heads, 2, rng)) {
+      const RecurrentSequence& sequence = sequences[place(number / v_heads)];
+      const RecurrentPlaces places(call, sequence);
+      const std::int64_t first = number % v_heads * (heads / v_heads);
+      Numbers dv;
+      for (std::int64_t head = first; head < first + heads / v_heads; ++head) {
+        const StreamGradient d = gradient_of(call, sequence, head, chosen);
+        dv.resize(d.v.size());
+        std::transform(d.v.begin(), d.v.end(), dv.begin(), dv.begin(), std::plus<>());
+        if (call.given("dgv")) add_tokens(samples["dgv"], places, head, heads, values, chosen, d.value_gate);
+        const double* state = d.state.data();
+        for (std::int64_t i = 0; call.given("dinitial_state") && i < keys; ++i)
+          for (const std::int64_t x : chosen) samples["dinitial_state"].add(places.state(head, keys * values) + i * values + x, state++, 1);
+      }
+      if (call.given("dv")) add_tokens(samples["dv"], places, first, v_heads, values, chosen, dv);
+    }
+    return samples;
   }
 
   void complete(Call& call) const override { settle_keys(call); }
@@ -172,6 +208,16 @@ class RecurrentBackward : public KernelReference {
   }
 
  private:
+  // A stream's rows of the chosen values, of a tensor of `tensor_heads` heads.
+  static void add_tokens(Sample& sample, const RecurrentPlaces& places, std::int64_t head, std::int64_t tensor_heads, std::int64_t values,
+                         const std::set<std::int64_t>& chosen, const Numbers& rows) {
+    const std::int64_t width = static_cast<std::int64_t>(chosen.size());
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(rows.size()); i += width) {
+      const double* next = rows.data() + i;
+      for (const std::int64_t x : chosen) sample.add(places.row(i / width, head, tensor_heads, values) + x, next++, 1);
+    }
+  }
+
   static spec::Case with_gradients(spec::Case c, bool with_final) {
     const std::vector<std::string> given = c.given;
     for (const std::string& name : given)

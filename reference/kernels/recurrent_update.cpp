@@ -21,6 +21,7 @@ class RecurrentUpdate : public KernelReference {
     return {{"out", result.out}, {"state", result.state}};
   }
 
+  Samples sample(const Call& call, Rng& rng) const override { return recurrent_sample(call, "state", "state", rng); }
   void complete(Call& call) const override { settle_keys(call); }
   spec::Case vary(const spec::Case& c, Rng& rng) const override { return vary_recurrent(c, rng); }
   spec::Case random_case(Rng& rng) const override { return without_initial_state(random_recurrent(rng)); }

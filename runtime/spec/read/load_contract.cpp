@@ -127,6 +127,8 @@ class ContractReader {
     if (const auto choices = node.field("choices"); choices && typed && attribute.type != AttributeType::string)
       choices->fault("only an attribute of type 'string' has choices");
     if (const auto fallback = node.field("default"); fallback && typed) default_of(*fallback, attribute);
+    if (attribute.varies && !attribute.optional && !node.field("default"))
+      node.fault("an attribute that varies is no part of a call's key, from which a recorded call is made again: give it a 'default'");
     spec_.attributes.push_back(std::move(attribute));
   }
 
