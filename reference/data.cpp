@@ -231,9 +231,9 @@ void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std:
   if (fill_lengths(tensor, fill, dims, rng)) return;
   if (!fill.empty())
     throw std::invalid_argument(
-        fmt::format("{}: unknown fill '{}'; known are 'segments', 'hidden', 'lowest', 'gates', 'betas', 'offsets DIM', 'sizes DIM "
-                    "[equal|random|one]', 'all X', "
-                    "'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL' and 'paged TABLE LENGTHS PER'",
+        fmt::format("{}: unknown fill '{}'; known are 'segments', 'hidden', 'lowest', 'gates', 'betas', 'offsets DIM', "
+                    "'sizes DIM [equal|random|one]', 'all X', 'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL', "
+                    "'paged TABLE LENGTHS PER' and 'between STARTS ENDS'",
                     tensor.name(), fill));
   if (is_floating(tensor.type())) return fill_normal(tensor, 1, rng);
   if (tensor.type() == DType::boolean) return fill_boolean(tensor, rng);

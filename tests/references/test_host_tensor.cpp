@@ -226,9 +226,9 @@ TEST(Data, AnUnknownFillIsNamed) {
     FAIL();
   } catch (const std::invalid_argument& e) {
     EXPECT_STREQ(e.what(),
-                 "x: unknown fill 'zigzag'; known are 'segments', 'hidden', 'lowest', 'gates', 'betas', 'offsets DIM', 'sizes DIM "
-                 "[equal|random|one]', 'all X', "
-                 "'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL' and 'paged TABLE LENGTHS PER'");
+                 "x: unknown fill 'zigzag'; known are 'segments', 'hidden', 'lowest', 'gates', 'betas', 'offsets DIM', "
+                 "'sizes DIM [equal|random|one]', 'all X', 'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL', "
+                 "'paged TABLE LENGTHS PER' and 'between STARTS ENDS'");
   }
 }
 
