@@ -107,7 +107,11 @@ const Sizes some_steps = {{"B", 1}, {"T", 9}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {
 const Sizes two_chunks_of_steps = {{"B", 1}, {"T", 40}, {"Hq", 1}, {"Hk", 1}, {"Hv", 2}, {"K", 35}, {"V", 21}};
 Subject recurrence(const char* case_name) { return {root, "recurrent", case_name, "recurrent/forward.step.gpu.cu", some_steps}; }
 const Sizes few_steps = {{"B", 1}, {"T", 7}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"K", 70}, {"V", 45}};
-Subject recurrence_of_few(const char* case_name) { return {root, "recurrent", case_name, "recurrent/forward.decode.gpu.cu", few_steps}; }
+// Each block has several items.
+const Sizes few_steps_of_many = {{"B", 8}, {"N", 12}, {"T", 3}, {"Hq", 8}, {"Hk", 8}, {"Hv", 8}, {"K", 70}, {"V", 48}};
+Subject recurrence_of_few(const char* case_name, Sizes sizes = few_steps) {
+  return {root, "recurrent", case_name, "recurrent/forward.decode.gpu.cu", std::move(sizes)};
+}
 Subject recurrence_gradient(const char* case_name) {
   return {root, "recurrent_bwd", case_name, "recurrent/backward.step.gpu.cu", two_chunks_of_steps};
 }
@@ -147,12 +151,18 @@ const Row mutants[] = {
     {"RecurrenceThatForgetsWhatAGateLeaves", recurrence("all.f32"), {"x * base + x * rest", 0, "x * rest", recurrent_step}},
     {"RecurrenceThatAddsWhatTheKeyReads", recurrence("all.f32"), {"x.beta * (w - sum", 0, "x.beta * (w + sum"}},
     {"RecurrenceWhoseFactorsOverKeysAreFirstOnes", recurrence("all.f32"), {"x.gate + x.gk[j]", 0, "x.gate + x.gk[0]", recurrent_token}},
-    {"DecodeThatReadsRowsTooEarly", recurrence_of_few("all.f32"), {"if (at == 0) sync_block();", 0, nothing}},
+    {"DecodeThatReadsRowsTooEarly", recurrence_of_few("all.f32"), {"sync_block();", 0, nothing}},
     {"DecodeThatAddsUpWhatKeysReadTooEarly", recurrence_of_few("all.f32"), {"sync_block();", 1, nothing}},
-    {"DecodeThatAddsUpWhatQueriesReadTooEarly", recurrence_of_few("all.f32"), {"sync_block();", 2, nothing}},
-    {"DecodeWithOnePlaceForWhatQueriesRead", recurrence_of_few("value_gates"), {"(1 + t % 2)", 0, "1"}},
+    {"DecodeThatAddsUpTheLastTokenTooEarly", recurrence_of_few("all.f32"), {"sync_block();", 2, nothing}},
+    {"DecodeWithOnePlaceForPreparedRows", recurrence_of_few("value_gates"), {"memory.rows[turn]", 0, "memory.rows[0]"}},
+    {"DecodeWithOnePlaceForWhatQueriesRead", recurrence_of_few("value_gates"), {"memory.parts.read[turn]", 0, "memory.parts.read[0]"}},
+    {"DecodeThatDoesNotWaitForTheState", recurrence_of_few("decode.f32.b1", few_steps_of_many), {"copy_async_wait<0>();", 0, nothing}},
+    {"DecodeOfEveryOtherItem",
+     recurrence_of_few("decode.f32.b1", few_steps_of_many),
+     {"number += grid_x();\n      more", 0, "number += 2 * grid_x();\n      more"}},
+    {"DecodeThatForgetsEmptySequences", recurrence_of_few("packed.f32", few_steps_of_many), {"item.after && !IN_PLACE", 0, "false"}},
     {"DecodeThatSumsHalfTheKeys", recurrence_of_few("all.f32"), {"mask = GROUPS; mask < 32", 0, "mask = GROUPS; mask < 16"}},
-    {"DecodeWithTheGatesOfAnotherKey", recurrence_of_few("all.f32"), {"rows.rest[i]}", 0, "rows.rest[part]}"}},
+    {"DecodeWithTheGatesOfAnotherKey", recurrence_of_few("all.f32"), {"key_of(rows.rest, first, j)", 0, "key_of(rows.rest, first, 0)"}},
     {"DecodeThatWritesPastTheLastFeature", recurrence_of_few("all.f32"), {"left < VEC ? static_cast<int>(left) : VEC", 0, "VEC"}},
     {"RecurrentGradientThatAddsUpTooEarly", recurrence_gradient("all.f32"), {"sync_block();", 0, nothing}},
     {"RecurrentGradientOverwrittenBeforeItIsAddedUp", recurrence_gradient("all.f32"), {"sync_block();", 1, nothing}},

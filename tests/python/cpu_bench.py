@@ -116,7 +116,7 @@ def torch_rows(options, threads):
         before = {
             "alone": None,
             "alternating": lambda: torch.mm(tokens, weights),  # noqa: B023
-            "after_own": lambda: ejk.grouped_matmul(tokens, weights[None], rows),  # noqa: B023
+            "after_own": lambda: ejk.grouped_matmul(tokens, weights[None], group_sizes=rows),  # noqa: B023
         }
         measure = lambda call, after, seconds: call_times(call, before[after], seconds)  # noqa: B023, E731
         with torch.no_grad():
