@@ -77,7 +77,7 @@ Subject on(Device device, Subject subject) {
 }
 
 // Paged attention: a few blocks that share all keys.
-constexpr char decode_shares[] = "device/attention/decode_shares.h", page_copies[] = "page_attention/page_copies.h",
+constexpr char decode_shares[] = "device/attention/decode_shares.h", decode_copies[] = "device/attention/decode_copies.h",
                page_tile[] = "device/attention/page_tile.h", decode_parts[] = "device/attention/decode_parts.h",
                decode_mma[] = "device/attention/decode_mma.h", decode_wave[] = "device/attention/decode_wave.h";
 
@@ -91,8 +91,7 @@ Subject paged(const char* case_name, Sizes sizes = few_sequences) {
 }
 
 // The same of caches in one piece; what they share with pages has its mutants there.
-constexpr char token_copies[] = "ragged_decode_attention/token_copies.h", ranges[] = "ragged_decode_attention/ranges.h",
-               one_token[] = "ragged_decode_attention/one_token.h";
+constexpr char ranges[] = "ragged_decode_attention/ranges.h", one_token[] = "ragged_decode_attention/one_token.h";
 const Sizes few_rows_of_tokens = {{"B", 3}, {"S", 190}, {"Hq", 8}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}};
 
 Subject ragged(const char* case_name, const char* template_file = "ragged_decode_attention/decode.mma.gpu.cu") {
@@ -322,7 +321,9 @@ const Row mutants[] = {
     {"SplitThatDoesNotWaitForValues", split_attention("cross.bf16"), {"<2 * STAGES - 3>", 0, "<2 * STAGES - 2>"}},
     {"SplitThatSeesTheFuture", split_attention("cross.bf16.causal"), {"8 * h + lane() / 4)", 0, "8 * h + lane() / 4 - 1)"}},
     {"SplitThatForgetsATile", split_attention("cross.bf16"), {"part < longer ? 1 : 0", 0, "0"}},
-    {"SplitWithTheLargestOfALane", split_attention("cross.bf16"), {"largest_of_fragment_column(x)", 0, "x"}},
+    {"SplitWithTheLargestOfALane",
+     split_attention("cross.bf16"),
+     {"largest_of_fragment_column(largest_of_row(s, r, i))", 0, "largest_of_row(s, r, i)"}},
     {"SplitWithValuesOfAnotherKey", split_attention("cross.f16"), {"load_matrices_transposed(a", 0, "load_matrices(a"}},
     {"PagedWithoutTheBarrierBeforeItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 0, nothing, decode_mma}},
     {"PagedWithoutTheBarrierAfterItsSumsAreRead", paged("small_bf16.layoutHND"), {"sync_block();", 1, nothing, decode_mma}},
@@ -335,7 +336,7 @@ const Row mutants[] = {
      paged("small_bf16.layoutHND"),
      {"largest_of_fragment_column(largest[r][i])", 0, "largest[r][i]", decode_mma}},
     {"PagedThatSeesHiddenKeys", paged("small_bf16.layoutHND"), {"visible ? x : -INFINITE", 0, "x", decode_mma}},
-    {"PagedThatCopiesHiddenKeys", paged("small_bf16.layoutHND"), {"static_cast<unsigned>(before + i) < visible", 0, "true", page_copies}},
+    {"PagedThatCopiesHiddenKeys", paged("small_bf16.layoutHND"), {"static_cast<unsigned>(before + i) < visible", 0, "true", decode_copies}},
     {"PagedThatSkipsTilesOfACutStream", paged("small_bf16.layoutHND"), {"inside - setup", 0, "inside", decode_shares}},
     {"PagedThatSkipsTilesOfAStreamWithBlocksOfItsOwn",
      paged("small_bf16.layoutHND", one_sequence),
@@ -347,11 +348,11 @@ const Row mutants[] = {
     {"PagedWithBytesOfOtherKeys",
      paged("small_quantised_f16.i8.layoutHND"),
      {"swap_middle_bytes(bytes[2 * i])", 0, "bytes[2 * i]", page_tile}},
-    {"RaggedThatCopiesHiddenKeys", ragged("small_bf16"), {"static_cast<unsigned>(before + i) < visible", 0, "true", token_copies}},
-    {"RaggedOfTheFirstSequence", ragged("small_bf16"), {"ahead.sequence * cache", 0, "0 * cache", token_copies}},
+    {"RaggedThatCopiesHiddenKeys", ragged("small_bf16"), {"static_cast<unsigned>(before + i) < visible", 1, "true", decode_copies}},
+    {"RaggedOfTheFirstSequence", ragged("small_bf16"), {"ahead.sequence * cache", 0, "0 * cache", decode_copies}},
     {"RaggedWithValuesOfTheFirstHead",
      ragged("small_f16"),
-     {"value_base = base_of(values, kv_head)", 0, "value_base = base_of(values, 0)", token_copies}},
+     {"value_base = base_of(values, kv_head)", 0, "value_base = base_of(values, 0)", decode_copies}},
     {"RaggedThatForgetsItsStart", ragged("small_bf16"), {"end - 1 - window : start", 0, "end - 1 - window : 0", ranges}},
     {"RaggedWithAWindowOfOneMore",
      ragged("window.bf16.window_left5"),

@@ -99,9 +99,7 @@ static inline void weigh(Scores& s, Outputs& o, PerRow& reference, PerRow& sum) 
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      largest[r][i] = -INFINITE;
-#pragma unroll
-      for (int m = 0; m < TILES; ++m) largest[r][i] = larger_of(largest[r][i], larger_of(s[m][r][i], s[m][r][i + 2]));
+      largest[r][i] = largest_of_row(s, r, i);
       grows = grows || largest[r][i] > reference[r][i] + STALE;
     }
   if (any_in_warp(grows)) {
@@ -112,8 +110,7 @@ static inline void weigh(Scores& s, Outputs& o, PerRow& reference, PerRow& sum) 
         const float now = larger_of(reference[r][i], largest_of_fragment_column(largest[r][i])), factor = exp2_of(reference[r][i] - now);
         reference[r][i] = now;
         sum[r][i] *= factor;
-#pragma unroll
-        for (int f = 0; f < SLICES; ++f) o[f][r][i] *= factor, o[f][r][i + 2] *= factor;
+        multiply_row(o, r, i, factor);
       }
   }
 #pragma unroll
@@ -130,15 +127,7 @@ static inline void weigh(Scores& s, Outputs& o, PerRow& reference, PerRow& sum) 
 static inline void attend(const Queries& q, const Copies& copies, int stage, Outputs& o, PerRow& reference, PerRow& sum, const PerRow& unit,
                           float soft_cap, const VisibleKeys<TILE>& keys, int first) {
   Scores s;
-#pragma unroll
-  for (int m = 0; m < TILES; ++m)
-#pragma unroll
-    for (int r = 0; r < ROW_TILES; ++r)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[m][r][i] = 0;
-  const CachedTile k = copies.k_tile(stage);
-#pragma unroll
-  for (int slice = 0; slice < SLICES; ++slice) k.multiply_keys<Product>(s, q[slice], slice);
+  copies.k_tile(stage).multiply<Product>(s, q);
   adjust(s, unit, soft_cap, keys, first);
   weigh(s, o, reference, sum);
   uint32_t p[TILES][ROW_TILES][2];
@@ -220,7 +209,7 @@ struct Merge {
         continue;
       }
       const Softmax end = rows.with_sinks(all, head + row);
-      rows.store<Element>(sequence, head + row, first + column, x, RowEnd::scale(all, end) * v_scale);
+      rows.store<Element>(sequence, head + row, first + column, x, scale_of(all, end) * v_scale);
       if (first + column == 0) rows.store_lse(sequence, head + row, end);
     }
   }
@@ -250,21 +239,15 @@ KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
   shares.find(block_x(), first, last);
   Walk<TILE> walk(lengths, streams, first, last);
 $if paged
-  const PageCache keys{reinterpret_cast<const char*>(key_cache), key_page, key_head, key_slot};
-  const PageCache values{reinterpret_cast<const char*>(value_cache), value_page, value_head, value_slot};
+  const KeyCache keys{reinterpret_cast<const char*>(key_cache), key_page, key_head, key_slot};
+  const KeyCache values{reinterpret_cast<const char*>(value_cache), value_page, value_head, value_slot};
 $else
-  const TokenCache keys{reinterpret_cast<const char*>(key), key_sequence, key_head, key_token};
-  const TokenCache values{reinterpret_cast<const char*>(value), value_sequence, value_head, value_token};
+  const KeyCache keys{reinterpret_cast<const char*>(key), key_sequence, key_head, key_token};
+  const KeyCache values{reinterpret_cast<const char*>(value), value_sequence, value_head, value_token};
 $end
   const int team = warp() / TEAM_WARPS, row_warp = warp() % TEAM_WARPS;
-$if paged
-  Copies copies{keys, values, block_tables, table_stride, static_cast<int>(page_size), groups,
-                shared_pointer(memory) + team * STAGES * Copies::STAGE_BYTES, team, thread_x() % (TEAM_WARPS * WARP), walk,
-                nullptr, nullptr, {}, {}};
-$else
-  Copies copies{keys, values, groups, shared_pointer(memory) + team * STAGES * Copies::STAGE_BYTES, team, thread_x() % (TEAM_WARPS * WARP),
-                walk, nullptr, nullptr};
-$end
+  Copies copies{keys, values, ${paged ? 'block_tables, table_stride, static_cast<int>(page_size), ' : ''}groups,
+                shared_pointer(memory) + team * STAGES * Copies::STAGE_BYTES, team, thread_x() % (TEAM_WARPS * WARP), walk, nullptr, nullptr${paged ? ', {}, {}' : ''}};
   copies.enter_stream();
   copies.look_up();
 
@@ -294,12 +277,7 @@ $end
             unit[r][i] = softmax_scale * ${paged ? 'Factors{k_scale, k_scale_stride}[kv_head]' : '1'} * (CAPPED ? 1 / logits_soft_cap : LOG2_E);
           }
         if (!CachedTile::WIDE) narrow_queries(q, unit);
-#pragma unroll
-        for (int f = 0; f < SLICES; ++f)
-#pragma unroll
-          for (int r = 0; r < ROW_TILES; ++r)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) o[f][r][i] = 0;
+        clear(o);
       }
       if (walk.tile >= walk.end) {
         const int slot = begins && ends ? -1 : Parts::slot(block_x(), begins);
