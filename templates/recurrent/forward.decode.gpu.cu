@@ -37,9 +37,12 @@ struct alignas(128) Memory {
   Parts parts;
 };
 
-// What a thread has of a token: its part of the row that its warp prepares, and what it reads for itself.
+// What a thread has of a token: its part of the row that its warp prepares (gates as floats, else as it lies in memory), and what it reads for
+// itself.
 struct Token {
-  float row[LANE_KEYS], v[VEC], gv[VALUE_GATES ? VEC : 1], gate, beta;
+  uint32_t row[LANE_KEYS], v[VEC];
+  float gv[VALUE_GATES ? VEC : 1], g, gamma, beta;
+  float gate() const { return g + gamma; }
 };
 
 // Where a thread reads of one item, features from its first column on; and what the item is.
@@ -57,13 +60,16 @@ struct Item {
 static inline Token token_of(const Item& item, int64_t place, int keys) {
   Token x = {};
   if (KEY_GATES && warp() == GATES) {
-    item.gk.row(place, lane(), 32, keys, x.row);
+    float gates[LANE_KEYS] = {};
+    item.gk.row(place, lane(), 32, keys, gates);
+#pragma unroll
+    for (int j = 0; j < LANE_KEYS; ++j) x.row[j] = raw_of(&gates[j]);
   } else if (warp() < GATES) {
-    load_row(item.row.data + place * item.row.stride + lane(), lane(), 32, keys, x.row);
+    load_raw(item.row.data + place * item.row.stride + lane(), lane(), 32, keys, x.row);
   }
-  load_row(item.v.data + place * item.v.stride, 0, 1, item.columns, x.v);
+  load_raw(item.v.data + place * item.v.stride, 0, 1, item.columns, x.v);
   if constexpr (VALUE_GATES) item.gv.row(place, 0, 1, item.columns, x.gv);
-  x.gate = item.g.at(place, 0) + item.gamma;
+  x.g = item.g.at(place, 0), x.gamma = item.gamma;
   if constexpr (DELTA) x.beta = item.beta.at(place, 0);
   return x;
 }
@@ -72,22 +78,24 @@ static inline void prepare(const Token& x, float scale, bool l2_norm, Rows& rows
   if (KEY_GATES && warp() == GATES) {
 #pragma unroll
     for (int j = 0; j < LANE_KEYS; ++j) {
-      const SplitExp factor = split_exp(x.gate + x.row[j]);
+      const SplitExp factor = split_exp(x.gate() + number_of<float>(x.row[j]));
       rows.base[j * 32 + lane()] = factor.base, rows.rest[j * 32 + lane()] = factor.rest;
     }
   } else if (warp() < GATES) {
-    float factor = warp() == Q ? scale : 1;
+    float factor = warp() == Q ? scale : 1, row[LANE_KEYS];
+#pragma unroll
+    for (int j = 0; j < LANE_KEYS; ++j) row[j] = number_of<Element>(x.row[j]);
     if (l2_norm) {
       float squares = 0;
 #pragma unroll
-      for (int j = 0; j < LANE_KEYS; ++j) squares += x.row[j] * x.row[j];
+      for (int j = 0; j < LANE_KEYS; ++j) squares += row[j] * row[j];
 #pragma unroll
       for (int mask = 1; mask < 32; mask *= 2) squares += shuffle_xor(squares, mask);
       factor *= rsqrt_of(squares + 1e-6f);
     }
     float* to = warp() == Q ? rows.q : rows.k;
 #pragma unroll
-    for (int j = 0; j < LANE_KEYS; ++j) to[j * 32 + lane()] = x.row[j] * factor;
+    for (int j = 0; j < LANE_KEYS; ++j) to[j * 32 + lane()] = row[j] * factor;
   }
 }
 
@@ -167,7 +175,7 @@ static inline float key_of(const float* row, int first, int j) { return KEYS > 1
 
 static inline void decay(float (&state)[KEYS][VEC], const Token& x, const Rows& rows, int first) {
   SplitExp all = {1, 0};
-  if constexpr (!KEY_GATES) all = split_exp(x.gate);
+  if constexpr (!KEY_GATES) all = split_exp(x.gate());
 #pragma unroll
   for (int j = 0; j < KEYS; ++j) {
     if constexpr (KEY_GATES) all = {key_of(rows.base, first, j), key_of(rows.rest, first, j)};
@@ -242,7 +250,7 @@ $end
   int64_t t = 0;
 #pragma unroll 1
   for (bool more = true; more; turn ^= 1) {
-    Token x = next;
+    const Token x = next;
     const Rows& rows = memory.rows[turn];
     prepare(x, static_cast<float>(softmax_scale), l2_norm != 0, memory.rows[turn]);
     if (t == 0) {
@@ -268,7 +276,9 @@ $end
 
     if (written && part == 0) write_row(written, memory.parts.read[turn ^ 1], columns_written);
     decay(state, x, rows, first);
-    float sums[VEC] = {};
+    float sums[VEC] = {}, v[VEC];
+#pragma unroll
+    for (int c = 0; c < VEC; ++c) v[c] = number_of<Element>(x.v[c]);
     if constexpr (DELTA) {
 #pragma unroll
       for (int j = 0; j < KEYS; ++j) {
@@ -280,14 +290,14 @@ $end
       sync_block();
       const auto seen = add_up(memory.parts.seen);
 #pragma unroll
-      for (int c = 0; c < VEC; ++c) x.v[c] = x.beta * (x.v[c] - seen.at[c]), sums[c] = 0;
+      for (int c = 0; c < VEC; ++c) v[c] = x.beta * (v[c] - seen.at[c]), sums[c] = 0;
     }
 #pragma unroll
     for (int j = 0; j < KEYS; ++j) {
       const float q = key_of(rows.q, first, j), k = key_of(rows.k, first, j);
 #pragma unroll
       for (int c = 0; c < VEC; ++c) {
-        state[j][c] += k * x.v[c];
+        state[j][c] += k * v[c];
         sums[c] += q * state[j][c];
       }
     }

@@ -49,6 +49,22 @@ template <class T, int N> static inline void load_row(const T* from, int first, 
     if (first + j * step < end) x[j] = to_float(from[j * step]);
 }
 
+// Numbers as they lie in memory, made floats when they are used: until then their loads need not have come.
+static inline uint32_t raw_of(const float* from) { return __builtin_bit_cast(uint32_t, *from); }
+template <class T> static inline uint32_t raw_of(const T* from) { return *reinterpret_cast<const uint16_t*>(from); }
+template <class T> static inline float number_of(uint32_t raw) {
+  if constexpr (sizeof(T) == 4) {
+    return __builtin_bit_cast(float, raw);
+  } else {
+    return to_float(__builtin_bit_cast(T, static_cast<uint16_t>(raw)));
+  }
+}
+template <class T, int N> static inline void load_raw(const T* from, int first, int step, int end, uint32_t (&x)[N]) {
+#pragma unroll
+  for (int j = 0; j < N; ++j)
+    if (first + j * step < end) x[j] = raw_of(from + j * step);
+}
+
 // A head of a tensor [batch, tokens, heads, features], which may have fewer heads than there are.
 template <class T>
 struct Numbers {
