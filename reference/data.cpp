@@ -232,8 +232,8 @@ void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std:
   if (!fill.empty())
     throw std::invalid_argument(
         fmt::format("{}: unknown fill '{}'; known are 'segments', 'hidden', 'lowest', 'gates', 'betas', 'offsets DIM', "
-                    "'sizes DIM [equal|random|one]', 'all X', 'lengths LOW to HIGH', 'scales', 'pages LENGTHS PER POOL', "
-                    "'paged TABLE LENGTHS PER' and 'between STARTS ENDS'",
+                    "'sizes DIM [equal|random|one]', 'all X', 'lengths LOW to HIGH', 'each COUNT*X ...', 'starts COUNT*X ...', 'scales', "
+                    "'contexts STARTS MOST', 'pages LENGTHS PER POOL', 'paged TABLE LENGTHS PER' and 'between STARTS ENDS'",
                     tensor.name(), fill));
   if (is_floating(tensor.type())) return fill_normal(tensor, 1, rng);
   if (tensor.type() == DType::boolean) return fill_boolean(tensor, rng);
@@ -241,7 +241,7 @@ void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std:
 }
 
 bool is_related(const std::string& fill) {
-  return fill.starts_with("pages ") || fill.starts_with("paged ") || fill.starts_with("between ");
+  return fill.starts_with("contexts ") || fill.starts_with("pages ") || fill.starts_with("paged ") || fill.starts_with("between ");
 }
 
 bool is_host_data(const std::string& fill) { return fill.starts_with("offsets ") || fill.starts_with("sizes "); }

@@ -124,6 +124,7 @@ bool HostTensor::contiguous() const { return strides_ == row_major(shape_); }
 HostTensor HostTensor::copy(std::string name) const {
   HostTensor result = *this;
   result.name_ = std::move(name);
+  result.filled_ = true;
   return result;
 }
 
@@ -205,6 +206,7 @@ void HostTensor::assign_bytes(std::span<const std::byte> given) {
 }
 
 void HostTensor::poison() {
+  filled_ = false;
   const std::uint64_t pattern = poison_pattern(type_);
   const auto size = static_cast<std::size_t>(size_of(type_));  // divides 64, and start_ is a multiple of it: the pattern is in phase
   Block filled;
@@ -218,6 +220,7 @@ bool HostTensor::poisoned(std::int64_t offset) const {
 }
 
 std::int64_t HostTensor::first_unwritten() const {
+  if (filled_) return -1;
   std::int64_t first = -1;
   each([&](std::int64_t index, std::int64_t offset) {
     if (first < 0 && poisoned(offset)) first = index;
@@ -226,6 +229,7 @@ std::int64_t HostTensor::first_unwritten() const {
 }
 
 std::int64_t HostTensor::unwritten() const {
+  if (filled_) return 0;
   std::int64_t count = 0;
   each([&](std::int64_t, std::int64_t offset) { count += poisoned(offset); });
   return count;

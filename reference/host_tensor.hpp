@@ -35,7 +35,7 @@ class HostTensor {
   // A contiguous tensor with these values, in row-major order.
   HostTensor(std::string name, DType type, std::vector<std::int64_t> shape, std::span<const double> values);
 
-  HostTensor copy(std::string name) const;  // of all its memory, gaps and margins included
+  HostTensor copy(std::string name) const;  // of all its memory, gaps and margins included; all of its elements count as written
 
   const std::string& name() const { return name_; }
   DType type() const { return type_; }
@@ -88,6 +88,7 @@ class HostTensor {
   std::int64_t elements_ = 0;
   std::int64_t start_ = 0;  // byte offset of element 0
   std::vector<Block> memory_;
+  bool filled_ = false;  // with numbers of another tensor, which may happen to look poisoned
 };
 
 }  // namespace ejk::reference

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -151,6 +152,36 @@ void spoil_outside(HostTensor& cache, const std::vector<double>& starts, const s
         spoil_place(cache, static_cast<std::int64_t>(n), t, 1, row);
 }
 
+// "each 2*4096 1*7": 4096, 4096, 7; "starts 2*4096 1*7": what lies before each of these, and all. False: there are more or fewer values.
+bool fill_runs(std::vector<double>& values, const std::string& fill) {
+  std::vector<double> each;
+  const auto words = split_words(fill);
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    std::int64_t count = 0, value = 0;
+    char times = 0;
+    std::istringstream(words[i]) >> count >> times >> value;
+    if (times != '*' || count < 0 || count > static_cast<std::int64_t>(values.size())) return false;
+    each.insert(each.end(), static_cast<std::size_t>(count), static_cast<double>(value));
+  }
+  if (words[0] == "starts") {
+    double before = 0;
+    for (double& value : each) before += std::exchange(value, before);
+    each.push_back(before);
+  }
+  if (each.size() != values.size()) return false;
+  values = std::move(each);
+  return true;
+}
+
+// Row n has at least what STARTS leaves between n and n + 1, mostly, and at most `most`.
+void fill_contexts(HostTensor& contexts, const HostTensor& starts, std::int64_t most, Rng& rng) {
+  for (std::int64_t n = 0; n < contexts.elements(); ++n) {
+    const auto least = std::min(static_cast<std::int64_t>(starts.at(n + 1) - starts.at(n)), most);
+    const double kind = rng.uniform();
+    contexts.set(n, static_cast<double>(kind < 0.2 ? least : kind < 0.3 ? most : rng.between(kind < 0.35 ? 0 : least, most)));
+  }
+}
+
 }  // namespace
 
 bool fill_lengths(HostTensor& tensor, const std::string& fill, const std::map<std::string, spec::Value>& dims, Rng& rng) {
@@ -167,6 +198,9 @@ bool fill_lengths(HostTensor& tensor, const std::string& fill, const std::map<st
       const double kind = high <= 1024 ? rng.uniform() : 1;
       value = static_cast<double>(kind < 0.1 ? low : kind < 0.2 ? high : rng.between(low, high));
     }
+  } else if (fill.starts_with("each ") || fill.starts_with("starts ")) {
+    if (!fill_runs(values, fill))
+      throw std::invalid_argument(fmt::format("{}: '{}' does not have its {} elements", tensor.name(), fill, values.size()));
   } else {
     return false;
   }
@@ -183,6 +217,11 @@ void fill_related(Call& call, const std::function<std::string(const spec::Tensor
       visit(tensor, words, rng);
     }
   };
+  each("contexts", 2, [&](HostTensor& contexts, const std::vector<std::string>& words, Rng& rng) {
+    std::map<std::string, spec::Value> dims;
+    for (const auto& [name, size] : call.binding.dims) dims[name] = size;
+    fill_contexts(contexts, call.input(words[1]), value_of(contexts, words[2], dims), rng);
+  });
   each("pages", 3, [&](HostTensor& table, const std::vector<std::string>& words, Rng& rng) {
     fill_pages(table, paging_of(call, words[1], words[2]), call.dim(words[3]), rng);
   });

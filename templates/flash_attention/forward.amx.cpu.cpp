@@ -7,7 +7,7 @@
 // before that.
 #include "device/cpu.h"
 #include "device/matrix/amx.h"
-#include "flash_attention/attention_chunk.h"
+#include "device/attention/attention_chunk.h"
 
 $require E == 'bf16' and D % 8 == 0 and Dv % 8 == 0 and block_n % 32 == 0
 using Element = ${ctype(E)};

@@ -6,8 +6,8 @@
 //   output  O^T[feature][row] = sum over key of V[key][feature] * P^T[key][row]
 // Blocks of K and V are copied (and widened) once a work item into the worker's scratch, and serve all its row tiles.
 #include "device/cpu.h"
-#include "flash_attention/attention_chunk.h"
-#include "flash_attention/panel.h"
+#include "device/attention/attention_chunk.h"
+#include "device/matrix/panel.h"
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
 $require 8 % panel == 0

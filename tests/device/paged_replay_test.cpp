@@ -1,5 +1,5 @@
-// page_attention and ragged_decode_attention in a graph: lengths, bounds and page tables change between replays, and no one but the device
-// reads them.
+// page_attention, ragged_decode_attention and ragged_page_attention in a graph: lengths, bounds and page tables change between replays, and
+// no one but the device reads them.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -116,6 +116,38 @@ TEST_F(PagedReplay, HasTheBitsOfACallWithTheseBounds) {
   check_replays("ragged_decode_attention", tensors, out, firsts.size(), [&](std::size_t i) {
     starts.set(firsts[i]);
     ends.set(lasts[i]);
+  });
+}
+
+// Prefills and decodes change places, and their number changes.
+TEST_F(PagedReplay, HasTheBitsOfACallWithTheseSequences) {
+  constexpr std::int64_t tokens = 96;
+  const OnGpu<std::uint16_t> queries(values(tokens * heads * dim)), pages_of_all(values(pages * page * 2 * kv_heads * dim));
+  OnGpu<std::int32_t> lengths(std::vector<std::int32_t>(sequences, 1)), table(tables(0)),
+      starts(std::vector<std::int32_t>(sequences + 1, 0)), count({0});
+  OnGpu<std::uint16_t> out(std::vector<std::uint16_t>(tokens * heads * dim, poison));
+  const std::map<std::string, TensorView> tensors = {{"queries", shaped(queries.view(DType::bf16), {tokens, heads, dim})},
+                                                     {"kv_pages", shaped(pages_of_all.view(DType::bf16), {pages, page, 2 * kv_heads, dim})},
+                                                     {"context_lens", shaped(lengths.view(DType::i32), {sequences})},
+                                                     {"block_tables", shaped(table.view(DType::i32), {sequences, columns})},
+                                                     {"query_start_loc", shaped(starts.view(DType::i32), {sequences + 1})},
+                                                     {"num_seqs", shaped(count.view(DType::i32), {1})},
+                                                     {"out", shaped(out.view(DType::bf16), {tokens, heads, dim})}};
+  constexpr std::int32_t garbage = 0x7fffffff;
+  struct Batch {
+    std::vector<std::int32_t> starts, lengths;
+    std::int32_t count;
+  };
+  const std::vector<Batch> all = {{{0, 1, 2, 3, 4}, {640, 640, 640, 640}, 4},
+                                  {{0, 90, 91, 96, 96}, {600, 1, 17, 640}, 4},
+                                  {{0, garbage, garbage, garbage, garbage}, {garbage, garbage, garbage, garbage}, 0},
+                                  {{0, 96, garbage, garbage, garbage}, {96, garbage, garbage, garbage}, 1},
+                                  {{0, 0, 4, 8, garbage}, {640, 333, 64, garbage}, 3}};
+  check_replays("ragged_page_attention", tensors, out, all.size(), [&](std::size_t i) {
+    starts.set(all[i].starts);
+    lengths.set(all[i].lengths);
+    count.set({all[i].count});
+    table.set(tables(static_cast<unsigned>(i)));
   });
 }
 

@@ -100,6 +100,20 @@ Subject ragged(const char* case_name, const char* template_file = "ragged_decode
 Subject wave_ragged(const char* case_name) { return ragged(case_name, "ragged_decode_attention/decode.wave.gpu.cu"); }
 Subject plain_ragged(const char* case_name) { return ragged(case_name, "ragged_decode_attention/decode.plain.gpu.cu"); }
 
+// Ragged batches: two prefills of different lengths and a decode, whose rows share a few blocks.
+constexpr char ragged_shares[] = "ragged_page_attention/ragged_shares.h", ragged_copies[] = "ragged_page_attention/ragged_copies.h",
+               stream_rows[] = "ragged_page_attention/stream_rows.h", merge_rows[] = "ragged_page_attention/merge_rows.h",
+               weigh_rows[] = "device/attention/weigh_rows.h", guarded_values[] = "ragged_page_attention/guarded_values.h",
+               wave_row[] = "ragged_page_attention/wave_row.h", ragged_batch[] = "ragged_page_attention/ragged_batch.h",
+               ragged_write[] = "ragged_page_attention/write.gpu.h";
+const Sizes some_tokens = {{"T", 70}, {"N", 4}, {"Hq", 8}, {"Hkv2", 4}, {"D", 64}, {"P", 50}, {"ps", 16}, {"max_pages", 12}};
+Subject batch(const char* case_name, const char* template_file = "ragged_page_attention/attend.mma.gpu.cu") {
+  return {root, "ragged_page_attention", case_name, template_file, some_tokens};
+}
+Subject batch_v3(const char* case_name) {
+  return {root, "ragged_page_attention_v3", case_name, "ragged_page_attention/attend.mma.gpu.cu", some_tokens};
+}
+
 // Recurrences, a token at a time; the gradient over more tokens than a chunk has.
 constexpr char recurrent_token[] = "recurrent/recurrent_token.h", recurrent_step[] = "recurrent/recurrent_step.h";
 const Sizes some_steps = {{"B", 1}, {"T", 9}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"K", 35}, {"V", 21}};
@@ -334,7 +348,7 @@ const Row mutants[] = {
      {"Parts::slot(block_x(), begins)", 0, "Parts::slot(block_x(), false)", decode_mma}},
     {"PagedWithTheLargestOfALane",
      paged("small_bf16.layoutHND"),
-     {"largest_of_fragment_column(largest[r][i])", 0, "largest[r][i]", decode_mma}},
+     {"largest_of_fragment_column(largest[r][i])", 0, "largest[r][i]", weigh_rows}},
     {"PagedThatSeesHiddenKeys", paged("small_bf16.layoutHND"), {"visible ? x : -INFINITE", 0, "x", decode_mma}},
     {"PagedThatCopiesHiddenKeys", paged("small_bf16.layoutHND"), {"static_cast<unsigned>(before + i) < visible", 0, "true", decode_copies}},
     {"PagedThatSkipsTilesOfACutStream", paged("small_bf16.layoutHND"), {"inside - setup", 0, "inside", decode_shares}},
@@ -348,6 +362,43 @@ const Row mutants[] = {
     {"PagedWithBytesOfOtherKeys",
      paged("small_quantised_f16.i8.layoutHND"),
      {"swap_middle_bytes(bytes[2 * i])", 0, "bytes[2 * i]", page_tile}},
+    {"BatchWithoutTheBarrierOfItsTiles", batch("small_bf16"), {"sync_block();", 0, ";"}},
+    {"BatchThatDoesNotWait", batch("small_bf16"), {"copy_async_wait<STAGES - 2>", 0, "copy_async_wait<STAGES - 1>"}},
+    {"BatchThatTakesAKeyTwice", batch("small_bf16"), {"sub += rows.key_warps", 0, "sub += 1"}},
+    {"BatchWithoutTheBarrierBeforeItsSumsAreRead", batch("small_bf16"), {"sync_block();", 0, nothing, merge_rows}},
+    {"BatchThatForgetsWarps", batch("decode_bf16"), {"w += row_warps", 1, "w += WARPS", merge_rows}},
+    {"BatchThatLeavesTheRest",
+     batch("small_bf16"),
+     {"int64_t{first} * ends.heads + block_x()", 0, "int64_t{tokens} * ends.heads + block_x()", merge_rows}},
+    {"BatchThatCopiesHiddenKeys", batch("small_bf16"), {"static_cast<unsigned>(before + row + i) < visible", 0, "true", ragged_copies}},
+    {"BatchOfTheFirstSequence", batch("small_bf16"), {"ahead.sequence * cache", 0, "0 * cache", ragged_copies}},
+    {"BatchThatSeesTheNextKey", batch("small_bf16"), {"larger_of(position + 1, 0)", 0, "larger_of(position + 2, 0)", stream_rows}},
+    {"BatchThatSeesHiddenTokens",
+     batch("tree_bf16"),
+     {"fresh < tree_mask.shape[1] && row[fresh]", 0, "fresh < tree_mask.shape[1]", stream_rows}},
+    {"BatchWithWindowsThatAreLate",
+     batch("gpt_oss"),
+     {"position - walk.shares.window", 0, "position - walk.shares.window + 1", stream_rows}},
+    {"BatchThatSkipsTilesOfACutStream", batch("small_bf16"), {"in_pass - before - setup", 0, "in_pass - before", ragged_shares}},
+    {"BatchThatCountsTilesWrongly",
+     batch("small_bf16"),
+     {"(whole * (whole + 1) / 2 << log)", 0, "(whole * whole / 2 << log)", ragged_shares}},
+    {"BatchWithNaNOfHiddenValues", batch("small_bf16"), {"wrong = wrong || to_float(x[k]) * 0 != 0", 0, "wrong = false", guarded_values}},
+    {"BatchThatForgetsTheFirstPart", batch("small_bf16"), {"block == begins", 0, "false", decode_parts}},
+    {"BatchThatWritesKeysAsValues", batch_v3("small_bf16"), {"row % 2 == 0 ? keys[", 0, "row % 2 == 1 ? keys[", ragged_write}},
+    {"BatchThatWritesASlotTooFar", batch_v3("small_bf16"), {"position % page_size *", 0, "(position + 1) % page_size *", ragged_write}},
+    {"Rdna3BatchThatSeesHiddenKeys",
+     on(rdna3, batch("small_bf16", "ragged_page_attention/attend.wave.gpu.cu")),
+     {"whole || sees.has(first + matrix_row(i))", 0, "true", wave_row}},
+    {"CdnaBatchOfOtherRows",
+     on(cdna, batch("small_bf16", "ragged_page_attention/attend.wave.gpu.cu")),
+     {"row / heads_here, sequence", 0, "0 * row / heads_here, sequence"}},
+    {"PlainBatchOfTheFirstSequence",
+     batch("small_f32", "ragged_page_attention/attend.plain.gpu.cu"),
+     {"sequence.number * table_stride", 0, "0 * table_stride"}},
+    {"PlainBatchThatSeesHiddenTokens",
+     batch("tree_f32", "ragged_page_attention/attend.plain.gpu.cu"),
+     {"key >= old_keys &&", 0, "false &&", ragged_batch}},
     {"RaggedThatCopiesHiddenKeys", ragged("small_bf16"), {"static_cast<unsigned>(before + i) < visible", 1, "true", decode_copies}},
     {"RaggedOfTheFirstSequence", ragged("small_bf16"), {"ahead.sequence * cache", 0, "0 * cache", decode_copies}},
     {"RaggedWithValuesOfTheFirstHead",

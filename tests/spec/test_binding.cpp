@@ -446,6 +446,25 @@ TEST(Rest, ThatCannotBeFoldedIsToldWithItsStrides) {
   }
 }
 
+// ---- a dim with a definition beside "X|1" ----
+
+TEST(DefinedDims, AOneBroadcastsOverThem) {
+  const Spec scaled = loaded(R"json({ "kernel": "scaled", "doc": "A product.",
+    "dims": {"R": "rows", "H": {"doc": "pairs of rows", "value": "R / 2"}}, "types": {"E": ["f32"]},
+    "inputs": [{"name": "x", "type": "E", "shape": ["R"], "doc": "d"}, {"name": "scale", "type": "E", "shape": ["H|1"], "doc": "d"}],
+    "outputs": [{"name": "out", "type": "E", "shape": ["R"], "doc": "d"}],
+    "cost": {"flops": "1", "bytes": "1"}, "variants": [], "cases": [], "tolerance": {"f32": 1e-5} })json");
+  CallFacts call;
+  call.tensors["x"] = tensor(DType::f32, {6});
+  for (const std::int64_t size : {1, 3}) {
+    call.tensors["scale"] = tensor(DType::f32, {size});
+    EXPECT_EQ(error_of(scaled, call), "no error");
+    EXPECT_EQ(bind(scaled, call).dims.at("H"), 3);
+  }
+  call.tensors["scale"] = tensor(DType::f32, {2});
+  EXPECT_EQ(error_of(scaled, call), "scaled: H = 2 (from scale), but its definition R / 2 gives 3");
+}
+
 // ---- {"same_as": "x"} ----
 
 const char* const alike_json = R"json({ "kernel": "alike", "doc": "A sum.",
@@ -591,6 +610,8 @@ TEST(Data, RowsOfATableFollowItsStridesAndOnlyTheLastItemsCount) {
   EXPECT_EQ(value_of(binding, "outside_rows(table, lengths, 4, 5, 0, 6)"), Value(std::string("table[0, 1] is 51")));
   EXPECT_EQ(value_of(binding, "outside_rows(table, lengths, 4, 4, 0, 6)"), Value(std::string()));
   EXPECT_EQ(value_of(binding, "outside_rows(table, lengths, 4, 4, 2, 6)"), Value(std::string("table[1, 0] is 1")));
+  EXPECT_EQ(value_of(binding, "outside_rows(table, lengths, 4, 4, 2, 6, 1)"), Value(std::string()));
+  EXPECT_EQ(value_of(binding, "outside_rows(table, lengths, 4, 4, 2, 6, 9)"), Value(std::string("table[1, 0] is 1")));
 }
 
 TEST(Data, SumsCutElementsAndSayOtherwiseWithoutData) {

@@ -92,9 +92,14 @@ Value sum_of(const HostIntegers& data, std::string_view name, std::span<const Va
   return total;
 }
 
+// Elements that count: all, or the first ones where the call says how many.
+std::int64_t counted(std::string_view function, const HostIntegers& data, std::string_view name, std::span<const Value> count) {
+  return count.empty() ? data.count() : std::min(data.count(), integer_argument(function, name, count));
+}
+
 Value outside(const HostIntegers& data, std::string_view name, std::span<const Value> rest) {
   const std::int64_t low = integer_argument("outside", name, rest), high = integer_argument("outside", name, rest.subspan(1));
-  for (std::int64_t i = 0; i < data.count(); ++i)
+  for (std::int64_t i = 0; i < counted("outside", data, name, rest.subspan(2)); ++i)
     if (data[i] < low || data[i] > high) return fmt::format("{}[{}] is {}", name, i, data[i]);
   return std::string();
 }
@@ -113,7 +118,7 @@ Value read_data(std::string_view function, std::string_view name, const TensorFa
   if (function == "sum") return sum_of(data, name, rest);
   if (function == "outside") return outside(data, name, rest);
   if (function == "nondecreasing") {
-    for (std::int64_t i = 1; i < data.count(); ++i)
+    for (std::int64_t i = 1; i < counted(function, data, name, rest); ++i)
       if (data[i] < data[i - 1]) return false;
     return true;
   }

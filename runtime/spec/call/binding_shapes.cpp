@@ -71,14 +71,14 @@ class Dims {
     }
   }
 
-  // "B|1" where nothing else binds B: larger ones first, so that a 1 beside them broadcasts.
+  // "B|1" where nothing else binds B: larger ones first, so that a 1 beside them broadcasts. A 1 does not bind a dim with a definition.
   void broadcast(const Bound& bound, bool ones) const {
     for (std::size_t i = 0; i < bound.shape->extents.size(); ++i) {
       const Extent& extent = bound.shape->extents[i];
       if (extent.kind != Extent::Kind::dim_or_one) continue;  // a rest may have no dimension
       const std::int64_t found = bound.size(i);
       if ((found == 1) != ones) continue;
-      if (found == 1 && binding_.dims.count(extent.dim)) continue;
+      if (found == 1 && (binding_.dims.count(extent.dim) || is_defined(extent.dim))) continue;
       meet(bound, extent, i, found);
     }
   }
@@ -99,6 +99,10 @@ class Dims {
   }
 
  private:
+  bool is_defined(const std::string& name) const {
+    return std::any_of(binder_.spec.dims.begin(), binder_.spec.dims.end(), [&](const Dim& dim) { return dim.name == name && dim.value; });
+  }
+
   [[noreturn]] void mismatch(const Bound& bound, std::size_t i, const std::string& with, const std::string& found) const {
     binder_.fail(fmt::format("{} has shape {}, expected {}{}: dimension {} is {}", bound.tensor->name, shape_text(bound.facts->shape),
                              shape_text(*bound.shape), with, bound.dimension(i), found));

@@ -55,7 +55,8 @@ Value outside_rows(const NamedData& table, const NamedData& counts, std::span<co
   const std::int64_t per = integer_of(rest, 0, "per"), last = integer_of(rest, 1, "last");
   const std::int64_t low = integer_of(rest, 2, "low"), high = integer_of(rest, 3, "high");
   if (per <= 0) cannot_read(fmt::format("outside_rows({}): per must be positive, found {}", table.name, per));
-  for (std::int64_t row = 0; row < std::min(entries.count(), lengths.count()); ++row) {
+  const std::int64_t rows = rest.size() > 4 ? integer_of(rest, 4, "count") : entries.count();
+  for (std::int64_t row = 0; row < std::min({rows, entries.count(), lengths.count()}); ++row) {
     const std::int64_t length = std::max<std::int64_t>(lengths[row], 0);
     const std::int64_t end = std::min(length / per + (length % per > 0), entries.count(1));
     const std::int64_t first = last < 0 || last >= length ? 0 : (length - last) / per;

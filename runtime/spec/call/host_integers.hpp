@@ -30,7 +30,7 @@ class HostIntegers {
   const void* data_;
 };
 
-// outside_rows(table, counts, per, last, low, high), the four values in `rest`: see binding.hpp.
+// outside_rows(table, counts, per, last, low, high, count), the last four or five in `rest`: see binding.hpp.
 Value outside_rows(const NamedData& table, const NamedData& counts, std::span<const Value> rest);
 
 }  // namespace ejk::spec

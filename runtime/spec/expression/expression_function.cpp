@@ -33,12 +33,12 @@ constexpr FunctionRow rows[] = {
     {"rank", Function::by_scope, 1, 1},
     {"first", Function::by_scope, 1, 1},
     {"last", Function::by_scope, 1, 1},
-    {"nondecreasing", Function::by_scope, 1, 1},
+    {"nondecreasing", Function::by_scope, 1, 2},
     {"smallest", Function::by_scope, 1, 1},
     {"chunks", Function::by_scope, 2, 2},
     {"sum", Function::by_scope, 3, 3},
-    {"outside", Function::by_scope, 3, 3},
-    {"outside_rows", Function::by_scope, 6, 6, 2},
+    {"outside", Function::by_scope, 3, 4},
+    {"outside_rows", Function::by_scope, 6, 7, 2},
 };
 
 // A call's arguments, with errors that name the function.

@@ -9,26 +9,19 @@
 // padded to 16 a warp. A stream that one block has whole goes to `out`; parts of it go to `partial`, and `combine` adds them up.
 #pragma once
 
-// 8-bit elements are halves in products, and so are the queries and weights they meet.
-template <class E, class C> struct ProductOf { using Type = half; };
-template <class E> struct ProductOf<E, E> { using Type = E; };
-using Product = ProductOf<Element, Cached>::Type;
+#include "device/attention/product_type.h"
 
 // What a stream costs beside its tiles, in tiles: about 3 us, in which a block reads 96 KB if it has an SM to itself.
 constexpr int SETUP = 96 * 1024 / ${blocks} / Copies::STAGE_BYTES + 1;
 
-typedef float Scores[TILES][ROW_TILES][4];
-typedef float Outputs[SLICES][ROW_TILES][4];
-typedef uint32_t Queries[SLICES][ROW_TILES][2];
-typedef float PerRow[ROW_TILES][2];  // of rows lane % 4 * 2 and the one after it, as element i of a product belongs to row i % 2
+#include "device/attention/query_types.h"
 
 // Shared memory: the teams' stages, sums of outputs, softmaxes.
 constexpr int PITCH = COLUMNS + 4;
 constexpr int SUMS = TEAMS * STAGES * Copies::STAGE_BYTES, SOFTMAXES = SUMS + WARPS * ROWS * PITCH * 4;
 static_assert(SOFTMAXES + WARPS * ROWS * 8 == ${shared}, "the spec has another size");
 
-static inline Element first_of(uint32_t pair) { return __builtin_bit_cast(Element, static_cast<uint16_t>(pair)); }
-static inline Element second_of(uint32_t pair) { return __builtin_bit_cast(Element, static_cast<uint16_t>(pair >> 16)); }
+#include "device/attention/element_pairs.h"
 
 // The warp's rows of a stream, `count` of them.
 static inline void load_queries(Queries& q, const Element* rows, int64_t stride, int count) {
@@ -46,33 +39,7 @@ static inline void load_queries(Queries& q, const Element* rows, int64_t stride,
       }
 }
 
-// Rows become halves, multiplied by a power of two that makes the largest element of the row about 2^14; `unit` is divided by it.
-static inline void narrow_queries(Queries& q, PerRow& unit) {
-#pragma unroll
-  for (int r = 0; r < ROW_TILES; ++r) {
-    float largest = 0;
-#pragma unroll
-    for (int slice = 0; slice < SLICES; ++slice)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float a = to_float(first_of(q[slice][r][i])), b = to_float(second_of(q[slice][r][i]));
-        largest = larger_of(larger_of(largest, larger_of(a, -a)), larger_of(b, -b));
-      }
-    largest = larger_of(largest, shuffle_xor(largest, 1));
-    largest = larger_of(largest, shuffle_xor(largest, 2));
-    int exponent = static_cast<int>(__builtin_bit_cast(uint32_t, largest) >> 23);
-    if (exponent < 15) exponent = 15;
-    const float factor = __builtin_bit_cast(float, static_cast<uint32_t>(268 - exponent) << 23);
-#pragma unroll
-    for (int slice = 0; slice < SLICES; ++slice)
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-        q[slice][r][i] = pack_pair<half>(to_float(first_of(q[slice][r][i])) * factor, to_float(second_of(q[slice][r][i])) * factor);
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      unit[r][i] *= __builtin_bit_cast(float, static_cast<uint32_t>(shuffle(exponent, lane() % 4 * 8 + i * 4) - 14) << 23);
-  }
-}
+#include "device/attention/narrow_queries.h"
 
 // Dot products to scores in units of log 2; keys that are not visible to -inf. `first`: the tile's first key.
 static inline void adjust(Scores& s, const PerRow& unit, float soft_cap, const VisibleKeys<TILE>& keys, int first) {
@@ -91,38 +58,7 @@ static inline void adjust(Scores& s, const PerRow& unit, float soft_cap, const V
     }
 }
 
-// Scores become weights; references follow.
-static inline void weigh(Scores& s, Outputs& o, PerRow& reference, PerRow& sum) {
-  PerRow largest;
-  bool grows = false;
-#pragma unroll
-  for (int r = 0; r < ROW_TILES; ++r)
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      largest[r][i] = largest_of_row(s, r, i);
-      grows = grows || largest[r][i] > reference[r][i] + STALE;
-    }
-  if (any_in_warp(grows)) {
-#pragma unroll
-    for (int r = 0; r < ROW_TILES; ++r)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float now = larger_of(reference[r][i], largest_of_fragment_column(largest[r][i])), factor = exp2_of(reference[r][i] - now);
-        reference[r][i] = now;
-        sum[r][i] *= factor;
-        multiply_row(o, r, i, factor);
-      }
-  }
-#pragma unroll
-  for (int m = 0; m < TILES; ++m)
-#pragma unroll
-    for (int r = 0; r < ROW_TILES; ++r)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        s[m][r][i] = exp2_of(s[m][r][i] - reference[r][i % 2]);
-        sum[r][i % 2] += s[m][r][i];
-      }
-}
+#include "device/attention/weigh_rows.h"
 
 static inline void attend(const Queries& q, const Copies& copies, int stage, Outputs& o, PerRow& reference, PerRow& sum, const PerRow& unit,
                           float soft_cap, const VisibleKeys<TILE>& keys, int first) {

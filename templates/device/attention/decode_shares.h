@@ -7,29 +7,7 @@
 // Where all streams are equally long and few blocks would be left over, each stream has as many blocks of its own.
 #pragma once
 #include "device/attention/visible_keys.h"
-
-// Where a share begins or ends: before a tile of a stream.
-struct Place {
-  int sequence, stream, tile;
-  int stream_end;  // of the weights of all streams, in their order, up to the end of this one
-};
-
-// A stream and the blocks that have parts of it: more than one of them, or there is nothing to add up.
-struct Cut {
-  int sequence, stream, first_block, last_block;
-};
-
-$if arch.platform == 'cuda'
-static inline int sum_in_warp(int x) { return __reduce_add_sync(0xffffffff, x); }
-$else
-static inline int sum_in_warp(int x) {
-#pragma unroll
-  for (int mask = WARP / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
-  return x;
-}
-$end
-static inline int smaller_of(int a, int b) { return a < b ? a : b; }
-static inline int larger_of(int a, int b) { return a > b ? a : b; }
+#include "device/attention/share_places.h"
 
 // Every warp finds everything by itself: for few sequences that takes less time than a barrier. Weights of all streams are below 2^31.
 template <int TILE, int SETUP> struct Shares {
