@@ -177,12 +177,19 @@ struct FreeCall {
   bool laws = false, allocated = false;  // judged, too; made once more with its outputs left to be allocated
 };
 
+// A law may make calls that the variant does not take: it says nothing of it then.
 void judge_laws(const reference::KernelReference& reference, const Call& call, const reference::Execute& execute, std::uint64_t seed,
                 VerifyOutcome& outcome) {
   Rng rng(seed);
-  for (const auto& law : reference::verify_properties(reference, call, execute, rng)) {
-    ++outcome.properties;
-    if (!law.message.empty()) outcome.failures.push_back(fmt::format("{}: \"{}\" does not hold: {}", call.label, law.name, law.message));
+  for (const auto& law : reference.properties()) {
+    if (!law.applies(call)) continue;
+    try {
+      const std::string message = law.check(call, execute, rng);
+      ++outcome.properties;
+      if (!message.empty()) outcome.failures.push_back(fmt::format("{}: \"{}\" does not hold: {}", call.label, law.name, message));
+    } catch (const CodedError& e) {
+      if (e.code() != ErrorCode::unsupported) throw;
+    }
   }
 }
 
