@@ -4,8 +4,7 @@ flash_attention_bwd_sm90.md: TFLOP/s by sequence length, a panel a head dim and 
 
 usage: attention_plot.py [--check]      --check: writes nothing, fails if the files are not what the tables give
 
-A column "FlashAttention-3" of the tables is drawn as it is. Without one, a dashed line is the better of FlashAttention-3 and cuDNN as another H200
-had them (attention_table.py has the numbers), times what cuDNN has here over what it had there."""
+A peer is drawn where the tables have a column of it."""
 
 import math
 import pathlib
@@ -14,13 +13,12 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "peers"))
-from attention_table import BEST, CUDNN, DIMS, LENGTHS, known, mean  # noqa: E402
+from attention_table import DIMS, LENGTHS, mean  # noqa: E402
 
 PASSES = {"flash_attention": ("forward", "flash_attention_sm90.md"), "flash_attention_bwd": ("backward", "flash_attention_bwd_sm90.md")}
 # Words of a table's title: (name in the plot, colour).
 SERIES = {"ours": ("ejk", "#c2410c"), "its cuDNN": ("cuDNN 9.19", "#15803d"), "FlashAttention-3": ("FlashAttention-3", "#1d4ed8"),
           "PyTorch's FLASH": ("FlashAttention-2", "#7c7c7c")}
-ESTIMATE = "the better of FlashAttention-3 and cuDNN"
 WIDTH, HEIGHT, LEFT, TOP, GAP = 300, 190, 60, 66, 46
 
 
@@ -48,16 +46,10 @@ def against_cudnn(kernel):
 
 
 def lines(kernel, dim, causal):
-    """[(name, colour, dashed, [(S, TFLOP/s)])]"""
-    found, result = rates(PASSES[kernel][1]), []
-    for words, (name, colour) in SERIES.items():
-        points = [(s, found[words, s, dim, causal]) for s in LENGTHS if (words, s, dim, causal) in found]
-        if points:
-            result.append((name, colour, False, points))
-        elif words == "FlashAttention-3":
-            of_best = [(s, found["its cuDNN", s, dim, causal] * known(BEST[kernel], s, dim, causal) / known(CUDNN[kernel], s, dim, causal)) for s in LENGTHS]
-            result.append((ESTIMATE, colour, True, of_best))
-    return result
+    """[(name, colour, [(S, TFLOP/s)])]"""
+    found = rates(PASSES[kernel][1])
+    series = [(*told, [(s, found[words, s, dim, causal]) for s in LENGTHS if (words, s, dim, causal) in found]) for words, told in SERIES.items()]
+    return [line for line in series if line[-1]]
 
 
 def text(x, y, words, size=11, anchor="middle", colour="#222", weight="normal"):
@@ -73,20 +65,19 @@ def panel(x, y, title, series):
         parts.append(f'<path d="M{x} {up(rate):.1f}h{WIDTH}" stroke="#ddd"/>')
         parts.append(text(x - 6, up(rate) + 4, rate, 10, "end", "#555"))
     parts += [text(across(s), y + HEIGHT + 15, s if s < 1024 else f"{s // 1024}k", 10, colour="#555") for s in LENGTHS]
-    for _, colour, dashed, points in reversed(series):  # ours last, on top
+    for _, colour, points in reversed(series):  # ours last, on top
         path = "L".join(f"{across(s):.1f} {up(rate):.1f}" for s, rate in points)
-        parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"{" stroke-dasharray=" + chr(34) + "5 4" + chr(34) if dashed else ""}/>')
-        parts += [f'<circle cx="{across(s):.1f}" cy="{up(rate):.1f}" r="2.5" fill="{colour}"/>' for s, rate in points if not dashed]
+        parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [f'<circle cx="{across(s):.1f}" cy="{up(rate):.1f}" r="2.5" fill="{colour}"/>' for s, rate in points]
     return parts
 
 
 def legend(series, y):
     parts, x = [], LEFT
-    for name, colour, dashed, _ in series:
-        dash = ' stroke-dasharray="5 4"' if dashed else ""
-        parts.append(f'<path d="M{x} {y}h26" stroke="{colour}" stroke-width="2"{dash}/>')
-        parts.append(text(x + 32, y + 4, name + (" (estimated)" if dashed else ""), 12, "start"))
-        x += 60 + 7 * len(name + (" (estimated)" if dashed else ""))
+    for name, colour, _ in series:
+        parts.append(f'<path d="M{x} {y}h26" stroke="{colour}" stroke-width="2"/>')
+        parts.append(text(x + 32, y + 4, name, 12, "start"))
+        x += 60 + 7 * len(name)
     return parts
 
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "reference/kernels/attention_cases.hpp"
+#include "reference/kernels/decode_reference.hpp"
 
 namespace ejk::reference::page_attention {
 namespace {
@@ -75,9 +75,7 @@ std::vector<double> scores_of(const Problem& p, std::int64_t n, std::int64_t h) 
     double dot = 0;
     for (std::int64_t d = 0; d < p.dim; ++d)
       dot += p.query[at((n * p.heads + h) * p.dim + d)] * k_scale * keys.at(p.pages.row(n, h / p.group, key) + d);
-    double score = p.scale * dot;
-    if (p.cap > 0) score = p.cap * std::tanh(score / p.cap);
-    scores.push_back(score);
+    scores.push_back(capped_score(p.scale * dot, p.cap));
   }
   return scores;
 }
@@ -86,18 +84,15 @@ std::vector<double> scores_of(const Problem& p, std::int64_t n, std::int64_t h) 
 double attend(const Problem& p, std::int64_t n, std::int64_t h, double* out) {
   const HostTensor& values = p.call.input("value_cache");
   const double v_scale = scale_of(p.call, "v_scale", h / p.group);
-  const std::vector<double> scores = scores_of(p, n, h);
-  std::vector<double> exponents = sinks_of(p.call, h);
-  exponents.insert(exponents.end(), scores.begin(), scores.end());
-  const double lse = log_sum_exp(exponents);
-  if (lse == -infinity) return lse;
-  for (std::size_t i = 0; i < scores.size(); ++i) {
-    const double weight = std::exp(scores[i] - lse);
-    if (weight == 0) continue;  // what v holds behind a weight of 0 is of no account
-    const std::int64_t value = p.pages.row(n, h / p.group, p.pages.first(n) + static_cast<std::int64_t>(i));
+  return attend_row(p.call, h, scores_of(p, n, h), [&](std::int64_t i, double weight) {
+    const std::int64_t value = p.pages.row(n, h / p.group, p.pages.first(n) + i);
     for (std::int64_t d = 0; d < p.dim; ++d) out[d] += weight * v_scale * values.at(value + d);
-  }
-  return lse;
+  });
+}
+
+DecodeRows rows_of(const Problem& p) {
+  return {p.call.dim("N") * p.heads, p.dim, [&p](std::int64_t row, double* out) { return attend(p, row / p.heads, row % p.heads, out); },
+          [&p](std::int64_t row) { return p.pages.length(row / p.heads) - p.pages.first(row / p.heads); }};
 }
 
 class PageAttention : public KernelReference {
@@ -106,26 +101,11 @@ class PageAttention : public KernelReference {
 
   Values compute(const Call& call) const override {
     const Problem p(call);
-    const std::int64_t rows = call.dim("N") * p.heads;
-    std::vector<double> out(at(rows * p.dim), 0.0), lse(at(rows), -infinity);
-    for (std::int64_t row = 0; row < rows; ++row) lse[at(row)] = attend(p, row / p.heads, row % p.heads, out.data() + row * p.dim);
-    return {{"out", out}, {"lse", lse}};
+    return all_rows(rows_of(p));
   }
-
   Samples sample(const Call& call, Rng& rng) const override {
-    constexpr std::int64_t keys_to_read = 1 << 18;
     const Problem p(call);
-    Samples samples;
-    std::int64_t read = 0;
-    for (const std::int64_t row : some_below(call.dim("N") * p.heads, 64, rng)) {
-      if (read > keys_to_read) break;
-      read += p.pages.length(row / p.heads) - p.pages.first(row / p.heads);
-      std::vector<double> out(at(p.dim), 0.0);
-      const double lse = attend(p, row / p.heads, row % p.heads, out.data());
-      samples["out"].add(row * p.dim, out.data(), p.dim);
-      samples["lse"].add(row, &lse, 1);
-    }
-    return samples;
+    return some_rows(rows_of(p), rng);
   }
 
   spec::Case vary(const spec::Case& c, Rng& rng) const override;
@@ -135,28 +115,10 @@ class PageAttention : public KernelReference {
 
 // ---- cases ----
 
-void vary_attributes(spec::Case& c, Rng& rng) {
-  for (auto& [name, value] : c.attributes) {
-    if (name == "window_left" || name == "window_right") {
-      if (value != spec::Value{std::int64_t{-1}}) value = rng.chance(0.1) ? far_away(rng) : rng.nasty_size(0, 150);
-    } else if (name == "softmax_scale") {
-      // Numbers in a quantised cache are large: without a scale they would leave one key all the weight.
-      const bool large = !names(c, "k_scale") && (c.types.at("C") == "i8" || c.types.at("C") == "f8_e4m3");
-      value = rng.chance(0.1) ? 0.0 : (0.02 + 0.3 * rng.uniform()) / (large ? 24 : 1);
-    } else if (name == "logits_soft_cap") {
-      if (std::get<double>(value) > 0) value = rng.chance(0.1) ? 1e6 : 0.5 + 30 * rng.uniform();
-    }
-  }
-}
-
-// Query heads a kv head: often the case's own, since groups of more than 16 have images of their own.
-std::int64_t random_group(const spec::Case& c, Rng& rng) {
-  static constexpr std::int64_t groups[] = {1, 1, 2, 3, 4, 5, 8, 16};
-  const auto query_heads = c.dims.find("Hq"), kv_heads = c.dims.find("Hkv");
-  const bool named = query_heads != c.dims.end() && kv_heads != c.dims.end();
-  const std::int64_t kv = named ? std::get<std::int64_t>(kv_heads->second) : 0;
-  if (kv > 0 && rng.chance(0.3)) return std::get<std::int64_t>(query_heads->second) / kv;
-  return rng.pick(groups);
+// Numbers in a quantised cache are large: without a scale they would leave one key all the weight.
+double scale_divisor(const spec::Case& c) {
+  const bool large = !names(c, "k_scale") && (c.types.at("C") == "i8" || c.types.at("C") == "f8_e4m3");
+  return large ? 24 : 1;
 }
 
 spec::Case PageAttention::vary(const spec::Case& c, Rng& rng) const {
@@ -174,7 +136,7 @@ spec::Case PageAttention::vary(const spec::Case& c, Rng& rng) const {
   varied.dims["max_pages"] = columns;
   varied.dims["P"] = rng.chance(0.03) ? 0 : rng.between(1, 2 + 3 * columns);  // often too few for all: then sequences share
   if (names(c, "softmax_aux")) varied.dims["A"] = rng.chance(0.3) ? varied.dims["Hq"] : spec::Value{rng.between(0, 4)};
-  vary_attributes(varied, rng);
+  vary_decode_attributes(varied, rng, scale_divisor(varied));
   return varied;
 }
 

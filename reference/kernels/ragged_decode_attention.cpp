@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "reference/kernels/attention_cases.hpp"
+#include "reference/kernels/decode_reference.hpp"
 
 namespace ejk::reference::ragged_decode_attention {
 namespace {
@@ -61,9 +61,7 @@ std::vector<double> scores_of(const Problem& p, std::int64_t n, std::int64_t h) 
     double dot = 0;
     for (std::int64_t d = 0; d < p.dim; ++d)
       dot += p.query[at((n * p.heads + h) * p.dim + d)] * keys.at(p.row(n, key, h / p.group, p.dim) + d);
-    double score = p.scale * dot;
-    if (p.cap > 0) score = p.cap * std::tanh(score / p.cap);
-    scores.push_back(score);
+    scores.push_back(capped_score(p.scale * dot, p.cap));
   }
   return scores;
 }
@@ -71,18 +69,16 @@ std::vector<double> scores_of(const Problem& p, std::int64_t n, std::int64_t h) 
 // Writes the row of out; returns its LSE.
 double attend(const Problem& p, std::int64_t n, std::int64_t h, double* out) {
   const HostTensor& values = p.call.input("value");
-  const std::vector<double> scores = scores_of(p, n, h);
-  std::vector<double> exponents = sinks_of(p.call, h);
-  exponents.insert(exponents.end(), scores.begin(), scores.end());
-  const double lse = log_sum_exp(exponents);
-  if (lse == -infinity) return lse;
-  for (std::size_t i = 0; i < scores.size(); ++i) {
-    const double weight = std::exp(scores[i] - lse);
-    if (weight == 0) continue;  // what v holds behind a weight of 0 is of no account
-    const std::int64_t value = p.row(n, p.ranges.first(n) + static_cast<std::int64_t>(i), h / p.group, p.value_dim);
+  return attend_row(p.call, h, scores_of(p, n, h), [&](std::int64_t i, double weight) {
+    const std::int64_t value = p.row(n, p.ranges.first(n) + i, h / p.group, p.value_dim);
     for (std::int64_t d = 0; d < p.value_dim; ++d) out[d] += weight * values.at(value + d);
-  }
-  return lse;
+  });
+}
+
+DecodeRows rows_of(const Problem& p) {
+  return {p.call.dim("B") * p.heads, p.value_dim,
+          [&p](std::int64_t row, double* out) { return attend(p, row / p.heads, row % p.heads, out); },
+          [&p](std::int64_t row) { return p.ranges.end(row / p.heads) - p.ranges.first(row / p.heads); }};
 }
 
 class RaggedDecodeAttention : public KernelReference {
@@ -91,26 +87,11 @@ class RaggedDecodeAttention : public KernelReference {
 
   Values compute(const Call& call) const override {
     const Problem p(call);
-    const std::int64_t rows = call.dim("B") * p.heads;
-    std::vector<double> out(at(rows * p.value_dim), 0.0), lse(at(rows), -infinity);
-    for (std::int64_t row = 0; row < rows; ++row) lse[at(row)] = attend(p, row / p.heads, row % p.heads, out.data() + row * p.value_dim);
-    return {{"out", out}, {"lse", lse}};
+    return all_rows(rows_of(p));
   }
-
   Samples sample(const Call& call, Rng& rng) const override {
-    constexpr std::int64_t keys_to_read = 1 << 18;
     const Problem p(call);
-    Samples samples;
-    std::int64_t read = 0;
-    for (const std::int64_t row : some_below(call.dim("B") * p.heads, 64, rng)) {
-      if (read > keys_to_read) break;
-      read += p.ranges.end(row / p.heads) - p.ranges.first(row / p.heads);
-      std::vector<double> out(at(p.value_dim), 0.0);
-      const double lse = attend(p, row / p.heads, row % p.heads, out.data());
-      samples["out"].add(row * p.value_dim, out.data(), p.value_dim);
-      samples["lse"].add(row, &lse, 1);
-    }
-    return samples;
+    return some_rows(rows_of(p), rng);
   }
 
   spec::Case vary(const spec::Case& c, Rng& rng) const override;
@@ -120,28 +101,6 @@ class RaggedDecodeAttention : public KernelReference {
 };
 
 // ---- cases ----
-
-void vary_attributes(spec::Case& c, Rng& rng) {
-  for (auto& [name, value] : c.attributes) {
-    if (name == "window_left" || name == "window_right") {
-      if (value != spec::Value{std::int64_t{-1}}) value = rng.chance(0.1) ? far_away(rng) : rng.nasty_size(0, 150);
-    } else if (name == "softmax_scale") {
-      value = rng.chance(0.1) ? 0.0 : 0.02 + 0.3 * rng.uniform();
-    } else if (name == "logits_soft_cap") {
-      if (std::get<double>(value) > 0) value = rng.chance(0.1) ? 1e6 : 0.5 + 30 * rng.uniform();
-    }
-  }
-}
-
-// Query heads a kv head: often the case's own, since large groups have images of their own.
-std::int64_t random_group(const spec::Case& c, Rng& rng) {
-  static constexpr std::int64_t groups[] = {1, 1, 2, 3, 4, 5, 8, 16};
-  const auto query_heads = c.dims.find("Hq"), kv_heads = c.dims.find("Hkv");
-  const bool named = query_heads != c.dims.end() && kv_heads != c.dims.end();
-  const std::int64_t kv = named ? std::get<std::int64_t>(kv_heads->second) : 0;
-  if (kv > 0 && rng.chance(0.3)) return std::get<std::int64_t>(query_heads->second) / kv;
-  return rng.pick(groups);
-}
 
 spec::Case RaggedDecodeAttention::vary(const spec::Case& c, Rng& rng) const {
   spec::Case varied = c;
@@ -156,7 +115,7 @@ spec::Case RaggedDecodeAttention::vary(const spec::Case& c, Rng& rng) const {
   if (names(c, "softmax_aux")) varied.dims["A"] = rng.chance(0.3) ? varied.dims["Hq"] : spec::Value{rng.between(0, 4)};
   if (rng.chance(0.3)) varied.fill["sequence_start"] = "all 0";
   if (rng.chance(0.2)) varied.fill["sequence_start"] = "lengths 0 to S";
-  vary_attributes(varied, rng);
+  vary_decode_attributes(varied, rng);
   return varied;
 }
 

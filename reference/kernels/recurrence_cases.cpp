@@ -90,8 +90,9 @@ spec::Case vary_recurrent(const spec::Case& c, Rng& rng) {
   varied.dims.clear();
   set_heads(varied, rng);
   set_tokens(varied, asks(c, "cum_seqlens"), rng);
-  varied.dims["K"] = other_keys(size_in(c, "K"), rng);
-  varied.dims["V"] = rng.nasty_size(1, 130);
+  const bool whole = rng.chance(0.5);  // sizes that kernels on matrix instructions take
+  varied.dims["K"] = whole ? size_in(c, "K") : other_keys(size_in(c, "K"), rng);
+  varied.dims["V"] = whole ? 8 * rng.between(1, 18) : rng.nasty_size(1, 130);
   if (varied.attributes.contains("softmax_scale")) varied.attributes["softmax_scale"] = rng.chance(0.1) ? 0.0 : 0.02 + rng.uniform();
   return varied;
 }

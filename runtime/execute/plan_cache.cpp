@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "common/guard.hpp"
+#include "common/thread_table.hpp"
 #include "execute/fork_gate.hpp"
 #include "execute/plan.hpp"
 
@@ -16,14 +17,9 @@ bool same_key(const Plan& plan, const PlanKey& key) {
   return plan.key.size() == key.size && std::equal(plan.key.begin(), plan.key.end(), key.words);
 }
 
-// This thread's table is gone: a call in a later destructor of the thread, or in atexit. As a bool, it outlives the table.
-constinit thread_local bool table_ended = false;
-
 // Open addressing, linear probing; dropped whole when it is full, since a plan is quickly found again in the process's table.
 class ThreadTable {
  public:
-  ~ThreadTable() { table_ended = true; }
-
   const Plan* find(const PlanKey& key) const {
     for (std::size_t i = key.hash % capacity;; i = (i + 1) % capacity) {
       const auto& slot = slots_[i];
@@ -131,9 +127,9 @@ PlanMemory plan_memory() { return process_table().memory(); }
 
 const Plan& find_plan(const PlanKey& key, const KernelHandle& kernel, std::span<const TensorView* const> tensors,
                       std::span<const AttributeValue> attributes, Stream stream, const char* config) {
-  thread_local ThreadTable table;
-  if (!table_ended)
-    if (const auto* plan = table.find(key)) return *plan;
+  auto* const table = table_of_thread<ThreadTable>();
+  if (table)
+    if (const auto* plan = table->find(key)) return *plan;
   const ForkGate gate;
   auto plan = process_table().find(key);
   if (!plan) {
@@ -141,9 +137,9 @@ const Plan& find_plan(const PlanKey& key, const KernelHandle& kernel, std::span<
     plan = make_plan(kernel, tensors, attributes, stream, override_config ? &*override_config : nullptr, &key);
     process_table().put(key, plan);
   }
-  if (table_ended) return kept_to_the_end(std::move(plan));
+  if (!table) return kept_to_the_end(std::move(plan));
   const auto& result = *plan;
-  table.put(key, std::move(plan));
+  table->put(key, std::move(plan));
   return result;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/epoch.hpp"
+#include "common/thread_table.hpp"
 #include "select/overlay.hpp"
 
 namespace ejk {
@@ -63,18 +64,10 @@ struct Slot {
   std::uint64_t low = 0, high = 0;
   std::shared_ptr<const Selection> selection;
 };
-constexpr std::size_t slots = 512;
-
-// nullptr: it is gone, in a later destructor of the thread, or in atexit.
-std::vector<Slot>* table() {
-  constinit thread_local bool ended = false;  // outlives the table
-  struct Table {
-    std::vector<Slot> slots_of_thread = std::vector<Slot>(slots);
-    ~Table() { ended = true; }
-  };
-  thread_local Table table;
-  return ended ? nullptr : &table.slots_of_thread;
-}
+constexpr std::size_t slot_count = 512;
+struct RecallTable {
+  std::vector<Slot> slots = std::vector<Slot>(slot_count);
+};
 
 }  // namespace
 
@@ -94,15 +87,15 @@ RecallKey recall_key(std::uint64_t chain, const Kernel& kernel, const Invocation
 }
 
 std::shared_ptr<const Selection> recall(const RecallKey& key) noexcept {
-  const auto* const all = table();
-  if (!all) return nullptr;
-  const auto& slot = (*all)[key.low % slots];
+  const auto* const table = table_of_thread<RecallTable>();
+  if (!table) return nullptr;
+  const auto& slot = table->slots[key.low % slot_count];
   return slot.selection && slot.low == key.low && slot.high == key.high ? slot.selection : nullptr;
 }
 
 void note(const RecallKey& key, std::shared_ptr<const Selection> selection) {
   if (!key.usable) return;
-  if (auto* const all = table()) (*all)[key.low % slots] = {key.low, key.high, std::move(selection)};
+  if (auto* const table = table_of_thread<RecallTable>()) table->slots[key.low % slot_count] = {key.low, key.high, std::move(selection)};
 }
 
 }  // namespace ejk

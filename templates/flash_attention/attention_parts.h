@@ -1,6 +1,7 @@
 // GPU vocabulary of the attention kernels: rows whose keys several blocks share, each of which computes a part; and their sum.
 #pragma once
 #include "device/attention/attention_rows.h"
+#include "device/attention/row_scale.h"
 #include "device/tile/part_sum.h"
 
 // What the sinks of a row add to its softmax.
@@ -18,10 +19,6 @@ static inline Softmax with_sinks(const Softmax& row, const View& aux, int64_t ty
   const Softmax sinks = sinks_of(aux, type, head, heads);
   const float reference = larger_of(row.reference, sinks.reference);
   return {reference, row.sum * factor_of(row, reference) + sinks.sum * factor_of(sinks, reference)};
-}
-// What takes values that were summed relative to `part` to the output, when `row` is the same with sinks.
-static inline float scale_of(const Softmax& part, const Softmax& row) {
-  return row.sum == 0 ? 0 : factor_of(part, row.reference) * reciprocal(row.sum);
 }
 
 // Where the parts wait: `parts` of each of the `rows` rows of a stream. FEATURES % 4 == 0.

@@ -19,7 +19,7 @@ constexpr int64_t BLOCK_M = 32;           // query rows a tile: two AMX tiles
 constexpr int64_t BLOCK_N = ${block_n};   // keys a block
 static_assert(LANES == 16, "AMX machines have 512-bit vectors");
 
-constexpr int64_t D_PAD = (D + 31) / 32 * 32, DV_PAD = (DV + 31) / 32 * 32;
+constexpr int64_t D_PAD = (D + 31) / 32 * 32, OUTPUT_ROWS = (DV + 31) / 32 * 32;
 
 // A work item: `rows` query rows in `tiles` row tiles, and its scratch.
 struct Chunk {
@@ -28,14 +28,14 @@ struct Chunk {
   Sequence sequence;
   int64_t kv_head, rows, tiles;
   float* queries;                // [tile][D_PAD / 2][BLOCK_M]: bits of two bf16
-  float* outputs;                // [tile][DV_PAD][BLOCK_M], sums of weights * values
+  float* outputs;                // [tile][OUTPUT_ROWS][BLOCK_M], sums of weights * values
   float *maxima, *denominators;  // [tile][BLOCK_M]
   Element* keys;                 // [BLOCK_N][D_PAD]
-  Element* values;               // [DV_PAD][BLOCK_N]
+  Element* values;               // [OUTPUT_ROWS][BLOCK_N]
   float* scores;                 // [BLOCK_N][BLOCK_M]
   Words* weights;                // [BLOCK_N / 2][VECTORS]: two bf16 a word, of keys 2 p and 2 p + 1
   Row* row;                      // [tile][BLOCK_M]; past `rows`: copies of the last row
-  bool finite_values;            // no NaN or infinity in `values`
+  bool finite_values = true;     // no NaN or infinity in `values`
 };
 
 // The bits of elements [d, d + 32) of a row of `dim`, zeros past its end.
@@ -146,7 +146,7 @@ static void pack_weights(const Chunk& c, const Tile<VECTORS>& t) {
 // outputs += weights * values.
 static void multiply_values(const Chunk& c, const Tile<VECTORS>& t) {
   constexpr int64_t ROW = BLOCK_M * 4, FEATURE = BLOCK_N * 2;
-  for (int64_t d = 0; d < DV_PAD; d += 32) {
+  for (int64_t d = 0; d < OUTPUT_ROWS; d += 32) {
     float* to = t.outputs + d * BLOCK_M;
     amx_load<0>(to, ROW), amx_load<1>(to + 16, ROW);
     amx_load<2>(to + 16 * BLOCK_M, ROW), amx_load<3>(to + 16 * BLOCK_M + 16, ROW);
@@ -183,7 +183,7 @@ static void __attribute__((noinline)) add_values_guarded(const Chunk& c, const T
 static void attend_block(Chunk& c, int64_t tile, int64_t first, int64_t count) {
   Tile<VECTORS> t;
   KeyRange every;
-  if (!start_tile<32>(t, c, tile, DV_PAD, first, count, every)) return;
+  if (!start_tile<32>(t, c, tile, OUTPUT_ROWS, first, count, every)) return;
   multiply_keys(c, t, c.queries + tile * (D_PAD / 2) * BLOCK_M);
   if (OPTIONS && c.rules.adjusts()) {
     adjust(c.rules, t);
@@ -200,43 +200,23 @@ static void attend_block(Chunk& c, int64_t tile, int64_t first, int64_t count) {
   multiply_values(c, t);
 }
 
-// Item (x, y, z): the x-th chunk of `tiles` row tiles (packed: of all sequences; batched: of row z of the batch), kv head y.
-// The chunks of a sequence are taken from the last to the first: with a causal mask the longest go first.
-static void attend(${parameters('attend')}, const Group& group) {
-  const Heads<const Element> q(q_view), k(k_view), v(v_view);
-  const Heads<Element> out(out_view);
-  const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, q.heads, softmax_scale,
-                         logits_soft_cap, drop_threshold, static_cast<uint64_t>(dropout_seed)};
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
-                            query_seq_lengths, key_value_seq_lengths};
-  const int64_t chunk_rows = tiles * BLOCK_M, token_rows = q.heads / k.heads;
-  Sequence sequence = sequences[cum_seqlens_q ? 0 : group.z];
-  int64_t item = group.x, items = group.grid_x;
-  if (cum_seqlens_q && !sequences.find(item, chunk_rows, token_rows, sequence, items)) return;
-  const int64_t first_row = (items - 1 - item) * chunk_rows, rows = smaller(chunk_rows, sequence.queries * token_rows - first_row);
-  Chunk c{q, k, v, rules, sequence, group.y, rows, (rows + BLOCK_M - 1) / BLOCK_M,
-          nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, true};
-  c.queries = static_cast<float*>(group.shared);
+// Into scratch for `tiles` row tiles.
+static inline __attribute__((always_inline)) void lay_out(Chunk& c, float* scratch, int64_t tiles, int64_t chunk_rows) {
+  c.queries = scratch;
   c.outputs = c.queries + tiles * (D_PAD / 2) * BLOCK_M;
-  c.maxima = c.outputs + tiles * DV_PAD * BLOCK_M;
+  c.maxima = c.outputs + tiles * OUTPUT_ROWS * BLOCK_M;
   c.denominators = c.maxima + chunk_rows;
   c.scores = c.denominators + chunk_rows;
   c.weights = reinterpret_cast<Words*>(c.scores + BLOCK_N * BLOCK_M);
   c.keys = reinterpret_cast<Element*>(c.weights + BLOCK_N / 2 * VECTORS);
   c.values = c.keys + BLOCK_N * D_PAD;
-  c.row = reinterpret_cast<Row*>(c.values + BLOCK_N * DV_PAD);
-  fill_rows(c.row, c.tiles * BLOCK_M, first_row, rows, group.y, token_rows, sequence, Visibility{causal, window_left, window_right});
-  load_queries(c);
-  start_rows(softmax_aux_view, sinks_type, q.heads, sequence, c.row, c.tiles * BLOCK_M, c.maxima, c.denominators);
-  __builtin_memset(c.outputs, 0, c.tiles * DV_PAD * BLOCK_M * sizeof(float));
-  __builtin_memset(c.values, 0, BLOCK_N * DV_PAD * sizeof(Element));  // features past DV stay 0
-  amx_configure();
-  const auto load = [&](int64_t first, int64_t count) {
-    load_keys(c, first, count);
-    load_values(c, first, count);
-  };
-  attend_keys<BLOCK_N, D, DV>(c, load, [&](int64_t tile, int64_t first, int64_t count) { attend_block(c, tile, first, count); });
-  amx_release();
-  store_outputs<BLOCK_M>(out, sequence, c.row, rows, c.outputs, DV, DV_PAD, c.denominators, rules.drop_threshold);
-  store_lse(lse_view, sequence, c.row, c.rows, c.maxima, c.denominators);
+  c.row = reinterpret_cast<Row*>(c.values + BLOCK_N * OUTPUT_ROWS);
 }
+
+static inline __attribute__((always_inline)) void start_products(Chunk& c) {
+  __builtin_memset(c.values, 0, BLOCK_N * OUTPUT_ROWS * sizeof(Element));  // features past DV stay 0
+  amx_configure();
+}
+static inline __attribute__((always_inline)) void end_products() { amx_release(); }
+
+#include "flash_attention/attention_chunk_entry.h"

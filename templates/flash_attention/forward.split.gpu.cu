@@ -142,12 +142,7 @@ static inline void find_largest(PerRow& largest, const Scores& s) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float x = -INFINITE;
-#pragma unroll
-      for (int m = 0; m < TILES; ++m) x = larger_of(x, larger_of(s[m][r][i], s[m][r][i + 2]));
-      largest[r][i] = largest_of_fragment_column(x);
-    }
+    for (int i = 0; i < 2; ++i) largest[r][i] = largest_of_fragment_column(largest_of_row(s, r, i));
 }
 
 // The references of rows that are left behind become their largest scores; other rows must not change, or they would depend on keys that
@@ -161,8 +156,7 @@ static inline void follow(const PerRow& largest, Outputs& o, PerRow& reference, 
       const float factor = exp2_of(reference[r][i] - now);
       reference[r][i] = now;
       sum[r][i] *= factor;
-#pragma unroll
-      for (int f = 0; f < MY_SLICES; ++f) o[f][r][i] *= factor, o[f][r][i + 2] *= factor;
+      multiply_row(o, r, i, factor);
     }
 }
 
@@ -216,17 +210,6 @@ static inline void see_nothing(Scores& s) {
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
       for (int i = 0; i < 4; ++i) s[m][r][i] = -INFINITE;
-}
-
-static inline void multiply(Scores& s, const Queries& q, const KTile& k) {
-#pragma unroll
-  for (int m = 0; m < TILES; ++m)
-#pragma unroll
-    for (int r = 0; r < ROW_TILES; ++r)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[m][r][i] = 0;
-#pragma unroll
-  for (int slice = 0; slice < SLICES; ++slice) k.multiply_keys<Element>(s, q[slice], slice);
 }
 
 // `use(f, m, a)` for the values of keys 16 m ... of a tile, of slice first + f.
@@ -392,17 +375,13 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
   Outputs o;
   PerRow reference, sum;
 #pragma unroll
-  for (int r = 0; r < ROW_TILES; ++r) {
+  for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       reference[r][i] = LOWEST, sum[r][i] = 0;
       mine.range[r][i] = sight.of(mine.rows.place(mine.number(r, i)).token);
     }
-#pragma unroll
-    for (int f = 0; f < MY_SLICES; ++f)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) o[f][r][i] = 0;
-  }
+  clear(o);
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                          0, 0, kv_heads * heads};
   const float unit = ADJUSTED || CAPPED ? 1 : (softmax_scale > 0 ? softmax_scale : 1e-30f) * LOG2_E;
@@ -425,7 +404,7 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
     PerRow more = {};
     bool grows = false;
     if (tile < end) {
-      multiply(s, q_rows, {stages + stage * STAGE_BYTES});
+      KTile{stages + stage * STAGE_BYTES}.multiply<Element>(s, q_rows);
       const bool whole = !ADJUSTED && first >= mine.all.first && first + TILE <= mine.all.end;
       if (!whole || CAPPED) adjust(s, rules, mine, sequence, first);
       grows = scale(s, reference, unit);

@@ -22,7 +22,7 @@ constexpr int64_t BLOCK_N = ${block_n};       // keys a block
 static_assert(LANES * 4 == ${arch.vector_bytes}, "the arch file and the compiler disagree about the width of a vector");
 
 constexpr int64_t VALUE_PANEL = BLOCK_N * PANEL + 16;  // floats of a panel of values: a power of two would put all panels in one cache set
-constexpr int64_t D_ROWS = (D + LANES - 1) / LANES * LANES, DV_ROWS = (DV + LANES - 1) / LANES * LANES;
+constexpr int64_t D_ROWS = (D + LANES - 1) / LANES * LANES, OUTPUT_ROWS = (DV + LANES - 1) / LANES * LANES;
 
 // A work item: `rows` query rows in `tiles` row tiles, and its scratch.
 struct Chunk {
@@ -31,13 +31,13 @@ struct Chunk {
   Sequence sequence;
   int64_t kv_head, rows, tiles;
   float* queries;                // [tile][D_ROWS][BLOCK_M]
-  float* outputs;                // [tile][DV_ROWS][BLOCK_M], sums of weights * values
+  float* outputs;                // [tile][OUTPUT_ROWS][BLOCK_M], sums of weights * values
   float *maxima, *denominators;  // [tile][BLOCK_M]
   float* keys;                   // [BLOCK_N][D]
   float* values;                 // [DV / PANEL][VALUE_PANEL], each [BLOCK_N][PANEL]
   float* scores;                 // [BLOCK_N][BLOCK_M]
   Row* row;                      // [tile][BLOCK_M]; past `rows`: copies of the last row
-  bool finite_values;            // no NaN or infinity in `values`
+  bool finite_values = true;     // no NaN or infinity in `values`
 };
 
 static void load_queries(Chunk& c) {
@@ -103,7 +103,7 @@ static void __attribute__((noinline)) add_values_guarded(const Chunk& c, const T
 static void attend_block(Chunk& c, int64_t tile, int64_t first, int64_t count) {
   Tile<VECTORS> t;
   KeyRange every;
-  if (!start_tile<PANEL>(t, c, tile, DV_ROWS, first, count, every)) return;
+  if (!start_tile<PANEL>(t, c, tile, OUTPUT_ROWS, first, count, every)) return;
   for (int64_t r = 0; r < BLOCK_M; ++r) t.largest[r] = -INFINITE;
   const float* queries = c.queries + tile * D_ROWS * BLOCK_M;
   for (int64_t j = t.begin; j < t.end; j += PANEL)
@@ -122,39 +122,19 @@ static void attend_block(Chunk& c, int64_t tile, int64_t first, int64_t count) {
                                                   t.end - t.begin, t.outputs + d * BLOCK_M, nullptr);
 }
 
-// Item (x, y, z): the x-th chunk of `tiles` row tiles (packed: of all sequences; batched: of row z of the batch), kv head y.
-// The chunks of a sequence are taken from the last to the first: with a causal mask the longest go first.
-static void attend(${parameters('attend')}, const Group& group) {
-  const Heads<const Element> q(q_view), k(k_view), v(v_view);
-  const Heads<Element> out(out_view);
-  const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, q.heads, softmax_scale,
-                         logits_soft_cap, drop_threshold, static_cast<uint64_t>(dropout_seed)};
-  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
-                            query_seq_lengths, key_value_seq_lengths};
-  const int64_t chunk_rows = tiles * BLOCK_M, token_rows = q.heads / k.heads;
-  Sequence sequence = sequences[cum_seqlens_q ? 0 : group.z];
-  int64_t item = group.x, items = group.grid_x;
-  if (cum_seqlens_q && !sequences.find(item, chunk_rows, token_rows, sequence, items)) return;
-  const int64_t first_row = (items - 1 - item) * chunk_rows, rows = smaller(chunk_rows, sequence.queries * token_rows - first_row);
-  Chunk c{q, k, v, rules, sequence, group.y, rows, (rows + BLOCK_M - 1) / BLOCK_M,
-          nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, true};
-  c.queries = static_cast<float*>(group.shared);
+// Into scratch for `tiles` row tiles.
+static inline __attribute__((always_inline)) void lay_out(Chunk& c, float* scratch, int64_t tiles, int64_t chunk_rows) {
+  c.queries = scratch;
   c.outputs = c.queries + tiles * D_ROWS * BLOCK_M;
-  c.maxima = c.outputs + tiles * DV_ROWS * BLOCK_M;
+  c.maxima = c.outputs + tiles * OUTPUT_ROWS * BLOCK_M;
   c.denominators = c.maxima + chunk_rows;
   c.keys = c.denominators + chunk_rows;
   c.values = c.keys + BLOCK_N * D;
   c.scores = c.values + DV / PANEL * VALUE_PANEL;
   c.row = reinterpret_cast<Row*>(c.scores + BLOCK_N * BLOCK_M);
-  fill_rows(c.row, c.tiles * BLOCK_M, first_row, rows, group.y, token_rows, sequence, Visibility{causal, window_left, window_right});
-  load_queries(c);
-  start_rows(softmax_aux_view, sinks_type, q.heads, sequence, c.row, c.tiles * BLOCK_M, c.maxima, c.denominators);
-  __builtin_memset(c.outputs, 0, c.tiles * DV_ROWS * BLOCK_M * sizeof(float));
-  const auto load = [&](int64_t first, int64_t count) {
-    load_keys(c, first, count);
-    load_values(c, first, count);
-  };
-  attend_keys<BLOCK_N, D, DV>(c, load, [&](int64_t tile, int64_t first, int64_t count) { attend_block(c, tile, first, count); });
-  store_outputs<BLOCK_M>(out, sequence, c.row, rows, c.outputs, DV, DV_ROWS, c.denominators, rules.drop_threshold);
-  store_lse(lse_view, sequence, c.row, c.rows, c.maxima, c.denominators);
 }
+
+static inline __attribute__((always_inline)) void start_products(Chunk&) {}
+static inline __attribute__((always_inline)) void end_products() {}
+
+#include "flash_attention/attention_chunk_entry.h"

@@ -80,7 +80,7 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) all.sum += softmaxes[w].sum * factor_of(softmaxes[w], all.reference);
     const Softmax end = row_end.with_sinks(all, head);
-    const float factor = RowEnd::scale(all, end) * v_factor;
+    const float factor = scale_of(all, end) * v_factor;
 #pragma unroll 1
     for (int feature = thread_x(); feature < FEATURES && turn + feature < dim; feature += THREADS) {
       float sum[1] = {0};

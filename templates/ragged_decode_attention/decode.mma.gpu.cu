@@ -2,7 +2,8 @@
 // device/attention/decode_mma.h.
 #include "device/matrix/fragment.h"
 #include "device/tile/launch_order.h"
-#include "ragged_decode_attention/token_copies.h"
+#include "ragged_decode_attention/ranges.h"
+#include "device/attention/decode_copies.h"
 #include "device/attention/decode_parts.h"
 #include "device/attention/row_end.h"
 #include "device/tile/transpose.h"
@@ -21,6 +22,6 @@ constexpr bool CAPPED = ${capped};                                     // a soft
 constexpr int COLUMNS = ${columns};                                    // features that warps add up at a time
 constexpr float STALE = 8;  // references follow the largest score only where it is larger by this: weights up to 2^8 are as exact
 
-using Copies = TokenCopies<Element, TILE, D16, D, STAGES, TEAMS, TEAM_WARPS>;
+using Copies = StreamCopies<Element, TILE, D16, D, TEAMS, TEAM_WARPS, 1>;
 using CachedTile = Copies::Tile;
 #include "device/attention/decode_mma.h"

@@ -119,7 +119,7 @@ $end
       continue;
     }
     const Softmax ended = row_end.with_sinks(all, head);
-    row_end.store<Element>(token, head, feature, output, RowEnd::scale(all, ended) * Factors{v_scale, v_scale_stride}[kv_head]);
+    row_end.store<Element>(token, head, feature, output, scale_of(all, ended) * Factors{v_scale, v_scale_stride}[kv_head]);
     if (feature == 0) row_end.store_lse(token, head, ended);
   }
 }
@@ -137,7 +137,7 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
 #pragma unroll 1
   for (int64_t i = 0; i < parts; ++i) all.sum += softmaxes[i].sum * factor_of(softmaxes[i], all.reference);
   const Softmax end = row_end.with_sinks(all, head);
-  const float factor = RowEnd::scale(all, end) * Factors{v_scale, v_scale_stride}[head / static_cast<int>(heads_a_kv_head)];
+  const float factor = scale_of(all, end) * Factors{v_scale, v_scale_stride}[head / static_cast<int>(heads_a_kv_head)];
 #pragma unroll 1
   for (int feature = thread_x(); feature < D; feature += FINISH_THREADS) {
     float sum[1] = {0};

@@ -66,7 +66,7 @@ struct Merge {
       }
       const int token = place.token_of(row), head = place.head_of(row);
       const Softmax end = ends.with_sinks(all, head);
-      ends.store<Element>(token, head, first + column, x, RowEnd::scale(all, end) * v_scale);
+      ends.store<Element>(token, head, first + column, x, scale_of(all, end) * v_scale);
       if (first + column == 0) ends.store_lse(token, head, end);
     }
   }
@@ -88,7 +88,7 @@ struct Merge {
 static inline void finish_row(const Parts::Sum& all, const StreamPlace& place, int row, const RowEnd& ends, float v_factor) {
   const int token = place.token_of(row), head = place.head_of(row);
   const Softmax end = ends.with_sinks(all.softmax, head);
-  const float factor = RowEnd::scale(all.softmax, end) * v_factor;
+  const float factor = scale_of(all.softmax, end) * v_factor;
 #pragma unroll
   for (int i = 0; i < Parts::PACKS; ++i) {
     const int feature = (lane() + WARP * i) * 4;

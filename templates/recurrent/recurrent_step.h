@@ -43,13 +43,37 @@ struct Tokens {
   }
 };
 
+template <class T, int N> static inline void load_row(const T* from, int first, int step, int end, float (&x)[N]) {
+#pragma unroll
+  for (int j = 0; j < N; ++j)
+    if (first + j * step < end) x[j] = to_float(from[j * step]);
+}
+
+// Numbers as they lie in memory, made floats when they are used: until then their loads need not have come.
+static inline uint32_t raw_of(const float* from) { return __builtin_bit_cast(uint32_t, *from); }
+template <class T> static inline uint32_t raw_of(const T* from) { return *reinterpret_cast<const uint16_t*>(from); }
+template <class T> static inline float number_of(uint32_t raw) {
+  if constexpr (sizeof(T) == 4) {
+    return __builtin_bit_cast(float, raw);
+  } else {
+    return to_float(__builtin_bit_cast(T, static_cast<uint16_t>(raw)));
+  }
+}
+template <class T, int N> static inline void load_raw(const T* from, int first, int step, int end, uint32_t (&x)[N]) {
+#pragma unroll
+  for (int j = 0; j < N; ++j)
+    if (first + j * step < end) x[j] = raw_of(from + j * step);
+}
+
 // A head of a tensor [batch, tokens, heads, features], which may have fewer heads than there are.
 template <class T>
 struct Numbers {
   const T* data;
   int64_t stride;
+  Numbers() = default;
   Numbers(const View& view, const Tokens& tokens, int64_t head, int64_t heads, int64_t start) : stride(view.strides[1]) {
-    const int64_t own = head / (heads / view.shape[2]);
+    int64_t own = head;
+    if (view.shape[2] != heads) own = static_cast<uint32_t>(head) / (static_cast<uint32_t>(heads) / static_cast<uint32_t>(view.shape[2]));
     data = static_cast<const T*>(view.data) + tokens.row * view.strides[0] + tokens.first * stride + own * view.strides[2] + start;
   }
   float at(int64_t token, int64_t i) const { return to_float(data[token * stride + i]); }
@@ -59,6 +83,7 @@ struct Numbers {
 struct AnyNumbers {
   const void* data;
   int64_t type, stride, base;
+  AnyNumbers() = default;
   AnyNumbers(const View& view, int64_t type, const Tokens& tokens, int64_t head, int64_t start)
       : data(is_given(view) ? view.data : nullptr), type(type), stride(0), base(0) {
     if (!data) return;
@@ -66,6 +91,15 @@ struct AnyNumbers {
     base = tokens.row * view.strides[0] + tokens.first * stride + head * (view.rank > 3 ? view.strides[2] : 1) + start;
   }
   float at(int64_t token, int64_t i) const { return data ? number_at(data, type, base + token * stride + i) : 0; }
+
+  // x[j]: number first + j * step, where it is below `end`; else x[j] stays. One type's loads are all on their way before the first is used.
+  template <int N> void row(int64_t token, int first, int step, int end, float (&x)[N]) const {
+    if (!data) return;
+    const int64_t from = base + token * stride + first;
+    if (type == 0) return load_row(static_cast<const float*>(data) + from, first, step, end, x);
+    if (type == 1) return load_row(static_cast<const half*>(data) + from, first, step, end, x);
+    load_row(static_cast<const bfloat16*>(data) + from, first, step, end, x);
+  }
 };
 
 // A lane's columns of one head's state in memory: rows part, part + PARTS, ...

@@ -3,8 +3,8 @@
 usage: cpu_bench.py [torch] [jax] [--threads 2,4,8,16] [--shapes 1x16x4x64,...] [--types f32,bf16] [--seconds S] [--quick] [--json FILE] [--table FILE]
        cpu_bench.py --table FILE --from FILE       the page of what was saved
 
-A program alternates attention with a matrix product of its tokens, [B S, H D] x [H D, H D]. Each number of threads is a process of its own that may run
-on so many CPUs only. Shapes are B x S x H x D. Rounds are interleaved; ratios are medians over rounds. It takes about --seconds in all (190), which
+A program alternates attention with a matrix product of its tokens, [B S, H D] x [H D, H D]. In PyTorch ejk's call is also timed after ejk's own product of
+the same tensors: it leaves the caches as full, and no other library's threads. Each number of threads is a process of its own that may run on so many CPUs only. Shapes are B x S x H x D. Rounds are interleaved; ratios are medians over rounds. It takes about --seconds in all (190), which
 libraries, threads and rows share evenly; --quick is 60 s, three shapes and two numbers of threads.
 """
 
@@ -64,14 +64,14 @@ def call_times(call, between, seconds):
 
 
 def rounds_of(subjects, measure, end):
-    """{name: [(alone, alternating) a round]} of measure(subject, alternating, seconds), which come in turn, until `end`."""
+    """{name: [{after what: seconds} a round]} of measure(subject, after, seconds), which come in turn, until `end`. subjects: {name: (subject, [after])}"""
     found, started = {name: [] for name in subjects}, time.perf_counter()
-    share = max(end - started, 0) / ROUNDS[1] / 2 / len(subjects)
+    share = max(end - started, 0) / ROUNDS[1] / sum(len(places) for _, places in subjects.values())
     for done in range(ROUNDS[1]):
         if done >= ROUNDS[0] and time.perf_counter() >= end:
             break
-        for name, subject in subjects.items():
-            found[name].append(tuple(measure(subject, alternating, share) for alternating in (False, True)))
+        for name, (subject, places) in subjects.items():
+            found[name].append({after: measure(subject, after, share) for after in places})
     return found
 
 
@@ -85,8 +85,11 @@ def cases(options):
 
 
 def summary(rounds):
-    alone, alternating = (statistics.median(each[i] for each in rounds) for i in (0, 1))
-    return {"alone": alone, "alternating": alternating, "ratio": statistics.median(b / a for a, b in rounds), "rounds": len(rounds)}
+    found = {after: statistics.median(each[after] for each in rounds) for after in rounds[0]}
+    found["ratio"] = statistics.median(each["alternating"] / each["alone"] for each in rounds)
+    if "after_own" in found:
+        found["ratio_of_own"] = statistics.median(each["alternating"] / each["after_own"] for each in rounds)
+    return found | {"rounds": len(rounds)}
 
 
 # ---- PyTorch ----
@@ -104,16 +107,22 @@ def torch_rows(options, threads):
         q, k, v = (torch.randn(b, s, h, d).to(dtype) for _ in range(3))
         tokens, weights = torch.randn(b * s, h * d).to(dtype), torch.randn(h * d, h * d).to(dtype)
         turned = [x.transpose(1, 2) for x in (q, k, v)]
+        rows = torch.tensor([b * s], dtype=torch.int32)
         subjects = {
-            "ejk": lambda: ejk.flash_attention(q, k, v),  # noqa: B023
-            "torch": lambda: F.scaled_dot_product_attention(*turned),  # noqa: B023
-            "an addition": lambda: torch.add(q, k),  # noqa: B023
+            "ejk": (lambda: ejk.flash_attention(q, k, v), ("alone", "alternating", "after_own")),  # noqa: B023
+            "torch": (lambda: F.scaled_dot_product_attention(*turned), ("alone", "alternating")),  # noqa: B023
+            "an addition": (lambda: torch.add(q, k), ("alone", "alternating")),  # noqa: B023
         }
-        product = lambda: torch.mm(tokens, weights)  # noqa: B023, E731
-        measure = lambda call, alternating, seconds: call_times(call, product if alternating else None, seconds)  # noqa: B023, E731
+        before = {
+            "alone": None,
+            "alternating": lambda: torch.mm(tokens, weights),  # noqa: B023
+            "after_own": lambda: ejk.grouped_matmul(tokens, weights[None], group_sizes=rows),  # noqa: B023
+        }
+        measure = lambda call, after, seconds: call_times(call, before[after], seconds)  # noqa: B023, E731
         with torch.no_grad():
-            for subject in subjects.values():
-                call_times(subject, product, 0.02)
+            for subject, places in subjects.values():
+                for after in places:
+                    call_times(subject, before[after], 0.02)
             found = rounds_of(subjects, measure, end)
         yield {"library": "torch", "threads": threads, "type": name, "shape": [b, s, h, d], **{each: summary(found[each]) for each in found}}
 
@@ -156,21 +165,21 @@ def jax_rows(options, threads):
         keys = jax.random.split(jax.random.key(0), 4)
         arrays = [jax.random.normal(key, (b, s, h, d), dtype) for key in keys[:3]]
         arrays.append((jax.random.normal(keys[3], (h * d, h * d)) / (h * d) ** 0.5).astype(dtype))
-        subjects = {
+        programs_of = {
             "ejk": jax_programs(jax, lambda q, k, v: ejk.flash_attention(q, k, v), h, d),
             "jax": jax_programs(jax, jax.nn.dot_product_attention, h, d),
         }
-        for programs in subjects.values():
+        for programs in programs_of.values():
             for program in programs:
                 program_time(jax, program, arrays, 0)
 
-        def measure(programs, alternating, seconds):
+        def measure(programs, after, seconds):
             alone, products, both = programs
-            if not alternating:
+            if after == "alone":
                 return program_time(jax, alone, arrays, seconds)  # noqa: B023
             return program_time(jax, both, arrays, seconds / 2) - program_time(jax, products, arrays, seconds / 2)  # noqa: B023
 
-        found = rounds_of(subjects, measure, end)
+        found = rounds_of({each: (programs, ("alone", "alternating")) for each, programs in programs_of.items()}, measure, end)
         yield {"library": "jax", "threads": threads, "type": name, "shape": [b, s, h, d], **{each: summary(found[each]) for each in found}}
 
 
@@ -237,12 +246,18 @@ def table(found, library):
     peer = {"torch": "F.sdpa", "jax": "jax.nn"}[library]
     extra = ["an addition"] if library == "torch" else []
     names = ["ejk", library, *extra]
-    yield "| threads | type | B, S, H, D | " + " | ".join(f"{name} alone, us | between products | ratio" for name in ("ejk", peer, *extra)) + " |"
-    yield "|---:|---|---|" + "---:|" * 3 * len(names)
+    own = [name for name in names if any("after_own" in row[name] for row in found["rows"] if row["library"] == library)]
+    titles = [f"{title} alone, us | between products | ratio" + (" | after ejk's own product, us | ratio to it" if name in own else "")
+              for name, title in zip(names, ("ejk", peer, *extra), strict=True)]
+    yield "| threads | type | B, S, H, D | " + " | ".join(titles) + " |"
+    yield "|---:|---|---|" + "---:|" * (3 * len(names) + 2 * len(own))
     for row in found["rows"]:
         if row["library"] != library:
             continue
-        cells = [f"{row[name]['alone'] * 1e6:.1f} | {row[name]['alternating'] * 1e6:.1f} | {row[name]['ratio']:.2f}" for name in names]
+        cells = []
+        for name in names:
+            cells += [f"{row[name]['alone'] * 1e6:.1f}", f"{row[name]['alternating'] * 1e6:.1f}", f"{row[name]['ratio']:.2f}"]
+            cells += [f"{row[name]['after_own'] * 1e6:.1f}", f"{row[name]['ratio_of_own']:.2f}"] if name in own else []
         yield f"| {row['threads']} | {row['type']} | {', '.join(map(str, row['shape']))} | {' | '.join(cells)} |"
 
 
@@ -250,7 +265,8 @@ HEAD = """# flash_attention between a program's own operations, CPU
 
 `python tests/python/cpu_bench.py --json FILE --table docs/bench/alternation_cpu.md`. Whose threads work matters where a program computes beside us: PyTorch's spin for a while after each of its operations. A call is timed
 alone, one after the other, and after a product of the same tokens, [B S, H D] x [H D, H D], that is not counted; PyTorch's and JAX's own attention in the same rounds, and an addition of two tensors, which shows what caches
-cost that the product has filled. In JAX programs of 8 steps are timed: attention alone, products alone, both in turn; the second is taken from the third. Each number of threads is a process that may use so many CPUs.
+cost that the product has filled; ejk's also after ejk's own product of the same tensors, grouped_matmul's, which fills the caches too and runs no other
+library's threads: the ratio to it is what PyTorch's threads cost. In JAX programs of 8 steps are timed: attention alone, products alone, both in turn; the second is taken from the third. Each number of threads is a process that may use so many CPUs.
 Medians; ratios are medians over rounds.
 """
 
@@ -267,6 +283,9 @@ def page(found):
         title = {"torch": "PyTorch: a call after torch.mm", "jax": "JAX: a call after a dot, in one jax.jit"}[library]
         lines += ["", f"## {title}", "", *table(found, library), ""]
         lines.append(f"ejk between products is within 5% of alone in {within} of {len(rows)} rows; median {statistics.median(ratios):.3f}, largest {max(ratios):.2f}.")
+        if to_own := [row["ejk"]["ratio_of_own"] for row in rows if "ratio_of_own" in row["ejk"]]:
+            lines.append(f"It is within 5% of the call after ejk's own product in {sum(ratio <= 1.05 for ratio in to_own)}; median {statistics.median(to_own):.3f}, "
+                         f"largest {max(to_own):.2f}.")
     return "\n".join(lines) + "\n"
 
 

@@ -159,7 +159,7 @@ TEST(FlashAttentionBackward, IsTheGradientWithEachPairOfOptions) {
       first.apply(c);
       second.apply(c);
       c.name = std::string(first.name) + " and " + second.name;
-      check_gradients(c, seed, seed % 2 == 1);
+      if (test::of_the_day(seed, 4)) check_gradients(c, seed, seed % 2 == 1);
       ++seed;
     }
 }
@@ -263,7 +263,8 @@ TEST(FlashAttentionBackward, MistakesAreFoundWhereKeysAreAlike) {
 TEST(FlashAttentionBackward, GradientsOfEveryOptionAreJudgedByThemselves) {
   std::uint64_t seed = 900;
   for (const OptionCase& option : find_reference("flash_attention_bwd")->option_cases()) {
-    const Call call = make_call(spec_of("flash_attention_bwd"), option.c, ++seed);
+    if (!test::of_the_day(++seed, 4)) continue;
+    const Call call = make_call(spec_of("flash_attention_bwd"), option.c, seed);
     const Values truth = compute(call);
     for (const char* gradient : {"dq", "dk"})
       EXPECT_GE(tolerance_of(*call.spec, *call.find(gradient)) * root_mean_square(truth.at(gradient)), rounding_of(truth, gradient))

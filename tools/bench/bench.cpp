@@ -139,8 +139,9 @@ void add_options(Arguments& arguments) {
                    "(default auto)");
   arguments.option(
       "against", "WHAT",
-      "in the same rounds: sgemm, OpenBLAS's, n=2048, with the same threads; torch, PyTorch's kernels on the same device; ejkernel, its "
-      "Triton kernels called from JAX, by the wall clock; or torch,ejkernel");
+      "in the same rounds: sgemm, OpenBLAS's, n=2048, with the same threads; torch, PyTorch's kernels on the same device; fa3, "
+      "FlashAttention-3 called from PyTorch (of flash_attn_3, xformers, or FLASH_ATTENTION_3=PATH of its _C.so); ejkernel, its Triton "
+      "kernels called from JAX, by the wall clock; or several, as torch,fa3");
   arguments.flag(
       "check",
       "compare what the timed runs left in the outputs with the float64 reference: whole where that takes a second, else a sample of "
@@ -167,7 +168,7 @@ int bench(std::span<const std::string> words) {
       "ejk bench mean_pooling --case 'bert*'\n"
       "ejk bench flash_attention --case 'opt2048*' --threads 1,2 --against sgemm --save docs/bench/flash_attention.md\n"
       "ejk bench flash_attention --case 'gpu_d*' --set E=f16 --device cuda\n"
-      "ejk bench flash_attention --device cuda --against torch,ejkernel --check");
+      "ejk bench flash_attention --device cuda --against torch,fa3,ejkernel --check");
   add_options(arguments);
   if (!arguments.parse(words)) return exit_done;
   const auto device = device_named(arguments.text("device", "cpu"));

@@ -34,15 +34,19 @@ std::vector<std::vector<std::size_t>> numbered(std::span<const CoverItem> items,
 
 }  // namespace
 
+bool pair_drawn(std::uint64_t seed, const std::string& name) { return (reference::Rng::stream(0, name).next() + seed) % pair_days == 0; }
+
 CoverItem cover_item(const std::string& id, const std::string& kernel, const std::string& variant, const std::string& arch,
-                     std::span<const std::pair<std::string, spec::Value>> specialisation, const spec::Config& config) {
+                     std::span<const std::pair<std::string, spec::Value>> specialisation, const spec::Config& config, std::uint64_t seed) {
   const auto of_variant = fmt::format("{} {} ", kernel, variant);
   CoverItem item{id, {of_variant + arch}};
   std::vector<std::string> values;
   for (const auto& [name, value] : specialisation) values.push_back(fmt::format("{}={}", name, spec::to_text(value)));
   for (std::size_t i = 0; i < values.size(); ++i) {
     item.features.push_back(fmt::format("{}with {}", of_variant, values[i]));
-    for (std::size_t j = 0; j < i; ++j) item.features.push_back(fmt::format("{}with {} {}", of_variant, values[j], values[i]));
+    for (std::size_t j = 0; j < i; ++j)
+      if (auto pair = fmt::format("{}with {} {}", of_variant, values[j], values[i]); pair_drawn(seed, pair))
+        item.features.push_back(std::move(pair));
   }
   for (const auto& [name, value] : config) item.features.push_back(fmt::format("{}config {}={}", of_variant, name, spec::to_text(value)));
   return item;

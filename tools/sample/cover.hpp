@@ -16,10 +16,14 @@ struct CoverItem {
   std::vector<std::string> features;
 };
 
-// The image's kernel, variant and arch together; and of its variant, on any arch: each value of a specialisation, each two of them, and
-// each value of a config parameter.
+// Pairs are many: a seed, the day's, has a part of them, and so many days in turn have all.
+constexpr std::uint64_t pair_days = 8;
+bool pair_drawn(std::uint64_t seed, const std::string& name);
+
+// The image's kernel, variant and arch together; and of its variant, on any arch: each value of a specialisation, each two of them that
+// the seed draws, and each value of a config parameter.
 CoverItem cover_item(const std::string& id, const std::string& kernel, const std::string& variant, const std::string& arch,
-                     std::span<const std::pair<std::string, spec::Value>> specialisation, const spec::Config& config);
+                     std::span<const std::pair<std::string, spec::Value>> specialisation, const spec::Config& config, std::uint64_t seed);
 
 // Indices into the items, ascending, such that every feature of any item is one of a chosen item's. Greedy: next is always what has most
 // of the features still missing; among equals seed and id decide, so that another seed meets other images. One seed gives the same sample

@@ -64,9 +64,9 @@ void keep_sample(std::vector<store::BuildItem>& items, std::optional<std::uint64
   std::vector<CoverItem> covered;
   for (const auto& [image, arch] : items) {
     if (cover)
-      covered.push_back(cover_item(image.id, image.kernel, image.variant, image.arch, image.specialisation, image.config));
+      covered.push_back(cover_item(image.id, image.kernel, image.variant, image.arch, image.specialisation, image.config, *cover));
     else
-      covered.push_back(cover_item(image.id, image.kernel, image.variant, image.arch, {}, {}));
+      covered.push_back(cover_item(image.id, image.kernel, image.variant, image.arch, {}, {}, 1));
   }
   std::vector<store::BuildItem> sample;
   for (const auto i : covering_sample(covered, cover.value_or(1))) sample.push_back(std::move(items[i]));
@@ -102,15 +102,15 @@ int build(std::span<const std::string> words) {
       "Compiles every source that ejk-gen rendered into a store, in parallel, and copies the specs and templates beside the binaries.\n"
       "What is there already is kept; it may be killed and started again at any moment.",
       "ejk build\nejk build generated --store build/release/store --jobs 4\nejk build --select 'flash_attention.*avx512*'\n"
-      "ejk build --cover 20260131  # about one image in seven");
+      "ejk build --cover 20260131  # about one image in ten");
   arguments.word("GENERATED", false);
   arguments.option("store", "DIR", "the store to fill (default: ../store beside ejk)");
   arguments.option("jobs", "N", "compilers at a time (default: one a core)");
   arguments.option("select", "GLOB", "only images whose id matches");
   arguments.option(
       "cover", "SEED",
-      "only a sample of these images: every kernel, variant and arch, and of each variant every value of a specialisation, every "
-      "two of them, and every config value is met in it; another seed draws others");
+      "only a sample of these images: every kernel, variant and arch, and of each variant every value of a specialisation, an "
+      "eighth of every two of them, and every config value is met in it; another seed draws others, and eight in turn have every two");
   arguments.flag("brief", "only one of these images for every variant and arch: a first look");
   arguments.option("specs", "DIR", "the specs, copied into the store (default: specs)");
   arguments.option("templates", "DIR", "the templates, copied into the store (default: templates)");

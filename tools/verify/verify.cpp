@@ -169,10 +169,11 @@ void add_options(Arguments& arguments) {
   arguments.option("image", "GLOB", "only images whose id matches");
   arguments.option("configs", "WHICH", "heuristic: the config each case gets; all: every valid one (default heuristic)");
   arguments.flag("built", "only images that a store has; the others are compiled first");
-  arguments.option("cover", "SEED",
-                   "only a sample of these images, in which every variant and arch is met, and of each variant every value of a "
-                   "specialisation, every two of them and every config value; two options together run on each variant once, on one arch. "
-                   "Another seed draws others");
+  arguments.option(
+      "cover", "SEED",
+      "only a sample of these images, in which every variant and arch is met, and of each variant every value of a "
+      "specialisation and every config value; each option runs on each variant, on one arch. Of two values or options together "
+      "an eighth is met: eight seeds in turn have all");
   arguments.flag("random-only", "only the random calls of each kernel, and its pairs of options");
   arguments.option("random", "N", "varied calls an image, random calls a kernel (default 4)");
   arguments.option("seconds", "S", "most time for an image after its first call (default 1)");

@@ -254,12 +254,13 @@ std::vector<VerifyOutcome> check_option_case(const KernelHandle& kernel, const M
                                              const reference::KernelReference& reference, const reference::OptionCase& option,
                                              const VerifyEffort& effort) {
   const auto& c = option.c;
+  if (effort.cover && !option.alone && !pair_drawn(*effort.cover, kernel.name + ' ' + c.name)) return {};
   Rng seeds = Rng::stream(effort.seed, fmt::format("{} options {}", kernel.name, c.name));
   const FreeCall call{c, c.name, seeds.next() >> 1, {}, option.alone};
   std::vector<VerifyOutcome> outcomes;
   const auto binding = spec::bind(*kernel.spec, spec::facts_of(*kernel.spec, c));
   auto places = decider_of(machine, binding).eligible();
-  if (effort.cover && !option.alone) places = one_arch_each(places, *effort.cover, call.name);
+  if (effort.cover) places = one_arch_each(places, *effort.cover, call.name);
   for (const auto& [variant, arch] : places)
     outcomes.push_back(check_call(kernel, machine, reference, call, to_json(Config{variant->name, arch->full_name(), {}})));
   return outcomes;

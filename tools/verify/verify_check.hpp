@@ -15,7 +15,7 @@ struct VerifyEffort {
   double whole_case = 0.5;  // a case of the spec is run whole if the reference needs no more seconds
   bool properties = true;
   std::uint64_t seed = 1;
-  std::optional<std::uint64_t> cover;  // draws the archs that pairs of options run on; without it they run on all
+  std::optional<std::uint64_t> cover;  // draws the pairs of options that run, and the archs of options; without it all run on all
 };
 
 struct VerifyOutcome {
@@ -39,8 +39,8 @@ VerifyOutcome check_image(const VerifyImage& image, const Machine& machine, cons
 VerifyOutcome check_random_call(const KernelHandle& kernel, const Machine& machine, const reference::KernelReference& reference, int index,
                                 bool plainest, const VerifyEffort& effort);
 
-// One of the reference's option cases, on every variant and arch that takes it: an outcome each. With effort.cover an option alone does so
-// too, two together run on each variant once, on one of its archs.
+// One of the reference's option cases, on every variant and arch that takes it: an outcome each. With effort.cover on each variant once, on
+// one of its archs; and of two options together only those that this seed draws (pair_drawn): none for the others.
 std::vector<VerifyOutcome> check_option_case(const KernelHandle& kernel, const Machine& machine,
                                              const reference::KernelReference& reference, const reference::OptionCase& option,
                                              const VerifyEffort& effort);

@@ -10,24 +10,11 @@ import re
 import sys
 
 TITLES = {"bf16": "## The table", "f16": "## In half-precision"}
-PEERS = {"FLASH": "PyTorch's FLASH", "cuDNN": "its cuDNN", "ejkernel": "ejkernel's Triton"}
+PEERS = {"FLASH": "PyTorch's FLASH", "cuDNN": "its cuDNN", "FlashAttention-3": "FlashAttention-3", "ejkernel": "ejkernel's Triton"}
+BEST = ("cuDNN", "FlashAttention-3")  # the peers of "the best peer of each cell"
 LENGTHS, DIMS = (512, 1024, 2048, 4096, 8192, 16384), (64, 128, 256)
 CELLS = [(s, d, causal) for s in LENGTHS for d in DIMS for causal in (False, True)]
 HEADING = "| S | " + " | ".join(f"D {d} {word}" for d in DIMS for word in ("full", "causal")) + " |\n|" + "---|" * 7
-
-# TFLOP/s on another H200, by head dim, full / causal for each length: the best of FlashAttention-3, built from its source, and cuDNN; and cuDNN alone.
-BEST = {"flash_attention": {64: "398/266 442/344 470/398 486/452 537/496 532/515", 128: "543/348 644/493 683/612 698/671 694/693 691/717",
-                            256: "541/355 677/501 754/619 759/718 784/781 792/811"},
-        "flash_attention_bwd": {64: "306/191 427/282 444/394 503/485 517/526 528/541", 128: "360/227 491/352 555/456 580/527 591/556 602/586",
-                                256: "270/196 378/290 395/339 403/397 404/421 458/433"}}
-CUDNN = {"flash_attention": {64: "392/266 442/342 470/398 482/433 491/458 496/470", 128: "543/348 617/441 656/518 673/575 682/607 671/628",
-                             256: "541/355 640/464 699/545 728/600 740/629 749/655"},
-         "flash_attention_bwd": {64: "279/167 369/248 429/326 459/386 472/425 440/453", 128: "341/213 449/317 524/414 568/485 591/535 532/586",
-                                 256: "235/178 294/255 357/323 403/374 362/421 352/410"}}
-
-
-def known(table, s, d, causal):
-    return float(table[d].split()[LENGTHS.index(s)].split("/")[causal])
 
 
 def cell_of(case):
@@ -77,8 +64,8 @@ class Cell:
     def against(self, peer):
         return self.peers[peer] / self.time
 
-    def of_best(self, kernel):
-        return self.against("cuDNN") * known(CUDNN[kernel], *self.place) / known(BEST[kernel], *self.place)
+    def against_best(self):
+        return min(self.against(peer) for peer in BEST)
 
 
 def reached(ratios, what):
@@ -102,29 +89,33 @@ def errors(cells):
             + ("WRONG: " + ", ".join(wrong) if wrong else "none failed") + ".")
 
 
+def against(what, ratios):
+    """Lines of a peer's part: how many cells reach it, by head dim, and each cell's ratio; none if it was not measured."""
+    if not ratios:
+        return []
+    by_dim = [(d, [r for (_, dim, _), r in ratios.items() if dim == d]) for d in DIMS]
+    return [f"{what}: {reached(ratios, 'it')}; " + ", ".join(f"heads of {d} {min(r):.2f} to {max(r):.2f}" for d, r in by_dim if r) + ".", "",
+            table(ratios, lambda ratio: f"{ratio:.2f}"), ""]
+
+
 def section(report):
-    kernel, element = report["kernel"], type_of(report)
+    element = type_of(report)
     cells = {c: Cell(c, r) for r in report["results"] if (c := cell_of(r["case"]))}
     peers = [word for word in PEERS if any(word in cell.peers for cell in cells.values())]
     text = [f"{TITLES[element]} (TFLOP/s, {' / '.join(['ours'] + [PEERS[word] for word in peers])} in the same rounds; causal counts half)",
             f"16384 tokens, 2048 features of all heads, {element}, random data, nothing in L2, one run of {report['date']} on an {report['device'].split(',')[0]}: `{report['command']}` "
             f"({'; '.join(report.get('peers', []))}). {errors(cells)}", "", table(cells, lambda cell: cell.rates(peers)), ""]
-    with_cudnn = {c: cell for c, cell in cells.items() if "cuDNN" in cell.peers}
-    ratios = {c: cell.against("cuDNN") for c, cell in with_cudnn.items()}
-    if ratios:
-        by_dim = [(d, [r for (_, dim, _), r in ratios.items() if dim == d]) for d in DIMS]
-        text += [f"**Against cuDNN**: {reached(ratios, 'it')}; " + ", ".join(f"heads of {d} {min(r):.2f} to {max(r):.2f}" for d, r in by_dim if r) + ".", "",
-                 table(with_cudnn, lambda cell: f"{cell.against('cuDNN'):.2f}"), ""]
+    for peer, words in (("cuDNN", "cuDNN"), ("FlashAttention-3", "FlashAttention-3")):
+        text += against(f"**Against {words}**", {c: cell.against(peer) for c, cell in cells.items() if peer in cell.peers})
     for peer, words in (("FLASH", "PyTorch's FLASH backend (FlashAttention-2)"), ("ejkernel", "ejkernel's Triton kernel")):
         ratios = [cell.against(peer) for cell in cells.values() if peer in cell.peers]
         if ratios:
             text.append(f"**Against {words}**: {min(ratios):.2f} to {max(ratios):.2f}, geometric mean {mean(ratios):.2f}, {len(ratios)} cells.")
-    if with_cudnn and element == "bf16":  # the other run's type
-        best = {c: cell.of_best(kernel) for c, cell in with_cudnn.items()}
-        text += ["", f"**Against the best peer of each cell**, FlashAttention-3 (not on this machine) or cuDNN, estimated from its ratio to cuDNN on another H200: "
-                 f"{reached(best, 'it')}.", "", table(with_cudnn, lambda cell: f"{cell.of_best(kernel):.2f}")]
+    text.append("")
+    text += against("**Against the best peer of each cell**, FlashAttention-3 or cuDNN, in the same rounds",
+                    {c: cell.against_best() for c, cell in cells.items() if all(peer in cell.peers for peer in BEST)})
     variants = sorted({cell.variant for cell in cells.values()})
-    text.append(f"\nEvery config is the heuristic's or a record's, as a call gets it: {', '.join(variants)}.")
+    text.append(f"Every config is the heuristic's or a record's, as a call gets it: {', '.join(variants)}.")
     return "\n".join(text) + "\n\n"
 
 

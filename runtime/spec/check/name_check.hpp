@@ -1,22 +1,15 @@
 // Judges the names of one expression: what is known where it stands, and what it may use there.
 #pragma once
-#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "spec/check/is_in.hpp"
 #include "spec/fault.hpp"
 #include "spec/model.hpp"
 
 namespace ejk::spec {
-
-inline bool is_in(const std::vector<std::string>& names, const std::string& name) {
-  // A process's first call asks this ten thousand times: the length and the last letter tell most names apart.
-  return std::any_of(names.begin(), names.end(), [&](const std::string& each) {
-    return each.size() == name.size() && (name.empty() || (each.back() == name.back() && each == name));
-  });
-}
 
 struct NameRules {
   std::vector<std::string> known;    // value names, arch.* and the kernel's lets apart

@@ -3,15 +3,12 @@
 #include <charconv>
 
 #include "spec/call/binder.hpp"
+#include "spec/check/is_in.hpp"
 #include "spec/check/suggest.hpp"
 #include "spec/read/load_parts.hpp"
 
 namespace ejk::spec {
 namespace {
-
-bool is_known(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -101,9 +98,9 @@ class ShapeReader {
       for (std::size_t end = 0; end != std::string::npos; start = end + 1) {
         end = key.find('|', start);
         const std::string form = key.substr(start, end == std::string::npos ? end : end - start);
-        if (!is_known(forms_, form))
+        if (!is_in(forms_, form))
           value.fault("unknown form '" + form + "'" + (forms_.empty() ? "; this kernel has no 'forms'" : suggestion(form, forms_)));
-        else if (is_known(seen, form))
+        else if (is_in(seen, form))
           value.fault("the form '" + form + "' has a shape already");
         else
           read(value, form);
@@ -156,7 +153,7 @@ class ShapeReader {
   void named(const JsonNode& node, Extent& extent, Extent::Kind kind, const std::string& dim) {
     extent.kind = kind;
     extent.dim = dim;
-    if (!is_known(dims_, dim)) node.fault("unknown dim '" + dim + "'" + suggestion(dim, dims_));
+    if (!is_in(dims_, dim)) node.fault("unknown dim '" + dim + "'" + suggestion(dim, dims_));
   }
 
   void computed(const JsonNode& node, Extent& extent) {
@@ -165,7 +162,7 @@ class ShapeReader {
     extent.kind = Extent::Kind::expression;
     binding_sum(extent);
     for (const std::string& name : extent.expression.names())
-      if (!is_known(dims_, name) && !spec_.attribute(name) && !is_known(names_of_types(spec_), name))
+      if (!is_in(dims_, name) && !spec_.attribute(name) && !is_in(names_of_types(spec_), name))
         node.fault("unknown name '" + name + "'" + suggestion(name, dims_));
   }
 
@@ -178,7 +175,7 @@ class ShapeReader {
     const std::string_view number = trimmed(text.substr(plus + 1));
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (error != std::errc{} || end != number.data() + number.size() || value < 0 || !is_known(dims_, name)) return;
+    if (error != std::errc{} || end != number.data() + number.size() || value < 0 || !is_in(dims_, name)) return;
     extent.dim = name;
     extent.plus = value;
   }

@@ -1,6 +1,7 @@
 // One variant: what it takes, its config space and heuristic, its workspace and launches.
 #include <algorithm>
 
+#include "spec/check/is_in.hpp"
 #include "spec/check/limits.hpp"
 #include "spec/check/suggest.hpp"
 #include "spec/read/load_parts.hpp"
@@ -23,17 +24,12 @@ class ArgumentReader {
     else
       from_text(node, index, argument);
     const std::string name = argument.parameter_name();
-    if (std::find(taken_.begin(), taken_.end(), name) != taken_.end() && !argument.name.empty())
-      node.fault("the argument '" + argument.name + "' occurs twice in this launch");
+    if (is_in(taken_, name) && !argument.name.empty()) node.fault("the argument '" + argument.name + "' occurs twice in this launch");
     taken_.push_back(name);
     return argument;
   }
 
  private:
-  static bool is_in(const std::vector<std::string>& names, const std::string& name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  }
-
   void from_text(const JsonNode& node, std::size_t index, Argument& argument) const {
     const std::string text = node.json().is_string() ? node.json().get<std::string>() : std::string();
     if (is_in(pointers_, text)) {
@@ -142,7 +138,7 @@ class VariantReader {
 
  private:
   bool in_contract(const std::string& name) const {
-    const auto is = [&](const std::vector<std::string>& names) { return std::find(names.begin(), names.end(), name) != names.end(); };
+    const auto is = [&](const std::vector<std::string>& names) { return is_in(names, name); };
     return is(dims_) || is(types_) || spec_.attribute(name) || spec_.tensor(name);
   }
 

@@ -63,15 +63,7 @@ static inline void adjust(Scores& s, const PerRow& unit, float soft_cap, const V
 static inline void attend(const Queries& q, const Copies& copies, int stage, Outputs& o, PerRow& reference, PerRow& sum, const PerRow& unit,
                           float soft_cap, const VisibleKeys<TILE>& keys, int first) {
   Scores s;
-#pragma unroll
-  for (int m = 0; m < TILES; ++m)
-#pragma unroll
-    for (int r = 0; r < ROW_TILES; ++r)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[m][r][i] = 0;
-  const CachedTile k = copies.k_tile(stage);
-#pragma unroll
-  for (int slice = 0; slice < SLICES; ++slice) k.multiply_keys<Product>(s, q[slice], slice);
+  copies.k_tile(stage).multiply<Product>(s, q);
   adjust(s, unit, soft_cap, keys, first);
   weigh(s, o, reference, sum);
   uint32_t p[TILES][ROW_TILES][2];
@@ -153,7 +145,7 @@ struct Merge {
         continue;
       }
       const Softmax end = rows.with_sinks(all, head + row);
-      rows.store<Element>(sequence, head + row, first + column, x, RowEnd::scale(all, end) * v_scale);
+      rows.store<Element>(sequence, head + row, first + column, x, scale_of(all, end) * v_scale);
       if (first + column == 0) rows.store_lse(sequence, head + row, end);
     }
   }
@@ -183,21 +175,15 @@ KERNEL(THREADS, ${blocks}) decode(${parameters('decode')}) {
   shares.find(block_x(), first, last);
   Walk<TILE> walk(lengths, streams, first, last);
 $if paged
-  const PageCache keys{reinterpret_cast<const char*>(key_cache), key_page, key_head, key_slot};
-  const PageCache values{reinterpret_cast<const char*>(value_cache), value_page, value_head, value_slot};
+  const KeyCache keys{reinterpret_cast<const char*>(key_cache), key_page, key_head, key_slot};
+  const KeyCache values{reinterpret_cast<const char*>(value_cache), value_page, value_head, value_slot};
 $else
-  const TokenCache keys{reinterpret_cast<const char*>(key), key_sequence, key_head, key_token};
-  const TokenCache values{reinterpret_cast<const char*>(value), value_sequence, value_head, value_token};
+  const KeyCache keys{reinterpret_cast<const char*>(key), key_sequence, key_head, key_token};
+  const KeyCache values{reinterpret_cast<const char*>(value), value_sequence, value_head, value_token};
 $end
   const int team = warp() / TEAM_WARPS, row_warp = warp() % TEAM_WARPS;
-$if paged
-  Copies copies{keys, values, block_tables, table_stride, static_cast<int>(page_size), groups,
-                shared_pointer(memory) + team * STAGES * Copies::STAGE_BYTES, team, thread_x() % (TEAM_WARPS * WARP), walk,
-                nullptr, nullptr, {}, {}};
-$else
-  Copies copies{keys, values, groups, shared_pointer(memory) + team * STAGES * Copies::STAGE_BYTES, team, thread_x() % (TEAM_WARPS * WARP),
-                walk, nullptr, nullptr};
-$end
+  Copies copies{keys, values, ${paged ? 'block_tables, table_stride, static_cast<int>(page_size), ' : ''}groups,
+                shared_pointer(memory) + team * STAGES * Copies::STAGE_BYTES, team, thread_x() % (TEAM_WARPS * WARP), walk, nullptr, nullptr${paged ? ', {}, {}' : ''}};
   copies.enter_stream();
   copies.look_up();
 
@@ -227,12 +213,7 @@ $end
             unit[r][i] = softmax_scale * ${paged ? 'Factors{k_scale, k_scale_stride}[kv_head]' : '1'} * (CAPPED ? 1 / logits_soft_cap : LOG2_E);
           }
         if (!CachedTile::WIDE) narrow_queries(q, unit);
-#pragma unroll
-        for (int f = 0; f < SLICES; ++f)
-#pragma unroll
-          for (int r = 0; r < ROW_TILES; ++r)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) o[f][r][i] = 0;
+        clear(o);
       }
       if (walk.tile >= walk.end) {
         const int slot = begins && ends ? -1 : Parts::slot(block_x(), begins);

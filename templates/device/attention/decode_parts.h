@@ -64,7 +64,7 @@ template <int D, int ROWS> struct PageParts {
       for (int w = first_warp; w < first_warp + row_warps; ++w) add(all, softmaxes_of_warps[w], load_pack<4>(&sums[w][feature]));
     }
     const Softmax end = row_end.with_sinks(all.softmax, head + row_number);
-    const float factor = RowEnd::scale(all.softmax, end) * v_factor;
+    const float factor = scale_of(all.softmax, end) * v_factor;
     if (feature < D) row_end.store<Element>(cut.sequence, head + row_number, feature, all.x[0], factor);
     if (feature == 0) row_end.store_lse(cut.sequence, head + row_number, end);
   }

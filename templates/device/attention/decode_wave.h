@@ -117,7 +117,7 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
 #pragma unroll 1
   for (int64_t i = 0; i < parts; ++i) all.sum += softmaxes[i].sum * factor_of(softmaxes[i], all.reference);
   const Softmax end = row_end.with_sinks(all, head);
-  const float factor = RowEnd::scale(all, end) * ${paged ? 'Factors{v_scale, v_scale_stride}[head / static_cast<int>(rows_a_kv_head)]' : '1'};
+  const float factor = scale_of(all, end) * ${paged ? 'Factors{v_scale, v_scale_stride}[head / static_cast<int>(rows_a_kv_head)]' : '1'};
 #pragma unroll 1
   for (int feature = thread_x(); feature < D; feature += FINISH_THREADS) {
     float sum[1] = {0};

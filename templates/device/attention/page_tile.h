@@ -9,6 +9,27 @@
 #include "device/gpu.h"
 #include "device/number/bytes_to_halves.h"
 
+// Score or output tiles of ROW_TILES times 8 rows.
+template <int TILES, int ROW_TILES> static inline void clear(float (&x)[TILES][ROW_TILES][4]) {
+#pragma unroll
+  for (int m = 0; m < TILES; ++m)
+#pragma unroll
+    for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[m][r][i] = 0;
+}
+// Of row 8 r + 2 t + i, what this lane has of it: the largest; all times a factor.
+template <int TILES, int ROW_TILES> static inline float largest_of_row(const float (&x)[TILES][ROW_TILES][4], int r, int i) {
+  float largest = -INFINITE;
+#pragma unroll
+  for (int m = 0; m < TILES; ++m) largest = larger_of(largest, larger_of(x[m][r][i], x[m][r][i + 2]));
+  return largest;
+}
+template <int TILES, int ROW_TILES> static inline void multiply_row(float (&x)[TILES][ROW_TILES][4], int r, int i, float factor) {
+#pragma unroll
+  for (int m = 0; m < TILES; ++m) x[m][r][i] *= factor, x[m][r][i + 2] *= factor;
+}
+
 // KEYS keys of FEATURES features, both multiples of 16; 8-bit: KEYS a multiple of 32. Eight rows lie in different banks at one column:
 // chunks of 16 bytes are in another order in each, or where there are too few of them the rows are an odd number of chunks apart.
 template <class T, int KEYS, int FEATURES> struct PageTile {
@@ -29,6 +50,14 @@ template <class T, int KEYS, int FEATURES> struct PageTile {
 
   static int query_feature(int i) { return WIDE ? i * 8 + lane() % 4 * 2 : lane() % 4 * 4 + i * 2; }
   static int output_feature(int i) { return WIDE ? lane() / 4 + i * 8 : lane() / 4 * 2 + i; }
+
+  // All products of the tile's keys with `ROW_TILES` times 8 rows.
+  template <class Product, int ROW_TILES>
+  void multiply(float (&s)[TILES][ROW_TILES][4], const uint32_t (&q)[SLICES][ROW_TILES][2]) const {
+    clear(s);
+#pragma unroll
+    for (int slice = 0; slice < SLICES; ++slice) multiply_keys<Product>(s, q[slice], slice);
+  }
 
   // s[m][r] += the products of one slice of 16 features of keys 16 m ... and rows 8 r ...
   template <class Product, int ROW_TILES>

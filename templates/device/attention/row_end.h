@@ -1,6 +1,6 @@
 // GPU vocabulary of decoding: a row's softmax once its keys are done, and parts of rows that several blocks computed.
 #pragma once
-#include "device/attention/softmax.h"
+#include "device/attention/row_scale.h"
 #include "device/attention/attention.h"
 
 // An output a query head: [sequences, heads, ...]. Null: not wanted.
@@ -29,11 +29,6 @@ struct RowEnd {
     return row;
   }
   Softmax with_sinks(const Softmax& row, int head) const { return sinks_type < 0 ? row : add_sinks(row, head); }
-
-  // What takes values that were summed relative to `part` to the output, when `row` is the same with sinks.
-  static float scale(const Softmax& part, const Softmax& row) {
-    return row.sum == 0 ? 0 : factor_of(part, row.reference) * reciprocal(row.sum);
-  }
 
   template <class T, int N> void store(int sequence, int head, int feature, const float (&x)[N], float factor) const {
     Pack<T, N> pack;

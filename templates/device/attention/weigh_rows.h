@@ -10,9 +10,7 @@ static inline void weigh(Scores& s, Outputs& o, PerRow& reference, PerRow& sum) 
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      largest[r][i] = -INFINITE;
-#pragma unroll
-      for (int m = 0; m < TILES; ++m) largest[r][i] = larger_of(largest[r][i], larger_of(s[m][r][i], s[m][r][i + 2]));
+      largest[r][i] = largest_of_row(s, r, i);
       grows = grows || largest[r][i] > reference[r][i] + STALE;
     }
   if (any_in_warp(grows)) {
@@ -23,8 +21,7 @@ static inline void weigh(Scores& s, Outputs& o, PerRow& reference, PerRow& sum) 
         const float now = larger_of(reference[r][i], largest_of_fragment_column(largest[r][i])), factor = exp2_of(reference[r][i] - now);
         reference[r][i] = now;
         sum[r][i] *= factor;
-#pragma unroll
-        for (int f = 0; f < SLICES; ++f) o[f][r][i] *= factor, o[f][r][i + 2] *= factor;
+        multiply_row(o, r, i, factor);
       }
   }
 #pragma unroll
