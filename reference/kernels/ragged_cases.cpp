@@ -51,7 +51,7 @@ spec::Case vary_ragged(const spec::Case& c, bool v3, Rng& rng) {
   varied.dims["Hkv2"] = 2 * kv_heads;
   varied.dims["Hq"] = kv_heads * ragged_group(c, rng);
   varied.dims["N"] = sequences;
-  varied.dims["T"] = rng.chance(0.3) ? sequences : rng.nasty_size(0, 130);
+  varied.dims["T"] = rng.chance(0.3) ? sequences : rng.nasty_size(0, 100);
   varied.dims["ps"] = page;
   varied.dims["max_pages"] = columns;
   // v3 writes to them: there are enough for all. v2 may have too few, which are shared then.

@@ -60,21 +60,39 @@ double stored(DType type, double x, double scale) {
   return load_element(type, bytes);
 }
 
-double RaggedAttention::attend(std::int64_t token, std::int64_t head, double* out) const {
+std::int64_t RaggedBatch::first_seen(std::int64_t n) const {
+  return tree_ || left_ < 0 || left_ >= keys(n) ? 0 : std::max<std::int64_t>(0, old_keys(n) - left_);
+}
+
+void RaggedAttention::gather(Gathered& cached, std::int64_t n, std::int64_t kv_head) const {
+  if (cached.sequence == n && cached.kv_head == kv_head) return;
+  const std::int64_t dim = call.dim("D");
+  const double k_scale = scale_of_head(call, "k_scale", kv_head), v_scale = scale_of_head(call, "v_scale", kv_head);
+  cached = {n, kv_head, batch.first_seen(n), {}, {}};
+  for (std::int64_t key = cached.first; key < batch.keys(n); ++key) {
+    const std::int64_t slot = batch.slot(n, key);
+    for (std::int64_t d = 0; d < dim; ++d) {
+      cached.keys.push_back(k_scale * cache.at(batch.key_at(slot, kv_head) + d));
+      cached.values.push_back(v_scale * cache.at(batch.value_at(slot, kv_head) + d));
+    }
+  }
+}
+
+double RaggedAttention::attend(std::int64_t token, std::int64_t head, Gathered& cached, double* out) const {
   const std::int64_t n = batch.sequence_of(token);
   if (n < 0) return -infinity;
   const std::int64_t heads = call.dim("Hq"), dim = call.dim("D"), kv_head = head / (heads / call.dim("Hkv"));
   const double scale = call.floating("softmax_scale"), cap = call.floating("logits_soft_cap");
-  const double k_scale = scale_of_head(call, "k_scale", kv_head), v_scale = scale_of_head(call, "v_scale", kv_head);
+  gather(cached, n, kv_head);
   std::vector<double> q(at(dim)), exponents = sinks_of(call, head);
   for (std::int64_t d = 0; d < dim; ++d) q[at(d)] = query((token * heads + head) * dim + d, kv_head);
-  std::vector<std::int64_t> slots;
+  std::vector<std::int64_t> rows;
   std::vector<double> scores;
-  for (std::int64_t key = 0; key < batch.keys(n); ++key) {
+  for (std::int64_t key = cached.first; key < batch.keys(n); ++key) {
     if (!batch.sees(n, token - batch.first(n), key)) continue;
-    slots.push_back(batch.slot(n, key));
+    rows.push_back((key - cached.first) * dim);
     double dot = 0;
-    for (std::int64_t d = 0; d < dim; ++d) dot += q[at(d)] * k_scale * cache.at(batch.key_at(slots.back(), kv_head) + d);
+    for (std::int64_t d = 0; d < dim; ++d) dot += q[at(d)] * cached.keys[at(rows.back() + d)];
     dot *= scale;
     scores.push_back(cap > 0 ? cap * std::tanh(dot / cap) : dot);
   }
@@ -84,15 +102,18 @@ double RaggedAttention::attend(std::int64_t token, std::int64_t head, double* ou
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const double weight = std::exp(scores[i] - lse);
     if (weight == 0) continue;  // what a value holds behind a weight of 0 is of no account
-    for (std::int64_t d = 0; d < dim; ++d) out[d] += weight * v_scale * cache.at(batch.value_at(slots[i], kv_head) + d);
+    for (std::int64_t d = 0; d < dim; ++d) out[d] += weight * cached.values[at(rows[i] + d)];
   }
   return lse;
 }
 
 Values RaggedAttention::all() const {
-  const std::int64_t heads = call.dim("Hq"), dim = call.dim("D"), rows = call.dim("T") * heads;
-  std::vector<double> out(at(rows * dim), 0.0), lse(at(rows), -infinity);
-  for (std::int64_t row = 0; row < rows; ++row) lse[at(row)] = attend(row / heads, row % heads, out.data() + row * dim);
+  const std::int64_t heads = call.dim("Hq"), dim = call.dim("D"), tokens = call.dim("T");
+  std::vector<double> out(at(tokens * heads * dim), 0.0), lse(at(tokens * heads), -infinity);
+  Gathered cached;
+  for (std::int64_t head = 0; head < heads; ++head)
+    for (std::int64_t token = 0; token < tokens; ++token)
+      lse[at(token * heads + head)] = attend(token, head, cached, out.data() + (token * heads + head) * dim);
   return {{"out", out}, {"lse", lse}};
 }
 
@@ -100,13 +121,14 @@ Samples RaggedAttention::sample(Rng& rng) const {
   constexpr std::int64_t keys_to_read = 1 << 18;
   const std::int64_t heads = call.dim("Hq"), dim = call.dim("D");
   Samples samples;
+  Gathered cached;
   std::int64_t read = 0;
   for (const std::int64_t row : some_below(call.dim("T") * heads, 64, rng)) {
     if (read > keys_to_read) break;
     const std::int64_t n = batch.sequence_of(row / heads);
     read += n < 0 ? 0 : batch.keys(n);
     std::vector<double> out(at(dim), 0.0);
-    const double lse = attend(row / heads, row % heads, out.data());
+    const double lse = attend(row / heads, row % heads, cached, out.data());
     samples["out"].add(row * dim, out.data(), dim);
     samples["lse"].add(row, &lse, 1);
   }

@@ -24,6 +24,7 @@ class RaggedBatch {
   // Row-major index of the first feature of kv head h's key, or value, in a slot.
   std::int64_t key_at(std::int64_t slot, std::int64_t h) const { return (slot * rows_ + 2 * h) * dim_; }
   std::int64_t value_at(std::int64_t slot, std::int64_t h) const { return key_at(slot, h) + dim_; }
+  std::int64_t first_seen(std::int64_t n) const;  // of the keys that some query sees, where there are queries
   bool sees(std::int64_t n, std::int64_t query, std::int64_t key) const;
 
  private:
@@ -45,8 +46,15 @@ struct RaggedAttention {
   const HostTensor& cache;
   std::function<double(std::int64_t index, std::int64_t kv_head)> query;
 
+  // Keys and values of one sequence and kv head, from the first key on that some query sees.
+  struct Gathered {
+    std::int64_t sequence = -1, kv_head = -1, first = 0;
+    std::vector<double> keys, values;
+  };
+  void gather(Gathered& cached, std::int64_t n, std::int64_t kv_head) const;  // nothing, if they are there
+
   // Writes the row of out; returns its LSE. Past the last sequence: 0, -inf.
-  double attend(std::int64_t token, std::int64_t head, double* out) const;
+  double attend(std::int64_t token, std::int64_t head, Gathered& cached, double* out) const;
   Values all() const;
   Samples sample(Rng& rng) const;
 };

@@ -131,15 +131,8 @@ static inline void attend_keys(const Queries& q, const CachedTile& k, const Cach
   using Part = PageTile<Cached, SUB, D16>;
   const SharedPointer down = 16 * begin * Part::PITCH;
   Scores s;
-#pragma unroll
-  for (int m = 0; m < TILES; ++m)
-#pragma unroll
-    for (int r = 0; r < ROW_TILES; ++r)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[m][r][i] = 0;
   const Part part_of_keys{k.base + down}, part_of_values{v.base + down};
-#pragma unroll
-  for (int slice = 0; slice < SLICES; ++slice) part_of_keys.template multiply_keys<Product>(s, q[slice], slice);
+  part_of_keys.template multiply<Product>(s, q);
   const bool whole = first >= rows.every_first && first + SUB <= rows.every_end;
   adjust(s, unit, soft_cap, rows, walk, tree_mask, first, whole);
   weigh(s, o, reference, sum);
