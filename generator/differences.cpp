@@ -16,6 +16,15 @@ std::string_view hash_in(std::string_view line) {
   return space == std::string_view::npos ? std::string_view() : line.substr(space + 1);
 }
 
+// What a line is about, as far as images of one kernel have it alike: "kernels.lock: mean_pooling", "src/mean_pooling"; empty: something
+// else.
+std::string_view subject_of(std::string_view difference) {
+  constexpr std::string_view of_lock = "kernels.lock: ", of_source = "src/";
+  if (difference.starts_with(of_lock)) return difference.substr(0, difference.find_first_of(". ", of_lock.size()));
+  if (difference.starts_with(of_source)) return difference.substr(0, difference.find('/', of_source.size()));
+  return {};
+}
+
 }  // namespace
 
 Differences::Differences(std::filesystem::path out) : out_(std::move(out)) {
@@ -84,6 +93,21 @@ std::vector<std::string> Differences::list() {
   std::vector<std::string> lines;
   for (auto& [name, line] : list_) lines.push_back(std::move(line));
   for (const auto& name : stale) lines.push_back(fmt::format("{}: is not made any more", name));
+  return lines;
+}
+
+std::vector<std::string> shortened(const std::vector<std::string>& differences) {
+  constexpr std::ptrdiff_t shown = 3;
+  std::vector<std::string> lines;
+  for (auto first = differences.begin(); first != differences.end();) {
+    const auto subject = subject_of(*first);
+    const auto end =
+        std::find_if(first + 1, differences.end(), [&](const auto& line) { return subject.empty() || subject_of(line) != subject; });
+    const bool long_run = end - first > shown + 1;
+    lines.insert(lines.end(), first, long_run ? first + shown : end);
+    if (long_run) lines.push_back(fmt::format("{}: and {} more; --json has all", subject, end - first - shown));
+    first = end;
+  }
   return lines;
 }
 

@@ -42,4 +42,7 @@ class Differences : public Sink {
   std::multimap<std::string, std::string> list_;  // by file
 };
 
+// For people: of one kernel's lines of kernels.lock, and of its sources, the first three, and how many more there are.
+std::vector<std::string> shortened(const std::vector<std::string>& differences);
+
 }  // namespace ejk::generator

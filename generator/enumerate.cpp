@@ -9,6 +9,7 @@
 #include "generator/image_source.hpp"
 #include "generator/tuned.hpp"
 #include "spec/check/suggest.hpp"
+#include "spec/choose/names_read.hpp"
 #include "spec/render/entry_points.hpp"
 
 namespace ejk::generator {
@@ -29,6 +30,38 @@ std::string signature(const ImagePlan& plan) {
   for (const Launch& launch : plan.variant->launches) text += parameter_list(parameters_of(scope, launch.entry)) + '\n';
   return text;
 }
+
+// On which facts of a call its images' texts depend, beside the specialisation: those that types of parameters follow from.
+class TextFacts {
+ public:
+  explicit TextFacts(const Variant& variant, const Spec& spec) : variant_(variant), names_(variant, spec) {
+    for (const Launch& launch : variant.launches)
+      for (const Argument& argument : launch.arguments) {
+        if (argument.kind == Argument::Kind::value) names_.add(argument.expression);
+        if (argument.kind != Argument::Kind::pointer) continue;
+        if (const TensorSpec* tensor = spec.tensor(argument.name)) types_.insert(tensor->type);
+      }
+    for (const auto& [type, allowed] : spec.types)
+      if (names_.has(type)) types_.insert(type);
+  }
+
+  // Calls with equal texts have equal sources of one config. Sizes and values of attributes are not among them (render/entry_points.cpp).
+  std::string of(const VariantScope& scope) const {
+    std::string text;
+    for (std::size_t i = 0; i < variant_.specialize.size(); ++i) text += to_text(scope.specialisation(i)) + '\n';
+    for (const std::string& type : types_)
+      if (const auto bound = scope.binding.types.find(type); bound != scope.binding.types.end()) text += type + '=' + bound->second + '\n';
+    for (const auto& [function, name] : names_.calls())
+      if (function == "given" && scope.binding.call(function, name, {}) == Value(true)) text += name + '\n';
+    if (names_.has("form")) text += scope.binding.form;
+    return text;
+  }
+
+ private:
+  const Variant& variant_;
+  NamesRead names_;
+  std::set<std::string> types_;
+};
 
 // Each fault once.
 class FaultList {
@@ -53,7 +86,10 @@ bool is_glob(const std::string& select) { return select != "tuned" && select != 
 class Sources {
  public:
   Sources(const Catalogue& catalogue, const Options& options, const std::string& select, FaultList& faults)
-      : catalogue_(catalogue), faults_(faults), archs_(chosen_archs(catalogue, options.archs)) {
+      : catalogue_(catalogue),
+        faults_(faults),
+        whole_space_(is_glob(select) || select == "all"),
+        archs_(chosen_archs(catalogue, options.archs)) {
     for (const std::string& name : catalogue_.kernel_names())
       if (const auto spec = catalogue_.kernel(name)) kernel(spec);
     if (select == "tuned") add_winners(options);
@@ -74,7 +110,7 @@ class Sources {
         faults_.add(*spec, c.pointer, e.what());
         continue;
       }
-      for (const Variant& variant : spec->variants) variant_of({spec, &variant, nullptr, binding, c.name, {}, {}});
+      for (const Variant& variant : spec->variants) variant_of({spec, &variant, nullptr, binding, c.name, {}, {}, {}});
     }
   }
 
@@ -95,18 +131,37 @@ class Sources {
     std::vector<std::string> skipped;
     for (const auto& call : tuned_calls(catalogue_, options, archs_, skipped)) {
       const auto& [candidate, config] = call.times.front().first;
-      add({call.spec, candidate.variant, candidate.arch, call.binding, call.place, config, {}});
+      add({call.spec, candidate.variant, candidate.arch, call.binding, call.place, config, {}, {}});
     }
   }
 
   void add(ImageSource source) {
-    source.specialised = image_id(VariantScope(*source.variant, *source.arch, *source.binding), {});
+    const VariantScope scope(*source.variant, *source.arch, *source.binding);
+    const auto& about = about_variant(*source.variant, source.spec->server());
+    source.specialised = image_id(scope, {});
+    source.facts = about.text_facts.of(scope);
+    // Another case has the very same images.
+    if (whole_space_ && about.same_configs && !seen_.insert({source.variant, source.arch, source.specialised + '\n' + source.facts}).second)
+      return;
     list.push_back(std::move(source));
+  }
+
+  struct AboutVariant {
+    TextFacts text_facts;
+    bool same_configs;  // of all calls of a specialisation
+  };
+  const AboutVariant& about_variant(const Variant& variant, const Spec& spec) {
+    const auto known = about_.find(&variant);
+    if (known != about_.end()) return known->second;
+    return about_.emplace(&variant, AboutVariant{TextFacts(variant, spec), valid_for_all_calls(variant, spec)}).first->second;
   }
 
   const Catalogue& catalogue_;
   FaultList& faults_;
+  const bool whole_space_;
   const std::vector<const Arch*> archs_;
+  std::map<const Variant*, AboutVariant> about_;
+  std::set<std::tuple<const Variant*, const Arch*, std::string>> seen_;
 };
 
 }  // namespace enumeration
@@ -183,15 +238,17 @@ class ImageStream::Merge {
   std::optional<ImagePlan> taken(const ImageSource& source, const OpenSource& open) {
     ImagePlan plan{open.id(), source.spec, source.variant, source.arch, source.binding, open.config(), source.case_name};
     if (last_ && last_->id == plan.id) {
-      compare(plan);
+      compare(plan, source);
       return std::nullopt;
     }
     last_ = plan;
+    last_source_ = &source;
     last_signature_.clear();
     return plan;
   }
 
-  void compare(const ImagePlan& plan) {
+  void compare(const ImagePlan& plan, const ImageSource& source) {
+    if (last_->variant == plan.variant && last_->arch == plan.arch && last_source_->facts == source.facts) return;
     if (last_signature_.empty()) last_signature_ = signature(*last_);
     if (last_->variant->name == plan.variant->name && last_->arch == plan.arch && last_signature_ == signature(plan)) return;
     faults_.add(*plan.spec, plan.variant->pointer,
@@ -206,6 +263,7 @@ class ImageStream::Merge {
   std::map<const Variant*, std::unique_ptr<IdAxes>> axes_;
   std::vector<Entry> waiting_;
   std::optional<ImagePlan> last_;
+  const ImageSource* last_source_ = nullptr;
   std::string last_signature_;
 };
 

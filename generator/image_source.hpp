@@ -18,6 +18,7 @@ struct ImageSource {
   std::string case_name;
   std::optional<spec::Config> winner;  // of a record: its only image
   std::string specialised;             // the id without the config
+  std::string facts;                   // of the call, on which its images' texts may depend
 };
 
 // axes: all configs that the pattern allows; nullptr: one config, the winner or the heuristic's.

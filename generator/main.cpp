@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "generator/budget_report.hpp"
+#include "generator/differences.hpp"
 #include "generator/files.hpp"
 #include "generator/generate.hpp"
 #include "generator/interrupt.hpp"
@@ -189,7 +190,7 @@ int run_check(const Command& command) {
   if (command.json) {
     fmt::print("{}\n", nlohmann::ordered_json{{"differences", differences}}.dump(1));
   } else {
-    for (const std::string& line : differences) fmt::print("{}\n", line);
+    for (const std::string& line : ejk::generator::shortened(differences)) fmt::print("{}\n", line);
     fmt::print("{}\n", differences.empty() ? "up to date"
                                            : fmt::format("{} differences; ejk-gen {} writes what is new", differences.size(),
                                                          command.options.specs.string()));

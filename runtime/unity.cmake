@@ -1,6 +1,7 @@
 # ejk_unity(target): with EJK_UNITY the target's sources of one folder are compiled as one, so that what they all include is read once.
 # By folder, not by number: a new file changes its own folder's unit alone, and names at the top of a file need to differ within a folder.
 option(EJK_UNITY "Compile the sources of a folder as one: a whole build is far cheaper, one edit compiles its folder" ON)
+set(EJK_APART "" CACHE STRING "A regular expression over sources, such as '^reference/kernels/mean': they are compiled alone, while one works on them")
 
 function(ejk_unity target)
   if(NOT EJK_UNITY)
@@ -8,8 +9,11 @@ function(ejk_unity target)
   endif()
   get_target_property(sources ${target} SOURCES)
   foreach(source ${sources})
-    get_filename_component(folder ${source} DIRECTORY)
-    cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE folder)
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE place)
+    if(EJK_APART AND place MATCHES "${EJK_APART}")
+      continue()  # in no group: alone
+    endif()
+    cmake_path(GET place PARENT_PATH folder)
     string(REPLACE "/" "_" group ${folder})
     set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${group})
   endforeach()

@@ -4,13 +4,15 @@
 #include <algorithm>
 #include <mutex>
 
+#include "spec/expression/same_name.hpp"
+
 namespace ejk::spec {
 namespace {
 
 template <class Items>
 const typename Items::value_type* named(const Items& items, std::string_view name) {
   for (const auto& item : items)
-    if (item.name == name) return &item;
+    if (same_name(item.name, name)) return &item;
   return nullptr;
 }
 

@@ -43,7 +43,8 @@ struct TokenNumbers {
     stride = static_cast<int>(reverse ? -view.strides[1] : view.strides[1]);
   }
 
-  // Those of a warp's tokens: lane l has tokens 2 l and 2 l + 1 of the 64 from `token` on; 0 past the last. Besides, each of them takes `more`.
+  // Those of a warp's tokens: lane l has tokens 2 l and 2 l + 1 of the 64 from `token` on; 0 past the last. Besides, each of them takes
+  // `more`.
   void load(int token, int count, float more, float (&to)[2]) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

@@ -87,6 +87,21 @@ template <class Square> static inline void add_triangle(Sums<4>& sums, const Ope
   }
 }
 
+// sums += (left + left_rest) (square + its rest)^T without the product of both rests; the square's rest lies behind it. In a loop, so that
+// no operands of the next product are loaded before this one is done: there are no registers for them.
+template <class Square>
+static inline void add_triangle_precisely(Sums<4>& sums, const Operands<4>& left, const Operands<4>& left_rest, SharedPointer square) {
+#pragma unroll 1
+  for (int product = 0; product < 3; ++product) {
+    Operands<4> a;
+#pragma unroll
+    for (int c = 0; c < 4; ++c)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[c][i] = product == 0 ? left_rest[c][i] : left[c][i];
+    add_triangle(sums, a, Square{square + (product == 1 ? Square::BYTES : 0)});
+  }
+}
+
 // state = (base + rest) state + (written + what rounding took from it) keys. Sums of a chunk begin at 0: matrix instructions round down.
 template <int TILES, class Keys>
 static inline void take_in(float (&state)[TILES][4], float base, float rest, const Operands<4>& written, const Operands<4>& written_rest,

@@ -1,17 +1,15 @@
-// recurrent, forward, a chunk of 64 tokens at a time, on matrix instructions of a warp (mma.sync). A block goes through one sequence and head
-// for some columns of the state; each of its warps keeps 16 of them, with all keys, in registers.
+// recurrent, forward, a chunk of 64 tokens at a time, on matrix instructions of a warp (mma.sync). A block goes through one sequence and
+// head for some columns of the state; each of its warps keeps 16 of them, with all keys, in registers.
 //
-// With S the state before a chunk, c_t the sum of the log gates up to token t, and u_t what token t writes (v_t; with beta see below), a chunk is
+// With S the state before a chunk, c_t the sum of the log gates up to token t, and u_t what token t writes (v_t; with beta see below), a
+// chunk is
 //   out_t = scale (e^c_t S^T q_t + sum over s <= t of e^(c_t - c_s) (q_t . k_s) u_s)
 //   S     = e^c_last S + sum over s of e^(c_last - c_s) k_s u_s^T
-// with exponents that are not positive. The block computes the weights of all pairs of tokens once (`pairs`), the warps the rest, each its own.
-// What goes into the state is the sum of two operands, the second of which is what rounding took from the first: so a state has the digits
-// of f32. What is only read to `out` is rounded once.
-// The delta rule: u_t = beta_t (v_t - e^c_t S^T k_t - sum over s < t of e^(c_t - c_s) (k_t . k_s) u_s), a triangular system. The launch
-// `invert` inverts its matrix for every chunk, in parallel.
+// with exponents that are not positive. The block computes the weights of all pairs of tokens once (`pairs`), the warps the rest, each its
+// own. What goes into the state is the sum of two operands, the second of which is what rounding took from the first: so a state has the
+// digits of f32. What is only read to `out` is rounded once. The delta rule: u_t = beta_t (v_t - e^c_t S^T k_t - sum over s < t of e^(c_t -
+// c_s) (k_t . k_s) u_s), a triangular system. The launch `invert` inverts its matrix for every chunk, in parallel.
 #include "device/gpu.h"
-#include "device/number/roots.h"
-#include "device/tile/transpose.h"
 
 using Element = ${ctype(E)};
 constexpr int KEYS = ${keys}, SLICES = KEYS / 16;     // up to 8 more than there are: zeros
@@ -19,18 +17,13 @@ constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, COLUMNS = 16 * WARPS;
 constexpr bool DELTA = ${delta}, NORMED = ${normed};  // the delta rule; l2_norm
 constexpr bool NARROW = ${E == 'f16'};                // a state may be too large for an element
 #include "recurrent/chunk_gates.h"
-#include "recurrent/chunk_products.h"
 
 using KeyRows = ChunkRows<Element, KEYS, THREADS>;
 using ValueRows = ChunkRows<Element, COLUMNS, THREADS>;
 using KeyTile = KeyRows::Place;
 using ValueTile = ValueRows::Place;
 using Square = Tile<Element, CHUNK, CHUNK>;
-
-// Of rows of q and k: factors that make their norms 1.
-struct Norms {
-  float q[CHUNK], k[CHUNK];
-};
+#include "recurrent/chunk_block.h"
 
 constexpr int STAGES = ${stages};
 // Shared memory: stages of copied rows, the pairs' weights, two chunks' gates, norms, and what is needed once a chunk or less.
@@ -40,49 +33,9 @@ constexpr int PAIRS = STAGES * STAGE, GATES = PAIRS + Square::BYTES, NORMS = GAT
 constexpr int PLAN = NORMS + (NORMED ? static_cast<int>(sizeof(Norms)) : 0), ENDS = PLAN + 128;
 static_assert(ENDS + 48 * WARPS <= ${shared}, "the spec has another size");
 
-// Factors of the rows of a tile, to `to`: by the threads from `first` on, a row each.
-static inline void put_norms(const char* tile, int first, float* to) {
-  for (int row = thread_x() - first; row >= 0 && row < CHUNK; row += THREADS) {
-    const Element* at = reinterpret_cast<const Element*>(tile) + row * KeyTile::PITCH;
-    float squares = 0;
-#pragma unroll 4
-    for (int i = 0; i < KEYS; i += 8) {
-      const Pack<Element, 8> x = load_pack<8>(at + i);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) squares += to_float(x.at[j]) * to_float(x.at[j]);
-    }
-    to[row] = rsqrt_of(squares + 1e-6f);
-  }
-}
-
-// Blocks of 16 x 16 of the lower triangle, one after another.
-static inline int block_row(int i) { return i < 1 ? 0 : i < 3 ? 1 : i < 6 ? 2 : 3; }
-static inline int block_column(int i) { return i - block_row(i) * (block_row(i) + 1) / 2; }
-
-// Products of the rows of two tiles, of the blocks of the lower triangle. Calls use(t, s, x, y) for those of row t with rows s and s + 1.
-template <class Use> static inline void multiply_rows(const KeyTile& left, const KeyTile& right, Use use) {
-#pragma unroll 1
-  for (int block = warp(); block < 10; block += WARPS) {
-    const int row = 16 * block_row(block), column = 16 * block_column(block);
-    float sums[2][2][4] = {};  // of even and of odd slices: fewer products wait for others
-#pragma unroll
-    for (int k = 0; k < SLICES; ++k) {
-      uint32_t a[4], b[4];
-      left.load_a(a, row, 16 * k);
-      right.load_b(b, column, 16 * k);
-      multiply_two(sums[k % 2][0], sums[k % 2][1], a, b);
-    }
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-        use(row + 8 * h + lane() / 4, column + 8 * n + lane() % 4 * 2, sums[0][n][2 * h] + sums[1][n][2 * h],
-            sums[0][n][2 * h + 1] + sums[1][n][2 * h + 1]);
-  }
-}
-
 // The weights of a chunk's pairs, the scale included.
-static inline void put_pairs(const KeyTile& queries, const KeyTile& keys, const Gates& gates, const Norms& norms, float scale, char* pairs) {
+static inline void put_pairs(const KeyTile& queries, const KeyTile& keys, const Gates& gates, const Norms& norms, float scale,
+                             char* pairs) {
   multiply_rows(queries, keys, [&](int t, int s, float x, float y) {
     if (NORMED) x *= norms.q[t] * norms.k[s], y *= norms.q[t] * norms.k[s + 1];
     x = s <= t ? x * scale * gates.left(t, s) : 0;
@@ -90,84 +43,6 @@ static inline void put_pairs(const KeyTile& queries, const KeyTile& keys, const 
     *reinterpret_cast<uint32_t*>(pairs + (t * Square::PITCH + s) * 2) = pack_pair<Element>(x, y);
   });
 }
-
-// A warp's columns of a state, by keys: sums n has keys 8 n up to 8 n + 8.
-using State = Sums<SLICES>;
-struct StateMemory {
-  float* data;
-  int stride, keys, columns;  // stride: elements; others: of the matrix, from the warp's first column on
-
-  StateMemory(const View& view, int64_t sequence, int64_t head, int64_t column) : data(nullptr), stride(0), keys(0), columns(0) {
-    if (!is_given(view)) return;
-    stride = static_cast<int>(view.strides[2]);
-    keys = static_cast<int>(view.shape[2]);
-    columns = static_cast<int>(view.shape[3] - column);
-    data = static_cast<float*>(view.data) + sequence * view.strides[0] + head * view.strides[1] + column;
-  }
-  // Calls use(n, i, at) for each of the lane's numbers that there are: element i of sums n is `*at`.
-  template <class Use> void each(Use use) const {
-    const float* at = data + lane() % 4 * 2 * stride + lane() / 4;
-#pragma unroll
-    for (int n = 0; n < 2 * SLICES; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (8 * n + lane() % 4 * 2 + i % 2 < keys && lane() / 4 + i / 2 * 8 < columns) use(n, i, at + i % 2 * stride + i / 2 * 8);
-      at = keep(at + 8 * stride);  // addresses one after another: all at once would take more registers than the state
-    }
-  }
-};
-
-// A power of two by which a state becomes small enough for elements.
-static inline float unit_of(const State& state) {
-  if constexpr (!NARROW) return 1;
-  float largest = 0;
-#pragma unroll
-  for (int n = 0; n < 2 * SLICES; ++n)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) largest = larger_of(largest, larger_of(state[n][i], -state[n][i]));
-#pragma unroll
-  for (int mask = 1; mask < WARP; mask *= 2) largest = larger_of(largest, shuffle_xor(largest, mask));
-  const int exponent = static_cast<int>(__builtin_bit_cast(uint32_t, largest) >> 23);
-  return exponent < 141 || exponent > 253 ? 1 : __builtin_bit_cast(float, static_cast<uint32_t>(127 + 141 - exponent) << 23);
-}
-
-// Multiplies sums of values by tokens by a factor of each token.
-template <class Factor> static inline void scale_tokens(Sums<4>& sums, Factor factor) {
-#pragma unroll
-  for (int n = 0; n < 8; ++n)
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float x = factor(8 * n + lane() % 4 * 2 + i);
-      sums[n][i] *= x, sums[n][2 + i] *= x;
-    }
-}
-
-// Rows of `out` from the warp's first column on.
-struct OutRows {
-  Element* first;
-  int stride, columns;  // stride: elements
-
-  OutRows(const View& view, const Tokens& tokens, int64_t head, int64_t column, bool reverse)
-      : first(static_cast<Element*>(view.data)), stride(static_cast<int>(reverse ? -view.strides[1] : view.strides[1])),
-        columns(static_cast<int>(view.shape[3] - column)) {
-    const int64_t token = reverse ? tokens.end - 1 : tokens.first;
-    first += tokens.row * view.strides[0] + token * view.strides[1] + head * view.strides[2] + column;
-  }
-  void store(const Sums<4>& sums, int token, int count) const {
-    const int left = count - token;
-    const Element* at = first + static_cast<int64_t>(token + lane() / 4) * stride + lane() % 4 * 2;
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const uint32_t pair = transpose_matrix(pack_pair<Element>(sums[n][2 * h], sums[n][2 * h + 1]));
-        const int row = 8 * n + lane() / 4, column = 8 * h + lane() % 4 * 2;
-        if (row < left && column < columns) *reinterpret_cast<uint32_t*>(const_cast<Element*>(at) + 8 * h) = pair;
-      }
-      at = keep(at + 8 * stride);
-    }
-  }
-};
 
 $if delta
 #include "recurrent/chunk_inverse.h"
@@ -195,17 +70,12 @@ $end
       values.copy_async({stage + VALUES}, token, count);
 $if delta
       const Element* from = inverse + token / CHUNK * inverse_stride;
-      copy_square_async<Element, THREADS>({stage + INVERSE}, from);
-      copy_square_async<Element, THREADS>({stage + INVERSE + Square::BYTES}, from + CHUNK * CHUNK);
+      copy_dense_async<THREADS>(Square{stage + INVERSE}, from);
+      copy_dense_async<THREADS>(Square{stage + INVERSE + Square::BYTES}, from + CHUNK * CHUNK);
 $end
     }
     copy_async_commit();
   }
-};
-// Where a warp's results go.
-struct End {
-  OutRows out;
-  StateMemory state;
 };
 static_assert(sizeof(Plan) <= 128 && sizeof(End) <= 48);
 
@@ -251,14 +121,15 @@ KERNEL(THREADS, 1) recurrent(${parameters('recurrent')}) {
             {v_view, tokens, head, heads, start, values, reverse}, {g_view, g_type, tokens, head, reverse},
 $if delta
             {beta_view, beta_type, tokens, head, reverse},
-            reinterpret_cast<const Element*>(inverses) + (chunks_before(cum_seqlens, tokens, sequence, q_view.shape[1]) * heads + head) * 2 * CHUNK * CHUNK,
+            reinterpret_cast<const Element*>(inverses) +
+                (chunks_before(cum_seqlens, tokens, sequence, q_view.shape[1]) * heads + head) * 2 * CHUNK * CHUNK,
             heads * 2 * CHUNK * CHUNK,
 $end
             gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), count};
   }
   if (lane() == 0) end = {out, {final_state_view, sequence, head, column}};
   sync_block();
-  plan.copy_async(shared, 0);
+  if (STAGES > 1) plan.copy_async(shared, 0);
 
   State state = {};
   const StateMemory initial(initial_state_view, sequence, head, column);
@@ -279,13 +150,14 @@ $end
     const ValueTile values{stage + VALUES};
     const Square pairs{shared + PAIRS};
     const Gates& gates = all_gates[turn];
+    if (STAGES == 1) plan.copy_async(shared, token);
     copy_async_wait<0>();
     sync_block();  // the chunk's rows and gates are there for all, and all are done with those before
     if (STAGES > 1) plan.copy_async(shared, token + CHUNK);
     numbers.load(plan, token + CHUNK);
     if constexpr (NORMED) {
-      put_norms(memory + place + QUERIES, 0, norms.q);
-      put_norms(memory + place + KEY_ROWS, CHUNK % THREADS, norms.k);
+      put_norms<THREADS>(memory + place + QUERIES, 0, norms.q);
+      put_norms<THREADS>(memory + place + KEY_ROWS, CHUNK % THREADS, norms.k);
       sync_block();
     }
     put_pairs(queries, keys, gates, norms, scale, memory + PAIRS);
@@ -315,9 +187,7 @@ $if delta
           }
         to_operands(missing[c], missing_rest[c], x[0], x[1]);
       }
-      add_triangle(sums, missing_rest, Square{stage + INVERSE});
-      add_triangle(sums, missing, Square{stage + INVERSE + Square::BYTES});
-      add_triangle(sums, missing, Square{stage + INVERSE});
+      add_triangle_precisely<Square>(sums, missing, missing_rest, stage + INVERSE);
     }
     Sums<4> own;  // u
 #pragma unroll
@@ -353,10 +223,7 @@ $end
       sync_warp();  // one slice after another, for the sake of registers
     }
     take_in(state, gates.base, gates.rest, written, rest, keys);
-    if (STAGES == 1) {
-      sync_block();
-      plan.copy_async(shared, token + CHUNK);
-    }
+    if (STAGES == 1) sync_block();
     numbers.put(all_gates[1 - turn]);
   }
   copy_async_wait<0>();

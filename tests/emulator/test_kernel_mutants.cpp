@@ -129,6 +129,15 @@ Subject recurrence_gradient(const char* case_name) {
   return {root, "recurrent_bwd", case_name, "recurrent/backward.step.gpu.cu", two_chunks_of_steps};
 }
 
+// 64 tokens at a time: more than two chunks, over parts of the second of which gates leave something.
+constexpr char chunk_gates[] = "recurrent/chunk_gates.h", chunk_products[] = "recurrent/chunk_products.h",
+               chunk_matrix[] = "recurrent/chunk_matrix.h", chunk_prepare[] = "recurrent/chunk_prepare.h";
+const Sizes three_chunks = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"K", 32}, {"V", 48}};
+Subject chunks(const char* case_name) { return {root, "recurrent", case_name, "recurrent/forward.chunk.gpu.cu", three_chunks}; }
+Subject chunks_of_keys(const char* case_name) {
+  return {root, "recurrent", case_name, "recurrent/forward.chunk_keys.gpu.cu", three_chunks};
+}
+
 // Attention's gradients, likewise.
 constexpr char transposed[] = "device/tile/tile_transposed.h", gradient_rows[] = "flash_attention_bwd/attention_backward.h";
 constexpr char plain_gradient_rows[] = "flash_attention_bwd/attention_backward_plain.h", pair_turns[] = "flash_attention_bwd/pair_turns.h";
@@ -177,6 +186,29 @@ const Row mutants[] = {
     {"DecodeThatSumsHalfTheKeys", recurrence_of_few("all.f32"), {"mask = GROUPS; mask < 32", 0, "mask = GROUPS; mask < 16"}},
     {"DecodeWithTheGatesOfAnotherKey", recurrence_of_few("all.f32"), {"key_of(rows.rest, first, j)", 0, "key_of(rows.rest, first, 0)"}},
     {"DecodeThatWritesPastTheLastFeature", recurrence_of_few("all.f32"), {"left < VEC ? static_cast<int>(left) : VEC", 0, "VEC"}},
+    {"ChunksWithoutTheBarrierBeforeTheirRows", chunks("chunks.bf16"), {"sync_block();", 1, nothing}},
+    {"ChunksWithoutTheBarrierBeforeTheirPairs", chunks("chunks.bf16"), {"sync_block();", 3, nothing}},
+    {"ChunksWhoseTokensSeeTheNextOne", chunks("chunks.bf16"), {"s <= t ?", 0, "s <= t + 1 ?"}},
+    {"ChunksWhoseStateIsRoundedOnce", chunks("chunks.bf16"), {"(sums[n][i] + sums[2 + n][i])", 0, "sums[n][i]", chunk_products}},
+    {"ChunksThatForgetWhatGatesLeave", chunks("chunks.bf16"), {"x * base + (x * rest", 0, "0 * base + (x * rest", chunk_products}},
+    {"ChunksWhoseGatesAreThoseOfTheTokenBefore", chunks("chunks.bf16"), {"i ? sum : first", 0, "first", chunk_gates}},
+    {"ChunksWhoseInverseIsOfItsDiagonal", chunks("chunks_delta.bf16"), {"= -sum;", 0, "= 0 * sum;", chunk_matrix}},
+    {"ChunksWhoseInverseIsRoundedOnce",
+     chunks("chunks_delta.bf16"),
+     {"add_triangle(sums, missing, Square{stage + INVERSE + Square::BYTES});", 0, nothing}},
+    {"ChunksThatInvertWithoutABarrier", chunks("chunks_delta.bf16"), {"sync_block();", 0, nothing, chunk_matrix}},
+    {"ChunksOfKeysWithoutTheBarrierBeforeTheirRows", chunks_of_keys("chunks_keys.bf16"), {"sync_block();", 1, nothing}},
+    {"ChunksOfKeysThatSkipAPart",
+     chunks_of_keys("chunks_keys.bf16"),
+     {"part = from + 1; part < to", 0, "part = from; part < to", chunk_prepare}},
+    {"ChunksOfKeysThatDecayByTheFirstKey", chunks_of_keys("chunks_keys.bf16"), {"decay.at[i % 2]", 0, "decay.at[0]"}},
+    {"ChunksOfKeysWithoutTheBarrierOfTheirPairs", chunks_of_keys("chunks_keys.bf16"), {"sync_block();", 2, nothing, chunk_prepare}},
+    {"ChunksOfKeysWhoseEarlyKeysAreRoundedOnce",
+     chunks_of_keys("chunks_keys_delta.bf16"),
+     {"add_seen<false>(seen, state, KeyTile{stage + EARLY_KEYS + KeyTile::BYTES}, unit);", 0, nothing}},
+    {"ChunksOfKeysWhosePairsOfPartsAreRoundedOnce",
+     chunks_of_keys("chunks_keys_delta.bf16"),
+     {"multiply_two(of_keys[0], of_keys[1], a, b_rest);", 0, nothing, chunk_prepare}},
     {"RecurrentGradientThatAddsUpTooEarly", recurrence_gradient("all.f32"), {"sync_block();", 0, nothing}},
     {"RecurrentGradientOverwrittenBeforeItIsAddedUp", recurrence_gradient("all.f32"), {"sync_block();", 1, nothing}},
     {"RecurrentGradientWithOneStateAChunk", recurrence_gradient("all.f32"), {"keep_state(recent + t * PART", 0, "keep_state(recent"}},

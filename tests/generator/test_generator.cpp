@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "generator/differences.hpp"
 #include "generator/glob.hpp"
 #include "generator/scale_store.hpp"
 #include "spec/fault.hpp"
@@ -122,6 +123,18 @@ TEST_F(Generator, OneIdForTwoSourcesIsAFault) {
     EXPECT_NE(std::string(e.what()).find("scale.json:/variants/0"), std::string::npos) << e.what();
   }
   EXPECT_FALSE(fs::exists(options_.out));
+}
+
+TEST_F(Generator, ManyDifferencesOfOneKernelAreToldInShort) {
+  const auto missing = check(options_);
+  ASSERT_EQ(missing.size(), 6u);
+  EXPECT_EQ(shortened(missing),
+            (std::vector<std::string>{missing[0], missing[1], missing[2], "kernels.lock: scale: and 3 more; --json has all"}));
+  const std::vector<std::string> few = {
+      missing[0], missing[1], missing[2], missing[3], "kernels.lock: other.rows is missing", "include/a.hpp: differs"};
+  EXPECT_EQ(shortened(few), few);  // a line that says so would be no shorter
+  const std::vector<std::string> sources(9, "src/scale/a.cpp: differs from what the specs make");
+  EXPECT_EQ(shortened(sources).back(), "src/scale: and 6 more; --json has all");
 }
 
 TEST_F(Generator, CheckTellsEveryDifferenceAndWritesNothing) {

@@ -101,6 +101,31 @@ def test_a_missing_library_is_named():
     assert "ImportError: ejk has no library: /nowhere/libejk.so is missing" in done.stderr
 
 
+def test_a_tree_of_a_build_that_lacks_something_is_not_made(tmp_path):
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    build, tree = tmp_path / "build", tmp_path / "tree"
+    functions = build / "generated" / "python" / "ejk" / "_functions"
+    for folder in (functions, build / "lib", build / "bin"):
+        folder.mkdir(parents=True)
+    (build / "lib" / "libejk.so").touch()
+
+    def make():
+        command = [sys.executable, os.path.join(root, "tools", "wheel"), "--build", str(build), "--tree", str(tree)]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    done = make()
+    assert done.returncode == 1 and not tree.exists()
+    assert f"{build} lacks bin/ejk, the Python functions of attention, flash_attention, flash_attention_bwd and " in done.stderr
+    assert "--target ejk_shared ejk ejk_generated" in done.stderr
+    (build / "bin" / "ejk").touch()
+    for spec in os.listdir(os.path.join(root, "specs")):
+        if spec.endswith(".json"):
+            (functions / spec.replace(".json", ".py")).touch()
+    done = make()
+    assert done.returncode == 0 and (tree / "ejk" / "_functions" / "attention.py").exists(), done.stderr
+    assert done.stdout.startswith(f"PYTHONPATH={tree} ") and "no ejk.jax in the tree" in done.stderr
+
+
 def test_a_store_of_another_version_is_named(tmp_path):
     (tmp_path / "specs").mkdir()
     with open(os.path.join(os.path.dirname(__file__), "..", "..", "specs", "mean_pooling.json")) as file:

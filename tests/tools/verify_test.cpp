@@ -8,6 +8,7 @@
 #include "spec/read/loader.hpp"
 #include "verify/allocated_outputs.hpp"
 #include "verify/older_copy.hpp"
+#include "verify/verify_check.hpp"
 
 namespace ejk::tools {
 namespace {
@@ -27,6 +28,15 @@ spec::Spec spec_with_output(const std::string& shape) {
                               faults);
   for (const auto& fault : faults) ADD_FAILURE() << fault.text();
   return read.value_or(spec::Spec{});
+}
+
+TEST(RandomCalls, OneOfTheFirstTwoHasStridesEverywhere) {
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    reference::Rng rng(seed);
+    EXPECT_TRUE(arrangement_of_random_call(0, rng).layout.contiguous());
+    const auto strided = arrangement_of_random_call(1, rng).layout;
+    EXPECT_TRUE(strided.padded && strided.permuted && strided.outputs);
+  }
 }
 
 TEST(AllocatedOutputs, HaveTheShapesThatTheInputsTell) {

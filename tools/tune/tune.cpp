@@ -116,7 +116,7 @@ void add_options(Arguments& arguments) {
                  "the calls of this device's records that are passed over (`ejk records ls --stale`), of KERNEL if one is named; what an "
                  "edit left at the machine code that was measured is not measured again");
   add_device_option(arguments);
-  arguments.option("budget", "TIME", "for the whole run, shared out over the calls: 60s, 10m, 2h (default 60s)");
+  arguments.option("budget", "TIME", "for the whole run, shared out over the calls, the smallest first: 60s, 10m, 2h (default 60s)");
   arguments.flag("resume", "go on with a run that was stopped: what it measured is not measured again");
   arguments.option("out", "FILE",
                    "write the records there; rows of other calls in it stay (default: your own records, below the user cache)");

@@ -26,6 +26,7 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr double least_share = 0.02;  // of the budget: with less left, calls are not begun
+constexpr double of_opening = 3;      // a call's share at least, in times of what a call before took only to be begun
 
 json key_of(const KernelHandle& kernel, const spec::CallFacts& facts, const Machine& machine) {
   json tensors = json::object(), attributes = json::object();
@@ -75,6 +76,7 @@ class Run {
     for (const auto i : small_ones_first(request_.calls, *request_.machine)) {
       auto& one = report_.cases[i];
       progress_.begin(one.name);
+      const double begun = elapsed();
       try {
         tune(request_.calls[i], calls_left--, one);
       } catch (const CodedError& e) {
@@ -82,6 +84,8 @@ class Run {
       } catch (const spec::CallError& e) {
         one.error = e.what();
       }
+      // Rather a few large calls tuned than none of all.
+      if (!one.error.empty()) least_seconds_ = std::max(least_seconds_, of_opening * (elapsed() - begun));
       if (one.error.empty()) recorded_(one.outcome.record);
       progress_.end(one.error.empty() ? verdict(one) : one.error);
     }
@@ -126,7 +130,8 @@ class Run {
       state_.add(key, trial);
       progress_.config(trial);
     };
-    const SearchOptions options{left / static_cast<double>(calls_left), request_.step_seconds, request_.jobs, request_.cost_model};
+    const double share = std::min(left, std::max(left / static_cast<double>(calls_left), least_seconds_));
+    const SearchOptions options{share, request_.step_seconds, request_.jobs, request_.cost_model};
     one.outcome = search(kernel, invocation, *lab_, *images, options, hooks);
     note_peaks(one.outcome.call);
     state_.add(key, one.outcome);
@@ -144,6 +149,7 @@ class Run {
   const std::function<void(const TuningRecord&)>& recorded_;
   TuneReport& report_;
   std::unique_ptr<WorkerLab> lab_;
+  double least_seconds_ = 0;  // of a call's share
   const Clock::time_point start_ = Clock::now();
 };
 

@@ -161,6 +161,12 @@ std::vector<const KernelHandle*> kernels_of(const Arguments& arguments, const Ma
   return kernels;
 }
 
+std::string no_reference(const std::vector<std::string>& kernels) {
+  return fmt::format(
+      "this ejk has no float64 reference of {}, with which results are compared: it is compiled into ejk from reference/kernels/{}.cpp",
+      fmt::join(kernels, ", "), kernels.size() == 1 ? kernels[0] : "<kernel>");
+}
+
 void add_options(Arguments& arguments) {
   arguments.word("KERNEL", false);
   add_device_option(arguments);
@@ -213,6 +219,8 @@ int verify(std::span<const std::string> words) {
     verify_kernel(*kernel, machine, chosen, effort, !narrowed, verified);
   }
   verified.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (verified.images.empty() && verified.random_calls.empty() && verified.without_reference.size() == kernels.size())
+    throw UsageError(no_reference(verified.without_reference));
   if (verified.images.empty() && narrowed)
     throw UsageError("no image that runs here fits these options; `ejk verify` without them lists all");
   if (verified.images.empty() && verified.random_calls.empty())

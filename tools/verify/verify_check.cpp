@@ -177,12 +177,19 @@ struct FreeCall {
   bool laws = false, allocated = false;  // judged, too; made once more with its outputs left to be allocated
 };
 
+// A law may make calls that the variant does not take: it says nothing of it then.
 void judge_laws(const reference::KernelReference& reference, const Call& call, const reference::Execute& execute, std::uint64_t seed,
                 VerifyOutcome& outcome) {
   Rng rng(seed);
-  for (const auto& law : reference::verify_properties(reference, call, execute, rng)) {
-    ++outcome.properties;
-    if (!law.message.empty()) outcome.failures.push_back(fmt::format("{}: \"{}\" does not hold: {}", call.label, law.name, law.message));
+  for (const auto& law : reference.properties()) {
+    if (!law.applies(call)) continue;
+    try {
+      const std::string message = law.check(call, execute, rng);
+      ++outcome.properties;
+      if (!message.empty()) outcome.failures.push_back(fmt::format("{}: \"{}\" does not hold: {}", call.label, law.name, message));
+    } catch (const CodedError& e) {
+      if (e.code() != ErrorCode::unsupported) throw;
+    }
   }
 }
 
@@ -239,13 +246,18 @@ VerifyOutcome check_image(const VerifyImage& image, const Machine& machine, cons
   return ImageChecker(image, machine, reference, effort).run();
 }
 
+reference::Arrangement arrangement_of_random_call(int index, Rng& rng) {
+  if (index == 1) return {{.padded = true, .permuted = true, .outputs = true}, false};
+  return {index % 2 ? reference::random_layout(rng) : reference::Layout{}, index % 3 == 2};
+}
+
 VerifyOutcome check_random_call(const KernelHandle& kernel, const Machine& machine, const reference::KernelReference& reference, int index,
                                 bool plainest, const VerifyEffort& effort) {
   Rng seeds = Rng::stream(effort.seed, fmt::format("{} random {}", kernel.name, index));
   const std::uint64_t seed = seeds.next() >> 1;
   Rng rng(seed);
   const auto c = reference.random_case(rng);
-  const reference::Arrangement arrangement{index % 2 ? reference::random_layout(rng) : reference::Layout{}, index % 3 == 2};
+  const auto arrangement = arrangement_of_random_call(index, rng);
   return check_call(kernel, machine, reference, {c, fmt::format("random call {}", index), seed, arrangement, false, true},
                     plainest ? std::nullopt : std::optional<std::string>(""));
 }

@@ -34,6 +34,10 @@ struct VerifyOutcome {
 VerifyOutcome check_image(const VerifyImage& image, const Machine& machine, const reference::KernelReference& reference,
                           const VerifyEffort& effort);
 
+// How the tensors of the random call of that number lie: at random, but one call, which few numbers are enough for, has strides everywhere,
+// in inputs and outputs. Variants that only take what is contiguous are found then, and not by chance.
+reference::Arrangement arrangement_of_random_call(int index, reference::Rng& rng);
+
 // Any legal call, as users make them: through the config chain, or through the plainest variant that takes it. The outcome's id is the
 // image that served it. On the CPU some variant must take every legal call.
 VerifyOutcome check_random_call(const KernelHandle& kernel, const Machine& machine, const reference::KernelReference& reference, int index,

@@ -4,7 +4,8 @@ import functools
 
 import torch
 
-from .._call import Kernel, as_int64, config_text
+from .._attributes import as_int64
+from .._call import Kernel, config_text
 from .._errors import InputError, UnsupportedError
 from .._spec import outputs_read
 from . import _site

@@ -8,7 +8,8 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import _open_scopes, _torch_tensors
-from .._call import output, packed_values, prepare
+from .._attributes import packed_values
+from .._call import output, prepare
 from .._errors import InputError, UnsupportedError
 from .._spec import contract, updated_and_read
 from .._tensor import View

@@ -3,44 +3,19 @@
 
 #include <fmt/format.h>
 #include <algorithm>
-#include <set>
+
+#include "spec/choose/names_read.hpp"
 
 namespace ejk::spec {
 namespace {
 
-// The names that a clause may read, through lets of the variant and of the kernel.
-class Names {
- public:
-  Names(const Variant& variant, const Spec& spec) : variant_(variant), spec_(spec) {}
-
-  void add(const Expression& expression) {
-    for (const auto& name : expression.names()) add(name);
-    for (const auto& name : expression.subjects()) add(name);
-  }
-  bool has(const std::string& name) const { return names_.contains(name); }
-
- private:
-  void add(const std::string& name) {
-    if (!names_.insert(name).second) return;
-    for (const Named& let : variant_.let)
-      if (let.name == name) add(let.expression);
-    for (const Named& each : variant_.specialize)
-      if (each.name == name) return;
-    if (const SharedLet* const let = spec_.shared_let(name)) add(let->expression);
-  }
-
-  const Variant& variant_;
-  const Spec& spec_;
-  std::set<std::string> names_;
-};
-
-bool reads(const ConfigAxis& axis, const Variant& variant, const Names& names) {
+bool reads(const ConfigAxis& axis, const Variant& variant, const NamesRead& names) {
   return std::any_of(axis.parameters.begin(), axis.parameters.end(), [&](auto each) { return names.has(variant.config[each].name); });
 }
 
 std::vector<std::size_t> reach_of(const Variant& variant, const Spec& spec, const std::vector<ConfigAxis>& axes) {
   std::vector<std::size_t> reach;
-  Names names(variant, spec);  // of the clause and those before it, without which it is not asked
+  NamesRead names(variant, spec);  // of the clause and those before it, without which it is not asked
   for (const Expression& clause : variant.valid) {
     names.add(clause);
     std::size_t axis = axes.size();
@@ -51,6 +26,12 @@ std::vector<std::size_t> reach_of(const Variant& variant, const Spec& spec, cons
 }
 
 }  // namespace
+
+bool valid_for_all_calls(const Variant& variant, const Spec& spec) {
+  NamesRead names(variant, spec);
+  for (const Expression& clause : variant.valid) names.add(clause);
+  return !names.of_the_call();
+}
 
 std::vector<ConfigAxis> config_axes(const Variant& variant) {
   std::vector<ConfigAxis> axes(variant.config.size());

@@ -49,6 +49,9 @@ class ConfigPoints {
   bool begun_ = false;
 };
 
+// Whether the valid configs follow from the arch and the specialisation, so that all calls of one specialisation have the same.
+bool valid_for_all_calls(const Variant& variant, const Spec& spec);
+
 // Every valid config, in the order of the space.
 void for_each_config(const Variant& variant, const Arch& arch, const Binding& binding, const std::function<void(const Config&)>& visit);
 

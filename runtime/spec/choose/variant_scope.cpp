@@ -3,6 +3,7 @@
 
 #include "spec/check/suggest.hpp"
 #include "spec/choose/let_values.hpp"
+#include "spec/expression/same_name.hpp"
 #include "spec/render/image.hpp"
 
 namespace ejk::spec {
@@ -129,12 +130,12 @@ std::vector<std::pair<const SharedLet*, Value>> VariantScope::shared_lets() cons
 std::optional<Value> VariantScope::lookup(std::string_view name) const {
   if (config_) {
     for (const auto& [parameter, value] : *config_)
-      if (parameter == name) return value;
+      if (same_name(parameter, name)) return value;
     for (std::size_t i = 0; i < variant.let.size(); ++i)
-      if (variant.let[i].name == name) return let(i);
+      if (same_name(variant.let[i].name, name)) return let(i);
   }
   for (std::size_t i = 0; i < variant.specialize.size(); ++i)
-    if (variant.specialize[i].name == name) return specialisation(i);
+    if (same_name(variant.specialize[i].name, name)) return specialisation(i);
   if (const SharedLet* const each = binding.spec->server().shared_let(name)) return shared(*each);
   if (closed_) refuse_measured(name);
   if (auto value = arch_value(arch, name)) return value;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "spec/choose/let_values.hpp"
+#include "spec/expression/same_name.hpp"
 
 namespace ejk::spec {
 namespace {
@@ -34,7 +35,7 @@ std::string_view declared_type(const VariantScope& scope, const Argument& argume
   if (!name) return {};
   const Spec& spec = scope.binding.spec->server();
   const auto has = [&](const auto& list) {
-    return std::any_of(list.begin(), list.end(), [&](const auto& each) { return each.name == *name; });
+    return std::any_of(list.begin(), list.end(), [&](const auto& each) { return same_name(each.name, *name); });
   };
   if (has(scope.variant.specialize) || has(scope.variant.config) || has(scope.variant.let)) return {};
   if (has(spec.dims)) return int_type;
@@ -49,7 +50,7 @@ class SampleScope : public Scope {
   explicit SampleScope(const VariantScope& scope) : scope_(scope) {}
 
   std::optional<Value> lookup(std::string_view name) const override {
-    const auto named = [&](const auto& each) { return each.name == name; };
+    const auto named = [&](const auto& each) { return same_name(each.name, name); };
     const Variant& variant = scope_.variant;
     const Spec& spec = scope_.binding.spec->server();
     if (std::any_of(variant.specialize.begin(), variant.specialize.end(), named)) return scope_.lookup(name);

@@ -1,0 +1,311 @@
+// GPU vocabulary of the chunked recurrence with gates of keys: the entry that weighs a chunk's queries and keys. Part of
+// forward.chunk_keys.gpu.cu.
+//
+// A chunk is four parts of 16 tokens. With p_t what the gates leave from a part's start to token t, by key, and r_s what they leave from
+// token s to its end, the weight of a pair of tokens in parts a > b is (p_t q_t) . (m r_s k_s), where m is what the parts between leave:
+// products of factors that are at most 1. Within a part the factors of tokens in between are multiplied one after another, in f32.
+#pragma once
+$if delta
+#include "recurrent/chunk_matrix.h"
+$end
+
+constexpr int PREPARE_THREADS = 256, PARTS = 4, PART = CHUNK / PARTS;
+constexpr int FACTORS_BYTES = DELTA ? 2 * KeyTile::BYTES : CHUNK * KEYS * 4;
+// Shared memory: queries and keys as they are, then times p and r; what rounding took from the latter (delta); factors, then (delta) keys
+// times p; sums; the chunk's pairs; norms; gates of tokens and betas; the delta rule's matrices.
+constexpr int RAW_KEYS = KeyTile::BYTES, KEYS_REST = 2 * KeyTile::BYTES, FACTORS = KEYS_REST + (DELTA ? KeyTile::BYTES : 0);
+constexpr int LOGS = FACTORS + FACTORS_BYTES, CHUNK_PAIRS = LOGS + PARTS * KEYS * 4, PREPARE_NORMS = CHUNK_PAIRS + Square::BYTES;
+constexpr int TOKEN_GATES = PREPARE_NORMS + static_cast<int>(sizeof(Norms)), BETAS = TOKEN_GATES + CHUNK * 4, MATRICES = BETAS + CHUNK * 4;
+static_assert(MATRICES + (DELTA ? 33280 : 0) <= ${prepare_shared}, "the spec has another size");
+static_assert(2 * KEYS <= PREPARE_THREADS);
+
+// A factor's rest, with its base, 0 or 1, in place of its last bit: a register instead of two.
+static inline float in_one_word(const SplitExp& factor) {
+  return __builtin_bit_cast(float, (__builtin_bit_cast(uint32_t, factor.rest) & ~1u) | (factor.base > 0 ? 1u : 0u));
+}
+static inline float base_of(float word) { return __builtin_bit_cast(uint32_t, word) & 1 ? 1.0f : 0.0f; }
+
+// A thread's gates: of two keys at the tokens of a part.
+typedef float PartGates[PART][2];
+
+// Raw logs. `at`: of the part's first token and the first of the keys, of which there are `keys` from there on.
+template <class T> static inline void load_key_gates(PartGates& x, const T* at, int64_t stride, int tokens, int keys) {
+#pragma unroll
+  for (int t = 0; t < PART; ++t)
+#pragma unroll
+    for (int j = 0; j < 2; ++j) x[t][j] = t < tokens && j < keys ? to_float(at[t * stride + j]) : 0;
+}
+static inline void load_key_gates(PartGates& x, const View& view, int64_t type, const Tokens& tokens, int64_t head, int token, int count,
+                                  int key, bool reverse) {
+  const int64_t first = reverse ? tokens.end - 1 - token : tokens.first + token, stride = reverse ? -view.strides[1] : view.strides[1];
+  const int64_t at = tokens.row * view.strides[0] + first * view.strides[1] + head * view.strides[2] + key;
+  const int keys = static_cast<int>(view.shape[3]) - key;
+  if (type == 0) load_key_gates(x, static_cast<const float*>(view.data) + at, stride, count - token, keys);
+  else if (type == 1) load_key_gates(x, static_cast<const half*>(view.data) + at, stride, count - token, keys);
+  else load_key_gates(x, static_cast<const bfloat16*>(view.data) + at, stride, count - token, keys);
+}
+
+// Sums over a warp of 16 numbers a lane: number j to lanes 2 j and 2 j + 1.
+template <int HALF> static inline void add_halves(float (&x)[PART]) {
+  const bool upper = lane() & 2 * HALF;
+#pragma unroll
+  for (int j = 0; j < HALF; ++j) {
+    const float kept = upper ? x[j + HALF] : x[j], other = upper ? x[j] : x[j + HALF];
+    x[j] = kept + shuffle_xor(other, 2 * HALF);
+  }
+}
+static inline float sum_of_each(float (&x)[PART]) {
+  add_halves<8>(x), add_halves<4>(x), add_halves<2>(x), add_halves<1>(x);
+  return x[0] + shuffle_xor(x[0], 1);
+}
+
+// Pairs of tokens of one part: the column of token s. A lane has four keys. use(t, of queries, of keys): sums for token t >= s, 0 for
+// others.
+template <class Use> static inline void multiply_within(const char* memory, int s, Use use) {
+  const Element* queries = reinterpret_cast<const Element*>(memory) + 4 * lane();
+  const Element* keys = reinterpret_cast<const Element*>(memory + RAW_KEYS) + 4 * lane();
+  const float* factors = reinterpret_cast<const float*>(memory + FACTORS) + 4 * lane();
+  const bool mine = 4 * lane() < KEYS;
+  const int first = s / PART * PART;
+  float left[4] = {}, of_queries[PART], of_keys[PART];
+#pragma unroll
+  for (int i = 0; i < PART; ++i) {
+    of_queries[i] = 0, of_keys[i] = 0;
+    const int t = first + i;
+    if (t < s || !mine) continue;
+    const Pack<Element, 4> k = load_pack<4>(keys + t * KeyTile::PITCH), q = load_pack<4>(queries + t * KeyTile::PITCH);
+    const Pack<float, 4> e = load_pack<4>(factors + t * KEYS);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      left[j] = t == s ? to_float(k.at[j]) : left[j] * e.at[j];
+      of_queries[i] += left[j] * to_float(q.at[j]);
+      if (DELTA) of_keys[i] += left[j] * to_float(k.at[j]);
+    }
+  }
+  const float of_query = sum_of_each(of_queries);
+  const float of_key = DELTA ? sum_of_each(of_keys) : 0;
+  const int t = first + lane() / 2;
+  if (lane() % 2 == 0) use(t, t >= s ? of_query : 0, t >= s ? of_key : 0);
+}
+
+static inline uint32_t word_at(const char* tile, int row, int key) {
+  return *reinterpret_cast<const uint32_t*>(tile + (row * KeyTile::PITCH + key) * 2);
+}
+static inline void put_word(char* tile, int row, int key, uint32_t word) {
+  *reinterpret_cast<uint32_t*>(tile + (row * KeyTile::PITCH + key) * 2) = word;
+}
+// Two elements of a row in global memory, and what rounding took from them, a matrix behind.
+static inline void store_two(Element* to, int row, int key, float x, float y) {
+  *reinterpret_cast<uint32_t*>(to + row * KEYS + key) = pack_pair<Element>(x, y);
+}
+static inline void store_two_precisely(Element* to, int row, int key, float x, float y) {
+  const uint32_t word = pack_pair<Element>(x, y);
+  *reinterpret_cast<uint32_t*>(to + row * KEYS + key) = word;
+  *reinterpret_cast<uint32_t*>(to + CHUNK * KEYS + row * KEYS + key) = rounding_of(x, y, word);
+}
+
+// Operand A's elements times factors of their keys; rest: what rounding took from them, before and after.
+static inline void weigh(uint32_t (&a)[4], const float (&factors)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) a[i] = pack_pair<Element>(low_of(a[i]) * factors[i / 2 * 2], high_of(a[i]) * factors[i / 2 * 2 + 1]);
+}
+static inline void weigh(uint32_t (&a)[4], uint32_t (&rest)[4], const float (&factors)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float x = (low_of(a[i]) + low_of(rest[i])) * factors[i / 2 * 2], y = (high_of(a[i]) + high_of(rest[i])) * factors[i / 2 * 2 + 1];
+    a[i] = pack_pair<Element>(x, y);
+    rest[i] = rounding_of(x, y, a[i]);
+  }
+}
+// What the parts between parts `from` and `to` leave of the keys of slice k that a lane's words of operand A are of.
+static inline void between(const float* logs, int from, int to, int k, float (&factors)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    float sum = 0;
+    for (int part = from + 1; part < to; ++part) sum += logs[part * KEYS + 16 * k + i / 2 * 8 + lane() % 4 * 2 + i % 2];
+    factors[i] = exp2_of(sum);
+  }
+}
+
+// Block number: a chunk of a head.
+KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
+  const int64_t chunk = block_x() / heads, head = block_x() % heads;
+  const int64_t sequence = sequence_of_chunk(cum_seqlens, sequences, chunk, k_view.shape[1]);
+  const Tokens tokens(cum_seqlens, sequences, sequence, k_view.shape[1]);
+  const int count = static_cast<int>(tokens.end - tokens.first);
+  const int token = static_cast<int>(chunk - chunks_before(cum_seqlens, tokens, sequence, k_view.shape[1])) * CHUNK;
+  if (token >= count) return;
+  char* memory = dynamic_shared();
+  const SharedPointer shared = shared_pointer(memory);
+  float* factors = reinterpret_cast<float*>(memory + FACTORS);
+  float* logs = reinterpret_cast<float*>(memory + LOGS);  // of each part, by key: the sum of its gates
+  Norms& norms = *reinterpret_cast<Norms*>(memory + PREPARE_NORMS);
+  float* token_gates = reinterpret_cast<float*>(memory + TOKEN_GATES);
+  using Rows = ChunkRows<Element, KEYS, PREPARE_THREADS>;
+  const int key_count = static_cast<int>(q_view.shape[3]);
+  Rows(q_view, tokens, head, heads, 0, key_count, reverse).copy_async({shared}, token, count);
+  Rows(k_view, tokens, head, heads, 0, key_count, reverse).copy_async({shared + RAW_KEYS}, token, count);
+  copy_async_commit();
+  const bool mine = thread_x() < 2 * KEYS;  // two keys of a part
+  const int part = thread_x() / (KEYS / 2), key = thread_x() % (KEYS / 2) * 2, first = part * PART;
+  PartGates x;
+  if (mine) load_key_gates(x, gk_view, gk_type, tokens, head, token + first, count, key, reverse);
+  if (warp() == 0) {
+    float numbers[2];
+    const float gamma = gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers);
+    TokenNumbers(g_view, g_type, tokens, head, reverse).load(token, count, gamma, numbers);
+    token_gates[2 * lane()] = numbers[0], token_gates[2 * lane() + 1] = numbers[1];
+$if delta
+    TokenNumbers(beta_view, beta_type, tokens, head, reverse).load(token, count, 0, numbers);
+    float* betas = reinterpret_cast<float*>(memory + BETAS);
+    betas[2 * lane()] = numbers[0], betas[2 * lane() + 1] = numbers[1];
+$end
+  }
+  copy_async_wait<0>();
+  sync_block();
+  if (mine) {
+    float sums[2] = {};
+#pragma unroll
+    for (int t = 0; t < PART; ++t)
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        x[t][j] = bounded_gate(x[t][j] + token_gates[first + t]);
+        factors[(first + t) * KEYS + key + j] = exp2_of(x[t][j]);
+        sums[j] += x[t][j];
+      }
+    logs[part * KEYS + key] = sums[0], logs[part * KEYS + key + 1] = sums[1];
+  }
+  if (NORMED) {
+    put_norms<PREPARE_THREADS>(memory, 0, norms.q);
+    put_norms<PREPARE_THREADS>(memory + RAW_KEYS, CHUNK, norms.k);
+  }
+  sync_block();
+
+  const float scale = softmax_scale;
+  char* pairs = memory + CHUNK_PAIRS;
+$if delta
+  Matrices& m = *reinterpret_cast<Matrices*>(memory + MATRICES);
+  const float* betas = reinterpret_cast<const float*>(memory + BETAS);
+$end
+  const auto put_pair = [&](int t, int s, float weight) {
+    *reinterpret_cast<Element*>(pairs + (t * Square::PITCH + s) * 2) = from_float<Element>(weight);
+  };
+#pragma unroll 1
+  for (int s = warp(); s < CHUNK; s += PREPARE_THREADS / WARP)
+    multiply_within(memory, s, [&](int t, float of_query, float of_key) {
+      put_pair(t, s, of_query * scale * (NORMED ? norms.q[t] * norms.k[s] : 1));
+$if delta
+      m.system[t * PITCH + s] = t > s ? betas[t] * of_key * (NORMED ? norms.k[t] * norms.k[s] : 1) : 0;
+$end
+    });
+  sync_block();
+
+  const int64_t matrix = CHUNK * KEYS;
+  if (mine) {
+    Element* to_queries = reinterpret_cast<Element*>(queries_before) + block_x() * matrix;
+    Element* to_keys = reinterpret_cast<Element*>(keys_after) + block_x() * 2 * matrix;
+$if delta
+    Element* to_keys_before = reinterpret_cast<Element*>(keys_before) + block_x() * 2 * matrix;
+$end
+    float before[2] = {}, after[2] = {}, sums[2] = {};
+#pragma unroll
+    for (int other = 0; other < PARTS; ++other)
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float log = logs[other * KEYS + key + j];
+        if (other < part) before[j] += log;
+        if (other > part) after[j] += log;
+      }
+#pragma unroll
+    for (int i = 0; i < PART; ++i) {
+      const int t = first + i;
+      const uint32_t q = word_at(memory, t, key);
+      const float norm = scale * (NORMED ? norms.q[t] : 1);
+      sums[0] += x[i][0], sums[1] += x[i][1];
+      const float low = low_of(q) * norm * exp2_of(sums[0]), high = high_of(q) * norm * exp2_of(sums[1]);
+      put_word(memory, t, key, pack_pair<Element>(low, high));
+      store_two(to_queries, t, key, low * exp2_of(before[0]), high * exp2_of(before[1]));
+$if delta
+      const uint32_t k = word_at(memory + RAW_KEYS, t, key);
+      const float key_norm = NORMED ? norms.k[t] : 1, k_low = low_of(k) * key_norm, k_high = high_of(k) * key_norm;
+      const float near_low = k_low * exp2_of(sums[0]), near_high = k_high * exp2_of(sums[1]);
+      const uint32_t word = pack_pair<Element>(near_low, near_high);
+      put_word(memory + FACTORS, t, key, word);
+      put_word(memory + FACTORS + KeyTile::BYTES, t, key, rounding_of(near_low, near_high, word));
+      store_two_precisely(to_keys_before, t, key, k_low * exp2_of(sums[0] + before[0]), k_high * exp2_of(sums[1] + before[1]));
+$end
+    }
+    sums[0] = 0, sums[1] = 0;
+#pragma unroll
+    for (int i = PART - 1; i >= 0; --i) {
+      const int t = first + i;
+      const uint32_t k = word_at(memory + RAW_KEYS, t, key);
+      const float norm = NORMED ? norms.k[t] : 1, low = low_of(k) * norm, high = high_of(k) * norm;
+      const float near_low = low * exp2_of(sums[0]), near_high = high * exp2_of(sums[1]);
+      const uint32_t word = pack_pair<Element>(near_low, near_high);
+      put_word(memory + RAW_KEYS, t, key, word);
+      if (DELTA) put_word(memory + KEYS_REST, t, key, rounding_of(near_low, near_high, word));
+      store_two_precisely(to_keys, t, key, low * exp2_of(sums[0] + after[0]), high * exp2_of(sums[1] + after[1]));
+      sums[0] += x[i][0], sums[1] += x[i][1];
+    }
+  }
+  if (thread_x() < KEYS) {
+    const float all = (logs[thread_x()] + logs[KEYS + thread_x()]) + (logs[2 * KEYS + thread_x()] + logs[3 * KEYS + thread_x()]);
+    decays[block_x() * KEYS + thread_x()] = in_one_word(split_exp(all * LN_2));
+  }
+  sync_block();
+
+  // Pairs of tokens of different parts: a block of 16 x 16 a warp.
+  if (warp() < 6) {
+    const int r = warp() < 1 ? 1 : warp() < 3 ? 2 : 3, c = warp() - r * (r - 1) / 2;
+    const KeyTile query_tile{shared}, key_tile{shared + RAW_KEYS};
+    float of_queries[2][4] = {};
+$if delta
+    const KeyTile key_rest{shared + KEYS_REST}, later_tile{shared + FACTORS}, later_rest{shared + FACTORS + KeyTile::BYTES};
+    float of_keys[2][4] = {};
+$end
+#pragma unroll 2
+    for (int k = 0; k < SLICES; ++k) {
+      uint32_t a[4], b[4];
+      float leaves[4];
+      between(logs, c, r, k, leaves);
+      query_tile.load_a(a, 16 * r, 16 * k);
+      key_tile.load_b(b, 16 * c, 16 * k);
+      weigh(a, leaves);
+      multiply_two(of_queries[0], of_queries[1], a, b);
+$if delta
+      uint32_t rest[4], b_rest[4];
+      later_tile.load_a(a, 16 * r, 16 * k);
+      later_rest.load_a(rest, 16 * r, 16 * k);
+      key_rest.load_b(b_rest, 16 * c, 16 * k);
+      weigh(a, rest, leaves);
+      multiply_two(of_keys[0], of_keys[1], rest, b);
+      multiply_two(of_keys[0], of_keys[1], a, b_rest);
+      multiply_two(of_keys[0], of_keys[1], a, b);
+$end
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int t = 16 * r + i / 2 * 8 + lane() / 4, s = 16 * c + 8 * n + lane() % 4 * 2 + i % 2;
+        put_pair(t, s, of_queries[n][i]);
+$if delta
+        m.system[t * PITCH + s] = betas[t] * of_keys[n][i];
+$end
+      }
+  }
+  sync_block();
+  Element* to_pairs = reinterpret_cast<Element*>(weights) + block_x() * CHUNK * CHUNK;
+#pragma unroll 1
+  for (int i = thread_x(); i < CHUNK * CHUNK / 8; i += PREPARE_THREADS) {
+    const int row = i / 8, column = i % 8 * 8;
+    Pack<Element, 8> words = {};
+    if (column / PART <= row / PART) words = load_pack<8>(reinterpret_cast<const Element*>(pairs) + row * Square::PITCH + column);
+    store_pack(to_pairs + i * 8, words);
+  }
+$if delta
+  invert_system<PREPARE_THREADS>(m);
+  store_inverse<PREPARE_THREADS>(m, reinterpret_cast<Element*>(inverses) + block_x() * 2 * CHUNK * CHUNK, [&](int s) { return betas[s]; });
+$end
+}

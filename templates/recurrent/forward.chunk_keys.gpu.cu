@@ -1,0 +1,197 @@
+// recurrent, forward, with gates of keys, a chunk of 64 tokens at a time, on matrix instructions of a warp (mma.sync): forward.chunk.gpu.cu
+// has the formulas, where e^c is now a factor of each key. The launch `prepare` weighs queries and keys with what the gates leave of them,
+// and pairs of tokens; then a block goes through one sequence and head for some columns of the state.
+#include "device/gpu.h"
+
+using Element = ${ctype(E)};
+constexpr int KEYS = ${keys}, SLICES = KEYS / 16;     // up to 8 more than there are: zeros
+constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, COLUMNS = 16 * WARPS;
+constexpr bool DELTA = ${delta}, NORMED = ${normed};  // the delta rule; l2_norm
+constexpr bool NARROW = ${E == 'f16'};                // a state may be too large for an element
+#include "recurrent/chunk_gates.h"
+
+using ValueRows = ChunkRows<Element, COLUMNS, THREADS>;
+using KeyTile = Tile<Element, CHUNK, KEYS>;
+using ValueTile = ValueRows::Place;
+using Square = Tile<Element, CHUNK, CHUNK>;
+#include "recurrent/chunk_block.h"
+#include "recurrent/chunk_prepare.h"
+
+constexpr int STAGES = ${stages};
+// A stage in shared memory: queries, keys and what rounding took from them, (delta) two such tiles of keys before they write, values, the
+// pairs' weights, (delta) two matrices of the inverse, decays.
+constexpr int KEY_ROWS = KeyTile::BYTES, EARLY_KEYS = 3 * KeyTile::BYTES, VALUES = (DELTA ? 5 : 3) * KeyTile::BYTES;
+constexpr int PAIRS = VALUES + ValueTile::BYTES;
+constexpr int INVERSE = PAIRS + Square::BYTES, DECAYS = INVERSE + (DELTA ? 2 * Square::BYTES : 0), STAGE = DECAYS + 4 * KEYS;
+constexpr int PLAN = STAGES * STAGE, ENDS = PLAN + 128;
+static_assert(ENDS + 48 * WARPS <= ${shared}, "the spec has another size");
+
+// state = decay state + (written + written_rest) (keys + keys_rest), with a decay for each key; without the product of both rests, and
+// (unless DELTA, as values are exact) without written_rest.
+static inline void take_in_weighed(State& state, const float* decays, const Operands<4>& written, const Operands<4>& written_rest,
+                                   const KeyTile& keys, const KeyTile& keys_rest) {
+  constexpr int AHEAD = 1;
+  uint32_t b[2][4][4];  // of a step (a slice of keys, or of the rests), and of the next one
+  const auto load = [&](int step) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) (step % 2 ? keys_rest : keys).load_b_transposed(b[step % 2][c], 16 * c, 16 * (step / 2));
+  };
+  float sums[4][4];
+  if (AHEAD) load(0);
+#pragma unroll
+  for (int step = 0; step < 2 * SLICES; ++step) {
+    sync_warp();  // keeps the compiler from loading further ahead, for which there are no registers
+    if (step + AHEAD < 2 * SLICES) load(step + AHEAD);
+    if (step % 2 == 0) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const Pack<float, 2> decay = load_pack<2>(decays + 8 * (step + n) + lane() % 4 * 2);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float& x = state[step + n][i];
+          x = x * base_of(decay.at[i % 2]) + x * decay.at[i % 2];
+          sums[n][i] = 0, sums[2 + n][i] = 0;
+        }
+      }
+    }
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      multiply_two(sums[step % 2 * 2], sums[step % 2 * 2 + 1], written[c], b[step % 2][c]);
+      if (DELTA && step % 2 == 0) multiply_two(sums[2], sums[3], written_rest[c], b[0][c]);
+    }
+    if (step % 2 == 0) continue;
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) state[step - 1 + n][i] += sums[n][i] + sums[2 + n][i];
+  }
+}
+
+// Where a block's rows are. In shared memory: in registers it would be in the way.
+struct Plan {
+  ValueRows values;
+  const Element *queries, *keys, *pairs;
+$if delta
+  const Element *early_keys, *inverse;
+$end
+  const float* decays;
+  int64_t heads;
+  int count;
+
+  // Starts copying the chunk from `token` on.
+  void copy_async(SharedPointer memory, int token) const {
+    const SharedPointer stage = memory + token / CHUNK % STAGES * STAGE;
+    if (token < count) {
+      const int64_t number = token / CHUNK * heads, matrix = number * CHUNK * KEYS, square = number * CHUNK * CHUNK;
+      const auto copy_keys = [&](int place, const Element* from) { copy_dense_async<THREADS>(KeyTile{stage + place}, from); };
+      const auto copy_square = [&](int place, const Element* from) { copy_dense_async<THREADS>(Square{stage + place}, from); };
+      copy_keys(0, queries + matrix);
+      copy_keys(KEY_ROWS, keys + 2 * matrix);
+      copy_keys(KEY_ROWS + KeyTile::BYTES, keys + 2 * matrix + CHUNK * KEYS);
+      values.copy_async({stage + VALUES}, token, count);
+      copy_square(PAIRS, pairs + square);
+$if delta
+      copy_keys(EARLY_KEYS, early_keys + 2 * matrix);
+      copy_keys(EARLY_KEYS + KeyTile::BYTES, early_keys + 2 * matrix + CHUNK * KEYS);
+      copy_square(INVERSE, inverse + 2 * square);
+      copy_square(INVERSE + Square::BYTES, inverse + 2 * square + CHUNK * CHUNK);
+$end
+      for (int i = thread_x(); i < KEYS / 4; i += THREADS) copy_async_16(stage + DECAYS + 16 * i, decays + number * KEYS + 4 * i, true);
+    }
+    copy_async_commit();
+  }
+};
+static_assert(sizeof(Plan) <= 128 && sizeof(End) <= 48);
+
+// Block number: slice % slices of a head of a sequence. Packed: those of the sequence after the last write zeros behind it.
+KERNEL(THREADS, 1) recurrent(${parameters('recurrent')}) {
+  const int64_t number = block_x(), slice = number % slices, head = number / slices % heads, sequence = number / slices / heads;
+  const int64_t start = slice * COLUMNS, column = start + 16 * warp();
+  const Tokens tokens(cum_seqlens, sequences, sequence, v_view.shape[1]);
+  const int count = static_cast<int>(tokens.end - tokens.first);
+  char* memory = dynamic_shared();
+  const SharedPointer shared = shared_pointer(memory);
+  End& end = reinterpret_cast<End*>(memory + ENDS)[warp()];
+  const OutRows out(out_view, tokens, head, column, reverse && sequence < sequences);
+  if (sequence == sequences) {
+    const Sums<4> zeros = {};
+#pragma unroll 1
+    for (int token = 0; token < count; token += CHUNK) out.store(zeros, token, count);
+    return;
+  }
+  Plan& plan = *reinterpret_cast<Plan*>(memory + PLAN);
+  if (thread_x() == 0) {
+    const int64_t first = chunks_before(cum_seqlens, tokens, sequence, v_view.shape[1]) * heads + head, matrix = first * CHUNK * KEYS;
+    plan = {{v_view, tokens, head, heads, start, static_cast<int>(v_view.shape[3] - start), reverse},
+            reinterpret_cast<const Element*>(queries_before) + matrix,
+            reinterpret_cast<const Element*>(keys_after) + 2 * matrix,
+            reinterpret_cast<const Element*>(weights) + first * CHUNK * CHUNK,
+$if delta
+            reinterpret_cast<const Element*>(keys_before) + 2 * matrix,
+            reinterpret_cast<const Element*>(inverses) + first * 2 * CHUNK * CHUNK,
+$end
+            decays + first * KEYS, heads, count};
+  }
+  if (lane() == 0) end = {out, {final_state_view, sequence, head, column}};
+  sync_block();
+  if (STAGES > 1) plan.copy_async(shared, 0);
+
+  State state = {};
+  const StateMemory initial(initial_state_view, sequence, head, column);
+  if (initial.data) initial.each([&](int n, int i, const float* at) { state[n][i] = *at; });
+
+#pragma unroll 1
+  for (int token = 0; token < count; token += CHUNK) {
+    const int place = token / CHUNK % STAGES * STAGE;
+    const SharedPointer stage = shared + place;
+    if (STAGES == 1) plan.copy_async(shared, token);
+    copy_async_wait<0>();
+    sync_block();  // the chunk is there for all, and all are done with the one before
+    if (STAGES > 1) plan.copy_async(shared, token + CHUNK);
+
+    Operands<4> written, rest;  // u, and what rounding took from it
+    const auto load_values = [&] {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) load_a_transposed(written[c], ValueTile{stage + VALUES}, 16 * c, 16 * warp());
+    };
+    const float unit = unit_of(state);
+    Sums<4> sums = {};
+$if delta
+    {
+      Sums<4> seen = {};
+      add_seen<false>(seen, state, KeyTile{stage + EARLY_KEYS + KeyTile::BYTES}, unit);
+      add_seen<true>(seen, state, KeyTile{stage + EARLY_KEYS}, unit);
+      load_values();
+      Operands<4> missing, missing_rest;  // v - what the keys read
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        float x[2][4];
+        to_sums(x[0], x[1], written[c]);
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) x[n][i] -= seen[2 * c + n][i] * (1 / unit);
+        to_operands(missing[c], missing_rest[c], x[0], x[1]);
+      }
+      add_triangle_precisely<Square>(sums, missing, missing_rest, stage + INVERSE);
+    }
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      to_operands(written[c], rest[c], sums[2 * c], sums[2 * c + 1]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[2 * c][i] = 0, sums[2 * c + 1][i] = 0;
+    }
+$end
+
+    add_seen<false>(sums, state, KeyTile{stage}, unit);
+    if constexpr (NARROW) scale_tokens(sums, [&](int) { return 1 / unit; });
+    if (!DELTA) load_values();
+    add_triangle(sums, written, Square{stage + PAIRS});
+    end.out.store(sums, token, count);
+    const float* decay = reinterpret_cast<const float*>(memory + place + DECAYS);
+    take_in_weighed(state, decay, written, rest, KeyTile{stage + KEY_ROWS}, KeyTile{stage + KEY_ROWS + KeyTile::BYTES});
+    if (STAGES == 1) sync_block();
+  }
+  copy_async_wait<0>();
+  end.state.each([&](int n, int i, const float* at) { *const_cast<float*>(at) = state[n][i]; });
+}
