@@ -98,14 +98,16 @@ static inline void add_guarded(Sums (&o)[D16 / 16], float (&weights)[16][17], Sh
 #pragma unroll
   for (int i = 0; i < SUMS; ++i) weights[matrix_column()][matrix_row(i)] = s.at[i];
   sync_wave();
-#pragma unroll
-  for (int f = 0; f < D16 / 16; ++f)
-#pragma unroll
-    for (int i = 0; i < SUMS; ++i)
 #pragma unroll 1
-      for (int key = 0; key < 16; ++key) {
-        const float w = weights[matrix_column()][key];
+  for (int key = 0; key < 16; ++key) {
+    const float w = weights[matrix_column()][key];
+#pragma unroll
+    for (int f = 0; f < D16 / 16; ++f) {
+      part();
+#pragma unroll
+      for (int i = 0; i < SUMS; ++i)
         if (w != 0) o[f].at[i] += w * value_of(values, 16 * f + matrix_row(i), key);
-      }
+    }
+  }
   sync_wave();
 }

@@ -160,116 +160,6 @@ def ragged_decode_attention(
     return named_call("ragged_decode_attention", inputs, attributes, ("out",))["out"]
 
 
-def _left(sliding_window):
-    """The paged kernels there count a window's keys, the query's own among them."""
-    return None if sliding_window is None else sliding_window - 1
-
-
-def _ragged(queries, kv_pages, context_lens, block_tables, query_start_loc, softmax_aux):
-    return _given(
-        queries=queries,
-        kv_pages=kv_pages,
-        context_lens=_int32(context_lens),
-        block_tables=_int32(block_tables),
-        query_start_loc=_int32(query_start_loc),
-        softmax_aux=softmax_aux,
-    )
-
-
-def ragged_page_attention_v2(
-    queries,
-    kv_pages,
-    context_lens,
-    block_tables,
-    query_start_loc,
-    num_seqs,
-    *,
-    softmax_scale=None,
-    logits_soft_cap=None,
-    compute_dtype=jnp.bfloat16,
-    optimized=False,
-    sliding_window=None,
-    softmax_aux=None,
-    mask_value=None,
-    num_kv_pages_per_block=None,
-    num_queries_per_block=None,
-    vmem_limit_bytes=None,
-    num_warps=None,
-    num_stages=None,
-):
-    """Sums are f32 whatever compute_dtype says; tokens past the last sequence give 0."""
-    _refuse(("a sliding_window that is not one number above 0", not (sliding_window is None or _is_positive(sliding_window))))
-    inputs = _ragged(queries, kv_pages, context_lens, block_tables, query_start_loc, softmax_aux)
-    inputs["num_seqs"] = jnp.reshape(jnp.asarray(num_seqs, jnp.int32), (1,))
-    attributes = _given(softmax_scale=softmax_scale, window_left=_left(sliding_window), logits_soft_cap=logits_soft_cap)
-    return named_call("ragged_page_attention", inputs, attributes, ("out",))["out"]
-
-
-def ragged_page_attention_v3(
-    queries,
-    keys,
-    values,
-    kv_cache,
-    kv_lens,
-    block_tables,
-    query_start_loc,
-    distribution,
-    softmax_aux=None,
-    *,
-    softmax_scale=1.0,
-    sliding_window=None,
-    logits_soft_cap=None,
-    q_scale=None,
-    k_scale=None,
-    v_scale=None,
-    chunk_prefill_size=None,
-    num_kv_pages_per_block=None,
-    num_queries_per_block=None,
-    vmem_limit_bytes=None,
-):
-    """There a cache's rows are packed into words of 32 bits, a view of ours. New rows are stored undivided there: scales mean something else."""
-    pages, page, words, in_word, dim = kv_cache.shape
-    _refuse(
-        ("a sliding_window that is not one number above 0", not (sliding_window is None or _is_positive(sliding_window))),
-        ("q_scale, k_scale or v_scale", q_scale is not None or k_scale is not None or v_scale is not None),
-        ("a cache whose rows are padded", words * in_word != 2 * keys.shape[1] or dim != keys.shape[2]),
-        ("a cache of another type than the queries'", kv_cache.dtype != queries.dtype),
-    )
-    tables = jnp.reshape(block_tables, (kv_lens.shape[0], -1))
-    inputs = _ragged(queries, kv_cache.reshape(pages, page, words * in_word, dim), kv_lens, tables, query_start_loc, softmax_aux)
-    inputs.update(keys=keys, values=values, distribution=_int32(distribution))
-    attributes = _given(softmax_scale=softmax_scale, window_left=_left(sliding_window), logits_soft_cap=logits_soft_cap)
-    found = named_call("ragged_page_attention_v3", inputs, attributes, ("out", "kv_pages"))
-    return found["out"], found["kv_pages"].reshape(kv_cache.shape)
-
-
-def decode_attention(
-    query,
-    key_buffer,
-    value_buffer,
-    req_to_tokens,
-    seq_lens,
-    *,
-    softmax_scale=None,
-    num_kv_splits=16,
-    page_size=1,
-    logits_soft_cap=None,
-    num_warps=None,
-    num_stages=None,
-):
-    """Pages of page_size tokens: page_attention, with its log-sum-exp."""
-    _refuse(("a buffer that is no whole number of pages", key_buffer.shape[0] % page_size != 0))
-    paged = [buffer.reshape(-1, page_size, *buffer.shape[1:]) for buffer in (key_buffer, value_buffer)]
-    inputs = {"query": query, "key_cache": paged[0], "value_cache": paged[1], "context_lens": _int32(seq_lens), "block_tables": _int32(req_to_tokens)}
-    attributes = _given(layout="NHD", softmax_scale=softmax_scale, logits_soft_cap=logits_soft_cap)
-    found = named_call("page_attention", inputs, attributes, ("out", "lse"))
-    return found["out"], found["lse"]
-
-
-def _is_positive(number):
-    return isinstance(number, int) and number > 0
-
-
 def _sinks_of_heads(sinks, heads, kv_heads):
     """[heads, sinks]. There a vector is always shared by all heads, and rows may be of kv heads."""
     if sinks is None:
@@ -290,20 +180,9 @@ def _as_annotated(function):
     return function
 
 
-_OURS = (
-    flash_attention,
-    mean_pooling,
-    grouped_matmul,
-    ragged_decode_attention,
-    ragged_page_attention_v2,
-    ragged_page_attention_v3,
-    decode_attention,
-)
-
-
 def register(registry=kernel_registry):
     """First of all. Who names no platform gets them for arrays on the CPU, too: a call runs where its arrays are, there by the CPU's kernels."""
-    for function in _OURS:
+    for function in (flash_attention, mean_pooling, grouped_matmul, ragged_decode_attention):
         registry.register(function.__name__, Platform.CUDA, Backend.GPU, priority=PRIORITY)(_as_annotated(function))
 
 

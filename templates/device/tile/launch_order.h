@@ -14,7 +14,7 @@ static inline void let_next_launch_go() { asm volatile("griddepcontrol.launch_de
 static inline void wait_for_previous_launch() {}
 static inline void let_next_launch_go() {}
 #endif
-$elif arch.platform == 'simt'
+$else
 static inline void wait_for_previous_launch() {}
 static inline void let_next_launch_go() {}
 $end
