@@ -86,7 +86,6 @@ spec::Case recurrent_case(const char* type, const RecurrentOption& first, const 
 spec::Case vary_recurrent(const spec::Case& c, Rng& rng) {
   spec::Case varied = c;
   varied.name = c.name + " varied";
-  varied.fill.clear();
   varied.dims.clear();
   set_heads(varied, rng);
   set_tokens(varied, asks(c, "cum_seqlens"), rng);
