@@ -1,5 +1,9 @@
 // page_attention, split: a work item takes a part of a sequence's keys for all query heads of one kv head, block by block; parts are put
 // together by a second launch.
+$if C == 'i8' and D % (arch.vector_bytes / 4) != 0
+#include "device/cpu.h"
+#include "device/number/some_bytes.h"
+$end
 #include "device/attention/decode_rows.h"
 
 using Cached = ${ctype(C)};
