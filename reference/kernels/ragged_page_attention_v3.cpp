@@ -111,7 +111,7 @@ std::string other_slots(const Call& call, const Execute& execute, Rng&) {
   each_new_token(batch, batch.sequences(), [&](std::int64_t, std::int64_t slot) { written.insert(slot); });
   const std::size_t bytes = batch.slots() > 0 ? before.size() / at(batch.slots()) : 0;
   for (std::int64_t slot = 0; slot < batch.slots(); ++slot)
-    if (!written.contains(slot) && std::memcmp(before.data() + at(slot) * bytes, after.data() + at(slot) * bytes, bytes) != 0)
+    if (bytes > 0 && !written.contains(slot) && std::memcmp(before.data() + at(slot) * bytes, after.data() + at(slot) * bytes, bytes) != 0)
       return "slot " + std::to_string(slot) + " of kv_pages was changed, though no new token lies there";
   return "";
 }
