@@ -40,8 +40,7 @@ CallFacts facts_of(const Spec& spec, const Case& c);
 //                     be read here or x is not given, so that a cost may use it
 //   outside(x, low, high[, count])   the first element not in [low, high] in words ("x[3] is -1"), or ''
 //   outside_rows(t, x, per, last, low, high[, count])   the same of a table t [rows, columns]: row n stands for x[n] items, `per` a column,
-//   and only
-//                     those columns count that hold one of the last `last` of them (-1: all)
+//                     and only those columns count that hold one of the last `last` of them (-1: all)
 //                     count, of these two and of nondecreasing(x[, count]): only so many first elements, or rows, are looked at
 //   foldable(x)       the dimensions of x's rest extent ("C...") step as one: each by as much as the next one spans
 //   folded_stride(x)  that step; 0 where the rest has one element or none. An error if x is not foldable
