@@ -51,3 +51,16 @@ def test_a_transformer_learns_with_the_gradients_of_jaxs_attention():
     losses, difference = load("train_transformer").train(40)
     assert difference < 1e-5
     assert sum(losses[-5:]) / 5 < losses[0] - 1.5
+
+
+@pytest.mark.parametrize("library", ["jax", "torch", "numpy"])
+def test_an_engine_serves_the_tokens_of_a_dense_model(library):
+    """Few pages: requests are evicted, too. Small ones, of which each is still cut into chunks."""
+    if library != "numpy":
+        pytest.importorskip(library)
+    example = load("serve")
+    model = example.Model(layers=2, heads=4, kv_heads=2, head_dim=16, hidden=64, vocabulary=24)
+    done, counts, _, worst = example.serve(library, requests=10, prompt=40, answer=24, pages=9, seats=4, chunk=16, model=model)
+    assert worst < 1e-5
+    assert len(done) == 10 and all(len(x.tokens) == x.wanted for x in done)
+    assert all(counts.values()), counts
