@@ -109,6 +109,11 @@ const Sizes narrow_heads = {{"T", 75}, {"N", 4}, {"Hq", 8}, {"Hkv2", 4}, {"D", 6
 Subject batch(const char* case_name, const char* template_file = "ragged_page_attention/attend.mma.gpu.cu") {
   return {root, "ragged_page_attention", case_name, template_file, narrow_heads};
 }
+// One sequence alone: with more of them the boundaries of four blocks lie where a wrong count only changes who does what.
+Subject one_prefill() {
+  const Sizes narrow = {{"T", 40}, {"N", 2}, {"Hq", 4}, {"Hkv2", 2}, {"D", 64}, {"P", 40}, {"ps", 16}, {"max_pages", 24}};
+  return {root, "ragged_page_attention", "one_prefill", "ragged_page_attention/attend.mma.gpu.cu", narrow};
+}
 Subject batch_v3(const char* case_name) {
   return {root, "ragged_page_attention_v3", case_name, "ragged_page_attention/attend.mma.gpu.cu", narrow_heads};
 }
@@ -408,6 +413,7 @@ const Row mutants[] = {
      batch("mixed_window"),
      {"position - walk.shares.window", 0, "position - walk.shares.window + 1", stream_rows}},
     {"BatchThatSkipsTilesOfACutStream", batch("mixed_bf16"), {"in_pass - before - setup", 0, "in_pass - before", ragged_shares}},
+    {"BatchThatCountsTilesWrongly", one_prefill(), {"(whole * (whole + 1) / 2 << log)", 0, "(whole * whole / 2 << log)", ragged_shares}},
     {"BatchThatForgetsTheFirstPart", batch("mixed_bf16"), {"block == begins", 0, "false", decode_parts}},
     {"BatchThatWritesKeysAsValues", batch_v3("mixed_bf16"), {"row % 2 == 0 ? keys[", 0, "row % 2 == 1 ? keys[", ragged_write}},
     {"BatchThatWritesASlotTooFar", batch_v3("mixed_bf16"), {"position % page_size *", 0, "(position + 1) % page_size *", ragged_write}},
