@@ -183,7 +183,7 @@ spec::Case vary_rnn(const spec::Case& c, Rng& rng) {
   varied.dims["B"] = rng.chance(0.05) ? 0 : rng.chance(0.3) ? 1 : rng.nasty_size(1, 24);
   varied.dims["T"] = rng.chance(0.2) ? 1 : rng.nasty_size(0, 17);
   varied.dims["I"] = rng.nasty_size(0, 70);
-  varied.dims["H"] = rng.chance(0.3) ? 8 * rng.between(1, 10) : rng.nasty_size(1, 70);
+  varied.dims["H"] = rng.chance(0.03) ? 0 : rng.chance(0.3) ? 8 * rng.between(1, 10) : rng.nasty_size(1, 70);
   return varied;
 }
 

@@ -129,8 +129,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
 $if persistent
   Element* const kept = reinterpret_cast<Element*>(dynamic_shared());
   const int pitch = static_cast<int>(kept_pitch);
-  load_lines(kept, pitch, 0, features, line);
-  sync_block();
+  load_lines(kept, pitch, 0, features, line);  // a product begins with a barrier
   for (int64_t number = 0; number < layer.tokens; ++number) {
     for (int64_t row = 0; row < layer.batch; row += TILE_ROWS) one.take(number, direction, first_feature, row, kept, pitch, line);
     grid_barrier();
