@@ -128,6 +128,15 @@ Subject recurrence_gradient(const char* case_name) {
   return {root, "recurrent_bwd", case_name, "recurrent/backward.step.gpu.cu", two_chunks_of_steps};
 }
 
+// Recurrent layers: blocks that keep their weights and meet after each step; a launch a step where there are more features than those hold.
+constexpr char rnn_step[] = "rnn/rnn_step.h", rnn_gates[] = "rnn/rnn_gates.h";
+const Sizes two_blocks_a_direction = {{"B", 3}, {"T", 5}, {"I", 9}, {"H", 20}};
+const Sizes two_parts_of_features = {{"B", 3}, {"T", 3}, {"I", 5}, {"H", 70}};
+const Sizes more_than_blocks_keep = {{"B", 2}, {"T", 3}, {"I", 5}, {"H", 140}};
+Subject layer(const char* case_name, Sizes sizes = two_blocks_a_direction) {
+  return {root, "rnn", case_name, "rnn/forward.gpu.cu", std::move(sizes)};
+}
+
 // 64 tokens at a time: more than two chunks, over parts of the second of which gates leave something.
 constexpr char chunk_gates[] = "recurrent/chunk_gates.h", chunk_products[] = "recurrent/chunk_products.h",
                chunk_matrix[] = "recurrent/chunk_matrix.h", chunk_prepare[] = "recurrent/chunk_prepare.h";
@@ -165,6 +174,21 @@ const Sizes a_bias_of_two_heads = {{"B", 1}, {"Sq", 70}, {"Sk", 90}, {"Hq", 2}, 
 const Sizes wide_heads = {{"B", 1}, {"Sq", 70}, {"Sk", 90}, {"Hq", 2}, {"Hkv", 1}, {"D", 256}, {"Dv", 256}};
 
 const Row mutants[] = {
+    {"LayerWithoutTheGridBarrier", layer("cells.f32.cell_typelstm"), {"grid_barrier();", 0, nothing}},
+    {"LayerWithOnePlaceForStates", layer("cells.f32.cell_typelstm"), {"(number + 1) % 2", 0, "number % 2"}},
+    {"LayerWhoseSecondDirectionIsTheFirst", layer("cells.f32.cell_typelstm"), {"layer.tokens - 1 - number : number", 0, "number : number"}},
+    {"LayerThatLeavesStatesPastTheLength", layer("cells.f32.cell_typelstm"), {"valid ? state : 0.0f", 0, "state"}},
+    {"LayerThatGoesPastTheLength", layer("cells.f32.cell_typelstm"), {"token < lengths[row]", 0, "true"}},
+    {"LayerThatForgetsByTheInputGate", layer("cells.f32.cell_typelstm"), {"in[1] + back[1]", 0, "in[0] + back[0]", rnn_gates}},
+    {"LayerWhoseResetGateSparesTheBias",
+     layer("cells.f32.cell_typegru"),
+     {"(back[2] + recurrent_bias)", 0, "back[2] + recurrent_bias", rnn_gates}},
+    {"LayerWithTheBiasOfNTwice", layer("cells.f32.cell_typegru"), {"!(GRU && column >= 2 * features)", 0, "true"}},
+    {"LayerThatSumsHalfTheLanes", layer("small.f32"), {"mask < PARTS", 0, "mask < PARTS / 2", rnn_step}},
+    {"LayerWithoutTheBarrierBeforeItsTile", layer("small.f32", two_parts_of_features), {"sync_block();", 0, nothing, rnn_step}},
+    {"LayerWithoutTheBarrierBehindItsTile", layer("small.f32", two_parts_of_features), {"sync_block();", 1, nothing, rnn_step}},
+    {"LayerThatBringsWeightsTooEarly", layer("small.f32", more_than_blocks_keep), {"sync_block();", 0, nothing, rnn_step}},
+    {"LayerThatBringsWeightsOfOneFeature", layer("small.f32", more_than_blocks_keep), {"number % FEATURES", 0, "0"}},
     {"RecurrenceThatSumsHalfTheKeys", recurrence("all.f32"), {"mask < WARP;", 0, "mask < WARP / 2;", recurrent_token}},
     {"RecurrenceOfTheSameKeysInEachPart", recurrence("all.f32"), {"j * PARTS + part", 0, "j * PARTS", recurrent_token}},
     {"RecurrenceThatWritesPastTheLastFeature", recurrence("all.f32"), {"left < VEC ? static_cast<int>(left) : VEC", 0, "VEC"}},
