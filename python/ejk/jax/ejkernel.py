@@ -13,31 +13,13 @@ import numpy
 from ejkernel.kernels._registry import Backend, Platform, kernel_registry
 from jax import lax
 
+from . import _ejkernel_paged as paged
+from . import _ejkernel_recurrent as recurrences
 from ._call import named_call
+from ._ejkernel_words import given, int32, refuse, window
 
 PRIORITY = 1000
 _OUTPUTS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-
-
-def _given(**values):
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _refuse(*reasons):
-    """NotImplementedError in the registry's words: it makes its own error of one that says 'not supported'."""
-    found = [reason for reason, holds in reasons if holds]
-    if found:
-        raise NotImplementedError("; ".join(f"{reason} is not supported" for reason in found))
-
-
-def _window(sliding_window):
-    if sliding_window is None:
-        return -1, -1
-    return (sliding_window, sliding_window) if isinstance(sliding_window, int) else tuple(sliding_window)
-
-
-def _int32(array):
-    return None if array is None else array.astype(jnp.int32)
 
 
 def _mask(mask, q, k):
@@ -72,26 +54,26 @@ def flash_attention(
     kv_segment_ids=None,
     block_tables=None,
 ):
-    _refuse(
+    refuse(
         ("block_tables", block_tables is not None),
         ("normalize_output=False", not normalize_output),
         ("a bias that is not [B|1, H|1, Sq, Sk]", bias is not None and bias.ndim != 4),
         ("logits_dtype other than float32", jnp.dtype(logits_dtype) != jnp.float32),
     )
-    inputs = _given(
+    inputs = given(
         q=query,
         k=key,
         v=value,
         bias=bias,
         attention_mask=_mask(attention_mask, query, key),
-        q_segment_ids=_int32(q_segment_ids),
-        kv_segment_ids=_int32(kv_segment_ids),
+        q_segment_ids=int32(q_segment_ids),
+        kv_segment_ids=int32(kv_segment_ids),
         softmax_aux=softmax_aux,
-        cum_seqlens_q=_int32(cum_seqlens_q),
-        cum_seqlens_k=_int32(cum_seqlens_k),
+        cum_seqlens_q=int32(cum_seqlens_q),
+        cum_seqlens_k=int32(cum_seqlens_k),
     )
-    left, right = _window(sliding_window)
-    attributes = _given(
+    left, right = window(sliding_window)
+    attributes = given(
         causal=bool(causal),
         softmax_scale=softmax_scale,
         window_left=left,
@@ -105,7 +87,7 @@ def flash_attention(
 
 def mean_pooling(x, chunk_size=32, cu_seqlens=None, *, block_dim=128, block_size=256, num_warps=4, num_stages=1):
     """chunk_size is that library's hint for a backward pass, not our chunks."""
-    return named_call("mean_pooling", _given(x=x, cum_seqlens=_int32(cu_seqlens)), {}, ("out",))["out"]
+    return named_call("mean_pooling", given(x=x, cum_seqlens=int32(cu_seqlens)), {}, ("out",))["out"]
 
 
 def grouped_matmul(
@@ -121,14 +103,14 @@ def grouped_matmul(
     precision=lax.Precision.DEFAULT,
 ):
     """Sums are f32, and rounded once to preferred_element_type; existing_out is taken in that type."""
-    _refuse(
+    refuse(
         ("a traced group_offset", isinstance(group_offset, jax.core.Tracer)),
         ("a group_offset of several values", group_offset is not None and numpy.size(group_offset) != 1),
         ("preferred_element_type other than float32, float16, bfloat16", jnp.dtype(preferred_element_type).name not in _OUTPUTS),
     )
     out = jnp.dtype(preferred_element_type)
     existing_out = None if existing_out is None else existing_out.astype(out)
-    inputs = _given(lhs=lhs, rhs=rhs, group_sizes=_int32(group_sizes), existing_out=existing_out)
+    inputs = given(lhs=lhs, rhs=rhs, group_sizes=int32(group_sizes), existing_out=existing_out)
     attributes = {"transpose_rhs": bool(transpose_rhs), "preferred_element_type": _OUTPUTS[out.name]}
     if group_offset is not None:
         attributes["group_offset"] = int(numpy.reshape(group_offset, ()))
@@ -147,14 +129,14 @@ def ragged_decode_attention(
     logits_soft_cap=None,
     softmax_aux=None,
 ):
-    left, right = _window(sliding_window)
-    attributes = _given(softmax_scale=softmax_scale, window_left=left, window_right=right, logits_soft_cap=logits_soft_cap)
-    inputs = _given(
+    left, right = window(sliding_window)
+    attributes = given(softmax_scale=softmax_scale, window_left=left, window_right=right, logits_soft_cap=logits_soft_cap)
+    inputs = given(
         query=query,
         key=key,
         value=value,
-        sequence_start=_int32(sequence_start),
-        sequence_end=_int32(sequence_end),
+        sequence_start=int32(sequence_start),
+        sequence_end=int32(sequence_end),
         softmax_aux=_sinks_of_heads(softmax_aux, query.shape[1], key.shape[2]),
     )
     return named_call("ragged_decode_attention", inputs, attributes, ("out",))["out"]
@@ -171,19 +153,45 @@ def _sinks_of_heads(sinks, heads, kv_heads):
     return sinks
 
 
-def _as_annotated(function):
+def _as_annotated(function, name):
     """With the signature of that library's own XLA function, annotations included, which its validate_signatures compares."""
-    theirs = getattr(importlib.import_module(f"ejkernel.kernels._xla.{function.__name__}"), function.__name__)
+    theirs = getattr(importlib.import_module(f"ejkernel.kernels._xla.{name}"), function.__name__)
     signature = inspect.signature(theirs)
     if list(signature.parameters) == list(inspect.signature(function).parameters):
         function.__signature__ = signature
     return function
 
 
+# Their names there; a function may have several.
+OURS = {
+    flash_attention: ["flash_attention"],
+    mean_pooling: ["mean_pooling"],
+    grouped_matmul: ["grouped_matmul"],
+    ragged_decode_attention: ["ragged_decode_attention"],
+    paged.ragged_page_attention_v2: ["ragged_page_attention_v2"],
+    paged.ragged_page_attention_v3: ["ragged_page_attention_v3"],
+    paged.unified_attention: ["unified_attention"],
+    paged.chunked_prefill_paged_decode: ["chunked_prefill_paged_decode"],
+    paged.prefill_page_attention: ["prefill_page_attention"],
+    paged.decode_attention: ["decode_attention"],
+    paged.page_attention: ["page_attention"],
+    recurrences.recurrent: ["recurrent"],
+    recurrences.recurrent_gla: ["gla"],
+    recurrences.lightning_attn: ["lightning_attn"],
+    recurrences.gated_delta_rule: ["gated_delta_rule"],
+    recurrences.ragged_gated_delta_rule: ["ragged_gated_delta_rule"],
+    recurrences.kernel_delta_attention: ["kernel_delta_attention", "kda"],
+    recurrences.state_space_v2: ["state_space_v2", "ssm2", "mamba2"],
+    recurrences.rwkv6: ["rwkv6"],
+}
+
+
 def register(registry=kernel_registry):
     """First of all. Who names no platform gets them for arrays on the CPU, too: a call runs where its arrays are, there by the CPU's kernels."""
-    for function in (flash_attention, mean_pooling, grouped_matmul, ragged_decode_attention):
-        registry.register(function.__name__, Platform.CUDA, Backend.GPU, priority=PRIORITY)(_as_annotated(function))
+    for function, names in OURS.items():
+        annotated = _as_annotated(function, names[0])
+        for name in names:
+            registry.register(name, Platform.CUDA, Backend.GPU, priority=PRIORITY)(annotated)
 
 
 register()
