@@ -68,7 +68,7 @@ void set_cell(spec::Case& c, const char* cell) {
   if (std::string(cell) != "lstm") std::erase_if(c.given, [](const std::string& name) { return name == "c0" || name == "c_n"; });
 }
 
-void give(spec::Case& c, std::initializer_list<const char*> tensors) {
+void give_of_cell(spec::Case& c, std::initializer_list<const char*> tensors) {
   const auto found = c.attributes.find("cell_type");
   const bool is_lstm = found == c.attributes.end() || std::get<std::string>(found->second) == "lstm";
   for (const char* name : tensors) {
@@ -87,14 +87,14 @@ const RnnOption rnn_options[] = {
     {"rnn_tanh", [](spec::Case& c) { set_cell(c, "rnn_tanh"); }},
     {"rnn_relu", [](spec::Case& c) { set_cell(c, "rnn_relu"); }},
     {"bidirectional", [](spec::Case& c) { c.attributes["bidirectional"] = true; }},
-    {"lengths", [](spec::Case& c) { give(c, {"lengths"}); }},
-    {"h0", [](spec::Case& c) { give(c, {"h0"}); }},
+    {"lengths", [](spec::Case& c) { give_of_cell(c, {"lengths"}); }},
+    {"h0", [](spec::Case& c) { give_of_cell(c, {"h0"}); }},
     {"c0",
      [](spec::Case& c) {
-       give(c, {"c0", "c_n"});
+       give_of_cell(c, {"c0", "c_n"});
      }},
-    {"b_ih", [](spec::Case& c) { give(c, {"b_ih"}); }},
-    {"b_hh", [](spec::Case& c) { give(c, {"b_hh"}); }},
+    {"b_ih", [](spec::Case& c) { give_of_cell(c, {"b_ih"}); }},
+    {"b_hh", [](spec::Case& c) { give_of_cell(c, {"b_hh"}); }},
     {"one_token", [](spec::Case& c) { c.dims["T"] = std::int64_t{1}; }},
     {"one_row", [](spec::Case& c) { c.dims["B"] = std::int64_t{1}; }},
     {"more_rows", [](spec::Case& c) { c.dims["B"] = std::int64_t{19}; }},
@@ -196,7 +196,7 @@ spec::Case random_rnn(Rng& rng) {
   set_cell(c, rng.pick(cells));
   if (rng.chance(0.4)) c.attributes["bidirectional"] = true;
   for (const char* tensor : {"h0", "c0", "b_ih", "b_hh", "lengths", "c_n"})
-    if (rng.chance(0.5)) give(c, {tensor});
+    if (rng.chance(0.5)) give_of_cell(c, {tensor});
   return vary_rnn(c, rng);
 }
 
