@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -196,6 +197,31 @@ void fill_counting(HostTensor& tensor) {
   for (std::int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, static_cast<double>(size_of(tensor.type()) == 1 ? i % 128 : i));
 }
 
+// fill: "blocks P" or "blocks P causal".
+void fill_blocks(HostTensor& tensor, const std::string& share, bool causal, Rng& rng) {
+  const std::vector<std::int64_t>& shape = tensor.shape();
+  char* end = nullptr;
+  const double probability = std::strtod(share.c_str(), &end);
+  if (shape.size() < 2 || share.empty() || *end != 0 || probability < 0 || probability > 1)
+    throw std::invalid_argument(fmt::format("{}: blocks need two dimensions and a probability; found '{}'", tensor.name(), share));
+  const std::int64_t rows = shape[shape.size() - 2], columns = shape.back();
+  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
+  std::vector<bool> hidden(static_cast<std::size_t>(columns), false);
+  double chance = probability;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::int64_t row = static_cast<std::int64_t>(i) / columns % rows, column = static_cast<std::int64_t>(i) % columns;
+    const std::int64_t diagonal = (row + 1) * columns / rows - 1;
+    if (causal) {
+      values[i] = column == diagonal || (column < diagonal && rng.chance(probability));
+      continue;
+    }
+    if (row == 0 && column == 0) std::generate(hidden.begin(), hidden.end(), [&] { return rng.chance(0.1); });
+    if (column == 0) chance = rng.chance(0.8) ? probability : rng.chance(0.5) ? 0 : 1;
+    values[i] = !hidden[static_cast<std::size_t>(column)] && rng.chance(chance);
+  }
+  tensor.assign(values);
+}
+
 // "offsets T" as {"offsets", "T", ""}, "sizes M equal" as {"sizes", "M", "equal"}.
 struct FillWords {
   std::string kind, dim, word;
@@ -235,12 +261,14 @@ void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std:
   if (fill == "betas") return fill_betas(tensor, rng);
   const auto [kind, dim, word] = parse_fill(fill);
   if (kind == "offsets" && word.empty()) return fill_offsets(tensor, dim_named(tensor, dim, dims), rng);
+  if (kind == "blocks") return fill_blocks(tensor, dim, word == "causal", rng);
   if (kind == "sizes") return fill_sizes(tensor, word, dim_named(tensor, dim, dims), rng);
   if (fill_lengths(tensor, fill, dims, rng)) return;
   if (!fill.empty())
     throw std::invalid_argument(
         fmt::format("{}: unknown fill '{}'; known are 'segments', 'hidden', 'lowest', 'gates', 'mild gates', 'betas', 'offsets DIM', "
-                    "'sizes DIM [equal|random|one]', 'all X', 'lengths LOW to HIGH', 'each COUNT*X ...', 'starts COUNT*X ...', 'scales', "
+                    "'sizes DIM [equal|random|one]', 'blocks P [causal]', 'all X', 'lengths LOW to HIGH', 'each COUNT*X ...', 'starts "
+                    "COUNT*X ...', 'scales', "
                     "'contexts STARTS MOST', 'pages LENGTHS PER POOL', 'paged TABLE LENGTHS PER' and 'between STARTS ENDS'",
                     tensor.name(), fill));
   if (is_floating(tensor.type())) return fill_normal(tensor, 1, rng);

@@ -25,6 +25,9 @@ namespace ejk::reference {
 //   "offsets T"    0, ..., nondecreasing, at most dim T: lengths vary, some are 0, and now and then tokens are left over
 //   "sizes M"      of groups that share dim M: in small calls any of the following, and sizes whose sum is less or more than M, with
 //                  empty groups among them; in large ones as "sizes M random"
+//   "blocks P"     of a bool [..., rows, columns], a mask of blocks: each true with probability P; now and then all of a row, or none, and
+//                  now and then a column none
+//   "blocks P causal"   those up to the diagonal with probability P, those on it always, those after it never
 //   "sizes M equal", "sizes M random", "sizes M one"   as equal as can be; in proportion to 0.1 + a number in [0, 1) drawn for each;
 //                  one group has all. Their sum is M
 //   other integers 0, 1, 2, ... in row-major order, within the type

@@ -24,11 +24,29 @@ endfunction()
 # find nothing again.
 option(EJK_PRECOMPILED "Precompile the headers that nearly every source includes: a build from nothing is faster" OFF)
 
-# As ejk_spec compiles, whose precompiled header it is.
+# As ejk_spec_light compiles, whose precompiled header it is.
 function(ejk_precompiled target)
-  if(EJK_PRECOMPILED AND target STREQUAL "ejk_spec")
+  if(EJK_PRECOMPILED AND target STREQUAL "ejk_spec_light")
     target_precompile_headers(${target} PRIVATE ${CMAKE_SOURCE_DIR}/runtime/precompiled.hpp)
   elseif(EJK_PRECOMPILED)
-    target_precompile_headers(${target} REUSE_FROM ejk_spec)
+    target_precompile_headers(${target} REUSE_FROM ejk_spec_light)
   endif()
+endfunction()
+
+# ejk_light(target folders...): the target's sources in these folders, which run seldom and wait for others, are optimised by -O1 in a release:
+# a quarter less to compile. They become the objects <target>_light, which the target's archive holds. After ejk_unity.
+function(ejk_light target)
+  get_target_property(sources ${target} SOURCES)
+  string(REPLACE ";" "|" folders "${ARGN}")
+  set(light ${sources})
+  list(FILTER light INCLUDE REGEX "/(${folders})/")
+  list(REMOVE_ITEM sources ${light})
+  add_library(${target}_light OBJECT ${light})
+  target_include_directories(${target}_light PRIVATE $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
+  target_compile_definitions(${target}_light PRIVATE $<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>)
+  target_compile_options(${target}_light PRIVATE $<$<CONFIG:Release>:-O1>)
+  set_target_properties(${target} PROPERTIES SOURCES "${sources}")
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_light>)
+  set_target_properties(${target}_light PROPERTIES UNITY_BUILD ${EJK_UNITY} UNITY_BUILD_MODE GROUP)
+  ejk_precompiled(${target}_light)
 endfunction()

@@ -1,6 +1,6 @@
 """What `ejk` offers beside the kernels' functions, by name: the package has these, and ejk.jax."""
 
-from . import masks, sequences
+from . import block_masks, masks, sequences
 from ._errors import (
     CompileError,
     DeviceError,
@@ -15,6 +15,7 @@ from ._library import PROGRAM
 from ._questions import add_store, counters, explain, info, kernel, label, labels_in_hlo, set_threads, tune
 from ._scopes import overlay, policy
 from ._version import __version__
+from .block_masks import block_mask
 
 __all__ = [
     "CompileError",
@@ -28,6 +29,8 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "add_store",
+    "block_mask",
+    "block_masks",
     "counters",
     "explain",
     "info",

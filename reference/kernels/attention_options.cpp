@@ -7,11 +7,13 @@ namespace {
 void give(spec::Case& c, std::initializer_list<const char*> tensors) { c.given.insert(c.given.end(), tensors.begin(), tensors.end()); }
 
 enum class Form { any, batched, packed };
+enum class Kernel { any, flash, blocksparse };
 
 struct Option {
   const char* name;
   void (*apply)(spec::Case&);
   Form form = Form::any;
+  Kernel kernel = Kernel::any;
 };
 
 const Option options[] = {
@@ -32,7 +34,7 @@ const Option options[] = {
      Form::batched},
     {"query_seq_lengths", [](spec::Case& c) { give(c, {"query_seq_lengths"}); }, Form::batched},
     {"key_value_seq_lengths", [](spec::Case& c) { give(c, {"key_value_seq_lengths"}); }, Form::batched},
-    {"weights", [](spec::Case& c) { give(c, {"weights"}); }, Form::batched},
+    {"weights", [](spec::Case& c) { give(c, {"weights"}); }, Form::batched, Kernel::flash},
     {"softmax_aux", [](spec::Case& c) { give(c, {"softmax_aux"}), c.types["Es"] = "f32", c.dims["A"] = std::int64_t{2}; }},
     {"one_head_a_kv_head", [](spec::Case& c) { c.dims["Hkv"] = c.dims["Hq"]; }},
     {"more_queries", [](spec::Case& c) { c.dims["Sq"] = std::int64_t{100}, c.dims["Sk"] = std::int64_t{33}; }, Form::batched},
@@ -42,7 +44,11 @@ const Option options[] = {
        c.dims["N"] = std::int64_t{4}, c.dims["Tq"] = std::int64_t{130}, c.dims["Tk"] = std::int64_t{150};
        give(c, {"cum_seqlens_q", "cum_seqlens_k"});
      },
-     Form::packed},
+     Form::packed, Kernel::flash},
+    {"chunk_size", [](spec::Case& c) { c.attributes["chunk_size"] = std::int64_t{37}; }, Form::batched, Kernel::blocksparse},
+    {"one_mask_for_all_heads", [](spec::Case& c) { c.dims["Hm"] = std::int64_t{1}; }, Form::batched, Kernel::blocksparse},
+    {"blocks_of_16", [](spec::Case& c) { c.attributes["block_q"] = c.attributes["block_k"] = std::int64_t{16}; }, Form::batched,
+     Kernel::blocksparse},
 };
 
 // Alone only.
@@ -51,8 +57,12 @@ const Option extremes[] = {
     {"a cap that no score comes near", [](spec::Case& c) { c.attributes["logits_soft_cap"] = 1e6; }},
 };
 
-spec::Case plain_case(const char* type) {
+spec::Case plain_case(const char* type, Kernel kernel) {
   spec::Case c;
+  if (kernel == Kernel::blocksparse) {
+    c.dims["Hm"] = std::int64_t{4};
+    c.attributes["block_q"] = std::int64_t{32}, c.attributes["block_k"] = std::int64_t{48};
+  }
   c.types["E"] = type;
   for (const auto& [dim, size] : {std::pair{"B", 2}, {"Sq", 70}, {"Sk", 90}, {"Hq", 4}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}})
     c.dims[dim] = std::int64_t{size};
@@ -67,8 +77,8 @@ void want_gradients(spec::Case& c) {
   c.dims["Bb"] = c.dims["B"], c.dims["Hb"] = c.dims["Hq"];
 }
 
-spec::Case with(const char* type, const Option& first, const Option* second, bool gradient) {
-  spec::Case c = plain_case(type);
+spec::Case with(const char* type, const Option& first, const Option* second, bool gradient, Kernel kernel) {
+  spec::Case c = plain_case(type, kernel);
   c.name = first.name;
   first.apply(c);
   if (second) second->apply(c), c.name += std::string(" and ") + second->name;
@@ -81,19 +91,26 @@ spec::Case with(const char* type, const Option& first, const Option* second, boo
 
 bool agree(const Option& a, const Option& b) { return a.form == Form::any || b.form == Form::any || a.form == b.form; }
 
-}  // namespace
+bool is_of(const Option& option, Kernel kernel) { return option.kernel == Kernel::any || option.kernel == kernel; }
 
-std::vector<OptionCase> attention_option_cases(bool gradient) {
+std::vector<OptionCase> cases_of(Kernel kernel, bool gradient) {
   std::vector<OptionCase> cases;
   for (const char* type : {"f32", "bf16"}) {
     for (const Option& first : options) {
-      cases.push_back({with(type, first, nullptr, gradient), true});
+      if (!is_of(first, kernel)) continue;
+      cases.push_back({with(type, first, nullptr, gradient, kernel), true});
       for (const Option* second = &first + 1; second != std::end(options); ++second)
-        if (agree(first, *second)) cases.push_back({with(type, first, second, gradient), false});
+        if (is_of(*second, kernel) && agree(first, *second)) cases.push_back({with(type, first, second, gradient, kernel), false});
     }
-    for (const Option& extreme : extremes) cases.push_back({with(type, extreme, nullptr, gradient), true});
+    for (const Option& extreme : extremes) cases.push_back({with(type, extreme, nullptr, gradient, kernel), true});
   }
   return cases;
 }
+
+}  // namespace
+
+std::vector<OptionCase> attention_option_cases(bool gradient) { return cases_of(Kernel::flash, gradient); }
+
+std::vector<OptionCase> blocksparse_option_cases(bool gradient) { return cases_of(Kernel::blocksparse, gradient); }
 
 }  // namespace ejk::reference

@@ -7,4 +7,7 @@ namespace ejk::reference {
 // Small calls of f32 and bf16, most of which see some keys and not others. `gradient`: of flash_attention_bwd, all gradients wanted.
 std::vector<OptionCase> attention_option_cases(bool gradient);
 
+// The same of blocksparse_attention, with what it has besides.
+std::vector<OptionCase> blocksparse_option_cases(bool gradient);
+
 }  // namespace ejk::reference

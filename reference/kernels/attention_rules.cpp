@@ -11,6 +11,12 @@ namespace {
 // Positions are below 2^40: an offset or window beyond that sees the same keys, and sums do not overflow.
 constexpr std::int64_t far = std::int64_t{1} << 40;
 
+std::int64_t attribute_or(const Call& call, const char* name, std::int64_t otherwise) {
+  return call.has_attribute(name) ? call.integer(name) : otherwise;
+}
+
+std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a / b - (a % b < 0); }  // b > 0
+
 // Tokens of row b of the batch that are no padding.
 std::int64_t length_of(const Call& call, const char* lengths, std::int64_t b, std::int64_t tokens) {
   const HostTensor* tensor = call.find(lengths);
@@ -49,8 +55,12 @@ std::int64_t Broadcast::index(std::int64_t b, std::int64_t h, std::int64_t i, st
 
 Visibility::Visibility(const Call& call)
     : mask_(call, "attention_mask"),
+      blocks_(call, "block_mask"),
+      block_q_(attribute_or(call, "block_q", 1)),
+      block_k_(attribute_or(call, "block_k", 1)),
+      chunk_(attribute_or(call, "chunk_size", 0)),
       left_(std::min(call.integer("window_left"), 4 * far)),
-      right_(call.flag("causal") ? 0 : std::min(call.integer("window_right"), 4 * far)),
+      right_(call.flag("causal") || chunk_ > 0 ? 0 : std::min(call.integer("window_right"), 4 * far)),
       has_offset_(call.has_attribute("causal_offset")) {
   if (has_offset_) offset_ = std::clamp(call.integer("causal_offset"), -far, far);
   if (call.given("q_segment_ids")) {
@@ -61,7 +71,9 @@ Visibility::Visibility(const Call& call)
 
 std::int64_t Visibility::first(const Sequence& s, std::int64_t i) const {
   if (i >= s.q_seeing) return s.k_length;
-  return left_ < 0 ? 0 : std::clamp<std::int64_t>(i + offset(s) - left_, 0, s.k_length);
+  const std::int64_t position = i + offset(s), in_window = left_ < 0 ? -far : position - left_;
+  const std::int64_t in_chunk = chunk_ > 0 ? floor_div(position, chunk_) * chunk_ : -far;
+  return std::clamp<std::int64_t>(std::max(in_window, in_chunk), 0, s.k_length);
 }
 
 std::int64_t Visibility::last(const Sequence& s, std::int64_t i) const {
@@ -72,6 +84,7 @@ std::int64_t Visibility::last(const Sequence& s, std::int64_t i) const {
 bool Visibility::sees(const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t j) const {
   if (j < first(s, i) || j >= last(s, i)) return false;
   if (mask_.given() && mask_.value(s.number, h, i, j) == 0) return false;
+  if (blocks_.given() && blocks_.value(s.number, h, i / block_q_, j / block_k_) == 0) return false;
   if (q_segments_.empty()) return true;
   const double q = q_segments_[at(s.q_begin + i)], k = kv_segments_[at(s.k_begin + j)];
   return q == k && q >= 0;

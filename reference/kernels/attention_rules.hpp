@@ -34,7 +34,7 @@ class Broadcast {
 class Visibility {
  public:
   explicit Visibility(const Call& call);
-  // Keys [first, last) are what causal and window leave of the sequence for query i.
+  // Keys [first, last) are what causal, window and chunk leave of the sequence for query i.
   std::int64_t first(const Sequence& s, std::int64_t i) const;
   std::int64_t last(const Sequence& s, std::int64_t i) const;
   bool sees(const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t j) const;
@@ -42,7 +42,8 @@ class Visibility {
  private:
   std::int64_t offset(const Sequence& s) const { return has_offset_ ? offset_ : s.k_length - s.q_seeing; }
 
-  Broadcast mask_;
+  Broadcast mask_, blocks_;
+  std::int64_t block_q_ = 1, block_k_ = 1, chunk_ = 0;  // chunk_: 0, none
   std::int64_t left_ = -1, right_ = -1, offset_ = 0;
   bool has_offset_ = false;
   std::vector<double> q_segments_, kv_segments_;

@@ -119,8 +119,8 @@ std::vector<Property> AttentionReference::properties() const {
   const auto batched = [](const Call& call) { return writable(call) && !call.given("cum_seqlens_q") && call.input("k").elements() > 0; };
   const auto keeps_all = [](const Call& call) { return call.floating("dropout_prob") == 0; };
   const auto unordered = [=](const Call& call) {
-    return batched(call) && has_full_rows(call) && keeps_all(call) && !call.flag("causal") && call.integer("window_left") < 0 &&
-           call.integer("window_right") < 0;
+    return batched(call) && has_full_rows(call) && keeps_all(call) && !call.given("block_mask") && !call.flag("causal") &&
+           call.integer("window_left") < 0 && call.integer("window_right") < 0;
   };
   return {
       repeats_bit_for_bit([](const Call&) { return true; }),

@@ -219,4 +219,8 @@ static inline __attribute__((always_inline)) void start_products(Chunk& c) {
 }
 static inline __attribute__((always_inline)) void end_products() { amx_release(); }
 
+$if by_blocks  // blocksparse_attention
+#include "blocksparse_attention/block_chunk_entry.h"
+$else
 #include "flash_attention/attention_chunk_entry.h"
+$end

@@ -13,6 +13,9 @@
 $if steps == 0
 #include "flash_attention/mma_ring.h"
 $end
+$if by_blocks  // blocksparse_attention: rows of one block of queries, whose steps come from a list
+#include "blocksparse_attention/block_steps.h"
+$end
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
 using Element = ${ctype(E)};
@@ -91,6 +94,7 @@ static inline void multiply_keys_again(Scores& s, const QTile& q, const KPart& k
   }
 }
 
+$if not by_blocks
 // Which steps a warp can do without a look at single keys. The same for all its lanes, and the compiler is told.
 struct Steps {
   int first, end;                  // of the block: all its warps copy and wait together
@@ -114,6 +118,7 @@ struct Steps {
   bool is_seen(int step) const { return step >= first_seen && step < end_seen; }
 };
 
+$end
 // Shared memory: Q, then the stages of K, then those of V, then each row's range of keys.
 constexpr int KEYS = QTile::BYTES, VALUES = KEYS + STAGES * KTile::BYTES, RANGES = VALUES + STAGES * VTile::BYTES;
 
@@ -138,6 +143,14 @@ struct Copies {
   KPart k_part(int step, int part) const { return {k_tile(step).at(part * PART_N, 0)}; }
   VPart v_part(int step, int part) const { return {v_tile(step).at(part * PART_N, 0)}; }
 
+$if by_blocks
+  // What the step after copies: keys [first, end) of the sequence.
+  void turn_to(const Heads<const Element>& k, const Heads<const Element>& v, const Sequence& sequence, int kv_head, const RowRange& of) {
+    keys = KReader(k.row(sequence.batch, of.first, kv_head), k.token_stride, of.end - of.first);
+    values = VReader(v.row(sequence.batch, of.first, kv_head), v.token_stride, of.end - of.first);
+  }
+
+$end
   void start(int first) {
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
@@ -166,14 +179,30 @@ struct Copies {
 };
 $end
 
+$if by_blocks
+// Block (x, y, z): the x-th BLOCK_M rows, `parts` a block of queries, of row z of the batch, the last rows first. A row is a query token of
+// one of `together` heads that follow one another and share the mask: those of the y-th such group.
+$else
 // Block (x, y, z): the y-th BLOCK_M rows (packed: of all sequences) of the x-th kv head of group z, where the kv heads of all rows of the
 // batch are numbered through. So the hardware starts the same rows of a group's heads together. With a causal mask later rows have more
 // keys: a sequence's rows are taken from the end, and the last blocks to start are short.
+$end
 KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
   const Heads<const Element> q(q_view), k(k_view), v(v_view);
   const Heads<Element> out(out_view);
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                          drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
+$if by_blocks
+  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            ADJUSTED ? query_seq_lengths : nullptr, ADJUSTED ? key_value_seq_lengths : nullptr};
+  const Sequence sequence = sequences[block_z()];
+  const int64_t item = grid_x() - 1 - block_x(), query_block = item / parts, end_token = (query_block + 1) * block_q;
+  const int64_t first_row = query_block * block_q * together + item % parts * BLOCK_M;
+  const int64_t left = (end_token < sequence.queries ? end_token : sequence.queries) * together - first_row;
+  if (left <= 0) return;
+  const int heads_a_kv_head = static_cast<int>(together), first_head = block_y() * heads_a_kv_head;
+  const int kv_head = first_head / static_cast<int>(q.heads / k.heads);
+$else
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
                             ADJUSTED ? query_seq_lengths : nullptr, ADJUSTED ? key_value_seq_lengths : nullptr};
   const int kv_heads = static_cast<int>(k.heads), heads_a_kv_head = static_cast<unsigned>(q.heads) / kv_heads;
@@ -184,19 +213,31 @@ KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
   int64_t item = block_y(), items = grid_y();
   if (cum_seqlens_q && !find_sequence(sequences, item, BLOCK_M, heads_a_kv_head, sequence, items)) return;
   const int64_t first_row = (items - 1 - item) * BLOCK_M, left = sequence.queries * heads_a_kv_head - first_row;
+$end
 
   char* memory = dynamic_shared();
   const QTile q_tile{shared_pointer(memory)};
   const Rows rows{reinterpret_cast<RowRange*>(memory + RANGES), static_cast<int>(first_row),
-                  static_cast<int>(left < BLOCK_M ? left : BLOCK_M), kv_head * heads_a_kv_head, heads_a_kv_head};
+                  static_cast<int>(left < BLOCK_M ? left : BLOCK_M), ${by_blocks ? 'first_head' : 'kv_head * heads_a_kv_head'}, heads_a_kv_head};
   rows.copy_queries<THREADS, D>(q_tile, q, sequence);
   if (KEPT > 0) copy_async_commit();
 $if steps == 0
   if (thread_x() == 0) Ring::init(shared_pointer(memory) + BARRIERS);
 $end
+$if by_blocks
+  find_ranges_in_chunks<THREADS, BLOCK_M>(rows, Visibility{causal, window_left, window_right}, sequence, chunk_size);
+  const int warp_row = warp() * M_TILES * 16;
+  const RunList list{runs, block_mask_view, query_blocks, runs_a_row};
+  BlockSteps<BLOCK_N> steps(list.row(sequence.batch, first_head, query_block), rows.some_see(0, BLOCK_M));
+  const bool exists = warp_row < rows.count;  // a block of queries may be smaller
+  const RowRange some_see = rows.some_see(warp_row, M_TILES * 16), all_see = rows.all_see(warp_row, M_TILES * 16);
+  const RowRange warp_some{shuffle(some_see.first, 0), shuffle(exists ? some_see.end : 0, 0)};
+  const RowRange warp_every{shuffle(all_see.first, 0), shuffle(exists ? all_see.end : 0, 0)};
+$else
   rows.find_ranges<THREADS, BLOCK_M>(Visibility{causal, window_left, window_right}, sequence);
   const int warp_row = warp() * M_TILES * 16;
   const Steps steps(rows, warp_row, sequence.keys);
+$end
 
 $if steps == 0
   const SharedPointer shared = shared_pointer(memory);
@@ -205,6 +246,11 @@ $if steps == 0
                        shuffle(static_cast<int>(sequence.batch), 0), shuffle(warp(), 0)}};
   copies.start();
   copy_async_commit();  // of nothing: the queries come in the group before
+$elif by_blocks
+  RowRange keys = steps.next(), ahead = steps.next();  // of this step, and of the next one
+  Copies copies{shared_pointer(memory), {k.row(sequence.batch, keys.first, kv_head), k.token_stride, keys.end - keys.first},
+                {v.row(sequence.batch, keys.first, kv_head), v.token_stride, keys.end - keys.first}};
+  copies.start(0);
 $else
   const int64_t first_key = sequence.first_key + int64_t{steps.first} * BLOCK_N;
   const int keys_left = static_cast<int>(sequence.keys) - steps.first * BLOCK_N;
@@ -228,22 +274,38 @@ $end
         if (is_kept(slice)) q_tile.load_a(queries[m][kept_place(slice)], warp_row + 16 * m, 16 * slice);
   }
 
-  if (steps.first >= steps.end) {  // no step waits: the queries may still be on their way to where the outputs go, and warps that read ranges
+  if (${by_blocks ? 'keys.first >= keys.end' : 'steps.first >= steps.end'}) {  // no step waits: the queries may still be on their way to where the outputs go, and warps that read ranges
     copy_async_wait<0>();
     sync_block();
   }
+$if by_blocks
+  bool started = false;  // some row has seen a key
+$end
 #pragma unroll 1
+$if by_blocks
+  for (int step = 0; keys.first < keys.end; ++step, keys = ahead, ahead = steps.next()) {
+    copies.turn_to(k, v, sequence, kv_head, ahead);
+$else
   for (int step = steps.first; step < steps.end; ++step) {
+$end
 $if steps == 0
     copies.come_to(step);
+$elif by_blocks
+    copy_async_wait<0>();
+    sync_block();
 $else
     if (STEPS == 1 || (step - steps.first) % STEPS == 0) {
       copy_async_wait<0>();
       sync_block();
     }
 $end
+$if by_blocks
+    const bool whole = !ADJUSTED && !CAPPED && keys.end - keys.first == BLOCK_N && keys.first >= warp_every.first && keys.end <= warp_every.end;
+    if (!whole && (keys.first >= warp_some.end || keys.end <= warp_some.first)) {
+$else
     const bool whole = steps.is_whole(step);
     if (!whole && !steps.is_seen(step)) {
+$end
 #pragma unroll
       for (int slice = 0; slice < SLICES; ++slice) copies.go_on(step, slice);
       continue;
@@ -251,10 +313,19 @@ $end
     Scores s[PARTS];
     PerRow sum;
     const auto hide = [&](int part) {
+$if by_blocks
+      if (!whole) adjust_within<ADJUSTED, CAPPED>(s[part], rules, rows, sequence, warp_row, keys.first + part * PART_N, keys);
+$else
       if (!whole) adjust<ADJUSTED, CAPPED>(s[part], rules, rows, sequence, warp_row, step * BLOCK_N + part * PART_N);
+$end
     };
     multiply_keys(s[0], queries, q_tile, copies.k_part(step, 0), warp_row, [&](int slice) { copies.go_on(step, slice); });
+$if by_blocks
+    bool follows = !started, large = false;
+    started = true;
+$else
     bool follows = step == steps.first_seen, large = false;
+$end
 #pragma unroll
     for (int m = 0; follows && m < M_TILES; ++m) sum[m][0] = sum[m][1] = INFINITE;  // all rows
     for (;;) {
@@ -272,7 +343,7 @@ $end
       for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
         for (int h = 0; h < 2; ++h) denominator[m][h] += sum[m][h];
-      if (DROPPED) drop(s[part], rules, rows, sequence, warp_row, step * BLOCK_N + part * PART_N);
+      if (DROPPED) drop(s[part], rules, rows, sequence, warp_row, ${by_blocks ? 'keys.first' : 'step * BLOCK_N'} + part * PART_N);
       const int next = part + 1;
       if (next < PARTS) {
         hide(next);
@@ -289,17 +360,21 @@ $end
   }
   // A value that is not finite, behind a weight of 0, has made the outputs of rows that do not see it NaN: then the definition decides.
   // It is given objects of its own: what it has references to would lie in memory, and be read from there by all blocks.
-  if (steps.hides && any_in_block(!finite(o))) {
+  if (${by_blocks ? '' : 'steps.hides && '}any_in_block(!finite(o))) {
     copy_async_wait<0>();
     sync_block();
     const Rows same_rows = rows;
     const Sequence same_sequence = sequence;
-    return attend_plainly<THREADS, ADJUSTED, CAPPED, DROPPED, 1, (DV + WARP - 1) / WARP>(
+    return ${by_blocks ? 'attend_blocks_plainly' : 'attend_plainly'}<THREADS, ADJUSTED, CAPPED, DROPPED, 1, (DV + WARP - 1) / WARP>(
         Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view), Heads<Element>(out_view),
         ScoreRules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                    drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads},
-        same_sequence, softmax_aux_view, sinks_type, lse_view, same_rows, kv_head, D, DV, reinterpret_cast<float*>(memory));
+        same_sequence, softmax_aux_view, sinks_type, lse_view, same_rows,${by_blocks ? ' KeyBlocks(block_mask_view, sequence.batch, first_head, query_block, block_k),' : ''} kv_head, D, DV, reinterpret_cast<float*>(memory));
   }
   const float kept = drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : 0;
   finish<DV, QTile::PITCH>(o, reference, denominator, reinterpret_cast<Element*>(memory), out, lse_view, rows, sequence, warp_row, kept);
 }
+$if by_blocks
+
+#include "blocksparse_attention/list_blocks_entry.h"
+$end

@@ -137,4 +137,8 @@ static inline __attribute__((always_inline)) void lay_out(Chunk& c, float* scrat
 static inline __attribute__((always_inline)) void start_products(Chunk&) {}
 static inline __attribute__((always_inline)) void end_products() {}
 
+$if by_blocks  // blocksparse_attention
+#include "blocksparse_attention/block_chunk_entry.h"
+$else
 #include "flash_attention/attention_chunk_entry.h"
+$end

@@ -9,6 +9,9 @@
 #include "device/attention/attention.h"
 #include "device/tile/tile.h"
 #include "device/attention/attention_plain.h"
+$if by_blocks  // blocksparse_attention: rows of one block of queries, whose steps come from a list
+#include "blocksparse_attention/block_steps.h"
+$end
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
 using Element = ${ctype(E)};
@@ -129,12 +132,28 @@ static inline void finish(const Sums (&o)[V_TILES], float reference, float denom
   if (wave_lane() < 16) store_lse(lse, sequence, place, reference, sum);
 }
 
+$if by_blocks
+// Block (x, y, z): the x-th BLOCK_M rows, `parts` a block of queries, of row z of the batch, the last rows first. A row is a query token of
+// one of `together` heads that follow one another and share the mask: those of the y-th such group.
+$else
 // Block (x, y, z): BLOCK_M rows (packed: of all sequences; batched: of row z of the batch) of kv head y, the last rows first.
+$end
 KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const Heads<const Element> q(q_view), k(k_view), v(v_view);
   const Heads<Element> out(out_view);
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                          drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
+$if by_blocks
+  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            ADJUSTED ? query_seq_lengths : nullptr, ADJUSTED ? key_value_seq_lengths : nullptr};
+  const Sequence sequence = sequences[block_z()];
+  const int64_t item = grid_x() - 1 - block_x(), query_block = item / parts, end_token = (query_block + 1) * block_q;
+  const int64_t first_row = query_block * block_q * together + item % parts * BLOCK_M;
+  const int64_t left = (end_token < sequence.queries ? end_token : sequence.queries) * together - first_row;
+  if (left <= 0) return;
+  const int heads_a_kv_head = static_cast<int>(together), first_head = block_y() * heads_a_kv_head;
+  const int kv_head = first_head / static_cast<int>(q.heads / k.heads);
+$else
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
                             ADJUSTED ? query_seq_lengths : nullptr, ADJUSTED ? key_value_seq_lengths : nullptr};
   const int kv_head = block_y(), heads_a_kv_head = static_cast<int>(q.heads / k.heads);
@@ -142,12 +161,17 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   int64_t item = block_x(), items = grid_x();
   if (cum_seqlens_q && !find_sequence(sequences, item, BLOCK_M, heads_a_kv_head, sequence, items)) return;
   const int64_t first_row = (items - 1 - item) * BLOCK_M, left = sequence.queries * heads_a_kv_head - first_row;
+$end
 
   char* memory = dynamic_shared();
   const SharedPointer keys = shared_pointer(memory), values = keys + VALUES;
   const Rows rows{reinterpret_cast<RowRange*>(memory + RANGES), static_cast<int>(first_row),
-                  static_cast<int>(left < BLOCK_M ? left : BLOCK_M), kv_head * heads_a_kv_head, heads_a_kv_head};
+                  static_cast<int>(left < BLOCK_M ? left : BLOCK_M), ${by_blocks ? 'first_head' : 'kv_head * heads_a_kv_head'}, heads_a_kv_head};
+$if by_blocks
+  find_ranges_in_chunks<THREADS, BLOCK_M>(rows, Visibility{causal, window_left, window_right}, sequence, chunk_size);
+$else
   rows.find_ranges<THREADS, BLOCK_M>(Visibility{causal, window_left, window_right}, sequence);
+$end
 
   const int wave_row = wave() * M_TILES * 16 + matrix_column();
   Query queries[M_TILES];
@@ -162,6 +186,14 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     start_row(softmax_aux_view, sinks_type, rows.place(at), q.heads, sequence, wave_lane() < 16, reference[m], denominator[m]);
   }
 
+$if by_blocks
+  const RunList list{runs, block_mask_view, query_blocks, runs_a_row};
+  BlockSteps<BLOCK_N> steps(list.row(sequence.batch, first_head, query_block), rows.some_see(0, BLOCK_M));
+#pragma unroll 1
+  for (RowRange of = steps.next(); of.first < of.end; of = steps.next()) {
+    const int64_t key = of.first;
+    const int keys_left = of.end - of.first;
+$else
   const RowRange some = rows.some_see(0, BLOCK_M), every = rows.all_see(0, BLOCK_M);
   // Whether there are keys that some of its rows do not see.
   const bool hides = ADJUSTED || some.first < every.first || every.end < some.end || some.first % BLOCK_N != 0 ||
@@ -171,6 +203,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   for (int step = first; step < end; ++step) {
     const int64_t key = sequence.first_key + int64_t{step} * BLOCK_N;
     const int keys_left = static_cast<int>(sequence.keys) - step * BLOCK_N;
+$end
     sync_block();  // all have read the step before
     KReader(k.row(sequence.batch, key, kv_head), k.token_stride, keys_left).copy_async(KTile{keys});
     copy_transposed<BLOCK_N, DV, THREADS>(values, v.row(sequence.batch, key, kv_head), v.token_stride, keys_left);
@@ -181,9 +214,15 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     multiply_keys(s, queries, keys);
 #pragma unroll
     for (int m = 0; m < M_TILES; ++m) {
+$if by_blocks
+      RowRules here = row[m];
+      here.range = both(here.range, of);
+      const float largest = score_row(s[m], rules, here, of.first) - SHIFT;
+$else
       const float largest = score_row(s[m], rules, row[m], step * BLOCK_N) - SHIFT;
+$end
       weigh(s[m], o[m], largest, reference[m], denominator[m]);
-      if (DROPPED) drop(s[m], rules, rows.place(wave_row + 16 * m), sequence, step * BLOCK_N);
+      if (DROPPED) drop(s[m], rules, rows.place(wave_row + 16 * m), sequence, ${by_blocks ? 'of.first' : 'step * BLOCK_N'});
     }
     add_values(o, s, values);
   }
@@ -191,9 +230,9 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   bool all_finite = true;
 #pragma unroll
   for (int m = 0; m < M_TILES; ++m) all_finite = finite(o[m]) && all_finite;
-  if (hides && any_in_block(!all_finite))
-    return attend_plainly<THREADS, ADJUSTED, CAPPED, DROPPED, 1, (DV + WARP - 1) / WARP>(q, k, v, out, rules, sequence, softmax_aux_view,
-                                                                                          sinks_type, lse_view, rows, kv_head, D, DV,
+  if (${by_blocks ? '' : 'hides && '}any_in_block(!all_finite))
+    return ${by_blocks ? 'attend_blocks_plainly' : 'attend_plainly'}<THREADS, ADJUSTED, CAPPED, DROPPED, 1, (DV + WARP - 1) / WARP>(q, k, v, out, rules, sequence, softmax_aux_view,
+                                                                                          sinks_type, lse_view, rows,${by_blocks ? ' KeyBlocks(block_mask_view, sequence.batch, first_head, query_block, block_k),' : ''} kv_head, D, DV,
                                                                                           reinterpret_cast<float*>(memory));
   const float kept = drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : 0;
 #pragma unroll
@@ -202,3 +241,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     finish(o[m], reference[m], denominator[m], out, lse_view, rows.place(at), sequence, at < rows.count, kept);
   }
 }
+$if by_blocks
+
+#include "blocksparse_attention/list_blocks_entry.h"
+$end

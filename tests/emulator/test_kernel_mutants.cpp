@@ -133,6 +133,15 @@ Subject recurrence_gradient(const char* case_name) {
   return {root, "recurrent_bwd", case_name, "recurrent/backward.step.gpu.cu", two_chunks_of_steps};
 }
 
+// Recurrent layers: blocks that keep their weights and meet after each step; a launch a step where there are more features than those hold.
+constexpr char rnn_step[] = "rnn/rnn_step.h", rnn_gates[] = "rnn/rnn_gates.h";
+const Sizes two_blocks_a_direction = {{"B", 3}, {"T", 5}, {"I", 9}, {"H", 20}};
+const Sizes two_parts_of_features = {{"B", 3}, {"T", 3}, {"I", 5}, {"H", 70}};
+const Sizes more_than_blocks_keep = {{"B", 2}, {"T", 3}, {"I", 5}, {"H", 140}};
+Subject layer(const char* case_name, Sizes sizes = two_blocks_a_direction) {
+  return {root, "rnn", case_name, "rnn/forward.gpu.cu", std::move(sizes)};
+}
+
 // 64 tokens at a time: more than two chunks, over parts of the second of which gates leave something.
 constexpr char chunk_gates[] = "recurrent/chunk_gates.h", chunk_products[] = "recurrent/chunk_products.h",
                chunk_matrix[] = "recurrent/chunk_matrix.h", chunk_prepare[] = "recurrent/chunk_prepare.h";
@@ -169,7 +178,48 @@ const Sizes dropping = {{"B", 1}, {"Sq", 100}, {"Sk", 120}, {"Hq", 2}, {"Hkv", 1
 const Sizes a_bias_of_two_heads = {{"B", 1}, {"Sq", 70}, {"Sk", 90}, {"Hq", 2}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}, {"Bb", 1}, {"Hb", 1}};
 const Sizes wide_heads = {{"B", 1}, {"Sq", 70}, {"Sk", 90}, {"Hq", 2}, {"Hkv", 1}, {"D", 256}, {"Dv", 256}};
 
+// A mask of blocks: runs of several and of single blocks, steps that they do not fill, rows without any; more blocks than a warp has lanes.
+constexpr char block_steps[] = "blocksparse_attention/block_steps.h", key_blocks[] = "blocksparse_attention/key_blocks.h",
+               block_rows[] = "blocksparse_attention/block_rows.h";
+const Sizes some_blocks = {{"B", 1}, {"Sq", 133}, {"Sk", 217}, {"Hq", 4}, {"Hkv", 2}, {"Hm", 4}, {"D", 64}, {"Dv", 64}};
+const Sizes many_blocks = {{"B", 1}, {"Sq", 40}, {"Sk", 650}, {"Hq", 2}, {"Hkv", 2}, {"Hm", 2}, {"D", 64}, {"Dv", 64}};
+Subject blocks(const char* case_name, Sizes sizes = some_blocks, const char* template_file = "flash_attention/forward.mma.gpu.cu") {
+  return {root, "blocksparse_attention", case_name, template_file, std::move(sizes)};
+}
+Subject wave_blocks(const char* case_name) { return blocks(case_name, some_blocks, wave); }
+Subject plain_blocks(const char* case_name) { return blocks(case_name, some_blocks, "blocksparse_attention/forward.plain.gpu.cu"); }
+
 const Row mutants[] = {
+    {"LayerWithoutTheGridBarrier", layer("cells.f32.cell_typelstm"), {"grid_barrier();", 0, nothing}},
+    {"LayerWithOnePlaceForStates", layer("cells.f32.cell_typelstm"), {"(number + 1) % 2", 0, "number % 2"}},
+    {"LayerWhoseSecondDirectionIsTheFirst", layer("cells.f32.cell_typelstm"), {"layer.tokens - 1 - number : number", 0, "number : number"}},
+    {"LayerThatLeavesStatesPastTheLength", layer("cells.f32.cell_typelstm"), {"valid ? state : 0.0f", 0, "state"}},
+    {"LayerThatGoesPastTheLength", layer("cells.f32.cell_typelstm"), {"token < lengths[row]", 0, "true"}},
+    {"LayerThatForgetsByTheInputGate", layer("cells.f32.cell_typelstm"), {"in[1] + back[1]", 0, "in[0] + back[0]", rnn_gates}},
+    {"LayerWhoseResetGateSparesTheBias",
+     layer("cells.f32.cell_typegru"),
+     {"(back[2] + recurrent_bias)", 0, "back[2] + recurrent_bias", rnn_gates}},
+    {"LayerWithTheBiasOfNTwice", layer("cells.f32.cell_typegru"), {"!(GRU && column >= 2 * features)", 0, "true"}},
+    {"LayerThatSumsHalfTheLanes", layer("small.f32"), {"mask < PARTS", 0, "mask < PARTS / 2", rnn_step}},
+    {"LayerWithoutTheBarrierBeforeItsTile", layer("small.f32", two_parts_of_features), {"sync_block();", 0, nothing, rnn_step}},
+    {"LayerWithoutTheBarrierBehindItsTile", layer("small.f32", two_parts_of_features), {"sync_block();", 1, nothing, rnn_step}},
+    {"LayerThatBringsWeightsTooEarly", layer("small.f32", more_than_blocks_keep), {"sync_block();", 0, nothing, rnn_step}},
+    {"LayerThatBringsWeightsOfOneFeature", layer("small.f32", more_than_blocks_keep), {"number % FEATURES", 0, "0"}},
+    {"BlocksWhoseRunsBeginOneEarly", blocks("cross.bf16"), {"(mine * size)", 0, "((mine - 1) * size)", block_steps}},
+    {"BlocksWhoseRunsEndOneLate", blocks("cross.bf16"), {"(mine * size)", 1, "((mine + 1) * size)", block_steps}},
+    {"BlocksWhoseRunsEndWithTheWarp", blocks("small_blocks.bf16", many_blocks), {"? before :", 0, "? false :", block_steps}},
+    {"BlocksNumberedFromZeroInEachWarp", blocks("small_blocks.bf16", many_blocks), {"begun += shuffle", 0, "begun = shuffle", block_steps}},
+    {"BlocksCopiedTwice", blocks("cross.bf16"), {"kv_head, ahead);", 0, "kv_head, keys);"}},
+    {"BlocksWhosePartialStepsAreWhole", blocks("cross.bf16"), {"keys.end - keys.first == BLOCK_N && ", 0, nothing}},
+    {"BlocksThatSeeKeysAfterThem", blocks("cross.bf16"), {"both(rows.range[at], of)", 0, "rows.range[at]", block_steps}},
+    {"BlocksThatSeeKeysAfterTheQuery", blocks("cross.bf16.causal"), {"both(rows.range[at], of)", 0, "of", block_steps}},
+    {"BlocksOfTheFirstHead", blocks("cross.bf16"), {"mask.shape[1] == 1 ? 0 : head", 0, "0", block_steps}},
+    {"BlocksOfTheNextQueries", blocks("cross.bf16"), {"item % parts * BLOCK_M", 0, "(item % parts + 1) * BLOCK_M"}},
+    {"PlainBlocksThatSeeAllWhereNoneIsLeft", plain_blocks("cross.f32"), {"return {end, end};", 0, "return {first, end};", key_blocks}},
+    {"PlainBlocksThatSeeKeysAfterThem", plain_blocks("cross.f32"), {"static_cast<int>(run.end)}", 0, "seen[r].end}", block_rows}},
+    {"PlainBlocksInChunksOfOne", plain_blocks("chunks.f32"), {"position - position % chunk", 0, "position", key_blocks}},
+    {"CdnaBlocksThatSeeKeysAfterThem", on(cdna, wave_blocks("cross.bf16")), {"both(here.range, of)", 0, "here.range"}},
+    {"Rdna4BlocksThatSkipTheSecondStep", on(rdna4, wave_blocks("cross.bf16")), {"at = keys.end;", 0, "at = keys.end + KEYS;", block_steps}},
     {"RecurrenceThatSumsHalfTheKeys", recurrence("all.f32"), {"mask < WARP;", 0, "mask < WARP / 2;", recurrent_token}},
     {"RecurrenceOfTheSameKeysInEachPart", recurrence("all.f32"), {"j * PARTS + part", 0, "j * PARTS", recurrent_token}},
     {"RecurrenceThatWritesPastTheLastFeature", recurrence("all.f32"), {"left < VEC ? static_cast<int>(left) : VEC", 0, "VEC"}},

@@ -2,12 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ctime>
 #include <numeric>
 #include <random>
 
 #include "generator/plain_portfolio.hpp"
 #include "spec/choose/portfolio.hpp"
+#include "tests/growth.hpp"
 
 namespace ejk::spec {
 namespace {
@@ -51,20 +51,13 @@ TEST(PortfolioScale, TheQuickFormChoosesWhatThePlainOneDoes) {
   }
 }
 
-double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
-
-// The least of some runs, so that what else the machine does counts little.
 double seconds_for(std::size_t calls) {
   std::mt19937 random(23);
   const auto c = random_instance(random, calls, calls, 20);
-  double least = 1e300;
-  for (int run = 0; run < 3; ++run) {
-    const double start = processor_seconds();
+  return test::processor_seconds([&] {
     smallest_within(c.bytes, c.demands, 0.03);
     least_regret(c.bytes, c.demands, c.total() / 3);
-    least = std::min(least, processor_seconds() - start);
-  }
-  return least;
+  });
 }
 
 TEST(PortfolioScale, TwiceTheCallsTakeLessThanThreeTimesAsLong) {

@@ -374,7 +374,7 @@ def test_attention_takes_a_mask_info():
 
 def test_the_example_of_the_page_runs(capsys):
     page = (pathlib.Path(__file__).parents[2] / "docs/helpers.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    example = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
     exec(example, {})
     promised = re.findall(r"^(?:print|cum_seqlens).*# (.*)$", example, re.MULTILINE)
     assert capsys.readouterr().out.splitlines() == promised[1:] and promised[0] == "[0, 3, 3, 8]"

@@ -126,6 +126,9 @@ TEST(Data, RowsOfATableFollowItsStridesAndOnlyTheLastItemsCount) {
   EXPECT_EQ(value_of(binding, "outside_rows(table, lengths, 4, 4, 2, 6)"), Value(std::string("table[1, 0] is 1")));
   EXPECT_EQ(value_of(binding, "outside_rows(table, lengths, 4, 4, 2, 6, 1)"), Value(std::string()));
   EXPECT_EQ(value_of(binding, "outside_rows(table, lengths, 4, 4, 2, 6, 9)"), Value(std::string("table[1, 0] is 1")));
+  EXPECT_EQ(value_of(binding, "outside(table, 0, 60)"), Value(std::string()));
+  EXPECT_EQ(value_of(binding, "outside(table, 0, 51)"), Value(std::string("table[1, 1] is 60")));
+  EXPECT_EQ(value_of(binding, "outside(table, 0, 50)"), Value(std::string("table[0, 1] is 51")));
 }
 
 TEST(Data, SumsCutElementsAndSayOtherwiseWithoutData) {

@@ -125,8 +125,9 @@ VerifyFilter filter_of(const Arguments& arguments) {
   const auto configs = arguments.text("configs", "heuristic");
   if (configs != "heuristic" && configs != "all")
     throw UsageError(fmt::format("--configs: expected heuristic or all, found '{}'", configs));
-  return {arguments.text("variant"), arguments.text("arch"), arguments.text("image", "*"),
-          configs == "all",          arguments.has("built"), cover_of(arguments)};
+  if (arguments.has("brief") && !arguments.has("cover")) throw UsageError("--brief is a part of a sample: give --cover SEED, too");
+  return {arguments.text("variant"), arguments.text("arch"), arguments.text("image", "*"), configs == "all",
+          arguments.has("built"),    cover_of(arguments),    arguments.has("brief")};
 }
 
 VerifyEffort effort_of(const Arguments& arguments, const Machine& machine) {
@@ -180,6 +181,7 @@ void add_options(Arguments& arguments) {
       "only a sample of these images, in which every variant and arch is met, and of each variant every value of a "
       "specialisation and every config value; each option runs on each variant, on one arch. Of two values or options together "
       "an eighth is met: eight seeds in turn have all");
+  arguments.flag("brief", "with --cover: only one of these images for every variant and arch");
   arguments.flag("random-only", "only the random calls of each kernel, and its pairs of options");
   arguments.option("random", "N", "varied calls an image, random calls a kernel (default 4)");
   arguments.option("seconds", "S", "most time for an image after its first call (default 1)");

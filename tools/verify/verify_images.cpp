@@ -43,12 +43,14 @@ bool wanted(const VerifyFilter& filter, const spec::Variant& variant, const spec
   return filter.arch.empty() || arch.name == filter.arch || arch.full_name() == filter.arch;
 }
 
-CoverItem cover_item_of(const VerifyImage& image, const spec::Binding& binding, std::uint64_t seed) {
+CoverItem cover_item_of(const VerifyImage& image, const spec::Binding& binding, const VerifyFilter& filter) {
+  if (filter.brief) return cover_item(image.id, image.kernel->name, image.variant->name, image.arch->full_name(), {}, {}, *filter.cover);
   const spec::VariantScope scope(*image.variant, *image.arch, binding);
   std::vector<std::pair<std::string, spec::Value>> specialisation;
   for (std::size_t i = 0; i < image.variant->specialize.size(); ++i)
     specialisation.emplace_back(image.variant->specialize[i].name, scope.specialisation(i));
-  return cover_item(image.id, image.kernel->name, image.variant->name, image.arch->full_name(), specialisation, image.config, seed);
+  return cover_item(image.id, image.kernel->name, image.variant->name, image.arch->full_name(), specialisation, image.config,
+                    *filter.cover);
 }
 
 }  // namespace
@@ -81,7 +83,7 @@ std::vector<VerifyImage> images_to_verify(const KernelHandle& kernel, const Mach
           VerifyImage image{id, &kernel, &variant, arch, std::move(config), {}};
           if (filter.built_only && !images.contains(id) && !in_a_store(image, binding, machine)) continue;
           const auto [entry, fresh] = images.try_emplace(id, std::move(image));
-          if (fresh && filter.cover) covered.push_back(cover_item_of(entry->second, binding, *filter.cover));
+          if (fresh && filter.cover) covered.push_back(cover_item_of(entry->second, binding, filter));
           entry->second.cases.push_back(&c);
         }
       }

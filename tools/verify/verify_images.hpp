@@ -15,6 +15,7 @@ struct VerifyFilter {
   bool all_configs = false;                // every valid config, not only the heuristic's
   bool built_only = false;                 // only images that some store has
   std::optional<std::uint64_t> cover;      // a covering sample of these, drawn with this seed
+  bool brief = false;                      // a sample that meets every variant on every arch, and no more
 };
 
 struct VerifyImage {

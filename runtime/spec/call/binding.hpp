@@ -38,7 +38,7 @@ CallFacts facts_of(const Spec& spec, const Case& c);
 //   chunks(x, c)      of host offsets: sum over n of ceil_div(x[n+1] - x[n], c)
 //   sum(x, most, otherwise)   of a host integer tensor's data, an element above `most` counted as `most`; `otherwise` if the data cannot
 //                     be read here or x is not given, so that a cost may use it
-//   outside(x, low, high[, count])   the first element not in [low, high] in words ("x[3] is -1"), or ''
+//   outside(x, low, high[, count])   the first element not in [low, high] in words ("x[3] is -1"), or ''; without count x has any rank
 //   outside_rows(t, x, per, last, low, high[, count])   the same of a table t [rows, columns]: row n stands for x[n] items, `per` a column,
 //                     and only those columns count that hold one of the last `last` of them (-1: all)
 //                     count, of these two and of nondecreasing(x[, count]): only so many first elements, or rows, are looked at

@@ -114,7 +114,9 @@ bool reads_data(std::string_view function) {
 Value read_data(std::string_view function, std::string_view name, const TensorFacts& facts, const void* host_data,
                 std::span<const Value> rest) {
   if (function == "sum" && !host_data && !is_empty(facts)) return rest[1];
-  const HostIntegers data({name, &facts, host_data}, function);
+  const bool of_all = function == "outside" && rest.size() == 2;
+  const HostIntegers data({name, &facts, host_data}, function, of_all ? 0 : 1);
+  if (of_all) return data.outside(name, integer_argument(function, name, rest), integer_argument(function, name, rest.subspan(1)));
   if (function == "sum") return sum_of(data, name, rest);
   if (function == "outside") return outside(data, name, rest);
   if (function == "nondecreasing") {

@@ -28,7 +28,7 @@ std::int64_t integer_of(std::span<const Value> values, std::size_t i, std::strin
 HostIntegers::HostIntegers(const NamedData& tensor, std::string_view function, std::size_t rank)
     : facts_(*tensor.facts), data_(tensor.data) {
   const auto& name = tensor.name;
-  if (facts_.shape.size() != rank)
+  if (rank != 0 && facts_.shape.size() != rank)
     cannot_read(fmt::format("{}({}): {} has {} dimensions, expected {}", function, name, name, facts_.shape.size(), rank));
   if (facts_.type != DType::i32 && facts_.type != DType::i64 && facts_.type != DType::i8 && facts_.type != DType::u8)
     cannot_read(fmt::format("{}({}): {} has type {}, expected an integer type", function, name, name, name_of(facts_.type)));
@@ -47,6 +47,24 @@ std::int64_t HostIntegers::read(std::int64_t element) const {
       return read_as<std::int8_t>(at);
     default:
       return read_as<std::uint8_t>(at);
+  }
+}
+
+std::string HostIntegers::outside(std::string_view name, std::int64_t low, std::int64_t high) const {
+  const auto& shape = facts_.shape;
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return {};
+  std::vector<std::int64_t> index(shape.size(), 0);
+  for (std::int64_t offset = 0;;) {
+    if (const auto value = read(offset); value < low || value > high)
+      return fmt::format("{}[{}] is {}", name, fmt::join(index, ", "), value);
+    std::size_t i = shape.size();
+    for (; i > 0; --i) {
+      offset += facts_.strides[i - 1];
+      if (++index[i - 1] < shape[i - 1]) break;
+      offset -= facts_.strides[i - 1] * shape[i - 1];
+      index[i - 1] = 0;
+    }
+    if (i == 0) return {};
   }
 }
 

@@ -1,0 +1,99 @@
+// The blocksparse attention reference against hand-computed numbers and its own laws.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "references/calls.hpp"
+
+namespace ejk::reference::blocksparse_attention_test {
+namespace {
+
+using Numbers = std::vector<double>;
+using Attributes = std::map<std::string, spec::Value>;
+
+// One batch row, `heads` heads, D = Dv = 1, queries and keys of zeros: out is the mean of the visible values, which count up from 1.
+Values attention(std::int64_t queries, std::int64_t keys, const HostTensor& blocks, Attributes attributes = {}, std::int64_t heads = 1) {
+  Numbers values;
+  for (std::int64_t j = 0; j < keys; ++j) values.push_back(static_cast<double>(j + 1));
+  const auto zeros = [](std::int64_t count) { return Numbers(static_cast<std::size_t>(count), 0.0); };
+  attributes.emplace("block_q", std::int64_t{16});
+  attributes.emplace("block_k", std::int64_t{16});
+  return compute(
+      make_call(spec_of("blocksparse_attention"), std::move(attributes),
+                {HostTensor("q", DType::f32, {1, queries, heads, 1}, zeros(queries * heads)),
+                 HostTensor("k", DType::f32, {1, keys, 1, 1}, zeros(keys)), HostTensor("v", DType::f32, {1, keys, 1, 1}, values), blocks},
+                {"lse"}));
+}
+
+HostTensor mask(std::vector<std::int64_t> shape, const Numbers& on) { return {"block_mask", DType::boolean, std::move(shape), on}; }
+
+TEST(BlocksparseAttention, AQuerySeesTheKeysOfItsBlocks) {
+  const Values values = attention(17, 40, mask({1, 1, 2, 3}, {1, 0, 1, 0, 1, 0}));
+  // Keys 1 to 16 and 33 to 40; keys 17 to 32.
+  EXPECT_NEAR(values.at("out")[15], (136 + 292) / 24.0, 1e-12);
+  EXPECT_NEAR(values.at("lse")[15], std::log(24), 1e-12);
+  EXPECT_NEAR(values.at("out")[16], 24.5, 1e-12);
+}
+
+TEST(BlocksparseAttention, ARowWithoutBlocksGivesZeroAndMinusInfinity) {
+  const Values values = attention(17, 16, mask({1, 1, 2, 1}, {0, 1}));
+  EXPECT_EQ(values.at("out")[0], 0);
+  EXPECT_EQ(values.at("lse")[0], -infinity);
+  EXPECT_NEAR(values.at("out")[16], 8.5, 1e-12);
+}
+
+TEST(BlocksparseAttention, NoKeyAfterTheQueryIsSeenThroughABlock) {
+  const Values values = attention(32, 32, mask({1, 1, 2, 2}, {1, 1, 0, 1}), {{"causal", true}});
+  EXPECT_NEAR(values.at("out")[0], 1, 1e-12);
+  EXPECT_NEAR(values.at("out")[15], 8.5, 1e-12);
+  EXPECT_NEAR(values.at("out")[16], 17, 1e-12);
+  EXPECT_NEAR(values.at("out")[31], 24.5, 1e-12);
+}
+
+TEST(BlocksparseAttention, ChunksEndAtTheirMultiplesAndAtTheQuery) {
+  const HostTensor all = mask({1, 1, 1, 1}, {1});
+  const Numbers out = attention(7, 7, all, {{"chunk_size", std::int64_t{3}}}).at("out");
+  const Numbers expected{1, 1.5, 2, 4, 4.5, 5, 7};
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(out[i], expected[i], 1e-12) << i;
+  const Numbers before = attention(4, 7, all, {{"chunk_size", std::int64_t{3}}, {"causal_offset", std::int64_t{-2}}}).at("out");
+  const Numbers shifted{0, 0, 1, 1.5};
+  for (std::size_t i = 0; i < shifted.size(); ++i) EXPECT_NEAR(before[i], shifted[i], 1e-12) << i;
+}
+
+TEST(BlocksparseAttention, HeadsHaveTheirOwnMasks) {
+  const Values values = attention(1, 32, mask({1, 2, 1, 2}, {1, 0, 0, 1}), {}, 2);
+  EXPECT_NEAR(values.at("out")[0], 8.5, 1e-12);
+  EXPECT_NEAR(values.at("out")[1], 24.5, 1e-12);
+}
+
+TEST(BlocksparseAttention, AMaskOfOtherBlocksIsRefused) {
+  EXPECT_THROW(attention(17, 16, mask({1, 1, 1, 1}, {1})), spec::CallError);
+  EXPECT_THROW(attention(16, 16, mask({1, 1, 1, 1}, {1}), {{"block_q", std::int64_t{24}}}), spec::CallError);
+}
+
+TEST(BlocksparseAttention, RandomCallsOfEveryKindPassTheirOwnChecks) { check_random_calls("blocksparse_attention", 900, 25); }
+
+// What must be found if a kernel gets it wrong: a block counted although it is off, and a block that is on but taken as off.
+TEST(BlocksparseAttention, AWrongBlockIsCaught) {
+  spec::Case c;
+  c.name = "blocks";
+  c.types["E"] = "f32";
+  c.attributes["block_q"] = c.attributes["block_k"] = std::int64_t{16};
+  for (const auto& [dim, size] : {std::pair{"B", 1}, {"Sq", 40}, {"Sk", 40}, {"Hq", 2}, {"Hkv", 1}, {"Hm", 2}, {"D", 16}, {"Dv", 16}})
+    c.dims[dim] = std::int64_t{size};
+  const KernelReference& reference = *find_reference("blocksparse_attention");
+  for (std::int64_t wrong = 0; wrong < 18; ++wrong) {
+    Call call = make_call(spec_of("blocksparse_attention"), c, 1);
+    const Execute careless = [&](Call& executed) {
+      Call other = executed;
+      HostTensor& blocks = other.input("block_mask");
+      blocks.set(wrong, blocks.at(wrong) == 0 ? 1 : 0);
+      const Values values = compute(other);
+      for (HostTensor& output : executed.outputs) output.assign(values.at(output.name()));
+    };
+    EXPECT_NE(first_failure(verify_call(reference, call, careless)), "") << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace ejk::reference::blocksparse_attention_test
