@@ -43,10 +43,13 @@ static inline int64_t visible_tokens(int64_t length, int64_t queries, int64_t i)
 template <class T> static inline float latent_of(const T* latent, int64_t d, int64_t) { return to_float(latent[d]); }
 template <class T> static inline float rope_of(const T* rope, int64_t d) { return to_float(rope[d]); }
 
-static inline float latent_of(const uint8_t* latent, int64_t d, int64_t features) {
+static inline float latent_scale(const uint8_t* latent, int64_t d, int64_t features) {
   const uint8_t* at = latent + features + d / 128 * 4;
   const uint32_t bits = at[0] | static_cast<uint32_t>(at[1]) << 8 | static_cast<uint32_t>(at[2]) << 16 | static_cast<uint32_t>(at[3]) << 24;
-  return to_float(float8_e4m3{latent[d]}) * __builtin_bit_cast(float, bits);
+  return __builtin_bit_cast(float, bits);
+}
+static inline float latent_of(const uint8_t* latent, int64_t d, int64_t features) {
+  return to_float(float8_e4m3{latent[d]}) * latent_scale(latent, d, features);
 }
 static inline float rope_of(const uint8_t* rope, int64_t d) {
   return __builtin_bit_cast(float, static_cast<uint32_t>(rope[2 * d]) << 16 | static_cast<uint32_t>(rope[2 * d + 1]) << 24);
