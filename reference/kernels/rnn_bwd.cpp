@@ -11,13 +11,15 @@ using Numbers = std::vector<double>;
 
 std::size_t spot(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Gradients at one step: of what gates take from x (input) and from the state (recurrent), [gates][H]; what of the state's flows past the gates.
+// Gradients at one step: of what gates take from x (input) and from the state (recurrent), [gates][H]; what of the state's flows past the
+// gates.
 struct StepGradient {
   std::vector<Numbers> input, recurrent;
   Numbers past;
 };
 
-// dstate: of the state after the step; dmemory: of an LSTM's memory after it, and becomes that before it. y: the state after it as y has it.
+// dstate: of the state after the step; dmemory: of an LSTM's memory after it, and becomes that before it. y: the state after it as y has
+// it.
 StepGradient gates_back(RnnCell cell, const RnnStep& s, const Numbers& y, const Numbers& dstate, Numbers& dmemory) {
   StepGradient d{std::vector<Numbers>(s.gates.size()), {}, Numbers(y.size(), 0.0)};
   for (std::size_t j = 0; j < y.size(); ++j) {
@@ -59,8 +61,8 @@ class Sums {
   const Values& values() const { return values_; }
 
   // One projection of a step: gradients of its weights, bias and operand, the last of which it returns.
-  Numbers project(const RnnRow& row, const char* dweights, const char* dbias, const std::vector<Numbers>& d,
-                  const Numbers& operand, const Numbers& w) {
+  Numbers project(const RnnRow& row, const char* dweights, const char* dbias, const std::vector<Numbers>& d, const Numbers& operand,
+                  const Numbers& w) {
     Numbers back(operand.size(), 0.0);
     const auto width = static_cast<std::int64_t>(operand.size());
     for (std::size_t g = 0; g < d.size(); ++g)
@@ -137,11 +139,11 @@ class RnnBackward : public KernelReference {
   }
 
   std::vector<Property> properties() const override {
-    return {repeats_bit_for_bit([](const Call&) { return true; }),
-            {"twice the cotangents give twice the gradients", writable, twice},
-            {"tokens past a row's length do not matter, even NaN",
-             [](const Call& call) { return writable(call) && call.given("lengths") && call.dim("I") > 0 && call.dim("H") > 0; },
-             past_the_end}};
+    return {
+        repeats_bit_for_bit([](const Call&) { return true; }),
+        {"twice the cotangents give twice the gradients", writable, twice},
+        {"tokens past a row's length do not matter, even NaN",
+         [](const Call& call) { return writable(call) && call.given("lengths") && call.dim("I") > 0 && call.dim("H") > 0; }, past_the_end}};
   }
 
  private:

@@ -121,8 +121,8 @@ TEST(RnnBackward, IsTheSlopeOfTheForwardReference) {
 
 TEST(RnnBackward, ReluPassesTheGradientWhereTheStateIsPositive) {
   Call call = make_call(spec_of("rnn_bwd"), {{"cell_type", std::string("rnn_relu")}},
-                        {f32("x", {1, 3, 1}, {1, -9, 2}), f32("w_ih", {1, 1, 1}, {3}), f32("w_hh", {1, 1, 1}, {0.5}), f32("y", {1, 3, 1}, {3, 0, 6}),
-                         f32("dy", {1, 3, 1}, {10, 100, 1000})},
+                        {f32("x", {1, 3, 1}, {1, -9, 2}), f32("w_ih", {1, 1, 1}, {3}), f32("w_hh", {1, 1, 1}, {0.5}),
+                         f32("y", {1, 3, 1}, {3, 0, 6}), f32("dy", {1, 3, 1}, {10, 100, 1000})},
                         {});
   const Values found = compute(call);
   expect_near(found.at("dx"), {30, 0, 3000});
