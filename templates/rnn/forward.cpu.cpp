@@ -5,6 +5,7 @@
 
 using Element = ${ctype(E)};
 constexpr int64_t WIDTH = ${vectors} * (${arch.vector_bytes} / 4);  // features a panel
+#include "rnn/rnn_columns.h"
 #include "rnn/rnn_panel.h"
 #include "device/matrix/product.h"
 #include "device/tile/grid_barrier.h"
@@ -30,7 +31,7 @@ static void inputs(${parameters('inputs')}, const Group& group) {
       const ColumnVector found(at, features);
       Floats bias = {};
       for (int of = 0; of < 2; ++of)
-        if (biases[of] && !(GRU && of == 1 && found.gate == 2)) bias += load_some(biases[of] + found.gate * features + found.feature, found.count);
+        if (biases[of] && !(GRU && of == 1 && found.gate == 2)) bias += load_part(biases[of] + found.gate * features + found.feature, found.count);
       for (int64_t p = 0; p < height; ++p) {
         const int64_t number = first_row + row + p, token = number / batch, b = number % batch;
         float* to = products + (((direction * x_view.shape[1] + token) * panels + at / COLUMNS) * batch + b) * COLUMNS + at % COLUMNS;
@@ -81,7 +82,7 @@ static void end(const View& view, const Layer& layer, const Unit& unit, const fl
 static inline Floats cell_of(const float* sums, const float* in, const Element* recurrent_bias, Floats before, Floats& memory, int64_t count) {
   Floats brought[GATES], back[GATES];
   for (int g = 0; g < GATES; ++g) brought[g] = load_floats(in + g * WIDTH), back[g] = load_floats(sums + g * WIDTH);
-  return next_state(brought, back, before, GRU && recurrent_bias ? load_some(recurrent_bias, count) : Floats{}, memory);
+  return next_state(brought, back, before, GRU && recurrent_bias ? load_part(recurrent_bias, count) : Floats{}, memory);
 }
 
 // One token of a unit. in: the inputs' products of the panel; recurrent_bias: of a GRU's n, or null.
@@ -98,15 +99,15 @@ static void advance(const Layer& layer, const Unit& unit, int64_t step, int64_t 
     for (int64_t v = 0; v < WIDTH; v += LANES) {
       const int64_t feature = unit.panel * WIDTH + v, count = features - feature, at = p * features + feature;
       if (count <= 0) break;
-      Floats state = load_some(before + at, count);
+      Floats state = load_part(before + at, count);
       if (valid) {
-        Floats kept = LSTM ? load_some(memory + at, count) : Floats{};
+        Floats kept = LSTM ? load_part(memory + at, count) : Floats{};
         state = cell_of(sums + p * COLUMNS + v, in + (unit.first + p) * COLUMNS + v, recurrent_bias ? recurrent_bias + feature : nullptr, state,
                         kept, count);
-        if (LSTM) store_some(memory + at, kept, count);
+        if (LSTM) store_part(memory + at, kept, count);
       }
-      store_some(after + at, state, count);
-      store_some(out + feature, valid ? state : Floats{}, count);
+      store_part(after + at, state, count);
+      store_part(out + feature, valid ? state : Floats{}, count);
     }
   }
 }

@@ -3,7 +3,7 @@
 // and WIDTH, a multiple of LANES, before.
 #pragma once
 #include "device/matrix/product_pack.h"
-#include "device/number/narrow.h"
+#include "rnn/rnn_some.h"
 
 constexpr int64_t COLUMNS = GATES * WIDTH;
 
@@ -28,7 +28,7 @@ struct LayerWeights {
     const T* from = data + (found.gate * features + found.feature) * stride + first;
     for (int64_t s = 0; s < count; s += LANES) {
       Floats block[LANES];
-      for (int64_t line = 0; line < LANES; ++line) block[line] = line < lines ? load_some(from + line * stride + s, count - s) : Floats{};
+      for (int64_t line = 0; line < LANES; ++line) block[line] = line < lines ? load_part(from + line * stride + s, count - s) : Floats{};
       transpose(block);
       for (int64_t step = 0; step < least_of(LANES, count - s); ++step) store_elements(to + (s + step) * pitch, block[step]);
     }

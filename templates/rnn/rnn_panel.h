@@ -1,7 +1,7 @@
 // CPU vocabulary: rows of states times a packed panel of weights, which a step repeats: a part of the panel that the first cache level
-// holds meets all rows before the next part does.
+// holds meets all rows before the next part does. A template defines COLUMNS, a panel's, whole vectors, before.
 #pragma once
-#include "rnn/rnn_columns.h"
+#include "device/matrix/product_pack.h"
 
 constexpr int PANEL_VECTORS = COLUMNS / LANES;
 

@@ -156,6 +156,9 @@ const Sizes more_than_blocks_keep = {{"B", 2}, {"T", 3}, {"I", 5}, {"H", 140}};
 Subject layer(const char* case_name, Sizes sizes = two_blocks_a_direction) {
   return {root, "rnn", case_name, "rnn/forward.gpu.cu", std::move(sizes)};
 }
+Subject layer_gradient(const char* case_name, Sizes sizes = two_blocks_a_direction) {
+  return {root, "rnn_bwd", case_name, "rnn/backward.gpu.cu", std::move(sizes)};
+}
 
 // 64 tokens at a time: more than two chunks, over parts of the second of which gates leave something.
 constexpr char chunk_gates[] = "recurrent/chunk_gates.h", chunk_products[] = "recurrent/chunk_products.h",
@@ -219,6 +222,18 @@ const Row mutants[] = {
     {"LayerWithoutTheBarrierBeforeItsTile", layer("small.f32", two_parts_of_features), {"sync_block();", 0, nothing, rnn_step}},
     {"LayerWithoutTheBarrierBehindItsTile", layer("small.f32", two_parts_of_features), {"sync_block();", 1, nothing, rnn_step}},
     {"LayerThatBringsWeightsTooEarly", layer("small.f32", more_than_blocks_keep), {"sync_block();", 0, nothing, rnn_step}},
+    {"LayerGradientOfTheTokenItself",
+     layer_gradient("cells.f32.cell_typelstm"),
+     {"token - 1 : token + 1;\n    multiply", 0, "token : token;\n    multiply"}},
+    {"LayerGradientThatKeepsGatesPastTheLength", layer_gradient("cells.f32.cell_typelstm"), {"gate[g * features] = 0;", 0, nothing}},
+    {"LayerGradientOfTheMemoryAfter", layer_gradient("small.f32"), {"token - 1;\n  if", 0, "token;\n  if"}},
+    {"LayerGradientWhoseSecondDirectionIsTheFirst",
+     layer_gradient("cells.f32.cell_typegru"),
+     {"d == 1 ? token + 1 : token - 1", 0, "token - 1"}},
+    {"LayerGradientWithoutWhatTheUpdateGateLeaves", layer_gradient("cells.f32.cell_typegru"), {"past = dstate * update;", 0, nothing}},
+    {"LayerGradientWhoseResetGateSparesTheProduct", layer_gradient("cells.f32.cell_typegru"), {"= dn * reset;", 0, "= dn;"}},
+    {"LayerGradientThatAddsUpBiasesTooEarly", layer_gradient("cells.f32.cell_typelstm"), {"sync_block();", 0, nothing}},
+    {"LayerGradientWithBiasesOverwritten", layer_gradient("cells.f32.cell_typegru"), {"sync_block();", 1, nothing}},
     {"LayerThatBringsWeightsOfOneFeature", layer("small.f32", more_than_blocks_keep), {"number % FEATURES", 0, "0"}},
     {"BlocksWhoseRunsBeginOneEarly", blocks("cross.bf16"), {"(mine * size)", 0, "((mine - 1) * size)", block_steps}},
     {"BlocksWhoseRunsEndOneLate", blocks("cross.bf16"), {"(mine * size)", 1, "((mine + 1) * size)", block_steps}},
