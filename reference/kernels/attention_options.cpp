@@ -69,7 +69,7 @@ spec::Case plain_case(const char* type, Kernel kernel) {
   return c;
 }
 
-void want_gradients(spec::Case& c) {
+void want_all_gradients(spec::Case& c) {
   if (names(c, "weights")) give(c, {"dweights"});
   if (names(c, "softmax_aux")) give(c, {"dsoftmax_aux"});
   if (!names(c, "bias")) return;
@@ -83,7 +83,7 @@ spec::Case with(const char* type, const Option& first, const Option* second, boo
   first.apply(c);
   if (second) second->apply(c), c.name += std::string(" and ") + second->name;
   if (gradient)
-    want_gradients(c);
+    want_all_gradients(c);
   else
     give(c, {"lse"});
   return c;

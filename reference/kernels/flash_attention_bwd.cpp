@@ -7,75 +7,74 @@
 #include "reference/kernels/attention_cases.hpp"
 #include "reference/kernels/attention_dropout.hpp"
 #include "reference/kernels/attention_gradient.hpp"
+#include "reference/kernels/attention_gradient_reference.hpp"
 #include "reference/kernels/attention_options.hpp"
 #include "reference/kernels/attention_scores.hpp"
 #include "reference/reference.hpp"
 
-namespace ejk::reference::flash_attention_bwd {
+namespace ejk::reference {
 namespace {
 
 // Above this many multiplications a made-up call's out stays random, and its lse is what may be expected, so that a benchmark's data is
 // soon made.
 constexpr double affordable_multiplications = 1e10;
 
-class FlashAttentionBackward : public KernelReference {
- public:
-  std::string kernel() const override { return "flash_attention_bwd"; }
+}  // namespace
 
-  Values compute(const Call& call) const override { return attention_gradients(call); }
-  Samples sample(const Call& call, Rng& rng) const override { return attention_gradient_samples(call, rng); }
+Values AttentionGradientReference::compute(const Call& call) const { return attention_gradients(call); }
 
-  // out and lse are the forward pass's.
-  void complete(Call& call) const override {
-    const bool packed = call.given("cum_seqlens_q");
-    const std::int64_t queries = packed ? call.dim("Tq") : call.dim("B") * call.dim("Sq");
-    const std::int64_t keys = packed ? call.dim("Tk") / std::max<std::int64_t>(call.dim("N"), 1) : call.dim("Sk");
-    const double multiplications =
-        static_cast<double>(queries * call.dim("Hq")) * static_cast<double>(keys * (call.dim("D") + call.dim("Dv")));
-    Values values;
-    if (multiplications > affordable_multiplications) {
-      values["lse"] = expected_lse(call);
-    } else {
-      values = attention_outputs(call);
-      call.input("out").assign(values.at("out"));
-      if (call.given("weights")) call.input("weights").assign(values.at("weights"));
-    }
-    // Where rows share memory, the largest: no weight is above 1.
-    HostTensor& lse = call.input("lse");
-    lse.assign(std::vector<double>(at(lse.elements()), -infinity));
-    for (std::int64_t i = 0; i < lse.elements(); ++i)
-      if (!(values.at("lse")[at(i)] <= lse.at(i))) lse.set(i, values.at("lse")[at(i)]);
+Samples AttentionGradientReference::sample(const Call& call, Rng& rng) const { return attention_gradient_samples(call, rng); }
+
+void AttentionGradientReference::complete(Call& call) const {
+  const bool packed = call.given("cum_seqlens_q");
+  const std::int64_t queries = packed ? call.dim("Tq") : call.dim("B") * call.dim("Sq");
+  const std::int64_t keys = packed ? call.dim("Tk") / std::max<std::int64_t>(call.dim("N"), 1) : call.dim("Sk");
+  const double multiplications =
+      static_cast<double>(queries * call.dim("Hq")) * static_cast<double>(keys * (call.dim("D") + call.dim("Dv")));
+  Values values;
+  if (multiplications > affordable_multiplications) {
+    values["lse"] = expected_lse(call);
+  } else {
+    values = attention_outputs(call);
+    call.input("out").assign(values.at("out"));
+    if (call.given("weights")) call.input("weights").assign(values.at("weights"));
   }
+  // Where rows share memory, the largest: no weight is above 1.
+  HostTensor& lse = call.input("lse");
+  lse.assign(std::vector<double>(at(lse.elements()), -infinity));
+  for (std::int64_t i = 0; i < lse.elements(); ++i)
+    if (!(values.at("lse")[at(i)] <= lse.at(i))) lse.set(i, values.at("lse")[at(i)]);
+}
 
-  spec::Case vary(const spec::Case& c, Rng& rng) const override {
-    spec::Case varied = vary_attention(c, rng);
-    if (names(c, "bias")) {
-      varied.dims["Bb"] = rng.chance(0.4) ? spec::Value{std::int64_t{1}} : varied.dims["B"];
-      varied.dims["Hb"] = rng.chance(0.4) ? spec::Value{std::int64_t{1}} : varied.dims["Hq"];
-    }
-    return varied;
+spec::Case AttentionGradientReference::vary(const spec::Case& c, Rng& rng) const {
+  spec::Case varied = vary_attention(c, rng);
+  if (names(c, "bias")) {
+    varied.dims["Bb"] = rng.chance(0.4) ? spec::Value{std::int64_t{1}} : varied.dims["B"];
+    varied.dims["Hb"] = rng.chance(0.4) ? spec::Value{std::int64_t{1}} : varied.dims["Hq"];
   }
+  return varied;
+}
 
-  spec::Case random_case(Rng& rng) const override {
-    spec::Case c = random_attention(rng);
-    std::erase(c.given, "lse");
-    if (names(c, "weights")) c.given.push_back("dweights");
-    if (names(c, "bias") && rng.chance(0.8)) c.given.push_back("dbias");
-    if (names(c, "softmax_aux") && rng.chance(0.8)) c.given.push_back("dsoftmax_aux");
-    if (rng.chance(0.2)) c.attributes["deterministic"] = true;
-    return vary(c, rng);
-  }
+void want_gradients(spec::Case& c, Rng& rng) {
+  std::erase(c.given, "lse");
+  if (names(c, "weights")) c.given.push_back("dweights");
+  if (names(c, "bias") && rng.chance(0.8)) c.given.push_back("dbias");
+  if (names(c, "softmax_aux") && rng.chance(0.8)) c.given.push_back("dsoftmax_aux");
+  if (rng.chance(0.2)) c.attributes["deterministic"] = true;
+}
 
-  std::vector<OptionCase> option_cases() const override { return attention_option_cases(true); }
+}  // namespace ejk::reference
 
-  std::vector<Property> properties() const override;
-};
+namespace ejk::reference::flash_attention_bwd {
+namespace {
 
 // ---- properties ----
 
+const KernelReference& reference_of(const Call& call) { return *find_reference(call.spec->kernel); }
+
 // Every call here is a copy whose inputs were changed: the forward pass is made anew.
 Values run_changed(Call& changed, const Execute& execute) {
-  FlashAttentionBackward().complete(changed);
+  reference_of(changed).complete(changed);
   return run_copy(changed, execute);
 }
 
@@ -91,16 +90,16 @@ std::string one_nan(const Call& call, const Execute& execute, Rng& rng, const ch
   Call changed = call;
   HostTensor& tensor = changed.input(input);
   tensor.set(rng.between(0, tensor.elements() - 1), nan);
-  FlashAttentionBackward().complete(changed);
-  return first_failure(verify_call(FlashAttentionBackward(), changed, execute));
+  reference_of(changed).complete(changed);
+  return first_failure(verify_call(reference_of(changed), changed, execute));
 }
 
 // Rows of the bias become the lowest finite number, all of them or a part: the log-sum-exp does not tell how many keys share such a row.
 std::string lowest_bias(const Call& call, const Execute& execute, Rng& rng) {
   Call changed = call;
   lower_bias(changed, rng);
-  FlashAttentionBackward().complete(changed);
-  return first_failure(verify_call(FlashAttentionBackward(), changed, execute));
+  reference_of(changed).complete(changed);
+  return first_failure(verify_call(reference_of(changed), changed, execute));
 }
 
 // Where all keys are one key, or all values one value, what a gradient is made of cancels.
@@ -109,8 +108,8 @@ std::string all_alike(const Call& call, const Execute& execute, const char* inpu
   HostTensor& tensor = changed.input(input);
   const std::int64_t row = tensor.shape().back();
   for (std::int64_t i = row; i < tensor.elements(); ++i) tensor.set(i, tensor.at(i % row));
-  FlashAttentionBackward().complete(changed);
-  return first_failure(verify_call(FlashAttentionBackward(), changed, execute));
+  reference_of(changed).complete(changed);
+  return first_failure(verify_call(reference_of(changed), changed, execute));
 }
 
 // New queries and gradients before a cut: keys that only later queries see keep their gradients, to the bit.
@@ -180,13 +179,13 @@ std::string doubled(const Call& call, const Execute& execute, Rng&) {
   return disagreement(call, run_copy(changed, execute), expected);
 }
 
-std::vector<Property> FlashAttentionBackward::properties() const {
+std::vector<Property> laws() {
   const auto has_keys = [](const Call& call) { return writable(call) && call.input("k").elements() > 0 && call.input("q").elements() > 0; };
   const auto batched = [=](const Call& call) { return has_keys(call) && !call.given("cum_seqlens_q"); };
   const auto keeps_all = [](const Call& call) { return call.floating("dropout_prob") == 0; };
   const auto unordered = [=](const Call& call) {
-    return batched(call) && has_full_rows(call) && keeps_all(call) && !call.flag("causal") && call.integer("window_left") < 0 &&
-           call.integer("window_right") < 0;
+    return batched(call) && has_full_rows(call) && keeps_all(call) && !call.given("block_mask") && !call.flag("causal") &&
+           call.integer("window_left") < 0 && call.integer("window_right") < 0;
   };
   // Without `deterministic` blocks of keys may add to dq in any order, and what shares a bias to its gradient.
   const auto in_order = [](const Call& call, const std::string& output) {
@@ -223,12 +222,29 @@ std::vector<Property> FlashAttentionBackward::properties() const {
          return writable(c) && dbias && dbias->type() == DType::f32 && c.input("q").type() == DType::f32 && !c.given("softmax_aux");
        },
        bias_rows},
-      drops_what_the_forward_pass_dropped([](Call& changed) { FlashAttentionBackward().complete(changed); }),
+      drops_what_the_forward_pass_dropped([](Call& changed) { reference_of(changed).complete(changed); }),
       {"twice the cotangent gives twice the gradients", writable, doubled},
   };
 }
+
+class FlashAttentionBackward : public AttentionGradientReference {
+ public:
+  FlashAttentionBackward() : AttentionGradientReference("flash_attention_bwd") {}
+  spec::Case random_case(Rng& rng) const override {
+    spec::Case c = random_attention(rng);
+    want_gradients(c, rng);
+    return vary(c, rng);
+  }
+  std::vector<OptionCase> option_cases() const override { return attention_option_cases(true); }
+};
 
 const Registration registration{std::make_unique<FlashAttentionBackward>()};
 
 }  // namespace
 }  // namespace ejk::reference::flash_attention_bwd
+
+namespace ejk::reference {
+
+std::vector<Property> AttentionGradientReference::properties() const { return flash_attention_bwd::laws(); }
+
+}  // namespace ejk::reference

@@ -32,3 +32,20 @@ static inline KeyRange within_chunk(const KeyRange& keys, const Sequence& sequen
   if (own.first > own.end) own.first = own.end;
   return own;
 }
+
+// All of a call's visibility but masks and segments, for the gradients: ranges of keys, and blocks in them.
+struct BlockVisibility {
+  bool causal;
+  int64_t window_left, window_right, chunk;
+  const View* blocks;
+  int64_t block_q, block_k;
+
+  operator Visibility() const { return {causal, window_left, window_right}; }
+  bool has_block(int64_t batch, int64_t head, int64_t query, int64_t key) const {
+    return static_cast<const bool*>(blocks->data)[row_offset(*blocks, batch, head, query / block_q) + key / block_k];
+  }
+};
+
+static inline KeyRange visible_keys(const BlockVisibility& rule, const Sequence& s, int64_t query) {
+  return within_chunk(visible_keys(static_cast<Visibility>(rule), s, query), s, query, rule.chunk);
+}

@@ -1,6 +1,9 @@
 // GPU vocabulary of the attention kernels' gradients: what each query row brings to them, which rows see a key, and the sinks' gradient.
 #pragma once
 #include "device/attention/attention_score.h"
+$if by_blocks  // blocksparse_attention_bwd
+#include "blocksparse_attention/key_blocks.h"
+$end
 $if takes_bias
 #include "flash_attention_bwd/faint_rows.h"
 $end
@@ -79,7 +82,7 @@ $if takes_bias
 // Of rows [first, first + count) of a head, those that are faint get faint_log() in place of their log-sum-exp; a warp a row. log_kept: what dropout adds
 // to every row's log-sum-exp, in units of log 2. Rows whose keys have several biases stay as they are.
 template <int WARPS>
-static inline void mark_faint_rows(const ScoreRules& rules, const Visibility& visibility, const Sequence& sequence, const View& lse, int head,
+static inline void mark_faint_rows(const ScoreRules& rules, const ${by_blocks ? 'BlockVisibility' : 'Visibility'}& visibility, const Sequence& sequence, const View& lse, int head,
                                    int64_t first, int64_t count, float log_kept, float* row_lse) {
   const float* logs = static_cast<const float*>(lse.data) + (lse.rank == 3 ? sequence.batch * lse.strides[0] : 0) +
                       head * lse.strides[lse.rank - 2] + sequence.first_query;
@@ -95,6 +98,9 @@ static inline void mark_faint_rows(const ScoreRules& rules, const Visibility& vi
     float equal = 0, lower = 0;
 #pragma unroll 1
     for (int key = range.first + lane(); key < range.end; key += WARP) {
+$if by_blocks
+      if (!visibility.has_block(sequence.batch, head, token, key)) continue;
+$end
       const float score = score_of<true, false>(0, rules, row, key);
       if (score == -INFINITE) continue;
       if (score >= least)

@@ -9,7 +9,7 @@ template <class T, bool ADJUSTED, bool CAPPED, bool DROPPED, bool KEPT_ROWS = fa
 struct PlainGradients {
   Heads<const T> q, k, v, dout;
   const ScoreRules& rules;
-  Visibility visibility;
+  ${by_blocks ? 'BlockVisibility' : 'Visibility'} visibility;
   const Sequence& sequence;
   const float *row_lse, *row_delta;  // of all rows of the workspace
   RowSpace space;
@@ -28,6 +28,9 @@ struct PlainGradients {
     const KeyRange keys = visible_keys(visibility, sequence, token);
     const RowPlace place{token, head};
     const RowRules row = rules_of<ADJUSTED>(rules, sequence, {static_cast<int>(keys.first), static_cast<int>(keys.end)}, place);
+$if by_blocks
+    if (!visibility.has_block(sequence.batch, head, token, key)) return {0, 0, 0};
+$end
     if (!ADJUSTED && !CAPPED) dot *= rules.scale * LOG2_E;
     const float score = score_of<ADJUSTED, CAPPED, true>(dot, rules, row, key);
     if (score == -INFINITE) return {0, 0, 0};

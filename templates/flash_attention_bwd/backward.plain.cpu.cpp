@@ -9,6 +9,13 @@
 #include "device/attention/limited_bias.h"
 #include "flash_attention_bwd/faint_rows.h"
 #include "device/number/narrow.h"
+$if by_blocks  // blocksparse_attention_bwd
+#include "blocksparse_attention/key_blocks.h"
+#include "blocksparse_attention/batched.h"
+$end
+$if by_blocks
+static const View weights_view{nullptr, -1, {}, {}}, dweights_view{nullptr, -1, {}, {}};  // there are none
+$end
 
 using Element = ${ctype(E)};
 constexpr int64_t BLOCK = ${block};  // queries, or keys, a work item
@@ -18,7 +25,7 @@ struct Call {
   Heads<const Element> q, k, v, dout;
   RowTable rows;
   const View &bias, &mask, &q_segments, &kv_segments, &dweights;
-  Visibility visibility;
+  ${by_blocks ? 'BlockVisibility' : 'Visibility'} visibility;
   int64_t bias_type, head_dim, value_dim;
   float scale, soft_cap, drop_threshold;
   uint64_t seed;
@@ -47,6 +54,9 @@ static void add_scaled(float* to, const Element* from, float factor, int64_t cou
 // Whether mask and segments let the query see the key; causality, window and lengths are in its key range already.
 static bool sees(const Call& call, const Sequence& s, int64_t head, int64_t token, int64_t key) {
   if (is_given(call.mask) && !static_cast<const bool*>(call.mask.data)[row_offset(call.mask, s.batch, head, token) + key]) return false;
+$if by_blocks
+  if (!call.visibility.has_block(s.batch, head, token, key)) return false;
+$end
   if (!is_given(call.q_segments)) return true;
   const int32_t* of_queries = static_cast<const int32_t*>(call.q_segments.data) + s.batch * call.q_segments.strides[0];
   const int32_t* of_keys = static_cast<const int32_t*>(call.kv_segments.data) + s.batch * call.kv_segments.strides[0];
@@ -185,7 +195,7 @@ static void differentiate(${parameters('differentiate')}, const Group& group) {
   const int64_t part = a0;
   const Heads<const Element> q(q_view), k(k_view), v(v_view), dout(dout_view);
   const Call call{q, k, v, dout, RowTable{lse_view, delta, q.heads, q.tokens}, bias_view, attention_mask_view, q_segment_ids_view,
-                  kv_segment_ids_view, dweights_view, Visibility{causal, window_left, window_right}, bias_type, q_view.shape[q_view.rank - 1],
+                  kv_segment_ids_view, dweights_view, ${by_blocks ? 'BlockVisibility' : 'Visibility'}{causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}}, bias_type, q_view.shape[q_view.rank - 1],
                   v_view.shape[v_view.rank - 1], softmax_scale, logits_soft_cap, drop_threshold, static_cast<uint64_t>(dropout_seed)};
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
                             query_seq_lengths, key_value_seq_lengths};

@@ -2,6 +2,9 @@
 // gives the same bits each time.
 #include "device/gpu.h"
 #include "flash_attention_bwd/attention_backward_plain.h"
+$if by_blocks  // blocksparse_attention_bwd
+#include "blocksparse_attention/batched.h"
+$end
 
 using Element = ${ctype(E)};
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;
@@ -32,7 +35,9 @@ KERNEL(THREADS, 1) prepare(${parameters('prepare')}) {
   const int64_t at = RowSpace{out.heads, space_rows, BLOCK, cum_seqlens_q != nullptr}.first(sequence, block_y()) + item * BLOCK;
   prepare_rows<THREADS, WARP, 1>(out, dout, lse_view, sequence, block_y(), item * BLOCK, BLOCK, out_view.shape[out_view.rank - 1],
                                  row_lse + at, row_delta + at);
+$if not by_blocks
   if (is_given(dweights_view)) add_weight_terms(weights_view, dweights_view, sequence, block_y(), item * BLOCK, row_delta + at);
+$end
 }
 
 // With a bias: faint rows, after the log-sum-exps. Block (x, y, z): BLOCK rows x of head y of row z of the batch.
@@ -41,7 +46,7 @@ KERNEL(THREADS, 1) mark_faint(${parameters('mark_faint')}) {
   const Sequence sequence = Sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset, query_seq_lengths, key_value_seq_lengths}[block_z()];
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, 0, 0, 0, 0, q.heads};
   const int64_t first = block_x() * int64_t{BLOCK}, at = RowSpace{q.heads, space_rows, BLOCK, false}.first(sequence, block_y()) + first;
-  mark_faint_rows<THREADS / WARP>(rules, {causal, window_left, window_right}, sequence, lse_view, block_y(), first, BLOCK, 0, row_lse + at);
+  mark_faint_rows<THREADS / WARP>(rules, {causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}}, sequence, lse_view, block_y(), first, BLOCK, 0, row_lse + at);
 }
 
 KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')}) {
@@ -54,9 +59,9 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
   int64_t item = block_x(), items;
   if (cum_seqlens_q && !find_sequence(sequences, item, BLOCK, 1, sequence, items)) return;
   const int64_t head_dim = q_view.shape[q_view.rank - 1], value_dim = v_view.shape[v_view.rank - 1];
-  const Gradients gradients{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right},
+  const Gradients gradients{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}},
                             sequence, row_lse, row_delta, {q.heads, space_rows, BLOCK, cum_seqlens_q != nullptr}, head_dim, value_dim,
-                            reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim), &dweights_view};
+                            reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim), ${by_blocks ? 'nullptr' : '&dweights_view'}};
 #pragma unroll 1
   for (int64_t token = item * BLOCK + warp(); token < (item + 1) * BLOCK && token < sequence.queries; token += WARPS)
     gradients.differentiate_query(static_cast<int>(token), block_y(), Heads<Element>(dq_view));
@@ -72,9 +77,9 @@ KERNEL(THREADS, 1) differentiate_keys(${parameters('differentiate_keys')}) {
   int64_t item = block_x(), keys = k.tokens;
   if (cum_seqlens_q && !find_keys(sequences, item, BLOCK, sequence, keys)) return;
   const int64_t head_dim = q_view.shape[q_view.rank - 1], value_dim = v_view.shape[v_view.rank - 1];
-  const Gradients gradients{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right},
+  const Gradients gradients{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}},
                             sequence, row_lse, row_delta, {q.heads, space_rows, BLOCK, cum_seqlens_q != nullptr}, head_dim, value_dim,
-                            reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim), &dweights_view};
+                            reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim), ${by_blocks ? 'nullptr' : '&dweights_view'}};
 #pragma unroll 1
   for (int64_t key = item * BLOCK + warp(); key < (item + 1) * BLOCK && key < keys; key += WARPS)
     gradients.differentiate_key(static_cast<int>(key), block_y(), Heads<Element>(dk_view), Heads<Element>(dv_view));
@@ -99,8 +104,8 @@ KERNEL(THREADS, 1) differentiate_bias(${parameters('differentiate_bias')}) {
     for (int64_t batch = first_batch; batch < end_batch; ++batch) {
       const Sequence sequence = sequences[batch];
       const Gradients gradients{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules,
-                                {causal, window_left, window_right}, sequence, row_lse, row_delta,
-                                {q.heads, space_rows, BLOCK, false}, head_dim, value_dim, nullptr, &dweights_view};
+                                {causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}}, sequence, row_lse, row_delta,
+                                {q.heads, space_rows, BLOCK, false}, head_dim, value_dim, nullptr, ${by_blocks ? 'nullptr' : '&dweights_view'}};
 #pragma unroll 1
       for (int64_t head = first_head; head < end_head; ++head) {
         const Element *query = gradients.q_row(token, head), *dout_row = gradients.dout_row(token, head);

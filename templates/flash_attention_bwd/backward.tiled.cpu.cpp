@@ -12,6 +12,9 @@
 #include "device/cpu.h"
 #include "flash_attention_bwd/strided_product.h"
 #include "flash_attention_bwd/tiled_gradient.h"
+$if by_blocks  // blocksparse_attention_bwd
+#include "blocksparse_attention/batched.h"
+$end
 
 $require D % 8 == 0 and Dv % 8 == 0 and 8 % panel == 0 and block_m % 24 == 0
 using Element = ${ctype(E)};
@@ -120,7 +123,7 @@ static void load_rows(const Call& call, const Sequence& s, int64_t count, int64_
                          douts);
     const float lse = some ? call.rows.lse_of(s.batch, row.head)[first_row + row.token] : -INFINITE;
 $if takes_bias
-    scratch.base[r] = lse == -INFINITE ? INFINITE : log_of_row(call.rules, s.batch, row, lse);
+    scratch.base[r] = lse == -INFINITE ? INFINITE : log_of_row(call.rules, s.batch, row, lse${by_blocks ? ', call.visibility' : ''});
 $else
     scratch.base[r] = lse == -INFINITE ? INFINITE : lse * LOG2_E;
 $end

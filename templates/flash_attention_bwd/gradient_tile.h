@@ -2,6 +2,9 @@
 #pragma once
 #include "device/attention/attention_tile.h"
 #include "flash_attention_bwd/attention_gradient.h"
+$if by_blocks  // blocksparse_attention_bwd
+#include "blocksparse_attention/key_blocks.h"
+$end
 $if takes_bias
 #include "flash_attention_bwd/faint_rows.h"
 $end
@@ -87,12 +90,15 @@ static inline bool sees_key(const ScoreRules& rules, int64_t batch, const Row& r
 }
 
 // A row's log-sum-exp in units of log 2; of a faint row, whose keys are counted anew for each block of keys, faint_log().
-static __attribute__((noinline)) float log_of_row(const ScoreRules& rules, int64_t batch, const Row& row, float lse) {
+static __attribute__((noinline)) float log_of_row(const ScoreRules& rules, int64_t batch, const Row& row, float lse${by_blocks ? ', const BlockVisibility& visibility' : ''}) {
   const float log = usual_log(lse * LOG2_E);
   if (!is_given(rules.bias) || !(lse < FAINT)) return log;
   const int64_t first = row_offset(rules.bias, batch, row.head, row.token);
   int64_t count = 0;
   for (int64_t key = row.keys.first; key < row.keys.end; ++key) {
+$if by_blocks
+    if (!visibility.has_block(batch, row.head, row.token, key)) continue;
+$end
     const float bias = limited_bias(element_of(rules.bias.data, rules.bias_type, first + key));
     if (bias == -INFINITE || !sees_key(rules, batch, row, key)) continue;
     if (!(bias >= lse * (1 + FAINT_LEEWAY))) return log;

@@ -6,7 +6,7 @@ template <class Element> struct GradientCall {
   Heads<const Element> q, k, v, dout;
   RowTable rows;
   ScoreRules rules;
-  Visibility visibility;
+  ${by_blocks ? 'BlockVisibility' : 'Visibility'} visibility;
 
   // Whether a score is more than a scaled product, or a weight may be dropped.
   bool has_options() const { return rules.adjusts() || rules.drop_threshold > 0; }

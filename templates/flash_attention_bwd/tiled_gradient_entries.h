@@ -5,6 +5,28 @@
 
 constexpr int64_t TOKENS = 64;  // query tokens an item of the small launches
 
+$if by_blocks
+// All rows of a group of `together` heads past keys of one block of the mask; dq [row][D_COLUMNS].
+static void pass_rows(const Call& call, const Sequence& s, int64_t head_group, int64_t together, int64_t first, int64_t count, float* dq,
+                      Scratch& scratch) {
+  KeyTile t{scratch.row, 0, s.batch, s.index, s.keys, 0, 0, 0, scratch.weights, scratch.slopes, nullptr, scratch.base, scratch.delta};
+  const int64_t block = call.visibility.block_q;
+  for (int64_t token = 0; token < s.seeing(); token += block) {
+    if (!call.visibility.has_block(s.batch, head_group * together, token, first)) continue;
+    const int64_t end = smaller(token + block, s.seeing()) * together;
+    for (int64_t row = token * together; row < end; row += BLOCK_M) {
+      const int64_t rows = smaller(BLOCK_M, end - row);
+      bool every;
+      t.rows = (rows + GRAIN - 1) / GRAIN * GRAIN;
+      fill_rows(scratch.row, t.rows, row, rows, head_group, together, s, call.visibility);
+      for (int64_t r = 0; r < t.rows; ++r) scratch.row[r].keys = within_chunk(scratch.row[r].keys, s, scratch.row[r].token, call.visibility.chunk);
+      if (!panels_seen(scratch.row, rows, t, first, count, every)) continue;
+      load_rows(call, s, rows, t.rows, scratch);
+      pass_tile(call, t, scratch, every && t.rows == rows, dq + row * D_COLUMNS);  // rows after these are of the next block of queries
+    }
+  }
+}
+$else
 // All rows of the sequence past one block of keys; dq [row][D_COLUMNS].
 static void pass_rows(const Call& call, const Sequence& s, int64_t kv_head, int64_t token_rows, int64_t first, int64_t count, float* dq,
                       Scratch& scratch) {
@@ -20,6 +42,7 @@ static void pass_rows(const Call& call, const Sequence& s, int64_t kv_head, int6
     pass_tile(call, t, scratch, every, dq + row * D_COLUMNS);
   }
 }
+$end
 
 // Item (x, y, z): block x of query tokens of row z of the batch (packed: of all), query head y.
 static void sum_rows(${parameters('sum_rows')}, const Group& group) {
@@ -34,6 +57,35 @@ static void differentiate_sinks(${parameters('differentiate_sinks')}, const Grou
   store_sink_gradient(rows, softmax_aux_view, dsoftmax_aux_view, sinks_type, group.x, batches, query_tokens);
 }
 
+$if by_blocks
+// Item (x, y, z): every splits-th piece of the mask's blocks of keys from the x-th on, of kv head y and row z of the batch.
+static void differentiate(${parameters('differentiate')}, const Group& group) {
+  const Heads<const Element> q(q_view), k(k_view);
+  const Heads<Element> dk(dk_view), dv(dv_view);
+  const Call call{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), RowTable{lse_view, delta, q.heads, q.tokens},
+                  ScoreRules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, q.heads, softmax_scale,
+                             logits_soft_cap, drop_threshold, static_cast<uint64_t>(dropout_seed)},
+                  BlockVisibility{causal, window_left, window_right, chunk_size, &block_mask_view, block_q, block_k}};
+  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset, query_seq_lengths, key_value_seq_lengths};
+  const Sequence s = sequences[group.z];
+  const int64_t groups = q.heads / k.heads / together, pieces = (block_k + BLOCK_N - 1) / BLOCK_N, piece = (block_k / 16 + pieces - 1) / pieces * 16;
+  float* const dq = dq_parts + ((group.x * sequence_count + s.batch) * k.heads + group.y) * groups * part_rows * D_COLUMNS;
+  for (int64_t g = 0; g < groups; ++g) __builtin_memset(dq + g * part_rows * D_COLUMNS, 0, s.queries * together * D_COLUMNS * sizeof(float));
+  Scratch scratch(group.shared);
+  for (int64_t number = group.x; number / pieces * block_k < k.tokens; number += group.grid_x) {
+    const int64_t block = number / pieces * block_k, first = block + number % pieces * piece;
+    const int64_t count = smaller(smaller(piece, block + block_k - first), k.tokens - first);
+    if (count <= 0) continue;
+    load_block(call, s, group.y, first, larger(smaller(count, s.keys - first), 0), scratch);
+    __builtin_memset(scratch.dkeys_t, 0, BLOCK_N * D_FEATURES * sizeof(float));
+    __builtin_memset(scratch.dvalues_t, 0, BLOCK_N * DV_FEATURES * sizeof(float));
+    for (int64_t g = 0; g < groups; ++g)
+      pass_rows(call, s, group.y * groups + g, together, first, count, dq + g * part_rows * D_COLUMNS, scratch);
+    store_keys<WIDTH>(dk, s, group.y, first, count, scratch.dkeys_t, D, D_FEATURES, softmax_scale);
+    store_keys<WIDTH>(dv, s, group.y, first, count, scratch.dvalues_t, DV, DV_FEATURES, 1);
+  }
+}
+$else
 // Item (x, y, z): every splits-th block of keys from the x-th on, of kv head y and sequence z (batched: row of the batch).
 static void differentiate(${parameters('differentiate')}, const Group& group) {
   const Heads<const Element> q(q_view), k(k_view);
@@ -60,9 +112,13 @@ static void differentiate(${parameters('differentiate')}, const Group& group) {
     store_keys<WIDTH>(dv, s, group.y, first, count, scratch.dvalues_t, DV, DV_FEATURES, 1);
   }
 }
+$end
 
 // Item (x, y, z): block x of query tokens (packed: of all sequences; batched: of row z of the batch), kv head y: the parts of dq are added.
 static void add_parts(${parameters('add_parts')}, const Group& group) {
+$if by_blocks
+  const int64_t Hkv = head_groups, batches = sequence_count;  // heads that share rows
+$end
   const Heads<Element> dq(dq_view);
   const int64_t token_rows = Hkv > 0 ? dq.heads / Hkv : 1;
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, dq.tokens, 0, false, 0};
@@ -81,6 +137,7 @@ static void add_parts(${parameters('add_parts')}, const Group& group) {
   }
 }
 
+$if not by_blocks
 // Adds the gradients of the scores of one head's rows to scratch.by_score.
 static void add_scores(const Call& call, const Sequence& s, int64_t head, int64_t token, int64_t rows, int64_t first, int64_t count,
                        Scratch& scratch) {
@@ -123,3 +180,4 @@ static void differentiate_bias(${parameters('differentiate_bias')}, const Group&
       store_bias_row(dbias_view, bias_type, row_offset(dbias_view, group.z, group.y, token + r) + first, t, r, count);
   }
 }
+$end

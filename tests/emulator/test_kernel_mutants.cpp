@@ -205,6 +205,9 @@ Subject blocks(const char* case_name, Sizes sizes = some_blocks, const char* tem
   return {root, "blocksparse_attention", case_name, template_file, std::move(sizes)};
 }
 Subject wave_blocks(const char* case_name) { return blocks(case_name, some_blocks, wave); }
+Subject gradient_of_blocks(const char* case_name) {
+  return {root, "blocksparse_attention_bwd", case_name, "flash_attention_bwd/backward.plain.gpu.cu", some_blocks};
+}
 Subject plain_blocks(const char* case_name) { return blocks(case_name, some_blocks, "blocksparse_attention/forward.plain.gpu.cu"); }
 
 const Row mutants[] = {
@@ -248,6 +251,10 @@ const Row mutants[] = {
     {"PlainBlocksThatSeeAllWhereNoneIsLeft", plain_blocks("cross.f32"), {"return {end, end};", 0, "return {first, end};", key_blocks}},
     {"PlainBlocksThatSeeKeysAfterThem", plain_blocks("cross.f32"), {"static_cast<int>(run.end)}", 0, "seen[r].end}", block_rows}},
     {"PlainBlocksInChunksOfOne", plain_blocks("chunks.f32"), {"position - position % chunk", 0, "position", key_blocks}},
+    {"PlainBlocksGradientThatSeesAllBlocks",
+     gradient_of_blocks("cross.f32"),
+     {"if (!visibility.has_block(", 0, "if (false && !visibility.has_block(", plain_gradient_rows}},
+    {"PlainBlocksGradientOfAnotherBlock", gradient_of_blocks("cross.f32"), {"key / block_k", 0, "key / (block_k + 1)", key_blocks}},
     {"CdnaBlocksThatSeeKeysAfterThem", on(cdna, wave_blocks("cross.bf16")), {"both(here.range, of)", 0, "here.range"}},
     {"Rdna4BlocksThatSkipTheSecondStep", on(rdna4, wave_blocks("cross.bf16")), {"at = keys.end;", 0, "at = keys.end + KEYS;", block_steps}},
     {"LatentsOfTheNextTableEntry", latents("paged"), {"table[key / cache", 0, "table[(key + 1) / cache", latent_keys}},
