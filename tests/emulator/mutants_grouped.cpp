@@ -1,26 +1,12 @@
-// The grouped products' GPU templates with one word changed, as in test_kernel_mutants.cpp: every change must be found.
-#include <gtest/gtest.h>
+// Grouped products: mutants of the GPU templates (kernel_mutants.hpp).
+#include "emulator/kernel_mutants.hpp"
 
-#include "emulator/trial.hpp"
-#include "tests/paths.hpp"
-
-namespace ejk::grouped_mutants_test {
+namespace ejk::kernel_mutants::grouped {
 namespace {
 
-struct Row {
-  const char* name;
-  Subject subject;
-  Mutation mutation;
-  friend void PrintTo(const Row& row, std::ostream* stream) { *stream << row.name; }
-};
-
-const std::string root = test::source_dir();
-constexpr char nothing[] = "";
 constexpr char walk[] = "device/matrix/grouped_walk.h", rows[] = "tgmm/group_rows.h";
 constexpr char product[] = "device/matrix/mma_product.h", waves[] = "device/matrix/wave_product.h",
                wave_rows[] = "device/matrix/wave_rows.h", square[] = "device/matrix/square_product.h";
-using Sizes = std::map<std::string, std::int64_t>;
-
 const Sizes several_groups = {{"M", 300}, {"K", 200}, {"N", 136}, {"G", 7}, {"L", 7}};
 const Sizes some_matrices = {{"M", 300}, {"K", 72}, {"N", 136}, {"G", 7}, {"L", 3}};
 const Sizes no_groups = {{"M", 65}, {"K", 24}, {"N", 32}, {"G", 0}, {"L", 0}};
@@ -48,7 +34,7 @@ Subject on(Device device, Subject subject) {
   return subject;
 }
 
-const Row mutants[] = {
+const Mutant mutants[] = {
     {"TilesWithoutTheBarrier", tiles("small_bf16"), {"sync_block();", 0, nothing, product}},
     {"TilesThatWaitForOneStepLess", tiles("small_bf16"), {"copy_async_wait<STAGES - 2>", 0, "copy_async_wait<STAGES - 1>", product}},
     {"TilesThatDoNotCommit", tiles("small_bf16"), {"copy_async_commit();", 0, ";", product}},
@@ -108,25 +94,8 @@ const Row mutants[] = {
     {"AnExactGradientWithRowsOfTheNextGroup", exact_gradient("small"), {"depth < depths && place", 0, "place", square}},
 };
 
-class GroupedMutant : public ::testing::TestWithParam<Row> {};
-
-TEST_P(GroupedMutant, IsFound) {
-  const auto mutant = try_template(GetParam().subject, GetParam().mutation);
-  EXPECT_NE(mutant.verdict, Verdict::right) << "no call shows the change";
-  EXPECT_NE(mutant.verdict, Verdict::broken) << mutant.words;
-}
-
-// What is changed is right before: else any mutant would be found. Named by the first mutant of its subject.
-class GroupedMutantsOriginal : public ::testing::TestWithParam<Row> {};
-
-TEST_P(GroupedMutantsOriginal, IsRight) {
-  const auto original = try_template(GetParam().subject, std::nullopt);
-  EXPECT_EQ(original.verdict, Verdict::right) << original.words;
-}
-
-std::string name_of(const ::testing::TestParamInfo<Row>& info) { return info.param.name; }
-INSTANTIATE_TEST_SUITE_P(All, GroupedMutant, ::testing::ValuesIn(mutants), name_of);
-INSTANTIATE_TEST_SUITE_P(All, GroupedMutantsOriginal, ::testing::ValuesIn(first_of_each_subject<Row>(mutants)), name_of);
+INSTANTIATE_TEST_SUITE_P(Grouped, KernelMutant, ::testing::ValuesIn(mutants), name_of);
+INSTANTIATE_TEST_SUITE_P(Grouped, KernelMutantsOriginal, ::testing::ValuesIn(first_of_each_subject<Mutant>(mutants)), name_of);
 
 }  // namespace
-}  // namespace ejk::grouped_mutants_test
+}  // namespace ejk::kernel_mutants::grouped

@@ -1,0 +1,57 @@
+// Latent attention's decode: mutants of the GPU templates (kernel_mutants.hpp).
+#include "emulator/kernel_mutants.hpp"
+
+namespace ejk::kernel_mutants::latent {
+namespace {
+
+// Latent attention's decode: two query tokens; rows that take two turns of features; keys for several warps.
+constexpr char latent_keys[] = "mla_decode/latent_keys.h";
+
+const Sizes few_latents = {{"N", 2}, {"Sq", 2}, {"H", 2}, {"R", 272}, {"Dr", 16}, {"P", 20}, {"ps", 16}, {"max_pages", 10}};
+const Sizes few_bytes = {{"N", 2}, {"Sq", 1}, {"H", 2}, {"R", 256}, {"Dr", 8}, {"P", 20}, {"ps", 16}, {"max_pages", 4}};
+const Sizes few_slots = {{"N", 2}, {"Sq", 2}, {"H", 2}, {"R", 32}, {"Dr", 8}, {"P", 5}, {"ps", 16}, {"M", 60}};
+
+Subject latents(const char* case_name, Sizes sizes = few_latents) {
+  return {root, "mla_decode", case_name, "mla_decode/decode.plain.gpu.cu", std::move(sizes)};
+}
+
+// The same on matrix instructions: two parts of several tiles; more heads than a row tile has.
+const Sizes latents_of_two_parts = {{"N", 4}, {"Sq", 1}, {"H", 20}, {"R", 128}, {"Dr", 16}, {"P", 40}, {"ps", 16}, {"max_pages", 30}};
+const Sizes bytes_of_two_parts = {{"N", 1}, {"Sq", 1}, {"H", 3}, {"R", 256}, {"Dr", 16}, {"P", 40}, {"ps", 16}, {"max_pages", 20}};
+
+Subject matrix_latents() { return {root, "mla_decode", "paged_bf16", "mla_decode/decode.mma.gpu.cu", latents_of_two_parts}; }
+Subject matrix_bytes() { return {root, "mla_decode", "bytes.bf16", "mla_decode/decode.mma.gpu.cu", bytes_of_two_parts}; }
+
+const Mutant mutants[] = {
+    {"LatentsOfTheNextTableEntry", latents("paged"), {"table[key / cache", 0, "table[(key + 1) / cache", latent_keys}},
+    {"LatentsWhoseValuesAreRope",
+     latents("paged"),
+     {"latent_of(value.latent, turn + WARP * k + lane(), dim)", 0, "rope_of(value.rope, lane() % 16)"}},
+    {"LatentsWhoseFirstQuerySeesTheLastKey", latents("paged"), {"length - queries + 1 + i", 0, "length", latent_keys}},
+    {"LatentsByTheScaleOfTheOtherHalf", latents("bytes.f32", few_bytes), {"d / 128 * 4", 0, "(d / 128 ^ 1) * 4", latent_keys}},
+    {"LatentsWithRopeBytesSwapped", latents("bytes.f32", few_bytes), {"rope[2 * d]) << 16", 0, "rope[2 * d]) << 8", latent_keys}},
+    {"LatentsThatMergeWithoutReferences",
+     latents("paged"),
+     {"sums[w][feature] * factor_of(softmaxes[w], all.reference)", 0, "sums[w][feature]"}},
+    {"LatentsThatMergeTooEarly", latents("paged"), {"sync_block();", 0, nothing}},
+    {"LatentsOverwrittenBeforeTheyAreMerged", latents("paged"), {"sync_block();", 1, nothing}},
+    {"LatentsWhoseMissingSlotIsTheFirst",
+     latents("sparse", few_slots),
+     {"LatentRow{nullptr, nullptr} : cache", 0, "cache.slot(0) : cache", latent_keys}},
+    {"MatrixLatentsWithoutTheBarrierOfTheirTile", matrix_latents(), {"sync_block();", 0, nothing}},
+    {"MatrixLatentsWithoutTheBarrierOfTheirScores", matrix_latents(), {"sync_block();", 1, nothing}},
+    {"MatrixLatentsWithoutTheBarrierOfTheirWeights", matrix_latents(), {"sync_block();", 2, nothing}},
+    {"MatrixLatentsOverwrittenTooEarly", matrix_latents(), {"sync_block();", 3, nothing}},
+    {"MatrixLatentsThatDoNotWait", matrix_latents(), {"copy_async_wait<STAGES - 1>", 0, "copy_async_wait<STAGES>"}},
+    {"MatrixLatentsWhoseFirstRowsKeepTheirReference", matrix_latents(), {"o[m][f][2 * half_rows] *= factor, ", 0, nothing}},
+    {"MatrixLatentsWhoseValuesAreRope", matrix_latents(), {"warp() * FEATURES + f * 16", 0, "warp() * FEATURES + f * 16 + ROPE"}},
+    {"MatrixLatentsThatAddPartsUpAsTheyAre", matrix_latents(), {" * factor_of(softmaxes[part], all.reference);", 1, ";"}},
+    {"MatrixLatentsByTheFirstScale", matrix_bytes(), {"% 2) * BLOCKS + block]", 0, "% 2) * BLOCKS]"}},
+    {"MatrixLatentsWhoseValuesHaveTheFirstScale", matrix_bytes(), {"warp() * FEATURES / (R / BLOCKS)", 0, "0"}},
+};
+
+INSTANTIATE_TEST_SUITE_P(Latent, KernelMutant, ::testing::ValuesIn(mutants), name_of);
+INSTANTIATE_TEST_SUITE_P(Latent, KernelMutantsOriginal, ::testing::ValuesIn(first_of_each_subject<Mutant>(mutants)), name_of);
+
+}  // namespace
+}  // namespace ejk::kernel_mutants::latent

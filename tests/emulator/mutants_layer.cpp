@@ -1,0 +1,56 @@
+// Recurrent layers and their gradients: mutants of the GPU templates (kernel_mutants.hpp).
+#include "emulator/kernel_mutants.hpp"
+
+namespace ejk::kernel_mutants::layer {
+namespace {
+
+// Recurrent layers: blocks that keep their weights and meet after each step; a launch a step where there are more features than those hold.
+constexpr char rnn_step[] = "rnn/rnn_step.h";
+constexpr char rnn_gates[] = "rnn/rnn_gates.h";
+
+const Sizes two_blocks_a_direction = {{"B", 3}, {"T", 5}, {"I", 9}, {"H", 20}};
+const Sizes two_parts_of_features = {{"B", 3}, {"T", 3}, {"I", 5}, {"H", 70}};
+const Sizes more_than_blocks_keep = {{"B", 2}, {"T", 3}, {"I", 5}, {"H", 140}};
+
+Subject layer(const char* case_name, Sizes sizes = two_blocks_a_direction) {
+  return {root, "rnn", case_name, "rnn/forward.gpu.cu", std::move(sizes)};
+}
+Subject layer_gradient(const char* case_name, Sizes sizes = two_blocks_a_direction) {
+  return {root, "rnn_bwd", case_name, "rnn/backward.gpu.cu", std::move(sizes)};
+}
+
+const Mutant mutants[] = {
+    {"LayerWithoutTheGridBarrier", layer("cells.f32.cell_typelstm"), {"grid_barrier();", 0, nothing}},
+    {"LayerWithOnePlaceForStates", layer("cells.f32.cell_typelstm"), {"(number + 1) % 2", 0, "number % 2"}},
+    {"LayerWhoseSecondDirectionIsTheFirst", layer("cells.f32.cell_typelstm"), {"layer.tokens - 1 - number : number", 0, "number : number"}},
+    {"LayerThatLeavesStatesPastTheLength", layer("cells.f32.cell_typelstm"), {"valid ? state : 0.0f", 0, "state"}},
+    {"LayerThatGoesPastTheLength", layer("cells.f32.cell_typelstm"), {"token < lengths[row]", 0, "true"}},
+    {"LayerThatForgetsByTheInputGate", layer("cells.f32.cell_typelstm"), {"in[1] + back[1]", 0, "in[0] + back[0]", rnn_gates}},
+    {"LayerWhoseResetGateSparesTheBias",
+     layer("cells.f32.cell_typegru"),
+     {"(back[2] + recurrent_bias)", 0, "back[2] + recurrent_bias", rnn_gates}},
+    {"LayerWithTheBiasOfNTwice", layer("cells.f32.cell_typegru"), {"!(GRU && column >= 2 * features)", 0, "true"}},
+    {"LayerThatSumsHalfTheLanes", layer("small.f32"), {"mask < PARTS", 0, "mask < PARTS / 2", rnn_step}},
+    {"LayerWithoutTheBarrierBeforeItsTile", layer("small.f32", two_parts_of_features), {"sync_block();", 0, nothing, rnn_step}},
+    {"LayerWithoutTheBarrierBehindItsTile", layer("small.f32", two_parts_of_features), {"sync_block();", 1, nothing, rnn_step}},
+    {"LayerThatBringsWeightsTooEarly", layer("small.f32", more_than_blocks_keep), {"sync_block();", 0, nothing, rnn_step}},
+    {"LayerGradientOfTheTokenItself",
+     layer_gradient("cells.f32.cell_typelstm"),
+     {"token - 1 : token + 1;\n    multiply", 0, "token : token;\n    multiply"}},
+    {"LayerGradientThatKeepsGatesPastTheLength", layer_gradient("cells.f32.cell_typelstm"), {"gate[g * features] = 0;", 0, nothing}},
+    {"LayerGradientOfTheMemoryAfter", layer_gradient("small.f32"), {"token - 1;\n  if", 0, "token;\n  if"}},
+    {"LayerGradientWhoseSecondDirectionIsTheFirst",
+     layer_gradient("cells.f32.cell_typegru"),
+     {"d == 1 ? token + 1 : token - 1", 0, "token - 1"}},
+    {"LayerGradientWithoutWhatTheUpdateGateLeaves", layer_gradient("cells.f32.cell_typegru"), {"past = dstate * update;", 0, nothing}},
+    {"LayerGradientWhoseResetGateSparesTheProduct", layer_gradient("cells.f32.cell_typegru"), {"= dn * reset;", 0, "= dn;"}},
+    {"LayerGradientThatAddsUpBiasesTooEarly", layer_gradient("cells.f32.cell_typelstm"), {"sync_block();", 0, nothing}},
+    {"LayerGradientWithBiasesOverwritten", layer_gradient("cells.f32.cell_typegru"), {"sync_block();", 1, nothing}},
+    {"LayerThatBringsWeightsOfOneFeature", layer("small.f32", more_than_blocks_keep), {"number % FEATURES", 0, "0"}},
+};
+
+INSTANTIATE_TEST_SUITE_P(Layer, KernelMutant, ::testing::ValuesIn(mutants), name_of);
+INSTANTIATE_TEST_SUITE_P(Layer, KernelMutantsOriginal, ::testing::ValuesIn(first_of_each_subject<Mutant>(mutants)), name_of);
+
+}  // namespace
+}  // namespace ejk::kernel_mutants::layer

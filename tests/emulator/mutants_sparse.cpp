@@ -1,0 +1,50 @@
+// Attention behind a mask of blocks: mutants of the GPU templates (kernel_mutants.hpp).
+#include "emulator/kernel_mutants.hpp"
+
+namespace ejk::kernel_mutants::sparse {
+namespace {
+
+// A mask of blocks: runs of several and of single blocks, steps that they do not fill, rows without any; more blocks than a warp has lanes.
+constexpr char block_steps[] = "blocksparse_attention/block_steps.h";
+constexpr char key_blocks[] = "blocksparse_attention/key_blocks.h";
+constexpr char block_rows[] = "blocksparse_attention/block_rows.h";
+
+const Sizes some_blocks = {{"B", 1}, {"Sq", 133}, {"Sk", 217}, {"Hq", 4}, {"Hkv", 2}, {"Hm", 4}, {"D", 64}, {"Dv", 64}};
+const Sizes many_blocks = {{"B", 1}, {"Sq", 40}, {"Sk", 650}, {"Hq", 2}, {"Hkv", 2}, {"Hm", 2}, {"D", 64}, {"Dv", 64}};
+
+Subject blocks(const char* case_name, Sizes sizes = some_blocks, const char* template_file = "flash_attention/forward.mma.gpu.cu") {
+  return {root, "blocksparse_attention", case_name, template_file, std::move(sizes)};
+}
+Subject wave_blocks(const char* case_name) { return blocks(case_name, some_blocks, wave); }
+Subject gradient_of_blocks(const char* case_name) {
+  return {root, "blocksparse_attention_bwd", case_name, "flash_attention_bwd/backward.plain.gpu.cu", some_blocks};
+}
+Subject plain_blocks(const char* case_name) { return blocks(case_name, some_blocks, "blocksparse_attention/forward.plain.gpu.cu"); }
+
+const Mutant mutants[] = {
+    {"BlocksWhoseRunsBeginOneEarly", blocks("cross.bf16"), {"(mine * size)", 0, "((mine - 1) * size)", block_steps}},
+    {"BlocksWhoseRunsEndOneLate", blocks("cross.bf16"), {"(mine * size)", 1, "((mine + 1) * size)", block_steps}},
+    {"BlocksWhoseRunsEndWithTheWarp", blocks("small_blocks.bf16", many_blocks), {"? before :", 0, "? false :", block_steps}},
+    {"BlocksNumberedFromZeroInEachWarp", blocks("small_blocks.bf16", many_blocks), {"begun += shuffle", 0, "begun = shuffle", block_steps}},
+    {"BlocksCopiedTwice", blocks("cross.bf16"), {"kv_head, ahead);", 0, "kv_head, keys);"}},
+    {"BlocksWhosePartialStepsAreWhole", blocks("cross.bf16"), {"keys.end - keys.first == BLOCK_N && ", 0, nothing}},
+    {"BlocksThatSeeKeysAfterThem", blocks("cross.bf16"), {"both(rows.range[at], of)", 0, "rows.range[at]", block_steps}},
+    {"BlocksThatSeeKeysAfterTheQuery", blocks("cross.bf16.causal"), {"both(rows.range[at], of)", 0, "of", block_steps}},
+    {"BlocksOfTheFirstHead", blocks("cross.bf16"), {"mask.shape[1] == 1 ? 0 : head", 0, "0", block_steps}},
+    {"BlocksOfTheNextQueries", blocks("cross.bf16"), {"item % parts * BLOCK_M", 0, "(item % parts + 1) * BLOCK_M"}},
+    {"PlainBlocksThatSeeAllWhereNoneIsLeft", plain_blocks("cross.f32"), {"return {end, end};", 0, "return {first, end};", key_blocks}},
+    {"PlainBlocksThatSeeKeysAfterThem", plain_blocks("cross.f32"), {"static_cast<int>(run.end)}", 0, "seen[r].end}", block_rows}},
+    {"PlainBlocksInChunksOfOne", plain_blocks("chunks.f32"), {"position - position % chunk", 0, "position", key_blocks}},
+    {"PlainBlocksGradientThatSeesAllBlocks",
+     gradient_of_blocks("cross.f32"),
+     {"if (!visibility.has_block(", 0, "if (false && !visibility.has_block(", plain_gradient_rows}},
+    {"PlainBlocksGradientOfAnotherBlock", gradient_of_blocks("cross.f32"), {"key / block_k", 0, "key / (block_k + 1)", key_blocks}},
+    {"CdnaBlocksThatSeeKeysAfterThem", on(cdna, wave_blocks("cross.bf16")), {"both(here.range, of)", 0, "here.range"}},
+    {"Rdna4BlocksThatSkipTheSecondStep", on(rdna4, wave_blocks("cross.bf16")), {"at = keys.end;", 0, "at = keys.end + KEYS;", block_steps}},
+};
+
+INSTANTIATE_TEST_SUITE_P(Sparse, KernelMutant, ::testing::ValuesIn(mutants), name_of);
+INSTANTIATE_TEST_SUITE_P(Sparse, KernelMutantsOriginal, ::testing::ValuesIn(first_of_each_subject<Mutant>(mutants)), name_of);
+
+}  // namespace
+}  // namespace ejk::kernel_mutants::sparse
