@@ -136,7 +136,7 @@ TEST(MlaDecode, BadCallsSayWhatIsWrong) {
   inputs.pop_back();
   inputs.push_back(i32("indices", {1, 1, 1}, {0}));
   EXPECT_EQ(message(inputs), "no error");
-  EXPECT_NE(message(inputs, {{"softmax_scale", -1.0}}).find("softmax_scale must be given"), std::string::npos);
+  EXPECT_NE(message(inputs, {{"softmax_scale", -1.0}}).find("softmax_scale must be finite in f32 and not negative"), std::string::npos);
   EXPECT_NE(message({inputs[0], inputs[1]}).find("keys must be given"), std::string::npos);
 }
 
