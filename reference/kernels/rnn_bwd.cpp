@@ -83,6 +83,30 @@ class Sums {
   Values values_;
 };
 
+void add_row(const Call& call, const RnnRow& row, const Numbers& w_ih, const Numbers& w_hh, Sums& sums) {
+  const std::vector<RnnStep> steps = rnn_steps(call, row, &call.input("y"));
+  Numbers dstate = rnn_start(call, "dh_n", row), dmemory = rnn_start(call, "dc_n", row);
+  for (std::int64_t t = row.length - 1; t >= 0; --t) {
+    const std::int64_t at = rnn_place_in_y(call, row, row.token(t));
+    Numbers y;
+    for (std::size_t j = 0; j < dstate.size(); ++j) {
+      y.push_back(call.input("y").at(at + static_cast<std::int64_t>(j)));
+      dstate[j] += call.input("dy").at(at + static_cast<std::int64_t>(j));
+    }
+    const RnnStep& s = steps[spot(t)];
+    const StepGradient d = gates_back(rnn_cell(call), s, y, dstate, dmemory);
+    const Numbers dx = sums.project(row, "dw_ih", "db_ih", d.input, s.x, w_ih);
+    for (std::size_t i = 0; i < dx.size(); ++i)
+      sums.add("dx", (row.row * call.dim("T") + row.token(t)) * call.dim("I") + static_cast<std::int64_t>(i), dx[i]);
+    dstate = sums.project(row, "dw_hh", "db_hh", d.recurrent, s.state_before, w_hh);
+    for (std::size_t j = 0; j < dstate.size(); ++j) dstate[j] += d.past[j];
+  }
+  for (std::size_t j = 0; j < dstate.size(); ++j) {
+    sums.add("dh0", rnn_place_in_state(call, row) + static_cast<std::int64_t>(j), dstate[j]);
+    sums.add("dc0", rnn_place_in_state(call, row) + static_cast<std::int64_t>(j), dmemory[j]);
+  }
+}
+
 class RnnBackward : public KernelReference {
  public:
   std::string kernel() const override { return "rnn_bwd"; }
@@ -90,30 +114,31 @@ class RnnBackward : public KernelReference {
   Values compute(const Call& call) const override {
     Sums sums(call);
     const Numbers w_ih = call.input("w_ih").values(), w_hh = call.input("w_hh").values();
-    for (const RnnRow& row : rnn_rows(call)) {
-      const std::vector<RnnStep> steps = rnn_steps(call, row, &call.input("y"));
-      Numbers dstate = rnn_start(call, "dh_n", row), dmemory = rnn_start(call, "dc_n", row);
-      for (std::int64_t t = row.length - 1; t >= 0; --t) {
-        const std::int64_t at = rnn_place_in_y(call, row, row.token(t));
-        Numbers y;
-        for (std::size_t j = 0; j < dstate.size(); ++j) {
-          y.push_back(call.input("y").at(at + static_cast<std::int64_t>(j)));
-          dstate[j] += call.input("dy").at(at + static_cast<std::int64_t>(j));
-        }
-        const RnnStep& s = steps[spot(t)];
-        const StepGradient d = gates_back(rnn_cell(call), s, y, dstate, dmemory);
-        const Numbers dx = sums.project(row, "dw_ih", "db_ih", d.input, s.x, w_ih);
-        for (std::size_t i = 0; i < dx.size(); ++i)
-          sums.add("dx", (row.row * call.dim("T") + row.token(t)) * call.dim("I") + static_cast<std::int64_t>(i), dx[i]);
-        dstate = sums.project(row, "dw_hh", "db_hh", d.recurrent, s.state_before, w_hh);
-        for (std::size_t j = 0; j < dstate.size(); ++j) dstate[j] += d.past[j];
-      }
-      for (std::size_t j = 0; j < dstate.size(); ++j) {
-        sums.add("dh0", rnn_place_in_state(call, row) + static_cast<std::int64_t>(j), dstate[j]);
-        sums.add("dc0", rnn_place_in_state(call, row) + static_cast<std::int64_t>(j), dmemory[j]);
-      }
-    }
+    for (const RnnRow& row : rnn_rows(call)) add_row(call, row, w_ih, w_hh, sums);
     return sums.values();
+  }
+
+  // Gradients of x and of the first states of one row of the batch, unless it has too many steps.
+  Samples sample(const Call& call, Rng& rng) const override {
+    Samples samples;
+    const std::int64_t tokens = call.dim("T"), features = call.dim("I"), state = call.dim("H");
+    const double work = static_cast<double>(tokens) * static_cast<double>(call.dim("G") * state) * static_cast<double>(features + state);
+    if (work > 2e9) return samples;
+    Sums sums(call);
+    const Numbers w_ih = call.input("w_ih").values(), w_hh = call.input("w_hh").values();
+    for (const std::int64_t chosen : some_below(call.dim("B"), 1, rng)) {
+      const auto add = [&](const char* name, std::int64_t first, std::int64_t count) {
+        if (const auto found = sums.values().find(name); found != sums.values().end() && count > 0)
+          samples[name].add(first, found->second.data() + first, count);
+      };
+      for (const RnnRow& row : rnn_rows(call)) {
+        if (row.row != chosen) continue;
+        add_row(call, row, w_ih, w_hh, sums);
+        for (const char* name : {"dh0", "dc0"}) add(name, rnn_place_in_state(call, row), state);
+      }
+      add("dx", chosen * tokens * features, tokens * features);
+    }
+    return samples;
   }
 
   // y is what the forward pass gives, rounded.
