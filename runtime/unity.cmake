@@ -24,13 +24,19 @@ endfunction()
 # find nothing again.
 option(EJK_PRECOMPILED "Precompile the headers that nearly every source includes: a build from nothing is faster" OFF)
 
-# As ejk_spec_light compiles, whose precompiled header it is.
+# Compiled as ejk_spec is, with -O2: GCC 12 crashes where a unit is optimised more than the precompiled header was, not where it is less.
 function(ejk_precompiled target)
-  if(EJK_PRECOMPILED AND target STREQUAL "ejk_spec_light")
-    target_precompile_headers(${target} PRIVATE ${CMAKE_SOURCE_DIR}/runtime/precompiled.hpp)
-  elseif(EJK_PRECOMPILED)
-    target_precompile_headers(${target} REUSE_FROM ejk_spec_light)
+  if(NOT EJK_PRECOMPILED)
+    return()
   endif()
+  if(NOT TARGET ejk_precompiled_headers)
+    file(WRITE ${CMAKE_BINARY_DIR}/precompiled.cpp "// A target needs a source; this one has the precompiled headers.\n")
+    add_library(ejk_precompiled_headers OBJECT ${CMAKE_BINARY_DIR}/precompiled.cpp)
+    target_include_directories(ejk_precompiled_headers PRIVATE $<TARGET_PROPERTY:ejk_spec,INCLUDE_DIRECTORIES>)
+    target_compile_definitions(ejk_precompiled_headers PRIVATE $<TARGET_PROPERTY:ejk_spec,COMPILE_DEFINITIONS>)
+    target_precompile_headers(ejk_precompiled_headers PRIVATE ${CMAKE_SOURCE_DIR}/runtime/precompiled.hpp)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM ejk_precompiled_headers)
 endfunction()
 
 # ejk_light(target folders...): the target's sources in these folders, which run seldom and wait for others, are optimised by -O1 in a release:
