@@ -165,12 +165,6 @@ KERNEL(128, 1) look_at_keys(${parameters('look_at_keys')}) {
   if (BOUNDED && key_value_seq_lengths) keys = Sequences::limited(key_value_seq_lengths[batch], keys);
   CallSegments{q_segment_ids_view, kv_segment_ids_view, key_ids, key_ranges, steps}.look_at(batch, number - batch * steps, static_cast<int>(keys));
 }
-$elif dynamic
-
-KERNEL(32, 1) reset(${parameters('reset')}) {
-  let_next_launch_go();
-  if (thread_x() == 0) *taken = 0;
-}
 $end
 $if biased != 'none' or masked
 

@@ -322,10 +322,3 @@ KERNEL(384, 1) grouped_matmul(${parameters('grouped_matmul')}) {
   if constexpr (DYNAMIC) wait_for_previous_launch();
   if constexpr (BLOCKS > 1) sync_cluster();  // no block leaves while others still arrive at its barriers
 }
-$if dynamic
-
-KERNEL(32, 1) reset(${parameters('reset')}) {
-  let_next_launch_go();
-  if (thread_x() == 0) *counter = 0;
-}
-$end
