@@ -9,7 +9,7 @@ struct Finder {
 
   void run(Numbers numbers) const {
     Turn<TILES> place;
-    bool waits = DYNAMIC;  // for the launch that resets `taken`; what else is read was there before it
+    bool waits = DYNAMIC;  // until `taken` is zero or was set by a launch; what else is read was there before
     for (int number = numbers.first(), parity = 0;; number = numbers.take()) {
       AttentionTile tile = AttentionTile::none();
       float reference = 0, sum = 0;

@@ -296,7 +296,7 @@ KERNEL(384, 1) grouped_matmul(${parameters('grouped_matmul')}) {
     prefetch_tensor_map(out_map);
     init_barriers(at);
   }
-  if constexpr (!DYNAMIC) wait_for_previous_launch();  // else that is `reset`, before which all others have ended: only the queue waits for it
+  if constexpr (!DYNAMIC) wait_for_previous_launch();  // else only the queue waits: what else is read was there before its counter was zeroed
   const Problem problem{static_cast<int>(group_offset), static_cast<int>(held), static_cast<int>((K + DEPTH - 1) / DEPTH), static_cast<int>(G)};
   const int groups = static_cast<int>(group_count), rows = static_cast<int>(M), columns = static_cast<int>(column_blocks);
   const int most = LOWEST < ROWS ? balanced_rows<STEP, LOWEST, ROWS>(group_sizes, groups, rows, columns, grid_x() / BLOCKS) : ROWS;

@@ -243,7 +243,7 @@ KERNEL(384, 1) tgmm(${parameters('tgmm')}) {
     sync_cluster();
   else
     sync_block();
-  if constexpr (!DYNAMIC) wait_for_previous_launch();  // else that is `reset`, before which all others have ended: only the queue waits for it
+  if constexpr (!DYNAMIC) wait_for_previous_launch();  // else only the queue waits: what else is read was there before its counter was zeroed
   const Problem problem{group_sizes, static_cast<int>(M), static_cast<int>(G), static_cast<int>(group_offset), static_cast<int>(matrices),
                         static_cast<int>(blocks_m), static_cast<int>(blocks_n)};
   if (warpgroup() == 0) {
