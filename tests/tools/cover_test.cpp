@@ -75,6 +75,15 @@ TEST(Cover, TakesNoItemTwiceAndOnesThatAreAlone) {
   EXPECT_TRUE(covering_sample({}, 7).empty());
 }
 
+TEST(Cover, TakesBuiltItemsFirstAndOfTheOthersWhatTheyLack) {
+  const std::vector<CoverItem> items = {{"a", {"x", "y"}}, {"b", {"x"}, true}, {"c", {"y"}, true}, {"d", {"x", "y", "z"}}, {"e", {"y"}, true}};
+  const auto sample = covering_sample(items, 7);
+  EXPECT_EQ(sample.size(), 3u);
+  EXPECT_EQ(sample.front(), 1u);
+  EXPECT_EQ(std::ranges::count(sample, 3u), 1) << "z is d's alone";
+  EXPECT_EQ(std::ranges::count(sample, 0u), 0);
+}
+
 TEST(Cover, TheSeedAloneDecidesNotTheOrder) {
   const auto items = items_of_a_kernel(3);
   auto reversed = items;

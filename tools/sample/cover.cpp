@@ -14,10 +14,11 @@ namespace ejk::tools {
 namespace {
 
 struct Candidate {
+  bool built;
   std::size_t gain;    // features that it added when it was last counted
   std::uint64_t rank;  // the seed's choice among equals
   std::size_t index;
-  bool operator<(const Candidate& other) const { return std::tie(gain, rank, index) < std::tie(other.gain, other.rank, other.index); }
+  bool operator<(const Candidate& other) const { return std::tie(built, gain, rank, index) < std::tie(other.built, other.gain, other.rank, other.index); }
 };
 
 // Features as numbers.
@@ -56,7 +57,8 @@ std::vector<std::size_t> covering_sample(std::span<const CoverItem> items, std::
   std::size_t count = 0;
   const auto features = numbered(items, count);
   std::priority_queue<Candidate> queue;
-  for (std::size_t i = 0; i < items.size(); ++i) queue.push({features[i].size(), reference::Rng::stream(seed, items[i].id).next(), i});
+  for (std::size_t i = 0; i < items.size(); ++i)
+    queue.push({items[i].built, features[i].size(), reference::Rng::stream(seed, items[i].id).next(), i});
   std::vector<bool> met(count, false);
   std::vector<std::size_t> chosen;
   while (!queue.empty()) {

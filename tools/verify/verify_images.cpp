@@ -83,7 +83,10 @@ std::vector<VerifyImage> images_to_verify(const KernelHandle& kernel, const Mach
           VerifyImage image{id, &kernel, &variant, arch, std::move(config), {}};
           if (filter.built_only && !images.contains(id) && !in_a_store(image, binding, machine)) continue;
           const auto [entry, fresh] = images.try_emplace(id, std::move(image));
-          if (fresh && filter.cover) covered.push_back(cover_item_of(entry->second, binding, filter));
+          if (fresh && filter.cover) {
+            covered.push_back(cover_item_of(entry->second, binding, filter));
+            covered.back().built = filter.built_only || in_a_store(entry->second, binding, machine);
+          }
           entry->second.cases.push_back(&c);
         }
       }
