@@ -37,6 +37,7 @@ function(ejk_precompiled target)
     target_precompile_headers(ejk_precompiled_headers PRIVATE ${CMAKE_SOURCE_DIR}/runtime/precompiled.hpp)
   endif()
   target_precompile_headers(${target} REUSE_FROM ejk_precompiled_headers)
+  target_compile_options(${target} PRIVATE -fPIC)  # as the headers; programs have -fPIE
 endfunction()
 
 # ejk_light(target folders...): the target's sources in these folders, which run seldom and wait for others, are optimised by -O1 in a release:

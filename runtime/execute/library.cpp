@@ -11,6 +11,7 @@
 #include "execute/facts.hpp"
 #include "execute/library_state.hpp"
 #include "execute/plan.hpp"
+#include "execute/tested_versions.hpp"
 #include "spec/call/gradient.hpp"
 
 namespace ejk {
@@ -181,7 +182,7 @@ Result<std::string> info() {
       environment.push_back({{"name", variable.name}, {"legal", variable.legal}, {"doc", variable.doc}});
     result["environment"] = environment;
     const auto recording = recording_status();
-    result["tested_with"] = {{"jax", EJK_TESTED_JAX}, {"torch", EJK_TESTED_TORCH}};
+    result["tested_with"] = {{"jax", tested_jax()}, {"torch", tested_torch()}};
     const auto plans = plan_memory();
     result["plans"] = {{"count", plans.plans}, {"bytes", plans.bytes}, {"limit", plans.limit}};
     result["recording"] = {{"file", recording.file}, {"lines", recording.lines}, {"lost", recording.lost}, {"error", recording.error}};

@@ -1,9 +1,7 @@
 // ejk bench: times a kernel's cases on the CPU or a device, beside its peaks and, if asked, OpenBLAS or other libraries.
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 #include <fstream>
 
 #include "backends/cpu/cpu_features.hpp"
@@ -175,8 +173,7 @@ int bench(std::span<const std::string> words) {
   check_options(arguments, device.platform == "cpu");
   for (const auto& store : arguments.texts("store")) throw_if_error(add_store(store));
   const auto& machine = find_device(device);
-  const std::time_t now = std::time(nullptr);
-  const auto command = command_line("bench", words), date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
+  const auto command = command_line("bench", words), date = date_today();
   return device.platform == "cpu" ? bench_cpu(arguments, command, date) : bench_device(arguments, machine, command, date);
 }
 

@@ -5,6 +5,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <boost/program_options.hpp>
 #include <charconv>
 #include <cmath>
 #include <sstream>
@@ -29,29 +30,37 @@ T parse_number(const std::string& option, const std::string& text, T low, T high
 
 }  // namespace
 
+struct Arguments::Boost {
+  po::options_description options{"options", 120};
+  po::variables_map values;
+};
+
+Arguments::Arguments(Arguments&&) noexcept = default;
+Arguments::~Arguments() = default;
+
 Arguments::Arguments(std::string command, std::string usage, std::string about, std::string examples)
     : command_(std::move(command)),
       usage_(std::move(usage)),
       about_(std::move(about)),
       examples_(std::move(examples)),
-      options_("options", 120) {
+      boost_(std::make_unique<Boost>()) {
   flag("help", "show this");
 }
 
 Arguments& Arguments::option(const std::string& name, const std::string& value, const std::string& doc) {
-  options_.add_options()(name.c_str(), po::value<std::string>()->value_name(value), doc.c_str());
+  boost_->options.add_options()(name.c_str(), po::value<std::string>()->value_name(value), doc.c_str());
   names_.push_back(name);
   return *this;
 }
 
 Arguments& Arguments::list(const std::string& name, const std::string& value, const std::string& doc) {
-  options_.add_options()(name.c_str(), po::value<std::vector<std::string>>()->value_name(value), doc.c_str());
+  boost_->options.add_options()(name.c_str(), po::value<std::vector<std::string>>()->value_name(value), doc.c_str());
   names_.push_back(name);
   return *this;
 }
 
 Arguments& Arguments::flag(const std::string& name, const std::string& doc) {
-  options_.add_options()(name.c_str(), po::bool_switch(), doc.c_str());
+  boost_->options.add_options()(name.c_str(), po::bool_switch(), doc.c_str());
   names_.push_back(name);
   flags_.push_back(name);
   return *this;
@@ -72,7 +81,7 @@ bool Arguments::parse(std::span<const std::string> words) {
     print_help();
     return false;
   }
-  po::options_description all = options_;
+  po::options_description all = boost_->options;
   po::positional_options_description positions;
   po::options_description hidden;
   for (const auto& word : words_) {
@@ -88,8 +97,8 @@ bool Arguments::parse(std::span<const std::string> words) {
   try {
     po::store(
         po::command_line_parser(std::vector<std::string>(words.begin(), words.end())).options(all).positional(positions).style(style).run(),
-        values_);
-    po::notify(values_);
+        boost_->values);
+    po::notify(boost_->values);
   } catch (const po::unknown_option& e) {
     unknown(e.get_option_name());
   } catch (const po::too_many_positional_options_error&) {
@@ -111,8 +120,8 @@ bool Arguments::parse(std::span<const std::string> words) {
 bool Arguments::is_flag(const std::string& name) const { return std::find(flags_.begin(), flags_.end(), name) != flags_.end(); }
 
 bool Arguments::has(const std::string& name) const {
-  if (is_flag(name)) return values_.count(name) > 0 && values_[name].as<bool>();
-  return values_.count(name) > 0 || values_.count("<" + name + ">") > 0;
+  if (is_flag(name)) return boost_->values.count(name) > 0 && boost_->values[name].as<bool>();
+  return boost_->values.count(name) > 0 || boost_->values.count("<" + name + ">") > 0;
 }
 
 void Arguments::unknown(const std::string& option) const {
@@ -122,7 +131,7 @@ void Arguments::unknown(const std::string& option) const {
 
 void Arguments::print_help() const {
   std::ostringstream options;
-  options << options_;
+  options << boost_->options;
   fmt::print("usage: ejk {} {}\n\n{}\n\n{}", command_, usage_, about_, options.str());
   if (!examples_.empty()) {
     fmt::print("\nexamples:\n");
@@ -133,13 +142,13 @@ void Arguments::print_help() const {
 
 std::string Arguments::text(const std::string& name, const std::string& fallback) const {
   for (const auto& key : {name, "<" + name + ">"})
-    if (const auto found = values_.find(key); found != values_.end()) return found->second.as<std::string>();
+    if (const auto found = boost_->values.find(key); found != boost_->values.end()) return found->second.as<std::string>();
   return fallback;
 }
 
 std::vector<std::string> Arguments::texts(const std::string& name) const {
-  const auto found = values_.find(name);
-  return found == values_.end() ? std::vector<std::string>{} : found->second.as<std::vector<std::string>>();
+  const auto found = boost_->values.find(name);
+  return found == boost_->values.end() ? std::vector<std::string>{} : found->second.as<std::vector<std::string>>();
 }
 
 std::vector<std::string> Arguments::words(const std::string& name) const { return texts("<" + name + ">"); }

@@ -1,7 +1,7 @@
 // A sub-command's command line: options, positional words, help with examples, and errors that suggest what was meant.
 #pragma once
-#include <boost/program_options.hpp>
-#include <optional>
+#include <cstdint>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -19,6 +19,8 @@ class Arguments {
  public:
   // usage: "KERNEL --case NAME [options]"; about: a paragraph; examples: one command a line, each may end in "  # what it does".
   Arguments(std::string command, std::string usage, std::string about, std::string examples);
+  Arguments(Arguments&&) noexcept;
+  ~Arguments();
 
   // Options that take a value (shown as `value`), or none (a flag).
   Arguments& option(const std::string& name, const std::string& value, const std::string& doc);
@@ -48,13 +50,13 @@ class Arguments {
     std::string name;
     bool required;
   };
+  struct Boost;  // its headers take each source that includes them a second to read
   std::string command_, usage_, about_, examples_;
-  boost::program_options::options_description options_;
+  std::unique_ptr<Boost> boost_;
   std::vector<std::string> names_;
   std::vector<std::string> flags_;
   std::vector<Word> words_;
   std::string rest_;
-  boost::program_options::variables_map values_;
 };
 
 // "1,2,4" as integers of [low, high]. Throws UsageError naming the option.

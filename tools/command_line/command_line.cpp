@@ -2,6 +2,7 @@
 #include "command_line/command_line.hpp"
 
 #include <algorithm>
+#include <ctime>
 #include <iterator>
 
 namespace ejk::tools {
@@ -22,6 +23,13 @@ std::string command_line(const std::string& command, std::span<const std::string
       text += word.find_first_of(needs_quotes) == std::string::npos ? " " + word : " '" + word + "'";
   }
   return text;
+}
+
+std::string date_today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm date{};
+  char text[16];
+  return {text, std::strftime(text, sizeof(text), "%Y-%m-%d", gmtime_r(&now, &date))};
 }
 
 }  // namespace ejk::tools

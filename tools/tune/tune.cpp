@@ -1,9 +1,7 @@
 // ejk tune: measures the configs of a kernel's calls and records the best.
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <ctime>
 #include <fstream>
 
 #include "command_line/command.hpp"
@@ -162,10 +160,9 @@ int tune(std::span<const std::string> words) {
   }
   RecordsOut records(arguments);
   TuneState state(state_file(arguments, machine), arguments.has("resume"));
-  const std::time_t now = std::time(nullptr);
   TuneReport report{arguments.text("KERNEL", "recorded calls"),
                     command_line("tune", words),
-                    fmt::format("{:%Y-%m-%d}", fmt::gmtime(now)),
+                    date_today(),
                     machine.probe.fingerprint,
                     budget,
                     0,
