@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reference/element.hpp"
+
 namespace ejk::reference {
 namespace {
 
@@ -32,7 +34,18 @@ struct Projection {
   }
 };
 
-void take_step(const Call& call, const Projection& input, const Projection& recurrent, RnnStep& s) {
+Numbers rounded(const Numbers& from, DType type) {
+  Numbers to = from;
+  for (double& x : to) {
+    unsigned char bytes[8];
+    store_element(type, bytes, x);
+    x = load_element(type, bytes);
+  }
+  return to;
+}
+
+// `entering`: the state before, as the weights multiply it.
+void take_step(const Call& call, const Projection& input, const Projection& recurrent, const Numbers& entering, RnnStep& s) {
   const RnnCell cell = rnn_cell(call);
   const std::int64_t features = call.dim("H"), gates = call.dim("G");
   s.gates.resize(spot(gates));
@@ -40,7 +53,7 @@ void take_step(const Call& call, const Projection& input, const Projection& recu
     double in[4] = {}, back[4] = {};
     for (std::int64_t g = 0; g < gates; ++g) {
       in[g] = input.of(g * features + j, s.x);
-      back[g] = recurrent.of(g * features + j, s.state_before);
+      back[g] = recurrent.of(g * features + j, entering);
     }
     double gate[4] = {}, state = 0, memory = 0;
     const double before = s.state_before[spot(j)];
@@ -75,6 +88,24 @@ void give_of_cell(spec::Case& c, std::initializer_list<const char*> tensors) {
     const std::string tensor = name;
     if (is_lstm || (tensor != "c0" && tensor != "c_n")) c.given.push_back(tensor);
   }
+}
+
+std::vector<RnnStep> all_rnn_steps(const Call& call, const RnnRow& row, std::int64_t most, const HostTensor* states, bool rounds) {
+  std::vector<RnnStep> steps;
+  Numbers state = rnn_start(call, "h0", row), memory = rnn_start(call, "c0", row);
+  const std::int64_t inputs = call.dim("I");
+  const Projection input(call, row, "w_ih", "b_ih"), recurrent(call, row, "w_hh", "b_hh");
+  for (std::int64_t t = 0; t < std::min(row.length, most); ++t) {
+    RnnStep s;
+    for (std::int64_t i = 0; i < inputs; ++i) s.x.push_back(call.input("x").at((row.row * call.dim("T") + row.token(t)) * inputs + i));
+    s.state_before = state, s.memory_before = memory;
+    take_step(call, input, recurrent, rounds ? rounded(state, call.input("x").type()) : state, s);
+    state = s.state, memory = s.memory;
+    for (std::size_t j = 0; states && j < state.size(); ++j)
+      state[j] = states->at(rnn_place_in_y(call, row, row.token(t)) + static_cast<std::int64_t>(j));
+    steps.push_back(std::move(s));
+  }
+  return steps;
 }
 
 struct RnnOption {
@@ -145,26 +176,14 @@ std::vector<double> rnn_start(const Call& call, const char* name, const RnnRow& 
 }
 
 std::vector<RnnStep> rnn_steps(const Call& call, const RnnRow& row, const HostTensor* states) {
-  return first_rnn_steps(call, row, row.length, states);
+  return all_rnn_steps(call, row, row.length, states, false);
 }
 
 std::vector<RnnStep> first_rnn_steps(const Call& call, const RnnRow& row, std::int64_t most, const HostTensor* states) {
-  std::vector<RnnStep> steps;
-  Numbers state = rnn_start(call, "h0", row), memory = rnn_start(call, "c0", row);
-  const std::int64_t inputs = call.dim("I");
-  const Projection input(call, row, "w_ih", "b_ih"), recurrent(call, row, "w_hh", "b_hh");
-  for (std::int64_t t = 0; t < std::min(row.length, most); ++t) {
-    RnnStep s;
-    for (std::int64_t i = 0; i < inputs; ++i) s.x.push_back(call.input("x").at((row.row * call.dim("T") + row.token(t)) * inputs + i));
-    s.state_before = state, s.memory_before = memory;
-    take_step(call, input, recurrent, s);
-    state = s.state, memory = s.memory;
-    for (std::size_t j = 0; states && j < state.size(); ++j)
-      state[j] = states->at(rnn_place_in_y(call, row, row.token(t)) + static_cast<std::int64_t>(j));
-    steps.push_back(std::move(s));
-  }
-  return steps;
+  return all_rnn_steps(call, row, most, states, false);
 }
+
+std::vector<RnnStep> rounded_rnn_steps(const Call& call, const RnnRow& row) { return all_rnn_steps(call, row, row.length, nullptr, true); }
 
 void settle_weights(Call& call) {
   for (const auto& [name, width] : {std::pair{"w_ih", call.dim("I")}, {"w_hh", call.dim("H")}}) {
