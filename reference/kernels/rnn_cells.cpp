@@ -34,16 +34,6 @@ struct Projection {
   }
 };
 
-Numbers rounded(const Numbers& from, DType type) {
-  Numbers to = from;
-  for (double& x : to) {
-    unsigned char bytes[8];
-    store_element(type, bytes, x);
-    x = load_element(type, bytes);
-  }
-  return to;
-}
-
 // `entering`: the state before, as the weights multiply it.
 void take_step(const Call& call, const Projection& input, const Projection& recurrent, const Numbers& entering, RnnStep& s) {
   const RnnCell cell = rnn_cell(call);
@@ -183,7 +173,19 @@ std::vector<RnnStep> first_rnn_steps(const Call& call, const RnnRow& row, std::i
   return all_rnn_steps(call, row, most, states, false);
 }
 
-std::vector<RnnStep> rounded_rnn_steps(const Call& call, const RnnRow& row) { return all_rnn_steps(call, row, row.length, nullptr, true); }
+std::vector<RnnStep> rounded_rnn_steps(const Call& call, const RnnRow& row, const HostTensor* states) {
+  return all_rnn_steps(call, row, row.length, states, true);
+}
+
+std::vector<double> rounded(const std::vector<double>& from, DType type) {
+  Numbers to = from;
+  for (double& x : to) {
+    unsigned char bytes[8];
+    store_element(type, bytes, x);
+    x = load_element(type, bytes);
+  }
+  return to;
+}
 
 void settle_weights(Call& call) {
   for (const auto& [name, width] : {std::pair{"w_ih", call.dim("I")}, {"w_hh", call.dim("H")}}) {

@@ -6,7 +6,7 @@
 #include "rnn/rnn_gates.h"
 
 using Element = ${ctype(E)};
-constexpr int FEATURES = ${features}, LINES_A_FEATURE = GATES, ROWS = ${rows}, CHUNKS = ${chunks}, AHEAD = ${ahead};
+constexpr int FEATURES = ${features}, LINES_A_FEATURE = GATES, ROWS = ${rows}, CHUNKS = ${chunks}, REGISTERS = ${registers};
 #include "rnn/rnn_fragments.h"
 #include "rnn/rnn_panels.h"
 
@@ -67,10 +67,11 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
                                                   : bias(b_ih_view, gate, feature) + (GRU && gate == 2 ? 0.0f : bias(b_hh_view, gate, feature));
   }
   Fragments weights{reinterpret_cast<Pack<uint32_t, 4>*>(both_sums + 2 * WARPS * PART_FLOATS), {}};
-  weights.load(features, [&](int line) -> const Element* {
+  weights.load([&](int line, int k) -> Pack<uint32_t, 4> {
     const int feature = first_feature + feature_of_line(line);
-    if (line >= LINES || feature >= features) return nullptr;
-    return static_cast<const Element*>(w_hh_view.data) + direction * w_hh_view.strides[0] + (line / FEATURES * features + feature) * w_hh_view.strides[1];
+    if (line >= LINES || feature >= features || k >= features) return {{0, 0, 0, 0}};
+    const Element* const of_line = static_cast<const Element*>(w_hh_view.data) + direction * w_hh_view.strides[0] + (line / FEATURES * features + feature) * w_hh_view.strides[1];
+    return load_pack<4>(reinterpret_cast<const uint32_t*>(of_line + k));
   });
 
   Unit units[UNITS_A_THREAD];

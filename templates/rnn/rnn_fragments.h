@@ -1,6 +1,6 @@
 // GPU vocabulary: a slice of a recurrent layer's weights in registers, as operands A of mma_16x8x16, and states that come as operands B by
 // an exchange. A template defines Element, FEATURES (of a slice), LINES_A_FEATURE, ROWS (of the batch), CHUNKS (of 32 features a
-// warp) and AHEAD (tiles of rows on their way) before.
+// warp) and REGISTERS (of a thread, for weights, states and sums) before.
 //
 // Each of WARPS warps sums over CHUNKS chunks of its own. Within a chunk lane l = 4 g + t has elements 8 t .. 8 t + 7, as its 16 bytes
 // come: the first four are its part of one operand, the others of the next. The order is the same in both factors, and no sum depends on it.
@@ -28,95 +28,89 @@ static inline int place_of_sum(int line, int row) {
   return line * ROWS + (row ^ moved);
 }
 
-// Tiles of 16 lines and a chunk: HELD of them in registers, what does not fit there besides states in shared memory, for each thread its own.
-constexpr int TILES = LINE_TILES * CHUNKS, HELD = TILES < 16 ? TILES : 16;
+// Tiles of 16 lines and a chunk: HELD of them stay in registers, as many as fit there beside the states of a step and its sums; the others in
+// shared memory, each thread's own words side by side.
+constexpr int TILES = LINE_TILES * CHUNKS, LEFT = (REGISTERS - 4 * ROW_TILES * (LINE_TILES + CHUNKS)) / 8;
+constexpr int HELD = LEFT < 0 ? 0 : LEFT < TILES ? LEFT : TILES;
 
 struct Fragments {
   Pack<uint32_t, 4>* kept;  // [TILES - HELD][2][THREADS]
   Pack<uint32_t, 4> of[LINE_TILES][CHUNKS][2];
 
-  Pack<uint32_t, 4>* place(int m, int c, int h) const { return kept + ((m * CHUNKS + c - HELD) * 2 + h) * THREADS + thread_x(); }
+  static bool holds(int m, int c) { return c * LINE_TILES + m < HELD; }
+  Pack<uint32_t, 4>* place(int m, int c, int h) const { return kept + ((c * LINE_TILES + m - HELD) * 2 + h) * THREADS + thread_x(); }
 
-  // from(line): the first element of a line, null where there is none; `count` elements, a multiple of 8, are there.
-  template <class From> void load(int64_t count, const From& from) {
+  // from(line, k): eight elements of a line from k on, as words.
+  template <class From> void load(const From& from) {
 #pragma unroll
     for (int m = 0; m < LINE_TILES; ++m)
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const Element* const line = from(16 * m + 8 * h + lane() / 4);
+      for (int h = 0; h < 2; ++h)
 #pragma unroll
         for (int c = 0; c < CHUNKS; ++c) {
-          const int64_t k = (warp() * CHUNKS + c) * CHUNK + lane() % 4 * 8;
-          Pack<uint32_t, 4> words{{0, 0, 0, 0}};
-          if (line && k < count) words = load_pack<4>(reinterpret_cast<const uint32_t*>(line + k));
-          if (m * CHUNKS + c < HELD)
+          const Pack<uint32_t, 4> words = from(16 * m + 8 * h + lane() / 4, (warp() * CHUNKS + c) * CHUNK + lane() % 4 * 8);
+          if (holds(m, c))
             of[m][c][h] = words;
           else
             *place(m, c, h) = words;
         }
-      }
   }
-  Pack<uint32_t, 4> get(int m, int c, int h) const { return m * CHUNKS + c < HELD ? of[m][c][h] : *place(m, c, h); }
+  Pack<uint32_t, 4> get(int m, int c, int h) const { return holds(m, c) ? of[m][c][h] : *place(m, c, h); }
 };
 
-// This warp's part of eight rows of a panel.
+// A chunk of this warp's part of a panel, all rows.
 struct Received {
-  Pack<uint32_t, 4> of[CHUNKS];
+  Pack<uint32_t, 4> of[ROW_TILES];
 
-  void look_at(const uint32_t* panel, int row_tile) {
+  void look_at(const uint32_t* panel, int chunk) {
 #pragma unroll
-    for (int c = 0; c < CHUNKS; ++c)
-      of[c] = look<4>(panel + ((warp() * CHUNKS + c) * ROWS + row_tile * 8 + lane() / 4) * CHUNK_WORDS + lane() % 4 * 4);
+    for (int n = 0; n < ROW_TILES; ++n)
+      of[n] = look<4>(panel + ((warp() * CHUNKS + chunk) * ROWS + 8 * n + lane() / 4) * CHUNK_WORDS + lane() % 4 * 4);
   }
   bool lacks_some() const {
     uint32_t largest = 0;
 #pragma unroll
-    for (int c = 0; c < CHUNKS; ++c)
+    for (int n = 0; n < ROW_TILES; ++n)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) largest = largest > of[c].at[i] ? largest : of[c].at[i];
+      for (int i = 0; i < 4; ++i) largest = largest > of[n].at[i] ? largest : of[n].at[i];
     return any_in_warp(largest == NOT_SENT);
   }
-  void wait_for(const uint32_t* panel, int row_tile) {
-    while (LOOKS_AGAIN && lacks_some()) look_at(panel, row_tile);
+  void wait_for(const uint32_t* panel, int chunk) {
+    while (LOOKS_AGAIN && lacks_some()) look_at(panel, chunk);
   }
 };
 
-// A warp's sums of eight rows, to its part of shared memory.
-static inline void multiply_received(const Fragments& weights, const Received& states, float* part, int row_tile) {
-  float sums[LINE_TILES][4] = {};
+// All sums of a step of a block: each warp's to its part of shared memory. All of a warp's states are looked at before the first are needed;
+// meanwhile() runs in between.
+template <class Meanwhile>
+static inline void multiply_panel(const Fragments& weights, const uint32_t* panel, float* parts, const Meanwhile& meanwhile) {
+  float* const part = parts + warp() * PART_FLOATS;
+  Received states[CHUNKS];
 #pragma unroll
-  for (int c = 0; c < CHUNKS; ++c)
+  for (int c = 0; c < CHUNKS; ++c) states[c].look_at(panel, c);
+  meanwhile();
+  float sums[LINE_TILES][ROW_TILES][4] = {};
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c) {
+    states[c].wait_for(panel, c);
 #pragma unroll
     for (int m = 0; m < LINE_TILES; ++m) {
       const Pack<uint32_t, 4> w[2] = {weights.get(m, c, 0), weights.get(m, c, 1)};
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         const uint32_t a[4] = {w[0].at[i], w[1].at[i], w[0].at[i + 1], w[1].at[i + 1]};
-        mma_16x8x16<Element>(sums[m], a, states.of[c].at[i], states.of[c].at[i + 1]);
+#pragma unroll
+        for (int n = 0; n < ROW_TILES; ++n) mma_16x8x16<Element>(sums[m][n], a, states[c].of[n].at[i], states[c].of[n].at[i + 1]);
       }
     }
+  }
 #pragma unroll
   for (int m = 0; m < LINE_TILES; ++m)
 #pragma unroll
-    for (int h = 0; h < 2; ++h)
-      store_pack(part + place_of_sum(16 * m + 8 * h + lane() / 4, row_tile * 8 + lane() % 4 * 2), Pack<float, 2>{{sums[m][2 * h], sums[m][2 * h + 1]}});
-}
-
-// All sums of a step of a block. The tiles of rows come AHEAD at a time: so many registers hold them. late() is called when all have been
-// looked at, before the last product: what it loads takes the registers of a tile.
-template <class Late> static inline void multiply_panel(const Fragments& weights, const uint32_t* panel, float* parts, const Late& late) {
-  float* const part = parts + warp() * PART_FLOATS;
-  Received states[AHEAD];
+    for (int n = 0; n < ROW_TILES; ++n)
 #pragma unroll
-  for (int n = 0; n < AHEAD; ++n) states[n].look_at(panel, n);
-#pragma unroll
-  for (int n = 0; n < ROW_TILES; ++n) {
-    Received& these = states[n % AHEAD];
-    these.wait_for(panel, n);
-    if (n == ROW_TILES - 1) late();
-    multiply_received(weights, these, part, n);
-    if (n + AHEAD < ROW_TILES) these.look_at(panel, n + AHEAD);
-  }
+      for (int h = 0; h < 2; ++h)
+        store_pack(part + place_of_sum(16 * m + 8 * h + lane() / 4, 8 * n + lane() % 4 * 2), Pack<float, 2>{{sums[m][n][2 * h], sums[m][n][2 * h + 1]}});
 }
 
 static inline float sum_of_parts(const float* parts, int line, int row) {

@@ -23,10 +23,14 @@ $else
 static inline void send(uint32_t* to, uint32_t word) { asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" : : "l"(__cvta_generic_to_global(to)), "r"(word) : "memory"); }
 static inline void clear(uint32_t* at) { send(at, NOT_SENT); }
 template <int N> static inline Pack<uint32_t, N> look(const uint32_t* from) {
-  static_assert(N == 4);
+  static_assert(N == 2 || N == 4);
   Pack<uint32_t, N> words;
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.at[0]), "=r"(words.at[1]), "=r"(words.at[2]), "=r"(words.at[3]) : "l"(__cvta_generic_to_global(from)) : "memory");
+  if constexpr (N == 4)
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words.at[0]), "=r"(words.at[1]), "=r"(words.at[2]), "=r"(words.at[3]) : "l"(__cvta_generic_to_global(from)) : "memory");
+  else
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(words.at[0]), "=r"(words.at[1]) : "l"(__cvta_generic_to_global(from)) : "memory");
   return words;
 }
 static inline void order_exchange() { asm volatile("fence.acq_rel.gpu;" : : : "memory"); }
