@@ -104,6 +104,7 @@ static inline void multiply_panel(const Fragments& weights, const uint32_t* pane
       }
     }
   }
+  sync_block();  // all are done with the sums of the step before
 #pragma unroll
   for (int m = 0; m < LINE_TILES; ++m)
 #pragma unroll

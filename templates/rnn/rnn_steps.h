@@ -1,0 +1,145 @@
+// GPU vocabulary: the entries of rnn's steps on mma.sync. A block has all gates of FEATURES features of a direction for ROWS rows of the
+// batch, their weights as matrix operands in registers for all steps, and the cells' states in registers too. States pass from block to
+// block as they are made, each word its own flag (device/tile/exchange.h): no step has a barrier between blocks.
+#pragma once
+#include "rnn/rnn_gates.h"
+
+constexpr int FEATURES = ${features}, LINES_A_FEATURE = GATES, ROWS = ${rows}, CHUNKS = ${chunks}, REGISTERS = ${registers};
+#include "rnn/rnn_fragments.h"
+#include "rnn/rnn_panels.h"
+
+// The exchange before the first step: h0 as the states before it; the others are not sent. Rows and features that are not there are 0.
+KERNEL(256, 1) start(${parameters('start')}) {
+  const int64_t i = static_cast<int64_t>(block_x()) * 256 + thread_x(), batch = h_n_view.shape[1], features = h_n_view.shape[2];
+  if (i >= word_count) return;
+  const PanelPlace at(static_cast<int>(i % PANEL_WORDS));
+  const int64_t panel = i / PANEL_WORDS, direction = panel / panel_count % h_n_view.shape[0], slot = panel / panel_count / h_n_view.shape[0];
+  const int64_t row = panel % panel_count * ROWS + at.row;
+  const bool is_there = row < batch && at.feature < features;
+  uint32_t word = is_there && slot > 0 ? NOT_SENT : 0;
+  if (is_there && slot == 0 && is_given(h0_view)) {
+    const float* const from = static_cast<const float*>(h0_view.data) + direction * h0_view.strides[0] + row * h0_view.strides[1] + at.feature;
+    word = sendable(pack_pair<Element>(from[0], from[1]));
+  }
+  reinterpret_cast<uint32_t*>(exchange)[i] = word;
+}
+
+// A thread's unit: two neighbouring features of a row.
+struct Unit {
+  bool is_there;
+  int length;           // valid tokens; 0 if it is not there
+  int own;              // its word in a panel
+  float state[2], memory[2], in[2][GATES];
+};
+
+// Block (x): a part of the batch, parts fastest, of a slice of a direction; launch `step`: of a group of parts.
+KERNEL(THREADS, 1) steps(${parameters('steps')}) {
+  const int features = static_cast<int>(w_hh_view.shape[2]), slices = (features + FEATURES - 1) / FEATURES;
+  const int parts_here = static_cast<int>(parts), part = static_cast<int>(step) * parts_here + block_x() % parts_here;
+  const int slice = block_x() / parts_here % slices, direction = block_x() / parts_here / slices, first_feature = slice * FEATURES;
+  const int tokens = static_cast<int>(x_view.shape[1]);
+  const int64_t columns = static_cast<int64_t>(w_hh_view.shape[0]) * GATES * features;
+  const Panels panels{reinterpret_cast<uint32_t*>(exchange), static_cast<int>(w_hh_view.shape[0] * panel_count), direction * static_cast<int>(panel_count) + part};
+  float* const sums = reinterpret_cast<float*>(dynamic_shared());
+  __shared__ float biases[GRU ? 4 : GATES][FEATURES];  // a GRU's last: of n, beside the state's product
+  const auto bias = [&](const View& view, int gate, int feature) {
+    if (!is_given(view) || feature >= features) return 0.0f;
+    return to_float(static_cast<const Element*>(view.data)[direction * view.strides[0] + gate * features + feature]);
+  };
+  for (int i = thread_x(); i < (GRU ? 4 : GATES) * FEATURES; i += THREADS) {
+    const int gate = i / FEATURES, feature = first_feature + i % FEATURES;
+    biases[gate][i % FEATURES] = GRU && gate == 3 ? bias(b_hh_view, 2, feature)
+                                                  : bias(b_ih_view, gate, feature) + (GRU && gate == 2 ? 0.0f : bias(b_hh_view, gate, feature));
+  }
+  Fragments weights{reinterpret_cast<Pack<uint32_t, 4>*>(sums + WARPS * PART_FLOATS), {}};
+  weights.load([&](int line, int k) -> Pack<uint32_t, 4> {
+    const int feature = first_feature + feature_of_line(line);
+    if (line >= LINES || feature >= features || k >= features) return {{0, 0, 0, 0}};
+    const Element* const of_line = static_cast<const Element*>(w_hh_view.data) + direction * w_hh_view.strides[0] + (line / FEATURES * features + feature) * w_hh_view.strides[1];
+    return load_pack<4>(reinterpret_cast<const uint32_t*>(of_line + k));
+  });
+
+  Unit units[UNITS_A_THREAD];
+  const auto token_of = [&](int number) { return direction == 1 ? tokens - 1 - number : number; };
+  const auto pair_of = [](int u) { return (u * THREADS + thread_x()) % PAIRS; };
+  const auto row_of = [](int u) { return (u * THREADS + thread_x()) / PAIRS; };
+  const auto products_of = [&](int u, int number) {
+    const int64_t row = (part * ROWS + row_of(u)) * batch_rows + token_of(number) * token_rows;
+    return keep(products) + row * columns + direction * GATES * features + first_feature + 2 * pair_of(u);
+  };
+  const auto bring_inputs = [&](Unit& unit, int u, int number) {
+    if (token_of(number) >= unit.length) return;
+    const float* from = products_of(u, number);
+#pragma unroll
+    for (int g = 0; g < GATES; ++g, from = keep(from + features)) {
+      const Pack<float, 2> both = load_once<2>(from);
+      unit.in[0][g] = both.at[0], unit.in[1][g] = both.at[1];
+    }
+  };
+#pragma unroll
+  for (int u = 0; u < UNITS_A_THREAD; ++u) {
+    Unit& unit = units[u];
+    const int feature = first_feature + 2 * pair_of(u), row = part * ROWS + row_of(u);
+    unit.is_there = u * THREADS + thread_x() < UNITS && feature < features && row < x_view.shape[0];
+    unit.length = !unit.is_there ? 0 : lengths ? lengths[row] : tokens;
+    unit.own = PanelPlace::of(row_of(u), feature);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      unit.state[i] = unit.is_there && is_given(h0_view) ? state_in(h0_view, direction, row, feature)[i] : 0.0f;
+      unit.memory[i] = LSTM && unit.is_there && is_given(c0_view) ? state_in(c0_view, direction, row, feature)[i] : 0.0f;
+    }
+  }
+  sync_block();  // biases
+
+#pragma unroll 1
+  for (int number = 0; number < tokens; ++number) {
+    before_look(grid_barrier);
+    multiply_panel(weights, panels.at(number), sums, [&] {
+#pragma unroll
+      for (int u = 0; u < UNITS_A_THREAD; ++u) bring_inputs(units[u], u, number);
+    });
+    sync_block();  // all sums are there: and this block has all states of the step, so no block reads those of the step before any more
+#pragma unroll
+    for (int u = 0; u < UNITS_A_THREAD; ++u) {
+      Unit& unit = units[u];
+      if (!unit.is_there) continue;
+      const bool valid = token_of(number) < unit.length;
+      if (valid) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          float back[GATES], in[GATES];
+#pragma unroll
+          for (int g = 0; g < GATES; ++g) {
+            back[g] = sum_of_parts(sums, line_of(g, pair_of(u), i), row_of(u));
+            in[g] = unit.in[i][g] + biases[g][2 * pair_of(u) + i];
+          }
+          unit.state[i] = next_state(in, back, unit.state[i], GRU ? biases[GRU ? 3 : 0][2 * pair_of(u) + i] : 0.0f, unit.memory[i]);
+        }
+      }
+      if (number + 1 < tokens) send(panels.at(number + 1) + unit.own, sendable(pack_pair<Element>(unit.state[0], unit.state[1])));
+      Element* const to = const_cast<Element*>(keep(static_cast<const Element*>(y_view.data))) + (part * ROWS + row_of(u)) * y_view.strides[0] + token_of(number) * y_view.strides[1] +
+                          direction * features + first_feature + 2 * pair_of(u);
+      to[0] = from_float<Element>(valid ? unit.state[0] : 0.0f), to[1] = from_float<Element>(valid ? unit.state[1] : 0.0f);
+      if (number + 1 < tokens) {
+        const float* from = products_of(u, number + 1);
+#pragma unroll
+        for (int g = 0; g < GATES; ++g, from = keep(from + features)) fetch(from);
+      }
+      if (Panels::clears(number))
+#pragma unroll 1
+        for (int i = 0; i < PERIOD; ++i) clear(panels.at(number - 1 - PERIOD + i) + unit.own);
+    }
+    if (Panels::clears(number) || Panels::sees_cleared(number)) order_exchange();
+  }
+#pragma unroll
+  for (int u = 0; u < UNITS_A_THREAD; ++u) {
+    const Unit& unit = units[u];
+    const int feature = first_feature + 2 * pair_of(u), row = part * ROWS + row_of(u);
+    if (!unit.is_there) continue;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      state_in(h_n_view, direction, row, feature)[i] = unit.state[i];
+      if (LSTM && is_given(c_n_view)) state_in(c_n_view, direction, row, feature)[i] = unit.memory[i];
+    }
+  }
+}
