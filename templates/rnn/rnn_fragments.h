@@ -9,10 +9,13 @@
 
 constexpr int WARPS = 8, THREADS = WARPS * WARP, CHUNK = 32, CHUNK_WORDS = CHUNK / 2;
 constexpr int LINES = LINES_A_FEATURE * FEATURES, LINE_TILES = (LINES + 15) / 16, ROW_TILES = ROWS / 8;
-constexpr int PART_FLOATS = LINE_TILES * 16 * ROWS;  // of a warp's sums in shared memory
-constexpr int PAIRS = FEATURES / 2, UNITS = PAIRS * ROWS, UNITS_A_THREAD = (UNITS + THREADS - 1) / THREADS;
+constexpr int PART_FLOATS = LINE_TILES * 16 * ROWS + 2;  // of a warp's sums in shared memory; parts begin in different banks
+// What goes on with sums: units of two neighbouring features of a row, each of SHARE lanes, which share the sums.
+constexpr int PAIRS = FEATURES / 2, UNITS = PAIRS * ROWS, SHARE = 4 * UNITS <= THREADS ? 4 : 2 * UNITS <= THREADS ? 2 : 1;
 constexpr int PANEL_WORDS = WARPS * CHUNKS * ROWS * CHUNK_WORDS;  // states of a part of the batch
-static_assert(ROWS % 8 == 0 && FEATURES % 2 == 0);
+static_assert(ROWS % 8 == 0 && FEATURES % 2 == 0 && UNITS <= THREADS && SHARE * UNITS % WARP == 0);
+static inline int unit_of_thread() { return thread_x() / SHARE; }
+static inline bool is_first_of_unit() { return thread_x() % SHARE == 0; }
 
 // Lines of a slice: those of a gate side by side, the features of even number before the odd ones, so that eight pairs of a row are read
 // from eight neighbouring lines.
@@ -114,9 +117,12 @@ static inline void multiply_panel(const Fragments& weights, const uint32_t* pane
         store_pack(part + place_of_sum(16 * m + 8 * h + lane() / 4, 8 * n + lane() % 4 * 2), Pack<float, 2>{{sums[m][n][2 * h], sums[m][n][2 * h + 1]}});
 }
 
+// By all lanes of a warp: the same in all of a unit.
 static inline float sum_of_parts(const float* parts, int line, int row) {
   float sum = 0;
 #pragma unroll
-  for (int w = 0; w < WARPS; ++w) sum += parts[w * PART_FLOATS + place_of_sum(line, row)];
+  for (int w = 0; w < WARPS; w += SHARE) sum += parts[(w + thread_x() % SHARE) * PART_FLOATS + place_of_sum(line, row)];
+#pragma unroll
+  for (int mask = 1; mask < SHARE; mask *= 2) sum += shuffle_xor(sum, mask);
   return sum;
 }

@@ -24,14 +24,6 @@ KERNEL(256, 1) start(${parameters('start')}) {
   reinterpret_cast<uint32_t*>(exchange)[i] = word;
 }
 
-// A thread's unit: two neighbouring features of a row.
-struct Unit {
-  bool is_there;
-  int length;           // valid tokens; 0 if it is not there
-  int own;              // its word in a panel
-  float state[2], memory[2], in[2][GATES];
-};
-
 // Block (x): a part of the batch, parts fastest, of a slice of a direction; launch `step`: of a group of parts.
 KERNEL(THREADS, 1) steps(${parameters('steps')}) {
   const int features = static_cast<int>(w_hh_view.shape[2]), slices = (features + FEATURES - 1) / FEATURES;
@@ -59,87 +51,68 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
     return load_pack<4>(reinterpret_cast<const uint32_t*>(of_line + k));
   });
 
-  Unit units[UNITS_A_THREAD];
+  // The thread's unit.
+  const int pair = unit_of_thread() % PAIRS, row_here = unit_of_thread() / PAIRS, feature = first_feature + 2 * pair, row = part * ROWS + row_here;
+  const bool sums_here = unit_of_thread() < UNITS, is_there = sums_here && feature < features && row < x_view.shape[0];
+  const int length = !is_there ? 0 : lengths ? lengths[row] : tokens, own = PanelPlace::of(row_here, feature);
   const auto token_of = [&](int number) { return direction == 1 ? tokens - 1 - number : number; };
-  const auto pair_of = [](int u) { return (u * THREADS + thread_x()) % PAIRS; };
-  const auto row_of = [](int u) { return (u * THREADS + thread_x()) / PAIRS; };
-  const auto products_of = [&](int u, int number) {
-    const int64_t row = (part * ROWS + row_of(u)) * batch_rows + token_of(number) * token_rows;
-    return keep(products) + row * columns + direction * GATES * features + first_feature + 2 * pair_of(u);
+  const auto products_of = [&](int number) {
+    return keep(products) + (row * batch_rows + token_of(number) * token_rows) * columns + direction * GATES * features + feature;
   };
-  const auto bring_inputs = [&](Unit& unit, int u, int number) {
-    if (token_of(number) >= unit.length) return;
-    const float* from = products_of(u, number);
-#pragma unroll
-    for (int g = 0; g < GATES; ++g, from = keep(from + features)) {
-      const Pack<float, 2> both = load_once<2>(from);
-      unit.in[0][g] = both.at[0], unit.in[1][g] = both.at[1];
-    }
-  };
-#pragma unroll
-  for (int u = 0; u < UNITS_A_THREAD; ++u) {
-    Unit& unit = units[u];
-    const int feature = first_feature + 2 * pair_of(u), row = part * ROWS + row_of(u);
-    unit.is_there = u * THREADS + thread_x() < UNITS && feature < features && row < x_view.shape[0];
-    unit.length = !unit.is_there ? 0 : lengths ? lengths[row] : tokens;
-    unit.own = PanelPlace::of(row_of(u), feature);
+  float state[2] = {0, 0}, memory[2] = {0, 0}, in[2][GATES] = {};
+  if (is_there)
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      unit.state[i] = unit.is_there && is_given(h0_view) ? state_in(h0_view, direction, row, feature)[i] : 0.0f;
-      unit.memory[i] = LSTM && unit.is_there && is_given(c0_view) ? state_in(c0_view, direction, row, feature)[i] : 0.0f;
+      if (is_given(h0_view)) state[i] = state_in(h0_view, direction, row, feature)[i];
+      if (LSTM && is_given(c0_view)) memory[i] = state_in(c0_view, direction, row, feature)[i];
     }
-  }
   sync_block();  // biases
 
 #pragma unroll 1
   for (int number = 0; number < tokens; ++number) {
+    const bool valid = token_of(number) < length;
     before_look(grid_barrier);
     multiply_panel(weights, panels.at(number), sums, [&] {
+      if (!valid) return;
+      const float* from = products_of(number);
 #pragma unroll
-      for (int u = 0; u < UNITS_A_THREAD; ++u) bring_inputs(units[u], u, number);
+      for (int g = 0; g < GATES; ++g, from = keep(from + features)) {
+        const Pack<float, 2> both = load_once<2>(from);
+        in[0][g] = both.at[0], in[1][g] = both.at[1];
+      }
     });
     sync_block();  // all sums are there: and this block has all states of the step, so no block reads those of the step before any more
+    if (sums_here)
 #pragma unroll
-    for (int u = 0; u < UNITS_A_THREAD; ++u) {
-      Unit& unit = units[u];
-      if (!unit.is_there) continue;
-      const bool valid = token_of(number) < unit.length;
-      if (valid) {
+      for (int i = 0; i < 2; ++i) {
+        float back[GATES];
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          float back[GATES], in[GATES];
-#pragma unroll
-          for (int g = 0; g < GATES; ++g) {
-            back[g] = sum_of_parts(sums, line_of(g, pair_of(u), i), row_of(u));
-            in[g] = unit.in[i][g] + biases[g][2 * pair_of(u) + i];
-          }
-          unit.state[i] = next_state(in, back, unit.state[i], GRU ? biases[GRU ? 3 : 0][2 * pair_of(u) + i] : 0.0f, unit.memory[i]);
+        for (int g = 0; g < GATES; ++g) {
+          back[g] = sum_of_parts(sums, line_of(g, pair, i), row_here);
+          in[i][g] += biases[g][2 * pair + i];
         }
+        if (valid) state[i] = next_state(in[i], back, state[i], GRU ? biases[GRU ? 3 : 0][2 * pair + i] : 0.0f, memory[i]);
       }
-      if (number + 1 < tokens) send(panels.at(number + 1) + unit.own, sendable(pack_pair<Element>(unit.state[0], unit.state[1])));
-      Element* const to = const_cast<Element*>(keep(static_cast<const Element*>(y_view.data))) + (part * ROWS + row_of(u)) * y_view.strides[0] + token_of(number) * y_view.strides[1] +
-                          direction * features + first_feature + 2 * pair_of(u);
-      to[0] = from_float<Element>(valid ? unit.state[0] : 0.0f), to[1] = from_float<Element>(valid ? unit.state[1] : 0.0f);
+    if (is_there && is_first_of_unit()) {
       if (number + 1 < tokens) {
-        const float* from = products_of(u, number + 1);
+        send(panels.at(number + 1) + own, sendable(pack_pair<Element>(state[0], state[1])));
+        const float* from = products_of(number + 1);
 #pragma unroll
         for (int g = 0; g < GATES; ++g, from = keep(from + features)) fetch(from);
       }
+      Element* const to = const_cast<Element*>(keep(static_cast<const Element*>(y_view.data))) + row * y_view.strides[0] + token_of(number) * y_view.strides[1] +
+                          direction * features + feature;
+      to[0] = from_float<Element>(valid ? state[0] : 0.0f), to[1] = from_float<Element>(valid ? state[1] : 0.0f);
       if (Panels::clears(number))
 #pragma unroll 1
-        for (int i = 0; i < PERIOD; ++i) clear(panels.at(number - 1 - PERIOD + i) + unit.own);
+        for (int i = 0; i < PERIOD; ++i) clear(panels.at(number - 1 - PERIOD + i) + own);
     }
     if (Panels::clears(number) || Panels::sees_cleared(number)) order_exchange();
   }
+  if (!is_there || !is_first_of_unit()) return;
 #pragma unroll
-  for (int u = 0; u < UNITS_A_THREAD; ++u) {
-    const Unit& unit = units[u];
-    const int feature = first_feature + 2 * pair_of(u), row = part * ROWS + row_of(u);
-    if (!unit.is_there) continue;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      state_in(h_n_view, direction, row, feature)[i] = unit.state[i];
-      if (LSTM && is_given(c_n_view)) state_in(c_n_view, direction, row, feature)[i] = unit.memory[i];
-    }
+  for (int i = 0; i < 2; ++i) {
+    state_in(h_n_view, direction, row, feature)[i] = state[i];
+    if (LSTM && is_given(c_n_view)) state_in(c_n_view, direction, row, feature)[i] = memory[i];
   }
 }

@@ -137,8 +137,8 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
   });
 
   // The thread's unit.
-  const int pair = thread_x() % PAIRS, row_here = thread_x() / PAIRS, feature = first_feature + 2 * pair, row = part * ROWS + row_here;
-  const bool has_row = thread_x() < UNITS && row < batch, is_there = has_row && feature < features;
+  const int pair = unit_of_thread() % PAIRS, row_here = unit_of_thread() / PAIRS, feature = first_feature + 2 * pair, row = part * ROWS + row_here;
+  const bool sums_here = unit_of_thread() < UNITS, has_row = sums_here && row < batch, is_there = has_row && feature < features;
   const int length = !is_there ? 0 : lengths ? lengths[row] : tokens;
   const auto token_of = [&](int number) { return direction == 1 ? number : tokens - 1 - number; };
   const auto place_of = [&](int token) { return static_cast<int64_t>(direction * batch + row) * tokens + token; };
@@ -190,15 +190,16 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
     before_look(grid_barrier);
     multiply_panel(weights, read.at(number), sums, [&] { bring(number); });
     sync_block();  // all sums are there
-    if (has_row)
+    float own_sum[2] = {0, 0};
+    if (sums_here)
 #pragma unroll
       for (int of = 0; of < SPLITS; ++of) {
-        const bool is_own = of == split;
-        if (!is_own && (columns * SPLITS + of) * FEATURES + 2 * pair >= features) continue;
+        const bool sends = has_row && is_first_of_unit() && of != split && (columns * SPLITS + of) * FEATURES + 2 * pair < features;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const float sum = sum_of_parts(sums, line_of(of, pair, i), row_here);
-          if (!is_own) send(in_box(number, of, split) + i, sendable(__builtin_bit_cast(uint32_t, sum)));
+          if (of == split) own_sum[i] = sum;
+          if (sends) send(in_box(number, of, split) + i, sendable(__builtin_bit_cast(uint32_t, sum)));
         }
       }
     if constexpr (SPLITS > 1) before_look(grid_barrier);
@@ -208,7 +209,7 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
       for (int from = 0; from < SPLITS; ++from) {  // in this order, whoever sums
         if (from == split) {
 #pragma unroll
-          for (int i = 0; i < 2; ++i) total[i] += sum_of_parts(sums, line_of(split, pair, i), row_here);
+          for (int i = 0; i < 2; ++i) total[i] += own_sum[i];
           continue;
         }
         Pack<uint32_t, 2> words = look<2>(in_box(number, split, from));
@@ -226,13 +227,13 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
           gates_back(d[i], now, i, dstate[i], dmemory[i]);
         }
       }
-      if (number + 1 < turns)
+      if (number + 1 < turns && is_first_of_unit())
 #pragma unroll
         for (int g = 0; g < GATES; ++g) {
           const int kind = GRU && g == 2 ? 3 : g;  // what the state's product takes
           send(written.at(number + 1) + own_word(g), sendable(pack_pair<Element>(d[0][kind], d[1][kind])));
         }
-      if (number < tokens) {
+      if (number < tokens && is_first_of_unit()) {
         Element* const to = reinterpret_cast<Element*>(da) + place_of(token) * KINDS * features + feature;
 #pragma unroll
         for (int g = 0; g < KINDS; ++g) *reinterpret_cast<uint32_t*>(to + g * features) = pack_pair<Element>(d[0][g], d[1][g]);
@@ -241,16 +242,16 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
     if (Panels::clears(number)) {
 #pragma unroll 1
       for (int i = number - 1 - PERIOD; i < number - 1; ++i) {
-        if (is_there)
+        if (is_there && is_first_of_unit())
           for (int g = 0; g < GATES; ++g) clear(written.at(i) + own_word(g));
-        if (has_row && SPLITS > 1)
+        if (has_row && is_first_of_unit() && SPLITS > 1)
           for (int of = 0; of < SPLITS; ++of)
             for (int half = 0; half < 2; ++half) clear(in_box(i, of, split) + half);
       }
     }
     if (Panels::clears(number) || Panels::sees_cleared(number)) order_exchange();
   }
-  if (!is_there) return;
+  if (!is_there || !is_first_of_unit()) return;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (is_given(dh0_view)) state_in(dh0_view, direction, row, feature)[i] = dstate[i];
