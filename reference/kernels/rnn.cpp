@@ -14,8 +14,8 @@ void put(std::vector<double>& to, std::int64_t first, const std::vector<double>&
   std::copy(from.begin(), from.end(), to.begin() + first);
 }
 
-// What rounding the states to x's type, where the weights multiply them, leaves in the last states, which are f32: twice the root mean square of
-// what it changes here. Variants on matrix instructions round so.
+// What rounding the states to x's type, where the weights multiply them, leaves in the last states, which are f32: twice the root mean
+// square of what it changes here. Variants on matrix instructions round so.
 class RoundingLeaves {
  public:
   void add(const Call& call, const RnnRow& row, const RnnStep& last) {

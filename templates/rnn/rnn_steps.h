@@ -66,7 +66,6 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
       if (is_given(h0_view)) state[i] = state_in(h0_view, direction, row, feature)[i];
       if (LSTM && is_given(c0_view)) memory[i] = state_in(c0_view, direction, row, feature)[i];
     }
-  sync_block();  // biases
 
 #pragma unroll 1
   for (int number = 0; number < tokens; ++number) {
