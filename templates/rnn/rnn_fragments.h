@@ -10,6 +10,11 @@
 constexpr int WARPS = 8, THREADS = WARPS * WARP, CHUNK = 32, CHUNK_WORDS = CHUNK / 2;
 constexpr int LINES = LINES_A_FEATURE * FEATURES, LINE_TILES = (LINES + 15) / 16, ROW_TILES = ROWS / 8;
 constexpr int PART_FLOATS = LINE_TILES * 16 * ROWS + 2;  // of a warp's sums in shared memory; parts begin in different banks
+// Small sums have two places, in turn: some warps may still read those of the step before.
+constexpr bool IN_TURN = LINE_TILES * ROWS <= 32;
+constexpr int ALL_FLOATS = (IN_TURN ? 2 : 1) * WARPS * PART_FLOATS;
+static inline float* sums_of_step(float* all, int step) { return all + (IN_TURN ? step % 2 * (WARPS * PART_FLOATS) : 0); }
+
 // What goes on with sums: units of two neighbouring features of a row, each of SHARE lanes, which share the sums.
 constexpr int PAIRS = FEATURES / 2, UNITS = PAIRS * ROWS, SHARE = 4 * UNITS <= THREADS ? 4 : 2 * UNITS <= THREADS ? 2 : 1;
 constexpr int PANEL_WORDS = WARPS * CHUNKS * ROWS * CHUNK_WORDS;  // states of a part of the batch
@@ -107,7 +112,7 @@ static inline void multiply_panel(const Fragments& weights, const uint32_t* pane
       }
     }
   }
-  sync_block();  // all are done with the sums of the step before
+  if constexpr (!IN_TURN) sync_block();  // all are done with the sums of the step before
 #pragma unroll
   for (int m = 0; m < LINE_TILES; ++m)
 #pragma unroll

@@ -32,7 +32,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
   const int tokens = static_cast<int>(x_view.shape[1]);
   const int64_t columns = static_cast<int64_t>(w_hh_view.shape[0]) * GATES * features;
   const Panels panels{reinterpret_cast<uint32_t*>(exchange), static_cast<int>(w_hh_view.shape[0] * panel_count), direction * static_cast<int>(panel_count) + part};
-  float* const sums = reinterpret_cast<float*>(dynamic_shared());
+  float* const all_sums = reinterpret_cast<float*>(dynamic_shared());
   __shared__ float biases[GRU ? 4 : GATES][FEATURES];  // a GRU's last: of n, beside the state's product
   const auto bias = [&](const View& view, int gate, int feature) {
     if (!is_given(view) || feature >= features) return 0.0f;
@@ -43,7 +43,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
     biases[gate][i % FEATURES] = GRU && gate == 3 ? bias(b_hh_view, 2, feature)
                                                   : bias(b_ih_view, gate, feature) + (GRU && gate == 2 ? 0.0f : bias(b_hh_view, gate, feature));
   }
-  Fragments weights{reinterpret_cast<Pack<uint32_t, 4>*>(sums + WARPS * PART_FLOATS), {}};
+  Fragments weights{reinterpret_cast<Pack<uint32_t, 4>*>(all_sums + ALL_FLOATS), {}};
   weights.load([&](int line, int k) -> Pack<uint32_t, 4> {
     const int feature = first_feature + feature_of_line(line);
     if (line >= LINES || feature >= features || k >= features) return {{0, 0, 0, 0}};
@@ -70,6 +70,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
 #pragma unroll 1
   for (int number = 0; number < tokens; ++number) {
     const bool valid = token_of(number) < length;
+    float* const sums = sums_of_step(all_sums, number);
     before_look(grid_barrier);
     multiply_panel(weights, panels.at(number), sums, [&] {
       if (!valid) return;

@@ -121,9 +121,9 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
   const Panels read{reinterpret_cast<uint32_t*>(exchange), a_step * SPLITS, part_of_all * SPLITS + split};
   const Panels written{reinterpret_cast<uint32_t*>(exchange), a_step * SPLITS, part_of_all * SPLITS + first_feature / of_split};
   uint32_t* const box = reinterpret_cast<uint32_t*>(inbox);
-  float* const sums = reinterpret_cast<float*>(dynamic_shared());
+  float* const all_sums = reinterpret_cast<float*>(dynamic_shared());
 
-  Fragments weights{reinterpret_cast<Pack<uint32_t, 4>*>(sums + WARPS * PART_FLOATS), {}};
+  Fragments weights{reinterpret_cast<Pack<uint32_t, 4>*>(all_sums + ALL_FLOATS), {}};
   weights.load([&](int line, int k) -> Pack<uint32_t, 4> {
     const int column = (columns * SPLITS + line / FEATURES) * FEATURES + feature_of_line(line), gate = k / of_split, row = split * of_split + k % of_split;
     Pack<Element, 8> found;
@@ -187,6 +187,7 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
 
 #pragma unroll 1
   for (int number = 0; number < turns; ++number) {
+    float* const sums = sums_of_step(all_sums, number);
     before_look(grid_barrier);
     multiply_panel(weights, read.at(number), sums, [&] { bring(number); });
     sync_block();  // all sums are there
