@@ -1,5 +1,7 @@
 // rnn in float64: docs/semantics.md, "rnn", step by step, every cell and option.
 #include <algorithm>
+#include <cmath>
+#include <map>
 
 #include "reference/kernels/rnn_cells.hpp"
 
@@ -12,6 +14,31 @@ void put(std::vector<double>& to, std::int64_t first, const std::vector<double>&
   std::copy(from.begin(), from.end(), to.begin() + first);
 }
 
+// What rounding the states to x's type, where the weights multiply them, leaves in the last states, which are f32: twice the root mean
+// square of what it changes here. Variants on matrix instructions round so.
+class RoundingLeaves {
+ public:
+  void add(const Call& call, const RnnRow& row, const RnnStep& last) {
+    if (call.input("x").type() == DType::f32) return;
+    const RnnStep found = rounded_rnn_steps(call, row).back();
+    add_squares("h_n", found.state, last.state);
+    add_squares("c_n", found.memory, last.memory);
+  }
+  void put(Values& values) const {
+    for (const auto& [name, sum] : squares_)
+      if (values.contains(name) && !values.at(name).empty())
+        values[name + " rounding"] = {2 * std::sqrt(sum / static_cast<double>(values.at(name).size()))};
+  }
+
+ private:
+  void add_squares(const char* name, const std::vector<double>& found, const std::vector<double>& exact) {
+    double& sum = squares_[name];
+    for (std::size_t j = 0; j < exact.size(); ++j)
+      if (std::isfinite(found[j]) && std::isfinite(exact[j])) sum += (found[j] - exact[j]) * (found[j] - exact[j]);
+  }
+  std::map<std::string, double> squares_;
+};
+
 class Rnn : public KernelReference {
  public:
   std::string kernel() const override { return "rnn"; }
@@ -22,6 +49,7 @@ class Rnn : public KernelReference {
     values["y"].resize(spot(call.dim("T") * state), 0.0);
     values["h_n"].resize(spot(state), 0.0);
     if (rnn_cell(call) == RnnCell::lstm) values["c_n"].resize(spot(state), 0.0);
+    RoundingLeaves leaves;
     for (const RnnRow& row : rnn_rows(call)) {
       const std::vector<RnnStep> steps = rnn_steps(call, row);
       for (std::size_t t = 0; t < steps.size(); ++t)
@@ -29,7 +57,9 @@ class Rnn : public KernelReference {
       put(values["h_n"], rnn_place_in_state(call, row), steps.empty() ? rnn_start(call, "h0", row) : steps.back().state);
       if (values.contains("c_n"))
         put(values["c_n"], rnn_place_in_state(call, row), steps.empty() ? rnn_start(call, "c0", row) : steps.back().memory);
+      if (!steps.empty()) leaves.add(call, row, steps.back());
     }
+    leaves.put(values);
     return values;
   }
 

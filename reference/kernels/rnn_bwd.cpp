@@ -83,8 +83,11 @@ class Sums {
   Values values_;
 };
 
-void add_row(const Call& call, const RnnRow& row, const Numbers& w_ih, const Numbers& w_hh, Sums& sums) {
-  const std::vector<RnnStep> steps = rnn_steps(call, row, &call.input("y"));
+// `rounds`: the first state and the gates' gradients rounded to x's type where weights multiply them, as matrix instructions take them.
+void add_row(const Call& call, const RnnRow& row, const Numbers& w_ih, const Numbers& w_hh, Sums& sums, bool rounds = false) {
+  const HostTensor* const y_of = &call.input("y");
+  std::vector<RnnStep> steps = rounds ? rounded_rnn_steps(call, row, y_of) : rnn_steps(call, row, y_of);
+  if (rounds && !steps.empty()) steps.front().state_before = rounded(steps.front().state_before, call.input("x").type());
   Numbers dstate = rnn_start(call, "dh_n", row), dmemory = rnn_start(call, "dc_n", row);
   for (std::int64_t t = row.length - 1; t >= 0; --t) {
     const std::int64_t at = rnn_place_in_y(call, row, row.token(t));
@@ -94,7 +97,9 @@ void add_row(const Call& call, const RnnRow& row, const Numbers& w_ih, const Num
       dstate[j] += call.input("dy").at(at + static_cast<std::int64_t>(j));
     }
     const RnnStep& s = steps[spot(t)];
-    const StepGradient d = gates_back(rnn_cell(call), s, y, dstate, dmemory);
+    StepGradient d = gates_back(rnn_cell(call), s, y, dstate, dmemory);
+    if (rounds)
+      for (Numbers& gate : d.recurrent) gate = rounded(gate, call.input("x").type());
     const Numbers dx = sums.project(row, "dw_ih", "db_ih", d.input, s.x, w_ih);
     for (std::size_t i = 0; i < dx.size(); ++i)
       sums.add("dx", (row.row * call.dim("T") + row.token(t)) * call.dim("I") + static_cast<std::int64_t>(i), dx[i]);
@@ -107,6 +112,29 @@ void add_row(const Call& call, const RnnRow& row, const Numbers& w_ih, const Num
   }
 }
 
+// Root mean square. Twice that of what rounding changes is what it may leave in dh0 and dc0, which are f32.
+double mean_difference(const Numbers& a, const Numbers& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (std::isfinite(a[i]) && std::isfinite(b[i])) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return a.empty() ? 0 : std::sqrt(sum / static_cast<double>(a.size()));
+}
+
+double steps_work(const Call& call) {
+  return static_cast<double>(call.dim("B") * call.dim("T")) * static_cast<double>(call.dim("G") * call.dim("H")) *
+         static_cast<double>(call.dim("I") + call.dim("H"));
+}
+
+// Between -1 and 1, and 0 past each row's length.
+void some_states(const Call& call, HostTensor& y) {
+  Numbers states = y.values();
+  for (double& x : states) x /= 1 + std::fabs(x);
+  const std::int64_t width = call.dim("dirs") * call.dim("H"), tokens = call.dim("T");
+  for (std::int64_t i = 0; call.given("lengths") && i < y.elements(); ++i)
+    if (static_cast<double>(i / width % tokens) >= call.input("lengths").at(i / width / tokens)) states[spot(i)] = 0;
+  y.assign(states);
+}
+
 class RnnBackward : public KernelReference {
  public:
   std::string kernel() const override { return "rnn_bwd"; }
@@ -115,15 +143,21 @@ class RnnBackward : public KernelReference {
     Sums sums(call);
     const Numbers w_ih = call.input("w_ih").values(), w_hh = call.input("w_hh").values();
     for (const RnnRow& row : rnn_rows(call)) add_row(call, row, w_ih, w_hh, sums);
-    return sums.values();
+    Values values = sums.values();
+    if (call.input("x").type() != DType::f32 && (call.given("dh0") || call.given("dc0"))) {
+      Sums changed(call);
+      for (const RnnRow& row : rnn_rows(call)) add_row(call, row, w_ih, w_hh, changed, true);
+      for (const char* name : {"dh0", "dc0"})
+        if (call.given(name)) values[std::string(name) + " rounding"] = {2 * mean_difference(values.at(name), changed.values().at(name))};
+    }
+    return values;
   }
 
   // Gradients of x and of the first states of one row of the batch, unless it has too many steps.
   Samples sample(const Call& call, Rng& rng) const override {
     Samples samples;
     const std::int64_t tokens = call.dim("T"), features = call.dim("I"), state = call.dim("H");
-    const double work = static_cast<double>(tokens) * static_cast<double>(call.dim("G") * state) * static_cast<double>(features + state);
-    if (work > 2e9) return samples;
+    if (steps_work(call) > 2e9 * static_cast<double>(call.dim("B"))) return samples;
     Sums sums(call);
     const Numbers w_ih = call.input("w_ih").values(), w_hh = call.input("w_hh").values();
     for (const std::int64_t chosen : some_below(call.dim("B"), 1, rng)) {
@@ -141,10 +175,11 @@ class RnnBackward : public KernelReference {
     return samples;
   }
 
-  // y is what the forward pass gives, rounded.
+  // y is what the forward pass gives, rounded; of calls that are too large for that, numbers like it.
   void complete(Call& call) const override {
     settle_weights(call);
     HostTensor& y = call.input("y");
+    if (steps_work(call) > 2e10) return some_states(call, y);
     Numbers states(spot(y.elements()), 0.0);
     for (const RnnRow& row : rnn_rows(call)) {
       const std::vector<RnnStep> steps = rnn_steps(call, row);

@@ -32,6 +32,10 @@ std::vector<RnnStep> rnn_steps(const Call& call, const RnnRow& row, const HostTe
 // The same cut after so many steps.
 std::vector<RnnStep> first_rnn_steps(const Call& call, const RnnRow& row, std::int64_t most, const HostTensor* states = nullptr);
 
+// The steps whose states are rounded to x's type where the weights multiply them, as matrix instructions take them.
+std::vector<RnnStep> rounded_rnn_steps(const Call& call, const RnnRow& row, const HostTensor* states = nullptr);
+std::vector<double> rounded(const std::vector<double>& from, DType type);
+
 // h0 or c0 of a row; zeros if it is not given.
 std::vector<double> rnn_start(const Call& call, const char* name, const RnnRow& row);
 

@@ -19,7 +19,51 @@ Subject layer_gradient(const char* case_name, Sizes sizes = two_blocks_a_directi
   return {root, "rnn_bwd", case_name, "rnn/backward.gpu.cu", std::move(sizes)};
 }
 
+// On matrix instructions: states pass from block to block word by word. 35 tokens are more than the exchange has places for.
+constexpr char exchange[] = "device/tile/exchange.h", rnn_fragments[] = "rnn/rnn_fragments.h", rnn_panels[] = "rnn/rnn_panels.h";
+constexpr char rnn_steps[] = "rnn/rnn_steps.h", rnn_sweep[] = "rnn/rnn_sweep.h";
+const Sizes more_than_the_exchange_holds = {{"B", 3}, {"T", 35}, {"I", 8}, {"H", 24}};
+
+Subject matrix_layer(const char* case_name) { return {root, "rnn", case_name, "rnn/forward.mma.gpu.cu", more_than_the_exchange_holds}; }
+Subject matrix_layer_gradient(const char* case_name) {
+  return {root, "rnn_bwd", case_name, "rnn/backward.mma.gpu.cu", more_than_the_exchange_holds};
+}
+
 const Mutant mutants[] = {
+    {"MatrixLayerThatLooksTooEarly",
+     matrix_layer("eights.f16.cell_typelstm"),
+     {"const GridBarrier& barrier) { barrier(); }", 0, "const GridBarrier&) {}", exchange}},
+    {"MatrixLayerThatNeverClears",
+     matrix_layer("eights.f16.cell_typelstm"),
+     {"step % PERIOD == 1 && step > PERIOD", 0, "false", rnn_panels}},
+    {"MatrixLayerThatClearsOneTooFew",
+     matrix_layer("eights.f16.cell_typelstm"),
+     {"int i = 0; i < PERIOD", 0, "int i = 1; i < PERIOD", rnn_steps}},
+    {"MatrixLayerWithoutTheBarrierBehindItsSums", matrix_layer("eights.f16.cell_typelstm"), {"sync_block();", 0, nothing, rnn_steps}},
+    {"MatrixLayerWithFeaturesInAnotherOrder",
+     matrix_layer("eights.f16.cell_typelstm"),
+     {"2 * (place - PAIRS) + 1", 0, "2 * (place - PAIRS)", rnn_fragments}},
+    {"MatrixLayerWithTheNextOperandFirst",
+     matrix_layer("eights.f16.cell_typegru"),
+     {"states[c].of[n].at[i + 1]", 0, "states[c].of[n].at[i]", rnn_fragments}},
+    {"MatrixLayerThatLeavesStatesPastTheLength",
+     matrix_layer("eights.f16.cell_typelstm"),
+     {"valid ? state[0] : 0.0f", 0, "state[0]", rnn_steps}},
+    {"MatrixLayerGradientThatNeverClears",
+     matrix_layer_gradient("eights.f16.cell_typelstm"),
+     {"step % PERIOD == 1 && step > PERIOD", 0, "false", rnn_panels}},
+    {"MatrixLayerGradientWithoutTheBarrierBehindItsSums",
+     matrix_layer_gradient("eights.f16.cell_typelstm"),
+     {"sync_block();", 0, nothing, rnn_sweep}},
+    {"MatrixLayerGradientOfTheInputsNForTheState",
+     matrix_layer_gradient("eights.f16.cell_typegru"),
+     {"GRU && g == 2 ? 3 : g", 0, "g", rnn_sweep}},
+    {"MatrixLayerGradientOfTheMemoryAfter",
+     matrix_layer_gradient("eights.f16.cell_typelstm"),
+     {"token + 1 : token - 1;\n      two(", 0, "token : token;\n      two(", rnn_sweep}},
+    {"MatrixLayerGradientWithoutTheBarrierBetweenItsProducts",
+     matrix_layer_gradient("eights.f16.cell_typelstm"),
+     {"sync_block();\n  if (of_state)", 0, "if (of_state)"}},
     {"LayerWithoutTheGridBarrier", layer("cells.f32.cell_typelstm"), {"grid_barrier();", 0, nothing}},
     {"LayerWithOnePlaceForStates", layer("cells.f32.cell_typelstm"), {"(number + 1) % 2", 0, "number % 2"}},
     {"LayerWhoseSecondDirectionIsTheFirst", layer("cells.f32.cell_typelstm"), {"layer.tokens - 1 - number : number", 0, "number : number"}},

@@ -1,0 +1,283 @@
+// GPU vocabulary: the entries of rnn_bwd on matrix instructions that are no products: its steps, and what comes before and behind. In a step a
+// block has FEATURES * SPLITS columns of w_hh, whose gradients it sums over one of SPLITS parts of the gates for ROWS rows of the batch,
+// with its weights as matrix operands in registers. SPLITS blocks of the same columns send each other their sums, and each goes on with
+// FEATURES of them: its gates' gradients are what the next step multiplies. All of that passes from block to block word by word
+// (device/tile/exchange.h). A template defines Element and includes rnn/rnn_gates.h before.
+#pragma once
+constexpr int FEATURES = 16, SPLITS = ${splits}, LINES_A_FEATURE = SPLITS, ROWS = ${rows}, CHUNKS = (${chunks} + SPLITS - 1) / SPLITS, REGISTERS = ${registers};
+constexpr int KINDS = GRU ? 4 : GATES;  // of gradients a feature: a GRU's n has one of its input's side and, last, one of the state's
+#include "rnn/rnn_fragments.h"
+#include "rnn/rnn_panels.h"
+
+static inline const Element* elements(const View& view, int64_t outer, int64_t row) {
+  return static_cast<const Element*>(view.data) + outer * view.strides[0] + row * view.strides[1];
+}
+
+// Rows of buffers are b * tokens + t.
+struct Layer {
+  int64_t batch, tokens, features, directions;
+  const int32_t* lengths;
+  int64_t length_of(int64_t row) const { return lengths ? lengths[row] : tokens; }
+  int64_t rows() const { return batch * tokens; }
+};
+
+// A row of x, zeros past its length, and of the states before it, rounded, a block.
+KERNEL(128, 1) gather(${parameters('gather')}) {
+  const int64_t batch = x_view.shape[0], tokens = x_view.shape[1], inputs = x_view.shape[2], features = w_hh_view.shape[2];
+  const int64_t row = block_x() / tokens, token = block_x() % tokens, length = lengths ? lengths[row] : tokens;
+  Element* const x = reinterpret_cast<Element*>(xs) + block_x() * inputs;
+  for (int64_t i = thread_x(); i < inputs; i += 128) x[i] = token < length ? elements(x_view, row, token)[i] : from_float<Element>(0.0f);
+  for (int64_t d = 0; d < w_hh_view.shape[0]; ++d) {
+    const int64_t previous = d == 1 ? token + 1 : token - 1;
+    const bool inside = previous >= 0 && previous < length;
+    Element* const to = reinterpret_cast<Element*>(before) + (d * batch * tokens + block_x()) * features;
+    for (int64_t j = thread_x(); j < features; j += 128) {
+      Element state = from_float<Element>(0.0f);
+      if (token < length && inside) state = elements(y_view, row, previous)[d * features + j];
+      if (token < length && !inside && is_given(h0_view)) state = from_float<Element>(state_in(h0_view, d, row, j)[0]);
+      to[j] = state;
+    }
+  }
+}
+
+// The exchange before the first step: its gradients of gates are 0, the others and all sums are not sent; what is not there is 0.
+KERNEL(256, 1) start(${parameters('start')}) {
+  const int64_t i = static_cast<int64_t>(block_x()) * 256 + thread_x(), batch = y_view.shape[0], features = w_hh_view.shape[2];
+  if (i < sum_count) reinterpret_cast<uint32_t*>(inbox)[i] = NOT_SENT;
+  if (i >= word_count) return;
+  const PanelPlace at(static_cast<int>(i % PANEL_WORDS));
+  const int64_t panel = i / PANEL_WORDS, split = panel % SPLITS, part = panel / SPLITS % panel_count;
+  const int64_t slot = panel / SPLITS / panel_count / w_hh_view.shape[0];
+  const int64_t kind = at.feature / split_features, feature = split * split_features + at.feature % split_features;
+  const bool is_there = part * ROWS + at.row < batch && kind < GATES && feature < features;
+  reinterpret_cast<uint32_t*>(exchange)[i] = is_there && slot > 0 ? NOT_SENT : 0;
+}
+
+// An LSTM's c after each token, a feature of a row a thread; gates of SOME tokens are on their way at once.
+KERNEL(128, 1) remember(${parameters('remember')}) {
+  constexpr int SOME = 8;
+  if (!LSTM) return;
+  const Layer layer{y_view.shape[0], y_view.shape[1], w_hh_view.shape[2], w_hh_view.shape[0], lengths};
+  const int64_t i = static_cast<int64_t>(block_x()) * 128 + thread_x(), features = layer.features;
+  if (i >= layer.directions * layer.batch * features) return;
+  const int64_t direction = i / features / layer.batch, row = i / features % layer.batch, j = i % features, length = layer.length_of(row);
+  const auto at = [&](int64_t number) { return (direction * layer.batch + row) * layer.tokens + (direction == 1 ? length - 1 - number : number); };
+  float memory = is_given(c0_view) ? state_in(c0_view, direction, row, j)[0] : 0.0f;
+#pragma unroll 1
+  for (int64_t first = 0; first < length; first += SOME) {
+    float of[SOME][3];
+#pragma unroll
+    for (int s = 0; s < SOME; ++s)
+#pragma unroll
+      for (int g = 0; g < 3; ++g) of[s][g] = first + s < length ? gates[(at(first + s) * GATES + g) * features + j] : 0.0f;
+#pragma unroll
+    for (int s = 0; s < SOME; ++s) {
+      if (first + s >= length) break;
+      memory = sigmoid_of(of[s][1]) * memory + sigmoid_of(of[s][0]) * exact_tanh_of(of[s][2]);
+      memories[at(first + s) * features + j] = memory;
+    }
+  }
+}
+
+// What a unit, two neighbouring features of a row, needs of a token.
+struct Token {
+  float gate[KINDS][2], memory[2], memory_before[2], state[2], dy[2];
+};
+
+// Gradients of the gates of one feature. dstate: of its state; becomes what of it passes the gates by. dmemory: of an LSTM's c after the
+// token, and becomes that before it.
+static inline void gates_back(float (&d)[KINDS], const Token& token, int i, float& dstate, float& dmemory) {
+  if constexpr (LSTM) {
+    const float in = sigmoid_of(token.gate[0][i]), keep_ = sigmoid_of(token.gate[1][i]), cell = exact_tanh_of(token.gate[2][i]), out = sigmoid_of(token.gate[3][i]);
+    const float bent = exact_tanh_of(token.memory[i]), dc = dmemory + dstate * out * tanh_slope_of(token.memory[i]);
+    d[0] = dc * cell * in * (1 - in);
+    d[1] = dc * token.memory_before[i] * keep_ * (1 - keep_);
+    d[2] = dc * in * (1 - cell * cell);
+    d[3] = dstate * bent * out * (1 - out);
+    dmemory = dc * keep_, dstate = 0;
+  } else if constexpr (GRU) {
+    const float reset = sigmoid_of(token.gate[0][i]), update = sigmoid_of(token.gate[1][i]), recurrent = token.gate[3][i];
+    const float fresh = exact_tanh_of(token.gate[2][i] + reset * recurrent), dn = dstate * (1 - update) * (1 - fresh * fresh);
+    d[0] = dn * recurrent * reset * (1 - reset);
+    d[1] = dstate * (token.state[i] - fresh) * update * (1 - update);
+    d[2] = dn, d[3] = dn * reset;
+    dstate *= update;
+  } else {
+    d[0] = CELL == 2 ? dstate * (1 - token.state[i] * token.state[i]) : token.state[i] > 0 ? dstate : 0.0f;
+    dstate = 0;
+  }
+}
+
+// Block (x): a part of the batch, parts fastest, then one of SPLITS parts of the gates, then the columns; launch `turn`: of a group of parts.
+KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
+  const int features = static_cast<int>(w_hh_view.shape[2]), slices = (features + FEATURES - 1) / FEATURES, column_blocks = (slices + SPLITS - 1) / SPLITS;
+  const int parts_here = static_cast<int>(parts), part = static_cast<int>(step) * parts_here + block_x() % parts_here;
+  const int split = block_x() / parts_here % SPLITS, columns = block_x() / parts_here / SPLITS % column_blocks;
+  const int direction = block_x() / parts_here / SPLITS / column_blocks, directions = static_cast<int>(w_hh_view.shape[0]);
+  const int of_split = column_blocks * FEATURES, first_feature = (columns * SPLITS + split) * FEATURES;
+  const int tokens = static_cast<int>(y_view.shape[1]), batch = static_cast<int>(y_view.shape[0]);
+  const int turns = tokens + (is_given(dh0_view) ? 1 : 0), part_of_all = direction * static_cast<int>(panel_count) + part;
+  const int a_step = directions * static_cast<int>(panel_count);
+  const Panels read{reinterpret_cast<uint32_t*>(exchange), a_step * SPLITS, part_of_all * SPLITS + split};
+  const Panels written{reinterpret_cast<uint32_t*>(exchange), a_step * SPLITS, part_of_all * SPLITS + first_feature / of_split};
+  uint32_t* const box = reinterpret_cast<uint32_t*>(inbox);
+  float* const all_sums = reinterpret_cast<float*>(dynamic_shared());
+
+  Fragments weights{reinterpret_cast<Pack<uint32_t, 4>*>(all_sums + ALL_FLOATS), {}};
+  weights.load([&](int line, int k) -> Pack<uint32_t, 4> {
+    const int column = (columns * SPLITS + line / FEATURES) * FEATURES + feature_of_line(line), gate = k / of_split, row = split * of_split + k % of_split;
+    Pack<Element, 8> found;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) found.at[i] = from_float<Element>(0.0f);
+    if (line < LINES && column < features && gate < GATES)
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        if (row + i < features) found.at[i] = elements(w_hh_view, direction, gate * features + row + i)[column];
+    return __builtin_bit_cast(Pack<uint32_t, 4>, found);
+  });
+
+  // The thread's unit.
+  const int pair = unit_of_thread() % PAIRS, row_here = unit_of_thread() / PAIRS, feature = first_feature + 2 * pair, row = part * ROWS + row_here;
+  const bool sums_here = unit_of_thread() < UNITS, has_row = sums_here && row < batch, is_there = has_row && feature < features;
+  const int length = !is_there ? 0 : lengths ? lengths[row] : tokens;
+  const auto token_of = [&](int number) { return direction == 1 ? number : tokens - 1 - number; };
+  const auto place_of = [&](int token) { return static_cast<int64_t>(direction * batch + row) * tokens + token; };
+  const auto own_word = [&](int gate) { return PanelPlace::of(row_here, gate * of_split + first_feature % of_split + 2 * pair); };
+  // Of the sums that block `of` of these columns has from block `from`.
+  const auto in_box = [&](int number, int of, int from) {
+    const int64_t slice = static_cast<int64_t>(number % (2 * PERIOD) * a_step + part_of_all) * column_blocks * SPLITS + columns * SPLITS + of;
+    return box + ((slice * SPLITS + from) * ROWS + row_here) * FEATURES + 2 * pair;
+  };
+  float dstate[2] = {0, 0}, dmemory[2] = {0, 0};
+  if (is_there)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      dstate[i] = is_given(dh_n_view) ? state_in(dh_n_view, direction, row, feature)[i] : 0.0f;
+      dmemory[i] = LSTM && is_given(dc_n_view) ? state_in(dc_n_view, direction, row, feature)[i] : 0.0f;
+    }
+  Token now;
+  const auto bring = [&](int number) {
+    const int token = token_of(number);
+    if (number >= tokens || token >= length) return;
+    const int64_t place = place_of(token);
+    const auto two = [](float (&to)[2], const float* from) {
+      const Pack<float, 2> both = load_pack<2>(from);
+      to[0] = both.at[0], to[1] = both.at[1];
+    };
+    if constexpr (LSTM || GRU) {
+      const float* from = gates + place * KINDS * features + feature;
+#pragma unroll
+      for (int g = 0; g < KINDS; ++g, from = keep(from + features)) two(now.gate[g], from);
+    }
+    const auto two_elements = [](float (&to)[2], const Element* from) { to[0] = to_float(from[0]), to[1] = to_float(from[1]); };
+    two_elements(now.dy, elements(dy_view, row, token) + direction * features + feature);
+    if constexpr (LSTM) {
+      const int previous = direction == 1 ? token + 1 : token - 1;
+      two(now.memory, memories + place * features + feature);
+      if (previous >= 0 && previous < length)
+        two(now.memory_before, memories + place_of(previous) * features + feature);
+      else
+        for (int i = 0; i < 2; ++i) now.memory_before[i] = is_given(c0_view) ? state_in(c0_view, direction, row, feature)[i] : 0.0f;
+    } else if constexpr (GRU) {
+      two_elements(now.state, reinterpret_cast<const Element*>(before) + place * features + feature);
+    } else {
+      two_elements(now.state, elements(y_view, row, token) + direction * features + feature);
+    }
+  };
+
+#pragma unroll 1
+  for (int number = 0; number < turns; ++number) {
+    float* const sums = sums_of_step(all_sums, number);
+    before_look(grid_barrier);
+    multiply_panel(weights, read.at(number), sums, [&] { bring(number); });
+    sync_block();  // all sums are there
+    float own_sum[2] = {0, 0};
+    if (sums_here)
+#pragma unroll
+      for (int of = 0; of < SPLITS; ++of) {
+        const bool sends = has_row && is_first_of_unit() && of != split && (columns * SPLITS + of) * FEATURES + 2 * pair < features;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const float sum = sum_of_parts(sums, line_of(of, pair, i), row_here);
+          if (of == split) own_sum[i] = sum;
+          if (sends) send(in_box(number, of, split) + i, sendable(__builtin_bit_cast(uint32_t, sum)));
+        }
+      }
+    if constexpr (SPLITS > 1) before_look(grid_barrier);
+    if (is_there) {
+      float total[2] = {0, 0};
+#pragma unroll
+      for (int from = 0; from < SPLITS; ++from) {  // in this order, whoever sums
+        if (from == split) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) total[i] += own_sum[i];
+          continue;
+        }
+        Pack<uint32_t, 2> words = look<2>(in_box(number, split, from));
+        while (LOOKS_AGAIN && (words.at[0] == NOT_SENT || words.at[1] == NOT_SENT)) words = look<2>(in_box(number, split, from));
+#pragma unroll
+        for (int i = 0; i < 2; ++i) total[i] += __builtin_bit_cast(float, words.at[i]);
+      }
+      const int token = token_of(number);
+      float d[2][KINDS] = {};
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        dstate[i] += total[i];
+        if (number < tokens && token < length) {
+          dstate[i] += now.dy[i];
+          gates_back(d[i], now, i, dstate[i], dmemory[i]);
+        }
+      }
+      if (number + 1 < turns && is_first_of_unit())
+#pragma unroll
+        for (int g = 0; g < GATES; ++g) {
+          const int kind = GRU && g == 2 ? 3 : g;  // what the state's product takes
+          send(written.at(number + 1) + own_word(g), sendable(pack_pair<Element>(d[0][kind], d[1][kind])));
+        }
+      if (number < tokens && is_first_of_unit()) {
+        Element* const to = reinterpret_cast<Element*>(da) + place_of(token) * KINDS * features + feature;
+#pragma unroll
+        for (int g = 0; g < KINDS; ++g) *reinterpret_cast<uint32_t*>(to + g * features) = pack_pair<Element>(d[0][g], d[1][g]);
+      }
+    }
+    if (Panels::clears(number)) {
+#pragma unroll 1
+      for (int i = number - 1 - PERIOD; i < number - 1; ++i) {
+        if (is_there && is_first_of_unit())
+          for (int g = 0; g < GATES; ++g) clear(written.at(i) + own_word(g));
+        if (has_row && is_first_of_unit() && SPLITS > 1)
+          for (int of = 0; of < SPLITS; ++of)
+            for (int half = 0; half < 2; ++half) clear(in_box(i, of, split) + half);
+      }
+    }
+    if (Panels::clears(number) || Panels::sees_cleared(number)) order_exchange();
+  }
+  if (!is_there || !is_first_of_unit()) return;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (is_given(dh0_view)) state_in(dh0_view, direction, row, feature)[i] = dstate[i];
+    if (LSTM && is_given(dc0_view)) state_in(dc0_view, direction, row, feature)[i] = dmemory[i];
+  }
+}
+
+// Gradients of the biases: 32 columns a block, whose rows 8 groups of threads share.
+KERNEL(256, 1) biases(${parameters('biases')}) {
+  __shared__ float shares[8][32];
+  const int64_t column = static_cast<int64_t>(block_x()) * 32 + thread_x() % 32, direction = block_y(), features = column_count / GATES, all = KINDS * features;
+  const int group = thread_x() / 32;
+  for (int of = 0; of < 2; ++of) {
+    const View& to = of ? db_hh_view : db_ih_view;
+    if (!is_given(to)) continue;
+    const bool last = GRU && of && column >= 2 * features;
+    const Element* const from = reinterpret_cast<const Element*>(da) + direction * row_count * all + column + (last ? features : 0);
+    float sum = 0;
+    for (int64_t row = group; column < column_count && row < row_count; row += 8) sum += to_float(from[row * all]);
+    shares[group][thread_x() % 32] = sum;
+    sync_block();
+    if (group == 0 && column < column_count) {
+      for (int i = 1; i < 8; ++i) sum += shares[i][thread_x()];
+      static_cast<Element*>(to.data)[direction * to.strides[0] + column] = from_float<Element>(sum);
+    }
+    sync_block();
+  }
+}
