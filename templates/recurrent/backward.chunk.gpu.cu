@@ -31,6 +31,7 @@ using ValueTile = Tile<Element, CHUNK, COLUMNS>;
 using StateTile = Tile<Element, COLUMNS, KEYS>;
 using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_keep.h"
+#include "recurrent/chunk_numbers.h"
 #include "recurrent/chunk_states.h"
 #include "recurrent/chunk_gradients.h"
 

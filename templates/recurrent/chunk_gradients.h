@@ -3,11 +3,10 @@
 #pragma once
 
 // Shared memory: queries, keys, weights of pairs of tokens for dv, and for dq and dk; stages of some columns' values, gradients of out,
-// states and their gradients; gates; norms; what flows past the gates.
+// states and their gradients; numbers; what flows past the gates.
 constexpr int KEY_ROWS = KeyTile::BYTES, PAIRS = 2 * KeyTile::BYTES, VALUE_PAIRS = PAIRS + Square::BYTES, FIRST_STAGE = VALUE_PAIRS + Square::BYTES;
 constexpr int DOUT_ROWS = ValueTile::BYTES, BEFORE = 2 * ValueTile::BYTES, AFTER = BEFORE + PARTS * StateTile::BYTES;
-constexpr int STAGE = AFTER + PARTS * StateTile::BYTES, GATES = FIRST_STAGE + STAGES * STAGE, NORMS = GATES + static_cast<int>(sizeof(Gates));
-constexpr int FLOWS = NORMS + (NORMED ? static_cast<int>(sizeof(Norms)) : 0);
+constexpr int STAGE = AFTER + PARTS * StateTile::BYTES, NUMBERS = FIRST_STAGE + STAGES * STAGE, FLOWS = NUMBERS + NUMBERS_BYTES;
 
 // Parts of sums that warps have of each token: of what is read at it, of what it writes that tokens of this chunk read, or that is left
 // after the chunk; and of rows' products with their gradients (l2_norm).
@@ -254,13 +253,14 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
   char* memory = dynamic_shared();
   const SharedPointer shared = shared_pointer(memory);
   const int keys = static_cast<int>(q_view.shape[3]), values = static_cast<int>(v_view.shape[3]), slices = (values + COLUMNS - 1) / COLUMNS;
-  Gates& gates = *reinterpret_cast<Gates*>(memory + GATES);
-  Norms& norms = *reinterpret_cast<Norms*>(memory + NORMS);
+  const ChunkNumbers& numbers = *reinterpret_cast<const ChunkNumbers*>(memory + NUMBERS);
+  const Gates& gates = numbers.gates;
   Flows& flows = *reinterpret_cast<Flows*>(memory + FLOWS);
   const KeyTile query_tile{shared}, key_tile{shared + KEY_ROWS};
   const float scale = softmax_scale;
   ChunkRows<Element, KEYS, THREADS>(q_view, tokens, head, heads, 0, keys, reverse).copy_async(query_tile, token, count);
   ChunkRows<Element, KEYS, THREADS>(k_view, tokens, head, heads, 0, keys, reverse).copy_async(key_tile, token, count);
+  copy_numbers_async<THREADS>(shared + NUMBERS, reinterpret_cast<const ChunkNumbers*>(chunk_numbers) + block_x());
   copy_async_commit();
   const Element* kept = reinterpret_cast<const Element*>(kept_states) + block_x() * 2 * PARTS * padded_values * KEYS;
   const auto copy = [&](int slice) {
@@ -279,19 +279,9 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
     copy_async_commit();
   };
   copy(0);
-  float log_gates[2] = {};
-  if (warp() == 0) {
-    TokenNumbers(g_view, g_type, tokens, head, reverse).load(token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), log_gates);
-    put_gates(gates, log_gates);
-  }
   copy_async_wait<1>();
   sync_block();
-  if constexpr (NORMED) {
-    put_norms<THREADS>(memory, 0, norms.q);
-    put_norms<THREADS>(memory + KEY_ROWS, CHUNK % THREADS, norms.k);
-    sync_block();
-  }
-  const auto factor = [&](int t, int s) { return s <= t ? scale * gates.left(t, s) * (NORMED ? norms.q[t] * norms.k[s] : 1) : 0; };
+  const auto factor = [&](int t, int s) { return s <= t ? scale * gates.left(t, s) * numbers.query_norm(t) * numbers.key_norm(s) : 0; };
   {
     PairSums pairs = {};
     add_pairs<KeyTile, KEYS>(pairs, query_tile, key_tile);
@@ -340,7 +330,7 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
       });
     }
     each_slice<COLUMNS / 16>([&](int j, int slice) {
-      each_number(dv[j], slice, [&](int s, int, float& y) { y *= gates.after[s] * (NORMED ? norms.k[s] : 1); });
+      each_number(dv[j], slice, [&](int s, int, float& y) { y *= gates.after[s] * numbers.key_norm(s); });
     });
 #pragma unroll 1
     for (int t = row_slice(); t < 4; ++t) {
@@ -363,8 +353,8 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
   }
 
   each_slice<SLICES>([&](int j, int slice) {
-    each_number(dq[j], slice, [&](int t, int, float& x) { x *= scale * gates.before[t] * (NORMED ? norms.q[t] : 1); });
-    each_number(dk[j], slice, [&](int s, int, float& x) { x *= gates.after[s] * (NORMED ? norms.k[s] : 1); });
+    each_number(dq[j], slice, [&](int t, int, float& x) { x *= scale * gates.before[t] * numbers.query_norm(t); });
+    each_number(dk[j], slice, [&](int s, int, float& x) { x *= gates.after[s] * numbers.key_norm(s); });
   });
   each_slice<4>([&](int j, int slice) {
     if (slice > row_slice()) return;
@@ -409,7 +399,10 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
   }
   sync_block();
   if (GATED && warp() == 0) {
-    GradientRow to(dg_view, g_type, tokens.row, reverse ? tokens.end - 1 : tokens.first, head);
+    float log_gates[2];
+    TokenNumbers(g_view, g_type, tokens, head, reverse)
+        .load(token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), log_gates);
+    const GradientRow to(dg_view, g_type, tokens.row, reverse ? tokens.end - 1 : tokens.first, head);
     const float sum = store_gate_gradients(flows, log_gates, to, reverse ? -dg_view.strides[1] : dg_view.strides[1], token, count, is_given(dg_view));
     if (lane() == 0) gate_sums[block_x()] = sum;
   }
@@ -425,13 +418,13 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
     load_a_transposed(a, Square{shared + VALUE_PAIRS}, 16 * t, 16 * row_slice());
     add_rows(dk, a, query_tile, 16 * t);
   }
-  if constexpr (NORMED) {
-    multiply_with(memory, dq, flows.query_dots[warp() / 4]);
-    multiply_with(memory + KEY_ROWS, dk, flows.key_dots[warp() / 4]);
-    sync_block();
-    take_along(memory, flows.query_dots, norms.q, dq);
-    take_along(memory + KEY_ROWS, flows.key_dots, norms.k, dk);
-  }
+$if normed
+  multiply_with(memory, dq, flows.query_dots[warp() / 4]);
+  multiply_with(memory + KEY_ROWS, dk, flows.key_dots[warp() / 4]);
+  sync_block();
+  take_along(memory, flows.query_dots, numbers.norms.q, dq);
+  take_along(memory + KEY_ROWS, flows.key_dots, numbers.norms.k, dk);
+$end
   const GradientRows dq_rows(dq_view, SHARED_HEADS ? query_sums : nullptr, tokens, head, heads, reverse);
   const GradientRows dk_rows(dk_view, SHARED_HEADS ? key_sums : nullptr, tokens, head, heads, reverse);
   if constexpr (SHARED_HEADS) {

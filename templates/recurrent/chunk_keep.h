@@ -10,7 +10,7 @@ static inline void put_kept(char* tile, int row, int key, uint32_t word) {
 }
 // The 16 rows of a tile, one after another.
 static inline void store_kept(const char* tile, Element* to) {
-#pragma unroll
+#pragma unroll 2
   for (int i = 0; i < KEYS / 16; ++i) {
     const int pack = 32 * i + lane(), row = pack / (KEYS / 8), key = pack % (KEYS / 8) * 8;
     store_pack(to + pack * 8, load_pack<8>(reinterpret_cast<const Element*>(tile) + row * KeptTile::PITCH + key));

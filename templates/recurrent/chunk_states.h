@@ -5,41 +5,39 @@
 using StateKeyRows = ChunkRows<Element, KEYS, STATE_THREADS>;
 using StateValueRows = ChunkRows<Element, STATE_COLUMNS, STATE_THREADS>;
 using StateValueTile = StateValueRows::Place;
+// Shared memory: stages of copied rows and numbers, the plan, a warp's place for a state on its way to memory.
+constexpr int STATE_NUMBERS = KeyTile::BYTES + StateValueTile::BYTES, STATE_STAGE = STATE_NUMBERS + NUMBERS_BYTES;
+constexpr int STATE_PLAN = STATE_STAGES * STATE_STAGE, STATE_KEPT = STATE_PLAN + 128;
+
 // Where a block's rows and numbers are. In shared memory: in registers it would be in the way.
 struct StatePlan {
   StateKeyRows keys;
   StateValueRows values;
-  TokenNumbers gates;
+  const ChunkNumbers* numbers;  // of the first chunk
   Element* to;  // of the first chunk, the block's first column
   int64_t chunk_stride, part_stride;
-  float gamma;
-  int count, chunk_count, start, sequence, head;
+  float factor;  // of what a token writes
+  int count, heads, chunk_count, start, sequence, head;
   bool back;
 
   // The first token of the chunk that is met as number `step`.
   int token(int step) const { return (back ? chunk_count - 1 - step : step) * CHUNK; }
   void copy_async(SharedPointer shared, int step) const {
     if (step < chunk_count) {
-      const SharedPointer stage = shared + step % STATE_STAGES * (KeyTile::BYTES + StateValueTile::BYTES);
+      const SharedPointer stage = shared + step % STATE_STAGES * STATE_STAGE;
+      copy_numbers_async<STATE_THREADS>(stage + STATE_NUMBERS, numbers + static_cast<int64_t>(token(step) / CHUNK) * heads);
       keys.copy_async({stage}, token(step), count);
       values.copy_async({stage + KeyTile::BYTES}, token(step), count);
     }
     copy_async_commit();
   }
-  void load_gates(int step, float (&numbers)[2]) const {
-    if (warp() == 0 && step < chunk_count) gates.load(token(step), count, gamma, numbers);
-  }
 };
 static_assert(sizeof(StatePlan) <= 128);
 
-// Shared memory: stages of copied rows, two chunks' gates, norms, the plan, a warp's place for a state on its way to memory.
-constexpr int STATE_STAGE = KeyTile::BYTES + StateValueTile::BYTES, STATE_GATES = STATE_STAGES * STATE_STAGE;
-constexpr int STATE_NORMS = STATE_GATES + 2 * static_cast<int>(sizeof(Gates));
-constexpr int STATE_PLAN = STATE_NORMS + (NORMED ? static_cast<int>(sizeof(Norms)) : 0), STATE_KEPT = STATE_PLAN + 128;
 static_assert(STATE_KEPT + STATE_WARPS * KeptTile::BYTES <= ${state_shared}, "the spec has another size");
 
 // Block number: direction number % 2 (1: gradients, from the last chunk to the first), slice of a head of a sequence.
-KERNEL(STATE_THREADS, 1) states(${parameters('states')}) {
+KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
   char* memory = dynamic_shared();
   const SharedPointer shared = shared_pointer(memory);
   StatePlan& plan = *reinterpret_cast<StatePlan*>(memory + STATE_PLAN);
@@ -51,46 +49,34 @@ KERNEL(STATE_THREADS, 1) states(${parameters('states')}) {
     const bool back = block_x() % 2 == 1;
     const Tokens tokens(cum_seqlens, sequences, sequence, q_view.shape[1]);
     const int64_t part_stride = padded_values * KEYS, chunk_stride = heads * 2 * PARTS * part_stride;
+    const int64_t first_chunk = chunks_before(cum_seqlens, tokens, sequence, q_view.shape[1]);
     const int count = static_cast<int>(tokens.end - tokens.first);
     plan = {{back ? q_view : k_view, tokens, head, heads, 0, static_cast<int>(q_view.shape[3]), reverse},
             {back ? dout_view : v_view, tokens, head, heads, start, static_cast<int>(v_view.shape[3] - start), reverse},
-            {g_view, g_type, tokens, head, reverse},
-            reinterpret_cast<Element*>(kept_states) + chunks_before(cum_seqlens, tokens, sequence, q_view.shape[1]) * chunk_stride +
-                (head * 2 + (back ? 1 : 0)) * PARTS * part_stride + static_cast<int64_t>(start) * KEYS,
-            chunk_stride, part_stride, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), count,
-            (count + CHUNK - 1) / CHUNK, start, static_cast<int>(sequence), static_cast<int>(head), back};
+            reinterpret_cast<const ChunkNumbers*>(chunk_numbers) + first_chunk * heads + head,
+            reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride + (head * 2 + (back ? 1 : 0)) * PARTS * part_stride + static_cast<int64_t>(start) * KEYS,
+            chunk_stride, part_stride, back ? static_cast<float>(softmax_scale) : 1, count, static_cast<int>(heads), (count + CHUNK - 1) / CHUNK, start, static_cast<int>(sequence), static_cast<int>(head), back};
   }
   sync_block();
-  Gates* all_gates = reinterpret_cast<Gates*>(memory + STATE_GATES);
-  Norms& norms = *reinterpret_cast<Norms*>(memory + STATE_NORMS);
   char* kept = memory + STATE_KEPT + warp() * KeptTile::BYTES;
-  const float scale = softmax_scale;
-  const int chunk_count = plan.chunk_count;
 
   if (STATE_STAGES > 1) plan.copy_async(shared, 0);
-  float numbers[2] = {};
-  plan.load_gates(0, numbers);
   State state = {};
   {
     const StateMemory first(plan.back ? dfinal_state_view : initial_state_view, plan.sequence, plan.head, plan.start + 16 * warp());
     if (first.data) first.each([&](int n, int i, const float* at) { state[n][i] = *at; });
   }
-  if (warp() == 0) put_gates(all_gates[0], numbers);
 #pragma unroll 1
-  for (int step = 0; step < chunk_count; ++step) {
+  for (int step = 0; step < plan.chunk_count; ++step) {
     const int place = step % STATE_STAGES * STATE_STAGE;
-    const Gates& gates = all_gates[step % 2];
+    const ChunkNumbers& numbers = *reinterpret_cast<const ChunkNumbers*>(memory + place + STATE_NUMBERS);
     if (STATE_STAGES == 1) plan.copy_async(shared, step);
     if (plan.start + 16 * warp() < padded_values)
       keep_state<PARTS>(state, 1, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
     copy_async_wait<0>();
-    sync_block();  // the chunk's rows and gates are there for all, and all are done with those before
+    sync_block();  // the chunk's rows and numbers are there for all, and all are done with those before
     if (STATE_STAGES > 1) plan.copy_async(shared, step + 1);
-    plan.load_gates(step + 1, numbers);
-    if constexpr (NORMED) {
-      put_norms<STATE_THREADS>(memory + place, 0, norms.k);
-      sync_block();
-    }
+    const float* left = plan.back ? numbers.gates.before : numbers.gates.after;
     Operands<4> written, rest;
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
@@ -102,14 +88,13 @@ KERNEL(STATE_THREADS, 1) states(${parameters('states')}) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int t = 16 * c + 8 * n + lane() % 4 * 2 + i % 2;
-          x[n][i] *= (plan.back ? scale * gates.before[t] : gates.after[t]) * (NORMED ? norms.k[t] : 1);
+          x[n][i] *= left[t] * (plan.back ? numbers.query_norm(t) : numbers.key_norm(t)) * plan.factor;
         }
       to_operands(written[c], rest[c], x[0], x[1]);
       sync_warp();  // one slice after another, for the sake of registers
     }
-    write_state<PARTS>(state, gates.base, gates.rest, written, rest, KeyTile{shared + place});
+    write_state<PARTS>(state, numbers.gates.base, numbers.gates.rest, written, rest, KeyTile{shared + place});
     if (STATE_STAGES == 1) sync_block();
-    if (warp() == 0) put_gates(all_gates[(step + 1) % 2], numbers);
   }
   copy_async_wait<0>();
   if (plan.back && is_given(dinitial_state_view))
