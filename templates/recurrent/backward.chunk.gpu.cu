@@ -1,4 +1,4 @@
-// recurrent_bwd, a chunk of 64 tokens at a time, on matrix instructions of a warp (mma.sync), without the delta rule.
+// recurrent_bwd, a chunk of 64 tokens at a time, on matrix instructions of a warp (mma.sync).
 //
 // With S the state before a chunk, D the gradient of the state after it, c_t the sum of the log gates up to token t (forward.chunk.gpu.cu
 // has the chunk itself):
@@ -6,6 +6,12 @@
 //   dk_s = e^(c_last - c_s) D v_s + scale sum over t >= s of e^(c_t - c_s) (dout_t . v_s) q_t
 //   dv_s = e^(c_last - c_s) D^T k_s + scale sum over t >= s of e^(c_t - c_s) (q_t . k_s) dout_t
 //   D before the chunk = e^c_last D + scale sum over t of e^c_t q_t dout_t^T
+// With the delta rule u_t = beta_t (v_t - e^c_t S^T k_t - sum over s < t of e^(c_t - c_s) (k_t . k_s) u_s) takes the place of v_t: U = T X, where
+// X = beta (V - e^c K S) and T is the inverse of a triangular matrix, 1 + A. With x_t the gradient of row t of X,
+//   x    = T^T (what dv is without the delta rule)
+//   dv_t = beta_t x_t,   dbeta_t = x_t . u_t / beta_t
+//   A_ts has the gradient -x_t . u_s: so dk_t and dk_s have a share of it, and dk_t another, -beta_t e^c_t S x_t
+//   D before the chunk is less by sum over t of e^c_t beta_t k_t x_t^T
 // The launch `states` walks through each sequence, forward for S and backward for D, and keeps them; `gradients` then has all chunks at
 // once. Nothing of it depends on which block comes first, and every sum has one order.
 //
@@ -19,7 +25,7 @@ constexpr int KEYS = ${keys}, SLICES = KEYS / 16;  // up to 8 more than there ar
 constexpr int STATE_WARPS = ${state_warps}, STATE_THREADS = STATE_WARPS * WARP, STATE_COLUMNS = 16 * STATE_WARPS;
 constexpr int HALVES = ${warps} / 4, WARPS = 4 * HALVES, THREADS = WARPS * WARP, COLUMNS = ${columns};
 constexpr int STAGES = ${stages}, STATE_STAGES = ${state_stages};
-constexpr bool NORMED = ${normed}, GATED = ${gated};  // l2_norm; gradients of log gates are asked for
+constexpr bool DELTA = ${delta}, NORMED = ${normed}, GATED = ${gated};  // the delta rule; l2_norm; gradients of log gates or of beta are asked for
 constexpr bool SHARED_HEADS = ${shared_heads};        // tensors have fewer heads than there are
 constexpr int PARTS = ${precise} ? 2 : 1;
 constexpr bool NARROW = false;
@@ -31,8 +37,13 @@ using ValueTile = Tile<Element, CHUNK, COLUMNS>;
 using StateTile = Tile<Element, COLUMNS, KEYS>;
 using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_keep.h"
+#include "recurrent/chunk_place.h"
+$if delta
+#include "recurrent/chunk_delta.h"
+$else
 #include "recurrent/chunk_numbers.h"
 #include "recurrent/chunk_states.h"
+$end
 #include "recurrent/chunk_gradients.h"
 
 // Block x: the gradient of head x's g_gamma, over all chunks.
@@ -68,4 +79,8 @@ KERNEL(128, 1) finish(${parameters('finish')}) {
   add_heads(v_view, dv_view, value_sums);
   for (int64_t head = thread_x(); !used && is_given(dg_view) && head < heads; head += 128)
     GradientRow(dg_view, g_type, row, token, head).store(0, 0);
+$if delta
+  for (int64_t head = thread_x(); !used && is_given(dbeta_view) && head < heads; head += 128)
+    GradientRow(dbeta_view, beta_type, row, token, head).store(0, 0);
+$end
 }

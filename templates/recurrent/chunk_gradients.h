@@ -2,16 +2,22 @@
 // backward.chunk.gpu.cu.
 #pragma once
 
-// Shared memory: queries, keys, weights of pairs of tokens for dv, and for dq and dk; stages of some columns' values, gradients of out,
-// states and their gradients; numbers; what flows past the gates.
+// Shared memory: queries, keys, weights of pairs of tokens: for dv (or, with the delta rule, of keys with keys), and for dq and dk; stages of
+// some columns of out's gradients, of what tokens write, (delta) of its gradients, of states and their gradients; numbers; what flows past
+// the gates.
 constexpr int KEY_ROWS = KeyTile::BYTES, PAIRS = 2 * KeyTile::BYTES, VALUE_PAIRS = PAIRS + Square::BYTES, FIRST_STAGE = VALUE_PAIRS + Square::BYTES;
-constexpr int DOUT_ROWS = ValueTile::BYTES, BEFORE = 2 * ValueTile::BYTES, AFTER = BEFORE + PARTS * StateTile::BYTES;
+constexpr int WRITTEN_PARTS = DELTA ? PARTS : 1;
+constexpr int WRITTEN = ValueTile::BYTES, WRITTEN_GRADIENTS = WRITTEN + WRITTEN_PARTS * ValueTile::BYTES;
+constexpr int BEFORE = WRITTEN_GRADIENTS + (DELTA ? PARTS * ValueTile::BYTES : 0), AFTER = BEFORE + PARTS * StateTile::BYTES;
 constexpr int STAGE = AFTER + PARTS * StateTile::BYTES, NUMBERS = FIRST_STAGE + STAGES * STAGE, FLOWS = NUMBERS + NUMBERS_BYTES;
 
 // Parts of sums that warps have of each token: of what is read at it, of what it writes that tokens of this chunk read, or that is left
 // after the chunk; and of rows' products with their gradients (l2_norm).
 struct Flows {
   float read[HALVES][CHUNK], read_here[4][CHUNK], left[HALVES][CHUNK], through[WARPS], query_dots[HALVES][CHUNK], key_dots[HALVES][CHUNK];
+$if delta
+  float beta[CHUNK];  // gradients
+$end
 };
 static_assert(FLOWS + static_cast<int>(sizeof(Flows)) <= ${shared}, "the spec has another size");
 
@@ -43,6 +49,18 @@ template <class Rows> static inline void add_rows(KeySums& sums, const uint32_t 
     rows.load_b_transposed(b, row, 16 * slice);
     multiply_two(sums[j][0], sums[j][1], a, b);
   });
+}
+
+// The same of a tile in parts: a's with rows', without the product of both rests.
+template <int A_PARTS, class Rows, int WIDTH>
+static inline void add_part_rows(KeySums& sums, const Tile<Element, CHUNK, WIDTH>& a_tile, const Rows& rows, int row) {
+#pragma unroll
+  for (int part = 0; part < A_PARTS; ++part) {
+    uint32_t a[4];
+    Tile<Element, CHUNK, WIDTH>{a_tile.base + part * a_tile.BYTES}.load_a(a, 16 * row_slice(), row);
+#pragma unroll
+    for (int other = 0; other < PARTS - part; ++other) add_rows(sums, a, Rows{rows.base + other * rows.BYTES}, row);
+  }
 }
 
 // Products of rows: of tokens t with tokens s, in the slices where there is an s <= t.
@@ -86,9 +104,17 @@ static inline void put_row_sums(const float (&rows)[2], float* to) {
   }
 }
 
-// Products of each row of a tile with its sums, of the warp's slices.
-static inline void multiply_with(const char* tile, KeySums& sums, float* to) {
-  float rows[2] = {};
+static inline void multiply_sums(PairSums& sums, const PairSums& by) {
+#pragma unroll
+  for (int j = 0; j < OWN<4>; ++j)
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[j][n][i] *= by[j][n][i];
+}
+
+// Adds products of each row of a tile with its sums, of the warp's slices.
+static inline void multiply_with(const char* tile, KeySums& sums, float (&rows)[2]) {
   each_slice<SLICES>([&](int j, int slice) {
 #pragma unroll
     for (int n = 0; n < 2; ++n)
@@ -99,7 +125,6 @@ static inline void multiply_with(const char* tile, KeySums& sums, float* to) {
         rows[h] += low_of(word) * sums[j][n][2 * h] + high_of(word) * sums[j][n][2 * h + 1];
       }
   });
-  put_row_sums(rows, to);
 }
 
 // The part of a row's gradient along the row does not change its norm: it is taken away.
@@ -239,13 +264,10 @@ static inline float store_gate_gradients(const Flows& flows, const float (&log_g
 
 // Block number: a chunk of a head.
 KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
-  const uint32_t chunk = static_cast<uint32_t>(block_x()) / static_cast<uint32_t>(heads);
-  const uint32_t head = static_cast<uint32_t>(block_x()) - chunk * static_cast<uint32_t>(heads);
-  const int64_t length = q_view.shape[1];
-  const int64_t sequence = sequence_of_chunk(cum_seqlens, sequences, chunk, length);
-  const Tokens tokens(cum_seqlens, sequences, sequence, length);
-  const int count = sequence < sequences ? static_cast<int>(tokens.end - tokens.first) : 0;
-  const int token = static_cast<int>(chunk - chunks_before(cum_seqlens, tokens, sequence, length)) * CHUNK;
+  const ChunkPlace at(cum_seqlens, sequences, heads, q_view.shape[1]);
+  const Tokens& tokens = at.tokens;
+  const uint32_t head = at.head;
+  const int token = at.token, count = at.count;
   if (token >= count) {
     if (GATED && thread_x() == 0) gate_sums[block_x()] = 0;
     return;
@@ -267,8 +289,16 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
     if (slice < slices) {
       const SharedPointer stage = shared + FIRST_STAGE + slice % STAGES * STAGE;
       const int start = slice * COLUMNS;
-      ChunkRows<Element, COLUMNS, THREADS>(v_view, tokens, head, heads, start, values - start, reverse).copy_async({stage}, token, count);
-      ChunkRows<Element, COLUMNS, THREADS>(dout_view, tokens, head, heads, start, values - start, reverse).copy_async({stage + DOUT_ROWS}, token, count);
+      ChunkRows<Element, COLUMNS, THREADS>(dout_view, tokens, head, heads, start, values - start, reverse).copy_async({stage}, token, count);
+$if delta
+      const Element* rows = reinterpret_cast<const Element*>(written_rows) + block_x() * 2 * PARTS * CHUNK * padded_values + start;
+#pragma unroll 1
+      for (int part = 0; part < 2 * PARTS; ++part)
+        copy_rows_async<THREADS>(ValueTile{stage + WRITTEN + part * ValueTile::BYTES}, rows + part * CHUNK * padded_values,
+                                 static_cast<int>(padded_values), CHUNK, COLUMNS);
+$else
+      ChunkRows<Element, COLUMNS, THREADS>(v_view, tokens, head, heads, start, values - start, reverse).copy_async({stage + WRITTEN}, token, count);
+$end
 #pragma unroll 1
       for (int i = thread_x(); i < COLUMNS * KEYS / 8; i += THREADS)
 #pragma unroll
@@ -282,6 +312,7 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
   copy_async_wait<1>();
   sync_block();
   const auto factor = [&](int t, int s) { return s <= t ? scale * gates.left(t, s) * numbers.query_norm(t) * numbers.key_norm(s) : 0; };
+$if not delta
   {
     PairSums pairs = {};
     add_pairs<KeyTile, KEYS>(pairs, query_tile, key_tile);
@@ -291,9 +322,15 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
       put_pair_of(memory + PAIRS, slice, pairs[j]);
     });
   }
+$end
   KeySums dq = {}, dk = {};
   PairSums value_pairs = {};
+$if delta
+  KeySums read_by_keys = {};
+  PairSums key_pairs = {};
+$else
   const GradientRows dv_rows(dv_view, SHARED_HEADS ? value_sums : nullptr, tokens, head, heads, reverse);
+$end
   float through = 0;
 #pragma unroll 1
   for (int x = 0; x < slices; ++x) {
@@ -305,27 +342,36 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
     copy_async_wait<0>();
     sync_block();  // the slice is there for all, and all are done with the one before
     if (STAGES > 1) copy(x + 1);
-    const ValueTile value_tile{shared + place}, dout_tile{shared + place + DOUT_ROWS};
+    const ValueTile dout_tile{shared + place}, written_tile{shared + place + WRITTEN};
+    const StateTile before_tile{shared + place + BEFORE}, after_tile{shared + place + AFTER};
 #pragma unroll
     for (int k = 0; k < COLUMNS / 16; ++k) {
-      uint32_t a[4];
-      dout_tile.load_a(a, row, 16 * k);
-#pragma unroll
-      for (int part = 0; part < PARTS; ++part) add_rows(dq, a, StateTile{shared + place + BEFORE + part * StateTile::BYTES}, 16 * k);
-      value_tile.load_a(a, row, 16 * k);
-#pragma unroll
-      for (int part = 0; part < PARTS; ++part) add_rows(dk, a, StateTile{shared + place + AFTER + part * StateTile::BYTES}, 16 * k);
+      add_part_rows<1>(dq, dout_tile, before_tile, 16 * k);
+      add_part_rows<WRITTEN_PARTS>(dk, written_tile, after_tile, 16 * k);
     }
-    add_pairs<ValueTile, COLUMNS>(value_pairs, dout_tile, value_tile);
+#pragma unroll
+    for (int part = 0; part < WRITTEN_PARTS; ++part)
+      add_pairs<ValueTile, COLUMNS>(value_pairs, dout_tile, ValueTile{written_tile.base + part * ValueTile::BYTES});
+$if delta
+    const ValueTile gradient_tile{shared + place + WRITTEN_GRADIENTS};
+#pragma unroll
+    for (int k = 0; k < COLUMNS / 16; ++k) add_part_rows<PARTS>(read_by_keys, gradient_tile, before_tile, 16 * k);
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part)
+#pragma unroll
+      for (int other = 0; other < PARTS - part; ++other)
+        add_pairs<ValueTile, COLUMNS>(key_pairs, ValueTile{gradient_tile.base + part * ValueTile::BYTES}, ValueTile{written_tile.base + other * ValueTile::BYTES});
+$end
     if (GATED) through += flow_through(memory + place + BEFORE, memory + place + AFTER);
 
+$if not delta
     float dv[OWN<COLUMNS / 16>][2][4] = {};
 #pragma unroll
     for (int k = 0; k < SLICES; ++k) {
       uint32_t a[4], b[4];
       key_tile.load_a(a, row, 16 * k);
       each_slice<COLUMNS / 16>([&](int j, int slice) {
-        StateTile{shared + place + AFTER}.load_b(b, 16 * slice, 16 * k);
+        after_tile.load_b(b, 16 * slice, 16 * k);
         multiply_two(dv[j][0], dv[j][1], a, b);
       });
     }
@@ -350,22 +396,45 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
           if (t < count && value < values) dv_rows.store_two(t, value, dv[j][n][2 * h], dv[j][n][2 * h + 1]);
         }
     });
+$end
   }
 
   each_slice<SLICES>([&](int j, int slice) {
     each_number(dq[j], slice, [&](int t, int, float& x) { x *= scale * gates.before[t] * numbers.query_norm(t); });
     each_number(dk[j], slice, [&](int s, int, float& x) { x *= gates.after[s] * numbers.key_norm(s); });
+$if delta
+    each_number(read_by_keys[j], slice, [&](int t, int, float& x) { x *= -gates.before[t] * gates.beta[t] * numbers.key_norm(t); });
+$end
   });
   each_slice<4>([&](int j, int slice) {
     if (slice > row_slice()) return;
     each_number(value_pairs[j], slice, [&](int t, int s, float& x) { x *= factor(t, s); });
     put_pair_of(memory + VALUE_PAIRS, slice, value_pairs[j]);
+$if delta
+    each_number(key_pairs[j], slice, [&](int t, int s, float& x) {
+      if (s == t) flows.beta[t] = x / gates.beta[t];
+      x = s < t ? -gates.beta[t] * numbers.key_norm(t) * numbers.key_norm(s) * gates.left(t, s) * x : 0;
+    });
+    put_pair_of(memory + PAIRS, slice, key_pairs[j]);
+$end
   });
   if constexpr (GATED) {
     // Sums over rows and columns of the pairs' flows. The products of queries and keys are made again: there were no registers for them.
     PairSums pairs = {};
     add_pairs<KeyTile, KEYS>(pairs, query_tile, key_tile);
-    float rows[2] = {};
+    multiply_sums(value_pairs, pairs);
+$if delta
+    PairSums keys_with_keys = {};
+    add_pairs<KeyTile, KEYS>(keys_with_keys, key_tile, key_tile);
+    multiply_sums(key_pairs, keys_with_keys);
+    each_slice<4>([&](int j, int) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) value_pairs[j][n][i] += key_pairs[j][n][i];
+    });
+$end
+    float rows[2] = {}, left[2] = {};
     each_slice<4>([&](int j, int slice) {
       float columns[2][2] = {};
 #pragma unroll
@@ -373,7 +442,7 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int t = 16 * row_slice() + i / 2 * 8 + lane() / 4, s = 16 * slice + 8 * n + lane() % 4 * 2 + i % 2;
-          const float flow = s < t ? pairs[j][n][i] * value_pairs[j][n][i] : 0;
+          const float flow = s < t ? value_pairs[j][n][i] : 0;
           rows[i / 2] += flow, columns[n][i % 2] += flow;
         }
 #pragma unroll
@@ -384,14 +453,13 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
           if (lane() < 4) flows.read_here[row_slice()][16 * slice + 8 * n + lane() * 2 + i] = sum;
         }
     });
-    multiply_with(memory, dq, flows.read[warp() / 4]);
-    sync_warp();
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float sum = sum_of_row(rows[h]);
-      if (lane() % 4 == 0) flows.read[warp() / 4][16 * row_slice() + 8 * h + lane() / 4] += sum;
-    }
-    multiply_with(memory + KEY_ROWS, dk, flows.left[warp() / 4]);
+    multiply_with(memory, dq, rows);
+$if delta
+    multiply_with(memory + KEY_ROWS, read_by_keys, rows);
+$end
+    put_row_sums(rows, flows.read[warp() / 4]);
+    multiply_with(memory + KEY_ROWS, dk, left);
+    put_row_sums(left, flows.left[warp() / 4]);
     float sum = through;
 #pragma unroll
     for (int mask = 1; mask < WARP; mask *= 2) sum += shuffle_xor(sum, mask);
@@ -405,6 +473,11 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
     const GradientRow to(dg_view, g_type, tokens.row, reverse ? tokens.end - 1 : tokens.first, head);
     const float sum = store_gate_gradients(flows, log_gates, to, reverse ? -dg_view.strides[1] : dg_view.strides[1], token, count, is_given(dg_view));
     if (lane() == 0) gate_sums[block_x()] = sum;
+$if delta
+    const GradientRow beta_row(dbeta_view, beta_type, tokens.row, reverse ? tokens.end - 1 : tokens.first, head);
+    for (int t = lane(); is_given(dbeta_view) && t < CHUNK && token + t < count; t += WARP)
+      beta_row.store((token + t) * (reverse ? -dbeta_view.strides[1] : dbeta_view.strides[1]), flows.beta[t]);
+$end
   }
 #pragma unroll 1
   for (int s = 0; s <= row_slice(); ++s) {
@@ -417,10 +490,31 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
     uint32_t a[4];
     load_a_transposed(a, Square{shared + VALUE_PAIRS}, 16 * t, 16 * row_slice());
     add_rows(dk, a, query_tile, 16 * t);
+$if delta
+    load_a_transposed(a, Square{shared + PAIRS}, 16 * t, 16 * row_slice());
+    add_rows(dk, a, key_tile, 16 * t);
+$end
   }
+$if delta
+#pragma unroll 1
+  for (int s = 0; s <= row_slice(); ++s) {
+    uint32_t a[4];
+    Square{shared + PAIRS}.load_a(a, 16 * row_slice(), 16 * s);
+    add_rows(dk, a, key_tile, 16 * s);
+  }
+  each_slice<SLICES>([&](int j, int) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) dk[j][n][i] += read_by_keys[j][n][i];
+  });
+$end
 $if normed
-  multiply_with(memory, dq, flows.query_dots[warp() / 4]);
-  multiply_with(memory + KEY_ROWS, dk, flows.key_dots[warp() / 4]);
+  float dots[2][2] = {};
+  multiply_with(memory, dq, dots[0]);
+  multiply_with(memory + KEY_ROWS, dk, dots[1]);
+  put_row_sums(dots[0], flows.query_dots[warp() / 4]);
+  put_row_sums(dots[1], flows.key_dots[warp() / 4]);
   sync_block();
   take_along(memory, flows.query_dots, numbers.norms.q, dq);
   take_along(memory + KEY_ROWS, flows.key_dots, numbers.norms.k, dk);

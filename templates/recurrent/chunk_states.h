@@ -2,9 +2,6 @@
 // backward.chunk.gpu.cu.
 #pragma once
 
-using StateKeyRows = ChunkRows<Element, KEYS, STATE_THREADS>;
-using StateValueRows = ChunkRows<Element, STATE_COLUMNS, STATE_THREADS>;
-using StateValueTile = StateValueRows::Place;
 // Shared memory: stages of copied rows and numbers, the plan, a warp's place for a state on its way to memory.
 constexpr int STATE_NUMBERS = KeyTile::BYTES + StateValueTile::BYTES, STATE_STAGE = STATE_NUMBERS + NUMBERS_BYTES;
 constexpr int STATE_PLAN = STATE_STAGES * STATE_STAGE, STATE_KEPT = STATE_PLAN + 128;
@@ -36,26 +33,22 @@ static_assert(sizeof(StatePlan) <= 128);
 
 static_assert(STATE_KEPT + STATE_WARPS * KeptTile::BYTES <= ${state_shared}, "the spec has another size");
 
-// Block number: direction number % 2 (1: gradients, from the last chunk to the first), slice of a head of a sequence.
+// Block number: see StateItem.
 KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
   char* memory = dynamic_shared();
   const SharedPointer shared = shared_pointer(memory);
   StatePlan& plan = *reinterpret_cast<StatePlan*>(memory + STATE_PLAN);
   if (thread_x() == 0) {
-    // Divisions of 32 bits: those of 64 are slow, and their results would take registers of which there are none left.
-    const uint32_t item = static_cast<uint32_t>(block_x()) / 2, row = item / static_cast<uint32_t>(state_slices);
-    const uint32_t sequence = row / static_cast<uint32_t>(heads), head = row - sequence * static_cast<uint32_t>(heads);
-    const int start = static_cast<int>(item - row * static_cast<uint32_t>(state_slices)) * STATE_COLUMNS;
-    const bool back = block_x() % 2 == 1;
-    const Tokens tokens(cum_seqlens, sequences, sequence, q_view.shape[1]);
+    const StateItem item(state_slices, heads);
+    const Tokens tokens(cum_seqlens, sequences, item.sequence, q_view.shape[1]);
     const int64_t part_stride = padded_values * KEYS, chunk_stride = heads * 2 * PARTS * part_stride;
-    const int64_t first_chunk = chunks_before(cum_seqlens, tokens, sequence, q_view.shape[1]);
+    const int64_t first_chunk = chunks_before(cum_seqlens, tokens, item.sequence, q_view.shape[1]);
     const int count = static_cast<int>(tokens.end - tokens.first);
-    plan = {{back ? q_view : k_view, tokens, head, heads, 0, static_cast<int>(q_view.shape[3]), reverse},
-            {back ? dout_view : v_view, tokens, head, heads, start, static_cast<int>(v_view.shape[3] - start), reverse},
-            reinterpret_cast<const ChunkNumbers*>(chunk_numbers) + first_chunk * heads + head,
-            reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride + (head * 2 + (back ? 1 : 0)) * PARTS * part_stride + static_cast<int64_t>(start) * KEYS,
-            chunk_stride, part_stride, back ? static_cast<float>(softmax_scale) : 1, count, static_cast<int>(heads), (count + CHUNK - 1) / CHUNK, start, static_cast<int>(sequence), static_cast<int>(head), back};
+    plan = {{item.back ? q_view : k_view, tokens, item.head, heads, 0, static_cast<int>(q_view.shape[3]), reverse},
+            {item.back ? dout_view : v_view, tokens, item.head, heads, item.start, static_cast<int>(v_view.shape[3] - item.start), reverse},
+            reinterpret_cast<const ChunkNumbers*>(chunk_numbers) + first_chunk * heads + item.head,
+            reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride + (item.head * 2 + (item.back ? 1 : 0)) * PARTS * part_stride + static_cast<int64_t>(item.start) * KEYS,
+            chunk_stride, part_stride, item.back ? static_cast<float>(softmax_scale) : 1, count, static_cast<int>(heads), (count + CHUNK - 1) / CHUNK, item.start, static_cast<int>(item.sequence), static_cast<int>(item.head), item.back};
   }
   sync_block();
   char* kept = memory + STATE_KEPT + warp() * KeptTile::BYTES;
