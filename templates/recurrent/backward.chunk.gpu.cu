@@ -28,6 +28,8 @@ constexpr int STAGES = ${stages}, STATE_STAGES = ${state_stages};
 constexpr bool DELTA = ${delta}, NORMED = ${normed}, GATED = ${gated};  // the delta rule; l2_norm; gradients of log gates or of beta are asked for
 constexpr bool SHARED_HEADS = ${shared_heads};        // tensors have fewer heads than there are
 constexpr int PARTS = ${precise} ? 2 : 1;
+// What tokens write with the delta rule, and the inverse: three parts, as their errors grow in what they are used for.
+constexpr int WRITTEN_PARTS = DELTA && PARTS > 1 ? 3 : 1, INVERSE_PARTS = PARTS > 1 ? 3 : 1, ROWS_KEPT = WRITTEN_PARTS + PARTS;
 constexpr bool NARROW = false;
 #include "recurrent/chunk_gates.h"
 #include "recurrent/gradient_rows.h"

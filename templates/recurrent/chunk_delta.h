@@ -10,6 +10,9 @@ static inline float not_zero(float beta) {
   return beta > -LEAST && beta < LEAST ? (beta < 0 ? -LEAST : LEAST) : beta;
 }
 
+// Matrices of elements of each chunk and head: the inverse, and the weights of pairs of tokens.
+constexpr int MATRICES_KEPT = INVERSE_PARTS + PARTS;
+
 // Shared memory of `prepare`: queries, keys, numbers, the matrix of the delta rule and its inverse.
 constexpr int PREPARED_NUMBERS = 2 * KeyTile::BYTES, PREPARED_MATRICES = PREPARED_NUMBERS + NUMBERS_BYTES;
 static_assert(PREPARED_MATRICES + static_cast<int>(sizeof(Matrices)) <= ${prepare_shared}, "the spec has another size");
@@ -50,7 +53,7 @@ $end
       store_pack(reinterpret_cast<float*>(to) + 4 * i, load_pack<4>(reinterpret_cast<const float*>(&numbers) + 4 * i));
   };
   each_word(reinterpret_cast<char*>(reinterpret_cast<ChunkNumbers*>(chunk_numbers) + block_x()));
-  Element* to = reinterpret_cast<Element*>(matrices) + block_x() * 2 * PARTS * CHUNK * CHUNK;
+  Element* to = reinterpret_cast<Element*>(matrices) + block_x() * MATRICES_KEPT * CHUNK * CHUNK;
   const float scale = softmax_scale;
   multiply_rows(key_tile, key_tile, [&](int t, int s, float x, float y) {
     const float factor = gates.beta[t] * numbers.key_norm(t);
@@ -62,7 +65,7 @@ $end
     x = s <= t ? factor * numbers.key_norm(s) * gates.left(t, s) * x : 0;
     y = s + 1 <= t ? factor * numbers.key_norm(s + 1) * gates.left(t, s + 1) * y : 0;
     const uint32_t word = pack_pair<Element>(x, y);
-    Element* pair = to + PARTS * CHUNK * CHUNK + t * CHUNK + s;
+    Element* pair = to + INVERSE_PARTS * CHUNK * CHUNK + t * CHUNK + s;
     *reinterpret_cast<uint32_t*>(pair) = word;
     if (PARTS > 1) *reinterpret_cast<uint32_t*>(pair + CHUNK * CHUNK) = rounding_of(x, y, word);
   });
@@ -71,14 +74,16 @@ $end
 #pragma unroll 1
   for (int i = thread_x(); i < CHUNK * CHUNK / 8; i += THREADS) {
     const int row = i / 8, column = i % 8 * 8;
-    Pack<Element, 8> all, rest;
+    Pack<float, 8> x;
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float x = column + j <= row ? m.inverse[row * PITCH + column + j] : 0;
-      all.at[j] = from_float<Element>(x), rest.at[j] = from_float<Element>(x - to_float(all.at[j]));
+    for (int j = 0; j < 8; ++j) x.at[j] = column + j <= row ? m.inverse[row * PITCH + column + j] : 0;
+#pragma unroll
+    for (int part = 0; part < INVERSE_PARTS; ++part) {
+      Pack<Element, 8> elements;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) elements.at[j] = from_float<Element>(x.at[j]), x.at[j] -= to_float(elements.at[j]);
+      store_pack(to + part * CHUNK * CHUNK + i * 8, elements);
     }
-    store_pack(to + i * 8, all);
-    if (PARTS > 1) store_pack(to + CHUNK * CHUNK + i * 8, rest);
   }
 }
 
@@ -95,33 +100,62 @@ static inline void add_triangle_back(Sums<4>& sums, const Operands<4>& left, con
     }
   }
 }
-// sums += numbers square^T, or (BACK) numbers square, with both as PARTS operands and without the product of both rests. In a loop, for the
-// sake of registers.
-template <bool BACK> static inline void add_square(Sums<4>& sums, const Operands<4>& left, const Operands<4>& left_rest, SharedPointer square) {
+// sums += numbers square^T, or (BACK) numbers square, where square is the inverse. Its rows may be far from orthogonal, so that errors of both
+// grow: PRECISE, both are three operands, of whose products those are left out that are below the last digits. In a loop, for the sake of
+// registers.
+template <bool BACK> static inline void add_inverse(Sums<4>& sums, const Sums<4>& numbers, SharedPointer square) {
+  Operands<4> parts[INVERSE_PARTS];
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    float x[2][4];
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[n][i] = numbers[2 * c + n][i];
+#pragma unroll
+    for (int part = 0; part < INVERSE_PARTS; ++part) {
+      float taken[2][4];
+      to_operand(parts[part][c], x[0], x[1]);
+      to_sums(taken[0], taken[1], parts[part][c]);
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[n][i] -= taken[n][i];
+    }
+  }
 #pragma unroll 1
-  for (int product = PARTS > 1 ? 0 : 2; product < 3; ++product) {
+  for (int product = INVERSE_PARTS > 1 ? 0 : 5; product < 6; ++product) {
+    const int of_left = product == 0 ? 2 : product == 1 || product == 3 ? 1 : 0, of_square = product == 2 ? 2 : product == 1 || product == 4 ? 1 : 0;
     Operands<4> a;
 #pragma unroll
     for (int c = 0; c < 4; ++c)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) a[c][i] = product == 0 ? left_rest[c][i] : left[c][i];
-    const Square part{square + (product == 1 ? Square::BYTES : 0)};
+      for (int i = 0; i < 4; ++i) {
+        a[c][i] = parts[0][c][i];
+#pragma unroll
+        for (int part = 1; part < INVERSE_PARTS; ++part)
+          if (of_left == part) a[c][i] = parts[part][c][i];
+      }
+    const Square part{square + of_square * Square::BYTES};
     if constexpr (BACK) add_triangle_back(sums, a, part);
     else add_triangle(sums, a, part);
   }
 }
 
-// What tokens write (or its gradient), of values by tokens, to rows of tokens; PARTS of them, `part_stride` elements apart.
-static inline void store_written(const Sums<4>& sums, Element* to, int64_t stride, int64_t part_stride) {
+// What tokens write (or its gradient), of values by tokens, to rows of tokens; so many parts of it, `part_stride` elements apart.
+template <int COUNT> static inline void store_written(const Sums<4>& sums, Element* to, int64_t stride, int64_t part_stride) {
   Element* at = to + lane() / 4 * stride + lane() % 4 * 2;
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float x = sums[n][2 * h], y = sums[n][2 * h + 1];
-      const uint32_t word = pack_pair<Element>(x, y);
-      *reinterpret_cast<uint32_t*>(at + 8 * h) = transpose_matrix(word);
-      if (PARTS > 1) *reinterpret_cast<uint32_t*>(at + part_stride + 8 * h) = transpose_matrix(rounding_of(x, y, word));
+      float x = sums[n][2 * h], y = sums[n][2 * h + 1];
+#pragma unroll
+      for (int part = 0; part < COUNT; ++part) {
+        const uint32_t word = pack_pair<Element>(x, y);
+        x -= low_of(word), y -= high_of(word);
+        *reinterpret_cast<uint32_t*>(at + part * part_stride + 8 * h) = transpose_matrix(word);
+      }
     }
     at = const_cast<Element*>(keep(at + 8 * stride));
   }
@@ -147,7 +181,7 @@ static_assert(sizeof(StatePlan) <= 256);
 
 // Shared memory: stages of copied rows, matrices and numbers, the plan, a warp's place for a state on its way to memory.
 constexpr int STATE_QUERIES = KeyTile::BYTES, STATE_VALUES = 2 * KeyTile::BYTES, STATE_MATRICES = STATE_VALUES + StateValueTile::BYTES;
-constexpr int STATE_NUMBERS = STATE_MATRICES + 2 * PARTS * Square::BYTES, STATE_STAGE = STATE_NUMBERS + NUMBERS_BYTES;
+constexpr int STATE_NUMBERS = STATE_MATRICES + MATRICES_KEPT * Square::BYTES, STATE_STAGE = STATE_NUMBERS + NUMBERS_BYTES;
 constexpr int STATE_PLAN = STATE_STAGES * STATE_STAGE, STATE_KEPT = STATE_PLAN + 256;
 static_assert(STATE_KEPT + STATE_WARPS * KeptTile::BYTES <= ${state_shared}, "the spec has another size");
 
@@ -160,8 +194,8 @@ inline void StatePlan::copy_async(SharedPointer shared, int step) const {
     if (back) queries.copy_async({stage + STATE_QUERIES}, token(step), count);
     values.copy_async({stage + STATE_VALUES}, token(step), count);
 #pragma unroll 1
-    for (int i = 0; i < (back ? 2 : 1) * PARTS; ++i)
-      copy_dense_async<STATE_THREADS>(Square{stage + STATE_MATRICES + i * Square::BYTES}, matrices + (place * 2 * PARTS + i) * CHUNK * CHUNK);
+    for (int i = 0; i < (back ? MATRICES_KEPT : INVERSE_PARTS); ++i)
+      copy_dense_async<STATE_THREADS>(Square{stage + STATE_MATRICES + i * Square::BYTES}, matrices + (place * MATRICES_KEPT + i) * CHUNK * CHUNK);
   }
   copy_async_commit();
 }
@@ -199,10 +233,11 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
             {item.back ? dout_view : v_view, tokens, item.head, heads, item.start, static_cast<int>(v_view.shape[3] - item.start), reverse},
             {dv_view, tokens, item.head, item.start, reverse != 0},
             reinterpret_cast<const ChunkNumbers*>(chunk_numbers) + first_chunk * heads + item.head,
-            reinterpret_cast<const Element*>(matrices) + (first_chunk * heads + item.head) * 2 * PARTS * CHUNK * CHUNK,
+            reinterpret_cast<const Element*>(matrices) + (first_chunk * heads + item.head) * MATRICES_KEPT * CHUNK * CHUNK,
             reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride + way * PARTS * part_stride + static_cast<int64_t>(item.start) * KEYS,
-            reinterpret_cast<Element*>(written_rows) + (first_chunk * heads * 2 + way) * PARTS * CHUNK * padded_values + item.start,
-            chunk_stride, part_stride, heads * 2 * PARTS * CHUNK * padded_values, padded_values, count, static_cast<int>(heads),
+            reinterpret_cast<Element*>(written_rows) +
+                ((first_chunk * heads + item.head) * ROWS_KEPT + (item.back ? WRITTEN_PARTS : 0)) * CHUNK * padded_values + item.start,
+            chunk_stride, part_stride, heads * ROWS_KEPT * CHUNK * padded_values, padded_values, count, static_cast<int>(heads),
             (count + CHUNK - 1) / CHUNK, item.start, static_cast<int>(item.sequence), static_cast<int>(item.head), 
             static_cast<int>(tokens.row * v_view.shape[1] + (reverse ? tokens.end - 1 : tokens.first)), item.back};
   }
@@ -236,9 +271,8 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     if (plan.back) {
       scale_tokens(seen, [&](int t) { return gates.after[t] * numbers.key_norm(t); });
 #pragma unroll 1
-      for (int part = 0; part < PARTS; ++part) add_triangle_back(seen, values, Square{stage + STATE_MATRICES + (PARTS + part) * Square::BYTES});
-      weigh_tokens(missing, rest, seen, [&](int) { return 1.0f; });
-      add_square<true>(sums, missing, rest, stage + STATE_MATRICES);
+      for (int part = 0; part < PARTS; ++part) add_triangle_back(seen, values, Square{stage + STATE_MATRICES + (INVERSE_PARTS + part) * Square::BYTES});
+      add_inverse<true>(sums, seen, stage + STATE_MATRICES);
     } else {
       Sums<4> x;
       to_all_sums(x, values);
@@ -249,11 +283,11 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
           const int t = 8 * n + lane() % 4 * 2 + i % 2;
           seen[n][i] = gates.beta[t] * (x[n][i] - gates.before[t] * numbers.key_norm(t) * seen[n][i]);
         }
-      weigh_tokens(missing, rest, seen, [&](int) { return 1.0f; });
-      add_square<false>(sums, missing, rest, stage + STATE_MATRICES);
+      add_inverse<false>(sums, seen, stage + STATE_MATRICES);
     }
     Element* written = plan.written + plan.token(step) / CHUNK * plan.written_stride + 16 * warp();
-    if (is_kept) store_written(sums, written, plan.padded_values, CHUNK * plan.padded_values);
+    if (is_kept && plan.back) store_written<PARTS>(sums, written, plan.padded_values, CHUNK * plan.padded_values);
+    if (is_kept && !plan.back) store_written<WRITTEN_PARTS>(sums, written, plan.padded_values, CHUNK * plan.padded_values);
     if (plan.back) {
       weigh_tokens(missing, rest, sums, [&](int t) { return -gates.before[t] * gates.beta[t] * numbers.key_norm(t); });
       scale_tokens(sums, [&](int t) { return gates.beta[t]; });

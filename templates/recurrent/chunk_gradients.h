@@ -6,7 +6,6 @@
 // some columns of out's gradients, of what tokens write, (delta) of its gradients, of states and their gradients; numbers; what flows past
 // the gates.
 constexpr int KEY_ROWS = KeyTile::BYTES, PAIRS = 2 * KeyTile::BYTES, VALUE_PAIRS = PAIRS + Square::BYTES, FIRST_STAGE = VALUE_PAIRS + Square::BYTES;
-constexpr int WRITTEN_PARTS = DELTA ? PARTS : 1;
 constexpr int WRITTEN = ValueTile::BYTES, WRITTEN_GRADIENTS = WRITTEN + WRITTEN_PARTS * ValueTile::BYTES;
 constexpr int BEFORE = WRITTEN_GRADIENTS + (DELTA ? PARTS * ValueTile::BYTES : 0), AFTER = BEFORE + PARTS * StateTile::BYTES;
 constexpr int STAGE = AFTER + PARTS * StateTile::BYTES, NUMBERS = FIRST_STAGE + STAGES * STAGE, FLOWS = NUMBERS + NUMBERS_BYTES;
@@ -51,7 +50,7 @@ template <class Rows> static inline void add_rows(KeySums& sums, const uint32_t 
   });
 }
 
-// The same of a tile in parts: a's with rows', without the product of both rests.
+// The same of a tile in parts: a's with rows', without the products that are below the last digits.
 template <int A_PARTS, class Rows, int WIDTH>
 static inline void add_part_rows(KeySums& sums, const Tile<Element, CHUNK, WIDTH>& a_tile, const Rows& rows, int row) {
 #pragma unroll
@@ -59,7 +58,7 @@ static inline void add_part_rows(KeySums& sums, const Tile<Element, CHUNK, WIDTH
     uint32_t a[4];
     Tile<Element, CHUNK, WIDTH>{a_tile.base + part * a_tile.BYTES}.load_a(a, 16 * row_slice(), row);
 #pragma unroll
-    for (int other = 0; other < PARTS - part; ++other) add_rows(sums, a, Rows{rows.base + other * rows.BYTES}, row);
+    for (int other = 0; other < PARTS && (A_PARTS == 1 || part + other < A_PARTS); ++other) add_rows(sums, a, Rows{rows.base + other * rows.BYTES}, row);
   }
 }
 
@@ -291,9 +290,9 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
       const int start = slice * COLUMNS;
       ChunkRows<Element, COLUMNS, THREADS>(dout_view, tokens, head, heads, start, values - start, reverse).copy_async({stage}, token, count);
 $if delta
-      const Element* rows = reinterpret_cast<const Element*>(written_rows) + block_x() * 2 * PARTS * CHUNK * padded_values + start;
+      const Element* rows = reinterpret_cast<const Element*>(written_rows) + block_x() * ROWS_KEPT * CHUNK * padded_values + start;
 #pragma unroll 1
-      for (int part = 0; part < 2 * PARTS; ++part)
+      for (int part = 0; part < ROWS_KEPT; ++part)
         copy_rows_async<THREADS>(ValueTile{stage + WRITTEN + part * ValueTile::BYTES}, rows + part * CHUNK * padded_values,
                                  static_cast<int>(padded_values), CHUNK, COLUMNS);
 $else
@@ -359,7 +358,7 @@ $if delta
 #pragma unroll
     for (int part = 0; part < PARTS; ++part)
 #pragma unroll
-      for (int other = 0; other < PARTS - part; ++other)
+      for (int other = 0; other < WRITTEN_PARTS && part + other < WRITTEN_PARTS; ++other)
         add_pairs<ValueTile, COLUMNS>(key_pairs, ValueTile{gradient_tile.base + part * ValueTile::BYTES}, ValueTile{written_tile.base + other * ValueTile::BYTES});
 $end
     if (GATED) through += flow_through(memory + place + BEFORE, memory + place + AFTER);
