@@ -30,6 +30,7 @@ constexpr bool SHARED_HEADS = ${shared_heads};        // tensors have fewer head
 constexpr int PARTS = ${precise} ? 2 : 1;
 // What tokens write with the delta rule, and the inverse: three parts, as their errors grow in what they are used for.
 constexpr int WRITTEN_PARTS = DELTA && PARTS > 1 ? 3 : 1, INVERSE_PARTS = PARTS > 1 ? 3 : 1, ROWS_KEPT = WRITTEN_PARTS + PARTS;
+constexpr int WAYS = 2, KEPT_PARTS = PARTS;  // states are made forward, and their gradients backward
 constexpr bool NARROW = false;
 #include "recurrent/chunk_gates.h"
 #include "recurrent/gradient_rows.h"
@@ -39,6 +40,7 @@ using ValueTile = Tile<Element, CHUNK, COLUMNS>;
 using StateTile = Tile<Element, COLUMNS, KEYS>;
 using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_keep.h"
+#include "recurrent/chunk_pairs.h"
 #include "recurrent/chunk_place.h"
 $if delta
 #include "recurrent/chunk_delta.h"

@@ -263,17 +263,21 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     copy_async_wait<0>();
     sync_block();  // the chunk is there for all, and all are done with the one before
     if (STATE_STAGES > 1) plan.copy_async(shared, step + 1);
-    Operands<4> values, missing, rest;
+    const auto load_values = [&](Operands<4>& to) {
 #pragma unroll
-    for (int c = 0; c < 4; ++c) load_a_transposed(values[c], StateValueTile{stage + STATE_VALUES}, 16 * c, 16 * warp());
+      for (int c = 0; c < 4; ++c) load_a_transposed(to[c], StateValueTile{stage + STATE_VALUES}, 16 * c, 16 * warp());
+    };
+    Operands<4> values, missing, rest;
     Sums<4> seen = {}, sums = {};
     add_seen<(PARTS > 1)>(seen, state, key_tile, 1);
     if (plan.back) {
       scale_tokens(seen, [&](int t) { return gates.after[t] * numbers.key_norm(t); });
+      load_values(values);
 #pragma unroll 1
       for (int part = 0; part < PARTS; ++part) add_triangle_back(seen, values, Square{stage + STATE_MATRICES + (INVERSE_PARTS + part) * Square::BYTES});
       add_inverse<true>(sums, seen, stage + STATE_MATRICES);
     } else {
+      load_values(values);
       Sums<4> x;
       to_all_sums(x, values);
 #pragma unroll
@@ -306,6 +310,7 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
         dv.store(sums, plan.token(step), plan.count);
       }
       write_state<PARTS>(state, gates.base, gates.rest, missing, rest, key_tile);
+      load_values(values);
       to_all_sums(sums, values);
       const float scale = softmax_scale;
       weigh_tokens(missing, rest, sums, [&](int t) { return scale * gates.before[t] * numbers.query_norm(t); });

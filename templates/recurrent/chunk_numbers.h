@@ -1,4 +1,4 @@
-// GPU vocabulary of the chunked recurrence's gradient: the entry that makes a chunk's numbers. Part of backward.chunk.gpu.cu.
+// GPU vocabulary of the chunked recurrence, all chunks at once: the entry that makes a chunk's numbers.
 #pragma once
 
 // Factors that make the norms of a chunk's rows 1, by a block of 128 threads: a warp has every fourth row.

@@ -1,5 +1,5 @@
-// GPU vocabulary of the chunked recurrence's gradient: which chunk, or which part of a sequence, a block has, and what is needed of a chunk's
-// gates and rows' norms. Part of backward.chunk.gpu.cu.
+// GPU vocabulary of the chunked recurrence, all chunks at once: which chunk, or which part of a sequence, a block has, and what is needed of a chunk's
+// gates and rows' norms. Part of a template, which has defined WAYS before.
 #pragma once
 
 using StateKeyRows = ChunkRows<Element, KEYS, STATE_THREADS>;
@@ -25,14 +25,14 @@ struct ChunkPlace {
         token(static_cast<int>(chunk - chunks_before(cum_seqlens, tokens, sequence, length)) * CHUNK) {}
 };
 
-// Block number: direction number % 2 (1: gradients, from the last chunk to the first), slice of a head of a sequence.
+// Block number: of two ways number % 2 (1: gradients, from the last chunk to the first), slice of a head of a sequence.
 struct StateItem {
   uint32_t sequence, head;
   int start;  // its first column
   bool back;
 
-  StateItem(int64_t slices, int64_t heads) : back(block_x() % 2 == 1) {
-    const uint32_t item = divided(block_x(), 2), row = divided(item, slices);
+  StateItem(int64_t slices, int64_t heads) : back(WAYS == 2 && block_x() % 2 == 1) {
+    const uint32_t item = divided(block_x(), WAYS), row = divided(item, slices);
     sequence = divided(row, heads), head = row - sequence * static_cast<uint32_t>(heads);
     start = static_cast<int>(item - row * static_cast<uint32_t>(slices)) * STATE_COLUMNS;
   }

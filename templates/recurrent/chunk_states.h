@@ -1,5 +1,5 @@
-// GPU vocabulary of the chunked recurrence's gradient: the entry that makes states before chunks and their gradients after them. Part of
-// backward.chunk.gpu.cu.
+// GPU vocabulary of the chunked recurrence, all chunks at once: the entry that makes states before chunks and, of two WAYS, their
+// gradients after them.
 #pragma once
 
 // Shared memory: stages of copied rows and numbers, the plan, a warp's place for a state on its way to memory.
@@ -40,15 +40,22 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
   StatePlan& plan = *reinterpret_cast<StatePlan*>(memory + STATE_PLAN);
   if (thread_x() == 0) {
     const StateItem item(state_slices, heads);
-    const Tokens tokens(cum_seqlens, sequences, item.sequence, q_view.shape[1]);
-    const int64_t part_stride = padded_values * KEYS, chunk_stride = heads * 2 * PARTS * part_stride;
-    const int64_t first_chunk = chunks_before(cum_seqlens, tokens, item.sequence, q_view.shape[1]);
+    const Tokens tokens(cum_seqlens, sequences, item.sequence, k_view.shape[1]);
+    const int64_t part_stride = padded_values * KEYS, chunk_stride = heads * WAYS * KEPT_PARTS * part_stride;
+    const int64_t first_chunk = chunks_before(cum_seqlens, tokens, item.sequence, k_view.shape[1]);
     const int count = static_cast<int>(tokens.end - tokens.first);
-    plan = {{item.back ? q_view : k_view, tokens, item.head, heads, 0, static_cast<int>(q_view.shape[3]), reverse},
-            {item.back ? dout_view : v_view, tokens, item.head, heads, item.start, static_cast<int>(v_view.shape[3] - item.start), reverse},
+$if backward
+    const View &key_view = item.back ? q_view : k_view, &value_view = item.back ? dout_view : v_view;
+    const float factor = item.back ? static_cast<float>(softmax_scale) : 1;
+$else
+    const View &key_view = k_view, &value_view = v_view;
+    const float factor = 1;
+$end
+    plan = {{key_view, tokens, item.head, heads, 0, static_cast<int>(k_view.shape[3]), reverse},
+            {value_view, tokens, item.head, heads, item.start, static_cast<int>(v_view.shape[3] - item.start), reverse},
             reinterpret_cast<const ChunkNumbers*>(chunk_numbers) + first_chunk * heads + item.head,
-            reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride + (item.head * 2 + (item.back ? 1 : 0)) * PARTS * part_stride + static_cast<int64_t>(item.start) * KEYS,
-            chunk_stride, part_stride, item.back ? static_cast<float>(softmax_scale) : 1, count, static_cast<int>(heads), (count + CHUNK - 1) / CHUNK, item.start, static_cast<int>(item.sequence), static_cast<int>(item.head), item.back};
+            reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride + (item.head * WAYS + (item.back ? 1 : 0)) * KEPT_PARTS * part_stride + static_cast<int64_t>(item.start) * KEYS,
+            chunk_stride, part_stride, factor, count, static_cast<int>(heads), (count + CHUNK - 1) / CHUNK, item.start, static_cast<int>(item.sequence), static_cast<int>(item.head), item.back};
   }
   sync_block();
   char* kept = memory + STATE_KEPT + warp() * KeptTile::BYTES;
@@ -56,7 +63,12 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
   if (STATE_STAGES > 1) plan.copy_async(shared, 0);
   State state = {};
   {
-    const StateMemory first(plan.back ? dfinal_state_view : initial_state_view, plan.sequence, plan.head, plan.start + 16 * warp());
+$if backward
+    const View& first_view = plan.back ? dfinal_state_view : initial_state_view;
+$else
+    const View& first_view = initial_state_view;
+$end
+    const StateMemory first(first_view, plan.sequence, plan.head, plan.start + 16 * warp());
     if (first.data) first.each([&](int n, int i, const float* at) { state[n][i] = *at; });
   }
 #pragma unroll 1
@@ -65,7 +77,7 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     const ChunkNumbers& numbers = *reinterpret_cast<const ChunkNumbers*>(memory + place + STATE_NUMBERS);
     if (STATE_STAGES == 1) plan.copy_async(shared, step);
     if (plan.start + 16 * warp() < padded_values)
-      keep_state<PARTS>(state, 1, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
+      keep_state<KEPT_PARTS>(state, 1, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
     copy_async_wait<0>();
     sync_block();  // the chunk's rows and numbers are there for all, and all are done with those before
     if (STATE_STAGES > 1) plan.copy_async(shared, step + 1);
@@ -90,8 +102,13 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     if (STATE_STAGES == 1) sync_block();
   }
   copy_async_wait<0>();
-  if (plan.back && is_given(dinitial_state_view))
-    StateMemory(dinitial_state_view, plan.sequence, plan.head, plan.start + 16 * warp()).each([&](int n, int i, const float* at) {
-      *const_cast<float*>(at) = state[n][i];
-    });
+$if backward
+  const View& last_view = dinitial_state_view;
+  if (!plan.back || !is_given(last_view)) return;
+$else
+  const View& last_view = final_state_view;
+$end
+  StateMemory(last_view, plan.sequence, plan.head, plan.start + 16 * warp()).each([&](int n, int i, const float* at) {
+    *const_cast<float*>(at) = state[n][i];
+  });
 }
