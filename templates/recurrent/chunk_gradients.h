@@ -18,7 +18,59 @@ $if delta
   float beta[CHUNK];  // gradients
 $end
 };
-static_assert(FLOWS + static_cast<int>(sizeof(Flows)) <= ${shared}, "the spec has another size");
+
+// Where a block's rows are. In shared memory: in registers it would be in the way.
+struct GradientPlan {
+  ChunkRows<Element, COLUMNS, THREADS> douts;
+$if delta
+  const Element* written;
+$else
+  ChunkRows<Element, COLUMNS, THREADS> values;
+$end
+  const Element* kept;
+  int padded_values, token, count, slices;
+
+  // Starts copying some columns.
+  void copy_async(SharedPointer shared, int slice) const {
+    if (slice < slices) {
+      const SharedPointer stage = shared + FIRST_STAGE + slice % STAGES * STAGE;
+      const int start = slice * COLUMNS;
+      const auto copy_rows = [&](int place, ChunkRows<Element, COLUMNS, THREADS> rows) {
+        rows.first += start, rows.columns -= start;
+        rows.copy_async({stage + place}, token, count);
+      };
+      copy_rows(0, douts);
+$if delta
+#pragma unroll 1
+      for (int part = 0; part < ROWS_KEPT; ++part)
+        copy_rows_async<THREADS>(ValueTile{stage + WRITTEN + part * ValueTile::BYTES}, written + static_cast<int64_t>(part) * CHUNK * padded_values + start,
+                                 padded_values, CHUNK, COLUMNS);
+$else
+      copy_rows(WRITTEN, values);
+$end
+#pragma unroll
+      for (int part = 0; part < 2 * PARTS; ++part)
+        copy_state_async(StateTile{stage + BEFORE + part * StateTile::BYTES}, kept + (static_cast<int64_t>(part) * padded_values + start) * KEYS);
+    }
+    copy_async_commit();
+  }
+  // Whole rows that lie one after another.
+  static void copy_state_async(const StateTile& to, const Element* from) {
+    constexpr int PACKS = KEYS / 8;
+    if constexpr (THREADS % PACKS == 0 && COLUMNS * PACKS % THREADS == 0) {
+      const SharedPointer at = to.at(thread_x() / PACKS, thread_x() % PACKS * 8);
+      from += thread_x() * 8;
+#pragma unroll
+      for (int i = 0; i < COLUMNS * PACKS / THREADS; ++i)
+        copy_async_16(at + i * (THREADS / PACKS) * to.PITCH * 2, from + i * THREADS * 8, true);
+    } else {
+#pragma unroll 1
+      for (int i = thread_x(); i < COLUMNS * PACKS; i += THREADS) copy_async_16(to.at(i / PACKS, i % PACKS * 8), from + i * 8, true);
+    }
+  }
+};
+constexpr int PLAN = (FLOWS + static_cast<int>(sizeof(Flows)) + 15) / 16 * 16;
+static_assert(PLAN + static_cast<int>(sizeof(GradientPlan)) <= ${shared}, "the spec has another size");
 
 // The same of a tile in parts: a's with rows', without the products that are below the last digits.
 template <int A_PARTS, class Rows, int WIDTH>
@@ -229,30 +281,18 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
   ChunkRows<Element, KEYS, THREADS>(k_view, tokens, head, heads, 0, keys, reverse).copy_async(key_tile, token, count);
   copy_numbers_async<THREADS>(shared + NUMBERS, reinterpret_cast<const ChunkNumbers*>(chunk_numbers) + block_x());
   copy_async_commit();
-  const Element* kept = reinterpret_cast<const Element*>(kept_states) + block_x() * 2 * PARTS * padded_values * KEYS;
-  const auto copy = [&](int slice) {
-    if (slice < slices) {
-      const SharedPointer stage = shared + FIRST_STAGE + slice % STAGES * STAGE;
-      const int start = slice * COLUMNS;
-      ChunkRows<Element, COLUMNS, THREADS>(dout_view, tokens, head, heads, start, values - start, reverse).copy_async({stage}, token, count);
+  GradientPlan& plan = *reinterpret_cast<GradientPlan*>(memory + PLAN);
+  if (thread_x() == 0)
+    plan = {{dout_view, tokens, head, heads, 0, values, reverse},
 $if delta
-      const Element* rows = reinterpret_cast<const Element*>(written_rows) + block_x() * ROWS_KEPT * CHUNK * padded_values + start;
-#pragma unroll 1
-      for (int part = 0; part < ROWS_KEPT; ++part)
-        copy_rows_async<THREADS>(ValueTile{stage + WRITTEN + part * ValueTile::BYTES}, rows + part * CHUNK * padded_values,
-                                 static_cast<int>(padded_values), CHUNK, COLUMNS);
+            reinterpret_cast<const Element*>(written_rows) + block_x() * ROWS_KEPT * CHUNK * padded_values,
 $else
-      ChunkRows<Element, COLUMNS, THREADS>(v_view, tokens, head, heads, start, values - start, reverse).copy_async({stage + WRITTEN}, token, count);
+            {v_view, tokens, head, heads, 0, values, reverse},
 $end
-#pragma unroll 1
-      for (int i = thread_x(); i < COLUMNS * KEYS / 8; i += THREADS)
-#pragma unroll
-        for (int part = 0; part < 2 * PARTS; ++part)
-          copy_async_16(StateTile{stage + BEFORE + part * StateTile::BYTES}.at(i / (KEYS / 8), i % (KEYS / 8) * 8),
-                        kept + (part * padded_values + start) * KEYS + i * 8, true);
-    }
-    copy_async_commit();
-  };
+            reinterpret_cast<const Element*>(kept_states) + block_x() * 2 * PARTS * padded_values * KEYS, static_cast<int>(padded_values), token,
+            count, slices};
+  sync_block();
+  const auto copy = [&](int slice) { plan.copy_async(shared, slice); };
   copy(0);
   copy_async_wait<1>();
   sync_block();

@@ -42,6 +42,7 @@ constexpr char chunk_keep[] = "recurrent/chunk_keep.h";
 constexpr char chunk_states[] = "recurrent/chunk_states.h";
 constexpr char chunk_gradients[] = "recurrent/chunk_gradients.h";
 constexpr char chunk_delta[] = "recurrent/chunk_delta.h";
+constexpr char chunk_place[] = "recurrent/chunk_place.h";
 
 // Heads of their own, and such as share q, k or v.
 const Sizes three_chunks_of_two_heads = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk", 2}, {"Hv", 2}, {"K", 32}, {"V", 72}};
@@ -49,6 +50,11 @@ const Sizes three_chunks_of_few_values = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk"
 
 Subject gradient_of_chunks(const char* case_name, Sizes sizes = three_chunks_of_two_heads) {
   return {root, "recurrent_bwd", case_name, "recurrent/backward.chunk.gpu.cu", std::move(sizes)};
+}
+
+const Sizes packed_chunks = {{"N", 2}, {"T", 200}, {"Hq", 2}, {"Hk", 2}, {"Hv", 2}, {"K", 32}, {"V", 48}};
+Subject parallel_chunks(const char* case_name, Sizes sizes = three_chunks) {
+  return {root, "recurrent", case_name, "recurrent/forward.chunk_parallel.gpu.cu", std::move(sizes)};
 }
 
 const Mutant mutants[] = {
@@ -93,6 +99,13 @@ const Mutant mutants[] = {
     {"ChunksOfKeysWhosePairsOfPartsAreRoundedOnce",
      chunks_of_keys("chunks_keys_delta.f16"),
      {"multiply_two(of_keys[0], of_keys[1], a, b_rest);", 0, nothing, chunk_prepare}},
+    {"ParallelChunksWithoutTheBarrierBeforeASlice",
+     parallel_chunks("chunks.bf16"),
+     {"sync_block();  // the slice is there", 0, "// the slice is there"}},
+    {"ParallelChunksWhoseStatesAreThoseOfTheLastHead", parallel_chunks("chunks.bf16"), {"(item.head * WAYS", 0, "(0 * WAYS", chunk_states}},
+    {"ParallelChunksThatForgetTheirNorms", parallel_chunks("chunks_normed"), {"return norms.q[t];", 0, "return 1;", chunk_place}},
+    {"ParallelChunksThatLeaveTheRestAsItWas", parallel_chunks("chunks_packed", packed_chunks), {"= from_float<Element>(0.0f);", 0, ";"}},
+    {"ParallelChunksWhosePairsSkipAPart", parallel_chunks("chunks.bf16"), {"s <= row_slice(); ++s", 0, "s < row_slice(); ++s"}},
     {"RecurrentGradientThatAddsUpTooEarly", recurrence_gradient("all.f32"), {"sync_block();", 0, nothing}},
     {"RecurrentGradientOverwrittenBeforeItIsAddedUp", recurrence_gradient("all.f32"), {"sync_block();", 1, nothing}},
     {"RecurrentGradientWithOneStateAChunk", recurrence_gradient("all.f32"), {"keep_state(recent + t * PART", 0, "keep_state(recent"}},
@@ -118,10 +131,10 @@ const Mutant mutants[] = {
      gradient_of_chunks("chunks.f32"),
      {"sync_block();  // the slice is there", 0, "// the slice is there", chunk_gradients}},
     {"ChunkGradientThatOverwritesASlice",
-     gradient_of_chunks("chunks.f32"),
+     gradient_of_chunks("chunks_gamma"),
      {"if (STAGES == 1 && x > 0) {\n      sync_block();", 0, "if (STAGES == 1 && x > 0) {", chunk_gradients}},
     {"ChunkGradientThatOverwritesItsRows",
-     gradient_of_chunks("chunks_gamma", three_chunks_of_two_heads),
+     gradient_of_chunks("lightning.bf16.b1"),
      {"sync_block();  // all are done with the rows", 0, "// all are done with the rows", chunk_gradients}},
     {"ChunkGradientWithoutWhatAStateHoldsForTheEnd",
      gradient_of_chunks("chunks.f32"),
@@ -152,7 +165,7 @@ const Mutant mutants[] = {
      {"product == 2 ? 2 :", 0, "product == 2 ? 0 :", chunk_delta}},
     {"ChunkGradientWithDeltaThatForgetsWhatKeysRead",
      gradient_of_chunks("chunks_delta.f32"),
-     {"dk[j][n][i] += read_by_keys[j][n][i];", 0, nothing, chunk_gradients}},
+     {"dk[j][n][i] += read_by_keys[j][n][i];", 0, ";", chunk_gradients}},
     {"ChunkGradientWithDeltaOfBetaTimesBeta",
      gradient_of_chunks("chunks_delta.f32"),
      {"flows.beta[t] = x / gates.beta[t];", 0, "flows.beta[t] = x;", chunk_gradients}},
