@@ -6,8 +6,8 @@
 //   dk_s = e^(c_last - c_s) D v_s + scale sum over t >= s of e^(c_t - c_s) (dout_t . v_s) q_t
 //   dv_s = e^(c_last - c_s) D^T k_s + scale sum over t >= s of e^(c_t - c_s) (q_t . k_s) dout_t
 //   D before the chunk = e^c_last D + scale sum over t of e^c_t q_t dout_t^T
-// With the delta rule u_t = beta_t (v_t - e^c_t S^T k_t - sum over s < t of e^(c_t - c_s) (k_t . k_s) u_s) takes the place of v_t: U = T X, where
-// X = beta (V - e^c K S) and T is the inverse of a triangular matrix, 1 + A. With x_t the gradient of row t of X,
+// With the delta rule u_t = beta_t (v_t - e^c_t S^T k_t - sum over s < t of e^(c_t - c_s) (k_t . k_s) u_s) takes the place of v_t: U = T X,
+// where X = beta (V - e^c K S) and T is the inverse of a triangular matrix, 1 + A. With x_t the gradient of row t of X,
 //   x    = T^T (what dv is without the delta rule)
 //   dv_t = beta_t x_t,   dbeta_t = x_t . u_t / beta_t
 //   A_ts has the gradient -x_t . u_s: so dk_t and dk_s have a share of it, and dk_t another, -beta_t e^c_t S x_t
@@ -25,7 +25,8 @@ constexpr int KEYS = ${keys}, SLICES = KEYS / 16;  // up to 8 more than there ar
 constexpr int STATE_WARPS = ${state_warps}, STATE_THREADS = STATE_WARPS * WARP, STATE_COLUMNS = 16 * STATE_WARPS;
 constexpr int HALVES = ${warps} / 4, WARPS = 4 * HALVES, THREADS = WARPS * WARP, COLUMNS = ${columns};
 constexpr int STAGES = ${stages}, STATE_STAGES = ${state_stages};
-constexpr bool DELTA = ${delta}, NORMED = ${normed}, GATED = ${gated};  // the delta rule; l2_norm; gradients of log gates or of beta are asked for
+// The delta rule; l2_norm; gradients of log gates or of beta are asked for.
+constexpr bool DELTA = ${delta}, NORMED = ${normed}, GATED = ${gated};
 constexpr bool SHARED_HEADS = ${shared_heads};        // tensors have fewer heads than there are
 constexpr int PARTS = ${precise} ? 2 : 1;
 // What tokens write with the delta rule, and the inverse: three parts, as their errors grow in what they are used for.
@@ -75,7 +76,8 @@ KERNEL(128, 1) finish(${parameters('finish')}) {
       const float* at = sums + (block_x() * heads + head * readers) * features + feature;
       float sum = 0;
       for (int64_t reader = 0; used && reader < readers; ++reader) sum += at[reader * features];
-      static_cast<Element*>(to.data)[row * to.strides[0] + token * to.strides[1] + head * to.strides[2] + feature] = from_float<Element>(sum);
+      Element* place = static_cast<Element*>(to.data) + row * to.strides[0] + token * to.strides[1] + head * to.strides[2];
+      place[feature] = from_float<Element>(sum);
     }
   };
   add_heads(q_view, dq_view, query_sums);

@@ -53,7 +53,7 @@ $end
       store_pack(reinterpret_cast<float*>(to) + 4 * i, load_pack<4>(reinterpret_cast<const float*>(&numbers) + 4 * i));
   };
   each_word(reinterpret_cast<char*>(reinterpret_cast<ChunkNumbers*>(chunk_numbers) + block_x()));
-  Element* to = reinterpret_cast<Element*>(matrices) + block_x() * MATRICES_KEPT * CHUNK * CHUNK;
+  Element* to = reinterpret_cast<Element*>(matrices) + static_cast<int64_t>(block_x()) * MATRICES_KEPT * CHUNK * CHUNK;
   const float scale = softmax_scale;
   multiply_rows(key_tile, key_tile, [&](int t, int s, float x, float y) {
     const float factor = gates.beta[t] * numbers.key_norm(t);
@@ -100,9 +100,9 @@ static inline void add_triangle_back(Sums<4>& sums, const Operands<4>& left, con
     }
   }
 }
-// sums += numbers square^T, or (BACK) numbers square, where square is the inverse. Its rows may be far from orthogonal, so that errors of both
-// grow: PRECISE, both are three operands, of whose products those are left out that are below the last digits. In a loop, for the sake of
-// registers.
+// sums += numbers square^T, or (BACK) numbers square, where square is the inverse. Its rows may be far from orthogonal, so that errors of
+// both grow: PRECISE, both are three operands, of whose products those are left out that are below the last digits. In a loop, for
+// the sake of registers.
 template <bool BACK> static inline void add_inverse(Sums<4>& sums, const Sums<4>& numbers, SharedPointer square) {
   Operands<4> parts[INVERSE_PARTS];
 #pragma unroll
@@ -125,7 +125,8 @@ template <bool BACK> static inline void add_inverse(Sums<4>& sums, const Sums<4>
   }
 #pragma unroll 1
   for (int product = INVERSE_PARTS > 1 ? 0 : 5; product < 6; ++product) {
-    const int of_left = product == 0 ? 2 : product == 1 || product == 3 ? 1 : 0, of_square = product == 2 ? 2 : product == 1 || product == 4 ? 1 : 0;
+    const int of_left = product == 0 ? 2 : product == 1 || product == 3 ? 1 : 0;
+    const int of_square = product == 2 ? 2 : product == 1 || product == 4 ? 1 : 0;
     Operands<4> a;
 #pragma unroll
     for (int c = 0; c < 4; ++c)
@@ -195,7 +196,8 @@ inline void StatePlan::copy_async(SharedPointer shared, int step) const {
     values.copy_async({stage + STATE_VALUES}, token(step), count);
 #pragma unroll 1
     for (int i = 0; i < (back ? MATRICES_KEPT : INVERSE_PARTS); ++i)
-      copy_dense_async<STATE_THREADS>(Square{stage + STATE_MATRICES + i * Square::BYTES}, matrices + (place * MATRICES_KEPT + i) * CHUNK * CHUNK);
+      copy_dense_async<STATE_THREADS>(Square{stage + STATE_MATRICES + i * Square::BYTES},
+                                      matrices + (place * MATRICES_KEPT + i) * CHUNK * CHUNK);
   }
   copy_async_commit();
 }
@@ -227,14 +229,16 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     const StateItem item(state_slices, heads);
     const Tokens tokens(cum_seqlens, sequences, item.sequence, q_view.shape[1]);
     const int64_t part_stride = padded_values * KEYS, chunk_stride = heads * 2 * PARTS * part_stride;
-    const int64_t first_chunk = chunks_before(cum_seqlens, tokens, item.sequence, q_view.shape[1]), way = item.head * 2 + (item.back ? 1 : 0);
+    const int64_t first_chunk = chunks_before(cum_seqlens, tokens, item.sequence, q_view.shape[1]);
+    const int64_t way = item.head * 2 + (item.back ? 1 : 0);
     const int count = static_cast<int>(tokens.end - tokens.first), keys = static_cast<int>(q_view.shape[3]);
     plan = {{k_view, tokens, item.head, heads, 0, keys, reverse}, {q_view, tokens, item.head, heads, 0, keys, reverse},
             {item.back ? dout_view : v_view, tokens, item.head, heads, item.start, static_cast<int>(v_view.shape[3] - item.start), reverse},
             {dv_view, tokens, item.head, item.start, reverse != 0},
             reinterpret_cast<const ChunkNumbers*>(chunk_numbers) + first_chunk * heads + item.head,
             reinterpret_cast<const Element*>(matrices) + (first_chunk * heads + item.head) * MATRICES_KEPT * CHUNK * CHUNK,
-            reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride + way * PARTS * part_stride + static_cast<int64_t>(item.start) * KEYS,
+            reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride + way * PARTS * part_stride +
+                static_cast<int64_t>(item.start) * KEYS,
             reinterpret_cast<Element*>(written_rows) +
                 ((first_chunk * heads + item.head) * ROWS_KEPT + (item.back ? WRITTEN_PARTS : 0)) * CHUNK * padded_values + item.start,
             chunk_stride, part_stride, heads * ROWS_KEPT * CHUNK * padded_values, padded_values, count, static_cast<int>(heads),
@@ -274,7 +278,8 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
       scale_tokens(seen, [&](int t) { return gates.after[t] * numbers.key_norm(t); });
       load_values(values);
 #pragma unroll 1
-      for (int part = 0; part < PARTS; ++part) add_triangle_back(seen, values, Square{stage + STATE_MATRICES + (INVERSE_PARTS + part) * Square::BYTES});
+      for (int part = 0; part < PARTS; ++part)
+        add_triangle_back(seen, values, Square{stage + STATE_MATRICES + (INVERSE_PARTS + part) * Square::BYTES});
       add_inverse<true>(sums, seen, stage + STATE_MATRICES);
     } else {
       load_values(values);

@@ -2,10 +2,11 @@
 // backward.chunk.gpu.cu.
 #pragma once
 
-// Shared memory: queries, keys, weights of pairs of tokens: for dv (or, with the delta rule, of keys with keys), and for dq and dk; stages of
-// some columns of out's gradients, of what tokens write, (delta) of its gradients, of states and their gradients; numbers; what flows past
-// the gates.
-constexpr int KEY_ROWS = KeyTile::BYTES, PAIRS = 2 * KeyTile::BYTES, VALUE_PAIRS = PAIRS + Square::BYTES, FIRST_STAGE = VALUE_PAIRS + Square::BYTES;
+// Shared memory: queries, keys, weights of pairs of tokens: for dv (or, with the delta rule, of keys with keys), and for dq and dk; stages
+// of some columns of out's gradients, of what tokens write, (delta) of its gradients, of states and their gradients; numbers; what flows
+// past the gates.
+constexpr int KEY_ROWS = KeyTile::BYTES, PAIRS = 2 * KeyTile::BYTES, VALUE_PAIRS = PAIRS + Square::BYTES;
+constexpr int FIRST_STAGE = VALUE_PAIRS + Square::BYTES;
 constexpr int WRITTEN = ValueTile::BYTES, WRITTEN_GRADIENTS = WRITTEN + WRITTEN_PARTS * ValueTile::BYTES;
 constexpr int BEFORE = WRITTEN_GRADIENTS + (DELTA ? PARTS * ValueTile::BYTES : 0), AFTER = BEFORE + PARTS * StateTile::BYTES;
 constexpr int STAGE = AFTER + PARTS * StateTile::BYTES, NUMBERS = FIRST_STAGE + STAGES * STAGE, FLOWS = NUMBERS + NUMBERS_BYTES;
@@ -43,14 +44,15 @@ $end
 $if delta
 #pragma unroll 1
       for (int part = 0; part < ROWS_KEPT; ++part)
-        copy_rows_async<THREADS>(ValueTile{stage + WRITTEN + part * ValueTile::BYTES}, written + static_cast<int64_t>(part) * CHUNK * padded_values + start,
-                                 padded_values, CHUNK, COLUMNS);
+        copy_rows_async<THREADS>(ValueTile{stage + WRITTEN + part * ValueTile::BYTES},
+                                 written + static_cast<int64_t>(part) * CHUNK * padded_values + start, padded_values, CHUNK, COLUMNS);
 $else
       copy_rows(WRITTEN, values);
 $end
 #pragma unroll
       for (int part = 0; part < 2 * PARTS; ++part)
-        copy_state_async(StateTile{stage + BEFORE + part * StateTile::BYTES}, kept + (static_cast<int64_t>(part) * padded_values + start) * KEYS);
+        copy_state_async(StateTile{stage + BEFORE + part * StateTile::BYTES},
+                         kept + (static_cast<int64_t>(part) * padded_values + start) * KEYS);
     }
     copy_async_commit();
   }
@@ -80,7 +82,8 @@ static inline void add_part_rows(KeySums& sums, const Tile<Element, CHUNK, WIDTH
     uint32_t a[4];
     Tile<Element, CHUNK, WIDTH>{a_tile.base + part * a_tile.BYTES}.load_a(a, 16 * row_slice(), row);
 #pragma unroll
-    for (int other = 0; other < PARTS && (A_PARTS == 1 || part + other < A_PARTS); ++other) add_rows(sums, a, Rows{rows.base + other * rows.BYTES}, row);
+    for (int other = 0; other < PARTS && (A_PARTS == 1 || part + other < A_PARTS); ++other)
+      add_rows(sums, a, Rows{rows.base + other * rows.BYTES}, row);
   }
 }
 
@@ -175,8 +178,7 @@ static inline void put_key_sums(char* tile, KeySums& sums) {
     for (int n = 0; n < 2; ++n)
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        *reinterpret_cast<uint32_t*>(tile + ((16 * row_slice() + 8 * h + lane() / 4) * KeyTile::PITCH + 16 * slice + 8 * n + lane() % 4 * 2) * 2) =
-            pack_pair<Element>(sums[j][n][2 * h], sums[j][n][2 * h + 1]);
+        put_word(tile, KeyTile::PITCH, 8 * h, 16 * slice + 8 * n, pack_pair<Element>(sums[j][n][2 * h], sums[j][n][2 * h + 1]));
   });
 }
 // Rows of a tile, of tokens below `count`, keys below `keys`.
@@ -285,12 +287,12 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
   if (thread_x() == 0)
     plan = {{dout_view, tokens, head, heads, 0, values, reverse},
 $if delta
-            reinterpret_cast<const Element*>(written_rows) + block_x() * ROWS_KEPT * CHUNK * padded_values,
+            reinterpret_cast<const Element*>(written_rows) + static_cast<int64_t>(block_x()) * ROWS_KEPT * CHUNK * padded_values,
 $else
             {v_view, tokens, head, heads, 0, values, reverse},
 $end
-            reinterpret_cast<const Element*>(kept_states) + block_x() * 2 * PARTS * padded_values * KEYS, static_cast<int>(padded_values), token,
-            count, slices};
+            reinterpret_cast<const Element*>(kept_states) + static_cast<int64_t>(block_x()) * 2 * PARTS * padded_values * KEYS,
+            static_cast<int>(padded_values), token, count, slices};
   sync_block();
   const auto copy = [&](int slice) { plan.copy_async(shared, slice); };
   copy(0);
@@ -345,7 +347,8 @@ $if delta
     for (int part = 0; part < PARTS; ++part)
 #pragma unroll
       for (int other = 0; other < WRITTEN_PARTS && part + other < WRITTEN_PARTS; ++other)
-        add_pairs<ValueTile, COLUMNS>(key_pairs, ValueTile{gradient_tile.base + part * ValueTile::BYTES}, ValueTile{written_tile.base + other * ValueTile::BYTES});
+        add_pairs<ValueTile, COLUMNS>(key_pairs, ValueTile{gradient_tile.base + part * ValueTile::BYTES},
+                                      ValueTile{written_tile.base + other * ValueTile::BYTES});
 $end
     if (GATED) through += flow_through(memory + place + BEFORE, memory + place + AFTER);
 
@@ -456,7 +459,8 @@ $end
     TokenNumbers(g_view, g_type, tokens, head, reverse)
         .load(token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), log_gates);
     const GradientRow to(dg_view, g_type, tokens.row, reverse ? tokens.end - 1 : tokens.first, head);
-    const float sum = store_gate_gradients(flows, log_gates, to, reverse ? -dg_view.strides[1] : dg_view.strides[1], token, count, is_given(dg_view));
+    const int64_t stride = reverse ? -dg_view.strides[1] : dg_view.strides[1];
+    const float sum = store_gate_gradients(flows, log_gates, to, stride, token, count, is_given(dg_view));
     if (lane() == 0) gate_sums[block_x()] = sum;
 $if delta
     const GradientRow beta_row(dbeta_view, beta_type, tokens.row, reverse ? tokens.end - 1 : tokens.first, head);

@@ -2,7 +2,8 @@
 #pragma once
 
 // Factors that make the norms of a chunk's rows 1, by a block of 128 threads: a warp has every fourth row.
-static inline void store_norms(const View& view, const Tokens& tokens, int64_t head, int64_t heads, int token, int count, bool reverse, float* to) {
+static inline void store_norms(const View& view, const Tokens& tokens, int64_t head, int64_t heads, int token, int count, bool reverse,
+                               float* to) {
   const Numbers<Element> rows(view, tokens, head, heads, 0);
   const int keys = static_cast<int>(view.shape[3]);
 #pragma unroll 1

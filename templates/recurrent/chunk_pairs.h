@@ -48,11 +48,14 @@ template <class Rows, int WIDTH> static inline void add_pairs(PairSums& sums, co
   }
 }
 
+// A lane's two numbers of an 8 x 8 matrix of the warp's rows, from row `row` of those and `column` on, to a tile.
+static inline void put_word(char* tile, int pitch, int row, int column, uint32_t word) {
+  *reinterpret_cast<uint32_t*>(tile + ((16 * row_slice() + row + lane() / 4) * pitch + column + lane() % 4 * 2) * 2) = word;
+}
 static inline void put_pair_of(char* square, int slice, const float (&sums)[2][4]) {
 #pragma unroll
   for (int n = 0; n < 2; ++n)
 #pragma unroll
     for (int h = 0; h < 2; ++h)
-      *reinterpret_cast<uint32_t*>(square + ((16 * row_slice() + 8 * h + lane() / 4) * Square::PITCH + 16 * slice + 8 * n + lane() % 4 * 2) * 2) =
-          pack_pair<Element>(sums[n][2 * h], sums[n][2 * h + 1]);
+      put_word(square, Square::PITCH, 8 * h, 16 * slice + 8 * n, pack_pair<Element>(sums[n][2 * h], sums[n][2 * h + 1]));
 }

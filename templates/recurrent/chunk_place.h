@@ -1,5 +1,5 @@
-// GPU vocabulary of the chunked recurrence, all chunks at once: which chunk, or which part of a sequence, a block has, and what is needed of a chunk's
-// gates and rows' norms. Part of a template, which has defined WAYS before.
+// GPU vocabulary of the chunked recurrence, all chunks at once: which chunk, or which part of a sequence, a block has, and what is needed of
+// a chunk's gates and rows' norms. Part of a template, which has defined WAYS before.
 #pragma once
 
 using StateKeyRows = ChunkRows<Element, KEYS, STATE_THREADS>;
@@ -55,5 +55,6 @@ static_assert(NUMBERS_BYTES == 4 * ${numbers}, "the spec has another size");
 // Starts copying a chunk's numbers to shared memory.
 template <int COPIERS> static inline void copy_numbers_async(SharedPointer to, const ChunkNumbers* from) {
 #pragma unroll 1
-  for (int i = thread_x(); i < NUMBERS_BYTES / 16; i += COPIERS) copy_async_16(to + 16 * i, reinterpret_cast<const char*>(from) + 16 * i, true);
+  for (int i = thread_x(); i < NUMBERS_BYTES / 16; i += COPIERS)
+    copy_async_16(to + 16 * i, reinterpret_cast<const char*>(from) + 16 * i, true);
 }

@@ -54,8 +54,10 @@ $end
     plan = {{key_view, tokens, item.head, heads, 0, static_cast<int>(k_view.shape[3]), reverse},
             {value_view, tokens, item.head, heads, item.start, static_cast<int>(v_view.shape[3] - item.start), reverse},
             reinterpret_cast<const ChunkNumbers*>(chunk_numbers) + first_chunk * heads + item.head,
-            reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride + (item.head * WAYS + (item.back ? 1 : 0)) * KEPT_PARTS * part_stride + static_cast<int64_t>(item.start) * KEYS,
-            chunk_stride, part_stride, factor, count, static_cast<int>(heads), (count + CHUNK - 1) / CHUNK, item.start, static_cast<int>(item.sequence), static_cast<int>(item.head), item.back};
+            reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride +
+                (item.head * WAYS + (item.back ? 1 : 0)) * KEPT_PARTS * part_stride + static_cast<int64_t>(item.start) * KEYS,
+            chunk_stride, part_stride, factor, count, static_cast<int>(heads), (count + CHUNK - 1) / CHUNK, item.start,
+            static_cast<int>(item.sequence), static_cast<int>(item.head), item.back};
   }
   sync_block();
   char* kept = memory + STATE_KEPT + warp() * KeptTile::BYTES;

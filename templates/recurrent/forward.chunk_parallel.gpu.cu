@@ -1,11 +1,12 @@
 // recurrent, forward, 64 tokens at a time on matrix instructions of a warp (mma.sync), all chunks at once: forward.chunk.gpu.cu has the
-// formulas. The launch `states` walks through each sequence and keeps the state before every chunk, as elements; `outputs` then computes the
-// chunks, each in a block of its own, so that one long sequence fills the device, too.
+// formulas. The launch `states` walks through each sequence and keeps the state before every chunk, as elements; `outputs` then computes
+// the chunks, each in a block of its own, so that one long sequence fills the device, too.
 #include "device/gpu.h"
 
 using Element = ${ctype(E)};
 constexpr int KEYS = ${keys}, SLICES = KEYS / 16;  // up to 8 more than there are: zeros
-constexpr int STATE_WARPS = ${state_warps}, STATE_THREADS = STATE_WARPS * WARP, STATE_COLUMNS = 16 * STATE_WARPS, STATE_STAGES = ${state_stages};
+constexpr int STATE_WARPS = ${state_warps}, STATE_THREADS = STATE_WARPS * WARP, STATE_COLUMNS = 16 * STATE_WARPS;
+constexpr int STATE_STAGES = ${state_stages};
 constexpr int HALVES = ${warps} / 4, WARPS = 4 * HALVES, THREADS = WARPS * WARP, COLUMNS = ${columns}, STAGES = ${stages};
 constexpr bool NORMED = ${normed}, NARROW = false;  // l2_norm
 constexpr int WAYS = 1, PARTS = 2, KEPT_PARTS = 1;  // a state has the digits of f32; what is kept of it is only read to `out`
@@ -44,10 +45,12 @@ KERNEL(THREADS, ${blocks}) outputs(${parameters('outputs')}) {
     if (slice < slices) {
       const SharedPointer stage = shared + FIRST_STAGE + slice % STAGES * STAGE;
       const int start = slice * COLUMNS;
-      ChunkRows<Element, COLUMNS, THREADS>(v_view, at.tokens, at.head, heads, start, values - start, reverse).copy_async({stage}, at.token, at.count);
+      const ChunkRows<Element, COLUMNS, THREADS> rows(v_view, at.tokens, at.head, heads, start, values - start, reverse);
+      rows.copy_async({stage}, at.token, at.count);
 #pragma unroll 1
       for (int i = thread_x(); i < COLUMNS * KEYS / 8; i += THREADS)
-        copy_async_16(StateTile{stage + BEFORE}.at(i / (KEYS / 8), i % (KEYS / 8) * 8), kept + static_cast<int64_t>(start) * KEYS + i * 8, true);
+        copy_async_16(StateTile{stage + BEFORE}.at(i / (KEYS / 8), i % (KEYS / 8) * 8),
+                      kept + static_cast<int64_t>(start) * KEYS + i * 8, true);
     }
     copy_async_commit();
   };
