@@ -124,22 +124,21 @@ template <bool BACK> static inline void add_inverse(Sums<4>& sums, const Sums<4>
     }
   }
 #pragma unroll 1
-  for (int product = INVERSE_PARTS > 1 ? 0 : 5; product < 6; ++product) {
-    const int of_left = product == 0 ? 2 : product == 1 || product == 3 ? 1 : 0;
-    const int of_square = product == 2 ? 2 : product == 1 || product == 4 ? 1 : 0;
-    Operands<4> a;
-#pragma unroll
-    for (int c = 0; c < 4; ++c)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        a[c][i] = parts[0][c][i];
-#pragma unroll
-        for (int part = 1; part < INVERSE_PARTS; ++part)
-          if (of_left == part) a[c][i] = parts[part][c][i];
-      }
+  for (int of_square = INVERSE_PARTS - 1; of_square >= 0; --of_square) {
     const Square part{square + of_square * Square::BYTES};
-    if constexpr (BACK) add_triangle_back(sums, a, part);
-    else add_triangle(sums, a, part);
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      sync_warp();
+#pragma unroll
+      for (int r = BACK ? 0 : c; r < (BACK ? c + 1 : 4); ++r) {
+        uint32_t b[4];
+        if constexpr (BACK) part.load_b_transposed(b, 16 * c, 16 * r);
+        else part.load_b(b, 16 * r, 16 * c);
+#pragma unroll
+        for (int of_left = INVERSE_PARTS - 1; of_left >= 0; --of_left)
+          if (of_left + of_square < INVERSE_PARTS) multiply_two(sums[2 * r], sums[2 * r + 1], parts[of_left][c], b);
+      }
+    }
   }
 }
 
