@@ -7,6 +7,7 @@ using Element = ${ctype(E)};
 constexpr int PARTS = WARP, GROUPS = 1, VEC = ${vec}, KEYS = ${keys_a_lane};
 constexpr int WARPS = ${warps}, THREADS = 32 * WARPS, CHUNK = ${chunk};
 constexpr bool DELTA = ${delta}, KEY_GATES = ${key_gates}, VALUE_GATES = ${value_gates};
+#include "recurrent/gradient_rows.h"
 #include "recurrent/recurrent_token.h"
 
 // A lane's part of a state, in the workspace: lanes lie side by side.
@@ -192,20 +193,6 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
   }
   if (is_given(dinitial_state_view)) StateColumns(dinitial_state_view, sequence, head, column).store<PARTS>(after, keys, lane(), columns, false);
 }
-
-// A row of a gradient [batch, tokens, heads, features] or [batch, tokens, heads], of a type known at run time.
-struct GradientRow {
-  void* data;
-  int64_t type, base;
-  GradientRow(const View& view, int64_t type, int64_t row, int64_t token, int64_t head)
-      : data(view.data), type(type),
-        base(row * view.strides[0] + token * view.strides[1] + head * (view.rank > 3 ? view.strides[2] : 1)) {}
-  void store(int64_t i, float x) const {
-    if (type == 0) static_cast<float*>(data)[base + i] = x;
-    else if (type == 1) static_cast<half*>(data)[base + i] = from_float<half>(x);
-    else static_cast<bfloat16*>(data)[base + i] = from_float<bfloat16>(x);
-  }
-};
 
 // Rows of sums, added over slices and over the `count` heads from `first` on that share a row.
 struct SharedRow {

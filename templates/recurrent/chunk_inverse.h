@@ -42,5 +42,6 @@ KERNEL(THREADS, 1) invert(${parameters('invert')}) {
   });
   sync_block();
   invert_system<THREADS>(m);
-  store_inverse<THREADS>(m, reinterpret_cast<Element*>(inverses) + block_x() * 2 * CHUNK * CHUNK, [](int) { return 1.0f; });
+  store_inverse<THREADS>(m, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * 2 * CHUNK * CHUNK,
+                         [](int) { return 1.0f; });
 }

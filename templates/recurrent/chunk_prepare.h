@@ -296,7 +296,7 @@ $end
       }
   }
   sync_block();
-  Element* to_pairs = reinterpret_cast<Element*>(weights) + block_x() * CHUNK * CHUNK;
+  Element* to_pairs = reinterpret_cast<Element*>(weights) + static_cast<int64_t>(block_x()) * CHUNK * CHUNK;
 #pragma unroll 1
   for (int i = thread_x(); i < CHUNK * CHUNK / 8; i += PREPARE_THREADS) {
     const int row = i / 8, column = i % 8 * 8;
@@ -306,6 +306,7 @@ $end
   }
 $if delta
   invert_system<PREPARE_THREADS>(m);
-  store_inverse<PREPARE_THREADS>(m, reinterpret_cast<Element*>(inverses) + block_x() * 2 * CHUNK * CHUNK, [&](int s) { return betas[s]; });
+  store_inverse<PREPARE_THREADS>(m, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * 2 * CHUNK * CHUNK,
+                                 [&](int s) { return betas[s]; });
 $end
 }

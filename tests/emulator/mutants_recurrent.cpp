@@ -38,6 +38,25 @@ Subject chunks_of_keys(const char* case_name) {
   return {root, "recurrent", case_name, "recurrent/forward.chunk_keys.gpu.cu", three_chunks};
 }
 
+constexpr char chunk_keep[] = "recurrent/chunk_keep.h";
+constexpr char chunk_states[] = "recurrent/chunk_states.h";
+constexpr char chunk_gradients[] = "recurrent/chunk_gradients.h";
+constexpr char chunk_delta[] = "recurrent/chunk_delta.h";
+constexpr char chunk_place[] = "recurrent/chunk_place.h";
+
+// Heads of their own, and such as share q, k or v.
+const Sizes three_chunks_of_two_heads = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk", 2}, {"Hv", 2}, {"K", 32}, {"V", 72}};
+const Sizes three_chunks_of_few_values = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"K", 32}, {"V", 24}};
+
+Subject gradient_of_chunks(const char* case_name, Sizes sizes = three_chunks_of_two_heads) {
+  return {root, "recurrent_bwd", case_name, "recurrent/backward.chunk.gpu.cu", std::move(sizes)};
+}
+
+const Sizes packed_chunks = {{"N", 2}, {"T", 200}, {"Hq", 2}, {"Hk", 2}, {"Hv", 2}, {"K", 32}, {"V", 48}};
+Subject parallel_chunks(const char* case_name, Sizes sizes = three_chunks) {
+  return {root, "recurrent", case_name, "recurrent/forward.chunk_parallel.gpu.cu", std::move(sizes)};
+}
+
 const Mutant mutants[] = {
     {"RecurrenceThatSumsHalfTheKeys", recurrence("all.f32"), {"mask < WARP;", 0, "mask < WARP / 2;", recurrent_token}},
     {"RecurrenceOfTheSameKeysInEachPart", recurrence("all.f32"), {"j * PARTS + part", 0, "j * PARTS", recurrent_token}},
@@ -80,6 +99,13 @@ const Mutant mutants[] = {
     {"ChunksOfKeysWhosePairsOfPartsAreRoundedOnce",
      chunks_of_keys("chunks_keys_delta.f16"),
      {"multiply_two(of_keys[0], of_keys[1], a, b_rest);", 0, nothing, chunk_prepare}},
+    {"ParallelChunksWithoutTheBarrierBeforeASlice",
+     parallel_chunks("chunks.bf16"),
+     {"sync_block();  // the slice is there", 0, "// the slice is there"}},
+    {"ParallelChunksWhoseStatesAreThoseOfTheLastHead", parallel_chunks("chunks.bf16"), {"(item.head * WAYS", 0, "(0 * WAYS", chunk_states}},
+    {"ParallelChunksThatForgetTheirNorms", parallel_chunks("chunks_normed"), {"return norms.q[t];", 0, "return 1;", chunk_place}},
+    {"ParallelChunksThatLeaveTheRestAsItWas", parallel_chunks("chunks_packed", packed_chunks), {"= from_float<Element>(0.0f);", 0, ";"}},
+    {"ParallelChunksWhosePairsSkipAPart", parallel_chunks("chunks.bf16"), {"s <= row_slice(); ++s", 0, "s < row_slice(); ++s"}},
     {"RecurrentGradientThatAddsUpTooEarly", recurrence_gradient("all.f32"), {"sync_block();", 0, nothing}},
     {"RecurrentGradientOverwrittenBeforeItIsAddedUp", recurrence_gradient("all.f32"), {"sync_block();", 1, nothing}},
     {"RecurrentGradientWithOneStateAChunk", recurrence_gradient("all.f32"), {"keep_state(recent + t * PART", 0, "keep_state(recent"}},
@@ -88,6 +114,68 @@ const Mutant mutants[] = {
     {"RecurrentGradientThroughHalfTheNorm",
      recurrence_gradient("all.f32"),
      {"sum_over_parts(dot) * inverse * inverse", 0, "sum_over_parts(dot) * inverse"}},
+    {"ChunkGradientWithoutTheBarrierBeforeItsStatesRows",
+     gradient_of_chunks("chunks.f32"),
+     {"sync_block();  // the chunk's rows", 0, "// the chunk's rows", chunk_states}},
+    {"ChunkGradientThatReadsAStateBeforeItIsThere", gradient_of_chunks("chunks.f32"), {"sync_warp();", 0, nothing, chunk_keep}},
+    {"ChunkGradientWhoseStatesAreRoundedOnce",
+     gradient_of_chunks("chunks.f32"),
+     {"if (PARTS > 1) multiply_two(sums[1][0]", 0, "if (false) multiply_two(sums[1][0]", chunk_keep}},
+    {"ChunkGradientWhoseKeptStatesAreRoundedOnce",
+     gradient_of_chunks("chunks.f32"),
+     {"word = rounding_of(x, y, word);", 0, "word = 0;", chunk_keep}},
+    {"ChunkGradientThatWalksForwardBothWays",
+     gradient_of_chunks("chunks.f32"),
+     {"(back ? chunk_count - 1 - step : step)", 0, "step", chunk_states}},
+    {"ChunkGradientWithoutTheBarrierBeforeASlice",
+     gradient_of_chunks("chunks.f32"),
+     {"sync_block();  // the slice is there", 0, "// the slice is there", chunk_gradients}},
+    {"ChunkGradientThatOverwritesASlice",
+     gradient_of_chunks("chunks_gamma"),
+     {"if (STAGES == 1 && x > 0) {\n      sync_block();", 0, "if (STAGES == 1 && x > 0) {", chunk_gradients}},
+    {"ChunkGradientThatOverwritesItsRows",
+     gradient_of_chunks("lightning.bf16.b1"),
+     {"sync_block();  // all are done with the rows", 0, "// all are done with the rows", chunk_gradients}},
+    {"ChunkGradientWithoutWhatAStateHoldsForTheEnd",
+     gradient_of_chunks("chunks.f32"),
+     {"sum * (gates.base + gates.rest)", 0, "0 * sum", chunk_gradients}},
+    {"ChunkGradientOfGatesWithoutTheTokensBetween",
+     gradient_of_chunks("chunks.f32"),
+     {"change[i] -= flows.read_here[r][t];", 0, nothing, chunk_gradients}},
+    {"ChunkGradientOfGatesThatForgetsLaterTokens",
+     gradient_of_chunks("chunks.f32"),
+     {"lane() + by < WARP", 0, "lane() + 2 * by < WARP", chunk_gradients}},
+    {"ChunkGradientAlongItsRow",
+     gradient_of_chunks("chunks_gamma"),
+     {"along[h] *= norms[t] * norms[t];", 0, "along[h] = 0;", chunk_gradients}},
+    {"ChunkGradientOfValuesWithWhatIsLeftBefore",
+     gradient_of_chunks("chunks.f32"),
+     {"y *= gates.after[s]", 0, "y *= gates.before[s]", chunk_gradients}},
+    {"ChunkGradientOfTheFirstSharedHead",
+     gradient_of_chunks("chunks.f32", three_chunks_of_few_values),
+     {"sum += at[reader * features];", 0, "sum += at[0];"}},
+    {"ChunkGradientOfGammaOfTheFirstChunks",
+     gradient_of_chunks("chunks_gamma"),
+     {"chunk < chunks; chunk += 256", 0, "chunk < chunks - 1; chunk += 256"}},
+    {"ChunkGradientWithDeltaOfUntransposedInverse",
+     gradient_of_chunks("chunks_delta.f32"),
+     {"if constexpr (BACK) part.load_b_transposed(b, 16 * c, 16 * r);\n        else ", 0, nothing, chunk_delta}},
+    {"ChunkGradientWithDeltaWhoseInverseIsOfTwoParts",
+     gradient_of_chunks("chunks_delta.f32"),
+     {"of_left + of_square < INVERSE_PARTS", 0, "of_left + of_square < 2", chunk_delta}},
+    {"ChunkGradientWithDeltaThatForgetsWhatKeysRead",
+     gradient_of_chunks("chunks_delta.f32"),
+     {"dk[j][n][i] += read_by_keys[j][n][i];", 0, ";", chunk_gradients}},
+    {"ChunkGradientWithDeltaOfBetaTimesBeta",
+     gradient_of_chunks("chunks_delta.f32"),
+     {"flows.beta[t] = x / gates.beta[t];", 0, "flows.beta[t] = x;", chunk_gradients}},
+    {"ChunkGradientWithDeltaOfABetaOfZero", gradient_of_chunks("chunks_delta.f32"), {"(beta < 0 ? -LEAST : LEAST)", 0, "0", chunk_delta}},
+    {"ChunkGradientWithDeltaWithoutTheBarrierBeforeItsRows",
+     gradient_of_chunks("chunks_delta.f32"),
+     {"sync_block();  // the chunk is there", 0, "// the chunk is there", chunk_delta}},
+    {"ChunkGradientWithDeltaWhoseKeysGetHalfOfTheirPairs",
+     gradient_of_chunks("chunks_delta.f32"),
+     {"Square{shared + PAIRS}.load_a(a, 16 * row_slice(), 16 * s);\n    add_rows(dk, a, key_tile, 16 * s);", 0, nothing, chunk_gradients}},
 };
 
 INSTANTIATE_TEST_SUITE_P(Recurrent, KernelMutant, ::testing::ValuesIn(mutants), name_of);

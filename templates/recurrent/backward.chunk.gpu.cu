@@ -1,0 +1,92 @@
+// recurrent_bwd, a chunk of 64 tokens at a time, on matrix instructions of a warp (mma.sync).
+//
+// With S the state before a chunk, D the gradient of the state after it, c_t the sum of the log gates up to token t (forward.chunk.gpu.cu
+// has the chunk itself):
+//   dq_t = scale (e^c_t S dout_t + sum over s <= t of e^(c_t - c_s) (dout_t . v_s) k_s)
+//   dk_s = e^(c_last - c_s) D v_s + scale sum over t >= s of e^(c_t - c_s) (dout_t . v_s) q_t
+//   dv_s = e^(c_last - c_s) D^T k_s + scale sum over t >= s of e^(c_t - c_s) (q_t . k_s) dout_t
+//   D before the chunk = e^c_last D + scale sum over t of e^c_t q_t dout_t^T
+// With the delta rule u_t = beta_t (v_t - e^c_t S^T k_t - sum over s < t of e^(c_t - c_s) (k_t . k_s) u_s) takes the place of v_t: U = T X,
+// where X = beta (V - e^c K S) and T is the inverse of a triangular matrix, 1 + A. With x_t the gradient of row t of X,
+//   x    = T^T (what dv is without the delta rule)
+//   dv_t = beta_t x_t,   dbeta_t = x_t . u_t / beta_t
+//   A_ts has the gradient -x_t . u_s: so dk_t and dk_s have a share of it, and dk_t another, -beta_t e^c_t S x_t
+//   D before the chunk is less by sum over t of e^c_t beta_t k_t x_t^T
+// The launch `states` walks through each sequence, forward for S and backward for D, and keeps them; `gradients` then has all chunks at
+// once. Nothing of it depends on which block comes first, and every sum has one order.
+//
+// A log gate's gradient is the sum of all that flows past it, from a token before it, or the state before the chunk, to a token from it on,
+// or the state after the chunk. Neighbours differ by what begins or ends there. It is computed from sums in f32; PRECISE: states are two
+// elements a number, the second what rounding took from the first, so that it has the digits of f32.
+#include "device/gpu.h"
+
+using Element = ${ctype(E)};
+constexpr int KEYS = ${keys}, SLICES = KEYS / 16;  // up to 8 more than there are: zeros
+constexpr int STATE_WARPS = ${state_warps}, STATE_THREADS = STATE_WARPS * WARP, STATE_COLUMNS = 16 * STATE_WARPS;
+constexpr int HALVES = ${warps} / 4, WARPS = 4 * HALVES, THREADS = WARPS * WARP, COLUMNS = ${columns};
+constexpr int STAGES = ${stages}, STATE_STAGES = ${state_stages};
+// The delta rule; l2_norm; gradients of log gates or of beta are asked for.
+constexpr bool DELTA = ${delta}, NORMED = ${normed}, GATED = ${gated};
+constexpr bool SHARED_HEADS = ${shared_heads};        // tensors have fewer heads than there are
+constexpr int PARTS = ${precise} ? 2 : 1;
+// What tokens write with the delta rule, and the inverse: three parts, as their errors grow in what they are used for.
+constexpr int WRITTEN_PARTS = DELTA && PARTS > 1 ? 3 : 1, INVERSE_PARTS = PARTS > 1 ? 3 : 1, ROWS_KEPT = WRITTEN_PARTS + PARTS;
+constexpr int WAYS = 2, KEPT_PARTS = PARTS;  // states are made forward, and their gradients backward
+constexpr bool NARROW = false;
+#include "recurrent/chunk_gates.h"
+#include "recurrent/gradient_rows.h"
+
+using KeyTile = Tile<Element, CHUNK, KEYS>;
+using ValueTile = Tile<Element, CHUNK, COLUMNS>;
+using StateTile = Tile<Element, COLUMNS, KEYS>;
+using Square = Tile<Element, CHUNK, CHUNK>;
+#include "recurrent/chunk_keep.h"
+#include "recurrent/chunk_pairs.h"
+#include "recurrent/chunk_place.h"
+$if delta
+#include "recurrent/chunk_delta.h"
+$else
+#include "recurrent/chunk_numbers.h"
+#include "recurrent/chunk_states.h"
+$end
+#include "recurrent/chunk_gradients.h"
+
+// Block x: the gradient of head x's g_gamma, over all chunks.
+KERNEL(256, 1) sum_gamma(${parameters('sum_gamma')}) {
+  double sum = 0;
+  for (int64_t chunk = thread_x(); chunk < chunks; chunk += 256) sum += gate_sums[chunk * heads + block_x()];
+  __shared__ double sums[256];
+  sums[thread_x()] = sum;
+  for (int half = 128; half > 0; half /= 2) {
+    sync_block();
+    if (thread_x() < half) sums[thread_x()] += sums[thread_x() + half];
+  }
+  if (thread_x() == 0) GradientRow(dg_gamma_view, gamma_type, 0, 0, 0).store(block_x(), static_cast<float>(sums[0]));
+}
+
+// Block x: token x of all rows of the batch, whose heads' gradients are added up; tokens of no sequence get zeros.
+KERNEL(128, 1) finish(${parameters('finish')}) {
+  const int64_t length = q_view.shape[1], row = block_x() / length, token = block_x() % length;
+  const bool used = !cum_seqlens || token < cum_seqlens[sequences];
+  if (used && !SHARED_HEADS) return;
+  const auto add_heads = [&](const View& from, const View& to, const float* sums) {
+    const int64_t own_heads = from.shape[2], features = from.shape[3], readers = heads / own_heads;
+    for (int64_t i = thread_x(); i < own_heads * features; i += 128) {
+      const int64_t head = i / features, feature = i % features;
+      const float* at = sums + (block_x() * heads + head * readers) * features + feature;
+      float sum = 0;
+      for (int64_t reader = 0; used && reader < readers; ++reader) sum += at[reader * features];
+      Element* place = static_cast<Element*>(to.data) + row * to.strides[0] + token * to.strides[1] + head * to.strides[2];
+      place[feature] = from_float<Element>(sum);
+    }
+  };
+  add_heads(q_view, dq_view, query_sums);
+  add_heads(k_view, dk_view, key_sums);
+  add_heads(v_view, dv_view, value_sums);
+  for (int64_t head = thread_x(); !used && is_given(dg_view) && head < heads; head += 128)
+    GradientRow(dg_view, g_type, row, token, head).store(0, 0);
+$if delta
+  for (int64_t head = thread_x(); !used && is_given(dbeta_view) && head < heads; head += 128)
+    GradientRow(dbeta_view, beta_type, row, token, head).store(0, 0);
+$end
+}

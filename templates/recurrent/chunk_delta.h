@@ -1,0 +1,333 @@
+// GPU vocabulary of the chunked recurrence's gradient with the delta rule: the entries that come before `gradients`. Part of
+// backward.chunk.gpu.cu, which has the formulas.
+#pragma once
+#include "recurrent/chunk_matrix.h"
+
+// A beta of 0 becomes a number of which a state sees nothing, but by which what a token writes can be divided again: that gives the
+// gradient of beta.
+static inline float not_zero(float beta) {
+  constexpr float LEAST = 0x1p-60f;
+  return beta > -LEAST && beta < LEAST ? (beta < 0 ? -LEAST : LEAST) : beta;
+}
+
+// Matrices of elements of each chunk and head: the inverse, and the weights of pairs of tokens.
+constexpr int MATRICES_KEPT = INVERSE_PARTS + PARTS;
+
+// Shared memory of `prepare`: queries, keys, numbers, the matrix of the delta rule and its inverse.
+constexpr int PREPARED_NUMBERS = 2 * KeyTile::BYTES, PREPARED_MATRICES = PREPARED_NUMBERS + NUMBERS_BYTES;
+static_assert(PREPARED_MATRICES + static_cast<int>(sizeof(Matrices)) <= ${prepare_shared}, "the spec has another size");
+
+// Block number: a chunk of a head. Its numbers; as elements the inverse of the delta rule's matrix and the weights of pairs of tokens, and
+// (PRECISE) behind each what rounding took from it.
+KERNEL(THREADS, 1) prepare(${parameters('prepare')}) {
+  const ChunkPlace at(cum_seqlens, sequences, heads, q_view.shape[1]);
+  if (at.token >= at.count) return;
+  char* memory = dynamic_shared();
+  const SharedPointer shared = shared_pointer(memory);
+  const KeyTile query_tile{shared}, key_tile{shared + KeyTile::BYTES};
+  ChunkNumbers& numbers = *reinterpret_cast<ChunkNumbers*>(memory + PREPARED_NUMBERS);
+  Matrices& m = *reinterpret_cast<Matrices*>(memory + PREPARED_MATRICES);
+  const int keys = static_cast<int>(q_view.shape[3]);
+  ChunkRows<Element, KEYS, THREADS>(q_view, at.tokens, at.head, heads, 0, keys, reverse).copy_async(query_tile, at.token, at.count);
+  ChunkRows<Element, KEYS, THREADS>(k_view, at.tokens, at.head, heads, 0, keys, reverse).copy_async(key_tile, at.token, at.count);
+  copy_async_commit();
+  if (warp() == 0) {
+    float log_gates[2], betas[2];
+    TokenNumbers(g_view, g_type, at.tokens, at.head, reverse)
+        .load(at.token, at.count, gamma_of(g_gamma_view, gamma_type, at.head, heads, layer_idx, num_layers), log_gates);
+    TokenNumbers(beta_view, beta_type, at.tokens, at.head, reverse).load(at.token, at.count, 0, betas);
+    betas[0] = not_zero(betas[0]), betas[1] = not_zero(betas[1]);
+    put_gates(numbers.gates, log_gates);
+    put_betas(numbers.gates, betas);
+  }
+  copy_async_wait<0>();
+  sync_block();
+$if normed
+  put_norms<THREADS>(memory, 0, numbers.norms.q);
+  put_norms<THREADS>(memory + KeyTile::BYTES, CHUNK % THREADS, numbers.norms.k);
+  sync_block();
+$end
+  const Gates& gates = numbers.gates;
+  const auto each_word = [&](char* to) {
+    for (int i = thread_x(); i < NUMBERS_BYTES / 16; i += THREADS)
+      store_pack(reinterpret_cast<float*>(to) + 4 * i, load_pack<4>(reinterpret_cast<const float*>(&numbers) + 4 * i));
+  };
+  each_word(reinterpret_cast<char*>(reinterpret_cast<ChunkNumbers*>(chunk_numbers) + block_x()));
+  Element* to = reinterpret_cast<Element*>(matrices) + static_cast<int64_t>(block_x()) * MATRICES_KEPT * CHUNK * CHUNK;
+  const float scale = softmax_scale;
+  multiply_rows(key_tile, key_tile, [&](int t, int s, float x, float y) {
+    const float factor = gates.beta[t] * numbers.key_norm(t);
+    m.system[t * PITCH + s] = s < t ? factor * numbers.key_norm(s) * gates.left(t, s) * x : 0;
+    m.system[t * PITCH + s + 1] = s + 1 < t ? factor * numbers.key_norm(s + 1) * gates.left(t, s + 1) * y : 0;
+  });
+  multiply_rows(query_tile, key_tile, [&](int t, int s, float x, float y) {
+    const float factor = scale * numbers.query_norm(t);
+    x = s <= t ? factor * numbers.key_norm(s) * gates.left(t, s) * x : 0;
+    y = s + 1 <= t ? factor * numbers.key_norm(s + 1) * gates.left(t, s + 1) * y : 0;
+    const uint32_t word = pack_pair<Element>(x, y);
+    Element* pair = to + INVERSE_PARTS * CHUNK * CHUNK + t * CHUNK + s;
+    *reinterpret_cast<uint32_t*>(pair) = word;
+    if (PARTS > 1) *reinterpret_cast<uint32_t*>(pair + CHUNK * CHUNK) = rounding_of(x, y, word);
+  });
+  sync_block();
+  invert_system<THREADS>(m);
+#pragma unroll 1
+  for (int i = thread_x(); i < CHUNK * CHUNK / 8; i += THREADS) {
+    const int row = i / 8, column = i % 8 * 8;
+    Pack<float, 8> x;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) x.at[j] = column + j <= row ? m.inverse[row * PITCH + column + j] : 0;
+#pragma unroll
+    for (int part = 0; part < INVERSE_PARTS; ++part) {
+      Pack<Element, 8> elements;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) elements.at[j] = from_float<Element>(x.at[j]), x.at[j] -= to_float(elements.at[j]);
+      store_pack(to + part * CHUNK * CHUNK + i * 8, elements);
+    }
+  }
+}
+
+// sums += left square, where square is lower triangular by blocks of 16: of values by tokens.
+static inline void add_triangle_back(Sums<4>& sums, const Operands<4>& left, const Square& square) {
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    sync_warp();
+#pragma unroll
+    for (int r = 0; r <= c; ++r) {
+      uint32_t b[4];
+      square.load_b_transposed(b, 16 * c, 16 * r);
+      multiply_two(sums[2 * r], sums[2 * r + 1], left[c], b);
+    }
+  }
+}
+// sums += numbers square^T, or (BACK) numbers square, where square is the inverse. Its rows may be far from orthogonal, so that errors of
+// both grow: PRECISE, both are three operands, of whose products those are left out that are below the last digits. In a loop, for
+// the sake of registers.
+template <bool BACK> static inline void add_inverse(Sums<4>& sums, const Sums<4>& numbers, SharedPointer square) {
+  Operands<4> parts[INVERSE_PARTS];
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    float x[2][4];
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[n][i] = numbers[2 * c + n][i];
+#pragma unroll
+    for (int part = 0; part < INVERSE_PARTS; ++part) {
+      float taken[2][4];
+      to_operand(parts[part][c], x[0], x[1]);
+      to_sums(taken[0], taken[1], parts[part][c]);
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[n][i] -= taken[n][i];
+    }
+  }
+#pragma unroll 1
+  for (int of_square = INVERSE_PARTS - 1; of_square >= 0; --of_square) {
+    const Square part{square + of_square * Square::BYTES};
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      sync_warp();
+#pragma unroll
+      for (int r = BACK ? 0 : c; r < (BACK ? c + 1 : 4); ++r) {
+        uint32_t b[4];
+        if constexpr (BACK) part.load_b_transposed(b, 16 * c, 16 * r);
+        else part.load_b(b, 16 * r, 16 * c);
+#pragma unroll
+        for (int of_left = INVERSE_PARTS - 1; of_left >= 0; --of_left)
+          if (of_left + of_square < INVERSE_PARTS) multiply_two(sums[2 * r], sums[2 * r + 1], parts[of_left][c], b);
+      }
+    }
+  }
+}
+
+// What tokens write (or its gradient), of values by tokens, to rows of tokens; so many parts of it, `part_stride` elements apart.
+template <int COUNT> static inline void store_written(const Sums<4>& sums, Element* to, int64_t stride, int64_t part_stride) {
+  Element* at = to + lane() / 4 * stride + lane() % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float x = sums[n][2 * h], y = sums[n][2 * h + 1];
+#pragma unroll
+      for (int part = 0; part < COUNT; ++part) {
+        const uint32_t word = pack_pair<Element>(x, y);
+        x -= low_of(word), y -= high_of(word);
+        *reinterpret_cast<uint32_t*>(at + part * part_stride + 8 * h) = transpose_matrix(word);
+      }
+    }
+    at = const_cast<Element*>(keep(at + 8 * stride));
+  }
+}
+
+// Where a block's rows and numbers are. In shared memory: in registers it would be in the way.
+struct StatePlan {
+  StateKeyRows keys, queries;
+  StateValueRows values;
+  OutRows dv;
+  const ChunkNumbers* numbers;  // of the first chunk, as all that follow
+  const Element* matrices;
+  Element *to, *written;
+  int64_t chunk_stride, part_stride, written_stride, padded_values;
+  int count, heads, chunk_count, start, sequence, head, first_row;
+  bool back;
+
+  // The first token of the chunk that is met as number `step`.
+  int token(int step) const { return (back ? chunk_count - 1 - step : step) * CHUNK; }
+  void copy_async(SharedPointer shared, int step) const;
+};
+static_assert(sizeof(StatePlan) <= 256);
+
+// Shared memory: stages of copied rows, matrices and numbers, the plan, a warp's place for a state on its way to memory.
+constexpr int STATE_QUERIES = KeyTile::BYTES, STATE_VALUES = 2 * KeyTile::BYTES, STATE_MATRICES = STATE_VALUES + StateValueTile::BYTES;
+constexpr int STATE_NUMBERS = STATE_MATRICES + MATRICES_KEPT * Square::BYTES, STATE_STAGE = STATE_NUMBERS + NUMBERS_BYTES;
+constexpr int STATE_PLAN = STATE_STAGES * STATE_STAGE, STATE_KEPT = STATE_PLAN + 256;
+static_assert(STATE_KEPT + STATE_WARPS * KeptTile::BYTES <= ${state_shared}, "the spec has another size");
+
+inline void StatePlan::copy_async(SharedPointer shared, int step) const {
+  if (step < chunk_count) {
+    const SharedPointer stage = shared + step % STATE_STAGES * STATE_STAGE;
+    const int64_t place = static_cast<int64_t>(token(step) / CHUNK) * heads;
+    copy_numbers_async<STATE_THREADS>(stage + STATE_NUMBERS, numbers + place);
+    keys.copy_async({stage}, token(step), count);
+    if (back) queries.copy_async({stage + STATE_QUERIES}, token(step), count);
+    values.copy_async({stage + STATE_VALUES}, token(step), count);
+#pragma unroll 1
+    for (int i = 0; i < (back ? MATRICES_KEPT : INVERSE_PARTS); ++i)
+      copy_dense_async<STATE_THREADS>(Square{stage + STATE_MATRICES + i * Square::BYTES},
+                                      matrices + (place * MATRICES_KEPT + i) * CHUNK * CHUNK);
+  }
+  copy_async_commit();
+}
+
+// Operands of numbers times a factor of each token.
+template <class Factor> static inline void weigh_tokens(Operands<4>& to, Operands<4>& rest, const Sums<4>& numbers, Factor factor) {
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    float x[2][4];
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[n][i] = numbers[2 * c + n][i] * factor(16 * c + 8 * n + lane() % 4 * 2 + i % 2);
+    to_operands(to[c], rest[c], x[0], x[1]);
+    sync_warp();  // one slice after another, for the sake of registers
+  }
+}
+static inline void to_all_sums(Sums<4>& sums, const Operands<4>& a) {
+#pragma unroll
+  for (int c = 0; c < 4; ++c) to_sums(sums[2 * c], sums[2 * c + 1], a[c]);
+}
+
+// Block number: see StateItem.
+KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
+  char* memory = dynamic_shared();
+  const SharedPointer shared = shared_pointer(memory);
+  StatePlan& plan = *reinterpret_cast<StatePlan*>(memory + STATE_PLAN);
+  if (thread_x() == 0) {
+    const StateItem item(state_slices, heads);
+    const Tokens tokens(cum_seqlens, sequences, item.sequence, q_view.shape[1]);
+    const int64_t part_stride = padded_values * KEYS, chunk_stride = heads * 2 * PARTS * part_stride;
+    const int64_t first_chunk = chunks_before(cum_seqlens, tokens, item.sequence, q_view.shape[1]);
+    const int64_t way = item.head * 2 + (item.back ? 1 : 0);
+    const int count = static_cast<int>(tokens.end - tokens.first), keys = static_cast<int>(q_view.shape[3]);
+    plan = {{k_view, tokens, item.head, heads, 0, keys, reverse}, {q_view, tokens, item.head, heads, 0, keys, reverse},
+            {item.back ? dout_view : v_view, tokens, item.head, heads, item.start, static_cast<int>(v_view.shape[3] - item.start), reverse},
+            {dv_view, tokens, item.head, item.start, reverse != 0},
+            reinterpret_cast<const ChunkNumbers*>(chunk_numbers) + first_chunk * heads + item.head,
+            reinterpret_cast<const Element*>(matrices) + (first_chunk * heads + item.head) * MATRICES_KEPT * CHUNK * CHUNK,
+            reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride + way * PARTS * part_stride +
+                static_cast<int64_t>(item.start) * KEYS,
+            reinterpret_cast<Element*>(written_rows) +
+                ((first_chunk * heads + item.head) * ROWS_KEPT + (item.back ? WRITTEN_PARTS : 0)) * CHUNK * padded_values + item.start,
+            chunk_stride, part_stride, heads * ROWS_KEPT * CHUNK * padded_values, padded_values, count, static_cast<int>(heads),
+            (count + CHUNK - 1) / CHUNK, item.start, static_cast<int>(item.sequence), static_cast<int>(item.head), 
+            static_cast<int>(tokens.row * v_view.shape[1] + (reverse ? tokens.end - 1 : tokens.first)), item.back};
+  }
+  sync_block();
+  char* kept = memory + STATE_KEPT + warp() * KeptTile::BYTES;
+  if (STATE_STAGES > 1) plan.copy_async(shared, 0);
+  State state = {};
+  {
+    const StateMemory first(plan.back ? dfinal_state_view : initial_state_view, plan.sequence, plan.head, plan.start + 16 * warp());
+    if (first.data) first.each([&](int n, int i, const float* at) { state[n][i] = *at; });
+  }
+#pragma unroll 1
+  for (int step = 0; step < plan.chunk_count; ++step) {
+    const int place = step % STATE_STAGES * STATE_STAGE;
+    const SharedPointer stage = shared + place;
+    const KeyTile key_tile{stage};
+    const ChunkNumbers& numbers = *reinterpret_cast<const ChunkNumbers*>(memory + place + STATE_NUMBERS);
+    const Gates& gates = numbers.gates;
+    const bool is_kept = plan.start + 16 * warp() < plan.padded_values;
+    if (STATE_STAGES == 1) plan.copy_async(shared, step);
+    if (is_kept)
+      keep_state<PARTS>(state, 1, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
+    copy_async_wait<0>();
+    sync_block();  // the chunk is there for all, and all are done with the one before
+    if (STATE_STAGES > 1) plan.copy_async(shared, step + 1);
+    const auto load_values = [&](Operands<4>& to) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) load_a_transposed(to[c], StateValueTile{stage + STATE_VALUES}, 16 * c, 16 * warp());
+    };
+    Operands<4> values, missing, rest;
+    Sums<4> seen = {}, sums = {};
+    add_seen<(PARTS > 1)>(seen, state, key_tile, 1);
+    if (plan.back) {
+      scale_tokens(seen, [&](int t) { return gates.after[t] * numbers.key_norm(t); });
+      load_values(values);
+#pragma unroll 1
+      for (int part = 0; part < PARTS; ++part)
+        add_triangle_back(seen, values, Square{stage + STATE_MATRICES + (INVERSE_PARTS + part) * Square::BYTES});
+      add_inverse<true>(sums, seen, stage + STATE_MATRICES);
+    } else {
+      load_values(values);
+      Sums<4> x;
+      to_all_sums(x, values);
+#pragma unroll
+      for (int n = 0; n < 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int t = 8 * n + lane() % 4 * 2 + i % 2;
+          seen[n][i] = gates.beta[t] * (x[n][i] - gates.before[t] * numbers.key_norm(t) * seen[n][i]);
+        }
+      add_inverse<false>(sums, seen, stage + STATE_MATRICES);
+    }
+    Element* written = plan.written + plan.token(step) / CHUNK * plan.written_stride + 16 * warp();
+    if (is_kept && plan.back) store_written<PARTS>(sums, written, plan.padded_values, CHUNK * plan.padded_values);
+    if (is_kept && !plan.back) store_written<WRITTEN_PARTS>(sums, written, plan.padded_values, CHUNK * plan.padded_values);
+    if (plan.back) {
+      weigh_tokens(missing, rest, sums, [&](int t) { return -gates.before[t] * gates.beta[t] * numbers.key_norm(t); });
+      scale_tokens(sums, [&](int t) { return gates.beta[t]; });
+      if constexpr (SHARED_HEADS) {
+#pragma unroll
+        for (int n = 0; n < 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int t = plan.token(step) + 8 * n + lane() % 4 * 2 + i % 2;
+            const int64_t value = plan.start + 16 * warp() + i / 2 * 8 + lane() / 4, row = plan.first_row + (reverse ? -t : t);
+            if (t < plan.count && value < v_view.shape[3]) value_sums[(row * heads + plan.head) * v_view.shape[3] + value] = sums[n][i];
+          }
+      } else {
+        OutRows dv = plan.dv;
+        dv.first += 16 * warp(), dv.columns -= 16 * warp();
+        dv.store(sums, plan.token(step), plan.count);
+      }
+      write_state<PARTS>(state, gates.base, gates.rest, missing, rest, key_tile);
+      load_values(values);
+      to_all_sums(sums, values);
+      const float scale = softmax_scale;
+      weigh_tokens(missing, rest, sums, [&](int t) { return scale * gates.before[t] * numbers.query_norm(t); });
+      write_state<PARTS>(state, 1, 0, missing, rest, KeyTile{stage + STATE_QUERIES});
+    } else {
+      weigh_tokens(missing, rest, sums, [&](int t) { return gates.after[t] * numbers.key_norm(t); });
+      write_state<PARTS>(state, gates.base, gates.rest, missing, rest, key_tile);
+    }
+    if (STATE_STAGES == 1) sync_block();
+  }
+  copy_async_wait<0>();
+  if (plan.back && is_given(dinitial_state_view))
+    StateMemory(dinitial_state_view, plan.sequence, plan.head, plan.start + 16 * warp()).each([&](int n, int i, const float* at) {
+      *const_cast<float*>(at) = state[n][i];
+    });
+}

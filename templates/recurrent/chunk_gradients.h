@@ -1,0 +1,524 @@
+// GPU vocabulary of the chunked recurrence's gradient: the entry that computes the gradients of one chunk's tokens. Part of
+// backward.chunk.gpu.cu.
+#pragma once
+
+// Shared memory: queries, keys, weights of pairs of tokens: for dv (or, with the delta rule, of keys with keys), and for dq and dk; stages
+// of some columns of out's gradients, of what tokens write, (delta) of its gradients, of states and their gradients; numbers; what flows
+// past the gates.
+constexpr int KEY_ROWS = KeyTile::BYTES, PAIRS = 2 * KeyTile::BYTES, VALUE_PAIRS = PAIRS + Square::BYTES;
+constexpr int FIRST_STAGE = VALUE_PAIRS + Square::BYTES;
+constexpr int WRITTEN = ValueTile::BYTES, WRITTEN_GRADIENTS = WRITTEN + WRITTEN_PARTS * ValueTile::BYTES;
+constexpr int BEFORE = WRITTEN_GRADIENTS + (DELTA ? PARTS * ValueTile::BYTES : 0), AFTER = BEFORE + PARTS * StateTile::BYTES;
+constexpr int STAGE = AFTER + PARTS * StateTile::BYTES, NUMBERS = FIRST_STAGE + STAGES * STAGE, FLOWS = NUMBERS + NUMBERS_BYTES;
+
+// Parts of sums that warps have of each token: of what is read at it, of what it writes that tokens of this chunk read, or that is left
+// after the chunk; and of rows' products with their gradients (l2_norm).
+struct Flows {
+  float read[HALVES][CHUNK], read_here[4][CHUNK], left[HALVES][CHUNK], through[WARPS], query_dots[HALVES][CHUNK], key_dots[HALVES][CHUNK];
+$if delta
+  float beta[CHUNK];  // gradients
+$end
+};
+
+// Where a block's rows are. In shared memory: in registers it would be in the way.
+struct GradientPlan {
+  ChunkRows<Element, COLUMNS, THREADS> douts;
+$if delta
+  const Element* written;
+$else
+  ChunkRows<Element, COLUMNS, THREADS> values;
+$end
+  const Element* kept;
+  int padded_values, token, count, slices;
+
+  // Starts copying some columns.
+  void copy_async(SharedPointer shared, int slice) const {
+    if (slice < slices) {
+      const SharedPointer stage = shared + FIRST_STAGE + slice % STAGES * STAGE;
+      const int start = slice * COLUMNS;
+      const auto copy_rows = [&](int place, ChunkRows<Element, COLUMNS, THREADS> rows) {
+        rows.first += start, rows.columns -= start;
+        rows.copy_async({stage + place}, token, count);
+      };
+      copy_rows(0, douts);
+$if delta
+#pragma unroll 1
+      for (int part = 0; part < ROWS_KEPT; ++part)
+        copy_rows_async<THREADS>(ValueTile{stage + WRITTEN + part * ValueTile::BYTES},
+                                 written + static_cast<int64_t>(part) * CHUNK * padded_values + start, padded_values, CHUNK, COLUMNS);
+$else
+      copy_rows(WRITTEN, values);
+$end
+#pragma unroll
+      for (int part = 0; part < 2 * PARTS; ++part)
+        copy_state_async(StateTile{stage + BEFORE + part * StateTile::BYTES},
+                         kept + (static_cast<int64_t>(part) * padded_values + start) * KEYS);
+    }
+    copy_async_commit();
+  }
+  // Whole rows that lie one after another.
+  static void copy_state_async(const StateTile& to, const Element* from) {
+    constexpr int PACKS = KEYS / 8;
+    if constexpr (THREADS % PACKS == 0 && COLUMNS * PACKS % THREADS == 0) {
+      const SharedPointer at = to.at(thread_x() / PACKS, thread_x() % PACKS * 8);
+      from += thread_x() * 8;
+#pragma unroll
+      for (int i = 0; i < COLUMNS * PACKS / THREADS; ++i)
+        copy_async_16(at + i * (THREADS / PACKS) * to.PITCH * 2, from + i * THREADS * 8, true);
+    } else {
+#pragma unroll 1
+      for (int i = thread_x(); i < COLUMNS * PACKS; i += THREADS) copy_async_16(to.at(i / PACKS, i % PACKS * 8), from + i * 8, true);
+    }
+  }
+};
+constexpr int PLAN = (FLOWS + static_cast<int>(sizeof(Flows)) + 15) / 16 * 16;
+static_assert(PLAN + static_cast<int>(sizeof(GradientPlan)) <= ${shared}, "the spec has another size");
+
+// The same of a tile in parts: a's with rows', without the products that are below the last digits.
+template <int A_PARTS, class Rows, int WIDTH>
+static inline void add_part_rows(KeySums& sums, const Tile<Element, CHUNK, WIDTH>& a_tile, const Rows& rows, int row) {
+#pragma unroll
+  for (int part = 0; part < A_PARTS; ++part) {
+    uint32_t a[4];
+    Tile<Element, CHUNK, WIDTH>{a_tile.base + part * a_tile.BYTES}.load_a(a, 16 * row_slice(), row);
+#pragma unroll
+    for (int other = 0; other < PARTS && (A_PARTS == 1 || part + other < A_PARTS); ++other)
+      add_rows(sums, a, Rows{rows.base + other * rows.BYTES}, row);
+  }
+}
+
+// Sums over the lanes of a row, and over those of a column of `sums`.
+static inline float sum_of_row(float x) {
+  x += shuffle_xor(x, 1);
+  return x + shuffle_xor(x, 2);
+}
+static inline float sum_of_column(float x) {
+  x += shuffle_xor(x, 4), x += shuffle_xor(x, 8);
+  return x + shuffle_xor(x, 16);
+}
+static inline void put_row_sums(const float (&rows)[2], float* to) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const float sum = sum_of_row(rows[h]);
+    if (lane() % 4 == 0) to[16 * row_slice() + 8 * h + lane() / 4] = sum;
+  }
+}
+
+static inline void multiply_sums(PairSums& sums, const PairSums& by) {
+#pragma unroll
+  for (int j = 0; j < OWN<4>; ++j)
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[j][n][i] *= by[j][n][i];
+}
+
+// Adds products of each row of a tile with its sums, of the warp's slices.
+static inline void multiply_with(const char* tile, KeySums& sums, float (&rows)[2]) {
+  each_slice<SLICES>([&](int j, int slice) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int t = 16 * row_slice() + 8 * h + lane() / 4, key = 16 * slice + 8 * n + lane() % 4 * 2;
+        const uint32_t word = *reinterpret_cast<const uint32_t*>(tile + (t * KeyTile::PITCH + key) * 2);
+        rows[h] += low_of(word) * sums[j][n][2 * h] + high_of(word) * sums[j][n][2 * h + 1];
+      }
+  });
+}
+
+// The part of a row's gradient along the row does not change its norm: it is taken away.
+static inline void take_along(const char* tile, const float (&dots)[HALVES][CHUNK], const float* norms, KeySums& sums) {
+  float along[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int t = 16 * row_slice() + 8 * h + lane() / 4;
+    along[h] = 0;
+#pragma unroll
+    for (int half = 0; half < HALVES; ++half) along[h] += dots[half][t];
+    along[h] *= norms[t] * norms[t];
+  }
+  each_slice<SLICES>([&](int j, int slice) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int t = 16 * row_slice() + 8 * h + lane() / 4, key = 16 * slice + 8 * n + lane() % 4 * 2;
+        const uint32_t word = *reinterpret_cast<const uint32_t*>(tile + (t * KeyTile::PITCH + key) * 2);
+        sums[j][n][2 * h] -= low_of(word) * along[h], sums[j][n][2 * h + 1] -= high_of(word) * along[h];
+      }
+  });
+}
+
+// Rows of a gradient of one head, in the order in which tokens are met: of elements, or (heads are added up later) of floats.
+struct GradientRows {
+  void* first;
+  int64_t stride;
+
+  GradientRows(const View& view, float* sums, const Tokens& tokens, int64_t head, int64_t heads, bool reverse) {
+    const int64_t token = reverse ? tokens.end - 1 : tokens.first;
+    if (SHARED_HEADS) {
+      stride = heads * view.shape[3];
+      first = sums + (tokens.row * view.shape[1] + token) * stride + head * view.shape[3];
+    } else {
+      stride = view.strides[1];
+      first = static_cast<Element*>(view.data) + tokens.row * view.strides[0] + token * stride + head * view.strides[2];
+    }
+    if (reverse) stride = -stride;
+  }
+  void store_two(int64_t token, int64_t feature, float x, float y) const {
+    if (SHARED_HEADS) store_pack(static_cast<float*>(first) + token * stride + feature, Pack<float, 2>{x, y});
+    else *reinterpret_cast<uint32_t*>(static_cast<Element*>(first) + token * stride + feature) = pack_pair<Element>(x, y);
+  }
+};
+
+static inline void put_key_sums(char* tile, KeySums& sums) {
+  each_slice<SLICES>([&](int j, int slice) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        put_word(tile, KeyTile::PITCH, 8 * h, 16 * slice + 8 * n, pack_pair<Element>(sums[j][n][2 * h], sums[j][n][2 * h + 1]));
+  });
+}
+// Rows of a tile, of tokens below `count`, keys below `keys`.
+static inline void store_tile(const char* tile, const GradientRows& to, int token, int count, int keys) {
+#pragma unroll 1
+  for (int i = thread_x(); i < CHUNK * KEYS / 8; i += THREADS) {
+    const int row = i / (KEYS / 8), key = i % (KEYS / 8) * 8;
+    if (token + row < count && key < keys)
+      store_pack(static_cast<Element*>(to.first) + (token + row) * to.stride + key,
+                 load_pack<8>(reinterpret_cast<const Element*>(tile) + row * KeyTile::PITCH + key));
+  }
+}
+static inline void store_sums(KeySums& sums, const GradientRows& to, int token, int count, int keys) {
+  each_slice<SLICES>([&](int j, int slice) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int t = token + 16 * row_slice() + 8 * h + lane() / 4, key = 16 * slice + 8 * n + lane() % 4 * 2;
+        if (t < count && key < keys) to.store_two(t, key, sums[j][n][2 * h], sums[j][n][2 * h + 1]);
+      }
+  });
+}
+
+// What a state holds for the gradient after the chunk: the products of some columns of both, by a thread.
+static inline float flow_through(const char* before, const char* after) {
+  float sum = 0;
+#pragma unroll 2
+  for (int i = thread_x(); i < COLUMNS * KEYS / 8; i += THREADS) {
+    const int at = i / (KEYS / 8) * StateTile::PITCH + i % (KEYS / 8) * 8;
+    float x[8] = {}, y[8] = {};
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) {
+      const auto s = load_pack<8>(reinterpret_cast<const Element*>(before + part * StateTile::BYTES) + at);
+      const auto d = load_pack<8>(reinterpret_cast<const Element*>(after + part * StateTile::BYTES) + at);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) x[j] += to_float(s.at[j]), y[j] += to_float(d.at[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) sum += x[j] * y[j];
+  }
+  return sum;
+}
+
+// By the first warp: gradients of log gates from what flows past them; returns the warp's sum of them.
+static inline float store_gate_gradients(const Flows& flows, const float (&log_gates)[2], const GradientRow& to, int64_t stride, int token,
+                                         int count, bool wanted) {
+  float change[2], left = 0;  // from the token after it on
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int t = 2 * lane() + i;
+    change[i] = 0;
+    float own = 0;
+#pragma unroll
+    for (int half = 0; half < HALVES; ++half) change[i] += flows.read[half][t], own += flows.left[half][t];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) change[i] -= flows.read_here[r][t];
+    change[i] -= own, left += own;
+  }
+  if (lane() < WARPS) left += flows.through[lane()];
+#pragma unroll
+  for (int mask = 1; mask < WARP; mask *= 2) left += shuffle_xor(left, mask);
+  float sum = change[0] + change[1];
+#pragma unroll
+  for (int by = 1; by < WARP; by *= 2) {
+    const float later = shuffle_down(sum, by);
+    if (lane() + by < WARP) sum += later;
+  }
+  float total = 0;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int t = 2 * lane() + i;
+    const bool none = token + t >= count || log_gates[i] < -3.4e38f;
+    const float gradient = none ? 0 : left + sum - (i ? change[0] : 0);
+    if (wanted && token + t < count) to.store((token + t) * stride, gradient);
+    total += gradient;
+  }
+#pragma unroll
+  for (int mask = 1; mask < WARP; mask *= 2) total += shuffle_xor(total, mask);
+  return total;
+}
+
+// Block number: a chunk of a head.
+KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
+  const ChunkPlace at(cum_seqlens, sequences, heads, q_view.shape[1]);
+  const Tokens& tokens = at.tokens;
+  const uint32_t head = at.head;
+  const int token = at.token, count = at.count;
+  if (token >= count) {
+    if (GATED && thread_x() == 0) gate_sums[block_x()] = 0;
+    return;
+  }
+  char* memory = dynamic_shared();
+  const SharedPointer shared = shared_pointer(memory);
+  const int keys = static_cast<int>(q_view.shape[3]), values = static_cast<int>(v_view.shape[3]), slices = (values + COLUMNS - 1) / COLUMNS;
+  const ChunkNumbers& numbers = *reinterpret_cast<const ChunkNumbers*>(memory + NUMBERS);
+  const Gates& gates = numbers.gates;
+  Flows& flows = *reinterpret_cast<Flows*>(memory + FLOWS);
+  const KeyTile query_tile{shared}, key_tile{shared + KEY_ROWS};
+  const float scale = softmax_scale;
+  ChunkRows<Element, KEYS, THREADS>(q_view, tokens, head, heads, 0, keys, reverse).copy_async(query_tile, token, count);
+  ChunkRows<Element, KEYS, THREADS>(k_view, tokens, head, heads, 0, keys, reverse).copy_async(key_tile, token, count);
+  copy_numbers_async<THREADS>(shared + NUMBERS, reinterpret_cast<const ChunkNumbers*>(chunk_numbers) + block_x());
+  copy_async_commit();
+  GradientPlan& plan = *reinterpret_cast<GradientPlan*>(memory + PLAN);
+  if (thread_x() == 0)
+    plan = {{dout_view, tokens, head, heads, 0, values, reverse},
+$if delta
+            reinterpret_cast<const Element*>(written_rows) + static_cast<int64_t>(block_x()) * ROWS_KEPT * CHUNK * padded_values,
+$else
+            {v_view, tokens, head, heads, 0, values, reverse},
+$end
+            reinterpret_cast<const Element*>(kept_states) + static_cast<int64_t>(block_x()) * 2 * PARTS * padded_values * KEYS,
+            static_cast<int>(padded_values), token, count, slices};
+  sync_block();
+  const auto copy = [&](int slice) { plan.copy_async(shared, slice); };
+  copy(0);
+  copy_async_wait<1>();
+  sync_block();
+  const auto factor = [&](int t, int s) { return s <= t ? scale * gates.left(t, s) * numbers.query_norm(t) * numbers.key_norm(s) : 0; };
+$if not delta
+  {
+    PairSums pairs = {};
+    add_pairs<KeyTile, KEYS>(pairs, query_tile, key_tile);
+    each_slice<4>([&](int j, int slice) {
+      if (slice > row_slice()) return;
+      each_number(pairs[j], slice, [&](int t, int s, float& x) { x *= factor(t, s); });
+      put_pair_of(memory + PAIRS, slice, pairs[j]);
+    });
+  }
+$end
+  KeySums dq = {}, dk = {};
+  PairSums value_pairs = {};
+$if delta
+  KeySums read_by_keys = {};
+  PairSums key_pairs = {};
+$else
+  const GradientRows dv_rows(dv_view, SHARED_HEADS ? value_sums : nullptr, tokens, head, heads, reverse);
+$end
+  float through = 0;
+#pragma unroll 1
+  for (int x = 0; x < slices; ++x) {
+    const int place = FIRST_STAGE + x % STAGES * STAGE, row = 16 * row_slice();
+    if (STAGES == 1 && x > 0) {
+      sync_block();
+      copy(x);
+    }
+    copy_async_wait<0>();
+    sync_block();  // the slice is there for all, and all are done with the one before
+    if (STAGES > 1) copy(x + 1);
+    const ValueTile dout_tile{shared + place}, written_tile{shared + place + WRITTEN};
+    const StateTile before_tile{shared + place + BEFORE}, after_tile{shared + place + AFTER};
+#pragma unroll
+    for (int k = 0; k < COLUMNS / 16; ++k) {
+      add_part_rows<1>(dq, dout_tile, before_tile, 16 * k);
+      add_part_rows<WRITTEN_PARTS>(dk, written_tile, after_tile, 16 * k);
+    }
+#pragma unroll
+    for (int part = 0; part < WRITTEN_PARTS; ++part)
+      add_pairs<ValueTile, COLUMNS>(value_pairs, dout_tile, ValueTile{written_tile.base + part * ValueTile::BYTES});
+$if delta
+    const ValueTile gradient_tile{shared + place + WRITTEN_GRADIENTS};
+#pragma unroll
+    for (int k = 0; k < COLUMNS / 16; ++k) add_part_rows<PARTS>(read_by_keys, gradient_tile, before_tile, 16 * k);
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part)
+#pragma unroll
+      for (int other = 0; other < WRITTEN_PARTS && part + other < WRITTEN_PARTS; ++other)
+        add_pairs<ValueTile, COLUMNS>(key_pairs, ValueTile{gradient_tile.base + part * ValueTile::BYTES},
+                                      ValueTile{written_tile.base + other * ValueTile::BYTES});
+$end
+    if (GATED) through += flow_through(memory + place + BEFORE, memory + place + AFTER);
+
+$if not delta
+    float dv[OWN<COLUMNS / 16>][2][4] = {};
+#pragma unroll
+    for (int k = 0; k < SLICES; ++k) {
+      uint32_t a[4], b[4];
+      key_tile.load_a(a, row, 16 * k);
+      each_slice<COLUMNS / 16>([&](int j, int slice) {
+        after_tile.load_b(b, 16 * slice, 16 * k);
+        multiply_two(dv[j][0], dv[j][1], a, b);
+      });
+    }
+    each_slice<COLUMNS / 16>([&](int j, int slice) {
+      each_number(dv[j], slice, [&](int s, int, float& y) { y *= gates.after[s] * numbers.key_norm(s); });
+    });
+#pragma unroll 1
+    for (int t = row_slice(); t < 4; ++t) {
+      uint32_t a[4], b[4];
+      load_a_transposed(a, Square{shared + PAIRS}, 16 * t, row);
+      each_slice<COLUMNS / 16>([&](int j, int slice) {
+        dout_tile.load_b_transposed(b, 16 * t, 16 * slice);
+        multiply_two(dv[j][0], dv[j][1], a, b);
+      });
+    }
+    each_slice<COLUMNS / 16>([&](int j, int slice) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int t = token + row + 8 * h + lane() / 4, value = x * COLUMNS + 16 * slice + 8 * n + lane() % 4 * 2;
+          if (t < count && value < values) dv_rows.store_two(t, value, dv[j][n][2 * h], dv[j][n][2 * h + 1]);
+        }
+    });
+$end
+  }
+
+  each_slice<SLICES>([&](int j, int slice) {
+    each_number(dq[j], slice, [&](int t, int, float& x) { x *= scale * gates.before[t] * numbers.query_norm(t); });
+    each_number(dk[j], slice, [&](int s, int, float& x) { x *= gates.after[s] * numbers.key_norm(s); });
+$if delta
+    each_number(read_by_keys[j], slice, [&](int t, int, float& x) { x *= -gates.before[t] * gates.beta[t] * numbers.key_norm(t); });
+$end
+  });
+  each_slice<4>([&](int j, int slice) {
+    if (slice > row_slice()) return;
+    each_number(value_pairs[j], slice, [&](int t, int s, float& x) { x *= factor(t, s); });
+    put_pair_of(memory + VALUE_PAIRS, slice, value_pairs[j]);
+$if delta
+    each_number(key_pairs[j], slice, [&](int t, int s, float& x) {
+      if (s == t) flows.beta[t] = x / gates.beta[t];
+      x = s < t ? -gates.beta[t] * numbers.key_norm(t) * numbers.key_norm(s) * gates.left(t, s) * x : 0;
+    });
+    put_pair_of(memory + PAIRS, slice, key_pairs[j]);
+$end
+  });
+  if constexpr (GATED) {
+    // Sums over rows and columns of the pairs' flows. The products of queries and keys are made again: there were no registers for them.
+    PairSums pairs = {};
+    add_pairs<KeyTile, KEYS>(pairs, query_tile, key_tile);
+    multiply_sums(value_pairs, pairs);
+$if delta
+    PairSums keys_with_keys = {};
+    add_pairs<KeyTile, KEYS>(keys_with_keys, key_tile, key_tile);
+    multiply_sums(key_pairs, keys_with_keys);
+    each_slice<4>([&](int j, int) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) value_pairs[j][n][i] += key_pairs[j][n][i];
+    });
+$end
+    float rows[2] = {}, left[2] = {};
+    each_slice<4>([&](int j, int slice) {
+      float columns[2][2] = {};
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int t = 16 * row_slice() + i / 2 * 8 + lane() / 4, s = 16 * slice + 8 * n + lane() % 4 * 2 + i % 2;
+          const float flow = s < t ? value_pairs[j][n][i] : 0;
+          rows[i / 2] += flow, columns[n][i % 2] += flow;
+        }
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const float sum = sum_of_column(columns[n][i]);
+          if (lane() < 4) flows.read_here[row_slice()][16 * slice + 8 * n + lane() * 2 + i] = sum;
+        }
+    });
+    multiply_with(memory, dq, rows);
+$if delta
+    multiply_with(memory + KEY_ROWS, read_by_keys, rows);
+$end
+    put_row_sums(rows, flows.read[warp() / 4]);
+    multiply_with(memory + KEY_ROWS, dk, left);
+    put_row_sums(left, flows.left[warp() / 4]);
+    float sum = through;
+#pragma unroll
+    for (int mask = 1; mask < WARP; mask *= 2) sum += shuffle_xor(sum, mask);
+    if (lane() == 0) flows.through[warp()] = sum * (gates.base + gates.rest);
+  }
+  sync_block();
+  if (GATED && warp() == 0) {
+    float log_gates[2];
+    TokenNumbers(g_view, g_type, tokens, head, reverse)
+        .load(token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), log_gates);
+    const GradientRow to(dg_view, g_type, tokens.row, reverse ? tokens.end - 1 : tokens.first, head);
+    const int64_t stride = reverse ? -dg_view.strides[1] : dg_view.strides[1];
+    const float sum = store_gate_gradients(flows, log_gates, to, stride, token, count, is_given(dg_view));
+    if (lane() == 0) gate_sums[block_x()] = sum;
+$if delta
+    const GradientRow beta_row(dbeta_view, beta_type, tokens.row, reverse ? tokens.end - 1 : tokens.first, head);
+    for (int t = lane(); is_given(dbeta_view) && t < CHUNK && token + t < count; t += WARP)
+      beta_row.store((token + t) * (reverse ? -dbeta_view.strides[1] : dbeta_view.strides[1]), flows.beta[t]);
+$end
+  }
+#pragma unroll 1
+  for (int s = 0; s <= row_slice(); ++s) {
+    uint32_t a[4];
+    Square{shared + VALUE_PAIRS}.load_a(a, 16 * row_slice(), 16 * s);
+    add_rows(dq, a, key_tile, 16 * s);
+  }
+#pragma unroll 1
+  for (int t = row_slice(); t < 4; ++t) {
+    uint32_t a[4];
+    load_a_transposed(a, Square{shared + VALUE_PAIRS}, 16 * t, 16 * row_slice());
+    add_rows(dk, a, query_tile, 16 * t);
+$if delta
+    load_a_transposed(a, Square{shared + PAIRS}, 16 * t, 16 * row_slice());
+    add_rows(dk, a, key_tile, 16 * t);
+$end
+  }
+$if delta
+#pragma unroll 1
+  for (int s = 0; s <= row_slice(); ++s) {
+    uint32_t a[4];
+    Square{shared + PAIRS}.load_a(a, 16 * row_slice(), 16 * s);
+    add_rows(dk, a, key_tile, 16 * s);
+  }
+  each_slice<SLICES>([&](int j, int) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) dk[j][n][i] += read_by_keys[j][n][i];
+  });
+$end
+$if normed
+  float dots[2][2] = {};
+  multiply_with(memory, dq, dots[0]);
+  multiply_with(memory + KEY_ROWS, dk, dots[1]);
+  put_row_sums(dots[0], flows.query_dots[warp() / 4]);
+  put_row_sums(dots[1], flows.key_dots[warp() / 4]);
+  sync_block();
+  take_along(memory, flows.query_dots, numbers.norms.q, dq);
+  take_along(memory + KEY_ROWS, flows.key_dots, numbers.norms.k, dk);
+$end
+  const GradientRows dq_rows(dq_view, SHARED_HEADS ? query_sums : nullptr, tokens, head, heads, reverse);
+  const GradientRows dk_rows(dk_view, SHARED_HEADS ? key_sums : nullptr, tokens, head, heads, reverse);
+  if constexpr (SHARED_HEADS) {
+    store_sums(dq, dq_rows, token, count, keys);
+    store_sums(dk, dk_rows, token, count, keys);
+  } else {
+    sync_block();  // all are done with the rows: gradients take their place, to be written in whole rows
+    put_key_sums(memory, dq);
+    put_key_sums(memory + KEY_ROWS, dk);
+    sync_block();
+    store_tile(memory, dq_rows, token, count, keys);
+    store_tile(memory + KEY_ROWS, dk_rows, token, count, keys);
+  }
+}
