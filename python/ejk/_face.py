@@ -13,6 +13,7 @@ from ._errors import (
 )
 from ._library import PROGRAM
 from ._questions import add_store, counters, explain, info, kernel, label, labels_in_hlo, set_threads, tune
+from ._rnn_layers import rnn_layers, rnn_weights
 from ._scopes import overlay, policy
 from ._version import __version__
 from .block_masks import block_mask
@@ -40,6 +41,8 @@ __all__ = [
     "masks",
     "overlay",
     "policy",
+    "rnn_layers",
+    "rnn_weights",
     "sequences",
     "set_threads",
     "tune",
