@@ -12,7 +12,7 @@ from ._errors import (
     UnsupportedError,
 )
 from ._library import PROGRAM
-from ._questions import add_store, counters, explain, info, kernel, label, labels_in_hlo, set_threads, tune
+from ._questions import add_store, counters, explain, info, kernel, label, labels_in_hlo, set_jit, set_threads, tune, wait_for_images
 from ._rnn_layers import rnn_layers, rnn_weights
 from ._scopes import overlay, policy
 from ._version import __version__
@@ -44,6 +44,8 @@ __all__ = [
     "rnn_layers",
     "rnn_weights",
     "sequences",
+    "set_jit",
     "set_threads",
     "tune",
+    "wait_for_images",
 ]

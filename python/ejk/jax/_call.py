@@ -35,6 +35,9 @@ def _forward(site, primals):
     wanted = site.wanted + tuple(name for name in read if name not in site.wanted)
     results = dict(zip(wanted, _differentiable(dataclasses.replace(site, wanted=wanted), operands)))
     kept = {name: results[name] for name in read}
+    perturbed = tuple(name for name, primal in zip(site.inputs, primals) if primal.perturbed)
+    outputs = tuple((name, _trace.shape_of(name, x)) for name, x in results.items())
+    _trace.build_gradient(site.kernel, site.named(operands) + outputs, site.attributes, perturbed)
     return tuple(results[name] for name in site.wanted), (operands, kept, _flags(primals))
 
 
