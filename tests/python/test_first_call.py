@@ -64,3 +64,21 @@ def test_jax_builds_the_gradients_image_while_the_call_is_traced(tmp_path):
     before, kernel, *rest, more = run(GRADIENT, tmp_path)
     assert (before, kernel, rest) == ("1", "mean_pooling_bwd", [])
     assert more == "1", "the forward image alone"
+
+
+EXPECTED = """
+import os, numpy, ejk
+from ejk import _call, _numpy_arrays
+x, out = numpy.ones((1, 64, 32), numpy.float32), numpy.empty((1, 32), numpy.float32)
+call = _call.prepare("mean_pooling", {"x": _numpy_arrays.view(x), "out": _numpy_arrays.view(out)})
+call.expect_gradient(INPUTS)
+call.run([x.ctypes.data, out.ctypes.data])
+assert ejk.wait_for_images(120) and (out == 1).all()
+print(ejk.counters()["compiles"], *sorted(os.listdir(os.environ["EJKERNEL_CACHE_DIR"])))
+"""
+
+
+def test_a_call_whose_gradient_is_expected_builds_both_images(tmp_path):
+    """As PyTorch's autograd says it."""
+    assert run(EXPECTED.replace("INPUTS", '["x"]'), tmp_path / "both") == ["2", "mean_pooling", "mean_pooling_bwd"]
+    assert run(EXPECTED.replace("INPUTS", "[]"), tmp_path / "one") == ["1", "mean_pooling"]
