@@ -68,7 +68,8 @@ ordered_json summary_json(const WarmPlan& plan, const store::BuildReport& report
 // One line a call, in the order of the file, so that calls can be told apart that differ in sizes alone.
 int list(const WarmPlan& plan) {
   for (const auto& found : plan.found)
-    fmt::print("{}\n", ordered_json{{"kernel", found.kernel}, {"device", found.device}, {"image", found.image}, {"hash", found.hash}}.dump());
+    fmt::print("{}\n",
+               ordered_json{{"kernel", found.kernel}, {"device", found.device}, {"image", found.image}, {"hash", found.hash}}.dump());
   for (const auto& fault : plan.faults) fmt::print(stderr, "not read: {}\n", fault);
   for (const auto& [call, why] : plan.skipped) fmt::print(stderr, "skipped {}: {}\n", call, why);
   return plan.faults.empty() && plan.skipped.empty() ? exit_done : exit_failed;
