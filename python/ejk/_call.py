@@ -76,6 +76,11 @@ class Prepared:
         if self._address:
             library().ejk_release(self._address)
 
+    def expect_gradient(self, inputs):
+        """Its gradient, of the inputs named, will be asked for: the images of both are built at the same time. To be said before it runs."""
+        if inputs:
+            check(library().ejk_expect_gradient(self.address, ",".join(inputs).encode()))
+
     def run(self, pointers, varying=None, stream=0):
         status = self.ejk_run(self.address, self.pack(*pointers), varying, stream)
         if status:
@@ -171,6 +176,10 @@ class Kernel:
         if kind is None:
             kind = _named(self.name, self.inputs[0], kind_of, first)
         return kind.call(self, inputs, fixed, varying, outputs, wanted, cfg, stream)
+
+    def differentiated(self, inputs):
+        """Names of the inputs whose gradients will be asked for after such a call, as far as is known."""
+        return ()
 
     def remember(self, key, prepared):
         if len(self.prepared) >= _MOST_PREPARED:
@@ -328,6 +337,7 @@ def prepare_call(kind, kernel, inputs, fixed, varying, outputs, wanted, cfg):
     for name in kernel.varying:  # each run gives its own
         attributes.pop(name, None)
     prepared = Prepared(kernel.name, {**views, **planned}, attributes, cfg)
+    prepared.expect_gradient(kernel.differentiated(inputs))
     prepared.makes, prepared.no_values = tuple(makes), (None,) * len(varying)
     return prepared
 

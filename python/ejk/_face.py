@@ -12,7 +12,8 @@ from ._errors import (
     UnsupportedError,
 )
 from ._library import PROGRAM
-from ._questions import add_store, counters, explain, info, kernel, label, labels_in_hlo, set_threads, tune
+from ._questions import add_store, counters, explain, info, kernel, label, labels_in_hlo, set_jit, set_threads, tune, wait_for_images
+from ._rnn_layers import rnn_layers, rnn_weights
 from ._scopes import overlay, policy
 from ._version import __version__
 from .block_masks import block_mask
@@ -40,7 +41,11 @@ __all__ = [
     "masks",
     "overlay",
     "policy",
+    "rnn_layers",
+    "rnn_weights",
     "sequences",
+    "set_jit",
     "set_threads",
     "tune",
+    "wait_for_images",
 ]

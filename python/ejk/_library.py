@@ -99,6 +99,9 @@ _SIGNATURES = {
     "ejk_add_store": [_TEXT],
     "ejk_add_toolkit": [_TEXT],
     "ejk_set_threads": [ctypes.c_int32],
+    "ejk_set_jit": [_TEXT],
+    "ejk_expect_gradient": [_POINTER, _TEXT],
+    "ejk_build_gradient": _CALL + [_TEXT],
 }
 
 _loaded = None
@@ -139,6 +142,7 @@ def _load():
         function.argtypes, function.restype = arguments, ctypes.c_int
     for name in ("ejk_last_error", "ejk_version"):
         getattr(loaded, name).restype = ctypes.c_char_p
+    loaded.ejk_wait_for_images.argtypes, loaded.ejk_wait_for_images.restype = [ctypes.c_int64], ctypes.c_int32
     loaded.ejk_scopes.argtypes, loaded.ejk_scopes.restype = [], ctypes.c_uint64
     for name in ("ejk_free", "ejk_release", "ejk_release_scopes", "ejk_seen_release"):
         getattr(loaded, name).argtypes, getattr(loaded, name).restype = [ctypes.c_void_p], None

@@ -85,6 +85,19 @@ def set_threads(threads: int) -> None:
     check(library().ejk_set_threads(threads))
 
 
+def set_jit(jit: str) -> None:
+    """What becomes of calls whose image no store has, in this process from its next calls on: "on", they wait for the compiler; "off", the nearest image
+    that a store has serves, or it is an error; "background", the best image that is there, or one that is compiled sooner, serves while their own is
+    compiled on another thread, and later calls take that. EJKERNEL_JIT says what holds at first."""
+    check(library().ejk_set_jit(c_text(jit, "jit")))
+
+
+def wait_for_images(timeout: float | None = None) -> bool:
+    """Waits until nothing is compiled on other threads, or so many seconds have passed. False: something still is."""
+    milliseconds = 1 << 40 if timeout is None else max(0, int(timeout * 1000))
+    return bool(library().ejk_wait_for_images(milliseconds))
+
+
 def _signature(kernel):
     told = kernel.contract
     parameter, keyword = inspect.Parameter, inspect.Parameter.KEYWORD_ONLY

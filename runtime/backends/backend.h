@@ -117,6 +117,8 @@ class Backend {
   // Thread-safe, no allocation after warm-up. CPU: returns when the work is done. GPU: puts it on `stream` (null: the default stream) and
   // returns; legal while the stream is being captured. Throws std::runtime_error with the driver's words.
   virtual void launch(const LaunchRequest& request, void* stream) = 0;
+  // Whether launches on that stream are recorded into a graph now, or may be.
+  virtual bool capturing(int /*device*/, void* /*stream*/) { return false; }
   // So many blocks (CPU: work items) of that cooperative launch are there at once. Throws as launch() does.
   virtual std::int64_t resident_blocks(const LaunchRequest& /*request*/) { return INT64_MAX; }
   // What a cooperative launch's argument `grid_barrier` is, where it is no word of the workspace; it lives for ever.

@@ -99,6 +99,16 @@ ejk_status ejk_set_threads(int32_t threads) {
   return guarded_call([&] { return set_threads(threads); });
 }
 
+ejk_status ejk_set_jit(const char* jit) {
+  return guarded_call([&]() -> Status {
+    const std::string how = required(jit, "the text that says what becomes of missing images");
+    if (how != "on" && how != "off" && how != "background") bad("jit is '" + how + "'; expected on, off or background");
+    return set_jit(how == "on" ? Jit::on : how == "off" ? Jit::off : Jit::background);
+  });
+}
+
+int32_t ejk_wait_for_images(int64_t milliseconds) { return wait_for_images(std::chrono::milliseconds(milliseconds)); }
+
 const char* ejk_last_error(void) { return last_error.c_str(); }
 
 const char* ejk_version(void) { return EJK_VERSION; }

@@ -8,6 +8,7 @@
 #include "backends/cpu/lent_executor.hpp"
 #include "c_api/border.hpp"
 #include "execute/facts.hpp"
+#include "execute/gradient_ahead.hpp"
 
 using namespace ejk;
 using namespace ejk::c_api;
@@ -20,6 +21,7 @@ struct ejk_prepared {
   std::vector<std::pair<std::size_t, std::size_t>> same;  // pointers of an updated input: by the output's name, by its own
   std::vector<std::size_t> varying;                       // attributes
   std::optional<std::string> config;
+  std::string differentiated;  // inputs, separated by commas; empty: no gradient is expected
   static constexpr std::size_t absent = static_cast<std::size_t>(-1);
 };
 
@@ -142,6 +144,7 @@ ejk_status ejk_run_in(const ejk_prepared* prepared, void* const* data, const ejk
                       int64_t workspace_bytes) {
   return guarded_call([&] {
     check_data(prepared, data);
+    const GradientExpected gradient(prepared->differentiated.empty() ? nullptr : prepared->differentiated.c_str());
     return with_arguments(*prepared, data, varying, [&](auto* kernel, auto tensors, auto attributes, const char* config) {
       return call(kernel, tensors, attributes, Stream{stream}, config, Workspace{workspace, workspace_bytes});
     });
@@ -167,6 +170,13 @@ ejk_status ejk_make_ready(const ejk_prepared* prepared, void* const* data, const
     return with_arguments(*prepared, data, varying, [&](auto* kernel, auto tensors, auto attributes, const char* config) {
       return make_ready(kernel, tensors, attributes, Stream{stream}, config);
     });
+  });
+}
+
+ejk_status ejk_expect_gradient(ejk_prepared* prepared, const char* inputs) {
+  return guarded_call([&]() -> Status {
+    required(prepared, "the prepared call")->differentiated = required(inputs, "the list of inputs");
+    return {};
   });
 }
 

@@ -54,9 +54,13 @@ ejk_status ejk_gradient(const char* kernel, const ejk_argument* tensors, size_t 
 ejk_status ejk_counters(char** json) {
   return guarded_call([&] {
     const auto count = counters();
-    return give(
-        ordered_json{{"plans", count.plans}, {"compiles", count.compiles}, {"loads", count.loads}, {"fallbacks", count.fallbacks}}.dump(),
-        json);
+    return give(ordered_json{{"plans", count.plans},
+                             {"compiles", count.compiles},
+                             {"loads", count.loads},
+                             {"fallbacks", count.fallbacks},
+                             {"stand_ins", count.stand_ins}}
+                    .dump(),
+                json);
   });
 }
 

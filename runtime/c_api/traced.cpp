@@ -5,6 +5,7 @@
 
 #include "c_api/border.hpp"
 #include "common/epoch.hpp"
+#include "execute/gradient_ahead.hpp"
 #include "select/overlay.hpp"
 #include "select/policy.hpp"
 
@@ -30,6 +31,14 @@ ejk_status ejk_choose(const char* kernel, const ejk_argument* tensors, size_t co
     const nlohmann::json told = {
         {"config", nlohmann::json::parse(to_json(choice->config))}, {"image", choice->image}, {"workspace_bytes", choice->workspace_bytes}};
     return give(told.dump(), json);
+  });
+}
+
+ejk_status ejk_build_gradient(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* inputs) {
+  return guarded_call([&]() -> Status {
+    const GradientExpected expected(required(inputs, "the list of inputs"));
+    build_gradient_ahead(invocation_of(kernel, tensors, count, attributes));
+    return {};
   });
 }
 

@@ -48,6 +48,11 @@ std::string choice(const char* name, std::initializer_list<std::string_view> cho
   return std::string(text);
 }
 
+Jit jit() {
+  const auto text = choice("EJKERNEL_JIT", {"on", "off", "background"}, "on, off or background");
+  return text == "on" ? Jit::on : text == "off" ? Jit::off : Jit::background;
+}
+
 AutotunePolicy policy() {
   AutotunePolicy result;
   if (choice("EJKERNEL_AUTOTUNE_POLICY", {"heuristics", "autotune"}, "autotune or heuristics") == "autotune")
@@ -73,7 +78,8 @@ const std::vector<EnvironmentVariable>& environment_table() {
       {"EJKERNEL_CACHE_DIR", "a folder", "the user cache; by default $XDG_CACHE_HOME/ejk or ~/.cache/ejk"},
       {"EJKERNEL_TRUST", "folders separated by ':'",
        "used, with all in them, whoever can write there: stores, the cache, the agreement folder (docs/security.md)"},
-      {"EJKERNEL_JIT", "on | off", "compile images that no store has (default on)"},
+      {"EJKERNEL_JIT", "on | off | background",
+       "compile images that no store has (default on); background: on another thread, while the best image that is there serves"},
       {"EJKERNEL_THREADS", "0 to 4096", "threads for CPU work; 0 or unset: as many as the process may use"},
       {"EJKERNEL_EXECUTOR", "auto | own",
        "whose threads do CPU work: those of XLA's pool inside JAX, else of the program's OpenMP runtime, else own ones (auto, the "
@@ -100,7 +106,7 @@ const std::vector<EnvironmentVariable>& environment_table() {
 
 Environment read_environment() {
   Environment environment;
-  environment.jit = on_off("EJKERNEL_JIT", true);
+  environment.jit = jit();
   environment.log = on_off("EJKERNEL_LOG", false);
   environment.stores = folders(value_of("EJKERNEL_STORE"));
   environment.cache_dir = value_of("EJKERNEL_CACHE_DIR");

@@ -5,12 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "ejk/library.hpp"
 #include "ejk/policy.hpp"
 
 namespace ejk {
 
 struct Environment {
-  bool jit = true;              // EJKERNEL_JIT: on, off
+  Jit jit = Jit::on;            // EJKERNEL_JIT: on, off, background
   bool log = false;             // EJKERNEL_LOG: off, on: a line to stderr for each compile, load from elsewhere and fallback
   bool log_autotune = false;    // EJKERNEL_LOG_AUTOTUNE: off, on: a line to stderr for each tuning
   AutotunePolicy policy;        // EJKERNEL_AUTOTUNE_POLICY: heuristics, autotune

@@ -120,6 +120,13 @@ Selection BoundCall::select(const Config* override_config, bool explain_all) con
   return *std::move(selection);
 }
 
+std::string BoundCall::image_id(const Completed& completed) const {
+  spec::VariantScope scope(*completed.candidate.variant, *Library::instance().parts().catalogue.arch(completed.candidate.arch->full_name()),
+                           *binding_);
+  scope.set_config(completed.config);
+  return spec::image_id(scope, completed.config);
+}
+
 // With the arch as its file says, never as measured here: an image is the same text on every machine. Kept, because a record's source is
 // compared with that of the image which is then taken.
 spec::Image BoundCall::image(const Completed& completed) const {

@@ -55,6 +55,7 @@ class BoundCall : public BoundKernel {
   // The same; throws CodedError with the reason.
   Completed completed(const Config& config) const;
   spec::Image image(const Completed& completed) const;
+  std::string image_id(const Completed& completed) const;                             // without a source
   spec::Image image(const Config& config) const { return image(completed(config)); }  // throws CodedError if it cannot serve the call
 
  private:

@@ -114,6 +114,7 @@ ordered_json image_json(const Resolved& resolved) {
           {"stages", stages_json(resolved.obtained.stages)},
           {"assembled", stages_json(resolved.obtained.assembled)},
           {"fallback", resolved.fallback},
+          {"stands_in_for", resolved.awaited ? ordered_json(resolved.awaited_image) : ordered_json(nullptr)},
           {"tried", resolved.tried}};
 }
 
@@ -147,7 +148,7 @@ ordered_json cost_json(const spec::Spec& spec, const spec::Binding& binding) {
 
 ordered_json explain(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
                      const Config* config) {
-  const auto plan = make_plan(kernel, tensors, attributes, {}, config, nullptr, true);
+  const auto plan = make_plan(kernel, tensors, attributes, {}, config, nullptr, PlanFor::explanation);
   const auto& call = *plan->call;
   ordered_json result;
   result["kernel"] = kernel.name;

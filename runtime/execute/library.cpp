@@ -8,6 +8,7 @@
 #include "backends/cpu/executor.hpp"
 #include "common/guard.hpp"
 #include "ejk/record.hpp"
+#include "execute/background.hpp"
 #include "execute/facts.hpp"
 #include "execute/library_state.hpp"
 #include "execute/plan.hpp"
@@ -139,9 +140,18 @@ Status set_threads(int threads) {
   });
 }
 
+Status set_jit(Jit jit) {
+  return guarded([&]() -> Status {
+    Library::instance().set_jit(jit);
+    return {};
+  });
+}
+
+bool wait_for_images(std::chrono::milliseconds longest) { return wait_for_background(longest); }
+
 Counters counters() {
   const auto& c = Library::counters;
-  return {c.plans, c.compiles, c.loads, c.fallbacks};
+  return {c.plans, c.compiles, c.loads, c.fallbacks, c.stand_ins};
 }
 
 Status call(const std::string& kernel, const std::map<std::string, TensorView>& tensors, const std::map<std::string, Value>& attributes,

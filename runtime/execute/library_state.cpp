@@ -199,6 +199,19 @@ void Library::set_threads(int threads) {
   ++decisions_epoch;
 }
 
+Jit Library::jit() {
+  const int set = jit_.load(std::memory_order_relaxed);
+  return set == as_environment ? parts().environment.jit : static_cast<Jit>(set);
+}
+
+void Library::set_jit(Jit jit) {
+  if (jit != Jit::off && jit != Jit::on && jit != Jit::background)
+    throw spec::CallError(spec::CallError::Kind::bad_input,
+                          fmt::format("set_jit: expected off, on or background, found {}", static_cast<int>(jit)));
+  jit_.store(static_cast<int>(jit), std::memory_order_relaxed);
+  ++decisions_epoch;
+}
+
 void log_line(const std::string& line) {
   static const bool on = [] {
     try {

@@ -63,8 +63,11 @@ class Library {
   void add_store(const std::string& path);
   void set_threads(int threads);
 
+  Jit jit();  // EJKERNEL_JIT, or what set_jit said since
+  void set_jit(Jit jit);
+
   struct AtomicCounters {
-    std::atomic<std::uint64_t> plans{0}, compiles{0}, loads{0}, fallbacks{0};
+    std::atomic<std::uint64_t> plans{0}, compiles{0}, loads{0}, fallbacks{0}, stand_ins{0};
   };
   static AtomicCounters counters;
 
@@ -74,6 +77,8 @@ class Library {
   std::vector<std::string> added_stores_;
   std::unique_ptr<Parts> parts_;
   std::atomic<const Parts*> ready_{nullptr};
+  static constexpr int as_environment = -1;
+  std::atomic<int> jit_{as_environment};
   std::map<std::string, std::unique_ptr<KernelHandle>> kernels_;
 };
 

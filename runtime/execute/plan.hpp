@@ -59,6 +59,11 @@ struct Plan {
   const ProfilerRanges* ranges = nullptr;        // null: launches are not stamped, or nothing listens
   std::string label;                             // of the range round the launches
 
+  // A stand-in whose call's own image is there by now, or cannot be: to be made anew.
+  bool stale() const noexcept {
+    return resolved.awaited && resolved.awaited->state.load(std::memory_order_acquire) != Build::State::running;
+  }
+
   // About what it takes of memory, the image's module left out: many plans share it.
   std::size_t memory() const;
 
@@ -69,9 +74,10 @@ struct Plan {
 
 // Validates, selects, loads and lays out. Throws what resolve and bind throw. key may be null (explain; calls without data, whose tensors
 // may be without memory).
+enum class PlanFor { call, explanation, choice };  // choice: the image need not be loaded
 std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<const TensorView* const> tensors,
                                       std::span<const AttributeValue> attributes, Stream stream, const Config* config, const PlanKey* key,
-                                      bool explain_all = false);
+                                      PlanFor purpose = PlanFor::call);
 
 // What the process's plans take. A thread keeps up to 512 more alive that it used and the process's table gave up.
 struct PlanMemory {

@@ -8,6 +8,7 @@
 #include "ejk/label.hpp"
 #include "execute/facts.hpp"
 #include "execute/fork_gate.hpp"
+#include "execute/gradient_ahead.hpp"
 #include "execute/plan.hpp"
 #include "execute/recording_hook.hpp"
 
@@ -68,8 +69,9 @@ class Layout {
       throw CodedError(ErrorCode::internal,
                        fmt::format("{}: launch {} has more than {} arguments", spec_.kernel, launch.launch->entry, Plan::max_arguments));
     auto& planned = plan_.launches.emplace_back();
-    planned.request.entry = plan_.resolved.obtained.module->entry(launch.launch->entry);
-    if (!planned.request.entry)
+    const auto& module = plan_.resolved.obtained.module;  // none: a choice, whose image is being built
+    planned.request.entry = module ? module->entry(launch.launch->entry) : nullptr;
+    if (module && !planned.request.entry)
       throw CodedError(ErrorCode::device, fmt::format("{}: the binary has no entry '{}'", plan_.resolved.image.id, launch.launch->entry));
     std::copy_n(launch.grid, 3, planned.request.grid);
     std::copy_n(launch.block, 3, planned.request.block);
@@ -80,7 +82,7 @@ class Layout {
     planned.request.device = plan_.device;
     planned.request.name = launch.launch->entry.c_str();  // lives as long as the image's variant
     planned.repeat = launch.repeat;
-    if (planned.request.cooperative) check_resident(planned.request, *launch.launch);
+    if (planned.request.cooperative && module) check_resident(planned.request, *launch.launch);
     for (const auto& argument : launch.arguments) {
       planned.offsets.push_back(place(argument));
       if (argument.argument->kind == spec::Argument::Kind::step) planned.step = planned.offsets.back();
@@ -347,6 +349,7 @@ void slim(Plan& plan) {
   resolved.image.source.shrink_to_fit();  // to assign an empty text keeps the old one's memory
   resolved.arch = {};
   resolved.tried = {};
+  resolved.awaited_image = {};
   resolved.selection = {};
   resolved.obtained.stages = {};
   resolved.obtained.assembled = {};
@@ -376,6 +379,17 @@ std::size_t bytes_of(const spec::Binding& binding) {
   return bytes;
 }
 
+// Two runs of a deterministic call agree bit for bit, which two images need not; a graph would keep the stand-in.
+Missing missing_for(const Plan& plan, PlanFor purpose, Stream stream) {
+  if (Library::instance().jit() != Jit::background || on_background_thread()) return Missing::wait;
+  if (purpose == PlanFor::choice) return Missing::defer;
+  const auto& attributes = plan.call->binding()->attributes;
+  const auto deterministic = attributes.find("deterministic");
+  if (deterministic != attributes.end() && deterministic->second == Value(true)) return Missing::wait;
+  const auto& machine = plan.call->machine();
+  return machine.backend->capturing(machine.device, stream.handle) ? Missing::wait : Missing::stand_in;
+}
+
 }  // namespace
 
 std::size_t Plan::memory() const {
@@ -390,7 +404,7 @@ std::size_t Plan::memory() const {
 
 std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<const TensorView* const> tensors,
                                       std::span<const AttributeValue> attributes, Stream stream, const Config* config, const PlanKey* key,
-                                      bool explain_all) {
+                                      PlanFor purpose) {
   const ForkGate gate;
   auto facts = facts_of(kernel, tensors, attributes);
   const auto& machine = machine_of(kernel, tensors);
@@ -401,7 +415,8 @@ std::shared_ptr<const Plan> make_plan(const KernelHandle& kernel, std::span<cons
 
   plan->call = std::make_shared<BoundCall>(
       kernel, machine, binding, invocation_of(kernel, binding->facts, named(kernel, tensors), machine.probe.fingerprint, stream));
-  plan->resolved = resolve(*plan->call, config, explain_all);
+  if (key) build_gradient_ahead(plan->call->invocation());
+  plan->resolved = resolve(*plan->call, config, purpose == PlanFor::explanation, missing_for(*plan, purpose, stream));
   plan->backend = machine.backend;
   plan->device = machine.device;
   plan->check = Library::instance().parts().environment.check && machine.backend->platform() == "cpu";

@@ -21,14 +21,16 @@ bool same_key(const Plan& plan, const PlanKey& key) {
 class ThreadTable {
  public:
   const Plan* find(const PlanKey& key) const {
-    for (std::size_t i = key.hash % capacity;; i = (i + 1) % capacity) {
-      const auto& slot = slots_[i];
-      if (!slot.plan) return nullptr;
-      if (slot.hash == key.hash && same_key(*slot.plan, key)) return slot.plan.get();
-    }
+    const auto place = place_of(key);
+    return place == capacity || slots_[place].plan->stale() ? nullptr : slots_[place].plan.get();
   }
 
+  // In the place of a stale one of that key, if there is one.
   void put(const PlanKey& key, std::shared_ptr<const Plan> plan) {
+    if (const auto old = place_of(key); old != capacity) {
+      slots_[old].plan = std::move(plan);
+      return;
+    }
     if (++count_ > capacity / 2) {
       std::fill(slots_.begin(), slots_.end(), Slot{});
       count_ = 1;
@@ -40,6 +42,16 @@ class ThreadTable {
 
  private:
   static constexpr std::size_t capacity = 1024;
+
+  // capacity: nowhere.
+  std::size_t place_of(const PlanKey& key) const {
+    for (std::size_t i = key.hash % capacity;; i = (i + 1) % capacity) {
+      const auto& slot = slots_[i];
+      if (!slot.plan) return capacity;
+      if (slot.hash == key.hash && same_key(*slot.plan, key)) return i;
+    }
+  }
+
   struct Slot {
     std::uint64_t hash = 0;
     std::shared_ptr<const Plan> plan;
@@ -54,10 +66,17 @@ class ProcessTable {
   explicit ProcessTable(std::size_t limit) : limit_(limit) {}
 
   std::shared_ptr<const Plan> find(const PlanKey& key) {
+    std::list<Row> gone;  // destroyed after the lock
     const std::lock_guard lock(mutex_);
     const auto [begin, end] = by_hash_.equal_range(key.hash);
     const auto found = std::find_if(begin, end, [&](const auto& entry) { return same_key(*entry.second->plan, key); });
     if (found == end) return nullptr;
+    if (found->second->plan->stale()) {
+      bytes_ -= found->second->bytes;
+      gone.splice(gone.begin(), rows_, found->second);
+      by_hash_.erase(found);
+      return nullptr;
+    }
     rows_.splice(rows_.begin(), rows_, found->second);
     return found->second->plan;
   }

@@ -3,7 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
 #include "common/guard.hpp"
+#include "select/events.hpp"
 
 namespace ejk {
 namespace {
@@ -16,6 +21,7 @@ class Resolver {
   bool exact(const Completed& completed, bool jit) {
     auto arch = current(*completed.candidate.arch);
     auto image = call_.image(completed);
+    if (!jit && being_built(image)) return false;  // by another thread, which the image's door would make us wait for
     store::Tried tried;
     auto obtained = store::obtain(parts_.places, image, arch, *call_.machine().backend, jit_policy(jit), tried);
     if (jit || obtained)
@@ -48,9 +54,72 @@ class Resolver {
     return false;
   }
 
+  // In place of `chosen`, which no store has: what a store has in the order in which a call falls back, else what is compiled much sooner.
+  // False: nothing of the kind, the call waits.
+  bool stand_in(const Completed& chosen) {
+    auto image = call_.image(chosen);
+    const auto build = build_behind(image, current(*chosen.candidate.arch), *call_.machine().backend, call_.invocation().key());
+    if (!build || build->state.load(std::memory_order_acquire) != Build::State::running) return false;
+    if (!built_already(chosen) && !compiled_sooner(chosen, image.source.size())) return false;
+    result.awaited = build;
+    result.awaited_image = std::move(image.id);
+    return true;
+  }
+
+  // Leaves everything but a module.
+  bool defer(const Completed& chosen) {
+    auto image = call_.image(chosen);
+    auto arch = current(*chosen.candidate.arch);
+    std::string why_not;
+    if (!call_.machine().backend->can_compile(arch, why_not)) return false;
+    const auto build = build_behind(image, arch, *call_.machine().backend, call_.invocation().key());
+    if (!build || build->state.load(std::memory_order_acquire) == Build::State::failed) return false;
+    result.candidate = chosen.candidate;
+    result.arch = std::move(arch);
+    result.config = chosen.config;
+    result.image = std::move(image);
+    return true;
+  }
+
   Resolved result;
 
  private:
+  // Of the configs whose images the stores seem to have, by the names of their folders: the source is made of those alone.
+  bool built_already(const Completed& chosen) {
+    const auto there = images_there();
+    const auto try_one = [&](const Completed& other) { return there.contains(call_.image_id(other)) && exact(other, false); };
+    const auto try_near = [&](const Completed& wanted) {
+      const auto near = there.empty() ? std::vector<spec::Config>() : call_.decider().nearest(wanted);
+      return std::ranges::any_of(near, [&](const auto& config) { return try_one({wanted.candidate, config}); });
+    };
+    if (try_near(chosen)) return true;
+    return std::ranges::any_of(call_.decider().others(chosen), [&](const auto& other) { return try_one(other) || try_near(other); });
+  }
+
+  std::set<std::string> images_there() const {
+    std::set<std::string> ids;
+    const auto look = [&](const store::Store& store) {
+      std::error_code error;
+      const auto kernel = store.root() / call_.handle().spec->server().kernel;
+      for (std::filesystem::directory_iterator entry(kernel, error), end; !error && entry != end; entry.increment(error)) {
+        const auto name = entry->path().filename().string();
+        ids.insert(name.substr(0, name.rfind('-')));  // the hash follows
+      }
+    };
+    if (parts_.places.user) look(*parts_.places.user);
+    for (const auto& pack : parts_.places.packs) look(pack);
+    return ids;
+  }
+
+  // Compilers take time in proportion to the source, about: the shortest one of another variant, where it is much shorter.
+  bool compiled_sooner(const Completed& chosen, std::size_t source) {
+    std::optional<Completed> shortest;
+    std::size_t least = source * 2 / 3;
+    for (const auto& other : call_.decider().others(chosen))
+      if (const auto size = call_.image(other).source.size(); size < least) least = size, shortest = other;
+    return shortest && exact(*shortest, true);
+  }
+
   spec::Arch current(const spec::Arch& arch) const {
     auto copy = arch;
     if (call_.machine().backend->platform() == "cpu") copy.properties["threads"] = std::int64_t{cpu_threads()};
@@ -59,7 +128,7 @@ class Resolver {
 
   store::JitPolicy jit_policy(bool wanted) const {
     if (!wanted) return {false, "only looking for a prebuilt one", {}};
-    if (!parts_.environment.jit) return {false, "EJKERNEL_JIT=off", {}};
+    if (Library::instance().jit() == Jit::off) return {false, "EJKERNEL_JIT=off", {}};
     return {true, {}, [](const std::string& line) { log_line(line); }};
   }
 
@@ -89,17 +158,20 @@ std::string stages_text(const store::Obtained& obtained) {
   return text;
 }
 
+void tell_stand_in(const BoundCall& call, const Resolved& resolved) {
+  ++Library::counters.stand_ins;
+  log_line(fmt::format("{} serves until {} is built", resolved.image.id, resolved.awaited_image));
+  if (!events_wanted()) return;
+  tell({Event::Kind::stand_in, call.name(), call.invocation().key(), public_config({resolved.candidate, resolved.config}), std::nullopt, 0,
+        resolved.image.id + " serves until " + resolved.awaited_image + " is built"});
+}
+
 void count(const Resolved& resolved) {
   ++Library::counters.plans;
+  if (!resolved.obtained.module) return;
   ++Library::counters.loads;
-  if (resolved.obtained.origin == store::Origin::jit && resolved.obtained.seconds > 0) {  // 0: loaded already
-    ++Library::counters.compiles;
-    log_line(fmt::format("compiled {} in {:.2f} s ({})", resolved.image.id, resolved.obtained.seconds, stages_text(resolved.obtained)));
-    if (resolved.obtained.from == "in memory")
-      log_line(fmt::format("{} is kept nowhere; {}", resolved.image.id, fmt::join(resolved.tried, "; ")));
-    if (const auto& above = resolved.obtained.above_limits; !above.empty())
-      log_line(fmt::format("{} is used, though it needs more than its variant's limits allow: {}", resolved.image.id, above));
-  }
+  if (resolved.obtained.origin == store::Origin::jit && resolved.obtained.seconds > 0)  // 0: loaded already
+    count_compiled(resolved.image, resolved.obtained, resolved.tried);
   if (resolved.fallback) {
     ++Library::counters.fallbacks;
     log_line(fmt::format("fell back to {}; tried: {}", resolved.image.id, fmt::join(resolved.tried, "; ")));
@@ -108,7 +180,16 @@ void count(const Resolved& resolved) {
 
 }  // namespace
 
-Resolved resolve(const BoundCall& call, const Config* override_config, bool explain_all) {
+void count_compiled(const spec::Image& image, const store::Obtained& obtained, const std::vector<std::string>& tried) {
+  if (obtained.origin != store::Origin::jit || obtained.seconds == 0) return;
+  ++Library::counters.compiles;
+  log_line(fmt::format("compiled {} in {:.2f} s ({})", image.id, obtained.seconds, stages_text(obtained)));
+  if (obtained.from == "in memory") log_line(fmt::format("{} is kept nowhere; {}", image.id, fmt::join(tried, "; ")));
+  if (const auto& above = obtained.above_limits; !above.empty())
+    log_line(fmt::format("{} is used, though it needs more than its variant's limits allow: {}", image.id, above));
+}
+
+Resolved resolve(const BoundCall& call, const Config* override_config, bool explain_all, Missing missing) {
   auto selection = call.select(override_config, explain_all);
   std::string reason;
   const auto chosen = call.complete(selection.config, reason);
@@ -116,7 +197,10 @@ Resolved resolve(const BoundCall& call, const Config* override_config, bool expl
   selection.config = public_config(*chosen);
 
   Resolver resolver(call);
-  if (!resolver.exact(*chosen, true)) {
+  const bool behind = missing != Missing::wait && Library::instance().jit() == Jit::background && selection.tier != Tier::override_;
+  if (behind && !resolver.exact(*chosen, false) && (missing == Missing::defer ? resolver.defer(*chosen) : resolver.stand_in(*chosen))) {
+    if (resolver.result.awaited) tell_stand_in(call, resolver.result);
+  } else if (!resolver.exact(*chosen, true)) {
     if (selection.tier == Tier::override_ || !resolver.fall_back(*chosen)) give_up(call.name(), resolver);
     resolver.result.fallback = true;
   }

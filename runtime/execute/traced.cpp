@@ -107,7 +107,7 @@ Result<Choice> choose(const std::string& kernel, const Tensors& tensors, const V
     const auto& handle = require_kernel(kernel);
     const auto views = without_data(tensors);
     const auto arguments = positional(handle, views, attributes);
-    const auto plan = make_plan(handle, arguments.tensors, arguments.attributes, {}, config, nullptr);
+    const auto plan = make_plan(handle, arguments.tensors, arguments.attributes, {}, config, nullptr, PlanFor::choice);
     const auto& resolved = plan->resolved;
     return Choice{public_config({resolved.candidate, resolved.config}), resolved.image.id, plan->workspace_bytes};
   });

@@ -52,8 +52,8 @@ void log(const Event& event) {
 }  // namespace
 
 std::string_view name_of(Event::Kind kind) {
-  static constexpr std::string_view names[] = {"override",        "overlay_hit", "cache_hit", "autotune_start",
-                                               "autotune_finish", "heuristics",  "error"};
+  static constexpr std::string_view names[] = {"override",   "overlay_hit", "cache_hit",   "autotune_start", "autotune_finish",
+                                               "heuristics", "error",       "build_start", "stand_in",       "build_finish"};
   return names[static_cast<std::size_t>(kind)];
 }
 

@@ -42,4 +42,10 @@ std::shared_ptr<std::mutex> ModuleTable::door(const std::string& key) {
   return door;
 }
 
+void ModuleTable::forget_doors() {
+  if (!mutex_.try_lock()) return;
+  doors_.clear();
+  mutex_.unlock();
+}
+
 }  // namespace ejk::store

@@ -24,6 +24,7 @@ class ModuleTable {
   void remember_failure(const std::string& key, const std::string& compiler, const std::string& log);
 
   std::shared_ptr<std::mutex> door(const std::string& key);
+  void forget_doors();  // in a fork's child: those that were shut by threads which it has not
 
  private:
   struct Row {

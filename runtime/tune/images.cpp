@@ -106,7 +106,7 @@ class SpecImages : public TrialImages {
   std::map<std::string, std::string> build(const std::vector<store::BuildItem>& missing, int jobs) const {
     std::map<std::string, std::string> failures;
     const auto& parts = Library::instance().parts();
-    if (!parts.environment.jit) {
+    if (Library::instance().jit() == Jit::off) {
       for (const auto& item : missing) failures[item.image.id] = "no store has its image, and EJKERNEL_JIT=off";
       return failures;
     }

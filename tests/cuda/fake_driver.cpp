@@ -142,6 +142,7 @@ void fill_contexts(DriverFunctions& call) {
     return success;
   };
   call.synchronize = [] { return fake().answer("synchronize"); };
+  call.is_capturing = [](Stream, int* status) { return *status = fake().capturing, success; };
   call.exchange_capture_mode = [](int* mode) { return std::swap(*mode, fake().capture_mode), success; };
 }
 

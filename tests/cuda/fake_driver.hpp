@@ -53,6 +53,7 @@ struct FakeDriver {
   std::map<Address, std::size_t> memory;
   std::uint64_t threshold = 0;
   int capture_mode = 0;
+  int capturing = 0;  // what streams say of themselves
 
   static FakeDriver& instance();
   static void reset() { instance() = FakeDriver(); }

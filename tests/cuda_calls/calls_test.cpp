@@ -134,6 +134,36 @@ TEST_F(CudaCalls, TheBinaryComesFromTheCacheTheSecondTime) {
   EXPECT_EQ(fake().launches.back().device, 0);
 }
 
+// The config of 16 rows is there, that of 8 is not.
+TEST_F(CudaCalls, AStreamThatIsCapturedGetsNoStandIn) {
+  const Config wide{"tma", "", {{"rows", std::int64_t{16}}}};
+  const auto with = [&](const Config* config) {
+    return call("copy_tiles", {{"x", view(memory_, 20)}, {"out", view(memory_ + 65536, 20)}}, {{"by", 2.0}}, {}, config);
+  };
+  ASSERT_TRUE(with(&wide));
+  ASSERT_TRUE(set_jit(Jit::background));
+  fake().capturing = 1;
+  ASSERT_TRUE(with(nullptr));
+  EXPECT_EQ(counters().stand_ins, 0u);
+  EXPECT_EQ(counters().compiles, 2u) << "it waited";
+}
+
+TEST_F(CudaCalls, AnotherConfigServesWhileItsOwnIsCompiled) {
+  const Config wide{"tma", "", {{"rows", std::int64_t{16}}}};
+  const auto with = [&](const Config* config) {
+    return call("copy_tiles", {{"x", view(memory_, 20)}, {"out", view(memory_ + 65536, 20)}}, {{"by", 2.0}}, {}, config);
+  };
+  ASSERT_TRUE(with(&wide));
+  ASSERT_TRUE(set_jit(Jit::background));
+  ASSERT_TRUE(with(nullptr));
+  EXPECT_EQ(counters().stand_ins, 1u);
+  ASSERT_TRUE(wait_for_images(std::chrono::minutes(1)));
+  EXPECT_EQ(counters().compiles, 2u);
+  ASSERT_TRUE(with(nullptr));
+  EXPECT_EQ(counters().stand_ins, 1u);
+  EXPECT_EQ(counters().fallbacks, 0u);
+}
+
 TEST_F(CudaCalls, ALaunchThatFailsGivesTheWorkspaceBackAndNamesItself) {
   int stream = 0;
   fake().next_result["launch"] = 1;

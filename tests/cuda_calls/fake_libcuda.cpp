@@ -29,6 +29,7 @@ Result cuCtxPopCurrent_v2(Context* a) { return table().pop_context(a); }
 Result cuCtxGetCurrent(Context* a) { return table().current_context(a); }
 Result cuCtxGetDevice(DeviceHandle* a) { return table().current_device(a); }
 Result cuCtxSynchronize() { return table().synchronize(); }
+Result cuStreamIsCapturing(Stream a, int* b) { return table().is_capturing(a, b); }
 Result cuThreadExchangeStreamCaptureMode(int* a) { return table().exchange_capture_mode(a); }
 Result cuLibraryLoadData(Library* a, const void* b, int* c, void** d, unsigned e, int* f, void** g, unsigned h) {
   return table().load_library(a, b, c, d, e, f, g, h);

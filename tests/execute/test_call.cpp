@@ -163,7 +163,7 @@ TEST_F(WithoutCompiler, JitOffIsAClearErrorThatNamesEveryPlace) {
 
 TEST_F(WithoutCompiler, ABadEnvironmentValueIsAnError) {
   setenv("EJKERNEL_JIT", "maybe", 1);
-  EXPECT_EQ(message_of(call("shift", {}, {})), "environment variable EJKERNEL_JIT is 'maybe'; expected on or off, or unset it");
+  EXPECT_EQ(message_of(call("shift", {}, {})), "environment variable EJKERNEL_JIT is 'maybe'; expected on, off or background, or unset it");
 }
 
 }  // namespace

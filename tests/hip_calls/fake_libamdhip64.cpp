@@ -27,6 +27,7 @@ Result hipGetDevicePropertiesR0600(void* a, DeviceHandle b) { return table().dev
 Result hipGetDevice(DeviceHandle* a) { return table().current_device(a); }
 Result hipSetDevice(DeviceHandle a) { return table().set_device(a); }
 Result hipDeviceSynchronize() { return table().synchronize(); }
+Result hipStreamIsCapturing(Stream a, int* b) { return table().is_capturing(a, b); }
 Result hipThreadExchangeStreamCaptureMode(int* a) { return table().exchange_capture_mode(a); }
 Result hipModuleLoadData(ModuleHandle* a, const void* b) { return table().load_module(a, b); }
 Result hipModuleGetFunction(Function* a, ModuleHandle b, const char* c) { return table().module_function(a, b, c); }

@@ -53,6 +53,21 @@ def test_a_transformer_learns_with_the_gradients_of_jaxs_attention():
     assert sum(losses[-5:]) / 5 < losses[0] - 1.5
 
 
+def test_characters_are_learnt_as_on_the_librarys_own_cell(tmp_path):
+    """A small model on few characters: the losses of the first steps are the same, and the loss falls below the target."""
+    pytest.importorskip("jax")
+    example = load("train_characters")
+    task = example.Task(example.documents()[:2000], features=16, hidden=24, tokens=12, batch=16)
+    with_torch = importlib.util.find_spec("torch") is not None
+    curves = example.train(task, steps=60, target=3.7, with_torch=with_torch)
+    ours, _ = curves.pop("ejk")
+    assert ours[0] > 4.2 and example.recent(ours) < 3.7 and 15 <= len(ours) < 60
+    for name, (losses, _) in curves.items():
+        first, last = example.difference(ours, losses)
+        assert first < 1e-4 and last < 0.05, name
+    assert example.drawing({"ejk": (ours, 0), **curves}, 3.7).count('fill="none"') == 1 + len(curves)
+
+
 @pytest.mark.parametrize("library", ["jax", "torch", "numpy"])
 def test_an_engine_serves_the_tokens_of_a_dense_model(library):
     """Few pages: requests are evicted, too. Small ones, of which each is still cut into chunks."""

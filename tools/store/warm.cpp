@@ -65,6 +65,16 @@ ordered_json summary_json(const WarmPlan& plan, const store::BuildReport& report
           {"not_read", plan.faults},   {"seconds", report.seconds}, {"failures", report.failures}};
 }
 
+// One line a call, in the order of the file, so that calls can be told apart that differ in sizes alone.
+int list(const WarmPlan& plan) {
+  for (const auto& found : plan.found)
+    fmt::print("{}\n",
+               ordered_json{{"kernel", found.kernel}, {"device", found.device}, {"image", found.image}, {"hash", found.hash}}.dump());
+  for (const auto& fault : plan.faults) fmt::print(stderr, "not read: {}\n", fault);
+  for (const auto& [call, why] : plan.skipped) fmt::print(stderr, "skipped {}: {}\n", call, why);
+  return plan.faults.empty() && plan.skipped.empty() ? exit_done : exit_failed;
+}
+
 }  // namespace
 
 int warm(std::span<const std::string> words) {
@@ -82,13 +92,15 @@ int warm(std::span<const std::string> words) {
   arguments.option("store", "DIR", "the store to fill (default: the user's cache)");
   arguments.option("device", "DEVICE", "take every call as one of this device: cpu, cuda, cuda:1 (default: the device each was made on)");
   arguments.option("jobs", "N", "compilers at a time (default: one a core)");
+  arguments.flag("list", "build nothing; print a JSON line for each call: its kernel, its device, its image and that one's hash");
   arguments.flag("json", "the summary as JSON");
   if (!arguments.parse(words)) return exit_done;
   if (!arguments.has("trace") && !arguments.has("hlo")) throw UsageError("expected --trace FILE or --hlo FILE");
   const auto jobs = static_cast<int>(arguments.integer("jobs", 0, 1, 4096));
   const auto* machine = arguments.has("device") ? &device_of(arguments) : nullptr;
 
-  auto plan = plan_to_warm(arguments.text("trace"), arguments.text("hlo"), machine);
+  auto plan = plan_to_warm(arguments.text("trace"), arguments.text("hlo"), machine, !arguments.has("list"));
+  if (arguments.has("list")) return list(plan);
   const auto store = destination(arguments);
   const auto packed = arguments.has("store") ? 0 : take_out_packed(plan.items);
   BuildProgress progress(stderr);

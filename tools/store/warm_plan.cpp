@@ -18,12 +18,15 @@ constexpr std::size_t longest_dump = std::size_t{8} << 30;
 
 class WarmPlanner {
  public:
-  WarmPlanner(WarmPlan& plan, const Machine* machine) : plan_(plan), machine_(machine) {}
+  WarmPlanner(WarmPlan& plan, const Machine* machine, bool to_build) : plan_(plan), machine_(machine), to_build_(to_build) {}
 
   void add(const RecordedInvocation& recorded, const std::string& name) {
     try {
       const PlacedCall call(recorded, machine_);
-      add(call.image(call.select().config));
+      auto image = call.image(call.select().config);
+      WarmPlan::Found found{call.name(), call.machine().probe.fingerprint, image.id, image.hash};
+      add(std::move(image));
+      plan_.found.push_back(std::move(found));
       ++plan_.calls;
     } catch (...) {
       plan_.skipped.push_back({name, current_error().message});
@@ -35,12 +38,14 @@ class WarmPlanner {
     const auto* arch = Library::instance().parts().catalogue.arch(image.arch);
     std::string why = fmt::format("this build of ejk has no {} backend", arch->platform);
     auto* backend = backend_of(arch->platform);
-    if (!backend || !backend->can_compile(*arch, why)) throw CodedError(ErrorCode::unsupported, fmt::format("{}: {}", image.id, why));
+    if (!backend || (to_build_ && !backend->can_compile(*arch, why)))
+      throw CodedError(ErrorCode::unsupported, fmt::format("{}: {}", image.id, why));
     if (seen_.insert(image.id + "-" + image.hash).second) plan_.items.push_back({std::move(image), arch});
   }
 
   WarmPlan& plan_;
   const Machine* machine_;
+  const bool to_build_;
   std::set<std::string> seen_;
 };
 
@@ -76,9 +81,9 @@ void plan_hlo(const std::string& hlo, const std::string& trace, WarmPlanner& pla
 
 }  // namespace
 
-WarmPlan plan_to_warm(const std::string& trace, const std::string& hlo, const Machine* machine) {
+WarmPlan plan_to_warm(const std::string& trace, const std::string& hlo, const Machine* machine, bool to_build) {
   WarmPlan plan;
-  WarmPlanner planner(plan, machine);
+  WarmPlanner planner(plan, machine, to_build);
   if (hlo.empty())
     plan_trace(trace, planner, plan);
   else

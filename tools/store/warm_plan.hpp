@@ -12,14 +12,19 @@ struct WarmPlan {
   struct Skipped {
     std::string call, why;  // "shift on cpu-avx512-2t", a label
   };
+  struct Found {
+    std::string kernel, device, image, hash;
+  };
   std::size_t calls = 0;                // that an image was found for
+  std::vector<Found> found;             // of each of them, in order
   std::vector<store::BuildItem> items;  // each image once
   std::vector<Skipped> skipped;
   std::vector<std::string> faults;  // lines and labels that cannot be read
 };
 
 // trace and hlo are files; empty: none. With both, the calls are those that hlo names, and trace is where hashes are looked up. machine:
-// takes the calls to that device; null: each to its own. Throws CodedError if a file cannot be read.
-WarmPlan plan_to_warm(const std::string& trace, const std::string& hlo, const Machine* machine);
+// takes the calls to that device; null: each to its own. to_build: images that nothing here compiles are skipped. Throws CodedError if a
+// file cannot be read.
+WarmPlan plan_to_warm(const std::string& trace, const std::string& hlo, const Machine* machine, bool to_build = true);
 
 }  // namespace ejk::tools

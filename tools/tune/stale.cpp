@@ -52,7 +52,7 @@ std::map<std::string, std::string> build_wanted(const std::vector<JudgedRecord>&
     if (one.wanted) items.emplace(one.wanted->image.id, *one.wanted);
   const auto& parts = Library::instance().parts();
   const bool can_keep = parts.places.user && parts.places.user->writable();
-  if (!parts.environment.jit || !can_keep) {
+  if (Library::instance().jit() == Jit::off || !can_keep) {
     const auto why = can_keep ? "EJKERNEL_JIT=off" : "there is no user cache to compile into: " + parts.places.why_no_user;
     for (const auto& [id, item] : items) why_not[id] = why;
     return why_not;

@@ -35,6 +35,9 @@ def _forward(site, primals):
     wanted = site.wanted + tuple(name for name in read if name not in site.wanted)
     results = dict(zip(wanted, _differentiable(dataclasses.replace(site, wanted=wanted), operands)))
     kept = {name: results[name] for name in read}
+    perturbed = tuple(name for name, primal in zip(site.inputs, primals) if primal.perturbed)
+    outputs = tuple((name, _trace.shape_of(name, x)) for name, x in results.items())
+    _trace.build_gradient(site.kernel, site.named(operands) + outputs, site.attributes, perturbed)
     return tuple(results[name] for name in site.wanted), (operands, kept, _flags(primals))
 
 
@@ -72,6 +75,12 @@ def _nothing(operand):
     return jnp.zeros_like(operand) if jax.__version_info__ < (0, 8) and jnp.issubdtype(operand.dtype, jnp.floating) else None
 
 
+def _used(site, cotangents, there):
+    """((name, (element type, shape)), ...) of the other outputs that something made use of: the gradient takes theirs."""
+    pairs = [(name, x) for name, x in zip(site.wanted, cotangents) if name not in there and not isinstance(x, jax.custom_derivatives.SymbolicZero)]
+    return tuple((name, _trace.shape_of(name, x)) for name, x in pairs if jnp.issubdtype(x.dtype, jnp.floating))
+
+
 def _backward(site, residuals, cotangents):
     operands, kept, flags = residuals
     perturbed = {name for i, name in enumerate(site.inputs) if flags.shape[1] >> i & 1}
@@ -81,6 +90,7 @@ def _backward(site, residuals, cotangents):
             known[f"d{tensor.name}"] = _instantiated(cotangents[site.wanted.index(tensor.name)])
     outputs = tuple((name, _trace.shape_of(name, x)) for name, x in kept.items())
     outputs += tuple(each for each in site.known if each[0] not in kept)
+    outputs += _used(site, cotangents, {name for name, _ in outputs})
     gradient = _trace.gradient(site.kernel, site.named(operands) + outputs, site.attributes)
     found = {}
     for call, asked in calls_needed(gradient["calls"], site.inputs, perturbed):

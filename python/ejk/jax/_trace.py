@@ -7,7 +7,7 @@ import json
 from .. import _open_scopes
 from .._call import Arguments
 from .._errors import InputError
-from .._library import PATH, json_text, text
+from .._library import PATH, check, json_text, library, text
 from .._numpy_arrays import _DTYPES as NUMPY_DTYPES
 from .._numpy_arrays import _NAMES as JAX_DTYPES
 from .._tensor import View
@@ -43,6 +43,27 @@ def bound(kernel, tensors, attributes):
 def gradient(kernel, tensors, attributes):
     """{"calls", "equal"}: ejk_gradient."""
     return json.loads(_ask("ejk_gradient", kernel, tensors, attributes, CPU))
+
+
+def _default_device():
+    """Where a program that is being traced will most likely run; None: on nothing of ours."""
+    import jax
+
+    if jax.default_backend() == "cpu":
+        return CPU
+    version = jax.local_devices()[0].client.platform_version.lower()
+    return ROCM if "rocm" in version else CUDA if "cuda" in version else None
+
+
+@functools.lru_cache(maxsize=1024)
+def build_gradient(kernel, tensors, attributes, inputs):
+    """Begins to build the images of the gradient of a call that is being traced, for the device that it will most likely run on: ejk_build_gradient."""
+    device = _default_device()
+    if device is None:
+        return
+    views = {name: View(None, shape, None, dtype, (device, 0)) for name, (dtype, shape) in tensors}
+    arguments = Arguments(views)
+    check(library().ejk_build_gradient(kernel.encode(), arguments.array, arguments.count, json_text(dict(attributes)), ",".join(inputs).encode()))
 
 
 def chosen(kernel, tensors, attributes, config, device):

@@ -14,7 +14,7 @@ from ._transforms import called
 
 
 class _Recorded(Kernel):
-    """A kernel whose outputs for the gradient alone are outputs like any other."""
+    """A kernel whose calls autograd records: outputs for the gradient alone are outputs like any other."""
 
     def __init__(self, kernel):
         told = kernel.contract
@@ -22,10 +22,13 @@ class _Recorded(Kernel):
         super().__init__(kernel.name, kernel.inputs, kernel.outputs + saved, kernel.fixed, kernel.varying)
         self._contract = dataclasses.replace(told, outputs=told.outputs + told.saved)
 
+    def differentiated(self, inputs):
+        return [name for name, tensor in zip(self.inputs, inputs) if tensor is not None and tensor.requires_grad]
+
 
 @functools.lru_cache(maxsize=None)
-def _with_saved(kernel):
-    return _Recorded(kernel) if kernel.contract.saved else kernel
+def _recorded(kernel):
+    return _Recorded(kernel)
 
 
 class _Plan:
@@ -34,7 +37,7 @@ class _Plan:
     def __init__(self, run, kernel, given, fixed, shown, wanted, config):
         names = tuple([name for name, flag in zip(kernel.outputs, wanted) if flag])
         kept = _autograd.kept(kernel.name, names)
-        kernel = _with_saved(kernel)
+        kernel = _recorded(kernel)
         self.run, self.kernel, self.fixed, self.config = run, kernel, fixed, config
         self.made = tuple([name in names or name in kept for name in kernel.outputs])
         self.places = [place for place, flag in enumerate(given) if flag]

@@ -8,24 +8,26 @@ namespace {
 
 // --as-needed and no build id: nothing in the file that is not used. Of libgcc only what is used, so that an older one need not have it.
 const std::vector<std::string>& shared_object_flags() {
-  static const std::vector<std::string> flags = {"-std=c++20",
-                                                 "-fno-math-errno",
-                                                 "-fno-trapping-math",
-                                                 "-fno-exceptions",
-                                                 "-fno-rtti",
-                                                 "-fvisibility=hidden",
-                                                 "-g0",
-                                                 "-fPIC",
-                                                 "-shared",
-                                                 "-static-libgcc",
-                                                 "-Wl,--build-id=none,--as-needed,-z,noexecstack"};
-  return flags;
+  static const auto* flags =
+      new std::vector<std::string>{// never destroyed, as all that a thread uses which compiles while the process ends
+                                   "-std=c++20",
+                                   "-fno-math-errno",
+                                   "-fno-trapping-math",
+                                   "-fno-exceptions",
+                                   "-fno-rtti",
+                                   "-fvisibility=hidden",
+                                   "-g0",
+                                   "-fPIC",
+                                   "-shared",
+                                   "-static-libgcc",
+                                   "-Wl,--build-id=none,--as-needed,-z,noexecstack"};
+  return *flags;
 }
 
 // No -ffast-math: NaN and infinities mean what docs/semantics.md says.
 const std::vector<std::string>& cpu_flags() {
-  static const std::vector<std::string> flags = {"-O3", "-ffp-contract=fast"};
-  return flags;
+  static const auto* flags = new std::vector<std::string>{"-O3", "-ffp-contract=fast"};
+  return *flags;
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ SystemCompiler search(const std::string& machine) {
 
 std::shared_ptr<const SystemCompiler> system_compiler(const std::string& machine) {
   static std::mutex mutex;
-  static std::map<std::array<std::string, 3>, std::shared_ptr<const SystemCompiler>> known;
+  static auto& known = *new std::map<std::array<std::string, 3>, std::shared_ptr<const SystemCompiler>>;
   const std::lock_guard lock(mutex);
   auto& compiler = known[{machine, environment_variable("CXX"), environment_variable("PATH")}];
   if (!compiler || compiler->hindered) compiler = std::make_shared<SystemCompiler>(search(machine));

@@ -32,6 +32,7 @@ std::string resolve(void* library, DriverFunctions& call) {
   read("cuCtxGetDevice", call.current_device);
   read("cuCtxSynchronize", call.synchronize);
   read("cuThreadExchangeStreamCaptureMode", call.exchange_capture_mode);
+  read("cuStreamIsCapturing", call.is_capturing);
   read("cuLibraryLoadData", call.load_library);
   read("cuLibraryGetKernel", call.kernel);
   read("cuKernelGetFunction", call.function);

@@ -62,7 +62,7 @@ void load_builtins(const fs::path& library, int major, int minor) {
 std::mutex added_mutex;
 
 std::vector<fs::path>& added_toolkits() {
-  static std::vector<fs::path> toolkits;
+  static auto& toolkits = *new std::vector<fs::path>;
   return toolkits;
 }
 
@@ -114,8 +114,8 @@ Nvrtc load_nvrtc(const std::vector<std::string>& candidates) {
 }
 
 const Nvrtc& nvrtc() {
-  static const Nvrtc found = load_nvrtc(nvrtc_candidates());
-  return found;
+  static const auto* found = new Nvrtc(load_nvrtc(nvrtc_candidates()));
+  return *found;
 }
 
 }  // namespace ejk::cuda

@@ -65,6 +65,14 @@ Probe GpuBackend::probe(std::span<const spec::Arch* const> archs, int ordinal) {
 
 void GpuBackend::launch(const LaunchRequest& request, void* stream) { gpu::launch(devices(), request, stream); }
 
+// The default stream of a thread that captures another one answers with an error.
+bool GpuBackend::capturing(int device, void* stream) {
+  auto& all = devices();
+  const CurrentDevice current(all.call, all.device(device));
+  int status = 0;
+  return all.call.is_capturing(static_cast<Stream>(stream), &status) != success || status != 0;
+}
+
 std::int64_t GpuBackend::resident_blocks(const LaunchRequest& request) { return gpu::resident_blocks(devices(), request); }
 
 void* GpuBackend::acquire_workspace(int device, void* stream, std::int64_t bytes) {

@@ -21,6 +21,7 @@ class GpuBackend : public Backend {
   int device_count() override { return devices().count(); }
   Probe probe(std::span<const spec::Arch* const> archs, int ordinal) override;
   void launch(const LaunchRequest& request, void* stream) override;
+  bool capturing(int device, void* stream) override;
   std::int64_t resident_blocks(const LaunchRequest& request) override;
   void* acquire_workspace(int device, void* stream, std::int64_t bytes) override;
   void release_workspace(int device, void* stream, void* workspace) noexcept override;

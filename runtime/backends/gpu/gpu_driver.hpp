@@ -72,6 +72,7 @@ struct DriverFunctions {
   Result (*set_device)(DeviceHandle) = nullptr;  // HIP, in place of contexts
   Result (*synchronize)() = nullptr;
   Result (*exchange_capture_mode)(int*) = nullptr;
+  Result (*is_capturing)(Stream, int*) = nullptr;  // 0: it is not
   Result (*load_library)(Library*, const void*, int*, void**, unsigned, int*, void**, unsigned) = nullptr;
   Result (*kernel)(Kernel*, Library, const char*) = nullptr;
   Result (*function)(Function*, Kernel) = nullptr;

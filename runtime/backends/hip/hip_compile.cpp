@@ -91,7 +91,7 @@ std::string arch_name(const spec::Image& image) { return image.arch.substr(image
 
 std::shared_ptr<const SystemCompiler> clang_for(const std::string& arch) {
   static std::mutex mutex;
-  static std::map<std::array<std::string, 3>, std::shared_ptr<const SystemCompiler>> known;
+  static auto& known = *new std::map<std::array<std::string, 3>, std::shared_ptr<const SystemCompiler>>;
   const std::lock_guard lock(mutex);
   auto& clang = known[{arch, environment_variable("ROCM_PATH"), environment_variable("PATH")}];
   if (!clang) clang = std::make_shared<SystemCompiler>(search(arch));

@@ -32,6 +32,7 @@ std::string resolve(void* library, DriverFunctions& call) {
   read("hipSetDevice", call.set_device);
   read("hipDeviceSynchronize", call.synchronize);
   read("hipThreadExchangeStreamCaptureMode", call.exchange_capture_mode);
+  read("hipStreamIsCapturing", call.is_capturing);
   read("hipModuleLoadData", call.load_module);
   read("hipModuleGetFunction", call.module_function);
   read("hipModuleLaunchKernel", call.launch);

@@ -119,21 +119,21 @@ CompileResult run_compiler(const SystemCompiler& compiler, const std::string& so
 }
 
 std::vector<std::string> compiler_environment(const std::string& folder) {
-  static const std::set<std::string> dropped = {"CPATH",
-                                                "C_INCLUDE_PATH",
-                                                "CPLUS_INCLUDE_PATH",
-                                                "LIBRARY_PATH",
-                                                "DEPENDENCIES_OUTPUT",
-                                                "SUNPRO_DEPENDENCIES",
-                                                "SOURCE_DATE_EPOCH",
-                                                "GCC_COMPARE_DEBUG",
-                                                "CCC_OVERRIDE_OPTIONS",
-                                                "LD_PRELOAD",
-                                                "LD_RUN_PATH",
-                                                "LANG",
-                                                "LANGUAGE",
-                                                "TMPDIR",
-                                                "PWD"};
+  static const auto& dropped = *new std::set<std::string>{"CPATH",
+                                                          "C_INCLUDE_PATH",
+                                                          "CPLUS_INCLUDE_PATH",
+                                                          "LIBRARY_PATH",
+                                                          "DEPENDENCIES_OUTPUT",
+                                                          "SUNPRO_DEPENDENCIES",
+                                                          "SOURCE_DATE_EPOCH",
+                                                          "GCC_COMPARE_DEBUG",
+                                                          "CCC_OVERRIDE_OPTIONS",
+                                                          "LD_PRELOAD",
+                                                          "LD_RUN_PATH",
+                                                          "LANG",
+                                                          "LANGUAGE",
+                                                          "TMPDIR",
+                                                          "PWD"};
   std::vector<std::string> kept;
   for (char** entry = environ; entry && *entry; ++entry) {
     const std::string text = *entry, name = text.substr(0, text.find('='));

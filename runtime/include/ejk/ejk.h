@@ -157,9 +157,27 @@ EJK_PUBLIC ejk_status ejk_bind(const char* kernel, const ejk_argument* tensors, 
 EJK_PUBLIC uint64_t ejk_scopes(void);
 
 /* The config that a call gets on its tensors' device, as JSON text: {"config", "image", "workspace_bytes"}; a binary of the image
- * is made now. Required outputs must be given. Free with ejk_free. */
+ * is made now, or, with EJKERNEL_JIT=background, begun on another thread: the call waits for it. Required outputs must be given. Free with
+ * ejk_free. */
 EJK_PUBLIC ejk_status ejk_choose(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes, const char* config,
                                  char** json);
+
+/* ---- images that are compiled while others serve or are compiled (ejk/library.hpp) ---- */
+
+/* What becomes of calls whose image no store has: "off", "on" or "background"; of the process, from its next calls on. EJKERNEL_JIT says
+ * what holds at first. */
+EJK_PUBLIC ejk_status ejk_set_jit(const char* jit);
+
+/* Waits until nothing is compiled on other threads, so many milliseconds at most. 0: something still is. */
+EJK_PUBLIC int32_t ejk_wait_for_images(int64_t milliseconds);
+
+/* The prepared call will be differentiated with respect to these inputs ("q,k,v"): when its image is made, those of its gradient are built
+ * at the same time, on other threads. To be said before the call is first run. */
+EJK_PUBLIC ejk_status ejk_expect_gradient(ejk_prepared* prepared, const char* inputs);
+
+/* The same of a call without data: the images of its gradient are begun now. Outputs that the gradient reads must be given. */
+EJK_PUBLIC ejk_status ejk_build_gradient(const char* kernel, const ejk_argument* tensors, size_t count, const char* attributes,
+                                         const char* inputs);
 
 /* ---- what chooses the config, on this thread ---- */
 

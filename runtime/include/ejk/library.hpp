@@ -1,5 +1,6 @@
 // The process's library: where stores are, how many threads, what each call would do.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -19,9 +20,24 @@ EJK_API Status add_store(const std::string& path);
 // Threads for CPU work, the caller included; 0: as many as the process may use.
 EJK_API Status set_threads(int threads);
 
+// What becomes of a call whose image no store has.
+enum class Jit {
+  off,  // the nearest image that a store has serves it; if there is none, it is an error
+  on,   // it waits until the image is compiled
+  // The best image that a store has serves it, or one that is compiled sooner, while its own is compiled on another thread; later calls
+  // take that. Calls with a cfg of their own, with the attribute `deterministic`, and on a stream that is being captured wait as with `on`.
+  background,
+};
+// Of the process, from its next calls on; EJKERNEL_JIT says what holds at first.
+EJK_API Status set_jit(Jit jit);
+
+// Waits until nothing is compiled on other threads, `longest` at most. false: something still is.
+EJK_API bool wait_for_images(std::chrono::milliseconds longest);
+
 // Counters since the start, so that a test can assert "0 compiles, 0 fallbacks".
 struct Counters {
   std::uint64_t plans = 0, compiles = 0, loads = 0, fallbacks = 0;
+  std::uint64_t stand_ins = 0;  // plans that serve until their own image is built (Jit::background)
 };
 EJK_API Counters counters();
 
