@@ -33,9 +33,9 @@ _self = sys.modules[__name__]
 
 
 def _through_operators(*arguments):
-    from . import torch as operators  # ejk.torch
+    from .torch import _autograd  # not before it is needed: it imports torch._dynamo
 
-    return operators.call(*arguments)
+    return _autograd.call(*arguments)
 
 
 @functools.lru_cache(maxsize=None)

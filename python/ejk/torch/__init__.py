@@ -5,6 +5,18 @@ in torch.compile, under torch.func's transforms (_transforms.py), for subclasses
 that vary from call to call (dropout_seed).
 """
 
-from ._autograd import call
+from ._operators import define_all
 
 __all__ = ["call"]
+
+define_all()
+
+
+def __getattr__(name):
+    """`call` imports torch._dynamo, which takes seconds: an eager call does without."""
+    if name != "call":
+        raise AttributeError(f"ejk.torch has no '{name}'; it has call")
+    from ._autograd import call
+
+    globals()["call"] = call
+    return call

@@ -1,41 +1,12 @@
 """A call by operators: what ejk's functions do where PyTorch must see the call itself."""
 
-import functools
-
 import torch
 
-from .._attributes import as_int64
-from .._call import Kernel, config_text
+from .._call import config_text
 from .._errors import InputError, UnsupportedError
-from .._spec import outputs_read
 from . import _site
-from ._operators import define, define_all
+from ._sites import kept, kernel_of, seed_places, seeds_apart, site
 from ._transforms import called
-
-define_all()
-
-
-@functools.lru_cache(maxsize=4096)
-def site(name, inputs, fixed, varying, wanted, config):
-    """The Site of a call: names of its inputs and outputs, its attributes by position, its config as text."""
-    kernel = _kernel(name)
-    integers = {each.name for each in kernel.contract.varying if each.type == "int"}
-    attributes = kernel.attributes(fixed, varying)
-    seeds = tuple(each for each in attributes if each in integers)
-    rest = tuple(sorted((each, value) for each, value in attributes.items() if each not in integers))
-    return _site.Site(name, inputs, tuple((each, None) for each in wanted), rest, seeds, config)
-
-
-@functools.lru_cache(maxsize=None)
-def _kernel(name):
-    define(name)
-    return Kernel.of(name)
-
-
-@functools.lru_cache(maxsize=None)
-def seed_places(name):
-    """Of each varying attribute, whether it is an integer: those are a call's seeds."""
-    return tuple(each.type == "int" for each in _kernel(name).contract.varying)
 
 
 # torch.compile does not look into these three; what they say for constants is a constant of the graph.
@@ -46,19 +17,9 @@ def _site_text(name, inputs, fixed, varying, wanted, cfg):
     return site(name, inputs, fixed, varying, wanted, config and config.decode()).text()
 
 
-def kept(name, wanted):
-    """Outputs that the gradient reads, if those are wanted."""
-    told = _kernel(name).contract
-    if not told.gradient:
-        updated = [told.inputs[place].name for _, place in told.updates]
-        more = f" ({', '.join(updated)}, which it updates in place, too)" if updated else ""
-        raise UnsupportedError(f"{name} has no gradient (a second derivative differentiates a gradient); detach its inputs{more}, or call it under torch.no_grad()")
-    return outputs_read(name, wanted)
-
-
 @torch.compiler.assume_constant_result
 def _kept(name, wanted, recorded):
-    return kept(name, wanted) if recorded or _kernel(name).contract.gradient else ()
+    return kept(name, wanted) if recorded or kernel_of(name).contract.gradient else ()
 
 
 @torch.compiler.assume_constant_result
@@ -72,12 +33,6 @@ _transforms = getattr(torch._C, "_are_functorch_transforms_active", bool)
 @torch.compiler.allow_in_graph  # as it stands: the compiler's next stage runs it
 def _in_graph(name, tensors, text, seeds):
     return called(name, tensors, text, seeds)
-
-
-def seeds_apart(places, varying):
-    """(values of the seeds given, the varying attributes without them). A compiled graph serves all seeds: 0 stands for any."""
-    seeds = [as_int64(value) for value, integer in zip(varying, places) if integer and value is not None]
-    return seeds, tuple([0 if integer and value is not None else value for value, integer in zip(varying, places)])
 
 
 def _constants(values):

@@ -7,7 +7,7 @@ import functools
 import torch
 
 from .._call import Kernel, config_text
-from . import _autograd
+from . import _sites
 from ._gradient import backward
 from ._site import watched  # noqa: F401  by whom a call must be seen as an operator
 from ._transforms import called
@@ -36,14 +36,14 @@ class _Plan:
 
     def __init__(self, run, kernel, given, fixed, shown, wanted, config):
         names = tuple([name for name, flag in zip(kernel.outputs, wanted) if flag])
-        kept = _autograd.kept(kernel.name, names)
+        kept = _sites.kept(kernel.name, names)
         kernel = _recorded(kernel)
         self.run, self.kernel, self.fixed, self.config = run, kernel, fixed, config
         self.made = tuple([name in names or name in kept for name in kernel.outputs])
         self.places = [place for place, flag in enumerate(given) if flag]
         inputs = tuple([kernel.inputs[place] for place in self.places])
         outputs = tuple([name for name, flag in zip(kernel.outputs, self.made) if flag])
-        self.site = _autograd.site(kernel.name, inputs, fixed, shown, outputs, config and config.decode())
+        self.site = _sites.site(kernel.name, inputs, fixed, shown, outputs, config and config.decode())
 
 
 _plan = functools.lru_cache(maxsize=4096)(_Plan)
@@ -79,7 +79,7 @@ _apply = super(torch.autograd.Function, _Call).apply  # Function's own looks for
 
 def call(run, kernel, inputs, fixed, varying, wanted, cfg):
     """See _call.Kernel.call of the package. run: such a call, of which autograd knows nothing (_torch_arrays.call)."""
-    seeds, shown = _autograd.seeds_apart(_autograd.seed_places(kernel.name), varying)
+    seeds, shown = _sites.seeds_apart(_sites.seed_places(kernel.name), varying)
     plan = _plan(run, kernel, tuple([each is not None for each in inputs]), fixed, shown, wanted, config_text(cfg))
     made = iter(_apply(plan, varying, seeds, *inputs))
     outputs = [next(made) if flag else None for flag in plan.made]
