@@ -1,0 +1,84 @@
+// ragged_page_attention on Hopper (wgmma, tile copies, barriers of transactions). A first launch makes a list of items of work (sm90_plan.h); blocks of the second
+// take one after the other: of warpgroup 0, one warp finds items and another copies queries, and keys and values by pages; the other warpgroups have 64 rows
+// each, scores and outputs in registers, and go from step to step as flash_attention's do (flash_attention/forward_sm90_consumer.h).
+//
+// Rows of a warpgroup are new tokens times the query heads of one kv head. Parts of a stream that is cut wait in memory, laid out as registers are; who comes last adds
+// them up in the end, in their order.
+#include "device/gpu.h"
+#include "device/sm90/sm90_attention_rows.h"
+#include "device/sm90/sm90_uniform.h"
+#include "device/attention/row_end.h"
+
+$require D % 64 == 0 and block_n % 16 == 0 and block_n % box == 0 and page % box == 0
+using Element = ${ctype(E)};
+constexpr int D = ${D};
+constexpr int PAGE = ${page};                         // slots of a page
+constexpr int BOX = ${box};                           // keys of a copy: they lie in one page
+constexpr int GROUPS = ${groups};                     // warpgroups that multiply
+constexpr int BLOCK_N = ${block_n};                   // keys of a step
+constexpr uint32_t STAGES = ${stages};                // steps of keys, and of values, in shared memory
+constexpr uint32_t Q_STAGES = ${q_stages};            // items' queries in shared memory
+constexpr bool CAPPED = ${capped};                    // soft cap
+constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
+constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = GROUPS == 3 ? 152 : 224;
+
+constexpr int HALVES = D / 64;  // boxes of 64 features
+constexpr uint32_t Q_BOX = 64 * 128, KEY_BOX = BLOCK_N * 128;
+constexpr uint32_t Q_BYTES = HALVES * Q_BOX, K_BYTES = HALVES * KEY_BOX;
+
+#include "ragged_page_attention/sm90_plan.h"
+#include "ragged_page_attention/attend_sm90_places.h"
+#include "ragged_page_attention/attend_sm90_rows.h"
+#include "ragged_page_attention/attend_sm90_producer.h"
+#include "ragged_page_attention/attend_sm90_consumer.h"
+
+$if v3
+using Cached = Element;
+#include "ragged_page_attention/write.gpu.h"
+
+$end
+KERNEL(PLAN_THREADS, 1) plan(${parameters('plan')}) {
+  wait_for_previous_launch();
+  let_next_launch_go();
+  const RaggedPlan plan{query_start_loc, context_lens, ${v3 ? 'distribution[2]' : 'num_seqs[0]'}, static_cast<int>(kv_heads), static_cast<int>(group_tokens),
+                        static_cast<int>(heads_a_kv_head), window_of(window_left), nullptr};
+  make_plan(plan, reinterpret_cast<int*>(dynamic_shared()), static_cast<int>(blocks), static_cast<int>(slots), static_cast<int>(room), words, items);
+}
+
+KERNEL(THREADS, 1) attend(${parameters('attend')}) {
+  const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
+  if (thread_x() == 0) {
+    prefetch_tensor_map(queries_map);
+    prefetch_tensor_map(kv_pages_map);
+    for (uint32_t i = 0; i < Places::BARRIERS; ++i) {
+      barrier_init(at.barrier(i), 1);
+      barrier_init(empty(at.barrier(i)), i < Places::QUERIES ? 1 : GROUPS);
+    }
+    barrier_init(at.found(), 1);
+    barrier_init(at.wanted(), 1);
+    for (int part = 0; part < GROUPS; ++part) last_link[part] = -1, broken_rows[part] = 0;
+    fence_barrier_init();
+  }
+  wait_for_previous_launch();
+  sync_block();
+  let_next_launch_go();
+  const RowEnd ends{softmax_aux_view, sinks_type, static_cast<int>(heads), {out, out_token, out_head}, {${v3 ? 'nullptr, 0, 0' : 'lse, lse_token, lse_head'}}};
+  const RaggedQueue queue{words, items, static_cast<int>(room)};
+  const Units units{window_of(window_left), softmax_scale, CAPPED ? logits_soft_cap : 0, {k_scale, k_scale_stride}, {v_scale, v_scale_stride}};
+  const int group_size = static_cast<int>(heads_a_kv_head), tokens_a_group = static_cast<int>(group_tokens);
+  const int group = uniform(warpgroup());
+  if (group == 0) {
+    give_registers<PRODUCER_REGISTERS>();
+    if (warp() == 0) Producer{at, queries_map, kv_pages_map, block_tables, table_stride, group_size, tokens_a_group}.run();
+    if (warp() == 1) Finder{at, units}.run(queue);
+    if (warp() >= 2) {
+      const Unseen unseen{query_start_loc, context_lens, ${v3 ? 'distribution[2]' : 'num_seqs[0]'}, static_cast<int>(tokens)};
+      unseen.finish(ends);
+    }
+  } else {
+    take_registers<CONSUMER_REGISTERS>();
+    const Parts parts{partial, partial_softmax, words + ARRIVED};
+    const PlainRows plain{queries, query_token, query_head, kv_pages, page_stride, slot_stride, head_stride, block_tables, table_stride, ends, group_size, units.window};
+    Consumer{at, queue, parts, ends, plain, units, links, group_size, tokens_a_group, group - 1}.run();
+  }
+}

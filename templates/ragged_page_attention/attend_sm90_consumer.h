@@ -1,0 +1,320 @@
+// A warpgroup of ragged_page_attention on Hopper that multiplies: from scores to outputs, item after item. Part of attend.sm90.cu, whose constants it uses.
+#pragma once
+
+// What a warpgroup has to do in the end: 2 * number of the last item on its list, + 1 if the stream's parts are to be added up; negative: none. And whether it
+// has stored outputs that are not finite where keys are hidden.
+__shared__ int last_link[GROUPS], broken_rows[GROUPS];
+
+struct Consumer {
+  const Places& at;
+  const RaggedQueue& list;
+  const Parts& parts;
+  const RowEnd& ends;
+  const PlainRows& plain;
+  const Units& units;
+  int32_t* links;  // of items, by warpgroup: the one before it on the list of the block that has stored its outputs or will
+  int heads_a_kv_head, group_tokens;
+  int part;  // which of the warpgroups that multiply
+  Turn<ITEMS> place = {};
+  Turn<Q_STAGES> queries = {};
+  Turn<STAGES> keys = {}, values = {};  // of the next step; of the step before, whose weights are there
+
+  static int warp_row() { return warp() % 4 * 16; }
+  static int lane_row() { return warp_row() + lane() / 4; }
+
+  // What this warpgroup has of an item: tokens from `token` on, rows.
+  int token_of(const RaggedItem& item) const { return item.wide ? part * group_tokens : 0; }
+  int rows_of(const RaggedItem& item) const {
+    const int tokens = item.wide ? larger_of(smaller_of(item.tokens - part * group_tokens, group_tokens), 0) : part == 0 || item.shared ? item.tokens : 0;
+    return tokens * heads_a_kv_head;
+  }
+  bool has_rows(const RaggedItem& item) const { return any_in_warp(warp_row() < rows_of(item)); }
+  // The keys that a row of it sees.
+  RowRange range_of(const RaggedItem& item, int row) const {
+    const int last = larger_of(rows_of(item) - 1, 0), position = item.position + token_of(item) + quotient(row < last ? row : last, heads_a_kv_head);
+    return {larger_of(position - units.window, 0), larger_of(smaller_of(position + 1, item.keys), 0)};
+  }
+
+  // The place of the next item, or -1.
+  int next_item() {
+    barrier_wait_all(at.q_full(queries.at, part), queries.parity);
+    const int next = static_cast<int>(place.at);
+    place.next();
+    return uniform(known[next].number) < 0 ? -1 : next;
+  }
+  static void start(LaneRows& rows) { rows.reference[0] = rows.reference[1] = LOWEST, rows.sum[0] = rows.sum[1] = 0; }
+
+  // An item's steps: this warpgroup takes every `stride`-th. What is known of an item besides stays in shared memory: registers are few.
+  struct Steps {
+    int at, end, stride;
+    Steps(const KnownItem& of, int part) {
+      stride = uniform(of.item.shared) ? GROUPS : 1;
+      at = uniform(of.item.first) + (stride > 1 ? part : 0), end = uniform(of.item.end);
+    }
+    int lead(const KnownItem& of) const { return at - uniform(of.item.first); }  // others' steps before its first one
+    bool is_last() const { return at + stride >= end; }
+  };
+
+  // The softmax of an item that is done with: to lse, or to where the part waits. Returns the factors of its outputs.
+  void finish_sums(LaneRows& rows, const KnownItem& of, float (&factor)[2]) const {
+    rows.add_up();
+    if (of.item.slot >= 0) {
+      if (has_rows(of.item)) parts.store_softmax(own_unit(of.item), rows);
+      return;
+    }
+    end_rows(rows, of, warp_row(), factor);
+  }
+  // first_row: of the 16 that the warp has. Returns the factors of this lane's rows.
+  void end_rows(const LaneRows& rows, const KnownItem& of, int first_row, float (&factor)[2]) const {
+    const int count = rows_of(of.item);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first_row + lane() / 4 + 8 * h, token = quotient(row, heads_a_kv_head);
+      const int head = of.item.kv_head * heads_a_kv_head + row - token * heads_a_kv_head;
+      const Softmax keys_alone{rows.reference[h], rows.sum[h]};
+      const Softmax end = row < count ? with_sinks(ends, keys_alone, head) : keys_alone;
+      factor[h] = scale_of(keys_alone, end) * of.v_factor;
+      if (row < count && lane() % 4 == 0) ends.store_lse(of.item.token + token_of(of.item) + token, head, end);
+    }
+  }
+
+  // Parts of a stream: units of 16 rows a part, and this warp's.
+  int units_of(const RaggedItem& item) const { return item.wide ? 4 : (item.tokens * heads_a_kv_head + 15) / 16; }
+  int own_unit(const RaggedItem& item) const {
+    const int number = item.wide || item.shared ? item.piece * GROUPS + part : item.piece;
+    return item.slot + number * units_of(item) + warp() % 4;
+  }
+
+  // Features from `first` on.
+  template <int N> void store_rows(const float (&o)[N], const float (&factor)[2], const KnownItem& of, int first_row, int first) const {
+    const int count = rows_of(of.item);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first_row + lane() / 4 + 8 * h, given = row < count ? row : 0, token = quotient(given, heads_a_kv_head);
+      Element* const to = plain.out_row(of.item.token + token_of(of.item) + token, of.item.kv_head * heads_a_kv_head + given - token * heads_a_kv_head);
+      store_row(o, h, factor[h], to + first, row < count);
+    }
+    float zero = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) zero += o[i] * 0;
+    if (zero != 0 && of.item.tokens > 1) broken_rows[part] = 1;
+  }
+  // By one thread of the warpgroup.
+  void link(int number, bool adds_up) const {
+    links[number * GROUPS + part] = last_link[part];
+    last_link[part] = 2 * number + adds_up;
+  }
+
+  // Its outputs, or a part of them.
+  void finish(const float (&o)[D / 2], const float (&factor)[2], const KnownItem& of) const {
+    const RaggedItem& item = of.item;
+    const bool first_thread = thread_x() % WARPGROUP == 0;
+    if (uniform(rows_of(item)) == 0) return;
+    if (uniform(item.slot) < 0) {
+      store_rows(o, factor, of, warp_row(), 0);
+      if (first_thread) link(of.number, false);
+      return;
+    }
+    if (has_rows(item)) parts.store(own_unit(item), o);
+    asm volatile("fence.acq_rel.gpu;" : : : "memory");
+    sync_some(1 + part, WARPGROUP);
+    if (first_thread && atomicAdd(parts.arrived + item.slot + (item.wide ? part : 0), 1) == parts_of(item) - 1) link(of.number, true);
+  }
+  static int parts_of(const RaggedItem& item) { return item.pieces * (item.shared ? GROUPS : 1); }
+
+  // Rows of a stream whose last part this warpgroup had: the sum of the parts, which all have arrived. Unit: 16 rows.
+  void add_up(const KnownItem& of, int unit) const {
+    const RaggedItem& item = of.item;
+    const int units = units_of(item), step = item.wide ? GROUPS * units : units, first = item.slot + (item.wide ? part * units : 0) + unit;
+    const LaneRows rows = parts.softmax_of(first, step, parts_of(item));
+    float x[32], factor[2];
+    end_rows(rows, of, 16 * unit, factor);
+#pragma unroll 1
+    for (int features = 0; features < D; features += 64) {
+      parts.add_up(x, rows, features, first, step, parts_of(item));
+      store_rows(x, factor, of, 16 * unit, features);
+    }
+  }
+  // Recomputes, by the definition, those of 16 rows that are not finite: a value that is not, behind a weight of 0, has made those of rows that do not see it NaN.
+  void repair(const KnownItem& of, int unit) const {
+    if (of.item.tokens <= 1) return;
+#pragma unroll 1
+    for (int row = 16 * unit; row < 16 * unit + 16 && row < rows_of(of.item); ++row) {
+      const int in_item = quotient(row, heads_a_kv_head), head = of.item.kv_head * heads_a_kv_head + row - in_item * heads_a_kv_head;
+      const int token = of.item.token + token_of(of.item) + in_item;
+      if (plain.is_broken(token, head)) plain.attend(of, token, head);
+    }
+  }
+  // Units of 16 rows of what is on the warpgroup's list, a warp each.
+  template <class Work> void each_unit(const Work& work) const {
+    asm volatile("fence.acq_rel.gpu;" : : : "memory");
+    sync_some(1 + part, WARPGROUP);
+    int turn = 0;
+#pragma unroll 1
+    for (int node = last_link[part]; node >= 0; node = links[node / 2 * GROUPS + part]) {
+      KnownItem of{load_item(list.item(node / 2))};
+      of.number = node / 2;
+      units.fill(of);
+#pragma unroll 1
+      for (int unit = 0; 16 * unit < rows_of(of.item); ++unit, ++turn)
+        if (turn % 4 == warp() % 4) work(of, unit, node % 2 == 1);
+    }
+    sync_some(1 + part, WARPGROUP);
+  }
+  void end() const {
+    each_unit([&](const KnownItem& of, int unit, bool adds_up) {
+      if (adds_up) this->add_up(of, unit);
+    });
+    if (broken_rows[part]) each_unit([&](const KnownItem& of, int unit, bool) { this->repair(of, unit); });
+  }
+
+  void multiply_keys(float (&s)[BLOCK_N / 2]) const {
+    const uint64_t a = depth_major<128>(uniform(at.q(queries.at, part))), b = depth_major<128>(uniform(at.k(keys.at)));
+    keep_in_place(s);
+    wgmma_fence();
+#pragma unroll
+    for (int slice = 0; slice < D / 16; ++slice)
+      wgmma<Element, BLOCK_N>(s, moved(a, slice / 4 * Q_BOX + slice % 4 * 32), moved(b, slice / 4 * KEY_BOX + slice % 4 * 32), slice > 0);
+    wgmma_commit();
+  }
+  void multiply_values(float (&o)[D / 2], const uint32_t (&p)[BLOCK_N / 16][4], bool adds) const {
+    const uint64_t b = row_major<128>(uniform(at.v(values.at)), BLOCK_N);
+    keep_in_place(o);
+    wgmma_fence();
+#pragma unroll
+    for (int slice = 0; slice < BLOCK_N / 16; ++slice) wgmma<Element, D, true>(o, p[slice], moved(b, slice * 2048), adds || slice > 0);
+    wgmma_commit();
+  }
+
+  // The queries of an item have been read, the keys or values of a step; this thread says so for its warpgroup.
+  void release_queries(bool done) {
+    if (done && thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.q_full(queries.at, part)));
+    queries.next(done);
+  }
+  void release_keys() {
+    if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.k_full(keys.at)));
+    keys.next();
+  }
+  void release_values() {
+    if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.v_full(values.at)));
+    values.next();
+  }
+  void wait_keys() const { barrier_wait_all(at.k_full(keys.at), keys.parity); }
+  void wait_values() const { barrier_wait_all(at.v_full(values.at), values.parity); }
+  // Steps that other warpgroups have.
+  void pass_keys(int count) {
+#pragma unroll 1
+    for (int i = uniform(count); i > 0; --i) wait_keys(), release_keys();
+  }
+  void pass_values(int count) {
+#pragma unroll 1
+    for (int i = uniform(count); i > 0; --i) wait_values(), release_values();
+  }
+  // Whether the keys and values of the next products are here already, where those of the last ones are not released yet.
+  bool are_here() const {
+    Turn<STAGES> next = values;
+    next.next();
+    return any_in_warp(barrier_test(at.k_full(keys.at), keys.parity) && barrier_test(at.v_full(next.at), next.parity));
+  }
+
+  // Values of a step outside of [first, end) become zeros: slots that no sequence has filled, or that nobody sees, may hold anything.
+  void clear_values(int first, int end) const {
+#pragma unroll 1
+    for (int i = thread_x() % WARPGROUP; i < BLOCK_N * 8 * HALVES; i += WARPGROUP) {
+      const int row = i / (8 * HALVES);
+      if (row >= first && row < end) continue;
+      const uint32_t to = at.v(values.at) + i % HALVES * KEY_BOX + row * 128 + i / HALVES % 8 * 16;
+      asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" : : "r"(to), "r"(0) : "memory");
+    }
+    fence_async();
+    sync_some(1 + part, WARPGROUP);
+  }
+
+  // Scores of a step become weights.
+  bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const KnownItem& of, const Steps& steps, float (&factor)[2]) const {
+    if constexpr (CAPPED) cap_scores<Element>(s, of.cap_unit);
+    if (!CAPPED && uniform(of.negative)) {
+#pragma unroll
+      for (int j = 0; j < BLOCK_N / 2; ++j) s[j] = -s[j];
+    }
+    if (steps.at < uniform(of.first_whole) || steps.at >= uniform(of.end_whole)) {  // some row does not see some key
+      const RowRange range[2] = {range_of(of.item, lane_row()), range_of(of.item, lane_row() + 8)};
+      LaneRows::hide(s, range, steps.at * BLOCK_N + lane() % 4 * 2);
+    }
+    return rows.weigh(s, of.unit, factor);
+  }
+
+  void run() {
+    int item = next_item();
+    if (item < 0) return;
+    float s[BLOCK_N / 2], o[D / 2], factor[2];
+    uint32_t p[BLOCK_N / 16][4];
+    LaneRows rows;
+    start(rows);
+    Steps steps(known[item], part);
+    bool adds = false;  // outputs are there to add to
+    bool here = false;  // what the next products need: asked while weights are made
+    pass_keys(steps.lead(known[item]));
+    wait_keys();
+    multiply_keys(s);
+    wgmma_wait<0>();
+    keep_in_place(s);
+    release_keys();
+    release_queries(steps.is_last());
+    weigh(s, rows, known[item], steps, factor);
+    pack_weights<Element, BLOCK_N>(p, s);
+    pass_values(steps.lead(known[item]));
+    for (;;) {
+      const bool last = steps.is_last();
+      const int done = item, first = steps.at * BLOCK_N;
+      const int filled = uniform(known[done].item.keys) - first, unseen = uniform(known[done].first_key) - first;
+      int passed = last ? steps.end - 1 - steps.at : steps.stride - 1;  // steps between this one and the next
+      float done_factor[2];
+      pass_keys(passed);
+      steps.at += steps.stride;
+      if (last) {
+        finish_sums(rows, known[done], done_factor);
+        item = next_item();
+        if (item < 0) {
+          wait_values();
+          if (filled < BLOCK_N || unseen > 0) clear_values(unseen, filled);
+          multiply_values(o, p, adds);
+          wgmma_wait<0>();
+          keep_in_place(o);
+          finish(o, done_factor, known[done]);
+          break;
+        }
+        start(rows);
+        steps = Steps(known[item], part);
+        pass_keys(steps.lead(known[item]));
+        passed += steps.lead(known[item]);
+      }
+      if (!here || passed > 0) {
+        wait_keys();
+        wait_values();
+      }
+      if (filled < BLOCK_N || unseen > 0) clear_values(unseen, filled);
+      multiply_keys(s);
+      multiply_values(o, p, adds);
+      adds = !last;
+      wgmma_wait<1>();
+      keep_in_place(s);
+      release_keys();
+      release_queries(steps.is_last());
+      const bool follows = weigh(s, rows, known[item], steps, factor);
+      keep_in_place(s);
+      here = passed == 0 && are_here();
+      rows.made();
+      wgmma_wait<0>();
+      keep_in_place(o);
+      release_values();
+      pass_values(passed);
+      pack_weights<Element, BLOCK_N>(p, s);
+      if (last)
+        finish(o, done_factor, known[done]);
+      else if (follows)
+        scale_rows(o, factor);
+    }
+    end();
+  }
+};

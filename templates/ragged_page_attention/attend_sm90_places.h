@@ -1,0 +1,110 @@
+// Where queries, keys and values of ragged_page_attention on Hopper lie in shared memory, with their barriers; and what the warps of a block know of an item. Part of
+// attend.sm90.cu, whose constants it uses.
+#pragma once
+
+// Barriers come in pairs: full, then empty. Each warpgroup has its own queries of an item.
+struct Places {  // in shared memory
+  static constexpr uint32_t QUERIES = Q_STAGES * GROUPS, BARRIERS = QUERIES + 2 * STAGES;
+  static constexpr uint32_t K_AT = QUERIES * Q_BYTES, V_AT = K_AT + STAGES * K_BYTES, BARRIERS_AT = V_AT + STAGES * K_BYTES;
+  static constexpr uint32_t BYTES = BARRIERS_AT + 16 * (BARRIERS + 1);
+  uint32_t base;
+  uint32_t q(uint32_t i, int part) const { return base + (i * GROUPS + part) * Q_BYTES; }
+  uint32_t k(uint32_t i) const { return base + K_AT + i * K_BYTES; }
+  uint32_t v(uint32_t i) const { return base + V_AT + i * K_BYTES; }
+  uint32_t barrier(uint32_t i) const { return base + BARRIERS_AT + 16 * i; }
+  uint32_t q_full(uint32_t i, int part) const { return barrier(i * GROUPS + part); }
+  uint32_t k_full(uint32_t i) const { return barrier(QUERIES + i); }
+  uint32_t v_full(uint32_t i) const { return barrier(QUERIES + STAGES + i); }
+  uint32_t found() const { return barrier(BARRIERS); }  // an item is known
+  uint32_t wanted() const { return found() + 8; }       // the one before it is being copied
+};
+static_assert(Places::BYTES + 1024 == ${shared}, "the spec has another size");
+static inline uint32_t empty(uint32_t full) { return full + 8; }
+
+// An item, and what follows from it.
+struct KnownItem {
+  RaggedItem item;
+  int number;         // in the list; negative: there are no more
+  int first_key;      // the first one that some row sees
+  int first_whole, end_whole;  // steps that are seen whole by all rows
+  float unit, cap_unit, v_factor;  // take products to scores in units of log 2; to what tanh is of; outputs to values
+  bool negative;      // `unit` is of the products' opposites
+};
+
+// Items are known Q_STAGES + 1 ahead, and to consumers until their outputs are stored.
+constexpr uint32_t ITEMS = Q_STAGES + 3;
+__shared__ KnownItem known[ITEMS];
+
+// What follows from an item.
+struct Units {
+  int window;  // keys before a query that it sees at most
+  float scale, soft_cap;
+  Factors k, v;
+  void fill(KnownItem& to) const {
+    const RaggedItem& item = to.item;
+    to.first_key = larger_of(item.position - window, 0), to.first_whole = (larger_of(item.position + item.tokens - 1 - window, 0) + BLOCK_N - 1) / BLOCK_N;
+    to.end_whole = larger_of(smaller_of(item.position + 1, item.keys), 0) / BLOCK_N;
+    const float natural = scale * k[item.kv_head];
+    to.unit = (CAPPED ? soft_cap : larger_of(fabsf(natural), 1e-30f)) * LOG2_E,  // not 0: what is hidden is -inf times it
+    to.negative = !CAPPED && natural < 0, to.cap_unit = CAPPED ? natural / soft_cap : 0, to.v_factor = v[item.kv_head];
+  }
+};
+
+// The list, and who takes what: a block goes on with the other queue when its own is empty.
+struct RaggedQueue {
+  int32_t* words;
+  const int32_t* items;
+  int room;  // of a queue
+  const int32_t* item(int number) const { return items + int64_t{number} * ITEM_WORDS; }
+  int count(int queue) const { return words[COUNT + queue]; }
+};
+
+// A warp that makes items known, one ahead of their copies.
+struct Finder {
+  const Places& at;
+  const Units& units;
+
+  void run(const RaggedQueue& list) const {
+    const int first = list.words[FIRST_BLOCKS], blocks = grid_x(), wide_count = list.count(0), other_count = list.count(1);
+    // Blocks that begin with wide streams are evenly among all.
+    const int wide_before = static_cast<int>(int64_t{block_x()} * first / blocks);
+    int queue = static_cast<int>(int64_t{block_x() + 1} * first / blocks) > wide_before ? 0 : 1;
+    int number = queue == 0 ? wide_before : block_x() - wide_before;
+    bool changed = false;
+    Turn<ITEMS> place;
+    for (int parity = 0;;) {
+      while (number >= (queue == 0 ? wide_count : other_count) && !changed) {
+        changed = true, queue ^= 1;
+        number = take(list, queue);
+      }
+      KnownItem& to = known[place.at];
+      const bool exists = number < (queue == 0 ? wide_count : other_count);
+      if (exists) {
+        const RaggedItem item = load_item(list.item(queue * list.room + number));
+        if (item.first < item.end) {
+          if (lane() == 0) {
+            to.item = item, to.number = queue * list.room + number;
+            units.fill(to);
+          }
+        } else {
+          number = take(list, queue);
+          continue;
+        }
+      }
+      if (lane() == 0) {
+        if (!exists) to.number = -1;
+        barrier_arrive(at.found());
+      }
+      if (!exists) return;
+      place.next();
+      number = take(list, queue);
+      barrier_wait_all(at.wanted(), parity);
+      parity ^= 1;
+    }
+  }
+  static int take(const RaggedQueue& list, int queue) {
+    int number = 0;
+    if (lane() == 0) number = atomicAdd(list.words + TAKEN + queue, 1);
+    return shuffle(number, 0);
+  }
+};

@@ -1,0 +1,158 @@
+// GPU vocabulary of ragged_page_attention on Hopper: a launch of one block that makes the list of items (sm90_items.h) from the lengths.
+//
+// Items lie in the order in which blocks should take them: by sequence and kv head, a chunk's last rows first. A stream is cut where little is left for each block
+// after it: so that the last items are short and all blocks end together, and few are cut. Wide streams and others have queues of their own, since the
+// former wait for products and the latter for memory: blocks begin with either in such numbers that both last equally long.
+#pragma once
+#include "ragged_page_attention/sm90_items.h"
+
+constexpr int PLAN_THREADS = 1024, PLAN_WARPS = PLAN_THREADS / WARP;
+constexpr int SETUP = 1;       // what an item costs beside its steps, in steps
+constexpr int LEAST = 8;       // steps of an item that is a piece, where there is work enough
+constexpr int MORE_ITEMS = 64;  // a block, than streams
+
+// Of x of the threads before this one, of each of COUNT numbers; totals become those of all. Every thread calls it.
+template <int COUNT> static inline void sum_before(int (&x)[COUNT], int (&totals)[COUNT], int (*sums)[PLAN_WARPS]) {
+  int own[COUNT];
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) {
+    own[i] = x[i];
+#pragma unroll
+    for (int by = 1; by < WARP; by *= 2) {
+      const int left = shuffle(x[i], lane() < by ? lane() : lane() - by);
+      if (lane() >= by) x[i] += left;
+    }
+    if (lane() == WARP - 1) sums[i][warp()] = x[i];
+  }
+  sync_block();
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) {
+    const int of_warp = sums[i][lane()];
+    int up_to = of_warp;
+#pragma unroll
+    for (int by = 1; by < WARP; by *= 2) {
+      const int left = shuffle(up_to, lane() < by ? lane() : lane() - by);
+      if (lane() >= by) up_to += left;
+    }
+    totals[i] = shuffle(up_to, WARP - 1);
+    x[i] += shuffle(up_to - of_warp, warp()) - own[i];
+  }
+  sync_block();
+}
+
+struct RaggedPlan {
+  const int32_t *starts, *contexts;
+  int count, kv_heads;
+  int group_tokens;           // new tokens of a warpgroup's rows
+  int heads_a_kv_head;
+  int window;                 // keys before a query that it sees at most
+  const int* streams_before;  // of each sequence
+
+  int queries(int n) const { return starts[n + 1] - starts[n]; }
+  bool is_wide(int tokens) const { return tokens > group_tokens; }
+  int chunk_tokens(int tokens) const { return is_wide(tokens) ? GROUPS * group_tokens : group_tokens; }
+  int chunks(int tokens) const { return (tokens + chunk_tokens(tokens) - 1) / chunk_tokens(tokens); }
+
+  // Stream `number` as one item.
+  RaggedItem stream(int number) const {
+    int low = 0, high = count - 1;  // the last sequence whose streams do not begin behind it
+#pragma unroll 1
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      if (streams_before[middle] <= number) low = middle;
+      else high = middle - 1;
+    }
+    const int all = queries(low), in_sequence = number - streams_before[low], many = chunks(all), head = quotient(in_sequence, many);
+    const int first = (many - 1 - (in_sequence - head * many)) * chunk_tokens(all), tokens = smaller_of(all - first, chunk_tokens(all));
+    RaggedItem item{low, head, starts[low] + first, tokens, contexts[low] - all + first, contexts[low], 0, 0, -1, 1, 0, is_wide(all), 0};
+    item.first = larger_of(item.position - window, 0) / BLOCK_N, item.end = (larger_of(item.position + tokens, 0) + BLOCK_N - 1) / BLOCK_N;
+    return item;
+  }
+  // Sums of 16 rows that a warpgroup has of an item.
+  int units(const RaggedItem& item) const { return item.wide ? 4 : (item.tokens * heads_a_kv_head + 15) / 16; }
+};
+
+// How many steps an item may have where `left` are left for all blocks, of `all`. At least 1 / (64 blocks) of all: so there are at most 64 * blocks items more
+// than streams.
+static inline int most_steps(int left, int all, int blocks) {
+  const int share = (all + blocks - 1) / blocks;
+  return larger_of(larger_of(share < 2 ? 2 : share < LEAST ? share : LEAST, left / blocks), all / (MORE_ITEMS * blocks) + 1);
+}
+
+// Blocks that begin with wide streams: a step of those takes 1 (64 rows by 128 keys and features a warpgroup at full speed), one of others as long as its bytes
+// take where all blocks read, or a third of that where few do.
+static inline int first_blocks(int wide, int other, int blocks) {
+  if (other == 0 || wide == 0) return wide == 0 ? 0 : blocks;
+  const float products = wide * (GROUPS * 0.76f), bytes = other * 1.9f, least = other * 0.6f;
+  const float time = larger_of(bytes, products + least);
+  const int own = static_cast<int>(products / time * blocks + 0.5f);
+  return own < 1 ? 1 : own > blocks - 1 ? blocks - 1 : own;
+}
+
+static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, int slots, int room, int32_t* words, int32_t* items) {
+  __shared__ int sums[3][PLAN_WARPS];
+  int streams = 0;
+#pragma unroll 1
+  for (int base = 0; base < plan.count; base += PLAN_THREADS) {
+    const int n = base + thread_x();
+    int before[1] = {n < plan.count ? plan.chunks(plan.queries(n)) * plan.kv_heads : 0}, total[1];
+    sum_before(before, total, sums);
+    if (n < plan.count) streams_before[n] = streams + before[0];
+    streams += total[0];
+  }
+  sync_block();
+  plan.streams_before = streams_before;
+  int all[2] = {};  // steps of wide streams, and of others
+#pragma unroll 1
+  for (int base = 0; base < streams; base += PLAN_THREADS) {
+    int own[2] = {}, total[2];
+    if (base + thread_x() < streams) {
+      const RaggedItem item = plan.stream(base + thread_x());
+      const int weight = item.end > item.first ? item.end - item.first + SETUP : 0;
+      own[0] = item.wide ? weight : 0, own[1] = item.wide ? 0 : weight;
+    }
+    sum_before(own, total, sums);
+    all[0] += total[0], all[1] += total[1];
+  }
+  int done[2] = {}, made[3] = {};  // made: items of both queues, slots
+#pragma unroll 1
+  for (int base = 0; base < streams; base += PLAN_THREADS) {
+    RaggedItem item{};
+    if (base + thread_x() < streams) item = plan.stream(base + thread_x());
+    const int queue = item.wide ? 0 : 1, begin = item.first, steps = item.end - begin, own = steps > 0 ? steps + SETUP : 0;
+    int weight[2] = {item.wide ? own : 0, item.wide ? 0 : own}, weights[2], nexts[3];
+    sum_before(weight, weights, sums);
+    const int of_queue = item.wide ? all[0] : all[1], before = item.wide ? done[0] + weight[0] : done[1] + weight[1];
+    int pieces = 0, needed = 0;
+    if (steps > 0) {
+      const int most = most_steps(of_queue - before - steps / 2, of_queue, blocks);
+      pieces = (steps + most - 1) / most;
+      item.shared = !item.wide && steps >= pieces * GROUPS;
+      needed = pieces > 1 || item.shared ? pieces * plan.units(item) * (item.wide || item.shared ? GROUPS : 1) : 0;
+    }
+    int next[3] = {item.wide ? pieces : 0, item.wide ? 0 : pieces, needed};
+    sum_before(next, nexts, sums);
+    const int slot = made[2] + next[2];
+    const bool fits = slot + needed <= slots;  // else the stream is not cut: its other items are empty
+    if (!fits) item.shared = 0;
+    item.pieces = fits ? pieces : 1, item.slot = fits && needed > 0 ? slot : -1;
+    if (item.slot >= 0)
+      for (int i = 0; i < (item.wide ? GROUPS : 1); ++i) words[ARRIVED + slot + i] = 0;
+    int32_t* const to = items + (int64_t{queue} * room + (item.wide ? made[0] + next[0] : made[1] + next[1])) * ITEM_WORDS;
+#pragma unroll 1
+    for (int i = 0; i < pieces; ++i) {
+      const bool is_empty = i >= item.pieces;
+      item.piece = i;
+      item.first = is_empty ? 0 : begin + static_cast<int>(int64_t{steps} * i / item.pieces);
+      item.end = is_empty ? 0 : begin + static_cast<int>(int64_t{steps} * (i + 1) / item.pieces);
+      store_item(to + i * ITEM_WORDS, item);
+    }
+    done[0] += weights[0], done[1] += weights[1];
+    made[0] += nexts[0], made[1] += nexts[1], made[2] += nexts[2];
+  }
+  if (thread_x() == 0) {
+    const int first = first_blocks(all[0], all[1], blocks);
+    words[TAKEN] = first, words[TAKEN + 1] = blocks - first;
+    words[COUNT] = made[0], words[COUNT + 1] = made[1], words[FIRST_BLOCKS] = first;
+  }
+}
