@@ -21,6 +21,10 @@ $end
 $if dropped
 #include "flash_attention/sm90_attention_dropout.h"
 $end
+$if by_blocks  // blocksparse_attention: steps come from a list
+#include "blocksparse_attention/batched.h"
+#include "blocksparse_attention/sm90_block_tiles.h"
+$end
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
 using Element = ${ctype(E)};
@@ -51,10 +55,10 @@ constexpr bool CROWDED = ADJUSTED ? BOUNDED || SEGMENTED || DROPPED : WIDE && (D
 constexpr bool ASKED = GROUPS == 2 || D <= 64 || D > 128;  // whether what a step needs is here, ahead of it: with other heads no gain
 constexpr bool BITS_APART = ${bits_apart};             // a warpgroup makes dropout's bits
 constexpr int THREADS = (GROUPS + 1 + BITS_APART) * WARPGROUP;
-constexpr bool SEARCHES = PACKED || SEGMENTED || (BOUNDED && (DROPPED || (NARROW && DV <= 64)));  // to find a tile needs more registers
+constexpr bool SEARCHES = ${by_blocks ? 'true' : 'PACKED || SEGMENTED || (BOUNDED && (DROPPED || (NARROW && DV <= 64)))'};  // to find a tile needs more registers
 constexpr int PRODUCER_REGISTERS = SEARCHES ? 56 : GROUPS == 3 || BITS_APART ? 32 : 40;
 constexpr int BITS_REGISTERS = SEARCHES ? 56 : 64;
-constexpr int CONSUMER_REGISTERS = GROUPS == 3 ? SEARCHES ? 152 : 160 : BITS_APART ? SEARCHES ? 200 : 208 : SEARCHES ? 224 : 232;
+constexpr int CONSUMER_REGISTERS = ${by_blocks ? paired ? 'GROUPS == 1 ? 200 : ' : 'GROUPS == 1 ? 240 : ' : ''}GROUPS == 3 ? SEARCHES ? 152 : 160 : BITS_APART ? SEARCHES ? 200 : 208 : SEARCHES ? 224 : 232;
 $if bits_apart
 constexpr uint32_t BITS_STAGES = ${bits_stages};       // steps of bits in shared memory
 static_assert(GROUPS == 2);
@@ -69,7 +73,7 @@ constexpr uint32_t Q_BYTES = BOXES * Q_BOX, K_BYTES = BOXES * KEY_BOX, V_BYTES =
 #include "flash_attention/forward_sm90_producer.h"
 #include "flash_attention/forward_sm90_consumer.h"
 
-KERNEL(THREADS, 1) attend(${parameters('attend')}) {
+KERNEL(THREADS, ${by_blocks and paired ? 2 : 1}) attend(${parameters('attend')}) {
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   if (thread_x() == 0) {
     prefetch_tensor_map(q_map);
@@ -89,7 +93,7 @@ $if bits_apart
 $end
     fence_barrier_init();
   }
-  if (!DYNAMIC || SEGMENTED) wait_for_previous_launch();
+  if (${by_blocks ? 'true' : '!DYNAMIC || SEGMENTED'}) wait_for_previous_launch();
   if constexpr (CLUSTER > 1)
     sync_cluster();
   else
@@ -102,11 +106,11 @@ $if ends_evenly
 $else
   constexpr int last_heads = 0;
 $end
-  const AttentionTiles tiles{{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q_view.shape[q_view.rank - 3],
+  const ${by_blocks ? 'ChunkedTiles tiles{' : 'AttentionTiles tiles'}{{PACKED ? cum_seqlens_q : nullptr, PACKED ? cum_seqlens_k : nullptr, sequence_count, q_view.shape[q_view.rank - 3],
                               k_view.shape[k_view.rank - 3], offset_given, offset,
                               BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr},
                              causal, window_left, window_right, q_heads, static_cast<int>(row_blocks), static_cast<int>(heads_together),
-                             static_cast<int>(tile_count), PACKED && DROPPED, last_heads};
+                             static_cast<int>(tile_count), PACKED && DROPPED, last_heads}${by_blocks ? ', static_cast<int>(chunk_size < (1 << 30) ? chunk_size : 1 << 30)}' : ''};
 $if segmented
   const CallSegments segments{q_segment_ids_view, kv_segment_ids_view, key_ids, key_ranges, static_cast<int>(key_steps)};
 $else
@@ -117,9 +121,12 @@ $if dropped
 $else
   const CallDropout dropout{};
 $end
+$if by_blocks
+  const TileSteps blocks{{step_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_q), static_cast<int>(steps_a_block)}};
+$end
   const Plain plain{Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view), Heads<Element>(out_view),
                     softmax_aux_view, lse_view, sinks_type, D, softmax_scale, CAPPED ? logits_soft_cap : 0,
-                    {segments, dropout, DROPPED && drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : DROPPED ? 0.0f : 1.0f, q_heads}};
+                    {segments, dropout, DROPPED && drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : DROPPED ? 0.0f : 1.0f, q_heads${by_blocks ? ', blocks' : ''}}};
 $if adjust_stages > 0
   const ScoreTile given{bias_map, attention_mask_map, bias_view, attention_mask_view};
 $else
@@ -130,9 +137,9 @@ $end
     give_registers<PRODUCER_REGISTERS>();
 $if ends_evenly
     const int first_late = q_heads * static_cast<int>(sequence_count) - last_heads;
-    if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, given, q_heads / kv_heads, q_heads, first_late}.run();
+    if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, given, ${by_blocks ? 'blocks, ' : ''}q_heads / kv_heads, q_heads, first_late}.run();
 $else
-    if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, given, q_heads / kv_heads}.run();
+    if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, given, ${by_blocks ? 'blocks, ' : ''}q_heads / kv_heads}.run();
 $end
     if (warp() == 1) Finder{at, tiles, plain}.run(Numbers{taken});
     if (warp() == 2) finish_empty_tiles(tiles, plain);
@@ -164,6 +171,16 @@ KERNEL(128, 1) look_at_keys(${parameters('look_at_keys')}) {
   int64_t keys = kv_segment_ids_view.shape[1];
   if (BOUNDED && key_value_seq_lengths) keys = Sequences::limited(key_value_seq_lengths[batch], keys);
   CallSegments{q_segment_ids_view, kv_segment_ids_view, key_ids, key_ranges, steps}.look_at(batch, number - batch * steps, static_cast<int>(keys));
+}
+$end
+$if by_blocks
+
+KERNEL(128, 1) list_steps(${parameters('list_steps')}) {
+  let_next_launch_go();
+$if dynamic
+  if (block_x() == 0 && thread_x() == 0) *taken = 0;
+$end
+  StepList<2>{step_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_q), static_cast<int>(steps_a_block)}.make<128>();
 }
 $end
 $if biased != 'none' or masked

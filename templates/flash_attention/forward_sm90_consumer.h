@@ -3,7 +3,7 @@
 
 // Recomputes, by the plain definition, the rows of this warp whose stored outputs are not finite. A tile number left over from an earlier call may
 // make two blocks recompute the same tile; both write the same values.
-static inline void repair_tiles(const AttentionTiles& tiles, const Plain& plain, const ScoreTile& given, Numbers numbers, int first_row) {
+static inline void repair_tiles(const ${by_blocks ? 'ChunkedTiles' : 'AttentionTiles'}& tiles, const Plain& plain, const ScoreTile& given, Numbers numbers, int first_row) {
   sync_warp();
   AttentionTile tile;
   for (int number = DYNAMIC ? 0 : numbers.first(); number < tiles.count; number = DYNAMIC ? number + 1 : numbers.take()) {
@@ -17,7 +17,7 @@ static inline void repair_tiles(const AttentionTiles& tiles, const Plain& plain,
 
 struct Consumer {
   const Places& at;
-  const AttentionTiles& tiles;
+  const ${by_blocks ? 'ChunkedTiles' : 'AttentionTiles'}& tiles;
   const Plain& plain;
   const ScoreTile& given;
   const TensorMap& out;
@@ -113,6 +113,10 @@ struct Consumer {
     if (thread_x() % WARPGROUP == 0) release_to_all(at.v_full(values.at));
   }
 
+$if by_blocks
+  // Of the step whose keys are here.
+  int number_here() const { return uniform(*static_cast<volatile const int*>(step_number + step_place(keys))); }
+$end
   // Whether the keys and values of the next products are here already.
   bool are_here() const {
     const Turn<STAGES> values = keys.last();
@@ -134,7 +138,12 @@ struct Consumer {
         : at(uniform(tile.first)), end(uniform(tile.end)), first_whole(uniform(tile.first_whole)),
           end_whole(uniform(tile.end_whole)) {}
     bool is_last() const { return at + 1 == end; }
+$if by_blocks
+    int number = 0;  // of the step among those of all keys
+    bool is_whole() const { return number >= first_whole && number < end_whole; }
+$else
     bool is_whole() const { return at >= first_whole && at < end_whole; }  // every row sees every key of it
+$end
   };
 
   // What is given for the scores of the next step: while its products run.
@@ -171,9 +180,9 @@ struct Consumer {
     if (!steps.is_whole()) {
       const int me = NARROW ? keep_here(lane()) : lane(), row = warp_row() + me / 4, last = tile.rows - 1;
       const RowRange range[2] = {tiles.range(tile, row < last ? row : last), tiles.range(tile, row + 8 < last ? row + 8 : last)};
-      LaneRows::hide(s, range, steps.at * BLOCK_N + me % 4 * 2);
+      LaneRows::hide(s, range, steps.${by_blocks ? 'number' : 'at'} * BLOCK_N + me % 4 * 2);
 $if segmented
-      hide_segments(s, tile, steps.at, row, last);
+      hide_segments(s, tile, steps.${by_blocks ? 'number' : 'at'}, row, last);
 $end
     }
     if constexpr (NARROW) return rows.weigh_hidden(s, unit), false;
@@ -207,7 +216,7 @@ $if bits_apart
   }
 $else
   void find_kept(KeptWeights<BLOCK_N>& kept, const AttentionTile& tile, const Steps& steps) const {
-    kept.find(plain.rule.dropout, steps.at * BLOCK_N, tile.first_row + lane_row(), plain.rule.number(tile));
+    kept.find(plain.rule.dropout, steps.${by_blocks ? 'number' : 'at'} * BLOCK_N, tile.first_row + lane_row(), plain.rule.number(tile));
   }
 $end
 $end
@@ -224,6 +233,9 @@ $end
     bool adds = false;  // outputs are there to add to
     bool here = false;  // what the next products need: asked while weights are made
     barrier_wait_all(at.k_full(keys.at), keys.parity);
+$if by_blocks
+    steps.number = number_here();
+$end
     multiply_keys(s);
 $if dropped
     KeptWeights<BLOCK_N> kept;
@@ -266,6 +278,9 @@ $end
         barrier_wait_all(at.k_full(keys.at), keys.parity);
         wait_values(values);
       }
+$if by_blocks
+      steps.number = number_here();
+$end
       wait_for_turn();
       multiply_keys(s);
 $if dropped and not bits_apart

@@ -31,6 +31,11 @@ $end
 // Tiles are known Q_STAGES + 1 ahead, and to consumers until their outputs are stored.
 constexpr uint32_t TILES = Q_STAGES + 3;
 __shared__ AttentionTile known[TILES];
+$if by_blocks
+__shared__ int first_number[TILES];  // of a tile that is known: of its first step
+__shared__ int step_number[2 * STAGES];  // of the steps whose keys are in shared memory; twice as many as there are, so that none is overwritten that someone has yet to read
+static inline uint32_t step_place(const Turn<STAGES>& keys) { return 2 * keys.at + keys.parity; }
+$end
 static inline uint32_t empty(uint32_t full) { return full + 8; }
 
 // Box i of 64 features, `token` of the sequence's row of the batch.

@@ -4,7 +4,7 @@
 // A warp that makes tiles known, one ahead of their copies.
 struct Finder {
   const Places& at;
-  const AttentionTiles& tiles;
+  const ${by_blocks ? 'ChunkedTiles' : 'AttentionTiles'}& tiles;
   const Plain& plain;
 
   void run(Numbers numbers) const {
@@ -19,6 +19,9 @@ struct Finder {
         waits = false;
         if (!find_tile(tiles, plain, number, tile) || tile.first >= tile.end) continue;
         if (lane() == 0) known[place.at] = tile;
+$if by_blocks
+        if (lane() == 0) first_number[place.at] = plain.rule.blocks.of(tile)[tile.first];
+$end
         plain.start(tile, reference, sum);  // here and not by those who multiply: it waits for memory
       }
       if (lane() == 0) {
@@ -39,6 +42,9 @@ struct Producer {
   const Places& at;
   const TensorMap &q, &k, &v;
   const ScoreTile& given;
+$if by_blocks
+  const TileSteps& blocks;
+$end
   int heads_a_kv_head;
 $if ends_evenly
   int heads, first_late;  // query heads; the first one of the last group, where rows of the batch follow one another
@@ -81,6 +87,9 @@ $end
   void copy_keys(int head, int token, int batch) {
     const uint32_t full = at.k_full(keys.at);
     barrier_wait(empty(full), keys.parity ^ 1);
+$if by_blocks
+    step_number[step_place(keys)] = token / BLOCK_N;
+$end
     barrier_arrive_expect(full, K_BYTES);
     copy_step<BOXES>(at.k(keys.at), k, full, head, token, batch);
     keys.next();
@@ -108,6 +117,9 @@ $end
     for (int parity = 0;; parity ^= 1) {
       barrier_wait(at.found(), parity);
       const AttentionTile& tile = known[place.at];
+$if by_blocks
+      int next_number = first_number[place.at];
+$end
       place.next();
       if (tile.is_none()) {
         if (token >= 0) copy_values(head, token, batch);
@@ -119,9 +131,17 @@ $end
 $if ends_evenly
       const int asking = asks_late(tile) ? end - LATE : -1;
 $end
+$if by_blocks
+      const int32_t* const numbers = blocks.of(tile);
+$end
 #pragma unroll 1
       for (int step = tile.first; step < end; ++step) {
+$if by_blocks
+        const int first = next_number * BLOCK_N;
+        if (step + 1 < end) next_number = numbers[step + 1];  // it is waited for a step later
+$else
         const int first = tile.first_key + step * BLOCK_N;
+$end
         copy_keys(kv_head, first, tile.batch);
         if (token >= 0) copy_values(head, token, batch);
         head = kv_head, token = first, batch = tile.batch;
@@ -174,7 +194,7 @@ struct BitMaker {
 $end
 
 // The tiles that have no step, by a warp that does nothing else.
-static inline void finish_empty_tiles(const AttentionTiles& tiles, const Plain& plain) {
+static inline void finish_empty_tiles(const ${by_blocks ? 'ChunkedTiles' : 'AttentionTiles'}& tiles, const Plain& plain) {
   AttentionTile tile;
   for (int number = Turns::own(); number < tiles.count; number += Turns::takers()) {
     if (!find_tile(tiles, plain, number, tile) || tile.first < tile.end) continue;

@@ -22,9 +22,15 @@ struct KeyRule {
   const CallDropout& dropout;
   float kept;  // what a weight counts that is kept
   int heads;   // query heads
+$if by_blocks
+  const TileSteps& blocks;
+$end
 
   uint32_t number(const AttentionTile& tile) const { return row_number(tile, heads); }
   bool sees(const AttentionTile& tile, int row, int key) const {
+$if by_blocks
+    if (!blocks.has(tile, key, BLOCK_N)) return false;
+$end
 $if segmented
     const int id = segments.key(tile.batch, key);
     return id >= 0 && id == segments.query(tile.batch, tile.first_row + row);
@@ -46,7 +52,7 @@ using Numbers = TileNumbers<DYNAMIC, CLUSTER>;
 using Turns = AttentionTurns<CLUSTER>;
 
 // Tile `number` of the call; a whole warp calls it. False: there is no such tile (packed).
-static inline bool find_tile(const AttentionTiles& tiles, const Plain& plain, int number, AttentionTile& tile) {
+static inline bool find_tile(const ${by_blocks ? 'ChunkedTiles' : 'AttentionTiles'}& tiles, const Plain& plain, int number, AttentionTile& tile) {
 $if cluster > 1
   // One of a cluster's, whose blocks go through the steps that any of them sees, also one that is past the last row.
   const bool found = tiles.find<BLOCK_M * CLUSTER, BLOCK_N>(number, tile);
@@ -61,6 +67,9 @@ $else
 $end
 $if segmented
   plain.rule.segments.trim(tile, BOUNDED ? tile.seeing : tile.rows);
+$end
+$if by_blocks
+  plain.rule.blocks.take(tile);  // steps are places in the list from here on, but for whole ones
 $end
   return found;
 }

@@ -31,6 +31,19 @@ static inline RowRange seeing_queries(const Visibility& rule, int64_t j, int64_t
   if (first > end) first = end;
   return {static_cast<int>(first), static_cast<int>(end)};
 }
+$if by_blocks
+// The same with chunks: those whose chunk the key is in, from its place on. Blocks are left to others.
+static inline RowRange seeing_queries(const BlockVisibility& rule, int64_t j, int64_t given_offset, int64_t queries) {
+  const RowRange seen = seeing_queries(static_cast<Visibility>(rule), j, given_offset, queries);
+  constexpr int64_t FAR = int64_t{1} << 61;
+  if (rule.chunk <= 0) return seen;
+  const int64_t offset = given_offset > FAR ? FAR : given_offset < -FAR ? -FAR : given_offset;
+  const int64_t from = j - offset, to = rule.chunk < FAR ? j - j % rule.chunk + rule.chunk - offset : seen.end;
+  const int first = from > seen.first ? static_cast<int>(from < seen.end ? from : seen.end) : seen.first;
+  const int end = to < seen.end ? static_cast<int>(to > first ? to : first) : seen.end;
+  return {first, end};
+}
+$end
 
 // Sequences by blocks of keys, as find_sequence() finds them by rows; `keys`: how many it has, those in no sequence included, which no
 // query sees.

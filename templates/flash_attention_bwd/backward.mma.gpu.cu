@@ -11,6 +11,9 @@
 //
 // deterministic: a block takes every copies-th block of keys, and adds to a copy of dq of its own; `finish` adds the copies up in order.
 #include "device/gpu.h"
+$if by_blocks  // blocksparse_attention_bwd: turns come from a list; keys are of one block
+#include "blocksparse_attention/batched.h"
+$end
 #include "flash_attention_bwd/attention_backward_plain.h"
 #include "flash_attention_bwd/pair_products.h"
 #include "flash_attention_bwd/pair_queries.h"
@@ -82,13 +85,13 @@ $if takes_bias
   const Sequence sequence = Sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset, query_seq_lengths, key_value_seq_lengths}[block_z()];
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, 0, 0, 0, 0, q.heads};
   const int64_t first = block_x() * int64_t{BLOCK_M}, at = RowSpace{q.heads, space_rows, BLOCK_M, false}.first(sequence, block_y()) + first;
-  mark_faint_rows<PREPARE_THREADS / WARP>(rules, {causal, window_left, window_right}, sequence, lse_view, block_y(), first, BLOCK_M, 0, row_lse + at);
+  mark_faint_rows<PREPARE_THREADS / WARP>(rules, {causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}}, sequence, lse_view, block_y(), first, BLOCK_M, 0, row_lse + at);
 $end
 }
 
 // The block's dk and dv by the definition. Not inlined: it would take registers from the loop beside it.
 static __attribute__((noinline)) void differentiate_plainly(const View& q, const View& k, const View& v, const View& dout,
-                                                            const ScoreRules& rules, const Visibility& visibility, const Plan& plan,
+                                                            const ScoreRules& rules, const ${by_blocks ? 'BlockVisibility' : 'Visibility'}& visibility, const Plan& plan,
                                                             const float* row_lse, const float* row_delta, const RowSpace& space,
                                                             const View& dk, const View& dv, float* memory) {
   const Sequence sequence = plan.sequence;
@@ -107,7 +110,10 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q_view.shape[q_view.rank - 3], k_view.shape[k_view.rank - 3],
                             offset_given,  offset,
                             ADJUSTED ? query_seq_lengths : nullptr, ADJUSTED ? key_value_seq_lengths : nullptr};
-  const Visibility visibility{causal, window_left, window_right};
+  const ${by_blocks ? 'BlockVisibility' : 'Visibility'} visibility{causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}};
+$if by_blocks
+  const StepList<3> list{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block)};
+$end
   char* const memory = dynamic_shared();
   const SharedPointer all_shared = shared_pointer(memory);
   Plan& plan = *reinterpret_cast<Plan*>(memory + Memory::PLAN);
@@ -151,7 +157,10 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
           plan.dq_sums = dq_sums + ((copies > 1 ? block_y() * total_rows : 0) + row) * D16;
           plan.space_rows = space_rows;
           plan.kv_head = kv_head, plan.first_head = first_head, plan.first_key = first_key, plan.keys = keys_left;
-          plan.first_step = steps.first, plan.steps = steps.count, plan.turns = steps.count * heads_a_kv_head;
+          plan.first_step = steps.first, plan.steps = steps.count, plan.turns = ${by_blocks ? 'plan.start_list(list, heads_a_kv_head)' : 'steps.count * heads_a_kv_head'};
+$if by_blocks
+          plan.find_turn(list, 0), plan.find_turn(list, 1);
+$end
         }
       }
     }
@@ -182,6 +191,9 @@ KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
     for (int turn = 0;; ++turn) {
       copy_async_wait<0>();
       sync_block();
+$if by_blocks
+      if (thread_x() == 0) plan.find_turn(list, turn + 2);
+$end
       const SharedPointer shared = later(all_shared), own_tile = shared + (sums_dv ? 0 : Memory::VALUES);
       if (turn + 1 < turns && !sums_dv)
         Copy(plan, turn + 1).start(shared);  // before the additions to dq, behind which they would wait
@@ -310,7 +322,7 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   if (!some_bad || !hides) return;
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                          drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
-  const Gradients gradients{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right},
+  const Gradients gradients{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}},
                             sequence, row_lse, row_delta, space, D, DV,
                             reinterpret_cast<float*>(memory + QTile::BYTES + BLOCK_M * 4) + warp() * 2 * (D + DV)};
 #pragma unroll 1
@@ -318,6 +330,12 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
     if (bad_rows[row]) gradients.differentiate_query(static_cast<int>(first) + row, block_y(), dq);
 }
 
+$if by_blocks
+KERNEL(128, 1) list_queries(${parameters('list_queries')}) {
+  StepList<3>{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block)}.make<128>();
+}
+
+$end
 // With dbias: its sums before, and after.
 KERNEL(OTHER_THREADS, 1) clear_bias(${parameters('clear_bias')}) { clear_bias_sums<OTHER_THREADS>(dbias_sums, bias_elements); }
 KERNEL(OTHER_THREADS, 1) finish_bias(${parameters('finish_bias')}) {

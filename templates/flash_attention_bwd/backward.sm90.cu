@@ -11,6 +11,10 @@
 //
 // Registers are all taken, and ptxas then makes products wait for each other and says so only in its log (C7512): look there after a change.
 #include "device/gpu.h"
+$if by_blocks  // blocksparse_attention_bwd: turns come from a list; keys are of one block
+#include "blocksparse_attention/batched.h"
+#include "blocksparse_attention/sm90_listed_turns.h"
+$end
 #include "device/tile/launch_order.h"
 #include "flash_attention_bwd/sm90_attention_bias_order.h"
 #include "flash_attention_bwd/sm90_attention_finish.h"
@@ -41,6 +45,9 @@ static_assert(ORDERED || !BIAS_IN_TURN);
 constexpr bool FINISHES = !PACKED && !OWNS_QUERIES;     // this launch makes dq of its sums, too
 constexpr bool MENDS = FINISHES || OWNS_QUERIES;        // the one after it has only to mend it
 constexpr bool NARROWS = MASKED && !ORDERED && !OWNS_QUERIES;  // blocks skip first and last turns that a mask hides
+$if by_blocks
+constexpr bool BY_PAIRS = ${keys == 64};                // blocks of 64 keys, of which a warpgroup has one: turns are those of either
+$end
 constexpr int GROUPS = 2, BLOCK_N = GROUPS * 64;        // warpgroups that multiply; keys of a block
 constexpr int BLOCK_M = ${block_m};                     // queries of a turn
 constexpr bool DEFERRED = ${deferred};                  // dq's share of a turn is added in the next one
@@ -48,7 +55,7 @@ constexpr bool ROOM = (D + DV) / 2 + BLOCK_M * 3 / 2 <= 208;  // registers for o
 constexpr uint32_t STAGES = 2;                          // turns in shared memory
 constexpr int APART = 3, MANY_TURNS = 16;               // the barrier by which the second warpgroup starts half a turn later; and when
 constexpr int TURNS_APART = 4;                          // ORDERED: and how soon again, for those that wait for the block before fall into step
-constexpr int COPYING_REGISTERS = SEGMENTED && MASKED ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
+constexpr int COPYING_REGISTERS = SEGMENTED && ${by_blocks ? 'true' : 'MASKED'} ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
 constexpr int ALL_DONE = 4;                             // the barrier of warpgroups that multiply no more
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = ${E == 'f16' ? 15 : 0};           // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
@@ -74,7 +81,7 @@ using List = BlockList<Block>;
 using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES) + (STORES_BIAS || BIAS_IN_TURN)>;
 using Finisher = RowFinisher<Element, Sums, D>;
 using CallBiasOrder = BiasOrder<BIAS_IN_TURN, BLOCK_N, GROUPS * 4, BOUNDED, BLOCK_M / Finisher::ROWS, 1>;
-using QueryTurn = QueryTurns<ORDERED, BIAS_IN_TURN ? 1 : 8>;  // 1: of heads that share a bias, so that the next block soon follows
+using QueryTurn = ${by_blocks ? 'ToldTurn' : 'QueryTurns<ORDERED, BIAS_IN_TURN ? 1 : 8>'};  // 1: of heads that share a bias, so that the next block soon follows
 
 // A warpgroup's share of a turn's dq, transposed: 64 of the features of all queries, or all features of half of the queries.
 constexpr bool BY_FEATURES = BOXES == GROUPS;
@@ -110,7 +117,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   wait_for_previous_launch();
   int first = 0;      // turn of this block of keys, of all
   uint32_t keys = 0;  // their number
-  const auto end_of = [&](const Block& block) { return first + block.steps() * heads_a_kv_head; };
+  const auto end_of = [&](const Block& block) { return first + ${by_blocks ? 'block.lists.turns' : 'block.steps() * heads_a_kv_head'}; };
   if (group == 0) {
     give_registers<COPYING_REGISTERS>();
     if (STORES_BIAS && warp() == 3) {
@@ -149,11 +156,20 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
     if (FINISHES && warp() != 0) return finisher.run(at.sums(warp() - 1), at.sums_full(warp()));
     if (thread_x() != 0) return;
     fence_async_everywhere();
+$if by_blocks
+    list_place.stop = list_place.keys = 0;
+$end
     queue.give_out([&](const List::Entry& entry) {
+$if by_blocks
+      if (entry.block.lists.turns == 0) return;
+      Producer{at, entry.block, row_lse, row_delta, row_segments, key_segments, dense}.copy(q_map, k_map, v_map, dout_map, list_place.stop, 0, 0);
+      list_place.keys = next_keys(list_place.keys);
+$else
       const int end = end_of(entry.block);
       if (first == end) return;
       Producer{at, entry.block, row_lse, row_delta, row_segments, key_segments, dense}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
       first = end, keys = next_keys(keys);
+$end
     });
   } else {
     take_registers<MULTIPLYING_REGISTERS>();
@@ -175,11 +191,17 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       if (FINISHES && lane() == 0) barrier_arrive(at.added(&entry != entries));
       const bool finite_dk = store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), block, (group - 1) * 64);
       const bool finite_dv = store_sums(dv, rules.unscaled(), Heads<Element>(dv_view), block, (group - 1) * 64);
-      if (any_in_warp((MASKED || block.hides(group - 1)) && !(finite_dk && finite_dv)) && lane() == 0) broken[entry.numbered] = 1;
+      if (any_in_warp((MASKED || ${by_blocks ? 'BY_PAIRS || ' : ''}block.hides(group - 1)) && !(finite_dk && finite_dv)) && lane() == 0) broken[entry.numbered] = 1;
     });
     if (FINISHES) sync_some(ALL_DONE, GROUPS * WARPGROUP);  // with keys and values, whose place is used now
     if (FINISHES) finisher.run(at.base + (warp() - WARPGROUP / WARP) * Finisher::BYTES, at.sums_full(warp()));
   }
 }
 
+$if by_blocks
+KERNEL(128, 1) list_queries(${parameters('list_queries')}) {
+  StepList<3>{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block), BY_PAIRS ? 2 : 1}.make<128>();
+}
+
+$end
 #include "flash_attention_bwd/sm90_attention_gradient_entries.h"

@@ -5,6 +5,9 @@
 // next product where they are: dv^T = dout^T P, dk^T = Q^T dS, dq^T = K^T dS. Weights are made anew for queries and for keys; nothing is
 // added up in global memory, so that the bits are the same each time. P is kept as 2^SHIFT P, which halves hold well.
 #include "device/gpu.h"
+$if by_blocks  // blocksparse_attention_bwd: blocks are multiples of 16 by 16, as tiles are
+#include "blocksparse_attention/batched.h"
+$end
 #include "device/tile/later.h"
 #include "device/matrix/wave_rows.h"
 #include "flash_attention_bwd/attention_backward_plain.h"
@@ -18,7 +21,11 @@ constexpr bool CAPPED = ${capped}, DROPPED = ${dropped};  // soft cap; dropout
 constexpr int WAVES = ${waves}, THREADS = WAVES * WAVE;
 constexpr int OWN = 16 * WAVES, BLOCK = ${block};  // own rows of a block; others a step
 constexpr bool KEEPS = ${keep == 1};               // own rows stay in registers
+$if by_blocks
+constexpr bool TOGETHER = ${as_one == 1};          // a block makes dk and dv; else two do
+$else
 constexpr bool TOGETHER = ${together == 1};        // a block makes dk and dv; else two do
+$end
 constexpr int SHIFT = ${E == 'f16' ? 15 : 0};
 constexpr float SCALED = 1 << SHIFT;
 
@@ -35,12 +42,12 @@ enum class Of { queries, keys, bias };  // what a pass makes the gradients of; o
 struct Inputs {
   Heads<const Element> q, k, v, dout;
   ScoreRules rules;
-  Visibility visibility;
+  ${by_blocks ? 'BlockVisibility' : 'Visibility'} visibility;
   const float *row_lse, *row_delta;
   RowSpace space;
 
   Inputs(const View& q_view, const View& k_view, const View& v_view, const View& dout_view, const ScoreRules& score_rules,
-         const Visibility& who_sees, const float* lse, const float* delta, int64_t space_rows, bool packed)
+         const ${by_blocks ? 'BlockVisibility' : 'Visibility'}& who_sees, const float* lse, const float* delta, int64_t space_rows, bool packed)
       : q(q_view),
         k(k_view),
         v(v_view),
@@ -56,6 +63,21 @@ struct Inputs {
   }
 };
 
+$if by_blocks
+// Whether the mask leaves a tile of 16 queries and 16 keys; or some tile of so many.
+static inline bool has_tile(const Inputs& in, const Sequence& sequence, int head, int query, int key) {
+  return query < sequence.queries && key < sequence.keys && in.visibility.has_block(sequence.batch, head, query, key);
+}
+static inline bool has_some(const Inputs& in, const Sequence& sequence, int head, int query, int queries, int key, int keys) {
+  bool some = false;
+#pragma unroll 1
+  for (int i = 0; i < queries; i += 16)
+#pragma unroll 1
+    for (int j = 0; j < keys; j += 16) some = some || has_tile(in, sequence, head, query + i, key + j);
+  return some;
+}
+
+$end
 // A lane's own row of a sequence, and of the others those that see it, or that it sees, by causality, window and length.
 struct Lane {
   int own;
@@ -166,7 +188,7 @@ $if takes_bias
   const Sequence sequence = Sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset, nullptr, nullptr}[block_z()];
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, 0, 0, 0, 0, q.heads};
   const int64_t first = block_x() * int64_t{OWN}, at = RowSpace{q.heads, space_rows, OWN, false}.first(sequence, block_y()) + first;
-  mark_faint_rows<THREADS / WARP>(rules, {causal, window_left, window_right}, sequence, lse_view, block_y(), first, OWN, 0, row_lse + at);
+  mark_faint_rows<THREADS / WARP>(rules, {causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}}, sequence, lse_view, block_y(), first, OWN, 0, row_lse + at);
 $end
 }
 
@@ -200,6 +222,9 @@ static inline void differentiate_keys_of(const Inputs& in, const KeyBlock& block
     const int64_t rows = in.space.first(sequence, head);
 #pragma unroll 1
     for (int first = some.first / BLOCK * BLOCK; first < some.end; first += BLOCK) {
+$if by_blocks
+      if (!has_some(in, sequence, head, first, BLOCK, block.first, OWN)) continue;
+$end
       const Step step{head, first, in.row_lse + rows, in.row_delta + rows};
       const Element* const q = in.q.row(sequence.batch, sequence.first_query + first, head);
       const Element* const dout = in.dout.row(sequence.batch, sequence.first_query + first, head);
@@ -215,6 +240,9 @@ static inline void differentiate_keys_of(const Inputs& in, const KeyBlock& block
       sync_block();
 #pragma unroll 1
       for (int n = 0; n < BLOCK; n += 16) {
+$if by_blocks
+        if (!has_tile(in, sequence, head, first + n, block.first + wave() * 16)) continue;
+$end
         const SharedPointer tiles = later(shared);
         Sums s = multiply_rows<Element>(tiles + n * XTile::PITCH * 2, XTile::PITCH * 2, x), dp = {};
         part();
@@ -248,7 +276,7 @@ KERNEL(THREADS, 1) differentiate_keys(${parameters('differentiate_keys')}) {
   const Inputs in(q_view, k_view, v_view, dout_view,
                   {bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                    drop_threshold, static_cast<uint64_t>(dropout_seed), q_view.shape[q_view.rank - 2]},
-                  {causal, window_left, window_right}, row_lse, row_delta, space_rows, cum_seqlens_q != nullptr);
+                  {causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}}, row_lse, row_delta, space_rows, cum_seqlens_q != nullptr);
   const Heads<Element> dk(dk_view), dv(dv_view);
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, in.q.tokens, in.k.tokens, offset_given, offset};
   Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
@@ -277,7 +305,7 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
   const Inputs in(q_view, k_view, v_view, dout_view,
                   {bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                    drop_threshold, static_cast<uint64_t>(dropout_seed), q_view.shape[q_view.rank - 2]},
-                  {causal, window_left, window_right}, row_lse, row_delta, space_rows, cum_seqlens_q != nullptr);
+                  {causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}}, row_lse, row_delta, space_rows, cum_seqlens_q != nullptr);
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, in.q.tokens, in.k.tokens, offset_given, offset};
   Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
   int64_t item = block_x(), items;
@@ -300,6 +328,9 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
   float lost = 0;
 #pragma unroll 1
   for (int first = some.first / BLOCK * BLOCK; first < some.end; first += BLOCK) {
+$if by_blocks
+    if (!has_some(in, sequence, head, first_own, OWN, first, BLOCK)) continue;
+$end
     const Element* const key_rows = in.k.row(sequence.batch, sequence.first_key + first, kv_head);
     const Element* const values = in.v.row(sequence.batch, sequence.first_key + first, kv_head);
     sync_block();  // all have read the step before
@@ -311,6 +342,9 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
     sync_block();
 #pragma unroll 1
     for (int n = 0; n < BLOCK; n += 16) {
+$if by_blocks
+      if (!has_tile(in, sequence, head, first_own + wave() * 16, first + n)) continue;
+$end
       const SharedPointer tiles = later(shared);
       Sums s = multiply_rows<Element>(tiles + n * XTile::PITCH * 2, XTile::PITCH * 2, x);
       part();
@@ -339,7 +373,7 @@ $if adjusted
   const Inputs in(q_view, k_view, v_view, dout_view,
                   {bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                    drop_threshold, static_cast<uint64_t>(dropout_seed), q_view.shape[q_view.rank - 2]},
-                  {causal, window_left, window_right}, row_lse, row_delta, space_rows, false);
+                  {causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}}, row_lse, row_delta, space_rows, false);
   const Sequences sequences{nullptr, nullptr, sequence_count, in.q.tokens, in.k.tokens, offset_given, offset};
   const int query_blocks = static_cast<int>((in.q.tokens + OWN - 1) / OWN), first = block_x() / query_blocks * BLOCK;
   const int own = block_x() % query_blocks * OWN + wave() * 16 + matrix_column();
@@ -367,6 +401,9 @@ $if adjusted
       const OwnY<false> y(in.dout.row(batch, there, head));
 #pragma unroll
       for (int n = 0; n < BLOCK / 16; ++n) {
+$if by_blocks
+        if (!has_tile(in, sequence, head, own - matrix_column(), first + 16 * n)) continue;
+$end
         Sums s = multiply_rows<Element>(shared + 16 * n * XTile::PITCH * 2, XTile::PITCH * 2, x);
         part();
         Sums dp = multiply_rows<Element>(shared + YS + 16 * n * YTile::PITCH * 2, YTile::PITCH * 2, y);

@@ -70,11 +70,22 @@ struct Consumer {
     start_queries<Element, DQ_QUERIES>(dq, rows, at.ds(stage) + (BY_FEATURES ? 0 : part * DQ_QUERIES * 128), QUERY_BOX);
   }
 
+$if by_blocks
+  // No query of the turn sees a key of this warpgroup.
+  bool is_off(const QueryTurn& turn) const { return BY_PAIRS && turn.off >> part & 1; }
+
+$end
   // Scores become weights, and those operands. whole(): every query sees every key.
   template <class Whole>
   void weigh(Scores& s, ScoreSlopes& slopes, Operands& p, const KeptScores<BLOCK_M>& kept, const FirstLogs& logs, const QueryTurn& turn, Whole whole) const {
     const uint32_t stage = turn.stage<STAGES>();
     const auto hide_more = [&](Scores& scores) {
+$if by_blocks
+      if (is_off(turn)) {
+#pragma unroll
+        for (int i = 0; i < BLOCK_M / 2; ++i) scores[i] = -INFINITE;
+      }
+$end
       if constexpr (SEGMENTED) hide_other_segments(scores, at.ids(stage), at.key_ids() + later(part) * 64 * 4);
     };
     rules.weigh(s, slopes, block, part, turn.step, whole, at.logs(stage), hide_more, logs, at.bias(stage), at.mask(stage));
@@ -156,8 +167,11 @@ struct Consumer {
   }
 
   // The first turn's scores; then values are there, too.
-  void start(Scores& s, KeptScores<BLOCK_M>& kept, const QueryTurn& turn) const {
+  void start(Scores& s, KeptScores<BLOCK_M>& kept, ${by_blocks ? '' : 'const '}QueryTurn& turn) const {
     barrier_wait(at.q_full(turn.stage<STAGES>()), turn.parity<STAGES>());
+$if by_blocks
+    turn.see(told(turn), block);
+$end
     multiply_keys(s, turn.stage<STAGES>());
     if (DROPPED) find_kept(kept, turn);
     wgmma_wait<0>();
@@ -171,13 +185,20 @@ struct Consumer {
     KeptScores<BLOCK_M> kept;  // of the scores that are next
     const Path path{block, part, dq_sums};
     QueryTurn turn(path.bounds(), first);
-    bool whole = path.is_whole(turn.step);
+$if by_blocks
+    bool whole;
+$else
+    bool whole = path.is_whole(turn.step)${by_blocks ? ' && !is_off(turn)' : ''};
+$end
     int queries = 0;  // whose share of dq is next
     // With the next keys there, warpgroups stay as far apart as they are. Where scores are hidden, they cost more to set apart than that brings.
     const auto sets_apart = [&] { return first == 0 || (KEY_STAGES > 1 ? !block.hides(0) && !block.hides(1) : end - first >= MANY_TURNS); };
     barrier_wait(at.k_full(keys), key_parity(keys));
     if (part == 1 && sets_apart()) sync_some(APART, GROUPS * WARPGROUP);
     start(s, kept, turn);
+$if by_blocks
+    whole = path.is_whole(turn.step)${by_blocks ? ' && !is_off(turn)' : ''};
+$end
     FirstLogs logs(at.logs(turn.stage<STAGES>()));
 #pragma unroll 1
     for (;;) {
@@ -185,14 +206,14 @@ struct Consumer {
       ScoreSlopes slopes;
       Operands p, ds;
       float dq[DQ_QUERIES / 2];
-      if (!AHEAD) whole = path.is_whole(turn.step);
+      if (!AHEAD) whole = path.is_whole(turn.step)${by_blocks ? ' && !is_off(turn)' : ''};
       const bool adds = !DEFERRED || turn.number > first, last = turn.number + 1 == end;
       const uint32_t stage = turn.stage<STAGES>(), dq_number = turn.number - DEFERRED, dq_stage = dq_number % STAGES;
       if (!DEFERRED) queries = turn.block;
       if (part == 1 && parts_again(turn, first)) sync_some(APART, GROUPS * WARPGROUP);
       barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
       multiply_values(dp, stage);
-      weigh(s, slopes, p, kept, logs, turn, [&] { return AHEAD ? whole : path.is_whole(turn.step); });
+      weigh(s, slopes, p, kept, logs, turn, [&] { return AHEAD ? whole : path.is_whole(turn.step)${by_blocks ? ' && !is_off(turn)' : ''}; });
       if (part == 0 && (turn.number == first ? sets_apart() : parts_again(turn, first))) arrive_some(APART, GROUPS * WARPGROUP);
       start_sums<Element, BLOCK_M, DV>(dv, p, at.dout(stage));
       Deltas deltas;
@@ -206,7 +227,9 @@ struct Consumer {
       multiply_gradients(dq, dq_stage);  // of nothing, if it does not add
       const int these_queries = turn.block;
       turn.next(path.bounds());
-      if (AHEAD) whole = path.is_whole(turn.step);
+$if not by_blocks
+      if (AHEAD) whole = path.is_whole(turn.step)${by_blocks ? ' && !is_off(turn)' : ''};
+$end
       wgmma_wait<1>();  // p and ds are free
       keep_in_place(dk);
       if (ROOM) keep_in_place(dv);
@@ -225,6 +248,10 @@ struct Consumer {
         add_to_queries(path, queries, dq_number, dq);
       }
       if (DEFERRED) queries = these_queries;
+$if by_blocks
+      if (!last) turn.see(told(turn), path.bounds());
+      if (AHEAD) whole = path.is_whole(turn.step)${by_blocks ? ' && !is_off(turn)' : ''};
+$end
       if (!last) logs = FirstLogs(at.logs(turn.stage<STAGES>()));
       if (DROPPED && !last) find_kept(kept, turn);
       wgmma_wait<0>();

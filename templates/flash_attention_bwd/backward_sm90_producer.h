@@ -23,6 +23,9 @@ struct Producer {
   void copy_queries(const QueryTurn& turn, const TensorMap& q) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.q_full(stage);
     barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
+$if by_blocks
+    ToldTurn::tell(told(turn), list_place.word, list_place.block);
+$end
     barrier_arrive_expect(full, Q_BYTES + ROW_BYTES + CallBias::BYTES + CallMask::BYTES + ID_BYTES);
     copy_boxes<BOXES, PACKED>(at.q(stage), QUERY_BOX, q, full, 0, head(turn), token(turn), block.sequence.batch);
     load_bytes(at.logs(stage), row_lse + row(turn), ROW_BYTES, full);
@@ -41,20 +44,30 @@ struct Producer {
   }
   // All of the block: turns from the first-th of all to before `end`.
   void copy(const TensorMap& q, const TensorMap& k, const TensorMap& v, const TensorMap& dout, int first, int end, uint32_t keys) const {
+$if by_blocks
+    ListedTurn turn(block, first);
+$else
     QueryTurn turn(block, first);
+$end
     copy_queries(turn, q);
-    copy_keys(k, v, keys);
+    copy_keys(k, v, ${by_blocks ? 'list_place.keys' : 'keys'});
 #pragma unroll 1
     for (;;) {
       copy_gradients(turn, dout);
       turn.next(block);
-      if (turn.number == end) return;
+      if (turn.number == ${by_blocks ? 'list_place.stop' : 'end'}) return;
       copy_queries(turn, q);
     }
   }
+$if by_blocks  // of the turn at which the list stands
+  int head(const QueryTurn&) const { return block.first_head + list_place.head; }
+  int64_t token(const QueryTurn&) const { return block.sequence.first_query + list_place.step * BLOCK_M; }
+  int64_t row(const QueryTurn&) const { return block.first_row + int64_t{list_place.block} * BLOCK_M; }
+$else
   int head(const QueryTurn& turn) const { return block.first_head + turn.head; }
   int64_t token(const QueryTurn& turn) const { return block.sequence.first_query + turn.step * BLOCK_M; }
   int64_t row(const QueryTurn& turn) const { return block.first_row + int64_t{turn.block} * BLOCK_M; }
+$end
 };
 
 // dS of turns from the first-th to before `end`, by one thread, from shared memory to the bias's gradient.

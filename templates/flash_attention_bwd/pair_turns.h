@@ -2,6 +2,9 @@
 #pragma once
 #include "flash_attention_bwd/attention_backward.h"
 #include "flash_attention_bwd/pair_shape.h"
+$if by_blocks
+#include "blocksparse_attention/step_list.h"
+$end
 
 // Which steps a block takes, and which of them a pair can do without a look at single keys.
 template <class Shape> struct PairSteps {
@@ -10,7 +13,7 @@ template <class Shape> struct PairSteps {
   int first_whole, end_whole;  // every query sees every key of the pair
 
   // looks: all of them need that look.
-  PairSteps(const Visibility& rule, const Sequence& sequence, int first_key, int pair_key, bool looks) {
+  PairSteps(const ${by_blocks ? 'BlockVisibility' : 'Visibility'}& rule, const Sequence& sequence, int first_key, int pair_key, bool looks) {
     const int keys = static_cast<int>(sequence.keys), queries = static_cast<int>(sequence.queries);
     const int end_key = first_key + Shape::BLOCK_N < keys ? first_key + Shape::BLOCK_N : keys;
     const RowRange of_first = seeing_queries(rule, first_key, sequence.offset, queries),
@@ -46,6 +49,36 @@ template <class T, int PAIRS> struct PairPlan {
   int kv_head, first_head, first_key, first_step, steps, turns;
   int keys;                          // from first_key on, past the last sequence's too
   int first_whole[PAIRS], end_whole[PAIRS];  // steps of which every query sees every key of the pair
+$if by_blocks
+  // Turns are those of the list of the block of keys, head after head: the last one, this one and two that follow, each at its number % 4; and where the
+  // next one is found.
+  int turn_head[4], turn_step[4], list_head, list_at, list_end;
+
+  // By one thread: the turns' number.
+  int start_list(const StepList<3>& list, int heads) {
+    list_head = -1, list_at = list_end = 0;
+    if (list.mask.shape[1] == 1) return heads * count_of(list, 0);
+    int count = 0;
+    for (int head = 0; head < heads; ++head) count += count_of(list, head);
+    return count;
+  }
+  RowRange places_of(const StepList<3>& list, int head) const {
+    return list.places(list.row_of(sequence.batch, first_head + head, first_key), first_step, first_step + steps);
+  }
+  int count_of(const StepList<3>& list, int head) const {
+    const RowRange places = places_of(list, head);
+    return places.end - places.first;
+  }
+  void find_turn(const StepList<3>& list, int number) {
+    if (number >= turns) return;
+    while (list_at == list_end) {
+      const RowRange places = places_of(list, ++list_head);
+      list_at = places.first, list_end = places.end;
+    }
+    turn_head[number % 4] = list_head;
+    turn_step[number % 4] = list.row_of(sequence.batch, first_head + list_head, first_key)[list_at++];
+  }
+$end
 };
 
 // A turn, BLOCK_M queries of a query head: the head, of the group, and its first query.
@@ -54,7 +87,11 @@ template <int BLOCK_M> struct PairTurn {
 
   template <class Plan>
   PairTurn(const Plan& plan, int turn)
+$if by_blocks
+      : of_head(plan.turn_head[turn % 4]), first_query(plan.turn_step[turn % 4] * BLOCK_M) {}
+$else
       : of_head(plan.turns == plan.steps ? 0 : turn / plan.steps), first_query((plan.first_step + turn - of_head * plan.steps) * BLOCK_M) {}
+$end
 };
 
 // Copies what a turn needs, by the first half of the block's threads. Memory says where to: QUERIES, DOUTS, LOGS and DELTAS, two places each.

@@ -36,7 +36,7 @@ template <class Shape, bool ADJUSTED, bool CAPPED, bool DROPPED, bool BIAS_GRADI
   struct Seeing {
     RowRange of[M_TILES][2];
 
-    Seeing(const Visibility& rule, const Sequence& sequence, int first_key) {
+    Seeing(const ${by_blocks ? 'BlockVisibility' : 'Visibility'}& rule, const Sequence& sequence, int first_key) {
 #pragma unroll
       for (int m = 0; m < M_TILES; ++m)
 #pragma unroll

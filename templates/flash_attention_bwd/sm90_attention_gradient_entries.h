@@ -20,6 +20,10 @@ KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
       .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks, [&](Block& block) {
         if constexpr (SEGMENTED) SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens).narrow<!ORDERED && !OWNS_QUERIES>(block);
         if constexpr (NARROWS) narrow_steps(block, attention_mask_view, tiles_seen, static_cast<int>(q.heads / k.heads), key_blocks);
+$if by_blocks
+        const StepList<3> list{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block), BY_PAIRS ? 2 : 1};
+        block.lists.find(list, block, static_cast<int>(q.heads / k.heads));
+$end
       });
   if constexpr (SEGMENTED)
     SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens)
@@ -51,7 +55,7 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
                             BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
   const CallGradients gradients{sequences, {q.heads, space_rows, BLOCK_M, PACKED}, row_lse, row_delta, dq_sums};
-  const Visibility visibility{causal, window_left, window_right};
+  const ${by_blocks ? 'BlockVisibility' : 'Visibility'} visibility{causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}};
   const int64_t blocks = MENDS ? grid_x() : grid_blocks;
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap, drop_threshold,
                          static_cast<uint64_t>(dropout_seed), q.heads};

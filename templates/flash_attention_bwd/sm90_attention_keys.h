@@ -14,6 +14,9 @@ template <int ROWS, int KEYS, int PARTS, bool PACKED, bool BOUNDED, bool ORDERED
   int first_whole[PARTS], end_whole[PARTS];  // every query sees every key of the part
   int64_t first_row;                         // of the first query head of the group, in the workspace
   int blocks_a_head, blocks_a_group;         // ROWS rows each, in the workspace; of all query heads of the group
+$if by_blocks
+  ListsOfKeys lists;                         // of the steps that a mask of blocks leaves
+$end
 
   int steps() const { return end_step - first_step; }
   int64_t token() const { return sequence.first_key + first_key; }

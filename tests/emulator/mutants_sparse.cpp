@@ -8,6 +8,9 @@ namespace {
 constexpr char block_steps[] = "blocksparse_attention/block_steps.h";
 constexpr char key_blocks[] = "blocksparse_attention/key_blocks.h";
 constexpr char block_rows[] = "blocksparse_attention/block_rows.h";
+constexpr char step_list[] = "blocksparse_attention/step_list.h";
+constexpr char turns[] = "flash_attention_bwd/pair_turns.h";
+constexpr char gradient_rows[] = "flash_attention_bwd/attention_backward.h";
 
 const Sizes some_blocks = {{"B", 1}, {"Sq", 133}, {"Sk", 217}, {"Hq", 4}, {"Hkv", 2}, {"Hm", 4}, {"D", 64}, {"Dv", 64}};
 const Sizes many_blocks = {{"B", 1}, {"Sq", 40}, {"Sk", 650}, {"Hq", 2}, {"Hkv", 2}, {"Hm", 2}, {"D", 64}, {"Dv", 64}};
@@ -18,6 +21,13 @@ Subject blocks(const char* case_name, Sizes sizes = some_blocks, const char* tem
 Subject wave_blocks(const char* case_name) { return blocks(case_name, some_blocks, wave); }
 Subject gradient_of_blocks(const char* case_name) {
   return {root, "blocksparse_attention_bwd", case_name, "flash_attention_bwd/backward.plain.gpu.cu", some_blocks};
+}
+const Sizes many_query_blocks = {{"B", 1}, {"Sq", 1100}, {"Sk", 40}, {"Hq", 2}, {"Hkv", 2}, {"Hm", 2}, {"D", 64}, {"Dv", 64}};
+Subject matrix_gradient(const char* case_name, Sizes sizes = some_blocks) {
+  return {root, "blocksparse_attention_bwd", case_name, "flash_attention_bwd/backward.mma.gpu.cu", std::move(sizes)};
+}
+Subject wave_gradient(const char* case_name) {
+  return {root, "blocksparse_attention_bwd", case_name, "flash_attention_bwd/backward.wave.gpu.cu", some_blocks};
 }
 Subject plain_blocks(const char* case_name) { return blocks(case_name, some_blocks, "blocksparse_attention/forward.plain.gpu.cu"); }
 
@@ -39,6 +49,24 @@ const Mutant mutants[] = {
      gradient_of_blocks("cross.f32"),
      {"if (!visibility.has_block(", 0, "if (false && !visibility.has_block(", plain_gradient_rows}},
     {"PlainBlocksGradientOfAnotherBlock", gradient_of_blocks("cross.f32"), {"key / block_k", 0, "key / (block_k + 1)", key_blocks}},
+    {"BlocksGradientListedFromZeroInEachWarp",
+     matrix_gradient("cross.bf16", many_query_blocks),
+     {"found += shuffle", 0, "found = shuffle", step_list}},
+    {"BlocksGradientListedByTheFirstHead", matrix_gradient("cross.bf16"), {"mask.shape[1] == 1 ? 0 : head", 0, "0", step_list}},
+    {"BlocksGradientWhoseHeadsGoByTheFirst",
+     matrix_gradient("cross.bf16"),
+     {"first_head + list_head, first_key", 0, "first_head, first_key", turns}},
+    {"BlocksGradientWithPlacesForTwoTurns", matrix_gradient("cross.bf16"), {"turn_step[number % 4]", 0, "turn_step[number % 2]", turns}},
+    {"BlocksGradientThatFindsTurnsTooLate", matrix_gradient("cross.bf16"), {"find_turn(list, turn + 2)", 0, "find_turn(list, turn + 1)"}},
+    {"BlocksGradientThatSeesTheNextChunk",
+     matrix_gradient("chunks.bf16"),
+     {"j - j % rule.chunk + rule.chunk", 0, "j + rule.chunk", gradient_rows}},
+    {"CdnaBlocksGradientOfKeysThatSeesAllBlocks",
+     on(cdna, wave_gradient("cross.bf16")),
+     {"if (!has_tile(in, sequence, head, first + n", 0, "if (false && !has_tile(in, sequence, head, first + n"}},
+    {"Rdna4BlocksGradientOfQueriesThatSeesAllBlocks",
+     on(rdna4, wave_gradient("cross.bf16")),
+     {"if (!has_tile(in, sequence, head, first_own", 0, "if (false && !has_tile(in, sequence, head, first_own"}},
     {"CdnaBlocksThatSeeKeysAfterThem", on(cdna, wave_blocks("cross.bf16")), {"both(here.range, of)", 0, "here.range"}},
     {"Rdna4BlocksThatSkipTheSecondStep", on(rdna4, wave_blocks("cross.bf16")), {"at = keys.end;", 0, "at = keys.end + KEYS;", block_steps}},
 };

@@ -25,10 +25,11 @@ using nlohmann::json;
 
 constexpr int patience_ms = 300'000;  // importing torch and cuDNN's first search take a minute on a cold disk
 
-// Offsets, sizes and lengths decide how much work there is, so their values go along; other data does not matter.
+// Offsets, sizes, lengths and masks of blocks decide how much work there is, so their values go along; other data does not matter.
 json tensor_json(const spec::TensorSpec& spec, const reference::HostTensor& tensor) {
   json object{{"type", std::string(name_of(tensor.type()))}, {"shape", tensor.shape()}};
-  if (reference::is_host_data(spec.fill) || spec.fill.starts_with("lengths") || spec.fill.starts_with("contexts")) {
+  if (reference::is_host_data(spec.fill) || spec.fill.starts_with("lengths") || spec.fill.starts_with("contexts") ||
+      spec.fill.starts_with("blocks")) {
     object["values"] = json::array();
     for (const double value : tensor.values()) object["values"].push_back(static_cast<std::int64_t>(value));
   }

@@ -32,7 +32,7 @@ class TorchBench(Bench):
     def make_tensor(self, kind, told):
         torch, device = self.torch, self.device
         if "values" in told:
-            return torch.tensor(told["values"], dtype=kind, device=device)
+            return torch.tensor(told["values"], dtype=kind, device=device).reshape(told["shape"])
         if kind == torch.bool:
             return torch.rand(told["shape"], device=device) < 0.8
         return torch.randn(told["shape"], device=device).to(kind)

@@ -1,0 +1,91 @@
+// Hopper vocabulary of the attention kernels' gradients: turns of queries that go by a list of the steps that a mask of blocks leaves. One thread goes
+// through the list and tells the others, beside the queries that it copies.
+#pragma once
+#include "blocksparse_attention/step_list.h"
+#include "device/sm90/sm90_uniform.h"
+
+// A turn of those that are told which it is: known from see() on.
+struct ToldTurn {
+  int number, step = 0;
+  uint32_t off = 0;  // which 64 of the 128 keys do not see it
+  int block = 0;  // of as many rows as a step has, in the workspace from the group's first head on
+  int head = 0;
+
+  template <class Block> explicit ToldTurn(const Block&, int first = 0) : number(first) {}
+  template <class Block> void next(const Block&) { ++number; }
+  // Its place in a ring of N, and how often that has been gone round.
+  template <uint32_t N> uint32_t stage() const { return number % N; }
+  template <uint32_t N> uint32_t parity() const { return number / N % 2; }
+
+  // place: two words of shared memory.
+  static void tell(uint32_t place, int step, int block) { asm volatile("st.shared.v2.u32 [%0], {%1, %2};" : : "r"(place), "r"(step), "r"(block) : "memory"); }
+  template <class Block> void see(uint32_t place, const Block& of) {
+    uint32_t word;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(word), "=r"(block) : "r"(place) : "memory");
+    step = static_cast<int>(word & StepList<3>::NUMBER), off = word >> StepList<3>::OFF;
+    head = (block - step) / of.blocks_a_head;
+  }
+};
+
+// Where the lists of a block of keys lie, one a query head of its group, and how many turns they have.
+struct ListsOfKeys {
+  const int32_t* numbers;
+  int head_words;  // from head to head; 0: one list for all
+  int row_words;   // from the numbers of steps to the counts of those before each
+  int turns;
+
+  template <class Block> void find(const StepList<3>& list, const Block& of, int heads) {
+    const int lists = list.mask.shape[1] == 1 ? 1 : heads;
+    numbers = list.row_of(of.sequence.batch, of.first_head, of.first_key);
+    head_words = lists == 1 ? 0 : static_cast<int>(list.rows_a_head()) * 2 * list.row_words;
+    row_words = list.row_words, turns = 0;
+#pragma unroll 1
+    for (int head = 0; head < lists && of.first_step < of.end_step; ++head) {
+      const int32_t* const before = numbers + int64_t{head} * head_words + row_words;
+      turns += before[of.end_step] - before[of.first_step];
+    }
+    turns *= heads / lists;
+  }
+};
+
+// The turn at which the thread that goes through the lists stands: in shared memory, for its registers are few.
+struct ListPlace {
+  int step, block, head;
+  int word;                // of the list: the step, and which keys do not see it
+  const int32_t* numbers;  // of the head
+  int at, end;             // places in the list: of the next turn, and after the last
+  int stop;                // number of the turn after the last
+  int next_word;           // loaded a turn ahead
+  uint32_t keys;           // the number of the block of keys
+
+  template <class Block> void start(const Block& of) volatile {
+    head = -1, at = end = 0, stop = stop + of.lists.turns;
+    numbers = of.lists.numbers - of.lists.head_words;
+    take(of);
+  }
+  template <class Block> void take(const Block& of) volatile {
+    while (at == end) open_next(of);
+    word = next_word;
+    step = word & StepList<3>::NUMBER;
+    block = head * of.blocks_a_head + step;
+    at = at + 1;
+    if (at < end) next_word = numbers[at];
+  }
+  template <class Block> void open_next(const Block& of) volatile {
+    const int32_t* const list = numbers + of.lists.head_words;
+    head = head + 1, numbers = list;
+    end = list[of.lists.row_words + of.end_step];
+    at = list[of.lists.row_words + of.first_step];
+    next_word = list[at];  // a number, or, of an empty list, nothing that is looked at
+  }
+};
+__shared__ volatile ListPlace list_place;
+
+// The turns of a block of keys that has some, from number `first` on, by the one thread that goes through the lists.
+struct ListedTurn : ToldTurn {
+  template <class Block> ListedTurn(const Block& of, int first) : ToldTurn(of, first) { list_place.start(of); }
+  template <class Block> void next(const Block& of) {
+    ++number;
+    if (number < list_place.stop) list_place.take(of);
+  }
+};
