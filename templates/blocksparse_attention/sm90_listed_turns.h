@@ -33,17 +33,20 @@ struct ListsOfKeys {
   int head_words;  // from head to head; 0: one list for all
   int row_words;   // from the numbers of steps to the counts of those before each
   int turns;
+  int at, end, word;  // of the first head: places of its steps in the list, and what stands there first
 
   template <class Block> void find(const StepList<3>& list, const Block& of, int heads) {
     const int lists = list.mask.shape[1] == 1 ? 1 : heads;
     numbers = list.row_of(of.sequence.batch, of.first_head, of.first_key);
     head_words = lists == 1 ? 0 : static_cast<int>(list.rows_a_head()) * 2 * list.row_words;
-    row_words = list.row_words, turns = 0;
+    row_words = list.row_words, turns = at = end = word = 0;
 #pragma unroll 1
     for (int head = 0; head < lists && of.first_step < of.end_step; ++head) {
       const int32_t* const before = numbers + int64_t{head} * head_words + row_words;
       turns += before[of.end_step] - before[of.first_step];
+      if (head == 0) at = before[of.first_step], end = before[of.end_step];
     }
+    if (at < end) word = numbers[at];
     turns *= heads / lists;
   }
 };
@@ -59,8 +62,8 @@ struct ListPlace {
   uint32_t keys;           // the number of the block of keys
 
   template <class Block> void start(const Block& of) volatile {
-    head = -1, at = end = 0, stop = stop + of.lists.turns;
-    numbers = of.lists.numbers - of.lists.head_words;
+    head = 0, at = of.lists.at, end = of.lists.end, next_word = of.lists.word, stop = stop + of.lists.turns;
+    numbers = of.lists.numbers;
     take(of);
   }
   template <class Block> void take(const Block& of) volatile {
@@ -69,6 +72,9 @@ struct ListPlace {
     step = word & StepList<3>::NUMBER;
     block = head * of.blocks_a_head + step;
     at = at + 1;
+  }
+  // What the next turn needs, a turn ahead: when nothing else waits for this thread.
+  void load_ahead() volatile {
     if (at < end) next_word = numbers[at];
   }
   template <class Block> void open_next(const Block& of) volatile {

@@ -278,7 +278,7 @@ $end
         barrier_wait_all(at.k_full(keys.at), keys.parity);
         wait_values(values);
       }
-$if by_blocks
+$if by_blocks and dropped
       steps.number = number_here();
 $end
       wait_for_turn();
@@ -288,6 +288,9 @@ $if dropped and not bits_apart
 $end
       multiply_values(o, p, adds, values);
       pass_turn();
+$if by_blocks and not dropped
+      steps.number = number_here();  // while products run
+$end
 $if bits_apart
       find_kept(kept, known[tile], steps);
 $end

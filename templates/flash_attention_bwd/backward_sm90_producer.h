@@ -54,6 +54,9 @@ $end
 #pragma unroll 1
     for (;;) {
       copy_gradients(turn, dout);
+$if by_blocks
+      list_place.load_ahead();
+$end
       turn.next(block);
       if (turn.number == ${by_blocks ? 'list_place.stop' : 'end'}) return;
       copy_queries(turn, q);
