@@ -263,6 +263,27 @@ template <int RANK> struct Consumer {
       OwnScores own;
       OwnWeights weights;
       Weights p;
+      // Up to 64 heads each warpgroup has half of the stages: one tile at a time, while the next one comes.
+      if constexpr (BY_KEYS) {
+#pragma unroll 1
+        for (; tile < tiles; tile += STRIDE) {
+          await(here, tile);
+          multiply_keys(s, held, here);
+          wgmma_wait<0>();
+          keep_in_place(s);
+          expect_exchanges();
+          send_scores(s, own);
+          const float factor = weigh_tile(own, weights, here, tile);
+          take_weights(p, weights, factor, o, tile);
+          multiply_values(o, p, here);
+          wgmma_wait<0>();
+          keep_in_place(o);
+          release(here);
+          here = after(here);
+        }
+        finish(o, results());
+        return;
+      }
       await(here, tile);
       multiply_keys(s, held, here);
       wgmma_wait<0>();
