@@ -263,33 +263,32 @@ template <int RANK> struct Consumer {
       OwnScores own;
       OwnWeights weights;
       Weights p;
-      // Up to 64 heads each warpgroup has half of the stages: one tile at a time, while the next one comes.
-      if constexpr (BY_KEYS) {
+$if by_keys
+      // Each warpgroup has half of the stages: one tile at a time, while the next one comes.
 #pragma unroll 1
-        for (; tile < tiles; tile += STRIDE) {
-          await(here, tile);
-          multiply_keys(s, held, here);
-          wgmma_wait<0>();
-          keep_in_place(s);
-          expect_exchanges();
-          send_scores(s, own);
-          const float factor = weigh_tile(own, weights, here, tile);
-          take_weights(p, weights, factor, o, tile);
-          multiply_values(o, p, here);
-          wgmma_wait<0>();
-          keep_in_place(o);
-          release(here);
-          here = after(here);
-        }
-        finish(o, results());
-        return;
+      for (; tile < tiles; tile += STRIDE) {
+        await(here, tile);
+        multiply_keys(s, held, here);
+        wgmma_wait<0>();
+        keep_in_place(s);
+        expect_exchanges();
+        send_scores(s, own);
+        const float factor = weigh_tile(own, weights, here, tile);
+        take_weights(p, weights, factor, o, tile);
+        multiply_values(o, p, here);
+        wgmma_wait<0>();
+        keep_in_place(o);
+        release(here);
+        here = after(here);
       }
+$else
       await(here, tile);
       multiply_keys(s, held, here);
       wgmma_wait<0>();
       keep_in_place(s);
       expect_exchanges();
       send_scores(s, own);
+$if ahead
       start_scores(s, held, here, tile);
       float factor = weigh_tile(own, weights, here, tile);
       wgmma_wait<0>();
@@ -310,10 +309,32 @@ template <int RANK> struct Consumer {
         release(here);
         here = after(here);
       }
+$else
+      float factor = weigh_tile(own, weights, here, tile);
+      // A step: weights of a tile are on their way while the next scores are made, and those become weights while the tile's outputs are made.
+#pragma unroll 1
+      for (; tile + STRIDE < tiles; tile += STRIDE) {
+        const Turn<STAGES> next = after(here);
+        await(next, tile + STRIDE);
+        multiply_keys(s, held, next);
+        take_weights(p, weights, factor, o, tile);
+        multiply_values(o, p, here);
+        wgmma_wait<1>();
+        keep_in_place(s);
+        expect_exchanges();
+        send_scores(s, own);
+        factor = weigh_tile(own, weights, next, tile + STRIDE);
+        wgmma_wait<0>();
+        keep_in_place(o);
+        release(here);
+        here = next;
+      }
+$end
       take_weights(p, weights, factor, o, tile);
       multiply_values(o, p, here);
       wgmma_wait<0>();
       keep_in_place(o);
+$end
     }
     finish(o, results());
   }
