@@ -6,9 +6,8 @@
 //
 // All rows of a block see the same keys, so that what is hidden is never copied: zeros stand in its place. Warps share the scores by keys and rows, then
 // the softmax by rows, then the outputs by features, each of which stays in its registers; between these steps scores and weights are in shared memory.
-#include "device/attention/row_scale.h"
+#include "mla_decode/finish_parts.h"
 #include "device/number/float8.h"
-#include "device/tile/launch_order.h"
 #include "device/tile/tile.h"
 
 $require C != 'u8' or 128 % (R / warps) == 0
@@ -24,7 +23,6 @@ constexpr int STAGES = ${stages};                               // tiles in shar
 constexpr int FEATURES = R / WARPS;                             // of outputs, a warp
 constexpr bool CAPPED = ${capped};                              // a soft cap
 constexpr int BLOCKS = ${C == 'u8' ? R / 128 : 1};                // of features that share a scale
-constexpr int FINISH_THREADS = 128;
 using RowTile = Tile<Element, ROWS, WIDTH>;
 using KeyTile = Tile<Element, KEYS, WIDTH>;
 using WeightTile = Tile<Element, ROWS, KEYS>;
@@ -260,25 +258,5 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
 
 // Block x: head x % heads of query token x / heads.
 KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
-  const int heads = static_cast<int>(out_view.shape[2]), queries = static_cast<int>(out_view.shape[1]);
-  const int head = block_x() % heads, i = block_x() / heads % queries, sequence = block_x() / heads / queries;
-  const Softmax* const softmaxes = reinterpret_cast<const Softmax*>(partial_softmax) + block_x() * parts;
-  const float* const outputs = partial + block_x() * parts * R;
-  Softmax all{LOWEST, 0};
-#pragma unroll 1
-  for (int64_t part = 0; part < parts; ++part) all.reference = larger_of(all.reference, softmaxes[part].reference);
-#pragma unroll 1
-  for (int64_t part = 0; part < parts; ++part) all.sum += softmaxes[part].sum * factor_of(softmaxes[part], all.reference);
-  const float factor = scale_of(all, all);
-  Element* const to = static_cast<Element*>(out_view.data) + sequence * out_view.strides[0] + i * out_view.strides[1] + head * out_view.strides[2];
-#pragma unroll 1
-  for (int feature = thread_x(); feature < R; feature += FINISH_THREADS) {
-    float sum = 0;
-#pragma unroll 1
-    for (int64_t part = 0; part < parts; ++part) sum += outputs[part * R + feature] * factor_of(softmaxes[part], all.reference);
-    to[feature] = from_float<Element>(sum * factor);
-  }
-  if (thread_x() == 0 && is_given(lse_view))
-    static_cast<float*>(lse_view.data)[sequence * lse_view.strides[0] + head * lse_view.strides[1] + i] =
-        all.sum == 0 ? -INFINITE : all.reference * LN_2 + log_of(all.sum);
+  finish_row<Element, R>(out_view, lse_view, partial, reinterpret_cast<const Softmax*>(partial_softmax), static_cast<int>(parts));
 }

@@ -5,7 +5,7 @@ namespace ejk::kernel_mutants::latent {
 namespace {
 
 // Latent attention's decode: two query tokens; rows that take two turns of features; keys for several warps.
-constexpr char latent_keys[] = "mla_decode/latent_keys.h";
+constexpr char latent_keys[] = "mla_decode/latent_keys.h", finish_parts[] = "mla_decode/finish_parts.h";
 
 const Sizes few_latents = {{"N", 2}, {"Sq", 2}, {"H", 2}, {"R", 272}, {"Dr", 16}, {"P", 20}, {"ps", 16}, {"max_pages", 10}};
 const Sizes few_bytes = {{"N", 2}, {"Sq", 1}, {"H", 2}, {"R", 256}, {"Dr", 8}, {"P", 20}, {"ps", 16}, {"max_pages", 4}};
@@ -45,7 +45,8 @@ const Mutant mutants[] = {
     {"MatrixLatentsThatDoNotWait", matrix_latents(), {"copy_async_wait<STAGES - 1>", 0, "copy_async_wait<STAGES>"}},
     {"MatrixLatentsWhoseFirstRowsKeepTheirReference", matrix_latents(), {"o[m][f][2 * half_rows] *= factor, ", 0, nothing}},
     {"MatrixLatentsWhoseValuesAreRope", matrix_latents(), {"warp() * FEATURES + f * 16", 0, "warp() * FEATURES + f * 16 + ROPE"}},
-    {"MatrixLatentsThatAddPartsUpAsTheyAre", matrix_latents(), {" * factor_of(softmaxes[part], all.reference);", 1, ";"}},
+    {"MatrixLatentsThatAddPartsUpAsTheyAre", matrix_latents(), {"? factors[part + u]", 0, "? 1", finish_parts}},
+    {"MatrixLatentsOfUnfinishedFactors", matrix_latents(), {"  sync_block();", 0, nothing, finish_parts}},
     {"MatrixLatentsByTheFirstScale", matrix_bytes(), {"% 2) * BLOCKS + block]", 0, "% 2) * BLOCKS]"}},
     {"MatrixLatentsWhoseValuesHaveTheFirstScale", matrix_bytes(), {"warp() * FEATURES / (R / BLOCKS)", 0, "0"}},
 };
