@@ -27,9 +27,9 @@ CoverItem cover_item(const std::string& id, const std::string& kernel, const std
                      std::span<const std::pair<std::string, spec::Value>> specialisation, const spec::Config& config, std::uint64_t seed);
 
 // Indices into the items, ascending, such that every feature of any item is one of a chosen item's. Greedy: next is always what has most
-// of the features still missing; among equals seed and id decide, so that another seed meets other images. Built items come first, and the others
-// add what those lack: to compile takes longer than to run. One seed gives the same sample on every machine where the same are built, in whatever
-// order the items stand.
+// of the features still missing; among equals seed and id decide, so that another seed meets other images. Built items come first, and the
+// others add what those lack: to compile takes longer than to run. One seed gives the same sample on every machine where the same are
+// built, in whatever order the items stand.
 std::vector<std::size_t> covering_sample(std::span<const CoverItem> items, std::uint64_t seed);
 
 // A number below `count`, by seed and name: a single choice of a sample.
