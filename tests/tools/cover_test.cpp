@@ -76,7 +76,8 @@ TEST(Cover, TakesNoItemTwiceAndOnesThatAreAlone) {
 }
 
 TEST(Cover, TakesBuiltItemsFirstAndOfTheOthersWhatTheyLack) {
-  const std::vector<CoverItem> items = {{"a", {"x", "y"}}, {"b", {"x"}, true}, {"c", {"y"}, true}, {"d", {"x", "y", "z"}}, {"e", {"y"}, true}};
+  const std::vector<CoverItem> items = {
+      {"a", {"x", "y"}}, {"b", {"x"}, true}, {"c", {"y"}, true}, {"d", {"x", "y", "z"}}, {"e", {"y"}, true}};
   const auto sample = covering_sample(items, 7);
   EXPECT_EQ(sample.size(), 3u);
   EXPECT_EQ(sample.front(), 1u);

@@ -18,7 +18,9 @@ struct Candidate {
   std::size_t gain;    // features that it added when it was last counted
   std::uint64_t rank;  // the seed's choice among equals
   std::size_t index;
-  bool operator<(const Candidate& other) const { return std::tie(built, gain, rank, index) < std::tie(other.built, other.gain, other.rank, other.index); }
+  bool operator<(const Candidate& other) const {
+    return std::tie(built, gain, rank, index) < std::tie(other.built, other.gain, other.rank, other.index);
+  }
 };
 
 // Features as numbers.
