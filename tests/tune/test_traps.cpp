@@ -41,7 +41,7 @@ TEST_F(Traps, InALargeOutputThatIsComparedInWindows) {
 
 TEST_F(Traps, OnAGpuAsTheEmulatorHasIt) {
   add_backend(simt_backend());
-  expect_traps_told(tune_trap(trap_call("simt"), worker_path(), 60, 5), "its process ended: ", "5 s");  // under sanitizers it is slow
+  expect_traps_told(tune_trap(trap_call("simt"), worker_path(), 150, 5), "its process ended: ", "5 s");  // under sanitizers it is slow
 }
 
 TEST_F(Traps, ATrapThatIsTheDefaultIsAnErrorAndNoRecord) {
