@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
@@ -48,6 +49,13 @@ class SignalsBlocked {
   sigset_t before_{};
 };
 
+// By the system's clock: waiting by the steady one takes a function that glibc 2.28 lacks (pthread_cond_clockwait), and the wheel runs
+// there. What is longer than a day is a day.
+std::chrono::system_clock::time_point system_time_after(std::chrono::milliseconds time) {
+  return std::chrono::system_clock::now() +
+         std::clamp<std::chrono::milliseconds>(time, std::chrono::milliseconds(0), std::chrono::hours(24));
+}
+
 class Crew {
  public:
   bool post(BackgroundJob job) {
@@ -66,7 +74,7 @@ class Crew {
 
   bool wait(std::chrono::milliseconds longest) {
     std::unique_lock lock(mutex_);
-    return quiet_.wait_for(lock, longest, [&] { return jobs_.empty() && busy_ == 0; });
+    return quiet_.wait_until(lock, system_time_after(longest), [&] { return jobs_.empty() && busy_ == 0; });
   }
 
   void end() {
@@ -125,7 +133,7 @@ class Crew {
     for (;;) {
       if (jobs_.empty() && !ending_) {
         ++idle_;
-        work_.wait_for(lock, idle_time, [&] { return !jobs_.empty() || ending_; });
+        work_.wait_until(lock, system_time_after(idle_time), [&] { return !jobs_.empty() || ending_; });
         --idle_;
       }
       if (jobs_.empty()) break;
