@@ -44,15 +44,14 @@ struct Consumer {
   }
   static void start(LaneRows& rows) { rows.reference[0] = rows.reference[1] = LOWEST, rows.sum[0] = rows.sum[1] = 0; }
 
-  // An item's steps: this warpgroup takes every `stride`-th. What is known of an item besides stays in shared memory: registers are few.
+  // An item's steps, all or every GROUPS-th one.
   struct Steps {
-    int at, end, stride;
-    Steps(const KnownItem& of, int part) {
-      stride = uniform(of.item.shared) ? GROUPS : 1;
-      at = uniform(of.item.first) + (stride > 1 ? part : 0), end = uniform(of.item.end);
-    }
-    int lead(const KnownItem& of) const { return at - uniform(of.item.first); }  // others' steps before its first one
-    bool is_last() const { return at + stride >= end; }
+    int at, end, first_whole, end_whole, first_key, keys;
+    explicit Steps(const KnownItem& of)
+        : at(uniform(of.item.first)), end(uniform(of.item.end)), first_whole(uniform(of.first_whole)), end_whole(uniform(of.end_whole)),
+          first_key(uniform(of.first_key)), keys(uniform(of.item.keys)) {}
+    bool is_last() const { return at + 1 == end; }
+    bool is_whole() const { return at >= first_whole && at < end_whole; }  // every row sees every key of it
   };
 
   // The softmax of an item that is done with: to lse, or to where the part waits. Returns the factors of its outputs.
@@ -237,24 +236,77 @@ struct Consumer {
 #pragma unroll
       for (int j = 0; j < BLOCK_N / 2; ++j) s[j] = -s[j];
     }
-    if (steps.at < uniform(of.first_whole) || steps.at >= uniform(of.end_whole)) {  // some row does not see some key
+    if (!steps.is_whole()) {
       const RowRange range[2] = {range_of(of.item, lane_row()), range_of(of.item, lane_row() + 8)};
       LaneRows::hide(s, range, steps.at * BLOCK_N + lane() % 4 * 2);
     }
     return rows.weigh(s, of.unit, factor);
   }
 
-  void run() {
-    int item = next_item();
-    if (item < 0) return;
-    float s[BLOCK_N / 2], o[D / 2], factor[2];
-    uint32_t p[BLOCK_N / 16][4];
+  // An item whose steps the warpgroups take in turn: it waits for memory, so that nothing is held for the sake of products that run together.
+  void run_shared(const KnownItem& of, float (&s)[BLOCK_N / 2], float (&o)[D / 2], uint32_t (&p)[BLOCK_N / 16][4]) {
+    float factor[2];
     LaneRows rows;
     start(rows);
-    Steps steps(known[item], part);
+    Steps steps(of);
+    bool adds = false;
+    int passed = part;  // steps that others have, before the next one
+    pass_keys(passed);
+    steps.at += part;
+    for (;;) {
+      const bool last = steps.at + GROUPS >= steps.end;
+      wait_keys();
+      multiply_keys(s);
+      wgmma_wait<0>();
+      keep_in_place(s);
+      release_keys();
+      release_queries(last);
+      const bool follows = weigh(s, rows, of, steps, factor);
+      pack_weights<Element, BLOCK_N>(p, s);
+      pass_values(passed);
+      wait_values();
+      const int filled = steps.keys - steps.at * BLOCK_N, unseen = steps.first_key - steps.at * BLOCK_N;
+      if (filled < BLOCK_N || unseen > 0) clear_values(unseen, filled);
+      if (follows && adds) scale_rows(o, factor);
+      multiply_values(o, p, adds);
+      wgmma_wait<0>();
+      keep_in_place(o);
+      release_values();
+      adds = true;
+      passed = last ? steps.end - 1 - steps.at : GROUPS - 1;
+      pass_keys(passed);
+      if (last) break;
+      steps.at += GROUPS;
+    }
+    pass_values(passed);
+    finish_sums(rows, of, factor);
+    finish(o, factor, of);
+  }
+  static bool is_shared(int item) { return uniform(known[item].item.shared) != 0; }
+
+  void run() {
+    float s[BLOCK_N / 2], o[D / 2];
+    uint32_t p[BLOCK_N / 16][4];
+    int item = next_item();
+    while (item >= 0) {
+      if (is_shared(item)) {
+        run_shared(known[item], s, o, p);
+        item = next_item();
+      } else {
+        item = run_whole(item, s, o, p);
+      }
+    }
+    end();
+  }
+
+  // An item, and those after it that are not shared. Returns the next one.
+  int run_whole(int item, float (&s)[BLOCK_N / 2], float (&o)[D / 2], uint32_t (&p)[BLOCK_N / 16][4]) {
+    float factor[2];
+    LaneRows rows;
+    start(rows);
+    Steps steps(known[item]);
     bool adds = false;  // outputs are there to add to
     bool here = false;  // what the next products need: asked while weights are made
-    pass_keys(steps.lead(known[item]));
     wait_keys();
     multiply_keys(s);
     wgmma_wait<0>();
@@ -263,33 +315,28 @@ struct Consumer {
     release_queries(steps.is_last());
     weigh(s, rows, known[item], steps, factor);
     pack_weights<Element, BLOCK_N>(p, s);
-    pass_values(steps.lead(known[item]));
     for (;;) {
       const bool last = steps.is_last();
-      const int done = item, first = steps.at * BLOCK_N;
-      const int filled = uniform(known[done].item.keys) - first, unseen = uniform(known[done].first_key) - first;
-      int passed = last ? steps.end - 1 - steps.at : steps.stride - 1;  // steps between this one and the next
+      const int done = item, first = steps.at * BLOCK_N, filled = steps.keys - first, unseen = steps.first_key - first;
       float done_factor[2];
-      pass_keys(passed);
-      steps.at += steps.stride;
+      ++steps.at;
       if (last) {
         finish_sums(rows, known[done], done_factor);
         item = next_item();
-        if (item < 0) {
+        if (item < 0 || is_shared(item)) {
           wait_values();
           if (filled < BLOCK_N || unseen > 0) clear_values(unseen, filled);
           multiply_values(o, p, adds);
           wgmma_wait<0>();
           keep_in_place(o);
+          release_values();
           finish(o, done_factor, known[done]);
-          break;
+          return item;
         }
         start(rows);
-        steps = Steps(known[item], part);
-        pass_keys(steps.lead(known[item]));
-        passed += steps.lead(known[item]);
+        steps = Steps(known[item]);
       }
-      if (!here || passed > 0) {
+      if (!here) {
         wait_keys();
         wait_values();
       }
@@ -303,18 +350,16 @@ struct Consumer {
       release_queries(steps.is_last());
       const bool follows = weigh(s, rows, known[item], steps, factor);
       keep_in_place(s);
-      here = passed == 0 && are_here();
+      here = are_here();
       rows.made();
       wgmma_wait<0>();
       keep_in_place(o);
       release_values();
-      pass_values(passed);
       pack_weights<Element, BLOCK_N>(p, s);
       if (last)
         finish(o, done_factor, known[done]);
       else if (follows)
         scale_rows(o, factor);
     }
-    end();
   }
 };

@@ -23,18 +23,24 @@ struct Parts {
     asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.at[0]), "=f"(x.at[1]), "=f"(x.at[2]), "=f"(x.at[3]) : "l"(from) : "memory");
     return x;
   }
-  // The softmax of `count` parts, `step` units apart from unit `first` on.
+  // The softmax of `count` parts, `step` units apart from unit `first` on. AT_ONCE are on their way together.
+  static constexpr int AT_ONCE = 4;
   LaneRows softmax_of(int first, int step, int count) const {
     LaneRows rows{{LOWEST, LOWEST}, {0, 0}};
 #pragma unroll 1
-    for (int part = 0, unit = first; part < count; ++part, unit += step) {
-      const Pack<float, 4> one = load(softmax(unit));
+    for (int part = 0, unit = first; part < count; part += AT_ONCE, unit += AT_ONCE * step) {
+      Pack<float, 4> one[AT_ONCE];
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const float reference = larger_of(rows.reference[h], one.at[h]);
-        rows.sum[h] = rows.sum[h] * exp2_of(rows.reference[h] - reference) + one.at[2 + h] * exp2_of(one.at[h] - reference);
-        rows.reference[h] = reference;
-      }
+      for (int u = 0; u < AT_ONCE; ++u) one[u] = load(softmax(part + u < count ? unit + u * step : unit));
+#pragma unroll
+      for (int u = 0; u < AT_ONCE; ++u)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          if (part + u >= count) continue;
+          const float reference = larger_of(rows.reference[h], one[u].at[h]);
+          rows.sum[h] = rows.sum[h] * exp2_of(rows.reference[h] - reference) + one[u].at[2 + h] * exp2_of(one[u].at[h] - reference);
+          rows.reference[h] = reference;
+        }
     }
     return rows;
   }
@@ -43,16 +49,24 @@ struct Parts {
 #pragma unroll
     for (int i = 0; i < 32; ++i) x[i] = 0;
 #pragma unroll 1
-    for (int part = 0, unit = first; part < count; ++part, unit += step) {
-      const Pack<float, 4> one = load(softmax(unit));
-      Pack<float, 4> o[8];
+    for (int part = 0, unit = first; part < count; part += AT_ONCE, unit += AT_ONCE * step) {
+      Pack<float, 4> one[AT_ONCE], o[AT_ONCE][8];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) o[i] = load(output(unit, features / 8 + i));
-      const float factor[2] = {exp2_of(one.at[0] - rows.reference[0]), exp2_of(one.at[1] - rows.reference[1])};
+      for (int u = 0; u < AT_ONCE; ++u) {
+        const int from = part + u < count ? unit + u * step : unit;
+        one[u] = load(softmax(from));
 #pragma unroll
-      for (int i = 0; i < 8; ++i)
+        for (int i = 0; i < 8; ++i) o[u][i] = load(output(from, features / 8 + i));
+      }
 #pragma unroll
-        for (int k = 0; k < 4; ++k) x[4 * i + k] += o[i].at[k] * factor[k / 2];
+      for (int u = 0; u < AT_ONCE; ++u) {
+        if (part + u >= count) continue;
+        const float factor[2] = {exp2_of(one[u].at[0] - rows.reference[0]), exp2_of(one[u].at[1] - rows.reference[1])};
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+#pragma unroll
+          for (int k = 0; k < 4; ++k) x[4 * i + k] += o[u][i].at[k] * factor[k / 2];
+      }
     }
   }
 };

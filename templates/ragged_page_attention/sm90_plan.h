@@ -8,7 +8,7 @@
 
 constexpr int PLAN_THREADS = 1024, PLAN_WARPS = PLAN_THREADS / WARP;
 constexpr int SETUP = 1;       // what an item costs beside its steps, in steps
-constexpr int LEAST = 8;       // steps of an item that is a piece, where there is work enough
+constexpr int LEAST = 16;      // steps of an item that is a piece, where there is work enough
 constexpr int MORE_ITEMS = 64;  // a block, than streams
 
 // Of x of the threads before this one, of each of COUNT numbers; totals become those of all. Every thread calls it.
