@@ -1,11 +1,12 @@
 # What PyTorch has for rnn: part of tools/peers/peer.py, whose names it uses. On a GPU it is cuDNN.
 
 
-def layer(bench, call):
+def layer_of_call(call, x, scale=1):
+    """A layer of torch.nn that takes x and has the call's weights, times scale."""
     torch = call.torch
     if call.given("lengths"):
         raise CannotDo("for rows of one length only")
-    cell, both, x = call.get("cell_type", "lstm"), call.get("bidirectional", False), call.tensor("x")
+    cell, both = call.get("cell_type", "lstm"), call.get("bidirectional", False)
     weights = [call.tensor(name) if call.given(name) else None for name in ("w_ih", "w_hh", "b_ih", "b_hh")]
     features, biased = weights[1].shape[2], weights[2] is not None or weights[3] is not None
     make = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}.get(cell, torch.nn.RNN)
@@ -16,7 +17,14 @@ def layer(bench, call):
             for direction, suffix in enumerate(("", "_reverse")[:1 + both]):
                 if hasattr(module, name + suffix):
                     parameter = getattr(module, name + suffix)
-                    parameter.zero_() if tensor is None else parameter.copy_(tensor[direction])
+                    parameter.zero_() if tensor is None else parameter.copy_(tensor[direction] * scale)
+    return module
+
+
+def layer(bench, call):
+    torch, x = call.torch, call.tensor("x")
+    module, cell, both = layer_of_call(call, x), call.get("cell_type", "lstm"), call.get("bidirectional", False)
+    features = module.hidden_size
     states = [call.tensor(name).to(x.dtype) if call.given(name) else x.new_zeros(1 + both, x.shape[0], features) for name in ("h0", "c0")]
     start = tuple(states) if cell == "lstm" else states[0]
 
