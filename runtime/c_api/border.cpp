@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/thread_table.hpp"
 #include "describe/values.hpp"
 #include "execute/dlpack.hpp"
 #include "execute/facts.hpp"
@@ -11,7 +12,12 @@
 
 namespace ejk::c_api {
 
-thread_local std::string last_error;
+std::string& last_error() {
+  struct Words {
+    std::string text;
+  };
+  return of_thread<Words>().text;
+}
 
 std::map<std::string, TensorView> views_of(const char* kernel, const ejk_argument* tensors, std::size_t count) {
   if (count && !tensors) bad(std::string(kernel) + ": the array of tensors is NULL");

@@ -12,7 +12,7 @@
 
 namespace ejk::c_api {
 
-extern thread_local std::string last_error;
+std::string& last_error();  // this thread's
 
 [[noreturn]] inline void bad(const std::string& message) { throw spec::CallError(spec::CallError::Kind::bad_input, message); }
 
@@ -37,7 +37,7 @@ Status give(Result<std::string> text, char** out);
 template <class F>
 ejk_status guarded_call(F&& f) noexcept {
   const Status status = guarded([&]() -> Status { return f(); });
-  last_error = status ? std::string() : status.error().message;
+  last_error() = status ? std::string() : status.error().message;
   return status ? EJK_OK : static_cast<ejk_status>(status.error().code);
 }
 

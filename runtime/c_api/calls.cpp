@@ -109,7 +109,7 @@ ejk_status ejk_set_jit(const char* jit) {
 
 int32_t ejk_wait_for_images(int64_t milliseconds) { return wait_for_images(std::chrono::milliseconds(milliseconds)); }
 
-const char* ejk_last_error(void) { return last_error.c_str(); }
+const char* ejk_last_error(void) { return last_error().c_str(); }
 
 const char* ejk_version(void) { return EJK_VERSION; }
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "c_api/border.hpp"
+#include "common/thread_table.hpp"
 #include "describe/values.hpp"
 #include "ejk/policy.hpp"
 #include "select/overlay.hpp"
@@ -30,15 +31,9 @@ class Stack {
   std::vector<std::unique_ptr<Scope>> scopes_;
 };
 
-Stack<overlay_cache>& overlays() {
-  thread_local Stack<overlay_cache> stack;
-  return stack;
-}
+Stack<overlay_cache>& overlays() { return of_thread<Stack<overlay_cache>>(); }
 
-Stack<policy_override>& policies() {
-  thread_local Stack<policy_override> stack;
-  return stack;
-}
+Stack<policy_override>& policies() { return of_thread<Stack<policy_override>>(); }
 
 CacheMissFallback fallback_of(const Value& value) {
   const auto* name = std::get_if<std::string>(&value);
@@ -103,7 +98,7 @@ ejk_status ejk_keep_scopes(ejk_kept_scopes** scopes) {
 ejk_status ejk_use_scopes(const ejk_kept_scopes* scopes) {
   return guarded_call([&]() -> Status {
     static const ejk_kept_scopes none;
-    thread_local Used used;
+    auto& used = of_thread<Used>();
     const auto& by = scopes ? *scopes : none;
     replace(overlay_scopes(), used.overlays, by.overlays);
     replace(policy_scopes(), used.policies, by.policies);

@@ -1,9 +1,10 @@
-// A table of a thread's own, which calls after its end find gone.
+// What each thread has of its own, and what calls find that come after its destructor: later destructors of the thread, atexit.
 #pragma once
+#include <vector>
 
 namespace ejk {
 
-// nullptr: it is gone; this is a later destructor of the thread, or atexit. One table a type.
+// nullptr: it is gone. One table a type.
 template <class Table>
 Table* table_of_thread() {
   constinit thread_local bool ended = false;  // outlives the table
@@ -13,6 +14,21 @@ Table* table_of_thread() {
   };
   thread_local Guarded guarded;
   return ended ? nullptr : &guarded.table;
+}
+
+// As table_of_thread; calls after its end get another, which nothing destroys. One a type.
+template <class Table>
+Table& of_thread() {
+  if (auto* const table = table_of_thread<Table>()) return *table;
+  constinit thread_local Table* late = nullptr;
+  if (!late) late = new Table;
+  return *late;
+}
+
+// Closes the innermost scope of a thread; none is left of those that were open at its end.
+template <class Scope>
+void close_innermost(std::vector<Scope>& scopes) {
+  if (!scopes.empty()) scopes.pop_back();
 }
 
 }  // namespace ejk

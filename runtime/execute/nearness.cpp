@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "common/thread_table.hpp"
 #include "execute/spec_kernel.hpp"
 
 namespace ejk {
@@ -103,9 +104,13 @@ class Comparison {
 
 // One call is compared with many measurements: its key is parsed once.
 const json& parsed(const std::string& key) {
-  thread_local std::pair<std::string, json> last;
-  if (last.first != key) last = {key, json::parse(key, nullptr, false)};
-  return last.second;
+  struct Last {
+    std::string key;
+    json object;
+  };
+  auto& last = of_thread<Last>();
+  if (last.key != key) last = {key, json::parse(key, nullptr, false)};
+  return last.object;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/environment.hpp"
+#include "common/thread_table.hpp"
 
 namespace ejk {
 namespace {
@@ -26,10 +27,7 @@ ProcessCallback& process_callback() {
   return *callback;
 }
 
-std::vector<Shared>& scopes() {
-  thread_local std::vector<Shared> scopes;
-  return scopes;
-}
+std::vector<Shared>& scopes() { return of_thread<std::vector<Shared>>(); }
 
 void call(const Shared& callback, const Event& event) noexcept {
   try {
@@ -84,6 +82,6 @@ void set_event_callback(EventCallback callback) {
 }
 
 event_scope::event_scope(EventCallback callback) { scopes().push_back(std::make_shared<const EventCallback>(std::move(callback))); }
-event_scope::~event_scope() { scopes().pop_back(); }
+event_scope::~event_scope() { close_innermost(scopes()); }
 
 }  // namespace ejk

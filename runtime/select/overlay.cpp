@@ -3,12 +3,11 @@
 
 #include <atomic>
 
+#include "common/thread_table.hpp"
+
 namespace ejk {
 
-std::vector<OverlayScope>& overlay_scopes() {
-  thread_local std::vector<OverlayScope> scopes;
-  return scopes;
-}
+std::vector<OverlayScope>& overlay_scopes() { return of_thread<std::vector<OverlayScope>>(); }
 
 std::uint64_t overlay_id() {
   const auto& scopes = overlay_scopes();
@@ -20,6 +19,6 @@ overlay_cache::overlay_cache(std::string kernel, Config config) {
   overlay_scopes().push_back({std::move(kernel), std::move(config), next++});
 }
 
-overlay_cache::~overlay_cache() { overlay_scopes().pop_back(); }
+overlay_cache::~overlay_cache() { close_innermost(overlay_scopes()); }
 
 }  // namespace ejk

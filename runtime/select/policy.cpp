@@ -1,12 +1,11 @@
 // policy_override: a policy that holds while the object lives, on this thread.
 #include "select/policy.hpp"
 
+#include "common/thread_table.hpp"
+
 namespace ejk {
 
-std::vector<AutotunePolicy>& policy_scopes() {
-  thread_local std::vector<AutotunePolicy> scopes;
-  return scopes;
-}
+std::vector<AutotunePolicy>& policy_scopes() { return of_thread<std::vector<AutotunePolicy>>(); }
 
 std::uint64_t policy_word() {
   const auto& scopes = policy_scopes();
@@ -17,6 +16,6 @@ std::uint64_t policy_word() {
 }
 
 policy_override::policy_override(AutotunePolicy policy) { policy_scopes().push_back(policy); }
-policy_override::~policy_override() { policy_scopes().pop_back(); }
+policy_override::~policy_override() { close_innermost(policy_scopes()); }
 
 }  // namespace ejk

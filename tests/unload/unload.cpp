@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -50,6 +51,13 @@ void pool(const Library& library, std::int64_t rows) {
   for (const float each : out) require(each == 1, "a wrong mean");
 }
 
+// A call that is refused, in words too long for a std::string without memory of its own.
+void fail(const Library& library) {
+  const auto status = library.function<decltype(ejk_call)>("ejk_call")("no_kernel_of_that_name", nullptr, 0, nullptr, nullptr, nullptr);
+  const std::string words = library.function<decltype(ejk_last_error)>("ejk_last_error")();
+  require(status != EJK_OK && words.find("no_kernel_of_that_name") != std::string::npos, "a call of no kernel has no such error");
+}
+
 bool is_loaded() {
   void* const handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
   if (handle) dlclose(handle);
@@ -85,9 +93,14 @@ int main(int argc, char** argv) {
   while (!inside) usleep(100);
   third.close();
   caller.join();
-  std::atexit([] {
+  pool(third, 512);
+  fail(third);
+  std::atexit([] {  // what this thread's calls kept for later ones is gone, its memory is the vectors'
     const Library last;
-    pool(last, 512);
+    for (int i = 0; i < 4; ++i) {
+      pool(last, 512);
+      fail(last);
+    }
     last.close();
   });
   Library().close();

@@ -14,6 +14,7 @@
 #include "backends/cpu/inside_cell.hpp"
 #include "backends/cpu/meeting.hpp"
 #include "backends/cpu/work_item.hpp"
+#include "common/thread_table.hpp"
 
 namespace ejk {
 namespace {
@@ -53,7 +54,6 @@ struct Items {
   std::vector<std::unique_ptr<WorkItem>> all;
   std::size_t used = 0;
 };
-thread_local Items items;
 
 // One thread's share of a launch.
 class Participant {
@@ -63,14 +63,15 @@ class Participant {
         participants_(participants),
         first_(grid.cells * index / participants),
         count_(static_cast<std::size_t>(grid.cells * (index + 1) / participants - first_)),
-        base_(items.used),
+        items_(of_thread<Items>()),
+        base_(items_.used),
         before_(std::exchange(running, this)) {
-    items.used += count_;
+    items_.used += count_;
   }
   Participant(const Participant&) = delete;
   Participant& operator=(const Participant&) = delete;
   ~Participant() {
-    items.used = base_;
+    items_.used = base_;
     running = before_;
   }
 
@@ -100,7 +101,7 @@ class Participant {
  private:
   // Throws std::bad_alloc before any item has run.
   void prepare() {
-    while (items.all.size() < base_ + count_) items.all.push_back(std::make_unique<WorkItem>());
+    while (items_.all.size() < base_ + count_) items_.all.push_back(std::make_unique<WorkItem>());
     const auto bytes = (static_cast<std::size_t>(grid_.request.shared_bytes) + 63) / 64 * 64;
     auto* scratch = static_cast<std::byte*>(inside_.scratch().at_least(bytes * count_));
     for (std::size_t i = 0; i < count_; ++i) {
@@ -117,7 +118,7 @@ class Participant {
     grid_.ended.fetch_add(1, std::memory_order_relaxed);
   }
 
-  WorkItem& item(std::size_t i) { return *items.all[base_ + i]; }
+  WorkItem& item(std::size_t i) { return *items_.all[base_ + i]; }
   std::int64_t cell(std::size_t i) const { return first_ + static_cast<std::int64_t>(i); }
 
   static thread_local Participant* running;
@@ -125,7 +126,9 @@ class Participant {
   InsideCell inside_;
   const int participants_;
   const std::int64_t first_;
-  const std::size_t count_, base_;
+  const std::size_t count_;
+  Items& items_;
+  const std::size_t base_;
   Participant* const before_;  // of the launch from inside whose item this one comes
   std::size_t current_ = 0;
   bool stopped_ = false;
