@@ -253,17 +253,17 @@ void compile_behind(Build& build, const spec::Image& image, const spec::Arch& ar
 std::shared_ptr<const Build> build_behind(const spec::Image& image, const spec::Arch& arch, Backend& backend, const std::string& key) {
   prepare_process();
   auto& table = *builds().load();
-  const std::lock_guard lock(table.mutex);
   const auto name = name_of_build(image);
-  auto& build = table.by_key[name];
-  if (build) return build;
-  auto made = std::make_shared<Build>();
-  if (!run_behind([made, image, arch, &backend, key] { compile_behind(*made, image, arch, backend, key); })) {
-    table.by_key.erase(name);
-    return nullptr;
+  const auto made = std::make_shared<Build>();
+  {
+    const std::lock_guard lock(table.mutex);
+    if (const auto found = table.by_key.find(name); found != table.by_key.end()) return found->second;
+    if (!run_behind([made, image, arch, &backend, key] { compile_behind(*made, image, arch, backend, key); })) return nullptr;
+    table.by_key.emplace(name, made);
   }
+  // Under no lock: who is told may call kernels.
   tell_build(Event::Kind::build_start, image, key, 0, image.id + " is built behind the calls");
-  return build = std::move(made);
+  return made;
 }
 
 bool being_built(const spec::Image& image) {

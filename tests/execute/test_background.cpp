@@ -146,6 +146,28 @@ TEST_F(Behind, EventsTellOfTheStandInAndOfTheBuild) {
   EXPECT_EQ(kinds, (std::vector<std::string>{"build_start wide", "stand_in any", "build_finish wide"}));
 }
 
+TEST_F(Behind, WhoIsToldMayCallTheKernelThatIsBuilt) {
+  ready_any();
+  std::atomic<bool> began{false}, ended{false};
+  std::string inner = "no call";
+  set_event_callback([&](const Event& event) {
+    if (event.kind != Event::Kind::build_start || began.exchange(true)) return;
+    std::thread limit([&] {  // a lock that this thread held would never be given back
+      for (int i = 0; i < 1000 && !ended; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      if (!ended) _exit(fprintf(stderr, "the call from the callback does not end\n") > 0);
+    });
+    inner = shift();
+    ended = true;
+    limit.join();
+  });
+  hold();
+  EXPECT_EQ(shift(), "");
+  set_event_callback({});
+  let_go();
+  EXPECT_EQ(inner, "");
+  ASSERT_TRUE(wait_for_images(a_minute));
+}
+
 TEST_F(Behind, ABuildThatFailsIsToldAndTheNextCallFallsBack) {
   ready_any();
   refuse("block = 2");
