@@ -71,6 +71,24 @@ TEST(BlocksparseAttention, AMaskOfOtherBlocksIsRefused) {
   EXPECT_THROW(attention(16, 16, mask({1, 1, 1, 1}, {1}), {{"block_q", std::int64_t{24}}}), spec::CallError);
 }
 
+// Images are made for some sizes of both: among a few varied calls is one that such an image serves.
+TEST(BlocksparseAttention, VariedCasesMeetTheirOwnBlocks) {
+  for (const char* kernel : {"blocksparse_attention", "blocksparse_attention_bwd"})
+    for (const spec::Case& c : spec_of(kernel).cases) {
+      const auto block = [](const spec::Case& of, const char* name) {
+        const auto found = of.attributes.find(name);
+        return found == of.attributes.end() ? std::int64_t{128} : std::get<std::int64_t>(found->second);
+      };
+      Rng rng(1);
+      int met = 0;
+      for (int draw = 0; draw < 30; ++draw) {
+        const spec::Case varied = find_reference(kernel)->vary(c, rng);
+        met += block(varied, "block_q") == block(c, "block_q") && block(varied, "block_k") == block(c, "block_k");
+      }
+      EXPECT_GT(met, 0) << kernel << " " << c.name;
+    }
+}
+
 TEST(BlocksparseAttention, RandomCallsOfEveryKindPassTheirOwnChecks) { check_random_calls("blocksparse_attention", 900, 25); }
 
 // What must be found if a kernel gets it wrong: a block counted although it is off, and a block that is on but taken as off.
