@@ -89,6 +89,24 @@ TEST(BlocksparseAttention, VariedCasesMeetTheirOwnBlocks) {
     }
 }
 
+TEST(BlocksparseAttention, LawsAreJudgedOfACallWithoutBatches) {
+  spec::Case c;
+  c.name = "empty";
+  c.types = {{"E", "f32"}};
+  c.given = {"attention_mask"};
+  for (const auto& [dim, size] : {std::pair{"B", 0}, {"Sq", 20}, {"Sk", 30}, {"Hq", 2}, {"Hkv", 2}, {"Hm", 2}, {"D", 8}, {"Dv", 8}})
+    c.dims[dim] = std::int64_t{size};
+  int masks_of_more = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const Call call = make_call(spec_of("blocksparse_attention"), c, seed, {{}, true});
+    masks_of_more += call.input("attention_mask").elements() > 0 && call.input("block_mask").elements() == 0;
+    Rng rng(seed);
+    for (const PropertyResult& property : verify_properties(*find_reference("blocksparse_attention"), call, execute_reference, rng))
+      EXPECT_EQ(property.message, "") << property.name;
+  }
+  EXPECT_GT(masks_of_more, 0);
+}
+
 TEST(BlocksparseAttention, RandomCallsOfEveryKindPassTheirOwnChecks) { check_random_calls("blocksparse_attention", 900, 25); }
 
 // What must be found if a kernel gets it wrong: a block counted although it is off, and a block that is on but taken as off.
