@@ -31,6 +31,25 @@ Subject wave_gradient(const char* case_name) {
 }
 Subject plain_blocks(const char* case_name) { return blocks(case_name, some_blocks, "blocksparse_attention/forward.plain.gpu.cu"); }
 
+// Laws of NaN that only some calls can break.
+const Sizes with_sinks = {{"B", 1}, {"Sq", 70}, {"Sk", 64}, {"Hq", 2}, {"Hkv", 2}, {"Hm", 2}, {"D", 128}, {"Dv", 128}, {"A", 2}};
+const Sizes with_bias = {{"B", 1}, {"Bb", 1}, {"Hb", 2}, {"Sq", 40}, {"Sk", 50}, {"Hq", 2}, {"Hkv", 1}, {"Hm", 2}, {"D", 64}, {"Dv", 64}};
+Subject nan_without_keys(const char* template_file) {
+  return {root,       "blocksparse_attention_bwd",
+          "lengths",  template_file,
+          with_sinks, "a NaN in dout of a query without keys reaches the gradient of its sinks and no other"};
+}
+Subject nan_beside_minus_infinity(const char* template_file) {
+  return {root,        "blocksparse_attention_bwd",
+          "bias.bf16", template_file,
+          with_bias,   "a NaN in a key reaches the gradient of a bias of minus infinity in its row"};
+}
+const Mutation unseen_sinks{"+= to_float(x.at[i]) * to_float(y.at[i])", 0,
+                            "+= to_float(x.at[i]) == 0 ? 0 : to_float(x.at[i]) * to_float(y.at[i])", gradient_rows};
+const Mutation unseen_bias{"return visible ? log : score;", 0, "return score;", gradient_rows};
+constexpr char plain_gradient[] = "flash_attention_bwd/backward.plain.gpu.cu", mma_gradient[] = "flash_attention_bwd/backward.mma.gpu.cu",
+               waves_gradient[] = "flash_attention_bwd/backward.wave.gpu.cu";
+
 const Mutant mutants[] = {
     {"BlocksWhoseRunsBeginOneEarly", blocks("cross.bf16"), {"(mine * size)", 0, "((mine - 1) * size)", block_steps}},
     {"BlocksWhoseRunsEndOneLate", blocks("cross.bf16"), {"(mine * size)", 1, "((mine + 1) * size)", block_steps}},
@@ -67,6 +86,11 @@ const Mutant mutants[] = {
     {"Rdna4BlocksGradientOfQueriesThatSeesAllBlocks",
      on(rdna4, wave_gradient("cross.bf16")),
      {"if (!has_tile(in, sequence, head, first_own", 0, "if (false && !has_tile(in, sequence, head, first_own"}},
+    {"BlocksGradientWhoseNanReachesNoSink", nan_without_keys(mma_gradient), unseen_sinks},
+    {"PlainBlocksGradientWhoseNanReachesNoSink", nan_without_keys(plain_gradient), unseen_sinks},
+    {"BlocksGradientWhoseNanMissesABias", nan_beside_minus_infinity(mma_gradient), unseen_bias},
+    {"PlainBlocksGradientWhoseNanMissesABias", nan_beside_minus_infinity(plain_gradient), unseen_bias},
+    {"CdnaBlocksGradientWhoseNanMissesABias", on(cdna, nan_beside_minus_infinity(waves_gradient)), unseen_bias},
     {"CdnaBlocksThatSeeKeysAfterThem", on(cdna, wave_blocks("cross.bf16")), {"both(here.range, of)", 0, "here.range"}},
     {"Rdna4BlocksThatSkipTheSecondStep", on(rdna4, wave_blocks("cross.bf16")), {"at = keys.end;", 0, "at = keys.end + KEYS;", block_steps}},
 };
