@@ -35,34 +35,65 @@ def some_blocks(count, rows=TOKENS):
     return jnp.asarray(blocks)
 
 
-def alike(found, right):
-    """Values and gradients of the first three arguments."""
+def softmax_over(q, k, v, seen, scale):
+    """seen: [B, T, HEADS, keys]. What sees nothing is 0."""
+    k, v, seen = [jnp.repeat(x, q.shape[2] // HEADS, 2) for x in (k, v, seen)]
+    scores = jnp.where(seen, jnp.einsum("bthd,bjhd->bthj", q, k) * scale, -1e30)
+    return jnp.einsum("bthj,bjhd->bthd", jnp.where(seen, jax.nn.softmax(scores, -1), 0), v)
+
+
+def over_blocks(q, k, v, blocks, scale=16**-0.5):
+    tokens = jnp.arange(TOKENS)
+    seen = (blocks[..., None] == tokens // BLOCK).any(3) & (tokens <= tokens[:, None])[None, :, None]
+    return softmax_over(q, k, v, seen, scale)
+
+
+def over_means(q, k, v):
+    means = [x.reshape(2, TOKENS // BLOCK, BLOCK, HEADS, 16).mean(2) for x in (k, v)]
+    seen = (jnp.arange(TOKENS // BLOCK) + 1) * BLOCK <= jnp.arange(TOKENS)[:, None] + 1
+    return softmax_over(q, *means, jnp.broadcast_to(seen[None, :, None], (2, TOKENS, HEADS, TOKENS // BLOCK)), 16**-0.5)
+
+
+def alike(found, theirs, right):
+    """The values of all three. Gradients of our function are those of the dense one: that library's own (0.0.80) are of something else."""
+    assert error(found(*inputs()), theirs(*inputs())) < 1e-5
     of = [jax.value_and_grad(lambda q, k, v, f=f: (f(q, k, v) ** 2).sum(), (0, 1, 2))(*inputs()) for f in (found, right)]
     assert abs(float(of[0][0] / of[1][0]) - 1) < 1e-5
     assert max(error(a, b) for a, b in zip(of[0][1], of[1][1], strict=True)) < 1e-5
 
 
+def both(ours, xla, *arguments, **options):
+    return [lambda q, k, v, f=f: f(q, k, v, *arguments, **options) for f in (ours, xla)]
+
+
 @pytest.mark.parametrize("counts", [3, 2, "array"])
 def test_named_blocks(counts):
-    counts = jnp.asarray(numpy.random.default_rng(5).integers(1, 4, (2, TOKENS, HEADS)), jnp.int32) if counts == "array" else counts
+    blocks = some_blocks(3)
+    if counts == "array":
+        counts = jnp.asarray(numpy.random.default_rng(5).integers(1, 4, (2, TOKENS, HEADS)), jnp.int32)
+    counted = jnp.where(jnp.arange(3) < jnp.broadcast_to(counts, (2, TOKENS, HEADS))[..., None], blocks, -1)
     options = {"block_counts": counts, "block_size": BLOCK, "softmax_scale": 0.3}
-    alike(*[lambda q, k, v, f=f: f(q, k, v, some_blocks(3), **options) for f in (sparse.apply_native_sparse_attention, xla_apply)])
+    functions = both(sparse.apply_native_sparse_attention, xla_apply, blocks, **options)
+    alike(*functions, lambda q, k, v: over_blocks(q, k, v, counted, 0.3))
 
 
 def test_blocks_named_for_blocks_of_queries():
-    blocks = jnp.moveaxis(some_blocks(2, TOKENS // BLOCK), 1, 2)
-    options = {"block_counts": 2, "block_size": BLOCK}
-    alike(*[lambda q, k, v, f=f: f(q, k, v, blocks, **options) for f in (sparse.apply_native_sparse_attention, xla_apply)])
+    blocks = some_blocks(2, TOKENS // BLOCK)
+    functions = both(sparse.apply_native_sparse_attention, xla_apply, jnp.moveaxis(blocks, 1, 2), block_counts=2, block_size=BLOCK)
+    alike(*functions, lambda q, k, v: over_blocks(q, k, v, jnp.repeat(blocks, BLOCK, 1)))
 
 
 def test_a_gate_of_named_blocks():
-    options = {"g_slc": normal(6, 2, TOKENS, 4), "block_indices": some_blocks(3), "block_counts": 3, "block_size": BLOCK}
-    alike(*[lambda q, k, v, f=f: f(q, k, v, **options) for f in (sparse.native_sparse_attention, xla_native)])
+    gate, blocks = normal(6, 2, TOKENS, 4), some_blocks(3)
+    functions = both(sparse.native_sparse_attention, xla_native, g_slc=gate, block_indices=blocks, block_counts=3, block_size=BLOCK)
+    alike(*functions, lambda q, k, v: over_blocks(q, k, v, blocks) * gate[..., None])
 
 
 def test_means_and_as_many_blocks_as_there_are():
-    options = {"g_cmp": normal(6, 2, TOKENS, 4), "g_slc": normal(7, 2, TOKENS, 4), "block_counts": TOKENS // BLOCK, "block_size": BLOCK}
-    alike(*[lambda q, k, v, f=f: f(q, k, v, **options) for f in (sparse.native_sparse_attention, xla_native)])
+    gates, count = [normal(seed, 2, TOKENS, 4) for seed in (6, 7)], TOKENS // BLOCK
+    functions = both(sparse.native_sparse_attention, xla_native, *gates, block_counts=count, block_size=BLOCK)
+    every = jnp.broadcast_to(jnp.arange(count), (2, TOKENS, HEADS, count))
+    alike(*functions, lambda q, k, v: over_means(q, k, v) * gates[0][..., None] + over_blocks(q, k, v, every) * gates[1][..., None])
 
 
 def test_what_is_not_ours_is_refused():
