@@ -49,8 +49,43 @@ const Mutation unseen_sinks{"+= to_float(x.at[i]) * to_float(y.at[i])", 0,
 const Mutation unseen_bias{"return visible ? log : score;", 0, "return score;", gradient_rows};
 constexpr char plain_gradient[] = "flash_attention_bwd/backward.plain.gpu.cu", mma_gradient[] = "flash_attention_bwd/backward.mma.gpu.cu",
                waves_gradient[] = "flash_attention_bwd/backward.wave.gpu.cu";
+// native_sparse_attention: more blocks than a warp has lanes, of which few are selected; more heads than a warp takes at once.
+constexpr char select_blocks[] = "native_sparse_attention/select_blocks_gpu.h";
+constexpr char selected_blocks[] = "native_sparse_attention/selected_blocks.h";
+const Sizes native_sizes = {{"B", 1}, {"T", 90}, {"Hq", 5}, {"Hkv", 1}, {"D", 16}, {"Dv", 16}, {"block_size", 2}, {"block_count", 7}};
+Subject native() {
+  return {root, "native_sparse_attention", "all_branches.f32", "native_sparse_attention/forward.plain.gpu.cu", native_sizes};
+}
+Subject native_ties() {
+  Subject subject = native();
+  subject.law = "of blocks that are as important the first are selected";
+  return subject;
+}
+Subject native_gradient() {
+  return {root,
+          "native_sparse_attention_bwd",
+          "all_branches.f32",
+          "native_sparse_attention/backward.plain.gpu.cu",
+          {{"B", 1}, {"T", 50}, {"Hq", 4}, {"Hkv", 2}, {"D", 8}, {"Dv", 8}, {"block_size", 7}, {"block_count", 3}}};
+}
 
 const Mutant mutants[] = {
+    {"NativeSparseThatSelectsOneBlockLess", native(), {"count > 1 ? 2 : 1", 0, "count > 1 ? 3 : 1", selected_blocks}},
+    {"NativeSparseThatSelectsTheLastOfEqualBlocks",
+     native_ties(),
+     {"ones_in(same & ((1u << lane()) - 1)) < equal", 0, "ones_in(same >> lane()) <= equal", select_blocks}},
+    {"NativeSparseThatForgetsTiesOfEarlierLanes", native_ties(), {"equal -= ones_in(same);", 0, nothing, select_blocks}},
+    {"NativeSparseThatSeesTheBlockOfTheQueryAsAMean", native(), {"past = (token + 1) /", 0, "past = (token + 2) /"}},
+    {"NativeSparseWhoseImportanceLacksAHead", native(), {"int head = 0; head < heads", 0, "int head = 1; head < heads"}},
+    {"NativeSparseThatDoesNotWaitForImportance",
+     native(),
+     {"    sync_block();\n  }\n  if (warp() == 0) {", 0, "  }\n  if (warp() == 0) {"}},
+    {"NativeSparseWhoseRunsBeginTooEarly", native(), {"{begin > first ? begin : first, block", 0, "{first, block", selected_blocks}},
+    {"NativeSparseGradientOfMeansNotShared", native_gradient(), {"1 / static_cast<float>(block_size)", 0, "1"}},
+    {"NativeSparseGradientWithoutDelta", native_gradient(), {"(product - of_gate)", 0, "product"}},
+    {"NativeSparseGradientThatSeesOneMoreInTheWindow",
+     native_gradient(),
+     {"token - key <= window_left", 0, "token - key <= window_left + 1"}},
     {"BlocksWhoseRunsBeginOneEarly", blocks("cross.bf16"), {"(mine * size)", 0, "((mine - 1) * size)", block_steps}},
     {"BlocksWhoseRunsEndOneLate", blocks("cross.bf16"), {"(mine * size)", 1, "((mine + 1) * size)", block_steps}},
     {"BlocksWhoseRunsEndWithTheWarp", blocks("small_blocks.bf16", many_blocks), {"? before :", 0, "? false :", block_steps}},
