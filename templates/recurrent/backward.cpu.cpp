@@ -11,6 +11,9 @@
 #include "device/number/narrow.h"
 #include "recurrent/recurrent_decay.h"
 #include "recurrent/recurrent_rows.h"
+$if dual  // ssd_bwd
+#include "ssd/dual_rows.h"
+$end
 
 constexpr int VECTORS = ${vectors};
 constexpr int64_t WIDTH = VECTORS * LANES, CHUNK = ${chunk};
@@ -56,14 +59,22 @@ struct Stream {
   float gamma, scale;
   int64_t tokens;
   bool reverse, l2_norm;
+$if dual
+  Steps steps;  // in place of g; and factors of k
+$end
 
   int64_t place(int64_t t) const { return reverse ? tokens - 1 - t : t; }
 
   void load(const Scratch& s, int64_t t) const {
     const int64_t at = place(t);
     load_scaled(q.row(at), s.q, 1, l2_norm);
+$if dual
+    const float step = steps.at(at), gate = step * steps.rate;
+    load_scaled(k.row(at), s.k, step, false);
+$else
     load_scaled(k.row(at), s.k, 1, l2_norm);
     const float gate = g.at(at) + gamma;
+$end
     for (int64_t i = 0; i < s.keys; i += LANES) {
       const SplitExp decay = split_exp(gk.row(at).load(i) + gate);
       store_floats(s.decay + i, decay.base);
@@ -189,15 +200,26 @@ struct ValueRows {
 
 // Item (x, y, z): WIDTH features of head y of sequence z. `saved` has room for the states of chunks_before(z).. of each head and slice.
 static void sweep(${parameters('sweep')}, const Group& group) {
+$if dual
+  const View &q_view = C_view, &k_view = Bm_view, &v_view = x_view, none{nullptr, -1};
+$end
   const int64_t head = group.y, sequence = group.z, first = group.x * WIDTH, heads = group.grid_y, keys = q_view.shape[3];
   const int64_t all_values = v_view.shape[3], length = q_view.shape[1], columns = all_values - first < WIDTH ? all_values - first : WIDTH;
   const Tokens tokens{cum_seqlens, sequences, sequence, length};
+$if dual
+  const Stream stream{{q_view, data_type, tokens, head, heads, 0, keys}, {k_view, data_type, tokens, head, heads, 0, keys},
+                      {v_view, data_type, tokens, head, heads, first, columns}, {none, 0, tokens, head, heads, 0, keys},
+                      {none, 0, tokens, head, heads, first, columns}, {dout_view, data_type, tokens, head, heads, first, columns},
+                      {none, 0, tokens, head}, {none, 0, tokens, head}, 0, 1, tokens.count(), false, false,
+                      {{dt_view, dt_type, tokens, head}, number_of_head(dt_bias_view, bias_type, head), number_at(A_view.data, a_type, head), dt_softplus}};
+$else
   const Stream stream{{q_view, data_type, tokens, head, heads, 0, keys}, {k_view, data_type, tokens, head, heads, 0, keys},
                       {v_view, data_type, tokens, head, heads, first, columns}, {gk_view, gk_type, tokens, head, heads, 0, keys},
                       {gv_view, gv_type, tokens, head, heads, first, columns}, {dout_view, data_type, tokens, head, heads, first, columns},
                       {g_view, g_type, tokens, head}, {beta_view, beta_type, tokens, head},
                       gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), static_cast<float>(softmax_scale),
                       tokens.count(), reverse, l2_norm};
+$end
   const Scratch s(group, keys);
   const int64_t size = keys * WIDTH, chunks = (stream.tokens + CHUNK - 1) / CHUNK;
   const int64_t chunks_before = cum_seqlens ? tokens.first / CHUNK + sequence : sequence * ((length + CHUNK - 1) / CHUNK);
@@ -206,14 +228,14 @@ static void sweep(${parameters('sweep')}, const Group& group) {
   const SumRows sums{key_sums + ((group.x * all_tokens + first_token) * heads + head) * (3 * keys + 2), heads * (3 * keys + 2), keys};
   const int64_t values_at = (first_token * heads + head) * all_values + first;
   const ValueRows dv_rows{value_sums + values_at, heads * all_values, columns};
-  const ValueRows dgv_rows{VALUE_GATES ? value_gate_sums + values_at : nullptr, heads * all_values, columns};
+  const ValueRows dgv_rows{${dual ? 'nullptr' : 'VALUE_GATES ? value_gate_sums + values_at : nullptr'}, heads * all_values, columns};
 
-  State(initial_state_view, sequence, head, first, columns).load<WIDTH, WIDTH>(s.states, keys);
+  ${dual ? 'DualState' : 'State'}(initial_state_view, sequence, head, first, columns).load<WIDTH, WIDTH>(s.states, keys);
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     __builtin_memcpy(kept + chunk * kept_stride, s.states, size * sizeof(float));
     for (int64_t t = chunk * CHUNK; t < (chunk + 1) * CHUNK && t < stream.tokens; ++t) step(stream, s, t, s.states, s.states);
   }
-  State(dfinal_state_view, sequence, head, first, columns).load<WIDTH, WIDTH>(s.gradient, keys);
+  ${dual ? 'DualState' : 'State'}(dfinal_state_view, sequence, head, first, columns).load<WIDTH, WIDTH>(s.gradient, keys);
   for (int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
     const int64_t start = chunk * CHUNK, count = stream.tokens - start < CHUNK ? stream.tokens - start : CHUNK;
     __builtin_memcpy(s.states, kept + chunk * kept_stride, size * sizeof(float));
@@ -226,7 +248,7 @@ static void sweep(${parameters('sweep')}, const Group& group) {
       dgv_rows.store(at, dgv);
     }
   }
-  if (is_given(dinitial_state_view)) State(dinitial_state_view, sequence, head, first, columns).store<WIDTH, WIDTH>(s.gradient, keys);
+  if (is_given(dinitial_state_view)) ${dual ? 'DualState' : 'State'}(dinitial_state_view, sequence, head, first, columns).store<WIDTH, WIDTH>(s.gradient, keys);
 }
 
 // A row of a gradient [batch, tokens, heads, features] or [batch, tokens, heads].
@@ -256,6 +278,9 @@ struct Sums {
   }
 };
 
+$if dual
+#include "ssd/finish_cpu.h"
+$else
 // The gradient of a row of q or k: through its norm, if it was divided by that.
 static void store_key_row(const Sums& sums, const GradientRow& to, const Row& row, int64_t keys, bool l2_norm, float* scratch) {
   double squares = 1e-6, dot = 0;
@@ -315,3 +340,4 @@ static void sum_gamma(${parameters('sum_gamma')}, const Group& group) {
       sum += key_sums[((slice * all_tokens + token) * heads + head) * (3 * keys + 2) + 3 * keys];
   GradientRow(dg_gamma_view, gamma_type, 0, 0, 0).store(head, static_cast<float>(sum));
 }
+$end

@@ -126,15 +126,26 @@ static inline void add_up(const Gradients& d, int keys, float* to) {
 
 // Block x: slice x % slices (WARPS * VEC columns) of a head of a sequence.
 KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
+$if dual
+  const View &q_view = C_view, &k_view = Bm_view, &v_view = x_view;
+  constexpr bool reverse = false, l2_norm = false;
+  constexpr float softmax_scale = 1;
+$end
   const int64_t number = block_x(), slice = number % slices, head = number / slices % heads, sequence = number / slices / heads;
   const int64_t length = q_view.shape[1], values = v_view.shape[3], column = (slice * WARPS + warp()) * VEC, left = values - column;
   const int columns = left < 0 ? 0 : left < VEC ? static_cast<int>(left) : VEC, keys = static_cast<int>(q_view.shape[3]);
   const Tokens tokens(cum_seqlens, sequences, sequence, length);
   const int64_t count = tokens.end - tokens.first;
+$if dual
+  const Stream stream{{q_view, tokens, head, heads, 0}, {k_view, tokens, head, heads, 0}, {v_view, tokens, head, heads, column},
+                      {}, {}, {}, {}, 0, keys, columns, lane(),
+                      {{dt_view, dt_type, tokens, head, 0}, number_of_head(dt_bias_view, bias_type, head), number_at(A_view.data, a_type, head), dt_softplus}};
+$else
   const Stream stream{{q_view, tokens, head, heads, 0}, {k_view, tokens, head, heads, 0}, {v_view, tokens, head, heads, column},
                       {gk_view, gk_type, tokens, head, 0}, {gv_view, gv_type, tokens, head, column}, {g_view, g_type, tokens, head, 0},
                       {beta_view, beta_type, tokens, head, 0},
                       gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), keys, columns, lane()};
+$end
   const Numbers<Element> dout_rows(dout_view, tokens, head, heads, column);
   const float scale = softmax_scale;
   const auto place = [&](int64_t t) { return reverse ? count - 1 - t : t; };
@@ -156,13 +167,13 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
   const int64_t values_at = (first_token * heads + head) * values + column;
 
   float state[KEYS][VEC], after[KEYS][VEC];
-  StateColumns(initial_state_view, sequence, head, column).load<PARTS>(state, keys, lane(), columns, false);
+  ${dual ? 'DualColumns' : 'StateColumns'}(initial_state_view, sequence, head, column).load<PARTS>(state, keys, lane(), columns, false);
 #pragma unroll 1
   for (int64_t t = 0; t < count; ++t) {
     if (t % CHUNK == 0) keep_state(kept + t / CHUNK * kept_stride, state);
     step(state, token_at(t));
   }
-  StateColumns(dfinal_state_view, sequence, head, column).load<PARTS>(after, keys, lane(), columns, false);
+  ${dual ? 'DualColumns' : 'StateColumns'}(dfinal_state_view, sequence, head, column).load<PARTS>(after, keys, lane(), columns, false);
 #pragma unroll 1
   for (int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
     const int64_t start = chunk * CHUNK, tokens_here = count - start < CHUNK ? count - start : CHUNK;
@@ -185,13 +196,15 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
         for (int c = 0; c < VEC; ++c) {
           if (c >= columns) continue;
           value_sums[values_at + at * heads * values + c] = d.v[c];
+$if not dual
           if constexpr (VALUE_GATES) value_gate_sums[values_at + at * heads * values + c] = d.gv[c];
+$end
         }
       }
       add_up(d, keys, sums + at * heads * (3 * keys + 2));
     }
   }
-  if (is_given(dinitial_state_view)) StateColumns(dinitial_state_view, sequence, head, column).store<PARTS>(after, keys, lane(), columns, false);
+  if (is_given(dinitial_state_view)) ${dual ? 'DualColumns' : 'StateColumns'}(dinitial_state_view, sequence, head, column).store<PARTS>(after, keys, lane(), columns, false);
 }
 
 // Rows of sums, added over slices and over the `count` heads from `first` on that share a row.
@@ -206,6 +219,9 @@ struct SharedRow {
   }
 };
 
+$if dual
+#include "ssd/finish_gpu.h"
+$else
 // The gradient of a row of q or k, by a warp: through its norm, if it was divided by that.
 static inline void store_key_row(const SharedRow& sums, const GradientRow& to, const Numbers<Element>& from, int64_t token, int keys,
                                  bool l2_norm) {
@@ -268,3 +284,4 @@ KERNEL(256, 1) sum_gamma(${parameters('sum_gamma')}) {
   }
   if (thread_x() == 0) GradientRow(dg_gamma_view, gamma_type, 0, 0, 0).store(block_x(), static_cast<float>(sums[0]));
 }
+$end

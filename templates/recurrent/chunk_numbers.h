@@ -19,14 +19,26 @@ static inline void store_norms(const View& view, const Tokens& tokens, int64_t h
 
 // Block number: a chunk of a head.
 KERNEL(128, 1) prepare(${parameters('prepare')}) {
+$if dual
+  const View& q_view = C_view;
+$end
   const ChunkPlace at(cum_seqlens, sequences, heads, q_view.shape[1]);
   if (at.token >= at.count) return;
   ChunkNumbers& to = reinterpret_cast<ChunkNumbers*>(chunk_numbers)[block_x()];
   if (warp() == 0) {
     float numbers[2];
+$if dual
+    float steps[2];  // besides, factors of what is left of a token's write
+    DualNumbers{{dt_view, dt_type, at.tokens, at.head, false}, number_of_head(dt_bias_view, bias_type, at.head), number_at(A_view.data, a_type, at.head), dt_softplus}.load(at.token, at.count, numbers, steps);
+    put_betas(to.gates, steps);
+$else
     TokenNumbers(g_view, g_type, at.tokens, at.head, reverse)
         .load(at.token, at.count, gamma_of(g_gamma_view, gamma_type, at.head, heads, layer_idx, num_layers), numbers);
+$end
     put_gates(to.gates, numbers);
+$if dual
+    for (int i = 0; i < 2; ++i) to.gates.after[2 * lane() + i] *= steps[i];
+$end
   }
 $if normed
   store_norms(q_view, at.tokens, at.head, heads, at.token, at.count, reverse, to.norms.q);

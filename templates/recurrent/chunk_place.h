@@ -44,6 +44,9 @@ $if normed
   Norms norms;
   float query_norm(int t) const { return norms.q[t]; }
   float key_norm(int t) const { return norms.k[t]; }
+$elif dual  // ssd: steps are factors of keys
+  float query_norm(int) const { return 1; }
+  float key_norm(int t) const { return gates.beta[t]; }
 $else
   float query_norm(int) const { return 1; }
   float key_norm(int) const { return 1; }

@@ -35,6 +35,10 @@ static_assert(STATE_KEPT + STATE_WARPS * KeptTile::BYTES <= ${state_shared}, "th
 
 // Block number: see StateItem.
 KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
+$if dual
+  const View &k_view = Bm_view, &v_view = x_view;
+  constexpr bool reverse = false;
+$end
   char* memory = dynamic_shared();
   const SharedPointer shared = shared_pointer(memory);
   StatePlan& plan = *reinterpret_cast<StatePlan*>(memory + STATE_PLAN);
@@ -95,7 +99,11 @@ $end
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int t = 16 * c + 8 * n + lane() % 4 * 2 + i % 2;
+$if dual
+          x[n][i] *= left[t];
+$else
           x[n][i] *= left[t] * (plan.back ? numbers.query_norm(t) : numbers.key_norm(t)) * plan.factor;
+$end
         }
       to_operands(written[c], rest[c], x[0], x[1]);
       sync_warp();  // one slice after another, for the sake of registers

@@ -24,6 +24,9 @@ using KeyTile = KeyRows::Place;
 using ValueTile = ValueRows::Place;
 using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_block.h"
+$if dual  // ssd: steps are factors of keys, and lie where betas do
+#include "ssd/dual_chunk.h"
+$end
 
 constexpr int STAGES = ${stages};
 // Shared memory: stages of copied rows, the pairs' weights, two chunks' gates, norms, and what is needed once a chunk or less.
@@ -38,6 +41,9 @@ static inline void put_pairs(const KeyTile& queries, const KeyTile& keys, const 
                              char* pairs) {
   multiply_rows(queries, keys, [&](int t, int s, float x, float y) {
     if (NORMED) x *= norms.q[t] * norms.k[s], y *= norms.q[t] * norms.k[s + 1];
+$if dual
+    x *= gates.beta[s], y *= gates.beta[s + 1];
+$end
     x = s <= t ? x * scale * gates.left(t, s) : 0;
     y = s + 1 <= t ? y * scale * gates.left(t, s + 1) : 0;
     *reinterpret_cast<uint32_t*>(pairs + (t * Square::PITCH + s) * 2) = pack_pair<Element>(x, y);
@@ -52,7 +58,7 @@ $end
 struct Plan {
   KeyRows queries, keys;
   ValueRows values;
-  TokenNumbers gates;
+  ${dual ? 'DualNumbers' : 'TokenNumbers'} gates;
 $if delta
   TokenNumbers betas;
   const Element* inverse;
@@ -84,7 +90,11 @@ struct GatesUnderway {
   float gates[2], betas[2];
   void load(const Plan& plan, int token) {
     if (warp() != 0) return;
+$if dual
+    plan.gates.load(token, plan.count, gates, betas);
+$else
     plan.gates.load(token, plan.count, plan.gamma, gates);
+$end
 $if delta
     plan.betas.load(token, plan.count, 0, betas);
 $end
@@ -92,7 +102,7 @@ $end
   void put(Gates& to) const {
     if (warp() != 0) return;
     put_gates(to, gates);
-$if delta
+$if delta or dual
     put_betas(to, betas);
 $end
   }
@@ -100,6 +110,12 @@ $end
 
 // Block number: slice % slices of a head of a sequence. Packed: those of the sequence after the last write zeros behind it.
 KERNEL(THREADS, 1) recurrent(${parameters('recurrent')}) {
+$if dual
+  const View &q_view = C_view, &k_view = Bm_view, &v_view = x_view;
+  constexpr bool reverse = false;
+  constexpr float softmax_scale = 1;
+  const float skip = number_of_head(D_view, d_type, block_x() / slices % heads);
+$end
   const int64_t number = block_x(), slice = number % slices, head = number / slices % heads, sequence = number / slices / heads;
   const int64_t start = slice * COLUMNS, column = start + 16 * warp();
   const Tokens tokens(cum_seqlens, sequences, sequence, q_view.shape[1]);
@@ -118,6 +134,11 @@ KERNEL(THREADS, 1) recurrent(${parameters('recurrent')}) {
   if (thread_x() == 0) {
     const int keys = static_cast<int>(q_view.shape[3]), values = static_cast<int>(v_view.shape[3] - start);
     plan = {{q_view, tokens, head, heads, 0, keys, reverse}, {k_view, tokens, head, heads, 0, keys, reverse},
+$if dual
+            {v_view, tokens, head, heads, start, values, reverse},
+            {{dt_view, dt_type, tokens, head, false}, number_of_head(dt_bias_view, bias_type, head), number_at(A_view.data, a_type, head), dt_softplus},
+            0, count};
+$else
             {v_view, tokens, head, heads, start, values, reverse}, {g_view, g_type, tokens, head, reverse},
 $if delta
             {beta_view, beta_type, tokens, head, reverse},
@@ -126,6 +147,7 @@ $if delta
             heads * 2 * CHUNK * CHUNK,
 $end
             gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), count};
+$end
   }
   if (lane() == 0) end = {out, {final_state_view, sequence, head, column}};
   sync_block();
@@ -200,6 +222,9 @@ $end
 
     add_seen<false>(sums, state, queries, unit);
     scale_tokens(sums, [&](int t) { return gates.before[t] * (NORMED ? norms.q[t] : 1) * (scale * (1 / unit)); });
+$if dual
+    add_skip(sums, written, skip);
+$end
     add_triangle(sums, written, pairs);
     end.out.store(sums, token, count);
 
@@ -217,7 +242,7 @@ $end
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int t = 16 * c + 8 * n + lane() % 4 * 2 + i % 2;
-          x[n][i] *= gates.after[t] * (NORMED ? norms.k[t] : 1);
+          x[n][i] *= gates.after[t] * ${dual ? 'gates.beta[t]' : '(NORMED ? norms.k[t] : 1)'};
         }
       to_operands(written[c], rest[c], x[0], x[1]);
       sync_warp();  // one slice after another, for the sake of registers

@@ -19,6 +19,9 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_keep.h"
 #include "recurrent/chunk_pairs.h"
 #include "recurrent/chunk_place.h"
+$if dual  // ssd
+#include "ssd/dual_chunk.h"
+$end
 #include "recurrent/chunk_numbers.h"
 #include "recurrent/chunk_states.h"
 
@@ -29,6 +32,11 @@ static_assert(NUMBERS + NUMBERS_BYTES <= ${shared}, "the spec has another size")
 
 // Block number: a chunk of a head.
 KERNEL(THREADS, ${blocks}) outputs(${parameters('outputs')}) {
+$if dual
+  const View &q_view = C_view, &k_view = Bm_view, &v_view = x_view;
+  constexpr bool reverse = false;
+  constexpr float softmax_scale = 1;
+$end
   const ChunkPlace at(cum_seqlens, sequences, heads, q_view.shape[1]);
   if (at.token >= at.count) return;
   char* memory = dynamic_shared();
@@ -72,6 +80,9 @@ KERNEL(THREADS, ${blocks}) outputs(${parameters('outputs')}) {
   Element* out = static_cast<Element*>(out_view.data) + at.tokens.row * out_view.strides[0] +
                  (reverse ? at.tokens.end - 1 : at.tokens.first) * out_view.strides[1] + at.head * out_view.strides[2];
   const int64_t stride = reverse ? -out_view.strides[1] : out_view.strides[1];
+$if dual
+  const float skip = number_of_head(D_view, d_type, at.head);
+$end
 #pragma unroll 1
   for (int x = 0; x < slices; ++x) {
     const int row = 16 * row_slice();
@@ -111,6 +122,11 @@ KERNEL(THREADS, ${blocks}) outputs(${parameters('outputs')}) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int t = at.token + row + 8 * h + lane() / 4, value = x * COLUMNS + 16 * slice + 8 * n + lane() % 4 * 2;
+$if dual
+          const char* rows = memory + FIRST_STAGE + x % STAGES * STAGE;
+          const auto own = load_pack<2>(reinterpret_cast<const Element*>(rows) + (t - at.token) * ValueTile::PITCH + value - x * COLUMNS);
+          sums[j][n][2 * h] += skip * to_float(own.at[0]), sums[j][n][2 * h + 1] += skip * to_float(own.at[1]);
+$end
           if (t < at.count && value < values)
             *reinterpret_cast<uint32_t*>(out + t * stride + value) = pack_pair<Element>(sums[j][n][2 * h], sums[j][n][2 * h + 1]);
         }

@@ -12,6 +12,9 @@
 #include "device/number/narrow.h"
 #include "recurrent/recurrent_decay.h"
 #include "recurrent/recurrent_rows.h"
+$if dual  // ssd
+#include "ssd/dual_rows.h"
+$end
 
 constexpr int VECTORS = ${vectors};  // vectors of v's features a work item
 constexpr int TILE = VECTORS < ${arch.registers / 8} ? VECTORS : ${arch.registers / 8};
@@ -175,6 +178,9 @@ struct Stream {
   float gamma, scale;
   int64_t tokens, first, columns;  // of v's features
   bool reverse, l2_norm;
+$if dual
+  Steps steps;  // in place of g; and factors of k
+$end
 
   int64_t place(int64_t t) const { return reverse ? tokens - 1 - t : t; }
 
@@ -185,8 +191,14 @@ struct Stream {
     for (int64_t t = 0; t < count; ++t) {
       const int64_t at = place(start + t);
       load_scaled(q.row(at), s.q + t * s.keys, scale, l2_norm);
+$if dual
+      const float step = steps.at(at);
+      load_scaled(k.row(at), s.k + t * s.keys, step, false);
+      gates[t] = step * steps.rate;
+$else
       load_scaled(k.row(at), s.k + t * s.keys, 1, l2_norm);
       gates[t] = g.at(at) + gamma;
+$end
       all_gates += gates[t];
       factors[t] = exp2_of(splat(gates[t] * LOG2_E));
     }
@@ -225,7 +237,7 @@ struct Stream {
   }
 };
 
-static void run_stream(const Stream& stream, const Scratch& s, const OutRows& out) {
+static void run_stream(const Stream& stream, const Scratch& s, const ${dual ? 'SkipRows' : 'OutRows'}& out) {
   const int64_t keys = stream.k.count;
   for (int64_t start = 0; start < stream.tokens; start += BLOCK) {
     const int64_t tokens = stream.tokens - start < BLOCK ? stream.tokens - start : BLOCK;
@@ -244,25 +256,41 @@ static void run_stream(const Stream& stream, const Scratch& s, const OutRows& ou
 
 // Item (x, y, z): WIDTH features of head y of sequence z. Packed: the item after the last sequence writes zeros after its tokens.
 static void recurrent(${parameters('recurrent')}, const Group& group) {
+$if dual
+  const View &q_view = C_view, &k_view = Bm_view, &v_view = x_view, none{nullptr, -1};
+$end
   const int64_t head = group.y, sequence = group.z, first = group.x * WIDTH, heads = group.grid_y, keys = q_view.shape[3];
   const int64_t columns = v_view.shape[3] - first < WIDTH ? v_view.shape[3] - first : WIDTH;
   const Tokens tokens{cum_seqlens, sequences, sequence, q_view.shape[1]};
+$if dual
+  const SkipRows out{{out_view, data_type, tokens, head, first, columns}, {x_view, data_type, tokens, head, heads, first, columns},
+                     is_given(D_view), number_of_head(D_view, d_type, head)};
+$else
   const OutRows out(out_view, data_type, tokens, head, first, columns);
+$end
   if (sequence == sequences) return out.clear(tokens.count());
+$if dual
+  Stream stream{{q_view, data_type, tokens, head, heads, 0, keys}, {k_view, data_type, tokens, head, heads, 0, keys},
+                {v_view, data_type, tokens, head, heads, first, columns}, {none, 0, tokens, head, heads, 0, keys},
+                {none, 0, tokens, head, heads, first, columns}, {none, 0, tokens, head}, {none, 0, tokens, head}, 0, 1,
+                tokens.count(), first, columns, false, false,
+                {{dt_view, dt_type, tokens, head}, number_of_head(dt_bias_view, bias_type, head), number_at(A_view.data, a_type, head), dt_softplus}};
+$else
   Stream stream{{q_view, data_type, tokens, head, heads, 0, keys}, {k_view, data_type, tokens, head, heads, 0, keys},
                 {v_view, data_type, tokens, head, heads, first, columns}, {gk_view, gk_type, tokens, head, heads, 0, keys},
                 {gv_view, gv_type, tokens, head, heads, first, columns}, {g_view, g_type, tokens, head}, {beta_view, beta_type, tokens, head},
                 gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), static_cast<float>(softmax_scale),
                 tokens.count(), first, columns, reverse, l2_norm};
+$end
   const Scratch scratch(group, keys);
 $if in_place
-  const State state(state_view, sequence, head, first, columns);
+  const ${dual ? 'DualState' : 'State'} state(state_view, sequence, head, first, columns);
   state.load<WIDTH, PANEL>(scratch.state, keys);
   run_stream(stream, scratch, out);
   state.store<WIDTH, PANEL>(scratch.state, keys);
 $else
-  State(initial_state_view, sequence, head, first, columns).load<WIDTH, PANEL>(scratch.state, keys);
+  ${dual ? 'DualState' : 'State'}(initial_state_view, sequence, head, first, columns).load<WIDTH, PANEL>(scratch.state, keys);
   run_stream(stream, scratch, out);
-  State(final_state_view, sequence, head, first, columns).store<WIDTH, PANEL>(scratch.state, keys);
+  ${dual ? 'DualState' : 'State'}(final_state_view, sequence, head, first, columns).store<WIDTH, PANEL>(scratch.state, keys);
 $end
 }

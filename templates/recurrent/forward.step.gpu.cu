@@ -35,6 +35,11 @@ static inline void step(float (&state)[KEYS][VEC], const Token& x, float (&out)[
 
 // Warp number x of the grid: slice x % slices of a head of a sequence. Packed: those of the sequence after the last write zeros behind it.
 KERNEL(32 * WARPS, 1) recurrent(${parameters('recurrent')}) {
+$if dual
+  const View &q_view = C_view, &k_view = Bm_view, &v_view = x_view;
+  constexpr bool reverse = false, l2_norm = false, whole_packs = false;
+  constexpr float softmax_scale = 1;
+$end
   const int64_t number = static_cast<int64_t>(block_x()) * WARPS + warp();
   if (number >= warps_needed) return;
   const int64_t slice = number % slices, head = number / slices % heads, sequence = number / slices / heads;
@@ -52,15 +57,22 @@ KERNEL(32 * WARPS, 1) recurrent(${parameters('recurrent')}) {
   }
 
   const int keys = static_cast<int>(q_view.shape[3]);
+$if dual
+  const Stream stream{{q_view, tokens, head, heads, 0}, {k_view, tokens, head, heads, 0}, {v_view, tokens, head, heads, column},
+                      {}, {}, {}, {}, 0, keys, columns, part,
+                      {{dt_view, dt_type, tokens, head, 0}, number_of_head(dt_bias_view, bias_type, head), number_at(A_view.data, a_type, head), dt_softplus}};
+  const float skip = number_of_head(D_view, d_type, head);
+$else
   const Stream stream{{q_view, tokens, head, heads, 0}, {k_view, tokens, head, heads, 0}, {v_view, tokens, head, heads, column},
                       {gk_view, gk_type, tokens, head, 0}, {gv_view, gv_type, tokens, head, column}, {g_view, g_type, tokens, head, 0},
                       {beta_view, beta_type, tokens, head, 0},
                       gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), keys, columns, part};
+$end
   float state[KEYS][VEC];
 $if in_place
-  const StateColumns before(state_view, sequence, head, column), after = before;
+  const ${dual ? 'DualColumns' : 'StateColumns'} before(state_view, sequence, head, column), after = before;
 $else
-  const StateColumns before(initial_state_view, sequence, head, column), after(final_state_view, sequence, head, column);
+  const ${dual ? 'DualColumns' : 'StateColumns'} before(initial_state_view, sequence, head, column), after(final_state_view, sequence, head, column);
 $end
   before.load<PARTS>(state, keys, part, columns, whole_packs);
   const float scale = softmax_scale;
@@ -75,6 +87,10 @@ $end
     scale_row(now.k, 1, l2_norm);
     float row[VEC];
     step(state, now, row);
+$if dual
+#pragma unroll
+    for (int c = 0; c < VEC && is_given(D_view); ++c) row[c] += skip * now.v[c];
+$end
     if (part == 0) {
 #pragma unroll
       for (int c = 0; c < VEC; ++c)

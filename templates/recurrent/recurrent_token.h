@@ -3,6 +3,9 @@
 #pragma once
 #include "device/number/roots.h"
 #include "recurrent/recurrent_step.h"
+$if dual  // ssd
+#include "ssd/dual_step.h"
+$end
 
 // One token's numbers, as a lane has them.
 struct Token {
@@ -21,6 +24,9 @@ struct Stream {
   AnyNumbers gk, gv, g, beta;
   float gamma;
   int keys, columns, part;  // columns: of the lane's VEC, those that there are
+$if dual
+  Steps steps;  // in place of g; and factors of k
+$end
 
   Token load(int64_t token) const {
     Token x;
@@ -36,7 +42,14 @@ struct Stream {
       x.v[c] = c < columns ? v.at(token, c) : 0;
       if constexpr (VALUE_GATES) x.gv[c] = c < columns ? gv.at(token, c) : 0;
     }
+$if dual
+    const float step = steps.at(token);
+#pragma unroll
+    for (int j = 0; j < KEYS; ++j) x.k[j] *= step;
+    x.gate = step * steps.rate;
+$else
     x.gate = g.at(token, 0) + gamma;
+$end
     x.beta = DELTA ? beta.at(token, 0) : 1;
     return x;
   }

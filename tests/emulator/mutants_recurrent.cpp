@@ -57,6 +57,21 @@ Subject parallel_chunks(const char* case_name, Sizes sizes = three_chunks) {
   return {root, "recurrent", case_name, "recurrent/forward.chunk_parallel.gpu.cu", std::move(sizes)};
 }
 
+// ssd, in recurrent's step forms.
+constexpr char dual_step[] = "ssd/dual_step.h";
+constexpr char finish_gpu[] = "ssd/finish_gpu.h";
+
+Subject dual(const char* case_name) {
+  return {root, "ssd", case_name, "recurrent/forward.step.gpu.cu", {{"B", 1}, {"T", 9}, {"H", 4}, {"G", 2}, {"N", 35}, {"P", 21}}};
+}
+Subject dual_gradient(const char* case_name) {
+  return {root, "ssd_bwd", case_name, "recurrent/backward.step.gpu.cu", {{"B", 1}, {"T", 19}, {"H", 4}, {"G", 2}, {"N", 35}, {"P", 21}}};
+}
+constexpr char dual_chunk[] = "ssd/dual_chunk.h";
+const Sizes three_dual_chunks = {{"B", 1}, {"T", 150}, {"H", 2}, {"G", 1}, {"N", 32}, {"P", 48}};
+Subject dual_chunks() { return {root, "ssd", "chunks.f16", "recurrent/forward.chunk.gpu.cu", three_dual_chunks}; }
+Subject parallel_dual_chunks() { return {root, "ssd", "chunks.bf16", "recurrent/forward.chunk_parallel.gpu.cu", three_dual_chunks}; }
+
 const Mutant mutants[] = {
     {"RecurrenceThatSumsHalfTheKeys", recurrence("all.f32"), {"mask < WARP;", 0, "mask < WARP / 2;", recurrent_token}},
     {"RecurrenceOfTheSameKeysInEachPart", recurrence("all.f32"), {"j * PARTS + part", 0, "j * PARTS", recurrent_token}},
@@ -78,6 +93,32 @@ const Mutant mutants[] = {
     {"DecodeThatSumsHalfTheKeys", recurrence_of_few("all.f32"), {"mask = GROUPS; mask < 32", 0, "mask = GROUPS; mask < 16"}},
     {"DecodeWithTheGatesOfAnotherKey", recurrence_of_few("all.f32"), {"key_of(rows.rest, first, j)", 0, "key_of(rows.rest, first, 0)"}},
     {"DecodeThatWritesPastTheLastFeature", recurrence_of_few("all.f32"), {"left < VEC ? static_cast<int>(left) : VEC", 0, "VEC"}},
+    {"DualWithoutItsSkip", dual("all.f32"), {"row[c] += skip", 0, "row[c] += 0 * skip"}},
+    {"DualWithoutItsBias", dual("all.f32"), {"dt.at(token, 0) + bias", 0, "dt.at(token, 0)", dual_step}},
+    {"DualWithoutSoftplus", dual("all.f32"), {"softplus ? softplus_of(z) : z", 0, "z", dual_step}},
+    {"DualWhoseSoftplusForgetsTheStep", dual("all.f32"), {"(z > 0 ? z : 0) + log1p", 0, "log1p", dual_step}},
+    {"DualWhoseStepsDoNotWrite", dual("all.f32"), {"x.k[j] *= step", 0, "x.k[j] *= 1", recurrent_token}},
+    {"DualWhoseStepsDoNotDecay", dual("all.f32"), {"step * steps.rate", 0, "steps.rate", recurrent_token}},
+    {"DualThatWritesPastTheLastColumn", dual("all.f32"), {"if (i < keys && c < columns) data", 0, "if (c < columns) data", dual_step}},
+    {"DualGradientWithoutTheSlopeOfSoftplus", dual_gradient("all.f32"), {"* steps.slope(token)", 0, nothing, finish_gpu}},
+    {"DualGradientWithoutTheRate", dual_gradient("all.f32"), {"d_step + steps.rate * d_log", 0, "d_step + d_log", finish_gpu}},
+    {"DualGradientOfTheFirstHeadOfAGroup",
+     dual_gradient("all.f32"),
+     {"head < (shared + 1) * readers", 0, "head < shared * readers + 1", finish_gpu}},
+    {"DualGradientWithoutTheSkip", dual_gradient("all.f32"), {"of_values[p] + skip * dy", 0, "of_values[p]", finish_gpu}},
+    {"DualGradientOfStepsOfOne", dual_gradient("all.f32"), {"steps.at(token) * d_log", 0, "d_log", finish_gpu}},
+    {"DualGradientAddedUpWithoutABarrier", dual_gradient("all.f32"), {"sync_block();", 0, nothing, finish_gpu}},
+    {"DualChunksWhosePairsForgetTheStep", dual_chunks(), {"x *= gates.beta[s], y", 0, "y"}},
+    {"DualChunksWhoseStepsDoNotWrite", dual_chunks(), {"dual ? 'gates.beta[t]'", 0, "dual ? '1'"}},
+    {"DualChunksWithoutTheirSkip", dual_chunks(), {"+= skip * own", 0, "+= 0 * own", dual_chunk}},
+    {"DualChunksThatStepPastTheLastToken",
+     dual_chunks(),
+     {"+ i < count ? softplus_of(steps[i]) : 0", 0, "+ i < count + 64 ? softplus_of(steps[i]) : 0", dual_chunk}},
+    {"DualChunksOfTransposedStates",
+     dual_chunks(),
+     {"use(n, 2 * h + i, at + i)", 0, "use(n, h + 2 * i, at + i)", "recurrent/chunk_block.h"}},
+    {"ParallelDualChunksWithoutSteps", parallel_dual_chunks(), {"return gates.beta[t];", 0, "return 1;", chunk_place}},
+    {"ParallelDualChunksWithoutTheirSkip", parallel_dual_chunks(), {"sums[j][n][2 * h + 1] += skip", 0, "sums[j][n][2 * h + 1] += 0"}},
     {"ChunksWithoutTheBarrierBeforeTheirRows", chunks("chunks.bf16"), {"sync_block();", 1, nothing}},
     {"ChunksWithoutTheBarrierBeforeTheirPairs", chunks("chunks.bf16"), {"sync_block();", 3, nothing}},
     {"ChunksWhoseTokensSeeTheNextOne", chunks("chunks.bf16"), {"s <= t ?", 0, "s <= t + 1 ?"}},

@@ -68,6 +68,22 @@ def test_characters_are_learnt_as_on_the_librarys_own_cell(tmp_path):
     assert example.drawing({"ejk": (ours, 0), **curves}, 3.7).count('fill="none"') == 1 + len(curves)
 
 
+def test_a_gated_delta_model_learns_as_by_the_definition_and_writes_a_token_a_call():
+    """A small model on few characters: the losses are those of a scan over tokens, and scores a token a call those of the whole text."""
+    pytest.importorskip("jax")
+    example = load("train_gated_delta")
+    task = example.Task(example.documents()[:2000], features=16, layers=2, heads=2, keys=8, values=12, tokens=24, batch=8)
+    curves, model = example.train(task, steps=60, target=3.6)
+    (ours, _), (theirs, _) = curves.values()
+    first, last = example.difference(ours, theirs)
+    assert first < 1e-4 and last < 0.05
+    assert ours[0] > 4 and example.recent(ours) < 3.6 and 10 <= len(ours) < 60
+    assert example.worst_of_decoding(task, model, task.text[:40]) < 1e-5
+    writer = example.Writer(task, model)
+    size = writer.bytes()
+    assert len(writer.write(task.text[:5], 30)) == 35 and writer.bytes() == size == 2 * 2 * 8 * 12 * 4
+
+
 @pytest.mark.parametrize("library", ["jax", "torch", "numpy"])
 def test_an_engine_serves_the_tokens_of_a_dense_model(library):
     """Few pages: requests are evicted, too. Small ones, of which each is still cut into chunks."""

@@ -25,6 +25,12 @@ def test_calls_on_sharded_arrays(shardy):
     passes(4, {"JAX_PLATFORMS": "cpu", "JAX_USE_SHARDY_PARTITIONER": shardy, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
 
 
+@SHARD_MAP
+def test_recurrent_on_tokens_of_eight_devices():
+    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    passes(8, flags, "jax_sequence_sharding.py")
+
+
 @pytest.mark.parametrize("shardy", ["1", "0"])
 def test_batches_that_do_not_divide(shardy):
     if not hasattr(jax, "shard_map"):

@@ -15,8 +15,9 @@ from ._attention import dot_product_attention
 from ._call import call
 from ._eager import eager as _eager
 from ._labels import find_labels_in_lowered
+from ._sequence import sequence_sharded_recurrent
 
-__all__ = ["call", "dot_product_attention", "find_labels_in_lowered"]
+__all__ = ["call", "dot_product_attention", "find_labels_in_lowered", "sequence_sharded_recurrent"]
 
 _ffi.register()
 _face.masks._register()

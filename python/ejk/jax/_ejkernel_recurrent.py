@@ -1,4 +1,4 @@
-"""ejkernel's functions of linear recurrences, by recurrent and gated_delta_rule.
+"""ejkernel's functions of linear recurrences, by recurrent, gated_delta_rule and ssd.
 
 States are f32 in ours and come back in the type that each has there; the results have the queries' type.
 """
@@ -218,17 +218,14 @@ def state_space_v2(
     *,
     block_e=128,
 ):
-    """recurrent with C, B and dt x in the places of queries, keys and values, and A dt as its gate; its states are ours transposed."""
+    """The gate and the norm are XLA's."""
     refuse(_types(x, B, C), ("an n_groups that is not B's", n_groups != B.shape[2]))
-    time = dt.astype(jnp.float32)
-    inputs = {"q": C, "k": B, "v": (x * time[..., None]).astype(x.dtype), "g": time * A.astype(jnp.float32)}
-    if initial_state is not None:
-        inputs["initial_state"] = jnp.swapaxes(initial_state.astype(jnp.float32), 2, 3)
-    found = named_call("recurrent", inputs, {"softmax_scale": 1.0}, ("out", "final_state"))
-    output = (found["out"] + x * D[:, None]).reshape(*x.shape[:2], -1)
+    inputs = {"x": x, "dt": dt, "A": A, "Bm": B, "C": C, "D": D, **given(initial_state=_states(initial_state))}
+    found = named_call("ssd", inputs, {}, ("out", "final_state"))
+    output = found["out"].reshape(*x.shape[:2], -1)
     if gate is not None:
         output = _gated(output, gate, act_fn, use_gated_rmsnorm, rmsnorm_eps)
-    return output.astype(x.dtype), jnp.swapaxes(found["final_state"], 2, 3).astype(x.dtype), conv_state
+    return output.astype(x.dtype), found["final_state"].astype(x.dtype), conv_state
 
 
 def _shifted(array, by):
