@@ -36,7 +36,7 @@ static void weigh_pairs(const float* from, const Scratch& s, float* to, int64_t 
   for (int64_t j = 0; j < end; j += PANEL) {
     Tile sum;
     clear_tile(sum);
-    add_product<COLUMNS>(sum, from + first * s.row, s.row, s.kept + j, s.keys);
+    add_product(sum, from + first * s.row, s.row, s.kept + j, COLUMNS, s.keys);
     store_tile(sum, to + first * COLUMNS + j, COLUMNS);
   }
 }

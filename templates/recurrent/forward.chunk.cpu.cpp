@@ -49,11 +49,11 @@ static void load_values(const Stream& stream, const Scratch& s, Panel& panel, in
 static inline __attribute__((always_inline)) void read_before(Tile& sum, const Scratch& s, const Panel& panel, const float* reads,
                                                               const float* weights, int64_t first) {
   clear_tile(sum);
-  add_product<PANEL>(sum, reads + first * s.row, s.row, panel.state, s.keys);
+  add_product(sum, reads + first * s.row, s.row, panel.state, PANEL, s.keys);
   if (VALUE_GATES)
     for (int p = 0; p < ROWS; ++p)
       for (int x = 0; x < VECTORS; ++x) sum[p][x] *= panel.from_start[x];
-  add_product<PANEL>(sum, weights + first * COLUMNS, COLUMNS, s.w, first);
+  add_product(sum, weights + first * COLUMNS, COLUMNS, s.w, PANEL, first);
 }
 
 // One vector of features x of a tile: w of each token, then its output; `seen` and `out` are what comes from before the tile.
@@ -101,7 +101,7 @@ static void update_state(const Scratch& s, const Panel& panel, int64_t rows) {
         if (VALUE_GATES) left = left * panel.decay[x] + left * panel.decay_rest[x];
         sum[p][x] = left;
       }
-    add_product<PANEL>(sum, s.kept + i * COLUMNS, COLUMNS, s.w, rows);
+    add_product(sum, s.kept + i * COLUMNS, COLUMNS, s.w, PANEL, rows);
     store_tile(sum, panel.state + i * PANEL, PANEL);
   }
 }
