@@ -4,13 +4,12 @@
 #include <cmath>
 
 #include "reference/kernels/native_sparse.hpp"
+#include "reference/spot.hpp"
 
 namespace ejk::reference {
 namespace {
 
 constexpr double affordable_weights = 5e7;
-
-std::size_t spot(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 class GradientSums {
  public:
