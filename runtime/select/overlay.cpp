@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "common/thread_table.hpp"
+#include "backends/process/thread_table.hpp"
 
 namespace ejk {
 
