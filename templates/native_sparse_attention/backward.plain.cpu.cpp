@@ -1,5 +1,5 @@
-// Gradients of native_sparse_attention, or of its branch of blocks alone, plain: by the definition, a query row, or a few keys, at a time. Takes every legal
-// call, and gives the same bits each time.
+// Gradients of native_sparse_attention, or of its branch of blocks alone, plain: by the definition, a query row, or a few keys, at a time.
+// Takes every legal call, and gives the same bits each time.
 #include "device/cpu.h"
 #include "device/attention/attention.h"
 #include "device/number/math.h"

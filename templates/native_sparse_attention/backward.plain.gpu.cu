@@ -1,5 +1,5 @@
-// Gradients of native_sparse_attention, or of its branch of blocks alone, plain: by the definition, a warp a query row, a mean or a key. Takes every type,
-// stride and option, and gives the same bits each time.
+// Gradients of native_sparse_attention, or of its branch of blocks alone, plain: by the definition, a warp a query row, a mean or a key.
+// Takes every type, stride and option, and gives the same bits each time.
 #include "device/gpu.h"
 #include "device/attention/attention.h"
 #include "native_sparse_attention/named_blocks.h"
@@ -14,7 +14,8 @@ static inline float sum_of_lanes(float x) {
   return x;
 }
 
-// What a warp compares others with, and its sums: two rows of features each in shared memory. Each lane has every WARP-th element of the sums.
+// What a warp compares others with, and its sums: two rows of features each in shared memory. Each lane has every WARP-th element of the
+// sums.
 struct Pair {
   float* memory;  // 2 (head_dim + value_dim)
   int64_t head_dim, value_dim;
@@ -66,8 +67,8 @@ template <class T> struct Keys {
   int64_t key_stride, value_stride;
 };
 
-// One branch of the own query: of the keys [seen.first, seen.end) those that blocks leave (all, where blocks.bits is null). Adds to the sums; returns the
-// gradient of the gate.
+// One branch of the own query: of the keys [seen.first, seen.end) those that blocks leave (all, where blocks.bits is null). Adds to the
+// sums; returns the gradient of the gate.
 template <class T>
 static inline float differentiate_branch(const Pair& own, const Keys<T>& from, const KeyRange& seen, const SelectedBlocks& blocks, float lse, float gate) {
   float of_gate = 0, sum = 0;
@@ -132,7 +133,8 @@ KERNEL(THREADS, 1) find_means(${parameters('find_means')}) {
 }
 $end
 
-// Block (x, y, z): a token of row z of the batch, the last first, and all query heads of kv head y, a warp each: dq, and the gradients of its gates.
+// Block (x, y, z): a token of row z of the batch, the last first, and all query heads of kv head y, a warp each: dq, and the gradients of
+// its gates.
 KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')}) {
   const Heads<const Element> q(q_view), k(k_view), v(v_view), dout(dout_view);
   const Heads<Element> dq(dq_view);

@@ -1,5 +1,5 @@
-// native_sparse_attention, or its branch of blocks alone, forward, rows: all query heads of a kv head meet a block of means, or of keys, while it is in the
-// cache, ROWS heads at once.
+// native_sparse_attention, or its branch of blocks alone, forward, rows: all query heads of a kv head meet a block of means, or of keys,
+// while it is in the cache, ROWS heads at once.
 #include "device/attention/decode_rows.h"
 #include "native_sparse_attention/select_blocks_cpu.h"
 

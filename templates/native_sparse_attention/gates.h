@@ -1,5 +1,5 @@
-// Vocabulary of every backend: the gates of a query's branches, and where the logarithms of their sums go. Part of a template, which has defined
-// Element before.
+// Vocabulary of every backend: the gates of a query's branches, and where the logarithms of their sums go. Part of a template, which has
+// defined Element before.
 #pragma once
 
 enum Branch { MEANS, BLOCKS, WINDOW };

@@ -1,4 +1,5 @@
-// GPU vocabulary: means over blocks, and which blocks a query selects, by one warp. `bits` and `importance` are in shared memory; every lane must call.
+// GPU vocabulary: means over blocks, and which blocks a query selects, by one warp. `bits` and `importance` are in shared memory; every
+// lane must call.
 #pragma once
 #include "device/gpu.h"
 #include "native_sparse_attention/selected_blocks.h"
@@ -19,8 +20,8 @@ static inline int ones_in(uint32_t x) {
   return count;
 }
 
-// The first `count` of a row of block_indices, or fewer where block_counts says so; none behind the query's own block. A lane sets the words
-// whose number is its own, modulo the lanes.
+// The first `count` of a row of block_indices, or fewer where block_counts says so; none behind the query's own block. A lane sets the
+// words whose number is its own, modulo the lanes.
 static inline void name_blocks(uint32_t* bits, const View& indices, const View& counts, int64_t batch, int64_t token, int64_t kv_head,
                                int64_t count, int own) {
 #pragma unroll 1

@@ -61,6 +61,14 @@ Subject native_ties() {
   subject.law = "of blocks that are as important the first are selected";
   return subject;
 }
+constexpr char head_tile[] = "native_sparse_attention/head_tile.h";
+Subject native_tile() {
+  return {root,
+          "native_sparse_attention",
+          "all_branches.bf16",
+          "native_sparse_attention/forward.mma.gpu.cu",
+          {{"B", 1}, {"T", 110}, {"Hq", 18}, {"Hkv", 1}, {"D", 32}, {"Dv", 32}, {"block_size", 16}, {"block_count", 6}}};
+}
 Subject native_gradient() {
   return {root,
           "native_sparse_attention_bwd",
@@ -81,6 +89,13 @@ const Mutant mutants[] = {
      native(),
      {"    sync_block();\n  }\n  if (warp() == 0) {", 0, "  }\n  if (warp() == 0) {"}},
     {"NativeSparseWhoseRunsBeginTooEarly", native(), {"{begin > first ? begin : first, block", 0, "{first, block", selected_blocks}},
+    {"NativeSparseTileThatSkipsAChunk", native_tile(), {"skip = WARPS - 1;", 0, "skip = WARPS;", head_tile}},
+    {"NativeSparseTileThatDoesNotWaitForValues", native_tile(), {"copy_async_wait<1>()", 0, "copy_async_wait<2>()", head_tile}},
+    {"NativeSparseTileThatSeesKeysAfterTheRun", native_tile(), {"i % 2 < chunk.end ?", 0, "i % 2 < chunk.end + 1 ?", head_tile}},
+    {"NativeSparseTileWhosePartsCountAlike", native_tile(), {"x += factor[w] * parts", 0, "x += parts", head_tile}},
+    {"NativeSparseTileThatStoresPartsTooEarly",
+     native_tile(),
+     {"        sync_block();\n        tile.store_part", 0, "        tile.store_part"}},
     {"NativeSparseGradientOfMeansNotShared", native_gradient(), {"1 / static_cast<float>(block_size)", 0, "1"}},
     {"NativeSparseGradientWithoutDelta", native_gradient(), {"(product - of_gate)", 0, "product"}},
     {"NativeSparseGradientThatSeesOneMoreInTheWindow",
