@@ -44,10 +44,24 @@ def _stacked(arrays):
     return (torch or xp).stack(arrays)
 
 
+def _is(thing):
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
+
+
+def _shape(name, array):
+    if not hasattr(array, "shape"):
+        raise InputError(f"{name} is a {_is(array)}; expected an array of NumPy, JAX or PyTorch")
+    return list(array.shape)
+
+
 def _found(state, prefix):
     """{(part, layer, direction): array} of the names behind the prefix."""
+    if not hasattr(state, "items"):
+        raise InputError(f"weights are a {_is(state)}; expected a dict of arrays by torch.nn's names, such as {prefix}weight_ih_l0")
     found = {}
     for name, array in state.items():
+        if not isinstance(name, str):
+            raise InputError(f"weights have the name {name!r:.80}; expected names such as {prefix}weight_ih_l0")
         if not name.startswith(prefix):
             continue
         match = _NAME.fullmatch(name[len(prefix) :])
@@ -56,6 +70,7 @@ def _found(state, prefix):
         kind, part, layer, reverse = match.groups()
         if part == "hr":
             raise InputError(f"weights have '{name}': an LSTM with proj_size, which ejk.rnn has not; expected proj_size=0")
+        _shape(f"weights' '{name}'", array)
         found[f"{kind[0]}_{part}", int(layer), bool(reverse)] = array
     if not found:
         raise InputError(f"weights have no name that begins with '{prefix}'; expected {prefix}weight_ih_l0 and so on" if prefix else "weights are empty")
@@ -87,15 +102,17 @@ def rnn_weights(state: dict, *, prefix: str = "", like: Array | None = None) -> 
 
 
 def _check_layer(number, layer, cell_type, directions):
+    if not hasattr(layer, "get"):
+        raise InputError(f"weights of layer {number} are a {_is(layer)}; expected a dict of w_ih, w_hh and perhaps b_ih, b_hh")
     strange = sorted(set(layer) - set(_PARTS))
     missing = [name for name in ("w_ih", "w_hh") if layer.get(name) is None]
     if strange or missing:
         wrong = f"has {', '.join(map(repr, strange))}" if strange else f"has no {missing[0]}"
         raise InputError(f"weights of layer {number}: it {wrong}; expected w_ih, w_hh and perhaps b_ih, b_hh")
     for name, rank in _PARTS.items():
-        array = layer.get(name)
-        if array is not None and len(array.shape) != rank:
-            raise InputError(f"weights of layer {number}: {name} has shape {list(array.shape)}; expected {rank} dimensions, the first the directions")
+        shape = None if layer.get(name) is None else _shape(f"weights of layer {number}: {name}", layer[name])
+        if shape is not None and len(shape) != rank:
+            raise InputError(f"weights of layer {number}: {name} has shape {shape}; expected {rank} dimensions, the first the directions")
     if directions not in (1, 2) or layer["w_ih"].shape[0] != directions:
         raise InputError(f"weights of layer {number}: w_ih has {layer['w_ih'].shape[0]} directions; expected {directions if directions in (1, 2) else '1 or 2'}, as of layer 0")
     rows, features = layer["w_hh"].shape[1:]
@@ -103,18 +120,34 @@ def _check_layer(number, layer, cell_type, directions):
         raise InputError(
             f"weights of layer {number}: w_hh has {rows} rows of {features}; expected {_GATES[cell_type] * features}, {_GATES[cell_type]} gates of a cell '{cell_type}'"
         )
+    for name in _PARTS:
+        if layer.get(name) is not None and layer[name].shape[1] != rows:
+            raise InputError(f"weights of layer {number}: {name} has {layer[name].shape[1]} rows; expected {rows}, as w_hh has")
+
+
+def _check_features(number, layer, below, hidden):
+    """below: features of the layer's input, None where x tells them."""
+    takes, has = layer["w_ih"].shape[2], layer["w_hh"].shape[2]
+    if has != hidden:
+        raise InputError(f"weights of layer {number}: w_hh has {has} features; expected {hidden}, as of layer 0")
+    if below is not None and takes != below:
+        raise InputError(f"weights of layer {number}: w_ih takes {takes} features; expected {below}, which layer {number - 1} gives")
 
 
 def _layers(weights, cell_type):
     """The layers, checked, as a list."""
     if cell_type not in _GATES:
         raise InputError(f"cell_type is {cell_type!r:.80}; expected one of {', '.join(_GATES)}")
+    if isinstance(weights, str) or not (hasattr(weights, "items") or hasattr(weights, "__iter__")):
+        raise InputError(f"weights are a {_is(weights)}; expected a list of layers, or a dict of torch.nn's names")
     layers = rnn_weights(weights) if hasattr(weights, "items") else list(weights)
     if not layers:
         raise InputError("weights have no layer; expected one or more")
     for number, layer in enumerate(layers):
-        first = layers[0].get("w_ih")
-        _check_layer(number, layer, cell_type, 0 if first is None or not first.shape else first.shape[0])
+        first = layers[0].get("w_ih") if hasattr(layers[0], "get") else None
+        _check_layer(number, layer, cell_type, first.shape[0] if getattr(first, "shape", None) else 0)
+        directions, _, hidden = layers[0]["w_hh"].shape
+        _check_features(number, layer, directions * hidden if number else None, hidden)
     return layers
 
 
@@ -122,8 +155,9 @@ def _state(name, state, layers, directions):
     """The first state in f32, checked, or None."""
     if state is None:
         return None
-    if len(state.shape) != 3 or state.shape[0] != len(layers) * directions:
-        raise InputError(f"{name} has shape {list(state.shape)}; expected [{len(layers) * directions}, B, H]: of {len(layers)} layers, each {directions} long")
+    shape = _shape(name, state)
+    if len(shape) != 3 or shape[0] != len(layers) * directions:
+        raise InputError(f"{name} has shape {shape}; expected [{len(layers) * directions}, B, H]: of {len(layers)} layers, each {directions} long")
     torch, xp = _library_of(state)
     return state.float() if torch else state.astype(xp.float32)
 

@@ -64,16 +64,18 @@ spec::Case vary_attention(const spec::Case& c, Rng& rng) {
   return varied;
 }
 
+constexpr std::int64_t block_sizes[] = {16, 16, 32, 48, 64, 80, 128, 256};
+
 void add_blocks(spec::Case& c, Rng& rng) {
-  c.attributes["block_q"] = c.attributes["block_k"] = std::int64_t{16};
+  for (const char* name : {"block_q", "block_k"}) c.attributes[name] = rng.pick(block_sizes);
   if (rng.chance(0.3)) c.attributes["chunk_size"] = std::int64_t{0};
   vary_blocks(c, rng);
 }
 
 void vary_blocks(spec::Case& c, Rng& rng) {
-  static constexpr std::int64_t sizes[] = {16, 16, 32, 48, 64, 80, 128, 256};
   c.dims["Hm"] = rng.chance(0.5) ? spec::Value{std::int64_t{1}} : c.dims.at("Hq");
-  for (const char* name : {"block_q", "block_k"}) c.attributes[name] = rng.pick(sizes);
+  for (const char* name : {"block_q", "block_k"})
+    if (rng.chance(0.5)) c.attributes[name] = rng.pick(block_sizes);
   const auto chunk = c.attributes.find("chunk_size");
   if (chunk != c.attributes.end()) chunk->second = rng.chance(0.1) ? far_away(rng) : rng.nasty_size(0, 130);
 }

@@ -18,7 +18,7 @@ spec::Case vary_attention(const spec::Case& c, Rng& rng);
 // A case of attention becomes one of blocksparse_attention, with any blocks.
 void add_blocks(spec::Case& c, Rng& rng);
 
-// The blocksparse case with other blocks where it has any, and one mask for all heads or one a head.
+// The blocksparse case with other blocks, or its own: images are made for some sizes of both. And one mask for all heads or one a head.
 void vary_blocks(spec::Case& c, Rng& rng);
 
 // Any legal call of an attention kernel with the inputs and attributes of flash_attention, of every option, with or without lse.

@@ -39,10 +39,10 @@ std::string blocks_as_mask(const Call& call, const Execute& execute, Rng&) {
   return disagreement(call, run_copy(changed, execute), run_copy(call, execute));
 }
 
-// attention_mask can say of every batch and head what the mask of blocks says.
+// attention_mask can say of every batch and head what the mask of blocks says. Without batches it may say of one what nobody says.
 bool mask_is_as_wide(const Call& call) {
   const HostTensor *mask = call.find("attention_mask"), &blocks = call.input("block_mask");
-  return mask && mask->shape()[0] >= blocks.shape()[0] && mask->shape()[1] >= blocks.shape()[1];
+  return mask && blocks.elements() > 0 && mask->shape()[0] >= blocks.shape()[0] && mask->shape()[1] >= blocks.shape()[1];
 }
 
 class BlocksparseAttention : public AttentionReference {

@@ -4,11 +4,10 @@
 #include <map>
 
 #include "reference/kernels/rnn_cells.hpp"
+#include "reference/spot.hpp"
 
 namespace ejk::reference::rnn {
 namespace {
-
-std::size_t spot(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 void put(std::vector<double>& to, std::int64_t first, const std::vector<double>& from) {
   std::copy(from.begin(), from.end(), to.begin() + first);

@@ -3,13 +3,12 @@
 #include <cmath>
 
 #include "reference/kernels/rnn_cells.hpp"
+#include "reference/spot.hpp"
 
 namespace ejk::reference::rnn_bwd {
 namespace {
 
 using Numbers = std::vector<double>;
-
-std::size_t spot(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // Gradients at one step: of what gates take from x (input) and from the state (recurrent), [gates][H]; what of the state's flows past the
 // gates.

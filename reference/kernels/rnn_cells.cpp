@@ -5,13 +5,12 @@
 #include <cmath>
 
 #include "reference/element.hpp"
+#include "reference/spot.hpp"
 
 namespace ejk::reference {
 namespace {
 
 using Numbers = std::vector<double>;
-
-std::size_t spot(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 

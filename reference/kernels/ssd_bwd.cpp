@@ -3,13 +3,12 @@
 #include <cmath>
 
 #include "reference/kernels/state_space.hpp"
+#include "reference/spot.hpp"
 
 namespace ejk::reference::ssd_bwd {
 namespace {
 
 using Numbers = std::vector<double>;
-
-std::size_t spot(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // Gradients of a stream's numbers, laid out as they are.
 struct StreamGradient {

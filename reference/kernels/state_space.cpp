@@ -1,13 +1,12 @@
 // One sequence and head of Mamba-2's state space in float64: docs/semantics.md, "ssd".
 #include "reference/kernels/state_space.hpp"
+#include "reference/spot.hpp"
 
 #include <algorithm>
 #include <cmath>
 
 namespace ejk::reference {
 namespace {
-
-std::size_t spot_of(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 double given_or_0(const Call& call, const char* name, std::int64_t index) {
   const HostTensor* tensor = call.find(name);
@@ -44,7 +43,7 @@ StateSpaceStream with_rows(StateSpaceStream s, const std::set<std::int64_t>& cho
   some.x.clear(), some.state.clear();
   some.width = static_cast<std::int64_t>(chosen.size());
   for (std::int64_t t = 0; t < s.tokens; ++t)
-    for (const std::int64_t p : chosen) some.x.push_back(s.x[spot_of(t * s.width + p)]);
+    for (const std::int64_t p : chosen) some.x.push_back(s.x[spot(t * s.width + p)]);
   for (const std::int64_t p : chosen)
     some.state.insert(some.state.end(), s.state.begin() + p * s.states, s.state.begin() + (p + 1) * s.states);
   return some;
@@ -53,14 +52,14 @@ StateSpaceStream with_rows(StateSpaceStream s, const std::set<std::int64_t>& cho
 std::vector<double> run_state_space(StateSpaceStream& s, std::vector<double>* seen) {
   std::vector<double> out;
   for (std::int64_t t = 0; t < s.tokens; ++t) {
-    const double step = s.step[spot_of(t)], left = std::exp(step * s.rate);
+    const double step = s.step[spot(t)], left = std::exp(step * s.rate);
     for (std::int64_t p = 0; p < s.width; ++p) {
-      const double x = s.x[spot_of(t * s.width + p)];
+      const double x = s.x[spot(t * s.width + p)];
       double y = s.skip * x;
       for (std::int64_t n = 0; n < s.states; ++n) {
-        double& h = s.state[spot_of(p * s.states + n)];
-        h = left * h + step * x * s.b[spot_of(t * s.states + n)];
-        y += h * s.c[spot_of(t * s.states + n)];
+        double& h = s.state[spot(p * s.states + n)];
+        h = left * h + step * x * s.b[spot(t * s.states + n)];
+        y += h * s.c[spot(t * s.states + n)];
       }
       out.push_back(y);
     }
@@ -73,8 +72,8 @@ RecurrentResult state_space_result(const Call& call, const char* state) {
   const std::int64_t heads = call.dim("H"), width = call.dim("P"), size = width * call.dim("N");
   const std::vector<RecurrentSequence> sequences = recurrent_sequences(call);
   RecurrentResult result;
-  result.out.resize(spot_of(call.input("out").elements()), 0.0);
-  result.state.resize(sequences.size() * spot_of(heads * size), 0.0);
+  result.out.resize(spot(call.input("out").elements()), 0.0);
+  result.state.resize(sequences.size() * spot(heads * size), 0.0);
   for (const RecurrentSequence& sequence : sequences)
     for (std::int64_t head = 0; head < heads; ++head) {
       const StateSpacePlaces places(call, sequence);
@@ -93,7 +92,7 @@ Samples state_space_sample(const Call& call, const char* state, const char* last
   const std::set<std::int64_t> chosen = some_below(width, 8, rng);
   Samples samples;
   for (const std::int64_t number : some_below(static_cast<std::int64_t>(sequences.size()) * heads, 4, rng)) {
-    const RecurrentSequence& sequence = sequences[spot_of(number / heads)];
+    const RecurrentSequence& sequence = sequences[spot(number / heads)];
     const std::int64_t head = number % heads;
     const StateSpacePlaces places(call, sequence);
     StateSpaceStream stream = with_rows(state_space_stream(call, sequence, head, state), chosen);

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <deque>
 #include <list>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "common/guard.hpp"
+#include "common/steady_condition.hpp"
 #include "execute/fork_gate.hpp"
 #include "execute/library_state.hpp"
 #include "execute/resolve.hpp"
@@ -49,10 +49,9 @@ class SignalsBlocked {
   sigset_t before_{};
 };
 
-// By the system's clock: waiting by the steady one takes a function that glibc 2.28 lacks (pthread_cond_clockwait), and the wheel runs
-// there. What is longer than a day is a day.
-std::chrono::system_clock::time_point system_time_after(std::chrono::milliseconds time) {
-  return std::chrono::system_clock::now() +
+// What is longer than a day is a day.
+std::chrono::steady_clock::time_point moment_after(std::chrono::milliseconds time) {
+  return std::chrono::steady_clock::now() +
          std::clamp<std::chrono::milliseconds>(time, std::chrono::milliseconds(0), std::chrono::hours(24));
 }
 
@@ -74,7 +73,7 @@ class Crew {
 
   bool wait(std::chrono::milliseconds longest) {
     std::unique_lock lock(mutex_);
-    return quiet_.wait_until(lock, system_time_after(longest), [&] { return jobs_.empty() && busy_ == 0; });
+    return quiet_.wait_until(lock, moment_after(longest), [&] { return jobs_.empty() && busy_ == 0; });
   }
 
   void end() {
@@ -133,7 +132,7 @@ class Crew {
     for (;;) {
       if (jobs_.empty() && !ending_) {
         ++idle_;
-        work_.wait_until(lock, system_time_after(idle_time), [&] { return !jobs_.empty() || ending_; });
+        work_.wait_until(lock, moment_after(idle_time), [&] { return !jobs_.empty() || ending_; });
         --idle_;
       }
       if (jobs_.empty()) break;
@@ -151,7 +150,7 @@ class Crew {
   }
 
   std::mutex mutex_;
-  std::condition_variable work_, quiet_;
+  SteadyCondition work_, quiet_;
   std::deque<BackgroundJob> jobs_;
   std::list<Worker> workers_;
   std::size_t idle_ = 0, busy_ = 0;
@@ -253,17 +252,17 @@ void compile_behind(Build& build, const spec::Image& image, const spec::Arch& ar
 std::shared_ptr<const Build> build_behind(const spec::Image& image, const spec::Arch& arch, Backend& backend, const std::string& key) {
   prepare_process();
   auto& table = *builds().load();
-  const std::lock_guard lock(table.mutex);
   const auto name = name_of_build(image);
-  auto& build = table.by_key[name];
-  if (build) return build;
-  auto made = std::make_shared<Build>();
-  if (!run_behind([made, image, arch, &backend, key] { compile_behind(*made, image, arch, backend, key); })) {
-    table.by_key.erase(name);
-    return nullptr;
+  const auto made = std::make_shared<Build>();
+  {
+    const std::lock_guard lock(table.mutex);
+    if (const auto found = table.by_key.find(name); found != table.by_key.end()) return found->second;
+    if (!run_behind([made, image, arch, &backend, key] { compile_behind(*made, image, arch, backend, key); })) return nullptr;
+    table.by_key.emplace(name, made);
   }
+  // Under no lock: who is told may call kernels.
   tell_build(Event::Kind::build_start, image, key, 0, image.id + " is built behind the calls");
-  return build = std::move(made);
+  return made;
 }
 
 bool being_built(const spec::Image& image) {

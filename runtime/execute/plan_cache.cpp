@@ -140,6 +140,9 @@ ProcessTable& process_table() {
   return *table;
 }
 
+// A graph that is captured would keep a stand-in: the call makes another plan, which waits for its own image.
+bool would_be_kept(const Plan& plan, Stream stream) { return plan.resolved.awaited && plan.backend->capturing(plan.device, stream.handle); }
+
 }  // namespace
 
 PlanMemory plan_memory() { return process_table().memory(); }
@@ -148,10 +151,10 @@ const Plan& find_plan(const PlanKey& key, const KernelHandle& kernel, std::span<
                       std::span<const AttributeValue> attributes, Stream stream, const char* config) {
   auto* const table = table_of_thread<ThreadTable>();
   if (table)
-    if (const auto* plan = table->find(key)) return *plan;
+    if (const auto* plan = table->find(key); plan && !would_be_kept(*plan, stream)) return *plan;
   const ForkGate gate;
   auto plan = process_table().find(key);
-  if (!plan) {
+  if (!plan || would_be_kept(*plan, stream)) {
     const auto override_config = config ? std::optional(parsed(kernel, config)) : std::nullopt;
     plan = make_plan(kernel, tensors, attributes, stream, override_config ? &*override_config : nullptr, &key);
     process_table().put(key, plan);

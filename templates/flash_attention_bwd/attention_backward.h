@@ -67,7 +67,11 @@ static inline void prepare_rows(const Heads<const T>& out, const Heads<const T>&
 #pragma unroll 1
   for (int64_t base = 0; base < count; base += THREADS / LANES) {
     const int64_t local = base + thread_x() / LANES, row = first + local;
+$if by_blocks  // a row without keys, padding too, has its sinks' log-sum-exp: delta is for their gradient, which a NaN of dout reaches
+    const bool some = local < count && row < sequence.queries;
+$else
     const bool some = local < count && row < sequence.seeing();
+$end
     const float log = some ? logs[row] : -INFINITE;
     const bool weighs = log != -INFINITE;
     float delta = 0;
@@ -77,11 +81,18 @@ static inline void prepare_rows(const Heads<const T>& out, const Heads<const T>&
     for (int64_t d = thread_x() % LANES * VEC; weighs && d < value_dim; d += LANES * VEC) {
       const Pack<T, VEC> x = load_pack<VEC>(a + d), y = load_pack<VEC>(b + d);
 #pragma unroll
+$if by_blocks  // flash_attention_bwd's images are as they were measured
+      for (int i = 0; i < VEC; ++i) delta += to_float(x.at[i]) * to_float(y.at[i]);
+$else
       for (int i = 0; i < VEC; ++i) delta += to_float(x.at[i]) == 0 ? 0 : to_float(x.at[i]) * to_float(y.at[i]);
+$end
     }
     for (int mask = LANES / 2; mask > 0; mask /= 2) delta += shuffle_xor(delta, mask);
     if (local < count && thread_x() % LANES == 0) {
-$if takes_bias
+$if by_blocks
+      const bool sees = weighs && row < sequence.seeing();
+      row_lse[local] = sees ? ${takes_bias ? 'usual_log(log * LOG2_E)' : 'log * LOG2_E'} : INFINITE;
+$elif takes_bias
       row_lse[local] = weighs ? usual_log(log * LOG2_E) : INFINITE;
 $else
       row_lse[local] = weighs ? log * LOG2_E : INFINITE;
@@ -129,6 +140,18 @@ $end
 // What 2^ is taken of for a weight, the score being finite.
 static inline float weight_exponent(float score, float log) { return is_faint(log) ? -log : score - log; }
 
+$if by_blocks
+// score_of()'s minus infinity is of a key that the row does not see, or of one whose bias is that: where the row's log-sum-exp is NaN, so is the
+// latter's weight, and its score is made NaN. flash_attention_bwd's images are as they were measured.
+static inline float seen_score(float score, float log, const RowRules& row, int key) {
+  if (score != -INFINITE || log == log) return score;
+  bool visible = key >= row.range.first && key < row.range.end;
+  if (visible && row.mask) visible = row.mask[key];
+  if (visible && row.segments) visible = row.segments[key] >= 0 && row.segments[key] == row.segment;
+  return visible ? log : score;
+}
+
+$end
 $end
 static inline __attribute__((noinline)) void store_element(void* data, int64_t type, int64_t index, float x) {
   if (type == TYPE_F16) static_cast<half*>(data)[index] = from_float<half>(x);

@@ -32,7 +32,11 @@ $if by_blocks
     if (!visibility.has_block(sequence.batch, head, token, key)) return {0, 0, 0};
 $end
     if (!ADJUSTED && !CAPPED) dot *= rules.scale * LOG2_E;
+$if by_blocks and takes_bias
+    const float score = seen_score(score_of<ADJUSTED, CAPPED, true>(dot, rules, row, key), row_lse[at], row, key);
+$else
     const float score = score_of<ADJUSTED, CAPPED, true>(dot, rules, row, key);
+$end
     if (score == -INFINITE) return {0, 0, 0};
 $if takes_bias
     float weight = exp2_of(weight_exponent(score, row_lse[at])), kept = 1;

@@ -98,7 +98,11 @@ static Pair pair_of(const Call& call, const Sequence& s, int64_t head, int64_t t
     slope = 1 - bent * bent;
   }
   if (is_given(call.bias)) score += limited_bias(element_of(call.bias.data, call.bias_type, row_offset(call.bias, s.batch, head, token) + key));
+$if by_blocks  // a key behind a bias of minus infinity is seen: its weight is NaN where the row's log-sum-exp is
+  if (score == -INFINITE && lse == lse) return {};
+$else
   if (score == -INFINITE) return {};
+$end
   const float share = faint_share(call, s, head, token, lse);
   const float weight = exp2_of(splat(share >= 0 ? -share : (score - lse) * LOG2_E))[0];
   if (weight == 0) return {};

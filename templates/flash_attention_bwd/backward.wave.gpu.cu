@@ -143,7 +143,12 @@ static inline void differentiate_tile(Sums& s, Sums& dp, const ScoreRules& rules
       slope = 1 - tanh * tanh;
     }
     const float dot = s.at[i] * (ADJUSTED || CAPPED ? 1 : rules.scale * LOG2_E);
+$if by_blocks and takes_bias
+    const int key = OF == Of::keys ? lane.own : other;
+    const float score = seen_score(score_of<ADJUSTED, CAPPED>(dot, rules, row, key), log, row, key);
+$else
     const float score = score_of<ADJUSTED, CAPPED>(dot, rules, row, OF == Of::keys ? lane.own : other);
+$end
     const bool sees = other >= lane.others.first && other < lane.others.end;
 $if takes_bias
     const float weight = sees && score != -INFINITE ? exp2_of(weight_exponent(score, log) + SHIFT) : 0;

@@ -68,7 +68,11 @@ template <class Shape, bool ADJUSTED, bool CAPPED, bool DROPPED, bool BIAS_GRADI
               slopes[m][n][2 * h + i] = 1 - tanh * tanh;
             }
             const int key = first_key + 16 * m + 8 * h + lane() / 4;
+$if by_blocks and takes_bias
+            x = seeing(m, h, query) ? seen_score(score_of<ADJUSTED, CAPPED>(x, rules, row, key), step.logs[query - step.first_query], row, key) : -INFINITE;
+$else
             x = seeing(m, h, query) ? score_of<ADJUSTED, CAPPED>(x, rules, row, key) : -INFINITE;
+$end
           }
       }
   }

@@ -116,7 +116,11 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED, bool ADJUS
 #pragma unroll
       for (int i = 0; i < AHEAD; ++i) {
         const int64_t row = first + base + i * STEP;
+$if by_blocks  // as in prepare_rows() of attention_backward.h
+        const bool some = base + i * STEP < ROWS && row < sequence.queries;
+$else
         const bool some = base + i * STEP < ROWS && row < sequence.seeing();
+$end
         log[i] = some ? logs[row] : -INFINITE;
         x[i] = y[i] = {};
         if (!some || feature >= DV) continue;
@@ -128,11 +132,18 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED, bool ADJUS
         const bool weighs = log[i] != -INFINITE && (!DROPPED || kept > 0);
         float delta = 0;
 #pragma unroll
+$if by_blocks
+        for (int j = 0; j < 8; ++j) delta += to_float(x[i].at[j]) * to_float(y[i].at[j]);
+$else
         for (int j = 0; j < 8; ++j) delta += to_float(x[i].at[j]) == 0 ? 0 : to_float(x[i].at[j]) * to_float(y[i].at[j]);
+$end
 #pragma unroll
         for (int mask = LANES / 2; mask > 0; mask /= 2) delta += shuffle_xor(delta, mask);
         if (base + i * STEP >= ROWS || feature != 0) continue;
-$if takes_bias
+$if by_blocks
+        const bool sees = weighs && first + base + i * STEP < sequence.seeing();
+        row_lse[at + base + i * STEP] = sees ? DROPPED ? log[i] * LOG2_E + log_kept : log[i] * LOG2_E : INFINITE;
+$elif takes_bias
         row_lse[at + base + i * STEP] = weighs ? usual_log(DROPPED ? log[i] * LOG2_E + log_kept : log[i] * LOG2_E) : INFINITE;
 $else
         row_lse[at + base + i * STEP] = weighs ? DROPPED ? log[i] * LOG2_E + log_kept : log[i] * LOG2_E : INFINITE;

@@ -148,6 +148,25 @@ TEST_F(CudaCalls, AStreamThatIsCapturedGetsNoStandIn) {
   EXPECT_EQ(counters().compiles, 2u) << "it waited";
 }
 
+// As programs do that run a step once, then capture it.
+TEST_F(CudaCalls, AStandInThatServedBeforeIsNotCaptured) {
+  const Config wide{"tma", "", {{"rows", std::int64_t{16}}}};
+  const auto with = [&](const Config* config) {
+    return call("copy_tiles", {{"x", view(memory_, 20)}, {"out", view(memory_ + 65536, 20)}}, {{"by", 2.0}}, {}, config);
+  };
+  ASSERT_TRUE(with(&wide));
+  ASSERT_TRUE(set_jit(Jit::background));
+  ASSERT_TRUE(with(nullptr));
+  ASSERT_EQ(counters().stand_ins, 1u);
+  const auto plans = counters().plans;
+  fake().capturing = 1;
+  ASSERT_TRUE(with(nullptr));
+  EXPECT_EQ(counters().plans, plans + 1) << "the stand-in's plan was taken, before its own image was there";
+  EXPECT_EQ(counters().stand_ins, 1u);
+  EXPECT_EQ(counters().compiles, 2u) << "it waited";
+  ASSERT_TRUE(wait_for_images(std::chrono::minutes(1)));
+}
+
 TEST_F(CudaCalls, AnotherConfigServesWhileItsOwnIsCompiled) {
   const Config wide{"tma", "", {{"rows", std::int64_t{16}}}};
   const auto with = [&](const Config* config) {

@@ -31,7 +31,61 @@ Subject wave_gradient(const char* case_name) {
 }
 Subject plain_blocks(const char* case_name) { return blocks(case_name, some_blocks, "blocksparse_attention/forward.plain.gpu.cu"); }
 
+// Laws of NaN that only some calls can break.
+const Sizes with_sinks = {{"B", 1}, {"Sq", 70}, {"Sk", 64}, {"Hq", 2}, {"Hkv", 2}, {"Hm", 2}, {"D", 128}, {"Dv", 128}, {"A", 2}};
+const Sizes with_bias = {{"B", 1}, {"Bb", 1}, {"Hb", 2}, {"Sq", 40}, {"Sk", 50}, {"Hq", 2}, {"Hkv", 1}, {"Hm", 2}, {"D", 64}, {"Dv", 64}};
+Subject nan_without_keys(const char* template_file) {
+  return {root,       "blocksparse_attention_bwd",
+          "lengths",  template_file,
+          with_sinks, "a NaN in dout of a query without keys reaches the gradient of its sinks and no other"};
+}
+Subject nan_beside_minus_infinity(const char* template_file) {
+  return {root,        "blocksparse_attention_bwd",
+          "bias.bf16", template_file,
+          with_bias,   "a NaN in a key reaches the gradient of a bias of minus infinity in its row"};
+}
+const Mutation unseen_sinks{"+= to_float(x.at[i]) * to_float(y.at[i])", 0,
+                            "+= to_float(x.at[i]) == 0 ? 0 : to_float(x.at[i]) * to_float(y.at[i])", gradient_rows};
+const Mutation unseen_bias{"return visible ? log : score;", 0, "return score;", gradient_rows};
+constexpr char plain_gradient[] = "flash_attention_bwd/backward.plain.gpu.cu", mma_gradient[] = "flash_attention_bwd/backward.mma.gpu.cu",
+               waves_gradient[] = "flash_attention_bwd/backward.wave.gpu.cu";
+// native_sparse_attention: more blocks than a warp has lanes, of which few are selected; more heads than a warp takes at once.
+constexpr char select_blocks[] = "native_sparse_attention/select_blocks_gpu.h";
+constexpr char selected_blocks[] = "native_sparse_attention/selected_blocks.h";
+const Sizes native_sizes = {{"B", 1}, {"T", 90}, {"Hq", 5}, {"Hkv", 1}, {"D", 16}, {"Dv", 16}, {"block_size", 2}, {"block_count", 7}};
+Subject native() {
+  return {root, "native_sparse_attention", "all_branches.f32", "native_sparse_attention/forward.plain.gpu.cu", native_sizes};
+}
+Subject native_ties() {
+  Subject subject = native();
+  subject.law = "of blocks that are as important the first are selected";
+  return subject;
+}
+Subject native_gradient() {
+  return {root,
+          "native_sparse_attention_bwd",
+          "all_branches.f32",
+          "native_sparse_attention/backward.plain.gpu.cu",
+          {{"B", 1}, {"T", 50}, {"Hq", 4}, {"Hkv", 2}, {"D", 8}, {"Dv", 8}, {"block_size", 7}, {"block_count", 3}}};
+}
+
 const Mutant mutants[] = {
+    {"NativeSparseThatSelectsOneBlockLess", native(), {"count > 1 ? 2 : 1", 0, "count > 1 ? 3 : 1", selected_blocks}},
+    {"NativeSparseThatSelectsTheLastOfEqualBlocks",
+     native_ties(),
+     {"ones_in(same & ((1u << lane()) - 1)) < equal", 0, "ones_in(same >> lane()) <= equal", select_blocks}},
+    {"NativeSparseThatForgetsTiesOfEarlierLanes", native_ties(), {"equal -= ones_in(same);", 0, nothing, select_blocks}},
+    {"NativeSparseThatSeesTheBlockOfTheQueryAsAMean", native(), {"past = (token + 1) /", 0, "past = (token + 2) /"}},
+    {"NativeSparseWhoseImportanceLacksAHead", native(), {"int head = 0; head < heads", 0, "int head = 1; head < heads"}},
+    {"NativeSparseThatDoesNotWaitForImportance",
+     native(),
+     {"    sync_block();\n  }\n  if (warp() == 0) {", 0, "  }\n  if (warp() == 0) {"}},
+    {"NativeSparseWhoseRunsBeginTooEarly", native(), {"{begin > first ? begin : first, block", 0, "{first, block", selected_blocks}},
+    {"NativeSparseGradientOfMeansNotShared", native_gradient(), {"1 / static_cast<float>(block_size)", 0, "1"}},
+    {"NativeSparseGradientWithoutDelta", native_gradient(), {"(product - of_gate)", 0, "product"}},
+    {"NativeSparseGradientThatSeesOneMoreInTheWindow",
+     native_gradient(),
+     {"token - key <= window_left", 0, "token - key <= window_left + 1"}},
     {"BlocksWhoseRunsBeginOneEarly", blocks("cross.bf16"), {"(mine * size)", 0, "((mine - 1) * size)", block_steps}},
     {"BlocksWhoseRunsEndOneLate", blocks("cross.bf16"), {"(mine * size)", 1, "((mine + 1) * size)", block_steps}},
     {"BlocksWhoseRunsEndWithTheWarp", blocks("small_blocks.bf16", many_blocks), {"? before :", 0, "? false :", block_steps}},
@@ -67,6 +121,11 @@ const Mutant mutants[] = {
     {"Rdna4BlocksGradientOfQueriesThatSeesAllBlocks",
      on(rdna4, wave_gradient("cross.bf16")),
      {"if (!has_tile(in, sequence, head, first_own", 0, "if (false && !has_tile(in, sequence, head, first_own"}},
+    {"BlocksGradientWhoseNanReachesNoSink", nan_without_keys(mma_gradient), unseen_sinks},
+    {"PlainBlocksGradientWhoseNanReachesNoSink", nan_without_keys(plain_gradient), unseen_sinks},
+    {"BlocksGradientWhoseNanMissesABias", nan_beside_minus_infinity(mma_gradient), unseen_bias},
+    {"PlainBlocksGradientWhoseNanMissesABias", nan_beside_minus_infinity(plain_gradient), unseen_bias},
+    {"CdnaBlocksGradientWhoseNanMissesABias", on(cdna, nan_beside_minus_infinity(waves_gradient)), unseen_bias},
     {"CdnaBlocksThatSeeKeysAfterThem", on(cdna, wave_blocks("cross.bf16")), {"both(here.range, of)", 0, "here.range"}},
     {"Rdna4BlocksThatSkipTheSecondStep", on(rdna4, wave_blocks("cross.bf16")), {"at = keys.end;", 0, "at = keys.end + KEYS;", block_steps}},
 };

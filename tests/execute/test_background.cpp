@@ -1,7 +1,9 @@
 // EJKERNEL_JIT=background: stand-ins serve while the call's own image is compiled on another thread; what waits, what is told, how
 // processes end.
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +16,19 @@
 #include "execute/background.hpp"
 #include "execute/library_state.hpp"
 #include "store_fixture.hpp"
+
+namespace {
+
+std::atomic<time_t> set_ahead{0};  // seconds
+
+}  // namespace
+
+// This program's clock of the day, which may be ahead of the system's: for what waits, it is then as if the clock was set back meanwhile.
+extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
+  const auto result = syscall(SYS_clock_gettime, clock, time);
+  if (result == 0 && clock == CLOCK_REALTIME) time->tv_sec += set_ahead.load(std::memory_order_relaxed);
+  return static_cast<int>(result);
+}
 
 namespace ejk {
 namespace {
@@ -144,6 +159,45 @@ TEST_F(Behind, EventsTellOfTheStandInAndOfTheBuild) {
   ASSERT_TRUE(wait_for_images(a_minute));
   set_event_callback({});
   EXPECT_EQ(kinds, (std::vector<std::string>{"build_start wide", "stand_in any", "build_finish wide"}));
+}
+
+TEST_F(Behind, WhoIsToldMayCallTheKernelThatIsBuilt) {
+  ready_any();
+  std::atomic<bool> began{false}, ended{false};
+  std::string inner = "no call";
+  set_event_callback([&](const Event& event) {
+    if (event.kind != Event::Kind::build_start || began.exchange(true)) return;
+    std::thread limit([&] {  // a lock that this thread held would never be given back
+      for (int i = 0; i < 1000 && !ended; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      if (!ended) _exit(fprintf(stderr, "the call from the callback does not end\n") > 0);
+    });
+    inner = shift();
+    ended = true;
+    limit.join();
+  });
+  hold();
+  EXPECT_EQ(shift(), "");
+  set_event_callback({});
+  let_go();
+  EXPECT_EQ(inner, "");
+  ASSERT_TRUE(wait_for_images(a_minute));
+}
+
+TEST_F(Behind, AClockThatIsSetBackMakesNoWaitLonger) {
+  ready_any();
+  hold();
+  EXPECT_EQ(shift(), "");
+  set_ahead = 3600;
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    set_ahead = 0;
+    let_go();
+  });
+  const auto begin = Clock::now();
+  EXPECT_FALSE(wait_for_images(std::chrono::milliseconds(50)));
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2));
+  later.join();
+  ASSERT_TRUE(wait_for_images(a_minute));
 }
 
 TEST_F(Behind, ABuildThatFailsIsToldAndTheNextCallFallsBack) {

@@ -132,6 +132,9 @@ def test_weights_behind_a_prefix_of_another_type():
         (lambda s: s.update(weight_hr_l0=s["weight_hh_l0"]), "'weight_hr_l0': an LSTM with proj_size"),
         (lambda s: s.update(weight=s["weight_hh_l0"]), "weights have 'weight'; expected names such as weight_ih_l0"),
         (lambda s: s.clear(), "weights are empty"),
+        (lambda s: s.update({7: s["weight_hh_l0"]}), "weights have the name 7; expected names such as weight_ih_l0"),
+        (lambda s: s.update(bias_hh_l0=[0.5]), "weights' 'bias_hh_l0' is a builtins.list; expected an array"),
+        (lambda s: s.update(bias_hh_l0=s["bias_hh_l0"][1:], bias_hh_l0_reverse=s["bias_hh_l0"][1:]), f"layer 0: b_hh has {4 * H - 1} rows; expected {4 * H}"),
         (lambda s: s.update(weight_hh_l1=s["weight_hh_l1"][:-1], weight_hh_l1_reverse=s["weight_hh_l1"][:-1]), f"layer 1: w_hh has {4 * H - 1} rows of {H}; expected {4 * H}, 4 gates"),
     ],
 )  # fmt: skip
@@ -152,6 +155,7 @@ def test_weights_that_are_refused(change, words):
         ({"dropout": 0.5}, "dropout is 0.5 and dropout_seed is not given"),
         ({"dropout": 0.5, "dropout_seed": 1.5}, "dropout_seed is 1.5; expected an integer"),
         ({"h0": np.zeros((3, B, H), np.float32)}, "h0 has shape [3, 3, 6]; expected [4, B, H]"),
+        ({"h0": [[0.5]]}, "h0 is a builtins.list; expected an array of NumPy, JAX or PyTorch"),
         ({"lengths": np.full(B, T + 1, np.int32)}, "lengths must be from 0 to T = 5; found lengths[0] is 6"),
     ],
 )  # fmt: skip
@@ -160,6 +164,31 @@ def test_options_that_are_refused(options, words):
     with pytest.raises(ejk.InputError) as told:
         ejk.rnn_layers(x, state, **options)
     assert words in str(told.value)
+
+
+def layer(features, hidden):
+    return {"w_ih": np.zeros((1, hidden, features), np.float32), "w_hh": np.zeros((1, hidden, hidden), np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        (None, "weights are a builtins.NoneType; expected a list of layers, or a dict of torch.nn's names"),
+        ("weights", "weights are a builtins.str; expected a list of layers"),
+        ([layer(3, 5), np.zeros((1, 5, 5), np.float32)], "weights of layer 1 are a numpy.ndarray; expected a dict of w_ih, w_hh"),
+        ([layer(3, 5), layer(5, 6)], "weights of layer 1: w_hh has 6 features; expected 5, as of layer 0"),
+        ([layer(3, 5), layer(3, 5)], "weights of layer 1: w_ih takes 3 features; expected 5, which layer 0 gives"),
+    ],
+)
+def test_layers_that_do_not_fit(layers, words):
+    with pytest.raises(ejk.InputError) as told:
+        ejk.rnn_layers(np.zeros((1, 2, 3), np.float32), layers, cell_type="rnn_tanh")
+    assert words in str(told.value)
+
+
+def test_a_state_that_is_no_dict():
+    with pytest.raises(ejk.InputError, match="weights are a builtins.list; expected a dict of arrays by torch.nn's names, such as lstm.weight_ih_l0"):
+        ejk.rnn_weights([], prefix="lstm.")
 
 
 @pytest.mark.parametrize("layers", [[], [{"w_ih": np.zeros((1, 4, 1), np.float32)}], [{"w": 1}], [{"w_ih": np.zeros((3, 4, 1), np.float32), "w_hh": np.zeros((3, 4, 1), np.float32)}]])

@@ -71,6 +71,42 @@ TEST(BlocksparseAttention, AMaskOfOtherBlocksIsRefused) {
   EXPECT_THROW(attention(16, 16, mask({1, 1, 1, 1}, {1}), {{"block_q", std::int64_t{24}}}), spec::CallError);
 }
 
+// Images are made for some sizes of both: among a few varied calls is one that such an image serves.
+TEST(BlocksparseAttention, VariedCasesMeetTheirOwnBlocks) {
+  for (const char* kernel : {"blocksparse_attention", "blocksparse_attention_bwd"})
+    for (const spec::Case& c : spec_of(kernel).cases) {
+      const auto block = [](const spec::Case& of, const char* name) {
+        const auto found = of.attributes.find(name);
+        return found == of.attributes.end() ? std::int64_t{128} : std::get<std::int64_t>(found->second);
+      };
+      Rng rng(1);
+      int met = 0;
+      for (int draw = 0; draw < 30; ++draw) {
+        const spec::Case varied = find_reference(kernel)->vary(c, rng);
+        met += block(varied, "block_q") == block(c, "block_q") && block(varied, "block_k") == block(c, "block_k");
+      }
+      EXPECT_GT(met, 0) << kernel << " " << c.name;
+    }
+}
+
+TEST(BlocksparseAttention, LawsAreJudgedOfACallWithoutBatches) {
+  spec::Case c;
+  c.name = "empty";
+  c.types = {{"E", "f32"}};
+  c.given = {"attention_mask"};
+  for (const auto& [dim, size] : {std::pair{"B", 0}, {"Sq", 20}, {"Sk", 30}, {"Hq", 2}, {"Hkv", 2}, {"Hm", 2}, {"D", 8}, {"Dv", 8}})
+    c.dims[dim] = std::int64_t{size};
+  int masks_of_more = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const Call call = make_call(spec_of("blocksparse_attention"), c, seed, {{}, true});
+    masks_of_more += call.input("attention_mask").elements() > 0 && call.input("block_mask").elements() == 0;
+    Rng rng(seed);
+    for (const PropertyResult& property : verify_properties(*find_reference("blocksparse_attention"), call, execute_reference, rng))
+      EXPECT_EQ(property.message, "") << property.name;
+  }
+  EXPECT_GT(masks_of_more, 0);
+}
+
 TEST(BlocksparseAttention, RandomCallsOfEveryKindPassTheirOwnChecks) { check_random_calls("blocksparse_attention", 900, 25); }
 
 // What must be found if a kernel gets it wrong: a block counted although it is off, and a block that is on but taken as off.

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "reference/element.hpp"
+#include "reference/kernels/attention_rules.hpp"
 #include "references/samples.hpp"
 
 namespace ejk::reference::mla_decode_test {

@@ -39,12 +39,14 @@ VerifyOutcome check_image(const VerifyImage& image, const Machine& machine, cons
 reference::Arrangement arrangement_of_random_call(int index, reference::Rng& rng);
 
 // Any legal call, as users make them: through the config chain, or through the plainest variant that takes it. The outcome's id is the
-// image that served it. On the CPU some variant must take every legal call.
+// image that served it. On the CPU some variant must take every legal call. With effort.cover the third and further
+// calls are made only where a store has the image: else nothing is, and the outcome has no id.
+// has.
 VerifyOutcome check_random_call(const KernelHandle& kernel, const Machine& machine, const reference::KernelReference& reference, int index,
                                 bool plainest, const VerifyEffort& effort);
 
 // One of the reference's option cases, on every variant and arch that takes it: an outcome each. With effort.cover on each variant once, on
-// one of its archs; and of two options together only those that this seed draws (pair_drawn): none for the others.
+// one of its archs, the same for all cases; and of two options together only those that this seed draws (pair_drawn): none for the others.
 std::vector<VerifyOutcome> check_option_case(const KernelHandle& kernel, const Machine& machine,
                                              const reference::KernelReference& reference, const reference::OptionCase& option,
                                              const VerifyEffort& effort);

@@ -64,6 +64,11 @@ std::string VerifyImage::why_not(const spec::Binding& binding) const {
   return found == id ? "" : "another image serves it: " + found;
 }
 
+bool is_built(const KernelHandle& kernel, const spec::Candidate& candidate, const spec::Binding& binding, const Machine& machine) {
+  auto config = spec::valid_heuristic(candidate, binding);
+  return config && in_a_store({"", &kernel, candidate.variant, candidate.arch, *std::move(config), {}}, binding, machine);
+}
+
 std::vector<VerifyImage> images_to_verify(const KernelHandle& kernel, const Machine& machine, const VerifyFilter& filter,
                                           std::size_t& left_out) {
   const auto& spec = *kernel.spec;

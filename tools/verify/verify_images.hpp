@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "execute/library_state.hpp"
+#include "spec/choose/decider.hpp"
 #include "spec/render/image.hpp"
 
 namespace ejk::tools {
@@ -30,6 +31,9 @@ struct VerifyImage {
   // Whether a bound call is served by this very image under the override; else why not.
   std::string why_not(const spec::Binding& binding) const;
 };
+
+// Whether a store has the image that this candidate would serve the call by, with its heuristic's config.
+bool is_built(const KernelHandle& kernel, const spec::Candidate& candidate, const spec::Binding& binding, const Machine& machine);
 
 // Sorted by id. Archs include parents and those for tests only. left_out grows by the images that filter.cover leaves to other seeds.
 std::vector<VerifyImage> images_to_verify(const KernelHandle& kernel, const Machine& machine, const VerifyFilter& filter,

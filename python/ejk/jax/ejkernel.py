@@ -15,6 +15,7 @@ from jax import lax
 
 from . import _ejkernel_paged as paged
 from . import _ejkernel_recurrent as recurrences
+from . import _ejkernel_sparse as sparse
 from ._call import named_call
 from ._ejkernel_words import given, int32, refuse, window
 
@@ -155,7 +156,7 @@ def _sinks_of_heads(sinks, heads, kv_heads):
 
 def _as_annotated(function, name):
     """With the signature of that library's own XLA function, annotations included, which its validate_signatures compares."""
-    theirs = getattr(importlib.import_module(f"ejkernel.kernels._xla.{name}"), function.__name__)
+    theirs = getattr(importlib.import_module(f"ejkernel.kernels._xla.{name.removeprefix('apply_')}"), function.__name__)
     signature = inspect.signature(theirs)
     if list(signature.parameters) == list(inspect.signature(function).parameters):
         function.__signature__ = signature
@@ -183,6 +184,8 @@ OURS = {
     recurrences.kernel_delta_attention: ["kernel_delta_attention", "kda"],
     recurrences.state_space_v2: ["state_space_v2", "ssm2", "mamba2"],
     recurrences.rwkv6: ["rwkv6"],
+    sparse.native_sparse_attention: ["native_sparse_attention"],
+    sparse.apply_native_sparse_attention: ["apply_native_sparse_attention"],
 }
 
 

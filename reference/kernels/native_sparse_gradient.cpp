@@ -1,0 +1,143 @@
+// Gradients of native sparse attention. Of a branch with gate g, weights p and output o = sum p v: dg = dout . o, ds = g p (dout . v - dg)
+// for each key; a mean's gradients are shared out to the tokens of its block. What is selected is not differentiated.
+#include <algorithm>
+#include <cmath>
+
+#include "reference/kernels/native_sparse.hpp"
+#include "reference/spot.hpp"
+
+namespace ejk::reference {
+namespace {
+
+constexpr double affordable_weights = 5e7;
+
+class GradientSums {
+ public:
+  explicit GradientSums(const Call& call) : call_(call), p_(call) {
+    for (const char* name : {"dq", "dk", "dv", "dg_cmp", "dg_slc", "dg_swa"})
+      if (call.given(name)) values_[name].assign(spot(call.input(name).elements()), 0.0);
+    for (std::int64_t i = 0; i < call.input("dout").elements(); ++i) dout_.push_back(call.input("dout").at(i));
+  }
+
+  void add_row(const SparseQuery& at, SparseBranch branch) {
+    SparseSoftmax row = p_.softmax(branch, at);
+    const std::int64_t kv_head = at.head / p_.group, place = p_.row(at);
+    for (double& weight : row.weights) weight *= std::exp(row.lse - lse(at, branch));  // weights are made from LSE as it is given
+    const double gate = p_.gate(branch, at);
+    std::vector<double> products;
+    double of_gate = 0, sum = 0;
+    for (std::size_t i = 0; i < row.keys.size(); ++i) {
+      products.push_back(0);
+      for (std::int64_t d = 0; d < p_.value_dim; ++d)
+        products[i] += dout_[spot(place * p_.value_dim + d)] * p_.value(branch, at.batch, kv_head, row.keys[i], d);
+      of_gate += row.weights[i] * products[i];
+      sum += row.weights[i];
+    }
+    if (sum != 0) of_gate /= sum;  // o is the forward pass's, whatever LSE is
+    static constexpr const char* names[] = {"dg_cmp", "dg_slc", "dg_swa"};
+    if (const auto found = values_.find(names[branch]); found != values_.end()) found->second[spot(place)] = of_gate;
+    for (std::size_t i = 0; i < row.keys.size(); ++i)
+      add_key(at, branch, row.keys[i], gate * row.weights[i], gate * row.weights[i] * (products[i] - of_gate) * p_.scale());
+  }
+
+  const NativeSparse& problem() const { return p_; }
+  const Values& values() const { return values_; }
+
+ private:
+  double lse(const SparseQuery& at, SparseBranch branch) const {
+    const std::int64_t row = at.batch * p_.heads + at.head;
+    if (const HostTensor* given = call_.find("branch_lse")) return given->at((row * 3 + branch) * p_.tokens + at.token);
+    return call_.input("lse").at(row * p_.tokens + at.token);
+  }
+
+  void add_key(const SparseQuery& at, SparseBranch branch, std::int64_t key, double weight, double slope) {
+    const std::int64_t kv_head = at.head / p_.group, place = p_.row(at);
+    for (std::int64_t d = 0; d < p_.dim; ++d)
+      values_.at("dq")[spot(place * p_.dim + d)] += slope * p_.key(branch, at.batch, kv_head, key, d);
+    const std::int64_t count = branch == mean_branch ? p_.block_size : 1, first = key * count;
+    for (std::int64_t t = first; t < first + count; ++t) {
+      const std::int64_t to = (at.batch * p_.tokens + t) * p_.kv_heads + kv_head;
+      for (std::int64_t d = 0; d < p_.dim; ++d)
+        values_.at("dk")[spot(to * p_.dim + d)] += slope / static_cast<double>(count) * p_.query(at, d);
+      for (std::int64_t d = 0; d < p_.value_dim; ++d)
+        values_.at("dv")[spot(to * p_.value_dim + d)] += weight / static_cast<double>(count) * dout_[spot(place * p_.value_dim + d)];
+    }
+  }
+
+  const Call& call_;
+  NativeSparse p_;
+  Values values_;
+  std::vector<double> dout_;
+};
+
+double weights_of(const NativeSparse& p) {
+  return p.row_work() / static_cast<double>(std::max<std::int64_t>(p.dim + p.value_dim, 1)) *
+         static_cast<double>(p.batch * p.tokens * p.heads);
+}
+
+}  // namespace
+
+Values sparse_gradients(const Call& call) {
+  GradientSums sums(call);
+  const NativeSparse& p = sums.problem();
+  for (std::int64_t b = 0; b < p.batch; ++b)
+    for (std::int64_t t = 0; t < p.tokens; ++t)
+      for (std::int64_t h = 0; h < p.heads; ++h)
+        for (const SparseBranch branch : {mean_branch, block_branch, window_branch})
+          if (p.has_branch(branch)) sums.add_row({b, t, h}, branch);
+  return sums.values();
+}
+
+void select_any_blocks(Call& call) {
+  HostTensor& selected = call.input("selected");
+  const std::int64_t count = selected.shape()[3], rows = count > 0 ? selected.elements() / count : 0;
+  Rng rng = Rng::stream(static_cast<std::uint64_t>(selected.elements()), "selected");
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t own = row / call.dim("Hkv") % call.dim("T") / call.integer("block_size");
+    const std::set<std::int64_t> blocks = some_below(call.given("g_slc") ? own + 1 : 0, static_cast<int>(count) - 1, rng);
+    std::int64_t i = row * count;
+    for (const std::int64_t block : blocks) selected.set(i++, static_cast<double>(block));
+    for (; i < (row + 1) * count; ++i) selected.set(i, -1);
+  }
+}
+
+void complete_gradient(Call& call, const char* lse_name, bool branches) {
+  HostTensor& lse = call.input(lse_name);
+  const NativeSparse p(call);
+  const bool affordable = weights_of(p) < affordable_weights;
+  std::vector<double> values(spot(lse.elements()), -infinity);
+  for (std::int64_t b = 0; b < p.batch; ++b)
+    for (std::int64_t t = 0; t < p.tokens; ++t)
+      for (std::int64_t h = 0; h < p.heads; ++h)
+        for (const SparseBranch branch : {mean_branch, block_branch, window_branch}) {
+          if (!p.has_branch(branch)) continue;
+          const std::int64_t at = branches ? ((b * p.heads + h) * 3 + branch) * p.tokens + t : (b * p.heads + h) * p.tokens + t;
+          values[spot(at)] = affordable ? p.softmax(branch, {b, t, h}).lse : std::log(static_cast<double>(t + 1)) + 1;
+        }
+  // Where rows share memory, the largest: no weight is above 1.
+  lse.assign(std::vector<double>(spot(lse.elements()), -infinity));
+  for (std::int64_t i = 0; i < lse.elements(); ++i)
+    if (!(values[spot(i)] <= lse.at(i))) lse.set(i, values[spot(i)]);
+}
+
+Samples sparse_gradient_samples(const Call& call) {
+  Samples samples;
+  const NativeSparse p(call);
+  if (weights_of(p) > affordable_weights) return samples;
+  for (const auto& [name, values] : sparse_gradients(call)) samples[name].add(0, values.data(), static_cast<std::int64_t>(values.size()));
+  return samples;
+}
+
+// ---- laws ----
+
+std::string twice_the_cotangent(const Call& call, const Execute& execute) {
+  Call changed = call;
+  HostTensor& dout = changed.input("dout");
+  for (std::int64_t e = 0; e < dout.elements(); ++e) dout.set(e, 2 * dout.at(e));
+  Values expected = run_copy(call, execute);
+  for (auto& [name, values] : expected)
+    for (double& x : values) x *= 2;
+  return disagreement(call, run_copy(changed, execute), expected);
+}
+
+}  // namespace ejk::reference

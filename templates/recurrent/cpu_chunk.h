@@ -1,0 +1,65 @@
+// CPU vocabulary: sizes and scratch of a chunk of a recurrence. The template says CHUNK, the most tokens of one (a multiple of ROWS), and
+// DELTA and VALUE_GATES.
+#pragma once
+#include "device/matrix/register_tile.h"
+#include "device/number/math.h"
+#include "recurrent/recurrent_decay.h"
+#include "recurrent/recurrent_rows.h"
+
+constexpr int ROWS = ${arch.registers} >= 32 ? 12 : 6, VECTORS = 2;  // of a register tile
+constexpr int64_t PANEL = VECTORS * LANES;                           // features of v whose tiles are computed after each other
+// Floats from row to row of arrays over pairs of tokens: an odd number of cache lines, so that rows do not fall into one cache set.
+constexpr int64_t COLUMNS = (CHUNK + 31) / 32 * 32 + 16;
+static_assert(CHUNK % ROWS == 0, "a chunk is whole tiles of tokens");
+
+typedef RegisterTile<ROWS, VECTORS> Tile;
+
+static inline int64_t up_to(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
+
+// One sequence and head.
+struct Stream {
+  Rows q, k, v, gk, gv;
+  Numbers g, beta;
+  float gamma, scale;
+  int64_t tokens;
+  bool reverse, l2_norm;
+
+  int64_t place(int64_t t) const { return reverse ? tokens - 1 - t : t; }
+
+  // Asks for the rows of tokens first .. end. Rows of a head lie apart, and no hardware looks so far ahead. Always inline: GCC takes a
+  // function that only prefetches for one without effect, and drops the call.
+  inline __attribute__((always_inline)) void prefetch(int64_t first, int64_t end) const {
+    for (int64_t t = first; t < end && t < tokens; ++t)
+      for (int of = 0; of < 5; ++of) {
+        const Rows& rows = of == 0 ? q : of == 1 ? k : of == 2 ? v : of == 3 ? gk : gv;
+        const char* from = rows.data + place(t) * rows.stride;
+        for (int64_t byte = 0; rows.data && byte < rows.count * bytes_of(rows.type); byte += 64) __builtin_prefetch(from + byte, 0, 2);
+      }
+  }
+};
+
+// The scratch of a work item, in floats. Arrays over the keys have rows of `row` floats, zeros from the last key up to a whole vector.
+struct Scratch {
+  int64_t keys, row, state_rows;  // state_rows: whole tiles
+  float* state;                   // [panel][state_rows][PANEL]
+  float *decay, *decay_rest;      // [keys]: how the state decays over the chunk, in two parts (split_exp)
+  float *q, *k;                   // [CHUNK][row]: as they are; after prepare as they read the state before the chunk
+  float* factor;                  // [CHUNK][row]: e^gate of each token
+  float* moving;                  // [ROWS][row]
+  float *of_tile, *from_start;    // [keys]: factors over a tile of tokens, and before it
+  float* kept;                    // [keys][COLUMNS]: keys, transposed; after prepare as they are at the chunk's end
+  float *on_q, *on_k;             // [CHUNK][COLUMNS]: [t][j], what w_j counts for token t's query and key; of j > t nothing
+  float *w, *v_factor;            // [CHUNK][PANEL]
+
+  Scratch(float* next, int64_t count, int64_t width) : keys(count), row(up_to(count, 32) + 16), state_rows(up_to(count, ROWS)) {
+    const auto take = [&next](int64_t floats) { return (next += floats) - floats; };
+    const int64_t padded = up_to(count, 48);  // whole vectors and whole tiles
+    state = take(state_rows * width), decay = take(padded), decay_rest = take(padded);
+    q = take(CHUNK * row), k = take(CHUNK * row), moving = take(ROWS * row);
+    of_tile = take(padded), from_start = take(padded), kept = take(padded * COLUMNS);
+    on_q = take(CHUNK * COLUMNS), on_k = take(CHUNK * COLUMNS), w = take(CHUNK * PANEL), v_factor = take(CHUNK * PANEL);
+    factor = next;  // last: only with gates of keys
+    for (int64_t i = count; i < padded; ++i) decay[i] = decay_rest[i] = 0;
+    __builtin_memset(kept + count * COLUMNS, 0, (padded - count) * COLUMNS * sizeof(float));
+  }
+};

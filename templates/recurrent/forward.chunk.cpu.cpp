@@ -1,0 +1,181 @@
+// recurrent, forward, on CPUs in chunks of CHUNK tokens: a work item carries the state of one sequence and head for some features of v.
+//
+// In a chunk that begins with the state S, with e[j, t] the factor of the gates of tokens after j up to t (over the keys; -1: the chunk's
+// begin):
+//   on_q[t][j] = q_t . (e[j, t] k_j)        on_k[t][j] = k_t . (e[j, t] k_j)
+//   w_t        = v_t, or with beta: beta_t (v_t - [S^T (e[-1, t] k_t) + sum over j < t of on_k[t][j] w_j])
+//   out_t      = S^T (e[-1, t] q_t) + sum over j <= t of on_q[t][j] w_j
+//   S          becomes e[-1, end] S + sum over j of (e[j, end] k_j) w_j^T
+// gv's factors are over the features of v: they multiply S^T(...) and the w_j from one token to the next.
+// What does not depend on v is made once a chunk (cpu_pairs.h). Then, for a panel of v's features after the other, ROWS tokens at a time
+// are products in registers, and the system of w is solved forwards.
+#include "device/cpu.h"
+
+constexpr int64_t CHUNK = ${chunk};
+constexpr bool DELTA = ${delta}, VALUE_GATES = ${value_gates};
+#include "recurrent/cpu_pairs.h"
+
+// A panel of v's features in a chunk.
+struct Panel {
+  float* state;  // [state_rows][PANEL]
+  int64_t first;
+  Floats from_start[VECTORS], decay[VECTORS], decay_rest[VECTORS];  // of gv: over the tokens so far; over the chunk
+};
+
+// w holds v; beyond the tokens 0.
+static void load_values(const Stream& stream, const Scratch& s, Panel& panel, int64_t start, int64_t tokens, int64_t rows) {
+  for (int x = 0; x < VECTORS; ++x) {
+    float *w = s.w + x * LANES, *factor = s.v_factor + x * LANES;
+    Floats sum = {};
+    for (int64_t t = 0; t < tokens; ++t) {
+      const int64_t at = stream.place(start + t);
+      store_floats(w + t * PANEL, stream.v.row(at).load(panel.first + x * LANES));
+      if (!VALUE_GATES) continue;
+      const Floats gate = stream.gv.row(at).load(panel.first + x * LANES);
+      sum += gate;
+      store_floats(factor + t * PANEL, exp2_of(gate * LOG2_E));
+    }
+    for (int64_t t = tokens; t < rows; ++t) {
+      store_floats(w + t * PANEL, Floats{});
+      if (VALUE_GATES) store_floats(factor + t * PANEL, splat(1.0f));
+    }
+    if (!VALUE_GATES) continue;
+    const SplitExp decay = split_exp(sum);
+    panel.from_start[x] = splat(1.0f), panel.decay[x] = decay.base, panel.decay_rest[x] = decay.rest;
+  }
+}
+
+// sum = S^T reads + sum over j < first of weights[:][j] w_j, for a tile of tokens from `first` on.
+static inline __attribute__((always_inline)) void read_before(Tile& sum, const Scratch& s, const Panel& panel, const float* reads,
+                                                              const float* weights, int64_t first) {
+  clear_tile(sum);
+  add_product(sum, reads + first * s.row, s.row, panel.state, PANEL, s.keys);
+  if (VALUE_GATES)
+    for (int p = 0; p < ROWS; ++p)
+      for (int x = 0; x < VECTORS; ++x) sum[p][x] *= panel.from_start[x];
+  add_product(sum, weights + first * COLUMNS, COLUMNS, s.w, PANEL, first);
+}
+
+// One vector of features x of a tile: w of each token, then its output; `seen` and `out` are what comes from before the tile.
+static inline __attribute__((always_inline)) void solve_vector(const Scratch& s, Panel& panel, const float* betas, int64_t first, int x,
+                                                               const Tile& seen, Tile& out) {
+  Floats w[ROWS], factor = splat(1.0f);
+  float* rows = s.w + first * PANEL + x * LANES;
+#pragma GCC unroll 16
+  for (int p = 0; p < ROWS; ++p) {
+    const float *on_q = s.on_q + (first + p) * COLUMNS + first, *on_k = s.on_k + (first + p) * COLUMNS + first;
+    if (VALUE_GATES) {
+      const Floats own = load_floats(s.v_factor + (first + p) * PANEL + x * LANES);
+      factor *= own;
+#pragma GCC unroll 16
+      for (int j = 0; j < p; ++j) w[j] *= own;
+    }
+    w[p] = load_floats(rows + p * PANEL);
+    if (DELTA) {
+      Floats sum = factor * seen[p][x];
+#pragma GCC unroll 16
+      for (int j = 0; j < p; ++j) sum += on_k[j] * w[j];
+      w[p] = betas[first + p] * (w[p] - sum);
+    }
+    Floats sum = factor * out[p][x];
+#pragma GCC unroll 16
+    for (int j = 0; j <= p; ++j) sum += on_q[j] * w[j];
+    out[p][x] = sum;
+  }
+#pragma GCC unroll 16
+  for (int p = 0; p < ROWS; ++p) store_floats(rows + p * PANEL, w[p]);
+  if (!VALUE_GATES) return;
+  for (float* before = s.w + x * LANES; before < rows; before += PANEL) store_floats(before, load_floats(before) * factor);
+  panel.from_start[x] *= factor;
+}
+
+static void update_state(const Scratch& s, const Panel& panel, int64_t rows) {
+  for (int64_t i = 0; i < s.state_rows; i += ROWS) {
+    Tile sum;
+#pragma GCC unroll 16
+    for (int p = 0; p < ROWS; ++p)
+#pragma GCC unroll 16
+      for (int x = 0; x < VECTORS; ++x) {
+        const Floats was = load_floats(panel.state + (i + p) * PANEL + x * LANES);
+        Floats left = was * s.decay[i + p] + was * s.decay_rest[i + p];
+        if (VALUE_GATES) left = left * panel.decay[x] + left * panel.decay_rest[x];
+        sum[p][x] = left;
+      }
+    add_product(sum, s.kept + i * COLUMNS, COLUMNS, s.w, PANEL, rows);
+    store_tile(sum, panel.state + i * PANEL, PANEL);
+  }
+}
+
+static void run_panel(const Stream& stream, const Scratch& s, Panel& panel, const float* betas, int64_t start, int64_t tokens, int64_t rows,
+                      const OutRows& out) {
+  const int64_t tiles_before = panel.first / PANEL * (rows / ROWS), tiles = up_to(out.count, PANEL) / PANEL * (rows / ROWS);
+  load_values(stream, s, panel, start, tokens, rows);
+  for (int64_t first = 0; first < rows; first += ROWS) {
+    const int64_t tile = tiles_before + first / ROWS;
+    stream.prefetch(start + CHUNK + CHUNK * tile / tiles, start + CHUNK + CHUNK * (tile + 1) / tiles);
+    Tile seen, sum;
+    if (DELTA) {
+      Tile before;
+      read_before(before, s, panel, s.k, s.on_k, first);
+      store_tile(before, reinterpret_cast<float*>(seen), PANEL);
+    }
+    read_before(sum, s, panel, s.q, s.on_q, first);
+#pragma GCC unroll 4
+    for (int x = 0; x < VECTORS; ++x) solve_vector(s, panel, betas, first, x, seen, sum);
+#pragma GCC unroll 16
+    for (int p = 0; p < ROWS; ++p)
+#pragma GCC unroll 4
+      for (int x = 0; x < VECTORS; ++x)
+        if (first + p < tokens && panel.first + x * LANES < out.count)
+          out.store(stream.place(start + first + p), panel.first + x * LANES, sum[p][x]);
+  }
+  update_state(s, panel, rows);
+}
+
+static void run_stream(const Stream& stream, const Scratch& s, const OutRows& out) {
+  for (int64_t start = 0; start < stream.tokens; start += CHUNK) {
+    const int64_t tokens = stream.tokens - start < CHUNK ? stream.tokens - start : CHUNK, rows = up_to(tokens, ROWS);
+    float betas[CHUNK] = {};
+    for (int64_t t = 0; DELTA && t < tokens; ++t) betas[t] = stream.beta.at(stream.place(start + t));
+    prepare(stream, s, start, tokens, rows);
+    for (int64_t first = 0; first < out.count; first += PANEL) {
+      Panel panel{s.state + first * s.state_rows, first, {}, {}, {}};
+      run_panel(stream, s, panel, betas, start, tokens, rows, out);
+    }
+  }
+}
+
+// Item (x, y, z): `width` features of head y of sequence z. Packed: the item after the last sequence writes zeros after its tokens.
+static void recurrent(${parameters('recurrent')}, const Group& group) {
+  const int64_t head = group.y, sequence = group.z, first = group.x * width, heads = group.grid_y, keys = q_view.shape[3];
+  const int64_t columns = v_view.shape[3] - first < width ? v_view.shape[3] - first : width;
+  const Tokens tokens{cum_seqlens, sequences, sequence, q_view.shape[1]};
+  const OutRows out(out_view, data_type, tokens, head, first, columns);
+  if (sequence == sequences) return out.clear(tokens.count());
+  const Stream stream{{q_view, data_type, tokens, head, heads, 0, keys},
+                      {k_view, data_type, tokens, head, heads, 0, keys},
+                      {v_view, data_type, tokens, head, heads, first, columns},
+                      {gk_view, gk_type, tokens, head, heads, 0, keys},
+                      {gv_view, gv_type, tokens, head, heads, first, columns},
+                      {g_view, g_type, tokens, head},
+                      {beta_view, beta_type, tokens, head},
+                      gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers),
+                      static_cast<float>(softmax_scale),
+                      tokens.count(),
+                      reverse,
+                      l2_norm};
+  const Scratch scratch(static_cast<float*>(group.shared), keys, up_to(columns, PANEL));
+  const State before(initial_state_view, sequence, head, first, columns), after(final_state_view, sequence, head, first, columns);
+  for (int64_t x = 0; x < columns; x += PANEL) {
+    float* panel = scratch.state + x * scratch.state_rows;
+    for (int64_t i = 0; i < scratch.state_rows; ++i)
+      for (int64_t at = 0; at < PANEL; at += LANES)
+        store_floats(panel + i * PANEL + at,
+                     before.data && i < keys ? load_some(before.data + i * before.stride + x + at, columns - x - at) : Floats{});
+  }
+  run_stream(stream, scratch, out);
+  for (int64_t x = 0; x < columns; x += LANES)
+    for (int64_t i = 0; i < keys; ++i)
+      store_some(after.data + i * after.stride + x, load_floats(scratch.state + (x / PANEL * scratch.state_rows + i) * PANEL + x % PANEL),
+                 columns - x);
+}
