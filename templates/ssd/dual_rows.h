@@ -42,15 +42,26 @@ struct DualState {
   }
   template <int64_t WIDTH, int64_t PANEL>
   void load(float* to, int64_t keys) const {
-    for (int64_t panel = 0; panel < WIDTH; panel += PANEL)
-      for (int64_t i = 0; i < keys; ++i)
-        for (int64_t x = 0; x < PANEL; ++x)
-          to[panel * keys + i * PANEL + x] = data && panel + x < count ? data[(panel + x) * stride + i] : 0;
+    for (int64_t x = 0; x < WIDTH; x += LANES)
+      for (int64_t i = 0; i < keys; i += LANES) {
+        Floats rows[LANES];
+#pragma GCC unroll 16
+        for (int r = 0; r < LANES; ++r) rows[r] = data && x + r < count ? load_some(data + (x + r) * stride + i, keys - i) : Floats{};
+        transpose(rows);
+        for (int j = 0; j < LANES && i + j < keys; ++j) store_floats(to + (x / PANEL * keys + i + j) * PANEL + x % PANEL, rows[j]);
+      }
   }
   template <int64_t WIDTH, int64_t PANEL>
   void store(const float* from, int64_t keys) const {
-    for (int64_t x = 0; x < count; ++x)
-      for (int64_t i = 0; i < keys; ++i) data[x * stride + i] = from[(x / PANEL * keys + i) * PANEL + x % PANEL];
+    for (int64_t x = 0; x < WIDTH && x < count; x += LANES)
+      for (int64_t i = 0; i < keys; i += LANES) {
+        Floats rows[LANES];
+#pragma GCC unroll 16
+        for (int j = 0; j < LANES; ++j)
+          rows[j] = i + j < keys ? load_floats(from + (x / PANEL * keys + i + j) * PANEL + x % PANEL) : Floats{};
+        transpose(rows);
+        for (int r = 0; r < LANES && x + r < count; ++r) store_some(data + (x + r) * stride + i, rows[r], keys - i);
+      }
   }
 };
 
