@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "common/thread_table.hpp"
+#include "backends/thread_table.hpp"
 #include "describe/values.hpp"
 #include "execute/dlpack.hpp"
 #include "execute/facts.hpp"

@@ -2,8 +2,8 @@
 #include <memory>
 #include <vector>
 
+#include "backends/thread_table.hpp"
 #include "c_api/border.hpp"
-#include "common/thread_table.hpp"
 #include "describe/values.hpp"
 #include "ejk/policy.hpp"
 #include "select/overlay.hpp"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "common/thread_table.hpp"
+#include "backends/thread_table.hpp"
 #include "execute/spec_kernel.hpp"
 
 namespace ejk {

@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "backends/thread_table.hpp"
 #include "common/guard.hpp"
-#include "common/thread_table.hpp"
 #include "execute/fork_gate.hpp"
 #include "execute/plan.hpp"
 

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <vector>
 
+#include "backends/thread_table.hpp"
 #include "common/environment.hpp"
-#include "common/thread_table.hpp"
 
 namespace ejk {
 namespace {

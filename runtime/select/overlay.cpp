@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "common/thread_table.hpp"
+#include "backends/thread_table.hpp"
 
 namespace ejk {
 

@@ -1,7 +1,7 @@
 // policy_override: a policy that holds while the object lives, on this thread.
 #include "select/policy.hpp"
 
-#include "common/thread_table.hpp"
+#include "backends/thread_table.hpp"
 
 namespace ejk {
 

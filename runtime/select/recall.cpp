@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "backends/thread_table.hpp"
 #include "common/epoch.hpp"
-#include "common/thread_table.hpp"
 #include "select/overlay.hpp"
 
 namespace ejk {

@@ -14,7 +14,7 @@
 #include "backends/cpu/inside_cell.hpp"
 #include "backends/cpu/meeting.hpp"
 #include "backends/cpu/work_item.hpp"
-#include "common/thread_table.hpp"
+#include "backends/thread_table.hpp"
 
 namespace ejk {
 namespace {

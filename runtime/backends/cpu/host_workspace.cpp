@@ -2,7 +2,7 @@
 #include "backends/cpu/host_workspace.hpp"
 
 #include "backends/process/scratch.hpp"
-#include "common/thread_table.hpp"
+#include "backends/thread_table.hpp"
 
 namespace ejk {
 

@@ -1,7 +1,7 @@
 // The scratch of the launch whose cell a thread is in.
 #include "backends/cpu/inside_cell.hpp"
 
-#include "common/thread_table.hpp"
+#include "backends/thread_table.hpp"
 
 namespace ejk {
 namespace {
