@@ -26,6 +26,15 @@ TEST(Rest, OutputsHaveTheSameTrailingDims) {
   EXPECT_EQ(error_of(pool(), call), "pool: out has shape [12], expected [C...] with C = [3, 4] (from x): its trailing dimensions are [12]");
 }
 
+TEST(Extents, ANumberIsNotExplained) {
+  const Spec one = loaded(R"json({ "kernel": "one", "doc": "d", "dims": {"A": "d"}, "types": {"E": ["f32"]},
+    "inputs": [{"name": "x", "type": "E", "shape": ["1", "A"], "doc": "d"}], "outputs": [{"name": "out", "type": "E", "shape": ["A"], "doc": "d"}],
+    "cost": {"flops": "1", "bytes": "1"}, "variants": [], "cases": [], "tolerance": {"f32": 1e-5} })json");
+  CallFacts call;
+  call.tensors["x"] = tensor(DType::f32, {2, 5});
+  EXPECT_EQ(error_of(one, call), "one: x has shape [2, 5], expected [1, A]: dimension 0 is 2");
+}
+
 // ---- a rest that stands anywhere ----
 
 const char* const rows_json = R"json({ "kernel": "rows", "doc": "Rows in any number of dimensions, halves of them between.",

@@ -94,7 +94,9 @@ class Dims {
       } catch (const ExpressionError& e) {
         binder_.fail(fmt::format("the extent `{}` of {} has no value: {}", extent.text, bound.tensor->name, e.what()));
       }
-      if (bound.size(i) != expected) mismatch(bound, i, fmt::format(" with {} = {}", extent.text, expected), std::to_string(bound.size(i)));
+      if (bound.size(i) == expected) continue;
+      const bool is_number = extent.text == std::to_string(expected);
+      mismatch(bound, i, is_number ? "" : fmt::format(" with {} = {}", extent.text, expected), std::to_string(bound.size(i)));
     }
   }
 
