@@ -8,33 +8,7 @@ using Element = ${ctype(E)};
 using Cached = Element;
 #include "mla_attention/latent_call.h"
 #include "mla_decode/plain_row.h"
-
-// to[r] = the sum over d of row[d] * w_kc[r, head, d]; `own` has room for the row.
-static void absorb(const Element* row, const View& w_kc, int64_t head, float* own, float* to) {
-  const int64_t latent = w_kc.shape[0], features = w_kc.shape[2];
-  for (int64_t d = 0; d < features; ++d) own[d] = to_float(row[d]);
-  for (int64_t r = 0; r < latent; ++r) {
-    const Element* weights = weight_row<Element>(w_kc, r, head);
-    Floats sums = {};
-    int64_t d = 0;
-    for (; d + LANES <= features; d += LANES) sums += load_floats(own + d) * load_floats(weights + d);
-    float sum = 0;
-    for (; d < features; ++d) sum += own[d] * to_float(weights[d]);
-    for (int lane = 0; lane < LANES; ++lane) sum += sums[lane];
-    to[r] = sum;
-  }
-}
-
-// to[d] = factor * the sum over r of values[r] * w_vc[r, head, d], by way of `sums`.
-static void project(const float* values, float factor, const View& w_vc, int64_t head, float* sums, Element* to) {
-  const int64_t features = w_vc.shape[2];
-  for (int64_t d = 0; d < features; ++d) sums[d] = 0;
-  for (int64_t r = 0; r < w_vc.shape[0]; ++r) {
-    const Element* weights = weight_row<Element>(w_vc, r, head);
-    for (int64_t d = 0; d < features; ++d) sums[d] += values[r] * factor * to_float(weights[d]);
-  }
-  for (int64_t d = 0; d < features; ++d) to[d] = from_float<Element>(sums[d]);
-}
+#include "mla_attention/plain_products.h"
 
 // Item (x, y, z): head x of query y of sequence z.
 static void attend(${parameters('attend')}, const Group& group) {

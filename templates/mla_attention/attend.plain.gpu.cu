@@ -8,13 +8,8 @@ using Element = ${ctype(E)};
 using Cached = Element;
 #include "mla_attention/latent_call.h"
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;
+#include "mla_attention/plain_products_gpu.h"
 constexpr int PARTS = 8, FEATURES = PARTS * WARP;  // latent features that a lane, a warp, sums at a time; more take another turn
-
-static inline float sum_of_warp(float x) {
-#pragma unroll
-  for (int mask = WARP / 2; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
-  return x;
-}
 
 // A query row, in shared memory, against a key.
 struct AbsorbedQuery {
@@ -31,38 +26,6 @@ struct AbsorbedQuery {
   }
 };
 
-// All threads of the block: the query's rows of q_nope, by way of `own`, and q_rope.
-static inline void load_query(const AbsorbedQuery& query, float* own, const Element* nope, const Element* rope, const View& w_kc, int head) {
-  const int features = static_cast<int>(w_kc.shape[2]);
-#pragma unroll 1
-  for (int d = thread_x(); d < features; d += THREADS) own[d] = to_float(nope[d]);
-#pragma unroll 1
-  for (int d = thread_x(); d < query.rope_features; d += THREADS) query.rope[d] = to_float(rope[d]);
-  sync_block();
-#pragma unroll 1
-  for (int r = warp(); r < query.latent_features; r += WARPS) {
-    const Element* weights = weight_row<Element>(w_kc, r, head);
-    float sum = 0;
-#pragma unroll 1
-    for (int d = lane(); d < features; d += WARP) sum += own[d] * to_float(weights[d]);
-    sum = sum_of_warp(sum);
-    if (lane() == 0) query.latent[r] = sum;
-  }
-  sync_block();
-}
-
-// All threads of the block: out = latent features, times w_vc.
-static inline void project(const float* values, int latent, const View& w_vc, int head, Element* out) {
-  const int features = static_cast<int>(w_vc.shape[2]);
-#pragma unroll 1
-  for (int d = thread_x(); d < features; d += THREADS) {
-    float sum = 0;
-#pragma unroll 1
-    for (int r = 0; r < latent; ++r) sum += values[r] * to_float(weight_row<Element>(w_vc, r, head)[d]);
-    out[d] = from_float<Element>(sum);
-  }
-}
-
 // Block x: head x % heads of query x / heads % queries of a sequence.
 KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const int heads = static_cast<int>(w_kc_view.shape[1]), head = block_x() % heads, row = block_x() / heads;
@@ -77,7 +40,9 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const int rope = static_cast<int>(q_rope_view.shape[q_rope_view.rank - 1]);
   const AbsorbedQuery query{memory, memory + dim, dim, rope};
   float *const values = memory + dim + rope, *const own = values + dim;
-  load_query(query, own, row_of<const Element>(q_nope_view, sequence, i, head), row_of<const Element>(q_rope_view, sequence, i, head), w_kc_view, head);
+#pragma unroll 1
+  for (int d = thread_x(); d < rope; d += THREADS) query.rope[d] = to_float(row_of<const Element>(q_rope_view, sequence, i, head)[d]);
+  absorb(row_of<const Element>(q_nope_view, sequence, i, head), w_kc_view, head, own, query.latent);
 
   __shared__ float sums[WARPS][FEATURES];
   __shared__ Softmax softmaxes[WARPS];
@@ -133,5 +98,5 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
       *lse_place(lse_view, sequence, i, head) = all.sum == 0 ? -INFINITE : all.reference * LN_2 + log_of(all.sum);
     sync_block();
   }
-  project(values, dim, w_vc_view, head, row_of<Element>(out_view, sequence, i, head));
+  project(values, w_vc_view, head, row_of<Element>(out_view, sequence, i, head));
 }

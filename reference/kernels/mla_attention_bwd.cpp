@@ -1,0 +1,158 @@
+// mla_attention_bwd in float64: the gradients of docs/semantics.md, "mla_attention", by way of expanded keys and values.
+#include <cmath>
+#include <numeric>
+
+#include "reference/kernels/mla_attention.hpp"
+
+namespace ejk::reference::mla_attention_bwd {
+namespace {
+
+using mla_attention::Expanded;
+using mla_attention::Problem;
+using mla_attention::Token;
+using Row = std::vector<double>;
+
+double product(const double* a, const Row& b) { return std::inner_product(b.begin(), b.end(), a, 0.0); }
+
+void add(double* to, double factor, const Row& from) {
+  for (std::size_t d = 0; d < from.size(); ++d) to[d] += factor * from[d];
+}
+void add(Row& to, double factor, const double* from) {
+  for (std::size_t d = 0; d < to.size(); ++d) to[d] += factor * from[d];
+}
+
+// One head's keys of one sequence, and the gradients of what they were expanded to.
+struct Head {
+  std::vector<Expanded> made, slopes;
+};
+
+struct Gradients {
+  explicit Gradients(const Call& call) : p(call), dout(call.input("dout").values()) {
+    const auto zeros = [&](const char* output) { return Row(at(call.input(output).elements()), 0.0); };
+    dq_nope = zeros("q_nope"), dq_rope = zeros("q_rope"), dkv_latent = zeros("kv_latent"), dk_rope = zeros("k_rope");
+    dw_kc = zeros("w_kc"), dw_vc = zeros("w_vc");
+  }
+
+  void of_query(std::int64_t n, std::int64_t i, std::int64_t h, const std::vector<Token>& tokens, Head& head) {
+    const std::int64_t row = p.query_row(n, i, h);
+    const double *nope = p.q_nope.data() + row * p.own, *rope = p.q_rope.data() + row * p.rope, *slope = dout.data() + row * p.value_dim;
+    const std::vector<std::int64_t> keys = p.sight.keys(n, i);
+    Row scores, bends, dweights;
+    for (const std::int64_t j : keys) {
+      const double score = p.scale * (product(nope, head.made[at(j)].key) + product(rope, tokens[at(j)].rope));
+      const double bent = p.cap > 0 ? std::tanh(score / p.cap) : 0;
+      scores.push_back(p.cap > 0 ? p.cap * bent : score);
+      bends.push_back(1 - bent * bent);
+      dweights.push_back(product(slope, head.made[at(j)].value));
+    }
+    const double lse = log_sum_exp(scores);
+    if (lse == -infinity) return;
+    double mean = 0;
+    for (std::size_t k = 0; k < keys.size(); ++k) mean += std::exp(scores[k] - lse) * dweights[k];
+    for (std::size_t k = 0; k < keys.size(); ++k) {
+      const double weight = std::exp(scores[k] - lse), dproduct = weight * (dweights[k] - mean) * bends[k] * p.scale;
+      const std::int64_t j = keys[k];
+      add(dq_nope.data() + row * p.own, dproduct, head.made[at(j)].key);
+      add(dq_rope.data() + row * p.rope, dproduct, tokens[at(j)].rope);
+      add(head.slopes[at(j)].key, dproduct, nope);
+      add(head.slopes[at(j)].value, weight, slope);
+      double* to = dk_rope.data() + p.sight.row(n, j) * p.rope;
+      for (std::int64_t d = 0; d < p.rope; ++d) to[d] += dproduct * rope[d];
+    }
+  }
+
+  // From the gradients of a head's keys to those of the latent row and the weights that made them.
+  void of_key(std::int64_t n, std::int64_t j, std::int64_t h, const Token& token, const Expanded& slopes) {
+    double* dlatent = dkv_latent.data() + p.sight.row(n, j) * p.latent;
+    for (std::int64_t r = 0; r < p.latent; ++r) {
+      const double x = token.latent[at(r)];
+      const std::int64_t key = (r * p.heads + h) * p.own, value = (r * p.heads + h) * p.value_dim;
+      dlatent[r] += product(p.w_kc.data() + key, slopes.key) + product(p.w_vc.data() + value, slopes.value);
+      add(dw_kc.data() + key, x, slopes.key);
+      add(dw_vc.data() + value, x, slopes.value);
+    }
+  }
+
+  Problem p;
+  Row dout, dq_nope, dq_rope, dkv_latent, dk_rope, dw_kc, dw_vc;
+};
+
+class MlaAttentionBackward : public KernelReference {
+ public:
+  std::string kernel() const override { return "mla_attention_bwd"; }
+
+  Values compute(const Call& call) const override {
+    Gradients g(call);
+    const Problem& p = g.p;
+    for (std::int64_t n = 0; n < p.sight.sequences(); ++n) {
+      const std::vector<std::int64_t> keys = p.sight.keys_of_any(n);
+      const std::size_t end = keys.empty() ? 0 : at(keys.back() + 1);
+      std::vector<Token> tokens(end);
+      for (const std::int64_t j : keys) tokens[at(j)] = p.token(n, j);
+      for (std::int64_t h = 0; h < p.heads; ++h) {
+        Head head{std::vector<Expanded>(end), std::vector<Expanded>(end, Expanded{Row(at(p.own), 0.0), Row(at(p.value_dim), 0.0)})};
+        for (const std::int64_t j : keys) head.made[at(j)] = p.expand(tokens[at(j)], h);
+        for (std::int64_t i = 0; i < p.sight.queries(); ++i) g.of_query(n, i, h, tokens, head);
+        for (const std::int64_t j : keys) g.of_key(n, j, h, tokens[at(j)], head.slopes[at(j)]);
+      }
+    }
+    return {{"dq_nope", g.dq_nope}, {"dq_rope", g.dq_rope}, {"dkv_latent", g.dkv_latent},
+            {"dk_rope", g.dk_rope}, {"dw_kc", g.dw_kc},     {"dw_vc", g.dw_vc}};
+  }
+
+  void complete(Call& call) const override {
+    mla_attention::scale_weights(call);
+    mla_attention::spoil_unseen(call);
+  }
+
+  spec::Case vary(const spec::Case& c, Rng& rng) const override {
+    spec::Case varied = mla_attention::MlaAttention().vary(c, rng);
+    for (const char* name : {"Sq", "Sk"}) varied.dims[name] = std::min<std::int64_t>(std::get<std::int64_t>(varied.dims[name]), 70);
+    return varied;
+  }
+
+  spec::Case random_case(Rng& rng) const override {
+    spec::Case c = mla_attention::random_call(rng, true);
+    for (const char* name : {"kv_latent", "k_rope"}) std::erase(c.given, name);
+    return vary(c, rng);
+  }
+
+  std::vector<OptionCase> option_cases() const override {
+    std::vector<OptionCase> cases = mla_attention::option_cases_of(true);
+    for (OptionCase& one : cases)
+      for (const char* name : {"kv_latent", "k_rope"}) std::erase(one.c.given, name);
+    return cases;
+  }
+
+  std::vector<Property> properties() const override {
+    return {repeats_bit_for_bit([](const Call&) { return true; }),
+            {"gradients grow with dout", [](const Call& call) { return !call.input("dout").broadcast(); }, grown},
+            {"a key that no query sees does not matter, even NaN", writable, unseen}};
+  }
+
+ private:
+  static std::string grown(const Call& call, const Execute& execute, Rng&) {
+    Call changed = call;
+    HostTensor& dout = changed.input("dout");
+    for (std::int64_t i = 0; i < dout.elements(); ++i) dout.set(i, 2 * dout.at(i));
+    Values expected = run_copy(call, execute);
+    for (auto& [name, values] : expected)
+      for (double& x : values) x *= 2;
+    return disagreement(call, run_copy(changed, execute), expected);
+  }
+  // The call has NaN there: other numbers give the same.
+  static std::string unseen(const Call& call, const Execute& execute, Rng& rng) {
+    Call changed = call;
+    for (const char* name : {"kv_latent", "k_rope"}) {
+      HostTensor& tensor = changed.input(name);
+      for (std::int64_t i = 0; i < tensor.elements(); ++i)
+        if (std::isnan(tensor.at(i))) tensor.set(i, rng.normal());
+    }
+    return disagreement(call, run_copy(changed, execute), run_copy(call, execute));
+  }
+};
+
+const Registration registration{std::make_unique<MlaAttentionBackward>()};
+
+}  // namespace
+}  // namespace ejk::reference::mla_attention_bwd
