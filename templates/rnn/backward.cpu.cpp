@@ -179,13 +179,16 @@ static void sweep(${parameters('sweep')}, const Group& group) {
     const int64_t row = i % row_blocks * UNIT_ROWS;
     return Unit{i / row_blocks / panels, i / row_blocks % panels * WIDTH, row, least_of(UNIT_ROWS, layer.batch - row)};
   };
-  Element* const weights = reinterpret_cast<Element*>(packed);  // [direction][panel][GATES * H][WIDTH]
+  Element* const weights = reinterpret_cast<Element*>(packed);  // [direction][panel][GATES * H, even][WIDTH]
+  const int64_t panel_size = (all + 1) / 2 * 2 * WIDTH;
   for (int64_t i = all_panels * group.x / group.grid_x; i < all_panels * (group.x + 1) / group.grid_x; ++i)
-    for (int64_t s = 0; s < all; ++s)
+    for (int64_t s = 0; s < all; s += 2)
       for (int64_t v = 0; v < WIDTH; v += LANES) {
         const int64_t feature = i % panels * WIDTH + v;
-        store_elements(weights + (i * all + s) * WIDTH + v,
-                       feature < features ? load_part(elements(w_hh_view, i / panels, s) + feature, features - feature) : Floats{});
+        const auto line = [&](int64_t of) {
+          return of < all && feature < features ? load_part(elements(w_hh_view, i / panels, of) + feature, features - feature) : Floats{};
+        };
+        store_two_steps(weights + i * panel_size, s, v, line(s), line(s + 1));
       }
   for (int64_t i = first; i < last; ++i) {
     const Unit unit = unit_of(i);
@@ -198,11 +201,13 @@ static void sweep(${parameters('sweep')}, const Group& group) {
       }
   }
   grid_barrier();
-  float* const sums = static_cast<float*>(group.shared);
+  float *const sums = static_cast<float*>(group.shared), *const wide = sums + UNIT_ROWS * WIDTH;
   // The gradient of the state after step - 1: by way of the gates of `step`, and what is carried past them.
   const auto product = [&](const Unit& unit, int64_t step) {
     const float* rows = layer.du + layer.place(unit.direction, layer.token(unit.direction, step), unit.first, all);
-    multiply_panel<STEP_ROWS, DEPTH>(rows, all, unit.rows, weights + (unit.direction * panels + unit.feature / WIDTH) * all * WIDTH, all, sums);
+    const Element* const panel = weights + (unit.direction * panels + unit.feature / WIDTH) * panel_size;
+    __builtin_memset(sums, 0, unit.rows * WIDTH * sizeof(float));
+    add_panel<STEP_ROWS, DEPTH>(rows, all, unit.rows, panel, all, sums, wide);
   };
   for (int64_t step = layer.tokens - 1; step >= 0; --step) {
     for (int64_t i = first; i < last; ++i) {

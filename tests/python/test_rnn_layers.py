@@ -39,6 +39,18 @@ def test_values_are_those_of_plain_loops(cell, layers, directions):
     assert error(found.c_n, c_n) < 1e-5 if lstm else found.c_n is None
 
 
+@pytest.mark.parametrize("cell", GATES)
+def test_more_rows_than_are_multiplied_at_once(cell):
+    """The variant for CPUs makes inputs' products of 256 rows before their steps: here of two steps, the last time of one."""
+    rng = np.random.default_rng(7)
+    rows, x = 96, rng.standard_normal((96, T, I), dtype="f4")
+    state, none = rnn_state(rng, cell, 1, 2, I, H, True), np.zeros((2, 96, H), "f4")
+    lengths = rng.integers(0, T + 1, rows).astype("i4")
+    found = ejk.rnn_layers(x, state, lengths=lengths, cell_type=cell)
+    y, h_n, _ = expected(cell, 1, 2, x, state, none, none, lengths)
+    assert error(found.y, y) < 1e-5 and error(found.h_n, h_n) < 1e-5
+
+
 def test_states_biases_and_lengths_may_be_left_out():
     x, state, h0, c0 = case("gru", 2, 2, bias=False)
     found = ejk.rnn_layers(x, ejk.rnn_weights(state), cell_type="gru")
