@@ -144,11 +144,10 @@ VerifyEffort effort_of(const Arguments& arguments, const Machine& machine) {
 
 std::vector<const KernelHandle*> kernels_of(const Arguments& arguments, const Machine& machine, const VerifyFilter& filter) {
   std::vector<const KernelHandle*> kernels;
-  if (arguments.has("KERNEL")) {
-    kernels.push_back(&kernel_named(arguments.text("KERNEL")));
-  } else {
-    for (const auto& name : Library::instance().parts().catalogue.kernel_names()) kernels.push_back(&kernel_named(name));
-  }
+  const auto pattern = arguments.text("KERNEL", "*");
+  for (const auto& name : Library::instance().parts().catalogue.kernel_names())
+    if (matches(pattern, name)) kernels.push_back(&kernel_named(name));
+  if (kernels.empty()) kernels.push_back(&kernel_named(pattern));  // which says what there is
   std::vector<std::string> variants, archs;
   for (const auto* kernel : kernels)
     for (const auto& variant : kernel->spec->variants) variants.push_back(variant.name);
@@ -198,7 +197,7 @@ int verify(std::span<const std::string> words) {
       "verify", "[KERNEL] [options]",
       "Runs every image that can run here (each variant on each arch of the device, for the types and features of the spec's cases) on\n"
       "varied calls and layouts, compares each with the float64 reference, and judges the kernel's laws. Then random calls of every "
-      "option, and every pair of options.",
+      "option, and every pair of options. KERNEL may be a pattern over names, such as 'rnn*'.",
       "ejk verify\nejk verify mean_pooling --arch avx2\nejk verify --quick --json\nejk verify flash_attention --configs all --built\n"
       "ejk verify --device cuda\nejk verify --cover 20260131  # a sample, in a fraction of the time");
   add_options(arguments);
