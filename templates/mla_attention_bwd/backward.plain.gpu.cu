@@ -150,8 +150,7 @@ KERNEL(THREADS, 1) keys(${parameters('keys')}) {
     for (int d = latent + lane(); d < width; d += WARP) mine[d] += dscore * saved.query[d];
   }
   sync_block();
-  add_up(sums, width, width, factors, whole);
-  sync_block();
+  add_up(sums, width, width, factors, whole);  // each thread reads what it writes there
   Element* const dlatent = static_cast<Element*>(dkv_latent_view.data) + batch * dkv_latent_view.strides[0] + j * dkv_latent_view.strides[1];
   Element* const drope = static_cast<Element*>(dk_rope_view.data) + batch * dk_rope_view.strides[0] + j * dk_rope_view.strides[1];
 #pragma unroll 1

@@ -1,4 +1,4 @@
-// Latent attention's decode: mutants of the GPU templates (kernel_mutants.hpp).
+// Latent attention: mutants of the GPU templates (kernel_mutants.hpp).
 #include "emulator/kernel_mutants.hpp"
 
 namespace ejk::kernel_mutants::latent {
@@ -21,6 +21,32 @@ const Sizes bytes_of_two_parts = {{"N", 1}, {"Sq", 1}, {"H", 3}, {"R", 256}, {"D
 
 Subject matrix_latents() { return {root, "mla_decode", "paged_bf16", "mla_decode/decode.mma.gpu.cu", latents_of_two_parts}; }
 Subject matrix_bytes() { return {root, "mla_decode", "bytes.bf16", "mla_decode/decode.mma.gpu.cu", bytes_of_two_parts}; }
+
+// Latent attention whole: latent features that take two turns.
+constexpr char latent_call[] = "mla_attention/latent_call.h", latent_products[] = "mla_attention/plain_products_gpu.h";
+
+Subject windowed_attention() {
+  return {root,
+          "mla_attention",
+          "windowed",
+          "mla_attention/attend.plain.gpu.cu",
+          {{"B", 2}, {"Sq", 5}, {"Sk", 60}, {"H", 2}, {"Dn", 20}, {"Dr", 8}, {"R", 272}, {"Dv", 20}}};
+}
+Subject paged_attention() {
+  return {root,
+          "mla_attention",
+          "paged.f32",
+          "mla_attention/attend.plain.gpu.cu",
+          {{"N", 2}, {"H", 2}, {"Dn", 20}, {"Dr", 8}, {"R", 272}, {"Dv", 20}, {"P", 20}, {"ps", 16}, {"max_pages", 10}}};
+}
+
+Subject latent_gradients() {
+  return {root,
+          "mla_attention_bwd",
+          "windowed",
+          "mla_attention_bwd/backward.plain.gpu.cu",
+          {{"B", 2}, {"Sq", 4}, {"Sk", 11}, {"H", 2}, {"Dn", 5}, {"Dr", 3}, {"R", 40}, {"Dv", 6}}};
+}
 
 const Mutant mutants[] = {
     {"LatentsOfTheNextTableEntry", latents("paged"), {"table[key / cache", 0, "table[(key + 1) / cache", latent_keys}},
@@ -49,6 +75,29 @@ const Mutant mutants[] = {
     {"MatrixLatentsOfUnfinishedFactors", matrix_latents(), {"  sync_block();", 0, nothing, finish_parts}},
     {"MatrixLatentsByTheFirstScale", matrix_bytes(), {"% 2) * BLOCKS + block]", 0, "% 2) * BLOCKS]"}},
     {"MatrixLatentsWhoseValuesHaveTheFirstScale", matrix_bytes(), {"warp() * FEATURES / (R / BLOCKS)", 0, "0"}},
+    {"LatentAttentionThatAbsorbsTooEarly", paged_attention(), {"sync_block();", 0, nothing, latent_products}},
+    {"LatentAttentionOfAnUnfinishedQuery", paged_attention(), {"sync_block();", 1, nothing, latent_products}},
+    {"LatentAttentionThatMergesTooEarly", paged_attention(), {"sync_block();", 0, nothing}},
+    {"LatentAttentionOverwrittenBeforeItIsMerged", paged_attention(), {"sync_block();", 1, nothing}},
+    {"LatentAttentionWithoutTheNewestKey", paged_attention(), {"0, length - 1, length", 0, "0, length - 2, length", latent_call}},
+    {"LatentAttentionByTheFirstHeadsValues",
+     paged_attention(),
+     {"weight_row<Element>(w, r, head)", 1, "weight_row<Element>(w, r, 0)", latent_products}},
+    {"LatentAttentionByTheFirstHeadsKeys",
+     paged_attention(),
+     {"weight_row<Element>(w, r, head)", 0, "weight_row<Element>(w, r, 0)", latent_products}},
+    {"LatentAttentionThatSeesOtherSegments", windowed_attention(), {"key < end && seen.sees(key)", 0, "key < end"}},
+    {"LatentAttentionWhoseWindowStartsAtTheFirstKey", windowed_attention(), {"offset : tokens - queries", 0, "offset : 0", latent_call}},
+    {"LatentGradientsByUnfinishedSoftmaxes", latent_gradients(), {"sync_block();", 0, nothing}},
+    {"LatentGradientsByUnfinishedFactors", latent_gradients(), {"sync_block();", 1, nothing}},
+    {"LatentGradientsOfAnUnfinishedOutput", latent_gradients(), {"sync_block();", 2, nothing}},
+    {"LatentGradientsThatAddUpTooEarly", latent_gradients(), {"sync_block();", 3, nothing}},
+    {"LatentGradientsOfAnUnfinishedQuery", latent_gradients(), {"sync_block();", 4, nothing}},
+    {"LatentGradientsThatAddUpKeysTooEarly", latent_gradients(), {"sync_block();", 5, nothing}},
+    {"LatentGradientsOfQueriesWithoutTheMean", latent_gradients(), {"(pair.dvalue - delta)", 0, "pair.dvalue"}},
+    {"LatentGradientsOfKeysWithoutTheMean", latent_gradients(), {"(pair.dvalue - saved.softmax[2])", 0, "pair.dvalue"}},
+    {"LatentGradientsWithoutTheCapsSlope", latent_gradients(), {"1 - bent * bent", 0, "1"}},
+    {"LatentAttentionWithoutRope", windowed_attention(), {"rope[d] * to_float(key.rope[d])", 0, "0"}},
 };
 
 INSTANTIATE_TEST_SUITE_P(Latent, KernelMutant, ::testing::ValuesIn(mutants), name_of);
