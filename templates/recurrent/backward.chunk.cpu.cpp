@@ -69,9 +69,8 @@ struct Chunk {
 };
 
 static void load_rows(const Chunk& c, const Rows& from, float* to, float scale) {
-  for (int64_t t = 0; t < c.rows; ++t)
-    for (int64_t x = 0; x < c.columns; x += LANES)
-      store_floats(to + t * c.g.values + x, t < c.tokens ? from.row(c.stream.place(c.start + t)).load(x) * scale : Floats{});
+  for (int64_t t = 0; t < c.tokens; ++t) load_row(from.row(c.stream.place(c.start + t)), to + t * c.g.values, scale);
+  __builtin_memset(to + c.tokens * c.g.values, 0, (c.rows - c.tokens) * c.g.values * sizeof(float));
 }
 
 // Rows of q and k, weights of pairs, factors of gates; then w and what it is beta times, from the state before the chunk.
