@@ -69,9 +69,8 @@ struct Chunk {
 };
 
 static void load_rows(const Chunk& c, const Rows& from, float* to, float scale) {
-  for (int64_t t = 0; t < c.rows; ++t)
-    for (int64_t x = 0; x < c.columns; x += LANES)
-      store_floats(to + t * c.g.values + x, t < c.tokens ? from.row(c.stream.place(c.start + t)).load(x) * scale : Floats{});
+  for (int64_t t = 0; t < c.tokens; ++t) load_row(from.row(c.stream.place(c.start + t)), to + t * c.g.values, scale);
+  __builtin_memset(to + c.tokens * c.g.values, 0, (c.rows - c.tokens) * c.g.values * sizeof(float));
 }
 
 // Rows of q and k, weights of pairs, factors of gates; then w and what it is beta times, from the state before the chunk.
@@ -204,6 +203,9 @@ static void store_sums(const Chunk& c, const SumRows& sums, const float* own, co
   const Scratch& s = c.s;
   const Gradients& g = c.g;
   double gates[CHUNK] = {};
+  Floats factors[CHUNK];
+  for (int64_t t = 0; t < c.tokens; ++t)
+    factors[t] = exp2_of(splat((c.stream.g.at(c.stream.place(c.start + t)) + c.stream.gamma) * LOG2_E));
   for (int64_t i = 0; i < s.keys; i += LANES) {
     float by_key[LANES] = {};
     for (int64_t lane = 0; lane < LANES && i + lane < s.keys; ++lane) {
@@ -222,8 +224,11 @@ static void store_sums(const Chunk& c, const SumRows& sums, const float* own, co
       float* to = sums.token(c.stream.place(c.start + t));
       store_some(to + i, dq + own[t] * k, sums.keys - i);
       store_some(to + sums.keys + i, dk + kept + own[t] * q, sums.keys - i);
-      store_some(to + 2 * sums.keys + i, gate, sums.keys - i);
-      for (int64_t lane = 0; lane < LANES && i + lane < sums.keys; ++lane) gates[t] += gate[lane];
+      // Where nothing is left the gradient is 0, and the sums' terms cancel but for their rounding.
+      const Floats left = c.stream.gk.data ? load_floats(s.factor + t * s.row + i) : factors[t];
+      const Floats of_gate = left == Floats{} ? Floats{} : gate;
+      store_some(to + 2 * sums.keys + i, of_gate, sums.keys - i);
+      for (int64_t lane = 0; lane < LANES && i + lane < sums.keys; ++lane) gates[t] += of_gate[lane];
     }
   }
   for (int64_t t = 0; t < c.tokens; ++t) {

@@ -38,6 +38,16 @@ struct Stream {
   }
 };
 
+// A whole row, as vectors. Apart: the types that a row may have are compiled once.
+static __attribute__((noinline)) void load_row(const Row& row, float* to, float scale) {
+  for (int64_t i = 0; i < row.count; i += LANES) store_floats(to + i, row.load(i) * scale);
+}
+
+// The same of q and k (load_scaled).
+static __attribute__((noinline)) void load_key_row(const Row& row, float* to, float scale, bool l2_norm) {
+  load_scaled(row, to, scale, l2_norm);
+}
+
 // The scratch of a work item, in floats. Arrays over the keys have rows of `row` floats, zeros from the last key up to a whole vector.
 struct Scratch {
   int64_t keys, row, state_rows;  // state_rows: whole tiles

@@ -9,8 +9,8 @@ static void load_keys(const Stream& stream, const Scratch& s, int64_t start, int
   for (int64_t t = 0; t < rows; ++t) {
     float *q = s.q + t * s.row, *k = s.k + t * s.row;
     if (t < tokens) {
-      load_scaled(stream.q.row(stream.place(start + t)), q, stream.scale, stream.l2_norm);
-      load_scaled(stream.k.row(stream.place(start + t)), k, 1, stream.l2_norm);
+      load_key_row(stream.q.row(stream.place(start + t)), q, stream.scale, stream.l2_norm);
+      load_key_row(stream.k.row(stream.place(start + t)), k, 1, stream.l2_norm);
     } else {
       __builtin_memset(q, 0, s.row * sizeof(float));
       __builtin_memset(k, 0, s.row * sizeof(float));
@@ -19,20 +19,21 @@ static void load_keys(const Stream& stream, const Scratch& s, int64_t start, int
 }
 
 // kept[:][column ..] = rows of keys, transposed; `count` rows.
-static void transpose_keys(const float* from, const Scratch& s, int64_t column, int64_t count) {
+static __attribute__((noinline)) void transpose_keys(const float* from, const Scratch& s, int64_t column, int64_t count) {
   for (int64_t t = 0; t < count; t += LANES)
     for (int64_t i = 0; i < s.keys; i += LANES) {
       Floats block[LANES];
 #pragma GCC unroll 16
       for (int64_t lane = 0; lane < LANES; ++lane) block[lane] = t + lane < count ? load_floats(from + (t + lane) * s.row + i) : Floats{};
       transpose(block);
-#pragma GCC unroll 16
-      for (int64_t lane = 0; lane < LANES; ++lane) store_some(s.kept + (i + lane) * COLUMNS + column + t, block[lane], count - t);
+      const int64_t bytes = (count - t < LANES ? count - t : LANES) * sizeof(float);
+      for (int64_t lane = 0; lane < LANES; ++lane)
+        __builtin_memcpy(s.kept + (i + lane) * COLUMNS + column + t, reinterpret_cast<const float*>(block + lane), bytes);
     }
 }
 
 // to[t][j] = from_t . kept[:][j] for ROWS tokens t from `first` on and all j < end.
-static void weigh_pairs(const float* from, const Scratch& s, float* to, int64_t first, int64_t end) {
+static __attribute__((noinline)) void weigh_pairs(const float* from, const Scratch& s, float* to, int64_t first, int64_t end) {
   for (int64_t j = 0; j < end; j += PANEL) {
     Tile sum;
     clear_tile(sum);
@@ -101,14 +102,16 @@ static void prepare_token_gates(const Stream& stream, const Scratch& s, int64_t 
 
 // e^gate of each token and key; how the state decays.
 static void load_key_gates(const Stream& stream, const Scratch& s, int64_t start, int64_t tokens, int64_t rows) {
+  for (int64_t t = 0; t < tokens; ++t) load_row(stream.gk.row(stream.place(start + t)), s.factor + t * s.row, 1);
   float gates[CHUNK];
   for (int64_t t = 0; t < tokens; ++t) gates[t] = stream.g.at(stream.place(start + t)) + stream.gamma;
   for (int64_t i = 0; i < s.keys; i += LANES) {
     Floats sum = {};
     for (int64_t t = 0; t < tokens; ++t) {
-      const Floats gate = stream.gk.row(stream.place(start + t)).load(i) + gates[t];
+      float* factor = s.factor + t * s.row + i;
+      const Floats gate = load_floats(factor) + gates[t];
       sum += gate;
-      store_floats(s.factor + t * s.row + i, exp2_of(gate * LOG2_E));
+      store_floats(factor, exp2_of(gate * LOG2_E));
     }
     for (int64_t t = tokens; t < rows; ++t) store_floats(s.factor + t * s.row + i, splat(1.0f));
     const SplitExp decay = split_exp(sum);
