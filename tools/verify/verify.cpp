@@ -197,8 +197,9 @@ int verify(std::span<const std::string> words) {
       "verify", "[KERNEL] [options]",
       "Runs every image that can run here (each variant on each arch of the device, for the types and features of the spec's cases) on\n"
       "varied calls and layouts, compares each with the float64 reference, and judges the kernel's laws. Then random calls of every "
-      "option, and every pair of options. KERNEL may be a pattern over names, such as 'rnn*'.",
-      "ejk verify\nejk verify mean_pooling --arch avx2\nejk verify --quick --json\nejk verify flash_attention --configs all --built\n"
+      "option, and every pair of options. KERNEL may be a pattern over names.",
+      "ejk verify\nejk verify mean_pooling --arch avx2\nejk verify 'rnn*'\nejk verify --quick --json\nejk verify flash_attention --configs "
+      "all --built\n"
       "ejk verify --device cuda\nejk verify --cover 20260131  # a sample, in a fraction of the time");
   add_options(arguments);
   if (!arguments.parse(words)) return exit_done;
