@@ -232,6 +232,18 @@ TEST_F(Behind, WithoutACompilerTheNearestImageServes) {
   EXPECT_EQ(counters().fallbacks, 1u);
 }
 
+// What a store has stands in, so that nothing does here: the call waits, for the one compile.
+TEST_F(Behind, WhereNoFolderKeepsImagesTheyStayInMemory) {
+  setenv("EJKERNEL_CACHE_DIR", "/dev/null/cache", 1);
+  ready_any();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(shift(), "");
+  ASSERT_TRUE(wait_for_images(a_minute));
+  EXPECT_EQ(shift(), "");
+  EXPECT_EQ(counters().compiles, 2u);
+  EXPECT_EQ(counters().stand_ins, 0u);
+  EXPECT_EQ(counters().fallbacks, 0u);
+}
+
 TEST_F(Behind, ManyThreadsAndShapesGetTheirOwnResults) {
   ready_any();
   std::atomic<int> wrong{0};
