@@ -21,6 +21,38 @@ void add(Row& to, double factor, const double* from) {
   for (std::size_t d = 0; d < to.size(); ++d) to[d] += factor * from[d];
 }
 
+// What a query and head make of a key that they see: the softmax weight, and the gradient of the product of query and key.
+struct Pair {
+  std::int64_t key;
+  double weight, slope;
+};
+
+// Of one query and head, whose keys have been made; none if the query sees no key.
+std::vector<Pair> pairs_of(const Problem& p, const double* dout, std::int64_t n, std::int64_t i, std::int64_t h,
+                           const std::vector<Token>& tokens, const std::vector<Expanded>& made) {
+  const std::int64_t row = p.query_row(n, i, h);
+  const double *nope = p.q_nope.data() + row * p.own, *rope = p.q_rope.data() + row * p.rope, *slope = dout + row * p.value_dim;
+  const std::vector<std::int64_t> keys = p.sight.keys(n, i);
+  Row scores, bends, dweights;
+  for (const std::int64_t j : keys) {
+    const double score = p.scale * (product(nope, made[at(j)].key) + product(rope, tokens[at(j)].rope));
+    const double bent = p.cap > 0 ? std::tanh(score / p.cap) : 0;
+    scores.push_back(p.cap > 0 ? p.cap * bent : score);
+    bends.push_back(1 - bent * bent);
+    dweights.push_back(product(slope, made[at(j)].value));
+  }
+  const double lse = log_sum_exp(scores);
+  if (lse == -infinity) return {};
+  double mean = 0;
+  for (std::size_t k = 0; k < keys.size(); ++k) mean += std::exp(scores[k] - lse) * dweights[k];
+  std::vector<Pair> pairs;
+  for (std::size_t k = 0; k < keys.size(); ++k) {
+    const double weight = std::exp(scores[k] - lse);
+    pairs.push_back({keys[k], weight, weight * (dweights[k] - mean) * bends[k] * p.scale});
+  }
+  return pairs;
+}
+
 // One head's keys of one sequence, and the gradients of what they were expanded to.
 struct Head {
   std::vector<Expanded> made, slopes;
@@ -36,22 +68,7 @@ struct Gradients {
   void of_query(std::int64_t n, std::int64_t i, std::int64_t h, const std::vector<Token>& tokens, Head& head) {
     const std::int64_t row = p.query_row(n, i, h);
     const double *nope = p.q_nope.data() + row * p.own, *rope = p.q_rope.data() + row * p.rope, *slope = dout.data() + row * p.value_dim;
-    const std::vector<std::int64_t> keys = p.sight.keys(n, i);
-    Row scores, bends, dweights;
-    for (const std::int64_t j : keys) {
-      const double score = p.scale * (product(nope, head.made[at(j)].key) + product(rope, tokens[at(j)].rope));
-      const double bent = p.cap > 0 ? std::tanh(score / p.cap) : 0;
-      scores.push_back(p.cap > 0 ? p.cap * bent : score);
-      bends.push_back(1 - bent * bent);
-      dweights.push_back(product(slope, head.made[at(j)].value));
-    }
-    const double lse = log_sum_exp(scores);
-    if (lse == -infinity) return;
-    double mean = 0;
-    for (std::size_t k = 0; k < keys.size(); ++k) mean += std::exp(scores[k] - lse) * dweights[k];
-    for (std::size_t k = 0; k < keys.size(); ++k) {
-      const double weight = std::exp(scores[k] - lse), dproduct = weight * (dweights[k] - mean) * bends[k] * p.scale;
-      const std::int64_t j = keys[k];
+    for (const auto& [j, weight, dproduct] : pairs_of(p, dout.data(), n, i, h, tokens, head.made)) {
       add(dq_nope.data() + row * p.own, dproduct, head.made[at(j)].key);
       add(dq_rope.data() + row * p.rope, dproduct, tokens[at(j)].rope);
       add(head.slopes[at(j)].key, dproduct, nope);
@@ -98,6 +115,30 @@ class MlaAttentionBackward : public KernelReference {
     }
     return {{"dq_nope", g.dq_nope}, {"dq_rope", g.dq_rope}, {"dkv_latent", g.dkv_latent},
             {"dk_rope", g.dk_rope}, {"dw_kc", g.dw_kc},     {"dw_vc", g.dw_vc}};
+  }
+
+  // The other gradients are sums over all queries.
+  Samples sample(const Call& call, Rng& rng) const override {
+    const Problem p(call);
+    const Row dout = call.input("dout").values();
+    Samples samples;
+    for (const std::int64_t query : some_below(p.sight.sequences() * p.sight.queries(), 2, rng))
+      for (const std::int64_t h : some_below(p.heads, 2, rng)) {
+        const std::int64_t n = query / p.sight.queries(), i = query % p.sight.queries(), row = p.query_row(n, i, h);
+        const std::vector<std::int64_t> keys = p.sight.keys(n, i);
+        const std::size_t end = keys.empty() ? 0 : at(keys.back() + 1);
+        std::vector<Token> tokens(end);
+        std::vector<Expanded> made(end);
+        for (const std::int64_t j : keys) made[at(j)] = p.expand(tokens[at(j)] = p.token(n, j), h);
+        Row nope(at(p.own), 0.0), rope(at(p.rope), 0.0);
+        for (const auto& [j, weight, slope] : pairs_of(p, dout.data(), n, i, h, tokens, made)) {
+          add(nope.data(), slope, made[at(j)].key);
+          add(rope.data(), slope, tokens[at(j)].rope);
+        }
+        samples["dq_nope"].add(row * p.own, nope.data(), p.own);
+        samples["dq_rope"].add(row * p.rope, rope.data(), p.rope);
+      }
+    return samples;
   }
 
   void complete(Call& call) const override {
