@@ -99,6 +99,22 @@ Property repeats_bit_for_bit(std::function<bool(const Call&)> applies, std::func
   return {"two runs of one call give the same bits", std::move(applies), check};
 }
 
+Property grows_with_cotangents(std::vector<std::string> cotangents) {
+  const auto check = [cotangents = std::move(cotangents)](const Call& call, const Execute& execute, Rng&) {
+    Values expected = run_copy(call, execute);
+    for (auto& [name, values] : expected)
+      for (double& value : values) value *= 2;
+    Call changed = call;
+    for (const std::string& name : cotangents) {
+      if (!call.given(name)) continue;
+      HostTensor& tensor = changed.input(name);
+      for (std::int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, 2 * tensor.at(i));
+    }
+    return disagreement(call, run_copy(changed, execute), expected);
+  };
+  return {"twice the cotangents give twice the gradients", writable, check};
+}
+
 std::string disagreement(const Call& call, const Values& found, const Values& expected) {
   for (const HostTensor& output : call.outputs) {
     const Comparison result = compare(output.name(), output.shape(), reference_of(found, call.spec->kernel, output.name()),

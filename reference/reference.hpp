@@ -89,6 +89,9 @@ Values run_copy(const Call& call, const Execute& execute);
 // Two runs of one call give the same bits: for kernels that guarantee it. repeats: of which outputs (none given: of all).
 Property repeats_bit_for_bit(std::function<bool(const Call&)> applies, std::function<bool(const Call&, const std::string&)> repeats = {});
 
+// Gradients are linear in the cotangents, the inputs of these names as far as they are given. Applies to calls whose inputs can be written.
+Property grows_with_cotangents(std::vector<std::string> cotangents);
+
 // Empty if the outputs of two runs agree within the spec's tolerance; else the first disagreement.
 std::string disagreement(const Call& call, const Values& found, const Values& expected);
 

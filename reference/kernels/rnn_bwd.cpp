@@ -200,7 +200,7 @@ class RnnBackward : public KernelReference {
   std::vector<Property> properties() const override {
     return {
         repeats_bit_for_bit([](const Call&) { return true; }),
-        {"twice the cotangents give twice the gradients", writable, twice},
+        grows_with_cotangents({"dy", "dh_n", "dc_n"}),
         {"tokens past a row's length do not matter, even NaN",
          [](const Call& call) { return writable(call) && call.given("lengths") && call.dim("I") > 0 && call.dim("H") > 0; }, past_the_end}};
   }
@@ -220,19 +220,6 @@ class RnnBackward : public KernelReference {
     }
     c.given = given;
     return c;
-  }
-
-  static std::string twice(const Call& call, const Execute& execute, Rng&) {
-    Values expected = run_copy(call, execute);
-    for (auto& [name, values] : expected)
-      for (double& value : values) value *= 2;
-    Call changed = call;
-    for (const char* name : {"dy", "dh_n", "dc_n"}) {
-      if (!call.given(name)) continue;
-      HostTensor& tensor = changed.input(name);
-      for (std::int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, 2 * tensor.at(i));
-    }
-    return disagreement(call, run_copy(changed, execute), expected);
   }
 
   static std::string past_the_end(const Call& call, const Execute& execute, Rng&) {

@@ -136,7 +136,7 @@ class SsdBackward : public KernelReference {
   }
 
   std::vector<Property> properties() const override {
-    return {repeats_bit_for_bit([](const Call&) { return true; }), {"twice the cotangents give twice the gradients", writable, twice}};
+    return {repeats_bit_for_bit([](const Call&) { return true; }), grows_with_cotangents({"dout", "dfinal_state"})};
   }
 
  private:
@@ -148,19 +148,6 @@ class SsdBackward : public KernelReference {
       if (c.types.contains(type) && c.types.at(type) == "f16") c.types[type] = "bf16";
     if (with_final) c.given.emplace_back("dfinal_state");
     return c;
-  }
-
-  static std::string twice(const Call& call, const Execute& execute, Rng&) {
-    Values expected = run_copy(call, execute);
-    for (auto& [name, values] : expected)
-      for (double& value : values) value *= 2;
-    Call changed = call;
-    for (const char* name : {"dout", "dfinal_state"}) {
-      if (!call.given(name)) continue;
-      HostTensor& tensor = changed.input(name);
-      for (std::int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, 2 * tensor.at(i));
-    }
-    return disagreement(call, run_copy(changed, execute), expected);
   }
 };
 

@@ -39,9 +39,8 @@ VerifyOutcome check_image(const VerifyImage& image, const Machine& machine, cons
 reference::Arrangement arrangement_of_random_call(int index, reference::Rng& rng);
 
 // Any legal call, as users make them: through the config chain, or through the plainest variant that takes it. The outcome's id is the
-// image that served it. On the CPU some variant must take every legal call. With effort.cover the third and further
-// calls are made only where a store has the image: else nothing is, and the outcome has no id.
-// has.
+// image that served it. On the CPU some variant must take every legal call. With effort.cover the third and further calls are made only
+// where a store has the image; an outcome without an id is of a call that was not made.
 VerifyOutcome check_random_call(const KernelHandle& kernel, const Machine& machine, const reference::KernelReference& reference, int index,
                                 bool plainest, const VerifyEffort& effort);
 
