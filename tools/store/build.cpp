@@ -66,7 +66,7 @@ void keep_sample(std::vector<store::BuildItem>& items, std::optional<std::uint64
     if (cover)
       covered.push_back(cover_item(image.id, image.kernel, image.variant, image.arch, image.specialisation, image.config, *cover));
     else
-      covered.push_back(cover_item(image.id, image.kernel, image.variant, image.arch, {}, {}, 1));
+      covered.push_back(brief_item(image.id, image.kernel, image.variant, image.arch));
   }
   std::vector<store::BuildItem> sample;
   for (const auto i : covering_sample(covered, cover.value_or(1))) sample.push_back(std::move(items[i]));
@@ -109,8 +109,9 @@ int build(std::span<const std::string> words) {
   arguments.option("select", "GLOB", "only images whose id matches");
   arguments.option(
       "cover", "SEED",
-      "only a sample of these images: every kernel, variant and arch, and of each variant every value of a specialisation, an "
-      "eighth of every two of them, and every config value is met in it; another seed draws others, and eight in turn have every two");
+      "only a sample of these images: every kernel, variant and arch (a variant on half of a GPU platform's archs), and of each variant "
+      "every value of a specialisation, an eighth of every two of them, and every config value is met in it; another seed draws others: "
+      "two in turn have every variant on every arch, eight every two values");
   arguments.flag("brief", "only one of these images for every variant and arch: a first look");
   arguments.option("specs", "DIR", "the specs, copied into the store (default: specs)");
   arguments.option("templates", "DIR", "the templates, copied into the store (default: templates)");
