@@ -5,6 +5,7 @@
 // (device/tile/exchange.h). A template defines Element and includes rnn/rnn_gates.h before.
 #pragma once
 constexpr int FEATURES = 16, SPLITS = ${splits}, LINES_A_FEATURE = SPLITS, ROWS = ${rows}, CHUNKS = (${chunks} + SPLITS - 1) / SPLITS, REGISTERS = ${registers};
+constexpr int AHEAD = 3;  // steps between asking for a token's gates and reading them
 constexpr int KINDS = GRU ? 4 : GATES;  // of gradients a feature: a GRU's n has one of its input's side and, last, one of the state's
 #include "rnn/rnn_fragments.h"
 #include "rnn/rnn_panels.h"
@@ -79,33 +80,48 @@ KERNEL(128, 1) remember(${parameters('remember')}) {
   }
 }
 
-// What a unit, two neighbouring features of a row, needs of a token.
+// What a unit, two neighbouring features of a row, reads of a token.
 struct Token {
   float gate[KINDS][2], memory[2], memory_before[2], state[2], dy[2];
 };
 
-// Gradients of the gates of one feature. dstate: of its state; becomes what of it passes the gates by. dmemory: of an LSTM's c after the
-// token, and becomes that before it.
-static inline void gates_back(float (&d)[KINDS], const Token& token, int i, float& dstate, float& dmemory) {
+// How the gradients of one feature's gates follow from that of its state: everything that does not wait for it.
+struct Bends {
+  float gate[KINDS];  // by gradient: of an LSTM's c for its first three gates, of the state else
+  float memory, kept;  // what passes from an LSTM's state to its c; what passes a gate by: of an LSTM's c, else of the state
+};
+
+static inline Bends bends_of(const Token& token, int i) {
+  Bends bends;
   if constexpr (LSTM) {
     const float in = sigmoid_of(token.gate[0][i]), keep_ = sigmoid_of(token.gate[1][i]), cell = exact_tanh_of(token.gate[2][i]), out = sigmoid_of(token.gate[3][i]);
-    const float bent = exact_tanh_of(token.memory[i]), dc = dmemory + dstate * out * tanh_slope_of(token.memory[i]);
-    d[0] = dc * cell * in * (1 - in);
-    d[1] = dc * token.memory_before[i] * keep_ * (1 - keep_);
-    d[2] = dc * in * (1 - cell * cell);
-    d[3] = dstate * bent * out * (1 - out);
-    dmemory = dc * keep_, dstate = 0;
+    bends.gate[0] = cell * in * (1 - in);
+    bends.gate[1] = token.memory_before[i] * keep_ * (1 - keep_);
+    bends.gate[2] = in * (1 - cell * cell);
+    bends.gate[3] = exact_tanh_of(token.memory[i]) * out * (1 - out);
+    bends.memory = out * tanh_slope_of(token.memory[i]), bends.kept = keep_;
   } else if constexpr (GRU) {
     const float reset = sigmoid_of(token.gate[0][i]), update = sigmoid_of(token.gate[1][i]), recurrent = token.gate[3][i];
-    const float fresh = exact_tanh_of(token.gate[2][i] + reset * recurrent), dn = dstate * (1 - update) * (1 - fresh * fresh);
-    d[0] = dn * recurrent * reset * (1 - reset);
-    d[1] = dstate * (token.state[i] - fresh) * update * (1 - update);
-    d[2] = dn, d[3] = dn * reset;
-    dstate *= update;
+    const float fresh = exact_tanh_of(token.gate[2][i] + reset * recurrent), of_fresh = (1 - update) * (1 - fresh * fresh);
+    bends.gate[0] = of_fresh * recurrent * reset * (1 - reset);
+    bends.gate[1] = (token.state[i] - fresh) * update * (1 - update);
+    bends.gate[2] = of_fresh, bends.gate[3] = of_fresh * reset;
+    bends.memory = 0, bends.kept = update;
   } else {
-    d[0] = CELL == 2 ? dstate * (1 - token.state[i] * token.state[i]) : token.state[i] > 0 ? dstate : 0.0f;
-    dstate = 0;
+    bends.gate[0] = CELL == 2 ? 1 - token.state[i] * token.state[i] : token.state[i] > 0 ? 1.0f : 0.0f;
+    bends.memory = 0, bends.kept = 0;
   }
+  return bends;
+}
+
+// Gradients of the gates of one feature. dstate: of its state; becomes what of it passes the gates by. dmemory: of an LSTM's c after the
+// token, and becomes that before it.
+static inline void gates_back(float (&d)[KINDS], const Bends& bends, float& dstate, float& dmemory) {
+  const float dc = dmemory + dstate * bends.memory;
+#pragma unroll
+  for (int g = 0; g < KINDS; ++g) d[g] = (LSTM && g < 3 ? dc : dstate) * bends.gate[g];
+  dmemory = dc * bends.kept;
+  dstate = LSTM ? 0.0f : dstate * bends.kept;
 }
 
 // Block (x): a part of the batch, parts fastest, then one of SPLITS parts of the gates, then the columns; launch `turn`: of a group of parts.
@@ -155,7 +171,7 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
       dstate[i] = is_given(dh_n_view) ? state_in(dh_n_view, direction, row, feature)[i] : 0.0f;
       dmemory[i] = LSTM && is_given(dc_n_view) ? state_in(dc_n_view, direction, row, feature)[i] : 0.0f;
     }
-  Token now;
+  Token next;
   const auto bring = [&](int number) {
     const int token = token_of(number);
     if (number >= tokens || token >= length) return;
@@ -167,29 +183,56 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
     if constexpr (LSTM || GRU) {
       const float* from = gates + place * KINDS * features + feature;
 #pragma unroll
-      for (int g = 0; g < KINDS; ++g, from = keep(from + features)) two(now.gate[g], from);
+      for (int g = 0; g < KINDS; ++g, from = keep(from + features)) two(next.gate[g], from);
     }
     const auto two_elements = [](float (&to)[2], const Element* from) { to[0] = to_float(from[0]), to[1] = to_float(from[1]); };
-    two_elements(now.dy, elements(dy_view, row, token) + direction * features + feature);
+    two_elements(next.dy, elements(dy_view, row, token) + direction * features + feature);
     if constexpr (LSTM) {
       const int previous = direction == 1 ? token + 1 : token - 1;
-      two(now.memory, memories + place * features + feature);
+      two(next.memory, memories + place * features + feature);
       if (previous >= 0 && previous < length)
-        two(now.memory_before, memories + place_of(previous) * features + feature);
+        two(next.memory_before, memories + place_of(previous) * features + feature);
       else
-        for (int i = 0; i < 2; ++i) now.memory_before[i] = is_given(c0_view) ? state_in(c0_view, direction, row, feature)[i] : 0.0f;
+        for (int i = 0; i < 2; ++i) next.memory_before[i] = is_given(c0_view) ? state_in(c0_view, direction, row, feature)[i] : 0.0f;
     } else if constexpr (GRU) {
-      two_elements(now.state, reinterpret_cast<const Element*>(before) + place * features + feature);
+      two_elements(next.state, reinterpret_cast<const Element*>(before) + place * features + feature);
     } else {
-      two_elements(now.state, elements(y_view, row, token) + direction * features + feature);
+      two_elements(next.state, elements(y_view, row, token) + direction * features + feature);
     }
   };
+  // Brings a later token's nearer, into the L2 cache.
+  const auto announce = [&](int number) {
+    const int token = token_of(number);
+    if (number >= tokens || token < 0 || token >= length) return;
+    const int64_t place = place_of(token);
+    if constexpr (LSTM || GRU) {
+      const float* from = gates + place * KINDS * features + feature;
+#pragma unroll
+      for (int g = 0; g < KINDS; ++g, from = keep(from + features)) fetch(from);
+    }
+    fetch(elements(dy_view, row, token) + direction * features + feature);
+    if constexpr (LSTM) {
+      const int previous = direction == 1 ? token + 1 : token - 1;
+      if (previous >= 0 && previous < length) fetch(memories + place_of(previous) * features + feature);
+    } else if constexpr (GRU) {
+      fetch(reinterpret_cast<const Element*>(before) + place * features + feature);
+    } else {
+      fetch(elements(y_view, row, token) + direction * features + feature);
+    }
+  };
+  Bends bends[2];
+  float dy[2];
+  bring(0);
 
 #pragma unroll 1
   for (int number = 0; number < turns; ++number) {
     float* const sums = sums_of_step(all_sums, number);
     before_look(grid_barrier);
-    multiply_panel(weights, read.at(number), sums, [&] { bring(number); });
+    multiply_panel(weights, read.at(number), sums, [&] {
+      if (is_there && number < tokens && token_of(number) < length)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) bends[i] = bends_of(next, i), dy[i] = next.dy[i];
+    });
     sync_block();  // all sums are there
     float own_sum[2] = {0, 0};
     if (sums_here)
@@ -224,8 +267,8 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
       for (int i = 0; i < 2; ++i) {
         dstate[i] += total[i];
         if (number < tokens && token < length) {
-          dstate[i] += now.dy[i];
-          gates_back(d[i], now, i, dstate[i], dmemory[i]);
+          dstate[i] += dy[i];
+          gates_back(d[i], bends[i], dstate[i], dmemory[i]);
         }
       }
       if (number + 1 < turns && is_first_of_unit())
@@ -239,6 +282,8 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
 #pragma unroll
         for (int g = 0; g < KINDS; ++g) *reinterpret_cast<uint32_t*>(to + g * features) = pack_pair<Element>(d[0][g], d[1][g]);
       }
+      bring(number + 1);
+      announce(number + AHEAD);
     }
     if (Panels::clears(number)) {
 #pragma unroll 1
