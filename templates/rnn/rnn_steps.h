@@ -5,7 +5,11 @@
 #include "rnn/rnn_gates.h"
 
 constexpr int FEATURES = ${features}, LINES_A_FEATURE = GATES, ROWS = ${rows}, CHUNKS = ${chunks}, REGISTERS = ${registers};
+$if warpgroups
+#include "rnn/rnn_warpgroups.h"
+$else
 #include "rnn/rnn_fragments.h"
+$end
 #include "rnn/rnn_panels.h"
 
 // The exchange before the first step: h0 as the states before it; the others are not sent. Rows and features that are not there are 0.
@@ -32,7 +36,6 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
   const int tokens = static_cast<int>(x_view.shape[1]);
   const int64_t columns = static_cast<int64_t>(w_hh_view.shape[0]) * GATES * features;
   const Panels panels{reinterpret_cast<uint32_t*>(exchange), static_cast<int>(w_hh_view.shape[0] * panel_count), direction * static_cast<int>(panel_count) + part};
-  float* const all_sums = reinterpret_cast<float*>(dynamic_shared());
   __shared__ float biases[GRU ? 4 : GATES][FEATURES];  // a GRU's last: of n, beside the state's product
   const auto bias = [&](const View& view, int gate, int feature) {
     if (!is_given(view) || feature >= features) return 0.0f;
@@ -43,12 +46,19 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
     biases[gate][i % FEATURES] = GRU && gate == 3 ? bias(b_hh_view, 2, feature)
                                                   : bias(b_ih_view, gate, feature) + (GRU && gate == 2 ? 0.0f : bias(b_hh_view, gate, feature));
   }
-  Fragments weights{reinterpret_cast<Pack<uint32_t, 4>*>(all_sums + ALL_FLOATS), {}};
-  weights.load([&](int line, int k) -> Pack<uint32_t, 4> {
+  Fragments weights(reinterpret_cast<float*>(dynamic_shared()));
+  if (weights.receives()) {
+    for (int number = 0; number < tokens; ++number) {
+      weights.receive(panels.at(number), number);
+      if (Panels::sees_cleared(number)) order_exchange();
+    }
+    return;
+  }
+  weights.load([&](int line, int k) -> Pack<uint32_t, WEIGHT_WORDS> {
     const int feature = first_feature + feature_of_line(line);
-    if (line >= LINES || feature >= features || k >= features) return {{0, 0, 0, 0}};
+    if (line >= LINES || feature >= features || k >= features) return {};
     const Element* const of_line = static_cast<const Element*>(w_hh_view.data) + direction * w_hh_view.strides[0] + (line / FEATURES * features + feature) * w_hh_view.strides[1];
-    return load_pack<4>(reinterpret_cast<const uint32_t*>(of_line + k));
+    return load_pack<WEIGHT_WORDS>(reinterpret_cast<const uint32_t*>(of_line + k));
   });
 
   // The thread's unit.
@@ -70,9 +80,8 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
 #pragma unroll 1
   for (int number = 0; number < tokens; ++number) {
     const bool valid = token_of(number) < length;
-    float* const sums = sums_of_step(all_sums, number);
     before_look(grid_barrier);
-    multiply_panel(weights, panels.at(number), sums, [&] {
+    const float* const sums = weights.multiply(panels.at(number), number, [&] {
       if (!valid) return;
       const float* from = products_of(number);
 #pragma unroll
@@ -81,7 +90,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
         in[0][g] = both.at[0], in[1][g] = both.at[1];
       }
     });
-    sync_block();  // all sums are there: and this block has all states of the step, so no block reads those of the step before any more
+    sync_steps();  // all sums are there: and this block has all states of the step, so no block reads those of the step before any more
     if (sums_here)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {

@@ -7,7 +7,11 @@
 constexpr int FEATURES = 16, SPLITS = ${splits}, LINES_A_FEATURE = SPLITS, ROWS = ${rows}, CHUNKS = (${chunks} + SPLITS - 1) / SPLITS, REGISTERS = ${registers};
 constexpr int AHEAD = 3;  // steps between asking for a token's gates and reading them
 constexpr int KINDS = GRU ? 4 : GATES;  // of gradients a feature: a GRU's n has one of its input's side and, last, one of the state's
+$if warpgroups
+#include "rnn/rnn_warpgroups.h"
+$else
 #include "rnn/rnn_fragments.h"
+$end
 #include "rnn/rnn_panels.h"
 
 static inline const Element* elements(const View& view, int64_t outer, int64_t row) {
@@ -137,19 +141,25 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
   const Panels read{reinterpret_cast<uint32_t*>(exchange), a_step * SPLITS, part_of_all * SPLITS + split};
   const Panels written{reinterpret_cast<uint32_t*>(exchange), a_step * SPLITS, part_of_all * SPLITS + first_feature / of_split};
   uint32_t* const box = reinterpret_cast<uint32_t*>(inbox);
-  float* const all_sums = reinterpret_cast<float*>(dynamic_shared());
-
-  Fragments weights{reinterpret_cast<Pack<uint32_t, 4>*>(all_sums + ALL_FLOATS), {}};
-  weights.load([&](int line, int k) -> Pack<uint32_t, 4> {
+  Fragments weights(reinterpret_cast<float*>(dynamic_shared()));
+  if (weights.receives()) {
+    for (int number = 0; number < turns; ++number) {
+      weights.receive(read.at(number), number);
+      if (Panels::sees_cleared(number)) order_exchange();
+    }
+    return;
+  }
+  weights.load([&](int line, int k) -> Pack<uint32_t, WEIGHT_WORDS> {
     const int column = (columns * SPLITS + line / FEATURES) * FEATURES + feature_of_line(line), gate = k / of_split, row = split * of_split + k % of_split;
-    Pack<Element, 8> found;
+    constexpr int WIDE = 2 * WEIGHT_WORDS;
+    Pack<Element, WIDE> found;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) found.at[i] = from_float<Element>(0.0f);
+    for (int i = 0; i < WIDE; ++i) found.at[i] = from_float<Element>(0.0f);
     if (line < LINES && column < features && gate < GATES)
 #pragma unroll
-      for (int i = 0; i < 8; ++i)
+      for (int i = 0; i < WIDE; ++i)
         if (row + i < features) found.at[i] = elements(w_hh_view, direction, gate * features + row + i)[column];
-    return __builtin_bit_cast(Pack<uint32_t, 4>, found);
+    return __builtin_bit_cast(Pack<uint32_t, WEIGHT_WORDS>, found);
   });
 
   // The thread's unit.
@@ -226,14 +236,13 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
 
 #pragma unroll 1
   for (int number = 0; number < turns; ++number) {
-    float* const sums = sums_of_step(all_sums, number);
     before_look(grid_barrier);
-    multiply_panel(weights, read.at(number), sums, [&] {
+    const float* const sums = weights.multiply(read.at(number), number, [&] {
       if (is_there && number < tokens && token_of(number) < length)
 #pragma unroll
         for (int i = 0; i < 2; ++i) bends[i] = bends_of(next, i), dy[i] = next.dy[i];
     });
-    sync_block();  // all sums are there
+    sync_steps();  // all sums are there
     float own_sum[2] = {0, 0};
     if (sums_here)
 #pragma unroll
