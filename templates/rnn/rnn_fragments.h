@@ -1,15 +1,16 @@
 // GPU vocabulary: a slice of a recurrent layer's weights in registers, as operands A of mma_16x8x16, and states that come as operands B by
 // an exchange. A template defines Element, FEATURES (of a slice), LINES_A_FEATURE, ROWS (of the batch), CHUNKS (of 32 features a
-// warp) and REGISTERS (of a thread, for weights, states and sums) before.
+// warp) before.
 //
 // Each of WARPS warps sums over CHUNKS chunks of its own. Within a chunk lane l = 4 g + t has elements 8 t .. 8 t + 7, as its 16 bytes
 // come: the first four are its part of one operand, the others of the next. The order is the same in both factors, and no sum depends on it.
 #pragma once
 #include "device/tile/exchange.h"
 
+constexpr int REGISTERS = ${registers};  // of a thread, for weights, states and sums
 constexpr int WARPS = 8, THREADS = WARPS * WARP, CHUNK = 32;
-constexpr int SUM_THREADS = THREADS, SUM_PARTS = WARPS, LINE_TILES = (LINES_A_FEATURE * FEATURES + 15) / 16, WEIGHT_WORDS = 4;
-#include "rnn/rnn_sums.h"
+constexpr int SUM_THREADS = THREADS, SUM_PARTS = WARPS, LINE_TILES = (LINES_A_FEATURE * FEATURES + 15) / 16, PART_LINES = 16 * LINE_TILES, WEIGHT_WORDS = 4;
+#include "rnn/rnn_matrix_sums.h"
 // Small sums have two places, in turn: some warps may still read those of the step before.
 constexpr bool IN_TURN = LINE_TILES * ROWS <= 32;
 constexpr int ALL_FLOATS = (IN_TURN ? 2 : 1) * WARPS * PART_FLOATS;

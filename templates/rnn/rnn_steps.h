@@ -4,8 +4,10 @@
 #pragma once
 #include "rnn/rnn_gates.h"
 
-constexpr int FEATURES = ${features}, LINES_A_FEATURE = GATES, ROWS = ${rows}, CHUNKS = ${chunks}, REGISTERS = ${registers};
-$if warpgroups
+constexpr int FEATURES = ${features}, LINES_A_FEATURE = GATES, ROWS = ${rows}, CHUNKS = ${chunks};
+$if E == 'f32'
+#include "rnn/rnn_floats.h"
+$elif warpgroups
 #include "rnn/rnn_warpgroups.h"
 $else
 #include "rnn/rnn_fragments.h"
@@ -23,7 +25,7 @@ KERNEL(256, 1) start(${parameters('start')}) {
   uint32_t word = is_there && slot > 0 ? NOT_SENT : 0;
   if (is_there && slot == 0 && is_given(h0_view)) {
     const float* const from = static_cast<const float*>(h0_view.data) + direction * h0_view.strides[0] + row * h0_view.strides[1] + at.feature;
-    word = sendable(pack_pair<Element>(from[0], from[1]));
+    word = sendable(word_of(from[0], from[WORD_FEATURES - 1]));
   }
   reinterpret_cast<uint32_t*>(exchange)[i] = word;
 }
@@ -50,7 +52,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
   if (weights.receives()) {
     for (int number = 0; number < tokens; ++number) {
       weights.receive(panels.at(number), number);
-      if (Panels::sees_cleared(number)) order_exchange();
+      if (Panels::orders(number)) order_exchange();
     }
     return;
   }
@@ -104,7 +106,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
       }
     if (is_there && is_first_of_unit()) {
       if (number + 1 < tokens) {
-        send(panels.at(number + 1) + own, sendable(pack_pair<Element>(state[0], state[1])));
+        send_unit(panels.at(number + 1) + own, state[0], state[1]);
         const float* from = products_of(number + 1);
 #pragma unroll
         for (int g = 0; g < GATES; ++g, from = keep(from + features)) fetch(from);
@@ -112,11 +114,9 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
       Element* const to = const_cast<Element*>(keep(static_cast<const Element*>(y_view.data))) + row * y_view.strides[0] + token_of(number) * y_view.strides[1] +
                           direction * features + feature;
       to[0] = from_float<Element>(valid ? state[0] : 0.0f), to[1] = from_float<Element>(valid ? state[1] : 0.0f);
-      if (Panels::clears(number))
-#pragma unroll 1
-        for (int i = 0; i < PERIOD; ++i) clear(panels.at(number - 1 - PERIOD + i) + own);
+      if (Panels::clears(number)) clear_unit(panels.at(Panels::cleared_by(number)) + own);
     }
-    if (Panels::clears(number) || Panels::sees_cleared(number)) order_exchange();
+    if (Panels::orders(number)) order_exchange();
   }
   if (!is_there || !is_first_of_unit()) return;
 #pragma unroll

@@ -1,16 +1,17 @@
 // GPU vocabulary: a block's sums of a step of a recurrent layer, and what goes on with them. The header that makes them defines before
 // SUM_THREADS (that go on with them), SUM_PARTS (that each have sums over a part of the features, all of the block's lines and rows),
-// LINE_TILES (of 16 lines) and CHUNK (features of a panel side by side).
+// PART_LINES (in shared memory) and CHUNK (features of a panel side by side).
 #pragma once
 
-constexpr int LINES = LINES_A_FEATURE * FEATURES, ROW_TILES = ROWS / 8, CHUNK_WORDS = CHUNK / 2;
-constexpr int PART_FLOATS = LINE_TILES * 16 * ROWS + 2;  // of a part's sums in shared memory; parts begin in different banks
-static_assert(LINES <= 16 * LINE_TILES);
+constexpr int LINES = LINES_A_FEATURE * FEATURES, ROW_TILES = ROWS / 8;
+constexpr int WORD_FEATURES = 4 / sizeof(Element), CHUNK_WORDS = CHUNK / WORD_FEATURES;
+constexpr int PART_FLOATS = PART_LINES * ROWS + (WORD_FEATURES == 1 ? 4 : 2);  // of a part's sums in shared memory; parts begin in different banks
+static_assert(LINES <= PART_LINES);
 
 // What goes on with sums: units of two neighbouring features of a row, each of SHARE lanes, which share the sums.
 constexpr int PAIRS = FEATURES / 2, UNITS = PAIRS * ROWS;
 constexpr int SHARE = SUM_PARTS >= 4 && 4 * UNITS <= SUM_THREADS ? 4 : 2 * UNITS <= SUM_THREADS ? 2 : 1;
-constexpr int PANEL_WORDS = 128 * CHUNKS * ROWS;  // states of a part of the batch
+constexpr int PANEL_WORDS = 256 / WORD_FEATURES * CHUNKS * ROWS;  // states of a part of the batch
 static_assert(ROWS % 8 == 0 && FEATURES % 2 == 0 && UNITS <= SUM_THREADS && SHARE * UNITS % WARP == 0);
 static inline int unit_of_thread() { return thread_x() / SHARE; }
 static inline bool is_first_of_unit() { return thread_x() % SHARE == 0; }
@@ -27,15 +28,6 @@ static inline int line_of(int gate, int pair, int odd) { return gate * FEATURES 
 static inline int place_of_sum(int line, int row) {
   const int moved = ROWS >= 32 ? line % 4 * 8 + line / 4 % 2 * 4 : ROWS == 16 ? line / 2 % 2 * 8 + line / 4 % 2 * 4 : line / 4 % 2 * 4;
   return line * ROWS + (row ^ moved);
-}
-
-// A warp's tile of sums, as a matrix instruction leaves them: lines 16 tile .., all rows.
-template <class Sum> static inline void store_sums(float* part, int tile, const Sum& sum) {
-#pragma unroll
-  for (int n = 0; n < ROW_TILES; ++n)
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-      store_pack(part + place_of_sum(16 * tile + 8 * h + lane() / 4, 8 * n + lane() % 4 * 2), Pack<float, 2>{{sum(n, 2 * h), sum(n, 2 * h + 1)}});
 }
 
 // By all lanes of a warp: the same in all of a unit.

@@ -4,10 +4,12 @@
 // FEATURES of them: its gates' gradients are what the next step multiplies. All of that passes from block to block word by word
 // (device/tile/exchange.h). A template defines Element and includes rnn/rnn_gates.h before.
 #pragma once
-constexpr int FEATURES = 16, SPLITS = ${splits}, LINES_A_FEATURE = SPLITS, ROWS = ${rows}, CHUNKS = (${chunks} + SPLITS - 1) / SPLITS, REGISTERS = ${registers};
+constexpr int FEATURES = ${slice}, SPLITS = ${splits}, LINES_A_FEATURE = SPLITS, ROWS = ${rows}, CHUNKS = (${chunks} + SPLITS - 1) / SPLITS;
 constexpr int AHEAD = 3;  // steps between asking for a token's gates and reading them
 constexpr int KINDS = GRU ? 4 : GATES;  // of gradients a feature: a GRU's n has one of its input's side and, last, one of the state's
-$if warpgroups
+$if E == 'f32'
+#include "rnn/rnn_floats.h"
+$elif warpgroups
 #include "rnn/rnn_warpgroups.h"
 $else
 #include "rnn/rnn_fragments.h"
@@ -84,9 +86,10 @@ KERNEL(128, 1) remember(${parameters('remember')}) {
   }
 }
 
-// What a unit, two neighbouring features of a row, reads of a token.
+// What a unit, two neighbouring features of a row, reads of a token: as it is in memory, so that nobody waits for it before it is used.
 struct Token {
-  float gate[KINDS][2], memory[2], memory_before[2], state[2], dy[2];
+  float gate[KINDS][2], memory[2], memory_before[2];
+  Element state[2], dy[2];
 };
 
 // How the gradients of one feature's gates follow from that of its state: everything that does not wait for it.
@@ -108,11 +111,12 @@ static inline Bends bends_of(const Token& token, int i) {
     const float reset = sigmoid_of(token.gate[0][i]), update = sigmoid_of(token.gate[1][i]), recurrent = token.gate[3][i];
     const float fresh = exact_tanh_of(token.gate[2][i] + reset * recurrent), of_fresh = (1 - update) * (1 - fresh * fresh);
     bends.gate[0] = of_fresh * recurrent * reset * (1 - reset);
-    bends.gate[1] = (token.state[i] - fresh) * update * (1 - update);
+    bends.gate[1] = (to_float(token.state[i]) - fresh) * update * (1 - update);
     bends.gate[2] = of_fresh, bends.gate[3] = of_fresh * reset;
     bends.memory = 0, bends.kept = update;
   } else {
-    bends.gate[0] = CELL == 2 ? 1 - token.state[i] * token.state[i] : token.state[i] > 0 ? 1.0f : 0.0f;
+    const float state = to_float(token.state[i]);
+    bends.gate[0] = CELL == 2 ? 1 - state * state : state > 0 ? 1.0f : 0.0f;
     bends.memory = 0, bends.kept = 0;
   }
   return bends;
@@ -145,13 +149,13 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
   if (weights.receives()) {
     for (int number = 0; number < turns; ++number) {
       weights.receive(read.at(number), number);
-      if (Panels::sees_cleared(number)) order_exchange();
+      if (Panels::orders(number)) order_exchange();
     }
     return;
   }
   weights.load([&](int line, int k) -> Pack<uint32_t, WEIGHT_WORDS> {
     const int column = (columns * SPLITS + line / FEATURES) * FEATURES + feature_of_line(line), gate = k / of_split, row = split * of_split + k % of_split;
-    constexpr int WIDE = 2 * WEIGHT_WORDS;
+    constexpr int WIDE = WORD_FEATURES * WEIGHT_WORDS;
     Pack<Element, WIDE> found;
 #pragma unroll
     for (int i = 0; i < WIDE; ++i) found.at[i] = from_float<Element>(0.0f);
@@ -171,7 +175,7 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
   const auto own_word = [&](int gate) { return PanelPlace::of(row_here, gate * of_split + first_feature % of_split + 2 * pair); };
   // Of the sums that block `of` of these columns has from block `from`.
   const auto in_box = [&](int number, int of, int from) {
-    const int64_t slice = static_cast<int64_t>(number % (2 * PERIOD) * a_step + part_of_all) * column_blocks * SPLITS + columns * SPLITS + of;
+    const int64_t slice = static_cast<int64_t>(number % RING * a_step + part_of_all) * column_blocks * SPLITS + columns * SPLITS + of;
     return box + ((slice * SPLITS + from) * ROWS + row_here) * FEATURES + 2 * pair;
   };
   float dstate[2] = {0, 0}, dmemory[2] = {0, 0};
@@ -195,7 +199,7 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
 #pragma unroll
       for (int g = 0; g < KINDS; ++g, from = keep(from + features)) two(next.gate[g], from);
     }
-    const auto two_elements = [](float (&to)[2], const Element* from) { to[0] = to_float(from[0]), to[1] = to_float(from[1]); };
+    const auto two_elements = [](Element (&to)[2], const Element* from) { to[0] = from[0], to[1] = from[1]; };
     two_elements(next.dy, elements(dy_view, row, token) + direction * features + feature);
     if constexpr (LSTM) {
       const int previous = direction == 1 ? token + 1 : token - 1;
@@ -240,20 +244,21 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
     const float* const sums = weights.multiply(read.at(number), number, [&] {
       if (is_there && number < tokens && token_of(number) < length)
 #pragma unroll
-        for (int i = 0; i < 2; ++i) bends[i] = bends_of(next, i), dy[i] = next.dy[i];
+        for (int i = 0; i < 2; ++i) bends[i] = bends_of(next, i), dy[i] = to_float(next.dy[i]);
     });
     sync_steps();  // all sums are there
     float own_sum[2] = {0, 0};
     if (sums_here)
 #pragma unroll
       for (int of = 0; of < SPLITS; ++of) {
-        const bool sends = has_row && is_first_of_unit() && of != split && (columns * SPLITS + of) * FEATURES + 2 * pair < features;
+        float sum[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const float sum = sum_of_parts(sums, line_of(of, pair, i), row_here);
-          if (of == split) own_sum[i] = sum;
-          if (sends) send(in_box(number, of, split) + i, sendable(__builtin_bit_cast(uint32_t, sum)));
+          sum[i] = sum_of_parts(sums, line_of(of, pair, i), row_here);
+          if (of == split) own_sum[i] = sum[i];
         }
+        if (has_row && is_first_of_unit() && of != split && (columns * SPLITS + of) * FEATURES + 2 * pair < features)
+          send_two(in_box(number, of, split), sendable(__builtin_bit_cast(uint32_t, sum[0])), sendable(__builtin_bit_cast(uint32_t, sum[1])));
       }
     if constexpr (SPLITS > 1) before_look(grid_barrier);
     if (is_there) {
@@ -284,27 +289,27 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
 #pragma unroll
         for (int g = 0; g < GATES; ++g) {
           const int kind = GRU && g == 2 ? 3 : g;  // what the state's product takes
-          send(written.at(number + 1) + own_word(g), sendable(pack_pair<Element>(d[0][kind], d[1][kind])));
+          send_unit(written.at(number + 1) + own_word(g), d[0][kind], d[1][kind]);
         }
       if (number < tokens && is_first_of_unit()) {
         Element* const to = reinterpret_cast<Element*>(da) + place_of(token) * KINDS * features + feature;
 #pragma unroll
-        for (int g = 0; g < KINDS; ++g) *reinterpret_cast<uint32_t*>(to + g * features) = pack_pair<Element>(d[0][g], d[1][g]);
+        for (int g = 0; g < KINDS; ++g) store_pack(to + g * features, Pack<Element, 2>{{from_float<Element>(d[0][g]), from_float<Element>(d[1][g])}});
       }
       bring(number + 1);
       announce(number + AHEAD);
     }
     if (Panels::clears(number)) {
-#pragma unroll 1
-      for (int i = number - 1 - PERIOD; i < number - 1; ++i) {
-        if (is_there && is_first_of_unit())
-          for (int g = 0; g < GATES; ++g) clear(written.at(i) + own_word(g));
-        if (has_row && is_first_of_unit() && SPLITS > 1)
-          for (int of = 0; of < SPLITS; ++of)
-            for (int half = 0; half < 2; ++half) clear(in_box(i, of, split) + half);
-      }
+      const int cleared = Panels::cleared_by(number);
+      if (is_there && is_first_of_unit())
+#pragma unroll
+        for (int g = 0; g < GATES; ++g) clear_unit(written.at(cleared) + own_word(g));
+      if (has_row && is_first_of_unit() && SPLITS > 1)
+#pragma unroll
+        for (int of = 0; of < SPLITS; ++of)
+          if (of != split) clear_two(in_box(cleared, of, split));
     }
-    if (Panels::clears(number) || Panels::sees_cleared(number)) order_exchange();
+    if (Panels::orders(number)) order_exchange();
   }
   if (!is_there || !is_first_of_unit()) return;
 #pragma unroll

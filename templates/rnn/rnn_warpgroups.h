@@ -6,9 +6,10 @@
 #include "device/sm90.h"
 #include "device/tile/exchange.h"
 
+constexpr int REGISTERS = ${registers};  // of a thread, for weights, states and sums
 constexpr int SUM_PARTS = 2, SUM_THREADS = SUM_PARTS * WARPGROUP, THREADS = SUM_THREADS + WARPGROUP;
-constexpr int CHUNK = 8, LINE_TILES = 4, WEIGHT_WORDS = 1;
-#include "rnn/rnn_sums.h"
+constexpr int CHUNK = 8, PART_LINES = 64, WEIGHT_WORDS = 1;
+#include "rnn/rnn_matrix_sums.h"
 constexpr int ALL_FLOATS = 2 * SUM_PARTS * PART_FLOATS;  // in turn: some may still read those of the step before
 static inline void sync_steps() { sync_some(1, SUM_THREADS); }
 
