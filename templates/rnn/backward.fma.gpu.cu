@@ -8,7 +8,7 @@ using Element = ${ctype(E)};
 constexpr int TILE = 128;  // rows and columns of a tile of a product
 
 // gates[direction][row][kind][feature]: before their functions. A tile is of one kind.
-KERNEL(SQUARE_THREADS, 1) gates(${parameters('gates')}) {
+KERNEL(SQUARE_THREADS, 2) gates(${parameters('gates')}) {
   const int64_t direction = block_z(), features = w_hh_view.shape[2], inputs = w_ih_view.shape[2], columns = KINDS * features;
   const int64_t tiles = (features + TILE - 1) / TILE, kind = block_x() / tiles, first = block_x() % tiles * TILE, left = features - first;
   const int64_t first_row = static_cast<int64_t>(block_y()) * TILE, rows = row_count - first_row;
@@ -37,7 +37,7 @@ KERNEL(SQUARE_THREADS, 1) gates(${parameters('gates')}) {
 }
 
 // dx: both directions' gates, but a GRU's last kind.
-KERNEL(SQUARE_THREADS, 1) inputs(${parameters('inputs')}) {
+KERNEL(SQUARE_THREADS, 2) inputs(${parameters('inputs')}) {
   const int64_t features = w_hh_view.shape[2], width = KINDS * features, inputs = w_ih_view.shape[2];
   const int64_t first_row = static_cast<int64_t>(block_y()) * TILE, first_column = static_cast<int64_t>(block_x()) * TILE;
   SquareSums<TILE> sums = {};
@@ -51,7 +51,7 @@ KERNEL(SQUARE_THREADS, 1) inputs(${parameters('inputs')}) {
 }
 
 // Gradients of w_ih (even z) and w_hh. A tile is of one gate.
-KERNEL(SQUARE_THREADS, 1) weights(${parameters('weights')}) {
+KERNEL(SQUARE_THREADS, 2) weights(${parameters('weights')}) {
   const bool recurrent = block_z() % 2 == 1;
   const View& to = recurrent ? dw_hh_view : dw_ih_view;
   const int64_t direction = block_z() / 2, features = dw_hh_view.shape[2], width = to.shape[2], tiles = (features + TILE - 1) / TILE;

@@ -5,7 +5,7 @@ using Element = ${ctype(E)};
 constexpr int TILE = 128;  // rows and columns of a tile of the inputs' products
 
 // products[row of x][direction][gate][feature] = x w_ih^T: of a GRU's n, too, without biases.
-KERNEL(SQUARE_THREADS, 1) inputs(${parameters('inputs')}) {
+KERNEL(SQUARE_THREADS, 2) inputs(${parameters('inputs')}) {
   const int64_t columns = w_ih_view.shape[0] * w_ih_view.shape[1];
   const int64_t first_column = static_cast<int64_t>(block_x()) * TILE, first_row = static_cast<int64_t>(block_y()) * TILE;
   Mover<Element, TILE, true> left{static_cast<const Element*>(x_view.data) + first_row * row_stride, row_stride, row_count - first_row, {}};

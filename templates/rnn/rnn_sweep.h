@@ -5,6 +5,7 @@
 // (device/tile/exchange.h). A template defines Element and includes rnn/rnn_gates.h before.
 #pragma once
 constexpr int FEATURES = ${slice}, SPLITS = ${splits}, LINES_A_FEATURE = SPLITS, ROWS = ${rows}, CHUNKS = (${chunks} + SPLITS - 1) / SPLITS;
+constexpr int START = 16;  // words that a thread prepares
 constexpr int AHEAD = 3;  // steps between asking for a token's gates and reading them
 constexpr int KINDS = GRU ? 4 : GATES;  // of gradients a feature: a GRU's n has one of its input's side and, last, one of the state's
 $if E == 'f32'
@@ -28,36 +29,47 @@ struct Layer {
   int64_t rows() const { return batch * tokens; }
 };
 
+// to = from, or zeros where that is null, by the block's 128 threads.
+static inline void copy_row(Element* to, const Element* from, int64_t count) {
+  constexpr int WIDE = 16 / sizeof(Element);
+  if (count % WIDE == 0 && reinterpret_cast<uint64_t>(from) % 16 == 0) {
+    for (int64_t i = thread_x() * WIDE; i < count; i += 128 * WIDE)
+      store_pack(reinterpret_cast<uint32_t*>(to + i), from ? load_pack<4>(reinterpret_cast<const uint32_t*>(from + i)) : Pack<uint32_t, 4>{});
+  } else {
+    for (int64_t i = thread_x(); i < count; i += 128) to[i] = from ? from[i] : from_float<Element>(0.0f);
+  }
+}
+
 // A row of x, zeros past its length, and of the states before it, rounded, a block.
 KERNEL(128, 1) gather(${parameters('gather')}) {
   const int64_t batch = x_view.shape[0], tokens = x_view.shape[1], inputs = x_view.shape[2], features = w_hh_view.shape[2];
   const int64_t row = block_x() / tokens, token = block_x() % tokens, length = lengths ? lengths[row] : tokens;
-  Element* const x = reinterpret_cast<Element*>(xs) + block_x() * inputs;
-  for (int64_t i = thread_x(); i < inputs; i += 128) x[i] = token < length ? elements(x_view, row, token)[i] : from_float<Element>(0.0f);
+  copy_row(reinterpret_cast<Element*>(xs) + block_x() * inputs, token < length ? elements(x_view, row, token) : nullptr, inputs);
   for (int64_t d = 0; d < w_hh_view.shape[0]; ++d) {
     const int64_t previous = d == 1 ? token + 1 : token - 1;
     const bool inside = previous >= 0 && previous < length;
     Element* const to = reinterpret_cast<Element*>(before) + (d * batch * tokens + block_x()) * features;
-    for (int64_t j = thread_x(); j < features; j += 128) {
-      Element state = from_float<Element>(0.0f);
-      if (token < length && inside) state = elements(y_view, row, previous)[d * features + j];
-      if (token < length && !inside && is_given(h0_view)) state = from_float<Element>(state_in(h0_view, d, row, j)[0]);
-      to[j] = state;
-    }
+    if (token < length && !inside && is_given(h0_view))
+      for (int64_t j = thread_x(); j < features; j += 128) to[j] = from_float<Element>(state_in(h0_view, d, row, j)[0]);
+    else
+      copy_row(to, token < length && inside ? elements(y_view, row, previous) + d * features : nullptr, features);
   }
 }
 
 // The exchange before the first step: its gradients of gates are 0, the others and all sums are not sent; what is not there is 0.
+// START words of each a thread.
 KERNEL(256, 1) start(${parameters('start')}) {
-  const int64_t i = static_cast<int64_t>(block_x()) * 256 + thread_x(), batch = y_view.shape[0], features = w_hh_view.shape[2];
-  if (i < sum_count) reinterpret_cast<uint32_t*>(inbox)[i] = NOT_SENT;
-  if (i >= word_count) return;
-  const PanelPlace at(static_cast<int>(i % PANEL_WORDS));
-  const int64_t panel = i / PANEL_WORDS, split = panel % SPLITS, part = panel / SPLITS % panel_count;
-  const int64_t slot = panel / SPLITS / panel_count / w_hh_view.shape[0];
-  const int64_t kind = at.feature / split_features, feature = split * split_features + at.feature % split_features;
-  const bool is_there = part * ROWS + at.row < batch && kind < GATES && feature < features;
-  reinterpret_cast<uint32_t*>(exchange)[i] = is_there && slot > 0 ? NOT_SENT : 0;
+  const int64_t batch = y_view.shape[0], features = w_hh_view.shape[2];
+  for (int64_t i = static_cast<int64_t>(block_x()) * (256 * START) + thread_x(), n = 0; n < START; ++n, i += 256) {
+    if (i < sum_count) reinterpret_cast<uint32_t*>(inbox)[i] = NOT_SENT;
+    if (i >= word_count) continue;
+    const PanelPlace at(static_cast<int>(i % PANEL_WORDS));
+    const int64_t panel = i / PANEL_WORDS, split = panel % SPLITS, part = panel / SPLITS % panel_count;
+    const int64_t slot = panel / SPLITS / panel_count / w_hh_view.shape[0];
+    const int64_t kind = at.feature / split_features, feature = split * split_features + at.feature % split_features;
+    const bool is_there = part * ROWS + at.row < batch && kind < GATES && feature < features;
+    reinterpret_cast<uint32_t*>(exchange)[i] = is_there && slot > 0 ? NOT_SENT : 0;
+  }
 }
 
 // An LSTM's c after each token, a feature of a row a thread; gates of SOME tokens are on their way at once.

@@ -63,7 +63,7 @@ struct Fragments {
   // Whether this thread's part is to receive() the panels, and nothing else.
   static bool receives() {
     if (warpgroup() < SUM_PARTS) return false;
-    give_registers<112>();
+    give_registers<120>();
     return true;
   }
   // A step's panel into shared memory.
@@ -89,7 +89,7 @@ struct Fragments {
 
   // from(line, k): two elements of a line from k on, as a word.
   template <class From> void load(const From& from) {
-    take_registers<200>();
+    take_registers<192>();  // with those of the others no more than the block began with, 3 * 168
 #pragma unroll
     for (int s = 0; s < DEPTHS; ++s)
 #pragma unroll
