@@ -23,6 +23,7 @@ Subject layer_gradient(const char* case_name, Sizes sizes = two_blocks_a_directi
 constexpr char exchange[] = "device/tile/exchange.h", rnn_fragments[] = "rnn/rnn_fragments.h", rnn_panels[] = "rnn/rnn_panels.h";
 constexpr char rnn_steps[] = "rnn/rnn_steps.h", rnn_sweep[] = "rnn/rnn_sweep.h", rnn_sums[] = "rnn/rnn_sums.h",
                rnn_floats[] = "rnn/rnn_floats.h";
+constexpr char float_product[] = "device/matrix/float_product.h";
 const Sizes more_than_the_exchange_holds = {{"B", 3}, {"T", 35}, {"I", 8}, {"H", 24}};
 
 Subject matrix_layer(const char* case_name) { return {root, "rnn", case_name, "rnn/forward.mma.gpu.cu", more_than_the_exchange_holds}; }
@@ -83,9 +84,13 @@ const Mutant mutants[] = {
     {"FloatLayerThatClearsOneOfTwoFeatures",
      float_layer("eights.f32.cell_typelstm"),
      {"clear(at + PanelPlace::of(0, 1))", 0, "clear(at)", rnn_panels}},
-    {"FloatLayerGradientOfHalfItsProducts",
-     float_layer_gradient("eights.f32.cell_typegru"),
-     {"if (!(of ? of_state : of_x)) continue;", 0, "if (of == 0) continue;"}},
+    {"FloatLayerGradientOfHalfItsProducts", float_layer_gradient("eights.f32.cell_typegru"), {"if (of_state)", 0, "if (false)"}},
+    {"FloatLayerGradientWithoutTheBarrierBetweenItsProducts",
+     float_layer_gradient("eights.f32.cell_typelstm"),
+     {"sync_block();\n  if (of_state)", 0, "if (of_state)"}},
+    {"FloatLayerWhoseProductsDoNotWaitForTiles",
+     float_layer("eights.f32.cell_typelstm"),
+     {"sync_block();  // the step is there", 0, "// the step is there", float_product}},
     {"LayerWithoutTheGridBarrier", layer("cells.f32.cell_typelstm"), {"grid_barrier();", 0, nothing}},
     {"LayerWithOnePlaceForStates", layer("cells.f32.cell_typelstm"), {"(number + 1) % 2", 0, "number % 2"}},
     {"LayerWhoseSecondDirectionIsTheFirst", layer("cells.f32.cell_typelstm"), {"layer.tokens - 1 - number : number", 0, "number : number"}},
