@@ -28,15 +28,17 @@ static inline float base_of(float word) { return __builtin_bit_cast(uint32_t, wo
 // A thread's gates: of two keys at the tokens of a part.
 typedef float PartGates[PART][2];
 
-// Raw logs. `at`: of the part's first token and the first of the keys, of which there are `keys` from there on.
-template <class T> static inline void load_key_gates(PartGates& x, const T* at, int64_t stride, int tokens, int keys) {
+// Raw logs. `at`: of the part's first token and the first of COUNT keys, of which there are `keys` from there on.
+template <int COUNT, class T>
+static inline void load_key_gates(float (&x)[PART][COUNT], const T* at, int64_t stride, int tokens, int keys) {
 #pragma unroll
   for (int t = 0; t < PART; ++t)
 #pragma unroll
-    for (int j = 0; j < 2; ++j) x[t][j] = t < tokens && j < keys ? to_float(at[t * stride + j]) : 0;
+    for (int j = 0; j < COUNT; ++j) x[t][j] = t < tokens && j < keys ? to_float(at[t * stride + j]) : 0;
 }
-static inline void load_key_gates(PartGates& x, const View& view, int64_t type, const Tokens& tokens, int64_t head, int token, int count,
-                                  int key, bool reverse) {
+template <int COUNT>
+static inline void load_key_gates(float (&x)[PART][COUNT], const View& view, int64_t type, const Tokens& tokens, int64_t head, int token,
+                                  int count, int key, bool reverse) {
   const int64_t first = reverse ? tokens.end - 1 - token : tokens.first + token, stride = reverse ? -view.strides[1] : view.strides[1];
   const int64_t at = tokens.row * view.strides[0] + first * view.strides[1] + head * view.strides[2] + key;
   const int keys = static_cast<int>(view.shape[3]) - key;
@@ -202,7 +204,11 @@ $end
 
   const int64_t matrix = CHUNK * KEYS;
   if (mine) {
+$if backward
+    Element* to_queries = reinterpret_cast<Element*>(queries_before) + block_x() * 2 * matrix;
+$else
     Element* to_queries = reinterpret_cast<Element*>(queries_before) + block_x() * matrix;
+$end
     Element* to_keys = reinterpret_cast<Element*>(keys_after) + block_x() * 2 * matrix;
 $if delta
     Element* to_keys_before = reinterpret_cast<Element*>(keys_before) + block_x() * 2 * matrix;
@@ -224,7 +230,11 @@ $end
       sums[0] += x[i][0], sums[1] += x[i][1];
       const float low = low_of(q) * norm * exp2_of(sums[0]), high = high_of(q) * norm * exp2_of(sums[1]);
       put_word(memory, t, key, pack_pair<Element>(low, high));
+$if backward
+      store_two_precisely(to_queries, t, key, low * exp2_of(before[0]), high * exp2_of(before[1]));
+$else
       store_two(to_queries, t, key, low * exp2_of(before[0]), high * exp2_of(before[1]));
+$end
 $if delta
       const uint32_t k = word_at(memory + RAW_KEYS, t, key);
       const float key_norm = NORMED ? norms.k[t] : 1, k_low = low_of(k) * key_norm, k_high = high_of(k) * key_norm;

@@ -16,6 +16,7 @@ using ValueTile = ValueRows::Place;
 using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_block.h"
 #include "recurrent/chunk_prepare.h"
+#include "recurrent/chunk_weighed.h"
 
 constexpr int STAGES = ${stages};
 // A stage in shared memory: queries, keys and what rounding took from them, (delta) two such tiles of keys before they write, values, the
@@ -25,47 +26,6 @@ constexpr int PAIRS = VALUES + ValueTile::BYTES;
 constexpr int INVERSE = PAIRS + Square::BYTES, DECAYS = INVERSE + (DELTA ? 2 * Square::BYTES : 0), STAGE = DECAYS + 4 * KEYS;
 constexpr int PLAN = STAGES * STAGE, ENDS = PLAN + 128;
 static_assert(ENDS + 48 * WARPS <= ${shared}, "the spec has another size");
-
-// state = decay state + (written + written_rest) (keys + keys_rest), with a decay for each key; without the product of both rests, and
-// (unless DELTA, as values are exact) without written_rest.
-static inline void take_in_weighed(State& state, const float* decays, const Operands<4>& written, const Operands<4>& written_rest,
-                                   const KeyTile& keys, const KeyTile& keys_rest) {
-  constexpr int AHEAD = 1;
-  uint32_t b[2][4][4];  // of a step (a slice of keys, or of the rests), and of the next one
-  const auto load = [&](int step) {
-#pragma unroll
-    for (int c = 0; c < 4; ++c) (step % 2 ? keys_rest : keys).load_b_transposed(b[step % 2][c], 16 * c, 16 * (step / 2));
-  };
-  float sums[4][4];
-  if (AHEAD) load(0);
-#pragma unroll
-  for (int step = 0; step < 2 * SLICES; ++step) {
-    sync_warp();  // keeps the compiler from loading further ahead, for which there are no registers
-    if (step + AHEAD < 2 * SLICES) load(step + AHEAD);
-    if (step % 2 == 0) {
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        const Pack<float, 2> decay = load_pack<2>(decays + 8 * (step + n) + lane() % 4 * 2);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float& x = state[step + n][i];
-          x = x * base_of(decay.at[i % 2]) + x * decay.at[i % 2];
-          sums[n][i] = 0, sums[2 + n][i] = 0;
-        }
-      }
-    }
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      multiply_two(sums[step % 2 * 2], sums[step % 2 * 2 + 1], written[c], b[step % 2][c]);
-      if (DELTA && step % 2 == 0) multiply_two(sums[2], sums[3], written_rest[c], b[0][c]);
-    }
-    if (step % 2 == 0) continue;
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) state[step - 1 + n][i] += sums[n][i] + sums[2 + n][i];
-  }
-}
 
 // Where a block's rows are. In shared memory: in registers it would be in the way.
 struct Plan {
@@ -189,7 +149,7 @@ $end
     add_triangle(sums, written, Square{stage + PAIRS});
     end.out.store(sums, token, count);
     const float* decay = reinterpret_cast<const float*>(memory + place + DECAYS);
-    take_in_weighed(state, decay, written, rest, KeyTile{stage + KEY_ROWS}, KeyTile{stage + KEY_ROWS + KeyTile::BYTES});
+    take_in_weighed<DELTA>(state, decay, written, rest, KeyTile{stage + KEY_ROWS}, KeyTile{stage + KEY_ROWS + KeyTile::BYTES});
     if (STAGES == 1) sync_block();
   }
   copy_async_wait<0>();
