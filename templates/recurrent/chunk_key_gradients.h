@@ -6,7 +6,8 @@
 // meet in matrix products, whose sums decay by e from part to part, as a state does. Pairs within a part are added up one by one, in f32.
 //
 // A log gate's gradient is the sum over what flows past it: q dq of tokens from it on, less k dk of these, and what the state after the
-// chunk gets of the one before it and of the chunk's keys.
+// chunk gets of the one before it and of the chunk's keys. With the delta rule keys read, too: a key's gradient is that of a row that reads
+// and of one that is kept, and the pair (t, s) has a second product, -beta_t x_t . u_s.
 #pragma once
 
 constexpr int SUM_PITCH = KEYS + 4, SUMS_BYTES = CHUNK * SUM_PITCH * 4;  // floats of a row; a row of each token
@@ -22,21 +23,28 @@ struct alignas(16) KeyFlows {
   float through[GROUPS][KEYS];   // products of the states before and of the gradient after the chunk
   float token_gates[CHUNK], gates[CHUNK];  // logs, and gradients
   Norms norms;
+$if delta
+  float betas[CHUNK], of_betas[CHUNK];  // and gradients
+$end
 };
 
-struct KeyGradientPlan;
 // Places in shared memory. What `gradients` has in its loop over values and what it has after it share one.
 struct At {
-  static constexpr int KEY_ROWS = KeyTile::BYTES, FLOWS_OF_PAIRS = 2 * KeyTile::BYTES, NEAR = FLOWS_OF_PAIRS + PIECES * Square::BYTES;
-  static constexpr int FLOWS = NEAR + PARTS * PART * PART * 4, PLAN = FLOWS + static_cast<int>(sizeof(KeyFlows)), SHARED = PLAN + 128;
-  // Keys that are left after the chunk, weights of pairs, stages: some columns of out's gradients, of values, of both states.
-  static constexpr int KEYS_AFTER = SHARED, WEIGHTS = KEYS_AFTER + KeyTile::BYTES, FIRST_STAGE = WEIGHTS + Square::BYTES;
-  static constexpr int VALUES = ValueTile::BYTES, BEFORE = 2 * ValueTile::BYTES, AFTER = BEFORE + PIECES * StateTile::BYTES;
+  static constexpr int KEY_ROWS = KeyTile::BYTES, FLOWS_OF_PAIRS = 2 * KeyTile::BYTES;
+  static constexpr int FLOWS_OF_KEYS = FLOWS_OF_PAIRS + PIECES * Square::BYTES, NEAR_BYTES = PARTS * PART * PART * 4;
+  static constexpr int NEAR = FLOWS_OF_KEYS + (DELTA ? PIECES * Square::BYTES : 0), NEAR_KEYS = NEAR + NEAR_BYTES;
+  static constexpr int FLOWS = NEAR_KEYS + (DELTA ? NEAR_BYTES : 0), PLAN = FLOWS + static_cast<int>(sizeof(KeyFlows)), SHARED = PLAN + 128;
+  // In the loop (without the delta rule: keys that are left after the chunk, weights of pairs); stages: some columns of out's gradients, of
+  // what tokens write (delta: and of its gradients), of both states.
+  static constexpr int KEYS_AFTER = SHARED, WEIGHTS = KEYS_AFTER + KeyTile::BYTES, FIRST_STAGE = DELTA ? SHARED : WEIGHTS + Square::BYTES;
+  static constexpr int WRITTEN = ValueTile::BYTES, WRITTEN_GRADIENTS = WRITTEN + WRITTEN_PIECES * ValueTile::BYTES;
+  static constexpr int BEFORE = WRITTEN_GRADIENTS + (DELTA ? PIECES * ValueTile::BYTES : 0), AFTER = BEFORE + PIECES * StateTile::BYTES;
   static constexpr int STAGE = AFTER + PIECES * StateTile::BYTES;
-  // What keys get of the state after the chunk, later gradients of gates; queries times p and keys times r, later sums of both.
-  static constexpr int STATE_SUMS = SHARED, READ = STATE_SUMS + SUMS_BYTES, KEPT = READ + PIECES * KeyTile::BYTES;
-  static constexpr int QUERY_SUMS = READ, KEY_SUMS = QUERY_SUMS + SUMS_BYTES;
-  static constexpr int END_OF_LOOP = FIRST_STAGE + STAGES * STAGE, END_OF_ROWS = KEPT + PIECES * KeyTile::BYTES,
+  // What keys get of the state after the chunk, later (delta) of that before it, then gradients of gates; queries, and (delta) keys, times
+  // p; keys times r, (delta) which are there before those; later sums of queries and keys.
+  static constexpr int STATE_SUMS = SHARED, READ = STATE_SUMS + SUMS_BYTES, READ_KEYS = READ + PIECES * KeyTile::BYTES;
+  static constexpr int KEPT = DELTA ? READ : READ_KEYS, QUERY_SUMS = READ, KEY_SUMS = QUERY_SUMS + SUMS_BYTES;
+  static constexpr int END_OF_LOOP = FIRST_STAGE + STAGES * STAGE, END_OF_ROWS = READ_KEYS + PIECES * KeyTile::BYTES,
                        END_OF_SUMS = KEY_SUMS + SUMS_BYTES;
   static constexpr int LATER = END_OF_ROWS > END_OF_SUMS ? END_OF_ROWS : END_OF_SUMS, END = END_OF_LOOP > LATER ? END_OF_LOOP : LATER;
 };
@@ -44,7 +52,12 @@ static_assert(At::END <= ${shared}, "the spec has another size");
 
 // Where a block's rows are. In shared memory: in registers it would be in the way.
 struct KeyGradientPlan {
-  ChunkRows<Element, COLUMNS, THREADS> douts, values;
+  ChunkRows<Element, COLUMNS, THREADS> douts;
+$if delta
+  const Element* written;
+$else
+  ChunkRows<Element, COLUMNS, THREADS> values;
+$end
   const Element* kept;
   int padded_values, token, count, slices;
 
@@ -58,7 +71,14 @@ struct KeyGradientPlan {
         rows.copy_async({stage + place}, token, count);
       };
       copy_rows(0, douts);
-      copy_rows(At::VALUES, values);
+$if delta
+#pragma unroll 1
+      for (int piece = 0; piece < WRITTEN_PIECES + PIECES; ++piece)
+        copy_rows_async<THREADS>(ValueTile{stage + At::WRITTEN + piece * ValueTile::BYTES},
+                                 written + static_cast<int64_t>(piece) * CHUNK * padded_values + start, padded_values, CHUNK, COLUMNS);
+$else
+      copy_rows(At::WRITTEN, values);
+$end
 #pragma unroll 1
       for (int part = 0; part < 2 * PIECES; ++part) {
         const StateTile to{stage + At::BEFORE + part * StateTile::BYTES};
@@ -73,12 +93,16 @@ struct KeyGradientPlan {
 };
 static_assert(sizeof(KeyGradientPlan) <= 128);
 
-// sums += rows of out's gradients (or of values) times a state's: the first tile's rows are exact.
-static inline void add_states(KeySums& sums, const ValueTile& rows, const StateTile& state, int column) {
-  uint32_t a[4];
-  rows.load_a(a, 16 * row_slice(), column);
+// sums += rows times a state, of so many pieces, without products that are below the last digits; one piece is exact.
+template <int ROWS_PIECES> static inline void add_states(KeySums& sums, const ValueTile& rows, const StateTile& state, int column) {
 #pragma unroll
-  for (int piece = 0; piece < PIECES; ++piece) add_rows(sums, a, StateTile{state.base + piece * StateTile::BYTES}, column);
+  for (int piece = 0; piece < ROWS_PIECES; ++piece) {
+    uint32_t a[4];
+    ValueTile{rows.base + piece * ValueTile::BYTES}.load_a(a, 16 * row_slice(), column);
+#pragma unroll
+    for (int other = 0; other < PIECES && (ROWS_PIECES == 1 || piece + other < ROWS_PIECES); ++other)
+      add_rows(sums, a, StateTile{state.base + other * StateTile::BYTES}, column);
+  }
 }
 
 // By a thread: products of both states of some columns, added up by key.
@@ -112,8 +136,8 @@ static inline void put_sums(char* memory, int place, const KeySums& sums) {
   });
 }
 
-// Products of pairs: those of different parts as elements, the others, transposed, as floats.
-static inline void put_flows(char* memory, const PairSums& pairs) {
+// Products of pairs: those of different parts as elements to `far`, the others, transposed, as floats.
+static inline void put_flows(char* far, char* near, const PairSums& pairs) {
   each_slice<4>([&](int j, int slice) {
     if (slice > row_slice()) return;
 #pragma unroll
@@ -123,11 +147,11 @@ static inline void put_flows(char* memory, const PairSums& pairs) {
         const float x = pairs[j][n][2 * h], y = pairs[j][n][2 * h + 1];
         if (slice < row_slice()) {
           const uint32_t word = pack_pair<Element>(x, y);
-          put_word(memory + At::FLOWS_OF_PAIRS, Square::PITCH, 8 * h, 16 * slice + 8 * n, word);
+          put_word(far, Square::PITCH, 8 * h, 16 * slice + 8 * n, word);
           if (PIECES > 1)
-            put_word(memory + At::FLOWS_OF_PAIRS + Square::BYTES, Square::PITCH, 8 * h, 16 * slice + 8 * n, rounding_of(x, y, word));
+            put_word(far + Square::BYTES, Square::PITCH, 8 * h, 16 * slice + 8 * n, rounding_of(x, y, word));
         } else {
-          float* to = reinterpret_cast<float*>(memory + At::NEAR) + slice * PART * PART + (8 * n + lane() % 4 * 2) * PART + 8 * h + lane() / 4;
+          float* to = reinterpret_cast<float*>(near) + slice * PART * PART + (8 * n + lane() % 4 * 2) * PART + 8 * h + lane() / 4;
           to[0] = x, to[PART] = y;
         }
       }
@@ -174,48 +198,48 @@ struct Own {
   Own() : part(thread_x() / KEY_THREADS), first(part * PART), key(thread_x() % KEY_THREADS * OWN_KEYS), there(part < PARTS) {}
 };
 
-// Rows times p and r, and what keys give to the part's end. `factors`: logs, which become what each gate leaves.
-static inline void weigh_rows(char* memory, KeyFlows& flows, const Own& own, float (&factors)[PART][OWN_KEYS]) {
-  float left[OWN_KEYS] = {}, product[OWN_KEYS];
-#pragma unroll
-  for (int j = 0; j < OWN_KEYS; ++j) product[j] = 1;
-#pragma unroll
-  for (int i = 0; i < PART; ++i) {
-    const int t = own.first + i;
-#pragma unroll
-    for (int j = 0; j < OWN_KEYS; ++j) {
-      factors[i][j] = exp2_of(bounded_gate(factors[i][j] + flows.token_gates[t]));
-      product[j] *= factors[i][j];
-      const float q = number_of_row(memory, t, own.key + j) * (NORMED ? flows.norms.q[t] : 1);
-      put_piece(memory + At::READ, t, own.key + j, q * product[j]);
-    }
-  }
-#pragma unroll
-  for (int j = 0; j < OWN_KEYS; ++j) flows.leaves[own.part][own.key + j] = product[j], product[j] = 1;
-#pragma unroll
-  for (int i = PART - 1; i >= 0; --i) {
-    const int t = own.first + i;
-#pragma unroll
-    for (int j = 0; j < OWN_KEYS; ++j) {
-      const float k = number_of_row(memory + At::KEY_ROWS, t, own.key + j) * (NORMED ? flows.norms.k[t] : 1) * product[j];
-      put_piece(memory + At::KEPT, t, own.key + j, k);
-      left[j] += k * *sums_of(memory, At::STATE_SUMS, t, own.key + j);
-      product[j] *= factors[i][j];
-    }
-  }
-#pragma unroll
-  for (int j = 0; j < OWN_KEYS; ++j) flows.left[own.part][own.key + j] = left[j];
+static inline float query_of(const char* memory, const KeyFlows& flows, int t, int key) {
+  return number_of_row(memory, t, key) * (NORMED ? flows.norms.q[t] : 1);
+}
+static inline float key_of(const char* memory, const KeyFlows& flows, int t, int key) {
+  return number_of_row(memory + At::KEY_ROWS, t, key) * (NORMED ? flows.norms.k[t] : 1);
 }
 
-// Of one key: adds pairs of tokens within a part. dq and dk: sums without p and r, which become gradients; change: q dq - k dk of each token.
-static inline void add_near(const float* near, const float (&factor)[PART], const float (&q)[PART], const float (&k)[PART],
-                            float (&dq)[PART], float (&dk)[PART], float (&change)[PART]) {
-  float product = 1;
+// Keys times r, and what they give to the part's end. `factors`: logs, which become what each gate leaves.
+static inline void weigh_kept(char* memory, KeyFlows& flows, const Own& own, float (&factors)[PART][OWN_KEYS]) {
 #pragma unroll
-  for (int t = 0; t < PART; ++t) product *= factor[t], dq[t] *= product;
-  product = 1;
+  for (int j = 0; j < OWN_KEYS; ++j) {
+    float left = 0, product = 1;
 #pragma unroll
-  for (int s = PART - 1; s >= 0; --s) dk[s] *= product, product *= factor[s];
+    for (int i = PART - 1; i >= 0; --i) {
+      const int t = own.first + i;
+      factors[i][j] = exp2_of(bounded_gate(factors[i][j] + flows.token_gates[t]));
+      const float k = key_of(memory, flows, t, own.key + j) * product;
+      put_piece(memory + At::KEPT, t, own.key + j, k);
+      left += k * *sums_of(memory, At::STATE_SUMS, t, own.key + j);
+      product *= factors[i][j];
+    }
+    flows.left[own.part][own.key + j] = left, flows.leaves[own.part][own.key + j] = product;
+  }
+}
+// Queries, and (delta) keys, times p.
+static inline void weigh_read(char* memory, const KeyFlows& flows, const Own& own, const float (&factors)[PART][OWN_KEYS]) {
+#pragma unroll
+  for (int j = 0; j < OWN_KEYS; ++j) {
+    float product = 1;
+#pragma unroll
+    for (int i = 0; i < PART; ++i) {
+      const int t = own.first + i;
+      product *= factors[i][j];
+      put_piece(memory + At::READ, t, own.key + j, query_of(memory, flows, t, own.key + j) * product);
+      if (DELTA) put_piece(memory + At::READ_KEYS, t, own.key + j, key_of(memory, flows, t, own.key + j) * product);
+    }
+  }
+}
+
+// Of one key: adds pairs of tokens within a part, of rows that read with keys. Sums come without p (of rows that read) and r.
+static inline void add_near(const float* near, const float (&factor)[PART], const float (&row)[PART], const float (&k)[PART],
+                            float (&of_row)[PART], float (&of_key)[PART]) {
 #pragma unroll
   for (int s = 0; s < PART; ++s) {
     float left = 1;
@@ -223,39 +247,61 @@ static inline void add_near(const float* near, const float (&factor)[PART], cons
     for (int t = s + 1; t < PART; ++t) {
       left *= factor[t];
       const float flow = near[s * PART + t] * left;
-      dq[t] += flow * k[s];
-      dk[s] += flow * q[t];
+      of_row[t] += flow * k[s];
+      of_key[s] += flow * row[t];
     }
-  }
-#pragma unroll
-  for (int t = 0; t < PART; ++t) {
-    change[t] = q[t] * dq[t] - k[t] * dk[t];
-    const float itself = near[t * PART + t];
-    dq[t] += itself * k[t];
-    dk[t] += itself * q[t];
   }
 }
 static inline void finish_rows(char* memory, KeyFlows& flows, const Own& own, const float (&factors)[PART][OWN_KEYS],
                                float (&changes)[PART][OWN_KEYS]) {
+  const float* near = reinterpret_cast<const float*>(memory + At::NEAR) + own.part * PART * PART;
 #pragma unroll
   for (int j = 0; j < OWN_KEYS; ++j) {
-    float factor[PART], q[PART], k[PART], dq[PART], dk[PART], change[PART], sum = 0;
+    const int key = own.key + j;
+    float factor[PART], k[PART], dk[PART], sum = 0;
+    {
+      float product = 1;
+#pragma unroll
+      for (int i = PART - 1; i >= 0; --i) {
+        factor[i] = factors[i][j], k[i] = key_of(memory, flows, own.first + i, key);
+        dk[i] = *sums_of(memory, At::KEY_SUMS, own.first + i, key) * product;
+        product *= factor[i];
+      }
+    }
+$if delta
+    {
+      float of_read[PART], product = 1;
+#pragma unroll
+      for (int i = 0; i < PART; ++i) {
+        product *= factor[i];
+        of_read[i] = *sums_of(memory, At::STATE_SUMS, own.first + i, key) * product;
+      }
+      add_near(reinterpret_cast<const float*>(memory + At::NEAR_KEYS) + own.part * PART * PART, factor, k, k, of_read, dk);
+#pragma unroll
+      for (int i = 0; i < PART; ++i) {
+        changes[i][j] = k[i] * of_read[i];
+        *sums_of(memory, At::KEY_SUMS, own.first + i, key) = of_read[i];
+      }
+    }
+$end
+    float q[PART], dq[PART], product = 1;
 #pragma unroll
     for (int i = 0; i < PART; ++i) {
-      const int t = own.first + i;
-      factor[i] = factors[i][j];
-      q[i] = number_of_row(memory, t, own.key + j) * (NORMED ? flows.norms.q[t] : 1);
-      k[i] = number_of_row(memory + At::KEY_ROWS, t, own.key + j) * (NORMED ? flows.norms.k[t] : 1);
-      dq[i] = *sums_of(memory, At::QUERY_SUMS, t, own.key + j), dk[i] = *sums_of(memory, At::KEY_SUMS, t, own.key + j);
+      product *= factor[i];
+      q[i] = query_of(memory, flows, own.first + i, key);
+      dq[i] = *sums_of(memory, At::QUERY_SUMS, own.first + i, key) * product;
     }
-    add_near(reinterpret_cast<const float*>(memory + At::NEAR) + own.part * PART * PART, factor, q, k, dq, dk, change);
+    add_near(near, factor, q, k, dq, dk);
 #pragma unroll
     for (int i = 0; i < PART; ++i) {
-      *sums_of(memory, At::QUERY_SUMS, own.first + i, own.key + j) = dq[i];
-      *sums_of(memory, At::KEY_SUMS, own.first + i, own.key + j) = dk[i];
-      changes[i][j] = change[i], sum += change[i];
+      const float itself = near[i * PART + i], change = q[i] * dq[i] - k[i] * dk[i];
+      float& of_key = *sums_of(memory, At::KEY_SUMS, own.first + i, key);
+      *sums_of(memory, At::QUERY_SUMS, own.first + i, key) = dq[i] + itself * k[i];
+      of_key = (DELTA ? of_key : 0) + (dk[i] + itself * q[i]);
+      changes[i][j] = DELTA ? changes[i][j] + change : change;
+      sum += changes[i][j];
     }
-    flows.change[own.part][own.key + j] = sum;
+    flows.change[own.part][key] = sum;
   }
 }
 
@@ -330,13 +376,19 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
   const float scale = softmax_scale;
   ChunkRows<Element, KEYS, THREADS>(q_view, tokens, head, heads, 0, keys, reverse).copy_async({shared}, token, count);
   ChunkRows<Element, KEYS, THREADS>(k_view, tokens, head, heads, 0, keys, reverse).copy_async({shared + At::KEY_ROWS}, token, count);
+$if not delta
   copy_dense_async<THREADS>(KeyTile{shared + At::KEYS_AFTER}, reinterpret_cast<const Element*>(keys_after) + block_x() * int64_t{2 * CHUNK * KEYS});
   copy_dense_async<THREADS>(Square{shared + At::WEIGHTS}, reinterpret_cast<const Element*>(weights) + block_x() * int64_t{CHUNK * CHUNK});
+$end
   copy_async_commit();
   KeyGradientPlan& plan = *reinterpret_cast<KeyGradientPlan*>(memory + At::PLAN);
   if (thread_x() == 0)
     plan = {{dout_view, tokens, head, heads, 0, values, reverse},
+$if delta
+            reinterpret_cast<const Element*>(written_rows) + static_cast<int64_t>(block_x()) * (WRITTEN_PIECES + PIECES) * CHUNK * padded_values,
+$else
             {v_view, tokens, head, heads, 0, values, reverse},
+$end
             reinterpret_cast<const Element*>(kept_states) + static_cast<int64_t>(block_x()) * 2 * PIECES * padded_values * KEYS,
             static_cast<int>(padded_values), token, count, slices};
   if (warp() == 0) {
@@ -345,6 +397,9 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
         .load(token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), log_gates);
     flows.token_gates[2 * lane()] = log_gates[0], flows.token_gates[2 * lane() + 1] = log_gates[1];
   }
+$if delta
+  if (thread_x() < CHUNK) flows.betas[thread_x()] = decays[block_x() * int64_t{DECAY_ROW} + KEYS + thread_x()];
+$end
   const Own own;
   float factors[PART][OWN_KEYS];
   if (own.there) load_key_gates(factors, gk_view, gk_type, tokens, head, token + own.first, count, own.key, reverse);
@@ -354,7 +409,12 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
   KeySums dq = {}, dk = {};
   PairSums pairs = {};
   float through[2] = {};
+$if delta
+  KeySums read_by_keys = {};
+  PairSums key_pairs = {};
+$else
   const GradientRows dv_rows(dv_view, SHARED_HEADS ? value_sums : nullptr, tokens, head, heads, reverse);
+$end
 #pragma unroll 1
   for (int x = 0; x < slices; ++x) {
     const int place = At::FIRST_STAGE + x % STAGES * At::STAGE, row = 16 * row_slice();
@@ -365,16 +425,28 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
     copy_async_wait<0>();
     sync_block();  // the slice is there for all, and all are done with the one before
     if (STAGES > 1) plan.copy_async(shared, x + 1);
-    const ValueTile dout_tile{shared + place}, value_tile{shared + place + At::VALUES};
+    const ValueTile dout_tile{shared + place}, written_tile{shared + place + At::WRITTEN};
     const StateTile before_tile{shared + place + At::BEFORE}, after_tile{shared + place + At::AFTER};
 #pragma unroll
     for (int k = 0; k < COLUMNS / 16; ++k) {
-      add_states(dq, dout_tile, before_tile, 16 * k);
-      add_states(dk, value_tile, after_tile, 16 * k);
+      add_states<1>(dq, dout_tile, before_tile, 16 * k);
+      add_states<WRITTEN_PIECES>(dk, written_tile, after_tile, 16 * k);
     }
-    add_pairs<ValueTile, COLUMNS>(pairs, dout_tile, value_tile);
+#pragma unroll
+    for (int piece = 0; piece < WRITTEN_PIECES; ++piece)
+      add_pairs<ValueTile, COLUMNS>(pairs, dout_tile, ValueTile{written_tile.base + piece * ValueTile::BYTES});
     if (GATED) add_through(memory + place, through);
-
+$if delta
+    const ValueTile gradient_tile{shared + place + At::WRITTEN_GRADIENTS};
+#pragma unroll
+    for (int k = 0; k < COLUMNS / 16; ++k) add_states<PIECES>(read_by_keys, gradient_tile, before_tile, 16 * k);
+#pragma unroll
+    for (int piece = 0; piece < PIECES; ++piece)
+#pragma unroll
+      for (int other = 0; other < WRITTEN_PIECES && piece + other < WRITTEN_PIECES; ++other)
+        add_pairs<ValueTile, COLUMNS>(key_pairs, ValueTile{gradient_tile.base + piece * ValueTile::BYTES},
+                                      ValueTile{written_tile.base + other * ValueTile::BYTES});
+$else
     float dv[OWN<COLUMNS / 16>][2][4] = {};
 #pragma unroll
     for (int k = 0; k < SLICES; ++k) {
@@ -403,13 +475,24 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
           if (t < count && value < values) dv_rows.store_two(t, value, dv[j][n][2 * h], dv[j][n][2 * h + 1]);
         }
     });
+$end
   }
   sync_block();  // all are done with the last slice, whose place others take
 
   each_slice<SLICES>([&](int j, int slice) { each_number(dq[j], slice, [&](int, int, float& x) { x *= scale; }); });
   each_slice<4>([&](int j, int slice) { each_number(pairs[j], slice, [&](int, int, float& x) { x *= scale; }); });
   put_sums(memory, At::STATE_SUMS, dk);
-  put_flows(memory, pairs);
+  put_flows(memory + At::FLOWS_OF_PAIRS, memory + At::NEAR, pairs);
+$if delta
+  each_slice<SLICES>([&](int j, int slice) { each_number(read_by_keys[j], slice, [&](int t, int, float& x) { x *= -flows.betas[t]; }); });
+  each_slice<4>([&](int j, int slice) {
+    each_number(key_pairs[j], slice, [&](int t, int s, float& x) {
+      if (s == t) flows.of_betas[t] = x / flows.betas[t];
+      x = s < t ? -flows.betas[t] * x : 0;
+    });
+  });
+  put_flows(memory + At::FLOWS_OF_KEYS, memory + At::NEAR_KEYS, key_pairs);
+$end
   if (GATED && thread_x() / (KEYS / 2) < GROUPS)
     store_pack(&flows.through[thread_x() / (KEYS / 2)][thread_x() % (KEYS / 2) * 2], Pack<float, 2>{through[0], through[1]});
   if (NORMED) {
@@ -417,17 +500,33 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
     put_norms<THREADS>(memory + At::KEY_ROWS, CHUNK % THREADS, flows.norms.k);
   }
   sync_block();
-  if (own.there) weigh_rows(memory, flows, own, factors);
+  if (own.there) {
+    weigh_kept(memory, flows, own, factors);
+    if (!DELTA) weigh_read(memory, flows, own, factors);
+  }
   sync_block();
 #pragma unroll 1
   for (int part = 0; part < row_slice(); ++part) {
     decay_sums(dq, flows.leaves[part]);
     add_part<false>(dq, shared + At::FLOWS_OF_PAIRS, shared + At::KEPT, part);
+$if delta
+    decay_sums(read_by_keys, flows.leaves[part]);
+    add_part<false>(read_by_keys, shared + At::FLOWS_OF_KEYS, shared + At::KEPT, part);
+$end
   }
+$if delta
+  sync_block();  // all are done with keys times r: rows times p take their place
+  if (own.there) weigh_read(memory, flows, own, factors);
+  put_sums(memory, At::STATE_SUMS, read_by_keys);
+  sync_block();
+$end
 #pragma unroll 1
   for (int part = PARTS - 1; part > row_slice(); --part) {
     decay_sums(dk, flows.leaves[part]);
     add_part<true>(dk, shared + At::FLOWS_OF_PAIRS, shared + At::READ, part);
+$if delta
+    add_part<true>(dk, shared + At::FLOWS_OF_KEYS, shared + At::READ_KEYS, part);
+$end
   }
   sync_block();  // all are done with the rows: sums take their place
   put_sums(memory, At::QUERY_SUMS, dq);
@@ -460,6 +559,9 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
     sum = sum_of_warp(sum);
     all += sum;
     if (lane() == 0 && is_given(dg_view)) GradientRow(dg_view, g_type, tokens.row, place, head).store(0, sum);
+$if delta
+    if (lane() == 0 && is_given(dbeta_view)) GradientRow(dbeta_view, beta_type, tokens.row, place, head).store(0, flows.of_betas[row]);
+$end
   }
   if (!GATED) return;
   if (lane() == 0) flows.gates[warp()] = all;

@@ -14,6 +14,7 @@ using ValueRows = ChunkRows<Element, COLUMNS, THREADS>;
 using KeyTile = Tile<Element, CHUNK, KEYS>;
 using ValueTile = ValueRows::Place;
 using Square = Tile<Element, CHUNK, CHUNK>;
+constexpr int QUERY_PIECES = 1, ROW_PIECES = 2, PAIR_PIECES = 1, DECAY_ROW = KEYS;
 #include "recurrent/chunk_block.h"
 #include "recurrent/chunk_prepare.h"
 #include "recurrent/chunk_weighed.h"
