@@ -283,6 +283,7 @@ $if delta
         *sums_of(memory, At::KEY_SUMS, own.first + i, key) = of_read[i];
       }
     }
+    sync_warp();  // keeps the compiler from loading queries before, for which there are no registers
 $end
     float q[PART], dq[PART], product = 1;
 #pragma unroll
@@ -402,7 +403,10 @@ $if delta
 $end
   const Own own;
   float factors[PART][OWN_KEYS];
-  if (own.there) load_key_gates(factors, gk_view, gk_type, tokens, head, token + own.first, count, own.key, reverse);
+  const auto load_gates = [&] {
+    if (own.there) load_key_gates(factors, gk_view, gk_type, tokens, head, token + own.first, count, own.key, reverse);
+  };
+  if (!DELTA) load_gates();  // early; with the delta rule there are no registers for them
   sync_block();
   plan.copy_async(shared, 0);
 
@@ -478,6 +482,7 @@ $else
 $end
   }
   sync_block();  // all are done with the last slice, whose place others take
+  if (DELTA) load_gates();
 
   each_slice<SLICES>([&](int j, int slice) { each_number(dq[j], slice, [&](int, int, float& x) { x *= scale; }); });
   each_slice<4>([&](int j, int slice) { each_number(pairs[j], slice, [&](int, int, float& x) { x *= scale; }); });

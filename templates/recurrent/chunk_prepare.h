@@ -6,7 +6,7 @@
 // token s to its end, the weight of a pair of tokens in parts a > b is (p_t q_t) . (m r_s k_s), where m is what the parts between leave:
 // products of factors that are at most 1. Within a part the factors of tokens in between are multiplied one after another, in f32.
 #pragma once
-$if delta and backward
+$if delta and split
 #include "recurrent/chunk_delta_products.h"
 $elif delta
 #include "recurrent/chunk_matrix.h"
@@ -172,7 +172,7 @@ KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
     token_gates[2 * lane()] = numbers[0], token_gates[2 * lane() + 1] = numbers[1];
 $if delta
     TokenNumbers(beta_view, beta_type, tokens, head, reverse).load(token, count, 0, numbers);
-$if backward
+$if split
     numbers[0] = not_zero(numbers[0]), numbers[1] = not_zero(numbers[1]);
     store_pack(decays + block_x() * int64_t{DECAY_ROW} + KEYS + 2 * lane(), Pack<float, 2>{numbers[0], numbers[1]});
 $end
@@ -330,7 +330,7 @@ $end
   }
 $if delta
   invert_system<PREPARE_THREADS>(m);
-$if backward
+$if split
   store_inverse_parts<PREPARE_THREADS>(m, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * INVERSE_PARTS * CHUNK * CHUNK);
 $else
   store_inverse<PREPARE_THREADS>(m, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * 2 * CHUNK * CHUNK,
