@@ -21,7 +21,7 @@ constexpr int PIECES = ${precise} ? 2 : 1;
 constexpr int QUERY_PIECES = 2, ROW_PIECES = DELTA && PIECES > 1 ? 3 : 2, PAIR_PIECES = DELTA ? PIECES : 1;
 constexpr int WRITTEN_PIECES = DELTA && PIECES > 1 ? 3 : 1, INVERSE_PARTS = PIECES > 1 ? 3 : 1;
 constexpr int DECAY_ROW = KEYS + (DELTA ? CHUNK : 0);  // floats of a chunk: decays of keys, (delta) betas
-constexpr int WAYS = 2;  // states are made forward, and their gradients backward
+constexpr int WAYS = 2, KEPT_PARTS = PIECES;  // states are made forward, and their gradients backward
 constexpr bool NARROW = false;
 #include "recurrent/gradient_rows.h"
 

@@ -89,7 +89,7 @@ static_assert(sizeof(StatePlan) <= 256);
 constexpr int STATE_QUERIES = KeyTile::BYTES, STATE_VALUES = 2 * KeyTile::BYTES, STATE_MATRICES = STATE_VALUES + StateValueTile::BYTES;
 constexpr int STATE_NUMBERS = STATE_MATRICES + MATRICES_KEPT * Square::BYTES, STATE_STAGE = STATE_NUMBERS + NUMBERS_BYTES;
 constexpr int STATE_PLAN = STATE_STAGES * STATE_STAGE, STATE_KEPT = STATE_PLAN + 256;
-static_assert(STATE_KEPT + STATE_WARPS * KeptTile::BYTES <= ${state_shared}, "the spec has another size");
+static_assert(STATE_KEPT + STATE_WARPS * KEPT_BYTES <= ${state_shared}, "the spec has another size");
 
 inline void StatePlan::copy_async(SharedPointer shared, int step) const {
   if (step < chunk_count) {
@@ -133,7 +133,7 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
             static_cast<int>(tokens.row * v_view.shape[1] + (reverse ? tokens.end - 1 : tokens.first)), item.back};
   }
   sync_block();
-  char* kept = memory + STATE_KEPT + warp() * KeptTile::BYTES;
+  char* kept = memory + STATE_KEPT + warp() * KEPT_BYTES;
   if (STATE_STAGES > 1) plan.copy_async(shared, 0);
   State state = {};
   {
@@ -150,7 +150,7 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     const bool is_kept = plan.start + 16 * warp() < plan.padded_values;
     if (STATE_STAGES == 1) plan.copy_async(shared, step);
     if (is_kept)
-      keep_state<PARTS>(state, 1, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
+      keep_state(state, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
     copy_async_wait<0>();
     sync_block();  // the chunk is there for all, and all are done with the one before
     if (STATE_STAGES > 1) plan.copy_async(shared, step + 1);

@@ -5,7 +5,7 @@
 // Shared memory: stages of rows (two elements a number), values and decays, the plan, a warp's place for a state on its way to memory.
 constexpr int STATE_VALUES = 2 * KeyTile::BYTES, STATE_DECAYS = STATE_VALUES + StateValueTile::BYTES, STATE_STAGE = STATE_DECAYS + 4 * KEYS;
 constexpr int STATE_PLAN = STATE_STAGES * STATE_STAGE, STATE_KEPT = STATE_PLAN + 128;
-static_assert(STATE_KEPT + STATE_WARPS * KeptTile::BYTES <= ${state_shared}, "the spec has another size");
+static_assert(STATE_KEPT + STATE_WARPS * KEPT_BYTES <= ${state_shared}, "the spec has another size");
 
 // Where a block's rows are. In shared memory: in registers it would be in the way.
 struct StatePlan {
@@ -54,7 +54,7 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
             static_cast<int>(item.sequence), static_cast<int>(item.head), item.back};
   }
   sync_block();
-  char* kept = memory + STATE_KEPT + warp() * KeptTile::BYTES;
+  char* kept = memory + STATE_KEPT + warp() * KEPT_BYTES;
 
   if (STATE_STAGES > 1) plan.copy_async(shared, 0);
   State state = {};
@@ -68,7 +68,7 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     const SharedPointer stage = shared + place;
     if (STATE_STAGES == 1) plan.copy_async(shared, step);
     if (plan.start + 16 * warp() < padded_values)
-      keep_state<PIECES>(state, 1, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
+      keep_state(state, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
     copy_async_wait<0>();
     sync_block();  // the chunk is there for all, and all are done with the one before
     if (STATE_STAGES > 1) plan.copy_async(shared, step + 1);

@@ -179,7 +179,7 @@ const Mutant mutants[] = {
      {"if (PARTS > 1) multiply_two(sums[1][0]", 0, "if (false) multiply_two(sums[1][0]", chunk_keep}},
     {"ChunkGradientWhoseKeptStatesAreRoundedOnce",
      gradient_of_chunks("chunks.f32"),
-     {"word = rounding_of(x, y, word);", 0, "word = 0;", chunk_keep}},
+     {"rounding_of(state[n][2 * h], state[n][2 * h + 1], word)", 0, "0", chunk_keep}},
     {"ChunkGradientThatWalksForwardBothWays",
      gradient_of_chunks("chunks.f32"),
      {"(back ? chunk_count - 1 - step : step)", 0, "step", chunk_states}},
