@@ -71,12 +71,11 @@ $end
 struct StatePlan {
   StateKeyRows keys, queries;
   StateValueRows values;
-  OutRows dv;
   const ChunkNumbers* numbers;  // of the first chunk, as all that follow
   const Element* matrices;
   Element *to, *written;
   int64_t chunk_stride, part_stride, written_stride, padded_values;
-  int count, heads, chunk_count, start, sequence, head, first_row;
+  int count, heads, chunk_count, start, sequence, head;
   bool back;
 
   // The first token of the chunk that is met as number `step`.
@@ -121,7 +120,6 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     const int count = static_cast<int>(tokens.end - tokens.first), keys = static_cast<int>(q_view.shape[3]);
     plan = {{k_view, tokens, item.head, heads, 0, keys, reverse}, {q_view, tokens, item.head, heads, 0, keys, reverse},
             {item.back ? dout_view : v_view, tokens, item.head, heads, item.start, static_cast<int>(v_view.shape[3] - item.start), reverse},
-            {dv_view, tokens, item.head, item.start, reverse != 0},
             reinterpret_cast<const ChunkNumbers*>(chunk_numbers) + first_chunk * heads + item.head,
             reinterpret_cast<const Element*>(matrices) + (first_chunk * heads + item.head) * MATRICES_KEPT * CHUNK * CHUNK,
             reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride + way * PARTS * part_stride +
@@ -129,8 +127,7 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
             reinterpret_cast<Element*>(written_rows) +
                 ((first_chunk * heads + item.head) * ROWS_KEPT + (item.back ? WRITTEN_PARTS : 0)) * CHUNK * padded_values + item.start,
             chunk_stride, part_stride, heads * ROWS_KEPT * CHUNK * padded_values, padded_values, count, static_cast<int>(heads),
-            (count + CHUNK - 1) / CHUNK, item.start, static_cast<int>(item.sequence), static_cast<int>(item.head), 
-            static_cast<int>(tokens.row * v_view.shape[1] + (reverse ? tokens.end - 1 : tokens.first)), item.back};
+            (count + CHUNK - 1) / CHUNK, item.start, static_cast<int>(item.sequence), static_cast<int>(item.head), item.back};
   }
   sync_block();
   char* kept = memory + STATE_KEPT + warp() * KEPT_BYTES;
@@ -186,21 +183,6 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     if (is_kept && !plan.back) store_written<WRITTEN_PARTS>(sums, written, plan.padded_values, CHUNK * plan.padded_values);
     if (plan.back) {
       weigh_tokens(missing, rest, sums, [&](int t) { return -gates.before[t] * gates.beta[t] * numbers.key_norm(t); });
-      scale_tokens(sums, [&](int t) { return gates.beta[t]; });
-      if constexpr (SHARED_HEADS) {
-#pragma unroll
-        for (int n = 0; n < 8; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int t = plan.token(step) + 8 * n + lane() % 4 * 2 + i % 2;
-            const int64_t value = plan.start + 16 * warp() + i / 2 * 8 + lane() / 4, row = plan.first_row + (reverse ? -t : t);
-            if (t < plan.count && value < v_view.shape[3]) value_sums[(row * heads + plan.head) * v_view.shape[3] + value] = sums[n][i];
-          }
-      } else {
-        OutRows dv = plan.dv;
-        dv.first += 16 * warp(), dv.columns -= 16 * warp();
-        dv.store(sums, plan.token(step), plan.count);
-      }
       write_state<PARTS>(state, gates.base, gates.rest, missing, rest, key_tile);
       load_values(values);
       to_all_sums(sums, values);

@@ -1,5 +1,5 @@
 // GPU vocabulary of the chunked recurrence's gradient: where a head's gradients of rows go. Part of a template, which has defined
-// SHARED_HEADS before.
+// SHARED_HEADS before, and (delta) ValueTile, COLUMNS, THREADS.
 #pragma once
 
 // Rows of a gradient of one head, in the order in which tokens are met: of elements, or (heads are added up later) of floats.
@@ -23,3 +23,22 @@ struct GradientRows {
     else *reinterpret_cast<uint32_t*>(static_cast<Element*>(first) + token * stride + feature) = pack_pair<Element>(x, y);
   }
 };
+$if delta
+
+// With the delta rule a value's gradient is beta times that of what its token writes; tiles of some columns, in parts.
+template <int PART_COUNT, class Beta>
+static inline void store_value_gradients(const char* tiles, const GradientRows& to, int token, int count, int start, int values, Beta beta) {
+#pragma unroll 2
+  for (int i = thread_x(); i < CHUNK * COLUMNS / 2; i += THREADS) {
+    const int row = i / (COLUMNS / 2), column = i % (COLUMNS / 2) * 2;
+    if (token + row >= count || start + column >= values) continue;
+    float x = 0, y = 0;
+#pragma unroll
+    for (int part = 0; part < PART_COUNT; ++part) {
+      const uint32_t word = *reinterpret_cast<const uint32_t*>(tiles + part * ValueTile::BYTES + (row * ValueTile::PITCH + column) * 2);
+      x += low_of(word), y += high_of(word);
+    }
+    to.store_two(token + row, start + column, beta(row) * x, beta(row) * y);
+  }
+}
+$end

@@ -294,9 +294,8 @@ $end
 $if delta
   KeySums read_by_keys = {};
   PairSums key_pairs = {};
-$else
-  const GradientRows dv_rows(dv_view, SHARED_HEADS ? value_sums : nullptr, tokens, head, heads, reverse);
 $end
+  const GradientRows dv_rows(dv_view, SHARED_HEADS ? value_sums : nullptr, tokens, head, heads, reverse);
   float through = 0;
 #pragma unroll 1
   for (int x = 0; x < slices; ++x) {
@@ -330,6 +329,10 @@ $if delta
                                       ValueTile{written_tile.base + other * ValueTile::BYTES});
 $end
     if (GATED) through += flow_through(memory + place + BEFORE, memory + place + AFTER);
+$if delta
+    store_value_gradients<PARTS>(memory + place + WRITTEN_GRADIENTS, dv_rows, token, count, x * COLUMNS, values,
+                                 [&](int t) { return gates.beta[t]; });
+$end
 
 $if not delta
     float dv[OWN<COLUMNS / 16>][2][4] = {};

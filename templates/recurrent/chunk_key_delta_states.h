@@ -6,12 +6,11 @@
 // Where a block's rows are. In shared memory: in registers it would be in the way.
 struct StatePlan {
   StateValueRows values;
-  OutRows dv;
   const Element *after, *before, *queries, *pairs, *inverses;  // of the first chunk, as all that follow
   const float* decays;
   Element *to, *written;
   int64_t chunk_stride, part_stride, written_stride, padded_values;
-  int count, heads, chunk_count, start, sequence, head, first_row;
+  int count, heads, chunk_count, start, sequence, head;
   bool back;
 
   // The first token of the chunk that is met as number `step`.
@@ -68,7 +67,6 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     constexpr int ROWS_KEPT = WRITTEN_PIECES + PIECES;
     const int count = static_cast<int>(tokens.end - tokens.first);
     plan = {{item.back ? dout_view : v_view, tokens, item.head, heads, item.start, static_cast<int>(v_view.shape[3] - item.start), reverse},
-            {dv_view, tokens, item.head, item.start, reverse != 0},
             reinterpret_cast<const Element*>(keys_after) + first * ROW_PIECES * matrix,
             reinterpret_cast<const Element*>(keys_before) + first * ROW_PIECES * matrix,
             reinterpret_cast<const Element*>(queries_before) + first * QUERY_PIECES * matrix,
@@ -79,8 +77,7 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
                 (item.head * 2 + (item.back ? 1 : 0)) * PIECES * part_stride + static_cast<int64_t>(item.start) * KEYS,
             reinterpret_cast<Element*>(written_rows) + (first * ROWS_KEPT + (item.back ? WRITTEN_PIECES : 0)) * CHUNK * padded_values + item.start,
             chunk_stride, part_stride, heads * ROWS_KEPT * CHUNK * padded_values, padded_values, count, static_cast<int>(heads),
-            (count + CHUNK - 1) / CHUNK, item.start, static_cast<int>(item.sequence), static_cast<int>(item.head),
-            static_cast<int>(tokens.row * v_view.shape[1] + (reverse ? tokens.end - 1 : tokens.first)), item.back};
+            (count + CHUNK - 1) / CHUNK, item.start, static_cast<int>(item.sequence), static_cast<int>(item.head), item.back};
   }
   sync_block();
   char* kept = memory + STATE_KEPT + warp() * KEPT_BYTES;
@@ -128,22 +125,7 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     if (is_kept && plan.back) store_written<PIECES>(sums, written, plan.padded_values, CHUNK * plan.padded_values);
     if (is_kept && !plan.back) store_written<WRITTEN_PIECES>(sums, written, plan.padded_values, CHUNK * plan.padded_values);
     if (plan.back) {
-      scale_tokens(sums, [&](int t) { return betas[t]; });
-      if constexpr (SHARED_HEADS) {
-#pragma unroll
-        for (int n = 0; n < 8; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int t = plan.token(step) + 8 * n + lane() % 4 * 2 + i % 2;
-            const int64_t value = plan.start + 16 * warp() + i / 2 * 8 + lane() / 4, row = plan.first_row + (reverse ? -t : t);
-            if (t < plan.count && value < v_view.shape[3]) value_sums[(row * heads + plan.head) * v_view.shape[3] + value] = sums[n][i];
-          }
-      } else {
-        OutRows dv = plan.dv;
-        dv.first += 16 * warp(), dv.columns -= 16 * warp();
-        dv.store(sums, plan.token(step), plan.count);
-      }
-      weigh_tokens(missing, rest, sums, [](int) { return -1.0f; });
+      weigh_tokens(missing, rest, sums, [&](int t) { return -betas[t]; });
     } else {
       weigh_tokens(missing, rest, sums, [](int) { return 1.0f; });
     }

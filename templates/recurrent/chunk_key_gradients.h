@@ -416,9 +416,8 @@ $end
 $if delta
   KeySums read_by_keys = {};
   PairSums key_pairs = {};
-$else
-  const GradientRows dv_rows(dv_view, SHARED_HEADS ? value_sums : nullptr, tokens, head, heads, reverse);
 $end
+  const GradientRows dv_rows(dv_view, SHARED_HEADS ? value_sums : nullptr, tokens, head, heads, reverse);
 #pragma unroll 1
   for (int x = 0; x < slices; ++x) {
     const int place = At::FIRST_STAGE + x % STAGES * At::STAGE, row = 16 * row_slice();
@@ -450,6 +449,8 @@ $if delta
       for (int other = 0; other < WRITTEN_PIECES && piece + other < WRITTEN_PIECES; ++other)
         add_pairs<ValueTile, COLUMNS>(key_pairs, ValueTile{gradient_tile.base + piece * ValueTile::BYTES},
                                       ValueTile{written_tile.base + other * ValueTile::BYTES});
+    store_value_gradients<PIECES>(memory + place + At::WRITTEN_GRADIENTS, dv_rows, token, count, x * COLUMNS, values,
+                                  [&](int t) { return flows.betas[t]; });
 $else
     float dv[OWN<COLUMNS / 16>][2][4] = {};
 #pragma unroll
