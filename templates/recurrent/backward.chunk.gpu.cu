@@ -50,43 +50,4 @@ $else
 #include "recurrent/chunk_states.h"
 $end
 #include "recurrent/chunk_gradients.h"
-
-// Block x: the gradient of head x's g_gamma, over all chunks.
-KERNEL(256, 1) sum_gamma(${parameters('sum_gamma')}) {
-  double sum = 0;
-  for (int64_t chunk = thread_x(); chunk < chunks; chunk += 256) sum += gate_sums[chunk * heads + block_x()];
-  __shared__ double sums[256];
-  sums[thread_x()] = sum;
-  for (int half = 128; half > 0; half /= 2) {
-    sync_block();
-    if (thread_x() < half) sums[thread_x()] += sums[thread_x() + half];
-  }
-  if (thread_x() == 0) GradientRow(dg_gamma_view, gamma_type, 0, 0, 0).store(block_x(), static_cast<float>(sums[0]));
-}
-
-// Block x: token x of all rows of the batch, whose heads' gradients are added up; tokens of no sequence get zeros.
-KERNEL(128, 1) finish(${parameters('finish')}) {
-  const int64_t length = q_view.shape[1], row = block_x() / length, token = block_x() % length;
-  const bool used = !cum_seqlens || token < cum_seqlens[sequences];
-  if (used && !SHARED_HEADS) return;
-  const auto add_heads = [&](const View& from, const View& to, const float* sums) {
-    const int64_t own_heads = from.shape[2], features = from.shape[3], readers = heads / own_heads;
-    for (int64_t i = thread_x(); i < own_heads * features; i += 128) {
-      const int64_t head = i / features, feature = i % features;
-      const float* at = sums + (block_x() * heads + head * readers) * features + feature;
-      float sum = 0;
-      for (int64_t reader = 0; used && reader < readers; ++reader) sum += at[reader * features];
-      Element* place = static_cast<Element*>(to.data) + row * to.strides[0] + token * to.strides[1] + head * to.strides[2];
-      place[feature] = from_float<Element>(sum);
-    }
-  };
-  add_heads(q_view, dq_view, query_sums);
-  add_heads(k_view, dk_view, key_sums);
-  add_heads(v_view, dv_view, value_sums);
-  for (int64_t head = thread_x(); !used && is_given(dg_view) && head < heads; head += 128)
-    GradientRow(dg_view, g_type, row, token, head).store(0, 0);
-$if delta
-  for (int64_t head = thread_x(); !used && is_given(dbeta_view) && head < heads; head += 128)
-    GradientRow(dbeta_view, beta_type, row, token, head).store(0, 0);
-$end
-}
+#include "recurrent/chunk_finish.h"

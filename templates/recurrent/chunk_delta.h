@@ -1,14 +1,7 @@
 // GPU vocabulary of the chunked recurrence's gradient with the delta rule: the entries that come before `gradients`. Part of
 // backward.chunk.gpu.cu, which has the formulas.
 #pragma once
-#include "recurrent/chunk_matrix.h"
-
-// A beta of 0 becomes a number of which a state sees nothing, but by which what a token writes can be divided again: that gives the
-// gradient of beta.
-static inline float not_zero(float beta) {
-  constexpr float LEAST = 0x1p-60f;
-  return beta > -LEAST && beta < LEAST ? (beta < 0 ? -LEAST : LEAST) : beta;
-}
+#include "recurrent/chunk_delta_products.h"
 
 // Matrices of elements of each chunk and head: the inverse, and the weights of pairs of tokens.
 constexpr int MATRICES_KEPT = INVERSE_PARTS + PARTS;
@@ -71,106 +64,18 @@ $end
   });
   sync_block();
   invert_system<THREADS>(m);
-#pragma unroll 1
-  for (int i = thread_x(); i < CHUNK * CHUNK / 8; i += THREADS) {
-    const int row = i / 8, column = i % 8 * 8;
-    Pack<float, 8> x;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) x.at[j] = column + j <= row ? m.inverse[row * PITCH + column + j] : 0;
-#pragma unroll
-    for (int part = 0; part < INVERSE_PARTS; ++part) {
-      Pack<Element, 8> elements;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) elements.at[j] = from_float<Element>(x.at[j]), x.at[j] -= to_float(elements.at[j]);
-      store_pack(to + part * CHUNK * CHUNK + i * 8, elements);
-    }
-  }
-}
-
-// sums += left square, where square is lower triangular by blocks of 16: of values by tokens.
-static inline void add_triangle_back(Sums<4>& sums, const Operands<4>& left, const Square& square) {
-#pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    sync_warp();
-#pragma unroll
-    for (int r = 0; r <= c; ++r) {
-      uint32_t b[4];
-      square.load_b_transposed(b, 16 * c, 16 * r);
-      multiply_two(sums[2 * r], sums[2 * r + 1], left[c], b);
-    }
-  }
-}
-// sums += numbers square^T, or (BACK) numbers square, where square is the inverse. Its rows may be far from orthogonal, so that errors of
-// both grow: PRECISE, both are three operands, of whose products those are left out that are below the last digits. In a loop, for
-// the sake of registers.
-template <bool BACK> static inline void add_inverse(Sums<4>& sums, const Sums<4>& numbers, SharedPointer square) {
-  Operands<4> parts[INVERSE_PARTS];
-#pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    float x[2][4];
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) x[n][i] = numbers[2 * c + n][i];
-#pragma unroll
-    for (int part = 0; part < INVERSE_PARTS; ++part) {
-      float taken[2][4];
-      to_operand(parts[part][c], x[0], x[1]);
-      to_sums(taken[0], taken[1], parts[part][c]);
-#pragma unroll
-      for (int n = 0; n < 2; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) x[n][i] -= taken[n][i];
-    }
-  }
-#pragma unroll 1
-  for (int of_square = INVERSE_PARTS - 1; of_square >= 0; --of_square) {
-    const Square part{square + of_square * Square::BYTES};
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      sync_warp();
-#pragma unroll
-      for (int r = BACK ? 0 : c; r < (BACK ? c + 1 : 4); ++r) {
-        uint32_t b[4];
-        if constexpr (BACK) part.load_b_transposed(b, 16 * c, 16 * r);
-        else part.load_b(b, 16 * r, 16 * c);
-#pragma unroll
-        for (int of_left = INVERSE_PARTS - 1; of_left >= 0; --of_left)
-          if (of_left + of_square < INVERSE_PARTS) multiply_two(sums[2 * r], sums[2 * r + 1], parts[of_left][c], b);
-      }
-    }
-  }
-}
-
-// What tokens write (or its gradient), of values by tokens, to rows of tokens; so many parts of it, `part_stride` elements apart.
-template <int COUNT> static inline void store_written(const Sums<4>& sums, Element* to, int64_t stride, int64_t part_stride) {
-  Element* at = to + lane() / 4 * stride + lane() % 4 * 2;
-#pragma unroll
-  for (int n = 0; n < 8; ++n) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float x = sums[n][2 * h], y = sums[n][2 * h + 1];
-#pragma unroll
-      for (int part = 0; part < COUNT; ++part) {
-        const uint32_t word = pack_pair<Element>(x, y);
-        x -= low_of(word), y -= high_of(word);
-        *reinterpret_cast<uint32_t*>(at + part * part_stride + 8 * h) = transpose_matrix(word);
-      }
-    }
-    at = const_cast<Element*>(keep(at + 8 * stride));
-  }
+  store_inverse_parts<THREADS>(m, to);
 }
 
 // Where a block's rows and numbers are. In shared memory: in registers it would be in the way.
 struct StatePlan {
   StateKeyRows keys, queries;
   StateValueRows values;
-  OutRows dv;
   const ChunkNumbers* numbers;  // of the first chunk, as all that follow
   const Element* matrices;
   Element *to, *written;
   int64_t chunk_stride, part_stride, written_stride, padded_values;
-  int count, heads, chunk_count, start, sequence, head, first_row;
+  int count, heads, chunk_count, start, sequence, head;
   bool back;
 
   // The first token of the chunk that is met as number `step`.
@@ -183,7 +88,7 @@ static_assert(sizeof(StatePlan) <= 256);
 constexpr int STATE_QUERIES = KeyTile::BYTES, STATE_VALUES = 2 * KeyTile::BYTES, STATE_MATRICES = STATE_VALUES + StateValueTile::BYTES;
 constexpr int STATE_NUMBERS = STATE_MATRICES + MATRICES_KEPT * Square::BYTES, STATE_STAGE = STATE_NUMBERS + NUMBERS_BYTES;
 constexpr int STATE_PLAN = STATE_STAGES * STATE_STAGE, STATE_KEPT = STATE_PLAN + 256;
-static_assert(STATE_KEPT + STATE_WARPS * KeptTile::BYTES <= ${state_shared}, "the spec has another size");
+static_assert(STATE_KEPT + STATE_WARPS * KEPT_BYTES <= ${state_shared}, "the spec has another size");
 
 inline void StatePlan::copy_async(SharedPointer shared, int step) const {
   if (step < chunk_count) {
@@ -201,24 +106,6 @@ inline void StatePlan::copy_async(SharedPointer shared, int step) const {
   copy_async_commit();
 }
 
-// Operands of numbers times a factor of each token.
-template <class Factor> static inline void weigh_tokens(Operands<4>& to, Operands<4>& rest, const Sums<4>& numbers, Factor factor) {
-#pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    float x[2][4];
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) x[n][i] = numbers[2 * c + n][i] * factor(16 * c + 8 * n + lane() % 4 * 2 + i % 2);
-    to_operands(to[c], rest[c], x[0], x[1]);
-    sync_warp();  // one slice after another, for the sake of registers
-  }
-}
-static inline void to_all_sums(Sums<4>& sums, const Operands<4>& a) {
-#pragma unroll
-  for (int c = 0; c < 4; ++c) to_sums(sums[2 * c], sums[2 * c + 1], a[c]);
-}
-
 // Block number: see StateItem.
 KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
   char* memory = dynamic_shared();
@@ -233,7 +120,6 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     const int count = static_cast<int>(tokens.end - tokens.first), keys = static_cast<int>(q_view.shape[3]);
     plan = {{k_view, tokens, item.head, heads, 0, keys, reverse}, {q_view, tokens, item.head, heads, 0, keys, reverse},
             {item.back ? dout_view : v_view, tokens, item.head, heads, item.start, static_cast<int>(v_view.shape[3] - item.start), reverse},
-            {dv_view, tokens, item.head, item.start, reverse != 0},
             reinterpret_cast<const ChunkNumbers*>(chunk_numbers) + first_chunk * heads + item.head,
             reinterpret_cast<const Element*>(matrices) + (first_chunk * heads + item.head) * MATRICES_KEPT * CHUNK * CHUNK,
             reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride + way * PARTS * part_stride +
@@ -241,11 +127,10 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
             reinterpret_cast<Element*>(written_rows) +
                 ((first_chunk * heads + item.head) * ROWS_KEPT + (item.back ? WRITTEN_PARTS : 0)) * CHUNK * padded_values + item.start,
             chunk_stride, part_stride, heads * ROWS_KEPT * CHUNK * padded_values, padded_values, count, static_cast<int>(heads),
-            (count + CHUNK - 1) / CHUNK, item.start, static_cast<int>(item.sequence), static_cast<int>(item.head), 
-            static_cast<int>(tokens.row * v_view.shape[1] + (reverse ? tokens.end - 1 : tokens.first)), item.back};
+            (count + CHUNK - 1) / CHUNK, item.start, static_cast<int>(item.sequence), static_cast<int>(item.head), item.back};
   }
   sync_block();
-  char* kept = memory + STATE_KEPT + warp() * KeptTile::BYTES;
+  char* kept = memory + STATE_KEPT + warp() * KEPT_BYTES;
   if (STATE_STAGES > 1) plan.copy_async(shared, 0);
   State state = {};
   {
@@ -262,7 +147,7 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     const bool is_kept = plan.start + 16 * warp() < plan.padded_values;
     if (STATE_STAGES == 1) plan.copy_async(shared, step);
     if (is_kept)
-      keep_state<PARTS>(state, 1, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
+      keep_state(state, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
     copy_async_wait<0>();
     sync_block();  // the chunk is there for all, and all are done with the one before
     if (STATE_STAGES > 1) plan.copy_async(shared, step + 1);
@@ -298,21 +183,6 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     if (is_kept && !plan.back) store_written<WRITTEN_PARTS>(sums, written, plan.padded_values, CHUNK * plan.padded_values);
     if (plan.back) {
       weigh_tokens(missing, rest, sums, [&](int t) { return -gates.before[t] * gates.beta[t] * numbers.key_norm(t); });
-      scale_tokens(sums, [&](int t) { return gates.beta[t]; });
-      if constexpr (SHARED_HEADS) {
-#pragma unroll
-        for (int n = 0; n < 8; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int t = plan.token(step) + 8 * n + lane() % 4 * 2 + i % 2;
-            const int64_t value = plan.start + 16 * warp() + i / 2 * 8 + lane() / 4, row = plan.first_row + (reverse ? -t : t);
-            if (t < plan.count && value < v_view.shape[3]) value_sums[(row * heads + plan.head) * v_view.shape[3] + value] = sums[n][i];
-          }
-      } else {
-        OutRows dv = plan.dv;
-        dv.first += 16 * warp(), dv.columns -= 16 * warp();
-        dv.store(sums, plan.token(step), plan.count);
-      }
       write_state<PARTS>(state, gates.base, gates.rest, missing, rest, key_tile);
       load_values(values);
       to_all_sums(sums, values);

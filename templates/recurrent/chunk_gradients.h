@@ -1,6 +1,7 @@
 // GPU vocabulary of the chunked recurrence's gradient: the entry that computes the gradients of one chunk's tokens. Part of
 // backward.chunk.gpu.cu.
 #pragma once
+#include "recurrent/chunk_gradient_rows.h"
 
 // Shared memory: queries, keys, weights of pairs of tokens: for dv (or, with the delta rule, of keys with keys), and for dq and dk; stages
 // of some columns of out's gradients, of what tokens write, (delta) of its gradients, of states and their gradients; numbers; what flows
@@ -150,28 +151,6 @@ static inline void take_along(const char* tile, const float (&dots)[HALVES][CHUN
   });
 }
 
-// Rows of a gradient of one head, in the order in which tokens are met: of elements, or (heads are added up later) of floats.
-struct GradientRows {
-  void* first;
-  int64_t stride;
-
-  GradientRows(const View& view, float* sums, const Tokens& tokens, int64_t head, int64_t heads, bool reverse) {
-    const int64_t token = reverse ? tokens.end - 1 : tokens.first;
-    if (SHARED_HEADS) {
-      stride = heads * view.shape[3];
-      first = sums + (tokens.row * view.shape[1] + token) * stride + head * view.shape[3];
-    } else {
-      stride = view.strides[1];
-      first = static_cast<Element*>(view.data) + tokens.row * view.strides[0] + token * stride + head * view.strides[2];
-    }
-    if (reverse) stride = -stride;
-  }
-  void store_two(int64_t token, int64_t feature, float x, float y) const {
-    if (SHARED_HEADS) store_pack(static_cast<float*>(first) + token * stride + feature, Pack<float, 2>{x, y});
-    else *reinterpret_cast<uint32_t*>(static_cast<Element*>(first) + token * stride + feature) = pack_pair<Element>(x, y);
-  }
-};
-
 static inline void put_key_sums(char* tile, KeySums& sums) {
   each_slice<SLICES>([&](int j, int slice) {
 #pragma unroll
@@ -315,9 +294,8 @@ $end
 $if delta
   KeySums read_by_keys = {};
   PairSums key_pairs = {};
-$else
-  const GradientRows dv_rows(dv_view, SHARED_HEADS ? value_sums : nullptr, tokens, head, heads, reverse);
 $end
+  const GradientRows dv_rows(dv_view, SHARED_HEADS ? value_sums : nullptr, tokens, head, heads, reverse);
   float through = 0;
 #pragma unroll 1
   for (int x = 0; x < slices; ++x) {
@@ -351,6 +329,10 @@ $if delta
                                       ValueTile{written_tile.base + other * ValueTile::BYTES});
 $end
     if (GATED) through += flow_through(memory + place + BEFORE, memory + place + AFTER);
+$if delta
+    store_value_gradients<PARTS>(memory + place + WRITTEN_GRADIENTS, dv_rows, token, count, x * COLUMNS, values,
+                                 [&](int t) { return gates.beta[t]; });
+$end
 
 $if not delta
     float dv[OWN<COLUMNS / 16>][2][4] = {};

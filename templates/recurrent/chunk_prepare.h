@@ -1,20 +1,23 @@
-// GPU vocabulary of the chunked recurrence with gates of keys: the entry that weighs a chunk's queries and keys. Part of
-// forward.chunk_keys.gpu.cu.
+// GPU vocabulary of the chunked recurrence with gates of keys: the entry that weighs a chunk's queries and keys. Part of a template, which
+// has defined of how many elements a number is, each of which is what rounding took from those before it: of weighed queries QUERY_PIECES,
+// of weighed keys ROW_PIECES, of weights of pairs PAIR_PIECES.
 //
 // A chunk is four parts of 16 tokens. With p_t what the gates leave from a part's start to token t, by key, and r_s what they leave from
 // token s to its end, the weight of a pair of tokens in parts a > b is (p_t q_t) . (m r_s k_s), where m is what the parts between leave:
 // products of factors that are at most 1. Within a part the factors of tokens in between are multiplied one after another, in f32.
 #pragma once
-$if delta
+$if delta and split
+#include "recurrent/chunk_delta_products.h"
+$elif delta
 #include "recurrent/chunk_matrix.h"
 $end
 
 constexpr int PREPARE_THREADS = 256, PARTS = 4, PART = CHUNK / PARTS;
-constexpr int FACTORS_BYTES = DELTA ? 2 * KeyTile::BYTES : CHUNK * KEYS * 4;
-// Shared memory: queries and keys as they are, then times p and r; what rounding took from the latter (delta); factors, then (delta) keys
-// times p; sums; the chunk's pairs; norms; gates of tokens and betas; the delta rule's matrices.
-constexpr int RAW_KEYS = KeyTile::BYTES, KEYS_REST = 2 * KeyTile::BYTES, FACTORS = KEYS_REST + (DELTA ? KeyTile::BYTES : 0);
-constexpr int LOGS = FACTORS + FACTORS_BYTES, CHUNK_PAIRS = LOGS + PARTS * KEYS * 4, PREPARE_NORMS = CHUNK_PAIRS + Square::BYTES;
+constexpr int FACTORS_BYTES = DELTA ? ROW_PIECES * KeyTile::BYTES : CHUNK * KEYS * 4;
+// Shared memory: queries and keys as they are, then times p and r, in pieces; factors, then (delta) keys times p; sums; the chunk's pairs; norms; gates of tokens and betas; the delta rule's matrices.
+constexpr int RAW_KEYS = PAIR_PIECES * KeyTile::BYTES, FACTORS = RAW_KEYS + (DELTA ? ROW_PIECES : 1) * KeyTile::BYTES;
+constexpr int LOGS = FACTORS + FACTORS_BYTES, CHUNK_PAIRS = LOGS + PARTS * KEYS * 4;
+constexpr int PREPARE_NORMS = CHUNK_PAIRS + PAIR_PIECES * Square::BYTES;
 constexpr int TOKEN_GATES = PREPARE_NORMS + static_cast<int>(sizeof(Norms)), BETAS = TOKEN_GATES + CHUNK * 4, MATRICES = BETAS + CHUNK * 4;
 static_assert(MATRICES + (DELTA ? 33280 : 0) <= ${prepare_shared}, "the spec has another size");
 static_assert(2 * KEYS <= PREPARE_THREADS);
@@ -28,15 +31,17 @@ static inline float base_of(float word) { return __builtin_bit_cast(uint32_t, wo
 // A thread's gates: of two keys at the tokens of a part.
 typedef float PartGates[PART][2];
 
-// Raw logs. `at`: of the part's first token and the first of the keys, of which there are `keys` from there on.
-template <class T> static inline void load_key_gates(PartGates& x, const T* at, int64_t stride, int tokens, int keys) {
+// Raw logs. `at`: of the part's first token and the first of COUNT keys, of which there are `keys` from there on.
+template <int COUNT, class T>
+static inline void load_key_gates(float (&x)[PART][COUNT], const T* at, int64_t stride, int tokens, int keys) {
 #pragma unroll
   for (int t = 0; t < PART; ++t)
 #pragma unroll
-    for (int j = 0; j < 2; ++j) x[t][j] = t < tokens && j < keys ? to_float(at[t * stride + j]) : 0;
+    for (int j = 0; j < COUNT; ++j) x[t][j] = t < tokens && j < keys ? to_float(at[t * stride + j]) : 0;
 }
-static inline void load_key_gates(PartGates& x, const View& view, int64_t type, const Tokens& tokens, int64_t head, int token, int count,
-                                  int key, bool reverse) {
+template <int COUNT>
+static inline void load_key_gates(float (&x)[PART][COUNT], const View& view, int64_t type, const Tokens& tokens, int64_t head, int token,
+                                  int count, int key, bool reverse) {
   const int64_t first = reverse ? tokens.end - 1 - token : tokens.first + token, stride = reverse ? -view.strides[1] : view.strides[1];
   const int64_t at = tokens.row * view.strides[0] + first * view.strides[1] + head * view.strides[2] + key;
   const int keys = static_cast<int>(view.shape[3]) - key;
@@ -94,27 +99,37 @@ static inline uint32_t word_at(const char* tile, int row, int key) {
 static inline void put_word(char* tile, int row, int key, uint32_t word) {
   *reinterpret_cast<uint32_t*>(tile + (row * KeyTile::PITCH + key) * 2) = word;
 }
-// Two elements of a row in global memory, and what rounding took from them, a matrix behind.
-static inline void store_two(Element* to, int row, int key, float x, float y) {
-  *reinterpret_cast<uint32_t*>(to + row * KEYS + key) = pack_pair<Element>(x, y);
+// Two numbers of a row in global memory, and in a tile; pieces are a matrix apart.
+template <int PIECE_COUNT> static inline void store_two(Element* to, int row, int key, float x, float y) {
+#pragma unroll
+  for (int piece = 0; piece < PIECE_COUNT; ++piece) {
+    const uint32_t word = pack_pair<Element>(x, y);
+    *reinterpret_cast<uint32_t*>(to + piece * CHUNK * KEYS + row * KEYS + key) = word;
+    x -= low_of(word), y -= high_of(word);
+  }
 }
-static inline void store_two_precisely(Element* to, int row, int key, float x, float y) {
-  const uint32_t word = pack_pair<Element>(x, y);
-  *reinterpret_cast<uint32_t*>(to + row * KEYS + key) = word;
-  *reinterpret_cast<uint32_t*>(to + CHUNK * KEYS + row * KEYS + key) = rounding_of(x, y, word);
+template <int PIECE_COUNT> static inline void put_two(char* tile, int row, int key, float x, float y) {
+#pragma unroll
+  for (int piece = 0; piece < PIECE_COUNT; ++piece) {
+    const uint32_t word = pack_pair<Element>(x, y);
+    put_word(tile + piece * KeyTile::BYTES, row, key, word);
+    x -= low_of(word), y -= high_of(word);
+  }
 }
 
-// Operand A's elements times factors of their keys; rest: what rounding took from them, before and after.
-static inline void weigh(uint32_t (&a)[4], const float (&factors)[4]) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) a[i] = pack_pair<Element>(low_of(a[i]) * factors[i / 2 * 2], high_of(a[i]) * factors[i / 2 * 2 + 1]);
-}
-static inline void weigh(uint32_t (&a)[4], uint32_t (&rest)[4], const float (&factors)[4]) {
+// Operand A's elements, all pieces of them, times factors of their keys.
+template <int PIECE_COUNT> static inline void weigh(uint32_t (&a)[PIECE_COUNT][4], const float (&factors)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float x = (low_of(a[i]) + low_of(rest[i])) * factors[i / 2 * 2], y = (high_of(a[i]) + high_of(rest[i])) * factors[i / 2 * 2 + 1];
-    a[i] = pack_pair<Element>(x, y);
-    rest[i] = rounding_of(x, y, a[i]);
+    float x = 0, y = 0;
+#pragma unroll
+    for (int piece = PIECE_COUNT - 1; piece >= 0; --piece) x += low_of(a[piece][i]), y += high_of(a[piece][i]);
+    x *= factors[i / 2 * 2], y *= factors[i / 2 * 2 + 1];
+#pragma unroll
+    for (int piece = 0; piece < PIECE_COUNT; ++piece) {
+      a[piece][i] = pack_pair<Element>(x, y);
+      x -= low_of(a[piece][i]), y -= high_of(a[piece][i]);
+    }
   }
 }
 // What the parts between parts `from` and `to` leave of the keys of slice k that a lane's words of operand A are of.
@@ -157,6 +172,10 @@ KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
     token_gates[2 * lane()] = numbers[0], token_gates[2 * lane() + 1] = numbers[1];
 $if delta
     TokenNumbers(beta_view, beta_type, tokens, head, reverse).load(token, count, 0, numbers);
+$if split
+    numbers[0] = not_zero(numbers[0]), numbers[1] = not_zero(numbers[1]);
+    store_pack(decays + block_x() * int64_t{DECAY_ROW} + KEYS + 2 * lane(), Pack<float, 2>{numbers[0], numbers[1]});
+$end
     float* betas = reinterpret_cast<float*>(memory + BETAS);
     betas[2 * lane()] = numbers[0], betas[2 * lane() + 1] = numbers[1];
 $end
@@ -188,7 +207,12 @@ $if delta
   const float* betas = reinterpret_cast<const float*>(memory + BETAS);
 $end
   const auto put_pair = [&](int t, int s, float weight) {
-    *reinterpret_cast<Element*>(pairs + (t * Square::PITCH + s) * 2) = from_float<Element>(weight);
+#pragma unroll
+    for (int piece = 0; piece < PAIR_PIECES; ++piece) {
+      const Element element = from_float<Element>(weight);
+      *reinterpret_cast<Element*>(pairs + piece * Square::BYTES + (t * Square::PITCH + s) * 2) = element;
+      weight -= to_float(element);
+    }
   };
 #pragma unroll 1
   for (int s = warp(); s < CHUNK; s += PREPARE_THREADS / WARP)
@@ -202,10 +226,10 @@ $end
 
   const int64_t matrix = CHUNK * KEYS;
   if (mine) {
-    Element* to_queries = reinterpret_cast<Element*>(queries_before) + block_x() * matrix;
-    Element* to_keys = reinterpret_cast<Element*>(keys_after) + block_x() * 2 * matrix;
+    Element* to_queries = reinterpret_cast<Element*>(queries_before) + block_x() * QUERY_PIECES * matrix;
+    Element* to_keys = reinterpret_cast<Element*>(keys_after) + block_x() * ROW_PIECES * matrix;
 $if delta
-    Element* to_keys_before = reinterpret_cast<Element*>(keys_before) + block_x() * 2 * matrix;
+    Element* to_keys_before = reinterpret_cast<Element*>(keys_before) + block_x() * ROW_PIECES * matrix;
 $end
     float before[2] = {}, after[2] = {}, sums[2] = {};
 #pragma unroll
@@ -223,16 +247,13 @@ $end
       const float norm = scale * (NORMED ? norms.q[t] : 1);
       sums[0] += x[i][0], sums[1] += x[i][1];
       const float low = low_of(q) * norm * exp2_of(sums[0]), high = high_of(q) * norm * exp2_of(sums[1]);
-      put_word(memory, t, key, pack_pair<Element>(low, high));
-      store_two(to_queries, t, key, low * exp2_of(before[0]), high * exp2_of(before[1]));
+      put_two<PAIR_PIECES>(memory, t, key, low, high);
+      store_two<QUERY_PIECES>(to_queries, t, key, low * exp2_of(before[0]), high * exp2_of(before[1]));
 $if delta
       const uint32_t k = word_at(memory + RAW_KEYS, t, key);
       const float key_norm = NORMED ? norms.k[t] : 1, k_low = low_of(k) * key_norm, k_high = high_of(k) * key_norm;
-      const float near_low = k_low * exp2_of(sums[0]), near_high = k_high * exp2_of(sums[1]);
-      const uint32_t word = pack_pair<Element>(near_low, near_high);
-      put_word(memory + FACTORS, t, key, word);
-      put_word(memory + FACTORS + KeyTile::BYTES, t, key, rounding_of(near_low, near_high, word));
-      store_two_precisely(to_keys_before, t, key, k_low * exp2_of(sums[0] + before[0]), k_high * exp2_of(sums[1] + before[1]));
+      put_two<ROW_PIECES>(memory + FACTORS, t, key, k_low * exp2_of(sums[0]), k_high * exp2_of(sums[1]));
+      store_two<ROW_PIECES>(to_keys_before, t, key, k_low * exp2_of(sums[0] + before[0]), k_high * exp2_of(sums[1] + before[1]));
 $end
     }
     sums[0] = 0, sums[1] = 0;
@@ -241,47 +262,49 @@ $end
       const int t = first + i;
       const uint32_t k = word_at(memory + RAW_KEYS, t, key);
       const float norm = NORMED ? norms.k[t] : 1, low = low_of(k) * norm, high = high_of(k) * norm;
-      const float near_low = low * exp2_of(sums[0]), near_high = high * exp2_of(sums[1]);
-      const uint32_t word = pack_pair<Element>(near_low, near_high);
-      put_word(memory + RAW_KEYS, t, key, word);
-      if (DELTA) put_word(memory + KEYS_REST, t, key, rounding_of(near_low, near_high, word));
-      store_two_precisely(to_keys, t, key, low * exp2_of(sums[0] + after[0]), high * exp2_of(sums[1] + after[1]));
+      put_two<DELTA ? ROW_PIECES : 1>(memory + RAW_KEYS, t, key, low * exp2_of(sums[0]), high * exp2_of(sums[1]));
+      store_two<ROW_PIECES>(to_keys, t, key, low * exp2_of(sums[0] + after[0]), high * exp2_of(sums[1] + after[1]));
       sums[0] += x[i][0], sums[1] += x[i][1];
     }
   }
   if (thread_x() < KEYS) {
     const float all = (logs[thread_x()] + logs[KEYS + thread_x()]) + (logs[2 * KEYS + thread_x()] + logs[3 * KEYS + thread_x()]);
-    decays[block_x() * KEYS + thread_x()] = in_one_word(split_exp(all * LN_2));
+    decays[block_x() * int64_t{DECAY_ROW} + thread_x()] = in_one_word(split_exp(all * LN_2));
   }
   sync_block();
 
   // Pairs of tokens of different parts: a block of 16 x 16 a warp.
   if (warp() < 6) {
     const int r = warp() < 1 ? 1 : warp() < 3 ? 2 : 3, c = warp() - r * (r - 1) / 2;
-    const KeyTile query_tile{shared}, key_tile{shared + RAW_KEYS};
     float of_queries[2][4] = {};
 $if delta
-    const KeyTile key_rest{shared + KEYS_REST}, later_tile{shared + FACTORS}, later_rest{shared + FACTORS + KeyTile::BYTES};
     float of_keys[2][4] = {};
 $end
 #pragma unroll 2
     for (int k = 0; k < SLICES; ++k) {
-      uint32_t a[4], b[4];
+      uint32_t a[PAIR_PIECES][4], b[4];
       float leaves[4];
       between(logs, c, r, k, leaves);
-      query_tile.load_a(a, 16 * r, 16 * k);
-      key_tile.load_b(b, 16 * c, 16 * k);
+#pragma unroll
+      for (int piece = 0; piece < PAIR_PIECES; ++piece) KeyTile{shared + piece * KeyTile::BYTES}.load_a(a[piece], 16 * r, 16 * k);
       weigh(a, leaves);
-      multiply_two(of_queries[0], of_queries[1], a, b);
+#pragma unroll
+      for (int piece = PAIR_PIECES - 1; piece >= 0; --piece) {
+        KeyTile{shared + RAW_KEYS + piece * KeyTile::BYTES}.load_b(b, 16 * c, 16 * k);
+#pragma unroll
+        for (int other = PAIR_PIECES - 1 - piece; other >= 0; --other) multiply_two(of_queries[0], of_queries[1], a[other], b);
+      }
 $if delta
-      uint32_t rest[4], b_rest[4];
-      later_tile.load_a(a, 16 * r, 16 * k);
-      later_rest.load_a(rest, 16 * r, 16 * k);
-      key_rest.load_b(b_rest, 16 * c, 16 * k);
-      weigh(a, rest, leaves);
-      multiply_two(of_keys[0], of_keys[1], rest, b);
-      multiply_two(of_keys[0], of_keys[1], a, b_rest);
-      multiply_two(of_keys[0], of_keys[1], a, b);
+      uint32_t later[ROW_PIECES][4];
+#pragma unroll
+      for (int piece = 0; piece < ROW_PIECES; ++piece) KeyTile{shared + FACTORS + piece * KeyTile::BYTES}.load_a(later[piece], 16 * r, 16 * k);
+      weigh(later, leaves);
+#pragma unroll
+      for (int piece = ROW_PIECES - 1; piece >= 0; --piece) {
+        KeyTile{shared + RAW_KEYS + piece * KeyTile::BYTES}.load_b(b, 16 * c, 16 * k);
+#pragma unroll
+        for (int other = ROW_PIECES - 1 - piece; other >= 0; --other) multiply_two(of_keys[0], of_keys[1], later[other], b);
+      }
 $end
     }
 #pragma unroll
@@ -296,17 +319,22 @@ $end
       }
   }
   sync_block();
-  Element* to_pairs = reinterpret_cast<Element*>(weights) + static_cast<int64_t>(block_x()) * CHUNK * CHUNK;
+  Element* to_pairs = reinterpret_cast<Element*>(weights) + static_cast<int64_t>(block_x()) * PAIR_PIECES * CHUNK * CHUNK;
 #pragma unroll 1
-  for (int i = thread_x(); i < CHUNK * CHUNK / 8; i += PREPARE_THREADS) {
-    const int row = i / 8, column = i % 8 * 8;
+  for (int i = thread_x(); i < PAIR_PIECES * CHUNK * CHUNK / 8; i += PREPARE_THREADS) {
+    const int piece = i / (CHUNK * CHUNK / 8), row = i / 8 % CHUNK, column = i % 8 * 8;
     Pack<Element, 8> words = {};
-    if (column / PART <= row / PART) words = load_pack<8>(reinterpret_cast<const Element*>(pairs) + row * Square::PITCH + column);
+    if (column / PART <= row / PART)
+      words = load_pack<8>(reinterpret_cast<const Element*>(pairs + piece * Square::BYTES) + row * Square::PITCH + column);
     store_pack(to_pairs + i * 8, words);
   }
 $if delta
   invert_system<PREPARE_THREADS>(m);
+$if split
+  store_inverse_parts<PREPARE_THREADS>(m, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * INVERSE_PARTS * CHUNK * CHUNK);
+$else
   store_inverse<PREPARE_THREADS>(m, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * 2 * CHUNK * CHUNK,
                                  [&](int s) { return betas[s]; });
+$end
 $end
 }

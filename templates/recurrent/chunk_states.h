@@ -31,7 +31,7 @@ struct StatePlan {
 };
 static_assert(sizeof(StatePlan) <= 128);
 
-static_assert(STATE_KEPT + STATE_WARPS * KeptTile::BYTES <= ${state_shared}, "the spec has another size");
+static_assert(STATE_KEPT + STATE_WARPS * KEPT_BYTES <= ${state_shared}, "the spec has another size");
 
 // Block number: see StateItem.
 KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
@@ -64,7 +64,7 @@ $end
             static_cast<int>(item.sequence), static_cast<int>(item.head), item.back};
   }
   sync_block();
-  char* kept = memory + STATE_KEPT + warp() * KeptTile::BYTES;
+  char* kept = memory + STATE_KEPT + warp() * KEPT_BYTES;
 
   if (STATE_STAGES > 1) plan.copy_async(shared, 0);
   State state = {};
@@ -83,7 +83,7 @@ $end
     const ChunkNumbers& numbers = *reinterpret_cast<const ChunkNumbers*>(memory + place + STATE_NUMBERS);
     if (STATE_STAGES == 1) plan.copy_async(shared, step);
     if (plan.start + 16 * warp() < padded_values)
-      keep_state<KEPT_PARTS>(state, 1, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
+      keep_state(state, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
     copy_async_wait<0>();
     sync_block();  // the chunk's rows and numbers are there for all, and all are done with those before
     if (STATE_STAGES > 1) plan.copy_async(shared, step + 1);

@@ -14,58 +14,21 @@ using ValueRows = ChunkRows<Element, COLUMNS, THREADS>;
 using KeyTile = Tile<Element, CHUNK, KEYS>;
 using ValueTile = ValueRows::Place;
 using Square = Tile<Element, CHUNK, CHUNK>;
+// Elements a number: the delta rule's errors grow, so that it takes three bf16.
+constexpr int QUERY_PIECES = 1, ROW_PIECES = ${split} ? 3 : 2, PAIR_PIECES = 1, INVERSE_PARTS = ${split} ? 3 : 2;
+constexpr int DECAY_ROW = ${split} ? KEYS + CHUNK : KEYS;  // floats of a chunk: decays of keys, then betas
 #include "recurrent/chunk_block.h"
 #include "recurrent/chunk_prepare.h"
+#include "recurrent/chunk_weighed.h"
 
 constexpr int STAGES = ${stages};
-// A stage in shared memory: queries, keys and what rounding took from them, (delta) two such tiles of keys before they write, values, the
-// pairs' weights, (delta) two matrices of the inverse, decays.
-constexpr int KEY_ROWS = KeyTile::BYTES, EARLY_KEYS = 3 * KeyTile::BYTES, VALUES = (DELTA ? 5 : 3) * KeyTile::BYTES;
-constexpr int PAIRS = VALUES + ValueTile::BYTES;
-constexpr int INVERSE = PAIRS + Square::BYTES, DECAYS = INVERSE + (DELTA ? 2 * Square::BYTES : 0), STAGE = DECAYS + 4 * KEYS;
+// A stage in shared memory: queries; keys, (delta) keys before they write, each in pieces; values, the pairs' weights, (delta) the inverse,
+// decays.
+constexpr int KEY_ROWS = KeyTile::BYTES, EARLY_KEYS = (1 + ROW_PIECES) * KeyTile::BYTES;
+constexpr int VALUES = (1 + (DELTA ? 2 : 1) * ROW_PIECES) * KeyTile::BYTES, PAIRS = VALUES + ValueTile::BYTES;
+constexpr int INVERSE = PAIRS + Square::BYTES, DECAYS = INVERSE + (DELTA ? INVERSE_PARTS * Square::BYTES : 0), STAGE = DECAYS + 4 * DECAY_ROW;
 constexpr int PLAN = STAGES * STAGE, ENDS = PLAN + 128;
 static_assert(ENDS + 48 * WARPS <= ${shared}, "the spec has another size");
-
-// state = decay state + (written + written_rest) (keys + keys_rest), with a decay for each key; without the product of both rests, and
-// (unless DELTA, as values are exact) without written_rest.
-static inline void take_in_weighed(State& state, const float* decays, const Operands<4>& written, const Operands<4>& written_rest,
-                                   const KeyTile& keys, const KeyTile& keys_rest) {
-  constexpr int AHEAD = 1;
-  uint32_t b[2][4][4];  // of a step (a slice of keys, or of the rests), and of the next one
-  const auto load = [&](int step) {
-#pragma unroll
-    for (int c = 0; c < 4; ++c) (step % 2 ? keys_rest : keys).load_b_transposed(b[step % 2][c], 16 * c, 16 * (step / 2));
-  };
-  float sums[4][4];
-  if (AHEAD) load(0);
-#pragma unroll
-  for (int step = 0; step < 2 * SLICES; ++step) {
-    sync_warp();  // keeps the compiler from loading further ahead, for which there are no registers
-    if (step + AHEAD < 2 * SLICES) load(step + AHEAD);
-    if (step % 2 == 0) {
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        const Pack<float, 2> decay = load_pack<2>(decays + 8 * (step + n) + lane() % 4 * 2);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float& x = state[step + n][i];
-          x = x * base_of(decay.at[i % 2]) + x * decay.at[i % 2];
-          sums[n][i] = 0, sums[2 + n][i] = 0;
-        }
-      }
-    }
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      multiply_two(sums[step % 2 * 2], sums[step % 2 * 2 + 1], written[c], b[step % 2][c]);
-      if (DELTA && step % 2 == 0) multiply_two(sums[2], sums[3], written_rest[c], b[0][c]);
-    }
-    if (step % 2 == 0) continue;
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) state[step - 1 + n][i] += sums[n][i] + sums[2 + n][i];
-  }
-}
 
 // Where a block's rows are. In shared memory: in registers it would be in the way.
 struct Plan {
@@ -82,21 +45,25 @@ $end
   void copy_async(SharedPointer memory, int token) const {
     const SharedPointer stage = memory + token / CHUNK % STAGES * STAGE;
     if (token < count) {
-      const int64_t number = token / CHUNK * heads, matrix = number * CHUNK * KEYS, square = number * CHUNK * CHUNK;
+      const int64_t number = token / CHUNK * heads, matrix = CHUNK * KEYS, square = CHUNK * CHUNK;
       const auto copy_keys = [&](int place, const Element* from) { copy_dense_async<THREADS>(KeyTile{stage + place}, from); };
       const auto copy_square = [&](int place, const Element* from) { copy_dense_async<THREADS>(Square{stage + place}, from); };
-      copy_keys(0, queries + matrix);
-      copy_keys(KEY_ROWS, keys + 2 * matrix);
-      copy_keys(KEY_ROWS + KeyTile::BYTES, keys + 2 * matrix + CHUNK * KEYS);
-      values.copy_async({stage + VALUES}, token, count);
-      copy_square(PAIRS, pairs + square);
+      copy_keys(0, queries + number * matrix);
+#pragma unroll 1
+      for (int piece = 0; piece < ROW_PIECES; ++piece) {
+        copy_keys(KEY_ROWS + piece * KeyTile::BYTES, keys + (number * ROW_PIECES + piece) * matrix);
 $if delta
-      copy_keys(EARLY_KEYS, early_keys + 2 * matrix);
-      copy_keys(EARLY_KEYS + KeyTile::BYTES, early_keys + 2 * matrix + CHUNK * KEYS);
-      copy_square(INVERSE, inverse + 2 * square);
-      copy_square(INVERSE + Square::BYTES, inverse + 2 * square + CHUNK * CHUNK);
+        copy_keys(EARLY_KEYS + piece * KeyTile::BYTES, early_keys + (number * ROW_PIECES + piece) * matrix);
 $end
-      for (int i = thread_x(); i < KEYS / 4; i += THREADS) copy_async_16(stage + DECAYS + 16 * i, decays + number * KEYS + 4 * i, true);
+      }
+      values.copy_async({stage + VALUES}, token, count);
+      copy_square(PAIRS, pairs + number * square);
+$if delta
+#pragma unroll 1
+      for (int part = 0; part < INVERSE_PARTS; ++part)
+        copy_square(INVERSE + part * Square::BYTES, inverse + (number * INVERSE_PARTS + part) * square);
+$end
+      for (int i = thread_x(); i < DECAY_ROW / 4; i += THREADS) copy_async_16(stage + DECAYS + 16 * i, decays + number * DECAY_ROW + 4 * i, true);
     }
     copy_async_commit();
   }
@@ -124,13 +91,13 @@ KERNEL(THREADS, 1) recurrent(${parameters('recurrent')}) {
     const int64_t first = chunks_before(cum_seqlens, tokens, sequence, v_view.shape[1]) * heads + head, matrix = first * CHUNK * KEYS;
     plan = {{v_view, tokens, head, heads, start, static_cast<int>(v_view.shape[3] - start), reverse},
             reinterpret_cast<const Element*>(queries_before) + matrix,
-            reinterpret_cast<const Element*>(keys_after) + 2 * matrix,
+            reinterpret_cast<const Element*>(keys_after) + ROW_PIECES * matrix,
             reinterpret_cast<const Element*>(weights) + first * CHUNK * CHUNK,
 $if delta
-            reinterpret_cast<const Element*>(keys_before) + 2 * matrix,
-            reinterpret_cast<const Element*>(inverses) + first * 2 * CHUNK * CHUNK,
+            reinterpret_cast<const Element*>(keys_before) + ROW_PIECES * matrix,
+            reinterpret_cast<const Element*>(inverses) + first * INVERSE_PARTS * CHUNK * CHUNK,
 $end
-            decays + first * KEYS, heads, count};
+            decays + first * DECAY_ROW, heads, count};
   }
   if (lane() == 0) end = {out, {final_state_view, sequence, head, column}};
   sync_block();
@@ -156,7 +123,20 @@ $end
     };
     const float unit = unit_of(state);
     Sums<4> sums = {};
-$if delta
+    const float* decay = reinterpret_cast<const float*>(memory + place + DECAYS);
+$if delta and split
+    {
+      Sums<4> seen = {}, x;
+      add_seen_of_pieces(seen, state, stage + EARLY_KEYS);
+      load_values();
+      to_all_sums(x, written);
+#pragma unroll
+      for (int n = 0; n < 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) seen[n][i] = decay[KEYS + 8 * n + lane() % 4 * 2 + i % 2] * (x[n][i] - seen[n][i]);
+      add_inverse<false>(sums, seen, stage + INVERSE);
+    }
+$elif delta
     {
       Sums<4> seen = {};
       add_seen<false>(seen, state, KeyTile{stage + EARLY_KEYS + KeyTile::BYTES}, unit);
@@ -175,6 +155,8 @@ $if delta
       }
       add_triangle_precisely<Square>(sums, missing, missing_rest, stage + INVERSE);
     }
+$end
+$if delta
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       to_operands(written[c], rest[c], sums[2 * c], sums[2 * c + 1]);
@@ -188,8 +170,11 @@ $end
     if (!DELTA) load_values();
     add_triangle(sums, written, Square{stage + PAIRS});
     end.out.store(sums, token, count);
-    const float* decay = reinterpret_cast<const float*>(memory + place + DECAYS);
-    take_in_weighed(state, decay, written, rest, KeyTile{stage + KEY_ROWS}, KeyTile{stage + KEY_ROWS + KeyTile::BYTES});
+$if delta and split
+    take_in_pieces<ROW_PIECES, true>(state, decay, written, rest, stage + KEY_ROWS);
+$else
+    take_in_weighed<DELTA>(state, decay, written, rest, KeyTile{stage + KEY_ROWS}, KeyTile{stage + KEY_ROWS + KeyTile::BYTES});
+$end
     if (STAGES == 1) sync_block();
   }
   copy_async_wait<0>();

@@ -2,7 +2,7 @@
 //
 // An item is a slice of a head of a sequence; a block has every grid-th one and walks over their tokens. A row of the state lies over GROUPS
 // neighbouring threads of VEC features; PARTS threads share a column, each with KEYS keys on end. While a token is computed, the rows of the next
-// one, and the state of the next item, are on their way from memory. Sums over the keys go over the lanes of a warp that share a column, then
+// one, and the states of the next AHEAD items, are on their way from memory. Sums over the keys go over the lanes of a warp that share a column, then
 // over the warps through shared memory; what a query reads is added up and written a token later, to wait for the block once less.
 #include "device/gpu.h"
 #include "device/number/roots.h"
@@ -11,6 +11,8 @@
 using Element = ${ctype(E)};
 constexpr int WARPS = ${warps}, THREADS = 32 * WARPS, VEC = 4, COLUMNS = ${columns}, GROUPS = COLUMNS / VEC, PARTS = THREADS / GROUPS;
 constexpr int KEYS = ${keys_a_thread}, ROW = ${keys}, LANE_KEYS = ROW / 32;  // of a thread; of a prepared row; of a lane that prepares it
+constexpr int AHEAD = ${ahead};
+constexpr uint32_t NONE = ~0u;
 constexpr bool DELTA = ${delta}, KEY_GATES = ${key_gates}, VALUE_GATES = ${value_gates};
 constexpr bool WHOLE = ${whole};  // a thread's features are all there or none, and lie aligned
 $if in_place
@@ -31,8 +33,9 @@ struct alignas(16) Parts {
   float read[2][WARPS][COLUMNS];  // by the query, of this token and the one before
 };
 
+typedef Pack<float, VEC> StateAhead[KEYS][THREADS];  // a thread reads what it has copied
 struct alignas(128) Memory {
-  Pack<float, VEC> ahead[KEYS][THREADS];  // the next item's state; a thread reads what it has copied
+  StateAhead ahead[AHEAD];  // the next items' states
   Rows rows[2];
   Parts parts;
 };
@@ -122,20 +125,20 @@ static inline Pack<float, VEC> add_up(const float (&parts)[WARPS][COLUMNS]) {
 }
 
 // `keys`: the thread's keys that there are, KEYS at most.
-static inline void send_ahead(const Item& item, int keys, Memory& memory) {
+static inline void send_ahead(const Item& item, int keys, StateAhead& ahead) {
   const float* row = item.before;
 #pragma unroll
   for (int j = 0; j < KEYS; ++j, row += item.before_stride) {
     const bool there = row && j < keys && item.columns > 0;
-    copy_async_16(shared_pointer(&memory.ahead[j][thread_x()]), there ? row : nullptr, there);
+    copy_async_16(shared_pointer(&ahead[j][thread_x()]), there ? row : nullptr, there);
   }
   copy_async_commit();
 }
-static inline void take_ahead(const Memory& memory, float (&state)[KEYS][VEC]) {
-  copy_async_wait<0>();
+static inline void take_ahead(const StateAhead& ahead, float (&state)[KEYS][VEC]) {
+  copy_async_wait<AHEAD - 1>();
 #pragma unroll
   for (int j = 0; j < KEYS; ++j) {
-    const auto row = memory.ahead[j][thread_x()];
+    const auto row = ahead[j][thread_x()];
 #pragma unroll
     for (int c = 0; c < VEC; ++c) state[j][c] = row.at[c];
   }
@@ -239,10 +242,23 @@ $end
     return false;
   };
 
-  uint32_t number = block_x();
-  Item item;
-  if (!find(number, item)) return;
-  if constexpr (WHOLE) send_ahead(item, keys, memory);
+  uint32_t looked_at = block_x(), numbers[AHEAD];  // where to look for the next item; the current one and those after it
+  const auto send_next = [&](StateAhead& to) {
+    Item next;
+    const bool more = find(looked_at, next);
+    if constexpr (WHOLE) {
+      if (more) send_ahead(next, keys, to);
+      else copy_async_commit();
+    }
+    const uint32_t number = more ? looked_at : NONE;
+    looked_at += more ? grid_x() : 0;
+    return number;
+  };
+#pragma unroll
+  for (int i = 0; i < AHEAD; ++i) numbers[i] = send_next(memory.ahead[i]);
+  if (numbers[0] == NONE) return;
+  Item item = item_of(numbers[0]);
+  int stage = 0;
   Token next = token_of(item, place(item, 0), all_keys);
   float state[KEYS][VEC];
   Element* written = nullptr;  // where the row of the token before goes
@@ -255,7 +271,7 @@ $end
     prepare(x, static_cast<float>(softmax_scale), l2_norm != 0, memory.rows[turn]);
     if (t == 0) {
       if constexpr (WHOLE) {
-        take_ahead(memory, state);
+        take_ahead(memory.ahead[stage], state);
       } else {
         load_state(item, keys, state);
       }
@@ -266,10 +282,13 @@ $end
     const int columns = item.columns;
     const bool is_last = ++t == item.count;
     if (is_last) {
-      t = 0, number += grid_x();
-      more = find(number, item);
-      if constexpr (WHOLE)
-        if (more) send_ahead(item, keys, memory);
+      t = 0;
+#pragma unroll
+      for (int i = 0; i + 1 < AHEAD; ++i) numbers[i] = numbers[i + 1];
+      numbers[AHEAD - 1] = send_next(memory.ahead[stage]);
+      stage = stage + 1 < AHEAD ? stage + 1 : 0;
+      more = numbers[0] != NONE;
+      if (more) item = item_of(numbers[0]);
     }
     if (more) next = token_of(item, place(item, t), all_keys);
     sync_block();

@@ -30,6 +30,7 @@ constexpr char chunk_gates[] = "recurrent/chunk_gates.h";
 constexpr char chunk_products[] = "recurrent/chunk_products.h";
 constexpr char chunk_matrix[] = "recurrent/chunk_matrix.h";
 constexpr char chunk_prepare[] = "recurrent/chunk_prepare.h";
+constexpr char chunk_weighed[] = "recurrent/chunk_weighed.h";
 
 const Sizes three_chunks = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"K", 32}, {"V", 48}};
 
@@ -42,6 +43,11 @@ constexpr char chunk_keep[] = "recurrent/chunk_keep.h";
 constexpr char chunk_states[] = "recurrent/chunk_states.h";
 constexpr char chunk_gradients[] = "recurrent/chunk_gradients.h";
 constexpr char chunk_delta[] = "recurrent/chunk_delta.h";
+constexpr char chunk_delta_products[] = "recurrent/chunk_delta_products.h";
+constexpr char chunk_finish[] = "recurrent/chunk_finish.h";
+constexpr char chunk_key_states[] = "recurrent/chunk_key_states.h";
+constexpr char chunk_key_delta_states[] = "recurrent/chunk_key_delta_states.h";
+constexpr char chunk_key_gradients[] = "recurrent/chunk_key_gradients.h";
 constexpr char chunk_place[] = "recurrent/chunk_place.h";
 
 // Heads of their own, and such as share q, k or v.
@@ -50,6 +56,10 @@ const Sizes three_chunks_of_few_values = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk"
 
 Subject gradient_of_chunks(const char* case_name, Sizes sizes = three_chunks_of_two_heads) {
   return {root, "recurrent_bwd", case_name, "recurrent/backward.chunk.gpu.cu", std::move(sizes)};
+}
+
+Subject gradient_of_key_chunks(const char* case_name, Sizes sizes = three_chunks_of_two_heads) {
+  return {root, "recurrent_bwd", case_name, "recurrent/backward.chunk_keys.gpu.cu", std::move(sizes)};
 }
 
 const Sizes packed_chunks = {{"N", 2}, {"T", 200}, {"Hq", 2}, {"Hk", 2}, {"Hv", 2}, {"K", 32}, {"V", 48}};
@@ -85,10 +95,12 @@ const Mutant mutants[] = {
     {"DecodeThatAddsUpTheLastTokenTooEarly", recurrence_of_few("all.f32"), {"sync_block();", 2, nothing}},
     {"DecodeWithOnePlaceForPreparedRows", recurrence_of_few("value_gates"), {"memory.rows[turn]", 0, "memory.rows[0]"}},
     {"DecodeWithOnePlaceForWhatQueriesRead", recurrence_of_few("value_gates"), {"memory.parts.read[turn]", 0, "memory.parts.read[0]"}},
-    {"DecodeThatDoesNotWaitForTheState", recurrence_of_few("decode.f32.b1", few_steps_of_many), {"copy_async_wait<0>();", 0, nothing}},
+    {"DecodeThatDoesNotWaitForTheState",
+     recurrence_of_few("decode.f32.b1", few_steps_of_many),
+     {"copy_async_wait<AHEAD - 1>();", 0, nothing}},
     {"DecodeOfEveryOtherItem",
      recurrence_of_few("decode.f32.b1", few_steps_of_many),
-     {"number += grid_x();\n      more", 0, "number += 2 * grid_x();\n      more"}},
+     {"more ? grid_x() : 0", 0, "more ? 2 * grid_x() : 0"}},
     {"DecodeThatForgetsEmptySequences", recurrence_of_few("packed.f32", few_steps_of_many), {"item.after && !IN_PLACE", 0, "false"}},
     {"DecodeThatSumsHalfTheKeys", recurrence_of_few("all.f32"), {"mask = GROUPS; mask < 32", 0, "mask = GROUPS; mask < 16"}},
     {"DecodeWithTheGatesOfAnotherKey", recurrence_of_few("all.f32"), {"key_of(rows.rest, first, j)", 0, "key_of(rows.rest, first, 0)"}},
@@ -132,14 +144,17 @@ const Mutant mutants[] = {
     {"ChunksOfKeysThatSkipAPart",
      chunks_of_keys("chunks_keys.bf16"),
      {"part = from + 1; part < to", 0, "part = from; part < to", chunk_prepare}},
-    {"ChunksOfKeysThatDecayByTheFirstKey", chunks_of_keys("chunks_keys.bf16"), {"decay.at[i % 2]", 0, "decay.at[0]"}},
+    {"ChunksOfKeysThatDecayByTheFirstKey", chunks_of_keys("chunks_keys.bf16"), {"decay.at[i % 2]", 0, "decay.at[0]", chunk_weighed}},
     {"ChunksOfKeysWithoutTheBarrierOfTheirPairs", chunks_of_keys("chunks_keys.bf16"), {"sync_block();", 2, nothing, chunk_prepare}},
     {"ChunksOfKeysWhoseEarlyKeysAreRoundedOnce",
      chunks_of_keys("chunks_keys_delta.f16"),
      {"add_seen<false>(seen, state, KeyTile{stage + EARLY_KEYS + KeyTile::BYTES}, unit);", 0, nothing}},
     {"ChunksOfKeysWhosePairsOfPartsAreRoundedOnce",
      chunks_of_keys("chunks_keys_delta.f16"),
-     {"multiply_two(of_keys[0], of_keys[1], a, b_rest);", 0, nothing, chunk_prepare}},
+     {"int other = ROW_PIECES - 1 - piece", 0, "int other = 0", chunk_prepare}},
+    {"ChunksOfKeysWhoseBf16KeysAreTwo",
+     chunks_of_keys("chunks_keys_delta.bf16"),
+     {"if (RESTS && piece + 1 < COUNT)", 0, "if (false)", chunk_weighed}},
     {"ParallelChunksWithoutTheBarrierBeforeASlice",
      parallel_chunks("chunks.bf16"),
      {"sync_block();  // the slice is there", 0, "// the slice is there"}},
@@ -164,7 +179,7 @@ const Mutant mutants[] = {
      {"if (PARTS > 1) multiply_two(sums[1][0]", 0, "if (false) multiply_two(sums[1][0]", chunk_keep}},
     {"ChunkGradientWhoseKeptStatesAreRoundedOnce",
      gradient_of_chunks("chunks.f32"),
-     {"word = rounding_of(x, y, word);", 0, "word = 0;", chunk_keep}},
+     {"rounding_of(state[n][2 * h], state[n][2 * h + 1], word)", 0, "0", chunk_keep}},
     {"ChunkGradientThatWalksForwardBothWays",
      gradient_of_chunks("chunks.f32"),
      {"(back ? chunk_count - 1 - step : step)", 0, "step", chunk_states}},
@@ -194,29 +209,106 @@ const Mutant mutants[] = {
      {"y *= gates.after[s]", 0, "y *= gates.before[s]", chunk_gradients}},
     {"ChunkGradientOfTheFirstSharedHead",
      gradient_of_chunks("chunks.f32", three_chunks_of_few_values),
-     {"sum += at[reader * features];", 0, "sum += at[0];"}},
+     {"sum += at[reader * features];", 0, "sum += at[0];", chunk_finish}},
     {"ChunkGradientOfGammaOfTheFirstChunks",
      gradient_of_chunks("chunks_gamma"),
-     {"chunk < chunks; chunk += 256", 0, "chunk < chunks - 1; chunk += 256"}},
+     {"chunk < chunks; chunk += 256", 0, "chunk < chunks - 1; chunk += 256", chunk_finish}},
     {"ChunkGradientWithDeltaOfUntransposedInverse",
      gradient_of_chunks("chunks_delta.f32"),
-     {"if constexpr (BACK) part.load_b_transposed(b, 16 * c, 16 * r);\n        else ", 0, nothing, chunk_delta}},
+     {"if constexpr (BACK) part.load_b_transposed(b, 16 * c, 16 * r);\n        else ", 0, nothing, chunk_delta_products}},
     {"ChunkGradientWithDeltaWhoseInverseIsOfTwoParts",
      gradient_of_chunks("chunks_delta.f32"),
-     {"of_left + of_square < INVERSE_PARTS", 0, "of_left + of_square < 2", chunk_delta}},
+     {"of_left + of_square < INVERSE_PARTS", 0, "of_left + of_square < 2", chunk_delta_products}},
     {"ChunkGradientWithDeltaThatForgetsWhatKeysRead",
      gradient_of_chunks("chunks_delta.f32"),
      {"dk[j][n][i] += read_by_keys[j][n][i];", 0, ";", chunk_gradients}},
     {"ChunkGradientWithDeltaOfBetaTimesBeta",
      gradient_of_chunks("chunks_delta.f32"),
      {"flows.beta[t] = x / gates.beta[t];", 0, "flows.beta[t] = x;", chunk_gradients}},
-    {"ChunkGradientWithDeltaOfABetaOfZero", gradient_of_chunks("chunks_delta.f32"), {"(beta < 0 ? -LEAST : LEAST)", 0, "0", chunk_delta}},
+    {"ChunkGradientWithDeltaOfABetaOfZero",
+     gradient_of_chunks("chunks_delta.f32"),
+     {"(beta < 0 ? -LEAST : LEAST)", 0, "0", chunk_delta_products}},
     {"ChunkGradientWithDeltaWithoutTheBarrierBeforeItsRows",
      gradient_of_chunks("chunks_delta.f32"),
      {"sync_block();  // the chunk is there", 0, "// the chunk is there", chunk_delta}},
     {"ChunkGradientWithDeltaWhoseKeysGetHalfOfTheirPairs",
      gradient_of_chunks("chunks_delta.f32"),
      {"Square{shared + PAIRS}.load_a(a, 16 * row_slice(), 16 * s);\n    add_rows(dk, a, key_tile, 16 * s);", 0, nothing, chunk_gradients}},
+    {"KeyGradientWithoutTheBarrierBeforeASlice",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"sync_block();  // the slice is there", 0, "// the slice is there", chunk_key_gradients}},
+    {"KeyGradientThatOverwritesTheLastSlice",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"sync_block();  // all are done with the last slice", 0, "// all are done with the last slice", chunk_key_gradients}},
+    {"KeyGradientThatOverwritesItsRows",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"sync_block();  // all are done with the rows: sums", 0, "// all are done with the rows: sums", chunk_key_gradients}},
+    {"KeyGradientOfQueriesThatForgetsWhatPartsLeave",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"decay_sums(dq, flows.leaves[part]);", 0, nothing, chunk_key_gradients}},
+    {"KeyGradientOfKeysThatForgetsWhatPartsLeave",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"decay_sums(dk, flows.leaves[part]);", 0, nothing, chunk_key_gradients}},
+    {"KeyGradientWhosePairsAreRoundedOnce",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"other < PIECES - piece; ++other", 0, "other < 1; ++other", chunk_key_gradients}},
+    {"KeyGradientWhoseNearPairsForgetTheTokensBetween",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"left *= factor[t];", 0, "left = factor[t];", chunk_key_gradients}},
+    {"KeyGradientWithoutATokenItself",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"dq[i] + itself * k[i]", 0, "dq[i]", chunk_key_gradients}},
+    {"KeyGradientOfGatesWithoutWhatFlowsThrough",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"sum += flows.through[group][key];", 0, ";", chunk_key_gradients}},
+    {"KeyGradientOfGatesWithoutLaterParts",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"if (part > own.part) sum", 0, "if (part > own.part + 1) sum", chunk_key_gradients}},
+    {"KeyGradientOfGatesThatForgetsWhatPartsLeave",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"left = left * flows.leaves[part][key]", 0, "left = left", chunk_key_gradients}},
+    {"KeyGradientAlongItsRow",
+     gradient_of_key_chunks("chunks_keys_normed"),
+     {"along = sum_of_warp(along) * norm * norm;", 0, "along = 0;", chunk_key_gradients}},
+    {"KeyGradientOfPastTokensLeftAsItWas",
+     gradient_of_key_chunks("chunks_keys_packed", packed_chunks),
+     {"GradientRow(dgk_view, gk_type, row, token, i / q_view.shape[3]).store(i % q_view.shape[3], 0);", 0, ";", chunk_finish}},
+    {"KeyGradientThatWalksForwardBothWays",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"(back ? chunk_count - 1 - step : step)", 0, "step", chunk_key_states}},
+    {"KeyGradientWithoutTheBarrierBeforeItsChunk",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"sync_block();  // the chunk is there", 0, "// the chunk is there", chunk_key_states}},
+    {"KeyGradientWhoseStatesAreRoundedOnce",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"sums[n][i] + sums[2 + n][i]", 0, "sums[n][i]", chunk_weighed}},
+    {"KeyGradientWithDeltaWhoseKeysAddWhatTheyRead",
+     gradient_of_key_chunks("chunks_keys_delta.f32"),
+     {"x *= -flows.betas[t];", 0, "x *= flows.betas[t];", chunk_key_gradients}},
+    {"KeyGradientWithDeltaOfBetaTimesBeta",
+     gradient_of_key_chunks("chunks_keys_delta.f32"),
+     {"flows.of_betas[t] = x / flows.betas[t];", 0, "flows.of_betas[t] = x;", chunk_key_gradients}},
+    {"KeyGradientWithDeltaThatOverwritesItsKeys",
+     gradient_of_key_chunks("chunks_keys_delta.f32"),
+     {"sync_block();  // all are done with keys times r", 0, "// all are done with keys times r", chunk_key_gradients}},
+    {"KeyGradientWithDeltaWithoutPairsOfKeys",
+     gradient_of_key_chunks("chunks_keys_delta.f32"),
+     {"add_part<true>(dk, shared + At::FLOWS_OF_KEYS, shared + At::READ_KEYS, part);", 0, nothing, chunk_key_gradients}},
+    {"KeyGradientWithDeltaThatAddsWhatKeysRead",
+     gradient_of_key_chunks("chunks_keys_delta.f32"),
+     {"return -1.0f;", 0, "return 1.0f;", chunk_key_delta_states}},
+    {"KeyGradientWithDeltaOfABetaOfZero",
+     gradient_of_key_chunks("chunks_keys_delta.f32"),
+     {"(beta < 0 ? -LEAST : LEAST)", 0, "0", chunk_delta_products}},
+    {"KeyGradientWithDeltaWhoseStatesAreReadRoundedOnce",
+     gradient_of_key_chunks("chunks_keys_delta.f32"),
+     {"if (piece + 1 < ROW_PIECES) multiply_two", 0, "if (false) multiply_two", chunk_weighed}},
+    {"KeyGradientWithDeltaWhosePairsAreRoundedOnce",
+     gradient_of_key_chunks("chunks_keys_delta.f32"),
+     {"int other = PAIR_PIECES - 1 - piece; other >= 0", 0, "int other = 0; other >= 0", chunk_prepare}},
+    {"KeyGradientWithDeltaWithoutTheBarrierBeforeItsChunk",
+     gradient_of_key_chunks("chunks_keys_delta.f32"),
+     {"sync_block();  // the chunk is there", 0, "// the chunk is there", chunk_key_delta_states}},
 };
 
 INSTANTIATE_TEST_SUITE_P(Recurrent, KernelMutant, ::testing::ValuesIn(mutants), name_of);

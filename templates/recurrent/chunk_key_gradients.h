@@ -1,0 +1,579 @@
+// GPU vocabulary of the chunked recurrence's gradient with gates of keys: the entry that computes the gradients of one chunk's tokens. Part
+// of backward.chunk_keys.gpu.cu.
+//
+// With p_t what the gates leave from the start of a part of 16 tokens to token t, r_s what they leave from token s to the part's end, and e
+// what they leave of a whole part, each by key, the pair (t, s) of parts a > b has the factor p_t (e between) r_s: so rows times p and r
+// meet in matrix products, whose sums decay by e from part to part, as a state does. Pairs within a part are added up one by one, in f32.
+//
+// A log gate's gradient is the sum over what flows past it: q dq of tokens from it on, less k dk of these, and what the state after the
+// chunk gets of the one before it and of the chunk's keys. With the delta rule keys read, too: a key's gradient is that of a row that reads
+// and of one that is kept, and the pair (t, s) has a second product, -beta_t x_t . u_s.
+#pragma once
+
+constexpr int SUM_PITCH = KEYS + 4, SUMS_BYTES = CHUNK * SUM_PITCH * 4;  // floats of a row; a row of each token
+// A thread's part of a chunk when numbers are taken one by one: so many neighbouring keys of the tokens of a part.
+constexpr int OWN_KEYS = (PARTS * KEYS + THREADS - 1) / THREADS, KEY_THREADS = KEYS / OWN_KEYS;
+static_assert(KEYS % OWN_KEYS == 0 && PARTS * KEY_THREADS <= THREADS);
+constexpr int GROUPS = THREADS / (KEYS / 2);  // of threads that share two keys of a state
+
+struct alignas(16) KeyFlows {
+  float leaves[PARTS][KEYS];     // e
+  float left[PARTS][KEYS];       // what the part's keys give to the end of it, of what flows into the state after the chunk
+  float change[PARTS][KEYS];     // sums of q dq - k dk
+  float through[GROUPS][KEYS];   // products of the states before and of the gradient after the chunk
+  float token_gates[CHUNK], gates[CHUNK];  // logs, and gradients
+  Norms norms;
+$if delta
+  float betas[CHUNK], of_betas[CHUNK];  // and gradients
+$end
+};
+
+// Places in shared memory. What `gradients` has in its loop over values and what it has after it share one.
+struct At {
+  static constexpr int KEY_ROWS = KeyTile::BYTES, FLOWS_OF_PAIRS = 2 * KeyTile::BYTES;
+  static constexpr int FLOWS_OF_KEYS = FLOWS_OF_PAIRS + PIECES * Square::BYTES, NEAR_BYTES = PARTS * PART * PART * 4;
+  static constexpr int NEAR = FLOWS_OF_KEYS + (DELTA ? PIECES * Square::BYTES : 0), NEAR_KEYS = NEAR + NEAR_BYTES;
+  static constexpr int FLOWS = NEAR_KEYS + (DELTA ? NEAR_BYTES : 0), PLAN = FLOWS + static_cast<int>(sizeof(KeyFlows)), SHARED = PLAN + 128;
+  // In the loop (without the delta rule: keys that are left after the chunk, weights of pairs); stages: some columns of out's gradients, of
+  // what tokens write (delta: and of its gradients), of both states.
+  static constexpr int KEYS_AFTER = SHARED, WEIGHTS = KEYS_AFTER + KeyTile::BYTES, FIRST_STAGE = DELTA ? SHARED : WEIGHTS + Square::BYTES;
+  static constexpr int WRITTEN = ValueTile::BYTES, WRITTEN_GRADIENTS = WRITTEN + WRITTEN_PIECES * ValueTile::BYTES;
+  static constexpr int BEFORE = WRITTEN_GRADIENTS + (DELTA ? PIECES * ValueTile::BYTES : 0), AFTER = BEFORE + PIECES * StateTile::BYTES;
+  static constexpr int STAGE = AFTER + PIECES * StateTile::BYTES;
+  // What keys get of the state after the chunk, later (delta) of that before it, then gradients of gates; queries, and (delta) keys, times
+  // p; keys times r, (delta) which are there before those; later sums of queries and keys.
+  static constexpr int STATE_SUMS = SHARED, READ = STATE_SUMS + SUMS_BYTES, READ_KEYS = READ + PIECES * KeyTile::BYTES;
+  static constexpr int KEPT = DELTA ? READ : READ_KEYS, QUERY_SUMS = READ, KEY_SUMS = QUERY_SUMS + SUMS_BYTES;
+  static constexpr int END_OF_LOOP = FIRST_STAGE + STAGES * STAGE, END_OF_ROWS = READ_KEYS + PIECES * KeyTile::BYTES,
+                       END_OF_SUMS = KEY_SUMS + SUMS_BYTES;
+  static constexpr int LATER = END_OF_ROWS > END_OF_SUMS ? END_OF_ROWS : END_OF_SUMS, END = END_OF_LOOP > LATER ? END_OF_LOOP : LATER;
+};
+static_assert(At::END <= ${shared}, "the spec has another size");
+
+// Where a block's rows are. In shared memory: in registers it would be in the way.
+struct KeyGradientPlan {
+  ChunkRows<Element, COLUMNS, THREADS> douts;
+$if delta
+  const Element* written;
+$else
+  ChunkRows<Element, COLUMNS, THREADS> values;
+$end
+  const Element* kept;
+  int padded_values, token, count, slices;
+
+  // Starts copying some columns.
+  void copy_async(SharedPointer shared, int slice) const {
+    if (slice < slices) {
+      const SharedPointer stage = shared + At::FIRST_STAGE + slice % STAGES * At::STAGE;
+      const int start = slice * COLUMNS;
+      const auto copy_rows = [&](int place, ChunkRows<Element, COLUMNS, THREADS> rows) {
+        rows.first += start, rows.columns -= start;
+        rows.copy_async({stage + place}, token, count);
+      };
+      copy_rows(0, douts);
+$if delta
+#pragma unroll 1
+      for (int piece = 0; piece < WRITTEN_PIECES + PIECES; ++piece)
+        copy_rows_async<THREADS>(ValueTile{stage + At::WRITTEN + piece * ValueTile::BYTES},
+                                 written + static_cast<int64_t>(piece) * CHUNK * padded_values + start, padded_values, CHUNK, COLUMNS);
+$else
+      copy_rows(At::WRITTEN, values);
+$end
+#pragma unroll 1
+      for (int part = 0; part < 2 * PIECES; ++part) {
+        const StateTile to{stage + At::BEFORE + part * StateTile::BYTES};
+        const Element* from = kept + (static_cast<int64_t>(part) * padded_values + start) * KEYS;
+#pragma unroll
+        for (int i = thread_x(); i < COLUMNS * KEYS / 8; i += THREADS)
+          copy_async_16(to.at(i / (KEYS / 8), i % (KEYS / 8) * 8), from + i * 8, true);
+      }
+    }
+    copy_async_commit();
+  }
+};
+static_assert(sizeof(KeyGradientPlan) <= 128);
+
+// sums += rows times a state, of so many pieces, without products that are below the last digits; one piece is exact.
+template <int ROWS_PIECES> static inline void add_states(KeySums& sums, const ValueTile& rows, const StateTile& state, int column) {
+#pragma unroll
+  for (int piece = 0; piece < ROWS_PIECES; ++piece) {
+    uint32_t a[4];
+    ValueTile{rows.base + piece * ValueTile::BYTES}.load_a(a, 16 * row_slice(), column);
+#pragma unroll
+    for (int other = 0; other < PIECES && (ROWS_PIECES == 1 || piece + other < ROWS_PIECES); ++other)
+      add_rows(sums, a, StateTile{state.base + other * StateTile::BYTES}, column);
+  }
+}
+
+// By a thread: products of both states of some columns, added up by key.
+static inline void add_through(const char* stage, float (&sums)[2]) {
+  const int key = thread_x() % (KEYS / 2) * 2, group = thread_x() / (KEYS / 2);
+#pragma unroll 2
+  for (int row = group; row < COLUMNS && group < GROUPS; row += GROUPS) {
+    float x[2] = {}, y[2] = {};
+#pragma unroll
+    for (int piece = 0; piece < PIECES; ++piece) {
+      const int at = piece * StateTile::BYTES + (row * StateTile::PITCH + key) * 2;
+      const uint32_t before = *reinterpret_cast<const uint32_t*>(stage + At::BEFORE + at);
+      const uint32_t after = *reinterpret_cast<const uint32_t*>(stage + At::AFTER + at);
+      x[0] += low_of(before), x[1] += high_of(before), y[0] += low_of(after), y[1] += high_of(after);
+    }
+    sums[0] += x[0] * y[0], sums[1] += x[1] * y[1];
+  }
+}
+
+static inline float* sums_of(char* memory, int place, int token, int key) {
+  return reinterpret_cast<float*>(memory + place) + token * SUM_PITCH + key;
+}
+static inline void put_sums(char* memory, int place, const KeySums& sums) {
+  each_slice<SLICES>([&](int j, int slice) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        store_pack(sums_of(memory, place, 16 * row_slice() + 8 * h + lane() / 4, 16 * slice + 8 * n + lane() % 4 * 2),
+                   Pack<float, 2>{sums[j][n][2 * h], sums[j][n][2 * h + 1]});
+  });
+}
+
+// Products of pairs: those of different parts as elements to `far`, the others, transposed, as floats.
+static inline void put_flows(char* far, char* near, const PairSums& pairs) {
+  each_slice<4>([&](int j, int slice) {
+    if (slice > row_slice()) return;
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float x = pairs[j][n][2 * h], y = pairs[j][n][2 * h + 1];
+        if (slice < row_slice()) {
+          const uint32_t word = pack_pair<Element>(x, y);
+          put_word(far, Square::PITCH, 8 * h, 16 * slice + 8 * n, word);
+          if (PIECES > 1)
+            put_word(far + Square::BYTES, Square::PITCH, 8 * h, 16 * slice + 8 * n, rounding_of(x, y, word));
+        } else {
+          float* to = reinterpret_cast<float*>(near) + slice * PART * PART + (8 * n + lane() % 4 * 2) * PART + 8 * h + lane() / 4;
+          to[0] = x, to[PART] = y;
+        }
+      }
+  });
+}
+
+// sums *= what a part leaves, by key.
+static inline void decay_sums(KeySums& sums, const float* leaves) {
+  each_slice<SLICES>([&](int j, int slice) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      const auto left = load_pack<2>(leaves + 16 * slice + 8 * n + lane() % 4 * 2);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[j][n][i] *= left.at[i % 2];
+    }
+  });
+}
+// sums += pairs rows, of the rows of part `part`; BACK: of the pairs' transpose. Both are PIECES; without the product of both rests.
+template <bool BACK> static inline void add_part(KeySums& sums, SharedPointer pairs, SharedPointer rows, int part) {
+#pragma unroll
+  for (int piece = 0; piece < PIECES; ++piece) {
+    const Square square{pairs + piece * Square::BYTES};
+    uint32_t a[4];
+    if constexpr (BACK) load_a_transposed(a, square, 16 * part, 16 * row_slice());
+    else square.load_a(a, 16 * row_slice(), 16 * part);
+#pragma unroll
+    for (int other = 0; other < PIECES - piece; ++other) add_rows(sums, a, KeyTile{rows + other * KeyTile::BYTES}, 16 * part);
+  }
+}
+
+static inline void put_piece(char* tile, int row, int key, float x) {
+  Element* to = reinterpret_cast<Element*>(tile) + row * KeyTile::PITCH + key;
+  *to = from_float<Element>(x);
+  if (PIECES > 1) *(to + KeyTile::BYTES / 2) = from_float<Element>(x - to_float(*to));
+}
+static inline float number_of_row(const char* tile, int row, int key) {
+  return to_float(reinterpret_cast<const Element*>(tile)[row * KeyTile::PITCH + key]);
+}
+
+// A thread's part of the chunk: its tokens from `first` on, its keys from `key` on.
+struct Own {
+  int part, first, key;
+  bool there;
+  Own() : part(thread_x() / KEY_THREADS), first(part * PART), key(thread_x() % KEY_THREADS * OWN_KEYS), there(part < PARTS) {}
+};
+
+static inline float query_of(const char* memory, const KeyFlows& flows, int t, int key) {
+  return number_of_row(memory, t, key) * (NORMED ? flows.norms.q[t] : 1);
+}
+static inline float key_of(const char* memory, const KeyFlows& flows, int t, int key) {
+  return number_of_row(memory + At::KEY_ROWS, t, key) * (NORMED ? flows.norms.k[t] : 1);
+}
+
+// Keys times r, and what they give to the part's end. `factors`: logs, which become what each gate leaves.
+static inline void weigh_kept(char* memory, KeyFlows& flows, const Own& own, float (&factors)[PART][OWN_KEYS]) {
+#pragma unroll
+  for (int j = 0; j < OWN_KEYS; ++j) {
+    float left = 0, product = 1;
+#pragma unroll
+    for (int i = PART - 1; i >= 0; --i) {
+      const int t = own.first + i;
+      factors[i][j] = exp2_of(bounded_gate(factors[i][j] + flows.token_gates[t]));
+      const float k = key_of(memory, flows, t, own.key + j) * product;
+      put_piece(memory + At::KEPT, t, own.key + j, k);
+      left += k * *sums_of(memory, At::STATE_SUMS, t, own.key + j);
+      product *= factors[i][j];
+    }
+    flows.left[own.part][own.key + j] = left, flows.leaves[own.part][own.key + j] = product;
+  }
+}
+// Queries, and (delta) keys, times p.
+static inline void weigh_read(char* memory, const KeyFlows& flows, const Own& own, const float (&factors)[PART][OWN_KEYS]) {
+#pragma unroll
+  for (int j = 0; j < OWN_KEYS; ++j) {
+    float product = 1;
+#pragma unroll
+    for (int i = 0; i < PART; ++i) {
+      const int t = own.first + i;
+      product *= factors[i][j];
+      put_piece(memory + At::READ, t, own.key + j, query_of(memory, flows, t, own.key + j) * product);
+      if (DELTA) put_piece(memory + At::READ_KEYS, t, own.key + j, key_of(memory, flows, t, own.key + j) * product);
+    }
+  }
+}
+
+// Of one key: adds pairs of tokens within a part, of rows that read with keys. Sums come without p (of rows that read) and r.
+static inline void add_near(const float* near, const float (&factor)[PART], const float (&row)[PART], const float (&k)[PART],
+                            float (&of_row)[PART], float (&of_key)[PART]) {
+#pragma unroll
+  for (int s = 0; s < PART; ++s) {
+    float left = 1;
+#pragma unroll
+    for (int t = s + 1; t < PART; ++t) {
+      left *= factor[t];
+      const float flow = near[s * PART + t] * left;
+      of_row[t] += flow * k[s];
+      of_key[s] += flow * row[t];
+    }
+  }
+}
+static inline void finish_rows(char* memory, KeyFlows& flows, const Own& own, const float (&factors)[PART][OWN_KEYS],
+                               float (&changes)[PART][OWN_KEYS]) {
+  const float* near = reinterpret_cast<const float*>(memory + At::NEAR) + own.part * PART * PART;
+#pragma unroll
+  for (int j = 0; j < OWN_KEYS; ++j) {
+    const int key = own.key + j;
+    float factor[PART], k[PART], dk[PART], sum = 0;
+    {
+      float product = 1;
+#pragma unroll
+      for (int i = PART - 1; i >= 0; --i) {
+        factor[i] = factors[i][j], k[i] = key_of(memory, flows, own.first + i, key);
+        dk[i] = *sums_of(memory, At::KEY_SUMS, own.first + i, key) * product;
+        product *= factor[i];
+      }
+    }
+$if delta
+    {
+      float of_read[PART], product = 1;
+#pragma unroll
+      for (int i = 0; i < PART; ++i) {
+        product *= factor[i];
+        of_read[i] = *sums_of(memory, At::STATE_SUMS, own.first + i, key) * product;
+      }
+      add_near(reinterpret_cast<const float*>(memory + At::NEAR_KEYS) + own.part * PART * PART, factor, k, k, of_read, dk);
+#pragma unroll
+      for (int i = 0; i < PART; ++i) {
+        changes[i][j] = k[i] * of_read[i];
+        *sums_of(memory, At::KEY_SUMS, own.first + i, key) = of_read[i];
+      }
+    }
+    sync_warp();  // keeps the compiler from loading queries before, for which there are no registers
+$end
+    float q[PART], dq[PART], product = 1;
+#pragma unroll
+    for (int i = 0; i < PART; ++i) {
+      product *= factor[i];
+      q[i] = query_of(memory, flows, own.first + i, key);
+      dq[i] = *sums_of(memory, At::QUERY_SUMS, own.first + i, key) * product;
+    }
+    add_near(near, factor, q, k, dq, dk);
+#pragma unroll
+    for (int i = 0; i < PART; ++i) {
+      const float itself = near[i * PART + i], change = q[i] * dq[i] - k[i] * dk[i];
+      float& of_key = *sums_of(memory, At::KEY_SUMS, own.first + i, key);
+      *sums_of(memory, At::QUERY_SUMS, own.first + i, key) = dq[i] + itself * k[i];
+      of_key = (DELTA ? of_key : 0) + (dk[i] + itself * q[i]);
+      changes[i][j] = DELTA ? changes[i][j] + change : change;
+      sum += changes[i][j];
+    }
+    flows.change[own.part][key] = sum;
+  }
+}
+
+// Gradients of log gates, to the sums of the state, from what flows past the part's end.
+static inline void put_gate_gradients(char* memory, const KeyFlows& flows, const Own& own, const float (&factors)[PART][OWN_KEYS],
+                                      const float (&changes)[PART][OWN_KEYS]) {
+#pragma unroll
+  for (int j = 0; j < OWN_KEYS; ++j) {
+    const int key = own.key + j;
+    float sum = 0;  // what flows past the chunk's end
+#pragma unroll
+    for (int group = 0; group < GROUPS; ++group) sum += flows.through[group][key];
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) sum *= flows.leaves[part][key];
+    float left = 0;
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) left = left * flows.leaves[part][key] + flows.left[part][key];
+    sum += left;
+#pragma unroll
+    for (int part = PARTS - 1; part > 0; --part)
+      if (part > own.part) sum += flows.change[part][key];
+#pragma unroll
+    for (int i = PART - 1; i >= 0; --i) {
+      sum += changes[i][j];
+      *sums_of(memory, At::STATE_SUMS, own.first + i, key) = factors[i][j] < 1e-37f ? 0 : sum;
+    }
+  }
+}
+
+static inline float sum_of_warp(float x) {
+#pragma unroll
+  for (int mask = 1; mask < WARP; mask *= 2) x += shuffle_xor(x, mask);
+  return x;
+}
+
+// A row of gradients, from that of the row over its norm; by a warp.
+static inline void store_row(const char* tile, const float* sums, float norm, const GradientRows& to, int row, int token, int keys) {
+  float along = 0;
+  if (NORMED) {
+#pragma unroll
+    for (int key = 2 * lane(); key < KEYS; key += 2 * WARP) {
+      const uint32_t word = *reinterpret_cast<const uint32_t*>(tile + (row * KeyTile::PITCH + key) * 2);
+      along += low_of(word) * sums[key] + high_of(word) * sums[key + 1];
+    }
+    along = sum_of_warp(along) * norm * norm;
+  }
+#pragma unroll
+  for (int key = 2 * lane(); key < KEYS; key += 2 * WARP) {
+    float x = sums[key], y = sums[key + 1];
+    if (NORMED) {
+      const uint32_t word = *reinterpret_cast<const uint32_t*>(tile + (row * KeyTile::PITCH + key) * 2);
+      x = norm * (x - low_of(word) * along), y = norm * (y - high_of(word) * along);
+    }
+    if (key < keys) to.store_two(token + row, key, x, y);
+  }
+}
+
+// Block number: a chunk of a head.
+KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
+  const ChunkPlace at(cum_seqlens, sequences, heads, q_view.shape[1]);
+  const Tokens& tokens = at.tokens;
+  const uint32_t head = at.head;
+  const int token = at.token, count = at.count;
+  if (token >= count) {
+    if (GATED && thread_x() == 0) gate_sums[block_x()] = 0;
+    return;
+  }
+  char* memory = dynamic_shared();
+  const SharedPointer shared = shared_pointer(memory);
+  const int keys = static_cast<int>(q_view.shape[3]), values = static_cast<int>(v_view.shape[3]), slices = (values + COLUMNS - 1) / COLUMNS;
+  KeyFlows& flows = *reinterpret_cast<KeyFlows*>(memory + At::FLOWS);
+  const float scale = softmax_scale;
+  ChunkRows<Element, KEYS, THREADS>(q_view, tokens, head, heads, 0, keys, reverse).copy_async({shared}, token, count);
+  ChunkRows<Element, KEYS, THREADS>(k_view, tokens, head, heads, 0, keys, reverse).copy_async({shared + At::KEY_ROWS}, token, count);
+$if not delta
+  copy_dense_async<THREADS>(KeyTile{shared + At::KEYS_AFTER}, reinterpret_cast<const Element*>(keys_after) + block_x() * int64_t{2 * CHUNK * KEYS});
+  copy_dense_async<THREADS>(Square{shared + At::WEIGHTS}, reinterpret_cast<const Element*>(weights) + block_x() * int64_t{CHUNK * CHUNK});
+$end
+  copy_async_commit();
+  KeyGradientPlan& plan = *reinterpret_cast<KeyGradientPlan*>(memory + At::PLAN);
+  if (thread_x() == 0)
+    plan = {{dout_view, tokens, head, heads, 0, values, reverse},
+$if delta
+            reinterpret_cast<const Element*>(written_rows) + static_cast<int64_t>(block_x()) * (WRITTEN_PIECES + PIECES) * CHUNK * padded_values,
+$else
+            {v_view, tokens, head, heads, 0, values, reverse},
+$end
+            reinterpret_cast<const Element*>(kept_states) + static_cast<int64_t>(block_x()) * 2 * PIECES * padded_values * KEYS,
+            static_cast<int>(padded_values), token, count, slices};
+  if (warp() == 0) {
+    float log_gates[2];
+    TokenNumbers(g_view, g_type, tokens, head, reverse)
+        .load(token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), log_gates);
+    flows.token_gates[2 * lane()] = log_gates[0], flows.token_gates[2 * lane() + 1] = log_gates[1];
+  }
+$if delta
+  if (thread_x() < CHUNK) flows.betas[thread_x()] = decays[block_x() * int64_t{DECAY_ROW} + KEYS + thread_x()];
+$end
+  const Own own;
+  float factors[PART][OWN_KEYS];
+  const auto load_gates = [&] {
+    if (own.there) load_key_gates(factors, gk_view, gk_type, tokens, head, token + own.first, count, own.key, reverse);
+  };
+  if (!DELTA) load_gates();  // early; with the delta rule there are no registers for them
+  sync_block();
+  plan.copy_async(shared, 0);
+
+  KeySums dq = {}, dk = {};
+  PairSums pairs = {};
+  float through[2] = {};
+$if delta
+  KeySums read_by_keys = {};
+  PairSums key_pairs = {};
+$end
+  const GradientRows dv_rows(dv_view, SHARED_HEADS ? value_sums : nullptr, tokens, head, heads, reverse);
+#pragma unroll 1
+  for (int x = 0; x < slices; ++x) {
+    const int place = At::FIRST_STAGE + x % STAGES * At::STAGE, row = 16 * row_slice();
+    if (STAGES == 1 && x > 0) {
+      sync_block();
+      plan.copy_async(shared, x);
+    }
+    copy_async_wait<0>();
+    sync_block();  // the slice is there for all, and all are done with the one before
+    if (STAGES > 1) plan.copy_async(shared, x + 1);
+    const ValueTile dout_tile{shared + place}, written_tile{shared + place + At::WRITTEN};
+    const StateTile before_tile{shared + place + At::BEFORE}, after_tile{shared + place + At::AFTER};
+#pragma unroll
+    for (int k = 0; k < COLUMNS / 16; ++k) {
+      add_states<1>(dq, dout_tile, before_tile, 16 * k);
+      add_states<WRITTEN_PIECES>(dk, written_tile, after_tile, 16 * k);
+    }
+#pragma unroll
+    for (int piece = 0; piece < WRITTEN_PIECES; ++piece)
+      add_pairs<ValueTile, COLUMNS>(pairs, dout_tile, ValueTile{written_tile.base + piece * ValueTile::BYTES});
+    if (GATED) add_through(memory + place, through);
+$if delta
+    const ValueTile gradient_tile{shared + place + At::WRITTEN_GRADIENTS};
+#pragma unroll
+    for (int k = 0; k < COLUMNS / 16; ++k) add_states<PIECES>(read_by_keys, gradient_tile, before_tile, 16 * k);
+#pragma unroll
+    for (int piece = 0; piece < PIECES; ++piece)
+#pragma unroll
+      for (int other = 0; other < WRITTEN_PIECES && piece + other < WRITTEN_PIECES; ++other)
+        add_pairs<ValueTile, COLUMNS>(key_pairs, ValueTile{gradient_tile.base + piece * ValueTile::BYTES},
+                                      ValueTile{written_tile.base + other * ValueTile::BYTES});
+    store_value_gradients<PIECES>(memory + place + At::WRITTEN_GRADIENTS, dv_rows, token, count, x * COLUMNS, values,
+                                  [&](int t) { return flows.betas[t]; });
+$else
+    float dv[OWN<COLUMNS / 16>][2][4] = {};
+#pragma unroll
+    for (int k = 0; k < SLICES; ++k) {
+      uint32_t a[4], b[4];
+      KeyTile{shared + At::KEYS_AFTER}.load_a(a, row, 16 * k);
+      each_slice<COLUMNS / 16>([&](int j, int slice) {
+        after_tile.load_b(b, 16 * slice, 16 * k);
+        multiply_two(dv[j][0], dv[j][1], a, b);
+      });
+    }
+#pragma unroll 1
+    for (int t = row_slice(); t < 4; ++t) {
+      uint32_t a[4], b[4];
+      load_a_transposed(a, Square{shared + At::WEIGHTS}, 16 * t, row);
+      each_slice<COLUMNS / 16>([&](int j, int slice) {
+        dout_tile.load_b_transposed(b, 16 * t, 16 * slice);
+        multiply_two(dv[j][0], dv[j][1], a, b);
+      });
+    }
+    each_slice<COLUMNS / 16>([&](int j, int slice) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int t = token + row + 8 * h + lane() / 4, value = x * COLUMNS + 16 * slice + 8 * n + lane() % 4 * 2;
+          if (t < count && value < values) dv_rows.store_two(t, value, dv[j][n][2 * h], dv[j][n][2 * h + 1]);
+        }
+    });
+$end
+  }
+  sync_block();  // all are done with the last slice, whose place others take
+  if (DELTA) load_gates();
+
+  each_slice<SLICES>([&](int j, int slice) { each_number(dq[j], slice, [&](int, int, float& x) { x *= scale; }); });
+  each_slice<4>([&](int j, int slice) { each_number(pairs[j], slice, [&](int, int, float& x) { x *= scale; }); });
+  put_sums(memory, At::STATE_SUMS, dk);
+  put_flows(memory + At::FLOWS_OF_PAIRS, memory + At::NEAR, pairs);
+$if delta
+  each_slice<SLICES>([&](int j, int slice) { each_number(read_by_keys[j], slice, [&](int t, int, float& x) { x *= -flows.betas[t]; }); });
+  each_slice<4>([&](int j, int slice) {
+    each_number(key_pairs[j], slice, [&](int t, int s, float& x) {
+      if (s == t) flows.of_betas[t] = x / flows.betas[t];
+      x = s < t ? -flows.betas[t] * x : 0;
+    });
+  });
+  put_flows(memory + At::FLOWS_OF_KEYS, memory + At::NEAR_KEYS, key_pairs);
+$end
+  if (GATED && thread_x() / (KEYS / 2) < GROUPS)
+    store_pack(&flows.through[thread_x() / (KEYS / 2)][thread_x() % (KEYS / 2) * 2], Pack<float, 2>{through[0], through[1]});
+  if (NORMED) {
+    put_norms<THREADS>(memory, 0, flows.norms.q);
+    put_norms<THREADS>(memory + At::KEY_ROWS, CHUNK % THREADS, flows.norms.k);
+  }
+  sync_block();
+  if (own.there) {
+    weigh_kept(memory, flows, own, factors);
+    if (!DELTA) weigh_read(memory, flows, own, factors);
+  }
+  sync_block();
+#pragma unroll 1
+  for (int part = 0; part < row_slice(); ++part) {
+    decay_sums(dq, flows.leaves[part]);
+    add_part<false>(dq, shared + At::FLOWS_OF_PAIRS, shared + At::KEPT, part);
+$if delta
+    decay_sums(read_by_keys, flows.leaves[part]);
+    add_part<false>(read_by_keys, shared + At::FLOWS_OF_KEYS, shared + At::KEPT, part);
+$end
+  }
+$if delta
+  sync_block();  // all are done with keys times r: rows times p take their place
+  if (own.there) weigh_read(memory, flows, own, factors);
+  put_sums(memory, At::STATE_SUMS, read_by_keys);
+  sync_block();
+$end
+#pragma unroll 1
+  for (int part = PARTS - 1; part > row_slice(); --part) {
+    decay_sums(dk, flows.leaves[part]);
+    add_part<true>(dk, shared + At::FLOWS_OF_PAIRS, shared + At::READ, part);
+$if delta
+    add_part<true>(dk, shared + At::FLOWS_OF_KEYS, shared + At::READ_KEYS, part);
+$end
+  }
+  sync_block();  // all are done with the rows: sums take their place
+  put_sums(memory, At::QUERY_SUMS, dq);
+  put_sums(memory, At::KEY_SUMS, dk);
+  sync_block();
+  float changes[PART][OWN_KEYS];
+  if (own.there) finish_rows(memory, flows, own, factors, changes);
+  sync_block();
+  if (GATED) {
+    if (own.there) put_gate_gradients(memory, flows, own, factors, changes);
+    sync_block();
+  }
+
+  const GradientRows dq_rows(dq_view, SHARED_HEADS ? query_sums : nullptr, tokens, head, heads, reverse);
+  const GradientRows dk_rows(dk_view, SHARED_HEADS ? key_sums : nullptr, tokens, head, heads, reverse);
+  float all = 0;
+#pragma unroll 1
+  for (int row = warp(); row < CHUNK && token + row < count; row += WARPS) {
+    store_row(memory, sums_of(memory, At::QUERY_SUMS, row, 0), NORMED ? flows.norms.q[row] : 1, dq_rows, row, token, keys);
+    store_row(memory + At::KEY_ROWS, sums_of(memory, At::KEY_SUMS, row, 0), NORMED ? flows.norms.k[row] : 1, dk_rows, row, token, keys);
+    if (!GATED) continue;
+    const int64_t place = reverse ? tokens.end - 1 - token - row : tokens.first + token + row;
+    const GradientRow dgk(dgk_view, gk_type, tokens.row, place, head);
+    float sum = 0;
+    for (int key = lane(); key < keys; key += WARP) {
+      const float x = *sums_of(memory, At::STATE_SUMS, row, key);
+      if (is_given(dgk_view)) dgk.store(key, x);
+      sum += x;
+    }
+    sum = sum_of_warp(sum);
+    all += sum;
+    if (lane() == 0 && is_given(dg_view)) GradientRow(dg_view, g_type, tokens.row, place, head).store(0, sum);
+$if delta
+    if (lane() == 0 && is_given(dbeta_view)) GradientRow(dbeta_view, beta_type, tokens.row, place, head).store(0, flows.of_betas[row]);
+$end
+  }
+  if (!GATED) return;
+  if (lane() == 0) flows.gates[warp()] = all;
+  sync_block();
+  if (thread_x() > 0) return;
+  all = 0;
+  for (int i = 0; i < WARPS; ++i) all += flows.gates[i];
+  gate_sums[block_x()] = all;
+}
