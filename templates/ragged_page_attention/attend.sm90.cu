@@ -1,5 +1,5 @@
 // ragged_page_attention on Hopper (wgmma, tile copies, barriers of transactions). A first launch makes a list of items of work (sm90_plan.h); blocks of the second
-// take one after the other: of warpgroup 0, one warp finds items and another copies queries, and keys and values by pages; the other warpgroups have 64 rows
+// take one after the other: of warpgroup 0, one warp finds items, one copies queries and keys and one values, by pages; the other warpgroups have 64 rows
 // each, scores and outputs in registers, and go from step to step as flash_attention's do (flash_attention/forward_sm90_consumer.h).
 //
 // Rows of a warpgroup are new tokens times the query heads of one kv head. Parts of a stream that is cut wait in memory, laid out as registers are; who comes last adds
@@ -55,7 +55,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
       barrier_init(empty(at.barrier(i)), i < Places::QUERIES ? 1 : GROUPS);
     }
     barrier_init(at.found(), 1);
-    barrier_init(at.wanted(), 1);
+    barrier_init(at.wanted(), 2);
     for (int part = 0; part < GROUPS; ++part) last_link[part] = -1, broken_rows[part] = 0;
     fence_barrier_init();
   }
@@ -69,9 +69,12 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<PRODUCER_REGISTERS>();
-    if (warp() == 0) Producer{at, queries_map, kv_pages_map, block_tables, table_stride, group_size, tokens_a_group}.run();
-    if (warp() == 1) Finder{at, units}.run(queue);
-    if (warp() >= 2) {
+    Producer producer{at, queries_map, kv_pages_map, block_tables, table_stride, group_size, tokens_a_group};
+    const int role = uniform(warp());
+    if (role == 0) producer.run_keys();
+    if (role == 1) Finder{at, units}.run(queue);
+    if (role == 2) producer.run_values();
+    if (role == 3) {
       const Unseen unseen{query_start_loc, context_lens, ${v3 ? 'distribution[2]' : 'num_seqs[0]'}, static_cast<int>(tokens)};
       unseen.finish(ends);
     }

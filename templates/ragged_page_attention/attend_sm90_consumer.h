@@ -15,6 +15,7 @@ struct Consumer {
   int32_t* links;  // of items, by warpgroup: the one before it on the list of the block that has stored its outputs or will
   int heads_a_kv_head, group_tokens;
   int part;  // which of the warpgroups that multiply
+  int own_tokens = quotient(lane_row(), heads_a_kv_head) | quotient(lane_row() + 8, heads_a_kv_head) << 16;  // of this lane's two rows
   Turn<ITEMS> place = {};
   Turn<Q_STAGES> queries = {};
   Turn<STAGES> keys = {}, values = {};  // of the next step; of the step before, whose weights are there
@@ -22,18 +23,15 @@ struct Consumer {
   static int warp_row() { return warp() % 4 * 16; }
   static int lane_row() { return warp_row() + lane() / 4; }
 
-  // What this warpgroup has of an item: tokens from `token` on, rows.
-  int token_of(const RaggedItem& item) const { return item.wide ? part * group_tokens : 0; }
+  // What this warpgroup has of an item: tokens from `token` on, rows. What decides branches is made uniform (device/sm90/sm90_uniform.h), here and below.
+  int token_of(const RaggedItem& item) const { return uniform(item.wide) ? part * group_tokens : 0; }
   int rows_of(const RaggedItem& item) const {
-    const int tokens = item.wide ? larger_of(smaller_of(item.tokens - part * group_tokens, group_tokens), 0) : part == 0 || item.shared ? item.tokens : 0;
-    return tokens * heads_a_kv_head;
+    const int tokens = uniform(item.tokens), wide = uniform(item.wide), shared = uniform(item.shared);
+    const int own = wide ? smaller_of(tokens - part * group_tokens, group_tokens) : part == 0 || shared ? tokens : 0;
+    return larger_of(own, 0) * heads_a_kv_head;
   }
   bool has_rows(const RaggedItem& item) const { return any_in_warp(warp_row() < rows_of(item)); }
-  // The keys that a row of it sees.
-  RowRange range_of(const RaggedItem& item, int row) const {
-    const int last = larger_of(rows_of(item) - 1, 0), position = item.position + token_of(item) + quotient(row < last ? row : last, heads_a_kv_head);
-    return {larger_of(position - units.window, 0), larger_of(smaller_of(position + 1, item.keys), 0)};
-  }
+  static bool is_cut(const RaggedItem& item) { return uniform(item.slot) >= 0; }
 
   // The place of the next item, or -1.
   int next_item() {
@@ -46,18 +44,23 @@ struct Consumer {
 
   // An item's steps, all or every GROUPS-th one.
   struct Steps {
-    int at, end, first_whole, end_whole, first_key, keys;
-    explicit Steps(const KnownItem& of)
+    int at, end, first_whole, end_whole, first_key, keys, position, negative;  // position: of the warpgroup's first token
+    Steps(const KnownItem& of, int token)
         : at(uniform(of.item.first)), end(uniform(of.item.end)), first_whole(uniform(of.first_whole)), end_whole(uniform(of.end_whole)),
-          first_key(uniform(of.first_key)), keys(uniform(of.item.keys)) {}
+          first_key(uniform(of.first_key)), keys(uniform(of.item.keys)), position(uniform(of.item.position) + token), negative(uniform(of.negative)) {}
     bool is_last() const { return at + 1 == end; }
     bool is_whole() const { return at >= first_whole && at < end_whole; }  // every row sees every key of it
+    // The keys that a row sees. token: the row's, of this warpgroup.
+    RowRange range(int token, int window) const {
+      return {larger_of(position + token - window, 0), larger_of(smaller_of(position + token + 1, keys), 0)};
+    }
   };
+  Steps steps_of(const KnownItem& of) const { return Steps(of, token_of(of.item)); }
 
   // The softmax of an item that is done with: to lse, or to where the part waits. Returns the factors of its outputs.
   void finish_sums(LaneRows& rows, const KnownItem& of, float (&factor)[2]) const {
     rows.add_up();
-    if (of.item.slot >= 0) {
+    if (is_cut(of.item)) {
       if (has_rows(of.item)) parts.store_softmax(own_unit(of.item), rows);
       return;
     }
@@ -65,38 +68,40 @@ struct Consumer {
   }
   // first_row: of the 16 that the warp has. Returns the factors of this lane's rows.
   void end_rows(const LaneRows& rows, const KnownItem& of, int first_row, float (&factor)[2]) const {
-    const int count = rows_of(of.item);
+    const int count = rows_of(of.item), first_token = of.item.token + token_of(of.item);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int row = first_row + lane() / 4 + 8 * h, token = quotient(row, heads_a_kv_head);
-      const int head = of.item.kv_head * heads_a_kv_head + row - token * heads_a_kv_head;
-      const Softmax keys_alone{rows.reference[h], rows.sum[h]};
-      const Softmax end = row < count ? with_sinks(ends, keys_alone, head) : keys_alone;
+      const int row = first_row + lane() / 4 + 8 * h, given = row < count ? row : 0, token = quotient(given, heads_a_kv_head);
+      const int head = of.item.kv_head * heads_a_kv_head + given - token * heads_a_kv_head;
+      const Softmax keys_alone{rows.reference[h], rows.sum[h]}, end = with_sinks(ends, keys_alone, head);
       factor[h] = scale_of(keys_alone, end) * of.v_factor;
-      if (row < count && lane() % 4 == 0) ends.store_lse(of.item.token + token_of(of.item) + token, head, end);
+      float* const lse = static_cast<float*>(ends.lse.data);
+      const float value = lse_of(end);
+      if ((row < count) & (lane() % 4 == 0) & (lse != nullptr)) lse[ends.lse.at(first_token + token, head)] = value;
     }
+    sync_warp();
   }
 
   // Parts of a stream: units of 16 rows a part, and this warp's.
-  int units_of(const RaggedItem& item) const { return item.wide ? 4 : (item.tokens * heads_a_kv_head + 15) / 16; }
+  int units_of(const RaggedItem& item) const { return uniform(item.wide) ? 4 : (uniform(item.tokens) * heads_a_kv_head + 15) / 16; }
   int own_unit(const RaggedItem& item) const {
-    const int number = item.wide || item.shared ? item.piece * GROUPS + part : item.piece;
-    return item.slot + number * units_of(item) + warp() % 4;
+    const int piece = uniform(item.piece), number = uniform(item.wide + item.shared) ? piece * GROUPS + part : piece;
+    return uniform(item.slot) + number * units_of(item) + warp() % 4;
   }
 
   // Features from `first` on.
   template <int N> void store_rows(const float (&o)[N], const float (&factor)[2], const KnownItem& of, int first_row, int first) const {
-    const int count = rows_of(of.item);
+    const int count = rows_of(of.item), first_token = of.item.token + token_of(of.item);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = first_row + lane() / 4 + 8 * h, given = row < count ? row : 0, token = quotient(given, heads_a_kv_head);
-      Element* const to = plain.out_row(of.item.token + token_of(of.item) + token, of.item.kv_head * heads_a_kv_head + given - token * heads_a_kv_head);
+      Element* const to = plain.out_row(first_token + token, of.item.kv_head * heads_a_kv_head + given - token * heads_a_kv_head);
       store_row(o, h, factor[h], to + first, row < count);
     }
     float zero = 0;
 #pragma unroll
     for (int i = 0; i < N; ++i) zero += o[i] * 0;
-    if (zero != 0 && of.item.tokens > 1) broken_rows[part] = 1;
+    if (zero != 0) broken_rows[part] = 1;
   }
   // By one thread of the warpgroup.
   void link(int number, bool adds_up) const {
@@ -108,23 +113,26 @@ struct Consumer {
   void finish(const float (&o)[D / 2], const float (&factor)[2], const KnownItem& of) const {
     const RaggedItem& item = of.item;
     const bool first_thread = thread_x() % WARPGROUP == 0;
-    if (uniform(rows_of(item)) == 0) return;
-    if (uniform(item.slot) < 0) {
+    if (rows_of(item) == 0) return;
+    if (!is_cut(item)) {
       store_rows(o, factor, of, warp_row(), 0);
       if (first_thread) link(of.number, false);
+      sync_warp();
       return;
     }
     if (has_rows(item)) parts.store(own_unit(item), o);
     asm volatile("fence.acq_rel.gpu;" : : : "memory");
     sync_some(1 + part, WARPGROUP);
-    if (first_thread && atomicAdd(parts.arrived + item.slot + (item.wide ? part : 0), 1) == parts_of(item) - 1) link(of.number, true);
+    if (first_thread && atomicAdd(parts.arrived + item.slot + (item.wide ? part : 0), 1) == item.pieces * (item.shared ? GROUPS : 1) - 1) link(of.number, true);
+    sync_warp();
   }
-  static int parts_of(const RaggedItem& item) { return item.pieces * (item.shared ? GROUPS : 1); }
+  static int parts_of(const RaggedItem& item) { return uniform(item.pieces) * (uniform(item.shared) ? GROUPS : 1); }
 
   // Rows of a stream whose last part this warpgroup had: the sum of the parts, which all have arrived. Unit: 16 rows.
   void add_up(const KnownItem& of, int unit) const {
     const RaggedItem& item = of.item;
-    const int units = units_of(item), step = item.wide ? GROUPS * units : units, first = item.slot + (item.wide ? part * units : 0) + unit;
+    const int wide = uniform(item.wide), units = units_of(item), step = wide ? GROUPS * units : units;
+    const int first = uniform(item.slot) + (wide ? part * units : 0) + unit;
     const LaneRows rows = parts.softmax_of(first, step, parts_of(item));
     float x[32], factor[2];
     end_rows(rows, of, 16 * unit, factor);
@@ -136,9 +144,10 @@ struct Consumer {
   }
   // Recomputes, by the definition, those of 16 rows that are not finite: a value that is not, behind a weight of 0, has made those of rows that do not see it NaN.
   void repair(const KnownItem& of, int unit) const {
-    if (of.item.tokens <= 1) return;
+    if (uniform(of.item.tokens) <= 1) return;
+    const int end = smaller_of(16 * unit + 16, rows_of(of.item));
 #pragma unroll 1
-    for (int row = 16 * unit; row < 16 * unit + 16 && row < rows_of(of.item); ++row) {
+    for (int row = 16 * unit; row < end; ++row) {
       const int in_item = quotient(row, heads_a_kv_head), head = of.item.kv_head * heads_a_kv_head + row - in_item * heads_a_kv_head;
       const int token = of.item.token + token_of(of.item) + in_item;
       if (plain.is_broken(token, head)) plain.attend(of, token, head);
@@ -149,14 +158,16 @@ struct Consumer {
     asm volatile("fence.acq_rel.gpu;" : : : "memory");
     sync_some(1 + part, WARPGROUP);
     int turn = 0;
+    const int own_turn = uniform(warp() % 4);
 #pragma unroll 1
-    for (int node = last_link[part]; node >= 0; node = links[node / 2 * GROUPS + part]) {
+    for (int node = uniform(last_link[part]); node >= 0; node = uniform(links[node / 2 * GROUPS + part])) {
       KnownItem of{load_item(list.item(node / 2))};
       of.number = node / 2;
       units.fill(of);
+      const int rows = rows_of(of.item);
 #pragma unroll 1
-      for (int unit = 0; 16 * unit < rows_of(of.item); ++unit, ++turn)
-        if (turn % 4 == warp() % 4) work(of, unit, node % 2 == 1);
+      for (int unit = 0; 16 * unit < rows; ++unit, ++turn)
+        if (turn % 4 == own_turn) work(of, unit, node % 2 == 1);
     }
     sync_some(1 + part, WARPGROUP);
   }
@@ -164,11 +175,11 @@ struct Consumer {
     each_unit([&](const KnownItem& of, int unit, bool adds_up) {
       if (adds_up) this->add_up(of, unit);
     });
-    if (broken_rows[part]) each_unit([&](const KnownItem& of, int unit, bool) { this->repair(of, unit); });
+    if (uniform(broken_rows[part])) each_unit([&](const KnownItem& of, int unit, bool) { this->repair(of, unit); });
   }
 
   void multiply_keys(float (&s)[BLOCK_N / 2]) const {
-    const uint64_t a = depth_major<128>(uniform(at.q(queries.at, part))), b = depth_major<128>(uniform(at.k(keys.at)));
+    const uint64_t a = depth_major<128>(keep_here(at.q(queries.at, part))), b = depth_major<128>(keep_here(at.k(keys.at)));
     keep_in_place(s);
     wgmma_fence();
 #pragma unroll
@@ -177,7 +188,7 @@ struct Consumer {
     wgmma_commit();
   }
   void multiply_values(float (&o)[D / 2], const uint32_t (&p)[BLOCK_N / 16][4], bool adds) const {
-    const uint64_t b = row_major<128>(uniform(at.v(values.at)), BLOCK_N);
+    const uint64_t b = row_major<128>(keep_here(at.v(values.at)), BLOCK_N);
     keep_in_place(o);
     wgmma_fence();
 #pragma unroll
@@ -203,11 +214,11 @@ struct Consumer {
   // Steps that other warpgroups have.
   void pass_keys(int count) {
 #pragma unroll 1
-    for (int i = uniform(count); i > 0; --i) wait_keys(), release_keys();
+    for (int i = count; i > 0; --i) wait_keys(), release_keys();
   }
   void pass_values(int count) {
 #pragma unroll 1
-    for (int i = uniform(count); i > 0; --i) wait_values(), release_values();
+    for (int i = count; i > 0; --i) wait_values(), release_values();
   }
   // Whether the keys and values of the next products are here already, where those of the last ones are not released yet.
   bool are_here() const {
@@ -232,12 +243,12 @@ struct Consumer {
   // Scores of a step become weights.
   bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const KnownItem& of, const Steps& steps, float (&factor)[2]) const {
     if constexpr (CAPPED) cap_scores<Element>(s, of.cap_unit);
-    if (!CAPPED && uniform(of.negative)) {
+    if (!CAPPED && steps.negative) {
 #pragma unroll
       for (int j = 0; j < BLOCK_N / 2; ++j) s[j] = -s[j];
     }
     if (!steps.is_whole()) {
-      const RowRange range[2] = {range_of(of.item, lane_row()), range_of(of.item, lane_row() + 8)};
+      const RowRange range[2] = {steps.range(own_tokens & 0xffff, units.window), steps.range(own_tokens >> 16, units.window)};
       LaneRows::hide(s, range, steps.at * BLOCK_N + lane() % 4 * 2);
     }
     return rows.weigh(s, of.unit, factor);
@@ -248,7 +259,7 @@ struct Consumer {
     float factor[2];
     LaneRows rows;
     start(rows);
-    Steps steps(of);
+    Steps steps = steps_of(of);
     bool adds = false;
     int passed = part;  // steps that others have, before the next one
     pass_keys(passed);
@@ -304,7 +315,7 @@ struct Consumer {
     float factor[2];
     LaneRows rows;
     start(rows);
-    Steps steps(known[item]);
+    Steps steps = steps_of(known[item]);
     bool adds = false;  // outputs are there to add to
     bool here = false;  // what the next products need: asked while weights are made
     wait_keys();
@@ -334,7 +345,7 @@ struct Consumer {
           return item;
         }
         start(rows);
-        steps = Steps(known[item]);
+        steps = steps_of(known[item]);
       }
       if (!here) {
         wait_keys();
@@ -355,11 +366,11 @@ struct Consumer {
       wgmma_wait<0>();
       keep_in_place(o);
       release_values();
-      pack_weights<Element, BLOCK_N>(p, s);
       if (last)
         finish(o, done_factor, known[done]);
       else if (follows)
         scale_rows(o, factor);
+      pack_weights<Element, BLOCK_N>(p, s);
     }
   }
 };

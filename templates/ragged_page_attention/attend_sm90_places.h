@@ -65,7 +65,7 @@ struct Finder {
   const Units& units;
 
   void run(const RaggedQueue& list) const {
-    const int first = list.words[FIRST_BLOCKS], blocks = grid_x(), wide_count = list.count(0), other_count = list.count(1);
+    const int first = uniform(list.words[FIRST_BLOCKS]), blocks = grid_x(), wide_count = uniform(list.count(0)), other_count = uniform(list.count(1));
     // Blocks that begin with wide streams are evenly among all.
     const int wide_before = static_cast<int>(int64_t{block_x()} * first / blocks);
     int queue = static_cast<int>(int64_t{block_x() + 1} * first / blocks) > wide_before ? 0 : 1;
@@ -81,7 +81,7 @@ struct Finder {
       const bool exists = number < (queue == 0 ? wide_count : other_count);
       if (exists) {
         const RaggedItem item = load_item(list.item(queue * list.room + number));
-        if (item.first < item.end) {
+        if (uniform(item.first) < uniform(item.end)) {
           if (lane() == 0) {
             to.item = item, to.number = queue * list.room + number;
             units.fill(to);
@@ -105,6 +105,6 @@ struct Finder {
   static int take(const RaggedQueue& list, int queue) {
     int number = 0;
     if (lane() == 0) number = atomicAdd(list.words + TAKEN + queue, 1);
-    return shuffle(number, 0);
+    return uniform(number);
   }
 };

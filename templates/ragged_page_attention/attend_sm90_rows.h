@@ -71,6 +71,8 @@ struct Parts {
   }
 };
 
+static inline float lse_of(const Softmax& row) { return row.sum == 0 ? -INFINITE : row.reference * LN_2 + log_of(row.sum); }
+
 // Adds the sinks of a query head to a row.
 static inline Softmax with_sinks(const RowEnd& ends, const Softmax& row, int head) {
   if (ends.sinks_type < 0) return row;
@@ -140,7 +142,7 @@ struct PlainRows {
   }
 };
 
-// Tokens that see no key, by the warps that have nothing else to do: those of no sequence, and those of sequences with fewer keys than new tokens.
+// Tokens that see no key, by the warp that has nothing else to do: those of no sequence, and those of sequences with fewer keys than new tokens.
 struct Unseen {
   const int32_t *starts, *contexts;
   int count, tokens;
@@ -153,7 +155,7 @@ struct Unseen {
     if (lane() == 0) ends.store_lse(token, head, has_sinks ? with_sinks(ends, none, head) : none);
   }
   void finish(const RowEnd& ends) const {
-    const int own = block_x() * 2 + warp() - 2, warps = 2 * grid_x();
+    const int own = block_x(), warps = grid_x();
 #pragma unroll 1
     for (int64_t row = int64_t{starts[count]} * ends.heads + own; row < int64_t{tokens} * ends.heads; row += warps)
       finish_row(ends, static_cast<int>(row / ends.heads), static_cast<int>(row % ends.heads), false);
