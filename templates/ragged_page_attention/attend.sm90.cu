@@ -20,7 +20,7 @@ constexpr uint32_t STAGES = ${stages};                // steps of keys, and of v
 constexpr uint32_t Q_STAGES = ${q_stages};            // items' queries in shared memory
 constexpr bool CAPPED = ${capped};                    // soft cap
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
-constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = GROUPS == 3 ? 152 : 224;
+constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : 56, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : 224;
 
 constexpr int HALVES = D / 64;  // boxes of 64 features
 constexpr uint32_t Q_BOX = 64 * 128, KEY_BOX = BLOCK_N * 128;

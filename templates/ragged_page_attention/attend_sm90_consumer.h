@@ -20,6 +20,9 @@ struct Consumer {
   Turn<Q_STAGES> queries = {};
   Turn<STAGES> keys = {}, values = {};  // of the next step; of the step before, whose weights are there
 
+  // Of this thread; what is made of it is not kept in registers between uses that are rare.
+  static int lane_here() { return static_cast<int>(keep_here(thread_x()) % WARP); }
+  static int thread_here() { return static_cast<int>(keep_here(thread_x()) % WARPGROUP); }
   static int warp_row() { return warp() % 4 * 16; }
   static int lane_row() { return warp_row() + lane() / 4; }
 
@@ -71,13 +74,13 @@ struct Consumer {
     const int count = rows_of(of.item), first_token = of.item.token + token_of(of.item);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int row = first_row + lane() / 4 + 8 * h, given = row < count ? row : 0, token = quotient(given, heads_a_kv_head);
+      const int row = first_row + lane_here() / 4 + 8 * h, given = row < count ? row : 0, token = quotient(given, heads_a_kv_head);
       const int head = of.item.kv_head * heads_a_kv_head + given - token * heads_a_kv_head;
       const Softmax keys_alone{rows.reference[h], rows.sum[h]}, end = with_sinks(ends, keys_alone, head);
       factor[h] = scale_of(keys_alone, end) * of.v_factor;
       float* const lse = static_cast<float*>(ends.lse.data);
       const float value = lse_of(end);
-      if ((row < count) & (lane() % 4 == 0) & (lse != nullptr)) lse[ends.lse.at(first_token + token, head)] = value;
+      if ((row < count) & (lane_here() % 4 == 0) & (lse != nullptr)) lse[ends.lse.at(first_token + token, head)] = value;
     }
     sync_warp();
   }
@@ -94,7 +97,7 @@ struct Consumer {
     const int count = rows_of(of.item), first_token = of.item.token + token_of(of.item);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int row = first_row + lane() / 4 + 8 * h, given = row < count ? row : 0, token = quotient(given, heads_a_kv_head);
+      const int row = first_row + lane_here() / 4 + 8 * h, given = row < count ? row : 0, token = quotient(given, heads_a_kv_head);
       Element* const to = plain.out_row(first_token + token, of.item.kv_head * heads_a_kv_head + given - token * heads_a_kv_head);
       store_row(o, h, factor[h], to + first, row < count);
     }
@@ -112,7 +115,7 @@ struct Consumer {
   // Its outputs, or a part of them.
   void finish(const float (&o)[D / 2], const float (&factor)[2], const KnownItem& of) const {
     const RaggedItem& item = of.item;
-    const bool first_thread = thread_x() % WARPGROUP == 0;
+    const bool first_thread = thread_here() == 0;
     if (rows_of(item) == 0) return;
     if (!is_cut(item)) {
       store_rows(o, factor, of, warp_row(), 0);
@@ -230,7 +233,7 @@ struct Consumer {
   // Values of a step outside of [first, end) become zeros: slots that no sequence has filled, or that nobody sees, may hold anything.
   void clear_values(int first, int end) const {
 #pragma unroll 1
-    for (int i = thread_x() % WARPGROUP; i < BLOCK_N * 8 * HALVES; i += WARPGROUP) {
+    for (int i = thread_here(); i < BLOCK_N * 8 * HALVES; i += WARPGROUP) {
       const int row = i / (8 * HALVES);
       if (row >= first && row < end) continue;
       const uint32_t to = at.v(values.at) + i % HALVES * KEY_BOX + row * 128 + i / HALVES % 8 * 16;
@@ -249,7 +252,7 @@ struct Consumer {
     }
     if (!steps.is_whole()) {
       const RowRange range[2] = {steps.range(own_tokens & 0xffff, units.window), steps.range(own_tokens >> 16, units.window)};
-      LaneRows::hide(s, range, steps.at * BLOCK_N + lane() % 4 * 2);
+      LaneRows::hide(s, range, steps.at * BLOCK_N + lane_here() % 4 * 2);
     }
     return rows.weigh(s, of.unit, factor);
   }

@@ -24,7 +24,7 @@ struct Parts {
     return x;
   }
   // The softmax of `count` parts, `step` units apart from unit `first` on. AT_ONCE are on their way together.
-  static constexpr int AT_ONCE = 4;
+  static constexpr int AT_ONCE = GROUPS == 3 ? 2 : 4;
   LaneRows softmax_of(int first, int step, int count) const {
     LaneRows rows{{LOWEST, LOWEST}, {0, 0}};
 #pragma unroll 1
