@@ -195,7 +195,7 @@ struct Consumer {
     keep_in_place(o);
     wgmma_fence();
 #pragma unroll
-    for (int slice = 0; slice < BLOCK_N / 16; ++slice) wgmma<Element, D, true>(o, p[slice], moved(b, slice * 2048), adds || slice > 0);
+    for (int slice = 0; slice < BLOCK_N / 16; ++slice) wgmma<Weight, D, true>(o, p[slice], moved(b, slice * 2048), adds || slice > 0);
     wgmma_commit();
   }
 
@@ -245,6 +245,11 @@ struct Consumer {
 
   // Scores of a step become weights.
   bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const KnownItem& of, const Steps& steps, float (&factor)[2]) const {
+    if constexpr (CAPPED && IS_HALF<Element>) {
+      if (steps.is_whole() && rows.weigh_near(s, NearCap(of.cap_unit, of.unit))) return false;
+    } else if constexpr (CAPPED) {
+      if (steps.is_whole()) return rows.weigh_capped(s, of.cap_unit, of.unit, factor);
+    }
     if constexpr (CAPPED) cap_scores<Element>(s, of.cap_unit);
     if (!CAPPED && steps.negative) {
 #pragma unroll
@@ -276,7 +281,7 @@ struct Consumer {
       release_keys();
       release_queries(last);
       const bool follows = weigh(s, rows, of, steps, factor);
-      pack_weights<Element, BLOCK_N>(p, s);
+      pack_weights<Weight, BLOCK_N>(p, s);
       pass_values(passed);
       wait_values();
       const int filled = steps.keys - steps.at * BLOCK_N, unseen = steps.first_key - steps.at * BLOCK_N;
@@ -328,7 +333,7 @@ struct Consumer {
     release_keys();
     release_queries(steps.is_last());
     weigh(s, rows, known[item], steps, factor);
-    pack_weights<Element, BLOCK_N>(p, s);
+    pack_weights<Weight, BLOCK_N>(p, s);
     for (;;) {
       const bool last = steps.is_last();
       const int done = item, first = steps.at * BLOCK_N, filled = steps.keys - first, unseen = steps.first_key - first;
@@ -373,7 +378,7 @@ struct Consumer {
         finish(o, done_factor, known[done]);
       else if (follows)
         scale_rows(o, factor);
-      pack_weights<Element, BLOCK_N>(p, s);
+      pack_weights<Weight, BLOCK_N>(p, s);
     }
   }
 };

@@ -4,17 +4,21 @@
 
 // Barriers come in pairs: full, then empty. Each warpgroup has its own queries of an item.
 struct Places {  // in shared memory
-  static constexpr uint32_t QUERIES = Q_STAGES * GROUPS, BARRIERS = QUERIES + 2 * STAGES;
-  static constexpr uint32_t K_AT = QUERIES * Q_BYTES, V_AT = K_AT + STAGES * K_BYTES, BARRIERS_AT = V_AT + STAGES * K_BYTES;
+  static constexpr uint32_t QUERIES = Q_STAGES * GROUPS, RAW = QUERIES + 2 * STAGES, BARRIERS = RAW + 2 * RAW_STAGES;
+  static constexpr uint32_t K_AT = QUERIES * Q_BYTES, V_AT = K_AT + STAGES * K_BYTES, RAW_AT = V_AT + STAGES * K_BYTES, BARRIERS_AT = RAW_AT + 2 * RAW_STAGES * RAW_BYTES;
   static constexpr uint32_t BYTES = BARRIERS_AT + 16 * (BARRIERS + 1);
   uint32_t base;
   uint32_t q(uint32_t i, int part) const { return base + (i * GROUPS + part) * Q_BYTES; }
   uint32_t k(uint32_t i) const { return base + K_AT + i * K_BYTES; }
   uint32_t v(uint32_t i) const { return base + V_AT + i * K_BYTES; }
+  uint32_t raw_k(uint32_t i) const { return base + RAW_AT + i * RAW_BYTES; }
+  uint32_t raw_v(uint32_t i) const { return raw_k(RAW_STAGES + i); }
   uint32_t barrier(uint32_t i) const { return base + BARRIERS_AT + 16 * i; }
   uint32_t q_full(uint32_t i, int part) const { return barrier(i * GROUPS + part); }
   uint32_t k_full(uint32_t i) const { return barrier(QUERIES + i); }
   uint32_t v_full(uint32_t i) const { return barrier(QUERIES + STAGES + i); }
+  uint32_t raw_k_full(uint32_t i) const { return barrier(RAW + i); }
+  uint32_t raw_v_full(uint32_t i) const { return barrier(RAW + RAW_STAGES + i); }
   uint32_t found() const { return barrier(BARRIERS); }  // an item is known
   uint32_t wanted() const { return found() + 8; }       // the one before it is being copied
 };

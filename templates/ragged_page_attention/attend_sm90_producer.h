@@ -2,8 +2,10 @@
 #pragma once
 
 struct Producer {
-  static constexpr int RUNS = BLOCK_N / BOX, BOXES = RUNS * HALVES;  // of a step
-  static constexpr uint32_t BOX_BYTES = BOX * 128;
+  static constexpr int WIDTH = BYTES ? D : 64, PARTS = D / WIDTH;    // features of a box, boxes of a key
+  static constexpr int RUNS = BLOCK_N / BOX, BOXES = RUNS * PARTS;   // of a step
+  static constexpr uint32_t BOX_BYTES = BOX * WIDTH * sizeof(Cached), PART_BYTES = KEY_BOX;
+  static constexpr uint32_t COPIED_STAGES = BYTES ? RAW_STAGES : STAGES;
   static_assert(BOXES <= WARP);
   const Places& at;
   const TensorMap &q, &kv;
@@ -11,7 +13,7 @@ struct Producer {
   int64_t table_stride;
   int heads_a_kv_head, group_tokens;
 
-  static int run_of_lane() { return lane() / HALVES; }
+  static int run_of_lane() { return lane() / PARTS; }
 
   // What a warp needs of an item, the same in all lanes.
   struct Steps {
@@ -22,7 +24,7 @@ struct Producer {
     bool has_box(int key) const { return lane() < BOXES && key < keys && key + BOX > first_seen; }
     uint32_t bytes(int key) const {
       const int runs = (keys - key + BOX - 1) / BOX, before = larger_of(first_seen - key, 0) / BOX;
-      return ((runs < RUNS ? runs : RUNS) - before) * HALVES * BOX_BYTES;
+      return ((runs < RUNS ? runs : RUNS) - before) * PARTS * BOX_BYTES;
     }
     int page(int key) const { return has_box(key) ? table[key / PAGE] : 0; }
   };
@@ -41,7 +43,7 @@ struct Producer {
     sync_warp();
     const int key = step_key + run_of_lane() * BOX;
     if (steps.has_box(key))
-      load_tile(to + lane() % HALVES * KEY_BOX + run_of_lane() * BOX_BYTES, kv, full, {64 * (lane() % HALVES), row, key % PAGE, page}, steps.keep);
+      load_tile(to + lane() % PARTS * PART_BYTES + run_of_lane() * BOX_BYTES, kv, full, {WIDTH * (lane() % PARTS), row, key % PAGE, page}, steps.keep);
   }
 
   void copy_queries(const KnownItem& known_item, Turn<Q_STAGES>& queries) {
@@ -70,7 +72,7 @@ struct Producer {
   void run_keys() {
     Turn<ITEMS> place;
     Turn<Q_STAGES> queries;
-    Turn<STAGES> keys;
+    Turn<COPIED_STAGES> keys;
     for (int parity = 0;; parity ^= 1) {
       barrier_wait_all(at.found(), parity);
       const KnownItem& now = known[place.at];
@@ -83,7 +85,7 @@ struct Producer {
 #pragma unroll 1
       for (int i = steps.first; i < steps.end; ++i) {
         const int next = key + BLOCK_N, next_page = i + 1 < steps.end ? steps.page(next + run_of_lane() * BOX) : 0;
-        copy(at.k(keys.at), at.k_full(keys.at), keys.parity, steps, key, steps.row, page);
+        copy(BYTES ? at.raw_k(keys.at) : at.k(keys.at), BYTES ? at.raw_k_full(keys.at) : at.k_full(keys.at), keys.parity, steps, key, steps.row, page);
         keys.next();
         if (Q_STAGES == 1 && i == steps.first) copy_queries(now, queries);
         key = next, page = next_page;
@@ -92,7 +94,7 @@ struct Producer {
   }
   void run_values() {
     Turn<ITEMS> place;
-    Turn<STAGES> values;
+    Turn<COPIED_STAGES> values;
     for (int parity = 0;; parity ^= 1) {
       barrier_wait_all(at.found(), parity);
       const KnownItem& now = known[place.at];
@@ -105,7 +107,7 @@ struct Producer {
 #pragma unroll 1
       for (int i = steps.first; i < steps.end; ++i) {
         const int next = key + BLOCK_N, next_page = i + 1 < steps.end ? steps.page(next + run_of_lane() * BOX) : 0;
-        copy(at.v(values.at), at.v_full(values.at), values.parity, steps, key, steps.row + 1, page);
+        copy(BYTES ? at.raw_v(values.at) : at.v(values.at), BYTES ? at.raw_v_full(values.at) : at.v_full(values.at), values.parity, steps, key, steps.row + 1, page);
         values.next();
         key = next, page = next_page;
       }

@@ -86,14 +86,14 @@ static inline Softmax with_sinks(const RowEnd& ends, const Softmax& row, int hea
 struct PlainRows {
   const Element* queries;
   int64_t query_token, query_head;
-  const Element* pages;
+  const Cached* pages;
   int64_t page_stride, slot_stride, row_stride;
   const int32_t* tables;
   int64_t table_stride;
   const RowEnd& ends;
   int heads_a_kv_head, window;
 
-  const Element* slot(const RaggedItem& item, int key, int row) const {
+  const Cached* slot(const RaggedItem& item, int key, int row) const {
     return pages + tables[item.sequence * table_stride + key / PAGE] * page_stride + key % PAGE * slot_stride + row * row_stride;
   }
   Element* out_row(int token, int head) const { return static_cast<Element*>(ends.out.data) + ends.out.at(token, head); }
@@ -112,7 +112,7 @@ struct PlainRows {
 #pragma unroll 1
     for (int first = larger_of(position - window, 0); first < end; first += WARP) {
       const bool seen = first + lane() < end;
-      const Element* key = slot(item, seen ? first + lane() : first, 2 * item.kv_head);
+      const Cached* key = slot(item, seen ? first + lane() : first, 2 * item.kv_head);
       float score = 0;
 #pragma unroll 1
       for (int d = 0; d < D; ++d) score += to_float(query[d]) * to_float(key[d]);
@@ -129,7 +129,7 @@ struct PlainRows {
       for (int j = 0; j < WARP; ++j) {
         const float w = shuffle(weight, j);
         if (w == 0) continue;
-        const Element* value = slot(item, first + j, 2 * item.kv_head + 1);
+        const Cached* value = slot(item, first + j, 2 * item.kv_head + 1);
 #pragma unroll
         for (int i = 0; i < D / WARP; ++i) output[i] += w * to_float(value[lane() + WARP * i]);
       }

@@ -83,7 +83,7 @@ static inline int most_steps(int left, int all, int blocks) {
 // take where all blocks read, or a third of that where few do.
 static inline int first_blocks(int wide, int other, int blocks) {
   if (other == 0 || wide == 0) return wide == 0 ? 0 : blocks;
-  const float products = wide * (GROUPS * 0.76f), bytes = other * 1.9f, least = other * 0.6f;
+  const float products = wide * (GROUPS * 0.76f), bytes = other * (BYTES ? 0.95f : 1.9f), least = other * 0.6f;
   const float time = larger_of(bytes, products + least);
   const int own = static_cast<int>(products / time * blocks + 0.5f);
   return own < 1 ? 1 : own > blocks - 1 ? blocks - 1 : own;
