@@ -2,6 +2,8 @@
 // take one after the other: of warpgroup 0, one warp finds items, one copies queries and keys and one values, by pages; the other warpgroups have 64 rows
 // each, scores and outputs in registers, and go from step to step as flash_attention's do (flash_attention/forward_sm90_consumer.h).
 //
+// 8-bit keys and values are widened in shared memory, exactly, by one more warpgroup: keys to the queries' type, values to halves, as their weights are then.
+//
 // Rows of a warpgroup are new tokens times the query heads of one kv head. Parts of a stream that is cut wait in memory, laid out as registers are; who comes last adds
 // them up in the end, in their order.
 #include "device/gpu.h"
@@ -68,7 +70,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     }
     barrier_init(at.found(), 1);
     barrier_init(at.wanted(), BYTES ? 6 : 2);
-    for (int part = 0; part < GROUPS; ++part) last_link[part] = -1, broken_rows[part] = 0;
+    for (int part = 0; part < GROUPS; ++part) last_whole[part] = last_added[part] = -1, added_count[part] = broken_rows[part] = 0;
     fence_barrier_init();
   }
   wait_for_previous_launch();

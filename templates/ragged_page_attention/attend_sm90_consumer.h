@@ -1,9 +1,13 @@
 // A warpgroup of ragged_page_attention on Hopper that multiplies: from scores to outputs, item after item. Part of attend.sm90.cu, whose constants it uses.
+//
+// The compiler keeps steps, places and descriptors in the warp's own registers only while it knows that the lanes are together: what some of them do alone ends in
+// sync_warp(), or it forgets in all of the kernel, and each wait and each product needs more instructions.
 #pragma once
 
-// What a warpgroup has to do in the end: 2 * number of the last item on its list, + 1 if the stream's parts are to be added up; negative: none. And whether it
-// has stored outputs that are not finite where keys are hidden.
-__shared__ int last_link[GROUPS], broken_rows[GROUPS];
+// What a warpgroup has had: numbers of items whose streams' parts it is to add up in the end, the first ones here, others on a list whose last one is last_added;
+// the last one on a list of those whose outputs it has stored; negative: none. And whether it has stored outputs that are not finite.
+constexpr int AT_HAND = WARP;
+__shared__ int added[GROUPS][AT_HAND], added_count[GROUPS], last_added[GROUPS], last_whole[GROUPS], broken_rows[GROUPS];
 
 struct Consumer {
   const Places& at;
@@ -12,7 +16,7 @@ struct Consumer {
   const RowEnd& ends;
   const PlainRows& plain;
   const Units& units;
-  int32_t* links;  // of items, by warpgroup: the one before it on the list of the block that has stored its outputs or will
+  int32_t* links;  // of items, by warpgroup: the one before it on a list
   int heads_a_kv_head, group_tokens;
   int part;  // which of the warpgroups that multiply
   int own_tokens = quotient(lane_row(), heads_a_kv_head) | quotient(lane_row() + 8, heads_a_kv_head) << 16;  // of this lane's two rows
@@ -107,9 +111,15 @@ struct Consumer {
     if (zero != 0) broken_rows[part] = 1;
   }
   // By one thread of the warpgroup.
-  void link(int number, bool adds_up) const {
-    links[number * GROUPS + part] = last_link[part];
-    last_link[part] = 2 * number + adds_up;
+  void link(int number, int& last) const {
+    links[number * GROUPS + part] = last;
+    last = number;
+  }
+  void add_in_the_end(int number) const {
+    if (added_count[part] < AT_HAND)
+      added[part][added_count[part]++] = number;
+    else
+      link(number, last_added[part]);
   }
 
   // Its outputs, or a part of them.
@@ -119,14 +129,14 @@ struct Consumer {
     if (rows_of(item) == 0) return;
     if (!is_cut(item)) {
       store_rows(o, factor, of, warp_row(), 0);
-      if (first_thread) link(of.number, false);
+      if (first_thread) link(of.number, last_whole[part]);
       sync_warp();
       return;
     }
     if (has_rows(item)) parts.store(own_unit(item), o);
     asm volatile("fence.acq_rel.gpu;" : : : "memory");
     sync_some(1 + part, WARPGROUP);
-    if (first_thread && atomicAdd(parts.arrived + item.slot + (item.wide ? part : 0), 1) == item.pieces * (item.shared ? GROUPS : 1) - 1) link(of.number, true);
+    if (first_thread && atomicAdd(parts.arrived + item.slot + (item.wide ? part : 0), 1) == item.pieces * (item.shared ? GROUPS : 1) - 1) add_in_the_end(of.number);
     sync_warp();
   }
   static int parts_of(const RaggedItem& item) { return uniform(item.pieces) * (uniform(item.shared) ? GROUPS : 1); }
@@ -156,38 +166,55 @@ struct Consumer {
       if (plain.is_broken(token, head)) plain.attend(of, token, head);
     }
   }
-  // Units of 16 rows of what is on the warpgroup's list, a warp each.
-  template <class Work> void each_unit(const Work& work) const {
-    asm volatile("fence.acq_rel.gpu;" : : : "memory");
-    sync_some(1 + part, WARPGROUP);
-    int turn = 0;
+  // Units of 16 rows of items, a warp each: of those at hand, which are all loaded at once, and then of those on a list.
+  template <class Work> void each_unit(int at_hand, int last, const Work& work) const {
     const int own_turn = uniform(warp() % 4);
+    const ItemWords own(list.item(lane() < at_hand ? added[part][lane()] : 0));
+    int turn = 0;
 #pragma unroll 1
-    for (int node = uniform(last_link[part]); node >= 0; node = uniform(links[node / 2 * GROUPS + part])) {
-      KnownItem of{load_item(list.item(node / 2))};
-      of.number = node / 2;
+    for (int i = 0, next = uniform(last); i < at_hand || next >= 0; ++i) {
+      ItemWords words = own;
+      int number = next;
+      if (i < at_hand) {
+        number = uniform(added[part][i]);
+#pragma unroll
+        for (int k = 0; k < ITEM_WORDS; ++k) words.part[k / 4].at[k % 4] = shuffle(own.part[k / 4].at[k % 4], i);
+      } else {
+        words = ItemWords(list.item(number));
+        next = uniform(links[number * GROUPS + part]);
+      }
+      KnownItem of{words.item()};
+      of.number = number;
       units.fill(of);
       const int rows = rows_of(of.item);
 #pragma unroll 1
       for (int unit = 0; 16 * unit < rows; ++unit, ++turn)
-        if (turn % 4 == own_turn) work(of, unit, node % 2 == 1);
+        if (turn % 4 == own_turn) work(of, unit);
     }
-    sync_some(1 + part, WARPGROUP);
   }
   void end() const {
-    each_unit([&](const KnownItem& of, int unit, bool adds_up) {
-      if (adds_up) this->add_up(of, unit);
-    });
-    if (uniform(broken_rows[part])) each_unit([&](const KnownItem& of, int unit, bool) { this->repair(of, unit); });
+    asm volatile("fence.acq_rel.gpu;" : : : "memory");
+    sync_some(1 + part, WARPGROUP);
+    const int at_hand = uniform(added_count[part]);
+    each_unit(at_hand, last_added[part], [&](const KnownItem& of, int unit) { this->add_up(of, unit); });
+    sync_some(1 + part, WARPGROUP);
+    if (uniform(broken_rows[part]) == 0) return;
+    const auto repair_unit = [&](const KnownItem& of, int unit) { this->repair(of, unit); };
+    each_unit(at_hand, last_added[part], repair_unit);
+    each_unit(0, last_whole[part], repair_unit);
   }
 
+  // A matrix so many bytes on. No carry leaves the address, so that the upper word stays where it is.
+  static uint64_t onward(uint64_t matrix, uint32_t bytes) {
+    return (matrix & ~uint64_t{0xffffffff}) | static_cast<uint32_t>(static_cast<uint32_t>(matrix) + (bytes >> 4));
+  }
   void multiply_keys(float (&s)[BLOCK_N / 2]) const {
     const uint64_t a = depth_major<128>(keep_here(at.q(queries.at, part))), b = depth_major<128>(keep_here(at.k(keys.at)));
     keep_in_place(s);
     wgmma_fence();
 #pragma unroll
     for (int slice = 0; slice < D / 16; ++slice)
-      wgmma<Element, BLOCK_N>(s, moved(a, slice / 4 * Q_BOX + slice % 4 * 32), moved(b, slice / 4 * KEY_BOX + slice % 4 * 32), slice > 0);
+      wgmma<Element, BLOCK_N>(s, onward(a, slice / 4 * Q_BOX + slice % 4 * 32), onward(b, slice / 4 * KEY_BOX + slice % 4 * 32), slice > 0);
     wgmma_commit();
   }
   void multiply_values(float (&o)[D / 2], const uint32_t (&p)[BLOCK_N / 16][4], bool adds) const {
@@ -195,7 +222,7 @@ struct Consumer {
     keep_in_place(o);
     wgmma_fence();
 #pragma unroll
-    for (int slice = 0; slice < BLOCK_N / 16; ++slice) wgmma<Weight, D, true>(o, p[slice], moved(b, slice * 2048), adds || slice > 0);
+    for (int slice = 0; slice < BLOCK_N / 16; ++slice) wgmma<Weight, D, true>(o, p[slice], onward(b, slice * 2048), adds || slice > 0);
     wgmma_commit();
   }
 
