@@ -139,13 +139,15 @@ static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, i
     if (item.slot >= 0)
       for (int i = 0; i < (item.wide ? GROUPS : 1); ++i) words[ARRIVED + slot + i] = 0;
     int32_t* const to = items + (int64_t{queue} * room + (item.wide ? made[0] + next[0] : made[1] + next[1])) * ITEM_WORDS;
+    const int least = quotient(steps, larger_of(item.pieces, 1)), longer = steps - least * item.pieces;  // so many have a step more
+    item.first = begin;
 #pragma unroll 1
     for (int i = 0; i < pieces; ++i) {
       const bool is_empty = i >= item.pieces;
       item.piece = i;
-      item.first = is_empty ? 0 : begin + static_cast<int>(int64_t{steps} * i / item.pieces);
-      item.end = is_empty ? 0 : begin + static_cast<int>(int64_t{steps} * (i + 1) / item.pieces);
+      item.end = is_empty ? item.first : item.first + least + (i < longer);
       store_item(to + i * ITEM_WORDS, item);
+      item.first = item.end;
     }
     done[0] += weights[0], done[1] += weights[1];
     made[0] += nexts[0], made[1] += nexts[1], made[2] += nexts[2];
