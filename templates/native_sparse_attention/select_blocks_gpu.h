@@ -41,6 +41,15 @@ static inline void name_blocks(uint32_t* bits, const View& indices, const View& 
   sync_warp();
 }
 
+// All words of a token's bits, by its warp; none for a token that is not `there`.
+static inline void load_named_bits(uint32_t* bits, int words, const View& indices, const View& counts, int64_t batch, int64_t token, int64_t kv_head,
+                                   int64_t count, int64_t block_size, bool there) {
+#pragma unroll 1
+  for (int word = lane(); word < words; word += WARP) bits[word] = 0;
+  sync_warp();
+  if (there) name_blocks(bits, indices, counts, batch, token, kv_head, count, static_cast<int>(token / block_size));
+}
+
 static inline int count_from(const float* importance, int own, uint32_t least) {
   int count = 0;
 #pragma unroll 1
