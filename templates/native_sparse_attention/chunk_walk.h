@@ -56,6 +56,7 @@ struct ChunkRing {
   KeyRows<Element> rows;  // here, since threads lack registers
   TokenView views[WARPS];
   WalkRule rule;
+  bool begun[WARPS];  // a warp has met keys
 };
 
 // Through the keys of `walk`, which all threads of the block go through together; body(stage, pieces, view, seen) of a chunk of which this
@@ -64,7 +65,7 @@ template <class Body>
 static inline void walk_chunks(ChunkRing& ring, const KeyRows<Element>& rows, const PieceWalk& walk, const TokenView& view, const WalkRule& rule, const Body& body) {
   const SharedPointer stages = shared_pointer(dynamic_shared());
   sync_block();
-  if (lane() == 0) ring.views[warp()] = view;
+  if (lane() == 0) ring.views[warp()] = view, ring.begun[warp()] = false;
   if (thread_x() == 0) {
     ring.walk = walk, ring.rows = rows, ring.rule = rule;
 #pragma unroll 1

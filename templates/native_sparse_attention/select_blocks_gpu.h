@@ -15,9 +15,9 @@ static inline int sum_of_warp(int x) {
 }
 
 static inline int ones_in(uint32_t x) {
-  int count = 0;
-  for (; x != 0; x &= x - 1) ++count;
-  return count;
+  x -= x >> 1 & 0x55555555;
+  x = (x & 0x33333333) + (x >> 2 & 0x33333333);
+  return static_cast<int>(((x + (x >> 4)) & 0x0f0f0f0f) * 0x01010101 >> 24);
 }
 
 // The first `count` of a row of block_indices, or fewer where block_counts says so; none behind the query's own block. A lane sets the
