@@ -29,8 +29,10 @@ KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
     {
       const TokenPlace at(tokens);
       tile.start(token_row<const Element>(q_view, at.batch, at.token, head_of(at)), q_view.strides[2], count_of(at));
-      tile.attend(WEIGH, {token_row<const Element>(k_view, at.batch, 0, at.kv_head), token_row<const Element>(v_view, at.batch, 0, at.kv_head), k_view.strides[1], v_view.strides[1]},
-                  PieceWalk(bits_of(0), block_size, 0, at.last + 1), {bits_of(1 + warp()), static_cast<int>(block_size), 0, at.there ? at.token + 1 : 0}, ring, softmax_scale * LOG2_E);
+      const KeyRows<Element> rows{token_row<const Element>(k_view, at.batch, 0, at.kv_head),
+                                  token_row<const Element>(v_view, at.batch, 0, at.kv_head), k_view.strides[1], v_view.strides[1]};
+      const TokenView view{bits_of(1 + warp()), static_cast<int>(block_size), 0, at.there ? at.token + 1 : 0};
+      tile.attend(WEIGH, rows, PieceWalk(bits_of(0), block_size, 0, at.last + 1), view, ring, softmax_scale * LOG2_E);
     }
     const TokenPlace at(tokens);
 #pragma unroll

@@ -36,15 +36,18 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
   const int heads = static_cast<int>(heads_a_kv_head), words = static_cast<int>(block_words), tokens = static_cast<int>(q_view.shape[1]);
   // Row 0: of all tokens of the block; then a row each warp.
   const auto bits_of = [&](int row) {
-    return reinterpret_cast<uint32_t*>(dynamic_shared() + STAGES * Stage::BYTES + WARPS * (QueryTile::BYTES + DoutTile::BYTES)) + static_cast<int>(later(row)) * words;
+    char* const behind = dynamic_shared() + STAGES * Stage::BYTES + WARPS * (QueryTile::BYTES + DoutTile::BYTES);
+    return reinterpret_cast<uint32_t*>(behind) + static_cast<int>(later(row)) * words;
   };
   __shared__ ChunkRing ring;
   {
     const TokenPlace at(tokens);
 $if gated
-    load_named_bits(bits_of(1 + warp()), words, selected_view, no_view(), at.batch, at.token, at.kv_head, named_blocks, block_size, at.there);
+    load_named_bits(bits_of(1 + warp()), words, selected_view, no_view(), at.batch, at.token, at.kv_head, named_blocks, block_size,
+                    at.there);
 $else
-    load_named_bits(bits_of(1 + warp()), words, block_indices_view, block_counts_view, at.batch, at.token, at.kv_head, named_blocks, block_size, at.there);
+    load_named_bits(bits_of(1 + warp()), words, block_indices_view, block_counts_view, at.batch, at.token, at.kv_head, named_blocks,
+                    block_size, at.there);
 $end
   }
   join_bits(bits_of(0), bits_of(1), words);
@@ -55,13 +58,14 @@ $end
     GradientTile tile;
     {
       const TokenPlace at(tokens);
-      tile.start(token_row<const Element>(q_view, at.batch, at.token, head_of(at)), q_view.strides[2], token_row<const Element>(dout_view, at.batch, at.token, head_of(at)),
-                 dout_view.strides[2], count_of(at));
+      tile.start(token_row<const Element>(q_view, at.batch, at.token, head_of(at)), q_view.strides[2],
+                 token_row<const Element>(dout_view, at.batch, at.token, head_of(at)), dout_view.strides[2], count_of(at));
     }
 #pragma unroll 1
     for (int branch = ${gated ? '0' : '1'}; branch < ${gated ? '3' : '2'}; ++branch) {
       const TokenPlace at(tokens);
-      KeyRows<Element> rows{token_row<const Element>(k_view, at.batch, 0, at.kv_head), token_row<const Element>(v_view, at.batch, 0, at.kv_head), k_view.strides[1], v_view.strides[1]};
+      KeyRows<Element> rows{token_row<const Element>(k_view, at.batch, 0, at.kv_head),
+                            token_row<const Element>(v_view, at.batch, 0, at.kv_head), k_view.strides[1], v_view.strides[1]};
       PieceWalk walk(bits_of(0), block_size, 0, at.last + 1);
       TokenView view{bits_of(1 + warp()), static_cast<int>(block_size), 0, at.there ? at.token + 1 : 0};
 $if gated
@@ -76,7 +80,9 @@ $if gated
         view = {nullptr, 1, 0, view.end / static_cast<int>(block_size)};
       }
       if (branch == WINDOW) {
-        const auto first_seen = [&](int token) { return static_cast<int>(visible_keys(Visibility{true, window_left, 0}, token, 0, token + 1).first); };
+        const auto first_seen = [&](int token) {
+          return static_cast<int>(visible_keys(Visibility{true, window_left, 0}, token, 0, token + 1).first);
+        };
         walk = PieceWalk(nullptr, 1, first_seen(at.first_token), at.last + 1);
         view = {nullptr, 1, first_seen(at.token), view.end};
       }
@@ -86,7 +92,8 @@ $end
       for (int r = 0; r < 2; ++r) {
         const int head = lane() / 4 + 8 * r;
         const bool there = head < count_of(at);
-        const float* const lse = static_cast<const float*>(lse_view.data) + at.batch * lse_view.strides[0] + (head_of(at) + head) * lse_view.strides[1] + at.token * lse_view.strides[${gated ? '3' : '2'}]${gated ? ' + branch * lse_view.strides[2]' : ''};
+        const float* const lse = static_cast<const float*>(lse_view.data) + at.batch * lse_view.strides[0] +
+                                 (head_of(at) + head) * lse_view.strides[1] + at.token * lse_view.strides[${gated ? '3' : '2'}]${gated ? ' + branch * lse_view.strides[2]' : ''};
         const float log = there ? *lse : 0;
         tile.log_sum[r] = log > -INFINITE ? log * LOG2_E : 0;
         tile.gate[r] = ${gated ? 'there ? gate_of(gates, at.batch, at.token, head_of(at) + head) : 0' : 'there ? 1 : 0'};
@@ -101,7 +108,8 @@ $end
         delta[((now.batch * q_view.shape[2] + head) * 3 + branch) * tokens + now.token] = of_gate;
 $if gated
         if (is_given(gradients))
-          static_cast<Element*>(gradients.data)[now.batch * gradients.strides[0] + now.token * gradients.strides[1] + head * gradients.strides[2]] = from_float<Element>(of_gate);
+          static_cast<Element*>(gradients.data)[now.batch * gradients.strides[0] + now.token * gradients.strides[1] +
+                                                head * gradients.strides[2]] = from_float<Element>(of_gate);
 $end
       }
     }
@@ -111,10 +119,11 @@ $end
 }
 
 // The lists of row z of the batch and kv head y.
-#define TOKEN_LISTS                                                                                                                                 \
-  const TokenLists lists{block_bits, list_counts, list_tokens, reinterpret_cast<ListPart*>(list_parts), reinterpret_cast<BlockParts*>(block_parts), \
-                         static_cast<int>(tokens), static_cast<int>(blocks), static_cast<int>(block_words), static_cast<int>(listed), static_cast<int>(parts), \
-                         static_cast<int>(part_tokens), static_cast<int>(block_size)};                                                              \
+#define TOKEN_LISTS \
+  const TokenLists lists{block_bits, list_counts, list_tokens, reinterpret_cast<ListPart*>(list_parts), \
+                         reinterpret_cast<BlockParts*>(block_parts), static_cast<int>(tokens), static_cast<int>(blocks), \
+                         static_cast<int>(block_words), static_cast<int>(listed), static_cast<int>(parts), static_cast<int>(part_tokens), \
+                         static_cast<int>(block_size)}; \
   const int64_t kv_row = static_cast<int64_t>(block_z()) * grid_y() + block_y()
 KERNEL(SMALL, 1) mark_blocks(${parameters('mark_blocks')}) {
   TOKEN_LISTS;
@@ -137,14 +146,17 @@ KERNEL(SMALL, 1) list_tokens_of(${parameters('list_tokens_of')}) {
   if (block < lists.blocks) lists.list_block(kv_row, block);
 }
 
-static inline BranchInputs inputs_of(const View& q, const View& dout, const View& lse, const View& gates, const float* delta, int branch, int heads, float unit) {
-  return {q, dout, lse, gates, delta, ${gated ? 'branch * lse.strides[2]' : '0'}, branch, static_cast<int>(q.shape[2]), heads, static_cast<int>(block_z()), static_cast<int>(block_y()), static_cast<int>(q.shape[1]), unit};
+static inline BranchInputs inputs_of(const View& q, const View& dout, const View& lse, const View& gates, const float* delta, int branch,
+                                     int heads, float unit) {
+  return {q, dout, lse, gates, delta, ${gated ? 'branch * lse.strides[2]' : '0'}, branch, static_cast<int>(q.shape[2]), heads,
+          static_cast<int>(block_z()), static_cast<int>(block_y()), static_cast<int>(q.shape[1]), unit};
 }
 
 // Block (x, y, z): a part of a list of kv head y of row z of the batch, and 64 keys of its block.
 KERNEL(KEY_THREADS, 2) differentiate_blocks(${parameters('differentiate_blocks')}) {
   const int64_t kv_row = static_cast<int64_t>(block_z()) * grid_y() + block_y();
-  const int tile = static_cast<int>(block_x() % tiles_a_block), number = static_cast<int>(block_x() / tiles_a_block), tokens = static_cast<int>(q_view.shape[1]);
+  const int tile = static_cast<int>(block_x() % tiles_a_block), number = static_cast<int>(block_x() / tiles_a_block);
+  const int tokens = static_cast<int>(q_view.shape[1]);
   const ListPart part = reinterpret_cast<const ListPart*>(list_parts)[kv_row * parts + number];
   if (part.block < 0) return;
   const int first = part.block * static_cast<int>(block_size) + tile * KEYS, left = static_cast<int>(block_size) - tile * KEYS;
@@ -154,8 +166,10 @@ KERNEL(KEY_THREADS, 2) differentiate_blocks(${parameters('differentiate_blocks')
   const View none = no_view();
   KeySums sums;
   sums.sum({list_tokens + kv_row * listed + part.first, 0, part.count, first, keys, -1, 0},
-           inputs_of(q_view, dout_view, ${gated ? 'branch_lse_view, g_slc_view' : 'lse_view, none'}, delta, BLOCKS, static_cast<int>(heads_a_kv_head), softmax_scale * LOG2_E),
-           token_row<const Element>(k_view, block_z(), first, block_y()), k_view.strides[1], token_row<const Element>(v_view, block_z(), first, block_y()), v_view.strides[1]);
+           inputs_of(q_view, dout_view, ${gated ? 'branch_lse_view, g_slc_view' : 'lse_view, none'}, delta, BLOCKS, static_cast<int>(heads_a_kv_head),
+                     softmax_scale * LOG2_E),
+           token_row<const Element>(k_view, block_z(), first, block_y()), k_view.strides[1],
+           token_row<const Element>(v_view, block_z(), first, block_y()), v_view.strides[1]);
   sums.store(block_sums + (kv_row * grid_x() + block_x()) * (KEYS * (D + DV)), keys);
 }
 
@@ -169,14 +183,16 @@ KERNEL(KEY_THREADS, 2) differentiate_window(${parameters('differentiate_window')
   KeySums sums;
   sums.sum({nullptr, first, static_cast<int>(last < tokens ? last : tokens) - first, first, keys, window, 0},
            inputs_of(q_view, dout_view, branch_lse_view, g_swa_view, delta, WINDOW, static_cast<int>(heads_a_kv_head), softmax_scale * LOG2_E),
-           token_row<const Element>(k_view, block_z(), first, block_y()), k_view.strides[1], token_row<const Element>(v_view, block_z(), first, block_y()), v_view.strides[1]);
+           token_row<const Element>(k_view, block_z(), first, block_y()), k_view.strides[1],
+           token_row<const Element>(v_view, block_z(), first, block_y()), v_view.strides[1]);
   sums.store(window_sums + (kv_row * grid_x() + block_x()) * (KEYS * (D + DV)), keys);
 }
 
 // Block (x, y, z): 64 means of kv head y of row z of the batch, through mean_tokens tokens.
 KERNEL(KEY_THREADS, 2) differentiate_means(${parameters('differentiate_means')}) {
   const int64_t kv_row = static_cast<int64_t>(block_z()) * grid_y() + block_y();
-  const int tile = static_cast<int>(block_x() % mean_tiles), part = static_cast<int>(block_x() / mean_tiles), tokens = static_cast<int>(q_view.shape[1]), size = static_cast<int>(block_size);
+  const int tile = static_cast<int>(block_x() % mean_tiles), part = static_cast<int>(block_x() / mean_tiles);
+  const int tokens = static_cast<int>(q_view.shape[1]), size = static_cast<int>(block_size);
   const int first = tile * KEYS, keys = static_cast<int>(means) - first < KEYS ? static_cast<int>(means) - first : KEYS;
   const int64_t end = (part + 1) * mean_tokens < tokens ? (part + 1) * mean_tokens : tokens, seen = (first + int64_t{1}) * size - 1;
   const int64_t begin = part * mean_tokens > seen ? part * mean_tokens : seen;
@@ -223,7 +239,8 @@ $if gated
     add(of_mean + d);
 $end
     const bool of_key = d < D;
-    Element* const to = of_key ? token_row<Element>(dk_view, block_z(), first + key, block_y()) + d : token_row<Element>(dv_view, block_z(), first + key, block_y()) + d - D;
+    Element* const to = of_key ? token_row<Element>(dk_view, block_z(), first + key, block_y()) + d
+                               : token_row<Element>(dv_view, block_z(), first + key, block_y()) + d - D;
     const float factor = of_key ? softmax_scale : 1;
     to[0] = from_float<Element>(x[0] * factor), to[1] = from_float<Element>(x[1] * factor);
   }

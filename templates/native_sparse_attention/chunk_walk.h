@@ -1,5 +1,5 @@
-// GPU vocabulary: a token each warp, and the way of a block of threads through the keys that any of its tokens sees, in shared memory. Part of
-// a template, which has defined before: Element, WARPS, THREADS, STAGES, D and DV (multiples of 16).
+// GPU vocabulary: a token each warp, and the way of a block of threads through the keys that any of its tokens sees, in shared memory. Part
+// of a template, which has defined before: Element, WARPS, THREADS, STAGES, D and DV (multiples of 16).
 #pragma once
 #include "device/tile/later.h"
 #include "native_sparse_attention/piece_walk.h"
@@ -9,7 +9,8 @@ using Stage = ChunkStage<Element, D, DV, THREADS>;
 using QueryTile = Tile<Element, HEADS, D>;
 
 // A row of [B, T, H, features]. Not by Heads, which keeps strides in registers.
-template <class T> static inline T* token_row(const View& view, int64_t batch, int64_t token, int64_t head) {
+template <class T>
+static inline T* token_row(const View& view, int64_t batch, int64_t token, int64_t head) {
   return static_cast<T*>(view.data) + batch * view.strides[0] + token * view.strides[1] + head * view.strides[2];
 }
 
@@ -32,7 +33,8 @@ struct TokenView {
   int size, first, end;
 
   bool sees(const Piece& piece) const {
-    return piece.count > 0 && piece.first < end && piece.first + piece.count > first && (!bits || SelectedBlocks{bits, size}.has(piece.first / size));
+    return piece.count > 0 && piece.first < end && piece.first + piece.count > first &&
+           (!bits || SelectedBlocks{bits, size}.has(piece.first / size));
   }
   bool whole(const Piece& piece) const { return piece.first >= first && piece.first + piece.count <= end; }
 };
@@ -62,7 +64,8 @@ struct ChunkRing {
 // Through the keys of `walk`, which all threads of the block go through together; body(stage, pieces, view, seen) of a chunk of which this
 // warp's token sees some pieces. Begins and ends with barriers.
 template <class Body>
-static inline void walk_chunks(ChunkRing& ring, const KeyRows<Element>& rows, const PieceWalk& walk, const TokenView& view, const WalkRule& rule, const Body& body) {
+static inline void walk_chunks(ChunkRing& ring, const KeyRows<Element>& rows, const PieceWalk& walk, const TokenView& view,
+                               const WalkRule& rule, const Body& body) {
   const SharedPointer stages = shared_pointer(dynamic_shared());
   sync_block();
   if (lane() == 0) ring.views[warp()] = view, ring.begun[warp()] = false;
@@ -84,7 +87,8 @@ static inline void walk_chunks(ChunkRing& ring, const KeyRows<Element>& rows, co
     const Piece* const pieces = ring.pieces[i % RING];
     if (pieces[0].count == 0) break;
     if (thread_x() == 0) ring.walk.next_chunk(ring.pieces[(i + STAGES) % RING]);
-    Stage{stages + (i + STAGES - 1) % STAGES * Stage::BYTES}.copy(ring.rule.mode != FIND_SUM, ring.rows, ring.pieces[(i + STAGES - 1) % RING]);
+    Stage{stages + (i + STAGES - 1) % STAGES * Stage::BYTES}.copy(ring.rule.mode != FIND_SUM, ring.rows,
+                                                                  ring.pieces[(i + STAGES - 1) % RING]);
     copy_async_commit();
     const TokenView& mine = ring.views[warp()];
     uint32_t seen = 0;

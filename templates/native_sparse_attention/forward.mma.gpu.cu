@@ -23,7 +23,9 @@ KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
     for (int64_t t = 0; t < block_size; ++t) sum += to_float(from[t * stride]);
     return sum / static_cast<float>(block_size);
   };
-  if (thread_x() < D) store_terms(reinterpret_cast<Element*>(mean_keys) + at * D + thread_x(), k_view.shape[0] * k.heads * grid_x() * D, mean(k.row(block_z(), first, block_y()) + thread_x(), k.token_stride));
+  if (thread_x() < D)
+    store_terms(reinterpret_cast<Element*>(mean_keys) + at * D + thread_x(), k_view.shape[0] * k.heads * grid_x() * D,
+                mean(k.row(block_z(), first, block_y()) + thread_x(), k.token_stride));
   if (is_given(g_cmp_view) && thread_x() < DV)
     reinterpret_cast<Element*>(mean_values)[at * DV + thread_x()] = from_float<Element>(mean(v.row(block_z(), first, block_y()) + thread_x(), v.token_stride));
 }
@@ -39,12 +41,13 @@ KERNEL(SELECT_WARPS * WARP, 4) select(${parameters('select')}) {
   float* const importance = reinterpret_cast<float*>(dynamic_shared()) + warp() * (means + words);
   uint32_t* const bits = reinterpret_cast<uint32_t*>(importance + means);
   const int64_t kv_heads = q.heads / heads, row_of_means = (batch * kv_heads + kv_head) * means;
-  const bool selects = block_bits != nullptr && is_given(g_slc_view) && !is_given(block_indices_view), chooses = selects && room_beside(named_blocks, own) < own - 1;
+  const bool selects = is_given(g_slc_view) && !is_given(block_indices_view), chooses = selects && room_beside(named_blocks, own) < own - 1;
 #pragma unroll 1
   for (int first = 0; first < heads; first += SELECT_HEADS) {
     if (!is_given(g_cmp_view) && !chooses) break;
     const int first_head = kv_head * heads + first, count = heads - first < SELECT_HEADS ? heads - first : SELECT_HEADS;
-    const SelectTile tile(q.row(batch, token, first_head), q.head_stride, count, reinterpret_cast<const Element*>(mean_keys) + row_of_means * D, q_view.shape[0] * kv_heads * means * D, softmax_scale * LOG2_E);
+    const SelectTile tile(q.row(batch, token, first_head), q.head_stride, count, reinterpret_cast<const Element*>(mean_keys) + row_of_means * D,
+                          q_view.shape[0] * kv_heads * means * D, softmax_scale * LOG2_E);
     float lse[2];
     tile.find_lse(lse, past);
 #pragma unroll
@@ -76,14 +79,19 @@ KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
   const bool has_means = is_given(g_cmp_view), has_blocks = is_given(g_slc_view), has_window = is_given(g_swa_view);
   const TokenPlace own(tokens);
   if (has_blocks && is_given(block_indices_view)) {
-    load_named_bits(bits_of(1 + warp()), words, block_indices_view, block_counts_view, own.batch, own.token, own.kv_head, named_blocks, block_size, own.there);
+    load_named_bits(bits_of(1 + warp()), words, block_indices_view, block_counts_view, own.batch, own.token, own.kv_head, named_blocks,
+                    block_size, own.there);
   } else {
 #pragma unroll 1
-    for (int word = lane(); word < words; word += WARP) bits_of(1 + warp())[word] = has_blocks && own.there ? static_cast<uint32_t>(block_bits[((own.batch * k_view.shape[2] + own.kv_head) * tokens + own.token) * words + word]) : 0;
+    for (int word = lane(); word < words; word += WARP) {
+      const int64_t row = (own.batch * k_view.shape[2] + own.kv_head) * tokens + own.token;
+      bits_of(1 + warp())[word] = has_blocks && own.there ? static_cast<uint32_t>(block_bits[row * words + word]) : 0;
+    }
     sync_warp();
   }
   if (own.there && (!has_blocks || is_given(block_indices_view)))
-    store_selected(selected_view, has_blocks ? bits_of(1 + warp()) : nullptr, own.batch, own.token, own.kv_head, own.token / static_cast<int>(block_size));
+    store_selected(selected_view, has_blocks ? bits_of(1 + warp()) : nullptr, own.batch, own.token, own.kv_head,
+                   own.token / static_cast<int>(block_size));
   join_bits(bits_of(0), bits_of(1), words);
   const auto first_seen = [&](int at) { return static_cast<int>(visible_keys(Visibility{true, window_left, 0}, at, 0, at + 1).first); };
 #pragma unroll 1
@@ -104,9 +112,12 @@ KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
       const TokenPlace at(tokens);
       const WalkMode mode = turn == 0 ? WEIGH : turn == 1 ? FIND_SUM : ADD_KNOWN;
       const View& gates = branch == MEANS ? g_cmp_view : branch == BLOCKS ? g_slc_view : g_swa_view;
-      KeyRows<Element> rows{token_row<const Element>(k_view, at.batch, 0, at.kv_head), token_row<const Element>(v_view, at.batch, 0, at.kv_head), k_view.strides[1], v_view.strides[1]};
-      PieceWalk walk(branch == BLOCKS ? bits_of(0) : nullptr, branch == BLOCKS ? block_size : 1, branch == WINDOW ? first_seen(at.first_token) : 0, at.last + 1);
-      TokenView view{branch == BLOCKS ? bits_of(1 + warp()) : nullptr, branch == BLOCKS ? static_cast<int>(block_size) : 1, branch == WINDOW ? first_seen(at.token) : 0, at.there ? at.token + 1 : 0};
+      KeyRows<Element> rows{token_row<const Element>(k_view, at.batch, 0, at.kv_head),
+                            token_row<const Element>(v_view, at.batch, 0, at.kv_head), k_view.strides[1], v_view.strides[1]};
+      const int size = branch == BLOCKS ? static_cast<int>(block_size) : 1;
+      PieceWalk walk(branch == BLOCKS ? bits_of(0) : nullptr, size, branch == WINDOW ? first_seen(at.first_token) : 0, at.last + 1);
+      TokenView view{branch == BLOCKS ? bits_of(1 + warp()) : nullptr, size, branch == WINDOW ? first_seen(at.token) : 0,
+                     at.there ? at.token + 1 : 0};
       if (branch == MEANS) {
         const int64_t row = (at.batch * k_view.shape[2] + at.kv_head) * means;
         rows = {reinterpret_cast<const Element*>(mean_keys) + row * D, reinterpret_cast<const Element*>(mean_values) + row * DV, D, DV};
@@ -127,7 +138,8 @@ KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
       for (int r = 0; r < 2; ++r) {
         const int head = lane() / 4 + 8 * r;
         const float lse = tile.lse(r), gate = head < count_of(now) ? gate_of(gates, now.batch, now.token, head_of(now) + head) : 0;
-        if (head < count_of(now) && lane() % 4 == 0) store_branch_lse(branch_lse_view, now.batch, now.token, head_of(now) + head, branch, lse);
+        if (head < count_of(now) && lane() % 4 == 0)
+          store_branch_lse(branch_lse_view, now.batch, now.token, head_of(now) + head, branch, lse);
         if (mode == WEIGH)
           tile.finish(r, gate);
         else

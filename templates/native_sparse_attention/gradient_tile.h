@@ -1,20 +1,24 @@
-// GPU vocabulary: the gradient of 16 query heads of a token on mma.sync, by a warp. Part of a template, as chunk_walk.h; D and DV may differ.
+// GPU vocabulary: the gradient of 16 query heads of a token on mma.sync, by a warp. Part of a template, as chunk_walk.h; D and DV may
+// differ.
 #pragma once
 #include "native_sparse_attention/chunk_walk.h"
 
 using DoutTile = Tile<Element, HEADS, DV>;
 
-// dq of rows g and g + 8 of the tile, lane 4 g + t. With w the weights of a branch and p = dout . v, dq takes sum of w (p - delta) k, where delta
-// = sum of w p is not known before: so w (p - about) k and w k are summed side by side, `about` as the first piece has it.
+// dq of rows g and g + 8 of the tile, lane 4 g + t. With w the weights of a branch and p = dout . v, dq takes sum of w (p - delta) k, where
+// delta = sum of w p is not known before: so w (p - about) k and w k are summed side by side, `about` as the first piece has it.
 struct GradientTile {
   float sums[D / 8][4], weighed[D / 8][4];  // of all branches, times their gates; of this one
   float about[2], weight[2], product[2];    // of this one: sums of w, of w (p - about)
   float log_sum[2], gate[2];                // of this one, to the base 2
 
-  static QueryTile queries() { return {shared_pointer(dynamic_shared()) + STAGES * Stage::BYTES + later(warp()) * (QueryTile::BYTES + DoutTile::BYTES)}; }
+  static QueryTile queries() {
+    return {shared_pointer(dynamic_shared()) + STAGES * Stage::BYTES + later(warp()) * (QueryTile::BYTES + DoutTile::BYTES)};
+  }
   static DoutTile douts() { return {queries().base + QueryTile::BYTES}; }
 
-  template <int COLUMNS> static void copy(const Tile<Element, HEADS, COLUMNS>& to, const Element* from, int64_t head_stride, int heads) {
+  template <int COLUMNS>
+  static void copy(const Tile<Element, HEADS, COLUMNS>& to, const Element* from, int64_t head_stride, int heads) {
 #pragma unroll
     for (int i = lane(); i < HEADS * (COLUMNS / 8); i += WARP) {
       const int head = i / (COLUMNS / 8), column = i % (COLUMNS / 8) * 8;
@@ -41,7 +45,8 @@ struct GradientTile {
     for (int r = 0; r < 2; ++r) about[r] = weight[r] = product[r] = 0;
   }
 
-  template <int COLUMNS> static void multiply(float (&c)[2][4], const Tile<Element, HEADS, COLUMNS>& rows, const Tile<Element, CHUNK, COLUMNS>& keys, int first) {
+  template <int COLUMNS>
+  static void multiply(float (&c)[2][4], const Tile<Element, HEADS, COLUMNS>& rows, const Tile<Element, CHUNK, COLUMNS>& keys, int first) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) c[i / 4][i % 4] = 0;
 #pragma unroll
@@ -99,8 +104,10 @@ struct GradientTile {
         kept[i] = (key >= first && key < end ? 0xffffu : 0) | (key + 1 >= first && key + 1 < end ? 0xffff0000u : 0);
       }
     }
-    const uint32_t slopes[4] = {pack_pair<Element>(s[0][0], s[0][1]), pack_pair<Element>(s[0][2], s[0][3]), pack_pair<Element>(s[1][0], s[1][1]), pack_pair<Element>(s[1][2], s[1][3])};
-    const uint32_t weights[4] = {pack_pair<Element>(w[0][0], w[0][1]), pack_pair<Element>(w[0][2], w[0][3]), pack_pair<Element>(w[1][0], w[1][1]), pack_pair<Element>(w[1][2], w[1][3])};
+    const uint32_t slopes[4] = {pack_pair<Element>(s[0][0], s[0][1]), pack_pair<Element>(s[0][2], s[0][3]),
+                                pack_pair<Element>(s[1][0], s[1][1]), pack_pair<Element>(s[1][2], s[1][3])};
+    const uint32_t weights[4] = {pack_pair<Element>(w[0][0], w[0][1]), pack_pair<Element>(w[0][2], w[0][3]),
+                                 pack_pair<Element>(w[1][0], w[1][1]), pack_pair<Element>(w[1][2], w[1][3])};
 #pragma unroll
     for (int n = 0; n < D / 16; ++n) {
       uint32_t b[4];
@@ -113,19 +120,21 @@ struct GradientTile {
   }
 
   void differentiate(const KeyRows<Element>& rows, const PieceWalk& walk, const TokenView& view, ChunkRing& ring, float unit) {
-    walk_chunks(ring, rows, walk, view, {ADD_KNOWN, unit}, [&](const Stage& stage, const Piece* pieces, const TokenView& seen_keys, uint32_t seen) {
+    walk_chunks(ring, rows, walk, view, {ADD_KNOWN, unit},
+                [&](const Stage& stage, const Piece* pieces, const TokenView& seen_keys, uint32_t seen) {
 #pragma unroll 1
-      for (int p = 0; p < PIECES; ++p)
-        if (seen >> p & 1) {
-          add_piece(stage, p, pieces[p], seen_keys, ring.rule.unit, !ring.begun[warp()]);
-          sync_warp();
-          ring.begun[warp()] = true;
-          sync_warp();
-        }
-    });
+                  for (int p = 0; p < PIECES; ++p)
+                    if (seen >> p & 1) {
+                      add_piece(stage, p, pieces[p], seen_keys, ring.rule.unit, !ring.begun[warp()]);
+                      sync_warp();
+                      ring.begun[warp()] = true;
+                      sync_warp();
+                    }
+                });
   }
 
-  // Of row r the sum of w p, by all four lanes: the gradient of the gate. Not by the log-sum-exp alone, whose rounding would stay where gradients cancel.
+  // Of row r the sum of w p, by all four lanes: the gradient of the gate. Not by the log-sum-exp alone, whose rounding would stay where
+  // gradients cancel.
   float finish_branch(int r) {
     const float all = sum_of_row(weight[r]), left = sum_of_row(product[r]), rest = all == 0 ? 0 : left / all;
 #pragma unroll
@@ -142,7 +151,8 @@ struct GradientTile {
       if (head >= heads) continue;
 #pragma unroll
       for (int n = 0; n < D / 8; ++n)
-        *reinterpret_cast<uint32_t*>(to + head * head_stride + 8 * n + lane() % 4 * 2) = pack_pair<Element>(sums[n][2 * r] * factor, sums[n][2 * r + 1] * factor);
+        *reinterpret_cast<uint32_t*>(to + head * head_stride + 8 * n + lane() % 4 * 2) =
+            pack_pair<Element>(sums[n][2 * r] * factor, sums[n][2 * r + 1] * factor);
     }
   }
 };

@@ -12,7 +12,7 @@ constexpr int TOKEN_RING = 4, RULE_RING = 3;
 struct BranchInputs {
   const View &q, &dout, &lse, &gates;  // gates: not given: 1
   const float* delta;
-  int64_t lse_branch;                  // elements to the branch's log-sum-exps
+  int64_t lse_branch;  // elements to the branch's log-sum-exps
   int branch, heads, heads_a_kv_head, batch, kv_head, tokens;
   float unit;
 };
@@ -21,9 +21,9 @@ struct BranchInputs {
 struct TokenList {
   const int32_t* tokens;  // null: those from `first` on
   int first, count;
-  int first_key, keys;    // of the tile
-  int window_left;        // -1: none; a branch of means: divides
-  int size;               // of a branch of means: tokens a block, else 0
+  int first_key, keys;  // of the tile
+  int window_left;      // -1: none; a branch of means: divides
+  int size;             // of a branch of means: tokens a block, else 0
 
   int token(int i) const { return tokens ? tokens[i] : first + i; }
   int begin(int token) const {
@@ -50,28 +50,33 @@ struct KeySumMemory {
   using ValueTile = Tile<Element, KEYS, DV>;
   using QueryRows = Tile<Element, ROWS, D>;
   using DoutRows = Tile<Element, ROWS, DV>;
-  static constexpr int VALUES = KeyTile::BYTES, STAGES_AT = VALUES + ValueTile::BYTES, STAGE = QueryRows::BYTES + DoutRows::BYTES, BYTES = STAGES_AT + 2 * STAGE;
+  static constexpr int VALUES = KeyTile::BYTES, STAGES_AT = VALUES + ValueTile::BYTES, STAGE = QueryRows::BYTES + DoutRows::BYTES,
+                       BYTES = STAGES_AT + 2 * STAGE;
 };
 
 struct KeySums {
   using Memory = KeySumMemory;
   float dk[D / 8][4], dv[DV / 8][4];  // of keys g and g + 8 of the warp's, lane 4 g + t
 
-  template <int ROWS_OF, int COLUMNS> static void copy_rows(const Tile<Element, ROWS_OF, COLUMNS>& to, const Element* from, int64_t stride, int count) {
+  template <int ROWS_OF, int COLUMNS>
+  static void copy_rows(const Tile<Element, ROWS_OF, COLUMNS>& to, const Element* from, int64_t stride, int count) {
 #pragma unroll 4
     for (int i = thread_x(); i < ROWS_OF * (COLUMNS / 8); i += KEY_THREADS) {
       const int row = i / (COLUMNS / 8), column = i % (COLUMNS / 8) * 8;
       copy_async_16(to.at(row, column), from + row * stride + column, row < count);
     }
   }
-  template <int COLUMNS> static void copy_listed(const Tile<Element, ROWS, COLUMNS>& to, const View& from, const BranchInputs& in, const RowPlace* places) {
-    const Element* const data = static_cast<const Element*>(from.data) + in.batch * from.strides[0] + in.kv_head * in.heads_a_kv_head * from.strides[2];
+  template <int COLUMNS>
+  static void copy_listed(const Tile<Element, ROWS, COLUMNS>& to, const View& from, const BranchInputs& in, const RowPlace* places) {
+    const Element* const data =
+        static_cast<const Element*>(from.data) + in.batch * from.strides[0] + in.kv_head * in.heads_a_kv_head * from.strides[2];
 #pragma unroll 4
     for (int i = thread_x(); i < ROWS * (COLUMNS / 8); i += KEY_THREADS) {
       const int row = i / (COLUMNS / 8), column = i % (COLUMNS / 8) * 8;
       const RowPlace place = places[row];
       const bool wanted = place.token >= 0;
-      copy_async_16(to.at(row, column), data + (wanted ? place.token * from.strides[1] + place.head * from.strides[2] : 0) + column, wanted);
+      copy_async_16(to.at(row, column), data + (wanted ? place.token * from.strides[1] + place.head * from.strides[2] : 0) + column,
+                    wanted);
     }
   }
   static RowPlace place_of(const TokenList& list, const BranchInputs& in, int row) {
@@ -82,13 +87,20 @@ struct KeySums {
   static RowRule rule_of(const TokenList& list, const BranchInputs& in, const RowPlace& place) {
     if (place.token < 0) return {0, 0, 0, 0, 0};
     const int head = in.kv_head * in.heads_a_kv_head + place.head;
-    const float lse = static_cast<const float*>(in.lse.data)[in.batch * in.lse.strides[0] + head * in.lse.strides[1] + in.lse_branch + place.token * in.lse.strides[in.lse.rank - 1]];
-    const float gate = is_given(in.gates) ? to_float(static_cast<const Element*>(in.gates.data)[in.batch * in.gates.strides[0] + place.token * in.gates.strides[1] + head * in.gates.strides[2]]) : 1;
-    return {lse > -INFINITE ? lse * LOG2_E : 0, in.delta[((static_cast<int64_t>(in.batch) * in.heads + head) * 3 + in.branch) * in.tokens + place.token], gate,
+    const float lse = static_cast<const float*>(in.lse.data)[in.batch * in.lse.strides[0] + head * in.lse.strides[1] + in.lse_branch +
+                                                             place.token * in.lse.strides[in.lse.rank - 1]];
+    const float gate =
+        is_given(in.gates)
+            ? to_float(static_cast<const Element*>(
+                  in.gates.data)[in.batch * in.gates.strides[0] + place.token * in.gates.strides[1] + head * in.gates.strides[2]])
+            : 1;
+    return {lse > -INFINITE ? lse * LOG2_E : 0,
+            in.delta[((static_cast<int64_t>(in.batch) * in.heads + head) * 3 + in.branch) * in.tokens + place.token], gate,
             list.begin(place.token), list.end(place.token)};
   }
 
-  template <int COLUMNS> static void multiply(float (&c)[4][4], const Tile<Element, KEYS, COLUMNS>& keys, const Tile<Element, ROWS, COLUMNS>& rows, int first) {
+  template <int COLUMNS>
+  static void multiply(float (&c)[4][4], const Tile<Element, KEYS, COLUMNS>& keys, const Tile<Element, ROWS, COLUMNS>& rows, int first) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) c[i / 4][i % 4] = 0;
 #pragma unroll
@@ -104,11 +116,14 @@ struct KeySums {
       }
     }
   }
-  template <int COLUMNS> static void add(float (&sums)[COLUMNS / 8][4], const float (&x)[4][4], const Tile<Element, ROWS, COLUMNS>& rows) {
+  template <int COLUMNS>
+  static void add(float (&sums)[COLUMNS / 8][4], const float (&x)[4][4], const Tile<Element, ROWS, COLUMNS>& rows) {
 #pragma unroll
     for (int half_of = 0; half_of < 2; ++half_of) {
-      const uint32_t a[4] = {pack_pair<Element>(x[2 * half_of][0], x[2 * half_of][1]), pack_pair<Element>(x[2 * half_of][2], x[2 * half_of][3]),
-                             pack_pair<Element>(x[2 * half_of + 1][0], x[2 * half_of + 1][1]), pack_pair<Element>(x[2 * half_of + 1][2], x[2 * half_of + 1][3])};
+      const uint32_t a[4] = {pack_pair<Element>(x[2 * half_of][0], x[2 * half_of][1]),
+                             pack_pair<Element>(x[2 * half_of][2], x[2 * half_of][3]),
+                             pack_pair<Element>(x[2 * half_of + 1][0], x[2 * half_of + 1][1]),
+                             pack_pair<Element>(x[2 * half_of + 1][2], x[2 * half_of + 1][3])};
 #pragma unroll
       for (int n = 0; n < COLUMNS / 16; ++n) {
         uint32_t b[4];
@@ -120,7 +135,8 @@ struct KeySums {
   }
 
   // All of the list, by all threads of the block.
-  void sum(const TokenList& list, const BranchInputs& in, const Element* keys, int64_t key_stride, const Element* values, int64_t value_stride) {
+  void sum(const TokenList& list, const BranchInputs& in, const Element* keys, int64_t key_stride, const Element* values,
+           int64_t value_stride) {
     const SharedPointer memory = shared_pointer(dynamic_shared());
     __shared__ RowPlace places[TOKEN_RING][ROWS];
     __shared__ RowRule rules[RULE_RING][ROWS];

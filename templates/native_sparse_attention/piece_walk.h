@@ -1,5 +1,5 @@
-// GPU vocabulary: keys that tokens of a block of threads see between them, in pieces of up to 16 that lie in one block of tokens, four pieces
-// a chunk; their rows on the way to shared memory.
+// GPU vocabulary: keys that tokens of a block of threads see between them, in pieces of up to 16 that lie in one block of tokens, four
+// pieces a chunk; their rows on the way to shared memory.
 #pragma once
 #include "device/tile/tile.h"
 #include "native_sparse_attention/selected_blocks.h"
@@ -40,13 +40,15 @@ struct PieceWalk {
 };
 
 // Rows of keys and values, in this order, from global memory.
-template <class T> struct KeyRows {
+template <class T>
+struct KeyRows {
   const T *keys, *values;
   int64_t key_stride, value_stride;
 };
 
 // A stage: CHUNK rows of keys, then of values; what is past a piece becomes zeros.
-template <class T, int D, int DV, int THREADS> struct ChunkStage {
+template <class T, int D, int DV, int THREADS>
+struct ChunkStage {
   using KeyTile = Tile<T, CHUNK, D>;
   using ValueTile = Tile<T, CHUNK, DV>;
   static constexpr int BYTES = KeyTile::BYTES + ValueTile::BYTES;
@@ -56,7 +58,8 @@ template <class T, int D, int DV, int THREADS> struct ChunkStage {
   ValueTile values() const { return {base + KeyTile::BYTES}; }
 
   // One piece, by a warp.
-  template <int COLUMNS> static void copy_piece(const Tile<T, CHUNK, COLUMNS>& to, int first_row, const T* from, int64_t stride, const Piece& piece) {
+  template <int COLUMNS>
+  static void copy_piece(const Tile<T, CHUNK, COLUMNS>& to, int first_row, const T* from, int64_t stride, const Piece& piece) {
     constexpr int ACROSS = COLUMNS / 8;  // copies a row
     if constexpr (WARP % ACROSS == 0) {  // a lane stays in its column
       constexpr int STEP = WARP / ACROSS;

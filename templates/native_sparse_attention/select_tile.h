@@ -1,5 +1,6 @@
-// GPU vocabulary: 16 query heads of a token against means of blocks on mma.sync, by one warp: the sums of their softmax weights, and of these
-// the importance of blocks. Part of a template, which has defined before: Element and D (a multiple of 32), and included mean_terms.h.
+// GPU vocabulary: 16 query heads of a token against means of blocks on mma.sync, by one warp: the sums of their softmax weights, and of
+// these the importance of blocks. Part of a template, which has defined before: Element and D (a multiple of 32), and included
+// mean_terms.h.
 #pragma once
 #include "device/attention/softmax.h"
 #include "device/matrix/fragment.h"
@@ -47,8 +48,7 @@ struct SelectTile {
       }
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      scores[i] = first + lane() % 4 * 2 + i % 2 < past ? (scores[i] + rest[i] * (1 / FACTOR)) * unit : -INFINITE;
+    for (int i = 0; i < 4; ++i) scores[i] = first + lane() % 4 * 2 + i % 2 < past ? (scores[i] + rest[i] * (1 / FACTOR)) * unit : -INFINITE;
   }
 
   // Of rows g and g + 8 the logarithm of the sum of 2^score over means [0, past), to the base 2.

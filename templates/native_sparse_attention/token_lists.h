@@ -1,5 +1,5 @@
-// GPU vocabulary: of each block of a kv head the tokens that select it, made on the device in three launches: a bit each block of each token;
-// how many tokens a block has; their numbers, and in what parts they are gone through. Part of a template.
+// GPU vocabulary: of each block of a kv head the tokens that select it, made on the device in three launches: a bit each block of each
+// token; how many tokens a block has; their numbers, and in what parts they are gone through. Part of a template.
 #pragma once
 #include "native_sparse_attention/named_blocks.h"
 #include "native_sparse_attention/select_blocks_gpu.h"

@@ -32,7 +32,8 @@ struct TokenTile {
     for (int r = 0; r < 2; ++r) reference[r] = LOWEST, sum[r] = 0;
   }
 
-  void find_scores(float (&scores)[PIECES][2][4], uint32_t seen, const Stage& stage, const Piece* pieces, const TokenView& view, float unit) const {
+  void find_scores(float (&scores)[PIECES][2][4], uint32_t seen, const Stage& stage, const Piece* pieces, const TokenView& view,
+                   float unit) const {
 #pragma unroll
     for (int i = 0; i < PIECES * 8; ++i) scores[i / 8][i / 4 % 2][i % 4] = 0;
     const QueryTile own = queries();
@@ -102,7 +103,8 @@ struct TokenTile {
       if (!(seen >> p & 1)) continue;
       const Piece piece = pieces[p];
       const uint32_t a[4] = {pack_pair<Element>(weights[p][0][0], weights[p][0][1]), pack_pair<Element>(weights[p][0][2], weights[p][0][3]),
-                             pack_pair<Element>(weights[p][1][0], weights[p][1][1]), pack_pair<Element>(weights[p][1][2], weights[p][1][3])};
+                             pack_pair<Element>(weights[p][1][0], weights[p][1][1]),
+                             pack_pair<Element>(weights[p][1][2], weights[p][1][3])};
       uint32_t kept[2] = {0xffffffffu, 0xffffffffu};  // a value that the token does not see may not be finite
       if (!view.whole(piece)) {
 #pragma unroll
@@ -123,13 +125,14 @@ struct TokenTile {
 
   // Through the keys of `walk`, which all threads of the block go through together. Begins and ends with barriers.
   void attend(WalkMode how, const KeyRows<Element>& rows, const PieceWalk& walk, const TokenView& view, ChunkRing& ring, float unit) {
-    walk_chunks(ring, rows, walk, view, {how, unit}, [&](const Stage& stage, const Piece* pieces, const TokenView& seen_keys, uint32_t seen) {
-      const WalkMode mode = ring.rule.mode;
-      float scores[PIECES][2][4];
-      find_scores(scores, seen, stage, pieces, seen_keys, ring.rule.unit);
-      weigh(scores, mode);
-      if (mode != FIND_SUM) add_values(scores, seen, stage, pieces, seen_keys);
-    });
+    walk_chunks(ring, rows, walk, view, {how, unit},
+                [&](const Stage& stage, const Piece* pieces, const TokenView& seen_keys, uint32_t seen) {
+                  const WalkMode mode = ring.rule.mode;
+                  float scores[PIECES][2][4];
+                  find_scores(scores, seen, stage, pieces, seen_keys, ring.rule.unit);
+                  weigh(scores, mode);
+                  if (mode != FIND_SUM) add_values(scores, seen, stage, pieces, seen_keys);
+                });
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (ring.rule.mode == ADD_KNOWN) continue;
@@ -158,7 +161,8 @@ struct TokenTile {
       if (head >= heads) continue;
 #pragma unroll
       for (int n = 0; n < DV / 8; ++n)
-        *reinterpret_cast<uint32_t*>(to + head * head_stride + 8 * n + lane() % 4 * 2) = pack_pair<Element>(output[n][2 * r], output[n][2 * r + 1]);
+        *reinterpret_cast<uint32_t*>(to + head * head_stride + 8 * n + lane() % 4 * 2) =
+            pack_pair<Element>(output[n][2 * r], output[n][2 * r + 1]);
     }
   }
 };
