@@ -7,6 +7,7 @@
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, STAGES = ${stages};
+constexpr int AT_ONCE = ${pieces};  // pieces of 16 keys whose scores a warp has at once
 $require D % 16 == 0 and Dv % 16 == 0
 #include "native_sparse_attention/token_tile.h"
 

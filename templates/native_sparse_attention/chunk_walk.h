@@ -36,7 +36,17 @@ struct TokenView {
     return piece.count > 0 && piece.first < end && piece.first + piece.count > first &&
            (!bits || SelectedBlocks{bits, size}.has(piece.first / size));
   }
-  bool whole(const Piece& piece) const { return piece.first >= first && piece.first + piece.count <= end; }
+  // Of the piece's keys those that it sees, from 0 on.
+  KeyRange part(const Piece& piece) const {
+    return {first > piece.first ? first - piece.first : 0, end - piece.first < piece.count ? end - piece.first : piece.count};
+  }
+  // Every key of a chunk, of which it sees some in the pieces `seen`.
+  bool sees_all(const Piece* pieces, uint32_t seen) const {
+    bool all = seen == (1u << PIECES) - 1;
+#pragma unroll
+    for (int p = 0; p < PIECES; ++p) all = all && pieces[p].count == PIECE && pieces[p].first >= first && pieces[p].first + PIECE <= end;
+    return all;
+  }
 };
 
 enum WalkMode {

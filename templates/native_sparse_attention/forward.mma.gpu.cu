@@ -6,6 +6,7 @@
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, STAGES = ${stages};
+constexpr int AT_ONCE = ${pieces};  // pieces of 16 keys whose scores a warp has at once
 constexpr int SELECT_WARPS = 4, MEANS_THREADS = 128;
 $require D % 32 == 0 and Dv % 16 == 0
 #include "native_sparse_attention/gates.h"

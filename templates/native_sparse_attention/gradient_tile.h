@@ -97,7 +97,7 @@ struct GradientTile {
         w[n][i] *= gate[r], s[n][i] *= gate[r];
       }
     uint32_t kept[2] = {0xffffffffu, 0xffffffffu};
-    if (!view.whole(piece)) {
+    if (first > 0 || end < PIECE) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int key = 8 * i + lane() % 4 * 2;

@@ -1,5 +1,5 @@
 // GPU vocabulary: a token of each warp, 16 of its query heads as the rows of a tile on mma.sync; the warps of a block share the keys that
-// any of their tokens sees. Part of a template, as chunk_walk.h.
+// any of their tokens sees. Part of a template, as chunk_walk.h, which has defined AT_ONCE, too.
 #pragma once
 #include "device/attention/softmax.h"
 #include "device/matrix/fragment.h"
@@ -32,48 +32,45 @@ struct TokenTile {
     for (int r = 0; r < 2; ++r) reference[r] = LOWEST, sum[r] = 0;
   }
 
-  void find_scores(float (&scores)[PIECES][2][4], uint32_t seen, const Stage& stage, const Piece* pieces, const TokenView& view,
-                   float unit) const {
+  // N pieces: AT_ONCE, of which the token sees every key, or one.
+  template <int N>
+  static constexpr bool whole = N == AT_ONCE;
+
+  template <int N>
+  void find_scores(float (&scores)[N][2][4], const Stage& stage, int first_row, const KeyRange& seen, float unit) const {
 #pragma unroll
-    for (int i = 0; i < PIECES * 8; ++i) scores[i / 8][i / 4 % 2][i % 4] = 0;
+    for (int i = 0; i < N * 8; ++i) scores[i / 8][i / 4 % 2][i % 4] = 0;
     const QueryTile own = queries();
 #pragma unroll
     for (int step = 0; step < D / 16; ++step) {
       uint32_t a[4];
       own.load_a(a, 0, 16 * step);
 #pragma unroll
-      for (int p = 0; p < PIECES; ++p) {
-        if (!(seen >> p & 1)) continue;
+      for (int p = 0; p < N; ++p) {
         uint32_t b[4];
-        stage.keys().load_b(b, PIECE * p, 16 * step);
+        stage.keys().load_b(b, first_row + PIECE * p, 16 * step);
         mma_16x8x16<Element>(scores[p][0], a, b[0], b[1]);
         mma_16x8x16<Element>(scores[p][1], a, b[2], b[3]);
       }
     }
 #pragma unroll
-    for (int p = 0; p < PIECES; ++p) {
-      const Piece piece = pieces[p];
-      const int first = view.first > piece.first ? view.first - piece.first : 0;
-      int end = view.end - piece.first < piece.count ? view.end - piece.first : piece.count;
-      if (!(seen >> p & 1)) end = 0;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int key = i / 4 * 8 + lane() % 4 * 2 + i % 2;
-        scores[p][i / 4][i % 4] = key >= first && key < end ? scores[p][i / 4][i % 4] * unit : -INFINITE;
-      }
+    for (int i = 0; i < N * 8; ++i) {
+      float& score = scores[i / 8][i / 4 % 2][i % 4];
+      const int key = i / 4 % 2 * 8 + lane() % 4 * 2 + i % 2;
+      score = whole<N> || (key >= seen.first && key < seen.end) ? score * unit : -INFINITE;
     }
   }
 
   // Scores become weights.
-  void weigh(float (&scores)[PIECES][2][4], WalkMode mode) {
+  template <int N>
+  void weigh(float (&scores)[N][2][4], WalkMode mode) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (mode != ADD_KNOWN) {
         float largest = -INFINITE;
 #pragma unroll
-        for (int p = 0; p < PIECES; ++p)
-#pragma unroll
-          for (int n = 0; n < 2; ++n) largest = larger_of(largest, larger_of(scores[p][n][2 * r], scores[p][n][2 * r + 1]));
+        for (int i = 0; i < N * 2; ++i)
+          largest = larger_of(largest, larger_of(scores[i / 2][i % 2][2 * r], scores[i / 2][i % 2][2 * r + 1]));
         largest = largest_of_fragment_row(largest);
         if (any_in_warp(largest > reference[r])) {
           const float now = larger_of(reference[r], largest), by = exp2_of(reference[r] - now);
@@ -85,54 +82,68 @@ struct TokenTile {
           }
         }
       }
-      const float factor = mode == ADD_KNOWN ? sum[r] : 1;
       float all = 0;
 #pragma unroll
-      for (int p = 0; p < PIECES; ++p)
+      for (int i = 0; i < N * 4; ++i) {
+        float& score = scores[i / 4][i / 2 % 2][2 * r + i % 2];
+        all += score = exp2_of(score - reference[r]);
+      }
+      if (mode != ADD_KNOWN) {
+        sum[r] += all;
+      } else {
 #pragma unroll
-        for (int n = 0; n < 2; ++n)
-#pragma unroll
-          for (int i = 2 * r; i < 2 * r + 2; ++i) all += scores[p][n][i] = exp2_of(scores[p][n][i] - reference[r]) * factor;
-      if (mode != ADD_KNOWN) sum[r] += all;
+        for (int i = 0; i < N * 4; ++i) scores[i / 4][i / 2 % 2][2 * r + i % 2] *= sum[r];
+      }
     }
   }
 
-  void add_values(const float (&weights)[PIECES][2][4], uint32_t seen, const Stage& stage, const Piece* pieces, const TokenView& view) {
+  template <int N>
+  void add_values(const float (&weights)[N][2][4], const Stage& stage, int first_row, const KeyRange& seen) {
+    uint32_t kept[2] = {0xffffffffu, 0xffffffffu};  // a value that the token does not see may not be finite
+    if (!whole<N>) {
 #pragma unroll
-    for (int p = 0; p < PIECES; ++p) {
-      if (!(seen >> p & 1)) continue;
-      const Piece piece = pieces[p];
-      const uint32_t a[4] = {pack_pair<Element>(weights[p][0][0], weights[p][0][1]), pack_pair<Element>(weights[p][0][2], weights[p][0][3]),
-                             pack_pair<Element>(weights[p][1][0], weights[p][1][1]),
-                             pack_pair<Element>(weights[p][1][2], weights[p][1][3])};
-      uint32_t kept[2] = {0xffffffffu, 0xffffffffu};  // a value that the token does not see may not be finite
-      if (!view.whole(piece)) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int key = piece.first + 8 * i + lane() % 4 * 2;
-          kept[i] = (key >= view.first && key < view.end ? 0xffffu : 0) | (key + 1 >= view.first && key + 1 < view.end ? 0xffff0000u : 0);
-        }
+      for (int i = 0; i < 2; ++i) {
+        const int key = 8 * i + lane() % 4 * 2;
+        kept[i] = (key >= seen.first && key < seen.end ? 0xffffu : 0) | (key + 1 >= seen.first && key + 1 < seen.end ? 0xffff0000u : 0);
       }
+    }
+#pragma unroll
+    for (int p = 0; p < N; ++p) {
+      const auto& w = weights[p];
+      const uint32_t a[4] = {pack_pair<Element>(w[0][0], w[0][1]), pack_pair<Element>(w[0][2], w[0][3]),
+                             pack_pair<Element>(w[1][0], w[1][1]), pack_pair<Element>(w[1][2], w[1][3])};
 #pragma unroll
       for (int n = 0; n < DV / 16; ++n) {
         uint32_t b[4];
-        stage.values().load_b_transposed(b, PIECE * p, 16 * n);
+        stage.values().load_b_transposed(b, first_row + PIECE * p, 16 * n);
         mma_16x8x16<Element>(output[2 * n], a, b[0] & kept[0], b[1] & kept[1]);
         mma_16x8x16<Element>(output[2 * n + 1], a, b[2] & kept[0], b[3] & kept[1]);
       }
     }
   }
 
+  // `seen`: of the piece, keys that the token sees.
+  template <int N>
+  void add_pieces(const Stage& stage, int first_row, const KeyRange& seen, const WalkRule& rule) {
+    const WalkMode mode = rule.mode;
+    float scores[N][2][4];
+    find_scores<N>(scores, stage, first_row, seen, rule.unit);
+    weigh<N>(scores, mode);
+    if (mode != FIND_SUM) add_values<N>(scores, stage, first_row, seen);
+  }
+
   // Through the keys of `walk`, which all threads of the block go through together. Begins and ends with barriers.
   void attend(WalkMode how, const KeyRows<Element>& rows, const PieceWalk& walk, const TokenView& view, ChunkRing& ring, float unit) {
-    walk_chunks(ring, rows, walk, view, {how, unit},
-                [&](const Stage& stage, const Piece* pieces, const TokenView& seen_keys, uint32_t seen) {
-                  const WalkMode mode = ring.rule.mode;
-                  float scores[PIECES][2][4];
-                  find_scores(scores, seen, stage, pieces, seen_keys, ring.rule.unit);
-                  weigh(scores, mode);
-                  if (mode != FIND_SUM) add_values(scores, seen, stage, pieces, seen_keys);
-                });
+    walk_chunks(ring, rows, walk, view, {how, unit}, [&](const Stage& stage, const Piece* pieces, const TokenView& mine, uint32_t seen) {
+      if (mine.sees_all(pieces, seen)) {
+#pragma unroll 1
+        for (int p = 0; p < PIECES; p += AT_ONCE) add_pieces<AT_ONCE>(stage, PIECE * p, {}, ring.rule);
+      } else {
+#pragma unroll 1
+        for (int p = 0; p < PIECES; ++p)
+          if (seen >> p & 1) add_pieces<1>(stage, PIECE * p, mine.part(pieces[p]), ring.rule);
+      }
+    });
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (ring.rule.mode == ADD_KNOWN) continue;
