@@ -7,7 +7,7 @@
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, STAGES = ${stages};
-constexpr int AT_ONCE = ${pieces};  // pieces of 16 keys whose scores a warp has at once
+constexpr int PIECES = ${keys} / 16, AT_ONCE = ${pieces};  // pieces of 16 keys: a chunk's; those whose scores a warp has at once
 $require D % 16 == 0 and Dv % 16 == 0
 #include "native_sparse_attention/token_tile.h"
 
@@ -32,8 +32,8 @@ KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
       tile.start(token_row<const Element>(q_view, at.batch, at.token, head_of(at)), q_view.strides[2], count_of(at));
       const KeyRows<Element> rows{token_row<const Element>(k_view, at.batch, 0, at.kv_head),
                                   token_row<const Element>(v_view, at.batch, 0, at.kv_head), k_view.strides[1], v_view.strides[1]};
-      const TokenView view{bits_of(1 + warp()), static_cast<int>(block_size), 0, at.there ? at.token + 1 : 0};
-      tile.attend(WEIGH, rows, PieceWalk(bits_of(0), block_size, 0, at.last + 1), view, ring, softmax_scale * LOG2_E);
+      const TokenView view{bits_of(1 + warp()), 0, at.there ? at.token + 1 : 0};
+      tile.attend(WEIGH, rows, PieceWalk(bits_of(0), static_cast<int>(block_size), 0, at.last + 1), view, ring, softmax_scale * LOG2_E);
     }
     const TokenPlace at(tokens);
 #pragma unroll

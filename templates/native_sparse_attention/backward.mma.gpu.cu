@@ -5,7 +5,7 @@
 
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
-constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, STAGES = ${stages};
+constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, STAGES = ${stages}, PIECES = 4;
 constexpr int SMALL = 128;           // threads of the small launches
 $require D % 16 == 0 and Dv % 16 == 0
 #include "native_sparse_attention/gates.h"
@@ -66,8 +66,8 @@ $end
       const TokenPlace at(tokens);
       KeyRows<Element> rows{token_row<const Element>(k_view, at.batch, 0, at.kv_head),
                             token_row<const Element>(v_view, at.batch, 0, at.kv_head), k_view.strides[1], v_view.strides[1]};
-      PieceWalk walk(bits_of(0), block_size, 0, at.last + 1);
-      TokenView view{bits_of(1 + warp()), static_cast<int>(block_size), 0, at.there ? at.token + 1 : 0};
+      PieceWalk walk(bits_of(0), static_cast<int>(block_size), 0, at.last + 1);
+      TokenView view{bits_of(1 + warp()), 0, at.there ? at.token + 1 : 0};
 $if gated
       const View& gates = branch == MEANS ? g_cmp_view : branch == BLOCKS ? g_slc_view : g_swa_view;
       const View& gradients = branch == MEANS ? dg_cmp_view : branch == BLOCKS ? dg_slc_view : dg_swa_view;
@@ -77,14 +77,14 @@ $if gated
         const int64_t row = (at.batch * k_view.shape[2] + at.kv_head) * means;
         rows = {reinterpret_cast<const Element*>(mean_keys) + row * D, reinterpret_cast<const Element*>(mean_values) + row * DV, D, DV};
         walk = PieceWalk(nullptr, 1, 0, (at.last + 1) / static_cast<int>(block_size));
-        view = {nullptr, 1, 0, view.end / static_cast<int>(block_size)};
+        view = {nullptr, 0, view.end / static_cast<int>(block_size)};
       }
       if (branch == WINDOW) {
         const auto first_seen = [&](int token) {
           return static_cast<int>(visible_keys(Visibility{true, window_left, 0}, token, 0, token + 1).first);
         };
         walk = PieceWalk(nullptr, 1, first_seen(at.first_token), at.last + 1);
-        view = {nullptr, 1, first_seen(at.token), view.end};
+        view = {nullptr, first_seen(at.token), view.end};
       }
 $end
       tile.start_branch();

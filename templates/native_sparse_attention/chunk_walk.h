@@ -1,5 +1,5 @@
 // GPU vocabulary: a token each warp, and the way of a block of threads through the keys that any of its tokens sees, in shared memory. Part
-// of a template, which has defined before: Element, WARPS, THREADS, STAGES, D and DV (multiples of 16).
+// of a template, which has defined before: Element, WARPS, THREADS, STAGES, PIECES, D and DV (multiples of 16).
 #pragma once
 #include "device/tile/later.h"
 #include "native_sparse_attention/piece_walk.h"
@@ -30,21 +30,21 @@ struct TokenPlace {
 // What a token sees of the keys of a branch.
 struct TokenView {
   const uint32_t* bits;  // null: all blocks
-  int size, first, end;
+  int first, end;
 
   bool sees(const Piece& piece) const {
-    return piece.count > 0 && piece.first < end && piece.first + piece.count > first &&
-           (!bits || SelectedBlocks{bits, size}.has(piece.first / size));
+    return piece.count > 0 && piece.first < end && piece.first + piece.count > first && (!bits || has_block(bits, piece.block));
   }
   // Of the piece's keys those that it sees, from 0 on.
   KeyRange part(const Piece& piece) const {
     return {first > piece.first ? first - piece.first : 0, end - piece.first < piece.count ? end - piece.first : piece.count};
   }
-  // Every key of a chunk, of which it sees some in the pieces `seen`.
+  // Every key of so many pieces, of which it sees some in those that are `seen`.
+  template <int N>
   bool sees_all(const Piece* pieces, uint32_t seen) const {
-    bool all = seen == (1u << PIECES) - 1;
+    bool all = seen == (1u << N) - 1;
 #pragma unroll
-    for (int p = 0; p < PIECES; ++p) all = all && pieces[p].count == PIECE && pieces[p].first >= first && pieces[p].first + PIECE <= end;
+    for (int p = 0; p < N; ++p) all = all && pieces[p].count == PIECE && pieces[p].first >= first && pieces[p].first + PIECE <= end;
     return all;
   }
 };
@@ -79,7 +79,7 @@ static inline void walk_chunks(ChunkRing& ring, const KeyRows<Element>& rows, co
   const SharedPointer stages = shared_pointer(dynamic_shared());
   sync_block();
   if (lane() == 0) ring.views[warp()] = view, ring.begun[warp()] = false;
-  if (thread_x() == 0) {
+  if (thread_x() == THREADS - 1) {  // of the warp that copies least
     ring.walk = walk, ring.rows = rows, ring.rule = rule;
 #pragma unroll 1
     for (int i = 0; i < STAGES; ++i) ring.walk.next_chunk(ring.pieces[i]);
@@ -96,7 +96,7 @@ static inline void walk_chunks(ChunkRing& ring, const KeyRows<Element>& rows, co
     sync_block();
     const Piece* const pieces = ring.pieces[i % RING];
     if (pieces[0].count == 0) break;
-    if (thread_x() == 0) ring.walk.next_chunk(ring.pieces[(i + STAGES) % RING]);
+    if (thread_x() == THREADS - 1) ring.walk.next_chunk(ring.pieces[(i + STAGES) % RING]);
     Stage{stages + (i + STAGES - 1) % STAGES * Stage::BYTES}.copy(ring.rule.mode != FIND_SUM, ring.rows,
                                                                   ring.pieces[(i + STAGES - 1) % RING]);
     copy_async_commit();

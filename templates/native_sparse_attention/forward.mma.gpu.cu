@@ -6,7 +6,7 @@
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, STAGES = ${stages};
-constexpr int AT_ONCE = ${pieces};  // pieces of 16 keys whose scores a warp has at once
+constexpr int PIECES = ${keys} / 16, AT_ONCE = ${pieces};  // pieces of 16 keys: a chunk's; those whose scores a warp has at once
 constexpr int SELECT_WARPS = 4, MEANS_THREADS = 128;
 $require D % 32 == 0 and Dv % 16 == 0
 #include "native_sparse_attention/gates.h"
@@ -117,7 +117,7 @@ KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
                             token_row<const Element>(v_view, at.batch, 0, at.kv_head), k_view.strides[1], v_view.strides[1]};
       const int size = branch == BLOCKS ? static_cast<int>(block_size) : 1;
       PieceWalk walk(branch == BLOCKS ? bits_of(0) : nullptr, size, branch == WINDOW ? first_seen(at.first_token) : 0, at.last + 1);
-      TokenView view{branch == BLOCKS ? bits_of(1 + warp()) : nullptr, size, branch == WINDOW ? first_seen(at.token) : 0,
+      TokenView view{branch == BLOCKS ? bits_of(1 + warp()) : nullptr, branch == WINDOW ? first_seen(at.token) : 0,
                      at.there ? at.token + 1 : 0};
       if (branch == MEANS) {
         const int64_t row = (at.batch * k_view.shape[2] + at.kv_head) * means;

@@ -2,35 +2,51 @@
 // pieces a chunk; their rows on the way to shared memory.
 #pragma once
 #include "device/tile/tile.h"
-#include "native_sparse_attention/selected_blocks.h"
+#include "native_sparse_attention/select_blocks_gpu.h"
 
-constexpr int PIECE = 16, PIECES = 4, CHUNK = PIECE * PIECES;
+constexpr int PIECE = 16, CHUNK = PIECE * PIECES;
 
 struct Piece {
   int first, count;  // 0: none, and no piece after it
+  int block;
 };
+
+static inline bool has_block(const uint32_t* bits, int block) { return (bits[static_cast<uint32_t>(block) / 32] >> block % 32 & 1) != 0; }
 
 // Keys [at, end) of the blocks that `bits` has (null: of all), `size` keys a block.
 struct PieceWalk {
   const uint32_t* bits;
-  int size, at, end, block_end;
+  int size, at, end, block_end, block, blocks;
 
   PieceWalk() = default;
-  PieceWalk(const uint32_t* some, int64_t block_size, int first, int last)
-      : bits(some), size(static_cast<int>(block_size)), at(first), end(last), block_end(some ? first : last) {}
+  PieceWalk(const uint32_t* some, int block_size, int first, int last)
+      : bits(some),
+        size(block_size),
+        at(first),
+        end(last),
+        block_end(some ? first : last),
+        block(-1),
+        blocks(some ? (last + block_size - 1) / block_size : 0) {}
 
-  Piece next() {
-    if (at >= block_end && bits) {
-      const KeyRange run = SelectedBlocks{bits, size}.next(at, end);
-      at = static_cast<int>(run.first);
-      block_end = static_cast<int>(run.end);
+  // The first block from `from` on that is on.
+  int next_block(int from) const {
+    while (from < blocks) {
+      const uint32_t rest = bits[static_cast<uint32_t>(from) / 32] >> from % 32;
+      if (rest != 0) return from + ones_in((rest & -rest) - 1);
+      from = (from | 31) + 1;
     }
-    const int left = (block_end < end ? block_end : end) - at, in_block = size - at % size;
-    int count = left < PIECE ? left : PIECE;
-    if (bits && in_block < count) count = in_block;
-    if (count < 0) count = 0;
-    const Piece piece{at, count};
-    at += count;
+    return blocks;
+  }
+  Piece next() {
+    if (at >= block_end && block < blocks) {
+      block = next_block(block + 1);
+      at = block * size;
+      block_end = block < blocks ? at + size : at;
+    }
+    const int limit = block_end < end ? block_end : end;
+    const int count = limit - at < PIECE ? limit - at : PIECE;
+    const Piece piece{at, count > 0 ? count : 0, block};
+    at += piece.count;
     return piece;
   }
   void next_chunk(Piece* to) {

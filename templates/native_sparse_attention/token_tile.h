@@ -135,13 +135,16 @@ struct TokenTile {
   // Through the keys of `walk`, which all threads of the block go through together. Begins and ends with barriers.
   void attend(WalkMode how, const KeyRows<Element>& rows, const PieceWalk& walk, const TokenView& view, ChunkRing& ring, float unit) {
     walk_chunks(ring, rows, walk, view, {how, unit}, [&](const Stage& stage, const Piece* pieces, const TokenView& mine, uint32_t seen) {
-      if (mine.sees_all(pieces, seen)) {
 #pragma unroll 1
-        for (int p = 0; p < PIECES; p += AT_ONCE) add_pieces<AT_ONCE>(stage, PIECE * p, {}, ring.rule);
-      } else {
+      for (int p = 0; p < PIECES; p += AT_ONCE) {
+        const uint32_t some = seen >> p & ((1u << AT_ONCE) - 1);
+        if (mine.sees_all<AT_ONCE>(pieces + p, some)) {
+          add_pieces<AT_ONCE>(stage, PIECE * p, {}, ring.rule);
+        } else if (some != 0) {
 #pragma unroll 1
-        for (int p = 0; p < PIECES; ++p)
-          if (seen >> p & 1) add_pieces<1>(stage, PIECE * p, mine.part(pieces[p]), ring.rule);
+          for (int i = 0; i < AT_ONCE; ++i)
+            if (some >> i & 1) add_pieces<1>(stage, PIECE * (p + i), mine.part(pieces[p + i]), ring.rule);
+        }
       }
     });
 #pragma unroll
