@@ -5,7 +5,7 @@
 
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
-constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, STAGES = ${stages}, PIECES = 4;
+constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, STAGES = ${stages}, PIECES = ${keys} / 16;
 constexpr int SMALL = 128;           // threads of the small launches
 $require D % 16 == 0 and Dv % 16 == 0
 #include "native_sparse_attention/gates.h"

@@ -22,7 +22,7 @@ struct GradientTile {
 #pragma unroll
     for (int i = lane(); i < HEADS * (COLUMNS / 8); i += WARP) {
       const int head = i / (COLUMNS / 8), column = i % (COLUMNS / 8) * 8;
-      copy_async_16(to.at(head, column), from + head * head_stride + column, head < heads);
+      copy_async_16(to.at(head, column), from + (head < heads ? head * head_stride : 0) + column, head < heads);
     }
   }
   // What was there before has been read by all lanes.

@@ -63,7 +63,7 @@ struct KeySums {
 #pragma unroll 4
     for (int i = thread_x(); i < ROWS_OF * (COLUMNS / 8); i += KEY_THREADS) {
       const int row = i / (COLUMNS / 8), column = i % (COLUMNS / 8) * 8;
-      copy_async_16(to.at(row, column), from + row * stride + column, row < count);
+      copy_async_16(to.at(row, column), from + (row < count ? row * stride : 0) + column, row < count);
     }
   }
   template <int COLUMNS>

@@ -84,14 +84,16 @@ struct ChunkStage {
       const T* next = from + (piece.first + row) * stride + column;
 #pragma unroll
       for (int i = 0; i < PIECE / STEP; ++i) {
-        copy_async_16(at + i * STEP * Tile<T, CHUNK, COLUMNS>::PITCH * 2, next, i * STEP + row < piece.count);
+        const bool wanted = i * STEP + row < piece.count;  // else a stride may be anything
+        copy_async_16(at + i * STEP * Tile<T, CHUNK, COLUMNS>::PITCH * 2, wanted ? next : from, wanted);
         next += STEP * stride;
       }
     } else {
 #pragma unroll 1
       for (int i = lane(); i < PIECE * ACROSS; i += WARP) {
         const int row = i / ACROSS, column = i % ACROSS * 8;
-        copy_async_16(to.at(first_row + row, column), from + (piece.first + row) * stride + column, row < piece.count);
+        const bool wanted = row < piece.count;
+        copy_async_16(to.at(first_row + row, column), from + (wanted ? (piece.first + row) * stride + column : 0), wanted);
       }
     }
   }

@@ -18,7 +18,7 @@ struct TokenTile {
 #pragma unroll
     for (int i = lane(); i < HEADS * (D / 8); i += WARP) {
       const int head = i / (D / 8), column = i % (D / 8) * 8;
-      copy_async_16(queries().at(head, column), from + head * head_stride + column, head < heads);
+      copy_async_16(queries().at(head, column), from + (head < heads ? head * head_stride : 0) + column, head < heads);
     }
     copy_async_commit();
     clear();
