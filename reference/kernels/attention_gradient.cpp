@@ -8,6 +8,9 @@
 #include "reference/kernels/attention_samples.hpp"
 
 namespace ejk::reference {
+
+double unit_of(DType type) { return type == DType::bf16 ? 0x1p-8 : type == DType::f16 ? 0x1p-11 : 0x1p-24; }
+
 namespace {
 
 // What rounding alone may leave of a gradient that cancels. dq, dk and dbias are sums of dS = p (dP - delta), times k or q, and lose what
@@ -44,9 +47,6 @@ struct Cancelling {
     return of_f32 * std::sqrt(from / elements) + 2 * unit * std::sqrt(summed / elements);
   }
 };
-
-// Of rounding to nearest, relative.
-double unit_of(DType type) { return type == DType::bf16 ? 0x1p-8 : type == DType::f16 ? 0x1p-11 : 0x1p-24; }
 
 std::size_t elements_of(const Call& call, const char* tensor) {
   const HostTensor* given = call.find(tensor);

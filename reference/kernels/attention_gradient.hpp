@@ -5,6 +5,9 @@
 
 namespace ejk::reference {
 
+// What rounding to nearest leaves at most, relative.
+double unit_of(DType type);
+
 // All gradients of the call, and what rounding may leave of them ("dq rounding").
 Values attention_gradients(const Call& call);
 

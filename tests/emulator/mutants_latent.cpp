@@ -40,6 +40,24 @@ Subject paged_attention() {
           {{"N", 2}, {"H", 2}, {"Dn", 20}, {"Dr", 8}, {"R", 272}, {"Dv", 20}, {"P", 20}, {"ps", 16}, {"max_pages", 10}}};
 }
 
+// The same on matrix instructions: keys made for a head, by flash_attention's tiles; and absorbed queries, by mla_decode's, in two parts.
+constexpr char expand_entries[] = "mla_attention/expand_entries.h", absorbed_entries[] = "mla_attention/absorbed_entries.h";
+
+Subject expanded_attention() {
+  return {root,
+          "mla_attention",
+          "windowed",
+          "flash_attention/forward.mma.gpu.cu",
+          {{"B", 2}, {"Sq", 7}, {"Sk", 60}, {"H", 3}, {"Dn", 16}, {"Dr", 16}, {"R", 40}, {"Dv", 24}}};
+}
+Subject absorbed_attention() {
+  return {root,
+          "mla_attention",
+          "decode.bf16",
+          "mla_decode/decode.mma.gpu.cu",
+          {{"B", 2}, {"Sq", 1}, {"Sk", 300}, {"H", 3}, {"Dn", 16}, {"Dr", 16}, {"R", 128}, {"Dv", 16}}};
+}
+
 Subject latent_gradients() {
   return {root,
           "mla_attention_bwd",
@@ -97,6 +115,17 @@ const Mutant mutants[] = {
     {"LatentGradientsOfQueriesWithoutTheMean", latent_gradients(), {"(pair.dvalue - delta)", 0, "pair.dvalue"}},
     {"LatentGradientsOfKeysWithoutTheMean", latent_gradients(), {"(pair.dvalue - saved.softmax[2])", 0, "pair.dvalue"}},
     {"LatentGradientsWithoutTheCapsSlope", latent_gradients(), {"1 - bent * bent", 0, "1"}},
+    {"ExpandedQueriesWhoseRopeIsFromElsewhere", expanded_attention(), {"d < NOPE ? d : d - NOPE", 0, "d % NOPE ^ 8", expand_entries}},
+    {"ExpandedKeysWithTheFirstRopeFeaturesTwice",
+     expanded_attention(),
+     {"token * rope_inner + d)", 0, "token * rope_inner)", expand_entries}},
+    {"ExpandedKeysOfTheFirstHead", expanded_attention(), {"head * weights.strides[1] + column", 0, "column", expand_entries}},
+    {"ExpandedKeysOfTheFirstRowOfTheBatch", expanded_attention(), {"block_z() * latent_outer", 0, "0 * latent_outer", expand_entries}},
+    {"AbsorbedQueriesOfTheFirstHead", absorbed_attention(), {"head * w_kc_view.strides[1]", 0, "0", absorbed_entries}},
+    {"AbsorbedOutputsByTheFirstHeadsValues", absorbed_attention(), {"head * w_vc_view.strides[1]", 0, "0", absorbed_entries}},
+    {"AbsorbedOutputsOfTheFirstHead",
+     absorbed_attention(),
+     {"(row * all_heads + head) * R, all_heads", 0, "row * all_heads * R, all_heads", absorbed_entries}},
     {"LatentAttentionWithoutRope", windowed_attention(), {"rope[d] * to_float(key.rope[d])", 0, "0"}},
 };
 
