@@ -22,10 +22,11 @@ KERNEL(JOIN_THREADS, 1) join(${parameters('join')}) {
     const Element* const at = static_cast<const Element*>(from.data) + batch * from.strides[0] + token * from.strides[1] + (first_head + head) * from.strides[2];
     store_pack(reinterpret_cast<Element*>(joined_q) + ((batch * query_tokens + token) * head_slots + head) * D + d, load_pack<8>(at + (d < NOPE ? d : d - NOPE)));
   }
+  constexpr int CHUNKS = ROPE > 0 ? ROPE / 8 : 1;  // of a key; of none there is nothing to do
 #pragma unroll 1
   for (int64_t i = int64_t{block_x()} * JOIN_THREADS + thread_x(); i < key_chunks; i += all_threads) {
-    const int d = static_cast<int>(i % (ROPE / 8)) * 8;
-    const int64_t row = i / (ROPE / 8), head = row % heads, token = row / heads % key_tokens, batch = row / heads / key_tokens;
+    const int d = static_cast<int>(i % CHUNKS) * 8;
+    const int64_t row = i / CHUNKS, head = row % heads, token = row / heads % key_tokens, batch = row / heads / key_tokens;
     store_pack(reinterpret_cast<Element*>(made_k) + ((batch * key_tokens + token) * head_slots + head) * D + NOPE + d,
                load_pack<8>(k_rope + batch * rope_outer + token * rope_inner + d));
   }
