@@ -66,6 +66,17 @@ Subject latent_gradients() {
           {{"B", 2}, {"Sq", 4}, {"Sk", 11}, {"H", 2}, {"Dn", 5}, {"Dr", 3}, {"R", 40}, {"Dv", 6}}};
 }
 
+// The same by expanded keys: keys in two blocks, several steps of rows and of products; keys that no query sees.
+constexpr char row_sums[] = "mla_attention_bwd/row_sums_entry.h", gradient_products[] = "mla_attention_bwd/product_entries.h";
+
+Subject expanded_gradients() {
+  return {root,
+          "mla_attention_bwd",
+          "windowed",
+          "flash_attention_bwd/backward.mma.gpu.cu",
+          {{"B", 2}, {"Sq", 40}, {"Sk", 100}, {"H", 2}, {"Dn", 16}, {"Dr", 16}, {"R", 72}, {"Dv", 24}}};
+}
+
 const Mutant mutants[] = {
     {"LatentsOfTheNextTableEntry", latents("paged"), {"table[key / cache", 0, "table[(key + 1) / cache", latent_keys}},
     {"LatentsWhoseValuesAreRope",
@@ -126,6 +137,19 @@ const Mutant mutants[] = {
     {"AbsorbedOutputsOfTheFirstHead",
      absorbed_attention(),
      {"(row * all_heads + head) * R, all_heads", 0, "row * all_heads * R, all_heads", absorbed_entries}},
+    {"ExpandedGradientsBySumsOfOverwrittenKeys",
+     expanded_gradients(),
+     {"sync_block();  // the tiles have been read", 0, nothing, row_sums}},
+    {"ExpandedGradientsBySumsOfKeysOnTheirWay", expanded_gradients(), {"copy_async_wait<0>();", 0, nothing, row_sums}},
+    {"ExpandedGradientsWithoutTheMean", expanded_gradients(), {"delta[h] / sum[h]", 0, "0", row_sums}},
+    {"ExpandedGradientsBySumsOverAllKeys", expanded_gradients(), {"key < seen[h].end && ", 0, nothing, row_sums}},
+    {"ExpandedGradientsOfLatentsOverwrittenTooEarly",
+     expanded_gradients(),
+     {"sync_block();  // the last step has been read", 0, nothing, gradient_products}},
+    {"ExpandedGradientsOfWeightsOfTheFirstHead", expanded_gradients(), {"slot * width + column", 0, "column", gradient_products}},
+    {"ExpandedGradientsOfRopeByOtherFeatures", expanded_gradients(), {"* D + NOPE + d]", 0, "* D + d]", gradient_products}},
+    {"ExpandedGradientsOfWeightsByUnseenTokens", expanded_gradients(), {"* 0 != 0) x", 0, "* 0 > 0) x", gradient_products}},
+    {"ExpandedGradientsOfLatentsByTheFirstHeadsKeys", expanded_gradients(), {"head * w_kc_view.strides[1]", 0, "0", gradient_products}},
     {"LatentAttentionWithoutRope", windowed_attention(), {"rope[d] * to_float(key.rope[d])", 0, "0"}},
 };
 
