@@ -2,6 +2,7 @@
 // constants it uses.
 #pragma once
 #include "device/matrix/mma_product.h"
+#include "device/tile/launch_order.h"
 
 constexpr int ROWS_AT_ONCE = 64;  // of queries; features: latent ones 128, of values 64
 using Absorption = BlockProduct<Element, ROWS_AT_ONCE, 128, 32, 3, 2, 4, true, true>;
@@ -10,6 +11,7 @@ static_assert(3 * Absorption::STAGE == ${absorb_shared} && 3 * Projection::STAGE
 
 // Block (x, y, z): latent features x * 128 ... of head y of query rows z * ROWS_AT_ONCE ... (of all sequences, evenly strided).
 KERNEL(Absorption::THREADS, 1) absorb(${parameters('absorb')}) {
+  let_next_launch_go();
   const int64_t row = int64_t{block_z()} * ROWS_AT_ONCE, rows = sequence_count * query_tokens - row, feature = block_x() * 128, head = block_y();
   Absorption product;
   product.run({q_nope + row * q_nope_row + head * q_nope_head, q_nope_row, rows},
@@ -19,6 +21,7 @@ KERNEL(Absorption::THREADS, 1) absorb(${parameters('absorb')}) {
 
 // Block (x, y, z): value features x * 64 ... of head y of query rows z * ROWS_AT_ONCE ...
 KERNEL(Projection::THREADS, 1) project(${parameters('project')}) {
+  wait_for_previous_launch();
   const int64_t row = int64_t{block_z()} * ROWS_AT_ONCE, rows = sequence_count * query_tokens - row, feature = block_x() * 64, head = block_y();
   const int64_t features = w_vc_view.shape[2] - feature;
   Projection product;

@@ -27,22 +27,41 @@ struct Expansion {
   void copy_right(const Tile& tile, int step, int box, uint32_t to, uint32_t full) const {
     load_tile(to, box < 2 ? w_kc : w_vc, full, {64 * (box % 2), first_head + tile.slot, step * HOPPER_DEPTH});
   }
+  // Four lanes that share a row hand their pairs of columns about, so that each has eight columns that lie together.
+  static void exchange(uint32_t (&w)[4]) {
+    const bool odd = lane() & 1, high = lane() & 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      const uint32_t got = shuffle_xor(odd ? w[i] : w[i + 1], 1);
+      (odd ? w[i] : w[i + 1]) = got;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t got = shuffle_xor(high ? w[i] : w[i + 2], 2);
+      (high ? w[i] : w[i + 2]) = got;
+    }
+  }
   void store(const Tile& tile, int part, const HopperSums& sums) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = tile.row + part * 64 + warp() % 4 * 16 + 8 * h + lane() / 4;
-      if (row >= tokens) continue;
       const int64_t at = (int64_t{tile.batch} * tokens + row) * slots + tile.slot;
-      Element *const key = keys + at * NOPE + lane() % 4 * 2, *const value = values + at * DV + lane() % 4 * 2;
+      Element *const key = keys + at * NOPE + lane() % 4 * 8, *const value = values + at * DV + lane() % 4 * 8;
 #pragma unroll
-      for (int j = 0; j < HOPPER_N / 8; ++j)
-        store_pack(j < NOPE / 8 ? key + 8 * j : value + 8 * j - NOPE, Pack<Element, 2>{{from_float<Element>(sums[4 * j + 2 * h]), from_float<Element>(sums[4 * j + 2 * h + 1])}});
+      for (int j = 0; j < HOPPER_N; j += 32) {
+        uint32_t w[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) w[i] = pack_pair<Element>(sums[j / 2 + 4 * i + 2 * h], sums[j / 2 + 4 * i + 2 * h + 1]);
+        exchange(w);
+        if (row < tokens) store_pack(reinterpret_cast<uint32_t*>(j < NOPE ? key + j : value + j - NOPE), Pack<uint32_t, 4>{{w[0], w[1], w[2], w[3]}});
+      }
     }
   }
 };
 
 // A block goes from tile to tile. No tile of `attend` is taken yet.
 KERNEL(HOPPER_THREADS, 1) expand(${parameters('expand')}) {
+  let_next_launch_go();
 $if dynamic
   if (block_x() == 0 && thread_x() == 0) *taken = 0;
 $end
