@@ -105,10 +105,21 @@ double spread(const double* a, const std::vector<double>& b) {
 // their terms, LSE the scores by their weights.
 struct RowSum {
   double lse, spread;
-  double rounding_squared(const Call& call) const {
-    const double rounding = unit_of(call.input("q_nope").type()) / 2 * spread;
-    return std::isfinite(rounding) ? rounding * rounding : 0;
+};
+
+// The root mean square of it over rows, of which those that see nothing, or what is not finite, have none.
+class Rounding {
+ public:
+  explicit Rounding(const Call& call) : unit_(unit_of(call.input("q_nope").type()) / 2) {}
+  void add(const RowSum& row) {
+    if (!std::isfinite(row.lse) || !std::isfinite(row.spread)) return;
+    squares_ += unit_ * row.spread * unit_ * row.spread, ++rows_;
   }
+  double root() const { return rows_ == 0 ? 0 : std::sqrt(squares_ / static_cast<double>(rows_)); }
+
+ private:
+  double unit_, squares_ = 0;
+  std::int64_t rows_ = 0;
 };
 
 // Row (n, i, h) of out, which is 0 before, from keys made for the head.
@@ -172,7 +183,7 @@ Values MlaAttention::compute(const Call& call) const {
   const Problem p(call);
   const std::int64_t rows = p.sight.sequences() * p.sight.queries() * p.heads;
   std::vector<double> out(at(rows * p.value_dim), 0.0), lse(at(rows), -infinity);
-  double squares = 0;
+  Rounding rounding(call);
   for (std::int64_t n = 0; n < p.sight.sequences(); ++n) {
     const std::vector<std::int64_t> keys = p.sight.keys_of_any(n);
     const std::size_t end = keys.empty() ? 0 : at(keys.back() + 1);
@@ -187,17 +198,17 @@ Values MlaAttention::compute(const Call& call) const {
         double* const row = out.data() + p.query_row(n, i, h) * p.value_dim;
         const RowSum sum = absorbs ? attend_absorbed(p, n, i, h, row) : attend_expanded(p, n, i, h, tokens, expanded, row);
         lse[at(p.lse_place(n, i, h))] = sum.lse;
-        squares += sum.rounding_squared(call);
+        rounding.add(sum);
       }
     }
   }
-  return {{"out", out}, {"lse", lse}, {"lse rounding", {std::sqrt(squares / static_cast<double>(std::max<std::int64_t>(rows, 1)))}}};
+  return {{"out", out}, {"lse", lse}, {"lse rounding", {rounding.root()}}};
 }
 
 Samples MlaAttention::sample(const Call& call, Rng& rng) const {
   const Problem p(call);
   Samples samples;
-  double squares = 0;
+  Rounding rounding(call);
   for (const std::int64_t query : some_below(p.sight.sequences() * p.sight.queries(), 7, rng))
     for (const std::int64_t h : some_below(p.heads, 3, rng)) {
       const std::int64_t n = query / p.sight.queries(), i = query % p.sight.queries();
@@ -205,10 +216,9 @@ Samples MlaAttention::sample(const Call& call, Rng& rng) const {
       const RowSum sum = attend_absorbed(p, n, i, h, out.data());
       samples["out"].add(p.query_row(n, i, h) * p.value_dim, out.data(), p.value_dim);
       samples["lse"].add(p.lse_place(n, i, h), &sum.lse, 1);
-      squares += sum.rounding_squared(call);
+      rounding.add(sum);
     }
-  if (const auto places = samples["lse"].places.size(); places > 0)
-    samples["lse"].rounding = std::sqrt(squares / static_cast<double>(places));
+  samples["lse"].rounding = rounding.root();
   return samples;
 }
 
