@@ -44,7 +44,7 @@ struct Cancelling {
   }
 };
 
-// Of rounding to nearest, relative.
+// What rounding to nearest leaves at most, relative.
 inline double unit_of(DType type) { return type == DType::bf16 ? 0x1p-8 : type == DType::f16 ? 0x1p-11 : 0x1p-24; }
 
 }  // namespace ejk::reference
