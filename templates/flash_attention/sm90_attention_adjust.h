@@ -67,25 +67,11 @@ template <class T, int ROWS, int KEYS, bool LATE> struct BiasTile {
           uint32_t w[4];
           load_matrices(w, (from ^ n % 4 * 32) + n / 4 * BOX);
 #pragma unroll
-          for (int i = 0; i < 4; ++i) words[4 * n + i] = ${biased == 'bf16' ? 'limited_pair(w[i])' : 'w[i]'};
+          for (int i = 0; i < 4; ++i) words[4 * n + i] = w[i];
         }
-$if biased == 'bf16'
-        made();
-$end
       }
     }
   }
-
-$if biased == 'bf16'
-  // The compiler makes the words before this line, where products run, and not where they are added: no limited pair is this one, but it does not know.
-  void made() {
-    while (words[0] == 0xffffffffu) {
-      asm volatile("nanosleep.u32 1;");
-#pragma unroll
-      for (uint32_t& word : words) asm volatile("" : "+r"(word));
-    }
-  }
-$end
 
   // They, times `factor`, are added to the scores.
   void add(float (&s)[KEYS / 2], float factor) const {
@@ -99,7 +85,7 @@ $end
         load_floats(low, high, (words[0] ^ i / 2 % 4 * 32) + i % 2 * 8 * 128 + i / 8 * BOX);
       else
 $if biased == 'bf16'
-        unpack_pair(LATE ? limited_pair(w[i % 4]) : words[i], low, high, T{});
+        unpack_pair(limited_pair(LATE ? w[i % 4] : words[i]), low, high, T{});
 $else
         unpack_pair(LATE ? w[i % 4] : words[i], low, high, T{});
 $end
@@ -117,33 +103,19 @@ template <int ROWS, int KEYS, bool LATE> struct BiasTile<NoBias, ROWS, KEYS, LAT
   void add(float (&)[KEYS / 2], float) const {}
 };
 
-// A mask, a byte a score, 0 or 1: boxes of rows of 64 bytes, swizzled by them, the last as a bias's. A lane holds a bit for each of its scores; EARLY: it
-// has them when it has read, while products run, for which it needs a register more a box.
-template <int ROWS, int KEYS, bool EARLY> struct MaskTile {
+// A mask, a byte a score, 0 or 1: boxes of rows of 64 bytes, swizzled by them, the last as a bias's. A lane holds a bit for each of its scores.
+template <int ROWS, int KEYS> struct MaskTile {
   static constexpr int BOX_KEYS = 64, BOXES = (KEYS + BOX_KEYS - 1) / BOX_KEYS;
   static constexpr uint32_t BOX = ROWS * 64, BYTES = BOXES * BOX;
-  uint32_t words[BOXES][1 + EARLY];  // EARLY: of the lane's two rows, else of row me / 2 of the warp's 16
-  bool hides[BOXES];                 // the same in all lanes
+  uint32_t words[BOXES];  // of row me / 2 of the warp's 16
+  bool hides[BOXES];      // the same in all lanes
 
   void read(uint32_t memory, int row) {
     const uint32_t me = keep_here(lane());
 #pragma unroll
     for (int box = 0; box < BOXES; ++box) {
-      const uint32_t word = of_half_a_row(memory + box * BOX + row * 64, me);
-      hides[box] = any_in_warp(word != ~0u);
-      if constexpr (EARLY)
-        words[box][0] = own_bits(word, me, 0), words[box][1] = own_bits(word, me, 1);
-      else
-        words[box][0] = word;
-    }
-    if constexpr (EARLY) made();
-  }
-  // The compiler makes the words before this line and not where they are used: where nothing is hidden all bits are set, but it does not know.
-  void made() {
-    while (!hides[0] && !(words[0][0] & 1)) {
-      asm volatile("nanosleep.u32 1;");
-#pragma unroll
-      for (int box = 0; box < BOXES; ++box) asm volatile("" : "+r"(words[box][0]), "+r"(words[box][1]));
+      words[box] = of_half_a_row(memory + box * BOX + row * 64, me);
+      hides[box] = any_in_warp(words[box] != ~0u);
     }
   }
 
@@ -152,10 +124,10 @@ template <int ROWS, int KEYS, bool EARLY> struct MaskTile {
 #pragma unroll
     for (int box = 0; box < BOXES; ++box) {
       if (!hides[box]) continue;
-      const uint32_t me = keep_here(lane());
+      const uint32_t me = keep_here(lane()), from = me / 4 * 2 + me % 4 / 2, by = me % 2 * 16;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const uint32_t seen = EARLY ? words[box][h * EARLY] : own_bits(words[box][0], me, h);
+        const uint32_t seen = shuffle(words[box], from + 16 * h) >> by;
 #pragma unroll
         for (int i = 0; i < 16; ++i)
           if (64 * box + i % 8 * 8 < KEYS && !(seen >> i & 1)) s[32 * box + i % 8 * 4 + 2 * h + i / 8] = -INFINITE;
@@ -163,8 +135,6 @@ template <int ROWS, int KEYS, bool EARLY> struct MaskTile {
     }
   }
 
-  // Of row h of lane `me`: bit i is of element 4 * (i % 8) + 2 * h + i / 8 of a box.
-  static uint32_t own_bits(uint32_t word, uint32_t me, int h) { return shuffle(word, me / 4 * 2 + me % 4 / 2 + 16 * h) >> me % 2 * 16; }
   // Of lane `me`: of row me / 2 of 16 and of each 8 of its 64 keys the first four (even lanes) or last four (odd ones): bit i of byte b is of key 8 i + b.
   static uint32_t of_half_a_row(uint32_t memory, uint32_t me) {
     const uint32_t half = me % 2, from = memory + me / 2 * 64 + (2 * half ^ me / 4 % 4) * 16;
@@ -198,7 +168,7 @@ $end
 // Bias: the type of its elements, or NoBias; LATE: as of its tile.
 template <class Bias, bool MASKED, int ROWS, int KEYS, bool LATE = false> struct Adjustments {
   using Biases = BiasTile<Bias, ROWS, KEYS, LATE>;
-  using Masks = Choose<MASKED, MaskTile<ROWS, KEYS, sizeof(Bias) == 1>, NoMask>;  // beside a bias registers are few
+  using Masks = Choose<MASKED, MaskTile<ROWS, KEYS>, NoMask>;
   static constexpr bool BIASED = sizeof(Bias) > 1;
   static constexpr uint32_t MASK_AT = Biases::BYTES, BYTES = MASK_AT + Masks::BYTES;
   const TensorMap &bias_map, &mask_map;

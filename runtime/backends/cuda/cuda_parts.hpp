@@ -13,8 +13,8 @@ namespace ejk::cuda {
 std::vector<std::string> sources_by_entry(const std::string& source);
 
 // As compile_cuda_image(), on as many threads as there are entries and processors, in as much time as the slowest entry takes. Each entry's
-// code is the same, to the byte; the binary of several entries is an archive of cubins (cubin_archive.hpp), each of which has the constants
-// of all, and the static shared memory of its own entry alone.
+// code is the same, but that constants may lie elsewhere; the binary of several entries is an archive of cubins (cubin_archive.hpp), each
+// with the static shared memory of its own entry alone.
 CompileResult compile_cuda_parts(const Nvrtc& nvrtc, const spec::Image& image);
 
 }  // namespace ejk::cuda
