@@ -6,7 +6,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "reference/kernels/attention_gradient.hpp"
 #include "reference/kernels/cancelling.hpp"
 
 namespace ejk::reference::mla_attention {
