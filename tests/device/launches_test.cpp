@@ -113,12 +113,16 @@ TEST_F(Launches, CooperativeLaunchesOnABusyDeviceRunOneAfterAnotherOrAreRefused)
   for (int i = 0; i < 9; ++i) {
     const auto status = run("walk_at_once", in, outs[i], steps, elements, streams[i % 3].handle, blocks);
     ran[i] = static_cast<bool>(status);
-    if (!ran[i]) EXPECT_EQ(status.error().code, ErrorCode::unsupported) << status.error().message;
+    if (!ran[i]) {
+      EXPECT_EQ(status.error().code, ErrorCode::unsupported) << status.error().message;
+    }
   }
   for (const OwnStream& stream : streams) Driver::instance().wait(stream.handle);
   const std::vector<float> expected = walked(x, static_cast<std::size_t>(elements));
   for (int i = 0; i < 9; ++i)
-    if (ran[i]) EXPECT_EQ(outs[i].values(), expected) << i;
+    if (ran[i]) {
+      EXPECT_EQ(outs[i].values(), expected) << i;
+    }
 }
 
 TEST_F(Launches, AGridThatDoesNotFitIsRefusedWithBothNumbers) {
