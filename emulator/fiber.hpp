@@ -38,6 +38,7 @@ class Fiber {
   void* argument_ = nullptr;
   const void* outside_low_ = nullptr;  // the resumer's stack
   std::size_t outside_size_ = 0;
+  bool returned_ = false;  // the last body did, so that its frames have taken the address sanitizer's marks with them
 };
 
 }  // namespace ejk::simt

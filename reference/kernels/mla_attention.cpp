@@ -1,10 +1,12 @@
-// mla_attention in float64: docs/semantics.md, "mla_attention", both forms. Outputs by expanded keys; samples of large calls by absorbed
-// queries.
+// mla_attention in float64: docs/semantics.md, "mla_attention", both forms. Outputs by expanded keys, or by absorbed queries where those
+// are few; samples of large calls by absorbed queries.
 #include "reference/kernels/mla_attention.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+
+#include "reference/kernels/cancelling.hpp"
 
 namespace ejk::reference::mla_attention {
 
@@ -91,28 +93,61 @@ namespace {
 
 double product(const double* a, const std::vector<double>& b) { return std::inner_product(b.begin(), b.end(), a, 0.0); }
 
-// Row (n, i, h) of out, which is 0 before, from keys made for the head; returns its LSE.
-double attend_expanded(const Problem& p, std::int64_t n, std::int64_t i, std::int64_t h, const std::vector<Token>& tokens,
+// The root of the sum of squares of a product's terms.
+double spread(const double* a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) sum += a[i] * b[i] * a[i] * b[i];
+  return std::sqrt(sum);
+}
+
+// A row's LSE, and what rounding leaves of it where keys that are made for a head, or queries that take w_kc in, are of the inputs' type
+// before they meet: such a number is off by half a unit of itself, as far as deviations go, each independently of the others. Scores follow
+// their terms, LSE the scores by their weights.
+struct RowSum {
+  double lse, spread;
+};
+
+// The root mean square of it over rows, of which those that see nothing, or what is not finite, have none.
+class Rounding {
+ public:
+  explicit Rounding(const Call& call) : unit_(unit_of(call.input("q_nope").type()) / 2) {}
+  void add(const RowSum& row) {
+    if (!std::isfinite(row.lse) || !std::isfinite(row.spread)) return;
+    squares_ += unit_ * row.spread * unit_ * row.spread, ++rows_;
+  }
+  double root() const { return rows_ == 0 ? 0 : std::sqrt(squares_ / static_cast<double>(rows_)); }
+
+ private:
+  double unit_, squares_ = 0;
+  std::int64_t rows_ = 0;
+};
+
+// Row (n, i, h) of out, which is 0 before, from keys made for the head.
+RowSum attend_expanded(const Problem& p, std::int64_t n, std::int64_t i, std::int64_t h, const std::vector<Token>& tokens,
                        const std::vector<Expanded>& expanded, double* out) {
   const std::int64_t row = p.query_row(n, i, h);
   const std::vector<std::int64_t> keys = p.sight.keys(n, i);
   std::vector<double> scores;
+  RowSum sum{0, 0};
   for (const std::int64_t j : keys)
     scores.push_back(capped_score(p.scale * (product(p.q_nope.data() + row * p.own, expanded[at(j)].key) +
                                              product(p.q_rope.data() + row * p.rope, tokens[at(j)].rope)),
                                   p.cap));
-  const double lse = log_sum_exp(scores);
-  if (lse == -infinity) return lse;
+  sum.lse = log_sum_exp(scores);
+  if (sum.lse == -infinity) return sum;
   for (std::size_t k = 0; k < keys.size(); ++k)
-    if (const double weight = std::exp(scores[k] - lse); weight != 0)
+    if (const double weight = std::exp(scores[k] - sum.lse); weight != 0) {
+      sum.spread += weight * p.scale * spread(p.q_nope.data() + row * p.own, expanded[at(keys[k])].key);
       for (std::int64_t d = 0; d < p.value_dim; ++d) out[d] += weight * expanded[at(keys[k])].value[at(d)];
-  return lse;
+    }
+  return sum;
 }
 
 // The same by a query that takes w_kc in, and an output that is latent until the end: its cost does not hang on how many keys are expanded.
-double attend_absorbed(const Problem& p, std::int64_t n, std::int64_t i, std::int64_t h, double* out) {
+RowSum attend_absorbed(const Problem& p, std::int64_t n, std::int64_t i, std::int64_t h, double* out) {
   const std::int64_t row = p.query_row(n, i, h);
   std::vector<double> query(at(p.latent), 0.0), scores, seen(at(p.latent), 0.0);
+  RowSum sum{0, 0};
   for (std::int64_t r = 0; r < p.latent; ++r)
     for (std::int64_t d = 0; d < p.own; ++d) query[at(r)] += p.q_nope[at(row * p.own + d)] * p.kc(r, h, d);
   std::vector<Token> tokens;
@@ -120,14 +155,26 @@ double attend_absorbed(const Problem& p, std::int64_t n, std::int64_t i, std::in
   for (const Token& token : tokens)
     scores.push_back(
         capped_score(p.scale * (product(query.data(), token.latent) + product(p.q_rope.data() + row * p.rope, token.rope)), p.cap));
-  const double lse = log_sum_exp(scores);
-  if (lse == -infinity) return lse;
+  sum.lse = log_sum_exp(scores);
+  if (sum.lse == -infinity) return sum;
   for (std::size_t k = 0; k < tokens.size(); ++k)
-    if (const double weight = std::exp(scores[k] - lse); weight != 0)
+    if (const double weight = std::exp(scores[k] - sum.lse); weight != 0) {
+      sum.spread += weight * p.scale * spread(query.data(), tokens[k].latent);
       for (std::int64_t r = 0; r < p.latent; ++r) seen[at(r)] += weight * tokens[k].latent[at(r)];
+    }
   for (std::int64_t r = 0; r < p.latent; ++r)
     for (std::int64_t d = 0; d < p.value_dim; ++d) out[d] += seen[at(r)] * p.vc(r, h, d);
-  return lse;
+  return sum;
+}
+
+}  // namespace
+
+namespace {
+
+// Whether absorbed queries are less work than keys made for each head.
+bool few_queries(const Problem& p, std::int64_t keys) {
+  const std::int64_t weights = p.latent * (p.own + p.value_dim), queries = p.sight.queries();
+  return queries * (weights + keys * (2 * p.latent + p.rope)) < keys * weights;
 }
 
 }  // namespace
@@ -136,32 +183,42 @@ Values MlaAttention::compute(const Call& call) const {
   const Problem p(call);
   const std::int64_t rows = p.sight.sequences() * p.sight.queries() * p.heads;
   std::vector<double> out(at(rows * p.value_dim), 0.0), lse(at(rows), -infinity);
+  Rounding rounding(call);
   for (std::int64_t n = 0; n < p.sight.sequences(); ++n) {
     const std::vector<std::int64_t> keys = p.sight.keys_of_any(n);
     const std::size_t end = keys.empty() ? 0 : at(keys.back() + 1);
+    const bool absorbs = few_queries(p, static_cast<std::int64_t>(keys.size()));
     std::vector<Token> tokens(end);
     for (const std::int64_t j : keys) tokens[at(j)] = p.token(n, j);
     for (std::int64_t h = 0; h < p.heads; ++h) {
       std::vector<Expanded> expanded(end);
-      for (const std::int64_t j : keys) expanded[at(j)] = p.expand(tokens[at(j)], h);
-      for (std::int64_t i = 0; i < p.sight.queries(); ++i)
-        lse[at(p.lse_place(n, i, h))] = attend_expanded(p, n, i, h, tokens, expanded, out.data() + p.query_row(n, i, h) * p.value_dim);
+      for (const std::int64_t j : keys)
+        if (!absorbs) expanded[at(j)] = p.expand(tokens[at(j)], h);
+      for (std::int64_t i = 0; i < p.sight.queries(); ++i) {
+        double* const row = out.data() + p.query_row(n, i, h) * p.value_dim;
+        const RowSum sum = absorbs ? attend_absorbed(p, n, i, h, row) : attend_expanded(p, n, i, h, tokens, expanded, row);
+        lse[at(p.lse_place(n, i, h))] = sum.lse;
+        rounding.add(sum);
+      }
     }
   }
-  return {{"out", out}, {"lse", lse}};
+  return {{"out", out}, {"lse", lse}, {"lse rounding", {rounding.root()}}};
 }
 
 Samples MlaAttention::sample(const Call& call, Rng& rng) const {
   const Problem p(call);
   Samples samples;
+  Rounding rounding(call);
   for (const std::int64_t query : some_below(p.sight.sequences() * p.sight.queries(), 7, rng))
     for (const std::int64_t h : some_below(p.heads, 3, rng)) {
       const std::int64_t n = query / p.sight.queries(), i = query % p.sight.queries();
       std::vector<double> out(at(p.value_dim), 0.0);
-      const double lse = attend_absorbed(p, n, i, h, out.data());
+      const RowSum sum = attend_absorbed(p, n, i, h, out.data());
       samples["out"].add(p.query_row(n, i, h) * p.value_dim, out.data(), p.value_dim);
-      samples["lse"].add(p.lse_place(n, i, h), &lse, 1);
+      samples["lse"].add(p.lse_place(n, i, h), &sum.lse, 1);
+      rounding.add(sum);
     }
+  samples["lse"].rounding = rounding.root();
   return samples;
 }
 

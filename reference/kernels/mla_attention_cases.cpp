@@ -48,6 +48,7 @@ spec::Case with(const char* type, const Option& first, const Option* second, boo
   if (!gradient) give(c, {"lse"});
   first.apply(c);
   if (second) second->apply(c), c.name += std::string(" and ") + second->name;
+  if (names(c, "cache") || size_in(c, "Sq") == 1) c.dims["R"] = std::int64_t{128};  // as variants by absorbed queries have it
   return c;
 }
 
@@ -56,10 +57,13 @@ spec::Case with(const char* type, const Option& first, const Option* second, boo
 void vary_sizes(spec::Case& c, Rng& rng) {
   // Keys to expand: the reference takes R (Dn + Dv) steps for each.
   const std::int64_t cost = size_in(c, "R") * (size_in(c, "Dn") + size_in(c, "Dv"));
-  const std::int64_t most_heads = std::clamp<std::int64_t>(8'000'000 / std::max<std::int64_t>(cost * 100, 1), 1, 24);
+  const std::int64_t most_heads = std::clamp<std::int64_t>(55'000'000 / std::max<std::int64_t>(cost * 100, 1), 1, 24);
   static constexpr std::int64_t heads[] = {1, 2, 3, 5, 8, 16, 17, 24};
+  const std::int64_t own_heads = c.dims.count("H") ? size_in(c, "H") : 0;
   c.dims["H"] = rng.chance(0.03) ? 0 : std::min(rng.pick(heads), most_heads);
   if (names(c, "cache")) {
+    if (own_heads > 24 && rng.chance(0.7))
+      c.dims["H"] = own_heads;  // such cases have images of their own; a paged call has one query a sequence
     static constexpr std::int64_t pages[] = {1, 2, 3, 5, 8, 16, 16, 17, 32, 64};
     const std::int64_t page = rng.pick(pages), columns = rng.chance(0.04) ? 0 : rng.between(1, std::max<std::int64_t>(1, 130 / page));
     c.dims["N"] = rng.chance(0.04) ? 0 : rng.between(1, 3);
@@ -77,7 +81,8 @@ spec::Case MlaAttention::vary(const spec::Case& c, Rng& rng) const {
   varied.name = c.name + " varied";
   varied.fill.clear();
   varied.dims = {};
-  for (const char* dim : {"Dn", "Dr", "R", "Dv"}) varied.dims[dim] = c.dims.at(dim);
+  for (const char* dim : {"Dn", "Dr", "R", "Dv", "H"})
+    if (const auto own = c.dims.find(dim); own != c.dims.end()) varied.dims[dim] = own->second;
   vary_sizes(varied, rng);
   vary_decode_attributes(varied, rng, 4);
   if (const auto offset = varied.attributes.find("causal_offset"); offset != varied.attributes.end())

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reference/kernels/cancelling.hpp"
 #include "reference/kernels/native_sparse.hpp"
 #include "reference/spot.hpp"
 
@@ -13,7 +14,8 @@ constexpr double affordable_weights = 5e7;
 
 class GradientSums {
  public:
-  explicit GradientSums(const Call& call) : call_(call), p_(call) {
+  explicit GradientSums(const Call& call)
+      : call_(call), p_(call), in_dq_(spot(call.input("dq").elements())), in_dk_(spot(call.input("dk").elements())) {
     for (const char* name : {"dq", "dk", "dv", "dg_cmp", "dg_slc", "dg_swa"})
       if (call.given(name)) values_[name].assign(spot(call.input(name).elements()), 0.0);
     for (std::int64_t i = 0; i < call.input("dout").elements(); ++i) dout_.push_back(call.input("dout").at(i));
@@ -36,12 +38,17 @@ class GradientSums {
     if (sum != 0) of_gate /= sum;  // o is the forward pass's, whatever LSE is
     static constexpr const char* names[] = {"dg_cmp", "dg_slc", "dg_swa"};
     if (const auto found = values_.find(names[branch]); found != values_.end()) found->second[spot(place)] = of_gate;
-    for (std::size_t i = 0; i < row.keys.size(); ++i)
-      add_key(at, branch, row.keys[i], gate * row.weights[i], gate * row.weights[i] * (products[i] - of_gate) * p_.scale());
+    for (std::size_t i = 0; i < row.keys.size(); ++i) add_key(at, branch, row.keys[i], gate * row.weights[i], products[i], of_gate);
   }
 
   const NativeSparse& problem() const { return p_; }
-  const Values& values() const { return values_; }
+  Values values() const {
+    Values values = values_;
+    const double unit = unit_of(call_.input("q").type());
+    values["dq rounding"] = {in_dq_.rounding(unit, values_.at("dq"), values_.at("dq").size())};
+    values["dk rounding"] = {in_dk_.rounding(unit, values_.at("dk"), values_.at("dk").size())};
+    return values;
+  }
 
  private:
   double lse(const SparseQuery& at, SparseBranch branch) const {
@@ -50,23 +57,37 @@ class GradientSums {
     return call_.input("lse").at(row * p_.tokens + at.token);
   }
 
-  void add_key(const SparseQuery& at, SparseBranch branch, std::int64_t key, double weight, double slope) {
+  // `product`: dout . v.
+  void add_key(const SparseQuery& at, SparseBranch branch, std::int64_t key, double weight, double product, double of_gate) {
     const std::int64_t kv_head = at.head / p_.group, place = p_.row(at);
-    for (std::int64_t d = 0; d < p_.dim; ++d)
-      values_.at("dq")[spot(place * p_.dim + d)] += slope * p_.key(branch, at.batch, kv_head, key, d);
+    const double minuend = weight * product * p_.scale(), slope = weight * (product - of_gate) * p_.scale();
+    const double from = minuend * minuend + std::pow(weight * of_gate * p_.scale(), 2), left = slope * slope;
+    double of_key = 0, of_query = 0;  // squares
+    for (std::int64_t d = 0; d < p_.dim; ++d) {
+      const double k = p_.key(branch, at.batch, kv_head, key, d);
+      values_.at("dq")[spot(place * p_.dim + d)] += slope * k;
+      in_dq_.minuend[spot(place * p_.dim + d)] += minuend * k;
+      of_key += k * k, of_query += std::pow(p_.query(at, d), 2);
+    }
+    in_dq_.add(from, left, of_key);
     const std::int64_t count = branch == mean_branch ? p_.block_size : 1, first = key * count;
+    const double share = 1 / static_cast<double>(count);
     for (std::int64_t t = first; t < first + count; ++t) {
       const std::int64_t to = (at.batch * p_.tokens + t) * p_.kv_heads + kv_head;
-      for (std::int64_t d = 0; d < p_.dim; ++d)
-        values_.at("dk")[spot(to * p_.dim + d)] += slope / static_cast<double>(count) * p_.query(at, d);
+      for (std::int64_t d = 0; d < p_.dim; ++d) {
+        values_.at("dk")[spot(to * p_.dim + d)] += slope * share * p_.query(at, d);
+        in_dk_.minuend[spot(to * p_.dim + d)] += minuend * share * p_.query(at, d);
+      }
+      in_dk_.add(from * share * share, left * share * share, of_query);
       for (std::int64_t d = 0; d < p_.value_dim; ++d)
-        values_.at("dv")[spot(to * p_.value_dim + d)] += weight / static_cast<double>(count) * dout_[spot(place * p_.value_dim + d)];
+        values_.at("dv")[spot(to * p_.value_dim + d)] += weight * share * dout_[spot(place * p_.value_dim + d)];
     }
   }
 
   const Call& call_;
   NativeSparse p_;
   Values values_;
+  Cancelling in_dq_, in_dk_;
   std::vector<double> dout_;
 };
 
@@ -124,7 +145,12 @@ Samples sparse_gradient_samples(const Call& call) {
   Samples samples;
   const NativeSparse p(call);
   if (weights_of(p) > affordable_weights) return samples;
-  for (const auto& [name, values] : sparse_gradients(call)) samples[name].add(0, values.data(), static_cast<std::int64_t>(values.size()));
+  const Values gradients = sparse_gradients(call);
+  for (const auto& [name, values] : gradients) {
+    if (!call.given(name)) continue;  // what rounding may leave
+    samples[name].add(0, values.data(), static_cast<std::int64_t>(values.size()));
+    samples[name].rounding = rounding_of(gradients, name);
+  }
   return samples;
 }
 

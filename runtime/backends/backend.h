@@ -107,6 +107,8 @@ class Backend {
   virtual Probe probe(std::span<const spec::Arch* const> archs, int device) = 0;
   virtual bool can_compile(const spec::Arch& arch, std::string& why_not) = 0;
   virtual CompileResult compile(const spec::Image& image, const spec::Arch& arch) = 0;  // thread-safe
+  // The same code, as soon as several processors have it, where somebody waits. The binary may be another, which load_bytes() takes, too.
+  virtual CompileResult compile_soon(const spec::Image& image, const spec::Arch& arch) { return compile(image, arch); }
   // Vendor libraries by role, found or what was looked for: {"driver", "/usr/lib/.../libcuda.so.1, driver 580.65, CUDA 13.0"}.
   virtual std::vector<std::pair<std::string, std::string>> libraries() { return {}; }
   // What compile() would put into CompileResult::compiler; empty if there is no compiler for that arch.

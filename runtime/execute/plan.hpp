@@ -26,6 +26,7 @@ struct PlannedLaunch {
   LaunchRequest request;               // entry, geometry; arguments are set for each call
   std::vector<std::uint32_t> offsets;  // of each argument's value in the frame
   std::int64_t repeat = 1;             // launched so many times
+  std::int64_t round = 0;              // launches of one number follow one another, and repeat in turn: A B A B
   std::uint32_t step = no_step;        // where in the frame its argument `step` is, written anew for each time
   static constexpr std::uint32_t no_step = UINT32_MAX;
 };

@@ -78,6 +78,7 @@ class Layout {
     planned.request.device = plan_.device;
     planned.request.name = launch.launch->entry.c_str();  // lives as long as the image's variant
     planned.repeat = launch.repeat;
+    planned.round = launch.launch->round;
     if (planned.request.cooperative && module) check_resident(planned.request, *launch.launch);
     for (const auto& argument : launch.arguments) {
       planned.offsets.push_back(place(argument));

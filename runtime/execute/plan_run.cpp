@@ -87,6 +87,16 @@ class Scratch {
   bool owned_ = false;
 };
 
+// `values`: the call's frame. `step`: which of the launch's turns it is.
+void launch_once(const Plan& plan, const PlannedLaunch& launch, std::byte* values, std::int64_t step, Stream stream) {
+  void* arguments[Plan::max_arguments];
+  for (std::size_t i = 0; i < launch.offsets.size(); ++i) arguments[i] = values + launch.offsets[i];
+  if (launch.step != PlannedLaunch::no_step) write(values, launch.step, step);
+  auto request = launch.request;
+  request.arguments = arguments;
+  plan.backend->launch(request, stream.handle);
+}
+
 }  // namespace
 
 void Plan::run(const KernelHandle& kernel, std::span<const TensorView* const> tensors, std::span<const AttributeValue> attributes,
@@ -119,16 +129,11 @@ void Plan::run(const KernelHandle& kernel, std::span<const TensorView* const> te
     }
   }
   if (zero_bytes && !launches.empty()) backend->zero(device, stream.handle, workspace.at(0), zero_bytes);
-  void* arguments[max_arguments];
   const ProfilerRange range(ranges, label);
-  for (const auto& launch : launches) {
-    for (std::size_t i = 0; i < launch.offsets.size(); ++i) arguments[i] = values + launch.offsets[i];
-    auto request = launch.request;
-    request.arguments = arguments;
-    for (std::int64_t step = 0; step < launch.repeat; ++step) {
-      if (launch.step != PlannedLaunch::no_step) write(values, launch.step, step);
-      backend->launch(request, stream.handle);
-    }
+  for (std::size_t first = 0, end = 0; first < launches.size(); first = end) {
+    while (end < launches.size() && launches[end].round == launches[first].round) ++end;
+    for (std::int64_t step = 0; step < launches[first].repeat; ++step)
+      for (std::size_t i = first; i < end; ++i) launch_once(*this, launches[i], values, step, stream);
   }
   if (check) check_outputs(*this, kernel, tensors);
 }

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include "common/guard.hpp"
 #include "select/events.hpp"
@@ -54,13 +56,13 @@ class Resolver {
     return false;
   }
 
-  // In place of `chosen`, which no store has: what a store has in the order in which a call falls back, else what is compiled much sooner.
+  // In place of `chosen`, which no store has: what a store has in the order in which a call falls back, else what is compiled sooner.
   // False: nothing of the kind, the call waits.
   bool stand_in(const Completed& chosen) {
     auto image = call_.image(chosen);
     const auto build = build_behind(image, current(*chosen.candidate.arch), *call_.machine().backend, call_.invocation().key());
     if (!build || build->state.load(std::memory_order_acquire) != Build::State::running) return false;
-    if (!built_already(chosen) && !compiled_sooner(chosen, image.source.size())) return false;
+    if (!built_already(chosen) && !compiled_sooner(chosen, image.source.size(), *build)) return false;
     result.awaited = build;
     result.awaited_image = std::move(image.id);
     return true;
@@ -111,13 +113,25 @@ class Resolver {
     return ids;
   }
 
-  // Compilers take time in proportion to the source, about: the shortest one of another variant, where it is much shorter.
-  bool compiled_sooner(const Completed& chosen, std::size_t source) {
+  // Of other variants the one with the shortest source, where that is much shorter, for compilers take time in proportion to it, about: if
+  // it is there before the chosen one.
+  bool compiled_sooner(const Completed& chosen, std::size_t source, const Build& awaited) {
     std::optional<Completed> shortest;
     std::size_t least = source * 2 / 3;
     for (const auto& other : call_.decider().others(chosen))
       if (const auto size = call_.image(other).source.size(); size < least) least = size, shortest = other;
-    return shortest && exact(*shortest, true);
+    return shortest && is_first(*shortest, awaited) && exact(*shortest, true);
+  }
+
+  // Whether the stand-in is there, or is to be compiled here, before what is awaited.
+  bool is_first(const Completed& stand_in, const Build& awaited) const {
+    if (on_background_thread()) return true;  // its crew may have no other thread to wait for
+    const auto& arch = *stand_in.candidate.arch;
+    const auto build = build_behind(call_.image(stand_in), current(arch), *call_.machine().backend, call_.invocation().key());
+    if (!build) return true;
+    const auto runs = [](const Build& each) { return each.state.load(std::memory_order_acquire) == Build::State::running; };
+    while (runs(awaited) && runs(*build)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return runs(awaited);
   }
 
   spec::Arch current(const spec::Arch& arch) const {

@@ -160,6 +160,7 @@ struct Launch {
   Expression shared;              // bytes: dynamic shared memory; on the CPU scratch of the worker, 64-byte aligned
   std::vector<Expression> cluster;
   Expression repeat;         // launched so many times, one after the other; empty: once
+  std::int64_t round = 0;    // launches that repeat in turn ("in_turn"), A B A B, have the same number
   bool cooperative = false;  // all of its blocks, or work items, are there at once, and may wait for each other
   bool overlaps = false;     // may start before the launch before it has ended: the template waits for it (device/tile/launch_order.h)
   std::vector<Argument> arguments;

@@ -114,7 +114,7 @@ class Search {
   }
 
   std::optional<Obtained> compile() {
-    const auto result = backend_.compile(image_, arch_);
+    const auto result = backend_.compile_soon(image_, arch_);
     clock_.end("compile");
     if (!result.ok) {
       if (!result.transient) remember(result);

@@ -16,6 +16,9 @@ $end
 $if by_blocks  // blocksparse_attention: rows of one block of queries, whose steps come from a list
 #include "blocksparse_attention/block_steps.h"
 $end
+$if latent  // mla_attention: of some heads, whose keys are made first
+#include "mla_attention/head_views.h"
+$end
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
 using Element = ${ctype(E)};
@@ -188,8 +191,11 @@ $else
 // keys: a sequence's rows are taken from the end, and the last blocks to start are short.
 $end
 KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
+$if latent
+#include "mla_attention/expanded_arguments.h"
+$end
   const Heads<const Element> q(q_view), k(k_view), v(v_view);
-  const Heads<Element> out(out_view);
+  const Heads<Element> out(${latent ? 'group_out' : 'out_view'});
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                          drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
 $if by_blocks
@@ -366,7 +372,7 @@ $end
     const Rows same_rows = rows;
     const Sequence same_sequence = sequence;
     return ${by_blocks ? 'attend_blocks_plainly' : 'attend_plainly'}<THREADS, ADJUSTED, CAPPED, DROPPED, 1, (DV + WARP - 1) / WARP>(
-        Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view), Heads<Element>(out_view),
+        Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view), Heads<Element>(${latent ? 'group_out' : 'out_view'}),
         ScoreRules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                    drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads},
         same_sequence, softmax_aux_view, sinks_type, lse_view, same_rows,${by_blocks ? ' KeyBlocks(block_mask_view, sequence.batch, first_head, query_block, block_k),' : ''} kv_head, D, DV, reinterpret_cast<float*>(memory));
@@ -377,4 +383,8 @@ $end
 $if by_blocks
 
 #include "blocksparse_attention/list_blocks_entry.h"
+$end
+$if latent
+
+#include "mla_attention/expand_entries.h"
 $end

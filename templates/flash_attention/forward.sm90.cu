@@ -25,6 +25,9 @@ $if by_blocks  // blocksparse_attention: steps come from a list
 #include "blocksparse_attention/batched.h"
 #include "blocksparse_attention/sm90_block_tiles.h"
 $end
+$if latent  // mla_attention: of some heads, whose keys without rope are made first; rope features come from the call's tensors
+#include "mla_attention/head_views.h"
+$end
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
 using Element = ${ctype(E)};
@@ -64,6 +67,10 @@ constexpr uint32_t BITS_STAGES = ${bits_stages};       // steps of bits in share
 static_assert(GROUPS == 2);
 $end
 
+$if latent
+constexpr int NOPE = ${Dn}, ROPE = ${Dr}, NOPE_BOXES = NOPE / 64;
+static_assert(NOPE % 64 == 0 && ROPE % 64 == 0 && CLUSTER == 1);
+$end
 constexpr int BOXES = (D + 63) / 64, V_BOXES = (DV + 63) / 64;  // of 64 features
 constexpr uint32_t Q_BOX = 64 * 128, KEY_BOX = BLOCK_N * 128;
 constexpr uint32_t Q_BYTES = BOXES * Q_BOX, K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX;
@@ -74,6 +81,9 @@ constexpr uint32_t Q_BYTES = BOXES * Q_BOX, K_BYTES = BOXES * KEY_BOX, V_BYTES =
 #include "flash_attention/forward_sm90_consumer.h"
 
 KERNEL(THREADS, ${by_blocks and paired ? 2 : 1}) attend(${parameters('attend')}) {
+$if latent
+#include "mla_attention/expanded_arguments.h"
+$end
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   if (thread_x() == 0) {
     prefetch_tensor_map(q_map);
@@ -93,7 +103,7 @@ $if bits_apart
 $end
     fence_barrier_init();
   }
-  if (${by_blocks ? 'true' : '!DYNAMIC || SEGMENTED'}) wait_for_previous_launch();
+  if (${by_blocks or latent ? 'true' : '!DYNAMIC || SEGMENTED'}) wait_for_previous_launch();
   if constexpr (CLUSTER > 1)
     sync_cluster();
   else
@@ -110,7 +120,7 @@ $end
                               k_view.shape[k_view.rank - 3], offset_given, offset,
                               BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr},
                              causal, window_left, window_right, q_heads, static_cast<int>(row_blocks), static_cast<int>(heads_together),
-                             static_cast<int>(tile_count), PACKED && DROPPED, last_heads}${by_blocks ? ', static_cast<int>(chunk_size < (1 << 30) ? chunk_size : 1 << 30)}' : ''};
+                             static_cast<int>(${latent ? 'group_tiles' : 'tile_count'}), PACKED && DROPPED, last_heads}${by_blocks ? ', static_cast<int>(chunk_size < (1 << 30) ? chunk_size : 1 << 30)}' : ''};
 $if segmented
   const CallSegments segments{q_segment_ids_view, kv_segment_ids_view, key_ids, key_ranges, static_cast<int>(key_steps)};
 $else
@@ -124,9 +134,9 @@ $end
 $if by_blocks
   const TileSteps blocks{{step_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_q), static_cast<int>(steps_a_block)}};
 $end
-  const Plain plain{Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view), Heads<Element>(out_view),
-                    softmax_aux_view, lse_view, sinks_type, D, softmax_scale, CAPPED ? logits_soft_cap : 0,
-                    {segments, dropout, DROPPED && drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : DROPPED ? 0.0f : 1.0f, q_heads${by_blocks ? ', blocks' : ''}}};
+  const Plain plain{Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view), Heads<Element>(${latent ? 'group_out' : 'out_view'}),
+                    softmax_aux_view, lse_view, sinks_type, ${latent ? 'NOPE' : 'D'}, softmax_scale, CAPPED ? logits_soft_cap : 0,
+                    {segments, dropout, DROPPED && drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : DROPPED ? 0.0f : 1.0f, q_heads${by_blocks ? ', blocks' : latent ? ', static_cast<int>(group_head)' : ''}}${latent ? ', Heads<const Element>(rope_queries), Heads<const Element>(rope_keys), ROPE' : ''}};
 $if adjust_stages > 0
   const ScoreTile given{bias_map, attention_mask_map, bias_view, attention_mask_view};
 $else
@@ -137,9 +147,9 @@ $end
     give_registers<PRODUCER_REGISTERS>();
 $if ends_evenly
     const int first_late = q_heads * static_cast<int>(sequence_count) - last_heads;
-    if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, given, ${by_blocks ? 'blocks, ' : ''}q_heads / kv_heads, q_heads, first_late}.run();
+    if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, given, ${by_blocks ? 'blocks, ' : latent ? 'q_rope_map, k_rope_map, static_cast<int>(group_head), ' : ''}q_heads / kv_heads, q_heads, first_late}.run();
 $else
-    if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, given, ${by_blocks ? 'blocks, ' : ''}q_heads / kv_heads}.run();
+    if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, given, ${by_blocks ? 'blocks, ' : latent ? 'q_rope_map, k_rope_map, static_cast<int>(group_head), ' : ''}q_heads / kv_heads}.run();
 $end
     if (warp() == 1) Finder{at, tiles, plain}.run(Numbers{taken});
     if (warp() == 2) finish_empty_tiles(tiles, plain);
@@ -164,6 +174,9 @@ $if segmented
 
 // A warp a step of a row of the batch. key_steps: of a row.
 KERNEL(128, 1) look_at_keys(${parameters('look_at_keys')}) {
+$if latent
+  const int32_t* const key_value_seq_lengths = nullptr;
+$end
   let_next_launch_go();
   if (block_x() == 0 && thread_x() == 0) *taken = 0;
   const int number = block_x() * 4 + warp(), steps = static_cast<int>(key_steps), batch = number / steps;
@@ -186,4 +199,8 @@ $end
 $if biased != 'none' or masked
 
 #include "flash_attention/forward_sm90_aligned.h"
+$end
+$if latent
+
+#include "mla_attention/expand_sm90_entries.h"
 $end

@@ -66,7 +66,7 @@ struct Consumer {
   // values may have overflowed: then the definition decides, in the end.
   void finish(const float (&o)[DV / 2], const float (&factor)[2], const AttentionTile& tile) {
     if constexpr (STAGED) {
-      send_rows<Element>(out, at.out(part), o, factor, tile.head, tile.first_row + warp_row(), tile.batch);
+      send_rows<Element>(out, at.out(part), o, factor, tile.head${latent ? ' + plain.rule.first_group_head' : ''}, tile.first_row + warp_row(), tile.batch);
     } else {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {

@@ -45,6 +45,10 @@ struct Producer {
 $if by_blocks
   const TileSteps& blocks;
 $end
+$if latent
+  const TensorMap &q_rope, &k_rope;
+  int first_group_head;
+$end
   int heads_a_kv_head;
 $if ends_evenly
   int heads, first_late;  // query heads; the first one of the last group, where rows of the batch follow one another
@@ -73,9 +77,16 @@ $end
         continue;
       }
       barrier_arrive_expect(full, Q_BYTES);
+$if latent
+      const int head = first_group_head + tile.head, token = tile.first_row + part * 64;
+#pragma unroll
+      for (int i = 0; i < BOXES; ++i)
+        copy_box(at.q(queries.at, part) + i * Q_BOX, i < NOPE_BOXES ? q : q_rope, full, i < NOPE_BOXES ? i : i - NOPE_BOXES, head, token, tile.batch);
+$else
 #pragma unroll
       for (int i = 0; i < BOXES; ++i)
         copy_box(at.q(queries.at, part) + i * Q_BOX, q, full, i, tile.head, tile.first_query + tile.first_row + part * 64, tile.batch);
+$end
     }
     queries.next();
 $if ends_evenly
@@ -91,7 +102,13 @@ $if by_blocks
     step_number[step_place(keys)] = token / BLOCK_N;
 $end
     barrier_arrive_expect(full, K_BYTES);
+$if latent
+    copy_step<NOPE_BOXES>(at.k(keys.at), k, full, head, token, batch);
+#pragma unroll
+    for (int i = NOPE_BOXES; i < BOXES; ++i) load_tile(at.k(keys.at) + i * KEY_BOX, k_rope, full, {64 * (i - NOPE_BOXES), token, batch});
+$else
     copy_step<BOXES>(at.k(keys.at), k, full, head, token, batch);
+$end
     keys.next();
   }
   void copy_values(int head, int token, int batch) {

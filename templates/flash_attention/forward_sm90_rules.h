@@ -25,6 +25,9 @@ struct KeyRule {
 $if by_blocks
   const TileSteps& blocks;
 $end
+$if latent
+  int first_group_head;  // of the call's heads
+$end
 
   uint32_t number(const AttentionTile& tile) const { return row_number(tile, heads); }
   bool sees(const AttentionTile& tile, int row, int key) const {

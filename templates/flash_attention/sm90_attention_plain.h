@@ -19,6 +19,10 @@ template <class T, class KeyRule = NoKeyRule> struct PlainAttention {
   int head_dim;
   float scale, soft_cap;  // 0: off
   KeyRule rule = {};
+$if latent
+  Heads<const T> q_rope, k_rope;  // more features of queries and keys
+  int rope_dim;
+$end
 
   void start(const AttentionTile& tile, float& reference, float& sum) const {
     reference = LOWEST, sum = 0;
@@ -55,6 +59,11 @@ template <class T, class KeyRule = NoKeyRule> struct PlainAttention {
       float score = 0;
 #pragma unroll 1
       for (int d = 0; d < head_dim; ++d) score += to_float(query[d]) * to_float(key[d]);
+$if latent
+      const T *query_rope = q_rope.row(tile.batch, tile.first_row + row, tile.head), *key_rope = k_rope.row(tile.batch, first + (seen ? lane() : 0), 0);
+#pragma unroll 1
+      for (int d = 0; d < rope_dim; ++d) score += to_float(query_rope[d]) * to_float(key_rope[d]);
+$end
       score = (soft_cap > 0 ? soft_cap * tanh_of(score * (scale / soft_cap)) : score * scale) * LOG2_E;
       score = seen ? adjust(score, first + lane()) : -INFINITE;
       float largest = larger_of(score, reference);

@@ -14,6 +14,9 @@
 $if by_blocks  // blocksparse_attention_bwd: turns come from a list; keys are of one block
 #include "blocksparse_attention/batched.h"
 $end
+$if latent  // mla_attention_bwd: of some heads, whose keys are made first
+#include "mla_attention_bwd/turn_views.h"
+$end
 #include "flash_attention_bwd/attention_backward_plain.h"
 #include "flash_attention_bwd/pair_products.h"
 #include "flash_attention_bwd/pair_queries.h"
@@ -59,6 +62,7 @@ struct Memory {
 };
 using Copy = TurnCopy<Shape, D, DV, D16, DV16, Memory>;
 
+$if not latent
 // Block (x, y, z): BLOCK_M rows x (packed: of all sequences) of head y of row z of the batch. Clears the sums of dq.
 KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
   const Heads<const Element> out(out_view), dout(dout_view);
@@ -89,6 +93,7 @@ $if takes_bias
 $end
 }
 
+$end
 // The block's dk and dv by the definition. Not inlined: it would take registers from the loop beside it.
 static __attribute__((noinline)) void differentiate_plainly(const View& q, const View& k, const View& v, const View& dout,
                                                             const ScoreRules& rules, const ${by_blocks ? 'BlockVisibility' : 'Visibility'}& visibility, const Plan& plan,
@@ -107,6 +112,18 @@ static __attribute__((noinline)) void differentiate_plainly(const View& q, const
 // Block (x, y, z): the y-th BLOCK_N keys (packed: of all sequences) of the x-th kv head of group z, where the kv heads of all rows of the
 // batch are numbered through; then every grid_y()-th ones.
 KERNEL(THREADS, ${blocks}) differentiate(${parameters('differentiate')}) {
+$if latent
+  const TurnHeads turn_heads(step, head_slots, all_heads);
+  const View q_view = slot_view(joined_q, sequence_count, query_tokens, turn_heads.count, head_slots, D), k_view = slot_view(made_k, sequence_count, key_tokens, turn_heads.count, head_slots, D),
+             v_view = slot_view(made_v, sequence_count, key_tokens, turn_heads.count, head_slots, DV),
+             dout_view = head_view(dout + turn_heads.first * dout_head, sequence_count, query_tokens, turn_heads.count, DV, dout_batch, dout_token, dout_head);
+  const View dk_view = slot_view(dk, sequence_count, key_tokens, turn_heads.count, head_slots, D), dv_view = slot_view(dv, sequence_count, key_tokens, turn_heads.count, head_slots, DV);
+  float* const dbias_sums = nullptr;
+  const View bias_view = no_view(), attention_mask_view = no_view();
+  const int32_t *const cum_seqlens_q = nullptr, *const cum_seqlens_k = nullptr, *const query_seq_lengths = nullptr, *const key_value_seq_lengths = nullptr;
+  constexpr int64_t bias_type = 0, dropout_seed = 0;
+  constexpr float drop_threshold = 0;
+$end
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q_view.shape[q_view.rank - 3], k_view.shape[k_view.rank - 3],
                             offset_given,  offset,
                             ADJUSTED ? query_seq_lengths : nullptr, ADJUSTED ? key_value_seq_lengths : nullptr};
@@ -276,8 +293,20 @@ $end
 
 // Block (x, y, z): BLOCK_M rows x (packed: of all sequences) of head y of row z of the batch: dq from the sums, which lie as DqSums says.
 KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
+$if latent
+  const TurnHeads turn_heads(step, head_slots, all_heads);
+  const View q_view = slot_view(joined_q, sequence_count, query_tokens, turn_heads.count, head_slots, D), k_view = slot_view(made_k, sequence_count, key_tokens, turn_heads.count, head_slots, D),
+             v_view = slot_view(made_v, sequence_count, key_tokens, turn_heads.count, head_slots, DV),
+             dout_view = head_view(dout + turn_heads.first * dout_head, sequence_count, query_tokens, turn_heads.count, DV, dout_batch, dout_token, dout_head);
+  const View dq_view = slot_view(dq, sequence_count, query_tokens, turn_heads.count, head_slots, D);
+  if (block_y() >= turn_heads.count) return;
+  const View bias_view = no_view(), attention_mask_view = no_view();
+  const int32_t *const cum_seqlens_q = nullptr, *const cum_seqlens_k = nullptr, *const query_seq_lengths = nullptr, *const key_value_seq_lengths = nullptr;
+  constexpr int64_t bias_type = 0, dropout_seed = 0;
+  constexpr float drop_threshold = 0;
+$end
   const Heads<const Element> q(q_view), k(k_view);
-  const Heads<Element> dq(dq_view);
+  const Heads<Element> ${latent ? 'dq_rows' : 'dq'}(dq_view);
   const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset,
                             ADJUSTED ? query_seq_lengths : nullptr, ADJUSTED ? key_value_seq_lengths : nullptr};
   Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
@@ -316,7 +345,7 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   for (int i = thread_x(); i < BLOCK_M * CHUNKS; i += FINISH_THREADS) {
     const int row = i / CHUNKS, column = i % CHUNKS * 8;
     if (first + row < sequence.queries && !(hides && bad_rows[row]))
-      store_pack(dq.row(sequence.batch, sequence.first_query + first + row, block_y()) + column,
+      store_pack(${latent ? 'dq_rows' : 'dq'}.row(sequence.batch, sequence.first_query + first + row, block_y()) + column,
                  load_pack<8>(tile + row * QTile::PITCH + column));
   }
   if (!some_bad || !hides) return;
@@ -327,7 +356,7 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
                             reinterpret_cast<float*>(memory + QTile::BYTES + BLOCK_M * 4) + warp() * 2 * (D + DV)};
 #pragma unroll 1
   for (int row = warp(); row < BLOCK_M && first + row < sequence.queries; row += FINISH_THREADS / WARP)
-    if (bad_rows[row]) gradients.differentiate_query(static_cast<int>(first) + row, block_y(), dq);
+    if (bad_rows[row]) gradients.differentiate_query(static_cast<int>(first) + row, block_y(), ${latent ? 'dq_rows' : 'dq'});
 }
 
 $if by_blocks
@@ -336,6 +365,11 @@ KERNEL(128, 1) list_queries(${parameters('list_queries')}) {
 }
 
 $end
+$if latent
+#include "mla_attention/expand_entries.h"
+#include "mla_attention_bwd/row_sums_entry.h"
+#include "mla_attention_bwd/product_entries.h"
+$else
 // With dbias: its sums before, and after.
 KERNEL(OTHER_THREADS, 1) clear_bias(${parameters('clear_bias')}) { clear_bias_sums<OTHER_THREADS>(dbias_sums, bias_elements); }
 KERNEL(OTHER_THREADS, 1) finish_bias(${parameters('finish_bias')}) {
@@ -348,3 +382,4 @@ KERNEL(OTHER_THREADS, 1) differentiate_sinks(${parameters('differentiate_sinks')
   differentiate_sink<OTHER_THREADS>(softmax_aux_view, dsoftmax_aux_view, sinks_type, block_x(), sequences,
                                   {q.heads, space_rows, BLOCK_M, cum_seqlens_q != nullptr}, row_lse, row_delta);
 }
+$end

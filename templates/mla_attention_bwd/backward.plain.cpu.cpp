@@ -3,6 +3,7 @@
 //   rows:    q', do', o', dq' of each query row to workspace; dq_nope = w_kc dq', dq_rope = sum of ds_j rope_j
 //   keys:    dlatent_j = sum over rows of ds_j q' + p_j do', drope_j = sum of ds_j q_rope
 //   weights: dw_kc = sum over rows of dq' q_nope, dw_vc = sum of o' dout
+// Heads come in turns, as many at once as a bounded workspace holds; sums over heads wait in key_sums.
 // A tensor is written by one work item an element, in one order: results are the same from run to run.
 #include "device/cpu.h"
 #include "device/number/math.h"
@@ -34,13 +35,15 @@ static void add(float* to, float factor, const float* from, int64_t count) {
   for (int64_t d = 0; d < count; ++d) to[d] += factor * from[d];
 }
 
-// Item (x, y, z): head x of query y of row z of the batch.
+// Item (x, y, z): the turn's head x of query y of row z of the batch.
 static void rows(${parameters('rows')}, const Group& group) {
-  const int64_t head = group.x, i = group.y, batch = group.z, latent = features, rope = rope_features, width = latent + rope;
+  const TurnHeads turn(step, group.grid_x, heads);
+  if (group.x >= turn.count) return;
+  const int64_t head = turn.first + group.x, i = group.y, batch = group.z, latent = features, rope = rope_features, width = latent + rope;
   const LatentCall call{q_segment_ids_view, kv_segment_ids_view, nullptr, queries, tokens, offset_given, offset, Visibility{causal, window_left, window_right}};
   const LatentCache keys{kv_latent, k_rope, latent_outer, latent_inner, rope_outer, rope_inner, 1};
   const SeenKeys seen = call.keys(batch, i);
-  const SavedRow saved(saved_rows, softmaxes, (batch * queries + i) * group.grid_x + head, latent, rope);
+  const SavedRow saved(saved_rows, softmaxes, (batch * queries + i) * group.grid_x + group.x, latent, rope);
   float *key = static_cast<float*>(group.shared), *drope = key + width, *own = drope + rope, slope;
   absorb(row_of<const Element>(q_nope_view, batch, i, head), w_kc_view, head, own, saved.query);
   absorb(row_of<const Element>(dout_view, batch, i, head), w_vc_view, head, own, saved.dout);
@@ -81,12 +84,14 @@ static void keys(${parameters('keys')}, const Group& group) {
   const LatentCache cache{kv_latent, k_rope, latent_outer, latent_inner, rope_outer, rope_inner, 1};
   float *key = static_cast<float*>(group.shared), *sum = key + width, slope;
   load_key(cache.row(batch, j), latent, rope, key);
-  for (int64_t d = 0; d < width; ++d) sum[d] = 0;
+  const TurnHeads turn(step, head_slots, heads);
+  float* const sums = key_sums + (batch * tokens + j) * width;
+  for (int64_t d = 0; d < width; ++d) sum[d] = step > 0 ? sums[d] : 0;
   for (int64_t i = 0; i < queries; ++i) {
     const SeenKeys seen = call.keys(batch, i);
     if (j < seen.first || j >= seen.end || !seen.sees(j)) continue;
-    for (int64_t head = 0; head < heads; ++head) {
-      const SavedRow saved(saved_rows, softmaxes, (batch * queries + i) * heads + head, latent, rope);
+    for (int64_t slot = 0; slot < turn.count; ++slot) {
+      const SavedRow saved(saved_rows, softmaxes, (batch * queries + i) * head_slots + slot, latent, rope);
       const float score = score_of(saved.query, key, width, softmax_scale, logits_soft_cap, slope);
       const float weight = exp2_of(splat(score - saved.softmax[0]))[0] * saved.softmax[1];
       if (weight == 0) continue;
@@ -94,6 +99,10 @@ static void keys(${parameters('keys')}, const Group& group) {
       add(sum, dscore, saved.query, width);
       add(sum, weight, saved.dout, latent);
     }
+  }
+  if (turn.first + turn.count < heads) {
+    for (int64_t d = 0; d < width; ++d) sums[d] = sum[d];
+    return;
   }
   Element* dlatent = static_cast<Element*>(dkv_latent_view.data) + batch * dkv_latent_view.strides[0] + j * dkv_latent_view.strides[1];
   Element* drope = static_cast<Element*>(dk_rope_view.data) + batch * dk_rope_view.strides[0] + j * dk_rope_view.strides[1];
@@ -113,11 +122,13 @@ static void sum_rows(const View& view, int64_t rows, int64_t head, int64_t count
   for (int64_t d = 0; d < count; ++d) to[d] = from_float<Element>(sums[d]);
 }
 
-// Item (x, y): latent feature x of the weights of head y.
+// Item (x, y): latent feature x of the weights of the turn's head y.
 static void weights(${parameters('weights')}, const Group& group) {
-  const int64_t r = group.x, head = group.y, rows = q_nope_view.shape[0] * q_nope_view.shape[1];
+  const TurnHeads turn(step, group.grid_y, heads);
+  if (group.y >= turn.count) return;
+  const int64_t r = group.x, head = turn.first + group.y, rows = q_nope_view.shape[0] * q_nope_view.shape[1];
   float* sums = static_cast<float*>(group.shared);
-  const auto saved = [&](int64_t row) { return SavedRow(saved_rows, softmaxes, row * group.grid_y + head, features, rope_features); };
+  const auto saved = [&](int64_t row) { return SavedRow(saved_rows, softmaxes, row * group.grid_y + group.y, features, rope_features); };
   sum_rows(q_nope_view, rows, head, dw_kc_view.shape[2], sums, const_cast<Element*>(weight_row<Element>(dw_kc_view, r, head)),
            [&](int64_t row) { return saved(row).dquery[r]; });
   sum_rows(dout_view, rows, head, dw_vc_view.shape[2], sums, const_cast<Element*>(weight_row<Element>(dw_vc_view, r, head)),

@@ -44,9 +44,11 @@ static inline void add_up(const float* sums, int pitch, int count, const float* 
   }
 }
 
-// Block x: head x % heads of query x / heads % queries of a row of the batch.
+// Block x: the turn's head x % slots of query x / slots % queries of a row of the batch.
 KERNEL(THREADS, 1) rows(${parameters('rows')}) {
-  const int head_count = static_cast<int>(heads), head = block_x() % head_count, query = block_x() / head_count;
+  const TurnHeads turn(step, head_slots, heads);
+  const int slots = static_cast<int>(head_slots), slot = block_x() % slots, head = static_cast<int>(turn.first) + slot, query = block_x() / slots;
+  if (slot >= turn.count) return;
   const int i = query % static_cast<int>(queries), batch = query / static_cast<int>(queries);
   const int latent = static_cast<int>(features), rope = static_cast<int>(rope_features), width = latent + rope;
   const LatentCall call{q_segment_ids_view, kv_segment_ids_view, nullptr, queries, tokens, offset_given, offset, Visibility{causal, window_left, window_right}};
@@ -132,15 +134,17 @@ KERNEL(THREADS, 1) keys(${parameters('keys')}) {
   const LatentCache cache{kv_latent, k_rope, latent_outer, latent_inner, rope_outer, rope_inner, 1};
   const LatentRow key = cache.row(batch, j);
   float *const sums = reinterpret_cast<float*>(dynamic_shared()), *const mine = sums + warp() * width, *const whole = sums + WARPS * width;
+  const TurnHeads turn(step, head_slots, heads);
+  float* const before = key_sums + int64_t{block_x()} * width;
   __shared__ float factors[WARPS];
   if (thread_x() < WARPS) factors[thread_x()] = 1;
 #pragma unroll 1
-  for (int d = lane(); d < width; d += WARP) mine[d] = 0;
+  for (int d = lane(); d < width; d += WARP) mine[d] = step > 0 && warp() == 0 ? before[d] : 0;
 #pragma unroll 1
-  for (int64_t row = warp(); row < queries * heads; row += WARPS) {
-    const SeenKeys seen = call.keys(batch, row / heads);
+  for (int64_t row = warp(); row < queries * turn.count; row += WARPS) {
+    const SeenKeys seen = call.keys(batch, row / turn.count);
     if (j < seen.first || j >= seen.end || !seen.sees(j)) continue;
-    const SavedRow saved(saved_rows, softmaxes, batch * queries * heads + row, latent, rope);
+    const SavedRow saved(saved_rows, softmaxes, (batch * queries + row / turn.count) * head_slots + row % turn.count, latent, rope);
     const Pair pair = meet(saved.query, saved.dout, key, latent, rope, softmax_scale, logits_soft_cap);
     const float weight = exp2_of(pair.score - saved.softmax[0]) * saved.softmax[1];
     const float dscore = weight * (pair.dvalue - saved.softmax[2]) * pair.slope * softmax_scale;
@@ -151,15 +155,22 @@ KERNEL(THREADS, 1) keys(${parameters('keys')}) {
   }
   sync_block();
   add_up(sums, width, width, factors, whole);  // each thread reads what it writes there
+  if (turn.first + turn.count < heads) {
+#pragma unroll 1
+    for (int d = thread_x(); d < width; d += THREADS) before[d] = whole[d];
+    return;
+  }
   Element* const dlatent = static_cast<Element*>(dkv_latent_view.data) + batch * dkv_latent_view.strides[0] + j * dkv_latent_view.strides[1];
   Element* const drope = static_cast<Element*>(dk_rope_view.data) + batch * dk_rope_view.strides[0] + j * dk_rope_view.strides[1];
 #pragma unroll 1
   for (int d = thread_x(); d < width; d += THREADS) (d < latent ? dlatent + d : drope + (d - latent))[0] = from_float<Element>(whole[d]);
 }
 
-// Block x: latent feature x / heads of the weights of head x % heads; a thread a feature of them.
+// Block x: latent feature x / slots of the weights of the turn's head x % slots; a thread a feature of them.
 KERNEL(THREADS, 1) weights(${parameters('weights')}) {
-  const int head_count = static_cast<int>(heads), head = block_x() % head_count, r = block_x() / head_count;
+  const TurnHeads turn(step, head_slots, heads);
+  const int slots = static_cast<int>(head_slots), slot = block_x() % slots, head = static_cast<int>(turn.first) + slot, r = block_x() / slots;
+  if (slot >= turn.count) return;
   const int64_t row_count = q_nope_view.shape[0] * q_nope_view.shape[1];
   const int own = static_cast<int>(dw_kc_view.shape[2]), all = own + static_cast<int>(dw_vc_view.shape[2]);
 #pragma unroll 1
@@ -168,7 +179,7 @@ KERNEL(THREADS, 1) weights(${parameters('weights')}) {
     float sum = 0;
 #pragma unroll 1
     for (int64_t row = 0; row < row_count; ++row) {
-      const SavedRow saved(saved_rows, softmaxes, row * heads + head, features, rope_features);
+      const SavedRow saved(saved_rows, softmaxes, row * slots + slot, features, rope_features);
       const int64_t batch = row / queries, i = row % queries;
       sum += of_key ? saved.dquery[r] * to_float(row_of<const Element>(q_nope_view, batch, i, head)[d])
                     : saved.out[r] * to_float(row_of<const Element>(dout_view, batch, i, head)[d - own]);

@@ -15,6 +15,10 @@ $require R % (16 * warps) == 0 and (R + Dr) % 16 == 0 and Dr % 8 == 0 and keys_a
 using Element = ${ctype(E)};
 using Cached = ${ctype(C)};
 #include "mla_decode/latent_keys.h"
+$if latent  // mla_attention
+#include "mla_attention/head_views.h"
+#include "mla_attention/latent_call.h"
+$end
 constexpr int R = ${R}, ROPE = ${Dr}, WIDTH = R + ROPE;
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;
 constexpr int ROW_TILES = ${row_tiles}, ROWS = 16 * ROW_TILES;  // heads
@@ -187,6 +191,9 @@ static inline void add_values(Outputs& o, const WeightTile& weights, const KeyTi
 
 // Block (x, y): part x % parts of the keys of query token x / parts (of all sequences); heads y * ROWS ...
 KERNEL(THREADS, 1) decode(${parameters('decode')}) {
+$if latent
+#include "mla_attention/absorbed_arguments.h"
+$end
   const int part_count = static_cast<int>(parts), token = block_x() / part_count, part = block_x() % part_count;
   const int queries = static_cast<int>(q_latent_view.shape[1]), heads = static_cast<int>(q_latent_view.shape[2]);
   const int sequence = token / queries, i = token % queries, first_head = block_y() * ROWS;
@@ -202,18 +209,26 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
   const LatentKeys keys{rows, block_tables ? block_tables + sequence * table_row : nullptr,
                         listed ? static_cast<const int32_t*>(indices_view.data) + sequence * indices_view.strides[0] + i * indices_view.strides[1] : nullptr,
                         sequence};
+$if latent
+  const View no_segments = no_view();
+  const SeenKeys visible =
+      LatentCall{no_segments, no_segments, context_lens, queries, tokens, offset_given, offset, Visibility{causal, window_left, window_right}}.keys(sequence, i);
+  const int first_key = static_cast<int>(visible.first), count = static_cast<int>(visible.end);
+  const int all_tiles = (count - first_key + KEYS - 1) / KEYS, first_tile = static_cast<int>(int64_t{all_tiles} * part / part_count);
+$else
   const int count = static_cast<int>(
       listed ? indices_view.shape[2] : visible_tokens(context_lens ? context_lens[sequence] : tokens, queries, i));
   const int all_tiles = (count + KEYS - 1) / KEYS, first_tile = static_cast<int>(int64_t{all_tiles} * part / part_count);
+$end
   const int tiles = static_cast<int>(int64_t{all_tiles} * (part + 1) / part_count) - first_tile;
-  const LatentTiles latents{keys, memory, first_tile * KEYS, count};
+  const LatentTiles latents{keys, memory, ${latent ? 'first_key + ' : ''}first_tile * KEYS, count};
 
   const Element* const q = static_cast<const Element*>(q_latent_view.data) + sequence * q_latent_view.strides[0] + i * q_latent_view.strides[1];
-  const Element* const q_rope = static_cast<const Element*>(q_rope_view.data) + sequence * q_rope_view.strides[0] + i * q_rope_view.strides[1];
+  const Element* const q_rope = static_cast<const Element*>(${latent ? 'rope_rows' : 'q_rope_view'}.data) + sequence * ${latent ? 'rope_rows' : 'q_rope_view'}.strides[0] + i * ${latent ? 'rope_rows' : 'q_rope_view'}.strides[1];
 #pragma unroll 1
   for (int copy = thread_x(); copy < ROWS * (WIDTH / 8); copy += THREADS) {
     const int row = copy / (WIDTH / 8), d = copy % (WIDTH / 8) * 8, head = first_head + row < heads ? first_head + row : heads - 1;
-    copy_async_16(query_tile.at(row, d), d < R ? q + head * q_latent_view.strides[2] + d : q_rope + head * q_rope_view.strides[2] + (d - R), true);
+    copy_async_16(query_tile.at(row, d), d < R ? q + head * q_latent_view.strides[2] + d : q_rope + head * ${latent ? 'rope_rows' : 'q_rope_view'}.strides[2] + (d - R), true);
   }
   for (int row = thread_x(); row < ROWS; row += THREADS) states[row] = {LOWEST, 0};
 
@@ -258,5 +273,12 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
 
 // Block x: head x % heads of query token x / heads.
 KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
+$if latent
+#include "mla_attention/absorbed_results.h"
+$end
   finish_row<Element, R>(out_view, lse_view, partial, reinterpret_cast<const Softmax*>(partial_softmax), static_cast<int>(parts));
 }
+$if latent
+
+#include "mla_attention/absorbed_entries.h"
+$end

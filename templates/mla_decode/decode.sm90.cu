@@ -17,6 +17,10 @@ $require R == 512 and Dr == 64 and C == E and held >= 2 and held % 2 == 0
 using Element = ${ctype(E)};
 using Cached = Element;
 #include "mla_decode/latent_keys.h"
+$if latent  // mla_attention
+#include "mla_attention/head_views.h"
+#include "mla_attention/latent_call.h"
+$end
 constexpr int R = ${R}, ROPE = ${Dr};
 constexpr int HALF = R / 2, HALF_ROPE = ROPE / 2;  // a block's features
 constexpr bool BY_KEYS = ${by_keys};                // the warpgroups of a block have the same rows, and tiles in turn; else each has rows of its own
@@ -42,6 +46,10 @@ struct Work {
 
 // Cluster (x, y): part x % parts of the keys of query token x / parts (of all sequences); heads y * BLOCK_ROWS ...
 KERNEL(THREADS, 1) decode(${parameters('decode')}) {
+$if latent
+#include "mla_attention/absorbed_arguments.h"
+#include "mla_attention/absorbed_results.h"
+$end
   const Places at;
   if (thread_x() == 0) {
     for (uint32_t i = 0; i < STAGES; ++i) {
@@ -62,8 +70,14 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
   const LatentKeys keys{rows, block_tables ? block_tables + sequence * table_row : nullptr,
                         listed ? static_cast<const int32_t*>(indices_view.data) + sequence * indices_view.strides[0] + i * indices_view.strides[1] : nullptr,
                         sequence};
+$if latent
+  const View no_segments = no_view();
+  const int count = uniform(static_cast<int>(
+      LatentCall{no_segments, no_segments, context_lens, queries, tokens, offset_given, offset, Visibility{causal, -1, window_right}}.keys(sequence, i).end));
+$else
   const int count = uniform(static_cast<int>(
       listed ? indices_view.shape[2] : visible_tokens(context_lens ? context_lens[sequence] : tokens, queries, i)));
+$end
   const int all_tiles = (count + KEYS - 1) / KEYS, first_tile = static_cast<int>(int64_t{all_tiles} * part / part_count);
   const Work work{keys, first_tile * KEYS, count, static_cast<int>(int64_t{all_tiles} * (part + 1) / part_count) - first_tile};
 
@@ -81,8 +95,8 @@ $end
   } else {
     take_registers<CONSUMER_REGISTERS>();
     const QueryRows q{static_cast<const Element*>(q_latent_view.data) + sequence * q_latent_view.strides[0] + i * q_latent_view.strides[1],
-                      static_cast<const Element*>(q_rope_view.data) + sequence * q_rope_view.strides[0] + i * q_rope_view.strides[1],
-                      q_latent_view.strides[2], q_rope_view.strides[2], block_y() * BLOCK_ROWS, heads};
+                      static_cast<const Element*>(${latent ? 'rope_rows' : 'q_rope_view'}.data) + sequence * ${latent ? 'rope_rows' : 'q_rope_view'}.strides[0] + i * ${latent ? 'rope_rows' : 'q_rope_view'}.strides[1],
+                      q_latent_view.strides[2], ${latent ? 'rope_rows' : 'q_rope_view'}.strides[2], block_y() * BLOCK_ROWS, heads};
     // Worked out when it is needed: registers are few before.
     const auto results = [&] {
       const int at_end = keep_here(block_x()) / 2, of_token = at_end / part_count;
@@ -101,6 +115,14 @@ $end
 
 // Block x: head x % heads of query token x / heads.
 KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
+$if latent
+  const View out_view = slot_view(latent_out, sequence_count, query_tokens, all_heads, all_heads, R);
+  const View lse_view = lse_view_of(lse, sequence_count, all_heads, query_tokens, lse_batch, lse_head);
+$end
   wait_for_previous_launch();
   finish_row<Element, R>(out_view, lse_view, partial, reinterpret_cast<const Softmax*>(partial_softmax), static_cast<int>(pieces));
 }
+$if latent
+
+#include "mla_attention/absorbed_entries.h"
+$end

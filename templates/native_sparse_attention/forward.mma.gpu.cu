@@ -1,119 +1,161 @@
-// native_sparse_attention, forward, mma: 16 query heads of a kv head as the rows of a tile on mma.sync, whose keys the warps of a block
-// share. Means, and the importance of blocks, are in f32 by the definition.
+// native_sparse_attention, forward, mma: a token of a kv head a warp, 16 of its query heads as the rows of a tile on mma.sync; the warps of
+// a block share keys and values. Blocks are selected before, by scores of means that are as exact as f32.
 #include "device/gpu.h"
 #include "device/attention/attention.h"
 
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
-constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;
-constexpr int ROWS = 4, FEATURES = (DV + WARP - 1) / WARP;  // of means: query heads a warp, features of each a lane
+constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, STAGES = ${stages};
+constexpr int PIECES = ${keys} / 16, AT_ONCE = ${pieces};  // pieces of 16 keys: a chunk's; those whose scores a warp has at once
+constexpr int SELECT_WARPS = 4, MEANS_THREADS = 128;
 $require D % 32 == 0 and Dv % 16 == 0
 #include "native_sparse_attention/gates.h"
-#include "native_sparse_attention/head_rows.h"
-#include "native_sparse_attention/head_tile.h"
+#include "native_sparse_attention/select_blocks_gpu.h"
+#include "native_sparse_attention/select_tile.h"
+#include "native_sparse_attention/token_tile.h"
 
-// The blocks that a query selects, by all threads; ends with a barrier.
-static inline void select_blocks(uint32_t* bits, float* importance, float* lse_of_means, HeadRows rows, int heads, const View& mean_keys, int past, int own,
-                                 int64_t count) {
-  float* queries = const_cast<float*>(rows.queries);
-  if (room_beside(count, own) < own - 1) {
-    float gate[ROWS], result[ROWS][FEATURES], lse[ROWS];
-#pragma unroll 1
-    for (int first = warp() * ROWS; first < heads; first += WARPS * ROWS) {
-      rows.queries = queries + first * D;
-      attend_branch<false, float>(rows, mean_keys, mean_keys, {0, past}, {nullptr, 1}, gate, result, lse);
-#pragma unroll
-      for (int r = 0; r < ROWS; ++r)
-        if (lane() == 0) lse_of_means[first + r] = lse[r];
-    }
-    sync_block();
-    rows.queries = queries;
-    find_importance(importance, rows, lse_of_means, heads, mean_keys, past);
-    sync_block();
-  }
-  if (warp() == 0) choose_blocks(bits, importance, own, count);
+// Block (x, y, z): the means of block x of kv head y of row z of the batch.
+KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
+  const Heads<const Element> k(k_view), v(v_view);
+  const int64_t at = (static_cast<int64_t>(block_z()) * k.heads + block_y()) * grid_x() + block_x(), first = block_x() * block_size;
+  const auto mean = [&](const Element* from, int64_t stride) {
+    float sum = 0;
+#pragma unroll 4
+    for (int64_t t = 0; t < block_size; ++t) sum += to_float(from[t * stride]);
+    return sum / static_cast<float>(block_size);
+  };
+  if (thread_x() < D)
+    store_terms(reinterpret_cast<Element*>(mean_keys) + at * D + thread_x(), k_view.shape[0] * k.heads * grid_x() * D,
+                mean(k.row(block_z(), first, block_y()) + thread_x(), k.token_stride));
+  if (is_given(g_cmp_view) && thread_x() < DV)
+    reinterpret_cast<Element*>(mean_values)[at * DV + thread_x()] = from_float<Element>(mean(v.row(block_z(), first, block_y()) + thread_x(), v.token_stride));
 }
 
-// Block (x, y, z): a token of row z of the batch, the last first, and all query heads of kv head y.
-KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
-  const Heads<const Element> q(q_view), k(k_view), v(v_view);
-  const Heads<Element> out(out_view);
-  const int heads = static_cast<int>(heads_a_kv_head), kv_head = block_y(), batch = block_z(), kv_first = kv_head * heads;
-  const int token = grid_x() - 1 - block_x(), own = token / static_cast<int>(block_size), past = (token + 1) / static_cast<int>(block_size);
-  // First the values of a branch, then in their place the warps' parts.
-  float* parts = reinterpret_cast<float*>(dynamic_shared());
-  Element* staged = reinterpret_cast<Element*>(dynamic_shared()) + warp() * STAGED;
-  float *results = reinterpret_cast<float*>(dynamic_shared() + ${tile_bytes}), *queries = results + HEADS * DV;
-  float *lse_of_means = queries + (heads + ROWS - 1) / ROWS * ROWS * D, *importance = lse_of_means + (heads + ROWS - 1) / ROWS * ROWS;
-  uint32_t* bits = reinterpret_cast<uint32_t*>(importance + means);
-  __shared__ Softmax softmax[WARPS * HEADS];
-  HeadRows rows{queries, D, DV, batch, token, kv_head, softmax_scale};
-  const View mean_keys = view_of_means(key_means, means, k_view.shape[2], D);
-  const bool blocked = is_given(g_slc_view), named = is_given(block_indices_view);
-  load_queries(queries, q_view, batch, token, kv_first, heads);
-  sync_block();
-  if (blocked && !named) select_blocks(bits, importance, lse_of_means, rows, heads, mean_keys, past, own, named_blocks);
-  if (warp() == 0) {
-    if (named) name_blocks(bits, block_indices_view, block_counts_view, batch, token, kv_head, named_blocks, own);
-    store_selected(selected_view, blocked ? bits : nullptr, batch, token, kv_head, own);
+// Block (x, y, z): SELECT_WARPS tokens of row z of the batch, the last first, and kv head y: of each query head the logarithm of its sum over
+// means, and the blocks that the token selects.
+KERNEL(SELECT_WARPS * WARP, 4) select(${parameters('select')}) {
+  const Heads<const Element> q(q_view);
+  const int heads = static_cast<int>(heads_a_kv_head), kv_head = block_y(), batch = block_z(), words = static_cast<int>(block_words);
+  const int token = (grid_x() - 1 - block_x()) * SELECT_WARPS + warp(), tokens = static_cast<int>(q.tokens);
+  if (token >= tokens) return;
+  const int own = token / static_cast<int>(block_size), past = (token + 1) / static_cast<int>(block_size);
+  float* const importance = reinterpret_cast<float*>(dynamic_shared()) + warp() * (means + words);
+  uint32_t* const bits = reinterpret_cast<uint32_t*>(importance + means);
+  const int64_t kv_heads = q.heads / heads, row_of_means = (batch * kv_heads + kv_head) * means;
+  const bool selects = is_given(g_slc_view) && !is_given(block_indices_view), chooses = selects && room_beside(named_blocks, own) < own - 1;
+#pragma unroll 1
+  for (int first = 0; first < heads; first += SELECT_HEADS) {
+    if (!is_given(g_cmp_view) && !chooses) break;
+    const int first_head = kv_head * heads + first, count = heads - first < SELECT_HEADS ? heads - first : SELECT_HEADS;
+    const SelectTile tile(q.row(batch, token, first_head), q.head_stride, count, reinterpret_cast<const Element*>(mean_keys) + row_of_means * D,
+                          q_view.shape[0] * kv_heads * means * D, softmax_scale * LOG2_E);
+    float lse[2];
+    tile.find_lse(lse, past);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int head = lane() / 4 + 8 * r;
+      if (!is_given(g_cmp_view) || head >= count || lane() % 4 != 0) continue;
+      mean_lse[(batch * q.heads + first_head + head) * tokens + token] = lse[r];
+      store_branch_lse(branch_lse_view, batch, token, first_head + head, MEANS, lse[r] * LN_2);
+    }
+    if (chooses) tile.add_importance(importance, lse, count, past, first == 0);
   }
-  sync_block();
-  const SelectedBlocks blocks{bits, block_size}, all{nullptr, 1};
+  if (!selects) return;
+  sync_warp();
+  choose_blocks(bits, importance, own, named_blocks);
+  store_selected(selected_view, bits, batch, token, kv_head, own);
+  int32_t* const to = block_bits + ((batch * kv_heads + kv_head) * tokens + token) * words;
+#pragma unroll 1
+  for (int word = lane(); word < words; word += WARP) to[word] = word <= own / 32 ? static_cast<int32_t>(bits[word]) : 0;
+}
+
+// Block (x, y, z): WARPS tokens of row z of the batch, the last first, and all query heads of kv head y.
+KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
+  const int heads = static_cast<int>(heads_a_kv_head), words = static_cast<int>(block_words), tokens = static_cast<int>(q_view.shape[1]);
+  // Row 0: of all tokens of the block; then a row each warp.
+  const auto bits_of = [&](int row) {
+    return reinterpret_cast<uint32_t*>(dynamic_shared() + STAGES * Stage::BYTES + WARPS * QueryTile::BYTES) + static_cast<int>(later(row)) * words;
+  };
+  __shared__ ChunkRing ring;
+  const bool has_means = is_given(g_cmp_view), has_blocks = is_given(g_slc_view), has_window = is_given(g_swa_view);
+  const TokenPlace own(tokens);
+  if (has_blocks && is_given(block_indices_view)) {
+    load_named_bits(bits_of(1 + warp()), words, block_indices_view, block_counts_view, own.batch, own.token, own.kv_head, named_blocks,
+                    block_size, own.there);
+  } else {
+#pragma unroll 1
+    for (int word = lane(); word < words; word += WARP) {
+      const int64_t row = (own.batch * k_view.shape[2] + own.kv_head) * tokens + own.token;
+      bits_of(1 + warp())[word] = has_blocks && own.there ? static_cast<uint32_t>(block_bits[row * words + word]) : 0;
+    }
+    sync_warp();
+  }
+  if (own.there && (!has_blocks || is_given(block_indices_view)))
+    store_selected(selected_view, has_blocks ? bits_of(1 + warp()) : nullptr, own.batch, own.token, own.kv_head,
+                   own.token / static_cast<int>(block_size));
+  join_bits(bits_of(0), bits_of(1), words);
+  const auto first_seen = [&](int at) { return static_cast<int>(visible_keys(Visibility{true, window_left, 0}, at, 0, at + 1).first); };
 #pragma unroll 1
   for (int first = 0; first < heads; first += HEADS) {
-    const int first_head = kv_first + first, count = heads - first < HEADS ? heads - first : HEADS;
-#pragma unroll 1
-    for (int row = warp() * ROWS; row < count; row += WARPS * ROWS) {
-      float gate[ROWS], result[ROWS][FEATURES] = {}, lse[ROWS];
-#pragma unroll
-      for (int r = 0; r < ROWS; ++r) {
-        lse[r] = -INFINITE;
-        gate[r] = is_given(g_cmp_view) && row + r < count ? gate_of(g_cmp_view, batch, token, first_head + row + r) : 0;
-      }
-      rows.queries = queries + (first + row) * D;
-      if (is_given(g_cmp_view))
-        attend_branch<true, float>(rows, mean_keys, view_of_means(value_means, means, k_view.shape[2], DV), {0, past}, all, gate, result, lse);
-#pragma unroll
-      for (int r = 0; r < ROWS; ++r) {
-#pragma unroll
-        for (int i = 0; i < FEATURES; ++i)
-          if (lane() + WARP * i < DV) results[(row + r) * DV + lane() + WARP * i] = result[r][i];
-        if (lane() == 0 && row + r < count) store_branch_lse(branch_lse_view, batch, token, first_head + row + r, MEANS, lse[r] * LN_2);
-      }
+    const auto head_of = [&](const TokenPlace& at) { return at.kv_head * heads + first; };
+    const auto count_of = [&](const TokenPlace& at) { return !at.there ? 0 : heads - first < HEADS ? heads - first : HEADS; };
+    TokenTile tile;
+    {
+      const TokenPlace at(tokens);
+      tile.start(token_row<const Element>(q_view, at.batch, at.token, head_of(at)), q_view.strides[2], count_of(at));
     }
+    // Blocks first, or the window where there are none. Then the window, first its sum alone, since there is one place for outputs; and means, whose sum
+    // is known.
 #pragma unroll 1
-    for (int branch = BLOCKS; branch <= WINDOW; ++branch) {
-      const View& gates = branch == BLOCKS ? g_slc_view : g_swa_view;
-      if (is_given(gates)) {
-        HeadTile tile;
-        tile.start(q.row(batch, token, first_head), q.head_stride, count);
-        const KeyRange seen = branch == BLOCKS ? KeyRange{0, token + 1} : visible_keys(Visibility{true, window_left, 0}, token, 0, token + 1);
-        tile.attend(k.row(batch, 0, kv_head), k.token_stride, v.row(batch, 0, kv_head), v.token_stride,
-                    WarpChunks(branch == BLOCKS ? blocks : all, seen), staged, softmax_scale * LOG2_E);
-        sync_block();
-        tile.store_part(parts, softmax);
-      }
-      sync_block();
-#pragma unroll 1
-      for (int row = warp(); row < count; row += WARPS) {
-        float lse = -INFINITE;
-        if (is_given(gates)) {
-          const WholeRow whole(softmax, row);
-          const float gate = gate_of(gates, batch, token, first_head + row);
+    for (int turn = has_blocks || has_window ? 0 : 3; turn < (has_means ? 4 : has_blocks && has_window ? 3 : 1); ++turn) {
+      if ((turn == 1 || turn == 2) && !(has_blocks && has_window)) continue;
+      const Branch branch = turn == 3 ? MEANS : turn == 0 && has_blocks ? BLOCKS : WINDOW;
+      const TokenPlace at(tokens);
+      const WalkMode mode = turn == 0 ? WEIGH : turn == 1 ? FIND_SUM : ADD_KNOWN;
+      const View& gates = branch == MEANS ? g_cmp_view : branch == BLOCKS ? g_slc_view : g_swa_view;
+      KeyRows<Element> rows{token_row<const Element>(k_view, at.batch, 0, at.kv_head),
+                            token_row<const Element>(v_view, at.batch, 0, at.kv_head), k_view.strides[1], v_view.strides[1]};
+      const int size = branch == BLOCKS ? static_cast<int>(block_size) : 1;
+      PieceWalk walk(branch == BLOCKS ? bits_of(0) : nullptr, size, branch == WINDOW ? first_seen(at.first_token) : 0, at.last + 1);
+      TokenView view{branch == BLOCKS ? bits_of(1 + warp()) : nullptr, branch == WINDOW ? first_seen(at.token) : 0,
+                     at.there ? at.token + 1 : 0};
+      if (branch == MEANS) {
+        const int64_t row = (at.batch * k_view.shape[2] + at.kv_head) * means;
+        rows = {reinterpret_cast<const Element*>(mean_keys) + row * D, reinterpret_cast<const Element*>(mean_values) + row * DV, D, DV};
+        walk = PieceWalk(nullptr, 1, 0, (at.last + 1) / static_cast<int>(block_size));
+        view.end = view.end / static_cast<int>(block_size);
 #pragma unroll
-          for (int d = lane(); d < DV; d += WARP) results[row * DV + d] += gate * whole.value(parts, row, d);
-          lse = whole.lse();
+        for (int r = 0; r < 2; ++r) {
+          const int head = lane() / 4 + 8 * r;
+          tile.know(r, head < count_of(at) ? mean_lse[(at.batch * q_view.shape[2] + head_of(at) + head) * tokens + at.token] : 0,
+                    head < count_of(at) ? gate_of(gates, at.batch, at.token, head_of(at) + head) : 0);
         }
-        if (lane() == 0) store_branch_lse(branch_lse_view, batch, token, first_head + row, static_cast<Branch>(branch), lse);
       }
-      sync_block();
-    }
-#pragma unroll 1
-    for (int row = warp(); row < count; row += WARPS) {
-      Element* to = out.row(batch, token, first_head + row);
+      if (mode == FIND_SUM) tile.clear();
+      tile.attend(mode, rows, walk, view, ring, softmax_scale * LOG2_E);
+      if (mode == ADD_KNOWN) continue;
+      const TokenPlace now(tokens);
 #pragma unroll
-      for (int d = lane(); d < DV; d += WARP) to[d] = from_float<Element>(results[row * DV + d]);
+      for (int r = 0; r < 2; ++r) {
+        const int head = lane() / 4 + 8 * r;
+        const float lse = tile.lse(r), gate = head < count_of(now) ? gate_of(gates, now.batch, now.token, head_of(now) + head) : 0;
+        if (head < count_of(now) && lane() % 4 == 0)
+          store_branch_lse(branch_lse_view, now.batch, now.token, head_of(now) + head, branch, lse);
+        if (mode == WEIGH)
+          tile.finish(r, gate);
+        else
+          tile.know(r, lse * LOG2_E, gate);
+      }
     }
-    sync_block();
+    const TokenPlace at(tokens);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int head = lane() / 4 + 8 * r;
+      if (head >= count_of(at) || lane() % 4 != 0) continue;
+      if (!has_means) store_branch_lse(branch_lse_view, at.batch, at.token, head_of(at) + head, MEANS, -INFINITE);
+      if (!has_blocks) store_branch_lse(branch_lse_view, at.batch, at.token, head_of(at) + head, BLOCKS, -INFINITE);
+      if (!has_window) store_branch_lse(branch_lse_view, at.batch, at.token, head_of(at) + head, WINDOW, -INFINITE);
+    }
+    tile.store(token_row<Element>(out_view, at.batch, at.token, head_of(at)), out_view.strides[2], count_of(at));
   }
 }

@@ -15,9 +15,9 @@ static inline int sum_of_warp(int x) {
 }
 
 static inline int ones_in(uint32_t x) {
-  int count = 0;
-  for (; x != 0; x &= x - 1) ++count;
-  return count;
+  x -= x >> 1 & 0x55555555;
+  x = (x & 0x33333333) + (x >> 2 & 0x33333333);
+  return static_cast<int>(((x + (x >> 4)) & 0x0f0f0f0f) * 0x01010101 >> 24);
 }
 
 // The first `count` of a row of block_indices, or fewer where block_counts says so; none behind the query's own block. A lane sets the
@@ -39,6 +39,15 @@ static inline void name_blocks(uint32_t* bits, const View& indices, const View& 
     if (block >= 0 && block <= own && block / 32 % WARP == lane()) bits[block / 32] |= 1u << block % 32;
   }
   sync_warp();
+}
+
+// All words of a token's bits, by its warp; none for a token that is not `there`.
+static inline void load_named_bits(uint32_t* bits, int words, const View& indices, const View& counts, int64_t batch, int64_t token, int64_t kv_head,
+                                   int64_t count, int64_t block_size, bool there) {
+#pragma unroll 1
+  for (int word = lane(); word < words; word += WARP) bits[word] = 0;
+  sync_warp();
+  if (there) name_blocks(bits, indices, counts, batch, token, kv_head, count, static_cast<int>(token / block_size));
 }
 
 static inline int count_from(const float* importance, int own, uint32_t least) {

@@ -1,6 +1,8 @@
 // ragged_page_attention on Hopper (wgmma, tile copies, barriers of transactions). A first launch makes a list of items of work (sm90_plan.h); blocks of the second
-// take one after the other: of warpgroup 0, one warp finds items and another copies queries, and keys and values by pages; the other warpgroups have 64 rows
+// take one after the other: of warpgroup 0, one warp finds items, one copies queries and keys and one values, by pages; the other warpgroups have 64 rows
 // each, scores and outputs in registers, and go from step to step as flash_attention's do (flash_attention/forward_sm90_consumer.h).
+//
+// 8-bit keys and values are widened in shared memory, exactly, by one more warpgroup: keys to the queries' type, values to halves, as their weights are then.
 //
 // Rows of a warpgroup are new tokens times the query heads of one kv head. Parts of a stream that is cut wait in memory, laid out as registers are; who comes last adds
 // them up in the end, in their order.
@@ -8,9 +10,11 @@
 #include "device/sm90/sm90_attention_rows.h"
 #include "device/sm90/sm90_uniform.h"
 #include "device/attention/row_end.h"
+#include "device/number/float8.h"
 
 $require D % 64 == 0 and block_n % 16 == 0 and block_n % box == 0 and page % box == 0
 using Element = ${ctype(E)};
+using Cached = ${ctype(C)};
 constexpr int D = ${D};
 constexpr int PAGE = ${page};                         // slots of a page
 constexpr int BOX = ${box};                           // keys of a copy: they lie in one page
@@ -19,21 +23,30 @@ constexpr int BLOCK_N = ${block_n};                   // keys of a step
 constexpr uint32_t STAGES = ${stages};                // steps of keys, and of values, in shared memory
 constexpr uint32_t Q_STAGES = ${q_stages};            // items' queries in shared memory
 constexpr bool CAPPED = ${capped};                    // soft cap
-constexpr int THREADS = (GROUPS + 1) * WARPGROUP;
-constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = GROUPS == 3 ? 152 : 224;
+constexpr bool BYTES = ${C != E};                     // 8-bit keys and values, which one more warpgroup widens; values to halves
+constexpr uint32_t RAW_STAGES = ${raw_stages};        // steps of them, before that, in shared memory
+constexpr int THREADS = (GROUPS + 1 + BYTES) * WARPGROUP;
+constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : 40, WIDENER_REGISTERS = 56, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : BYTES ? 208 : 232;
 
 constexpr int HALVES = D / 64;  // boxes of 64 features
 constexpr uint32_t Q_BOX = 64 * 128, KEY_BOX = BLOCK_N * 128;
-constexpr uint32_t Q_BYTES = HALVES * Q_BOX, K_BYTES = HALVES * KEY_BOX;
+constexpr uint32_t Q_BYTES = HALVES * Q_BOX, K_BYTES = HALVES * KEY_BOX, RAW_BYTES = BLOCK_N * D;
+$if C == E
+using Weight = Element;
+$else
+using Weight = half;
+$end
 
 #include "ragged_page_attention/sm90_plan.h"
 #include "ragged_page_attention/attend_sm90_places.h"
 #include "ragged_page_attention/attend_sm90_rows.h"
 #include "ragged_page_attention/attend_sm90_producer.h"
 #include "ragged_page_attention/attend_sm90_consumer.h"
+$if C != E
+#include "ragged_page_attention/attend_sm90_widener.h"
+$end
 
 $if v3
-using Cached = Element;
 #include "ragged_page_attention/write.gpu.h"
 
 $end
@@ -51,12 +64,13 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     prefetch_tensor_map(queries_map);
     prefetch_tensor_map(kv_pages_map);
     for (uint32_t i = 0; i < Places::BARRIERS; ++i) {
-      barrier_init(at.barrier(i), 1);
-      barrier_init(empty(at.barrier(i)), i < Places::QUERIES ? 1 : GROUPS);
+      const bool is_raw = i >= Places::RAW, is_query = i < Places::QUERIES;
+      barrier_init(at.barrier(i), BYTES && !is_raw && !is_query ? 4 : 1);
+      barrier_init(empty(at.barrier(i)), is_query ? 1 : is_raw ? 4 : GROUPS);
     }
     barrier_init(at.found(), 1);
-    barrier_init(at.wanted(), 1);
-    for (int part = 0; part < GROUPS; ++part) last_link[part] = -1, broken_rows[part] = 0;
+    barrier_init(at.wanted(), BYTES ? 6 : 2);
+    for (int part = 0; part < GROUPS; ++part) last_whole[part] = last_added[part] = -1, added_count[part] = broken_rows[part] = 0;
     fence_barrier_init();
   }
   wait_for_previous_launch();
@@ -69,12 +83,20 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<PRODUCER_REGISTERS>();
-    if (warp() == 0) Producer{at, queries_map, kv_pages_map, block_tables, table_stride, group_size, tokens_a_group}.run();
-    if (warp() == 1) Finder{at, units}.run(queue);
-    if (warp() >= 2) {
+    Producer producer{at, queries_map, kv_pages_map, block_tables, table_stride, group_size, tokens_a_group};
+    const int role = uniform(warp());
+    if (role == 0) producer.run_keys();
+    if (role == 1) Finder{at, units}.run(queue);
+    if (role == 2) producer.run_values();
+    if (role == 3) {
       const Unseen unseen{query_start_loc, context_lens, ${v3 ? 'distribution[2]' : 'num_seqs[0]'}, static_cast<int>(tokens)};
       unseen.finish(ends);
     }
+$if C != E
+  } else if (group == GROUPS + 1) {
+    give_registers<WIDENER_REGISTERS>();
+    Widener{at}.run();
+$end
   } else {
     take_registers<CONSUMER_REGISTERS>();
     const Parts parts{partial, partial_softmax, words + ARRIVED};

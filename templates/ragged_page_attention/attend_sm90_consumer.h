@@ -1,9 +1,13 @@
 // A warpgroup of ragged_page_attention on Hopper that multiplies: from scores to outputs, item after item. Part of attend.sm90.cu, whose constants it uses.
+//
+// The compiler keeps steps, places and descriptors in the warp's own registers only while it knows that the lanes are together: what some of them do alone ends in
+// sync_warp(), or it forgets in all of the kernel, and each wait and each product needs more instructions.
 #pragma once
 
-// What a warpgroup has to do in the end: 2 * number of the last item on its list, + 1 if the stream's parts are to be added up; negative: none. And whether it
-// has stored outputs that are not finite where keys are hidden.
-__shared__ int last_link[GROUPS], broken_rows[GROUPS];
+// What a warpgroup has had: numbers of items whose streams' parts it is to add up in the end, the first ones here, others on a list whose last one is last_added;
+// the last one on a list of those whose outputs it has stored; negative: none. And whether it has stored outputs that are not finite.
+constexpr int AT_HAND = WARP;
+__shared__ int added[GROUPS][AT_HAND], added_count[GROUPS], last_added[GROUPS], last_whole[GROUPS], broken_rows[GROUPS];
 
 struct Consumer {
   const Places& at;
@@ -12,28 +16,29 @@ struct Consumer {
   const RowEnd& ends;
   const PlainRows& plain;
   const Units& units;
-  int32_t* links;  // of items, by warpgroup: the one before it on the list of the block that has stored its outputs or will
+  int32_t* links;  // of items, by warpgroup: the one before it on a list
   int heads_a_kv_head, group_tokens;
   int part;  // which of the warpgroups that multiply
+  int own_tokens = quotient(lane_row(), heads_a_kv_head) | quotient(lane_row() + 8, heads_a_kv_head) << 16;  // of this lane's two rows
   Turn<ITEMS> place = {};
   Turn<Q_STAGES> queries = {};
   Turn<STAGES> keys = {}, values = {};  // of the next step; of the step before, whose weights are there
 
+  // Of this thread; what is made of it is not kept in registers between uses that are rare.
+  static int lane_here() { return static_cast<int>(keep_here(thread_x()) % WARP); }
+  static int thread_here() { return static_cast<int>(keep_here(thread_x()) % WARPGROUP); }
   static int warp_row() { return warp() % 4 * 16; }
   static int lane_row() { return warp_row() + lane() / 4; }
 
-  // What this warpgroup has of an item: tokens from `token` on, rows.
-  int token_of(const RaggedItem& item) const { return item.wide ? part * group_tokens : 0; }
+  // What this warpgroup has of an item: tokens from `token` on, rows. What decides branches is made uniform (device/sm90/sm90_uniform.h), here and below.
+  int token_of(const RaggedItem& item) const { return uniform(item.wide) ? part * group_tokens : 0; }
   int rows_of(const RaggedItem& item) const {
-    const int tokens = item.wide ? larger_of(smaller_of(item.tokens - part * group_tokens, group_tokens), 0) : part == 0 || item.shared ? item.tokens : 0;
-    return tokens * heads_a_kv_head;
+    const int tokens = uniform(item.tokens), wide = uniform(item.wide), shared = uniform(item.shared);
+    const int own = wide ? smaller_of(tokens - part * group_tokens, group_tokens) : part == 0 || shared ? tokens : 0;
+    return larger_of(own, 0) * heads_a_kv_head;
   }
   bool has_rows(const RaggedItem& item) const { return any_in_warp(warp_row() < rows_of(item)); }
-  // The keys that a row of it sees.
-  RowRange range_of(const RaggedItem& item, int row) const {
-    const int last = larger_of(rows_of(item) - 1, 0), position = item.position + token_of(item) + quotient(row < last ? row : last, heads_a_kv_head);
-    return {larger_of(position - units.window, 0), larger_of(smaller_of(position + 1, item.keys), 0)};
-  }
+  static bool is_cut(const RaggedItem& item) { return uniform(item.slot) >= 0; }
 
   // The place of the next item, or -1.
   int next_item() {
@@ -46,18 +51,23 @@ struct Consumer {
 
   // An item's steps, all or every GROUPS-th one.
   struct Steps {
-    int at, end, first_whole, end_whole, first_key, keys;
-    explicit Steps(const KnownItem& of)
+    int at, end, first_whole, end_whole, first_key, keys, position, negative;  // position: of the warpgroup's first token
+    Steps(const KnownItem& of, int token)
         : at(uniform(of.item.first)), end(uniform(of.item.end)), first_whole(uniform(of.first_whole)), end_whole(uniform(of.end_whole)),
-          first_key(uniform(of.first_key)), keys(uniform(of.item.keys)) {}
+          first_key(uniform(of.first_key)), keys(uniform(of.item.keys)), position(uniform(of.item.position) + token), negative(uniform(of.negative)) {}
     bool is_last() const { return at + 1 == end; }
     bool is_whole() const { return at >= first_whole && at < end_whole; }  // every row sees every key of it
+    // The keys that a row sees. token: the row's, of this warpgroup.
+    RowRange range(int token, int window) const {
+      return {larger_of(position + token - window, 0), larger_of(smaller_of(position + token + 1, keys), 0)};
+    }
   };
+  Steps steps_of(const KnownItem& of) const { return Steps(of, token_of(of.item)); }
 
   // The softmax of an item that is done with: to lse, or to where the part waits. Returns the factors of its outputs.
   void finish_sums(LaneRows& rows, const KnownItem& of, float (&factor)[2]) const {
     rows.add_up();
-    if (of.item.slot >= 0) {
+    if (is_cut(of.item)) {
       if (has_rows(of.item)) parts.store_softmax(own_unit(of.item), rows);
       return;
     }
@@ -65,66 +75,77 @@ struct Consumer {
   }
   // first_row: of the 16 that the warp has. Returns the factors of this lane's rows.
   void end_rows(const LaneRows& rows, const KnownItem& of, int first_row, float (&factor)[2]) const {
-    const int count = rows_of(of.item);
+    const int count = rows_of(of.item), first_token = of.item.token + token_of(of.item);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int row = first_row + lane() / 4 + 8 * h, token = quotient(row, heads_a_kv_head);
-      const int head = of.item.kv_head * heads_a_kv_head + row - token * heads_a_kv_head;
-      const Softmax keys_alone{rows.reference[h], rows.sum[h]};
-      const Softmax end = row < count ? with_sinks(ends, keys_alone, head) : keys_alone;
+      const int row = first_row + lane_here() / 4 + 8 * h, given = row < count ? row : 0, token = quotient(given, heads_a_kv_head);
+      const int head = of.item.kv_head * heads_a_kv_head + given - token * heads_a_kv_head;
+      const Softmax keys_alone{rows.reference[h], rows.sum[h]}, end = with_sinks(ends, keys_alone, head);
       factor[h] = scale_of(keys_alone, end) * of.v_factor;
-      if (row < count && lane() % 4 == 0) ends.store_lse(of.item.token + token_of(of.item) + token, head, end);
+      float* const lse = static_cast<float*>(ends.lse.data);
+      const float value = lse_of(end);
+      if ((row < count) & (lane_here() % 4 == 0) & (lse != nullptr)) lse[ends.lse.at(first_token + token, head)] = value;
     }
+    sync_warp();
   }
 
   // Parts of a stream: units of 16 rows a part, and this warp's.
-  int units_of(const RaggedItem& item) const { return item.wide ? 4 : (item.tokens * heads_a_kv_head + 15) / 16; }
+  int units_of(const RaggedItem& item) const { return uniform(item.wide) ? 4 : (uniform(item.tokens) * heads_a_kv_head + 15) / 16; }
   int own_unit(const RaggedItem& item) const {
-    const int number = item.wide || item.shared ? item.piece * GROUPS + part : item.piece;
-    return item.slot + number * units_of(item) + warp() % 4;
+    const int piece = uniform(item.piece), number = uniform(item.wide + item.shared) ? piece * GROUPS + part : piece;
+    return uniform(item.slot) + number * units_of(item) + warp() % 4;
   }
 
   // Features from `first` on.
   template <int N> void store_rows(const float (&o)[N], const float (&factor)[2], const KnownItem& of, int first_row, int first) const {
-    const int count = rows_of(of.item);
+    const int count = rows_of(of.item), first_token = of.item.token + token_of(of.item);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int row = first_row + lane() / 4 + 8 * h, given = row < count ? row : 0, token = quotient(given, heads_a_kv_head);
-      Element* const to = plain.out_row(of.item.token + token_of(of.item) + token, of.item.kv_head * heads_a_kv_head + given - token * heads_a_kv_head);
+      const int row = first_row + lane_here() / 4 + 8 * h, given = row < count ? row : 0, token = quotient(given, heads_a_kv_head);
+      Element* const to = plain.out_row(first_token + token, of.item.kv_head * heads_a_kv_head + given - token * heads_a_kv_head);
       store_row(o, h, factor[h], to + first, row < count);
     }
     float zero = 0;
 #pragma unroll
     for (int i = 0; i < N; ++i) zero += o[i] * 0;
-    if (zero != 0 && of.item.tokens > 1) broken_rows[part] = 1;
+    if (zero != 0) broken_rows[part] = 1;
   }
   // By one thread of the warpgroup.
-  void link(int number, bool adds_up) const {
-    links[number * GROUPS + part] = last_link[part];
-    last_link[part] = 2 * number + adds_up;
+  void link(int number, int& last) const {
+    links[number * GROUPS + part] = last;
+    last = number;
+  }
+  void add_in_the_end(int number) const {
+    if (added_count[part] < AT_HAND)
+      added[part][added_count[part]++] = number;
+    else
+      link(number, last_added[part]);
   }
 
   // Its outputs, or a part of them.
   void finish(const float (&o)[D / 2], const float (&factor)[2], const KnownItem& of) const {
     const RaggedItem& item = of.item;
-    const bool first_thread = thread_x() % WARPGROUP == 0;
-    if (uniform(rows_of(item)) == 0) return;
-    if (uniform(item.slot) < 0) {
+    const bool first_thread = thread_here() == 0;
+    if (rows_of(item) == 0) return;
+    if (!is_cut(item)) {
       store_rows(o, factor, of, warp_row(), 0);
-      if (first_thread) link(of.number, false);
+      if (first_thread) link(of.number, last_whole[part]);
+      sync_warp();
       return;
     }
     if (has_rows(item)) parts.store(own_unit(item), o);
     asm volatile("fence.acq_rel.gpu;" : : : "memory");
     sync_some(1 + part, WARPGROUP);
-    if (first_thread && atomicAdd(parts.arrived + item.slot + (item.wide ? part : 0), 1) == parts_of(item) - 1) link(of.number, true);
+    if (first_thread && atomicAdd(parts.arrived + item.slot + (item.wide ? part : 0), 1) == item.pieces * (item.shared ? GROUPS : 1) - 1) add_in_the_end(of.number);
+    sync_warp();
   }
-  static int parts_of(const RaggedItem& item) { return item.pieces * (item.shared ? GROUPS : 1); }
+  static int parts_of(const RaggedItem& item) { return uniform(item.pieces) * (uniform(item.shared) ? GROUPS : 1); }
 
   // Rows of a stream whose last part this warpgroup had: the sum of the parts, which all have arrived. Unit: 16 rows.
   void add_up(const KnownItem& of, int unit) const {
     const RaggedItem& item = of.item;
-    const int units = units_of(item), step = item.wide ? GROUPS * units : units, first = item.slot + (item.wide ? part * units : 0) + unit;
+    const int wide = uniform(item.wide), units = units_of(item), step = wide ? GROUPS * units : units;
+    const int first = uniform(item.slot) + (wide ? part * units : 0) + unit;
     const LaneRows rows = parts.softmax_of(first, step, parts_of(item));
     float x[32], factor[2];
     end_rows(rows, of, 16 * unit, factor);
@@ -136,52 +157,72 @@ struct Consumer {
   }
   // Recomputes, by the definition, those of 16 rows that are not finite: a value that is not, behind a weight of 0, has made those of rows that do not see it NaN.
   void repair(const KnownItem& of, int unit) const {
-    if (of.item.tokens <= 1) return;
+    if (uniform(of.item.tokens) <= 1) return;
+    const int end = smaller_of(16 * unit + 16, rows_of(of.item));
 #pragma unroll 1
-    for (int row = 16 * unit; row < 16 * unit + 16 && row < rows_of(of.item); ++row) {
+    for (int row = 16 * unit; row < end; ++row) {
       const int in_item = quotient(row, heads_a_kv_head), head = of.item.kv_head * heads_a_kv_head + row - in_item * heads_a_kv_head;
       const int token = of.item.token + token_of(of.item) + in_item;
       if (plain.is_broken(token, head)) plain.attend(of, token, head);
     }
   }
-  // Units of 16 rows of what is on the warpgroup's list, a warp each.
-  template <class Work> void each_unit(const Work& work) const {
-    asm volatile("fence.acq_rel.gpu;" : : : "memory");
-    sync_some(1 + part, WARPGROUP);
+  // Units of 16 rows of items, a warp each: of those at hand, which are all loaded at once, and then of those on a list.
+  template <class Work> void each_unit(int at_hand, int last, const Work& work) const {
+    const int own_turn = uniform(warp() % 4);
+    const ItemWords own(list.item(lane() < at_hand ? added[part][lane()] : 0));
     int turn = 0;
 #pragma unroll 1
-    for (int node = last_link[part]; node >= 0; node = links[node / 2 * GROUPS + part]) {
-      KnownItem of{load_item(list.item(node / 2))};
-      of.number = node / 2;
+    for (int i = 0, next = uniform(last); i < at_hand || next >= 0; ++i) {
+      ItemWords words = own;
+      int number = next;
+      if (i < at_hand) {
+        number = uniform(added[part][i]);
+#pragma unroll
+        for (int k = 0; k < ITEM_WORDS; ++k) words.part[k / 4].at[k % 4] = shuffle(own.part[k / 4].at[k % 4], i);
+      } else {
+        words = ItemWords(list.item(number));
+        next = uniform(links[number * GROUPS + part]);
+      }
+      KnownItem of{words.item()};
+      of.number = number;
       units.fill(of);
+      const int rows = rows_of(of.item);
 #pragma unroll 1
-      for (int unit = 0; 16 * unit < rows_of(of.item); ++unit, ++turn)
-        if (turn % 4 == warp() % 4) work(of, unit, node % 2 == 1);
+      for (int unit = 0; 16 * unit < rows; ++unit, ++turn)
+        if (turn % 4 == own_turn) work(of, unit);
     }
-    sync_some(1 + part, WARPGROUP);
   }
   void end() const {
-    each_unit([&](const KnownItem& of, int unit, bool adds_up) {
-      if (adds_up) this->add_up(of, unit);
-    });
-    if (broken_rows[part]) each_unit([&](const KnownItem& of, int unit, bool) { this->repair(of, unit); });
+    asm volatile("fence.acq_rel.gpu;" : : : "memory");
+    sync_some(1 + part, WARPGROUP);
+    const int at_hand = uniform(added_count[part]);
+    each_unit(at_hand, last_added[part], [&](const KnownItem& of, int unit) { this->add_up(of, unit); });
+    sync_some(1 + part, WARPGROUP);
+    if (uniform(broken_rows[part]) == 0) return;
+    const auto repair_unit = [&](const KnownItem& of, int unit) { this->repair(of, unit); };
+    each_unit(at_hand, last_added[part], repair_unit);
+    each_unit(0, last_whole[part], repair_unit);
   }
 
+  // A matrix so many bytes on. No carry leaves the address, so that the upper word stays where it is.
+  static uint64_t onward(uint64_t matrix, uint32_t bytes) {
+    return (matrix & ~uint64_t{0xffffffff}) | static_cast<uint32_t>(static_cast<uint32_t>(matrix) + (bytes >> 4));
+  }
   void multiply_keys(float (&s)[BLOCK_N / 2]) const {
-    const uint64_t a = depth_major<128>(uniform(at.q(queries.at, part))), b = depth_major<128>(uniform(at.k(keys.at)));
+    const uint64_t a = depth_major<128>(keep_here(at.q(queries.at, part))), b = depth_major<128>(keep_here(at.k(keys.at)));
     keep_in_place(s);
     wgmma_fence();
 #pragma unroll
     for (int slice = 0; slice < D / 16; ++slice)
-      wgmma<Element, BLOCK_N>(s, moved(a, slice / 4 * Q_BOX + slice % 4 * 32), moved(b, slice / 4 * KEY_BOX + slice % 4 * 32), slice > 0);
+      wgmma<Element, BLOCK_N>(s, onward(a, slice / 4 * Q_BOX + slice % 4 * 32), onward(b, slice / 4 * KEY_BOX + slice % 4 * 32), slice > 0);
     wgmma_commit();
   }
   void multiply_values(float (&o)[D / 2], const uint32_t (&p)[BLOCK_N / 16][4], bool adds) const {
-    const uint64_t b = row_major<128>(uniform(at.v(values.at)), BLOCK_N);
+    const uint64_t b = row_major<128>(keep_here(at.v(values.at)), BLOCK_N);
     keep_in_place(o);
     wgmma_fence();
 #pragma unroll
-    for (int slice = 0; slice < BLOCK_N / 16; ++slice) wgmma<Element, D, true>(o, p[slice], moved(b, slice * 2048), adds || slice > 0);
+    for (int slice = 0; slice < BLOCK_N / 16; ++slice) wgmma<Weight, D, true>(o, p[slice], onward(b, slice * 2048), adds || slice > 0);
     wgmma_commit();
   }
 
@@ -203,11 +244,11 @@ struct Consumer {
   // Steps that other warpgroups have.
   void pass_keys(int count) {
 #pragma unroll 1
-    for (int i = uniform(count); i > 0; --i) wait_keys(), release_keys();
+    for (int i = count; i > 0; --i) wait_keys(), release_keys();
   }
   void pass_values(int count) {
 #pragma unroll 1
-    for (int i = uniform(count); i > 0; --i) wait_values(), release_values();
+    for (int i = count; i > 0; --i) wait_values(), release_values();
   }
   // Whether the keys and values of the next products are here already, where those of the last ones are not released yet.
   bool are_here() const {
@@ -219,7 +260,7 @@ struct Consumer {
   // Values of a step outside of [first, end) become zeros: slots that no sequence has filled, or that nobody sees, may hold anything.
   void clear_values(int first, int end) const {
 #pragma unroll 1
-    for (int i = thread_x() % WARPGROUP; i < BLOCK_N * 8 * HALVES; i += WARPGROUP) {
+    for (int i = thread_here(); i < BLOCK_N * 8 * HALVES; i += WARPGROUP) {
       const int row = i / (8 * HALVES);
       if (row >= first && row < end) continue;
       const uint32_t to = at.v(values.at) + i % HALVES * KEY_BOX + row * 128 + i / HALVES % 8 * 16;
@@ -231,14 +272,19 @@ struct Consumer {
 
   // Scores of a step become weights.
   bool weigh(float (&s)[BLOCK_N / 2], LaneRows& rows, const KnownItem& of, const Steps& steps, float (&factor)[2]) const {
+    if constexpr (CAPPED && IS_HALF<Element>) {
+      if (steps.is_whole() && rows.weigh_near(s, NearCap(of.cap_unit, of.unit))) return false;
+    } else if constexpr (CAPPED) {
+      if (steps.is_whole()) return rows.weigh_capped(s, of.cap_unit, of.unit, factor);
+    }
     if constexpr (CAPPED) cap_scores<Element>(s, of.cap_unit);
-    if (!CAPPED && uniform(of.negative)) {
+    if (!CAPPED && steps.negative) {
 #pragma unroll
       for (int j = 0; j < BLOCK_N / 2; ++j) s[j] = -s[j];
     }
     if (!steps.is_whole()) {
-      const RowRange range[2] = {range_of(of.item, lane_row()), range_of(of.item, lane_row() + 8)};
-      LaneRows::hide(s, range, steps.at * BLOCK_N + lane() % 4 * 2);
+      const RowRange range[2] = {steps.range(own_tokens & 0xffff, units.window), steps.range(own_tokens >> 16, units.window)};
+      LaneRows::hide(s, range, steps.at * BLOCK_N + lane_here() % 4 * 2);
     }
     return rows.weigh(s, of.unit, factor);
   }
@@ -248,7 +294,7 @@ struct Consumer {
     float factor[2];
     LaneRows rows;
     start(rows);
-    Steps steps(of);
+    Steps steps = steps_of(of);
     bool adds = false;
     int passed = part;  // steps that others have, before the next one
     pass_keys(passed);
@@ -262,7 +308,7 @@ struct Consumer {
       release_keys();
       release_queries(last);
       const bool follows = weigh(s, rows, of, steps, factor);
-      pack_weights<Element, BLOCK_N>(p, s);
+      pack_weights<Weight, BLOCK_N>(p, s);
       pass_values(passed);
       wait_values();
       const int filled = steps.keys - steps.at * BLOCK_N, unseen = steps.first_key - steps.at * BLOCK_N;
@@ -304,7 +350,7 @@ struct Consumer {
     float factor[2];
     LaneRows rows;
     start(rows);
-    Steps steps(known[item]);
+    Steps steps = steps_of(known[item]);
     bool adds = false;  // outputs are there to add to
     bool here = false;  // what the next products need: asked while weights are made
     wait_keys();
@@ -314,7 +360,7 @@ struct Consumer {
     release_keys();
     release_queries(steps.is_last());
     weigh(s, rows, known[item], steps, factor);
-    pack_weights<Element, BLOCK_N>(p, s);
+    pack_weights<Weight, BLOCK_N>(p, s);
     for (;;) {
       const bool last = steps.is_last();
       const int done = item, first = steps.at * BLOCK_N, filled = steps.keys - first, unseen = steps.first_key - first;
@@ -334,7 +380,7 @@ struct Consumer {
           return item;
         }
         start(rows);
-        steps = Steps(known[item]);
+        steps = steps_of(known[item]);
       }
       if (!here) {
         wait_keys();
@@ -355,11 +401,11 @@ struct Consumer {
       wgmma_wait<0>();
       keep_in_place(o);
       release_values();
-      pack_weights<Element, BLOCK_N>(p, s);
       if (last)
         finish(o, done_factor, known[done]);
       else if (follows)
         scale_rows(o, factor);
+      pack_weights<Weight, BLOCK_N>(p, s);
     }
   }
 };

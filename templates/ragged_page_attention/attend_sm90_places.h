@@ -4,17 +4,21 @@
 
 // Barriers come in pairs: full, then empty. Each warpgroup has its own queries of an item.
 struct Places {  // in shared memory
-  static constexpr uint32_t QUERIES = Q_STAGES * GROUPS, BARRIERS = QUERIES + 2 * STAGES;
-  static constexpr uint32_t K_AT = QUERIES * Q_BYTES, V_AT = K_AT + STAGES * K_BYTES, BARRIERS_AT = V_AT + STAGES * K_BYTES;
+  static constexpr uint32_t QUERIES = Q_STAGES * GROUPS, RAW = QUERIES + 2 * STAGES, BARRIERS = RAW + 2 * RAW_STAGES;
+  static constexpr uint32_t K_AT = QUERIES * Q_BYTES, V_AT = K_AT + STAGES * K_BYTES, RAW_AT = V_AT + STAGES * K_BYTES, BARRIERS_AT = RAW_AT + 2 * RAW_STAGES * RAW_BYTES;
   static constexpr uint32_t BYTES = BARRIERS_AT + 16 * (BARRIERS + 1);
   uint32_t base;
   uint32_t q(uint32_t i, int part) const { return base + (i * GROUPS + part) * Q_BYTES; }
   uint32_t k(uint32_t i) const { return base + K_AT + i * K_BYTES; }
   uint32_t v(uint32_t i) const { return base + V_AT + i * K_BYTES; }
+  uint32_t raw_k(uint32_t i) const { return base + RAW_AT + i * RAW_BYTES; }
+  uint32_t raw_v(uint32_t i) const { return raw_k(RAW_STAGES + i); }
   uint32_t barrier(uint32_t i) const { return base + BARRIERS_AT + 16 * i; }
   uint32_t q_full(uint32_t i, int part) const { return barrier(i * GROUPS + part); }
   uint32_t k_full(uint32_t i) const { return barrier(QUERIES + i); }
   uint32_t v_full(uint32_t i) const { return barrier(QUERIES + STAGES + i); }
+  uint32_t raw_k_full(uint32_t i) const { return barrier(RAW + i); }
+  uint32_t raw_v_full(uint32_t i) const { return barrier(RAW + RAW_STAGES + i); }
   uint32_t found() const { return barrier(BARRIERS); }  // an item is known
   uint32_t wanted() const { return found() + 8; }       // the one before it is being copied
 };
@@ -65,7 +69,7 @@ struct Finder {
   const Units& units;
 
   void run(const RaggedQueue& list) const {
-    const int first = list.words[FIRST_BLOCKS], blocks = grid_x(), wide_count = list.count(0), other_count = list.count(1);
+    const int first = uniform(list.words[FIRST_BLOCKS]), blocks = grid_x(), wide_count = uniform(list.count(0)), other_count = uniform(list.count(1));
     // Blocks that begin with wide streams are evenly among all.
     const int wide_before = static_cast<int>(int64_t{block_x()} * first / blocks);
     int queue = static_cast<int>(int64_t{block_x() + 1} * first / blocks) > wide_before ? 0 : 1;
@@ -81,7 +85,7 @@ struct Finder {
       const bool exists = number < (queue == 0 ? wide_count : other_count);
       if (exists) {
         const RaggedItem item = load_item(list.item(queue * list.room + number));
-        if (item.first < item.end) {
+        if (uniform(item.first) < uniform(item.end)) {
           if (lane() == 0) {
             to.item = item, to.number = queue * list.room + number;
             units.fill(to);
@@ -105,6 +109,6 @@ struct Finder {
   static int take(const RaggedQueue& list, int queue) {
     int number = 0;
     if (lane() == 0) number = atomicAdd(list.words + TAKEN + queue, 1);
-    return shuffle(number, 0);
+    return uniform(number);
   }
 };

@@ -1,104 +1,115 @@
-// The warp of ragged_page_attention on Hopper that copies: a lane a box. Part of attend.sm90.cu, whose constants it uses.
+// The warps of ragged_page_attention on Hopper that copy, one keys and queries, another values: a lane a box. Part of attend.sm90.cu, whose constants it uses.
 #pragma once
 
 struct Producer {
-  static constexpr int RUNS = BLOCK_N / BOX, BOXES = RUNS * HALVES;  // of a step
-  static constexpr uint32_t BOX_BYTES = BOX * 128;
+  static constexpr int WIDTH = BYTES ? D : 64, PARTS = D / WIDTH;    // features of a box, boxes of a key
+  static constexpr int RUNS = BLOCK_N / BOX, BOXES = RUNS * PARTS;   // of a step
+  static constexpr uint32_t BOX_BYTES = BOX * WIDTH * sizeof(Cached), PART_BYTES = KEY_BOX;
+  static constexpr uint32_t COPIED_STAGES = BYTES ? RAW_STAGES : STAGES;
   static_assert(BOXES <= WARP);
   const Places& at;
   const TensorMap &q, &kv;
   const int32_t* tables;
   int64_t table_stride;
   int heads_a_kv_head, group_tokens;
-  Turn<ITEMS> place;
-  Turn<Q_STAGES> queries;
-  Turn<STAGES> keys, values;
 
-  static int run_of_lane() { return lane() / HALVES; }
+  static int run_of_lane() { return lane() / PARTS; }
 
-  // The rows of a step that this warp copies: of a sequence of `keys`, those from its page `page` on that lane's box has.
-  struct Step {
-    int first, keys, kv_head, page;  // first: key
-    int first_seen;                  // boxes before that key are not copied: their pages may be no pages
+  // What a warp needs of an item, the same in all lanes.
+  struct Steps {
+    int first, end, keys, first_seen;  // first, end: steps; boxes before key first_seen are not copied: their pages may be no pages
+    int row;                           // of a slot: kv head's key
+    const int32_t* table;
     Keep keep;
-    bool has_box() const { return lane() < BOXES && own_key() < keys && own_key() + BOX > first_seen; }
-    int own_key() const { return first + run_of_lane() * BOX; }
-    uint32_t bytes() const {
-      const int runs = (keys - first + BOX - 1) / BOX, before = larger_of(first_seen - first, 0) / BOX;
-      return ((runs < RUNS ? runs : RUNS) - before) * HALVES * BOX_BYTES;
+    bool has_box(int key) const { return lane() < BOXES && key < keys && key + BOX > first_seen; }
+    uint32_t bytes(int key) const {
+      const int runs = (keys - key + BOX - 1) / BOX, before = larger_of(first_seen - key, 0) / BOX;
+      return ((runs < RUNS ? runs : RUNS) - before) * PARTS * BOX_BYTES;
     }
+    int page(int key) const { return has_box(key) ? table[key / PAGE] : 0; }
   };
-  void look_up(Step& step, const int32_t* table) const {
-    step.page = step.has_box() ? table[step.own_key() / PAGE] : 0;
+  Steps steps_of(const KnownItem& of) const {
+    const RaggedItem& item = of.item;
+    return {uniform(item.first),       uniform(item.end),
+            uniform(item.keys),        uniform(of.first_key),
+            2 * uniform(item.kv_head), tables + uniform(item.sequence) * table_stride,
+            uniform(item.wide) ? Keep::normal : Keep::shortly};
   }
 
-  void copy(uint32_t to, uint32_t full, uint32_t parity, const Step& step, int row) const {
+  // Boxes of a step to `to`, when what was there has been read. step_key: its first.
+  void copy(uint32_t to, uint32_t full, uint32_t parity, const Steps& steps, int step_key, int row, int page) const {
     barrier_wait_all(empty(full), parity ^ 1);
-    if (lane() == 0) barrier_arrive_expect(full, step.bytes());
+    if (lane() == 0) barrier_arrive_expect(full, steps.bytes(step_key));
     sync_warp();
-    if (step.has_box())
-      load_tile(to + lane() % HALVES * KEY_BOX + run_of_lane() * BOX_BYTES, kv, full, {64 * (lane() % HALVES), row, step.own_key() % PAGE, step.page}, step.keep);
-  }
-  void copy_keys(const Step& step) {
-    copy(at.k(keys.at), at.k_full(keys.at), keys.parity, step, 2 * step.kv_head);
-    keys.next();
-  }
-  void copy_values(const Step& step) {
-    copy(at.v(values.at), at.v_full(values.at), values.parity, step, 2 * step.kv_head + 1);
-    values.next();
+    const int key = step_key + run_of_lane() * BOX;
+    if (steps.has_box(key))
+      load_tile(to + lane() % PARTS * PART_BYTES + run_of_lane() * BOX_BYTES, kv, full, {WIDTH * (lane() % PARTS), row, key % PAGE, page}, steps.keep);
   }
 
-  void copy_queries(const KnownItem& known_item) {
+  void copy_queries(const KnownItem& known_item, Turn<Q_STAGES>& queries) {
     const RaggedItem& item = known_item.item;
-    const bool exists = known_item.number >= 0;
+    const bool exists = uniform(known_item.number) >= 0;
+    const int first_head = uniform(item.kv_head) * heads_a_kv_head, token = uniform(item.token), wide = uniform(item.wide);
 #pragma unroll 1
     for (int part = 0; part < GROUPS; ++part) {
       const uint32_t full = at.q_full(queries.at, part);
       barrier_wait_all(empty(full), queries.parity ^ 1);
-      if (lane() != 0) continue;
       if (!exists) {
-        barrier_arrive(full);
-        continue;
-      }
-      barrier_arrive_expect(full, HALVES * static_cast<uint32_t>(heads_a_kv_head * group_tokens) * 128);
+        if (lane() == 0) barrier_arrive(full);
+      } else if (lane() == 0) {
+        barrier_arrive_expect(full, HALVES * static_cast<uint32_t>(heads_a_kv_head * group_tokens) * 128);
 #pragma unroll
-      for (int i = 0; i < HALVES; ++i)
-        load_tile(at.q(queries.at, part) + i * Q_BOX, q, full, {64 * i, item.kv_head * heads_a_kv_head, item.token + (item.wide ? part * group_tokens : 0)});
+        for (int i = 0; i < HALVES; ++i)
+          load_tile(at.q(queries.at, part) + i * Q_BOX, q, full, {64 * i, first_head, token + (wide ? part * group_tokens : 0)});
+      }
+      sync_warp();
     }
     queries.next();
     if (exists && lane() == 0) barrier_arrive(at.wanted());
   }
 
-  // In the order in which they are needed: the values of a step after the keys of the next one. Queries that take the place of those of the item before wait
-  // for its last product of keys: what that item still needs is copied before them.
-  void run() {
-    Step due{};  // its values are to be copied
-    bool is_due = false;
+  // Keys of a step after the other; queries with the first ones, where they have a place for themselves before them.
+  void run_keys() {
+    Turn<ITEMS> place;
+    Turn<Q_STAGES> queries;
+    Turn<COPIED_STAGES> keys;
     for (int parity = 0;; parity ^= 1) {
       barrier_wait_all(at.found(), parity);
       const KnownItem& now = known[place.at];
       place.next();
-      if (now.number < 0) {
-        if (is_due) copy_values(due);
-        copy_queries(now);
-        return;
-      }
-      if (Q_STAGES > 1) copy_queries(now);
-      const RaggedItem& item = now.item;
-      const int first = item.first, end = item.end;
-      const int32_t* const table = tables + item.sequence * table_stride;
-      Step step{first * BLOCK_N, item.keys, item.kv_head, 0, now.first_key, item.wide ? Keep::normal : Keep::shortly};
-      look_up(step, table);
+      const bool exists = uniform(now.number) >= 0;
+      if (Q_STAGES > 1 || !exists) copy_queries(now, queries);
+      if (!exists) return;
+      const Steps steps = steps_of(now);
+      int key = steps.first * BLOCK_N, page = steps.page(key + run_of_lane() * BOX);
 #pragma unroll 1
-      for (int i = first; i < end; ++i) {
-        Step next = step;
-        next.first += BLOCK_N;
-        if (i + 1 < end) look_up(next, table);
-        copy_keys(step);
-        if (is_due) copy_values(due);
-        if (Q_STAGES == 1 && i == first) copy_queries(now);
-        due = step, is_due = true;
-        step = next;
+      for (int i = steps.first; i < steps.end; ++i) {
+        const int next = key + BLOCK_N, next_page = i + 1 < steps.end ? steps.page(next + run_of_lane() * BOX) : 0;
+        copy(BYTES ? at.raw_k(keys.at) : at.k(keys.at), BYTES ? at.raw_k_full(keys.at) : at.k_full(keys.at), keys.parity, steps, key, steps.row, page);
+        keys.next();
+        if (Q_STAGES == 1 && i == steps.first) copy_queries(now, queries);
+        key = next, page = next_page;
+      }
+    }
+  }
+  void run_values() {
+    Turn<ITEMS> place;
+    Turn<COPIED_STAGES> values;
+    for (int parity = 0;; parity ^= 1) {
+      barrier_wait_all(at.found(), parity);
+      const KnownItem& now = known[place.at];
+      place.next();
+      if (uniform(now.number) < 0) return;
+      const Steps steps = steps_of(now);
+      sync_warp();
+      if (lane() == 0) barrier_arrive(at.wanted());
+      int key = steps.first * BLOCK_N, page = steps.page(key + run_of_lane() * BOX);
+#pragma unroll 1
+      for (int i = steps.first; i < steps.end; ++i) {
+        const int next = key + BLOCK_N, next_page = i + 1 < steps.end ? steps.page(next + run_of_lane() * BOX) : 0;
+        copy(BYTES ? at.raw_v(values.at) : at.v(values.at), BYTES ? at.raw_v_full(values.at) : at.v_full(values.at), values.parity, steps, key, steps.row + 1, page);
+        values.next();
+        key = next, page = next_page;
       }
     }
   }

@@ -24,7 +24,7 @@ struct Parts {
     return x;
   }
   // The softmax of `count` parts, `step` units apart from unit `first` on. AT_ONCE are on their way together.
-  static constexpr int AT_ONCE = 4;
+  static constexpr int AT_ONCE = GROUPS == 3 ? 2 : 4;
   LaneRows softmax_of(int first, int step, int count) const {
     LaneRows rows{{LOWEST, LOWEST}, {0, 0}};
 #pragma unroll 1
@@ -71,6 +71,8 @@ struct Parts {
   }
 };
 
+static inline float lse_of(const Softmax& row) { return row.sum == 0 ? -INFINITE : row.reference * LN_2 + log_of(row.sum); }
+
 // Adds the sinks of a query head to a row.
 static inline Softmax with_sinks(const RowEnd& ends, const Softmax& row, int head) {
   if (ends.sinks_type < 0) return row;
@@ -84,14 +86,14 @@ static inline Softmax with_sinks(const RowEnd& ends, const Softmax& row, int hea
 struct PlainRows {
   const Element* queries;
   int64_t query_token, query_head;
-  const Element* pages;
+  const Cached* pages;
   int64_t page_stride, slot_stride, row_stride;
   const int32_t* tables;
   int64_t table_stride;
   const RowEnd& ends;
   int heads_a_kv_head, window;
 
-  const Element* slot(const RaggedItem& item, int key, int row) const {
+  const Cached* slot(const RaggedItem& item, int key, int row) const {
     return pages + tables[item.sequence * table_stride + key / PAGE] * page_stride + key % PAGE * slot_stride + row * row_stride;
   }
   Element* out_row(int token, int head) const { return static_cast<Element*>(ends.out.data) + ends.out.at(token, head); }
@@ -110,7 +112,7 @@ struct PlainRows {
 #pragma unroll 1
     for (int first = larger_of(position - window, 0); first < end; first += WARP) {
       const bool seen = first + lane() < end;
-      const Element* key = slot(item, seen ? first + lane() : first, 2 * item.kv_head);
+      const Cached* key = slot(item, seen ? first + lane() : first, 2 * item.kv_head);
       float score = 0;
 #pragma unroll 1
       for (int d = 0; d < D; ++d) score += to_float(query[d]) * to_float(key[d]);
@@ -127,7 +129,7 @@ struct PlainRows {
       for (int j = 0; j < WARP; ++j) {
         const float w = shuffle(weight, j);
         if (w == 0) continue;
-        const Element* value = slot(item, first + j, 2 * item.kv_head + 1);
+        const Cached* value = slot(item, first + j, 2 * item.kv_head + 1);
 #pragma unroll
         for (int i = 0; i < D / WARP; ++i) output[i] += w * to_float(value[lane() + WARP * i]);
       }
@@ -140,7 +142,7 @@ struct PlainRows {
   }
 };
 
-// Tokens that see no key, by the warps that have nothing else to do: those of no sequence, and those of sequences with fewer keys than new tokens.
+// Tokens that see no key, by the warp that has nothing else to do: those of no sequence, and those of sequences with fewer keys than new tokens.
 struct Unseen {
   const int32_t *starts, *contexts;
   int count, tokens;
@@ -153,7 +155,7 @@ struct Unseen {
     if (lane() == 0) ends.store_lse(token, head, has_sinks ? with_sinks(ends, none, head) : none);
   }
   void finish(const RowEnd& ends) const {
-    const int own = block_x() * 2 + warp() - 2, warps = 2 * grid_x();
+    const int own = block_x(), warps = grid_x();
 #pragma unroll 1
     for (int64_t row = int64_t{starts[count]} * ends.heads + own; row < int64_t{tokens} * ends.heads; row += warps)
       finish_row(ends, static_cast<int>(row / ends.heads), static_cast<int>(row % ends.heads), false);

@@ -28,10 +28,18 @@ static inline void store_item(int32_t* to, const RaggedItem& x) {
   store_pack(to + 4, Pack<int32_t, 4>{{x.position, x.keys, x.first, x.end}});
   store_pack(to + 8, Pack<int32_t, 4>{{x.slot, x.pieces, x.piece, x.wide + 2 * x.shared}});
 }
-static inline RaggedItem load_item(const int32_t* from) {
-  const Pack<int32_t, 4> a = load_pack<4>(from), b = load_pack<4>(from + 4), c = load_pack<4>(from + 8);
-  return {a.at[0], a.at[1], a.at[2], a.at[3], b.at[0], b.at[1], b.at[2], b.at[3], c.at[0], c.at[1], c.at[2], c.at[3] % 2, c.at[3] / 2};
-}
+struct ItemWords {
+  Pack<int32_t, 4> part[ITEM_WORDS / 4];
+  explicit ItemWords(const int32_t* from) {
+#pragma unroll
+    for (int i = 0; i < ITEM_WORDS / 4; ++i) part[i] = load_pack<4>(from + 4 * i);
+  }
+  RaggedItem item() const {
+    const Pack<int32_t, 4> &a = part[0], &b = part[1], &c = part[2];
+    return {a.at[0], a.at[1], a.at[2], a.at[3], b.at[0], b.at[1], b.at[2], b.at[3], c.at[0], c.at[1], c.at[2], c.at[3] % 2, c.at[3] / 2};
+  }
+};
+static inline RaggedItem load_item(const int32_t* from) { return ItemWords(from).item(); }
 
 // Keys before a query that it sees at most: so many that no sum of it and a position overflows, where all.
 static inline int window_of(int64_t window_left) { return window_left < 0 || window_left > 0x3fffffff ? 0x3fffffff : static_cast<int>(window_left); }

@@ -8,7 +8,7 @@
 
 constexpr int PLAN_THREADS = 1024, PLAN_WARPS = PLAN_THREADS / WARP;
 constexpr int SETUP = 1;       // what an item costs beside its steps, in steps
-constexpr int LEAST = 16;      // steps of an item that is a piece, where there is work enough
+constexpr int LEAST_WIDE = 16, LEAST_OTHER = 4;  // steps of an item that is a piece, where there is work enough: parts of many rows cost more
 constexpr int MORE_ITEMS = 64;  // a block, than streams
 
 // Of x of the threads before this one, of each of COUNT numbers; totals become those of all. Every thread calls it.
@@ -74,16 +74,16 @@ struct RaggedPlan {
 
 // How many steps an item may have where `left` are left for all blocks, of `all`. At least 1 / (64 blocks) of all: so there are at most 64 * blocks items more
 // than streams.
-static inline int most_steps(int left, int all, int blocks) {
+static inline int most_steps(int left, int all, int blocks, int least) {
   const int share = (all + blocks - 1) / blocks;
-  return larger_of(larger_of(share < 2 ? 2 : share < LEAST ? share : LEAST, left / blocks), all / (MORE_ITEMS * blocks) + 1);
+  return larger_of(larger_of(share < 2 ? 2 : share < least ? share : least, left / blocks), all / (MORE_ITEMS * blocks) + 1);
 }
 
 // Blocks that begin with wide streams: a step of those takes 1 (64 rows by 128 keys and features a warpgroup at full speed), one of others as long as its bytes
 // take where all blocks read, or a third of that where few do.
 static inline int first_blocks(int wide, int other, int blocks) {
   if (other == 0 || wide == 0) return wide == 0 ? 0 : blocks;
-  const float products = wide * (GROUPS * 0.76f), bytes = other * 1.9f, least = other * 0.6f;
+  const float products = wide * (GROUPS * 0.76f), bytes = other * (BYTES ? 0.95f : 1.9f), least = other * 0.6f;
   const float time = larger_of(bytes, products + least);
   const int own = static_cast<int>(products / time * blocks + 0.5f);
   return own < 1 ? 1 : own > blocks - 1 ? blocks - 1 : own;
@@ -125,7 +125,7 @@ static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, i
     const int of_queue = item.wide ? all[0] : all[1], before = item.wide ? done[0] + weight[0] : done[1] + weight[1];
     int pieces = 0, needed = 0;
     if (steps > 0) {
-      const int most = most_steps(of_queue - before - steps / 2, of_queue, blocks);
+      const int most = most_steps(of_queue - before - steps / 2, of_queue, blocks, item.wide ? LEAST_WIDE : LEAST_OTHER);
       pieces = (steps + most - 1) / most;
       item.shared = !item.wide && steps >= pieces * GROUPS;
       needed = pieces > 1 || item.shared ? pieces * plan.units(item) * (item.wide || item.shared ? GROUPS : 1) : 0;
@@ -139,13 +139,15 @@ static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, i
     if (item.slot >= 0)
       for (int i = 0; i < (item.wide ? GROUPS : 1); ++i) words[ARRIVED + slot + i] = 0;
     int32_t* const to = items + (int64_t{queue} * room + (item.wide ? made[0] + next[0] : made[1] + next[1])) * ITEM_WORDS;
+    const int least = quotient(steps, larger_of(item.pieces, 1)), longer = steps - least * item.pieces;  // so many have a step more
+    item.first = begin;
 #pragma unroll 1
     for (int i = 0; i < pieces; ++i) {
       const bool is_empty = i >= item.pieces;
       item.piece = i;
-      item.first = is_empty ? 0 : begin + static_cast<int>(int64_t{steps} * i / item.pieces);
-      item.end = is_empty ? 0 : begin + static_cast<int>(int64_t{steps} * (i + 1) / item.pieces);
+      item.end = is_empty ? item.first : item.first + least + (i < longer);
       store_item(to + i * ITEM_WORDS, item);
+      item.first = item.end;
     }
     done[0] += weights[0], done[1] += weights[1];
     made[0] += nexts[0], made[1] += nexts[1], made[2] += nexts[2];

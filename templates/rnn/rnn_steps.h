@@ -4,8 +4,14 @@
 #pragma once
 #include "rnn/rnn_gates.h"
 
-constexpr int FEATURES = ${features}, LINES_A_FEATURE = GATES, ROWS = ${rows}, CHUNKS = ${chunks}, REGISTERS = ${registers};
+constexpr int FEATURES = ${features}, LINES_A_FEATURE = GATES, ROWS = ${rows}, CHUNKS = ${chunks};
+$if E == 'f32'
+#include "rnn/rnn_floats.h"
+$elif warpgroups
+#include "rnn/rnn_warpgroups.h"
+$else
 #include "rnn/rnn_fragments.h"
+$end
 #include "rnn/rnn_panels.h"
 
 // The exchange before the first step: h0 as the states before it; the others are not sent. Rows and features that are not there are 0.
@@ -19,7 +25,7 @@ KERNEL(256, 1) start(${parameters('start')}) {
   uint32_t word = is_there && slot > 0 ? NOT_SENT : 0;
   if (is_there && slot == 0 && is_given(h0_view)) {
     const float* const from = static_cast<const float*>(h0_view.data) + direction * h0_view.strides[0] + row * h0_view.strides[1] + at.feature;
-    word = sendable(pack_pair<Element>(from[0], from[1]));
+    word = sendable(word_of(from[0], from[WORD_FEATURES - 1]));
   }
   reinterpret_cast<uint32_t*>(exchange)[i] = word;
 }
@@ -32,7 +38,6 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
   const int tokens = static_cast<int>(x_view.shape[1]);
   const int64_t columns = static_cast<int64_t>(w_hh_view.shape[0]) * GATES * features;
   const Panels panels{reinterpret_cast<uint32_t*>(exchange), static_cast<int>(w_hh_view.shape[0] * panel_count), direction * static_cast<int>(panel_count) + part};
-  float* const all_sums = reinterpret_cast<float*>(dynamic_shared());
   __shared__ float biases[GRU ? 4 : GATES][FEATURES];  // a GRU's last: of n, beside the state's product
   const auto bias = [&](const View& view, int gate, int feature) {
     if (!is_given(view) || feature >= features) return 0.0f;
@@ -43,12 +48,19 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
     biases[gate][i % FEATURES] = GRU && gate == 3 ? bias(b_hh_view, 2, feature)
                                                   : bias(b_ih_view, gate, feature) + (GRU && gate == 2 ? 0.0f : bias(b_hh_view, gate, feature));
   }
-  Fragments weights{reinterpret_cast<Pack<uint32_t, 4>*>(all_sums + ALL_FLOATS), {}};
-  weights.load([&](int line, int k) -> Pack<uint32_t, 4> {
+  Fragments weights(reinterpret_cast<float*>(dynamic_shared()));
+  if (weights.receives()) {
+    for (int number = 0; number < tokens; ++number) {
+      weights.receive(panels.at(number), number);
+      if (Panels::orders(number)) order_exchange();
+    }
+    return;
+  }
+  weights.load([&](int line, int k) -> Pack<uint32_t, WEIGHT_WORDS> {
     const int feature = first_feature + feature_of_line(line);
-    if (line >= LINES || feature >= features || k >= features) return {{0, 0, 0, 0}};
+    if (line >= LINES || feature >= features || k >= features) return {};
     const Element* const of_line = static_cast<const Element*>(w_hh_view.data) + direction * w_hh_view.strides[0] + (line / FEATURES * features + feature) * w_hh_view.strides[1];
-    return load_pack<4>(reinterpret_cast<const uint32_t*>(of_line + k));
+    return load_pack<WEIGHT_WORDS>(reinterpret_cast<const uint32_t*>(of_line + k));
   });
 
   // The thread's unit.
@@ -70,9 +82,8 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
 #pragma unroll 1
   for (int number = 0; number < tokens; ++number) {
     const bool valid = token_of(number) < length;
-    float* const sums = sums_of_step(all_sums, number);
     before_look(grid_barrier);
-    multiply_panel(weights, panels.at(number), sums, [&] {
+    const float* const sums = weights.multiply(panels.at(number), number, [&] {
       if (!valid) return;
       const float* from = products_of(number);
 #pragma unroll
@@ -81,7 +92,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
         in[0][g] = both.at[0], in[1][g] = both.at[1];
       }
     });
-    sync_block();  // all sums are there: and this block has all states of the step, so no block reads those of the step before any more
+    sync_steps();  // all sums are there: and this block has all states of the step, so no block reads those of the step before any more
     if (sums_here)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -95,7 +106,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
       }
     if (is_there && is_first_of_unit()) {
       if (number + 1 < tokens) {
-        send(panels.at(number + 1) + own, sendable(pack_pair<Element>(state[0], state[1])));
+        send_unit(panels.at(number + 1) + own, state[0], state[1]);
         const float* from = products_of(number + 1);
 #pragma unroll
         for (int g = 0; g < GATES; ++g, from = keep(from + features)) fetch(from);
@@ -103,11 +114,9 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
       Element* const to = const_cast<Element*>(keep(static_cast<const Element*>(y_view.data))) + row * y_view.strides[0] + token_of(number) * y_view.strides[1] +
                           direction * features + feature;
       to[0] = from_float<Element>(valid ? state[0] : 0.0f), to[1] = from_float<Element>(valid ? state[1] : 0.0f);
-      if (Panels::clears(number))
-#pragma unroll 1
-        for (int i = 0; i < PERIOD; ++i) clear(panels.at(number - 1 - PERIOD + i) + own);
+      if (Panels::clears(number)) clear_unit(panels.at(Panels::cleared_by(number)) + own);
     }
-    if (Panels::clears(number) || Panels::sees_cleared(number)) order_exchange();
+    if (Panels::orders(number)) order_exchange();
   }
   if (!is_there || !is_first_of_unit()) return;
 #pragma unroll

@@ -4,9 +4,17 @@
 // FEATURES of them: its gates' gradients are what the next step multiplies. All of that passes from block to block word by word
 // (device/tile/exchange.h). A template defines Element and includes rnn/rnn_gates.h before.
 #pragma once
-constexpr int FEATURES = 16, SPLITS = ${splits}, LINES_A_FEATURE = SPLITS, ROWS = ${rows}, CHUNKS = (${chunks} + SPLITS - 1) / SPLITS, REGISTERS = ${registers};
+constexpr int FEATURES = ${slice}, SPLITS = ${splits}, LINES_A_FEATURE = SPLITS, ROWS = ${rows}, CHUNKS = (${chunks} + SPLITS - 1) / SPLITS;
+constexpr int START = 16;  // words that a thread prepares
+constexpr int AHEAD = 3;  // steps between asking for a token's gates and reading them
 constexpr int KINDS = GRU ? 4 : GATES;  // of gradients a feature: a GRU's n has one of its input's side and, last, one of the state's
+$if E == 'f32'
+#include "rnn/rnn_floats.h"
+$elif warpgroups
+#include "rnn/rnn_warpgroups.h"
+$else
 #include "rnn/rnn_fragments.h"
+$end
 #include "rnn/rnn_panels.h"
 
 static inline const Element* elements(const View& view, int64_t outer, int64_t row) {
@@ -21,36 +29,47 @@ struct Layer {
   int64_t rows() const { return batch * tokens; }
 };
 
+// to = from, or zeros where that is null, by the block's 128 threads.
+static inline void copy_row(Element* to, const Element* from, int64_t count) {
+  constexpr int WIDE = 16 / sizeof(Element);
+  if (count % WIDE == 0 && reinterpret_cast<uint64_t>(from) % 16 == 0) {
+    for (int64_t i = thread_x() * WIDE; i < count; i += 128 * WIDE)
+      store_pack(reinterpret_cast<uint32_t*>(to + i), from ? load_pack<4>(reinterpret_cast<const uint32_t*>(from + i)) : Pack<uint32_t, 4>{});
+  } else {
+    for (int64_t i = thread_x(); i < count; i += 128) to[i] = from ? from[i] : from_float<Element>(0.0f);
+  }
+}
+
 // A row of x, zeros past its length, and of the states before it, rounded, a block.
 KERNEL(128, 1) gather(${parameters('gather')}) {
   const int64_t batch = x_view.shape[0], tokens = x_view.shape[1], inputs = x_view.shape[2], features = w_hh_view.shape[2];
   const int64_t row = block_x() / tokens, token = block_x() % tokens, length = lengths ? lengths[row] : tokens;
-  Element* const x = reinterpret_cast<Element*>(xs) + block_x() * inputs;
-  for (int64_t i = thread_x(); i < inputs; i += 128) x[i] = token < length ? elements(x_view, row, token)[i] : from_float<Element>(0.0f);
+  copy_row(reinterpret_cast<Element*>(xs) + block_x() * inputs, token < length ? elements(x_view, row, token) : nullptr, inputs);
   for (int64_t d = 0; d < w_hh_view.shape[0]; ++d) {
     const int64_t previous = d == 1 ? token + 1 : token - 1;
     const bool inside = previous >= 0 && previous < length;
     Element* const to = reinterpret_cast<Element*>(before) + (d * batch * tokens + block_x()) * features;
-    for (int64_t j = thread_x(); j < features; j += 128) {
-      Element state = from_float<Element>(0.0f);
-      if (token < length && inside) state = elements(y_view, row, previous)[d * features + j];
-      if (token < length && !inside && is_given(h0_view)) state = from_float<Element>(state_in(h0_view, d, row, j)[0]);
-      to[j] = state;
-    }
+    if (token < length && !inside && is_given(h0_view))
+      for (int64_t j = thread_x(); j < features; j += 128) to[j] = from_float<Element>(state_in(h0_view, d, row, j)[0]);
+    else
+      copy_row(to, token < length && inside ? elements(y_view, row, previous) + d * features : nullptr, features);
   }
 }
 
 // The exchange before the first step: its gradients of gates are 0, the others and all sums are not sent; what is not there is 0.
+// START words of each a thread.
 KERNEL(256, 1) start(${parameters('start')}) {
-  const int64_t i = static_cast<int64_t>(block_x()) * 256 + thread_x(), batch = y_view.shape[0], features = w_hh_view.shape[2];
-  if (i < sum_count) reinterpret_cast<uint32_t*>(inbox)[i] = NOT_SENT;
-  if (i >= word_count) return;
-  const PanelPlace at(static_cast<int>(i % PANEL_WORDS));
-  const int64_t panel = i / PANEL_WORDS, split = panel % SPLITS, part = panel / SPLITS % panel_count;
-  const int64_t slot = panel / SPLITS / panel_count / w_hh_view.shape[0];
-  const int64_t kind = at.feature / split_features, feature = split * split_features + at.feature % split_features;
-  const bool is_there = part * ROWS + at.row < batch && kind < GATES && feature < features;
-  reinterpret_cast<uint32_t*>(exchange)[i] = is_there && slot > 0 ? NOT_SENT : 0;
+  const int64_t batch = y_view.shape[0], features = w_hh_view.shape[2];
+  for (int64_t i = static_cast<int64_t>(block_x()) * (256 * START) + thread_x(), n = 0; n < START; ++n, i += 256) {
+    if (i < sum_count) reinterpret_cast<uint32_t*>(inbox)[i] = NOT_SENT;
+    if (i >= word_count) continue;
+    const PanelPlace at(static_cast<int>(i % PANEL_WORDS));
+    const int64_t panel = i / PANEL_WORDS, split = panel % SPLITS, part = panel / SPLITS % panel_count;
+    const int64_t slot = panel / SPLITS / panel_count / w_hh_view.shape[0];
+    const int64_t kind = at.feature / split_features, feature = split * split_features + at.feature % split_features;
+    const bool is_there = part * ROWS + at.row < batch && kind < GATES && feature < features;
+    reinterpret_cast<uint32_t*>(exchange)[i] = is_there && slot > 0 ? NOT_SENT : 0;
+  }
 }
 
 // An LSTM's c after each token, a feature of a row a thread; gates of SOME tokens are on their way at once.
@@ -79,33 +98,50 @@ KERNEL(128, 1) remember(${parameters('remember')}) {
   }
 }
 
-// What a unit, two neighbouring features of a row, needs of a token.
+// What a unit, two neighbouring features of a row, reads of a token: as it is in memory, so that nobody waits for it before it is used.
 struct Token {
-  float gate[KINDS][2], memory[2], memory_before[2], state[2], dy[2];
+  float gate[KINDS][2], memory[2], memory_before[2];
+  Element state[2], dy[2];
 };
+
+// How the gradients of one feature's gates follow from that of its state: everything that does not wait for it.
+struct Bends {
+  float gate[KINDS];  // by gradient: of an LSTM's c for its first three gates, of the state else
+  float memory, kept;  // what passes from an LSTM's state to its c; what passes a gate by: of an LSTM's c, else of the state
+};
+
+static inline Bends bends_of(const Token& token, int i) {
+  Bends bends;
+  if constexpr (LSTM) {
+    const float in = sigmoid_of(token.gate[0][i]), keep_ = sigmoid_of(token.gate[1][i]), cell = exact_tanh_of(token.gate[2][i]), out = sigmoid_of(token.gate[3][i]);
+    bends.gate[0] = cell * in * (1 - in);
+    bends.gate[1] = token.memory_before[i] * keep_ * (1 - keep_);
+    bends.gate[2] = in * (1 - cell * cell);
+    bends.gate[3] = exact_tanh_of(token.memory[i]) * out * (1 - out);
+    bends.memory = out * tanh_slope_of(token.memory[i]), bends.kept = keep_;
+  } else if constexpr (GRU) {
+    const float reset = sigmoid_of(token.gate[0][i]), update = sigmoid_of(token.gate[1][i]), recurrent = token.gate[3][i];
+    const float fresh = exact_tanh_of(token.gate[2][i] + reset * recurrent), of_fresh = (1 - update) * (1 - fresh * fresh);
+    bends.gate[0] = of_fresh * recurrent * reset * (1 - reset);
+    bends.gate[1] = (to_float(token.state[i]) - fresh) * update * (1 - update);
+    bends.gate[2] = of_fresh, bends.gate[3] = of_fresh * reset;
+    bends.memory = 0, bends.kept = update;
+  } else {
+    const float state = to_float(token.state[i]);
+    bends.gate[0] = CELL == 2 ? 1 - state * state : state > 0 ? 1.0f : 0.0f;
+    bends.memory = 0, bends.kept = 0;
+  }
+  return bends;
+}
 
 // Gradients of the gates of one feature. dstate: of its state; becomes what of it passes the gates by. dmemory: of an LSTM's c after the
 // token, and becomes that before it.
-static inline void gates_back(float (&d)[KINDS], const Token& token, int i, float& dstate, float& dmemory) {
-  if constexpr (LSTM) {
-    const float in = sigmoid_of(token.gate[0][i]), keep_ = sigmoid_of(token.gate[1][i]), cell = exact_tanh_of(token.gate[2][i]), out = sigmoid_of(token.gate[3][i]);
-    const float bent = exact_tanh_of(token.memory[i]), dc = dmemory + dstate * out * tanh_slope_of(token.memory[i]);
-    d[0] = dc * cell * in * (1 - in);
-    d[1] = dc * token.memory_before[i] * keep_ * (1 - keep_);
-    d[2] = dc * in * (1 - cell * cell);
-    d[3] = dstate * bent * out * (1 - out);
-    dmemory = dc * keep_, dstate = 0;
-  } else if constexpr (GRU) {
-    const float reset = sigmoid_of(token.gate[0][i]), update = sigmoid_of(token.gate[1][i]), recurrent = token.gate[3][i];
-    const float fresh = exact_tanh_of(token.gate[2][i] + reset * recurrent), dn = dstate * (1 - update) * (1 - fresh * fresh);
-    d[0] = dn * recurrent * reset * (1 - reset);
-    d[1] = dstate * (token.state[i] - fresh) * update * (1 - update);
-    d[2] = dn, d[3] = dn * reset;
-    dstate *= update;
-  } else {
-    d[0] = CELL == 2 ? dstate * (1 - token.state[i] * token.state[i]) : token.state[i] > 0 ? dstate : 0.0f;
-    dstate = 0;
-  }
+static inline void gates_back(float (&d)[KINDS], const Bends& bends, float& dstate, float& dmemory) {
+  const float dc = dmemory + dstate * bends.memory;
+#pragma unroll
+  for (int g = 0; g < KINDS; ++g) d[g] = (LSTM && g < 3 ? dc : dstate) * bends.gate[g];
+  dmemory = dc * bends.kept;
+  dstate = LSTM ? 0.0f : dstate * bends.kept;
 }
 
 // Block (x): a part of the batch, parts fastest, then one of SPLITS parts of the gates, then the columns; launch `turn`: of a group of parts.
@@ -121,19 +157,25 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
   const Panels read{reinterpret_cast<uint32_t*>(exchange), a_step * SPLITS, part_of_all * SPLITS + split};
   const Panels written{reinterpret_cast<uint32_t*>(exchange), a_step * SPLITS, part_of_all * SPLITS + first_feature / of_split};
   uint32_t* const box = reinterpret_cast<uint32_t*>(inbox);
-  float* const all_sums = reinterpret_cast<float*>(dynamic_shared());
-
-  Fragments weights{reinterpret_cast<Pack<uint32_t, 4>*>(all_sums + ALL_FLOATS), {}};
-  weights.load([&](int line, int k) -> Pack<uint32_t, 4> {
+  Fragments weights(reinterpret_cast<float*>(dynamic_shared()));
+  if (weights.receives()) {
+    for (int number = 0; number < turns; ++number) {
+      weights.receive(read.at(number), number);
+      if (Panels::orders(number)) order_exchange();
+    }
+    return;
+  }
+  weights.load([&](int line, int k) -> Pack<uint32_t, WEIGHT_WORDS> {
     const int column = (columns * SPLITS + line / FEATURES) * FEATURES + feature_of_line(line), gate = k / of_split, row = split * of_split + k % of_split;
-    Pack<Element, 8> found;
+    constexpr int WIDE = WORD_FEATURES * WEIGHT_WORDS;
+    Pack<Element, WIDE> found;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) found.at[i] = from_float<Element>(0.0f);
+    for (int i = 0; i < WIDE; ++i) found.at[i] = from_float<Element>(0.0f);
     if (line < LINES && column < features && gate < GATES)
 #pragma unroll
-      for (int i = 0; i < 8; ++i)
+      for (int i = 0; i < WIDE; ++i)
         if (row + i < features) found.at[i] = elements(w_hh_view, direction, gate * features + row + i)[column];
-    return __builtin_bit_cast(Pack<uint32_t, 4>, found);
+    return __builtin_bit_cast(Pack<uint32_t, WEIGHT_WORDS>, found);
   });
 
   // The thread's unit.
@@ -145,7 +187,7 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
   const auto own_word = [&](int gate) { return PanelPlace::of(row_here, gate * of_split + first_feature % of_split + 2 * pair); };
   // Of the sums that block `of` of these columns has from block `from`.
   const auto in_box = [&](int number, int of, int from) {
-    const int64_t slice = static_cast<int64_t>(number % (2 * PERIOD) * a_step + part_of_all) * column_blocks * SPLITS + columns * SPLITS + of;
+    const int64_t slice = static_cast<int64_t>(number % RING * a_step + part_of_all) * column_blocks * SPLITS + columns * SPLITS + of;
     return box + ((slice * SPLITS + from) * ROWS + row_here) * FEATURES + 2 * pair;
   };
   float dstate[2] = {0, 0}, dmemory[2] = {0, 0};
@@ -155,7 +197,7 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
       dstate[i] = is_given(dh_n_view) ? state_in(dh_n_view, direction, row, feature)[i] : 0.0f;
       dmemory[i] = LSTM && is_given(dc_n_view) ? state_in(dc_n_view, direction, row, feature)[i] : 0.0f;
     }
-  Token now;
+  Token next;
   const auto bring = [&](int number) {
     const int token = token_of(number);
     if (number >= tokens || token >= length) return;
@@ -167,41 +209,68 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
     if constexpr (LSTM || GRU) {
       const float* from = gates + place * KINDS * features + feature;
 #pragma unroll
-      for (int g = 0; g < KINDS; ++g, from = keep(from + features)) two(now.gate[g], from);
+      for (int g = 0; g < KINDS; ++g, from = keep(from + features)) two(next.gate[g], from);
     }
-    const auto two_elements = [](float (&to)[2], const Element* from) { to[0] = to_float(from[0]), to[1] = to_float(from[1]); };
-    two_elements(now.dy, elements(dy_view, row, token) + direction * features + feature);
+    const auto two_elements = [](Element (&to)[2], const Element* from) { to[0] = from[0], to[1] = from[1]; };
+    two_elements(next.dy, elements(dy_view, row, token) + direction * features + feature);
     if constexpr (LSTM) {
       const int previous = direction == 1 ? token + 1 : token - 1;
-      two(now.memory, memories + place * features + feature);
+      two(next.memory, memories + place * features + feature);
       if (previous >= 0 && previous < length)
-        two(now.memory_before, memories + place_of(previous) * features + feature);
+        two(next.memory_before, memories + place_of(previous) * features + feature);
       else
-        for (int i = 0; i < 2; ++i) now.memory_before[i] = is_given(c0_view) ? state_in(c0_view, direction, row, feature)[i] : 0.0f;
+        for (int i = 0; i < 2; ++i) next.memory_before[i] = is_given(c0_view) ? state_in(c0_view, direction, row, feature)[i] : 0.0f;
     } else if constexpr (GRU) {
-      two_elements(now.state, reinterpret_cast<const Element*>(before) + place * features + feature);
+      two_elements(next.state, reinterpret_cast<const Element*>(before) + place * features + feature);
     } else {
-      two_elements(now.state, elements(y_view, row, token) + direction * features + feature);
+      two_elements(next.state, elements(y_view, row, token) + direction * features + feature);
     }
   };
+  // Brings a later token's nearer, into the L2 cache.
+  const auto announce = [&](int number) {
+    const int token = token_of(number);
+    if (number >= tokens || token < 0 || token >= length) return;
+    const int64_t place = place_of(token);
+    if constexpr (LSTM || GRU) {
+      const float* from = gates + place * KINDS * features + feature;
+#pragma unroll
+      for (int g = 0; g < KINDS; ++g, from = keep(from + features)) fetch(from);
+    }
+    fetch(elements(dy_view, row, token) + direction * features + feature);
+    if constexpr (LSTM) {
+      const int previous = direction == 1 ? token + 1 : token - 1;
+      if (previous >= 0 && previous < length) fetch(memories + place_of(previous) * features + feature);
+    } else if constexpr (GRU) {
+      fetch(reinterpret_cast<const Element*>(before) + place * features + feature);
+    } else {
+      fetch(elements(y_view, row, token) + direction * features + feature);
+    }
+  };
+  Bends bends[2];
+  float dy[2];
+  bring(0);
 
 #pragma unroll 1
   for (int number = 0; number < turns; ++number) {
-    float* const sums = sums_of_step(all_sums, number);
     before_look(grid_barrier);
-    multiply_panel(weights, read.at(number), sums, [&] { bring(number); });
-    sync_block();  // all sums are there
+    const float* const sums = weights.multiply(read.at(number), number, [&] {
+      if (is_there && number < tokens && token_of(number) < length)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) bends[i] = bends_of(next, i), dy[i] = to_float(next.dy[i]);
+    });
+    sync_steps();  // all sums are there
     float own_sum[2] = {0, 0};
     if (sums_here)
 #pragma unroll
       for (int of = 0; of < SPLITS; ++of) {
-        const bool sends = has_row && is_first_of_unit() && of != split && (columns * SPLITS + of) * FEATURES + 2 * pair < features;
+        float sum[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const float sum = sum_of_parts(sums, line_of(of, pair, i), row_here);
-          if (of == split) own_sum[i] = sum;
-          if (sends) send(in_box(number, of, split) + i, sendable(__builtin_bit_cast(uint32_t, sum)));
+          sum[i] = sum_of_parts(sums, line_of(of, pair, i), row_here);
+          if (of == split) own_sum[i] = sum[i];
         }
+        if (has_row && is_first_of_unit() && of != split && (columns * SPLITS + of) * FEATURES + 2 * pair < features)
+          send_two(in_box(number, of, split), sendable(__builtin_bit_cast(uint32_t, sum[0])), sendable(__builtin_bit_cast(uint32_t, sum[1])));
       }
     if constexpr (SPLITS > 1) before_look(grid_barrier);
     if (is_there) {
@@ -224,33 +293,35 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
       for (int i = 0; i < 2; ++i) {
         dstate[i] += total[i];
         if (number < tokens && token < length) {
-          dstate[i] += now.dy[i];
-          gates_back(d[i], now, i, dstate[i], dmemory[i]);
+          dstate[i] += dy[i];
+          gates_back(d[i], bends[i], dstate[i], dmemory[i]);
         }
       }
       if (number + 1 < turns && is_first_of_unit())
 #pragma unroll
         for (int g = 0; g < GATES; ++g) {
           const int kind = GRU && g == 2 ? 3 : g;  // what the state's product takes
-          send(written.at(number + 1) + own_word(g), sendable(pack_pair<Element>(d[0][kind], d[1][kind])));
+          send_unit(written.at(number + 1) + own_word(g), d[0][kind], d[1][kind]);
         }
       if (number < tokens && is_first_of_unit()) {
         Element* const to = reinterpret_cast<Element*>(da) + place_of(token) * KINDS * features + feature;
 #pragma unroll
-        for (int g = 0; g < KINDS; ++g) *reinterpret_cast<uint32_t*>(to + g * features) = pack_pair<Element>(d[0][g], d[1][g]);
+        for (int g = 0; g < KINDS; ++g) store_pack(to + g * features, Pack<Element, 2>{{from_float<Element>(d[0][g]), from_float<Element>(d[1][g])}});
       }
+      bring(number + 1);
+      announce(number + AHEAD);
     }
     if (Panels::clears(number)) {
-#pragma unroll 1
-      for (int i = number - 1 - PERIOD; i < number - 1; ++i) {
-        if (is_there && is_first_of_unit())
-          for (int g = 0; g < GATES; ++g) clear(written.at(i) + own_word(g));
-        if (has_row && is_first_of_unit() && SPLITS > 1)
-          for (int of = 0; of < SPLITS; ++of)
-            for (int half = 0; half < 2; ++half) clear(in_box(i, of, split) + half);
-      }
+      const int cleared = Panels::cleared_by(number);
+      if (is_there && is_first_of_unit())
+#pragma unroll
+        for (int g = 0; g < GATES; ++g) clear_unit(written.at(cleared) + own_word(g));
+      if (has_row && is_first_of_unit() && SPLITS > 1)
+#pragma unroll
+        for (int of = 0; of < SPLITS; ++of)
+          if (of != split) clear_two(in_box(cleared, of, split));
     }
-    if (Panels::clears(number) || Panels::sees_cleared(number)) order_exchange();
+    if (Panels::orders(number)) order_exchange();
   }
   if (!is_there || !is_first_of_unit()) return;
 #pragma unroll

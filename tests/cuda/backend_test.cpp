@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "backends/cuda/cubin_archive.hpp"
 #include "cuda/cuda_image.hpp"
 #include "cuda/fake_driver.hpp"
 #include "cuda/hand_made_cubin.hpp"
@@ -72,6 +73,22 @@ TEST_F(CudaBackend, ProbeTellsWhatTheDeviceIs) {
   EXPECT_EQ(found.properties[0], (std::pair<std::string, spec::Value>("sms", std::int64_t{132})));
   EXPECT_EQ(found.properties[1], (std::pair<std::string, spec::Value>("shared_memory", std::int64_t{232448})));
   EXPECT_EQ(fake().count("retain"), 0u) << "a probe makes no context";
+}
+
+TEST_F(CudaBackend, AnArchiveOfCubinsIsOneModule) {
+  const auto cubin = hand_made_cubin(90);
+  module = backend.load_bytes(join_cubins({cubin, cubin + '\n'}), cuda_image("", "sm_90a"));
+  EXPECT_EQ(fake().count("load"), 2u);
+  EXPECT_NE(entry(), nullptr);
+  EXPECT_EQ(entry("no_such_entry"), nullptr);
+  const auto other = [&] {
+    return error_of([&] { (void)backend.load_bytes(join_cubins({cubin, hand_made_cubin(80)}), cuda_image("", "sm_90a")); });
+  };
+  EXPECT_TRUE(has(other(), "is for sm_80, expected cuda:sm_90a")) << other();
+  const auto damaged = [&] {
+    return error_of([&] { (void)backend.load_bytes(join_cubins({cubin}).substr(0, 99), cuda_image("", "sm_90a")); });
+  };
+  EXPECT_TRUE(has(damaged(), "the binary of toy.gpu.cuda_sm_90a cannot be used: cubin 0 of the archive is to have '")) << damaged();
 }
 
 TEST_F(CudaBackend, ADeviceThatNoArchIsForIsNamed) {

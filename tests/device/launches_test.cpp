@@ -1,4 +1,5 @@
 // Launches over time, zeroed workspaces and cooperative launches on a device, also captured and replayed.
+#include <deque>
 #include <random>
 
 #include "device/fixture.hpp"
@@ -97,6 +98,27 @@ TEST_F(Launches, ManyBarriersOfAFullDevice) {
   }
   Driver::instance().wait();
   EXPECT_EQ(out.values(), zeros(elements));
+}
+
+// Each of these fills more than half of the device, so that no two run at once, and none may begin with a part of its blocks, which would
+// wait for the others for ever.
+TEST_F(Launches, CooperativeLaunchesOnABusyDeviceRunOneAfterAnotherOrAreRefused) {
+  constexpr std::int64_t steps = 40, blocks = 3000, elements = blocks * 64;
+  const std::vector<float> x = brought(steps, elements);
+  const OnGpu<float> in(x);
+  const OwnStream streams[3];
+  std::deque<OnGpu<float>> outs;
+  for (int i = 0; i < 9; ++i) outs.emplace_back(zeros(static_cast<std::size_t>(elements)));
+  bool ran[9] = {};
+  for (int i = 0; i < 9; ++i) {
+    const auto status = run("walk_at_once", in, outs[i], steps, elements, streams[i % 3].handle, blocks);
+    ran[i] = static_cast<bool>(status);
+    if (!ran[i]) EXPECT_EQ(status.error().code, ErrorCode::unsupported) << status.error().message;
+  }
+  for (const OwnStream& stream : streams) Driver::instance().wait(stream.handle);
+  const std::vector<float> expected = walked(x, static_cast<std::size_t>(elements));
+  for (int i = 0; i < 9; ++i)
+    if (ran[i]) EXPECT_EQ(outs[i].values(), expected) << i;
 }
 
 TEST_F(Launches, AGridThatDoesNotFitIsRefusedWithBothNumbers) {

@@ -40,12 +40,41 @@ Subject paged_attention() {
           {{"N", 2}, {"H", 2}, {"Dn", 20}, {"Dr", 8}, {"R", 272}, {"Dv", 20}, {"P", 20}, {"ps", 16}, {"max_pages", 10}}};
 }
 
+// The same on matrix instructions: keys made for a head, by flash_attention's tiles; and absorbed queries, by mla_decode's, in two parts.
+constexpr char expand_entries[] = "mla_attention/expand_entries.h", absorbed_entries[] = "mla_attention/absorbed_entries.h";
+
+Subject expanded_attention() {
+  return {root,
+          "mla_attention",
+          "windowed",
+          "flash_attention/forward.mma.gpu.cu",
+          {{"B", 2}, {"Sq", 7}, {"Sk", 60}, {"H", 3}, {"Dn", 16}, {"Dr", 16}, {"R", 40}, {"Dv", 24}}};
+}
+Subject absorbed_attention() {
+  return {root,
+          "mla_attention",
+          "decode.bf16",
+          "mla_decode/decode.mma.gpu.cu",
+          {{"B", 2}, {"Sq", 1}, {"Sk", 300}, {"H", 3}, {"Dn", 16}, {"Dr", 16}, {"R", 128}, {"Dv", 16}}};
+}
+
 Subject latent_gradients() {
   return {root,
           "mla_attention_bwd",
           "windowed",
           "mla_attention_bwd/backward.plain.gpu.cu",
           {{"B", 2}, {"Sq", 4}, {"Sk", 11}, {"H", 2}, {"Dn", 5}, {"Dr", 3}, {"R", 40}, {"Dv", 6}}};
+}
+
+// The same by expanded keys: keys in two blocks, several steps of rows and of products; keys that no query sees.
+constexpr char row_sums[] = "mla_attention_bwd/row_sums_entry.h", gradient_products[] = "mla_attention_bwd/product_entries.h";
+
+Subject expanded_gradients() {
+  return {root,
+          "mla_attention_bwd",
+          "windowed",
+          "flash_attention_bwd/backward.mma.gpu.cu",
+          {{"B", 2}, {"Sq", 40}, {"Sk", 100}, {"H", 2}, {"Dn", 16}, {"Dr", 16}, {"R", 72}, {"Dv", 24}}};
 }
 
 const Mutant mutants[] = {
@@ -97,6 +126,30 @@ const Mutant mutants[] = {
     {"LatentGradientsOfQueriesWithoutTheMean", latent_gradients(), {"(pair.dvalue - delta)", 0, "pair.dvalue"}},
     {"LatentGradientsOfKeysWithoutTheMean", latent_gradients(), {"(pair.dvalue - saved.softmax[2])", 0, "pair.dvalue"}},
     {"LatentGradientsWithoutTheCapsSlope", latent_gradients(), {"1 - bent * bent", 0, "1"}},
+    {"ExpandedQueriesWhoseRopeIsFromElsewhere", expanded_attention(), {"d < NOPE ? d : d - NOPE", 0, "d % NOPE ^ 8", expand_entries}},
+    {"ExpandedKeysWithTheFirstRopeFeaturesTwice",
+     expanded_attention(),
+     {"token * rope_inner + d)", 0, "token * rope_inner)", expand_entries}},
+    {"ExpandedKeysOfTheFirstHead", expanded_attention(), {"head * weights.strides[1] + column", 0, "column", expand_entries}},
+    {"ExpandedKeysOfTheFirstRowOfTheBatch", expanded_attention(), {"block_z() * latent_outer", 0, "0 * latent_outer", expand_entries}},
+    {"AbsorbedQueriesOfTheFirstHead", absorbed_attention(), {"head * w_kc_view.strides[1]", 0, "0", absorbed_entries}},
+    {"AbsorbedOutputsByTheFirstHeadsValues", absorbed_attention(), {"head * w_vc_view.strides[1]", 0, "0", absorbed_entries}},
+    {"AbsorbedOutputsOfTheFirstHead",
+     absorbed_attention(),
+     {"(row * all_heads + head) * R, all_heads", 0, "row * all_heads * R, all_heads", absorbed_entries}},
+    {"ExpandedGradientsBySumsOfOverwrittenKeys",
+     expanded_gradients(),
+     {"sync_block();  // the tiles have been read", 0, nothing, row_sums}},
+    {"ExpandedGradientsBySumsOfKeysOnTheirWay", expanded_gradients(), {"copy_async_wait<0>();", 0, nothing, row_sums}},
+    {"ExpandedGradientsWithoutTheMean", expanded_gradients(), {"delta[h] / sum[h]", 0, "0", row_sums}},
+    {"ExpandedGradientsBySumsOverAllKeys", expanded_gradients(), {"key < seen[h].end && ", 0, nothing, row_sums}},
+    {"ExpandedGradientsOfLatentsOverwrittenTooEarly",
+     expanded_gradients(),
+     {"sync_block();  // the last step has been read", 0, nothing, gradient_products}},
+    {"ExpandedGradientsOfWeightsOfTheFirstHead", expanded_gradients(), {"slot * width + column", 0, "column", gradient_products}},
+    {"ExpandedGradientsOfRopeByOtherFeatures", expanded_gradients(), {"* D + NOPE + d]", 0, "* D + d]", gradient_products}},
+    {"ExpandedGradientsOfWeightsByUnseenTokens", expanded_gradients(), {"* 0 != 0) x", 0, "* 0 > 0) x", gradient_products}},
+    {"ExpandedGradientsOfLatentsByTheFirstHeadsKeys", expanded_gradients(), {"head * w_kc_view.strides[1]", 0, "0", gradient_products}},
     {"LatentAttentionWithoutRope", windowed_attention(), {"rope[d] * to_float(key.rope[d])", 0, "0"}},
 };
 

@@ -21,7 +21,9 @@ Subject layer_gradient(const char* case_name, Sizes sizes = two_blocks_a_directi
 
 // On matrix instructions: states pass from block to block word by word. 35 tokens are more than the exchange has places for.
 constexpr char exchange[] = "device/tile/exchange.h", rnn_fragments[] = "rnn/rnn_fragments.h", rnn_panels[] = "rnn/rnn_panels.h";
-constexpr char rnn_steps[] = "rnn/rnn_steps.h", rnn_sweep[] = "rnn/rnn_sweep.h";
+constexpr char rnn_steps[] = "rnn/rnn_steps.h", rnn_sweep[] = "rnn/rnn_sweep.h", rnn_sums[] = "rnn/rnn_sums.h",
+               rnn_floats[] = "rnn/rnn_floats.h";
+constexpr char float_product[] = "device/matrix/float_product.h";
 const Sizes more_than_the_exchange_holds = {{"B", 3}, {"T", 35}, {"I", 8}, {"H", 24}};
 
 Subject matrix_layer(const char* case_name) { return {root, "rnn", case_name, "rnn/forward.mma.gpu.cu", more_than_the_exchange_holds}; }
@@ -29,20 +31,22 @@ Subject matrix_layer_gradient(const char* case_name) {
   return {root, "rnn_bwd", case_name, "rnn/backward.mma.gpu.cu", more_than_the_exchange_holds};
 }
 
+// The same exchange of f32, whose products are fused multiply-adds.
+Subject float_layer(const char* case_name) { return {root, "rnn", case_name, "rnn/forward.fma.gpu.cu", more_than_the_exchange_holds}; }
+Subject float_layer_gradient(const char* case_name) {
+  return {root, "rnn_bwd", case_name, "rnn/backward.fma.gpu.cu", more_than_the_exchange_holds};
+}
+
 const Mutant mutants[] = {
     {"MatrixLayerThatLooksTooEarly",
      matrix_layer("eights.f16.cell_typelstm"),
      {"const GridBarrier& barrier) { barrier(); }", 0, "const GridBarrier&) {}", exchange}},
-    {"MatrixLayerThatNeverClears",
-     matrix_layer("eights.f16.cell_typelstm"),
-     {"step % PERIOD == 1 && step > PERIOD", 0, "false", rnn_panels}},
-    {"MatrixLayerThatClearsOneTooFew",
-     matrix_layer("eights.f16.cell_typelstm"),
-     {"int i = 0; i < PERIOD", 0, "int i = 1; i < PERIOD", rnn_steps}},
-    {"MatrixLayerWithoutTheBarrierBehindItsSums", matrix_layer("eights.f16.cell_typelstm"), {"sync_block();", 0, nothing, rnn_steps}},
+    {"MatrixLayerThatNeverClears", matrix_layer("eights.f16.cell_typelstm"), {"return step >= 2", 0, "return false", rnn_panels}},
+    {"MatrixLayerThatClearsOneTooFew", matrix_layer("eights.f16.cell_typelstm"), {"return step >= 2", 0, "return step >= 3", rnn_panels}},
+    {"MatrixLayerWithoutTheBarrierBehindItsSums", matrix_layer("eights.f16.cell_typelstm"), {"sync_steps();", 0, nothing, rnn_steps}},
     {"MatrixLayerWithFeaturesInAnotherOrder",
      matrix_layer("eights.f16.cell_typelstm"),
-     {"2 * (place - PAIRS) + 1", 0, "2 * (place - PAIRS)", rnn_fragments}},
+     {"2 * (place - PAIRS) + 1", 0, "2 * (place - PAIRS)", rnn_sums}},
     {"MatrixLayerWithTheNextOperandFirst",
      matrix_layer("eights.f16.cell_typegru"),
      {"states[c].of[n].at[i + 1]", 0, "states[c].of[n].at[i]", rnn_fragments}},
@@ -51,10 +55,10 @@ const Mutant mutants[] = {
      {"valid ? state[0] : 0.0f", 0, "state[0]", rnn_steps}},
     {"MatrixLayerGradientThatNeverClears",
      matrix_layer_gradient("eights.f16.cell_typelstm"),
-     {"step % PERIOD == 1 && step > PERIOD", 0, "false", rnn_panels}},
+     {"return step >= 2", 0, "return false", rnn_panels}},
     {"MatrixLayerGradientWithoutTheBarrierBehindItsSums",
      matrix_layer_gradient("eights.f16.cell_typelstm"),
-     {"sync_block();", 0, nothing, rnn_sweep}},
+     {"sync_steps();", 0, nothing, rnn_sweep}},
     {"MatrixLayerGradientOfTheInputsNForTheState",
      matrix_layer_gradient("eights.f16.cell_typegru"),
      {"GRU && g == 2 ? 3 : g", 0, "g", rnn_sweep}},
@@ -64,6 +68,29 @@ const Mutant mutants[] = {
     {"MatrixLayerGradientWithoutTheBarrierBetweenItsProducts",
      matrix_layer_gradient("eights.f16.cell_typelstm"),
      {"sync_block();\n  if (of_state)", 0, "if (of_state)"}},
+    {"MatrixLayerGradientOfTheSameTokenTwice",
+     matrix_layer_gradient("eights.f16.cell_typegru"),
+     {"bring(number + 1)", 0, "bring(number)", rnn_sweep}},
+    {"MatrixLayerGradientThatForgetsByTheState",
+     matrix_layer_gradient("eights.f16.cell_typelstm"),
+     {"dmemory = dc * bends.kept", 0, "dmemory = dmemory * bends.kept", rnn_sweep}},
+    {"FloatLayerWithoutTheBarrierBehindItsSums",
+     float_layer("eights.f32.cell_typelstm"),
+     {"sync_steps() { sync_block(); }", 0, "sync_steps() {}", rnn_floats}},
+    {"FloatLayerWhoseLanesDoNotWaitForStates", float_layer("eights.f32.cell_typegru"), {"sync_warp();", 0, nothing, rnn_floats}},
+    {"FloatLayerThatSendsOneOfTwoFeatures",
+     float_layer("eights.f32.cell_typelstm"),
+     {"sendable(word_of(second, second))", 0, "sendable(word_of(first, first))", rnn_panels}},
+    {"FloatLayerThatClearsOneOfTwoFeatures",
+     float_layer("eights.f32.cell_typelstm"),
+     {"clear(at + PanelPlace::of(0, 1))", 0, "clear(at)", rnn_panels}},
+    {"FloatLayerGradientOfHalfItsProducts", float_layer_gradient("eights.f32.cell_typegru"), {"if (of_state)", 0, "if (false)"}},
+    {"FloatLayerGradientWithoutTheBarrierBetweenItsProducts",
+     float_layer_gradient("eights.f32.cell_typelstm"),
+     {"sync_block();\n  if (of_state)", 0, "if (of_state)"}},
+    {"FloatLayerWhoseProductsDoNotWaitForTiles",
+     float_layer("eights.f32.cell_typelstm"),
+     {"sync_block();  // the step is there", 0, "// the step is there", float_product}},
     {"LayerWithoutTheGridBarrier", layer("cells.f32.cell_typelstm"), {"grid_barrier();", 0, nothing}},
     {"LayerWithOnePlaceForStates", layer("cells.f32.cell_typelstm"), {"(number + 1) % 2", 0, "number % 2"}},
     {"LayerWhoseSecondDirectionIsTheFirst", layer("cells.f32.cell_typelstm"), {"layer.tokens - 1 - number : number", 0, "number : number"}},

@@ -61,13 +61,32 @@ Subject native_ties() {
   subject.law = "of blocks that are as important the first are selected";
   return subject;
 }
-constexpr char head_tile[] = "native_sparse_attention/head_tile.h";
+constexpr char token_tile[] = "native_sparse_attention/token_tile.h";
+constexpr char chunk_walk[] = "native_sparse_attention/chunk_walk.h";
+constexpr char select_tile[] = "native_sparse_attention/select_tile.h";
+constexpr char gradient_tile[] = "native_sparse_attention/gradient_tile.h";
+constexpr char key_sums[] = "native_sparse_attention/key_sums.h";
+constexpr char token_lists[] = "native_sparse_attention/token_lists.h";
+const Sizes native_tile_sizes = {{"B", 1},  {"T", 110}, {"Hq", 18},         {"Hkv", 1},
+                                 {"D", 32}, {"Dv", 32}, {"block_size", 16}, {"block_count", 4}};
 Subject native_tile() {
+  return {root, "native_sparse_attention", "all_branches.bf16", "native_sparse_attention/forward.mma.gpu.cu", native_tile_sizes};
+}
+Subject native_tile_of_nan() {
+  Subject subject = native_tile();
+  subject.law = "tokens after a query do not matter, even NaN";
+  return subject;
+}
+Subject native_tile_gradient() {
+  return {root, "native_sparse_attention_bwd", "all_branches.bf16", "native_sparse_attention/backward.mma.gpu.cu", native_tile_sizes};
+}
+// Lists of more tokens than a part has.
+Subject native_parts() {
   return {root,
-          "native_sparse_attention",
-          "all_branches.bf16",
-          "native_sparse_attention/forward.mma.gpu.cu",
-          {{"B", 1}, {"T", 110}, {"Hq", 18}, {"Hkv", 1}, {"D", 32}, {"Dv", 32}, {"block_size", 16}, {"block_count", 6}}};
+          "native_sparse_attention_bwd",
+          "blocks_and_window.bf16",
+          "native_sparse_attention/backward.mma.gpu.cu",
+          {{"B", 1}, {"T", 170}, {"Hq", 2}, {"Hkv", 1}, {"D", 16}, {"Dv", 16}, {"block_size", 80}, {"block_count", 2}}};
 }
 Subject native_gradient() {
   return {root,
@@ -91,13 +110,40 @@ const Mutant mutants[] = {
      native(),
      {"    sync_block();\n  }\n  if (warp() == 0) {", 0, "  }\n  if (warp() == 0) {"}},
     {"NativeSparseWhoseRunsBeginTooEarly", native(), {"{begin > first ? begin : first, block", 0, "{first, block", selected_blocks}},
-    {"NativeSparseTileThatSkipsAChunk", native_tile(), {"skip = WARPS - 1;", 0, "skip = WARPS;", head_tile}},
-    {"NativeSparseTileThatDoesNotWaitForValues", native_tile(), {"copy_async_wait<1>()", 0, "copy_async_wait<2>()", head_tile}},
-    {"NativeSparseTileThatSeesKeysAfterTheRun", native_tile(), {"i % 2 < chunk.end ?", 0, "i % 2 < chunk.end + 1 ?", head_tile}},
-    {"NativeSparseTileWhosePartsCountAlike", native_tile(), {"x += factor[w] * parts", 0, "x += parts", head_tile}},
-    {"NativeSparseTileThatStoresPartsTooEarly",
+    {"NativeSparseTileThatSkipsAKey", native_tile(), {"at += count;", 0, "at += count + 1;", "native_sparse_attention/piece_walk.h"}},
+    {"NativeSparseTileThatDoesNotWaitForKeys",
      native_tile(),
-     {"        sync_block();\n        tile.store_part", 0, "        tile.store_part"}},
+     {"copy_async_wait<STAGES - 2>()", 0, "copy_async_wait<STAGES - 1>()", chunk_walk}},
+    {"NativeSparseTileThatReadsBeforeOthersCopied",
+     native_tile(),
+     {"    sync_block();\n    const Piece* const pieces", 0, "    const Piece* const pieces", chunk_walk}},
+    {"NativeSparseTileThatSeesBlocksOfOtherTokens",
+     native_tile(),
+     {"(!bits || SelectedBlocks{bits, size}.has(piece.first / size))", 0, "true", chunk_walk}},
+    {"NativeSparseTileThatSeesTheNextKey", native_tile(), {"key < seen.end) ? score", 0, "key < seen.end + 1) ? score", token_tile}},
+    {"NativeSparseTileThatMeetsUnseenValues", native_tile_of_nan(), {"b[0] & kept[0]", 0, "b[0]", token_tile}},
+    {"NativeSparseTileWithoutTheGateOfMeans", native_tile(), {"[2 * r + i % 2] *= sum[r];", 0, "[2 * r + i % 2] *= 1;", token_tile}},
+    {"NativeSparseSelectionByOneTerm", native_tile(), {"rest[i] * (1 / FACTOR)", 0, "rest[i] * 0", select_tile}},
+    {"NativeSparseSelectionThatForgetsEarlierHeads", native_tile(), {"are_first ? sum", 0, "true ? sum", select_tile}},
+    {"NativeSparseSelectionWhoseSumsAreOfOneLane", native_tile(), {"all += shuffle_xor(all, 2);", 0, nothing, select_tile}},
+    {"NativeSparseTileGradientWithoutDelta",
+     native_tile_gradient(),
+     {"sums[n][i] -= rest * weighed[n][i]", 0, "sums[n][i] -= 0", gradient_tile}},
+    {"NativeSparseTileGradientOfAnotherGate", native_tile_gradient(), {"return about[r] + rest;", 0, "return rest;", gradient_tile}},
+    {"NativeSparseTileGradientThatSeesTheNextKey",
+     native_tile_gradient(),
+     {"key < end ? exp2_of", 0, "key < end + 1 ? exp2_of", gradient_tile}},
+    {"NativeSparseKeysThatSeeEarlierTokens", native_tile_gradient(), {"key >= row.begin && key < row.end", 0, "true", key_sums}},
+    {"NativeSparseKeysWithoutTheLastStep", native_tile_gradient(), {"+ ROWS - 1) / ROWS, first", 0, ") / ROWS, first", key_sums}},
+    {"NativeSparseKeysThatDoNotWaitForRows",
+     native_tile_gradient(),
+     {"copy_async_wait<0>();\n      sync_block();", 0, "sync_block();", key_sums}},
+    {"NativeSparseKeysWithRulesOfTheStepBefore",
+     native_tile_gradient(),
+     {"rules[i % RULE_RING]", 0, "rules[(i + 2) % RULE_RING]", key_sums}},
+    {"NativeSparseListsOfOneWarpOnly", native_tile_gradient(), {"found += ones_in(all);", 0, "found = ones_in(all);", token_lists}},
+    {"NativeSparseListsWhosePartsOverlap", native_parts(), {"before + first, count", 0, "before, count", token_lists}},
+    {"NativeSparseListsWithoutTheirLaterParts", native_parts(), {"= {parts_before, own_parts}", 0, "= {parts_before, 1}", token_lists}},
     {"NativeSparseGradientOfMeansNotShared", native_gradient(), {"1 / static_cast<float>(block_size)", 0, "1"}},
     {"NativeSparseGradientWithoutDelta", native_gradient(), {"(product - of_gate)", 0, "product"}},
     {"NativeSparseGradientThatSeesOneMoreInTheWindow",

@@ -43,22 +43,24 @@ class Behind : public StoreTest {
   void SetUp() override {
     write_compiler();
     setenv("CXX", (folder / "cc").c_str(), 1);
-    use_test_store();
+    use_store();
   }
+  virtual void use_store() { use_test_store(); }
 
-  // Waits while there is a file `wait`; refuses sources with the word in `refuse`, and notes each source.
+  // Waits while there is a file `wait`, with sources that have the words in it; refuses those with the word in `refuse`, and notes each
+  // source.
   void write_compiler() const {
     std::ofstream script(folder / "cc");
     script
         << "#!/bin/sh\nd=" << folder.string() << "\n"
         << "for a in \"$@\"; do case $a in source.cpp) echo x >> $d/compiles\n"
-        << "  while [ -e $d/wait ]; do sleep 0.02; done\n"
+        << "  while [ -e $d/wait ] && grep -q \"$(cat $d/wait)\" source.cpp; do sleep 0.02; done\n"
         << "  if [ -e $d/refuse ] && grep -q \"$(cat $d/refuse)\" source.cpp; then echo refused on purpose >&2; exit 1; fi;; esac; done\n"
         << "exec c++ \"$@\"\n";
     script.close();
     std::filesystem::permissions(folder / "cc", std::filesystem::perms::owner_all);
   }
-  void hold() const { std::ofstream(folder / "wait") << "x"; }
+  void hold(const std::string& words = "block = ") const { std::ofstream(folder / "wait") << words; }
   void let_go() const { std::filesystem::remove(folder / "wait"); }
   // Until the compiler has been called so often, the first time with a small kernel of ejk's own.
   void wait_for_compiler(int calls) const {
@@ -143,6 +145,49 @@ TEST_F(Behind, WhereNothingIsThereAndNothingIsSoonerTheCallWaits) {
   EXPECT_EQ(shift(), "");
   EXPECT_EQ(counters().stand_ins, 0u) << "the other variant's source is as long";
   EXPECT_EQ(counters().compiles, 1u);
+}
+
+// The same with a long source for `wide`.
+class BehindLong : public Behind {
+ protected:
+  void use_store() override {
+    const auto store = folder / "store";
+    std::filesystem::copy(test::source_dir() + "/tests/execute/data", store, std::filesystem::copy_options::recursive);
+    const auto text_of = [](const std::filesystem::path& path) {
+      std::ifstream file(path);
+      return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    auto spec = text_of(store / "specs/shift.json");
+    spec.replace(spec.find("shift/shift.cpu.cpp"), 19, "shift/long.cpu.cpp");
+    std::ofstream(store / "specs/shift.json") << spec;
+    const auto source = text_of(store / "templates/shift/shift.cpu.cpp");
+    std::ofstream(store / "templates/shift/long.cpu.cpp")
+        << source << std::string(100'000, '\n') << "static constexpr int end_of_it = 0;\n";
+    ASSERT_TRUE(add_store(store.string()));
+    ASSERT_TRUE(set_jit(Jit::background));
+  }
+};
+
+TEST_F(BehindLong, AShorterSourceServesIfItIsCompiledFirst) {
+  hold("block = 2;");
+  EXPECT_EQ(shift(), "");
+  EXPECT_EQ(counters().stand_ins, 1u);
+  EXPECT_NE(explained("id").find("shift.any.cpu_generic"), std::string::npos) << explained("id");
+  let_go();
+  ASSERT_TRUE(wait_for_images(a_minute));
+  EXPECT_EQ(shift(), "");
+  EXPECT_NE(explained("id").find("shift.wide.cpu_generic"), std::string::npos) << explained("id");
+  EXPECT_EQ(counters().compiles, 2u);
+}
+
+TEST_F(BehindLong, ItDoesNotIfTheOtherIsThereFirst) {
+  hold("block = 1;");
+  EXPECT_EQ(shift(), "") << "it would wait for ever";
+  EXPECT_EQ(counters().stand_ins, 0u);
+  EXPECT_NE(explained("id").find("shift.wide.cpu_generic"), std::string::npos) << explained("id");
+  let_go();
+  ASSERT_TRUE(wait_for_images(a_minute));
+  EXPECT_EQ(counters().fallbacks, 0u);
 }
 
 TEST_F(Behind, EventsTellOfTheStandInAndOfTheBuild) {

@@ -60,6 +60,16 @@ TEST_P(Repeat, APlanDoesNotGrowWithTheSteps) {
   EXPECT_EQ(many.replace(many.find("9999"), 4, "2"), few);
 }
 
+// Steps of two launches: one after the other each turn, not all turns of the first before the second.
+TEST_P(Repeat, LaunchesRepeatInTurn) {
+  for (const std::int64_t steps : {1, 2, 7})
+    for (const std::int64_t elements : {1, 64, 1000}) {
+      Walk walk(steps, elements);
+      ASSERT_EQ(message_of(call("walk_in_turn", walk.tensors(GetParam()), {})), "");
+      EXPECT_EQ(walk.out, walk.expected()) << steps << " steps of " << elements;
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Places, Repeat, ::testing::Values(host, warps, waves), [](const auto& info) { return name_of_place(info.param); });
 
 TEST_F(WalkTest, OneThreadAndManyGiveTheSameBits) {

@@ -47,7 +47,8 @@ std::vector<std::size_t> all_of(const std::vector<CoverItem>& items) {
 
 TEST(Cover, FeaturesAreArchsValuesPairsOfOptionsAndConfigs) {
   const std::vector<std::pair<std::string, spec::Value>> specialisation = {{"E", std::string("f32")}, {"D", std::int64_t{64}}, {"c", true}};
-  const std::set<std::string> daily = {"k v cpu:a", "k v with E=f32", "k v with D=64", "k v with c=true", "k v config m=4"};
+  const std::set<std::string> daily = {"k v ",          "cpu:a",           "k v cpu:a",     "k v with E=f32",
+                                       "k v with D=64", "k v with c=true", "k v config m=4"};
   const std::set<std::string> pairs = {"k v with E=f32 D=64", "k v with E=f32 c=true", "k v with D=64 c=true"};
   std::multiset<std::string> met;
   for (std::uint64_t seed = 20260131; seed < 20260131 + pair_days; ++seed) {
@@ -57,6 +58,27 @@ TEST(Cover, FeaturesAreArchsValuesPairsOfOptionsAndConfigs) {
     std::ranges::set_difference(found, daily, std::inserter(met, met.end()));
   }
   EXPECT_EQ(met, std::multiset<std::string>(pairs.begin(), pairs.end())) << "each pair in one of so many days";
+}
+
+TEST(Cover, MeetsAVariantAndAnArchOfAGpuEveryDayButBothTogetherEverySecond) {
+  for (const std::string arch : {"cuda:sm_80", "cuda:sm_90a", "hip:gfx942"}) {
+    int together = 0;
+    for (std::uint64_t seed = 20260131; seed < 20260131 + arch_days; ++seed) {
+      const auto item = cover_item("id", "k", "v", arch, {}, {}, seed);
+      const std::set<std::string> found(item.features.begin(), item.features.end());
+      EXPECT_TRUE(found.contains("k v ") && found.contains(arch)) << arch << ", seed " << seed;
+      together += found.contains("k v " + arch) ? 1 : 0;
+    }
+    EXPECT_EQ(together, 1) << arch;
+  }
+}
+
+TEST(Cover, OfABriefLookHasEveryVariantOnEveryArch) {
+  std::vector<CoverItem> items;
+  for (const std::string variant : {"tiled", "plain"})
+    for (const std::string arch : {"cpu:avx2", "cuda:sm_80", "cuda:sm_90a", "hip:gfx942"})
+      for (const std::string type : {"f32", "bf16"}) items.push_back(brief_item(variant + arch + type, "k", variant, arch));
+  EXPECT_EQ(covering_sample(items, 7).size(), 8u);
 }
 
 TEST(Cover, MeetsEveryFeatureWithFewItemsForAnySeed) {

@@ -110,7 +110,7 @@ TEST_F(PeerTest, WordsThatAreNoJsonAreTold) {
 
 // The real scripts under the system's Python: it has no such library, or one that knows no such device.
 TEST_F(PeerTest, TheScriptsRunAndSayWhatTheyLack) {
-  EXPECT_EQ(peer_libraries(), (std::vector<std::string>{"torch", "ejkernel", "fa3"}));
+  EXPECT_EQ(peer_libraries(), (std::vector<std::string>{"torch", "ejkernel", "fa3", "fla"}));
   for (const auto& library : peer_libraries()) {
     const auto words = failure("/usr/bin/python3", "nothing:0", library);
     EXPECT_TRUE(words.starts_with("--against " + library + ": /usr/bin/python3 says: ")) << words;

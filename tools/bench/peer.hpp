@@ -16,7 +16,7 @@ struct PeerKernel {
   std::string why_not;  // not empty: the library cannot do this call with it
 };
 
-std::vector<std::string> peer_libraries();  // those with a script: "torch", "ejkernel", "fa3"
+std::vector<std::string> peer_libraries();  // those with a script: "torch", "ejkernel", "fa3", "fla"
 
 // Requests are answered in turn, so that several may be on their way: start_... sends one, the function after it waits for its answer.
 class Peer {

@@ -39,10 +39,20 @@ std::vector<std::vector<std::size_t>> numbered(std::span<const CoverItem> items,
 
 bool pair_drawn(std::uint64_t seed, const std::string& name) { return (reference::Rng::stream(0, name).next() + seed) % pair_days == 0; }
 
+bool arch_drawn(std::uint64_t seed, const std::string& variant, const std::string& arch) {
+  const bool compiled_slowly = arch.starts_with("cuda:") || arch.starts_with("hip:");
+  return !compiled_slowly || (reference::Rng::stream(0, variant + arch).next() + seed) % arch_days == 0;
+}
+
+CoverItem brief_item(const std::string& id, const std::string& kernel, const std::string& variant, const std::string& arch) {
+  return {id, {fmt::format("{} {} {}", kernel, variant, arch)}};
+}
+
 CoverItem cover_item(const std::string& id, const std::string& kernel, const std::string& variant, const std::string& arch,
                      std::span<const std::pair<std::string, spec::Value>> specialisation, const spec::Config& config, std::uint64_t seed) {
   const auto of_variant = fmt::format("{} {} ", kernel, variant);
-  CoverItem item{id, {of_variant + arch}};
+  CoverItem item{id, {of_variant, arch}};
+  if (arch_drawn(seed, of_variant, arch)) item.features.push_back(of_variant + arch);
   std::vector<std::string> values;
   for (const auto& [name, value] : specialisation) values.push_back(fmt::format("{}={}", name, spec::to_text(value)));
   for (std::size_t i = 0; i < values.size(); ++i) {

@@ -21,10 +21,18 @@ struct CoverItem {
 constexpr std::uint64_t pair_days = 8;
 bool pair_drawn(std::uint64_t seed, const std::string& name);
 
-// The image's kernel, variant and arch together; and of its variant, on any arch: each value of a specialisation, each two of them that
-// the seed draws, and each value of a config parameter.
+// Compilers for GPUs take seconds an image, and a variant's source is nearly the same for all archs of a platform: each arch is met every
+// day, and so is each variant, but a variant on a given arch of CUDA or HIP ("cuda:sm_80") every second day.
+constexpr std::uint64_t arch_days = 2;
+bool arch_drawn(std::uint64_t seed, const std::string& variant, const std::string& arch);
+
+// The image's kernel and variant, its arch, and if the seed draws them these together; and of its variant, on any arch: each value of a
+// specialisation, each two of them that the seed draws, and each value of a config parameter.
 CoverItem cover_item(const std::string& id, const std::string& kernel, const std::string& variant, const std::string& arch,
                      std::span<const std::pair<std::string, spec::Value>> specialisation, const spec::Config& config, std::uint64_t seed);
+
+// The image's kernel, variant and arch together, and nothing else: for a first look at each.
+CoverItem brief_item(const std::string& id, const std::string& kernel, const std::string& variant, const std::string& arch);
 
 // Indices into the items, ascending, such that every feature of any item is one of a chosen item's. Greedy: next is always what has most
 // of the features still missing; among equals seed and id decide, so that another seed meets other images. Built items come first, and the

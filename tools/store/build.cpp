@@ -58,21 +58,33 @@ void ask_for_lines(std::vector<store::BuildItem>& items) {
     if (const auto flag = flags.find(item.arch->platform); flag != flags.end()) item.image.flags.push_back(flag->second);
 }
 
-// Keeps a covering sample of what can be compiled here, or for a first look one image of every variant and arch; says so before the long
-// part.
+// Takes out what another arch serves better: images of an arch that another one, of an image of the same variant, extends.
+void keep_best_archs(std::vector<store::BuildItem>& items) {
+  std::map<std::string, std::set<std::string>> extended;  // by kernel and variant: names of archs
+  const auto variant = [](const store::BuildItem& item) {
+    return item.image.kernel + '.' + item.image.variant + ' ' + item.arch->platform;
+  };
+  for (const auto& item : items) extended[variant(item)].insert(item.arch->ancestors.begin(), item.arch->ancestors.end());
+  std::erase_if(items, [&](const auto& item) { return extended[variant(item)].contains(item.arch->name); });
+}
+
+// Keeps a covering sample of what can be compiled here, or for a first look one image of every variant, of its best archs; says so before
+// the long part.
 void keep_sample(std::vector<store::BuildItem>& items, std::optional<std::uint64_t> cover, bool quiet) {
   std::vector<CoverItem> covered;
+  const auto all = items.size();
+  if (!cover) keep_best_archs(items);
   for (const auto& [image, arch] : items) {
     if (cover)
       covered.push_back(cover_item(image.id, image.kernel, image.variant, image.arch, image.specialisation, image.config, *cover));
     else
-      covered.push_back(cover_item(image.id, image.kernel, image.variant, image.arch, {}, {}, 1));
+      covered.push_back(brief_item(image.id, image.kernel, image.variant, image.arch));
   }
   std::vector<store::BuildItem> sample;
   for (const auto i : covering_sample(covered, cover.value_or(1))) sample.push_back(std::move(items[i]));
-  const auto count = fmt::format("{} of {} images", sample.size(), items.size());
+  const auto count = fmt::format("{} of {} images", sample.size(), all);
   if (!quiet && cover) fmt::print("a covering sample, {} (--cover {})\n", count, *cover);
-  if (!quiet && !cover) fmt::print("one of every variant and arch, {} (--brief)\n", count);
+  if (!quiet && !cover) fmt::print("one of every variant, {} (--brief)\n", count);
   std::fflush(stdout);
   items = std::move(sample);
 }
@@ -109,9 +121,10 @@ int build(std::span<const std::string> words) {
   arguments.option("select", "GLOB", "only images whose id matches");
   arguments.option(
       "cover", "SEED",
-      "only a sample of these images: every kernel, variant and arch, and of each variant every value of a specialisation, an "
-      "eighth of every two of them, and every config value is met in it; another seed draws others, and eight in turn have every two");
-  arguments.flag("brief", "only one of these images for every variant and arch: a first look");
+      "only a sample of these images: every kernel, variant and arch (a variant on half of a GPU platform's archs), and of each variant "
+      "every value of a specialisation, an eighth of every two of them, and every config value is met in it; another seed draws others: "
+      "two in turn have every variant on every arch, eight every two values");
+  arguments.flag("brief", "only one of these images for every variant, of the most specific of its archs: a first look");
   arguments.option("specs", "DIR", "the specs, copied into the store (default: specs)");
   arguments.option("templates", "DIR", "the templates, copied into the store (default: templates)");
   arguments.flag("lines", "with tables of source lines for debuggers and sanitizers: into a store of its own, since ids stay the same");

@@ -44,7 +44,7 @@ bool wanted(const VerifyFilter& filter, const spec::Variant& variant, const spec
 }
 
 CoverItem cover_item_of(const VerifyImage& image, const spec::Binding& binding, const VerifyFilter& filter) {
-  if (filter.brief) return cover_item(image.id, image.kernel->name, image.variant->name, image.arch->full_name(), {}, {}, *filter.cover);
+  if (filter.brief) return brief_item(image.id, image.kernel->name, image.variant->name, image.arch->full_name());
   const spec::VariantScope scope(*image.variant, *image.arch, binding);
   std::vector<std::pair<std::string, spec::Value>> specialisation;
   for (std::size_t i = 0; i < image.variant->specialize.size(); ++i)

@@ -13,6 +13,7 @@ import numpy
 from ejkernel.kernels._registry import Backend, Platform, kernel_registry
 from jax import lax
 
+from . import _ejkernel_latent as latent
 from . import _ejkernel_paged as paged
 from . import _ejkernel_recurrent as recurrences
 from . import _ejkernel_sparse as sparse
@@ -186,6 +187,10 @@ OURS = {
     recurrences.rwkv6: ["rwkv6"],
     sparse.native_sparse_attention: ["native_sparse_attention"],
     sparse.apply_native_sparse_attention: ["apply_native_sparse_attention"],
+    latent.flash_mla: ["flash_mla"],
+    latent.deepseek_attn: ["deepseek_attn"],
+    latent.multi_latent_ragged_page_attention: ["multi_latent_ragged_page_attention"],
+    latent.multi_latent_ragged_page_attention_v2: ["multi_latent_ragged_page_attention_v2"],
 }
 
 

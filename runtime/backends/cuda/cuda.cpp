@@ -6,6 +6,7 @@
 #include "backends/cuda/cuda_arch.hpp"
 #include "backends/cuda/cuda_compile.hpp"
 #include "backends/cuda/cuda_module.hpp"
+#include "backends/cuda/cuda_parts.hpp"
 #include "backends/cuda/cuda_tensor_map.hpp"
 #include "backends/cuda/nvtx.hpp"
 #include "backends/gpu/gpu_backend.hpp"
@@ -34,6 +35,7 @@ class CudaBackend final : public GpuBackend {
 
   bool can_compile(const spec::Arch& arch, std::string& why_not) override { return compiles_for(find_nvrtc_(), arch, why_not); }
   CompileResult compile(const spec::Image& image, const spec::Arch&) override { return compile_cuda_image(find_nvrtc_(), image); }
+  CompileResult compile_soon(const spec::Image& image, const spec::Arch&) override { return compile_cuda_parts(find_nvrtc_(), image); }
   std::string compiler(const spec::Arch&) override {
     const auto& found = find_nvrtc_();
     return found.found() ? found.description : "";

@@ -30,7 +30,9 @@ bool is_transient(int result) {
 
 }  // namespace
 
-CompileResult compile_cuda_image(const Nvrtc& nvrtc, const spec::Image& image) {
+CompileResult compile_cuda_image(const Nvrtc& nvrtc, const spec::Image& image) { return compile_cuda_source(nvrtc, image, image.source); }
+
+CompileResult compile_cuda_source(const Nvrtc& nvrtc, const spec::Image& image, const std::string& source) {
   CompileResult result;
   result.compiler = nvrtc.description;
   if (!nvrtc.found()) {
@@ -42,7 +44,7 @@ CompileResult compile_cuda_image(const Nvrtc& nvrtc, const spec::Image& image) {
   result.command = {"nvrtc"};
   result.command.insert(result.command.end(), options.begin(), options.end());
   result.command.emplace_back(source_name);
-  RtcProgram<NvrtcFunctions, Program> program(nvrtc.call, image.source, source_name);
+  RtcProgram<NvrtcFunctions, Program> program(nvrtc.call, source, source_name);
   const int status = program.compile(options);
   result.log = program.log();
   if (status == nvrtc_success) result.binary = program.binary();

@@ -10,6 +10,8 @@ namespace ejk::cuda {
 
 // Same source and NVRTC, same bytes. Thread-safe; several at once.
 CompileResult compile_cuda_image(const Nvrtc& nvrtc, const spec::Image& image);
+// The same of another text than the image's.
+CompileResult compile_cuda_source(const Nvrtc& nvrtc, const spec::Image& image, const std::string& source);
 
 // Whether that NVRTC makes code for the arch; why_not: what it lacks.
 bool compiles_for(const Nvrtc& nvrtc, const spec::Arch& arch, std::string& why_not);

@@ -99,6 +99,7 @@ const std::vector<ObjectFields>& table() {
         {"args", list, required},
         {"cluster", list},
         {"repeat", expression},
+        {"in_turn", boolean},
         {"cooperative", boolean},
         {"overlaps", boolean}}},
       {"tensor_map", {{"tensor_map", any, required}, {"box", list, required}, {"swizzle", integer}}},

@@ -301,6 +301,18 @@ class VariantReader {
     return expressions_of(items);
   }
 
+  // A launch whose turns alternate with those of the launch before it.
+  void join_round(const JsonNode& node, Launch& launch) const {
+    launch.round = static_cast<std::int64_t>(variant_.launches.size());
+    if (!node.boolean("in_turn")) return;
+    const Launch* const before = variant_.launches.empty() ? nullptr : &variant_.launches.back();
+    if (!launch.repeat || !before || before->repeat.text() != launch.repeat.text())
+      node.field("in_turn")->fault(
+          "a launch takes turns with the one before it, so that both say the same 'repeat'; say so, or drop 'in_turn'");
+    else
+      launch.round = before->round;
+  }
+
   void launch(const JsonNode& node) {
     if (!node.open("launch")) return;
     Launch launch;
@@ -317,6 +329,7 @@ class VariantReader {
     launch.repeat = node.expression("repeat");
     if (const auto repeat = node.field("repeat"); repeat && (in_contract("step") || names_.taken("step")))
       repeat->fault("'step' is which turn of a repeated launch it is, and this spec has something else of that name; give that another");
+    join_round(node, launch);
     ArgumentReader reader(spec_, variant_, launch);
     const auto arguments = node.list("args");
     for (std::size_t i = 0; i < arguments.size(); ++i) launch.arguments.push_back(reader.read(arguments[i], i));
