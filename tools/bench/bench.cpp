@@ -138,9 +138,8 @@ void add_options(Arguments& arguments) {
   arguments.option(
       "against", "WHAT",
       "in the same rounds: sgemm, OpenBLAS's, n=2048, with the same threads; torch, PyTorch's kernels on the same device; fa3, "
-      "FlashAttention-3 called from PyTorch (of flash_attn_3, xformers, or FLASH_ATTENTION_3=PATH of its _C.so); fla, "
-      "flash-linear-attention's Triton kernels called from PyTorch; ejkernel, its Triton kernels called from JAX, by the wall clock; or "
-      "several, as torch,fa3");
+      "FlashAttention-3 called from PyTorch (of flash_attn_3, xformers, or FLASH_ATTENTION_3=PATH of its _C.so); fla, the Triton kernels "
+      "of the package fla called from PyTorch; ejkernel, its Triton kernels called from JAX, by the wall clock; or several, as torch,fa3");
   arguments.flag(
       "check",
       "compare what the timed runs left in the outputs with the float64 reference: whole where that takes a second, else a sample of "

@@ -1,4 +1,4 @@
-"""flash-linear-attention's side of `ejk bench --against fla`: part of peer.py, after torch_peer.py, whose names it uses.
+"""FLA's side of `ejk bench --against fla`: part of peer.py, after torch_peer.py, whose names it uses (the package fla).
 
 Its operations are Triton's: the first call of each tunes it, for a minute where nothing is in Triton's cache yet."""
 
@@ -24,7 +24,7 @@ class FlaBench(TorchBench):
     def versions(self):
         import fla
         import triton
-        return f"flash-linear-attention {fla.__version__}, Triton {triton.__version__}, " + super().versions()
+        return f"FLA {fla.__version__}, Triton {triton.__version__}, " + super().versions()
 
 
 def fla_gradients(run, tensors, outputs_and_gradients):
