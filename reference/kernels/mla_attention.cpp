@@ -101,8 +101,8 @@ double spread(const double* a, const std::vector<double>& b) {
 }
 
 // A row's LSE, and what rounding leaves of it where keys that are made for a head, or queries that take w_kc in, are of the inputs' type
-// before they meet: such a number is off by half a unit of itself, as far as deviations go, each independently of the others. Scores follow
-// their terms, LSE the scores by their weights.
+// before they meet: each number is off by up to a unit of itself, independently of the others. Scores follow their terms, LSE the scores by
+// their weights. As for flash_attention's gradients, twice a unit of the root of the squares: often there are few rows.
 struct RowSum {
   double lse, spread;
 };
@@ -110,7 +110,7 @@ struct RowSum {
 // The root mean square of it over rows, of which those that see nothing, or what is not finite, have none.
 class Rounding {
  public:
-  explicit Rounding(const Call& call) : unit_(unit_of(call.input("q_nope").type()) / 2) {}
+  explicit Rounding(const Call& call) : unit_(2 * unit_of(call.input("q_nope").type())) {}
   void add(const RowSum& row) {
     if (!std::isfinite(row.lse) || !std::isfinite(row.spread)) return;
     squares_ += unit_ * row.spread * unit_ * row.spread, ++rows_;
