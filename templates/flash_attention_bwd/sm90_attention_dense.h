@@ -119,12 +119,23 @@ template <int ROWS> struct MaskPacker {
   uint32_t* bits;
   int32_t* tiles_seen;
   int64_t blocks, steps;
+$if masked
+  int64_t farthest, nearest;  // of the keys that a query sees by its place: their distance from it
+
+  // No query of the tile sees a key of it by their places: nobody asks for its bits.
+  bool is_hidden(int64_t block, int64_t step) const {
+    return block * KEYS > step * ROWS + ROWS - 1 + farthest || block * KEYS + KEYS - 1 < step * ROWS + nearest;
+  }
+$end
 
   void run(uint8_t* bytes) const {
     const int64_t tiles = mask.shape[0] * mask.shape[1] * blocks * steps;
 #pragma unroll 1
     for (int64_t tile = block_x(); tile < tiles; tile += grid_x()) {
       const int64_t row = tile / steps, step = tile - row * steps, plane = row / blocks, block = row - plane * blocks, batch = plane / mask.shape[1];
+$if masked
+      if (is_hidden(block, step)) continue;
+$end
       load(bytes, row_offset(mask, batch, plane - batch * mask.shape[1], step * ROWS) + block * KEYS, mask.shape[2] - step * ROWS,
            mask.shape[3] - block * KEYS);
       sync_block();
