@@ -4,6 +4,7 @@
 def layer_of_call(call, x, scale=1):
     """A layer of torch.nn that takes x and has the call's weights, times scale."""
     torch = call.torch
+    torch.backends.cudnn.allow_tf32 = False  # by default cuDNN multiplies f32 as tf32, with 10 bits of mantissa
     if call.given("lengths"):
         raise CannotDo("for rows of one length only")
     cell, both = call.get("cell_type", "lstm"), call.get("bidirectional", False)
