@@ -186,8 +186,28 @@ $if segmented
 $end
     }
     if constexpr (NARROW) return rows.weigh_hidden(s, unit), false;
+$if biased != 'none'
+    return weigh_biased(s, rows, factor);
+  }
+  // As LaneRows::weigh(), but a product is rounded before the reference is taken off, as the reference's was: where all of a row's biases are the least one, their last
+  // bits in units of log 2 are thousands, and a fused product less its rounded self is no longer 0.
+  bool weigh_biased(float (&s)[BLOCK_N / 2], LaneRows& rows, float (&factor)[2]) const {
+    float largest[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      largest[h] = s[2 * h];
+#pragma unroll
+      for (int j = 2 * h; j < BLOCK_N / 2; j += 4) largest[h] = larger_of(largest[h], larger_of(s[j], s[j + 1]));
+    }
+    const bool follows = any_in_warp(largest[0] * unit > rows.reference[0] + HEADROOM || largest[1] * unit > rows.reference[1] + HEADROOM);
+    if (follows) rows.follow(largest, unit, factor);
+    rows.add_weights(s, [&](float x, float from) { return __fmul_rn(x, unit) - from; });
+    return follows;
+  }
+$else
     return rows.weigh(s, unit, factor);
   }
+$end
 $if segmented
 
   void hide_segments(float (&s)[BLOCK_N / 2], const AttentionTile& tile, int step, int row, int last) const {

@@ -6,6 +6,7 @@
 struct Widener {
   static constexpr int PACKS = BLOCK_N * D / 16 / WARPGROUP, AT_ONCE = PACKS < 4 ? PACKS : 4;  // of 16 bytes: a thread's of a step; those that it has at once
   static_assert(PACKS % AT_ONCE == 0);
+  static_assert(D == 128);  // tile copies with the swizzle of 128 bytes would spread shorter rows
   const Places& at;
 
   // Where this thread's first pack is. Eight lanes have four packs of each of two rows that are 5 apart in bits, so that they meet in no bank: neither
