@@ -40,8 +40,9 @@ static inline uint32_t limited_pair(uint32_t pair) {
 }
 static_assert(LEAST_BIAS == -0x1p40f);  // 0xd380
 $elif biased == 'f32'
-// The same as limited_bias(), in two instructions.
-static inline float limited_float(float bias) { return larger_of(bias, bias * 0x1p-100f + LEAST_BIAS); }
+// The same as limited_bias(), in two instructions: what is finite is too small by then to move LEAST_BIAS, and minus infinity stays.
+static inline float limited_float(float bias) { return larger_of(bias, bias * 0x1p-120f + LEAST_BIAS); }
+static_assert(-0x1.fffffep127f * 0x1p-120f + LEAST_BIAS == LEAST_BIAS);
 $end
 
 // A bias: boxes of rows of 128 bytes, swizzled by them; the last box of a step may have keys of the next one. A lane holds those of its
