@@ -5,6 +5,7 @@
 
 #include "reference/compare.hpp"
 #include "reference/random.hpp"
+#include "reference/reference.hpp"
 
 namespace ejk::reference {
 namespace {
