@@ -7,6 +7,7 @@
 
 #include "reference/kernels/attention_samples.hpp"
 #include "reference/kernels/cancelling.hpp"
+#include "reference/reference.hpp"
 
 namespace ejk::reference {
 namespace {
