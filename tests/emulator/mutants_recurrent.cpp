@@ -296,7 +296,7 @@ const Mutant mutants[] = {
      {"add_part<true>(dk, shared + At::FLOWS_OF_KEYS, shared + At::READ_KEYS, part);", 0, nothing, chunk_key_gradients}},
     {"KeyGradientWithDeltaThatAddsWhatKeysRead",
      gradient_of_key_chunks("chunks_keys_delta.f32"),
-     {"return -1.0f;", 0, "return 1.0f;", chunk_key_delta_states}},
+     {"return -betas[t];", 0, "return betas[t];", chunk_key_delta_states}},
     {"KeyGradientWithDeltaOfABetaOfZero",
      gradient_of_key_chunks("chunks_keys_delta.f32"),
      {"(beta < 0 ? -LEAST : LEAST)", 0, "0", chunk_delta_products}},
