@@ -15,11 +15,11 @@ struct LayerSizes {
   static int depths(int count) { return tiles_of(count, HOPPER_DEPTH); }
 };
 
-// gates[direction][row][kind][feature]: before their functions. A tile is of one kind.
+// remade[direction][row][KEPT][feature]: gates before their functions. A tile is of one kind.
 struct Gates {
   const TensorMap &xs, &before, &w_ih, &w_hh;
   const View &b_ih, &b_hh;
-  float* gates;
+  float* remade;
   LayerSizes size;
   int across() const { return tiles_of(size.features, HOPPER_N); }
   int down() const { return tiles_of(size.rows, HOPPER_M); }
@@ -62,15 +62,15 @@ struct Gates {
         const float both = (of_x(tile.kind) ? bias(b_ih, tile, column) : 0.0f) + (of_state(tile.kind) ? bias(b_hh, tile, column) : 0.0f);
         sums[4 * j + i] += both, sums[4 * j + 2 + i] += both;
       }
-    const int64_t columns = static_cast<int64_t>(KINDS) * size.features;
-    store_hopper_tile(sums, part, gates + (static_cast<int64_t>(tile.direction) * size.rows + tile.row) * columns + tile.kind * size.features + tile.column, columns,
+    const int64_t columns = static_cast<int64_t>(KEPT) * size.features;
+    store_hopper_tile(sums, part, remade + (static_cast<int64_t>(tile.direction) * size.rows + tile.row) * columns + tile.kind * size.features + tile.column, columns,
                       size.rows - tile.row, size.features - tile.column);
   }
 };
 
 KERNEL(HOPPER_THREADS, 1) gates(${parameters('gates')}) {
   const LayerSizes size{static_cast<int>(row_count), static_cast<int>(w_ih_view.shape[2]), static_cast<int>(w_hh_view.shape[2]), static_cast<int>(w_hh_view.shape[0])};
-  multiply_on_hopper<Element, true, true>(Gates{xs_map, before_map, w_ih_map, w_hh_map, b_ih_view, b_hh_view, gates, size});
+  multiply_on_hopper<Element, true, true>(Gates{xs_map, before_map, w_ih_map, w_hh_map, b_ih_view, b_hh_view, remade, size});
 }
 
 // dx = the gates' gradients times w_ih, both directions'. Past the gates w_ih has zeros: a GRU's last kind counts for nothing.

@@ -93,6 +93,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
       }
     });
     sync_steps();  // all sums are there: and this block has all states of the step, so no block reads those of the step before any more
+    float kept[2][KEPT > 0 ? KEPT : 1] = {};
     if (sums_here)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -102,7 +103,14 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
           back[g] = sum_of_parts(sums, line_of(g, pair, i), row_here);
           in[i][g] += biases[g][2 * pair + i];
         }
-        if (valid) state[i] = next_state(in[i], back, state[i], GRU ? biases[GRU ? 3 : 0][2 * pair + i] : 0.0f, memory[i]);
+        const float recurrent_bias = GRU ? biases[GRU ? 3 : 0][2 * pair + i] : 0.0f;
+        if (!valid) continue;
+        state[i] = next_state(in[i], back, state[i], recurrent_bias, memory[i]);
+        if constexpr (KEPT > 0) {
+#pragma unroll
+          for (int g = 0; g < GATES; ++g) kept[i][g] = in[i][g] + (GRU && g == 2 ? 0.0f : back[g]);
+          kept[i][KEPT - 1] = LSTM ? memory[i] : back[GATES - 1] + recurrent_bias;
+        }
       }
     if (is_there && is_first_of_unit()) {
       if (number + 1 < tokens) {
@@ -114,6 +122,11 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
       Element* const to = const_cast<Element*>(keep(static_cast<const Element*>(y_view.data))) + row * y_view.strides[0] + token_of(number) * y_view.strides[1] +
                           direction * features + feature;
       to[0] = from_float<Element>(valid ? state[0] : 0.0f), to[1] = from_float<Element>(valid ? state[1] : 0.0f);
+      if (KEPT > 0 && keeps) {
+        const float* at = keep(gates) + (static_cast<int64_t>(direction * x_view.shape[0] + row) * tokens + token_of(number)) * KEPT * features + feature;
+#pragma unroll
+        for (int g = 0; g < KEPT; ++g, at = keep(at + features)) store_pack(const_cast<float*>(at), Pack<float, 2>{{kept[0][g], kept[1][g]}});
+      }
       if (Panels::clears(number)) clear_unit(panels.at(Panels::cleared_by(number)) + own);
     }
     if (Panels::orders(number)) order_exchange();

@@ -88,12 +88,12 @@ KERNEL(128, 1) remember(${parameters('remember')}) {
 #pragma unroll
     for (int s = 0; s < SOME; ++s)
 #pragma unroll
-      for (int g = 0; g < 3; ++g) of[s][g] = first + s < length ? gates[(at(first + s) * GATES + g) * features + j] : 0.0f;
+      for (int g = 0; g < 3; ++g) of[s][g] = first + s < length ? remade[(at(first + s) * KEPT + g) * features + j] : 0.0f;
 #pragma unroll
     for (int s = 0; s < SOME; ++s) {
       if (first + s >= length) break;
       memory = sigmoid_of(of[s][1]) * memory + sigmoid_of(of[s][0]) * exact_tanh_of(of[s][2]);
-      memories[at(first + s) * features + j] = memory;
+      remade[(at(first + s) * KEPT + KEPT - 1) * features + j] = memory;
     }
   }
 }
@@ -190,6 +190,8 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
     const int64_t slice = static_cast<int64_t>(number % RING * a_step + part_of_all) * column_blocks * SPLITS + columns * SPLITS + of;
     return box + ((slice * SPLITS + from) * ROWS + row_here) * FEATURES + 2 * pair;
   };
+  const float* const kept = saved ? gates : remade;
+  const auto kept_of = [&](int64_t place) { return kept + place * KEPT * features + feature; };
   float dstate[2] = {0, 0}, dmemory[2] = {0, 0};
   if (is_there)
 #pragma unroll
@@ -206,18 +208,17 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
       const Pack<float, 2> both = load_pack<2>(from);
       to[0] = both.at[0], to[1] = both.at[1];
     };
-    if constexpr (LSTM || GRU) {
-      const float* from = gates + place * KINDS * features + feature;
+    const float* from = kept_of(place);
+    if constexpr (LSTM || GRU)
 #pragma unroll
       for (int g = 0; g < KINDS; ++g, from = keep(from + features)) two(next.gate[g], from);
-    }
     const auto two_elements = [](Element (&to)[2], const Element* from) { to[0] = from[0], to[1] = from[1]; };
     two_elements(next.dy, elements(dy_view, row, token) + direction * features + feature);
     if constexpr (LSTM) {
       const int previous = direction == 1 ? token + 1 : token - 1;
-      two(next.memory, memories + place * features + feature);
+      two(next.memory, from);
       if (previous >= 0 && previous < length)
-        two(next.memory_before, memories + place_of(previous) * features + feature);
+        two(next.memory_before, kept_of(place_of(previous)) + (KEPT - 1) * features);
       else
         for (int i = 0; i < 2; ++i) next.memory_before[i] = is_given(c0_view) ? state_in(c0_view, direction, row, feature)[i] : 0.0f;
     } else if constexpr (GRU) {
@@ -232,14 +233,14 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
     if (number >= tokens || token < 0 || token >= length) return;
     const int64_t place = place_of(token);
     if constexpr (LSTM || GRU) {
-      const float* from = gates + place * KINDS * features + feature;
+      const float* from = kept_of(place);
 #pragma unroll
       for (int g = 0; g < KINDS; ++g, from = keep(from + features)) fetch(from);
     }
     fetch(elements(dy_view, row, token) + direction * features + feature);
     if constexpr (LSTM) {
       const int previous = direction == 1 ? token + 1 : token - 1;
-      if (previous >= 0 && previous < length) fetch(memories + place_of(previous) * features + feature);
+      if (previous >= 0 && previous < length) fetch(kept_of(place_of(previous)) + (KEPT - 1) * features);
     } else if constexpr (GRU) {
       fetch(reinterpret_cast<const Element*>(before) + place * features + feature);
     } else {
