@@ -93,7 +93,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
       }
     });
     sync_steps();  // all sums are there: and this block has all states of the step, so no block reads those of the step before any more
-    float kept[2][KEPT > 0 ? KEPT : 1] = {};
+    float last_kept[2] = {0, 0};
     if (sums_here)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -108,8 +108,8 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
         state[i] = next_state(in[i], back, state[i], recurrent_bias, memory[i]);
         if constexpr (KEPT > 0) {
 #pragma unroll
-          for (int g = 0; g < GATES; ++g) kept[i][g] = in[i][g] + (GRU && g == 2 ? 0.0f : back[g]);
-          kept[i][KEPT - 1] = LSTM ? memory[i] : back[GATES - 1] + recurrent_bias;
+          for (int g = 0; g < GATES; ++g) in[i][g] += GRU && g == 2 ? 0.0f : back[g];
+          last_kept[i] = LSTM ? memory[i] : back[GATES - 1] + recurrent_bias;
         }
       }
     if (is_there && is_first_of_unit()) {
@@ -125,7 +125,11 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
       if (KEPT > 0 && keeps) {
         const float* at = keep(gates) + (static_cast<int64_t>(direction * x_view.shape[0] + row) * tokens + token_of(number)) * KEPT * features + feature;
 #pragma unroll
-        for (int g = 0; g < KEPT; ++g, at = keep(at + features)) store_pack(const_cast<float*>(at), Pack<float, 2>{{kept[0][g], kept[1][g]}});
+        for (int g = 0; g < KEPT; ++g, at = keep(at + features)) {
+          const bool last = g == KEPT - 1;
+          const float of[2] = {last ? last_kept[0] : in[0][last ? 0 : g], last ? last_kept[1] : in[1][last ? 0 : g]};
+          store_pack(const_cast<float*>(at), Pack<float, 2>{{valid ? of[0] : 0.0f, valid ? of[1] : 0.0f}});
+        }
       }
       if (Panels::clears(number)) clear_unit(panels.at(Panels::cleared_by(number)) + own);
     }

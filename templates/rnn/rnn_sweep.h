@@ -16,6 +16,7 @@ $else
 #include "rnn/rnn_fragments.h"
 $end
 #include "rnn/rnn_panels.h"
+#include "rnn/rnn_stored.h"
 
 static inline const Element* elements(const View& view, int64_t outer, int64_t row) {
   return static_cast<const Element*>(view.data) + outer * view.strides[0] + row * view.strides[1];
@@ -29,30 +30,22 @@ struct Layer {
   int64_t rows() const { return batch * tokens; }
 };
 
-// to = from, or zeros where that is null, by the block's 128 threads.
-static inline void copy_row(Element* to, const Element* from, int64_t count) {
-  constexpr int WIDE = 16 / sizeof(Element);
-  if (count % WIDE == 0 && reinterpret_cast<uint64_t>(from) % 16 == 0) {
-    for (int64_t i = thread_x() * WIDE; i < count; i += 128 * WIDE)
-      store_pack(reinterpret_cast<uint32_t*>(to + i), from ? load_pack<4>(reinterpret_cast<const uint32_t*>(from + i)) : Pack<uint32_t, 4>{});
-  } else {
-    for (int64_t i = thread_x(); i < count; i += 128) to[i] = from ? from[i] : from_float<Element>(0.0f);
-  }
-}
-
 // A row of x, zeros past its length, and of the states before it, rounded, a block.
 KERNEL(128, 1) gather(${parameters('gather')}) {
   const int64_t batch = x_view.shape[0], tokens = x_view.shape[1], inputs = x_view.shape[2], features = w_hh_view.shape[2];
   const int64_t row = block_x() / tokens, token = block_x() % tokens, length = lengths ? lengths[row] : tokens;
-  copy_row(reinterpret_cast<Element*>(xs) + block_x() * inputs, token < length ? elements(x_view, row, token) : nullptr, inputs);
+  put_row(xs, batch * tokens * inputs, block_x() * inputs, token < length ? elements(x_view, row, token) : nullptr, inputs);
   for (int64_t d = 0; d < w_hh_view.shape[0]; ++d) {
     const int64_t previous = d == 1 ? token + 1 : token - 1;
     const bool inside = previous >= 0 && previous < length;
-    Element* const to = reinterpret_cast<Element*>(before) + (d * batch * tokens + block_x()) * features;
+    const int64_t size = w_hh_view.shape[0] * batch * tokens * features, at = (d * batch * tokens + block_x()) * features;
     if (token < length && !inside && is_given(h0_view))
-      for (int64_t j = thread_x(); j < features; j += 128) to[j] = from_float<Element>(state_in(h0_view, d, row, j)[0]);
+      for (int64_t j = 2 * thread_x(); j < features; j += 256) {
+        const float* const from = state_in(h0_view, d, row, j);
+        put_two(before, size, at + j, from[0], from[1]);
+      }
     else
-      copy_row(to, token < length && inside ? elements(y_view, row, previous) + d * features : nullptr, features);
+      put_row(before, size, at, token < length && inside ? elements(y_view, row, previous) + d * features : nullptr, features);
   }
 }
 
@@ -222,7 +215,15 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
       else
         for (int i = 0; i < 2; ++i) next.memory_before[i] = is_given(c0_view) ? state_in(c0_view, direction, row, feature)[i] : 0.0f;
     } else if constexpr (GRU) {
+$if split
+      const int previous = direction == 1 ? token + 1 : token - 1;
+      if (previous >= 0 && previous < length)
+        two_elements(next.state, elements(y_view, row, previous) + direction * features + feature);
+      else
+        for (int i = 0; i < 2; ++i) next.state[i] = is_given(h0_view) ? state_in(h0_view, direction, row, feature)[i] : 0.0f;
+$else
       two_elements(next.state, reinterpret_cast<const Element*>(before) + place * features + feature);
+$end
     } else {
       two_elements(next.state, elements(y_view, row, token) + direction * features + feature);
     }
@@ -242,7 +243,12 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
       const int previous = direction == 1 ? token + 1 : token - 1;
       if (previous >= 0 && previous < length) fetch(kept_of(place_of(previous)) + (KEPT - 1) * features);
     } else if constexpr (GRU) {
+$if split
+      const int previous = direction == 1 ? token + 1 : token - 1;
+      if (previous >= 0 && previous < length) fetch(elements(y_view, row, previous) + direction * features + feature);
+$else
       fetch(reinterpret_cast<const Element*>(before) + place * features + feature);
+$end
     } else {
       fetch(elements(y_view, row, token) + direction * features + feature);
     }
@@ -305,9 +311,9 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
           send_unit(written.at(number + 1) + own_word(g), d[0][kind], d[1][kind]);
         }
       if (number < tokens && is_first_of_unit()) {
-        Element* const to = reinterpret_cast<Element*>(da) + place_of(token) * KINDS * features + feature;
+        const int64_t size = static_cast<int64_t>(directions * batch) * tokens * KINDS * features;
 #pragma unroll
-        for (int g = 0; g < KINDS; ++g) store_pack(to + g * features, Pack<Element, 2>{{from_float<Element>(d[0][g]), from_float<Element>(d[1][g])}});
+        for (int g = 0; g < KINDS; ++g) put_two(da, size, (place_of(token) * KINDS + g) * features + feature, d[0][g], d[1][g]);
       }
       bring(number + 1);
       announce(number + AHEAD);
@@ -341,9 +347,9 @@ KERNEL(256, 1) biases(${parameters('biases')}) {
     const View& to = of ? db_hh_view : db_ih_view;
     if (!is_given(to)) continue;
     const bool last = GRU && of && column >= 2 * features;
-    const Element* const from = reinterpret_cast<const Element*>(da) + direction * row_count * all + column + (last ? features : 0);
+    const int64_t size = to.shape[0] * row_count * all, first = direction * row_count * all + column + (last ? features : 0);
     float sum = 0;
-    for (int64_t row = group; column < column_count && row < row_count; row += 8) sum += to_float(from[row * all]);
+    for (int64_t row = group; column < column_count && row < row_count; row += 8) sum += get_one(da, size, first + row * all);
     shares[group][thread_x() % 32] = sum;
     sync_block();
     if (group == 0 && column < column_count) {
