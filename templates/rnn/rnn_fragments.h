@@ -21,6 +21,11 @@ static inline void sync_steps() { sync_block(); }  // all threads that go on wit
 constexpr int TILES = LINE_TILES * CHUNKS, LEFT = (REGISTERS - 4 * ROW_TILES * (LINE_TILES + CHUNKS)) / 8;
 constexpr int HELD = LEFT < 0 ? 0 : LEFT < TILES ? LEFT : TILES;
 
+// How states that are not there yet are looked at again: few of them all at once, since one look takes as long as many; the fewest by two looks
+// in turn, the second half a look's time behind the first, so that what comes is seen earlier.
+constexpr bool ALL_AT_ONCE = CHUNKS * ROW_TILES <= 8, BY_TURNS = CHUNKS * ROW_TILES <= 4;
+constexpr uint32_t HALF_A_LOOK = 300;  // clocks
+
 // A chunk of this warp's part of a panel, all rows.
 struct Received {
   Pack<uint32_t, 4> of[ROW_TILES];
@@ -30,14 +35,15 @@ struct Received {
     for (int n = 0; n < ROW_TILES; ++n)
       of[n] = look<4>(panel + ((warp() * CHUNKS + chunk) * ROWS + 8 * n + lane() / 4) * CHUNK_WORDS + lane() % 4 * 4);
   }
-  bool lacks_some() const {
+  bool lacks_any_here() const {
     uint32_t largest = 0;
 #pragma unroll
     for (int n = 0; n < ROW_TILES; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) largest = largest > of[n].at[i] ? largest : of[n].at[i];
-    return any_in_warp(largest == NOT_SENT);
+    return largest == NOT_SENT;
   }
+  bool lacks_some() const { return any_in_warp(lacks_any_here()); }
   // Whether it had to look again.
   bool wait_for(const uint32_t* panel, int chunk) {
     bool again = false;
@@ -45,6 +51,38 @@ struct Received {
     return again;
   }
 };
+
+static inline void look_at_all(Received (&states)[CHUNKS], const uint32_t* panel) {
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c) states[c].look_at(panel, c);
+}
+static inline bool lacks_any(const Received (&states)[CHUNKS]) {
+  bool lacks = false;
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c) lacks = lacks || states[c].lacks_any_here();
+  return any_in_warp(lacks);
+}
+
+// All states of a step; those looked at last are in `states`.
+static inline void wait_for_all(Received (&states)[CHUNKS], const uint32_t* panel, uint32_t since) {
+  if constexpr (!LOOKS_AGAIN) return;
+  if constexpr (BY_TURNS) {
+    while (clocks() - since < HALF_A_LOOK);
+    Received later[CHUNKS];
+    look_at_all(later, panel);
+    while (lacks_any(states)) {
+      look_at_all(states, panel);
+      if (!lacks_any(later)) {
+#pragma unroll
+        for (int c = 0; c < CHUNKS; ++c) states[c] = later[c];
+        return;
+      }
+      look_at_all(later, panel);
+    }
+  } else {
+    while (lacks_any(states)) look_at_all(states, panel);
+  }
+}
 
 struct Fragments {
   float* all_sums;
@@ -82,13 +120,14 @@ struct Fragments {
     float* const parts = all_sums + (IN_TURN ? step % 2 * (WARPS * PART_FLOATS) : 0);
     float* const part = parts + warp() * PART_FLOATS;
     Received states[CHUNKS];
-#pragma unroll
-    for (int c = 0; c < CHUNKS; ++c) states[c].look_at(panel, c);
+    const uint32_t since = clocks();
+    look_at_all(states, panel);
     meanwhile();
+    if constexpr (ALL_AT_ONCE) wait_for_all(states, panel, since);
     float sums[LINE_TILES][ROW_TILES][4] = {};
 #pragma unroll
     for (int c = 0; c < CHUNKS; ++c) {
-      if (states[c].wait_for(panel, c))
+      if (!ALL_AT_ONCE && states[c].wait_for(panel, c))
 #pragma unroll
         for (int later = c + 1; later < CHUNKS; ++later) states[later].look_at(panel, later);  // all at once: what was seen of them is old
 #pragma unroll
