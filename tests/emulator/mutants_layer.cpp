@@ -74,6 +74,10 @@ const Mutant mutants[] = {
     {"MatrixLayerGradientThatForgetsByTheState",
      matrix_layer_gradient("eights.f16.cell_typelstm"),
      {"dmemory = dc * bends.kept", 0, "dmemory = dmemory * bends.kept", rnn_sweep}},
+    {"MatrixLayerThatKeepsGatesPastTheLength", matrix_layer("eights.f16.cell_typelstm"), {"valid ? of[0] : 0.0f", 0, "of[0]", rnn_steps}},
+    {"MatrixLayerGradientOfAKeptGateForTheMemory",
+     matrix_layer_gradient("saved.f16.cell_typelstm"),
+     {"(KEPT - 1) * features);\n      else", 0, "0 * features);\n      else", rnn_sweep}},
     {"FloatLayerWithoutTheBarrierBehindItsSums",
      float_layer("eights.f32.cell_typelstm"),
      {"sync_steps() { sync_block(); }", 0, "sync_steps() {}", rnn_floats}},
@@ -117,6 +121,9 @@ const Mutant mutants[] = {
     {"LayerGradientWhoseResetGateSparesTheProduct", layer_gradient("cells.f32.cell_typegru"), {"= dn * reset;", 0, "= dn;"}},
     {"LayerGradientThatAddsUpBiasesTooEarly", layer_gradient("cells.f32.cell_typelstm"), {"sync_block();", 0, nothing}},
     {"LayerGradientWithBiasesOverwritten", layer_gradient("cells.f32.cell_typegru"), {"sync_block();", 1, nothing}},
+    {"LayerGradientOfAKeptProductLeftOut",
+     layer_gradient("saved.f32.cell_typegru"),
+     {"if (saved) recurrent[2 * features] = from[3 * features];", 0, nothing}},
     {"LayerThatBringsWeightsOfOneFeature", layer("small.f32", more_than_blocks_keep), {"number % FEATURES", 0, "0"}},
 };
 
