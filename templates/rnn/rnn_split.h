@@ -1,6 +1,7 @@
 // GPU vocabulary (Hopper): products over all tokens in f32, whose factors are in parts (rnn/rnn_stored.h).
 #pragma once
 #include "device/sm90/sm90_product.h"
+#include "device/sm90/sm90_split_product.h"
 #include "rnn/rnn_stored.h"
 
 constexpr int TILE_N = SPLIT_N, TILE_THREADS = SPLIT_THREADS;

@@ -5,7 +5,9 @@
 #include "rnn/rnn_gates.h"
 
 constexpr int FEATURES = ${features}, LINES_A_FEATURE = GATES, ROWS = ${rows}, CHUNKS = ${chunks};
-$if E == 'f32'
+$if E == 'f32' and by_parts
+#include "rnn/rnn_part_fragments.h"
+$elif E == 'f32'
 #include "rnn/rnn_floats.h"
 $elif warpgroups
 #include "rnn/rnn_warpgroups.h"

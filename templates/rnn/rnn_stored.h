@@ -1,19 +1,19 @@
 // GPU vocabulary: the matrices that products over all tokens take, in the workspace: elements as they are, or, in f32 on Hopper, three parts of
-// bf16 (device/sm90/sm90_split_product.h), each a matrix of `size` numbers behind the one before.
+// bf16 (device/matrix/float_parts.h), each a matrix of `size` numbers behind the one before.
 #pragma once
 $if split
-#include "device/sm90/sm90_split_product.h"
+#include "device/matrix/float_parts.h"
 
 // Two neighbours at an even place.
 static inline void put_two(void* matrix, int64_t size, int64_t at, float first, float second) {
-  const SplitPair parts(first, second);
+  const FloatPair parts(first, second);
 #pragma unroll
-  for (int p = 0; p < SPLIT_PARTS; ++p) *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(matrix) + p * size + at) = parts.of[p];
+  for (int p = 0; p < FLOAT_PARTS; ++p) *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(matrix) + p * size + at) = parts.of[p];
 }
 static inline void get_two(float (&to)[2], const void* matrix, int64_t size, int64_t at) {
   to[0] = to[1] = 0;
 #pragma unroll
-  for (int p = SPLIT_PARTS - 1; p >= 0; --p) {  // the smallest first: no sum is rounded
+  for (int p = FLOAT_PARTS - 1; p >= 0; --p) {  // the smallest first: no sum is rounded
     const uint32_t both = *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(matrix) + p * size + at);
     to[0] += __builtin_bit_cast(float, both << 16), to[1] += __builtin_bit_cast(float, both & 0xffff0000u);
   }

@@ -8,7 +8,9 @@ constexpr int FEATURES = ${slice}, SPLITS = ${splits}, LINES_A_FEATURE = SPLITS,
 constexpr int START = 16;  // words that a thread prepares
 constexpr int AHEAD = 3;  // steps between asking for a token's gates and reading them
 constexpr int KINDS = GRU ? 4 : GATES;  // of gradients a feature: a GRU's n has one of its input's side and, last, one of the state's
-$if E == 'f32'
+$if E == 'f32' and by_parts
+#include "rnn/rnn_part_fragments.h"
+$elif E == 'f32'
 #include "rnn/rnn_floats.h"
 $elif warpgroups
 #include "rnn/rnn_warpgroups.h"

@@ -1,37 +1,22 @@
-// Hopper vocabulary: products of matrices in f32 on wgmma, as exact as fused multiply-adds. A number is the sum of three of bf16, each the
-// upper half of what the ones before it leave (split); of the nine products of two numbers' parts the six that matter in f32 are made. The
-// tensor cores cut what they add, so that long sums would drift: sums of 64 depths are added to others in registers.
+// Hopper vocabulary: products of matrices in f32 on wgmma, as exact as fused multiply-adds, by parts of numbers (device/matrix/float_parts.h).
+// The tensor cores cut what they add, so that long sums would drift: sums of 64 depths are added to others in registers.
 //
 // Tiles are 128 x 128: warpgroup 0 copies, warpgroups 1 and 2 multiply 64 rows each. `work` is as in device/sm90/sm90_product.h, with
 //   work.copy_left(tile, step, box, to, full, part)    of that part of the factor
 //   work.copy_right(tile, step, box, to, full, part)   `box` 0 or 1
 //   work.store(tile, part, sums)
-// Infinities become NaN.
 #pragma once
-#include "device/gpu.h"
+#include "device/matrix/float_parts.h"
 #include "device/sm90.h"
 
-constexpr int SPLIT_PARTS = 3, SPLIT_M = 128, SPLIT_N = 128, SPLIT_DEPTH = 64, SPLIT_STAGES = 2, SPLIT_THREADS = 3 * WARPGROUP;
-constexpr uint32_t SPLIT_BOX = SPLIT_DEPTH * 128, SPLIT_STAGE = SPLIT_PARTS * 4 * SPLIT_BOX;
+constexpr int SPLIT_M = 128, SPLIT_N = 128, SPLIT_DEPTH = 64, SPLIT_STAGES = 2, SPLIT_THREADS = 3 * WARPGROUP;
+constexpr uint32_t SPLIT_BOX = SPLIT_DEPTH * 128, SPLIT_STAGE = FLOAT_PARTS * 4 * SPLIT_BOX;
 using SplitSums = float[SPLIT_N / 2];
-
-// The parts of two numbers, as words of two bf16.
-struct SplitPair {
-  uint32_t of[SPLIT_PARTS];
-  SplitPair(float first, float second) {
-#pragma unroll
-    for (int p = 0; p < SPLIT_PARTS; ++p) {
-      const uint32_t low = __builtin_bit_cast(uint32_t, first) >> 16, high = __builtin_bit_cast(uint32_t, second) & 0xffff0000u;
-      of[p] = high | low;
-      first -= __builtin_bit_cast(float, low << 16), second -= __builtin_bit_cast(float, high);
-    }
-  }
-};
 
 struct SplitStages {
   uint32_t first, stage = 0, parity = 0;
   uint32_t left(int part, int box) const { return first + stage * SPLIT_STAGE + (2 * part + box) * SPLIT_BOX; }
-  uint32_t right(int part, int box) const { return left(SPLIT_PARTS + part, box); }
+  uint32_t right(int part, int box) const { return left(FLOAT_PARTS + part, box); }
   uint32_t full(uint32_t of) const { return first + SPLIT_STAGES * SPLIT_STAGE + 16 * of; }
   uint32_t empty(uint32_t of) const { return full(of) + 8; }
   void next() {
@@ -48,7 +33,7 @@ template <class Work> static inline void copy_split_tiles(SplitStages at, const 
       barrier_wait(at.empty(at.stage), at.parity ^ 1);
       barrier_arrive_expect(full, SPLIT_STAGE);
 #pragma unroll
-      for (int part = 0; part < SPLIT_PARTS; ++part)
+      for (int part = 0; part < FLOAT_PARTS; ++part)
 #pragma unroll
         for (int box = 0; box < 2; ++box) {
           work.copy_left(tile, k, box, at.left(part, box), full, part);
@@ -69,9 +54,8 @@ template <bool LEFT_ALONG, bool RIGHT_ALONG, class Work> static inline void make
       keep_in_place(sums);
       wgmma_fence();
 #pragma unroll
-      for (int pair = 0; pair < 6; ++pair) {  // the small ones first: parts whose numbers sum to 2, to 1, to 0
-        constexpr int LEFT[] = {2, 1, 0, 1, 0, 0}, RIGHT[] = {0, 1, 2, 0, 1, 0};
-        const uint32_t left = at.left(LEFT[pair], rows), right = at.right(RIGHT[pair], 0);
+      for (int pair = 0; pair < PART_PRODUCTS; ++pair) {
+        const uint32_t left = at.left(FIRST_PART[pair], rows), right = at.right(SECOND_PART[pair], 0);
         const uint64_t a = LEFT_ALONG ? depth_major<128>(left) : row_major<128>(left, SPLIT_DEPTH);
         const uint64_t b = RIGHT_ALONG ? depth_major<128>(right) : row_major<128>(right, SPLIT_DEPTH);
 #pragma unroll
