@@ -174,7 +174,8 @@ class RnnBackward : public KernelReference {
     return samples;
   }
 
-  // y is what the forward pass gives, rounded, and gates what it makes of such states; of calls that are too large for that, numbers like it.
+  // y is what the forward pass gives, rounded, and gates what it makes of such states; of calls that are too large for that, numbers like
+  // it.
   void complete(Call& call) const override {
     settle_weights(call);
     HostTensor& y = call.input("y");

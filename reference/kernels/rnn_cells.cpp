@@ -118,10 +118,7 @@ const RnnOption rnn_options[] = {
     {"b_ih", [](spec::Case& c) { give_of_cell(c, {"b_ih"}); }},
     {"b_hh", [](spec::Case& c) { give_of_cell(c, {"b_hh"}); }},
     {"gates", [](spec::Case& c) { c.given.push_back("gates"); }},
-    {"not_kept",
-     [](spec::Case& c) {
-       c.attributes["keep_gates"] = false;
-     }},
+    {"not_kept", [](spec::Case& c) { c.attributes["keep_gates"] = false; }},
     {"one_token", [](spec::Case& c) { c.dims["T"] = std::int64_t{1}; }},
     {"one_row", [](spec::Case& c) { c.dims["B"] = std::int64_t{1}; }},
     {"more_rows", [](spec::Case& c) { c.dims["B"] = std::int64_t{19}; }},

@@ -21,10 +21,7 @@ static inline void sync_steps() { sync_block(); }  // all threads that go on wit
 constexpr int TILES = LINE_TILES * CHUNKS, LEFT = (REGISTERS - 4 * ROW_TILES * (LINE_TILES + CHUNKS)) / 8;
 constexpr int HELD = LEFT < 0 ? 0 : LEFT < TILES ? LEFT : TILES;
 
-// How states that are not there yet are looked at again: few of them all at once, since one look takes as long as many; the fewest by two looks
-// in turn, the second half a look's time behind the first, so that what comes is seen earlier.
-constexpr bool ALL_AT_ONCE = CHUNKS * ROW_TILES <= 8, BY_TURNS = CHUNKS * ROW_TILES <= 4;
-constexpr uint32_t HALF_A_LOOK = 300;  // clocks
+constexpr bool ALL_AT_ONCE = CHUNKS * ROW_TILES <= 8;  // few states are looked at again all at once: one look takes as long as many
 
 // A chunk of this warp's part of a panel, all rows.
 struct Received {
@@ -63,27 +60,6 @@ static inline bool lacks_any(const Received (&states)[CHUNKS]) {
   return any_in_warp(lacks);
 }
 
-// All states of a step; those looked at last are in `states`.
-static inline void wait_for_all(Received (&states)[CHUNKS], const uint32_t* panel, uint32_t since) {
-  if constexpr (!LOOKS_AGAIN) return;
-  if constexpr (BY_TURNS) {
-    while (clocks() - since < HALF_A_LOOK);
-    Received later[CHUNKS];
-    look_at_all(later, panel);
-    while (lacks_any(states)) {
-      look_at_all(states, panel);
-      if (!lacks_any(later)) {
-#pragma unroll
-        for (int c = 0; c < CHUNKS; ++c) states[c] = later[c];
-        return;
-      }
-      look_at_all(later, panel);
-    }
-  } else {
-    while (lacks_any(states)) look_at_all(states, panel);
-  }
-}
-
 struct Fragments {
   float* all_sums;
   Pack<uint32_t, 4>* kept = reinterpret_cast<Pack<uint32_t, 4>*>(all_sums + ALL_FLOATS);  // [TILES - HELD][2][THREADS]
@@ -120,10 +96,9 @@ struct Fragments {
     float* const parts = all_sums + (IN_TURN ? step % 2 * (WARPS * PART_FLOATS) : 0);
     float* const part = parts + warp() * PART_FLOATS;
     Received states[CHUNKS];
-    const uint32_t since = clocks();
     look_at_all(states, panel);
     meanwhile();
-    if constexpr (ALL_AT_ONCE) wait_for_all(states, panel, since);
+    while (ALL_AT_ONCE && LOOKS_AGAIN && lacks_any(states)) look_at_all(states, panel);
     float sums[LINE_TILES][ROW_TILES][4] = {};
 #pragma unroll
     for (int c = 0; c < CHUNKS; ++c) {

@@ -18,16 +18,14 @@ static inline void get_two(float (&to)[2], const void* matrix, int64_t size, int
     to[0] += __builtin_bit_cast(float, both << 16), to[1] += __builtin_bit_cast(float, both & 0xffff0000u);
   }
 }
-static inline float get_one(const void* matrix, int64_t size, int64_t at) {
-  float both[2];
-  get_two(both, matrix, size, at - at % 2);
-  return both[at % 2];
-}
 $else
 static inline void put_two(void* matrix, int64_t, int64_t at, float first, float second) {
   store_pack(static_cast<Element*>(matrix) + at, Pack<Element, 2>{{from_float<Element>(first), from_float<Element>(second)}});
 }
-static inline float get_one(const void* matrix, int64_t, int64_t at) { return to_float(static_cast<const Element*>(matrix)[at]); }
+static inline void get_two(float (&to)[2], const void* matrix, int64_t, int64_t at) {
+  const Pack<Element, 2> both = load_pack<2>(static_cast<const Element*>(matrix) + at);
+  to[0] = to_float(both.at[0]), to[1] = to_float(both.at[1]);
+}
 $end
 
 // A row of `count` elements of `from`, or zeros where that is null, by the block's 128 threads.

@@ -340,24 +340,41 @@ $end
   }
 }
 
-// Gradients of the biases: 32 columns a block, whose rows 8 groups of threads share.
+// Sums of gates' gradients over a part of the rows: block (x, y, z) has 64 columns of all kinds, a part, a direction; its 8 warps share the rows.
+KERNEL(256, 1) sum_gates(${parameters('sum_gates')}) {
+  constexpr int AT_ONCE = 8;
+  __shared__ float shares[8][64];
+  const int64_t column = static_cast<int64_t>(block_x()) * 64 + 2 * lane(), direction = block_z(), size = direction_count * row_count * all;
+  const int64_t a_part = (row_count + sum_parts - 1) / sum_parts, first = block_y() * a_part, last = first + a_part < row_count ? first + a_part : row_count;
+  float sums[2] = {0, 0};
+#pragma unroll 1
+  for (int64_t row = first + warp(); row < last; row += 8 * AT_ONCE) {
+    float of[AT_ONCE][2] = {};
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i)
+      if (column < all && row + 8 * i < last) get_two(of[i], da, size, (direction * row_count + row + 8 * i) * all + column);
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i) sums[0] += of[i][0], sums[1] += of[i][1];
+  }
+  shares[warp()][2 * lane()] = sums[0], shares[warp()][2 * lane() + 1] = sums[1];
+  sync_block();
+  const int64_t own = static_cast<int64_t>(block_x()) * 64 + thread_x();
+  if (thread_x() >= 64 || own >= all) return;
+  float sum = 0;
+  for (int i = 0; i < 8; ++i) sum += shares[i][thread_x()];
+  part_sums[(direction * sum_parts + block_y()) * all + own] = sum;
+}
+
+// Gradients of the biases, a column a thread.
 KERNEL(256, 1) biases(${parameters('biases')}) {
-  __shared__ float shares[8][32];
-  const int64_t column = static_cast<int64_t>(block_x()) * 32 + thread_x() % 32, direction = block_y(), features = column_count / GATES, all = KINDS * features;
-  const int group = thread_x() / 32;
+  const int64_t column = static_cast<int64_t>(block_x()) * 256 + thread_x(), direction = block_y(), features = column_count / GATES;
+  if (column >= column_count) return;
   for (int of = 0; of < 2; ++of) {
     const View& to = of ? db_hh_view : db_ih_view;
     if (!is_given(to)) continue;
-    const bool last = GRU && of && column >= 2 * features;
-    const int64_t size = to.shape[0] * row_count * all, first = direction * row_count * all + column + (last ? features : 0);
+    const float* from = part_sums + direction * sum_parts * all + column + (GRU && of && column >= 2 * features ? features : 0);
     float sum = 0;
-    for (int64_t row = group; column < column_count && row < row_count; row += 8) sum += get_one(da, size, first + row * all);
-    shares[group][thread_x() % 32] = sum;
-    sync_block();
-    if (group == 0 && column < column_count) {
-      for (int i = 1; i < 8; ++i) sum += shares[i][thread_x()];
-      static_cast<Element*>(to.data)[direction * to.strides[0] + column] = from_float<Element>(sum);
-    }
-    sync_block();
+    for (int64_t part = 0; part < sum_parts; ++part, from += all) sum += *from;
+    static_cast<Element*>(to.data)[direction * to.strides[0] + column] = from_float<Element>(sum);
   }
 }
