@@ -9,6 +9,7 @@
 
 constexpr int REGISTERS = ${registers};  // of a thread, for weights, states and sums
 constexpr int WARPS = 8, THREADS = WARPS * WARP, CHUNK = 32;
+constexpr uint32_t PAUSE = ${pause};  // clocks before the first look
 constexpr int SUM_THREADS = THREADS, SUM_PARTS = WARPS, LINE_TILES = (LINES_A_FEATURE * FEATURES + 15) / 16, PART_LINES = 16 * LINE_TILES, WEIGHT_WORDS = 4;
 #include "rnn/rnn_matrix_sums.h"
 // Small sums have two places, in turn: some warps may still read those of the step before.
@@ -96,8 +97,14 @@ struct Fragments {
     float* const parts = all_sums + (IN_TURN ? step % 2 * (WARPS * PART_FLOATS) : 0);
     float* const part = parts + warp() * PART_FLOATS;
     Received states[CHUNKS];
-    look_at_all(states, panel);
-    meanwhile();
+    if constexpr (PAUSE > 0) {
+      meanwhile();
+      pause_clocks(PAUSE);
+      look_at_all(states, panel);
+    } else {
+      look_at_all(states, panel);
+      meanwhile();
+    }
     while (ALL_AT_ONCE && LOOKS_AGAIN && lacks_any(states)) look_at_all(states, panel);
     float sums[LINE_TILES][ROW_TILES][4] = {};
 #pragma unroll
