@@ -181,6 +181,7 @@ def rnn_layers(
     cell_type: str = "lstm",
     dropout: float = 0.0,
     dropout_seed: int | None = None,
+    keep_gates: bool = True,
 ) -> RnnLayersResult:
     """Recurrent layers one above the other, each a call of ejk.rnn, on the arrays of NumPy, JAX (also under jit and grad) or PyTorch (also under autograd).
 
@@ -189,7 +190,7 @@ def rnn_layers(
     the layer below. h0, c0 (LSTM): [layers * dirs, B, H], as in torch.nn; None: 0. lengths: i32 [B], valid tokens of each row, 0 to T; None: all.
     dropout: the probability that an element of the input of each layer but the first is 0; what stays is divided by the share that stays. Leave it 0 where the model
     is not being trained. dropout_seed: an integer of 64 bits (in JAX also an array, which may be traced), needed with dropout: another one each step. Which elements
-    stay follows from the seed, the layer and the place alone, the same in every library and on every device.
+    stay follows from the seed, the layer and the place alone, the same in every library and on every device. keep_gates: as of ejk.rnn; False keeps less for the gradient, which takes longer.
 
     Returns (y, h_n, c_n): y [B, T, dirs * H] of the last layer, 0 past a row's length; h_n and c_n, None unless LSTM, [layers * dirs, B, H] in f32. InputError names what is wrong."""
     layers = _layers(weights, cell_type)
@@ -213,6 +214,7 @@ def rnn_layers(
             lengths=lengths,
             cell_type=cell_type,
             bidirectional=directions == 2,
+            keep_gates=keep_gates,
             return_c_n=lstm,
         )
         states.append(h_n), memories.append(c_n)

@@ -14,14 +14,16 @@ void put(std::vector<double>& to, std::int64_t first, const std::vector<double>&
 }
 
 // What rounding the states to x's type, where the weights multiply them, leaves in the last states, which are f32: twice the root mean
-// square of what it changes here. Variants on matrix instructions round so.
+// square of what it changes here; likewise in the gates that are kept. Variants on matrix instructions round so.
 class RoundingLeaves {
  public:
-  void add(const Call& call, const RnnRow& row, const RnnStep& last) {
+  void add(const Call& call, const RnnRow& row, const std::vector<RnnStep>& steps) {
     if (call.input("x").type() == DType::f32) return;
-    const RnnStep found = rounded_rnn_steps(call, row).back();
-    add_squares("h_n", found.state, last.state);
-    add_squares("c_n", found.memory, last.memory);
+    const std::vector<RnnStep> found = rounded_rnn_steps(call, row);
+    add_squares("h_n", found.back().state, steps.back().state);
+    add_squares("c_n", found.back().memory, steps.back().memory);
+    for (std::size_t t = 0; t < steps.size(); ++t)
+      for (std::size_t g = 0; g < steps[t].kept.size(); ++g) add_squares("gates", found[t].kept[g], steps[t].kept[g]);
   }
   void put(Values& values) const {
     for (const auto& [name, sum] : squares_)
@@ -48,6 +50,7 @@ class Rnn : public KernelReference {
     values["y"].resize(spot(call.dim("T") * state), 0.0);
     values["h_n"].resize(spot(state), 0.0);
     if (rnn_cell(call) == RnnCell::lstm) values["c_n"].resize(spot(state), 0.0);
+    if (call.given("gates")) values["gates"].resize(spot(call.dim("T") * call.dim("kept") * state), 0.0);
     RoundingLeaves leaves;
     for (const RnnRow& row : rnn_rows(call)) {
       const std::vector<RnnStep> steps = rnn_steps(call, row);
@@ -56,7 +59,8 @@ class Rnn : public KernelReference {
       put(values["h_n"], rnn_place_in_state(call, row), steps.empty() ? rnn_start(call, "h0", row) : steps.back().state);
       if (values.contains("c_n"))
         put(values["c_n"], rnn_place_in_state(call, row), steps.empty() ? rnn_start(call, "c0", row) : steps.back().memory);
-      if (!steps.empty()) leaves.add(call, row, steps.back());
+      if (call.given("gates")) put_kept_gates(call, row, steps, values["gates"]);
+      if (!steps.empty()) leaves.add(call, row, steps);
     }
     leaves.put(values);
     return values;
@@ -95,6 +99,12 @@ std::string past_the_end(const Call& call, const Execute& execute, Rng&) {
   return disagreement(call, run_copy(changed, execute), run_copy(call, execute));
 }
 
+Call without_gates(Call call) {
+  std::erase_if(call.outputs, [](const HostTensor& tensor) { return tensor.name() == "gates"; });
+  call.rebind();
+  return call;
+}
+
 // Copies a token-major tensor's tokens [from, from + count).
 HostTensor tokens_of(const HostTensor& whole, std::int64_t from, std::int64_t count) {
   std::vector<std::int64_t> shape = whole.shape();
@@ -109,7 +119,8 @@ HostTensor tokens_of(const HostTensor& whole, std::int64_t from, std::int64_t co
 }
 
 // The first tokens, then the others from the state that those leave: as all at once.
-std::string in_two_parts(const Call& call, const Execute& execute, Rng& rng) {
+std::string in_two_parts(const Call& whole, const Execute& execute, Rng& rng) {
+  const Call call = without_gates(whole);
   const Values expected = run_copy(call, execute);
   const std::int64_t length = call.dim("T"), first = rng.between(0, length), width = call.dim("H");
   Values found = expected;
@@ -147,7 +158,8 @@ HostTensor one_direction(const HostTensor& both, std::int64_t d) {
 }
 
 // Each direction is a call of its own: the second one on tokens in the other order.
-std::string direction_by_direction(const Call& call, const Execute& execute, Rng&) {
+std::string direction_by_direction(const Call& both, const Execute& execute, Rng&) {
+  const Call call = without_gates(both);
   const Values expected = run_copy(call, execute);
   const std::int64_t length = call.dim("T"), width = call.dim("H"), inputs = call.dim("I");
   Values found = expected;

@@ -174,7 +174,8 @@ class RnnBackward : public KernelReference {
     return samples;
   }
 
-  // y is what the forward pass gives, rounded; of calls that are too large for that, numbers like it.
+  // y is what the forward pass gives, rounded, and gates what it makes of such states; of calls that are too large for that, numbers like
+  // it.
   void complete(Call& call) const override {
     settle_weights(call);
     HostTensor& y = call.input("y");
@@ -186,6 +187,10 @@ class RnnBackward : public KernelReference {
         std::copy(steps[spot(t)].state.begin(), steps[spot(t)].state.end(), states.begin() + rnn_place_in_y(call, row, row.token(t)));
     }
     y.assign(states);
+    if (!call.given("gates")) return;
+    Numbers gates(spot(call.input("gates").elements()), 0.0);
+    for (const RnnRow& row : rnn_rows(call)) put_kept_gates(call, row, rnn_steps(call, row, &y), gates);
+    call.input("gates").assign(gates);
   }
 
   spec::Case vary(const spec::Case& c, Rng& rng) const override { return vary_rnn(c, rng); }
@@ -215,7 +220,7 @@ class RnnBackward : public KernelReference {
         continue;
       }
       given.push_back(name);
-      if (name != "lengths") given.push_back("d" + name);
+      if (name != "lengths" && name != "gates") given.push_back("d" + name);
       if (name == "h0") given.push_back("dh_n");
     }
     c.given = given;
@@ -230,6 +235,11 @@ class RnnBackward : public KernelReference {
       for (std::int64_t i = 0; i < tensor.elements(); ++i)
         if (static_cast<double>(i / width % length) >= call.input("lengths").at(i / width / length)) tensor.set(i, nan);
     }
+    if (call.given("gates") && call.dim("kept") > 0)
+      for (const RnnRow& row : rnn_rows(call)) {
+        const std::int64_t end = rnn_place_in_gates(call, row, call.dim("T"));
+        for (std::int64_t i = rnn_place_in_gates(call, row, row.length); i < end; ++i) changed.input("gates").set(i, nan);
+      }
     return disagreement(call, run_copy(changed, execute), run_copy(call, execute));
   }
 };

@@ -37,7 +37,7 @@ struct Projection {
 void take_step(const Call& call, const Projection& input, const Projection& recurrent, const Numbers& entering, RnnStep& s) {
   const RnnCell cell = rnn_cell(call);
   const std::int64_t features = call.dim("H"), gates = call.dim("G");
-  s.gates.resize(spot(gates));
+  s.gates.resize(spot(gates)), s.kept.resize(cell == RnnCell::lstm ? 5 : cell == RnnCell::gru ? 4 : 0);
   for (std::int64_t j = 0; j < features; ++j) {
     double in[4] = {}, back[4] = {};
     for (std::int64_t g = 0; g < gates; ++g) {
@@ -61,6 +61,8 @@ void take_step(const Call& call, const Projection& input, const Projection& recu
       state = gate[0] = cell == RnnCell::tanh ? std::tanh(sum) : sum < 0 ? 0 : sum;
     }
     for (std::int64_t g = 0; g < gates; ++g) s.gates[spot(g)].push_back(gate[g]);
+    if (cell == RnnCell::gru) in[3] = back[2], back[2] = 0;
+    for (std::size_t g = 0; g < s.kept.size(); ++g) s.kept[g].push_back(g == 4 ? memory : in[g] + back[g]);
     s.state.push_back(state), s.memory.push_back(memory);
   }
 }
@@ -115,6 +117,8 @@ const RnnOption rnn_options[] = {
      }},
     {"b_ih", [](spec::Case& c) { give_of_cell(c, {"b_ih"}); }},
     {"b_hh", [](spec::Case& c) { give_of_cell(c, {"b_hh"}); }},
+    {"gates", [](spec::Case& c) { c.given.push_back("gates"); }},
+    {"not_kept", [](spec::Case& c) { c.attributes["keep_gates"] = false; }},
     {"one_token", [](spec::Case& c) { c.dims["T"] = std::int64_t{1}; }},
     {"one_row", [](spec::Case& c) { c.dims["B"] = std::int64_t{1}; }},
     {"more_rows", [](spec::Case& c) { c.dims["B"] = std::int64_t{19}; }},
@@ -162,6 +166,18 @@ std::vector<double> rnn_start(const Call& call, const char* name, const RnnRow& 
     for (std::size_t j = 0; j < start.size(); ++j)
       start[j] = call.input(name).at(rnn_place_in_state(call, row) + static_cast<std::int64_t>(j));
   return start;
+}
+
+std::int64_t rnn_place_in_gates(const Call& call, const RnnRow& row, std::int64_t token) {
+  return ((row.direction * call.dim("B") + row.row) * call.dim("T") + token) * call.dim("kept") * call.dim("H");
+}
+
+void put_kept_gates(const Call& call, const RnnRow& row, const std::vector<RnnStep>& steps, Numbers& to) {
+  if (call.dim("kept") == 0) return;
+  for (std::size_t t = 0; t < steps.size(); ++t) {
+    auto at = to.begin() + rnn_place_in_gates(call, row, row.token(static_cast<std::int64_t>(t)));
+    for (const Numbers& one : steps[t].kept) at = std::copy(one.begin(), one.end(), at);
+  }
 }
 
 std::vector<RnnStep> rnn_steps(const Call& call, const RnnRow& row, const HostTensor* states) {
@@ -223,7 +239,8 @@ spec::Case random_rnn(Rng& rng) {
   c.types["E"] = rng.pick(types);
   set_cell(c, rng.pick(cells));
   if (rng.chance(0.4)) c.attributes["bidirectional"] = true;
-  for (const char* tensor : {"h0", "c0", "b_ih", "b_hh", "lengths", "c_n"})
+  if (rng.chance(0.2)) c.attributes["keep_gates"] = false;
+  for (const char* tensor : {"h0", "c0", "b_ih", "b_hh", "lengths", "c_n", "gates"})
     if (rng.chance(0.5)) give_of_cell(c, {tensor});
   return vary_rnn(c, rng);
 }

@@ -23,6 +23,7 @@ struct RnnStep {
   std::vector<double> state_before, memory_before;  // [H]: h and, of an LSTM, c
   std::vector<std::vector<double>> gates;           // [gates][H]
   std::vector<double> recurrent_n;                  // GRU: W_hn h + b_hn, which r multiplies
+  std::vector<std::vector<double>> kept;            // [4 or 5][H]: what rnn's output gates has of an LSTM or GRU
   std::vector<double> state, memory;
 };
 
@@ -42,7 +43,11 @@ std::vector<double> rnn_start(const Call& call, const char* name, const RnnRow& 
 // Row-major places: of a feature of y at a token, of a feature of h0, c0, h_n and c_n, of row (gate, feature) of weights `width` wide.
 std::int64_t rnn_place_in_y(const Call& call, const RnnRow& row, std::int64_t token);
 std::int64_t rnn_place_in_state(const Call& call, const RnnRow& row);
+std::int64_t rnn_place_in_gates(const Call& call, const RnnRow& row, std::int64_t token);
 std::int64_t rnn_place_in_weights(const Call& call, const RnnRow& row, std::int64_t gate, std::int64_t feature, std::int64_t width);
+
+// The call's output or input gates, of such steps.
+void put_kept_gates(const Call& call, const RnnRow& row, const std::vector<RnnStep>& steps, std::vector<double>& to);
 
 // Weights of such a size that states forget: differences do not grow from step to step, as they would with weights of deviation 1.
 void settle_weights(Call& call);

@@ -85,6 +85,7 @@ struct Unit {
 struct Layer {
   int64_t batch, tokens, features, panels, directions;
   const int32_t* lengths;
+  const float* saved;               // [directions][batch][tokens][KEPT][features], or null
   float *da, *du, *memories;        // memories: an LSTM's c after each token
   const float* before;
   float *carried, *carried_memory;  // [directions][batch][features]: gradients of the state and of c on their way to the token before
@@ -111,17 +112,22 @@ static void activate(const Layer& layer, const Unit& unit, const View& c0) {
       const int64_t token = layer.token(unit.direction, step);
       if (token >= layer.length_of(b)) continue;
       float* const gate = layer.da + layer.place(unit.direction, token, b, all);
-      const float* const recurrent = GRU ? layer.du + layer.place(unit.direction, token, b, all) : nullptr;
+      float* const recurrent = GRU ? layer.du + layer.place(unit.direction, token, b, all) : nullptr;
+      const float* const saved = layer.saved ? layer.saved + ((unit.direction * layer.batch + b) * layer.tokens + token) * KEPT * features : nullptr;
       for (int64_t j = unit.feature; j < least_of(unit.feature + WIDTH, features); j += LANES) {
         const int64_t count = features - j;
         Floats of[GATES];
-        for (int g = 0; g < GATES; ++g) of[g] = load_part(gate + g * features + j, count);
+        for (int g = 0; g < GATES; ++g) {
+          of[g] = load_part((saved ? saved : gate) + g * features + j, count);
+          if (GRU && !saved && g < 2) of[g] += load_part(recurrent + g * features + j, count);
+        }
+        if (GRU && saved) store_part(recurrent + 2 * features + j, load_part(saved + 3 * features + j, count), count);
         if constexpr (LSTM) {
           for (int g = 0; g < GATES; ++g) of[g] = g == 2 ? tanh_of(of[g]) : sigmoid_of(of[g]);
           const Floats memory = of[1] * layer.memory_before(c0, unit.direction, token, b, j, count) + of[0] * of[2];
           store_part(layer.memories + layer.place(unit.direction, token, b, features) + j, memory, count);
         } else if constexpr (GRU) {
-          for (int g = 0; g < 2; ++g) of[g] = sigmoid_of(of[g] + load_part(recurrent + g * features + j, count));
+          for (int g = 0; g < 2; ++g) of[g] = sigmoid_of(of[g]);
           of[2] = tanh_of(of[2] + of[0] * load_part(recurrent + 2 * features + j, count));
         }
         for (int g = 0; g < GATES; ++g) store_part(gate + g * features + j, of[g], count);
@@ -171,7 +177,7 @@ static void clear(const Layer& layer, const Unit& unit, int64_t token, int64_t b
 
 static void sweep(${parameters('sweep')}, const Group& group) {
   const int64_t features = w_hh_view.shape[2], panels = (features + WIDTH - 1) / WIDTH, all = GATES * features;
-  const Layer layer{y_view.shape[0], y_view.shape[1], features, panels, bidirectional ? 2 : 1, lengths, da, GRU ? du : da, memories, before,
+  const Layer layer{y_view.shape[0], y_view.shape[1], features, panels, bidirectional ? 2 : 1, lengths, KEPT > 0 && saved ? gates : nullptr, da, GRU ? du : da, memories, before,
                     carried, carried_memory};
   const int64_t row_blocks = (layer.batch + UNIT_ROWS - 1) / UNIT_ROWS, all_panels = layer.directions * panels, units = all_panels * row_blocks;
   const int64_t first = units * group.x / group.grid_x, last = units * (group.x + 1) / group.grid_x;

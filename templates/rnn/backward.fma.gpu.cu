@@ -7,9 +7,9 @@ using Element = ${ctype(E)};
 
 constexpr int TILE = FLOAT_BLOCK;  // rows and columns of a tile of a product
 
-// gates[direction][row][kind][feature]: before their functions. A tile is of one kind.
+// remade[direction][row][KEPT][feature]: gates before their functions. A tile is of one kind.
 KERNEL(FLOAT_THREADS, 1) gates(${parameters('gates')}) {
-  const int64_t direction = block_z(), features = w_hh_view.shape[2], inputs = w_ih_view.shape[2], columns = KINDS * features;
+  const int64_t direction = block_z(), features = w_hh_view.shape[2], inputs = w_ih_view.shape[2], columns = KEPT * features;
   const int64_t tiles = (features + TILE - 1) / TILE, kind = block_x() / tiles, first = block_x() % tiles * TILE, left = features - first;
   const int64_t first_row = static_cast<int64_t>(block_y()) * TILE, rows = row_count - first_row;
   const int64_t gate = GRU && kind == 3 ? 2 : kind, line = gate * features + first;
@@ -29,7 +29,7 @@ KERNEL(FLOAT_THREADS, 1) gates(${parameters('gates')}) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) product.sums[i][j] += both;
   }
-  product.store(gates + (direction * row_count + first_row) * columns + kind * features + first, columns, rows, left);
+  product.store(remade + (direction * row_count + first_row) * columns + kind * features + first, columns, rows, left);
 }
 
 // dx: both directions' gates, but a GRU's last kind.

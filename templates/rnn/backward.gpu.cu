@@ -116,15 +116,19 @@ KERNEL(256, 1) activate(${parameters('activate')}) {
     const int64_t token = direction == 1 ? layer.tokens - 1 - step : step;
     if (token >= layer.length_of(row)) continue;
     float* const gate = da + layer.place(direction, token, row, all) + j;
+    const float* const from = saved ? gates + ((direction * layer.batch + row) * layer.tokens + token) * KEPT * features + j : gate;
     if constexpr (LSTM) {
-      const float in = sigmoid_of(gate[0]), keep = sigmoid_of(gate[features]), cell = exact_tanh_of(gate[2 * features]);
-      gate[0] = in, gate[features] = keep, gate[2 * features] = cell, gate[3 * features] = sigmoid_of(gate[3 * features]);
+      const float in = sigmoid_of(from[0]), keep = sigmoid_of(from[features]), cell = exact_tanh_of(from[2 * features]);
+      gate[0] = in, gate[features] = keep, gate[2 * features] = cell, gate[3 * features] = sigmoid_of(from[3 * features]);
       memories[layer.place(direction, token, row, features) + j] =
           keep * memory_before(layer, memories, c0_view, direction, token, row, j) + in * cell;
     } else if constexpr (GRU) {
-      const float* const recurrent = du + layer.place(direction, token, row, all) + j;
-      gate[0] = sigmoid_of(gate[0] + recurrent[0]), gate[features] = sigmoid_of(gate[features] + recurrent[features]);
-      gate[2 * features] = exact_tanh_of(gate[2 * features] + gate[0] * recurrent[2 * features]);
+      float* const recurrent = du + layer.place(direction, token, row, all) + j;
+      const float reset = sigmoid_of(saved ? from[0] : gate[0] + recurrent[0]);
+      if (saved) recurrent[2 * features] = from[3 * features];
+      gate[features] = sigmoid_of(saved ? from[features] : gate[features] + recurrent[features]);
+      gate[2 * features] = exact_tanh_of(from[2 * features] + reset * recurrent[2 * features]);
+      gate[0] = reset;
     }
   }
 }

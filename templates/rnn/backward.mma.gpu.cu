@@ -9,9 +9,9 @@ using Element = ${ctype(E)};
 constexpr int BLOCK = 128;  // rows and columns of a tile of a product
 template <bool LEFT_ALONG, bool RIGHT_ALONG> using Product = BlockProduct<Element, BLOCK, BLOCK, 32, 4, 2, 4, LEFT_ALONG, RIGHT_ALONG>;
 
-// gates[direction][row][kind][feature]: before their functions. A tile is of one kind.
+// remade[direction][row][KEPT][feature]: gates before their functions. A tile is of one kind.
 KERNEL((Product<true, true>::THREADS), 1) gates(${parameters('gates')}) {
-  const int64_t direction = block_z(), features = w_hh_view.shape[2], inputs = w_ih_view.shape[2], columns = KINDS * features;
+  const int64_t direction = block_z(), features = w_hh_view.shape[2], inputs = w_ih_view.shape[2], columns = KEPT * features;
   const int64_t tiles = (features + BLOCK - 1) / BLOCK, kind = block_x() / tiles, first = block_x() % tiles * BLOCK, left = features - first;
   const int64_t first_row = static_cast<int64_t>(block_y()) * BLOCK, rows = row_count - first_row;
   const int64_t gate = GRU && kind == 3 ? 2 : kind, line = gate * features + first;
@@ -35,7 +35,7 @@ KERNEL((Product<true, true>::THREADS), 1) gates(${parameters('gates')}) {
   if (of_state)
     product.run({reinterpret_cast<const Element*>(before) + (direction * row_count + first_row) * features, features, rows},
                 {elements(w_hh_view, direction, line), w_hh_view.strides[1], left}, features);
-  product.template store<false, float>(gates + (direction * row_count + first_row) * columns + kind * features + first, columns, nullptr, 0, rows, left);
+  product.template store<false, float>(remade + (direction * row_count + first_row) * columns + kind * features + first, columns, nullptr, 0, rows, left);
 }
 
 // dx: both directions' gates, but a GRU's last kind.

@@ -24,6 +24,7 @@ struct Layer {
   int64_t batch, tokens, inputs, features, panels, directions;
   int64_t chunk, input_pitch, pitch;  // steps; floats from one row of xs or of states to the next
   const int32_t* lengths;             // null: all tokens
+  float* gates;                       // [directions][batch][tokens][KEPT][features], or null
   float* xs;                          // [directions][chunk][batch][input_pitch]: x
   float* products;                    // [directions][panels][chunk][batch][COLUMNS]: x w_ih^T and the biases; of a GRU's n b_ih alone
   Element *packed_ih, *packed_hh;     // [directions][panels][even number of steps][COLUMNS]
@@ -115,6 +116,17 @@ static inline Floats cell_of(const float* sums, const float* in, const Element* 
   return next_state(brought, back, before, GRU && recurrent_bias ? load_part(recurrent_bias, count) : Floats{}, memory);
 }
 
+// What the gradient takes of a row and vector of features; sums and in as above.
+static void keep_gates(const Layer& layer, float* to, const float* sums, const float* in, const Element* recurrent_bias, Floats memory, int64_t count) {
+  const int64_t features = layer.features;
+  for (int g = 0; g < GATES; ++g) {
+    const Floats brought = load_floats(in + g * WIDTH), back = load_floats(sums + g * WIDTH);
+    store_part(to + g * features, GRU && g == 2 ? brought : brought + back, count);
+    if (GRU && g == 2) store_part(to + 3 * features, recurrent_bias ? back + load_part(recurrent_bias, count) : back, count);
+  }
+  if (LSTM) store_part(to + 4 * features, memory, count);
+}
+
 // One token of a unit. in: the inputs' products of its rows; recurrent_bias: of a GRU's n, or null.
 static void advance(const Layer& layer, const Unit& unit, int64_t step, const float* in, const Element* recurrent_bias, const View& y, float* sums,
                     float* wide) {
@@ -131,10 +143,16 @@ static void advance(const Layer& layer, const Unit& unit, int64_t step, const fl
       const int64_t feature = unit.panel * WIDTH + v, count = features - feature;
       if (count <= 0) break;
       Floats state = load_part(before + p * layer.pitch + feature, count);
+      float* const gates = KEPT == 0 || !layer.gates ? nullptr
+          : layer.gates + ((unit.direction * layer.batch + unit.first + p) * layer.tokens + token) * KEPT * features + feature;
+      if (gates && !valid)
+        for (int g = 0; g < KEPT; ++g) store_part(gates + g * features, Floats{}, count);
       if (valid) {
         float* const kept_at = LSTM ? memory + p * features + feature : nullptr;
         Floats kept = LSTM ? load_part(kept_at, count) : Floats{};
-        state = cell_of(sums + p * COLUMNS + v, in + p * COLUMNS + v, recurrent_bias ? recurrent_bias + feature : nullptr, state, kept, count);
+        const Element* const bias = recurrent_bias ? recurrent_bias + feature : nullptr;
+        state = cell_of(sums + p * COLUMNS + v, in + p * COLUMNS + v, bias, state, kept, count);
+        if (gates) keep_gates(layer, gates, sums + p * COLUMNS + v, in + p * COLUMNS + v, bias, kept, count);
         if (LSTM) store_part(kept_at, kept, count);
       }
       store_part(after + p * layer.pitch + feature, state, count);
@@ -153,7 +171,7 @@ static void pack_panels(const Layer& layer, const View& weights, bool recurrent,
 
 static void layer(${parameters('layer')}, const Group& group) {
   const Layer layer{x_view.shape[0], x_view.shape[1], x_view.shape[2], w_hh_view.shape[2], (w_hh_view.shape[2] + WIDTH - 1) / WIDTH,
-                    bidirectional ? 2 : 1, chunk, input_pitch, state_pitch, lengths, xs, products, reinterpret_cast<Element*>(packed_ih),
+                    bidirectional ? 2 : 1, chunk, input_pitch, state_pitch, lengths, keeps ? gates : nullptr, xs, products, reinterpret_cast<Element*>(packed_ih),
                     reinterpret_cast<Element*>(packed_hh), states, memory};
   const int64_t row_blocks = (layer.batch + UNIT_ROWS - 1) / UNIT_ROWS;
   const Share units(group, layer.directions * layer.panels * row_blocks);

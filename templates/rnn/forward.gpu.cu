@@ -79,8 +79,18 @@ struct Step {
   const int32_t* lengths;
   const View& y;
   const Element* recurrent_bias;  // of a GRU's n, or null
+  float* gates;                   // [directions][batch][tokens][KEPT][features], or null
   const float* products;
   float *states, *memory;
+
+  // What the gradient takes of a token; past a row's length zeros.
+  void keep_gates(int64_t row_and_token, int64_t feature, bool valid, const float (&in)[GATES], const float (&back)[GATES], float bias, float c) const {
+    float* const to = gates + row_and_token * KEPT * layer.features + feature;
+#pragma unroll
+    for (int g = 0; g < GATES; ++g) to[g * layer.features] = !valid ? 0.0f : GRU && g == 2 ? in[g] : in[g] + back[g];
+    if (GRU) to[3 * layer.features] = valid ? back[GATES - 1] + bias : 0.0f;
+    if (LSTM) to[4 * layer.features] = valid ? c : 0.0f;
+  }
 
   // Rows first_row.. of the batch, features first_feature.. of a direction.
   template <class Line>
@@ -96,16 +106,18 @@ struct Step {
       const int64_t row = first_row + row_of_thread() + r * ROWS_AT_ONCE, at = layer.place(direction, row, feature);
       if (row >= layer.batch) continue;
       const bool valid = !lengths || token < lengths[row];
-      float state = before[at];
+      const int64_t row_and_token = (direction * layer.batch + row) * layer.tokens + token;
+      const float bias = GRU && recurrent_bias ? to_float(recurrent_bias[feature]) : 0.0f;
+      float state = before[at], in[GATES] = {}, kept_memory = 0;
       if (valid) {
-        const float* const from = products + ((direction * layer.batch + row) * layer.tokens + token) * GATES * layer.features + feature;
-        float in[GATES], kept_memory = 0;
+        const float* const from = products + row_and_token * GATES * layer.features + feature;
 #pragma unroll
         for (int g = 0; g < GATES; ++g) in[g] = from[g * layer.features];
         if (LSTM) kept_memory = memory[at];
-        state = next_state(in, sums[r], state, GRU && recurrent_bias ? to_float(recurrent_bias[feature]) : 0.0f, kept_memory);
+        state = next_state(in, sums[r], state, bias, kept_memory);
         if (LSTM) memory[at] = kept_memory;
       }
+      if (KEPT > 0 && gates) keep_gates(row_and_token, feature, valid, in, sums[r], bias, kept_memory);
       after[at] = state;
       static_cast<Element*>(y.data)[row * y.strides[0] + token * y.strides[1] + direction * layer.features + feature] =
           from_float<Element>(valid ? state : 0.0f);
@@ -125,7 +137,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
   };
   const Element* const bias =
       GRU && is_given(b_hh_view) ? static_cast<const Element*>(b_hh_view.data) + direction * b_hh_view.strides[0] + 2 * features : nullptr;
-  const Step one{layer, lengths, y_view, bias, products, states, memory};
+  const Step one{layer, lengths, y_view, bias, keeps ? gates : nullptr, products, states, memory};
 $if persistent
   Element* const kept = reinterpret_cast<Element*>(dynamic_shared());
   const int pitch = static_cast<int>(kept_pitch);

@@ -9,6 +9,7 @@
 
 constexpr int REGISTERS = ${registers};  // of a thread, for weights, states and sums
 constexpr int WARPS = 8, THREADS = WARPS * WARP, CHUNK = 32;
+constexpr uint32_t PAUSE = ${pause};  // clocks before the first look
 constexpr int SUM_THREADS = THREADS, SUM_PARTS = WARPS, LINE_TILES = (LINES_A_FEATURE * FEATURES + 15) / 16, PART_LINES = 16 * LINE_TILES, WEIGHT_WORDS = 4;
 #include "rnn/rnn_matrix_sums.h"
 // Small sums have two places, in turn: some warps may still read those of the step before.
@@ -21,6 +22,8 @@ static inline void sync_steps() { sync_block(); }  // all threads that go on wit
 constexpr int TILES = LINE_TILES * CHUNKS, LEFT = (REGISTERS - 4 * ROW_TILES * (LINE_TILES + CHUNKS)) / 8;
 constexpr int HELD = LEFT < 0 ? 0 : LEFT < TILES ? LEFT : TILES;
 
+constexpr bool ALL_AT_ONCE = CHUNKS * ROW_TILES <= 8;  // few states are looked at again all at once: one look takes as long as many
+
 // A chunk of this warp's part of a panel, all rows.
 struct Received {
   Pack<uint32_t, 4> of[ROW_TILES];
@@ -30,14 +33,15 @@ struct Received {
     for (int n = 0; n < ROW_TILES; ++n)
       of[n] = look<4>(panel + ((warp() * CHUNKS + chunk) * ROWS + 8 * n + lane() / 4) * CHUNK_WORDS + lane() % 4 * 4);
   }
-  bool lacks_some() const {
+  bool lacks_any_here() const {
     uint32_t largest = 0;
 #pragma unroll
     for (int n = 0; n < ROW_TILES; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) largest = largest > of[n].at[i] ? largest : of[n].at[i];
-    return any_in_warp(largest == NOT_SENT);
+    return largest == NOT_SENT;
   }
+  bool lacks_some() const { return any_in_warp(lacks_any_here()); }
   // Whether it had to look again.
   bool wait_for(const uint32_t* panel, int chunk) {
     bool again = false;
@@ -45,6 +49,17 @@ struct Received {
     return again;
   }
 };
+
+static inline void look_at_all(Received (&states)[CHUNKS], const uint32_t* panel) {
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c) states[c].look_at(panel, c);
+}
+static inline bool lacks_any(const Received (&states)[CHUNKS]) {
+  bool lacks = false;
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c) lacks = lacks || states[c].lacks_any_here();
+  return any_in_warp(lacks);
+}
 
 struct Fragments {
   float* all_sums;
@@ -82,13 +97,19 @@ struct Fragments {
     float* const parts = all_sums + (IN_TURN ? step % 2 * (WARPS * PART_FLOATS) : 0);
     float* const part = parts + warp() * PART_FLOATS;
     Received states[CHUNKS];
-#pragma unroll
-    for (int c = 0; c < CHUNKS; ++c) states[c].look_at(panel, c);
-    meanwhile();
+    if constexpr (PAUSE > 0) {
+      meanwhile();
+      pause_clocks(PAUSE);
+      look_at_all(states, panel);
+    } else {
+      look_at_all(states, panel);
+      meanwhile();
+    }
+    while (ALL_AT_ONCE && LOOKS_AGAIN && lacks_any(states)) look_at_all(states, panel);
     float sums[LINE_TILES][ROW_TILES][4] = {};
 #pragma unroll
     for (int c = 0; c < CHUNKS; ++c) {
-      if (states[c].wait_for(panel, c))
+      if (!ALL_AT_ONCE && states[c].wait_for(panel, c))
 #pragma unroll
         for (int later = c + 1; later < CHUNKS; ++later) states[later].look_at(panel, later);  // all at once: what was seen of them is old
 #pragma unroll

@@ -5,6 +5,9 @@
 $require cell <= 3
 constexpr int CELL = ${cell}, GATES = CELL == 0 ? 4 : CELL == 1 ? 3 : 1;
 constexpr bool LSTM = CELL == 0, GRU = CELL == 1;
+// Numbers of a feature and token that are kept for the gradient: what gates take, of a GRU's n first from the input and then from the state,
+// and an LSTM's c behind them.
+constexpr int KEPT = LSTM ? 5 : GRU ? 4 : 0;
 
 static inline float sigmoid_of(float x) { return reciprocal(1 + exp2_of(x * -LOG2_E)); }
 

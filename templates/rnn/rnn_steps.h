@@ -5,7 +5,9 @@
 #include "rnn/rnn_gates.h"
 
 constexpr int FEATURES = ${features}, LINES_A_FEATURE = GATES, ROWS = ${rows}, CHUNKS = ${chunks};
-$if E == 'f32'
+$if E == 'f32' and by_parts
+#include "rnn/rnn_part_fragments.h"
+$elif E == 'f32'
 #include "rnn/rnn_floats.h"
 $elif warpgroups
 #include "rnn/rnn_warpgroups.h"
@@ -93,6 +95,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
       }
     });
     sync_steps();  // all sums are there: and this block has all states of the step, so no block reads those of the step before any more
+    float last_kept[2] = {0, 0};
     if (sums_here)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -102,7 +105,14 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
           back[g] = sum_of_parts(sums, line_of(g, pair, i), row_here);
           in[i][g] += biases[g][2 * pair + i];
         }
-        if (valid) state[i] = next_state(in[i], back, state[i], GRU ? biases[GRU ? 3 : 0][2 * pair + i] : 0.0f, memory[i]);
+        const float recurrent_bias = GRU ? biases[GRU ? 3 : 0][2 * pair + i] : 0.0f;
+        if (!valid) continue;
+        state[i] = next_state(in[i], back, state[i], recurrent_bias, memory[i]);
+        if constexpr (KEPT > 0) {
+#pragma unroll
+          for (int g = 0; g < GATES; ++g) in[i][g] += GRU && g == 2 ? 0.0f : back[g];
+          last_kept[i] = LSTM ? memory[i] : back[GATES - 1] + recurrent_bias;
+        }
       }
     if (is_there && is_first_of_unit()) {
       if (number + 1 < tokens) {
@@ -114,6 +124,15 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
       Element* const to = const_cast<Element*>(keep(static_cast<const Element*>(y_view.data))) + row * y_view.strides[0] + token_of(number) * y_view.strides[1] +
                           direction * features + feature;
       to[0] = from_float<Element>(valid ? state[0] : 0.0f), to[1] = from_float<Element>(valid ? state[1] : 0.0f);
+      if (KEPT > 0 && keeps) {
+        const float* at = keep(gates) + (static_cast<int64_t>(direction * x_view.shape[0] + row) * tokens + token_of(number)) * KEPT * features + feature;
+#pragma unroll
+        for (int g = 0; g < KEPT; ++g, at = keep(at + features)) {
+          const bool last = g == KEPT - 1;
+          const float of[2] = {last ? last_kept[0] : in[0][last ? 0 : g], last ? last_kept[1] : in[1][last ? 0 : g]};
+          store_pack(const_cast<float*>(at), Pack<float, 2>{{valid ? of[0] : 0.0f, valid ? of[1] : 0.0f}});
+        }
+      }
       if (Panels::clears(number)) clear_unit(panels.at(Panels::cleared_by(number)) + own);
     }
     if (Panels::orders(number)) order_exchange();

@@ -8,7 +8,9 @@ constexpr int FEATURES = ${slice}, SPLITS = ${splits}, LINES_A_FEATURE = SPLITS,
 constexpr int START = 16;  // words that a thread prepares
 constexpr int AHEAD = 3;  // steps between asking for a token's gates and reading them
 constexpr int KINDS = GRU ? 4 : GATES;  // of gradients a feature: a GRU's n has one of its input's side and, last, one of the state's
-$if E == 'f32'
+$if E == 'f32' and by_parts
+#include "rnn/rnn_part_fragments.h"
+$elif E == 'f32'
 #include "rnn/rnn_floats.h"
 $elif warpgroups
 #include "rnn/rnn_warpgroups.h"
@@ -16,6 +18,7 @@ $else
 #include "rnn/rnn_fragments.h"
 $end
 #include "rnn/rnn_panels.h"
+#include "rnn/rnn_stored.h"
 
 static inline const Element* elements(const View& view, int64_t outer, int64_t row) {
   return static_cast<const Element*>(view.data) + outer * view.strides[0] + row * view.strides[1];
@@ -29,30 +32,22 @@ struct Layer {
   int64_t rows() const { return batch * tokens; }
 };
 
-// to = from, or zeros where that is null, by the block's 128 threads.
-static inline void copy_row(Element* to, const Element* from, int64_t count) {
-  constexpr int WIDE = 16 / sizeof(Element);
-  if (count % WIDE == 0 && reinterpret_cast<uint64_t>(from) % 16 == 0) {
-    for (int64_t i = thread_x() * WIDE; i < count; i += 128 * WIDE)
-      store_pack(reinterpret_cast<uint32_t*>(to + i), from ? load_pack<4>(reinterpret_cast<const uint32_t*>(from + i)) : Pack<uint32_t, 4>{});
-  } else {
-    for (int64_t i = thread_x(); i < count; i += 128) to[i] = from ? from[i] : from_float<Element>(0.0f);
-  }
-}
-
 // A row of x, zeros past its length, and of the states before it, rounded, a block.
 KERNEL(128, 1) gather(${parameters('gather')}) {
   const int64_t batch = x_view.shape[0], tokens = x_view.shape[1], inputs = x_view.shape[2], features = w_hh_view.shape[2];
   const int64_t row = block_x() / tokens, token = block_x() % tokens, length = lengths ? lengths[row] : tokens;
-  copy_row(reinterpret_cast<Element*>(xs) + block_x() * inputs, token < length ? elements(x_view, row, token) : nullptr, inputs);
+  put_row(xs, batch * tokens * inputs, block_x() * inputs, token < length ? elements(x_view, row, token) : nullptr, inputs);
   for (int64_t d = 0; d < w_hh_view.shape[0]; ++d) {
     const int64_t previous = d == 1 ? token + 1 : token - 1;
     const bool inside = previous >= 0 && previous < length;
-    Element* const to = reinterpret_cast<Element*>(before) + (d * batch * tokens + block_x()) * features;
+    const int64_t size = w_hh_view.shape[0] * batch * tokens * features, at = (d * batch * tokens + block_x()) * features;
     if (token < length && !inside && is_given(h0_view))
-      for (int64_t j = thread_x(); j < features; j += 128) to[j] = from_float<Element>(state_in(h0_view, d, row, j)[0]);
+      for (int64_t j = 2 * thread_x(); j < features; j += 256) {
+        const float* const from = state_in(h0_view, d, row, j);
+        put_two(before, size, at + j, from[0], from[1]);
+      }
     else
-      copy_row(to, token < length && inside ? elements(y_view, row, previous) + d * features : nullptr, features);
+      put_row(before, size, at, token < length && inside ? elements(y_view, row, previous) + d * features : nullptr, features);
   }
 }
 
@@ -88,12 +83,12 @@ KERNEL(128, 1) remember(${parameters('remember')}) {
 #pragma unroll
     for (int s = 0; s < SOME; ++s)
 #pragma unroll
-      for (int g = 0; g < 3; ++g) of[s][g] = first + s < length ? gates[(at(first + s) * GATES + g) * features + j] : 0.0f;
+      for (int g = 0; g < 3; ++g) of[s][g] = first + s < length ? remade[(at(first + s) * KEPT + g) * features + j] : 0.0f;
 #pragma unroll
     for (int s = 0; s < SOME; ++s) {
       if (first + s >= length) break;
       memory = sigmoid_of(of[s][1]) * memory + sigmoid_of(of[s][0]) * exact_tanh_of(of[s][2]);
-      memories[at(first + s) * features + j] = memory;
+      remade[(at(first + s) * KEPT + KEPT - 1) * features + j] = memory;
     }
   }
 }
@@ -190,6 +185,8 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
     const int64_t slice = static_cast<int64_t>(number % RING * a_step + part_of_all) * column_blocks * SPLITS + columns * SPLITS + of;
     return box + ((slice * SPLITS + from) * ROWS + row_here) * FEATURES + 2 * pair;
   };
+  const float* const kept = saved ? gates : remade;
+  const auto kept_of = [&](int64_t place) { return kept + place * KEPT * features + feature; };
   float dstate[2] = {0, 0}, dmemory[2] = {0, 0};
   if (is_there)
 #pragma unroll
@@ -206,22 +203,29 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
       const Pack<float, 2> both = load_pack<2>(from);
       to[0] = both.at[0], to[1] = both.at[1];
     };
-    if constexpr (LSTM || GRU) {
-      const float* from = gates + place * KINDS * features + feature;
+    const float* from = kept_of(place);
+    if constexpr (LSTM || GRU)
 #pragma unroll
       for (int g = 0; g < KINDS; ++g, from = keep(from + features)) two(next.gate[g], from);
-    }
     const auto two_elements = [](Element (&to)[2], const Element* from) { to[0] = from[0], to[1] = from[1]; };
     two_elements(next.dy, elements(dy_view, row, token) + direction * features + feature);
     if constexpr (LSTM) {
       const int previous = direction == 1 ? token + 1 : token - 1;
-      two(next.memory, memories + place * features + feature);
+      two(next.memory, from);
       if (previous >= 0 && previous < length)
-        two(next.memory_before, memories + place_of(previous) * features + feature);
+        two(next.memory_before, kept_of(place_of(previous)) + (KEPT - 1) * features);
       else
         for (int i = 0; i < 2; ++i) next.memory_before[i] = is_given(c0_view) ? state_in(c0_view, direction, row, feature)[i] : 0.0f;
     } else if constexpr (GRU) {
+$if split
+      const int previous = direction == 1 ? token + 1 : token - 1;
+      if (previous >= 0 && previous < length)
+        two_elements(next.state, elements(y_view, row, previous) + direction * features + feature);
+      else
+        for (int i = 0; i < 2; ++i) next.state[i] = is_given(h0_view) ? state_in(h0_view, direction, row, feature)[i] : 0.0f;
+$else
       two_elements(next.state, reinterpret_cast<const Element*>(before) + place * features + feature);
+$end
     } else {
       two_elements(next.state, elements(y_view, row, token) + direction * features + feature);
     }
@@ -232,16 +236,21 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
     if (number >= tokens || token < 0 || token >= length) return;
     const int64_t place = place_of(token);
     if constexpr (LSTM || GRU) {
-      const float* from = gates + place * KINDS * features + feature;
+      const float* from = kept_of(place);
 #pragma unroll
       for (int g = 0; g < KINDS; ++g, from = keep(from + features)) fetch(from);
     }
     fetch(elements(dy_view, row, token) + direction * features + feature);
     if constexpr (LSTM) {
       const int previous = direction == 1 ? token + 1 : token - 1;
-      if (previous >= 0 && previous < length) fetch(memories + place_of(previous) * features + feature);
+      if (previous >= 0 && previous < length) fetch(kept_of(place_of(previous)) + (KEPT - 1) * features);
     } else if constexpr (GRU) {
+$if split
+      const int previous = direction == 1 ? token + 1 : token - 1;
+      if (previous >= 0 && previous < length) fetch(elements(y_view, row, previous) + direction * features + feature);
+$else
       fetch(reinterpret_cast<const Element*>(before) + place * features + feature);
+$end
     } else {
       fetch(elements(y_view, row, token) + direction * features + feature);
     }
@@ -304,9 +313,9 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
           send_unit(written.at(number + 1) + own_word(g), d[0][kind], d[1][kind]);
         }
       if (number < tokens && is_first_of_unit()) {
-        Element* const to = reinterpret_cast<Element*>(da) + place_of(token) * KINDS * features + feature;
+        const int64_t size = static_cast<int64_t>(directions * batch) * tokens * KINDS * features;
 #pragma unroll
-        for (int g = 0; g < KINDS; ++g) store_pack(to + g * features, Pack<Element, 2>{{from_float<Element>(d[0][g]), from_float<Element>(d[1][g])}});
+        for (int g = 0; g < KINDS; ++g) put_two(da, size, (place_of(token) * KINDS + g) * features + feature, d[0][g], d[1][g]);
       }
       bring(number + 1);
       announce(number + AHEAD);
@@ -331,24 +340,41 @@ KERNEL(THREADS, 1) sweep(${parameters('sweep')}) {
   }
 }
 
-// Gradients of the biases: 32 columns a block, whose rows 8 groups of threads share.
+// Sums of gates' gradients over a part of the rows: block (x, y, z) has 64 columns of all kinds, a part, a direction; its 8 warps share the rows.
+KERNEL(256, 1) sum_gates(${parameters('sum_gates')}) {
+  constexpr int AT_ONCE = 8;
+  __shared__ float shares[8][64];
+  const int64_t column = static_cast<int64_t>(block_x()) * 64 + 2 * lane(), direction = block_z(), size = direction_count * row_count * all;
+  const int64_t a_part = (row_count + sum_parts - 1) / sum_parts, first = block_y() * a_part, last = first + a_part < row_count ? first + a_part : row_count;
+  float sums[2] = {0, 0};
+#pragma unroll 1
+  for (int64_t row = first + warp(); row < last; row += 8 * AT_ONCE) {
+    float of[AT_ONCE][2] = {};
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i)
+      if (column < all && row + 8 * i < last) get_two(of[i], da, size, (direction * row_count + row + 8 * i) * all + column);
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i) sums[0] += of[i][0], sums[1] += of[i][1];
+  }
+  shares[warp()][2 * lane()] = sums[0], shares[warp()][2 * lane() + 1] = sums[1];
+  sync_block();
+  const int64_t own = static_cast<int64_t>(block_x()) * 64 + thread_x();
+  if (thread_x() >= 64 || own >= all) return;
+  float sum = 0;
+  for (int i = 0; i < 8; ++i) sum += shares[i][thread_x()];
+  part_sums[(direction * sum_parts + block_y()) * all + own] = sum;
+}
+
+// Gradients of the biases, a column a thread.
 KERNEL(256, 1) biases(${parameters('biases')}) {
-  __shared__ float shares[8][32];
-  const int64_t column = static_cast<int64_t>(block_x()) * 32 + thread_x() % 32, direction = block_y(), features = column_count / GATES, all = KINDS * features;
-  const int group = thread_x() / 32;
+  const int64_t column = static_cast<int64_t>(block_x()) * 256 + thread_x(), direction = block_y(), features = column_count / GATES;
+  if (column >= column_count) return;
   for (int of = 0; of < 2; ++of) {
     const View& to = of ? db_hh_view : db_ih_view;
     if (!is_given(to)) continue;
-    const bool last = GRU && of && column >= 2 * features;
-    const Element* const from = reinterpret_cast<const Element*>(da) + direction * row_count * all + column + (last ? features : 0);
+    const float* from = part_sums + direction * sum_parts * all + column + (GRU && of && column >= 2 * features ? features : 0);
     float sum = 0;
-    for (int64_t row = group; column < column_count && row < row_count; row += 8) sum += to_float(from[row * all]);
-    shares[group][thread_x() % 32] = sum;
-    sync_block();
-    if (group == 0 && column < column_count) {
-      for (int i = 1; i < 8; ++i) sum += shares[i][thread_x()];
-      static_cast<Element*>(to.data)[direction * to.strides[0] + column] = from_float<Element>(sum);
-    }
-    sync_block();
+    for (int64_t part = 0; part < sum_parts; ++part, from += all) sum += *from;
+    static_cast<Element*>(to.data)[direction * to.strides[0] + column] = from_float<Element>(sum);
   }
 }

@@ -37,6 +37,12 @@ Subject float_layer_gradient(const char* case_name) {
   return {root, "rnn_bwd", case_name, "rnn/backward.fma.gpu.cu", more_than_the_exchange_holds};
 }
 
+// The same of parts of f32 on matrix instructions, for more than eight rows of the batch.
+constexpr char part_fragments[] = "rnn/rnn_part_fragments.h";
+Subject part_layer(const char* case_name) {
+  return {root, "rnn", case_name, "rnn/forward.fma.gpu.cu", {{"B", 12}, {"T", 4}, {"I", 8}, {"H", 24}}};
+}
+
 const Mutant mutants[] = {
     {"MatrixLayerThatLooksTooEarly",
      matrix_layer("eights.f16.cell_typelstm"),
@@ -74,6 +80,10 @@ const Mutant mutants[] = {
     {"MatrixLayerGradientThatForgetsByTheState",
      matrix_layer_gradient("eights.f16.cell_typelstm"),
      {"dmemory = dc * bends.kept", 0, "dmemory = dmemory * bends.kept", rnn_sweep}},
+    {"MatrixLayerThatKeepsGatesPastTheLength", matrix_layer("eights.f16.cell_typelstm"), {"valid ? of[0] : 0.0f", 0, "of[0]", rnn_steps}},
+    {"MatrixLayerGradientOfAKeptGateForTheMemory",
+     matrix_layer_gradient("saved.f16.cell_typelstm"),
+     {"(KEPT - 1) * features);\n      else", 0, "0 * features);\n      else", rnn_sweep}},
     {"FloatLayerWithoutTheBarrierBehindItsSums",
      float_layer("eights.f32.cell_typelstm"),
      {"sync_steps() { sync_block(); }", 0, "sync_steps() {}", rnn_floats}},
@@ -84,6 +94,11 @@ const Mutant mutants[] = {
     {"FloatLayerThatClearsOneOfTwoFeatures",
      float_layer("eights.f32.cell_typelstm"),
      {"clear(at + PanelPlace::of(0, 1))", 0, "clear(at)", rnn_panels}},
+    {"PartLayerThatLosesABatch", part_layer("rows.f32.cell_typegru"), {"first + b);", 0, "first);", part_fragments}},
+    {"PartLayerWithRowsInAnotherOrder", part_layer("rows.f32.cell_typelstm"), {"lane() / 4 * TILE_ROWS", 0, "lane() / 4", part_fragments}},
+    {"PartLayerOfTheLargestPartsAlone",
+     part_layer("rows.f32.cell_typelstm"),
+     {"int i = 0; i < PART_PRODUCTS; ++i", 0, "int i = 5; i < PART_PRODUCTS; ++i", part_fragments}},
     {"FloatLayerGradientOfHalfItsProducts", float_layer_gradient("eights.f32.cell_typegru"), {"if (of_state)", 0, "if (false)"}},
     {"FloatLayerGradientWithoutTheBarrierBetweenItsProducts",
      float_layer_gradient("eights.f32.cell_typelstm"),
@@ -117,6 +132,9 @@ const Mutant mutants[] = {
     {"LayerGradientWhoseResetGateSparesTheProduct", layer_gradient("cells.f32.cell_typegru"), {"= dn * reset;", 0, "= dn;"}},
     {"LayerGradientThatAddsUpBiasesTooEarly", layer_gradient("cells.f32.cell_typelstm"), {"sync_block();", 0, nothing}},
     {"LayerGradientWithBiasesOverwritten", layer_gradient("cells.f32.cell_typegru"), {"sync_block();", 1, nothing}},
+    {"LayerGradientOfAKeptProductLeftOut",
+     layer_gradient("saved.f32.cell_typegru"),
+     {"if (saved) recurrent[2 * features] = from[3 * features];", 0, nothing}},
     {"LayerThatBringsWeightsOfOneFeature", layer("small.f32", more_than_blocks_keep), {"number % FEATURES", 0, "0"}},
 };
 

@@ -45,8 +45,8 @@ def by_scan(cell, lengths, x, w_ih, w_hh, h0, c0, b_ih, b_hh):
     return jnp.concatenate(ys, -1), jnp.stack(hs), jnp.stack(cs)
 
 
-def by_ejk(cell, lengths, x, w_ih, w_hh, h0, c0, b_ih, b_hh):
-    more = {"c0": c0} if cell == "lstm" else {}
+def by_ejk(cell, lengths, x, w_ih, w_hh, h0, c0, b_ih, b_hh, **more):
+    more |= {"c0": c0} if cell == "lstm" else {}
     found = ejk.rnn(x, w_ih, w_hh, h0=h0, b_ih=b_ih, b_hh=b_hh, lengths=lengths, cell_type=cell, bidirectional=w_ih.shape[0] == 2, **more)
     return found.y, found.h_n
 
@@ -71,3 +71,16 @@ def test_values_and_gradients_are_those_of_a_scan(cell):
     found = jax.jit(jax.grad(loss(by_ejk), argnums=every))(*arrays)
     for number, mine, other in zip(every, found, jax.grad(loss(by_scan), argnums=every)(*arrays)):
         assert error(mine, other) < 1e-5, f"argument {number}"
+
+
+def test_gates_that_are_kept_give_the_gradients_of_those_made_again():
+    for cell in ("lstm", "gru"):
+        arrays, lengths = inputs(cell, directions=2), jnp.asarray([T, 0, 4], jnp.int32)
+        kept, remade = (
+            jax.grad(lambda *x, keep=keep: sum((a**2).sum() for a in by_ejk(cell, lengths, *x, keep_gates=keep)), argnums=(0, 1, 2, 3))(*arrays)
+            for keep in (True, False)
+        )
+        for mine, other in zip(kept, remade):
+            assert error(mine, other) < 1e-6
+        sizes = [value.shape for value in jax.tree.leaves(jax.vjp(lambda x: ejk.rnn(x, *arrays[1:3], cell_type=cell, bidirectional=True).y, arrays[0])[1])]
+        assert (2, B, T, (5 if cell == "lstm" else 4) * H) in sizes

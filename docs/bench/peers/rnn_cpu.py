@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """rnn and rnn_bwd on a CPU beside OpenBLAS's sgemm of the same products, and jax.lax.scan of the same cell: in turn, in one process.
 
-usage: rnn_cpu.py [--threads N] [--seconds S] [--cases GLOB] [--no-jax] [--backward]
+usage: rnn_cpu.py [--threads N] [--seconds S] [--cases GLOB] [--no-jax] [--backward [--kept]]
 PYTHONPATH: what `tools/wheel --tree FOLDER` prints; NumPy with OpenBLAS and JAX beside it. With one thread the clock is the process's own
 CPU time, so that other work on the machine counts less; with more it is the wall's. Medians of the rounds that fit.
 
 sgemm: the inputs' product of all tokens, then a product a step (backward: gates again, the steps', then the gradients of x and the
-weights): products alone, no gates. Of steps alone (I = 8) GB/s are those of w_hh; "cache" reads a buffer of w_hh's size by dot products.
+weights): products alone, no gates. --kept: gates that the forward pass kept are given (numbers like them), and sgemm makes none again. Of steps alone (I = 8) GB/s are those of w_hh; "cache" reads a buffer of w_hh's size by dot products.
 """
 import argparse
 import fnmatch
@@ -19,6 +19,7 @@ parser.add_argument("--seconds", type=float, default=4)
 parser.add_argument("--cases", default="*")
 parser.add_argument("--no-jax", action="store_true")
 parser.add_argument("--backward", action="store_true")
+parser.add_argument("--kept", action="store_true")
 options = parser.parse_args()
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
 os.environ.update(OPENBLAS_NUM_THREADS=str(options.threads), EJKERNEL_THREADS=str(options.threads), JAX_PLATFORMS="cpu")
@@ -81,7 +82,7 @@ def sgemm(x, w_ih, w_hh, h):
     dstep, dh, dx, dw_ih, dw_hh = numbers(*step.shape), np.empty_like(h), np.empty_like(rows), np.empty_like(w_ih), np.empty_like(w_hh)
 
     def backward():
-        if w_hh.shape[0] > w_hh.shape[1]:
+        if w_hh.shape[0] > w_hh.shape[1] and not options.kept:
             np.matmul(rows, w_ih.T, out=brought)
             np.matmul(before, w_hh.T, out=brought)
         for _ in range(tokens):
@@ -131,7 +132,7 @@ def scan(cell, x, w_ih, w_hh):
 
 
 def products(cell, batch, tokens, inputs, width):
-    times = 1 if not options.backward else 3 if GATES[cell] > 1 else 2
+    times = 1 if not options.backward else 3 if GATES[cell] > 1 and not options.kept else 2
     return times * 2 * batch * tokens * GATES[cell] * width * (inputs + width)
 
 
@@ -142,7 +143,8 @@ def row(cell, kind, batch, tokens, inputs, width):
     ours = [given[0], given[1][None], given[2][None]]
     y = ejk.rnn(*ours, cell_type=cell)[0]
     dy = to_kind(numbers(*y.shape), kind)
-    functions = [(lambda: ejk.rnn_bwd(*ours, y, dy, cell_type=cell)) if options.backward else (lambda: ejk.rnn(*ours, cell_type=cell)),
+    gates = numbers(1, batch, tokens, (GATES[cell] + 1) * width) if options.kept and GATES[cell] > 1 else None
+    functions = [(lambda: ejk.rnn_bwd(*ours, y, dy, gates=gates, cell_type=cell)) if options.backward else (lambda: ejk.rnn(*ours, cell_type=cell)),
                  sgemm(x, w_ih, w_hh, h)]
     if batch == 1 and inputs == 8:
         buffer = np.ones(given[2].nbytes // 8, np.float32), np.ones(given[2].nbytes // 8, np.float32)

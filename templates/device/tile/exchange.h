@@ -6,6 +6,7 @@
 //   clear(at)               NOT_SENT again, by the thread that sends there
 //   send_two, clear_two     the same of two neighbouring words at once
 //   order_exchange()        what this thread cleared before it is seen before what it sends behind it, by threads that call it between the two looks
+//   pause_clocks(n)         so many clocks of the processor; in the emulator none
 //   before_look(barrier)    all threads of the grid, before looks at what the others were told to send: on a GPU nothing; the emulator, whose
 //                           blocks take turns, goes on with the others. There a place that is sent to uncleared gets NaN.
 #pragma once
@@ -21,6 +22,7 @@ template <int N> static inline Pack<uint32_t, N> look(const uint32_t* from) { re
 static inline void order_exchange() {}
 static inline void before_look(const GridBarrier& barrier) { barrier(); }
 static inline void clear_two(uint32_t* at) { clear(at), clear(at + 1); }
+static inline void pause_clocks(uint32_t) {}
 constexpr bool LOOKS_AGAIN = false;
 $else
 static inline void send(uint32_t* to, uint32_t word) { asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" : : "l"(__cvta_generic_to_global(to)), "r"(word) : "memory"); }
@@ -42,5 +44,13 @@ template <int N> static inline Pack<uint32_t, N> look(const uint32_t* from) {
 static inline void order_exchange() { asm volatile("fence.acq_rel.gpu;" : : : "memory"); }
 static inline void before_look(const GridBarrier&) {}
 static inline void clear_two(uint32_t* at) { send_two(at, NOT_SENT, NOT_SENT); }
+static inline uint32_t clocks() {
+  uint32_t now;
+  asm volatile("mov.u32 %0, %%clock;" : "=r"(now) : : "memory");
+  return now;
+}
+static inline void pause_clocks(uint32_t count) {
+  for (const uint32_t start = clocks(); clocks() - start < count;) {}
+}
 constexpr bool LOOKS_AGAIN = true;
 $end
