@@ -42,4 +42,5 @@ struct ItemWords {
 static inline RaggedItem load_item(const int32_t* from) { return ItemWords(from).item(); }
 
 // Keys before a query that it sees at most: so many that no sum of it and a position overflows, where all.
-static inline int window_of(int64_t window_left) { return window_left < 0 || window_left > 0x3fffffff ? 0x3fffffff : static_cast<int>(window_left); }
+constexpr int EVERY_KEY = 0x3fffffff;
+static inline int window_of(int64_t window_left) { return window_left < 0 || window_left > EVERY_KEY ? EVERY_KEY : static_cast<int>(window_left); }

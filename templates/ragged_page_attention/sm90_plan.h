@@ -62,14 +62,18 @@ struct RaggedPlan {
       if (streams_before[middle] <= number) low = middle;
       else high = middle - 1;
     }
-    const int all = queries(low), in_sequence = number - streams_before[low], many = chunks(all), head = quotient(in_sequence, many);
+    return item(low, number - streams_before[low]);
+  }
+  RaggedItem item(int sequence, int in_sequence) const {
+    const int all = queries(sequence), many = chunks(all), head = quotient(in_sequence, many);
     const int first = (many - 1 - (in_sequence - head * many)) * chunk_tokens(all), tokens = smaller_of(all - first, chunk_tokens(all));
-    RaggedItem item{low, head, starts[low] + first, tokens, contexts[low] - all + first, contexts[low], 0, 0, -1, 1, 0, is_wide(all), 0};
+    RaggedItem item{sequence, head, starts[sequence] + first, tokens, contexts[sequence] - all + first, contexts[sequence], 0, 0, -1, 1, 0, is_wide(all), 0};
     item.first = larger_of(item.position - window, 0) / BLOCK_N, item.end = (larger_of(item.position + tokens, 0) + BLOCK_N - 1) / BLOCK_N;
     return item;
   }
   // Sums of 16 rows that a warpgroup has of an item.
-  int units(const RaggedItem& item) const { return item.wide ? 4 : (item.tokens * heads_a_kv_head + 15) / 16; }
+  int units(const RaggedItem& item) const { return item.wide ? 4 : units(item.tokens); }
+  int units(int tokens) const { return (tokens * heads_a_kv_head + 15) / 16; }
 };
 
 // How many steps an item may have where `left` are left for all blocks, of `all`. At least 1 / (64 blocks) of all: so there are at most 64 * blocks items more
