@@ -1,5 +1,5 @@
 // ragged_page_attention on Hopper (wgmma, tile copies, barriers of transactions). A first launch makes a list of items of work (sm90_plan.h); blocks of the second
-// take one after the other: of warpgroup 0, one warp finds items, one copies queries and keys and one values, by pages; the other warpgroups have 64 rows
+// take one after the other: of warpgroup 0, one warp finds items, one copies queries, one keys and one values, by pages; the other warpgroups have 64 rows
 // each, scores and outputs in registers, and go from step to step as flash_attention's do (flash_attention/forward_sm90_consumer.h).
 //
 // 8-bit keys and values are widened in shared memory, exactly, by one more warpgroup: keys to the queries' type, values to halves, as their weights are then.
@@ -72,7 +72,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
       barrier_init(empty(at.barrier(i)), is_query ? 1 : is_raw ? 4 : GROUPS);
     }
     barrier_init(at.found(), 1);
-    barrier_init(at.wanted(), BYTES ? 6 : 2);
+    barrier_init(at.wanted(), BYTES ? 7 : 3);
     for (int part = 0; part < GROUPS; ++part) last_whole[part] = last_added[part] = -1, added_count[part] = broken_rows[part] = 0;
     fence_barrier_init();
   }
@@ -95,6 +95,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     }
     if (role == 2) producer.run_values();
     if (role == 3) {
+      producer.run_queries();
       if (EARLY) wait_for_previous_launch();
       const Unseen unseen{query_start_loc, context_lens, ${v3 ? 'distribution[2]' : 'num_seqs[0]'}, static_cast<int>(tokens)};
       unseen.finish(ends);

@@ -24,7 +24,7 @@ struct FirstItem {
       empty |= keys < tokens, wide |= is_wide, other |= own > 0 && !is_wide;
       longest = larger_of(longest, steps);
       all += sum_in_warp(own * ((is_wide ? (keys - tokens / 2) / BLOCK_N : steps) + SETUP));
-      const int own_needed = own > 0 && !is_wide && steps >= GROUPS ? own * plan.units(tokens) * GROUPS : 0;
+      const int own_needed = !is_wide && steps >= GROUPS && plan.units(tokens) > MERGED_UNITS ? own * plan.units(tokens) * GROUPS : 0;
       const int own_before = streams + sum_before_lane(own), needed_before = needed + sum_before_lane(own_needed);
       const bool is_here = own_before <= number && number < own_before + own;
       if (any_in_warp(is_here)) {
@@ -36,12 +36,10 @@ struct FirstItem {
     const int left = all - blocks * (longest + SETUP) - longest / 2;
     if (sequence < 0 || wide == other || empty || most_steps(left, all, blocks, wide ? LEAST_WIDE : LEAST_OTHER) < longest) return false;
     item = plan.item(sequence, number - before);
-    item.shared = !item.wide && item.end - item.first >= GROUPS;
-    if (item.shared) {
-      item.slot = slot + (number - before) * plan.units(item.tokens) * GROUPS;
-      if (item.slot + plan.units(item.tokens) * GROUPS > slots) return false;
-    }
-    return true;
+    item.shared = !item.wide && item.end - item.first >= GROUPS, item.apart = item.shared && plan.units(item) > MERGED_UNITS;
+    const int own_needed = plan.slots(item, 1), own_slot = slot + (number - before) * own_needed;
+    if (own_needed > 0) item.slot = own_slot;
+    return own_slot + own_needed <= slots;
   }
 
   // Of the lanes before this one.

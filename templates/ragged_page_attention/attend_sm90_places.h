@@ -33,6 +33,7 @@ struct KnownItem {
   int first_whole, end_whole;  // steps that are seen whole by all rows
   float unit, cap_unit, v_factor;  // take products to scores in units of log 2; to what tanh is of; outputs to values
   bool negative;      // `unit` is of the products' opposites
+  bool passes;        // its keys and values leave the L2 cache first, since wide streams come back to theirs
 };
 
 // Items are known Q_STAGES + 1 ahead, and to consumers until their outputs are stored.
@@ -72,7 +73,7 @@ struct Finder {
   void run(const RaggedQueue& list, const FirstItem& first_item) const {
     RaggedItem item;
     const bool early = EARLY && first_item.find(item);
-    if (early) tell(0, item, (uniform(item.wide) ? 0 : list.room) + block_x());
+    if (early) tell(0, item, (uniform(item.wide) ? 0 : list.room) + block_x(), false);
     if (EARLY) wait_for_previous_launch();
     const int first = uniform(list.words[FIRST_BLOCKS]), blocks = grid_x(), wide_count = uniform(list.count(0)), other_count = uniform(list.count(1));
     // Blocks that begin with wide streams are evenly among all.
@@ -90,7 +91,7 @@ struct Finder {
         if (number >= (queue == 0 ? wide_count : other_count)) return tell_end(place.at);
         item = load_item(list.item(queue * list.room + number));
         if (uniform(item.first) < uniform(item.end)) {
-          tell(place.at, item, queue * list.room + number);
+          tell(place.at, item, queue * list.room + number, queue == 1 && wide_count > 0);
         } else {
           number = take(list, queue);
           continue;
@@ -103,9 +104,9 @@ struct Finder {
       parity ^= 1;
     }
   }
-  void tell(uint32_t place, const RaggedItem& item, int number) const {
+  void tell(uint32_t place, const RaggedItem& item, int number, bool passes) const {
     if (lane() == 0) {
-      known[place].item = item, known[place].number = number;
+      known[place].item = item, known[place].number = number, known[place].passes = passes;
       units.fill(known[place]);
       barrier_arrive(at.found());
     }

@@ -67,13 +67,17 @@ struct RaggedPlan {
   RaggedItem item(int sequence, int in_sequence) const {
     const int all = queries(sequence), many = chunks(all), head = quotient(in_sequence, many);
     const int first = (many - 1 - (in_sequence - head * many)) * chunk_tokens(all), tokens = smaller_of(all - first, chunk_tokens(all));
-    RaggedItem item{sequence, head, starts[sequence] + first, tokens, contexts[sequence] - all + first, contexts[sequence], 0, 0, -1, 1, 0, is_wide(all), 0};
+    RaggedItem item{sequence, head, starts[sequence] + first, tokens, contexts[sequence] - all + first, contexts[sequence], 0, 0, -1, 1, 0, is_wide(all), 0, 0};
     item.first = larger_of(item.position - window, 0) / BLOCK_N, item.end = (larger_of(item.position + tokens, 0) + BLOCK_N - 1) / BLOCK_N;
     return item;
   }
   // Sums of 16 rows that a warpgroup has of an item.
   int units(const RaggedItem& item) const { return item.wide ? 4 : units(item.tokens); }
   int units(int tokens) const { return (tokens * heads_a_kv_head + 15) / 16; }
+  // Slots of a stream that is cut in `pieces`, or in which warpgroups have parts for themselves.
+  int slots(const RaggedItem& item, int pieces) const {
+    return pieces > 1 || item.apart ? pieces * units(item) * (item.wide || item.apart ? GROUPS : 1) : 0;
+  }
 };
 
 // How many steps an item may have where `left` are left for all blocks, of `all`. At least 1 / (64 blocks) of all: so there are at most 64 * blocks items more
@@ -131,14 +135,14 @@ static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, i
     if (steps > 0) {
       const int most = most_steps(of_queue - before - steps / 2, of_queue, blocks, item.wide ? LEAST_WIDE : LEAST_OTHER);
       pieces = (steps + most - 1) / most;
-      item.shared = !item.wide && steps >= pieces * GROUPS;
-      needed = pieces > 1 || item.shared ? pieces * plan.units(item) * (item.wide || item.shared ? GROUPS : 1) : 0;
+      item.shared = !item.wide && steps >= pieces * GROUPS, item.apart = item.shared && plan.units(item) > MERGED_UNITS;
+      needed = plan.slots(item, pieces);
     }
     int next[3] = {item.wide ? pieces : 0, item.wide ? 0 : pieces, needed};
     sum_before(next, nexts, sums);
     const int slot = made[2] + next[2];
     const bool fits = slot + needed <= slots;  // else the stream is not cut: its other items are empty
-    if (!fits) item.shared = 0;
+    if (!fits) item.shared = item.apart = 0;
     item.pieces = fits ? pieces : 1, item.slot = fits && needed > 0 ? slot : -1;
     if (item.slot >= 0)
       for (int i = 0; i < (item.wide ? GROUPS : 1); ++i) words[ARRIVED + slot + i] = 0;
