@@ -1,7 +1,6 @@
 // The warpgroup of ragged_page_attention on Hopper that makes 16-bit numbers of 8-bit keys and values, as products take them. Part of attend.sm90.cu, whose
 // constants it uses.
 #pragma once
-#include "device/number/bytes_to_bfloats.h"
 #include "device/number/bytes_to_halves.h"
 
 struct Widener {
@@ -29,19 +28,12 @@ struct Widener {
     const auto element = [&](uint32_t bits) { return to_float(__builtin_bit_cast(half, static_cast<uint16_t>(bits))); };
     return pack_pair<To>(element(pair), element(pair >> 16));
   }
-  // Eight bytes. plain: no byte of the warp's is a NaN.
-  template <class To> static void store(uint32_t to, uint32_t a, uint32_t b, bool plain) {
+  template <class To> static void store(uint32_t to, uint32_t a, uint32_t b) {
     uint32_t w[4] = {};
-    if (!IS_HALF<To> && plain) {
-      widen_to_bfloats<Cached>(a, w[0], w[1]);
-      widen_to_bfloats<Cached>(b, w[2], w[3]);
-    } else {
-      widen_bytes<Cached>(a, w[0], w[1]);
-      widen_bytes<Cached>(b, w[2], w[3]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) w[i] = of_halves<To>(w[i]);
-    }
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" : : "r"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+    widen_bytes<Cached>(a, w[0], w[1]);
+    widen_bytes<Cached>(b, w[2], w[3]);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+                 : : "r"(to), "r"(of_halves<To>(w[0])), "r"(of_halves<To>(w[1])), "r"(of_halves<To>(w[2])), "r"(of_halves<To>(w[3])) : "memory");
   }
 
   // A step's keys or values, from bytes to numbers; both places have a barrier that says when they are full, and one when they are empty.
@@ -56,14 +48,10 @@ struct Widener {
       for (int i = 0; i < AT_ONCE; ++i)
         asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(x[i][0]), "=r"(x[i][1]), "=r"(x[i][2]), "=r"(x[i][3]) : "r"(from + own.from + (first + i) * Pack16::NEXT_FROM) : "memory");
-      bool plain = true;
-#pragma unroll
-      for (int i = 0; i < 4 * AT_ONCE; ++i) plain &= are_plain<Cached>(x[i / 4][i % 4]);
-      if constexpr (!IS_HALF<To>) plain = !any_in_warp(!plain);
 #pragma unroll
       for (int i = 0; i < AT_ONCE; ++i)
 #pragma unroll
-        for (int k = 0; k < 2; ++k) store<To>(to + own.to[k] + (first + i) * Pack16::NEXT_TO, x[i][2 * k], x[i][2 * k + 1], plain);
+        for (int k = 0; k < 2; ++k) store<To>(to + own.to[k] + (first + i) * Pack16::NEXT_TO, x[i][2 * k], x[i][2 * k + 1]);
     }
     fence_async();
     sync_warp();

@@ -8,7 +8,7 @@
 
 constexpr int PLAN_THREADS = 1024, PLAN_WARPS = PLAN_THREADS / WARP;
 constexpr int SETUP = 1;       // what an item costs beside its steps, in steps
-constexpr int LEAST_WIDE = 16, LEAST_OTHER = 4;  // steps of an item that is a piece, where there is work enough: parts of many rows cost more
+constexpr int LEAST = 32;  // steps of an item that is a piece, where there is work enough: pieces cost more than blocks that end before others
 constexpr int MORE_ITEMS = 64;  // a block, than streams
 
 // Of x of the threads before this one, of each of COUNT numbers; totals become those of all. Every thread calls it.
@@ -82,9 +82,9 @@ struct RaggedPlan {
 
 // How many steps an item may have where `left` are left for all blocks, of `all`. At least 1 / (64 blocks) of all: so there are at most 64 * blocks items more
 // than streams.
-static inline int most_steps(int left, int all, int blocks, int least) {
+static inline int most_steps(int left, int all, int blocks) {
   const int share = (all + blocks - 1) / blocks;
-  return larger_of(larger_of(share < 2 ? 2 : share < least ? share : least, left / blocks), all / (MORE_ITEMS * blocks) + 1);
+  return larger_of(larger_of(share < 2 ? 2 : share < LEAST ? share : LEAST, left / blocks), all / (MORE_ITEMS * blocks) + 1);
 }
 
 // Blocks that begin with wide streams: a step of those takes 1 (64 rows by 128 keys and features a warpgroup at full speed), one of others as long as its bytes
@@ -133,7 +133,7 @@ static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, i
     const int of_queue = item.wide ? all[0] : all[1], before = item.wide ? done[0] + weight[0] : done[1] + weight[1];
     int pieces = 0, needed = 0;
     if (steps > 0) {
-      const int most = most_steps(of_queue - before - steps / 2, of_queue, blocks, item.wide ? LEAST_WIDE : LEAST_OTHER);
+      const int most = most_steps(of_queue - before - steps / 2, of_queue, blocks);
       pieces = (steps + most - 1) / most;
       item.shared = !item.wide && steps >= pieces * GROUPS, item.apart = item.shared && plan.units(item) > MERGED_UNITS;
       needed = plan.slots(item, pieces);
