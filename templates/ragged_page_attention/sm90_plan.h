@@ -1,6 +1,7 @@
 // GPU vocabulary of ragged_page_attention on Hopper: a launch of one block that makes the list of items (sm90_items.h) from the lengths.
 //
-// Items lie in the order in which blocks should take them: by sequence and kv head, a chunk's last rows first. A stream is cut where little is left for each block
+// Items lie in the order in which blocks should take them: by sequence, its last rows first, for all kv heads before the rows before them; of sequences whose keys and
+// values the L2 cache cannot hold by kv head first. A stream is cut where little is left for each block
 // after it: so that the last items are short and all blocks end together, and few are cut. Wide streams and others have queues of their own, since the
 // former wait for products and the latter for memory: blocks begin with either in such numbers that both last equally long.
 #pragma once
@@ -8,7 +9,8 @@
 
 constexpr int PLAN_THREADS = 1024, PLAN_WARPS = PLAN_THREADS / WARP;
 constexpr int SETUP = 1;       // what an item costs beside its steps, in steps
-constexpr int LEAST = 32;  // steps of an item that is a piece, where there is work enough: pieces cost more than blocks that end before others
+constexpr int LEAST = 64;  // steps of an item that is a piece, where there is work enough: pieces cost more than blocks that end before others
+constexpr int KEYS_IN_CACHE = (32 << 20) / (2 * D * static_cast<int>(sizeof(Cached)));
 constexpr int MORE_ITEMS = 64;  // a block, than streams
 
 // Of x of the threads before this one, of each of COUNT numbers; totals become those of all. Every thread calls it.
@@ -65,8 +67,10 @@ struct RaggedPlan {
     return item(low, number - streams_before[low]);
   }
   RaggedItem item(int sequence, int in_sequence) const {
-    const int all = queries(sequence), many = chunks(all), head = quotient(in_sequence, many);
-    const int first = (many - 1 - (in_sequence - head * many)) * chunk_tokens(all), tokens = smaller_of(all - first, chunk_tokens(all));
+    const int all = queries(sequence), many = chunks(all);
+    const bool by_rows = int64_t{contexts[sequence]} * kv_heads <= KEYS_IN_CACHE;
+    const int slow = quotient(in_sequence, by_rows ? kv_heads : many), fast = in_sequence - slow * (by_rows ? kv_heads : many), head = by_rows ? fast : slow;
+    const int first = (many - 1 - (by_rows ? slow : fast)) * chunk_tokens(all), tokens = smaller_of(all - first, chunk_tokens(all));
     RaggedItem item{sequence, head, starts[sequence] + first, tokens, contexts[sequence] - all + first, contexts[sequence], 0, 0, -1, 1, 0, is_wide(all), 0, 0};
     item.first = larger_of(item.position - window, 0) / BLOCK_N, item.end = (larger_of(item.position + tokens, 0) + BLOCK_N - 1) / BLOCK_N;
     return item;

@@ -48,6 +48,7 @@ def ours(kernel, named):
         if lib.ejk_call(kernel, arguments, ctypes.c_size_t(len(tensors)), b"{}", None, stream):
             raise RuntimeError(lib.ejk_last_error().decode())
 
+    call.given = named  # whose memory the call has
     return call
 
 
