@@ -55,10 +55,9 @@ struct Consumer {
   // An item's steps, all or every GROUPS-th one.
   struct Steps {
     int at, end, first_whole, end_whole, first_key, keys, position, negative;  // position: of the warpgroup's first token
-    float unit;  // KnownItem's
     Steps(const KnownItem& of, int token)
         : at(uniform(of.item.first)), end(uniform(of.item.end)), first_whole(uniform(of.first_whole)), end_whole(uniform(of.end_whole)),
-          first_key(uniform(of.first_key)), keys(uniform(of.item.keys)), position(uniform(of.item.position) + token), negative(uniform(of.negative)), unit(of.unit) {}
+          first_key(uniform(of.first_key)), keys(uniform(of.item.keys)), position(uniform(of.item.position) + token), negative(uniform(of.negative)) {}
     bool is_last() const { return at + 1 == end; }
     bool is_whole() const { return at >= first_whole && at < end_whole; }  // every row sees every key of it
     // The keys that a row sees. token: the row's, of this warpgroup.
@@ -291,28 +290,32 @@ struct Consumer {
       const RowRange range[2] = {steps.range(own_tokens & 0xffff, units.window), steps.range(own_tokens >> 16, units.window)};
       LaneRows::hide(s, range, steps.at * BLOCK_N + lane_here() % 4 * 2);
     }
-    return rows.weigh(s, steps.unit, factor);
+    return rows.weigh(s, of.unit, factor);
   }
 
-  // What both warpgroups have of a shared item of few rows becomes the first one's: it goes through the place of the second one's queries.
-  uint32_t merge_place(int i) const { return at.q(queries.at, 1) + ((warp() % 4 * (D / 8) + i) * WARP + lane()) * 16; }
-  static LaneRows& merge_sums() { return merged_rows[warp() % 4 % (MERGED_UNITS + 1)][lane() / 4]; }
-  void give(const float (&o)[D / 2], const LaneRows& rows, const RaggedItem& item) {
-    sync_some(1 + part, WARPGROUP);  // all warps have read their queries
-    if (has_rows(item)) {
-      if (lane() % 4 == 0) merge_sums() = rows;
-      sync_warp();
+  // What both warpgroups have of a shared item becomes the first one's; true for that. It goes through the place of the second one's queries.
+  bool merge(float (&o)[D / 2], LaneRows& rows, const RaggedItem& item) {
+    const int unit = uniform(warp() % 4), all = GROUPS * WARPGROUP;
+    const bool has = has_rows(item);
+    const uint32_t place = at.q(queries.at, 1) + (unit * (D / 8) * WARP + lane()) * 16;
+    LaneRows& theirs = merged_rows[unit % (MERGED_UNITS + 1)][lane() / 4];
+    rows.add_up();
+    if (part > 0) {
+      sync_some(1 + part, WARPGROUP);  // all warps have read their queries
+      if (has) {
+        if (lane() % 4 == 0) theirs = rows;
+        sync_warp();
 #pragma unroll
-      for (int i = 0; i < D / 8; ++i)
-        asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" : : "r"(merge_place(i)), "f"(o[4 * i]), "f"(o[4 * i + 1]), "f"(o[4 * i + 2]), "f"(o[4 * i + 3]) : "memory");
+        for (int i = 0; i < D / 8; ++i)
+          asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+                       : : "r"(place + i * 16 * WARP), "f"(o[4 * i]), "f"(o[4 * i + 1]), "f"(o[4 * i + 2]), "f"(o[4 * i + 3]) : "memory");
+      }
+      arrive_some(1 + GROUPS, all);
+      queries.next();
+      return false;
     }
-    arrive_some(1 + GROUPS, GROUPS * WARPGROUP);
-    queries.next();
-  }
-  void take(float (&o)[D / 2], LaneRows& rows, const RaggedItem& item) {
-    sync_some(1 + GROUPS, GROUPS * WARPGROUP);
-    if (has_rows(item)) {
-      const LaneRows& theirs = merge_sums();
+    sync_some(1 + GROUPS, all);
+    if (has) {
       float own_factor[2], factor[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -324,7 +327,7 @@ struct Consumer {
 #pragma unroll
       for (int i = 0; i < D / 8; ++i) {
         float x[4];
-        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(merge_place(i)) : "memory");
+        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(place + i * 16 * WARP) : "memory");
 #pragma unroll
         for (int k = 0; k < 4; ++k) o[4 * i + k] = o[4 * i + k] * own_factor[k / 2] + x[k] * factor[k / 2];
       }
@@ -337,6 +340,7 @@ struct Consumer {
     }
     sync_warp();
     queries.next();
+    return true;
   }
 
   // An item whose steps the warpgroups take in turn: it waits for memory, so that nothing is held for the sake of products that run together.
@@ -375,16 +379,13 @@ struct Consumer {
       steps.at += GROUPS;
     }
     pass_values(passed);
-    const bool merges = MERGED_UNITS > 0 && uniform(of.item.apart) == 0;
-    if constexpr (MERGED_UNITS > 0) {
-      if (merges) {
-        rows.add_up();
-        if (part > 0) return give(o, rows, of.item);
-        take(o, rows, of.item);
-      }
+    if constexpr (MERGED_UNITS == 0) {
+      finish_sums(rows, of, factor);
+      finish(o, factor, of);
+    } else if (const bool here = uniform(of.item.apart) == 0; !here || merge(o, rows, of.item)) {
+      finish_sums(rows, of, factor, here);
+      finish(o, factor, of);
     }
-    finish_sums(rows, of, factor, merges);
-    finish(o, factor, of);
   }
   static bool is_shared(int item) { return uniform(known[item].item.shared) != 0; }
 
