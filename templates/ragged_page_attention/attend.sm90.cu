@@ -1,5 +1,5 @@
 // ragged_page_attention on Hopper (wgmma, tile copies, barriers of transactions). A first launch makes a list of items of work (sm90_plan.h); blocks of the second
-// take one after the other: of warpgroup 0, one warp finds items, one copies queries and keys and one values, by pages; the other warpgroups have 64 rows
+// take one after the other: of warpgroup 0, one warp finds items, one copies queries, one keys and one values, by pages; the other warpgroups have 64 rows
 // each, scores and outputs in registers, and go from step to step as flash_attention's do (flash_attention/forward_sm90_consumer.h).
 //
 // 8-bit keys and values are widened in shared memory, exactly, by one more warpgroup: keys to the queries' type, values to halves, as their weights are then.
@@ -24,6 +24,7 @@ constexpr uint32_t STAGES = ${stages};                // steps of keys, and of v
 constexpr uint32_t Q_STAGES = ${q_stages};            // items' queries in shared memory
 constexpr bool CAPPED = ${capped};                    // soft cap
 constexpr bool BYTES = ${C != E};                     // 8-bit keys and values, which one more warpgroup widens; values to halves
+constexpr bool EARLY = ${v3 ? 'false' : 'true'};      // blocks look for a first item before the list is there; v3's new keys are not
 constexpr uint32_t RAW_STAGES = ${raw_stages};        // steps of them, before that, in shared memory
 constexpr int THREADS = (GROUPS + 1 + BYTES) * WARPGROUP;
 constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : 40, WIDENER_REGISTERS = 56, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : BYTES ? 208 : 232;
@@ -38,6 +39,7 @@ using Weight = half;
 $end
 
 #include "ragged_page_attention/sm90_plan.h"
+#include "ragged_page_attention/attend_sm90_first.h"
 #include "ragged_page_attention/attend_sm90_places.h"
 #include "ragged_page_attention/attend_sm90_rows.h"
 #include "ragged_page_attention/attend_sm90_producer.h"
@@ -47,6 +49,7 @@ $if C != E
 $end
 
 $if v3
+constexpr bool WRITES_BESIDE = true;  // the launch before it, which has waited for those before that
 #include "ragged_page_attention/write.gpu.h"
 
 $end
@@ -69,11 +72,11 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
       barrier_init(empty(at.barrier(i)), is_query ? 1 : is_raw ? 4 : GROUPS);
     }
     barrier_init(at.found(), 1);
-    barrier_init(at.wanted(), BYTES ? 6 : 2);
+    barrier_init(at.wanted(), BYTES ? 7 : 3);
     for (int part = 0; part < GROUPS; ++part) last_whole[part] = last_added[part] = -1, added_count[part] = broken_rows[part] = 0;
     fence_barrier_init();
   }
-  wait_for_previous_launch();
+  if (!EARLY) wait_for_previous_launch();
   sync_block();
   let_next_launch_go();
   const RowEnd ends{softmax_aux_view, sinks_type, static_cast<int>(heads), {out, out_token, out_head}, {${v3 ? 'nullptr, 0, 0' : 'lse, lse_token, lse_head'}}};
@@ -86,9 +89,14 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     Producer producer{at, queries_map, kv_pages_map, block_tables, table_stride, group_size, tokens_a_group};
     const int role = uniform(warp());
     if (role == 0) producer.run_keys();
-    if (role == 1) Finder{at, units}.run(queue);
+    if (role == 1) {
+      const RaggedPlan plan{query_start_loc, context_lens, ${v3 ? 'distribution[2]' : 'num_seqs[0]'}, static_cast<int>(kv_heads), tokens_a_group, group_size, units.window, nullptr};
+      Finder{at, units}.run(queue, {plan, static_cast<int>(blocks), static_cast<int>(slots)});
+    }
     if (role == 2) producer.run_values();
     if (role == 3) {
+      producer.run_queries();
+      if (EARLY) wait_for_previous_launch();
       const Unseen unseen{query_start_loc, context_lens, ${v3 ? 'distribution[2]' : 'num_seqs[0]'}, static_cast<int>(tokens)};
       unseen.finish(ends);
     }
@@ -99,6 +107,7 @@ $if C != E
 $end
   } else {
     take_registers<CONSUMER_REGISTERS>();
+    if (EARLY) wait_for_previous_launch();
     const Parts parts{partial, partial_softmax, words + ARRIVED};
     const PlainRows plain{queries, query_token, query_head, kv_pages, page_stride, slot_stride, head_stride, block_tables, table_stride, ends, group_size, units.window};
     Consumer{at, queue, parts, ends, plain, units, links, group_size, tokens_a_group, group - 1}.run();

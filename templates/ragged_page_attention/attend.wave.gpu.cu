@@ -31,6 +31,7 @@ struct Pages {
 #include "device/attention/wave_keys.h"
 #include "ragged_page_attention/wave_row.h"
 $if v3
+constexpr bool WRITES_BESIDE = false;  // it is the first launch
 #include "ragged_page_attention/write.gpu.h"
 $end
 

@@ -9,6 +9,9 @@
 constexpr int AT_HAND = WARP;
 __shared__ int added[GROUPS][AT_HAND], added_count[GROUPS], last_added[GROUPS], last_whole[GROUPS], broken_rows[GROUPS];
 
+// What the second warpgroup has of the rows of a shared item.
+__shared__ LaneRows merged_rows[MERGED_UNITS + 1][8];
+
 struct Consumer {
   const Places& at;
   const RaggedQueue& list;
@@ -65,8 +68,9 @@ struct Consumer {
   Steps steps_of(const KnownItem& of) const { return Steps(of, token_of(of.item)); }
 
   // The softmax of an item that is done with: to lse, or to where the part waits. Returns the factors of its outputs.
-  void finish_sums(LaneRows& rows, const KnownItem& of, float (&factor)[2]) const {
-    rows.add_up();
+  // added: the sums are of all lanes already.
+  void finish_sums(LaneRows& rows, const KnownItem& of, float (&factor)[2], bool added = false) const {
+    if (!added) rows.add_up();
     if (is_cut(of.item)) {
       if (has_rows(of.item)) parts.store_softmax(own_unit(of.item), rows);
       return;
@@ -92,7 +96,7 @@ struct Consumer {
   // Parts of a stream: units of 16 rows a part, and this warp's.
   int units_of(const RaggedItem& item) const { return uniform(item.wide) ? 4 : (uniform(item.tokens) * heads_a_kv_head + 15) / 16; }
   int own_unit(const RaggedItem& item) const {
-    const int piece = uniform(item.piece), number = uniform(item.wide + item.shared) ? piece * GROUPS + part : piece;
+    const int piece = uniform(item.piece), number = uniform(item.wide + item.apart) ? piece * GROUPS + part : piece;
     return uniform(item.slot) + number * units_of(item) + warp() % 4;
   }
 
@@ -136,10 +140,10 @@ struct Consumer {
     if (has_rows(item)) parts.store(own_unit(item), o);
     asm volatile("fence.acq_rel.gpu;" : : : "memory");
     sync_some(1 + part, WARPGROUP);
-    if (first_thread && atomicAdd(parts.arrived + item.slot + (item.wide ? part : 0), 1) == item.pieces * (item.shared ? GROUPS : 1) - 1) add_in_the_end(of.number);
+    if (first_thread && atomicAdd(parts.arrived + item.slot + (item.wide ? part : 0), 1) == item.pieces * (item.apart ? GROUPS : 1) - 1) add_in_the_end(of.number);
     sync_warp();
   }
-  static int parts_of(const RaggedItem& item) { return uniform(item.pieces) * (uniform(item.shared) ? GROUPS : 1); }
+  static int parts_of(const RaggedItem& item) { return uniform(item.pieces) * (uniform(item.apart) ? GROUPS : 1); }
 
   // Rows of a stream whose last part this warpgroup had: the sum of the parts, which all have arrived. Unit: 16 rows.
   void add_up(const KnownItem& of, int unit) const {
@@ -289,6 +293,56 @@ struct Consumer {
     return rows.weigh(s, of.unit, factor);
   }
 
+  // What both warpgroups have of a shared item becomes the first one's; true for that. It goes through the place of the second one's queries.
+  bool merge(float (&o)[D / 2], LaneRows& rows, const RaggedItem& item) {
+    const int unit = uniform(warp() % 4), all = GROUPS * WARPGROUP;
+    const bool has = has_rows(item);
+    const uint32_t place = at.q(queries.at, 1) + (unit * (D / 8) * WARP + lane()) * 16;
+    LaneRows& theirs = merged_rows[unit % (MERGED_UNITS + 1)][lane() / 4];
+    rows.add_up();
+    if (part > 0) {
+      sync_some(1 + part, WARPGROUP);  // all warps have read their queries
+      if (has) {
+        if (lane() % 4 == 0) theirs = rows;
+        sync_warp();
+#pragma unroll
+        for (int i = 0; i < D / 8; ++i)
+          asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+                       : : "r"(place + i * 16 * WARP), "f"(o[4 * i]), "f"(o[4 * i + 1]), "f"(o[4 * i + 2]), "f"(o[4 * i + 3]) : "memory");
+      }
+      arrive_some(1 + GROUPS, all);
+      queries.next();
+      return false;
+    }
+    sync_some(1 + GROUPS, all);
+    if (has) {
+      float own_factor[2], factor[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float reference = larger_of(rows.reference[h], theirs.reference[h]);
+        own_factor[h] = exp2_of(rows.reference[h] - reference), factor[h] = exp2_of(theirs.reference[h] - reference);
+        rows.sum[h] = rows.sum[h] * own_factor[h] + theirs.sum[h] * factor[h];
+        rows.reference[h] = reference;
+      }
+#pragma unroll
+      for (int i = 0; i < D / 8; ++i) {
+        float x[4];
+        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(place + i * 16 * WARP) : "memory");
+#pragma unroll
+        for (int k = 0; k < 4; ++k) o[4 * i + k] = o[4 * i + k] * own_factor[k / 2] + x[k] * factor[k / 2];
+      }
+      fence_async();
+    }
+    sync_some(1 + part, WARPGROUP);
+    if (thread_x() % WARPGROUP == 0) {
+#pragma unroll
+      for (int i = 0; i < GROUPS; ++i) barrier_arrive(empty(at.q_full(queries.at, i)));
+    }
+    sync_warp();
+    queries.next();
+    return true;
+  }
+
   // An item whose steps the warpgroups take in turn: it waits for memory, so that nothing is held for the sake of products that run together.
   void run_shared(const KnownItem& of, float (&s)[BLOCK_N / 2], float (&o)[D / 2], uint32_t (&p)[BLOCK_N / 16][4]) {
     float factor[2];
@@ -306,7 +360,7 @@ struct Consumer {
       wgmma_wait<0>();
       keep_in_place(s);
       release_keys();
-      release_queries(last);
+      release_queries(last && uniform(of.item.apart));
       const bool follows = weigh(s, rows, of, steps, factor);
       pack_weights<Weight, BLOCK_N>(p, s);
       pass_values(passed);
@@ -325,8 +379,13 @@ struct Consumer {
       steps.at += GROUPS;
     }
     pass_values(passed);
-    finish_sums(rows, of, factor);
-    finish(o, factor, of);
+    if constexpr (MERGED_UNITS == 0) {
+      finish_sums(rows, of, factor);
+      finish(o, factor, of);
+    } else if (const bool here = uniform(of.item.apart) == 0; !here || merge(o, rows, of.item)) {
+      finish_sums(rows, of, factor, here);
+      finish(o, factor, of);
+    }
   }
   static bool is_shared(int item) { return uniform(known[item].item.shared) != 0; }
 

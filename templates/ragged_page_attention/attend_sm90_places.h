@@ -33,6 +33,7 @@ struct KnownItem {
   int first_whole, end_whole;  // steps that are seen whole by all rows
   float unit, cap_unit, v_factor;  // take products to scores in units of log 2; to what tanh is of; outputs to values
   bool negative;      // `unit` is of the products' opposites
+  bool passes;        // its keys and values leave the L2 cache first, since wide streams come back to theirs
 };
 
 // Items are known Q_STAGES + 1 ahead, and to consumers until their outputs are stored.
@@ -68,42 +69,53 @@ struct Finder {
   const Places& at;
   const Units& units;
 
-  void run(const RaggedQueue& list) const {
+  // EARLY: the list may not be there yet, but its first item may be known; all else that blocks read was there before the list's launch let this one start.
+  void run(const RaggedQueue& list, const FirstItem& first_item) const {
+    RaggedItem item;
+    const bool early = EARLY && first_item.find(item);
+    if (early) tell(0, item, (uniform(item.wide) ? 0 : list.room) + block_x(), false);
+    if (EARLY) wait_for_previous_launch();
     const int first = uniform(list.words[FIRST_BLOCKS]), blocks = grid_x(), wide_count = uniform(list.count(0)), other_count = uniform(list.count(1));
     // Blocks that begin with wide streams are evenly among all.
     const int wide_before = static_cast<int>(int64_t{block_x()} * first / blocks);
     int queue = static_cast<int>(int64_t{block_x() + 1} * first / blocks) > wide_before ? 0 : 1;
     int number = queue == 0 ? wide_before : block_x() - wide_before;
-    bool changed = false;
+    bool changed = false, told = early;
     Turn<ITEMS> place;
     for (int parity = 0;;) {
-      while (number >= (queue == 0 ? wide_count : other_count) && !changed) {
-        changed = true, queue ^= 1;
-        number = take(list, queue);
-      }
-      KnownItem& to = known[place.at];
-      const bool exists = number < (queue == 0 ? wide_count : other_count);
-      if (exists) {
-        const RaggedItem item = load_item(list.item(queue * list.room + number));
+      if (!told) {
+        while (number >= (queue == 0 ? wide_count : other_count) && !changed) {
+          changed = true, queue ^= 1;
+          number = take(list, queue);
+        }
+        if (number >= (queue == 0 ? wide_count : other_count)) return tell_end(place.at);
+        item = load_item(list.item(queue * list.room + number));
         if (uniform(item.first) < uniform(item.end)) {
-          if (lane() == 0) {
-            to.item = item, to.number = queue * list.room + number;
-            units.fill(to);
-          }
+          tell(place.at, item, queue * list.room + number, queue == 1 && wide_count > 0);
         } else {
           number = take(list, queue);
           continue;
         }
       }
-      if (lane() == 0) {
-        if (!exists) to.number = -1;
-        barrier_arrive(at.found());
-      }
-      if (!exists) return;
+      told = false;
       place.next();
       number = take(list, queue);
       barrier_wait_all(at.wanted(), parity);
       parity ^= 1;
+    }
+  }
+  void tell(uint32_t place, const RaggedItem& item, int number, bool passes) const {
+    if (lane() == 0) {
+      known[place].item = item, known[place].number = number, known[place].passes = passes;
+      units.fill(known[place]);
+      barrier_arrive(at.found());
+    }
+    sync_warp();
+  }
+  void tell_end(uint32_t place) const {
+    if (lane() == 0) {
+      known[place].number = -1;
+      barrier_arrive(at.found());
     }
   }
   static int take(const RaggedQueue& list, int queue) {

@@ -1,4 +1,4 @@
-// The warps of ragged_page_attention on Hopper that copy, one keys and queries, another values: a lane a box. Part of attend.sm90.cu, whose constants it uses.
+// The warps of ragged_page_attention on Hopper that copy, one queries, one keys, one values: a lane a box. Part of attend.sm90.cu, whose constants it uses.
 #pragma once
 
 struct Producer {
@@ -33,7 +33,7 @@ struct Producer {
     return {uniform(item.first),       uniform(item.end),
             uniform(item.keys),        uniform(of.first_key),
             2 * uniform(item.kv_head), tables + uniform(item.sequence) * table_stride,
-            uniform(item.wide) ? Keep::normal : Keep::shortly};
+            uniform(of.passes) ? Keep::shortly : Keep::normal};
   }
 
   // Boxes of a step to `to`, when what was there has been read. step_key: its first.
@@ -65,29 +65,39 @@ struct Producer {
       sync_warp();
     }
     queries.next();
-    if (exists && lane() == 0) barrier_arrive(at.wanted());
   }
 
-  // Keys of a step after the other; queries with the first ones, where they have a place for themselves before them.
-  void run_keys() {
+  void run_queries() {
     Turn<ITEMS> place;
     Turn<Q_STAGES> queries;
+    for (int parity = 0;; parity ^= 1) {
+      barrier_wait_all(at.found(), parity);
+      const KnownItem& now = known[place.at];
+      place.next();
+      copy_queries(now, queries);
+      if (uniform(now.number) < 0) return;
+      if (lane() == 0) barrier_arrive(at.wanted());
+      sync_warp();
+    }
+  }
+  // Keys of a step after the other.
+  void run_keys() {
+    Turn<ITEMS> place;
     Turn<COPIED_STAGES> keys;
     for (int parity = 0;; parity ^= 1) {
       barrier_wait_all(at.found(), parity);
       const KnownItem& now = known[place.at];
       place.next();
-      const bool exists = uniform(now.number) >= 0;
-      if (Q_STAGES > 1 || !exists) copy_queries(now, queries);
-      if (!exists) return;
+      if (uniform(now.number) < 0) return;
       const Steps steps = steps_of(now);
+      sync_warp();
+      if (lane() == 0) barrier_arrive(at.wanted());
       int key = steps.first * BLOCK_N, page = steps.page(key + run_of_lane() * BOX);
 #pragma unroll 1
       for (int i = steps.first; i < steps.end; ++i) {
         const int next = key + BLOCK_N, next_page = i + 1 < steps.end ? steps.page(next + run_of_lane() * BOX) : 0;
         copy(BYTES ? at.raw_k(keys.at) : at.k(keys.at), BYTES ? at.raw_k_full(keys.at) : at.k_full(keys.at), keys.parity, steps, key, steps.row, page);
         keys.next();
-        if (Q_STAGES == 1 && i == steps.first) copy_queries(now, queries);
         key = next, page = next_page;
       }
     }

@@ -1,6 +1,7 @@
 // GPU vocabulary of ragged_page_attention on Hopper: a launch of one block that makes the list of items (sm90_items.h) from the lengths.
 //
-// Items lie in the order in which blocks should take them: by sequence and kv head, a chunk's last rows first. A stream is cut where little is left for each block
+// Items lie in the order in which blocks should take them: by sequence, its last rows first, for all kv heads before the rows before them; of sequences whose keys and
+// values the L2 cache cannot hold by kv head first. A stream is cut where little is left for each block
 // after it: so that the last items are short and all blocks end together, and few are cut. Wide streams and others have queues of their own, since the
 // former wait for products and the latter for memory: blocks begin with either in such numbers that both last equally long.
 #pragma once
@@ -8,7 +9,8 @@
 
 constexpr int PLAN_THREADS = 1024, PLAN_WARPS = PLAN_THREADS / WARP;
 constexpr int SETUP = 1;       // what an item costs beside its steps, in steps
-constexpr int LEAST_WIDE = 16, LEAST_OTHER = 4;  // steps of an item that is a piece, where there is work enough: parts of many rows cost more
+constexpr int LEAST = 64;  // steps of an item that is a piece, where there is work enough: pieces cost more than blocks that end before others
+constexpr int KEYS_IN_CACHE = (32 << 20) / (2 * D * static_cast<int>(sizeof(Cached)));
 constexpr int MORE_ITEMS = 64;  // a block, than streams
 
 // Of x of the threads before this one, of each of COUNT numbers; totals become those of all. Every thread calls it.
@@ -62,21 +64,31 @@ struct RaggedPlan {
       if (streams_before[middle] <= number) low = middle;
       else high = middle - 1;
     }
-    const int all = queries(low), in_sequence = number - streams_before[low], many = chunks(all), head = quotient(in_sequence, many);
-    const int first = (many - 1 - (in_sequence - head * many)) * chunk_tokens(all), tokens = smaller_of(all - first, chunk_tokens(all));
-    RaggedItem item{low, head, starts[low] + first, tokens, contexts[low] - all + first, contexts[low], 0, 0, -1, 1, 0, is_wide(all), 0};
+    return item(low, number - streams_before[low]);
+  }
+  RaggedItem item(int sequence, int in_sequence) const {
+    const int all = queries(sequence), many = chunks(all);
+    const bool by_rows = int64_t{contexts[sequence]} * kv_heads <= KEYS_IN_CACHE;
+    const int slow = quotient(in_sequence, by_rows ? kv_heads : many), fast = in_sequence - slow * (by_rows ? kv_heads : many), head = by_rows ? fast : slow;
+    const int first = (many - 1 - (by_rows ? slow : fast)) * chunk_tokens(all), tokens = smaller_of(all - first, chunk_tokens(all));
+    RaggedItem item{sequence, head, starts[sequence] + first, tokens, contexts[sequence] - all + first, contexts[sequence], 0, 0, -1, 1, 0, is_wide(all), 0, 0};
     item.first = larger_of(item.position - window, 0) / BLOCK_N, item.end = (larger_of(item.position + tokens, 0) + BLOCK_N - 1) / BLOCK_N;
     return item;
   }
   // Sums of 16 rows that a warpgroup has of an item.
-  int units(const RaggedItem& item) const { return item.wide ? 4 : (item.tokens * heads_a_kv_head + 15) / 16; }
+  int units(const RaggedItem& item) const { return item.wide ? 4 : units(item.tokens); }
+  int units(int tokens) const { return (tokens * heads_a_kv_head + 15) / 16; }
+  // Slots of a stream that is cut in `pieces`, or in which warpgroups have parts for themselves.
+  int slots(const RaggedItem& item, int pieces) const {
+    return pieces > 1 || item.apart ? pieces * units(item) * (item.wide || item.apart ? GROUPS : 1) : 0;
+  }
 };
 
 // How many steps an item may have where `left` are left for all blocks, of `all`. At least 1 / (64 blocks) of all: so there are at most 64 * blocks items more
 // than streams.
-static inline int most_steps(int left, int all, int blocks, int least) {
+static inline int most_steps(int left, int all, int blocks) {
   const int share = (all + blocks - 1) / blocks;
-  return larger_of(larger_of(share < 2 ? 2 : share < least ? share : least, left / blocks), all / (MORE_ITEMS * blocks) + 1);
+  return larger_of(larger_of(share < 2 ? 2 : share < LEAST ? share : LEAST, left / blocks), all / (MORE_ITEMS * blocks) + 1);
 }
 
 // Blocks that begin with wide streams: a step of those takes 1 (64 rows by 128 keys and features a warpgroup at full speed), one of others as long as its bytes
@@ -125,16 +137,16 @@ static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, i
     const int of_queue = item.wide ? all[0] : all[1], before = item.wide ? done[0] + weight[0] : done[1] + weight[1];
     int pieces = 0, needed = 0;
     if (steps > 0) {
-      const int most = most_steps(of_queue - before - steps / 2, of_queue, blocks, item.wide ? LEAST_WIDE : LEAST_OTHER);
+      const int most = most_steps(of_queue - before - steps / 2, of_queue, blocks);
       pieces = (steps + most - 1) / most;
-      item.shared = !item.wide && steps >= pieces * GROUPS;
-      needed = pieces > 1 || item.shared ? pieces * plan.units(item) * (item.wide || item.shared ? GROUPS : 1) : 0;
+      item.shared = !item.wide && steps >= pieces * GROUPS, item.apart = item.shared && plan.units(item) > MERGED_UNITS;
+      needed = plan.slots(item, pieces);
     }
     int next[3] = {item.wide ? pieces : 0, item.wide ? 0 : pieces, needed};
     sum_before(next, nexts, sums);
     const int slot = made[2] + next[2];
     const bool fits = slot + needed <= slots;  // else the stream is not cut: its other items are empty
-    if (!fits) item.shared = 0;
+    if (!fits) item.shared = item.apart = 0;
     item.pieces = fits ? pieces : 1, item.slot = fits && needed > 0 ? slot : -1;
     if (item.slot >= 0)
       for (int i = 0; i < (item.wide ? GROUPS : 1); ++i) words[ARRIVED + slot + i] = 0;
