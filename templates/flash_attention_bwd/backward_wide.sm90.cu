@@ -12,6 +12,9 @@
 //
 // Registers are all taken, and ptxas then makes products wait for each other and says so only in its log (C7512): look there after a change.
 #include "device/gpu.h"
+$if latent  // mla_attention_bwd: of some heads, whose keys are made first
+#include "mla_attention_bwd/sm90_arguments.h"
+$end
 #include "device/tile/launch_order.h"
 #include "flash_attention_bwd/sm90_attention_bias_order.h"
 #include "flash_attention_bwd/sm90_attention_dense.h"
@@ -92,6 +95,13 @@ using QueryTurn = QueryTurns<ORDERED, BIAS_IN_TURN ? 1 : 8>;  // 1: of heads tha
 // listed: listed_count blocks of keys, which clusters take by turns. added[0]: how often they have. broken: which blocks of keys, by kv head,
 // are to be done again.
 KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
+$if latent
+  TURN_ARGUMENTS
+  const TensorMap &q_map = joined_q_map, &k_map = made_k_map, &v_map = made_v_map, &bias_map = dout_map, &dbias_map = dout_map;  // no bias, so no map of it is looked at
+  const int64_t units = units_a_head * turn_heads.count * sequence_count;
+  __shared__ View shared_dq_view;  // what each warp that makes dq looks at: in registers there is no room
+  if (thread_x() == 0) shared_dq_view = dq_view;
+$end
   __shared__ List::Entry entries[Queue::AHEAD];
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   const Queue queue{reinterpret_cast<const List::Entry*>(listed), listed_count, added, 1, entries, at.queue()};
@@ -100,7 +110,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const int rank = rank_in_cluster();
   const Order order{added, window_left, rank, at.order()};
   const CallBiasOrder bias_order{added, units, q_view, bias_view, mask_blocks, heads_a_kv_head, rank * 64, at.bias_order()};
-  const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view};
+  const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, ${latent ? 'shared_dq_view' : 'dq_view'}};
   const DenseBias bias{bias_map, bias_view, dbias_sums, mask_blocks};
   let_next_launch_go();
   if (thread_x() == 0) {
@@ -153,7 +163,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
       queue.give_out([&](const List::Entry& entry) {
         const int end = end_of(entry.block);
         if (first == end) return;
-        Producer{at, entry.block, row_lse, row_delta, row_segments, bias}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
+        Producer{at, entry.block, row_lse, row_delta, row_segments, bias${latent ? ', static_cast<int>(turn_heads.first)' : ''}}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
         first = end, keys ^= 1;
       });
     }
@@ -193,3 +203,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
 }
 
 #include "flash_attention_bwd/sm90_attention_gradient_entries.h"
+$if latent
+
+#include "mla_attention_bwd/sm90_entries.h"
+$end

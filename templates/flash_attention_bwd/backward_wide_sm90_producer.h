@@ -24,6 +24,9 @@ struct Producer {
   const float *row_lse, *row_delta;
   const int32_t* row_segments;
   const DenseBias& bias;
+$if latent
+  int first_head_of_all;  // of the turn, in dout, where all heads are
+$end
 
   // before: the parity of the keys before.
   void copy_values(const TensorMap& v, uint32_t before) const {
@@ -43,7 +46,7 @@ struct Producer {
   template <int COUNT, bool IDS>
   void copy_rows(const QueryTurn& turn, const TensorMap& map, uint32_t to, const float* numbers, uint32_t numbers_to, uint32_t full) const {
     constexpr int SHARE = COUNT / BLOCKS;
-    const int first = rank_in_cluster() * SHARE, head = block.first_head + turn.block / block.blocks_a_head;
+    const int first = rank_in_cluster() * SHARE, head = block.first_head + turn.block / block.blocks_a_head${latent ? ' + (IDS ? 0 : first_head_of_all)' : ''};
     const int64_t token = block.sequence.first_query + turn.step * BLOCK_M;
     barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
     barrier_arrive_expect(full, COUNT * QUERY_BOX + ROW_BYTES + (IDS ? ID_BYTES : 0));

@@ -10,6 +10,9 @@
 
 // Clears counters; makes the list of blocks of keys; rows' log-sum-exps, deltas, and sums of dq, at 0.
 KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
+$if latent
+  TURN_ARGUMENTS
+$end
   let_next_launch_go();
   const Heads<const Element> q(q_view), k(k_view);
   const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
@@ -31,7 +34,11 @@ $end
   clear_counters<PREPARE_THREADS>(broken, broken_blocks, grid_blocks);
   clear_counters<PREPARE_THREADS>(added, added_count, grid_blocks);
   clear_counters<PREPARE_THREADS>(finished, finished_count, grid_blocks);
+$if latent  // a launch of its own has made the rest
+  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.clear<PREPARE_THREADS>();
+$else
   CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view, kept_part);
+$end
 }
 
 $if takes_bias
@@ -50,8 +57,11 @@ $end
 
 // dq from its sums; and dk and dv of keys that are broken.
 KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
+$if latent
+  TURN_ARGUMENTS
+$end
   wait_for_previous_launch();
-  const Heads<const Element> q(q_view), k(k_view), v(v_view), dout(dout_view);
+  const Heads<const Element> q(q_view), k(k_view), v(v_view), ${latent ? 'dout_rows' : 'dout'}(dout_view);
   const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
                             BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
   const CallGradients gradients{sequences, {q.heads, space_rows, BLOCK_M, PACKED}, row_lse, row_delta, dq_sums};
@@ -60,7 +70,7 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap, drop_threshold,
                          static_cast<uint64_t>(dropout_seed), q.heads};
   const auto plain = [&](const Sequence& sequence) {
-    return CallGradients::Plain{q, k, v, dout, rules, visibility, sequence, row_lse, row_delta, gradients.space, D, DV, CallGradients::plain_memory()};
+    return CallGradients::Plain{q, k, v, ${latent ? 'dout_rows' : 'dout'}, rules, visibility, sequence, row_lse, row_delta, gradients.space, D, DV, CallGradients::plain_memory()};
   };
   if constexpr (MENDS)
     gradients.mend<FINISH_THREADS, Order::CHAIN_COUNT>(Heads<Element>(dq_view), added + 1, blocks, plain);
@@ -69,6 +79,7 @@ KERNEL(FINISH_THREADS, 1) finish(${parameters('finish')}) {
   if (hides)
     gradients.repair<FINISH_THREADS, Block>(broken, broken_blocks, key_blocks, blocks, visibility, Heads<Element>(dk_view), Heads<Element>(dv_view), plain);
 }
+$if not latent
 
 KERNEL(256, 1) differentiate_sinks(${parameters('differentiate_sinks')}) {
   const Heads<const Element> q(q_view);
@@ -76,3 +87,4 @@ KERNEL(256, 1) differentiate_sinks(${parameters('differentiate_sinks')}) {
   differentiate_sink<256>(softmax_aux_view, dsoftmax_aux_view, sinks_type, block_x(), sequences, {q.heads, space_rows, BLOCK_M, PACKED}, row_lse,
                           row_delta);
 }
+$end

@@ -46,7 +46,7 @@ struct Expansion {
     for (int h = 0; h < 2; ++h) {
       const int row = tile.row + part * 64 + warp() % 4 * 16 + 8 * h + lane() / 4;
       const int64_t at = (int64_t{tile.batch} * tokens + row) * slots + tile.slot;
-      Element *const key = keys + at * NOPE + lane() % 4 * 8, *const value = values + at * DV + lane() % 4 * 8;
+      Element *const key = keys + at * ${gradient ? 'D' : 'NOPE'} + lane() % 4 * 8, *const value = values + at * DV + lane() % 4 * 8;
 #pragma unroll
       for (int j = 0; j < HOPPER_N; j += 32) {
         uint32_t w[4];

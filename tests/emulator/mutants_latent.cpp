@@ -41,7 +41,8 @@ Subject paged_attention() {
 }
 
 // The same on matrix instructions: keys made for a head, by flash_attention's tiles; and absorbed queries, by mla_decode's, in two parts.
-constexpr char expand_entries[] = "mla_attention/expand_entries.h", absorbed_entries[] = "mla_attention/absorbed_entries.h";
+constexpr char expand_entries[] = "mla_attention/expand_entries.h", join_entry[] = "mla_attention/join_entry.h",
+               absorbed_entries[] = "mla_attention/absorbed_entries.h";
 
 Subject expanded_attention() {
   return {root,
@@ -67,7 +68,8 @@ Subject latent_gradients() {
 }
 
 // The same by expanded keys: keys in two blocks, several steps of rows and of products; keys that no query sees.
-constexpr char row_sums[] = "mla_attention_bwd/row_sums_entry.h", gradient_products[] = "mla_attention_bwd/product_entries.h";
+constexpr char row_sums[] = "mla_attention_bwd/row_sums_entry.h", gradient_products[] = "mla_attention_bwd/product_entries.h",
+               gradient_rows[] = "mla_attention_bwd/row_entries.h";
 
 Subject expanded_gradients() {
   return {root,
@@ -126,10 +128,8 @@ const Mutant mutants[] = {
     {"LatentGradientsOfQueriesWithoutTheMean", latent_gradients(), {"(pair.dvalue - delta)", 0, "pair.dvalue"}},
     {"LatentGradientsOfKeysWithoutTheMean", latent_gradients(), {"(pair.dvalue - saved.softmax[2])", 0, "pair.dvalue"}},
     {"LatentGradientsWithoutTheCapsSlope", latent_gradients(), {"1 - bent * bent", 0, "1"}},
-    {"ExpandedQueriesWhoseRopeIsFromElsewhere", expanded_attention(), {"d < NOPE ? d : d - NOPE", 0, "d % NOPE ^ 8", expand_entries}},
-    {"ExpandedKeysWithTheFirstRopeFeaturesTwice",
-     expanded_attention(),
-     {"token * rope_inner + d)", 0, "token * rope_inner)", expand_entries}},
+    {"ExpandedQueriesWhoseRopeIsFromElsewhere", expanded_attention(), {"d < NOPE ? d : d - NOPE", 0, "d % NOPE ^ 8", join_entry}},
+    {"ExpandedKeysWithTheFirstRopeFeaturesTwice", expanded_attention(), {"token * rope_inner + d)", 0, "token * rope_inner)", join_entry}},
     {"ExpandedKeysOfTheFirstHead", expanded_attention(), {"head * weights.strides[1] + column", 0, "column", expand_entries}},
     {"ExpandedKeysOfTheFirstRowOfTheBatch", expanded_attention(), {"block_z() * latent_outer", 0, "0 * latent_outer", expand_entries}},
     {"AbsorbedQueriesOfTheFirstHead", absorbed_attention(), {"head * w_kc_view.strides[1]", 0, "0", absorbed_entries}},
@@ -147,8 +147,8 @@ const Mutant mutants[] = {
      expanded_gradients(),
      {"sync_block();  // the last step has been read", 0, nothing, gradient_products}},
     {"ExpandedGradientsOfWeightsOfTheFirstHead", expanded_gradients(), {"slot * width + column", 0, "column", gradient_products}},
-    {"ExpandedGradientsOfRopeByOtherFeatures", expanded_gradients(), {"* D + NOPE + d]", 0, "* D + d]", gradient_products}},
-    {"ExpandedGradientsOfWeightsByUnseenTokens", expanded_gradients(), {"* 0 != 0) x", 0, "* 0 > 0) x", gradient_products}},
+    {"ExpandedGradientsOfRopeByOtherFeatures", expanded_gradients(), {"* D + NOPE + d)", 0, "* D + d)", gradient_rows}},
+    {"ExpandedGradientsOfWeightsByUnseenTokens", expanded_gradients(), {"* 0 != 0) x", 0, "* 0 > 0) x", gradient_rows}},
     {"ExpandedGradientsOfLatentsByTheFirstHeadsKeys", expanded_gradients(), {"head * w_kc_view.strides[1]", 0, "0", gradient_products}},
     {"LatentAttentionWithoutRope", windowed_attention(), {"rope[d] * to_float(key.rope[d])", 0, "0"}},
 };
