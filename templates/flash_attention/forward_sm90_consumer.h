@@ -66,7 +66,11 @@ struct Consumer {
   // values may have overflowed: then the definition decides, in the end.
   void finish(const float (&o)[DV / 2], const float (&factor)[2], const AttentionTile& tile) {
     if constexpr (STAGED) {
-      send_rows<Element>(out, at.out(part), o, factor, tile.head${latent ? ' + plain.rule.first_group_head' : ''}, tile.first_row + warp_row(), tile.batch);
+$if slides
+      // Rows that are not the tile's go where there are none. (A branch here spills.)
+      const int row = warp_row() < tile.rows ? tile.first_row + warp_row() : 1 << 30;
+$end
+      send_rows<Element>(out, at.out(part), o, factor, tile.head${latent ? ' + plain.rule.first_group_head' : ''}, ${slides ? 'row' : 'tile.first_row + warp_row()'}, tile.batch);
     } else {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {

@@ -21,6 +21,9 @@ $end
 #include "flash_attention_bwd/sm90_attention_gradient.h"
 #include "flash_attention_bwd/sm90_attention_list.h"
 #include "flash_attention_bwd/sm90_attention_order.h"
+$if slides
+#include "flash_attention_bwd/sm90_attention_slide.h"
+$end
 #include "flash_attention_bwd/sm90_attention_gradient_segments.h"
 #include "flash_attention_bwd/sm90_attention_weights.h"
 

@@ -158,7 +158,14 @@ $end
     if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(full));
   }
 
+$if slides
+  // With the next query head, too: over so many turns they may have fallen into step.
+  static bool parts_again(const QueryTurn& turn, int first, const Path& path) {
+    return turn.number != first && turn.step == path.bounds().first_step && path.bounds().steps() >= MANY_TURNS;
+  }
+$else
   static bool parts_again(const QueryTurn& turn, int first) { return ORDERED && turn.number % TURNS_APART == 0 && turn.number != first; }
+$end
 
   // Of a turn's weights.
   void find_kept(KeptScores<BLOCK_M>& kept, const QueryTurn& turn) const {
@@ -166,6 +173,30 @@ $end
     kept.find(dropout, key, turn.step * BLOCK_M, static_cast<uint32_t>(block.sequence.index) * heads + head);
   }
 
+$if skips
+  // No query of the block's first turn sees a key of this warpgroup, and there are more turns: as with the second one's keys and a causal mask.
+  bool sees_first_nothing(int turns) const {
+    const RowRange of_first = seeing_queries(rules.visibility, block.first_key + part * 64, block.sequence.offset, block.sequence.queries);
+    return turns > 1 && of_first.first >= (block.first_step + 1) * BLOCK_M;
+  }
+  // Its part of that turn's dS is 0; nothing else of the turn is read. Queries and gradients are waited for so that they are not released twice before.
+  void pass_over(const QueryTurn& turn) const {
+    const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
+    barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
+#pragma unroll
+    for (uint32_t i = 0; i < QUERY_BOX / (WARPGROUP * 16); ++i)
+      asm volatile("st.shared.v4.f32 [%0], {%1, %1, %1, %1};"
+                   : : "r"(at.ds(stage) + part * QUERY_BOX + (i * WARPGROUP + thread_x() % WARPGROUP) * 16), "f"(0.0f) : "memory");
+    fence_async();
+    sync_warp();
+    if (lane() == 0) barrier_arrive(full);
+    barrier_wait(at.q_full(stage), turn.parity<STAGES>());
+    release(at.q_full(stage));
+    barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
+    release(at.dout_full(stage));
+  }
+
+$end
   // The first turn's scores; then values are there, too.
   void start(Scores& s, KeptScores<BLOCK_M>& kept, ${by_blocks ? '' : 'const '}QueryTurn& turn) const {
     barrier_wait(at.q_full(turn.stage<STAGES>()), turn.parity<STAGES>());
@@ -195,6 +226,14 @@ $end
     const auto sets_apart = [&] { return first == 0 || (KEY_STAGES > 1 ? !block.hides(0) && !block.hides(1) : end - first >= MANY_TURNS); };
     barrier_wait(at.k_full(keys), key_parity(keys));
     if (part == 1 && sets_apart()) sync_some(APART, GROUPS * WARPGROUP);
+$if skips
+    if (part == 1 && sees_first_nothing(end - first)) {
+      pass_over(turn);
+      queries = turn.block;
+      turn.next(path.bounds());
+      whole = path.is_whole(turn.step);
+    }
+$end
     start(s, kept, turn);
 $if by_blocks
     whole = path.is_whole(turn.step)${by_blocks ? ' && !is_off(turn)' : ''};
@@ -210,11 +249,11 @@ $end
       const bool adds = !DEFERRED || turn.number > first, last = turn.number + 1 == end;
       const uint32_t stage = turn.stage<STAGES>(), dq_number = turn.number - DEFERRED, dq_stage = dq_number % STAGES;
       if (!DEFERRED) queries = turn.block;
-      if (part == 1 && parts_again(turn, first)) sync_some(APART, GROUPS * WARPGROUP);
+      if (part == 1 && parts_again(turn, first${slides ? ', path' : ''})) sync_some(APART, GROUPS * WARPGROUP);
       barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
       multiply_values(dp, stage);
       weigh(s, slopes, p, kept, logs, turn, [&] { return AHEAD ? whole : path.is_whole(turn.step)${by_blocks ? ' && !is_off(turn)' : ''}; });
-      if (part == 0 && (turn.number == first ? sets_apart() : parts_again(turn, first))) arrive_some(APART, GROUPS * WARPGROUP);
+      if (part == 0 && (turn.number == first ? sets_apart() : parts_again(turn, first${slides ? ', path' : ''}))) arrive_some(APART, GROUPS * WARPGROUP);
       start_sums<Element, BLOCK_M, DV>(dv, p, at.dout(stage));
       Deltas deltas;
       if (AHEAD) deltas.load(at.deltas(stage));

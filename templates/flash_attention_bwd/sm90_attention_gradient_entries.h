@@ -23,6 +23,9 @@ $end
       .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks, [&](Block& block) {
         if constexpr (SEGMENTED) SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens).narrow<!ORDERED && !OWNS_QUERIES>(block);
         if constexpr (NARROWS) narrow_steps(block, attention_mask_view, tiles_seen, static_cast<int>(q.heads / k.heads), key_blocks);
+$if slides
+        slide_turns(block, {causal, window_left, window_right});
+$end
 $if by_blocks
         const StepList<3> list{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block), BY_PAIRS ? 2 : 1};
         block.lists.find(list, block, static_cast<int>(q.heads / k.heads));

@@ -83,6 +83,13 @@ struct AttentionTiles {
       tile.keys = static_cast<int>(sequence.keys), tile.offset = static_cast<int>(sequence.offset), tile.past_the_end = sequence.past_the_end;
       if (numbers_sequences) tile.batch = static_cast<int>(sequence.index);
     }
+$if slides
+    // With a causal mask a head's last tile ends with its rows, and the first one, with fewest keys, is the short one. It has whole warps of rows:
+    // rows that are the next tile's are stored there alone.
+    const int end_row = causal ? (queries + 15) / 16 * 16 - item * ROWS : (blocks - item) * ROWS;
+    tile.first_row = end_row > ROWS ? end_row - ROWS : 0;
+    tile.rows = (end_row < queries ? end_row : queries) - tile.first_row;
+$else
     tile.first_row = (blocks - 1 - item) * ROWS;
     if (bounded()) {
       const Sequence sequence = sequences[batch];
@@ -93,6 +100,7 @@ struct AttentionTiles {
       tile.seeing = static_cast<int16_t>(left < 0 ? 0 : left < ROWS ? left : ROWS);
     }
     tile.rows = queries - tile.first_row < ROWS ? queries - tile.first_row : ROWS;
+$end
     find_steps<KEYS>(tile);
     return true;
   }
