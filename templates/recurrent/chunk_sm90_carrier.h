@@ -1,55 +1,6 @@
 // Hopper vocabulary of the chunked recurrence: a warpgroup that carries 64 columns of a state. Part of forward.chunk.sm90.cu.
 #pragma once
 
-using Column = float[KEYS / 2];     // 64 values by keys, as wgmma has them: a warp has 16 values
-using Columns = float[CHUNK / 2];   // 64 values by tokens, or by 64 keys
-
-// The same as left factors of products, 16 keys or tokens at a time; and what rounding took from them.
-template <int N> static inline void to_factor(uint32_t (&a)[N][4], const float (&x)[8 * N]) {
-#pragma unroll
-  for (int k = 0; k < N; ++k)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) a[k][i] = pack_pair<Element>(x[8 * k + 2 * i], x[8 * k + 2 * i + 1]);
-}
-template <int N> static inline void to_rounding(uint32_t (&rest)[N][4], const uint32_t (&a)[N][4], const float (&x)[8 * N]) {
-#pragma unroll
-  for (int k = 0; k < N; ++k)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) rest[k][i] = rounding_of(x[8 * k + 2 * i], x[8 * k + 2 * i + 1], a[k][i]);
-}
-template <int N> static inline void from_factor(float (&x)[8 * N], const uint32_t (&a)[N][4]) {
-#pragma unroll
-  for (int k = 0; k < N; ++k)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) x[8 * k + 2 * i] = low_of(a[k][i]), x[8 * k + 2 * i + 1] = high_of(a[k][i]);
-}
-
-// Calls use(x, i) for each number x of token i of a pair, whose first one is `token`.
-template <class Use> static inline void each_token_pair(Columns& x, Use use) {
-#pragma unroll
-  for (int j = 0; j < CHUNK / 8; ++j) use(8 * j + lane() % 4 * 2, x[4 * j], x[4 * j + 1], x[4 * j + 2], x[4 * j + 3]);
-}
-// Times a factor of each token.
-static inline void scale_by_token(Columns& x, const float* factors, float more) {
-  each_token_pair(x, [&](int token, float& a, float& b, float& c, float& d) {
-    const Pack<float, 2> f = load_pack<2>(factors + token);
-    a *= f.at[0] * more, b *= f.at[1] * more, c *= f.at[0] * more, d *= f.at[1] * more;
-  });
-}
-
-// sums (+)= a rows^T, where rows lie in boxes of 64 elements.
-template <int N> static inline void multiply_by_rows(Columns& sums, const uint32_t (&a)[N][4], uint32_t rows, bool add) {
-  const uint64_t b = depth_major<128>(rows);
-#pragma unroll
-  for (int k = 0; k < N; ++k) wgmma<Element, CHUNK>(sums, a[k], moved(b, k / 4 * BOX + k % 4 * 32), add || k > 0);
-}
-// sums (+)= a rows, of one box.
-static inline void multiply_by_columns(Columns& sums, const uint32_t (&a)[4][4], uint32_t rows, bool add) {
-  const uint64_t b = row_major<128>(rows, CHUNK);
-#pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma<Element, CHUNK, true>(sums, a[k], moved(b, k * 2048), add || k > 0);
-}
-
 struct Carrier {
   const Places at;
   char* memory;
@@ -181,9 +132,7 @@ $else
     scale_by_token(sums, gates.before, scale);
     keep_in_place(sums);
     wgmma_fence();
-    const uint64_t values = row_major<128>(at.values(stage, part), CHUNK), pairs = depth_major<128>(at.pairs(slot));
-#pragma unroll
-    for (int k = 0; k < 4; ++k) wgmma<Element, CHUNK, true>(sums, moved(values, k * 2048), moved(pairs, k * 32), true);
+    multiply_values_by_rows(sums, at.values(stage, part), at.pairs(slot));
     wgmma_commit();
     wgmma_wait<1>();
     keep_in_place(taken);
@@ -200,17 +149,6 @@ $else
       add_to_state(state, 1, taken, gates.base, gates.rest);
     }
 $end
-  }
-
-  void store(const Columns& sums, StoreBuffers<Element, OUT_BUFFERS>& buffers, int token) const {
-    buffers.open();
-#pragma unroll
-    for (int j = 0; j < 8; j += 2) {
-      const uint32_t r[4] = {pack_pair<Element>(sums[4 * j], sums[4 * j + 1]), pack_pair<Element>(sums[4 * j + 2], sums[4 * j + 3]),
-                             pack_pair<Element>(sums[4 * j + 4], sums[4 * j + 5]), pack_pair<Element>(sums[4 * j + 6], sums[4 * j + 7])};
-      buffers.template put<true>(j, r);
-    }
-    buffers.send(true, static_cast<Element*>(nullptr), 0, 0, 0, [&](uint32_t from) { store_tile(out, {column, head, token, sequence}, from); });
   }
 
   void run(const View& initial_state, const View& final_state) const {
@@ -231,7 +169,7 @@ $end
         barrier_arrive(at.empty(turn.at));
         barrier_arrive(at.read(slot.at));
       }
-      store(sums, buffers, token);
+      store_values(sums, buffers, out, {column, head, token, sequence});
     }
     buffers.finish();
     StateMemory(final_state, sequence, head, column + 16 * (warp() % 4)).each([&](int n, int i, const float* to) { *const_cast<float*>(to) = state[4 * n + i]; });

@@ -1,7 +1,6 @@
 // Hopper vocabulary of the chunked recurrence: what is where in shared memory, and its barriers. Part of forward.chunk.sm90.cu.
 #pragma once
 
-constexpr uint32_t BOX = CHUNK * 128;  // 64 rows of 64 elements
 constexpr uint32_t KEY_BOXES = BOXES * BOX, VALUE_BOXES = 2 * BOX, INVERSE_BOXES = DELTA ? 2 * BOX : 0;
 constexpr uint32_t STAGE = 2 * KEY_BOXES + VALUE_BOXES + INVERSE_BOXES;
 constexpr uint32_t PAIR_SLOTS = 2, OUT_BUFFERS = ${out_buffers};

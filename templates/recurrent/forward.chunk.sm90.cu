@@ -22,6 +22,7 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 $if delta
 #include "recurrent/chunk_inverse.h"
 $end
+#include "recurrent/chunk_sm90_products.h"
 #include "recurrent/chunk_sm90_places.h"
 #include "recurrent/chunk_sm90_weigher.h"
 #include "recurrent/chunk_sm90_carrier.h"

@@ -137,7 +137,7 @@ const Mutant mutants[] = {
     {"ChunksWhoseStateIsRoundedOnce", chunks("chunks.bf16"), {"(sums[n][i] + sums[2 + n][i])", 0, "sums[n][i]", chunk_products}},
     {"ChunksThatForgetWhatGatesLeave", chunks("chunks.bf16"), {"x * base + (x * rest", 0, "0 * base + (x * rest", chunk_products}},
     {"ChunksWhoseGatesAreThoseOfTheTokenBefore", chunks("chunks.bf16"), {"i ? sum : first", 0, "first", chunk_gates}},
-    {"ChunksWhoseInverseIsOfItsDiagonal", chunks("chunks_delta.bf16"), {"= -sum;", 0, "= 0 * sum;", chunk_matrix}},
+    {"ChunksWhoseInverseIsOfItsDiagonal", chunks("chunks_delta.bf16"), {"= -sums[n][i];", 0, "= 0;", chunk_matrix}},
     {"ChunksWhoseInverseIsRoundedOnce", chunks("chunks_delta.bf16"), {"product == 1 ? Square::BYTES : 0", 0, "0", chunk_products}},
     {"ChunksThatInvertWithoutABarrier", chunks("chunks_delta.bf16"), {"sync_block();", 0, nothing, chunk_matrix}},
     {"ChunksOfKeysWithoutTheBarrierBeforeTheirRows", chunks_of_keys("chunks_keys.bf16"), {"sync_block();", 1, nothing}},
