@@ -21,6 +21,7 @@ constexpr int DECAY_ROW = KEYS;
 #include "recurrent/chunk_block.h"
 #include "recurrent/chunk_prepare.h"
 #include "recurrent/chunk_sm90_products.h"
+#include "recurrent/chunk_sm90_weighed.h"
 
 constexpr uint32_t DECAY_BYTES = 4 * KEYS;
 // A stage: weighed queries, keys (of 64 keys both pieces, then of the next), values, the pairs' weights. Then the stages' decays, rows of out,
@@ -35,25 +36,6 @@ struct Places {
   uint32_t full(uint32_t i) const { return first + BARRIERS + 16 * i; }
   uint32_t empty(uint32_t i) const { return full(i) + 8; }
 };
-
-// Which rows a block has.
-struct Row {
-  int sequence, head, value_head, column, count;
-  int chunks() const { return (count + CHUNK - 1) / CHUNK; }
-};
-
-// state = decay state + taken, with a decay for each key.
-static inline void add_to_decayed(Column& state, int box, const Columns& taken, const float* decays) {
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    const Pack<float, 2> decay = load_pack<2>(decays + 64 * box + 8 * j + lane() % 4 * 2);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float& x = state[32 * box + 4 * j + i];
-      x = x * base_of(decay.at[i % 2]) + (x * decay.at[i % 2] + taken[4 * j + i]);
-    }
-  }
-}
 
 // out, and the state after the chunk. In between, products that are started go on while other numbers are made ready.
 static inline void compute(Column& state, Columns& sums, uint32_t stage, int part, const float* decays) {
@@ -99,10 +81,7 @@ KERNEL(3 * WARPGROUP, 1) recurrent(${parameters('recurrent')}) {
     fence_barrier_init();
   }
   sync_block();
-  const uint32_t all_heads = static_cast<uint32_t>(heads), item = static_cast<uint32_t>(block_x()) / static_cast<uint32_t>(slices);
-  const int slice = static_cast<int>(static_cast<uint32_t>(block_x()) - item * static_cast<uint32_t>(slices));
-  const int sequence = static_cast<int>(item / all_heads), head = static_cast<int>(item - sequence * all_heads);
-  const Row row{sequence, head, head / static_cast<int>(all_heads / static_cast<uint32_t>(v_view.shape[2])), slice * 128, static_cast<int>(v_view.shape[1])};
+  const Row row(v_view, heads, slices);
   const int group = uniform(warpgroup());
   Turn<STAGES> turn;
   if (group == 0) {
@@ -122,7 +101,7 @@ KERNEL(3 * WARPGROUP, 1) recurrent(${parameters('recurrent')}) {
 #pragma unroll
       for (int part = 0; part < 2; ++part) load_tile(stage + VALUES + part * BOX, v_map, full, {row.column + 64 * part, row.value_head, chunk * CHUNK, row.sequence});
       load_tile(stage + PAIRS, weights_map, full, {0, 0, row.head, number});
-      load_bytes(at.first + DECAYS + turn.at * DECAY_BYTES, decays + (static_cast<int64_t>(number) * all_heads + row.head) * KEYS, DECAY_BYTES, full);
+      load_bytes(at.first + DECAYS + turn.at * DECAY_BYTES, decays + (number * heads + row.head) * KEYS, DECAY_BYTES, full);
     }
   } else {
     take_registers<232>();
