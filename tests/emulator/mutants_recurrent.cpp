@@ -139,6 +139,8 @@ const Mutant mutants[] = {
     {"ChunksWhoseGatesAreThoseOfTheTokenBefore", chunks("chunks.bf16"), {"i ? sum : first", 0, "first", chunk_gates}},
     {"ChunksWhoseInverseIsOfItsDiagonal", chunks("chunks_delta.bf16"), {"= -sums[n][i];", 0, "= 0;", chunk_matrix}},
     {"ChunksWhoseInverseIsRoundedOnce", chunks("chunks_delta.bf16"), {"product == 1 ? Square::BYTES : 0", 0, "0", chunk_products}},
+    {"ChunksWhoseInverseHasTheDigitsOfOneElement", chunks("chunks_delta.bf16"), {"int order = 2;", 0, "int order = 0;", chunk_matrix}},
+    {"ChunksWhoseInverseSkipsAColumn", chunks("chunks_delta.bf16"), {"if (k >= column)", 0, "if (k > column)", chunk_matrix}},
     {"ChunksThatInvertWithoutABarrier", chunks("chunks_delta.bf16"), {"sync_block();", 0, nothing, chunk_matrix}},
     {"ChunksOfKeysWithoutTheBarrierBeforeTheirRows", chunks_of_keys("chunks_keys.bf16"), {"sync_block();", 1, nothing}},
     {"ChunksOfKeysThatSkipAPart",
