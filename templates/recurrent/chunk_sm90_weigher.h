@@ -16,13 +16,21 @@ $end
 
   // A chunk's log gates and betas, in the first warp, on their way while the chunk before is weighed.
   struct Numbers {
-    float gates[2] = {}, betas[2] = {};
+    uint32_t gates[2] = {}, betas[2] = {};
   };
   void load(Numbers& numbers, int chunk) const {
-    if (chunk * CHUNK >= count) return;
-    gates.load(chunk * CHUNK, count, gamma, numbers.gates);
+    gates.load_raw(chunk * CHUNK, count, numbers.gates);
 $if delta
-    betas.load(chunk * CHUNK, count, 0, numbers.betas);
+    betas.load_raw(chunk * CHUNK, count, numbers.betas);
+$end
+  }
+  void put(Gates& to, const Numbers& numbers, int chunk) const {
+    float x[2];
+    gates.read(numbers.gates, chunk * CHUNK, count, gamma, x);
+    put_gates(to, x);
+$if delta
+    betas.read(numbers.betas, chunk * CHUNK, count, 0, x);
+    put_betas(to, x);
 $end
   }
 
@@ -46,9 +54,7 @@ $end
     const uint32_t full = at.full(turn.at);
     barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
     if (lane() == 0) copy(turn.at, chunk * CHUNK, full);
-    Gates& to = at.gates(memory, turn.at);
-    put_gates(to, numbers.gates);
-    if (DELTA) put_betas(to, numbers.betas);
+    put(at.gates(memory, turn.at), numbers, chunk);
     load(numbers, chunk + 1);
     sync_warp();
     if (lane() == 0) barrier_arrive(full);
