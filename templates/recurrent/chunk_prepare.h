@@ -64,33 +64,41 @@ static inline float sum_of_each(float (&x)[PART]) {
   return x[0] + shuffle_xor(x[0], 1);
 }
 
-// Pairs of tokens of one part: the column of token s. A lane has four keys. use(t, of queries, of keys): sums for token t >= s, 0 for
-// others.
+// Pairs of tokens of one part: the columns of tokens s and s + 1, which is even and odd. A lane has four keys. use(t, s, of queries, of keys):
+// sums for token t >= s, 0 for others.
 template <class Use> static inline void multiply_within(const char* memory, int s, Use use) {
   const Element* queries = reinterpret_cast<const Element*>(memory) + 4 * lane();
   const Element* keys = reinterpret_cast<const Element*>(memory + RAW_KEYS) + 4 * lane();
   const float* factors = reinterpret_cast<const float*>(memory + FACTORS) + 4 * lane();
   const bool mine = 4 * lane() < KEYS;
   const int first = s / PART * PART;
-  float left[4] = {}, of_queries[PART], of_keys[PART];
+  float left[2][4] = {}, of_queries[2][PART], of_keys[2][PART];
 #pragma unroll
   for (int i = 0; i < PART; ++i) {
-    of_queries[i] = 0, of_keys[i] = 0;
+#pragma unroll
+    for (int c = 0; c < 2; ++c) of_queries[c][i] = 0, of_keys[c][i] = 0;
     const int t = first + i;
     if (t < s || !mine) continue;
-    const Pack<Element, 4> k = load_pack<4>(keys + t * KeyTile::PITCH), q = load_pack<4>(queries + t * KeyTile::PITCH);
+    const Pack<Element, 4> keys_here = load_pack<4>(keys + t * KeyTile::PITCH), queries_here = load_pack<4>(queries + t * KeyTile::PITCH);
     const Pack<float, 4> e = load_pack<4>(factors + t * KEYS);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      left[j] = t == s ? to_float(k.at[j]) : left[j] * e.at[j];
-      of_queries[i] += left[j] * to_float(q.at[j]);
-      if (DELTA) of_keys[i] += left[j] * to_float(k.at[j]);
+      const float k = to_float(keys_here.at[j]), q = to_float(queries_here.at[j]);
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {  // of the second column nothing is left before its token
+        left[c][j] = t == s + c ? k : left[c][j] * e.at[j];
+        of_queries[c][i] += left[c][j] * q;
+        if (DELTA) of_keys[c][i] += left[c][j] * k;
+      }
     }
   }
-  const float of_query = sum_of_each(of_queries);
-  const float of_key = DELTA ? sum_of_each(of_keys) : 0;
   const int t = first + lane() / 2;
-  if (lane() % 2 == 0) use(t, t >= s ? of_query : 0, t >= s ? of_key : 0);
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    const float of_query = sum_of_each(of_queries[c]);
+    const float of_key = DELTA ? sum_of_each(of_keys[c]) : 0;
+    if (lane() % 2 == 0) use(t, s + c, t >= s + c ? of_query : 0, t >= s + c ? of_key : 0);
+  }
 }
 
 static inline uint32_t word_at(const char* tile, int row, int key) {
@@ -215,13 +223,16 @@ $end
     }
   };
 #pragma unroll 1
-  for (int s = warp(); s < CHUNK; s += PREPARE_THREADS / WARP)
-    multiply_within(memory, s, [&](int t, float of_query, float of_key) {
+  for (int part = 0; part < PARTS; ++part) {
+    static_assert(PREPARE_THREADS / WARP == PART / 2);
+    const int pair = part % 2 ? PART / 2 - 1 - warp() : warp();  // earlier columns are longer: a warp has both kinds
+    multiply_within(memory, PART * part + 2 * pair, [&](int t, int s, float of_query, float of_key) {
       put_pair(t, s, of_query * scale * (NORMED ? norms.q[t] * norms.k[s] : 1));
 $if delta
       m.system[t * PITCH + s] = t > s ? betas[t] * of_key * (NORMED ? norms.k[t] * norms.k[s] : 1) : 0;
 $end
     });
+  }
   sync_block();
 
   const int64_t matrix = CHUNK * KEYS;
