@@ -19,6 +19,7 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 constexpr int QUERY_PIECES = 1, ROW_PIECES = 2, PAIR_PIECES = 1, INVERSE_PARTS = 2;  // elements a number
 constexpr int DECAY_ROW = KEYS;
 #include "recurrent/chunk_block.h"
+constexpr int PREPARE_GROUPS = 1;
 #include "recurrent/chunk_prepare.h"
 #include "recurrent/chunk_sm90_products.h"
 #include "recurrent/chunk_sm90_weighed.h"
