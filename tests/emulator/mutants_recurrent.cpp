@@ -147,6 +147,7 @@ const Mutant mutants[] = {
      chunks_of_keys("chunks_keys.bf16"),
      {"part = from + 1; part < to", 0, "part = from; part < to", chunk_prepare}},
     {"ChunksOfKeysThatDecayByTheFirstKey", chunks_of_keys("chunks_keys.bf16"), {"decay.at[i % 2]", 0, "decay.at[0]", chunk_weighed}},
+    {"ChunksOfKeysWhoseSecondColumnsBeginAtTheFirst", chunks_of_keys("chunks_keys.bf16"), {"t == s + c ?", 0, "t == s ?", chunk_prepare}},
     {"ChunksOfKeysWithoutTheBarrierOfTheirPairs", chunks_of_keys("chunks_keys.bf16"), {"sync_block();", 2, nothing, chunk_prepare}},
     {"ChunksOfKeysWhoseEarlyKeysAreRoundedOnce",
      chunks_of_keys("chunks_keys_delta.f16"),
