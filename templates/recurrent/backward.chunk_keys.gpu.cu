@@ -32,6 +32,7 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_keep.h"
 #include "recurrent/chunk_pairs.h"
 #include "recurrent/chunk_place.h"
+constexpr int PREPARE_GROUPS = DELTA ? 2 : 1;
 #include "recurrent/chunk_prepare.h"
 #include "recurrent/chunk_weighed.h"
 $if delta

@@ -43,14 +43,30 @@ struct TokenNumbers {
     stride = static_cast<int>(reverse ? -view.strides[1] : view.strides[1]);
   }
 
-  // Those of a warp's tokens: lane l has tokens 2 l and 2 l + 1 of the 64 from `token` on; 0 past the last. Besides, each of them takes
-  // `more`.
-  void load(int token, int count, float more, float (&to)[2]) const {
+  // Those of a warp's tokens: lane l has tokens 2 l and 2 l + 1 of the 64 from `token` on; as they lie in memory, so that nothing waits for
+  // them until they are used.
+  void load_raw(int token, int count, uint32_t (&raw)[2]) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int t = token + 2 * lane() + i;
-      to[i] = t < count ? (data ? number_at(data, type, static_cast<int64_t>(t) * stride) : 0) + more : 0;
+      const bool there = data && t < count;
+      raw[i] = 0;
+      if (there && type == 0) raw[i] = static_cast<const uint32_t*>(data)[static_cast<int64_t>(t) * stride];
+      if (there && type != 0) raw[i] = static_cast<const uint16_t*>(data)[static_cast<int64_t>(t) * stride];
     }
+  }
+  // The same as floats; 0 past the last. Besides, each of them takes `more`.
+  void read(const uint32_t (&raw)[2], int token, int count, float more, float (&to)[2]) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float x = type == 0 ? number_of<float>(raw[i]) : type == 1 ? number_of<half>(raw[i]) : number_of<bfloat16>(raw[i]);
+      to[i] = token + 2 * lane() + i < count ? x + more : 0;
+    }
+  }
+  void load(int token, int count, float more, float (&to)[2]) const {
+    uint32_t raw[2];
+    load_raw(token, count, raw);
+    read(raw, token, count, more, to);
   }
 };
 

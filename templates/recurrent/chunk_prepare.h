@@ -1,5 +1,6 @@
 // GPU vocabulary of the chunked recurrence with gates of keys: the entry that weighs a chunk's queries and keys. Part of a template, which
-// has defined of how many elements a number is, each of which is what rounding took from those before it: of weighed queries QUERY_PIECES,
+// has defined PREPARE_GROUPS of 256 threads (2, with the delta rule: one for queries and keys before they write, one for keys that are
+// written), and of how many elements a number is, each of which is what rounding took from those before it: of weighed queries QUERY_PIECES,
 // of weighed keys ROW_PIECES, of weights of pairs PAIR_PIECES.
 //
 // A chunk is four parts of 16 tokens. With p_t what the gates leave from a part's start to token t, by key, and r_s what they leave from
@@ -12,7 +13,7 @@ $elif delta
 #include "recurrent/chunk_matrix.h"
 $end
 
-constexpr int PREPARE_THREADS = 256, PARTS = 4, PART = CHUNK / PARTS;
+constexpr int GROUP_THREADS = 256, PREPARE_THREADS = PREPARE_GROUPS * GROUP_THREADS, PARTS = 4, PART = CHUNK / PARTS;
 constexpr int FACTORS_BYTES = DELTA ? ROW_PIECES * KeyTile::BYTES : CHUNK * KEYS * 4;
 // Shared memory: queries and keys as they are, then times p and r, in pieces; factors, then (delta) keys times p; sums; the chunk's pairs; norms; gates of tokens and betas; the delta rule's matrices.
 constexpr int RAW_KEYS = PAIR_PIECES * KeyTile::BYTES, FACTORS = RAW_KEYS + (DELTA ? ROW_PIECES : 1) * KeyTile::BYTES;
@@ -20,7 +21,7 @@ constexpr int LOGS = FACTORS + FACTORS_BYTES, CHUNK_PAIRS = LOGS + PARTS * KEYS 
 constexpr int PREPARE_NORMS = CHUNK_PAIRS + PAIR_PIECES * Square::BYTES;
 constexpr int TOKEN_GATES = PREPARE_NORMS + static_cast<int>(sizeof(Norms)), BETAS = TOKEN_GATES + CHUNK * 4, MATRICES = BETAS + CHUNK * 4;
 static_assert(MATRICES + (DELTA ? 33280 : 0) <= ${prepare_shared}, "the spec has another size");
-static_assert(2 * KEYS <= PREPARE_THREADS);
+static_assert(2 * KEYS <= GROUP_THREADS && PREPARE_GROUPS <= (DELTA ? 2 : 1));
 
 // A factor's rest, with its base, 0 or 1, in place of its last bit: a register instead of two.
 static inline float in_one_word(const SplitExp& factor) {
@@ -64,33 +65,41 @@ static inline float sum_of_each(float (&x)[PART]) {
   return x[0] + shuffle_xor(x[0], 1);
 }
 
-// Pairs of tokens of one part: the column of token s. A lane has four keys. use(t, of queries, of keys): sums for token t >= s, 0 for
-// others.
+// Pairs of tokens of one part: the columns of tokens s and s + 1, which is even and odd. A lane has four keys. use(t, s, of queries, of keys):
+// sums for token t >= s, 0 for others.
 template <class Use> static inline void multiply_within(const char* memory, int s, Use use) {
   const Element* queries = reinterpret_cast<const Element*>(memory) + 4 * lane();
   const Element* keys = reinterpret_cast<const Element*>(memory + RAW_KEYS) + 4 * lane();
   const float* factors = reinterpret_cast<const float*>(memory + FACTORS) + 4 * lane();
   const bool mine = 4 * lane() < KEYS;
   const int first = s / PART * PART;
-  float left[4] = {}, of_queries[PART], of_keys[PART];
+  float left[2][4] = {}, of_queries[2][PART], of_keys[2][PART];
 #pragma unroll
   for (int i = 0; i < PART; ++i) {
-    of_queries[i] = 0, of_keys[i] = 0;
+#pragma unroll
+    for (int c = 0; c < 2; ++c) of_queries[c][i] = 0, of_keys[c][i] = 0;
     const int t = first + i;
     if (t < s || !mine) continue;
-    const Pack<Element, 4> k = load_pack<4>(keys + t * KeyTile::PITCH), q = load_pack<4>(queries + t * KeyTile::PITCH);
+    const Pack<Element, 4> keys_here = load_pack<4>(keys + t * KeyTile::PITCH), queries_here = load_pack<4>(queries + t * KeyTile::PITCH);
     const Pack<float, 4> e = load_pack<4>(factors + t * KEYS);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      left[j] = t == s ? to_float(k.at[j]) : left[j] * e.at[j];
-      of_queries[i] += left[j] * to_float(q.at[j]);
-      if (DELTA) of_keys[i] += left[j] * to_float(k.at[j]);
+      const float k = to_float(keys_here.at[j]), q = to_float(queries_here.at[j]);
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {  // of the second column nothing is left before its token
+        left[c][j] = t == s + c ? k : left[c][j] * e.at[j];
+        of_queries[c][i] += left[c][j] * q;
+        if (DELTA) of_keys[c][i] += left[c][j] * k;
+      }
     }
   }
-  const float of_query = sum_of_each(of_queries);
-  const float of_key = DELTA ? sum_of_each(of_keys) : 0;
   const int t = first + lane() / 2;
-  if (lane() % 2 == 0) use(t, t >= s ? of_query : 0, t >= s ? of_key : 0);
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    const float of_query = sum_of_each(of_queries[c]);
+    const float of_key = DELTA ? sum_of_each(of_keys[c]) : 0;
+    if (lane() % 2 == 0) use(t, s + c, t >= s + c ? of_query : 0, t >= s + c ? of_key : 0);
+  }
 }
 
 static inline uint32_t word_at(const char* tile, int row, int key) {
@@ -161,8 +170,9 @@ KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
   Rows(q_view, tokens, head, heads, 0, key_count, reverse).copy_async({shared}, token, count);
   Rows(k_view, tokens, head, heads, 0, key_count, reverse).copy_async({shared + RAW_KEYS}, token, count);
   copy_async_commit();
-  const bool mine = thread_x() < 2 * KEYS;  // two keys of a part
-  const int part = thread_x() / (KEYS / 2), key = thread_x() % (KEYS / 2) * 2, first = part * PART;
+  const int group = thread_x() / GROUP_THREADS, own = thread_x() % GROUP_THREADS;
+  const bool mine = own < 2 * KEYS;  // two keys of a part
+  const int part = own / (KEYS / 2), key = own % (KEYS / 2) * 2, first = part * PART;
   PartGates x;
   if (mine) load_key_gates(x, gk_view, gk_type, tokens, head, token + first, count, key, reverse);
   if (warp() == 0) {
@@ -189,10 +199,10 @@ $end
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         x[t][j] = bounded_gate(x[t][j] + token_gates[first + t]);
-        factors[(first + t) * KEYS + key + j] = exp2_of(x[t][j]);
+        if (group == 0) factors[(first + t) * KEYS + key + j] = exp2_of(x[t][j]);
         sums[j] += x[t][j];
       }
-    logs[part * KEYS + key] = sums[0], logs[part * KEYS + key + 1] = sums[1];
+    if (group == 0) logs[part * KEYS + key] = sums[0], logs[part * KEYS + key + 1] = sums[1];
   }
   if (NORMED) {
     put_norms<PREPARE_THREADS>(memory, 0, norms.q);
@@ -215,15 +225,24 @@ $end
     }
   };
 #pragma unroll 1
-  for (int s = warp(); s < CHUNK; s += PREPARE_THREADS / WARP)
-    multiply_within(memory, s, [&](int t, float of_query, float of_key) {
+  for (int turn = 0; turn < PARTS / PREPARE_GROUPS; ++turn) {
+    static_assert(GROUP_THREADS / WARP == PART / 2);
+    const int column = warp() % (PART / 2), pair = turn % 2 ? PART / 2 - 1 - column : column;  // earlier ones are longer: a warp has both kinds
+    multiply_within(memory, PART * (turn * PREPARE_GROUPS + group) + 2 * pair, [&](int t, int s, float of_query, float of_key) {
       put_pair(t, s, of_query * scale * (NORMED ? norms.q[t] * norms.k[s] : 1));
 $if delta
       m.system[t * PITCH + s] = t > s ? betas[t] * of_key * (NORMED ? norms.k[t] * norms.k[s] : 1) : 0;
 $end
     });
+  }
   sync_block();
 
+  uint32_t early[PART];  // two groups: keys, which the other one overwrites
+  if constexpr (PREPARE_GROUPS > 1) {
+#pragma unroll
+    for (int i = 0; i < PART; ++i) early[i] = mine ? word_at(memory + RAW_KEYS, first + i, key) : 0;
+    sync_block();
+  }
   const int64_t matrix = CHUNK * KEYS;
   if (mine) {
     Element* to_queries = reinterpret_cast<Element*>(queries_before) + block_x() * QUERY_PIECES * matrix;
@@ -242,6 +261,7 @@ $end
       }
 #pragma unroll
     for (int i = 0; i < PART; ++i) {
+      if (group > 0) break;
       const int t = first + i;
       const uint32_t q = word_at(memory, t, key);
       const float norm = scale * (NORMED ? norms.q[t] : 1);
@@ -250,7 +270,7 @@ $end
       put_two<PAIR_PIECES>(memory, t, key, low, high);
       store_two<QUERY_PIECES>(to_queries, t, key, low * exp2_of(before[0]), high * exp2_of(before[1]));
 $if delta
-      const uint32_t k = word_at(memory + RAW_KEYS, t, key);
+      const uint32_t k = PREPARE_GROUPS > 1 ? early[i] : word_at(memory + RAW_KEYS, t, key);
       const float key_norm = NORMED ? norms.k[t] : 1, k_low = low_of(k) * key_norm, k_high = high_of(k) * key_norm;
       put_two<ROW_PIECES>(memory + FACTORS, t, key, k_low * exp2_of(sums[0]), k_high * exp2_of(sums[1]));
       store_two<ROW_PIECES>(to_keys_before, t, key, k_low * exp2_of(sums[0] + before[0]), k_high * exp2_of(sums[1] + before[1]));
@@ -259,8 +279,9 @@ $end
     sums[0] = 0, sums[1] = 0;
 #pragma unroll
     for (int i = PART - 1; i >= 0; --i) {
+      if (group + 1 < PREPARE_GROUPS) break;
       const int t = first + i;
-      const uint32_t k = word_at(memory + RAW_KEYS, t, key);
+      const uint32_t k = PREPARE_GROUPS > 1 ? early[i] : word_at(memory + RAW_KEYS, t, key);
       const float norm = NORMED ? norms.k[t] : 1, low = low_of(k) * norm, high = high_of(k) * norm;
       put_two<DELTA ? ROW_PIECES : 1>(memory + RAW_KEYS, t, key, low * exp2_of(sums[0]), high * exp2_of(sums[1]));
       store_two<ROW_PIECES>(to_keys, t, key, low * exp2_of(sums[0] + after[0]), high * exp2_of(sums[1] + after[1]));
@@ -273,28 +294,34 @@ $end
   }
   sync_block();
 
-  // Pairs of tokens of different parts: a block of 16 x 16 a warp.
-  if (warp() < 6) {
-    const int r = warp() < 1 ? 1 : warp() < 3 ? 2 : 3, c = warp() - r * (r - 1) / 2;
+  // Pairs of tokens of different parts: a block of 16 x 16 a warp; two groups: queries' and keys' in warps of their own.
+  if (warp() < 6 * PREPARE_GROUPS) {
+    const int block = warp() % 6, r = block < 1 ? 1 : block < 3 ? 2 : 3, c = block - r * (r - 1) / 2;
+    const bool has_queries = warp() < 6;
     float of_queries[2][4] = {};
 $if delta
+    const bool has_keys = warp() >= 6 * (PREPARE_GROUPS - 1);
     float of_keys[2][4] = {};
 $end
 #pragma unroll 2
     for (int k = 0; k < SLICES; ++k) {
-      uint32_t a[PAIR_PIECES][4], b[4];
+      uint32_t b[4];
       float leaves[4];
       between(logs, c, r, k, leaves);
+      if (has_queries) {
+        uint32_t a[PAIR_PIECES][4];
 #pragma unroll
-      for (int piece = 0; piece < PAIR_PIECES; ++piece) KeyTile{shared + piece * KeyTile::BYTES}.load_a(a[piece], 16 * r, 16 * k);
-      weigh(a, leaves);
+        for (int piece = 0; piece < PAIR_PIECES; ++piece) KeyTile{shared + piece * KeyTile::BYTES}.load_a(a[piece], 16 * r, 16 * k);
+        weigh(a, leaves);
 #pragma unroll
-      for (int piece = PAIR_PIECES - 1; piece >= 0; --piece) {
-        KeyTile{shared + RAW_KEYS + piece * KeyTile::BYTES}.load_b(b, 16 * c, 16 * k);
+        for (int piece = PAIR_PIECES - 1; piece >= 0; --piece) {
+          KeyTile{shared + RAW_KEYS + piece * KeyTile::BYTES}.load_b(b, 16 * c, 16 * k);
 #pragma unroll
-        for (int other = PAIR_PIECES - 1 - piece; other >= 0; --other) multiply_two(of_queries[0], of_queries[1], a[other], b);
+          for (int other = PAIR_PIECES - 1 - piece; other >= 0; --other) multiply_two(of_queries[0], of_queries[1], a[other], b);
+        }
       }
 $if delta
+      if (!has_keys) continue;
       uint32_t later[ROW_PIECES][4];
 #pragma unroll
       for (int piece = 0; piece < ROW_PIECES; ++piece) KeyTile{shared + FACTORS + piece * KeyTile::BYTES}.load_a(later[piece], 16 * r, 16 * k);
@@ -312,9 +339,9 @@ $end
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int t = 16 * r + i / 2 * 8 + lane() / 4, s = 16 * c + 8 * n + lane() % 4 * 2 + i % 2;
-        put_pair(t, s, of_queries[n][i]);
+        if (has_queries) put_pair(t, s, of_queries[n][i]);
 $if delta
-        m.system[t * PITCH + s] = betas[t] * of_keys[n][i];
+        if (has_keys) m.system[t * PITCH + s] = betas[t] * of_keys[n][i];
 $end
       }
   }

@@ -87,23 +87,37 @@ static_assert(sizeof(Plan) <= 128 && sizeof(End) <= 48);
 
 // A chunk's log gates and betas on their way, in the block's first warp.
 struct GatesUnderway {
+$if dual
   float gates[2], betas[2];
+$else
+  uint32_t gates[2], betas[2];
+$end
+  int first;
   void load(const Plan& plan, int token) {
     if (warp() != 0) return;
+    first = token;
 $if dual
     plan.gates.load(token, plan.count, gates, betas);
 $else
-    plan.gates.load(token, plan.count, plan.gamma, gates);
+    plan.gates.load_raw(token, plan.count, gates);
 $end
 $if delta
-    plan.betas.load(token, plan.count, 0, betas);
+    plan.betas.load_raw(token, plan.count, betas);
 $end
   }
-  void put(Gates& to) const {
+  void put(const Plan& plan, Gates& to) const {
     if (warp() != 0) return;
+$if dual
     put_gates(to, gates);
-$if delta or dual
     put_betas(to, betas);
+$else
+    float x[2];
+    plan.gates.read(gates, first, plan.count, plan.gamma, x);
+    put_gates(to, x);
+$if delta
+    plan.betas.read(betas, first, plan.count, 0, x);
+    put_betas(to, x);
+$end
 $end
   }
 };
@@ -160,7 +174,7 @@ $end
   Norms& norms = *reinterpret_cast<Norms*>(memory + NORMS);
   GatesUnderway numbers;
   numbers.load(plan, 0);
-  numbers.put(all_gates[0]);
+  numbers.put(plan, all_gates[0]);
   const float scale = softmax_scale;
 
 #pragma unroll 1
@@ -249,7 +263,7 @@ $end
     }
     take_in(state, gates.base, gates.rest, written, rest, keys);
     if (STAGES == 1) sync_block();
-    numbers.put(all_gates[1 - turn]);
+    numbers.put(plan, all_gates[1 - turn]);
   }
   copy_async_wait<0>();
   end.state.each([&](int n, int i, const float* at) { *const_cast<float*>(at) = state[n][i]; });

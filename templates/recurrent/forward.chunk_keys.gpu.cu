@@ -18,6 +18,7 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 constexpr int QUERY_PIECES = 1, ROW_PIECES = ${split} ? 3 : 2, PAIR_PIECES = 1, INVERSE_PARTS = ${split} ? 3 : 2;
 constexpr int DECAY_ROW = ${split} ? KEYS + CHUNK : KEYS;  // floats of a chunk: decays of keys, then betas
 #include "recurrent/chunk_block.h"
+constexpr int PREPARE_GROUPS = DELTA ? 2 : 1;
 #include "recurrent/chunk_prepare.h"
 #include "recurrent/chunk_weighed.h"
 

@@ -1,4 +1,5 @@
-"""Times recurrences on one core of a CPU beside NumPy's sgemm, jax.lax.scan and reads of memory: python recurrent_cpu.py (needs ejk, NumPy and JAX).
+"""Times recurrences on one core of a CPU beside NumPy's sgemm, jax.lax.scan and reads of memory: python recurrent_cpu.py (needs ejk and NumPy; without JAX
+its columns are empty).
 
 All by the process's own CPU time, the least of several runs, in turn: other work on the machine counts for little. FLOPs of the forward pass: what its products
 of chunks of 24 tokens have, pairs of tokens j <= t counted once; of a gradient none are given.
@@ -10,11 +11,15 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 import ejk
+
+try:
+    import jax
+    import jax.numpy as jnp
+except ImportError:
+    jax = None
 
 CHUNK, HEADS, TOKENS, SIZE = 24, 4, 1024, 128
 random = np.random.default_rng(0)
@@ -74,7 +79,7 @@ def compare():
         grads = {"d" + name: np.empty_like(x) for name, x in {"q": q, "k": k, "v": v, **given}.items()}
         back = lambda cfg=None: ejk.recurrent_bwd(q, k, v, dout, **given, **grads, cfg=cfg)
         calls = [run, lambda: square @ square, lambda: run({"variant": "blocks"}), back, lambda: back({"variant": "sweep"})]
-        if "gv" not in names:
+        if jax and "gv" not in names:
             arrays = [jnp.asarray(x) for x in (q, k, v, *given.values())]
             forward = jax.jit(scan(names))
             gradient = jax.jit(jax.grad(lambda *x: jnp.vdot(scan(names)(*x), dout), argnums=tuple(range(len(arrays)))))

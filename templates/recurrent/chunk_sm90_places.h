@@ -1,0 +1,43 @@
+// Hopper vocabulary of the chunked recurrence: what is where in shared memory, and its barriers. Part of forward.chunk.sm90.cu.
+#pragma once
+
+constexpr uint32_t KEY_BOXES = BOXES * BOX, VALUE_BOXES = 2 * BOX, INVERSE_BOXES = DELTA ? 2 * BOX : 0;
+constexpr uint32_t STAGE = 2 * KEY_BOXES + VALUE_BOXES + INVERSE_BOXES;
+constexpr uint32_t PAIR_SLOTS = 2, OUT_BUFFERS = ${out_buffers};
+
+// Stages of copied rows, chunks' pairs of tokens, rows of out, the stages' gates, norms, barriers.
+struct Places {
+  static constexpr uint32_t PAIRS = STAGES * STAGE, OUT = PAIRS + PAIR_SLOTS * BOX, GATES = OUT + 2 * OUT_BUFFERS * BOX;
+  static constexpr uint32_t NORMS = GATES + STAGES * sizeof(Gates);
+  static constexpr uint32_t BARRIERS = NORMS + (NORMED ? PAIR_SLOTS * sizeof(Norms) : 0), BYTES = BARRIERS + 16 * (STAGES + PAIR_SLOTS);
+  uint32_t first;
+
+  uint32_t queries(uint32_t stage) const { return first + stage * STAGE; }
+  uint32_t keys(uint32_t stage) const { return queries(stage) + KEY_BOXES; }
+  uint32_t values(uint32_t stage, int part) const { return keys(stage) + KEY_BOXES + part * BOX; }
+  uint32_t inverse(uint32_t stage) const { return keys(stage) + KEY_BOXES + VALUE_BOXES; }
+  uint32_t pairs(uint32_t slot) const { return first + PAIRS + slot * BOX; }
+  uint32_t out(int part) const { return first + OUT + part * OUT_BUFFERS * BOX; }
+  static Gates& gates(char* memory, uint32_t stage) { return reinterpret_cast<Gates*>(memory + GATES)[stage]; }
+  static Norms& norms(char* memory, uint32_t slot) { return reinterpret_cast<Norms*>(memory + NORMS)[slot]; }
+
+  // Of a stage: copied, and its gates summed up; no longer read by the eight warps that carry states.
+  uint32_t full(uint32_t stage) const { return first + BARRIERS + 16 * stage; }
+  uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
+  // Of a chunk's pairs: written by the four warps that make them; no longer read by the others.
+  uint32_t weighed(uint32_t slot) const { return first + BARRIERS + 16 * (STAGES + slot); }
+  uint32_t read(uint32_t slot) const { return weighed(slot) + 8; }
+
+  void init() const {
+    for (uint32_t i = 0; i < STAGES; ++i) {
+      barrier_init(full(i), 1);
+      barrier_init(empty(i), 8);
+    }
+    for (uint32_t i = 0; i < PAIR_SLOTS; ++i) {
+      barrier_init(weighed(i), 4);
+      barrier_init(read(i), 8);
+    }
+  }
+};
+static_assert(1024 + Places::BYTES <= ${shared}, "the spec has another size");
+static_assert(Places::BARRIERS % 8 == 0);

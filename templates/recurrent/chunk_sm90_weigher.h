@@ -1,0 +1,147 @@
+// Hopper vocabulary of the chunked recurrence: the warpgroup that copies rows, sums up gates and weighs pairs of tokens. Part of
+// forward.chunk.sm90.cu.
+#pragma once
+
+struct Weigher {
+  const Places at;
+  char* memory;
+  const TensorMap &queries, &keys, &values;
+$if delta
+  const TensorMap& inverses;
+  const TokenNumbers betas;
+$end
+  const TokenNumbers gates;
+  const float gamma, scale;
+  const int count, sequence, head, query_head, key_head, value_head, column;
+
+  // A chunk's log gates and betas, in the first warp, on their way while the chunk before is weighed.
+  struct Numbers {
+    uint32_t gates[2] = {}, betas[2] = {};
+  };
+  void load(Numbers& numbers, int chunk) const {
+    gates.load_raw(chunk * CHUNK, count, numbers.gates);
+$if delta
+    betas.load_raw(chunk * CHUNK, count, numbers.betas);
+$end
+  }
+  void put(Gates& to, const Numbers& numbers, int chunk) const {
+    float x[2];
+    gates.read(numbers.gates, chunk * CHUNK, count, gamma, x);
+    put_gates(to, x);
+$if delta
+    betas.read(numbers.betas, chunk * CHUNK, count, 0, x);
+    put_betas(to, x);
+$end
+  }
+
+  void copy(uint32_t stage, int token, uint32_t full) const {
+    barrier_expect(full, STAGE);
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box) {
+      load_tile(at.queries(stage) + box * BOX, queries, full, {64 * box, query_head, token, sequence});
+      load_tile(at.keys(stage) + box * BOX, keys, full, {64 * box, key_head, token, sequence});
+    }
+#pragma unroll
+    for (int part = 0; part < 2; ++part) load_tile(at.values(stage, part), values, full, {column + 64 * part, value_head, token, sequence});
+$if delta
+    load_tile(at.inverse(stage), inverses, full, {0, 0, 0, head, sequence * ((count + CHUNK - 1) / CHUNK) + token / CHUNK});
+$end
+  }
+
+  // Starts copying the chunk in turn; by the first warp, which has its numbers and loads those of the next.
+  void start(const Turn<STAGES>& turn, int chunk, Numbers& numbers) const {
+    if (chunk * CHUNK >= count) return;
+    const uint32_t full = at.full(turn.at);
+    barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
+    if (lane() == 0) copy(turn.at, chunk * CHUNK, full);
+    put(at.gates(memory, turn.at), numbers, chunk);
+    load(numbers, chunk + 1);
+    sync_warp();
+    if (lane() == 0) barrier_arrive(full);
+  }
+
+  // Factors of the rows of queries and keys, a row a thread.
+  void put_row_norms(uint32_t stage, Norms& to) const {
+    const int row = thread_x() % CHUNK;
+    const bool of_keys = thread_x() >= CHUNK;
+    const char* from = memory + ((of_keys ? at.keys(stage) : at.queries(stage)) - at.first) + row * 128;
+    float squares = 0;
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box)
+#pragma unroll 2
+      for (int i = 0; i < 8; ++i) {
+        const Pack<Element, 8> x = load_pack<8>(reinterpret_cast<const Element*>(from + box * BOX + (i ^ row % 8) * 16));
+#pragma unroll
+        for (int j = 0; j < 8; ++j) squares += to_float(x.at[j]) * to_float(x.at[j]);
+      }
+    (of_keys ? to.k : to.q)[row] = rsqrt_of(squares + 1e-6f);
+    sync_some(3, WARPGROUP);
+  }
+
+  // The weights of a chunk's pairs, the scale included: rows are queries.
+  void weigh(uint32_t stage, uint32_t slot) const {
+    float sums[CHUNK / 2];
+    const uint64_t a = depth_major<128>(at.queries(stage)), b = depth_major<128>(at.keys(stage));
+    keep_in_place(sums);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < SLICES; ++k) wgmma<Element, CHUNK>(sums, moved(a, k / 4 * BOX + k % 4 * 32), moved(b, k / 4 * BOX + k % 4 * 32), k > 0);
+    wgmma_commit();
+    wgmma_wait<0>();
+    keep_in_place(sums);
+    const Gates& gates = at.gates(memory, stage);
+    const Norms& norms = at.norms(memory, slot);
+    const StoreBuffers<Element, 1> pairs{at.pairs(slot), 0};
+    const int own = 16 * warp() + lane() / 4;
+    const float high[2] = {gates.high[own], gates.high[own + 8]}, low[2] = {gates.low[own], gates.low[own + 8]};
+    float factors[2] = {scale, scale};
+    if (NORMED) factors[0] *= norms.q[own], factors[1] *= norms.q[own + 8];
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+      uint32_t r[4] = {};
+      if (8 * j <= 16 * warp()) {
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          const int s = 8 * (j + n) + lane() % 4 * 2;
+          const Pack<float, 2> there = load_pack<2>(gates.high + s), rest = load_pack<2>(gates.low + s);
+          Pack<float, 2> norm{{1, 1}};
+          if (NORMED) norm = load_pack<2>(norms.k + s);
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            float x[2];
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              const float left = exp2_of((high[h] - there.at[i]) + (low[h] - rest.at[i]));
+              x[i] = s + i <= own + 8 * h ? sums[4 * (j + n) + 2 * h + i] * (factors[h] * norm.at[i]) * left : 0;
+            }
+            r[2 * n + h] = pack_pair<Element>(x[0], x[1]);
+          }
+        }
+      }
+      pairs.put<false>(j, r);
+    }
+  }
+
+  void run() const {
+    const int chunks = (count + CHUNK - 1) / CHUNK;
+    Numbers numbers;
+    Turn<STAGES> next, turn;
+    Turn<PAIR_SLOTS> slot;
+    if (warp() == 0) load(numbers, 0);
+#pragma unroll 1
+    for (int chunk = 1 - STAGES; chunk < chunks; ++chunk) {
+      if (chunk >= 0) {
+        barrier_wait_all(at.full(turn.at), turn.parity);
+        barrier_wait_all(at.read(slot.at), slot.parity ^ 1);
+        if (NORMED) put_row_norms(turn.at, at.norms(memory, slot.at));
+        weigh(turn.at, slot.at);
+        fence_async();
+        sync_warp();
+        if (lane() == 0) barrier_arrive(at.weighed(slot.at));
+        turn.next(), slot.next();
+      }
+      if (warp() == 0) start(next, chunk + STAGES - 1, numbers);
+      next.next();
+    }
+  }
+};
