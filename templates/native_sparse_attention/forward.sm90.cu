@@ -1,0 +1,148 @@
+// native_sparse_attention, forward, on Hopper: a block of threads has tokens of a kv head, a third of them a warpgroup. One warp copies every tile of 64
+// keys that any of them sees into a ring; a warpgroup passes over tiles that none of its tokens sees, and nothing else holds it up.
+#include "device/gpu.h"
+#include "device/attention/attention.h"
+#include "device/sm90/sm90_attention_rows.h"
+#include "device/sm90/sm90_uniform.h"
+
+using Element = ${ctype(E)};
+constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
+constexpr int KEYS = 64, HEADS = 16, GROUPS = 3, TOKENS = ${tokens}, GROUP_TOKENS = TOKENS / GROUPS;
+constexpr uint32_t STAGES = ${stages};
+constexpr int CONSUMER_WARPS = 4 * GROUPS, THREADS = (GROUPS + 1) * WARPGROUP, PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 160;
+$require D % 64 == 0 and Dv % 64 == 0 and tokens % 3 == 0
+#include "native_sparse_attention/select_blocks_gpu.h"
+$if gated
+constexpr int SELECT_WARPS = 4, MEANS_THREADS = 128;
+#include "native_sparse_attention/select_entry.h"
+$end
+#include "native_sparse_attention/forward_sm90_places.h"
+#include "native_sparse_attention/forward_sm90_producer.h"
+#include "native_sparse_attention/forward_sm90_consumer.h"
+$if gated
+
+// Block (x, y, z): the means of block x of kv head y of row z of the batch: of keys in terms; and both where a tile of them has them in
+// shared memory.
+KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
+  const Heads<const Element> k(k_view), v(v_view);
+  const int64_t row = static_cast<int64_t>(block_z()) * k.heads + block_y(), at = row * grid_x() + block_x(), first = block_x() * block_size;
+  const auto mean = [&](const Element* from, int64_t stride) {
+    float sum = 0;
+#pragma unroll 4
+    for (int64_t t = 0; t < block_size; ++t) sum += to_float(from[t * stride]);
+    return sum / static_cast<float>(block_size);
+  };
+  const int d = thread_x(), key = block_x() % KEYS;
+  Element* const tile = reinterpret_cast<Element*>(mean_tiles) + (row * ((grid_x() + KEYS - 1) / KEYS) + block_x() / KEYS) * (STAGE_BYTES / 2) +
+                        d / 64 * (KEYS * 64) + key * 64 + (d % 64 / 8 ^ key % 8) * 8 + d % 8;
+  if (d < D) {
+    const float x = mean(k.row(block_z(), first, block_y()) + d, k.token_stride);
+    store_terms(reinterpret_cast<Element*>(mean_keys) + at * D + d, k_view.shape[0] * k.heads * grid_x() * D, x);
+    if (is_given(g_cmp_view)) *tile = from_float<Element>(x);
+  }
+  if (is_given(g_cmp_view) && d < DV) tile[KEYS * D] = from_float<Element>(mean(v.row(block_z(), first, block_y()) + d, v.token_stride));
+}
+$end
+
+// Block (x, y, z): TOKENS tokens of row z of the batch, the last first, and HEADS query heads of a kv head.
+KERNEL(THREADS, 1) attend(${parameters('attend')}) {
+  __shared__ Notes notes;
+  const int heads = static_cast<int>(heads_a_kv_head), words = static_cast<int>(block_words), size = static_cast<int>(block_size);
+  const int tokens = static_cast<int>(q_view.shape[1]), batch = block_z(), parts = (heads + HEADS - 1) / HEADS, kv_head = block_y() / parts;
+  const int first_token = (grid_x() - 1 - block_x()) * TOKENS, first_head = kv_head * heads + block_y() % parts * HEADS;
+  const int count = heads - block_y() % parts * HEADS < HEADS ? heads - block_y() % parts * HEADS : HEADS;
+  const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
+  uint32_t* const bits = reinterpret_cast<uint32_t*>(dynamic_shared() + (at.base - shared_pointer(dynamic_shared())) + BITS_AT);
+  if (thread_x() == 0) {
+#pragma unroll 1
+    for (uint32_t i = 0; i < STAGES; ++i) {
+      barrier_init(shared_pointer(&notes.full[i]), 1);
+      barrier_init(shared_pointer(&notes.empty[i]), CONSUMER_WARPS);
+    }
+    barrier_init(shared_pointer(&notes.queries), 1);
+    fence_barrier_init();
+  }
+#pragma unroll 1
+  for (int i = warp(); i < TOKENS; i += THREADS / WARP) {
+    const int token = first_token + i;
+    const bool there = token < tokens;
+$if gated
+    if (is_given(g_slc_view) && is_given(block_indices_view)) {
+      load_named_bits(bits + i * words, words, block_indices_view, block_counts_view, batch, there ? token : 0, kv_head, named_blocks, block_size, there);
+    } else {
+#pragma unroll 1
+      for (int word = lane(); word < words; word += WARP)
+        bits[i * words + word] = is_given(g_slc_view) && there
+                                     ? static_cast<uint32_t>(block_bits[((static_cast<int64_t>(batch) * k_view.shape[2] + kv_head) * tokens + token) * words + word])
+                                     : 0;
+      sync_warp();
+    }
+    if (there && block_y() % parts == 0 && (!is_given(g_slc_view) || is_given(block_indices_view)))
+      store_selected(selected_view, is_given(g_slc_view) ? bits + i * words : nullptr, batch, token, kv_head, token / size);
+$else
+    load_named_bits(bits + i * words, words, block_indices_view, block_counts_view, batch, there ? token : 0, kv_head, named_blocks, block_size, there);
+$end
+  }
+  sync_block();
+  if (uniform(warpgroup()) == GROUPS) {
+    give_registers<PRODUCER_REGISTERS>();
+    if (uniform(warp()) != CONSUMER_WARPS) return;
+    Producer producer{at, notes, bits, words, size, first_token, tokens, kv_head, batch, {}};
+    producer.copy_queries(q_map, first_head);
+    producer.copy_blocks(k_map, v_map);
+$if gated
+    if (is_given(g_cmp_view))
+      producer.copy_means(reinterpret_cast<const char*>(mean_tiles) +
+                          (static_cast<int64_t>(batch) * k_view.shape[2] + kv_head) * ((means + KEYS - 1) / KEYS) * STAGE_BYTES);
+$end
+    producer.finish();
+    return;
+  }
+  take_registers<CONSUMER_REGISTERS>();
+  Consumer consumer{at, notes, uniform(warpgroup()), softmax_scale * LOG2_E};
+  consumer.start();
+  barrier_wait_all(shared_pointer(&notes.queries), 0);
+  Turn<STAGES> ring;
+  consumer.meet_tiles(TILE_OF_BLOCKS, ring, [&](int i) { return first_token + i + 1; });
+#pragma unroll
+  for (int i = 0; i < GROUP_TOKENS; ++i) {
+    const int token = first_token + consumer.token(i);
+    const bool there = token < tokens;
+$if gated
+    const auto known_gate = [&](const View& gate, int head) {
+      return there && head < count && is_given(gate) ? gate_of(gate, batch, token, first_head + head) : 0;
+    };
+    const auto known_sum = [&](int head) {
+      const float sum = there && head < count && is_given(g_cmp_view)
+                            ? mean_lse[(static_cast<int64_t>(batch) * q_view.shape[2] + first_head + head) * tokens + token]
+                            : 0;
+      return sum > -INFINITE ? sum : 0;
+    };
+    consumer.change(i, [&](int head) { return known_gate(g_slc_view, head); },
+                    [&](int head, float lse) {
+                      if (!there || head >= count) return;
+                      store_branch_lse(branch_lse_view, batch, token, first_head + head, BLOCKS, lse * LN_2);
+                      store_branch_lse(branch_lse_view, batch, token, first_head + head, WINDOW, -INFINITE);
+                      if (!is_given(g_cmp_view)) store_branch_lse(branch_lse_view, batch, token, first_head + head, MEANS, -INFINITE);
+                    },
+                    known_sum, [&](int head) { return known_gate(g_cmp_view, head); });
+$else
+    consumer.change(i, [](int) { return 1.0f; },
+                    [&](int head, float lse) {
+                      if (there && head < count && is_given(lse_view))
+                        static_cast<float*>(lse_view.data)[batch * lse_view.strides[0] + (first_head + head) * lse_view.strides[1] + token * lse_view.strides[2]] = lse * LN_2;
+                    },
+                    [](int) { return 0.0f; }, [](int) { return 1.0f; });
+$end
+  }
+  sync_some(consumer.barrier(), WARPGROUP);
+$if gated
+  consumer.meet_tiles(TILE_OF_MEANS, ring, [&](int i) { return (first_token + i + 1) / size; });
+$end
+  consumer.store(
+      [&](int i) {
+        const int token = first_token + i;
+        return token < tokens ? static_cast<Element*>(out_view.data) + batch * out_view.strides[0] + token * out_view.strides[1] + first_head * out_view.strides[2] : nullptr;
+      },
+      out_view.strides[2], count);
+}
