@@ -13,19 +13,19 @@ constexpr int CONSUMER_WARPS = 4 * GROUPS, THREADS = (GROUPS + 1) * WARPGROUP, P
 $require D % 64 == 0 and Dv % 64 == 0 and tokens % 3 == 0
 #include "native_sparse_attention/select_blocks_gpu.h"
 $if gated
-constexpr int SELECT_WARPS = 4, MEANS_THREADS = 128;
-#include "native_sparse_attention/select_entry.h"
+constexpr int MEANS_THREADS = 128;
+#include "native_sparse_attention/mean_terms.h"
 $end
 #include "native_sparse_attention/forward_sm90_places.h"
 #include "native_sparse_attention/forward_sm90_producer.h"
 #include "native_sparse_attention/forward_sm90_consumer.h"
 $if gated
+#include "native_sparse_attention/select_sm90_entry.h"
 
-// Block (x, y, z): the means of block x of kv head y of row z of the batch: of keys in terms; and both where a tile of them has them in
-// shared memory.
+// Block (x, y, z): the means of block x of kv head y of row z of the batch.
 KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
   const Heads<const Element> k(k_view), v(v_view);
-  const int64_t row = static_cast<int64_t>(block_z()) * k.heads + block_y(), at = row * grid_x() + block_x(), first = block_x() * block_size;
+  const int64_t row = static_cast<int64_t>(block_z()) * k.heads + block_y(), first = block_x() * block_size;
   const auto mean = [&](const Element* from, int64_t stride) {
     float sum = 0;
 #pragma unroll 4
@@ -33,14 +33,10 @@ KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
     return sum / static_cast<float>(block_size);
   };
   const int d = thread_x(), key = block_x() % KEYS;
-  Element* const tile = reinterpret_cast<Element*>(mean_tiles) + (row * ((grid_x() + KEYS - 1) / KEYS) + block_x() / KEYS) * (STAGE_BYTES / 2) +
-                        d / 64 * (KEYS * 64) + key * 64 + (d % 64 / 8 ^ key % 8) * 8 + d % 8;
-  if (d < D) {
-    const float x = mean(k.row(block_z(), first, block_y()) + d, k.token_stride);
-    store_terms(reinterpret_cast<Element*>(mean_keys) + at * D + d, k_view.shape[0] * k.heads * grid_x() * D, x);
-    if (is_given(g_cmp_view)) *tile = from_float<Element>(x);
-  }
-  if (is_given(g_cmp_view) && d < DV) tile[KEYS * D] = from_float<Element>(mean(v.row(block_z(), first, block_y()) + d, v.token_stride));
+  Element* const to = reinterpret_cast<Element*>(mean_tiles) + (row * ((grid_x() + KEYS - 1) / KEYS) + block_x() / KEYS) * (TILE_BYTES / 2) +
+                      d / 64 * (KEYS * 64) + key * 64 + (d % 64 / 8 ^ key % 8) * 8 + d % 8;
+  if (d < D) store_terms(to + (TERMS - 1) * KEYS * D, -KEYS * D, mean(k.row(block_z(), first, block_y()) + d, k.token_stride));
+  if (is_given(g_cmp_view) && d < DV) to[TERMS * KEYS * D] = from_float<Element>(mean(v.row(block_z(), first, block_y()) + d, v.token_stride));
 }
 $end
 
@@ -93,7 +89,7 @@ $end
 $if gated
     if (is_given(g_cmp_view))
       producer.copy_means(reinterpret_cast<const char*>(mean_tiles) +
-                          (static_cast<int64_t>(batch) * k_view.shape[2] + kv_head) * ((means + KEYS - 1) / KEYS) * STAGE_BYTES);
+                          (static_cast<int64_t>(batch) * k_view.shape[2] + kv_head) * ((means + KEYS - 1) / KEYS) * TILE_BYTES + SEEN_AT);
 $end
     producer.finish();
     return;

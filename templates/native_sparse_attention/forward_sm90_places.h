@@ -6,6 +6,10 @@ constexpr uint32_t QUERY_PANEL = TOKENS * HEADS * 128;  // 64 features of all qu
 constexpr uint32_t QUERY_BYTES = QUERY_PANEL * (D > DV ? D : DV) / 64;  // outputs take their place
 constexpr uint32_t STAGE_BYTES = PANEL * (D + DV) / 64;
 constexpr uint32_t WEIGHT_BYTES = HEADS * 128;
+$if gated
+// Of 64 means: the terms of keys, the first last, then values; each as it lies in shared memory.
+constexpr uint32_t TERMS_BYTES = TERMS * KEYS * D * 2, TILE_BYTES = TERMS_BYTES + KEYS * DV * 2, SEEN_AT = TILE_BYTES - STAGE_BYTES;
+$end
 
 enum TileKind { TILE_OF_BLOCKS, TILE_OF_MEANS, NO_TILE };
 

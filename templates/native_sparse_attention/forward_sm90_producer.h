@@ -58,11 +58,12 @@ struct Producer {
       }
     }
   }
-  // `tiles`: of the kv head's means, as they lie in a stage.
+  // `tiles`: of the kv head's means, each as it lies in a stage, TILE_BYTES apart.
+$if gated
   void copy_means(const char* tiles) {
     const int past = there() ? (token() + 1) / block_size : 0;  // means that the token sees
 #pragma unroll 1
-    for (int first = 0;; first += KEYS, tiles += STAGE_BYTES) {
+    for (int first = 0;; first += KEYS, tiles += TILE_BYTES) {
       const uint32_t wanted = lanes_where(past > first);
       if (wanted == 0) break;
       open(TILE_OF_MEANS, wanted, first);
@@ -73,6 +74,7 @@ struct Producer {
       next();
     }
   }
+$end
   void finish() {
     open(NO_TILE, 0, 0);
     if (lane() == 0) barrier_arrive(full());
