@@ -7,19 +7,20 @@
 
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
-constexpr int KEYS = 64, HEADS = 16, GROUPS = 3, TOKENS = ${tokens}, GROUP_TOKENS = TOKENS / GROUPS;
+constexpr int GROUPS = 3, TOKENS = ${tokens}, GROUP_TOKENS = TOKENS / GROUPS;
 constexpr uint32_t STAGES = ${stages};
-constexpr int CONSUMER_WARPS = 4 * GROUPS, THREADS = (GROUPS + 1) * WARPGROUP, PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 160;
+constexpr int THREADS = (GROUPS + 1) * WARPGROUP, COPY_REGISTERS = 24, CONSUMER_REGISTERS = 160;
 $require D % 64 == 0 and Dv % 64 == 0 and tokens % 3 == 0
-#include "native_sparse_attention/select_blocks_gpu.h"
-$if gated
-constexpr int MEANS_THREADS = 128;
-#include "native_sparse_attention/mean_terms.h"
-$end
-#include "native_sparse_attention/forward_sm90_places.h"
-#include "native_sparse_attention/forward_sm90_producer.h"
+constexpr uint32_t WEIGHT_BYTES = 16 * 128;
 #include "native_sparse_attention/forward_sm90_consumer.h"
+constexpr uint32_t QUERIES_AT = STAGES * STAGE_BYTES;
+constexpr uint32_t WEIGHTS_AT = QUERIES_AT + QUERY_PANEL * (D > DV ? D : DV) / 64;  // outputs take the queries' place
+constexpr uint32_t BITS_AT = WEIGHTS_AT + 2 * GROUPS * WEIGHT_BYTES;
 $if gated
+#include "native_sparse_attention/mean_terms.h"
+constexpr int MEANS_THREADS = 128, KEYS = KEYS_A_TILE, HEADS = ROW_HEADS;
+// Of 64 means: the terms of keys, the first last, then values; each as it lies in shared memory.
+constexpr uint32_t TERMS_BYTES = TERMS * KEYS * D * 2, TILE_BYTES = TERMS_BYTES + KEYS * DV * 2, SEEN_AT = TILE_BYTES - STAGE_BYTES;
 #include "native_sparse_attention/select_sm90_entry.h"
 
 // Block (x, y, z): the means of block x of kv head y of row z of the batch.
@@ -40,24 +41,16 @@ KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
 }
 $end
 
-// Block (x, y, z): TOKENS tokens of row z of the batch, the last first, and HEADS query heads of a kv head.
+// Block (x, y, z): TOKENS tokens of row z of the batch, the last first, and ROW_HEADS query heads of a kv head.
 KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   __shared__ Notes notes;
   const int heads = static_cast<int>(heads_a_kv_head), words = static_cast<int>(block_words), size = static_cast<int>(block_size);
-  const int tokens = static_cast<int>(q_view.shape[1]), batch = block_z(), parts = (heads + HEADS - 1) / HEADS, kv_head = block_y() / parts;
-  const int first_token = (grid_x() - 1 - block_x()) * TOKENS, first_head = kv_head * heads + block_y() % parts * HEADS;
-  const int count = heads - block_y() % parts * HEADS < HEADS ? heads - block_y() % parts * HEADS : HEADS;
-  const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
-  uint32_t* const bits = reinterpret_cast<uint32_t*>(dynamic_shared() + (at.base - shared_pointer(dynamic_shared())) + BITS_AT);
-  if (thread_x() == 0) {
-#pragma unroll 1
-    for (uint32_t i = 0; i < STAGES; ++i) {
-      barrier_init(shared_pointer(&notes.full[i]), 1);
-      barrier_init(shared_pointer(&notes.empty[i]), CONSUMER_WARPS);
-    }
-    barrier_init(shared_pointer(&notes.queries), 1);
-    fence_barrier_init();
-  }
+  const int tokens = static_cast<int>(q_view.shape[1]), batch = block_z(), parts = (heads + ROW_HEADS - 1) / ROW_HEADS, kv_head = block_y() / parts;
+  const int first_token = (grid_x() - 1 - block_x()) * TOKENS, first_head = kv_head * heads + block_y() % parts * ROW_HEADS;
+  const int count = heads - block_y() % parts * ROW_HEADS < ROW_HEADS ? heads - block_y() % parts * ROW_HEADS : ROW_HEADS;
+  const uint32_t base = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
+  uint32_t* const bits = reinterpret_cast<uint32_t*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + BITS_AT);
+  if (thread_x() == 0) notes.ring.start();
 #pragma unroll 1
   for (int i = warp(); i < TOKENS; i += THREADS / WARP) {
     const int token = first_token + i;
@@ -81,28 +74,31 @@ $end
   }
   sync_block();
   if (uniform(warpgroup()) == GROUPS) {
-    give_registers<PRODUCER_REGISTERS>();
-    if (uniform(warp()) != CONSUMER_WARPS) return;
-    Producer producer{at, notes, bits, words, size, first_token, tokens, kv_head, batch, {}};
-    producer.copy_queries(q_map, first_head);
+    give_registers<COPY_REGISTERS>();
+    if (uniform(warp()) != 4 * GROUPS) return;
+    Producer producer{base, notes.ring, bits, words, size, first_token, tokens, kv_head, batch, {}};
+    producer.expect_queries(QUERY_PANEL * D / 64);
+    producer.copy_queries<D>(base + QUERIES_AT, q_map, first_head);
     producer.copy_blocks(k_map, v_map);
 $if gated
     if (is_given(g_cmp_view))
       producer.copy_means(reinterpret_cast<const char*>(mean_tiles) +
-                          (static_cast<int64_t>(batch) * k_view.shape[2] + kv_head) * ((means + KEYS - 1) / KEYS) * TILE_BYTES + SEEN_AT);
+                          (static_cast<int64_t>(batch) * k_view.shape[2] + kv_head) * ((means + KEYS_A_TILE - 1) / KEYS_A_TILE) * TILE_BYTES + SEEN_AT,
+                          TILE_BYTES);
 $end
     producer.finish();
     return;
   }
   take_registers<CONSUMER_REGISTERS>();
-  Consumer consumer{at, notes, uniform(warpgroup()), softmax_scale * LOG2_E};
+  const int group = uniform(warpgroup());
+  Consumer consumer{notes, {group, notes.exchange}, base, base + QUERIES_AT, base + WEIGHTS_AT + group * 2 * WEIGHT_BYTES, softmax_scale * LOG2_E};
   consumer.start();
-  barrier_wait_all(shared_pointer(&notes.queries), 0);
-  Turn<STAGES> ring;
-  consumer.meet_tiles(TILE_OF_BLOCKS, ring, [&](int i) { return first_token + i + 1; });
+  barrier_wait_all(shared_pointer(&notes.ring.queries), 0);
+  Turn<STAGES> turn;
+  consumer.meet_tiles(TILE_OF_BLOCKS, turn, [&](int i) { return first_token + i + 1; });
 #pragma unroll
   for (int i = 0; i < GROUP_TOKENS; ++i) {
-    const int token = first_token + consumer.token(i);
+    const int token = first_token + consumer.own.token(i);
     const bool there = token < tokens;
 $if gated
     const auto known_gate = [&](const View& gate, int head) {
@@ -131,11 +127,12 @@ $else
                     [](int) { return 0.0f; }, [](int) { return 1.0f; });
 $end
   }
-  sync_some(consumer.barrier(), WARPGROUP);
+  consumer.own.sync();
 $if gated
-  consumer.meet_tiles(TILE_OF_MEANS, ring, [&](int i) { return (first_token + i + 1) / size; });
+  consumer.meet_tiles(TILE_OF_MEANS, turn, [&](int i) { return (first_token + i + 1) / size; });
 $end
-  consumer.store(
+  consumer.own.store<DV>(
+      base + QUERIES_AT, [&](int i, int h) -> const Scores& { return consumer.output[i][h]; },
       [&](int i) {
         const int token = first_token + i;
         return token < tokens ? static_cast<Element*>(out_view.data) + batch * out_view.strides[0] + token * out_view.strides[1] + first_head * out_view.strides[2] : nullptr;
