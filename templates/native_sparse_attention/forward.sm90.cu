@@ -1,4 +1,4 @@
-// native_sparse_attention, forward, on Hopper: a block of threads has tokens of a kv head, a third of them a warpgroup. One warp copies every tile of 64
+// native_sparse_attention, forward, on Hopper: a block of threads has tokens of a kv head, shared out among warpgroups. One warp copies every tile of 64
 // keys that any of them sees into a ring; a warpgroup passes over tiles that none of its tokens sees, and nothing else holds it up.
 #include "device/gpu.h"
 #include "device/attention/attention.h"
@@ -7,10 +7,10 @@
 
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
-constexpr int GROUPS = 3, TOKENS = ${tokens}, GROUP_TOKENS = TOKENS / GROUPS;
+constexpr int GROUPS = ${groups}, TOKENS = ${tokens}, GROUP_TOKENS = TOKENS / GROUPS;
 constexpr uint32_t STAGES = ${stages};
-constexpr int THREADS = (GROUPS + 1) * WARPGROUP, COPY_REGISTERS = 24, CONSUMER_REGISTERS = 160;
-$require D % 64 == 0 and Dv % 64 == 0 and tokens % 3 == 0
+constexpr int THREADS = (GROUPS + 1) * WARPGROUP, COPY_REGISTERS = 24, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : 112;
+$require D % 64 == 0 and Dv % 64 == 0 and tokens % groups == 0
 constexpr uint32_t WEIGHT_BYTES = 16 * 128;
 #include "native_sparse_attention/forward_sm90_consumer.h"
 constexpr uint32_t QUERIES_AT = STAGES * STAGE_BYTES;

@@ -18,7 +18,7 @@ struct Consumer {
   float unit;                        // of scores
   uint32_t turn = 0;                 // of the two
   Outputs output[GROUP_TOKENS];
-  float sum[GROUP_TOKENS][4];  // of the weights of the lane's own keys
+  float sum[GROUP_TOKENS];  // of the weights of the column that the lane holds
 
   void start() {
 #pragma unroll
@@ -27,8 +27,7 @@ struct Consumer {
       for (int h = 0; h < DV / 64; ++h)
 #pragma unroll
         for (int e = 0; e < ROW_HEADS / 2; ++e) output[i][h][e] = 0;
-#pragma unroll
-      for (int c = 0; c < 4; ++c) sum[i][c] = 0;
+      sum[i] = 0;
     }
 #pragma unroll 1
     for (int i = thread_x() % WARPGROUP; i < GROUP_TOKENS * ROW_HEADS; i += WARPGROUP)
@@ -37,7 +36,7 @@ struct Consumer {
   }
 
   // References follow the largest scores, and what was added up follows them.
-  void follow(Outputs& o, float (&sums)[4], float (&reference)[4], int of, const Scores& s) const {
+  void follow(Outputs& o, float& held, float (&reference)[4], int of, const Scores& s) const {
     float largest[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) largest[c] = larger_of(s[c / 2 * 4 + c % 2], s[c / 2 * 4 + c % 2 + 2]);
@@ -47,8 +46,9 @@ struct Consumer {
     for (int c = 0; c < 4; ++c) {
       const float now = larger_of(reference[c], largest[c]);
       by[c] = exp2_of(reference[c] - now);
-      reference[c] = now, sums[c] *= by[c];
+      reference[c] = now;
     }
+    held *= lane() & 16 ? (lane() & 8 ? by[3] : by[2]) : (lane() & 8 ? by[1] : by[0]);
 #pragma unroll
     for (int h = 0; h < DV / 64; ++h)
 #pragma unroll
@@ -61,7 +61,7 @@ struct Consumer {
   }
 
   // Token `of` of the block's, which sees the first `count` keys of the stage's tile.
-  void meet(Outputs& o, float (&sums)[4], int of, uint32_t stage, int count) {
+  void meet(Outputs& o, float& held, int of, uint32_t stage, int count) {
     const uint32_t keys = tiles + stage * STAGE_BYTES, values = keys + PANEL * D / 64;
     Scores s;
     keep_in_place(s);
@@ -94,12 +94,14 @@ struct Consumer {
     };
     weigh();
     if (any_in_some(own.barrier(), WARPGROUP, far)) {
-      follow(o, sums, reference, of, s);
+      follow(o, held, reference, of, s);
       weigh();
       own.sync();
     }
+    float all[4];
 #pragma unroll
-    for (int e = 0; e < ROW_HEADS / 2; ++e) sums[column_of(e)] += w[e];
+    for (int c = 0; c < 4; ++c) all[c] = w[c / 2 * 4 + c % 2] + w[c / 2 * 4 + c % 2 + 2];
+    held += share_columns(all);
     if (count >= KEYS_A_TILE)
       add_weighed<DV, ROW_HEADS>(o, values, place);
     else
@@ -115,11 +117,12 @@ struct Consumer {
   // weights are relative to `known(head)`, times `known_factor(head)`.
   template <class Gate, class Give, class Known, class Factor>
   void change(int i, const Gate& gate, const Give& give, const Known& known, const Factor& known_factor) {
-    own.join_columns(sum[i], [](float a, float b) { return a + b; });
+    float sums[4];
+    own.find_columns(sums, sum[i]);
     const int of = own.token(i);
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
-      const float all = sum[i][c], by = all == 0 ? 0 : gate(head_of(c)) / all;
+      const float all = sums[c], by = all == 0 ? 0 : gate(head_of(c)) / all;
       if (TokenGroup::speaks()) give(head_of(c), all == 0 ? -INFINITE : notes.reference[of][head_of(c)] + log_of(all) * LOG2_E);
 #pragma unroll
       for (int h = 0; h < DV / 64; ++h)
@@ -129,7 +132,6 @@ struct Consumer {
           o = all == 0 ? 0 : o * by;
         }
     }
-    own.sync();
     if (TokenGroup::speaks()) {
 #pragma unroll
       for (int c = 0; c < 4; ++c) notes.reference[of][head_of(c)] = known(head_of(c)), notes.factor[of][head_of(c)] = known_factor(head_of(c));

@@ -17,6 +17,13 @@ typedef float Scores[ROW_HEADS / 2];
 static inline int column_of(int element) { return element / 4 * 2 + element % 2; }
 static inline int head_of(int column) { return column / 2 * 8 + lane() % 4 * 2 + column % 2; }
 
+// Columns summed over four lanes, of which each then holds one: column lane / 8.
+static inline float share_columns(const float (&x)[4]) {
+  const bool upper = lane() & 16, second = lane() & 8;
+  const float a = (upper ? x[2] : x[0]) + shuffle_xor(upper ? x[0] : x[2], 16), b = (upper ? x[3] : x[1]) + shuffle_xor(upper ? x[1] : x[3], 16);
+  return (second ? b : a) + shuffle_xor(second ? a : b, 8);
+}
+
 // s = keys queries^T, FEATURES of them; then wgmma_commit, and wgmma_wait. `keys`: panels PANEL apart; `queries`: QUERY_PANEL.
 template <int FEATURES> static inline void start_scores(Scores& s, uint32_t keys, uint32_t queries) {
 #pragma unroll
@@ -104,6 +111,20 @@ struct TokenGroup {
 #pragma unroll
       for (int w = 1; w < 4; ++w) column[c] = join(column[c], exchange[group][w][head_of(c)]);
     }
+  }
+
+  // All four columns, of what lanes hold of them; others may be told then.
+  void find_columns(float (&column)[4], float held) const {
+    held += shuffle_xor(held, 4);
+    if (!(lane() & 4)) exchange[group][warp() % 4][head_of(lane() / 8)] = held;
+    sync();
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      column[c] = 0;
+#pragma unroll
+      for (int w = 0; w < 4; ++w) column[c] += exchange[group][w][head_of(c)];
+    }
+    sync();
   }
 
   // All tiles of a kind that tokens of the group want: meet(i, stage, first key of the tile), i a constant.
