@@ -8,6 +8,7 @@ using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
 constexpr int GROUPS = ${groups}, TOKENS = ${queries}, GROUP_TOKENS = TOKENS / GROUPS;
 constexpr uint32_t STAGES = ${stages};
+constexpr int CHAINS = ${chains};
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, COPY_REGISTERS = 24, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : 112;
 constexpr int SMALL = 128;  // threads of the small launches
 constexpr uint32_t WEIGHT_BYTES = 32 * 128;

@@ -66,15 +66,20 @@ struct GradientConsumer {
   void meet(int i, int of, uint32_t stage, int count) {
     const uint32_t keys = tiles + stage * STAGE_BYTES, values = keys + PANEL * D / 64;
     Scores w, p;
-    keep_in_place(w);
-    keep_in_place(p);
-    wgmma_fence();
-    start_scores<D>(w, keys, queries + of * (ROW_HEADS * 128));
-    start_scores<DV>(p, values, douts + of * (ROW_HEADS * 128));
-    wgmma_commit();
-    wgmma_wait<0>();
-    keep_in_place(w);
-    keep_in_place(p);
+    {
+      ScoreParts of_keys, of_values;
+      keep_in_place(of_keys);
+      keep_in_place(of_values);
+      wgmma_fence();
+      start_scores<D>(of_keys, keys, queries + of * (ROW_HEADS * 128));
+      start_scores<DV>(of_values, values, douts + of * (ROW_HEADS * 128));
+      wgmma_commit();
+      wgmma_wait<0>();
+      keep_in_place(of_keys);
+      keep_in_place(of_values);
+      join_parts(w, of_keys);
+      join_parts(p, of_values);
+    }
     const int key = warp() % 4 * 16 + lane() / 4;
     float gate[4], about[4];
 #pragma unroll

@@ -9,6 +9,7 @@ using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
 constexpr int GROUPS = ${groups}, TOKENS = ${tokens}, GROUP_TOKENS = TOKENS / GROUPS;
 constexpr uint32_t STAGES = ${stages};
+constexpr int CHAINS = ${chains};
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, COPY_REGISTERS = 24, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : 112;
 $require D % 64 == 0 and Dv % 64 == 0 and tokens % groups == 0
 constexpr uint32_t WEIGHT_BYTES = 16 * 128;

@@ -64,12 +64,16 @@ struct Consumer {
   void meet(Outputs& o, float& held, int of, uint32_t stage, int count) {
     const uint32_t keys = tiles + stage * STAGE_BYTES, values = keys + PANEL * D / 64;
     Scores s;
-    keep_in_place(s);
-    wgmma_fence();
-    start_scores<D>(s, keys, queries + of * (ROW_HEADS * 128));
-    wgmma_commit();
-    wgmma_wait<0>();
-    keep_in_place(s);
+    {
+      ScoreParts parts;
+      keep_in_place(parts);
+      wgmma_fence();
+      start_scores<D>(parts, keys, queries + of * (ROW_HEADS * 128));
+      wgmma_commit();
+      wgmma_wait<0>();
+      keep_in_place(parts);
+      join_parts(s, parts);
+    }
     float reference[4], factor[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) reference[c] = notes.reference[of][head_of(c)], factor[c] = notes.factor[of][head_of(c)];

@@ -127,6 +127,41 @@ struct Selector {
   }
 };
 
+// choose_blocks where the query's own block is before 32 N: what each block weighs is in registers.
+template <int N> static inline void choose_few_blocks(uint32_t* bits, const float* importance, int own, int64_t count) {
+  const int room = static_cast<int>(room_beside(count, own) < own ? room_beside(count, own) : own);
+  const bool all = room >= own - 1;
+  uint32_t order[N], least = 0;
+  const auto other = [&](int i) { return 32 * i + lane() > 0 && 32 * i + lane() < own; };
+#pragma unroll
+  for (int i = 0; i < N; ++i) order[i] = other(i) && !all ? order_of(importance[32 * i + lane()]) : 0;
+  const auto count_from_order = [&](uint32_t some) {  // above 0
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum += __popc(lanes_where(order[i] >= some));
+    return sum;
+  };
+#pragma unroll 1
+  for (uint32_t bit = 1u << 31; !all && bit > 0; bit >>= 1) {
+    const int reach = count_from_order(least | bit);
+    if (reach >= room) least |= bit;
+    if (reach == room) break;
+  }
+  int equal = all ? 0 : room - (least < 0xffffffffu ? count_from_order(least + 1) : 0);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    if (32 * i > own) break;
+    const int block = 32 * i + lane();
+    const uint32_t same = lanes_where(other(i) && !all && order[i] == least);
+    const bool fixed = block == 0 || (block == own && count > 1);
+    const bool best = other(i) && (all || (room > 0 && (order[i] > least || (order[i] == least && __popc(same & ((1u << lane()) - 1)) < equal))));
+    const uint32_t word = lanes_where(fixed || best);
+    equal -= __popc(same);
+    if (lane() == 0) bits[i] = word;
+  }
+  sync_warp();
+}
+
 // Block (x, y, z): SELECT_TOKENS tokens of row z of the batch, the last first, and kv head y: of each query head the logarithm of its sum over
 // means, and the blocks that each token selects.
 KERNEL(SELECT_THREADS, 1) select(${parameters('select')}) {
@@ -205,7 +240,12 @@ KERNEL(SELECT_THREADS, 1) select(${parameters('select')}) {
   if (!selects || token >= tokens) return;
   uint32_t* const bits = reinterpret_cast<uint32_t*>(importance + SELECT_TOKENS * means) + i * words;
   const int own = token / size;
-  choose_blocks(bits, importance + i * means, own, named_blocks);
+  if (own < 4 * WARP)
+    choose_few_blocks<4>(bits, importance + i * means, own, named_blocks);
+  else if (own < 16 * WARP)
+    choose_few_blocks<16>(bits, importance + i * means, own, named_blocks);
+  else
+    choose_blocks(bits, importance + i * means, own, named_blocks);
   store_selected(selected_view, bits, batch, token, kv_head, own);
   int32_t* const to = block_bits + ((static_cast<int64_t>(batch) * (q_view.shape[2] / heads) + kv_head) * tokens + token) * words;
 #pragma unroll 1

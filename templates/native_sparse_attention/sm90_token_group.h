@@ -24,12 +24,26 @@ static inline float share_columns(const float (&x)[4]) {
   return (second ? b : a) + shuffle_xor(second ? a : b, 8);
 }
 
-// s = keys queries^T, FEATURES of them; then wgmma_commit, and wgmma_wait. `keys`: panels PANEL apart; `queries`: QUERY_PANEL.
-template <int FEATURES> static inline void start_scores(Scores& s, uint32_t keys, uint32_t queries) {
+// Keys times queries, FEATURES of them; then wgmma_commit, wgmma_wait and joined(). In CHAINS sums, since a product waits for the one before it
+// that adds to the same sum. `keys`: panels PANEL apart; `queries`: QUERY_PANEL.
+typedef float ScoreParts[CHAINS][ROW_HEADS / 2];
+template <int FEATURES> static inline void start_scores(ScoreParts& s, uint32_t keys, uint32_t queries) {
 #pragma unroll
   for (int step = 0; step < FEATURES / 16; ++step)
-    wgmma<Element, ROW_HEADS>(s, moved(depth_major<128>(keys), step / 4 * PANEL + step % 4 * 32),
-                              moved(depth_major<128>(queries), step / 4 * QUERY_PANEL + step % 4 * 32), step > 0);
+    wgmma<Element, ROW_HEADS>(s[step % CHAINS], moved(depth_major<128>(keys), step / 4 * PANEL + step % 4 * 32),
+                              moved(depth_major<128>(queries), step / 4 * QUERY_PANEL + step % 4 * 32), step >= CHAINS);
+}
+static inline void keep_in_place(ScoreParts& s) {
+#pragma unroll
+  for (int i = 0; i < CHAINS; ++i) keep_in_place(s[i]);
+}
+static inline void join_parts(Scores& to, const ScoreParts& s) {
+#pragma unroll
+  for (int e = 0; e < ROW_HEADS / 2; ++e) {
+    to[e] = s[0][e];
+#pragma unroll
+    for (int i = 1; i < CHAINS; ++i) to[e] += s[i][e];
+  }
 }
 
 // Elements as wgmma has them, to 16 rows of 128 bytes, a head each, swizzled.
@@ -134,7 +148,7 @@ struct TokenGroup {
       barrier_wait_all(shared_pointer(&ring.full[turn.at]), turn.parity);
       const uint32_t wanted = uniform(ring.wanted[turn.at]);
       if (wanted >> 16 != static_cast<uint32_t>(kind)) return;
-      const int first = ring.first[turn.at];
+      const int first = uniform(ring.first[turn.at]);
 #pragma unroll
       for (int i = 0; i < GROUP_TOKENS; ++i)
         if (wanted >> token(i) & 1) meet(i, turn.at, first);
