@@ -18,16 +18,13 @@ constexpr uint32_t QUERIES_AT = STAGES * STAGE_BYTES;
 constexpr uint32_t WEIGHTS_AT = QUERIES_AT + QUERY_PANEL * (D > DV ? D : DV) / 64;  // outputs take the queries' place
 constexpr uint32_t BITS_AT = WEIGHTS_AT + 2 * GROUPS * WEIGHT_BYTES;
 $if gated
-#include "native_sparse_attention/mean_terms.h"
-constexpr int MEANS_THREADS = 128, KEYS = KEYS_A_TILE, HEADS = ROW_HEADS;
-// Of 64 means: the terms of keys, the first last, then values; each as it lies in shared memory.
-constexpr uint32_t TERMS_BYTES = TERMS * KEYS * D * 2, TILE_BYTES = TERMS_BYTES + KEYS * DV * 2, SEEN_AT = TILE_BYTES - STAGE_BYTES;
-#include "native_sparse_attention/select_sm90_entry.h"
+constexpr int SELECT_WARPS = 4, MEANS_THREADS = 128, KEYS = KEYS_A_TILE;
+#include "native_sparse_attention/select_entry.h"
 
-// Block (x, y, z): the means of block x of kv head y of row z of the batch.
+// Block (x, y, z): the means of block x of kv head y of row z of the batch: of keys in terms, row by row; and of both, 64 as they lie in a stage.
 KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
   const Heads<const Element> k(k_view), v(v_view);
-  const int64_t row = static_cast<int64_t>(block_z()) * k.heads + block_y(), first = block_x() * block_size;
+  const int64_t row = static_cast<int64_t>(block_z()) * k.heads + block_y(), at = row * grid_x() + block_x(), first = block_x() * block_size;
   const auto mean = [&](const Element* from, int64_t stride) {
     float sum = 0;
 #pragma unroll 4
@@ -35,10 +32,14 @@ KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
     return sum / static_cast<float>(block_size);
   };
   const int d = thread_x(), key = block_x() % KEYS;
-  Element* const to = reinterpret_cast<Element*>(mean_tiles) + (row * ((grid_x() + KEYS - 1) / KEYS) + block_x() / KEYS) * (TILE_BYTES / 2) +
+  Element* const to = reinterpret_cast<Element*>(mean_tiles) + (row * ((grid_x() + KEYS - 1) / KEYS) + block_x() / KEYS) * (STAGE_BYTES / 2) +
                       d / 64 * (KEYS * 64) + key * 64 + (d % 64 / 8 ^ key % 8) * 8 + d % 8;
-  if (d < D) store_terms(to + (TERMS - 1) * KEYS * D, -KEYS * D, mean(k.row(block_z(), first, block_y()) + d, k.token_stride));
-  if (is_given(g_cmp_view) && d < DV) to[TERMS * KEYS * D] = from_float<Element>(mean(v.row(block_z(), first, block_y()) + d, v.token_stride));
+  if (d < D) {
+    const float x = mean(k.row(block_z(), first, block_y()) + d, k.token_stride);
+    store_terms(reinterpret_cast<Element*>(mean_keys) + at * D + d, k_view.shape[0] * k.heads * grid_x() * D, x);
+    if (is_given(g_cmp_view)) *to = from_float<Element>(x);
+  }
+  if (is_given(g_cmp_view) && d < DV) to[KEYS * D] = from_float<Element>(mean(v.row(block_z(), first, block_y()) + d, v.token_stride));
 }
 $end
 
@@ -84,8 +85,8 @@ $end
 $if gated
     if (is_given(g_cmp_view))
       producer.copy_means(reinterpret_cast<const char*>(mean_tiles) +
-                          (static_cast<int64_t>(batch) * k_view.shape[2] + kv_head) * ((means + KEYS_A_TILE - 1) / KEYS_A_TILE) * TILE_BYTES + SEEN_AT,
-                          TILE_BYTES);
+                          (static_cast<int64_t>(batch) * k_view.shape[2] + kv_head) * ((means + KEYS_A_TILE - 1) / KEYS_A_TILE) * STAGE_BYTES,
+                          STAGE_BYTES);
 $end
     producer.finish();
     return;
