@@ -3,6 +3,13 @@
 
 namespace ejk::reference {
 
+namespace {
+
+// Of blocks of whole tiles of 64 keys, which some variants ask for.
+bool names_tiles(const spec::Case& c) { return c.name.find("tiles") != std::string::npos; }
+
+}  // namespace
+
 spec::Case vary_sparse(const spec::Case& c, Rng& rng) {
   static constexpr std::int64_t groups[] = {1, 1, 2, 3, 4, 5, 16, 17};
   spec::Case varied = c;
@@ -21,6 +28,12 @@ spec::Case vary_sparse(const spec::Case& c, Rng& rng) {
     varied.dims["S"] = rng.chance(0.05) ? std::int64_t{0} : count;
   else
     varied.attributes["block_count"] = count;
+  if (names_tiles(c)) {
+    static constexpr std::int64_t tile_groups[] = {1, 5, 16, 16, 32};
+    varied.attributes["block_size"] = 64 * rng.between(1, 2);
+    varied.dims["Hq"] = kv_heads * rng.pick(tile_groups);
+    if (rng.chance(0.8)) varied.dims["T"] = rng.between(60, 260);
+  }
   for (auto& [name, value] : varied.attributes) {
     if (name == "window_left") value = rng.chance(0.1) ? far_away(rng) : rng.chance(0.1) ? std::int64_t{-1} : rng.nasty_size(0, 100);
     if (name == "softmax_scale") value = rng.chance(0.1) ? 0.0 : 0.02 + 0.3 * rng.uniform();

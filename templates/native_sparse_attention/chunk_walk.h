@@ -3,16 +3,11 @@
 #pragma once
 #include "device/tile/later.h"
 #include "native_sparse_attention/piece_walk.h"
+#include "native_sparse_attention/token_row.h"
 
 constexpr int HEADS = 16;  // rows of a tile: query heads of a token
 using Stage = ChunkStage<Element, D, DV, THREADS>;
 using QueryTile = Tile<Element, HEADS, D>;
-
-// A row of [B, T, H, features]. Not by Heads, which keeps strides in registers.
-template <class T>
-static inline T* token_row(const View& view, int64_t batch, int64_t token, int64_t head) {
-  return static_cast<T*>(view.data) + batch * view.strides[0] + token * view.strides[1] + head * view.strides[2];
-}
 
 // The tokens of a block of threads, and this warp's; made where it is used, and not kept.
 struct TokenPlace {

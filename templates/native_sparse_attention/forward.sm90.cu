@@ -1,0 +1,143 @@
+// native_sparse_attention, forward, on Hopper: a block of threads has tokens of a kv head, shared out among warpgroups. One warp copies every tile of 64
+// keys that any of them sees into a ring; a warpgroup passes over tiles that none of its tokens sees, and nothing else holds it up.
+#include "device/gpu.h"
+#include "device/attention/attention.h"
+#include "device/sm90/sm90_attention_rows.h"
+#include "device/sm90/sm90_uniform.h"
+
+using Element = ${ctype(E)};
+constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
+constexpr int GROUPS = ${groups}, TOKENS = ${tokens}, GROUP_TOKENS = TOKENS / GROUPS;
+constexpr uint32_t STAGES = ${stages};
+constexpr int CHAINS = ${chains};
+constexpr int THREADS = (GROUPS + 1) * WARPGROUP, COPY_REGISTERS = 24, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : 112;
+$require D % 64 == 0 and Dv % 64 == 0 and tokens % groups == 0
+constexpr uint32_t WEIGHT_BYTES = 16 * 128;
+#include "native_sparse_attention/forward_sm90_consumer.h"
+constexpr uint32_t QUERIES_AT = STAGES * STAGE_BYTES;
+constexpr uint32_t WEIGHTS_AT = QUERIES_AT + QUERY_PANEL * (D > DV ? D : DV) / 64;  // outputs take the queries' place
+constexpr uint32_t BITS_AT = WEIGHTS_AT + 2 * GROUPS * WEIGHT_BYTES;
+$if gated
+constexpr int SELECT_WARPS = 4, MEANS_THREADS = 128, KEYS = KEYS_A_TILE;
+#include "native_sparse_attention/select_entry.h"
+
+// Block (x, y, z): the means of block x of kv head y of row z of the batch: of keys in terms, row by row; and of both, 64 as they lie in a stage.
+KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
+  const Heads<const Element> k(k_view), v(v_view);
+  const int64_t row = static_cast<int64_t>(block_z()) * k.heads + block_y(), at = row * grid_x() + block_x(), first = block_x() * block_size;
+  const auto mean = [&](const Element* from, int64_t stride) {
+    float sum = 0;
+#pragma unroll 4
+    for (int64_t t = 0; t < block_size; ++t) sum += to_float(from[t * stride]);
+    return sum / static_cast<float>(block_size);
+  };
+  const int d = thread_x(), key = block_x() % KEYS;
+  Element* const to = reinterpret_cast<Element*>(mean_tiles) + (row * ((grid_x() + KEYS - 1) / KEYS) + block_x() / KEYS) * (STAGE_BYTES / 2) +
+                      d / 64 * (KEYS * 64) + key * 64 + (d % 64 / 8 ^ key % 8) * 8 + d % 8;
+  if (d < D) {
+    const float x = mean(k.row(block_z(), first, block_y()) + d, k.token_stride);
+    store_terms(reinterpret_cast<Element*>(mean_keys) + at * D + d, k_view.shape[0] * k.heads * grid_x() * D, x);
+    if (is_given(g_cmp_view)) *to = from_float<Element>(x);
+  }
+  if (is_given(g_cmp_view) && d < DV) to[KEYS * D] = from_float<Element>(mean(v.row(block_z(), first, block_y()) + d, v.token_stride));
+}
+$end
+
+// Block (x, y, z): TOKENS tokens of row z of the batch, the last first, and ROW_HEADS query heads of a kv head.
+KERNEL(THREADS, 1) attend(${parameters('attend')}) {
+  __shared__ Notes notes;
+  const int heads = static_cast<int>(heads_a_kv_head), words = static_cast<int>(block_words), size = static_cast<int>(block_size);
+  const int tokens = static_cast<int>(q_view.shape[1]), batch = block_z(), parts = (heads + ROW_HEADS - 1) / ROW_HEADS, kv_head = block_y() / parts;
+  const int first_token = (grid_x() - 1 - block_x()) * TOKENS, first_head = kv_head * heads + block_y() % parts * ROW_HEADS;
+  const int count = heads - block_y() % parts * ROW_HEADS < ROW_HEADS ? heads - block_y() % parts * ROW_HEADS : ROW_HEADS;
+  const uint32_t base = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
+  uint32_t* const bits = reinterpret_cast<uint32_t*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + BITS_AT);
+  if (thread_x() == 0) notes.ring.start();
+#pragma unroll 1
+  for (int i = warp(); i < TOKENS; i += THREADS / WARP) {
+    const int token = first_token + i;
+    const bool there = token < tokens;
+$if gated
+    if (is_given(g_slc_view) && is_given(block_indices_view)) {
+      load_named_bits(bits + i * words, words, block_indices_view, block_counts_view, batch, there ? token : 0, kv_head, named_blocks, block_size, there);
+    } else {
+#pragma unroll 1
+      for (int word = lane(); word < words; word += WARP)
+        bits[i * words + word] = is_given(g_slc_view) && there
+                                     ? static_cast<uint32_t>(block_bits[((static_cast<int64_t>(batch) * k_view.shape[2] + kv_head) * tokens + token) * words + word])
+                                     : 0;
+      sync_warp();
+    }
+    if (there && block_y() % parts == 0 && (!is_given(g_slc_view) || is_given(block_indices_view)))
+      store_selected(selected_view, is_given(g_slc_view) ? bits + i * words : nullptr, batch, token, kv_head, token / size);
+$else
+    load_named_bits(bits + i * words, words, block_indices_view, block_counts_view, batch, there ? token : 0, kv_head, named_blocks, block_size, there);
+$end
+  }
+  sync_block();
+  if (uniform(warpgroup()) == GROUPS) {
+    give_registers<COPY_REGISTERS>();
+    if (uniform(warp()) != 4 * GROUPS) return;
+    Producer producer{base, notes.ring, bits, words, size, first_token, tokens, kv_head, batch, {}};
+    producer.expect_queries(QUERY_PANEL * D / 64);
+    producer.copy_queries<D>(base + QUERIES_AT, q_map, first_head);
+    producer.copy_blocks(k_map, v_map);
+$if gated
+    if (is_given(g_cmp_view))
+      producer.copy_means(reinterpret_cast<const char*>(mean_tiles) +
+                          (static_cast<int64_t>(batch) * k_view.shape[2] + kv_head) * ((means + KEYS_A_TILE - 1) / KEYS_A_TILE) * STAGE_BYTES,
+                          STAGE_BYTES);
+$end
+    producer.finish();
+    return;
+  }
+  take_registers<CONSUMER_REGISTERS>();
+  const int group = uniform(warpgroup());
+  Consumer consumer{notes, {group, notes.exchange}, base, base + QUERIES_AT, base + WEIGHTS_AT + group * 2 * WEIGHT_BYTES, softmax_scale * LOG2_E};
+  consumer.start();
+  barrier_wait_all(shared_pointer(&notes.ring.queries), 0);
+  Turn<STAGES> turn;
+  consumer.meet_tiles(TILE_OF_BLOCKS, turn, [&](int i) { return first_token + i + 1; });
+#pragma unroll
+  for (int i = 0; i < GROUP_TOKENS; ++i) {
+    const int token = first_token + consumer.own.token(i);
+    const bool there = token < tokens;
+$if gated
+    const auto known_gate = [&](const View& gate, int head) {
+      return there && head < count && is_given(gate) ? gate_of(gate, batch, token, first_head + head) : 0;
+    };
+    const auto known_sum = [&](int head) {
+      const float sum = there && head < count && is_given(g_cmp_view)
+                            ? mean_lse[(static_cast<int64_t>(batch) * q_view.shape[2] + first_head + head) * tokens + token]
+                            : 0;
+      return sum > -INFINITE ? sum : 0;
+    };
+    consumer.change(i, [&](int head) { return known_gate(g_slc_view, head); },
+                    [&](int head, float lse) {
+                      if (!there || head >= count) return;
+                      store_branch_lse(branch_lse_view, batch, token, first_head + head, BLOCKS, lse * LN_2);
+                      store_branch_lse(branch_lse_view, batch, token, first_head + head, WINDOW, -INFINITE);
+                      if (!is_given(g_cmp_view)) store_branch_lse(branch_lse_view, batch, token, first_head + head, MEANS, -INFINITE);
+                    },
+                    known_sum, [&](int head) { return known_gate(g_cmp_view, head); });
+$else
+    consumer.change(i, [](int) { return 1.0f; },
+                    [&](int head, float lse) {
+                      if (there && head < count && is_given(lse_view))
+                        static_cast<float*>(lse_view.data)[batch * lse_view.strides[0] + (first_head + head) * lse_view.strides[1] + token * lse_view.strides[2]] = lse * LN_2;
+                    },
+                    [](int) { return 0.0f; }, [](int) { return 1.0f; });
+$end
+  }
+  consumer.own.sync();
+$if gated
+  consumer.meet_tiles(TILE_OF_MEANS, turn, [&](int i) { return (first_token + i + 1) / size; });
+$end
+  consumer.own.store<DV>(
+      base + QUERIES_AT, [&](int i, int h) -> const Scores& { return consumer.output[i][h]; },
+      [&](int i) {
+        const int token = first_token + i;
+        return token < tokens ? static_cast<Element*>(out_view.data) + batch * out_view.strides[0] + token * out_view.strides[1] + first_head * out_view.strides[2] : nullptr;
+      },
+      out_view.strides[2], count);
+}

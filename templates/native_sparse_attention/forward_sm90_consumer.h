@@ -1,0 +1,144 @@
+// A warpgroup of Hopper's native sparse attention: softmax and outputs of its tokens. A part of forward.sm90.cu, whose constants it uses.
+#pragma once
+#include "native_sparse_attention/sm90_token_group.h"
+
+// What is small, in shared memory.
+struct Notes {
+  float reference[TOKENS][ROW_HEADS];       // of weights, to the base 2
+  float factor[TOKENS][ROW_HEADS];          // of weights
+  float exchange[GROUPS][4][ROW_HEADS];
+  TileRing ring;
+};
+typedef float Outputs[DV / 64][ROW_HEADS / 2];
+
+struct Consumer {
+  Notes& notes;
+  TokenGroup own;
+  uint32_t tiles, queries, weights;  // addresses; of weights the group's two places
+  float unit;                        // of scores
+  uint32_t turn = 0;                 // of the two
+  Outputs output[GROUP_TOKENS];
+  float sum[GROUP_TOKENS];  // of the weights of the column that the lane holds
+
+  void start() {
+#pragma unroll
+    for (int i = 0; i < GROUP_TOKENS; ++i) {
+#pragma unroll
+      for (int h = 0; h < DV / 64; ++h)
+#pragma unroll
+        for (int e = 0; e < ROW_HEADS / 2; ++e) output[i][h][e] = 0;
+      sum[i] = 0;
+    }
+#pragma unroll 1
+    for (int i = thread_x() % WARPGROUP; i < GROUP_TOKENS * ROW_HEADS; i += WARPGROUP)
+      notes.reference[own.token(i / ROW_HEADS)][i % ROW_HEADS] = LOWEST, notes.factor[own.token(i / ROW_HEADS)][i % ROW_HEADS] = 1;
+    own.sync();
+  }
+
+  // References follow the largest scores, and what was added up follows them.
+  void follow(Outputs& o, float& held, float (&reference)[4], int of, const Scores& s) const {
+    float largest[4];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) largest[c] = larger_of(s[c / 2 * 4 + c % 2], s[c / 2 * 4 + c % 2 + 2]);
+    own.join_columns(largest, [](float a, float b) { return larger_of(a, b); });
+    float by[4];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const float now = larger_of(reference[c], largest[c]);
+      by[c] = exp2_of(reference[c] - now);
+      reference[c] = now;
+    }
+    held *= lane() & 16 ? (lane() & 8 ? by[3] : by[2]) : (lane() & 8 ? by[1] : by[0]);
+#pragma unroll
+    for (int h = 0; h < DV / 64; ++h)
+#pragma unroll
+      for (int e = 0; e < ROW_HEADS / 2; ++e) o[h][e] *= by[column_of(e)];
+    own.sync();
+    if (TokenGroup::speaks()) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) notes.reference[of][head_of(c)] = reference[c];
+    }
+  }
+
+  // Token `of` of the block's, which sees the first `count` keys of the stage's tile.
+  void meet(Outputs& o, float& held, int of, uint32_t stage, int count) {
+    const uint32_t keys = tiles + stage * STAGE_BYTES, values = keys + PANEL * D / 64;
+    Scores s;
+    {
+      ScoreParts parts;
+      keep_in_place(parts);
+      wgmma_fence();
+      start_scores<D>(parts, keys, queries + of * (ROW_HEADS * 128));
+      wgmma_commit();
+      wgmma_wait<0>();
+      keep_in_place(parts);
+      join_parts(s, parts);
+    }
+    float reference[4], factor[4];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) reference[c] = notes.reference[of][head_of(c)], factor[c] = notes.factor[of][head_of(c)];
+    const int key = warp() % 4 * 16 + lane() / 4;
+    bool far = false;
+#pragma unroll
+    for (int e = 0; e < ROW_HEADS / 2; ++e) {
+      s[e] = key + e / 2 % 2 * 8 < count ? s[e] * unit : -INFINITE;
+      far = far || s[e] > reference[column_of(e)] + HEADROOM;
+    }
+    const uint32_t place = weights + turn % 2 * WEIGHT_BYTES;
+    ++turn;
+    Scores w;
+    const auto weigh = [&] {
+#pragma unroll
+      for (int e = 0; e < ROW_HEADS / 2; ++e) w[e] = exp2_of(s[e] - reference[column_of(e)]);
+      Scores times;
+#pragma unroll
+      for (int e = 0; e < ROW_HEADS / 2; ++e) times[e] = w[e] * factor[column_of(e)];
+      store_transposed(place, times);
+      fence_async();
+    };
+    weigh();
+    if (any_in_some(own.barrier(), WARPGROUP, far)) {
+      follow(o, held, reference, of, s);
+      weigh();
+      own.sync();
+    }
+    float all[4];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) all[c] = w[c / 2 * 4 + c % 2] + w[c / 2 * 4 + c % 2 + 2];
+    held += share_columns(all);
+    if (count >= KEYS_A_TILE)
+      add_weighed<DV, ROW_HEADS>(o, values, place);
+    else
+      add_some_weighed<DV, ROW_HEADS>(o, values, place, count);
+  }
+
+  // All tiles of a kind. end(token of the block's): keys that it sees.
+  template <class End> void meet_tiles(TileKind kind, Turn<STAGES>& ring_turn, const End& end) {
+    own.meet_tiles(kind, notes.ring, ring_turn, [&](int i, uint32_t stage, int first) { meet(output[i], sum[i], own.token(i), stage, end(own.token(i)) - first); });
+  }
+
+  // Of token i, after its blocks: outputs become averages times gates; log-sum-exps to the base 2 are given away. From now on
+  // weights are relative to `known(head)`, times `known_factor(head)`.
+  template <class Gate, class Give, class Known, class Factor>
+  void change(int i, const Gate& gate, const Give& give, const Known& known, const Factor& known_factor) {
+    float sums[4];
+    own.find_columns(sums, sum[i]);
+    const int of = own.token(i);
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const float all = sums[c], by = all == 0 ? 0 : gate(head_of(c)) / all;
+      if (TokenGroup::speaks()) give(head_of(c), all == 0 ? -INFINITE : notes.reference[of][head_of(c)] + log_of(all) * LOG2_E);
+#pragma unroll
+      for (int h = 0; h < DV / 64; ++h)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          float& o = output[i][h][c / 2 * 4 + 2 * r + c % 2];
+          o = all == 0 ? 0 : o * by;
+        }
+    }
+    if (TokenGroup::speaks()) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) notes.reference[of][head_of(c)] = known(head_of(c)), notes.factor[of][head_of(c)] = known_factor(head_of(c));
+    }
+  }
+};

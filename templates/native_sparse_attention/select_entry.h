@@ -1,0 +1,44 @@
+// GPU vocabulary: the entry that finds, by a warp a token, the sums over means and the blocks that are selected. Part of a template, as
+// select_tile.h, which has defined SELECT_WARPS, too.
+#pragma once
+#include "native_sparse_attention/gates.h"
+#include "native_sparse_attention/select_blocks_gpu.h"
+#include "native_sparse_attention/select_tile.h"
+
+// Block (x, y, z): SELECT_WARPS tokens of row z of the batch, the last first, and kv head y: of each query head the logarithm of its sum over
+// means, and the blocks that the token selects.
+KERNEL(SELECT_WARPS * WARP, 4) select(${parameters('select')}) {
+  const Heads<const Element> q(q_view);
+  const int heads = static_cast<int>(heads_a_kv_head), kv_head = block_y(), batch = block_z(), words = static_cast<int>(block_words);
+  const int token = (grid_x() - 1 - block_x()) * SELECT_WARPS + warp(), tokens = static_cast<int>(q.tokens);
+  if (token >= tokens) return;
+  const int own = token / static_cast<int>(block_size), past = (token + 1) / static_cast<int>(block_size);
+  float* const importance = reinterpret_cast<float*>(dynamic_shared()) + warp() * (means + words);
+  uint32_t* const bits = reinterpret_cast<uint32_t*>(importance + means);
+  const int64_t kv_heads = q.heads / heads, row_of_means = (batch * kv_heads + kv_head) * means;
+  const bool selects = is_given(g_slc_view) && !is_given(block_indices_view), chooses = selects && room_beside(named_blocks, own) < own - 1;
+#pragma unroll 1
+  for (int first = 0; first < heads; first += SELECT_HEADS) {
+    if (!is_given(g_cmp_view) && !chooses) break;
+    const int first_head = kv_head * heads + first, count = heads - first < SELECT_HEADS ? heads - first : SELECT_HEADS;
+    const SelectTile tile(q.row(batch, token, first_head), q.head_stride, count, reinterpret_cast<const Element*>(mean_keys) + row_of_means * D,
+                          q_view.shape[0] * kv_heads * means * D, softmax_scale * LOG2_E);
+    float lse[2];
+    tile.find_lse(lse, past);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int head = lane() / 4 + 8 * r;
+      if (!is_given(g_cmp_view) || head >= count || lane() % 4 != 0) continue;
+      mean_lse[(batch * q.heads + first_head + head) * tokens + token] = lse[r];
+      store_branch_lse(branch_lse_view, batch, token, first_head + head, MEANS, lse[r] * LN_2);
+    }
+    if (chooses) tile.add_importance(importance, lse, count, past, first == 0);
+  }
+  if (!selects) return;
+  sync_warp();
+  choose_blocks(bits, importance, own, named_blocks);
+  store_selected(selected_view, bits, batch, token, kv_head, own);
+  int32_t* const to = block_bits + ((batch * kv_heads + kv_head) * tokens + token) * words;
+#pragma unroll 1
+  for (int word = lane(); word < words; word += WARP) to[word] = word <= own / 32 ? static_cast<int32_t>(bits[word]) : 0;
+}
