@@ -24,8 +24,9 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 class Builder {
  public:
-  Builder(const Store& store, std::span<const BuildItem> items, const std::function<void(const BuildEvent&)>& on_event)
-      : store_(store), on_event_(on_event), total_(items.size()) {
+  Builder(const Store& store, std::span<const BuildItem> items, const std::function<void(const BuildEvent&)>& on_event,
+          const Store* earlier)
+      : store_(store), earlier_(earlier), on_event_(on_event), total_(items.size()) {
     for (const auto& item : items) queue_.push_back({&item, false});
   }
 
@@ -105,7 +106,8 @@ class Builder {
   void compile(const spec::Image& image, const spec::Arch& arch, Backend& backend) {
     const auto start = Clock::now();
     tell({Kind::started, image.id, {}, 0, 0, 0});
-    const auto result = backend.compile(image, arch);
+    const auto found = from_earlier(image, arch, backend);
+    const auto result = found ? *found : backend.compile(image, arch);
     if (!result.ok) return finish(Kind::failed, image.id, result.log, seconds_since(start));
     if (const auto above = above_limits(image, result.resources, result.compiler); !above.empty())
       return finish(Kind::failed, image.id, fmt::format("{}; it said:\n{}", above, result.log), seconds_since(start));
@@ -115,7 +117,33 @@ class Builder {
     } catch (const std::runtime_error& error) {
       return finish(Kind::failed, image.id, error.what(), seconds_since(start));
     }
-    finish(Kind::built, image.id, {}, seconds_since(start));
+    if (earlier_ && !found) add_to_earlier(image, result, backend);
+    finish(found ? Kind::copied : Kind::built, image.id, {}, seconds_since(start));
+  }
+
+  // What the store of earlier builds has of this source, as the compiler of today would give it.
+  std::optional<CompileResult> from_earlier(const spec::Image& image, const spec::Arch& arch, Backend& backend) const {
+    if (!earlier_ || !earlier_->source_intact(image, backend.source_extension())) return std::nullopt;
+    auto found = earlier_->find(image, backend.source_extension(), backend.binary_extension());
+    if (found.verdict != Verdict::hit || found.info.compiler != backend.compiler(arch)) return std::nullopt;
+    earlier_->mark_used(image);
+    CompileResult result;
+    result.ok = true;
+    result.binary = std::move(found.bytes);
+    result.compiler = found.info.compiler;
+    result.command = found.info.command;
+    result.resources = found.info.resources;
+    return result;
+  }
+
+  void add_to_earlier(const spec::Image& image, const CompileResult& result, const Backend& backend) const {
+    if (!earlier_->writable()) return;
+    try {
+      earlier_->set_aside(image);  // of another compiler, or damaged
+      (void)earlier_->publish(image, result, backend.source_extension(), backend.binary_extension());
+    } catch (const std::runtime_error&) {
+      // a full disk, a folder of somebody else: the next build compiles again
+    }
   }
 
   void finish(Kind kind, const std::string& id, const std::string& text, double seconds) { tell({kind, id, text, seconds, 0, 0}); }
@@ -125,6 +153,7 @@ class Builder {
     const std::lock_guard lock(event_mutex_);
     if (event.kind != Kind::started) ++done_;
     if (event.kind == Kind::built) ++report_.built;
+    if (event.kind == Kind::copied) ++report_.copied;
     if (event.kind == Kind::present) ++report_.present;
     if (event.kind == Kind::skipped) ++report_.skipped;
     if (event.kind == Kind::failed) {
@@ -137,6 +166,7 @@ class Builder {
   }
 
   const Store& store_;
+  const Store* earlier_;
   const std::function<void(const BuildEvent&)>& on_event_;
   const std::size_t total_;
   std::mutex queue_mutex_, event_mutex_;
@@ -149,14 +179,15 @@ class Builder {
 
 }  // namespace
 
-BuildReport build(const Store& store, std::span<const BuildItem> items, int jobs, const std::function<void(const BuildEvent&)>& on_event) {
+BuildReport build(const Store& store, std::span<const BuildItem> items, int jobs, const std::function<void(const BuildEvent&)>& on_event,
+                  const Store* earlier) {
   if (!store.writable()) throw std::runtime_error(fmt::format("cannot build into {}: the store is read-only", store.root().string()));
   make_folders(store.root());
   std::set<std::string> kernels;
   for (const auto& item : items) kernels.insert(item.image.kernel);
   for (const auto& kernel : kernels) store.remove_leftovers(kernel);
   if (jobs <= 0) jobs = std::max(1u, std::thread::hardware_concurrency());
-  return Builder(store, items, on_event).run(jobs);
+  return Builder(store, items, on_event, earlier).run(jobs);
 }
 
 }  // namespace ejk::store

@@ -95,6 +95,41 @@ TEST(Build, RefusesWhatIsThereAndAboveALimit) {
   EXPECT_EQ(report.present, 0u);
 }
 
+TEST(Build, CopiesWhatAnEarlierBuildMadeOfTheSameSourceByTheSameCompiler) {
+  Folder folder;
+  write_compiler(folder.path / "cc", folder.path / "log");
+  const Variable chosen("CXX", (folder.path / "cc").string());
+  const Store earlier(folder.path / "earlier", true), first(folder.path / "first", true), second(folder.path / "second", true);
+  auto items = items_of(3);
+  const auto made = build(first, items, 1, {}, &earlier);
+  EXPECT_EQ(made.built, 3u);
+  items.push_back({answer_image("n3", 3), &test_arch()});
+  items[2].image.limits = {{"code_bytes", 1}};
+  spill(earlier.entry_path(items[1].image) / "binary.so", "broken");
+  const auto report = build(second, items, 1, {}, &earlier);
+  EXPECT_EQ(report.copied, 1u) << "one is whole and within its limits";
+  EXPECT_EQ(report.built, 2u) << "one is new, one was damaged";
+  EXPECT_EQ(report.failed, 1u) << "a limit counts for what is copied, too";
+  EXPECT_EQ(lines_in(folder.path / "log"), 5);
+  for (const auto* name : {"binary.so", "source.cpp", "image.json"})
+    EXPECT_EQ(slurp(second.entry_path(items[0].image) / name), slurp(first.entry_path(items[0].image) / name)) << name;
+  EXPECT_EQ(build(Store(folder.path / "third", true), items_of(4), 1, {}, &earlier).copied, 4u) << "the damaged one was made anew";
+}
+
+TEST(Build, CopiesNothingOfAnotherCompiler) {
+  Folder folder;
+  const Store earlier(folder.path / "earlier", true);
+  const auto items = items_of(1);
+  build(Store(folder.path / "first", true), items, 1, {}, &earlier);
+  const auto entry = earlier.entry_path(items[0].image) / "image.json";
+  auto info = parse_image_info(slurp(entry));
+  info.compiler = "another 1.0";
+  spill(entry, to_json(info));
+  const auto report = build(Store(folder.path / "second", true), items, 1, {}, &earlier);
+  EXPECT_EQ(report.built, 1u);
+  EXPECT_EQ(parse_image_info(slurp(entry)).compiler, cpu_backend().compiler(test_arch()));
+}
+
 TEST(Build, SkipsArchsThatNothingHereCompiles) {
   Folder folder;
   auto foreign = generic_arch(), gpu = generic_arch();

@@ -94,6 +94,7 @@ void print_summary(const store::BuildReport& report, const SkippedArchs& skipped
     fmt::print("failed {}\n", failure.substr(0, failure.find(':')));  // the progress showed the words
   for (const auto& [arch, entry] : skipped) fmt::print("skipped {} ({} images): {}\n", arch, entry.images, entry.why);
   fmt::print("{}: {} built, {} already there, {} failed", root.string(), report.built, report.present, report.failed);
+  if (report.copied) fmt::print(", {} copied from earlier builds", report.copied);
   if (report.skipped) fmt::print(", {} skipped", report.skipped);
   fmt::print(", in {}\n", seconds_text(report.seconds));
 }
@@ -101,9 +102,9 @@ void print_summary(const store::BuildReport& report, const SkippedArchs& skipped
 ordered_json summary_json(const store::BuildReport& report, const SkippedArchs& skipped, const fs::path& root) {
   auto archs = ordered_json::object();
   for (const auto& [arch, entry] : skipped) archs[arch] = {{"images", entry.images}, {"why", entry.why}};
-  return {{"store", root.string()},    {"built", report.built},      {"present", report.present},
-          {"failed", report.failed},   {"skipped", report.skipped},  {"skipped_archs", std::move(archs)},
-          {"seconds", report.seconds}, {"failures", report.failures}};
+  return {{"store", root.string()},     {"built", report.built},     {"copied", report.copied},           {"present", report.present},
+          {"failed", report.failed},    {"skipped", report.skipped}, {"skipped_archs", std::move(archs)}, {"seconds", report.seconds},
+          {"failures", report.failures}};
 }
 
 }  // namespace
@@ -125,6 +126,9 @@ int build(std::span<const std::string> words) {
       "every value of a specialisation, an eighth of every two of them, and every config value is met in it; another seed draws others: "
       "two in turn have every variant on every arch, eight every two values");
   arguments.flag("brief", "only one of these images for every variant, of the most specific of its archs: a first look");
+  arguments.option(
+      "earlier", "DIR",
+      "a store of earlier builds: what it has of the same source by the same compiler is copied, what is compiled is added to it");
   arguments.option("specs", "DIR", "the specs, copied into the store (default: specs)");
   arguments.option("templates", "DIR", "the templates, copied into the store (default: templates)");
   arguments.flag("lines", "with tables of source lines for debuggers and sanitizers: into a store of its own, since ids stay the same");
@@ -146,11 +150,16 @@ int build(std::span<const std::string> words) {
     keep_sample(items, static_cast<std::uint64_t>(arguments.integer("cover", 0, 0, INT64_MAX)), arguments.has("json"));
   else if (arguments.has("brief"))
     keep_sample(items, std::nullopt, arguments.has("json"));
+  if (arguments.has("lines") && arguments.has("earlier"))
+    throw UsageError("--lines builds other binaries of the same ids: it goes without --earlier");
   if (arguments.has("lines")) ask_for_lines(items);
   mirror(specs, root / "specs", {".json", ".jsonl"});
   mirror(templates, root / "templates", {".cpp", ".cu", ".hip", ".h"});
   BuildProgress progress(stderr);
-  const auto report = store::build(store::Store(root, true), items, jobs, [&](const store::BuildEvent& event) { progress(event); });
+  std::optional<store::Store> earlier;
+  if (arguments.has("earlier")) earlier.emplace(arguments.text("earlier"), true);
+  const auto report = store::build(
+      store::Store(root, true), items, jobs, [&](const store::BuildEvent& event) { progress(event); }, earlier ? &*earlier : nullptr);
   progress.finish();
   auto summary = summary_json(report, skipped, root);
   if (arguments.has("cover")) summary["cover"] = arguments.integer("cover", 0, 0, INT64_MAX);

@@ -24,6 +24,8 @@ const char* word_of(Kind kind) {
       return "compiling";
     case Kind::built:
       return "built";
+    case Kind::copied:
+      return "copied";
     case Kind::present:
       return "present";
     case Kind::failed:
@@ -56,9 +58,9 @@ void BuildProgress::count(const store::BuildEvent& event) {
   if (event.kind == Kind::built || event.kind == Kind::failed) ++state_.compiled;
 }
 
-// "[12/24] built mean_pooling.a, 0.4 s"; what was there already is not worth a line.
+// "[12/24] built mean_pooling.a, 0.4 s"; what was there already, or is copied, is not worth a line.
 void BuildProgress::print_step(const store::BuildEvent& event) {
-  if (event.kind == Kind::started || event.kind == Kind::present) return;
+  if (event.kind == Kind::started || event.kind == Kind::present || event.kind == Kind::copied) return;
   clear();
   auto line = fmt::format("[{}/{}] {} {}", event.done, event.total, word_of(event.kind), event.id);
   if (event.seconds > 0) line += fmt::format(", {:.1f} s", event.seconds);
