@@ -1,10 +1,11 @@
-// Every portable GPU template by hipRTC, for an arch of waves of 64 and one of 32; clang's images are `ejk build`'s.
+// Every portable GPU template by hipRTC (of a day a quarter), for an arch of waves of 64 and one of 32; clang's images are `ejk build`'s.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "hip/hip_image.hpp"
 #include "spec/read/catalogue.hpp"
+#include "tests/day.hpp"
 #include "tests/paths.hpp"
 
 namespace ejk::hip {
@@ -40,9 +41,10 @@ TEST_P(PortableTemplates, CompileByHiprtc) {
         const auto config = spec::heuristic_config(variant, arch, binding);
         if (!config) continue;
         const auto image = spec::make_image(*spec, variant, arch, binding, *config, catalogue.templates());
+        compiled = true;
+        if (!test::of_the_day(static_cast<std::uint64_t>(templates), 4)) continue;  // `ejk build` compiles them by clang
         const auto result = compile_with_hiprtc(hiprtc(), image);
         EXPECT_TRUE(result.ok) << image.id << "\n" << result.log;
-        compiled = true;
       }
       EXPECT_TRUE(compiled) << name << " " << variant.name << ": no case is for " << arch.name;
       templates += compiled;
