@@ -1,0 +1,186 @@
+// Hopper vocabulary of the chunked recurrence's gradient: a warpgroup that carries 64 rows of a state. Part of backward.chunk.sm90.cu.
+#pragma once
+
+// A warp's rows of a state in memory, which has keys by values.
+struct StateInMemory {
+  float* data;
+  int row_stride, column_stride, rows, columns;
+
+  StateInMemory(const View& view, const Stream& stream, int first, bool by_values, bool there) : data(nullptr), row_stride(0), column_stride(0), rows(0), columns(0) {
+    if (!there || !is_given(view)) return;
+    const int stride = static_cast<int>(view.strides[2]), keys = static_cast<int>(view.shape[2]), values = static_cast<int>(view.shape[3]);
+    row_stride = by_values ? 1 : stride, column_stride = by_values ? stride : 1;
+    rows = (by_values ? values : keys) - first, columns = by_values ? keys : values;
+    data = static_cast<float*>(view.data) + stream.sequence * view.strides[0] + stream.head * view.strides[1] + static_cast<int64_t>(first) * row_stride;
+  }
+  // Calls use(i, at) for each of the lane's numbers that there are.
+  template <class Use> void each(Use use) const {
+    const float* at = data + lane() % 4 * 2 * column_stride + lane() / 4 * row_stride;
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (8 * n + lane() % 4 * 2 + i % 2 < columns && lane() / 4 + i / 2 * 8 < rows) use(4 * n + i, at + i % 2 * column_stride + i / 2 * 8 * row_stride);
+      at = keep(at + 8 * column_stride);
+    }
+  }
+};
+
+// MEETS: it is the gradient of a state that was kept.
+template <bool FLOWS, bool MEETS> struct GradientCarrier {
+  const Places at;
+  char* memory;
+  const Job& job;
+  const Stream& stream;
+  const FlowPlaces& flows;
+  const int part;
+
+  // 64 features of a chunk's tokens, by tokens, as a left factor.
+  static void load_rows(uint32_t (&a)[4][4], uint32_t rows) {
+    const int token = lane() % 8 + lane() / 16 * 8, pack = warp() % 4 * 2 + lane() / 8 % 2;
+    const uint32_t from = rows + token * 128 + (pack ^ token % 8) * 16;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) load_matrices_transposed(a[k], from + k * 2048);
+  }
+
+  static void add_to_state(Column& state, int box, const Columns& taken, float base, float rest) {
+#pragma unroll
+    for (int i = 0; i < CHUNK / 2; ++i) {
+      float& x = state[CHUNK / 2 * box + i];
+      x = x * base + (x * rest + taken[i]);
+    }
+  }
+
+  // Starts the products by which the state takes in a chunk's rows times `written` and `rest`.
+  void take_in(Columns& taken, const uint32_t (&written)[4][4], const uint32_t (&rest)[4][4], uint32_t stage, int box) const {
+    const uint32_t rows = at.read(stage) + box * BOX;
+    keep_in_place(taken);
+    wgmma_fence();
+    multiply_by_columns(taken, rest, rows, false);  // smaller ones first: matrix instructions round down
+    multiply_by_columns(taken, written, rows, true);
+    wgmma_commit();
+  }
+
+  // What tokens read of the state, to memory: `sums` times the rows that are met, added up over the warp's features.
+  void put_flows(const Columns& sums, uint32_t stage, int chunk) const {
+    uint32_t met[4][4];
+    load_rows(met, at.met(stage, part));
+    float* to = flows.row(stream, chunk, (job.back ? LEFT_ROWS : READ_ROWS) + 4 * part + warp() % 4);
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+      const uint32_t(&a)[4] = met[j / 2];
+      float x[4];
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const float* own = sums + 4 * (j + n);
+        x[2 * n] = own[0] * low_of(a[2 * n]) + own[2] * low_of(a[2 * n + 1]);
+        x[2 * n + 1] = own[1] * high_of(a[2 * n]) + own[3] * high_of(a[2 * n + 1]);
+      }
+      store_token_sums(x, to, j);
+    }
+  }
+
+  // A chunk's rows of the gradient, and the state after it. In between, products that are started go on while other numbers are made ready.
+  void compute(Column& state, Columns& sums, uint32_t stage, uint32_t slot, int chunk) const {
+    const Gates& gates = at.gates(memory, stage);
+    const float *reading = job.back ? gates.after : gates.before, *writing = job.back ? gates.before : gates.after;
+    uint32_t seen[SLICES][4];  // the state as it is read
+    Columns taken;
+    uint32_t written[4][4], rest[4][4];
+    keep_in_place(sums);
+    if constexpr (FLOWS) {
+      to_factor(seen, state);
+      to_rounding(seen, seen, state);
+      wgmma_fence();
+      multiply_by_rows(sums, seen, at.readers(stage), false);
+      wgmma_commit();
+      wgmma_wait<0>();
+      keep_in_place(sums);
+    }
+    to_factor(seen, state);
+    wgmma_fence();
+    multiply_by_rows(sums, seen, at.readers(stage), FLOWS);
+    wgmma_commit();
+    {
+      Columns rows;
+      load_rows(written, at.written(stage, part));
+      from_factor(rows, written);
+      scale_by_token(rows, writing, job.write_scale);
+      to_factor(written, rows);
+      to_rounding(rest, written, rows);
+    }
+    wgmma_wait<0>();
+    keep_in_place(sums);
+    take_in(taken, written, rest, stage, 0);
+    scale_by_token(sums, reading, job.read_scale);
+    if constexpr (FLOWS) put_flows(sums, stage, chunk);
+    keep_in_place(sums);
+    wgmma_fence();
+    multiply_values_by_rows(sums, at.written(stage, part), at.pairs(slot));
+    wgmma_commit();
+    wgmma_wait<1>();
+    keep_in_place(taken);
+    add_to_state(state, 0, taken, gates.base, gates.rest);
+    if constexpr (BOXES > 1) take_in(taken, written, rest, stage, 1);
+    wgmma_wait<0>();
+    keep_in_place(sums);
+    if constexpr (BOXES > 1) {
+      keep_in_place(taken);
+      add_to_state(state, 1, taken, gates.base, gates.rest);
+    }
+  }
+
+  // The state before a chunk, or after the last, kept for its gradient.
+  void keep_for_gradient(const Column& state, int chunk) const {
+    if (!FLOWS || MEETS || !flows.meets(stream, chunk)) return;
+    float* to = flows.state(stream, chunk, part) + thread_x() % WARPGROUP * 4;
+#pragma unroll
+    for (int i = 0; i < KEYS / 8; ++i)
+      store_pack(to + i * WARPGROUP * 4, Pack<float, 4>{state[4 * i], state[4 * i + 1], state[4 * i + 2], state[4 * i + 3]});
+  }
+  // The product of a gradient with the state that was kept.
+  void meet(const Column& state, int chunk) const {
+    if (!MEETS || !flows.meets(stream, chunk)) return;
+    const float* kept = flows.state(stream, chunk, part) + thread_x() % WARPGROUP * 4;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < KEYS / 8; ++i) {
+      const Pack<float, 4> x = load_pack<4>(kept + i * WARPGROUP * 4);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sum += state[4 * i + j] * x.at[j];
+    }
+#pragma unroll
+    for (int mask = 1; mask < WARP; mask *= 2) sum += shuffle_xor(sum, mask);
+    if (lane() == 0) flows.products(stream, chunk)[4 * part + warp() % 4] = sum;
+  }
+
+  void run(const View& first_state, const View& last_state) const {
+    Column state = {};
+    const int first = 64 * part + 16 * (warp() % 4);
+    const StateInMemory before(first_state, stream, first, job.by_values, true);
+    if (before.data) before.each([&](int i, const float* from) { state[i] = *from; });
+    StoreBuffers<Element, OUT_BUFFERS> buffers{at.out(part), 1 + part};
+    Turn<STAGES> turn;
+    Turn<PAIR_SLOTS> slot;
+#pragma unroll 1
+    for (int step = 0; step < stream.chunks; ++step, turn.next(), slot.next()) {
+      const int chunk = stream.chunk_of(step, job.back);
+      keep_for_gradient(state, chunk);
+      meet(state, chunk + 1);
+      barrier_wait_all(at.full(turn.at), turn.parity);
+      barrier_wait_all(at.weighed(slot.at), slot.parity);
+      Columns sums;
+      compute(state, sums, turn.at, slot.at, chunk);
+      sync_warp();
+      if (lane() == 0) {
+        barrier_arrive(at.empty(turn.at));
+        barrier_arrive(at.taken(slot.at));
+      }
+      store_values(sums, buffers, job.out, {64 * part, stream.head, chunk * CHUNK, stream.sequence});
+    }
+    buffers.finish();
+    keep_for_gradient(state, stream.chunks);
+    const StateInMemory after(last_state, stream, first, job.by_values, job.ends);
+    if (after.data) after.each([&](int i, const float* to) { *const_cast<float*>(to) = state[i]; });
+  }
+};

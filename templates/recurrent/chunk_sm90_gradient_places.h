@@ -1,0 +1,60 @@
+// Hopper vocabulary of the chunked recurrence's gradient: what a block has to do, what is where in shared memory, and its barriers. Part of
+// backward.chunk.sm90.cu.
+#pragma once
+
+// out_t = read_scale times what the row of `readers` reads of the state at t, and pair_scale times what it reads in the chunk; the state
+// takes in rows `written` times write_scale at places `read`. back: from the last token on; what is read and written at a token then decays
+// as the forward pass' writes and reads do. by_values: rows of the state are values, and columns keys; else the other way round. ends: the
+// last state is a result.
+struct Job {
+  const TensorMap &readers, &read, &written, &met, &out;  // met: what the sums read of a state are multiplied with
+  float read_scale, write_scale, pair_scale;
+  bool back, by_values, ends;
+};
+
+struct Stream {
+  int sequence, head, heads, count, chunks;
+  Stream(uint32_t item, uint32_t all_heads, const View& rows)
+      : sequence(static_cast<int>(item / all_heads)), head(static_cast<int>(item - item / all_heads * all_heads)), heads(static_cast<int>(all_heads)),
+        count(static_cast<int>(rows.shape[1])), chunks((count + CHUNK - 1) / CHUNK) {}
+  int number() const { return sequence * heads + head; }
+  int chunk_of(int step, bool back) const { return back ? chunks - 1 - step : step; }
+};
+
+constexpr uint32_t ROW_BOXES = BOXES * BOX, STATE_BOXES = 2 * BOX, STAGE = 2 * ROW_BOXES + STATE_BOXES * (GATED ? 2 : 1);
+constexpr uint32_t PAIR_SLOTS = 2, OUT_BUFFERS = ${out_buffers};
+
+// Stages of copied rows, chunks' pairs of tokens, rows of out, the stages' gates, barriers.
+struct Places {
+  static constexpr uint32_t PAIRS = STAGES * STAGE, OUT = PAIRS + PAIR_SLOTS * BOX, GATES = OUT + 2 * OUT_BUFFERS * BOX;
+  static constexpr uint32_t BARRIERS = GATES + STAGES * sizeof(Gates), BYTES = BARRIERS + 16 * (STAGES + PAIR_SLOTS);
+  uint32_t first;
+
+  uint32_t readers(uint32_t stage) const { return first + stage * STAGE; }
+  uint32_t read(uint32_t stage) const { return readers(stage) + ROW_BOXES; }
+  uint32_t written(uint32_t stage, int part) const { return read(stage) + ROW_BOXES + part * BOX; }
+  uint32_t met(uint32_t stage, int part) const { return written(stage, part) + STATE_BOXES; }
+  uint32_t pairs(uint32_t slot) const { return first + PAIRS + slot * BOX; }
+  uint32_t out(int part) const { return first + OUT + part * OUT_BUFFERS * BOX; }
+  static Gates& gates(char* memory, uint32_t stage) { return reinterpret_cast<Gates*>(memory + GATES)[stage]; }
+
+  // Of a stage: copied, and its gates summed up; no longer read by the eight warps that carry states.
+  uint32_t full(uint32_t stage) const { return first + BARRIERS + 16 * stage; }
+  uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
+  // Of a chunk's pairs: written by the four warps that make them; no longer read by the others.
+  uint32_t weighed(uint32_t slot) const { return first + BARRIERS + 16 * (STAGES + slot); }
+  uint32_t taken(uint32_t slot) const { return weighed(slot) + 8; }
+
+  void init() const {
+    for (uint32_t i = 0; i < STAGES; ++i) {
+      barrier_init(full(i), 1);
+      barrier_init(empty(i), 8);
+    }
+    for (uint32_t i = 0; i < PAIR_SLOTS; ++i) {
+      barrier_init(weighed(i), 4);
+      barrier_init(taken(i), 8);
+    }
+  }
+};
+static_assert(1024 + Places::BYTES <= ${shared}, "the spec has another size");
+static_assert(Places::BARRIERS % 8 == 0);

@@ -1,0 +1,136 @@
+// Hopper vocabulary of the chunked recurrence's gradient: the warpgroup that copies rows, sums up gates and weighs pairs of tokens. Part of
+// backward.chunk.sm90.cu.
+#pragma once
+
+template <bool ROW_FLOWS, bool PAIR_FLOWS> struct GradientWeigher {
+  const Places at;
+  char* memory;
+  const Job& job;
+  const Stream& stream;
+  const TokenNumbers& gates;
+  const float gamma;
+  const FlowPlaces& flows;
+
+  void copy(uint32_t stage, int token, uint32_t full) const {
+    barrier_expect(full, 2 * ROW_BOXES + STATE_BOXES * (ROW_FLOWS ? 2 : 1));
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box) {
+      load_tile(at.readers(stage) + box * BOX, job.readers, full, {64 * box, stream.head, token, stream.sequence});
+      load_tile(at.read(stage) + box * BOX, job.read, full, {64 * box, stream.head, token, stream.sequence});
+    }
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      load_tile(at.written(stage, part), job.written, full, {64 * part, stream.head, token, stream.sequence});
+      if (ROW_FLOWS) load_tile(at.met(stage, part), job.met, full, {64 * part, stream.head, token, stream.sequence});
+    }
+  }
+
+  // A step's log gates, in the first warp, on their way while the chunk before is weighed.
+  void load(uint32_t (&numbers)[2], int step) const {
+    if (step < stream.chunks) gates.load_raw(stream.chunk_of(step, job.back) * CHUNK, stream.count, numbers);
+  }
+  // Starts copying the chunk in turn; by the first warp, which has its numbers and loads those of the next.
+  void start(const Turn<STAGES>& turn, int step, uint32_t (&numbers)[2]) const {
+    if (step >= stream.chunks) return;
+    const uint32_t full = at.full(turn.at);
+    const int token = stream.chunk_of(step, job.back) * CHUNK;
+    barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
+    if (lane() == 0) copy(turn.at, token, full);
+    float x[2];
+    gates.read(numbers, token, stream.count, gamma, x);
+    put_gates(at.gates(memory, turn.at), x);
+    load(numbers, step + 1);
+    sync_warp();
+    if (lane() == 0) barrier_arrive(full);
+  }
+
+  // Starts: sums = products of rows in boxes, of all rows to the left with N to the right.
+  template <int N> static void multiply(float (&sums)[N / 2], uint32_t left, uint32_t right) {
+    const uint64_t a = depth_major<128>(left), b = depth_major<128>(right);
+    keep_in_place(sums);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < SLICES; ++k) wgmma<Element, N>(sums, moved(a, k / 4 * BOX + k % 4 * 32), moved(b, k / 4 * BOX + k % 4 * 32), k > 0);
+    wgmma_commit();
+  }
+
+  // The weights of a chunk's pairs, the scale included: rows are readers.
+  void weigh(uint32_t stage, uint32_t slot, int chunk) const {
+    float sums[CHUNK / 2];
+    multiply<CHUNK>(sums, at.readers(stage), at.read(stage));
+    wgmma_wait<0>();
+    keep_in_place(sums);
+    const Gates& here = at.gates(memory, stage);
+    const StoreBuffers<Element, 1> pairs{at.pairs(slot), 0};
+    const int own = 16 * warp() + lane() / 4, direction = job.back ? -1 : 1;
+    const float high[2] = {here.high[own], here.high[own + 8]}, low[2] = {here.low[own], here.low[own + 8]};
+    float given[2] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {  // in halves, for the sake of registers
+      float met[PAIR_FLOWS ? CHUNK / 4 : 1];
+      if constexpr (PAIR_FLOWS) {
+        multiply<CHUNK / 2>(met, at.met(stage, 0), at.written(stage, 0) + half * BOX / 2);
+        wgmma_wait<0>();
+        keep_in_place(met);
+      }
+#pragma unroll
+      for (int j = 4 * half; j < 4 * half + 4; j += 2) {
+        uint32_t r[4] = {};
+        float read[4] = {};
+        if (direction * (8 * j - 16 * warp()) <= 0) {
+#pragma unroll
+          for (int n = 0; n < 2; ++n) {
+            const int s = 8 * (j + n) + lane() % 4 * 2;
+            const Pack<float, 2> there = load_pack<2>(here.high + s), rest = load_pack<2>(here.low + s);
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              float x[2];
+#pragma unroll
+              for (int i = 0; i < 2; ++i) {
+                const int place = 4 * (j + n) + 2 * h + i, distance = direction * (own + 8 * h - s - i);
+                const float between = (high[h] - there.at[i]) + (low[h] - rest.at[i]);
+                x[i] = distance >= 0 ? sums[place] * job.pair_scale * exp2_of(job.back ? -between : between) : 0;
+                if constexpr (PAIR_FLOWS) {
+                  const float flow = distance > 0 ? x[i] * met[place - 16 * half] : 0;
+                  given[h] += flow, read[2 * n + i] += flow;
+                }
+              }
+              r[2 * n + h] = pack_pair<Element>(x[0], x[1]);
+            }
+          }
+        }
+        pairs.put<false>(j, r);
+        if constexpr (PAIR_FLOWS) store_token_sums(read, flows.row(stream, chunk, READ_HERE_ROWS + warp()), j);
+      }
+    }
+    if constexpr (PAIR_FLOWS) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        given[h] += shuffle_xor(given[h], 1);
+        given[h] += shuffle_xor(given[h], 2);
+        if (lane() % 4 == 0) flows.row(stream, chunk, GIVEN_HERE_ROW)[own + 8 * h] = given[h];
+      }
+    }
+  }
+
+  void run() const {
+    uint32_t numbers[2] = {};
+    Turn<STAGES> next, turn;
+    Turn<PAIR_SLOTS> slot;
+    if (warp() == 0) load(numbers, 0);
+#pragma unroll 1
+    for (int step = 1 - STAGES; step < stream.chunks; ++step) {
+      if (step >= 0) {
+        barrier_wait_all(at.full(turn.at), turn.parity);
+        barrier_wait_all(at.taken(slot.at), slot.parity ^ 1);
+        weigh(turn.at, slot.at, stream.chunk_of(step, job.back));
+        fence_async();
+        sync_warp();
+        if (lane() == 0) barrier_arrive(at.weighed(slot.at));
+        turn.next(), slot.next();
+      }
+      if (warp() == 0) start(next, step + STAGES - 1, numbers);
+      next.next();
+    }
+  }
+};
