@@ -39,10 +39,10 @@ static inline void go_through(const Job& job, const Stream& stream, const TokenN
   sync_block();
   const int group = uniform(warpgroup());
   if (group == 0) {
-    give_registers<ROWS ? 104 : 88>();
+    give_registers<GATED ? 120 : 88>();
     GradientWeigher<ROWS, PAIRS>{at, memory, job, stream, gates, gamma, flows}.run();
   } else {
-    take_registers<ROWS ? 200 : 208>();
+    take_registers<GATED ? 192 : 208>();
     GradientCarrier<ROWS, PAIRS>{at, memory, job, stream, flows, group - 1}.run(first_state, last_state);
   }
 }

@@ -35,12 +35,10 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
   const FlowPlaces& flows;
   const int part;
 
-  // 64 features of a chunk's tokens, by tokens, as a left factor.
-  static void load_rows(uint32_t (&a)[4][4], uint32_t rows) {
+  // 64 features of 16 tokens, by tokens, as a left factor.
+  static void load_rows(uint32_t (&a)[4], uint32_t rows, int k) {
     const int token = lane() % 8 + lane() / 16 * 8, pack = warp() % 4 * 2 + lane() / 8 % 2;
-    const uint32_t from = rows + token * 128 + (pack ^ token % 8) * 16;
-#pragma unroll
-    for (int k = 0; k < 4; ++k) load_matrices_transposed(a[k], from + k * 2048);
+    load_matrices_transposed(a, rows + token * 128 + (pack ^ token % 8) * 16 + k * 2048);
   }
 
   static void add_to_state(Column& state, int box, const Columns& taken, float base, float rest) {
@@ -63,18 +61,17 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
 
   // What tokens read of the state, to memory: `sums` times the rows that are met, added up over the warp's features.
   void put_flows(const Columns& sums, uint32_t stage, int chunk) const {
-    uint32_t met[4][4];
-    load_rows(met, at.met(stage, part));
     float* to = flows.row(stream, chunk, (job.back ? LEFT_ROWS : READ_ROWS) + 4 * part + warp() % 4);
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
-      const uint32_t(&a)[4] = met[j / 2];
+      uint32_t met[4];
+      load_rows(met, at.met(stage, part), j / 2);
       float x[4];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         const float* own = sums + 4 * (j + n);
-        x[2 * n] = own[0] * low_of(a[2 * n]) + own[2] * low_of(a[2 * n + 1]);
-        x[2 * n + 1] = own[1] * high_of(a[2 * n]) + own[3] * high_of(a[2 * n + 1]);
+        x[2 * n] = own[0] * low_of(met[2 * n]) + own[2] * low_of(met[2 * n + 1]);
+        x[2 * n + 1] = own[1] * high_of(met[2 * n]) + own[3] * high_of(met[2 * n + 1]);
       }
       store_token_sums(x, to, j);
     }
@@ -103,7 +100,8 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     wgmma_commit();
     {
       Columns rows;
-      load_rows(written, at.written(stage, part));
+#pragma unroll
+      for (int k = 0; k < 4; ++k) load_rows(written[k], at.written(stage, part), k);
       from_factor(rows, written);
       scale_by_token(rows, writing, job.write_scale);
       to_factor(written, rows);
@@ -111,9 +109,12 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     }
     wgmma_wait<0>();
     keep_in_place(sums);
+    if constexpr (FLOWS) {
+      scale_by_token(sums, reading, job.read_scale);
+      put_flows(sums, stage, chunk);
+    }
     take_in(taken, written, rest, stage, 0);
-    scale_by_token(sums, reading, job.read_scale);
-    if constexpr (FLOWS) put_flows(sums, stage, chunk);
+    if constexpr (!FLOWS) scale_by_token(sums, reading, job.read_scale);
     keep_in_place(sums);
     wgmma_fence();
     multiply_values_by_rows(sums, at.written(stage, part), at.pairs(slot));
