@@ -46,8 +46,15 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 $if delta
 #include "recurrent/chunk_delta.h"
 $else
+$if dual  // ssd
+#include "ssd/dual_chunk.h"
+$end
 #include "recurrent/chunk_numbers.h"
 #include "recurrent/chunk_states.h"
 $end
 #include "recurrent/chunk_gradients.h"
+$if dual
+#include "ssd/finish_chunks.h"
+$else
 #include "recurrent/chunk_finish.h"
+$end

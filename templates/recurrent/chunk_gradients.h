@@ -19,7 +19,13 @@ struct Flows {
 $if delta
   float beta[CHUNK];  // gradients
 $end
+$if dual  // ssd: what a token reads of itself, and the product of x and out's gradient. What is left and read here is without steps.
+  float own[CHUNK], skip[CHUNK];
+$end
 };
+$if dual
+#include "ssd/step_gradients.h"
+$end
 
 // Where a block's rows are. In shared memory: in registers it would be in the way.
 struct GradientPlan {
@@ -242,12 +248,21 @@ static inline float store_gate_gradients(const Flows& flows, const float (&log_g
 
 // Block number: a chunk of a head.
 KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
+$if dual
+  const View &q_view = C_view, &k_view = Bm_view, &v_view = x_view, &dq_view = dC_view, &dk_view = dBm_view;
+  constexpr bool reverse = false;
+  constexpr float softmax_scale = 1;
+$end
   const ChunkPlace at(cum_seqlens, sequences, heads, q_view.shape[1]);
   const Tokens& tokens = at.tokens;
   const uint32_t head = at.head;
   const int token = at.token, count = at.count;
   if (token >= count) {
+$if dual
+    if (thread_x() < 3) head_sums[block_x() * 3 + thread_x()] = 0;
+$else
     if (GATED && thread_x() == 0) gate_sums[block_x()] = 0;
+$end
     return;
   }
   char* memory = dynamic_shared();
@@ -295,7 +310,12 @@ $if delta
   KeySums read_by_keys = {};
   PairSums key_pairs = {};
 $end
+$if dual
+  const DualRows dv_rows(dx_view, tokens, head);
+  const float skip = number_of_head(D_view, d_type, head);
+$else
   const GradientRows dv_rows(dv_view, SHARED_HEADS ? value_sums : nullptr, tokens, head, heads, reverse);
+$end
   float through = 0;
 #pragma unroll 1
   for (int x = 0; x < slices; ++x) {
@@ -363,6 +383,10 @@ $if not delta
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int t = token + row + 8 * h + lane() / 4, value = x * COLUMNS + 16 * slice + 8 * n + lane() % 4 * 2;
+$if dual
+          const uint32_t dout = *reinterpret_cast<const uint32_t*>(memory + place + ((t - token) * ValueTile::PITCH + value - x * COLUMNS) * 2);
+          dv[j][n][2 * h] += skip * low_of(dout), dv[j][n][2 * h + 1] += skip * high_of(dout);
+$end
           if (t < count && value < values) dv_rows.store_two(t, value, dv[j][n][2 * h], dv[j][n][2 * h + 1]);
         }
     });
@@ -371,15 +395,31 @@ $end
 
   each_slice<SLICES>([&](int j, int slice) {
     each_number(dq[j], slice, [&](int t, int, float& x) { x *= scale * gates.before[t] * numbers.query_norm(t); });
+$if dual  // without its step yet
+    each_number(dk[j], slice, [&](int s, int, float& x) { x *= gates.after[s]; });
+$else
     each_number(dk[j], slice, [&](int s, int, float& x) { x *= gates.after[s] * numbers.key_norm(s); });
+$end
 $if delta
     each_number(read_by_keys[j], slice, [&](int t, int, float& x) { x *= -gates.before[t] * gates.beta[t] * numbers.key_norm(t); });
 $end
   });
   each_slice<4>([&](int j, int slice) {
     if (slice > row_slice()) return;
+$if dual
+    float stepped[2][4];
+    each_number(value_pairs[j], slice, [&](int t, int s, float& x) {
+      if (s == t) flows.skip[t] = x;
+      x = s <= t ? x * gates.left(t, s) : 0;
+    });
+#pragma unroll
+    for (int i = 0; i < 8; ++i) stepped[i / 4][i % 4] = value_pairs[j][i / 4][i % 4];
+    each_number(stepped, slice, [&](int, int s, float& x) { x *= numbers.key_norm(s); });
+    put_pair_of(memory + VALUE_PAIRS, slice, stepped);
+$else
     each_number(value_pairs[j], slice, [&](int t, int s, float& x) { x *= factor(t, s); });
     put_pair_of(memory + VALUE_PAIRS, slice, value_pairs[j]);
+$end
 $if delta
     each_number(key_pairs[j], slice, [&](int t, int s, float& x) {
       if (s == t) flows.beta[t] = x / gates.beta[t];
@@ -413,7 +453,12 @@ $end
         for (int i = 0; i < 4; ++i) {
           const int t = 16 * row_slice() + i / 2 * 8 + lane() / 4, s = 16 * slice + 8 * n + lane() % 4 * 2 + i % 2;
           const float flow = s < t ? value_pairs[j][n][i] : 0;
+$if dual
+          rows[i / 2] += flow * numbers.key_norm(s), columns[n][i % 2] += flow;
+          if (s == t) flows.own[t] = value_pairs[j][n][i];
+$else
           rows[i / 2] += flow, columns[n][i % 2] += flow;
+$end
         }
 #pragma unroll
       for (int n = 0; n < 2; ++n)
@@ -430,12 +475,21 @@ $end
     put_row_sums(rows, flows.read[warp() / 4]);
     multiply_with(memory + KEY_ROWS, dk, left);
     put_row_sums(left, flows.left[warp() / 4]);
+$if dual
+    each_slice<SLICES>([&](int j, int slice) { each_number(dk[j], slice, [&](int s, int, float& x) { x *= numbers.key_norm(s); }); });
+$end
     float sum = through;
 #pragma unroll
     for (int mask = 1; mask < WARP; mask *= 2) sum += shuffle_xor(sum, mask);
     if (lane() == 0) flows.through[warp()] = sum * (gates.base + gates.rest);
   }
   sync_block();
+$if dual
+  if (warp() == 0)
+    store_step_gradients(flows, gates,
+                         {{dt_view, dt_type, tokens, head, 0}, number_of_head(dt_bias_view, bias_type, head), number_at(A_view.data, a_type, head), dt_softplus},
+                         GradientRow(ddt_view, dt_type, tokens.row, tokens.first, head), ddt_view.strides[1], token, count, head_sums + block_x() * 3);
+$else
   if (GATED && warp() == 0) {
     float log_gates[2];
     TokenNumbers(g_view, g_type, tokens, head, reverse)
@@ -450,6 +504,7 @@ $if delta
       beta_row.store((token + t) * (reverse ? -dbeta_view.strides[1] : dbeta_view.strides[1]), flows.beta[t]);
 $end
   }
+$end
 #pragma unroll 1
   for (int s = 0; s <= row_slice(); ++s) {
     uint32_t a[4];

@@ -36,7 +36,7 @@ $else
         .load(at.token, at.count, gamma_of(g_gamma_view, gamma_type, at.head, heads, layer_idx, num_layers), numbers);
 $end
     put_gates(to.gates, numbers);
-$if dual
+$if dual and not backward
     for (int i = 0; i < 2; ++i) to.gates.after[2 * lane() + i] *= steps[i];
 $end
   }

@@ -39,6 +39,10 @@ $if dual
   const View &k_view = Bm_view, &v_view = x_view;
   constexpr bool reverse = false;
 $end
+$if dual and backward
+  const View& q_view = C_view;
+  constexpr float softmax_scale = 1;
+$end
   char* memory = dynamic_shared();
   const SharedPointer shared = shared_pointer(memory);
   StatePlan& plan = *reinterpret_cast<StatePlan*>(memory + STATE_PLAN);
@@ -99,7 +103,7 @@ $end
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int t = 16 * c + 8 * n + lane() % 4 * 2 + i % 2;
-$if dual
+$if dual and not backward
           x[n][i] *= left[t];
 $else
           x[n][i] *= left[t] * (plan.back ? numbers.query_norm(t) : numbers.key_norm(t)) * plan.factor;
