@@ -5,7 +5,7 @@
 // warpgroups 1 and 2 keep 64 rows of the state each in registers. No state goes to memory.
 //
 // GATED: gradients of log gates are sums of what flows past them. Blocks leave what each token reads of the state and leaves to it, and
-// what pairs of a chunk hand on, in f32, from states of two elements a number. What flows through a whole chunk follows from the products
+// what pairs of a chunk hand on, in f32; PRECISE: from states of three elements a number. What flows through a whole chunk follows from the products
 // of states with their gradients at both of its ends: they are computed every few chunks, and those between follow from the tokens' flows.
 #include "device/gpu.h"
 #include "device/sm90.h"
@@ -15,7 +15,7 @@
 using Element = ${ctype(E)};
 constexpr int KEYS = ${features}, SLICES = KEYS / 16, BOXES = KEYS / 64;  // of keys and of values; up to 56 more than there are: zeros
 constexpr int STAGES = ${stages};
-constexpr bool GATED = ${gated};  // gradients of log gates are asked for
+constexpr bool GATED = ${gated}, PRECISE = ${precise};  // gradients of log gates are asked for; as f32
 constexpr int KEPT_EVERY = ${kept};
 #include "recurrent/chunk_gates.h"
 #include "recurrent/chunk_products.h"
@@ -28,7 +28,7 @@ constexpr int KEPT_EVERY = ${kept};
 
 // What blocks of the entries below have alike. ROWS: tokens' flows are asked for; PAIRS: those of pairs.
 template <bool ROWS, bool PAIRS>
-static inline void go_through(const Job& job, const Stream& stream, const TokenNumbers& gates, float gamma, const FlowPlaces& flows,
+static inline void go_through(const Job& job, const Stream& stream, const TokenNumbers& gates, float gamma, const FlowRows& flows, const KeptStates& kept,
                               const View& first_state, const View& last_state) {
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
@@ -39,29 +39,32 @@ static inline void go_through(const Job& job, const Stream& stream, const TokenN
   sync_block();
   const int group = uniform(warpgroup());
   if (group == 0) {
-    give_registers<GATED ? 120 : 88>();
+    give_registers<GATED ? 112 : 88>();
     GradientWeigher<ROWS, PAIRS>{at, memory, job, stream, gates, gamma, flows}.run();
   } else {
     take_registers<GATED ? 192 : 208>();
-    GradientCarrier<ROWS, PAIRS>{at, memory, job, stream, flows, group - 1}.run(first_state, last_state);
+    GradientCarrier<ROWS, PAIRS>{at, memory, job, stream, flows, kept, group - 1}.run(first_state, last_state);
   }
 }
 
-// Block number: of JOBS gradients number % JOBS, of a head of a sequence.
-constexpr int JOBS = GATED ? 2 : 3;
+// Block number: a head of a sequence, for the queries' gradient, which takes longest; then for each of them those of values and keys, which
+// read the same rows at the same time.
 KERNEL(3 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
-  const uint32_t item = static_cast<uint32_t>(block_x()) / JOBS, all_heads = static_cast<uint32_t>(heads);
-  const int kind = block_x() - static_cast<int>(item) * JOBS;
+  constexpr uint32_t OTHERS = GATED ? 1 : 2;
+  const uint32_t all_heads = static_cast<uint32_t>(heads), items = all_heads * static_cast<uint32_t>(sequences), block = static_cast<uint32_t>(block_x());
+  const uint32_t item = block < items ? block : (block - items) / OTHERS;
+  const int kind = block < items ? 0 : 1 + static_cast<int>((block - items) % OTHERS);
   const Stream stream(item, all_heads, q_view);
   const TokenNumbers gates(g_view, g_type, Tokens(nullptr, sequences, stream.sequence, stream.count), stream.head, false);
   const float gamma = gamma_of(g_gamma_view, gamma_type, stream.head, heads, layer_idx, num_layers), scale = softmax_scale;
-  const FlowPlaces flows{flow_sums, through_sums, kept_states, is_given(dfinal_state_view)};
+  const FlowRows flows(flow_sums, stream);
+  const KeptStates kept(through_sums, kept_states, stream, is_given(dfinal_state_view));
   if (kind == 0) {
-    go_through<GATED, false>({dout_map, v_map, k_map, q_map, dq_map, scale, 1, scale, false, false, false}, stream, gates, gamma, flows, initial_state_view, initial_state_view);
+    go_through<GATED, false>({dout_map, v_map, k_map, q_map, dq_map, scale, 1, scale, false, false, false}, stream, gates, gamma, flows, kept, initial_state_view, initial_state_view);
   } else {
     const bool of_values = GATED || kind == 1;
     const Job job{of_values ? k_map : v_map, of_values ? q_map : dout_map, of_values ? dout_map : q_map, q_map, of_values ? dv_map : dk_map, 1, scale, scale, true, of_values, of_values};
-    go_through<false, false>(job, stream, gates, gamma, flows, dfinal_state_view, dinitial_state_view);
+    go_through<false, false>(job, stream, gates, gamma, flows, kept, dfinal_state_view, dinitial_state_view);
   }
 }
 $if gated
@@ -71,8 +74,9 @@ KERNEL(3 * WARPGROUP, 1) key_gradients(${parameters('key_gradients')}) {
   const Stream stream(static_cast<uint32_t>(block_x()), static_cast<uint32_t>(heads), k_view);
   const TokenNumbers gates(g_view, g_type, Tokens(nullptr, sequences, stream.sequence, stream.count), stream.head, false);
   const float gamma = gamma_of(g_gamma_view, gamma_type, stream.head, heads, layer_idx, num_layers), scale = softmax_scale;
-  const FlowPlaces flows{flow_sums, through_sums, kept_states, is_given(dfinal_state_view)};
-  go_through<true, true>({v_map, dout_map, q_map, k_map, dk_map, 1, scale, scale, true, false, false}, stream, gates, gamma, flows, dfinal_state_view,
+  const FlowRows flows(flow_sums, stream);
+  const KeptStates kept(through_sums, kept_states, stream, is_given(dfinal_state_view));
+  go_through<true, true>({v_map, dout_map, q_map, k_map, dk_map, 1, scale, scale, true, false, false}, stream, gates, gamma, flows, kept, dfinal_state_view,
                          dfinal_state_view);
 }
 #include "recurrent/chunk_sm90_gate_gradients.h"

@@ -20,7 +20,8 @@ $if delta
   float beta[CHUNK];  // gradients
 $end
 $if dual  // ssd: what a token reads of itself, and the product of x and out's gradient. What is left and read here is without steps.
-  float own[CHUNK], skip[CHUNK];
+  // Besides, the chunk's steps up to each token, and flows times the steps between their ends.
+  float own[CHUNK], skip[CHUNK], time[CHUNK], aged[WARPS];
 $end
 };
 $if dual
@@ -326,6 +327,9 @@ $end
     }
     copy_async_wait<0>();
     sync_block();  // the slice is there for all, and all are done with the one before
+$if dual
+    if (x == 0 && warp() == 0) put_times(gates, flows);
+$end
     if (STAGES > 1) copy(x + 1);
     const ValueTile dout_tile{shared + place}, written_tile{shared + place + WRITTEN};
     const StateTile before_tile{shared + place + BEFORE}, after_tile{shared + place + AFTER};
@@ -445,6 +449,10 @@ $if delta
     });
 $end
     float rows[2] = {}, left[2] = {};
+$if dual
+    sync_block();  // times are there for all
+    float aged = 0;
+$end
     each_slice<4>([&](int j, int slice) {
       float columns[2][2] = {};
 #pragma unroll
@@ -454,7 +462,8 @@ $end
           const int t = 16 * row_slice() + i / 2 * 8 + lane() / 4, s = 16 * slice + 8 * n + lane() % 4 * 2 + i % 2;
           const float flow = s < t ? value_pairs[j][n][i] : 0;
 $if dual
-          rows[i / 2] += flow * numbers.key_norm(s), columns[n][i % 2] += flow;
+          const float stepped = flow * numbers.key_norm(s);
+          rows[i / 2] += stepped, columns[n][i % 2] += flow, aged += stepped * (flows.time[t] - flows.time[s]);
           if (s == t) flows.own[t] = value_pairs[j][n][i];
 $else
           rows[i / 2] += flow, columns[n][i % 2] += flow;
@@ -468,7 +477,14 @@ $end
           if (lane() < 4) flows.read_here[row_slice()][16 * slice + 8 * n + lane() * 2 + i] = sum;
         }
     });
+$if dual
+    float of_state[2] = {};
+    multiply_with(memory, dq, of_state);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) rows[h] += of_state[h], aged += of_state[h] * flows.time[16 * row_slice() + 8 * h + lane() / 4];
+$else
     multiply_with(memory, dq, rows);
+$end
 $if delta
     multiply_with(memory + KEY_ROWS, read_by_keys, rows);
 $end
@@ -477,6 +493,13 @@ $end
     put_row_sums(left, flows.left[warp() / 4]);
 $if dual
     each_slice<SLICES>([&](int j, int slice) { each_number(dk[j], slice, [&](int s, int, float& x) { x *= numbers.key_norm(s); }); });
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int s = 16 * row_slice() + 8 * h + lane() / 4;
+      aged += left[h] * numbers.key_norm(s) * (flows.time[CHUNK - 1] - flows.time[s]);
+    }
+    aged = sum_over_warp(aged);
+    if (lane() == 0) flows.aged[warp()] = aged;
 $end
     float sum = through;
 #pragma unroll

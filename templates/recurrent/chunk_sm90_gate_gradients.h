@@ -23,10 +23,11 @@ KERNEL(128, 1) gate_gradients(${parameters('gate_gradients')}) {
   const int length = static_cast<int>(q_view.shape[1]), chunk_count = (length + CHUNK - 1) / CHUNK;
   const int head = static_cast<int>(item % heads), row = static_cast<int>(item / heads), sequence = row / chunk_count, chunk = row % chunk_count;
   const Stream stream(static_cast<uint32_t>(sequence * heads + head), static_cast<uint32_t>(heads), q_view);
-  const FlowPlaces flows{flow_sums, through_sums, nullptr, is_given(dfinal_state_view)};
+  const FlowRows flows(flow_sums, stream);
+  const KeptStates kept(through_sums, nullptr, stream, is_given(dfinal_state_view));
 
   double change[2] = {}, given[2] = {}, left[2] = {};
-  const float* own = flows.row(stream, chunk, 0);
+  const float* own = flows.row(chunk, 0);
   add_rows<8>(own, READ_ROWS, change);
   add_rows<4>(own, READ_HERE_ROWS, change);
   add_rows<8>(own, LEFT_ROWS, left);
@@ -39,12 +40,12 @@ KERNEL(128, 1) gate_gradients(${parameters('gate_gradients')}) {
   int next = chunk + 1;
   for (; next < chunk_count && next % KEPT_EVERY > 0; ++next) {
     double read[2] = {}, given_on[2] = {};
-    add_rows<8>(flows.row(stream, next, 0), READ_ROWS, read);
-    add_rows<8>(flows.row(stream, next, 0), LEFT_ROWS, given_on);
+    add_rows<8>(flows.row(next, 0), READ_ROWS, read);
+    add_rows<8>(flows.row(next, 0), LEFT_ROWS, given_on);
     later[0] += read[0] - given_on[0], later[1] += read[1] - given_on[1];
   }
   double after = later[0] + later[1];
-  if (flows.meets(stream, next) && lane() < 8) after += flows.products(stream, next)[lane()];
+  if (kept.meets(next) && lane() < 8) after += kept.products_of(next)[lane()];
   after = sum_of_warp(after);
 
   double sum = change[0] + change[1];

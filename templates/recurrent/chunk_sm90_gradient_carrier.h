@@ -28,11 +28,13 @@ struct StateInMemory {
 
 // MEETS: it is the gradient of a state that was kept.
 template <bool FLOWS, bool MEETS> struct GradientCarrier {
+  static constexpr int PIECES = FLOWS && PRECISE ? 3 : 1;  // elements a number of the state as it is read
   const Places at;
   char* memory;
   const Job& job;
   const Stream& stream;
-  const FlowPlaces& flows;
+  const FlowRows flows;
+  const KeptStates kept;
   const int part;
 
   // 64 features of 16 tokens, by tokens, as a left factor.
@@ -49,6 +51,22 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     }
   }
 
+  // The state as elements; piece 1: what rounding took from them; 2: and from that.
+  static void to_piece(uint32_t (&a)[SLICES][4], const Column& state, int piece) {
+#pragma unroll
+    for (int k = 0; k < SLICES; ++k)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float x = state[8 * k + 2 * i], y = state[8 * k + 2 * i + 1];
+        a[k][i] = pack_pair<Element>(x, y);
+        for (int n = 0; n + 1 < PIECES; ++n) {
+          if (n >= piece) break;
+          x -= low_of(a[k][i]), y -= high_of(a[k][i]);
+          a[k][i] = pack_pair<Element>(x, y);
+        }
+      }
+  }
+
   // Starts the products by which the state takes in a chunk's rows times `written` and `rest`.
   void take_in(Columns& taken, const uint32_t (&written)[4][4], const uint32_t (&rest)[4][4], uint32_t stage, int box) const {
     const uint32_t rows = at.read(stage) + box * BOX;
@@ -61,7 +79,7 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
 
   // What tokens read of the state, to memory: `sums` times the rows that are met, added up over the warp's features.
   void put_flows(const Columns& sums, uint32_t stage, int chunk) const {
-    float* to = flows.row(stream, chunk, (job.back ? LEFT_ROWS : READ_ROWS) + 4 * part + warp() % 4);
+    float* to = flows.row(chunk, (job.back ? LEFT_ROWS : READ_ROWS) + 4 * part + warp() % 4);
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
       uint32_t met[4];
@@ -85,18 +103,18 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     Columns taken;
     uint32_t written[4][4], rest[4][4];
     keep_in_place(sums);
-    if constexpr (FLOWS) {
-      to_factor(seen, state);
-      to_rounding(seen, seen, state);
+#pragma unroll 1
+    for (int piece = PIECES - 1; piece > 0; --piece) {
+      to_piece(seen, state, piece);
       wgmma_fence();
-      multiply_by_rows(sums, seen, at.readers(stage), false);
+      multiply_by_rows(sums, seen, at.readers(stage), piece + 1 < PIECES);
       wgmma_commit();
       wgmma_wait<0>();
       keep_in_place(sums);
     }
     to_factor(seen, state);
     wgmma_fence();
-    multiply_by_rows(sums, seen, at.readers(stage), FLOWS);
+    multiply_by_rows(sums, seen, at.readers(stage), PIECES > 1);
     wgmma_commit();
     {
       Columns rows;
@@ -133,26 +151,26 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
 
   // The state before a chunk, or after the last, kept for its gradient.
   void keep_for_gradient(const Column& state, int chunk) const {
-    if (!FLOWS || MEETS || !flows.meets(stream, chunk)) return;
-    float* to = flows.state(stream, chunk, part) + thread_x() % WARPGROUP * 4;
+    if (!FLOWS || MEETS || !kept.meets(chunk)) return;
+    float* to = kept.state(chunk, part) + thread_x() % WARPGROUP * 4;
 #pragma unroll
     for (int i = 0; i < KEYS / 8; ++i)
       store_pack(to + i * WARPGROUP * 4, Pack<float, 4>{state[4 * i], state[4 * i + 1], state[4 * i + 2], state[4 * i + 3]});
   }
   // The product of a gradient with the state that was kept.
   void meet(const Column& state, int chunk) const {
-    if (!MEETS || !flows.meets(stream, chunk)) return;
-    const float* kept = flows.state(stream, chunk, part) + thread_x() % WARPGROUP * 4;
+    if (!MEETS || !kept.meets(chunk)) return;
+    const float* from = kept.state(chunk, part) + thread_x() % WARPGROUP * 4;
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < KEYS / 8; ++i) {
-      const Pack<float, 4> x = load_pack<4>(kept + i * WARPGROUP * 4);
+      const Pack<float, 4> x = load_pack<4>(from + i * WARPGROUP * 4);
 #pragma unroll
       for (int j = 0; j < 4; ++j) sum += state[4 * i + j] * x.at[j];
     }
 #pragma unroll
     for (int mask = 1; mask < WARP; mask *= 2) sum += shuffle_xor(sum, mask);
-    if (lane() == 0) flows.products(stream, chunk)[4 * part + warp() % 4] = sum;
+    if (lane() == 0) kept.products_of(chunk)[4 * part + warp() % 4] = sum;
   }
 
   void run(const View& first_state, const View& last_state) const {

@@ -5,20 +5,32 @@
 // state; what it reads in the chunk, one of each warp that weighs; what it hands on in the chunk.
 constexpr int READ_ROWS = 0, LEFT_ROWS = 8, READ_HERE_ROWS = 16, GIVEN_HERE_ROW = 20, FLOW_ROWS = 21;
 
-struct FlowPlaces {
-  float *sums, *through, *kept;
-  bool last;  // there is a gradient of the state after the last token
+// A stream's rows.
+struct FlowRows {
+  float* first;
+  int stride;  // from chunk to chunk
+  FlowRows(float* sums, const Stream& stream)
+      : first(sums + (static_cast<int64_t>(stream.sequence) * stream.chunks * stream.heads + stream.head) * (FLOW_ROWS * CHUNK)),
+        stride(stream.heads * FLOW_ROWS * CHUNK) {}
+  float* row(int chunk, int row) const { return first + static_cast<int64_t>(chunk) * stride + row * CHUNK; }
+};
 
-  float* row(const Stream& stream, int chunk, int row) const {
-    return sums + (((static_cast<int64_t>(stream.sequence) * stream.chunks + chunk) * stream.heads + stream.head) * FLOW_ROWS + row) * CHUNK;
+// A stream's states that are met by their gradients: before every KEPT_EVERY-th chunk but the first, and (last: it has a gradient) after the
+// last chunk; and the products of the two.
+struct KeptStates {
+  float *products, *states;
+  int chunks;
+  bool last;
+  KeptStates(float* products, float* states, const Stream& stream, bool last)
+      : products(products + first_of(stream) * 8), states(states + first_of(stream) * (2 * WARPGROUP * (KEYS / 2))), chunks(stream.chunks), last(last) {}
+
+  static int64_t first_of(const Stream& stream) {
+    return static_cast<int64_t>(stream.sequence * stream.heads + stream.head) * ((stream.chunks - 1) / KEPT_EVERY + 1);
   }
-  // Whether the state before a chunk, or after the last one, is met by its gradient; which of such states it is.
-  bool meets(const Stream& stream, int chunk) const { return chunk == stream.chunks ? last : chunk > 0 && chunk % KEPT_EVERY == 0; }
-  static int64_t place(const Stream& stream, int chunk) {
-    return static_cast<int64_t>(stream.number()) * ((stream.chunks - 1) / KEPT_EVERY + 1) + (chunk - 1) / KEPT_EVERY;
-  }
-  float* state(const Stream& stream, int chunk, int part) const { return kept + (place(stream, chunk) * 2 + part) * WARPGROUP * (KEYS / 2); }
-  float* products(const Stream& stream, int chunk) const { return through + place(stream, chunk) * 8; }
+  // Of the state before a chunk, or after all.
+  bool meets(int chunk) const { return chunk == chunks ? last : chunk > 0 && chunk % KEPT_EVERY == 0; }
+  float* state(int chunk, int part) const { return states + ((chunk - 1) / KEPT_EVERY * 2 + part) * static_cast<int64_t>(WARPGROUP * (KEYS / 2)); }
+  float* products_of(int chunk) const { return products + (chunk - 1) / KEPT_EVERY * 8; }
 };
 
 // Sums of four numbers, each over the lanes with the same lane() % 4: of number lane() / 16 * 2 + lane() / 8 % 2.

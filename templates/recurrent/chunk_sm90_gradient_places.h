@@ -17,7 +17,6 @@ struct Stream {
   Stream(uint32_t item, uint32_t all_heads, const View& rows)
       : sequence(static_cast<int>(item / all_heads)), head(static_cast<int>(item - item / all_heads * all_heads)), heads(static_cast<int>(all_heads)),
         count(static_cast<int>(rows.shape[1])), chunks((count + CHUNK - 1) / CHUNK) {}
-  int number() const { return sequence * heads + head; }
   int chunk_of(int step, bool back) const { return back ? chunks - 1 - step : step; }
 };
 

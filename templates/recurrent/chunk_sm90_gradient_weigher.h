@@ -9,7 +9,7 @@ template <bool ROW_FLOWS, bool PAIR_FLOWS> struct GradientWeigher {
   const Stream& stream;
   const TokenNumbers& gates;
   const float gamma;
-  const FlowPlaces& flows;
+  const FlowRows flows;
 
   void copy(uint32_t stage, int token, uint32_t full) const {
     barrier_expect(full, 2 * ROW_BOXES + STATE_BOXES * (ROW_FLOWS ? 2 : 1));
@@ -56,31 +56,29 @@ template <bool ROW_FLOWS, bool PAIR_FLOWS> struct GradientWeigher {
 
   // The weights of a chunk's pairs, the scale included: rows are readers.
   void weigh(uint32_t stage, uint32_t slot, int chunk) const {
-    float sums[CHUNK / 2];
-    multiply<CHUNK>(sums, at.readers(stage), at.read(stage));
-    wgmma_wait<0>();
-    keep_in_place(sums);
     const Gates& here = at.gates(memory, stage);
     const StoreBuffers<Element, 1> pairs{at.pairs(slot), 0};
     const int own = 16 * warp() + lane() / 4, direction = job.back ? -1 : 1;
     const float high[2] = {here.high[own], here.high[own + 8]}, low[2] = {here.low[own], here.low[own + 8]};
     float given[2] = {};
+    constexpr int WIDTH = PAIR_FLOWS ? CHUNK / 2 : CHUNK;  // for the sake of registers
+#pragma unroll 1
+    for (int start = 0; start < CHUNK; start += WIDTH) {
+      float sums[WIDTH / 2], met[PAIR_FLOWS ? WIDTH / 2 : 1];
+      multiply<WIDTH>(sums, at.readers(stage), at.read(stage) + start * 128);
+      if constexpr (PAIR_FLOWS) multiply<WIDTH>(met, at.met(stage, 0), at.written(stage, 0) + start * 128);
+      wgmma_wait<0>();
+      keep_in_place(sums);
+      keep_in_place(met);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {  // in halves, for the sake of registers
-      float met[PAIR_FLOWS ? CHUNK / 4 : 1];
-      if constexpr (PAIR_FLOWS) {
-        multiply<CHUNK / 2>(met, at.met(stage, 0), at.written(stage, 0) + half * BOX / 2);
-        wgmma_wait<0>();
-        keep_in_place(met);
-      }
-#pragma unroll
-      for (int j = 4 * half; j < 4 * half + 4; j += 2) {
+      for (int j = 0; j < WIDTH / 8; j += 2) {
+        const int column = start / 8 + j;
         uint32_t r[4] = {};
         float read[4] = {};
-        if (direction * (8 * j - 16 * warp()) <= 0) {
+        if (direction * (8 * column - 16 * warp()) <= 0) {
 #pragma unroll
           for (int n = 0; n < 2; ++n) {
-            const int s = 8 * (j + n) + lane() % 4 * 2;
+            const int s = 8 * (column + n) + lane() % 4 * 2;
             const Pack<float, 2> there = load_pack<2>(here.high + s), rest = load_pack<2>(here.low + s);
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
@@ -91,7 +89,7 @@ template <bool ROW_FLOWS, bool PAIR_FLOWS> struct GradientWeigher {
                 const float between = (high[h] - there.at[i]) + (low[h] - rest.at[i]);
                 x[i] = distance >= 0 ? sums[place] * job.pair_scale * exp2_of(job.back ? -between : between) : 0;
                 if constexpr (PAIR_FLOWS) {
-                  const float flow = distance > 0 ? x[i] * met[place - 16 * half] : 0;
+                  const float flow = distance > 0 ? x[i] * met[place] : 0;
                   given[h] += flow, read[2 * n + i] += flow;
                 }
               }
@@ -99,8 +97,8 @@ template <bool ROW_FLOWS, bool PAIR_FLOWS> struct GradientWeigher {
             }
           }
         }
-        pairs.put<false>(j, r);
-        if constexpr (PAIR_FLOWS) store_token_sums(read, flows.row(stream, chunk, READ_HERE_ROWS + warp()), j);
+        pairs.put<false>(column, r);
+        if constexpr (PAIR_FLOWS) store_token_sums(read, flows.row(chunk, READ_HERE_ROWS + warp()), column);
       }
     }
     if constexpr (PAIR_FLOWS) {
@@ -108,7 +106,7 @@ template <bool ROW_FLOWS, bool PAIR_FLOWS> struct GradientWeigher {
       for (int h = 0; h < 2; ++h) {
         given[h] += shuffle_xor(given[h], 1);
         given[h] += shuffle_xor(given[h], 2);
-        if (lane() % 4 == 0) flows.row(stream, chunk, GIVEN_HERE_ROW)[own + 8 * h] = given[h];
+        if (lane() % 4 == 0) flows.row(chunk, GIVEN_HERE_ROW)[own + 8 * h] = given[h];
       }
     }
   }

@@ -20,8 +20,21 @@ static inline float sum_over_warp(float x) {
   return x;
 }
 
+// By a warp: sums of the chunk's steps, from its first token to each.
+static inline void put_times(const Gates& gates, Flows& flows) {
+  const float first = gates.beta[2 * lane()], second = gates.beta[2 * lane() + 1];
+  float sum = first + second;
+#pragma unroll
+  for (int by = 1; by < WARP; by *= 2) {
+    const float earlier = shuffle(sum, lane() - by < 0 ? 0 : lane() - by);
+    if (lane() >= by) sum += earlier;
+  }
+  flows.time[2 * lane()] = sum - second, flows.time[2 * lane() + 1] = sum;
+}
+
 // By the first warp: gradients of dt, and in `added` what the chunk adds to those of A, dt_bias and D. A step is a factor of what its token
-// writes, and times the rate the log of what it leaves of the state. Flows of what tokens write are without their steps.
+// writes, and times the rate the log of what it leaves of the state. Flows of what tokens write are without their steps. A's gradient is the
+// sum of flows times the steps between their ends: gradients of logs are differences of sums, whose errors grow with the largest flow.
 static inline void store_step_gradients(const Flows& flows, const Gates& gates, const Steps& steps, const GradientRow& to, int64_t stride,
                                         int token, int count, float* added) {
   float change[2], written[2], left = 0;  // of the log, from the token after it on; of the step as a factor
@@ -38,7 +51,11 @@ static inline void store_step_gradients(const Flows& flows, const Gates& gates, 
     change[i] -= gates.beta[t] * own;
     written[i] = own + flows.own[t];
   }
-  if (lane() < WARPS) left += flows.through[lane()];
+  float aged = 0;
+  if (lane() < WARPS) {
+    left += flows.through[lane()];
+    aged = flows.aged[lane()] + flows.through[lane()] * flows.time[CHUNK - 1];
+  }
   left = sum_over_warp(left);
   float sum = change[0] + change[1];
 #pragma unroll
@@ -46,14 +63,14 @@ static inline void store_step_gradients(const Flows& flows, const Gates& gates, 
     const float later = shuffle_down(sum, by);
     if (lane() + by < WARP) sum += later;
   }
-  float sums[3] = {};
+  float sums[3] = {aged};
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int t = 2 * lane() + i;
     if (token + t >= count) continue;
     const float log = left + sum - (i ? change[0] : 0), gradient = (written[i] + steps.rate * log) * steps.slope(token + t);
     to.store((token + t) * stride, gradient);
-    sums[0] += gates.beta[t] * log, sums[1] += gradient, sums[2] += flows.skip[t];
+    sums[1] += gradient, sums[2] += flows.skip[t];
   }
 #pragma unroll
   for (int i = 0; i < 3; ++i) {
