@@ -28,7 +28,11 @@ constexpr int STAGES = ${stages}, STATE_STAGES = ${state_stages};
 // The delta rule; l2_norm; gradients of log gates or of beta are asked for.
 constexpr bool DELTA = ${delta}, NORMED = ${normed}, GATED = ${gated};
 constexpr bool SHARED_HEADS = ${shared_heads};        // tensors have fewer heads than there are
+$if dual  // the rounding of a state adds up over all tokens that read it, and A's gradient is a sum over them
+constexpr int PARTS = ${precise} ? 3 : 1;
+$else
 constexpr int PARTS = ${precise} ? 2 : 1;
+$end
 // What tokens write with the delta rule, and the inverse: three parts, as their errors grow in what they are used for.
 constexpr int WRITTEN_PARTS = DELTA && PARTS > 1 ? 3 : 1, INVERSE_PARTS = PARTS > 1 ? 3 : 1, ROWS_KEPT = WRITTEN_PARTS + PARTS;
 constexpr int WAYS = 2, KEPT_PARTS = PARTS;  // states are made forward, and their gradients backward

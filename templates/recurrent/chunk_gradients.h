@@ -21,7 +21,9 @@ $if delta
 $end
 $if dual  // ssd: what a token reads of itself, and the product of x and out's gradient. What is left and read here is without steps.
   // Besides, the chunk's steps up to each token, and flows times the steps between their ends.
-  float own[CHUNK], skip[CHUNK], time[CHUNK], aged[WARPS];
+  float own[CHUNK], skip[CHUNK], aged[WARPS];
+  LongSum time[CHUNK];
+  float between(int s, int t) const { return (time[t].high - time[s].high) + (time[t].low - time[s].low); }
 $end
 };
 $if dual
@@ -463,7 +465,7 @@ $end
           const float flow = s < t ? value_pairs[j][n][i] : 0;
 $if dual
           const float stepped = flow * numbers.key_norm(s);
-          rows[i / 2] += stepped, columns[n][i % 2] += flow, aged += stepped * (flows.time[t] - flows.time[s]);
+          rows[i / 2] += stepped, columns[n][i % 2] += flow, aged += stepped * flows.between(s, t);
           if (s == t) flows.own[t] = value_pairs[j][n][i];
 $else
           rows[i / 2] += flow, columns[n][i % 2] += flow;
@@ -481,7 +483,7 @@ $if dual
     float of_state[2] = {};
     multiply_with(memory, dq, of_state);
 #pragma unroll
-    for (int h = 0; h < 2; ++h) rows[h] += of_state[h], aged += of_state[h] * flows.time[16 * row_slice() + 8 * h + lane() / 4];
+    for (int h = 0; h < 2; ++h) rows[h] += of_state[h], aged += of_state[h] * flows.time[16 * row_slice() + 8 * h + lane() / 4].high;
 $else
     multiply_with(memory, dq, rows);
 $end
@@ -496,7 +498,7 @@ $if dual
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int s = 16 * row_slice() + 8 * h + lane() / 4;
-      aged += left[h] * numbers.key_norm(s) * (flows.time[CHUNK - 1] - flows.time[s]);
+      aged += left[h] * numbers.key_norm(s) * flows.between(s, CHUNK - 1);
     }
     aged = sum_over_warp(aged);
     if (lane() == 0) flows.aged[warp()] = aged;

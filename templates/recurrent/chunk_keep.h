@@ -32,6 +32,12 @@ static inline void keep_state(const State& state, char* tile, Element* to, int64
         const uint32_t word = pack_pair<Element>(state[n][2 * h], state[n][2 * h + 1]);
         put_kept(tile, row, key, word);
         if (KEPT_PARTS > 1) put_kept(tile + KeptTile::BYTES, row, key, rounding_of(state[n][2 * h], state[n][2 * h + 1], word));
+$if dual and backward
+        if constexpr (KEPT_PARTS > 2) {
+          const float x = state[n][2 * h] - low_of(word), y = state[n][2 * h + 1] - high_of(word);
+          put_kept(tile + 2 * KeptTile::BYTES, row, key, rounding_of(x, y, pack_pair<Element>(x, y)));
+        }
+$end
       }
     sync_warp();
 #pragma unroll

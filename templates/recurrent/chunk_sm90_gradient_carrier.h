@@ -28,7 +28,7 @@ struct StateInMemory {
 
 // MEETS: it is the gradient of a state that was kept.
 template <bool FLOWS, bool MEETS> struct GradientCarrier {
-  static constexpr int PIECES = FLOWS && PRECISE ? 3 : 1;  // elements a number of the state as it is read
+  static constexpr int PIECES = FLOWS ? READ_PIECES : 1;  // elements a number of the state as it is read
   const Places at;
   char* memory;
   const Job& job;
@@ -51,13 +51,13 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     }
   }
 
-  // The state as elements; piece 1: what rounding took from them; 2: and from that.
-  static void to_piece(uint32_t (&a)[SLICES][4], const Column& state, int piece) {
+  // Numbers as elements; piece 1: what rounding took from them; 2: and from that.
+  template <int N> static void to_piece(uint32_t (&a)[N][4], const float (&numbers)[8 * N], int piece) {
 #pragma unroll
-    for (int k = 0; k < SLICES; ++k)
+    for (int k = 0; k < N; ++k)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        float x = state[8 * k + 2 * i], y = state[8 * k + 2 * i + 1];
+        float x = numbers[8 * k + 2 * i], y = numbers[8 * k + 2 * i + 1];
         a[k][i] = pack_pair<Element>(x, y);
         for (int n = 0; n + 1 < PIECES; ++n) {
           if (n >= piece) break;
@@ -95,13 +95,9 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     }
   }
 
-  // A chunk's rows of the gradient, and the state after it. In between, products that are started go on while other numbers are made ready.
-  void compute(Column& state, Columns& sums, uint32_t stage, uint32_t slot, int chunk) const {
-    const Gates& gates = at.gates(memory, stage);
-    const float *reading = job.back ? gates.after : gates.before, *writing = job.back ? gates.before : gates.after;
-    uint32_t seen[SLICES][4];  // the state as it is read
-    Columns taken;
-    uint32_t written[4][4], rest[4][4];
+  // Starts sums = what a chunk's readers read of the state.
+  void read(Columns& sums, Column& state, uint32_t stage) const {
+    uint32_t seen[SLICES][4];
     keep_in_place(sums);
 #pragma unroll 1
     for (int piece = PIECES - 1; piece > 0; --piece) {
@@ -116,12 +112,33 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     wgmma_fence();
     multiply_by_rows(sums, seen, at.readers(stage), PIECES > 1);
     wgmma_commit();
+  }
+  // Starts sums += what they read in the chunk.
+  void read_pairs(Columns& sums, uint32_t stage, uint32_t slot) const {
+    keep_in_place(sums);
+    wgmma_fence();
+    multiply_values_by_rows(sums, at.written(stage, part), at.pairs(slot));
+    wgmma_commit();
+  }
+  // Rows that are written, by tokens, each times a factor.
+  void load_written(Columns& rows, const float* factors, uint32_t stage) const {
+    uint32_t written[4][4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) load_rows(written[k], at.written(stage, part), k);
+    from_factor(rows, written);
+    scale_by_token(rows, factors, job.write_scale);
+  }
+
+  // A chunk's rows of the gradient, and the state after it. In between, products that are started go on while other numbers are made ready.
+  template <class Store> void compute(Column& state, uint32_t stage, uint32_t slot, int chunk, Store store) const {
+    const Gates& gates = at.gates(memory, stage);
+    const float *reading = job.back ? gates.after : gates.before, *writing = job.back ? gates.before : gates.after;
+    Columns sums, taken;
+    uint32_t written[4][4], rest[4][4];
+    read(sums, state, stage);
     {
       Columns rows;
-#pragma unroll
-      for (int k = 0; k < 4; ++k) load_rows(written[k], at.written(stage, part), k);
-      from_factor(rows, written);
-      scale_by_token(rows, writing, job.write_scale);
+      load_written(rows, writing, stage);
       to_factor(written, rows);
       to_rounding(rest, written, rows);
     }
@@ -133,10 +150,7 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     }
     take_in(taken, written, rest, stage, 0);
     if constexpr (!FLOWS) scale_by_token(sums, reading, job.read_scale);
-    keep_in_place(sums);
-    wgmma_fence();
-    multiply_values_by_rows(sums, at.written(stage, part), at.pairs(slot));
-    wgmma_commit();
+    read_pairs(sums, stage, slot);
     wgmma_wait<1>();
     keep_in_place(taken);
     add_to_state(state, 0, taken, gates.base, gates.rest);
@@ -146,6 +160,39 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     if constexpr (BOXES > 1) {
       keep_in_place(taken);
       add_to_state(state, 1, taken, gates.base, gates.rest);
+    }
+    store(sums);
+  }
+
+  // The same with rows to be written of three elements a number, too: one product after another, for the sake of registers.
+  template <class Store> void compute_in_pieces(Column& state, uint32_t stage, uint32_t slot, int chunk, Store store) const {
+    const Gates& gates = at.gates(memory, stage);
+    Columns sums;
+    read(sums, state, stage);
+    wgmma_wait<0>();
+    keep_in_place(sums);
+    scale_by_token(sums, job.back ? gates.after : gates.before, job.read_scale);
+    put_flows(sums, stage, chunk);
+    read_pairs(sums, stage, slot);
+    wgmma_wait<0>();
+    keep_in_place(sums);
+    store(sums);
+    Columns rows, &taken = sums;
+    load_written(rows, job.back ? gates.before : gates.after, stage);
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box) {
+#pragma unroll 1
+      for (int piece = 2; piece >= 0; --piece) {
+        uint32_t written[4][4];
+        to_piece(written, rows, piece);
+        keep_in_place(taken);
+        wgmma_fence();
+        multiply_by_columns(taken, written, at.read(stage) + box * BOX, piece < 2);
+        wgmma_commit();
+        wgmma_wait<0>();
+        keep_in_place(taken);
+      }
+      add_to_state(state, box, taken, gates.base, gates.rest);
     }
   }
 
@@ -188,14 +235,16 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
       meet(state, chunk + 1);
       barrier_wait_all(at.full(turn.at), turn.parity);
       barrier_wait_all(at.weighed(slot.at), slot.parity);
-      Columns sums;
-      compute(state, sums, turn.at, slot.at, chunk);
+      const auto store = [&](const Columns& sums) { store_values(sums, buffers, job.out, {64 * part, stream.head, chunk * CHUNK, stream.sequence}); };
+      if constexpr (PIECES > 2)
+        compute_in_pieces(state, turn.at, slot.at, chunk, store);
+      else
+        compute(state, turn.at, slot.at, chunk, store);
       sync_warp();
       if (lane() == 0) {
         barrier_arrive(at.empty(turn.at));
         barrier_arrive(at.taken(slot.at));
       }
-      store_values(sums, buffers, job.out, {64 * part, stream.head, chunk * CHUNK, stream.sequence});
     }
     buffers.finish();
     keep_for_gradient(state, stream.chunks);

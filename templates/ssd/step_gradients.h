@@ -22,14 +22,15 @@ static inline float sum_over_warp(float x) {
 
 // By a warp: sums of the chunk's steps, from its first token to each.
 static inline void put_times(const Gates& gates, Flows& flows) {
-  const float first = gates.beta[2 * lane()], second = gates.beta[2 * lane() + 1];
-  float sum = first + second;
+  const LongSum first = {gates.beta[2 * lane()], 0}, second = {gates.beta[2 * lane() + 1], 0};
+  LongSum sum = first + second;
 #pragma unroll
   for (int by = 1; by < WARP; by *= 2) {
-    const float earlier = shuffle(sum, lane() - by < 0 ? 0 : lane() - by);
-    if (lane() >= by) sum += earlier;
+    const LongSum earlier = from_lane(sum, lane() - by < 0 ? 0 : lane() - by);
+    if (lane() >= by) sum = sum + earlier;
   }
-  flows.time[2 * lane()] = sum - second, flows.time[2 * lane() + 1] = sum;
+  const LongSum before = from_lane(sum, lane() > 0 ? lane() - 1 : 0);
+  flows.time[2 * lane()] = lane() > 0 ? before + first : first, flows.time[2 * lane() + 1] = sum;
 }
 
 // By the first warp: gradients of dt, and in `added` what the chunk adds to those of A, dt_bias and D. A step is a factor of what its token
@@ -54,7 +55,7 @@ static inline void store_step_gradients(const Flows& flows, const Gates& gates, 
   float aged = 0;
   if (lane() < WARPS) {
     left += flows.through[lane()];
-    aged = flows.aged[lane()] + flows.through[lane()] * flows.time[CHUNK - 1];
+    aged = flows.aged[lane()] + flows.through[lane()] * flows.time[CHUNK - 1].high;
   }
   left = sum_over_warp(left);
   float sum = change[0] + change[1];

@@ -82,6 +82,10 @@ const Sizes three_dual_chunks = {{"B", 1}, {"T", 150}, {"H", 2}, {"G", 1}, {"N",
 Subject dual_chunks() { return {root, "ssd", "chunks.f16", "recurrent/forward.chunk.gpu.cu", three_dual_chunks}; }
 Subject parallel_dual_chunks() { return {root, "ssd", "chunks.bf16", "recurrent/forward.chunk_parallel.gpu.cu", three_dual_chunks}; }
 
+constexpr char step_gradients[] = "ssd/step_gradients.h";
+constexpr char finish_chunks[] = "ssd/finish_chunks.h";
+Subject gradient_of_dual_chunks() { return {root, "ssd_bwd", "chunks", "recurrent/backward.chunk.gpu.cu", three_dual_chunks}; }
+
 const Mutant mutants[] = {
     {"RecurrenceThatSumsHalfTheKeys", recurrence("all.f32"), {"mask < WARP;", 0, "mask < WARP / 2;", recurrent_token}},
     {"RecurrenceOfTheSameKeysInEachPart", recurrence("all.f32"), {"j * PARTS + part", 0, "j * PARTS", recurrent_token}},
@@ -131,6 +135,25 @@ const Mutant mutants[] = {
      {"use(n, 2 * h + i, at + i)", 0, "use(n, h + 2 * i, at + i)", "recurrent/chunk_block.h"}},
     {"ParallelDualChunksWithoutSteps", parallel_dual_chunks(), {"return gates.beta[t];", 0, "return 1;", chunk_place}},
     {"ParallelDualChunksWithoutTheirSkip", parallel_dual_chunks(), {"sums[j][n][2 * h + 1] += skip", 0, "sums[j][n][2 * h + 1] += 0"}},
+    {"DualChunkGradientWithoutTheSkip", gradient_of_dual_chunks(), {"+= skip * low_of(dout)", 0, "+= 0 * low_of(dout)", chunk_gradients}},
+    {"DualChunkGradientWhoseKeysForgetTheStep",
+     gradient_of_dual_chunks(),
+     {"{ x *= numbers.key_norm(s); }); });", 0, "{ x *= 1; }); });", chunk_gradients}},
+    {"DualChunkGradientWhosePairsForgetTheStep",
+     gradient_of_dual_chunks(),
+     {"put_pair_of(memory + VALUE_PAIRS, slice, stepped);", 0, "put_pair_of(memory + VALUE_PAIRS, slice, value_pairs[j]);",
+      chunk_gradients}},
+    {"DualChunkGradientWithoutTheTimesOfPairs",
+     gradient_of_dual_chunks(),
+     {"stepped * flows.between(s, t)", 0, "stepped * 0", chunk_gradients}},
+    {"DualChunkGradientOfStepsThatDoNotWrite", gradient_of_dual_chunks(), {"own + flows.own[t]", 0, "own", step_gradients}},
+    {"DualChunkGradientOfStepsThatDoNotDecay", gradient_of_dual_chunks(), {"steps.rate * log", 0, "0 * log", step_gradients}},
+    {"DualChunkGradientWhoseTimesEndAtTheirToken", gradient_of_dual_chunks(), {"sum = sum + earlier;", 0, nothing, step_gradients}},
+    {"DualChunkGradientWithoutWhatFlowsThrough",
+     gradient_of_dual_chunks(),
+     {"+ flows.through[lane()] * flows.time[CHUNK - 1].high", 0, nothing, step_gradients}},
+    {"DualChunkGradientOfTheFirstHeadOfAGroup", gradient_of_dual_chunks(), {"reader < readers", 0, "reader < 1", finish_chunks}},
+    {"DualChunkGradientAddedUpWithoutABarrier", gradient_of_dual_chunks(), {"sync_block();", 0, nothing, finish_chunks}},
     {"ChunksWithoutTheBarrierBeforeTheirRows", chunks("chunks.bf16"), {"sync_block();", 1, nothing}},
     {"ChunksWithoutTheBarrierBeforeTheirPairs", chunks("chunks.bf16"), {"sync_block();", 3, nothing}},
     {"ChunksWhoseTokensSeeTheNextOne", chunks("chunks.bf16"), {"s <= t ?", 0, "s <= t + 1 ?"}},
