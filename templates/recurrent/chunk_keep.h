@@ -49,6 +49,9 @@ $end
 // state = (base + rest) state + (written + what rounding took from it) rows; PARTS == 1: without the latter.
 template <int PARTS>
 static inline void write_state(State& state, float base, float rest, const Operands<4>& written, const Operands<4>& written_rest,
+$if dual and backward  // PARTS == 3: and what rounding took from that
+                               const Operands<4>& written_least,
+$end
                                const KeyTile& rows) {
   constexpr int AHEAD = WAYS - 1;  // where one way is made alone, more blocks share a processor, and leave no registers for the next slice's
   uint32_t b[1 + AHEAD][4][4];
@@ -67,6 +70,9 @@ static inline void write_state(State& state, float base, float rest, const Opera
       const uint32_t(&here)[4] = b[AHEAD ? k % 2 : 0][c];
       multiply_two(sums[0][0], sums[0][1], written[c], here);
       if (PARTS > 1) multiply_two(sums[1][0], sums[1][1], written_rest[c], here);
+$if dual and backward
+      if (PARTS > 2) multiply_two(sums[1][0], sums[1][1], written_least[c], here);
+$end
     }
 #pragma unroll
     for (int n = 0; n < 2; ++n)

@@ -93,6 +93,9 @@ $end
     if (STATE_STAGES > 1) plan.copy_async(shared, step + 1);
     const float* left = plan.back ? numbers.gates.before : numbers.gates.after;
     Operands<4> written, rest;
+$if dual and backward
+    Operands<4> least;
+$end
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       float x[2][4];
@@ -110,9 +113,24 @@ $else
 $end
         }
       to_operands(written[c], rest[c], x[0], x[1]);
+$if dual and backward
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const uint32_t pair = written[c][2 * n + i / 2];
+          x[n][i] -= i % 2 ? high_of(pair) : low_of(pair);
+        }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) least[c][i] = rounding_of(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1], rest[c][i]);
+$end
       sync_warp();  // one slice after another, for the sake of registers
     }
+$if dual and backward
+    write_state<PARTS>(state, numbers.gates.base, numbers.gates.rest, written, rest, least, KeyTile{shared + place});
+$else
     write_state<PARTS>(state, numbers.gates.base, numbers.gates.rest, written, rest, KeyTile{shared + place});
+$end
     if (STATE_STAGES == 1) sync_block();
   }
   copy_async_wait<0>();

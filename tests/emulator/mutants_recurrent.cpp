@@ -84,7 +84,9 @@ Subject parallel_dual_chunks() { return {root, "ssd", "chunks.bf16", "recurrent/
 
 constexpr char step_gradients[] = "ssd/step_gradients.h";
 constexpr char finish_chunks[] = "ssd/finish_chunks.h";
-Subject gradient_of_dual_chunks() { return {root, "ssd_bwd", "chunks", "recurrent/backward.chunk.gpu.cu", three_dual_chunks}; }
+Subject gradient_of_dual_chunks(const char* case_name = "chunks") {
+  return {root, "ssd_bwd", case_name, "recurrent/backward.chunk.gpu.cu", three_dual_chunks};
+}
 
 const Mutant mutants[] = {
     {"RecurrenceThatSumsHalfTheKeys", recurrence("all.f32"), {"mask < WARP;", 0, "mask < WARP / 2;", recurrent_token}},
@@ -135,7 +137,12 @@ const Mutant mutants[] = {
      {"use(n, 2 * h + i, at + i)", 0, "use(n, h + 2 * i, at + i)", "recurrent/chunk_block.h"}},
     {"ParallelDualChunksWithoutSteps", parallel_dual_chunks(), {"return gates.beta[t];", 0, "return 1;", chunk_place}},
     {"ParallelDualChunksWithoutTheirSkip", parallel_dual_chunks(), {"sums[j][n][2 * h + 1] += skip", 0, "sums[j][n][2 * h + 1] += 0"}},
-    {"DualChunkGradientWithoutTheSkip", gradient_of_dual_chunks(), {"+= skip * low_of(dout)", 0, "+= 0 * low_of(dout)", chunk_gradients}},
+    {"DualChunkGradientWithoutTheSkip",
+     gradient_of_dual_chunks("mamba2.bf16.b1"),
+     {"+= skip * low_of(dout)", 0, "+= 0 * low_of(dout)", chunk_gradients}},
+    {"DualChunkGradientOfASkipOfZero",
+     gradient_of_dual_chunks(),
+     {"if (s == t) flows.skip[t] = x;", 0, "if (s == t) flows.skip[t] = 0;", chunk_gradients}},
     {"DualChunkGradientWhoseKeysForgetTheStep",
      gradient_of_dual_chunks(),
      {"{ x *= numbers.key_norm(s); }); });", 0, "{ x *= 1; }); });", chunk_gradients}},
@@ -148,7 +155,7 @@ const Mutant mutants[] = {
      {"stepped * flows.between(s, t)", 0, "stepped * 0", chunk_gradients}},
     {"DualChunkGradientOfStepsThatDoNotWrite", gradient_of_dual_chunks(), {"own + flows.own[t]", 0, "own", step_gradients}},
     {"DualChunkGradientOfStepsThatDoNotDecay", gradient_of_dual_chunks(), {"steps.rate * log", 0, "0 * log", step_gradients}},
-    {"DualChunkGradientWhoseTimesEndAtTheirToken", gradient_of_dual_chunks(), {"sum = sum + earlier;", 0, nothing, step_gradients}},
+    {"DualChunkGradientWhoseTimesEndAtTheirToken", gradient_of_dual_chunks(), {"sum = sum + earlier;", 0, "sum = sum;", step_gradients}},
     {"DualChunkGradientWithoutWhatFlowsThrough",
      gradient_of_dual_chunks(),
      {"+ flows.through[lane()] * flows.time[CHUNK - 1].high", 0, nothing, step_gradients}},
