@@ -7,6 +7,9 @@ struct Carrier {
   const TensorMap& out;
   const float scale;
   const int count, sequence, head, column, part;
+$if not delta
+  const int first;  // token of the segment
+$end
 
   // The part's values of a stage, by tokens, as a left factor.
   void load_values(uint32_t (&a)[4][4], uint32_t stage) const {
@@ -151,10 +154,58 @@ $else
 $end
   }
 
+$if not delta
+  void begin(Column& state, const View& initial_state, const float* kept) const {
+    const StateMemory initial(initial_state, sequence, head, column + 16 * (warp() % 4));
+    if (kept) {
+#pragma unroll
+      for (int i = 0; i < KEYS / 8; ++i) {
+        const Pack<float, 4> x = load_pack<4>(kept + (i * WARPGROUP + thread_x() % WARPGROUP) * 4);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) state[4 * i + j] = x.at[j];
+      }
+    } else if (initial.data) {
+      initial.each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
+    }
+  }
+  // The state after a chunk alone.
+  void write(Column& state, uint32_t stage) const {
+    const Gates& gates = at.gates(memory, stage);
+    Columns taken;
+    uint32_t written[4][4], rest[4][4];
+    load_values(written, stage);
+    from_factor(taken, written);
+    scale_by_token(taken, gates.after, 1);
+    to_factor(written, taken);
+    to_rounding(rest, written, taken);
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box) {
+      keep_in_place(taken);
+      wgmma_fence();
+      take_in(taken, written, rest, stage, box);
+      wgmma_wait<0>();
+      keep_in_place(taken);
+      add_to_state(state, box, taken, gates.base, gates.rest);
+    }
+  }
+  void keep(const Column& state, float* to) const {
+#pragma unroll
+    for (int i = 0; i < KEYS / 8; ++i)
+      store_pack(to + (i * WARPGROUP + thread_x() % WARPGROUP) * 4, Pack<float, 4>{state[4 * i], state[4 * i + 1], state[4 * i + 2], state[4 * i + 3]});
+  }
+
+$end
+$if delta
   void run(const View& initial_state, const View& final_state) const {
     Column state = {};
     const StateMemory initial(initial_state, sequence, head, column + 16 * (warp() % 4));
     if (initial.data) initial.each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
+$else
+  // `kept`: the state before a segment that is not the first; ends: the segment is the last one.
+  void run(const View& initial_state, const View& final_state, const float* kept, bool ends) const {
+    Column state = {};
+    begin(state, initial_state, kept);
+$end
     StoreBuffers<Element, OUT_BUFFERS> buffers{at.out(part), 1 + part};
     Turn<STAGES> turn;
     Turn<PAIR_SLOTS> slot;
@@ -169,9 +220,12 @@ $end
         barrier_arrive(at.empty(turn.at));
         barrier_arrive(at.read(slot.at));
       }
-      store_values(sums, buffers, out, {column, head, token, sequence});
+      store_values(sums, buffers, out, {column, head, ${delta ? '' : 'first + '}token, sequence});
     }
     buffers.finish();
+$if not delta
+    if (!ends) return;
+$end
     StateMemory(final_state, sequence, head, column + 16 * (warp() % 4)).each([&](int n, int i, const float* to) { *const_cast<float*>(to) = state[4 * n + i]; });
   }
 };

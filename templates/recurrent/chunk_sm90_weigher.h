@@ -13,6 +13,9 @@ $end
   const TokenNumbers gates;
   const float gamma, scale;
   const int count, sequence, head, query_head, key_head, value_head, column;
+$if not delta
+  const int first;  // token of the segment
+$end
 
   // A chunk's log gates and betas, in the first warp, on their way while the chunk before is weighed.
   struct Numbers {
@@ -53,7 +56,7 @@ $end
     if (chunk * CHUNK >= count) return;
     const uint32_t full = at.full(turn.at);
     barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
-    if (lane() == 0) copy(turn.at, chunk * CHUNK, full);
+    if (lane() == 0) copy(turn.at, ${delta ? '' : 'first + '}chunk * CHUNK, full);
     put(at.gates(memory, turn.at), numbers, chunk);
     load(numbers, chunk + 1);
     sync_warp();
