@@ -5,7 +5,7 @@
 // warpgroups 1 and 2 keep 64 rows of the state each in registers. No state goes to memory.
 //
 // GATED: gradients of log gates are sums of what flows past them. Blocks leave what each token reads of the state and leaves to it, and
-// what pairs of a chunk hand on, in f32. What flows through a whole chunk follows from the products
+// what pairs of a chunk hand on, in f32; PRECISE: from states of two elements a number. What flows through a whole chunk follows from the products
 // of states with their gradients at both of its ends: they are computed every few chunks, and those between follow from the tokens' flows.
 #include "device/gpu.h"
 #include "device/sm90.h"
@@ -15,8 +15,7 @@
 using Element = ${ctype(E)};
 constexpr int KEYS = ${features}, SLICES = KEYS / 16, BOXES = KEYS / 64;  // of keys and of values; up to 56 more than there are: zeros
 constexpr int STAGES = ${stages};
-constexpr bool GATED = ${gated};  // gradients of log gates are asked for
-constexpr int READ_PIECES = ${precise} + ${summed} + 1;  // elements a number of a state: more if those are f32, and if they are summed over tokens
+constexpr bool GATED = ${gated}, PRECISE = ${precise};  // gradients of log gates are asked for; as f32
 constexpr int KEPT_EVERY = ${kept};
 #include "recurrent/chunk_gates.h"
 #include "recurrent/chunk_products.h"
@@ -40,10 +39,10 @@ static inline void go_through(const Job& job, const Stream& stream, const TokenN
   sync_block();
   const int group = uniform(warpgroup());
   if (group == 0) {
-    give_registers<PAIRS ? 120 : GATED ? 104 : 88>();
+    give_registers<GATED ? 112 : 88>();
     GradientWeigher<ROWS, PAIRS>{at, memory, job, stream, gates, gamma, flows}.run();
   } else {
-    take_registers<PAIRS ? 192 : GATED ? 200 : 208>();
+    take_registers<GATED ? 192 : 208>();
     GradientCarrier<ROWS, PAIRS>{at, memory, job, stream, flows, kept, group - 1}.run(first_state, last_state);
   }
 }

@@ -28,7 +28,6 @@ struct StateInMemory {
 
 // MEETS: it is the gradient of a state that was kept.
 template <bool FLOWS, bool MEETS> struct GradientCarrier {
-  static constexpr int PIECES = FLOWS ? READ_PIECES : 1;  // elements a number of the state as it is read
   const Places at;
   char* memory;
   const Job& job;
@@ -49,22 +48,6 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
       float& x = state[CHUNK / 2 * box + i];
       x = x * base + (x * rest + taken[i]);
     }
-  }
-
-  // Numbers as elements; piece 1: what rounding took from them; 2: and from that.
-  template <int N> static void to_piece(uint32_t (&a)[N][4], const float (&numbers)[8 * N], int piece) {
-#pragma unroll
-    for (int k = 0; k < N; ++k)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float x = numbers[8 * k + 2 * i], y = numbers[8 * k + 2 * i + 1];
-        a[k][i] = pack_pair<Element>(x, y);
-        for (int n = 0; n + 1 < PIECES; ++n) {
-          if (n >= piece) break;
-          x -= low_of(a[k][i]), y -= high_of(a[k][i]);
-          a[k][i] = pack_pair<Element>(x, y);
-        }
-      }
   }
 
   // Starts the products by which the state takes in a chunk's rows times `written` and `rest`.
@@ -96,21 +79,21 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
   }
 
   // Starts sums = what a chunk's readers read of the state.
-  void read(Columns& sums, Column& state, uint32_t stage) const {
+  void read(Columns& sums, const Column& state, uint32_t stage) const {
     uint32_t seen[SLICES][4];
     keep_in_place(sums);
-#pragma unroll 1
-    for (int piece = PIECES - 1; piece > 0; --piece) {
-      to_piece(seen, state, piece);
+    if constexpr (FLOWS && PRECISE) {  // what rounding takes from it comes first: matrix instructions round down
+      to_factor(seen, state);
+      to_rounding(seen, seen, state);
       wgmma_fence();
-      multiply_by_rows(sums, seen, at.readers(stage), piece + 1 < PIECES);
+      multiply_by_rows(sums, seen, at.readers(stage), false);
       wgmma_commit();
       wgmma_wait<0>();
       keep_in_place(sums);
     }
     to_factor(seen, state);
     wgmma_fence();
-    multiply_by_rows(sums, seen, at.readers(stage), PIECES > 1);
+    multiply_by_rows(sums, seen, at.readers(stage), FLOWS && PRECISE);
     wgmma_commit();
   }
   // Starts sums += what they read in the chunk.
@@ -164,38 +147,6 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     store(sums);
   }
 
-  // The same with rows to be written of three elements a number, too: one product after another, for the sake of registers.
-  template <class Store> void compute_in_pieces(Column& state, uint32_t stage, uint32_t slot, int chunk, Store store) const {
-    const Gates& gates = at.gates(memory, stage);
-    Columns sums;
-    read(sums, state, stage);
-    wgmma_wait<0>();
-    keep_in_place(sums);
-    scale_by_token(sums, job.back ? gates.after : gates.before, job.read_scale);
-    put_flows(sums, stage, chunk);
-    read_pairs(sums, stage, slot);
-    wgmma_wait<0>();
-    keep_in_place(sums);
-    store(sums);
-    Columns rows, &taken = sums;
-    load_written(rows, job.back ? gates.before : gates.after, stage);
-#pragma unroll
-    for (int box = 0; box < BOXES; ++box) {
-#pragma unroll 1
-      for (int piece = 2; piece >= 0; --piece) {
-        uint32_t written[4][4];
-        to_piece(written, rows, piece);
-        keep_in_place(taken);
-        wgmma_fence();
-        multiply_by_columns(taken, written, at.read(stage) + box * BOX, piece < 2);
-        wgmma_commit();
-        wgmma_wait<0>();
-        keep_in_place(taken);
-      }
-      add_to_state(state, box, taken, gates.base, gates.rest);
-    }
-  }
-
   // The state before a chunk, or after the last, kept for its gradient.
   void keep_for_gradient(const Column& state, int chunk) const {
     if (!FLOWS || MEETS || !kept.meets(chunk)) return;
@@ -236,10 +187,7 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
       barrier_wait_all(at.full(turn.at), turn.parity);
       barrier_wait_all(at.weighed(slot.at), slot.parity);
       const auto store = [&](const Columns& sums) { store_values(sums, buffers, job.out, {64 * part, stream.head, chunk * CHUNK, stream.sequence}); };
-      if constexpr (PIECES > 2)
-        compute_in_pieces(state, turn.at, slot.at, chunk, store);
-      else
-        compute(state, turn.at, slot.at, chunk, store);
+      compute(state, turn.at, slot.at, chunk, store);
       sync_warp();
       if (lane() == 0) {
         barrier_arrive(at.empty(turn.at));
