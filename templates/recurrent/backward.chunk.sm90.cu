@@ -26,10 +26,12 @@ constexpr int KEPT_EVERY = ${kept};
 #include "recurrent/chunk_sm90_gradient_weigher.h"
 #include "recurrent/chunk_sm90_gradient_carrier.h"
 
+#include "recurrent/chunk_sm90_gradient_segments.h"
+
 // What blocks of the entries below have alike. ROWS: tokens' flows are asked for; PAIRS: those of pairs.
 template <bool ROWS, bool PAIRS>
 static inline void go_through(const Job& job, const Stream& stream, const TokenNumbers& gates, float gamma, const FlowRows& flows, const KeptStates& kept,
-                              const View& first_state, const View& last_state) {
+                              const View& first_state, const View& last_state, const float* before, bool ends) {
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
   if (thread_x() == 0) {
@@ -43,41 +45,44 @@ static inline void go_through(const Job& job, const Stream& stream, const TokenN
     GradientWeigher<ROWS, PAIRS>{at, memory, job, stream, gates, gamma, flows}.run();
   } else {
     take_registers<PAIRS ? 192 : GATED ? 200 : 208>();
-    GradientCarrier<ROWS, PAIRS>{at, memory, job, stream, flows, kept, group - 1}.run(first_state, last_state);
+    GradientCarrier<ROWS, PAIRS>{at, memory, job, stream, flows, kept, group - 1}.run(first_state, last_state, before, ends);
   }
 }
 
-// Block number: a head of a sequence, for the queries' gradient, which takes longest; then for each of them those of values and keys, which
-// read the same rows at the same time.
+// Block number: a segment of a head of a sequence, for the queries' gradient, which takes longest; then for each of them those of values and
+// keys, which read the same rows at the same time.
 KERNEL(3 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
   constexpr uint32_t OTHERS = GATED ? 1 : 2;
-  const uint32_t all_heads = static_cast<uint32_t>(heads), items = all_heads * static_cast<uint32_t>(sequences), block = static_cast<uint32_t>(block_x());
-  const uint32_t item = block < items ? block : (block - items) / OTHERS;
-  const int kind = block < items ? 0 : 1 + static_cast<int>((block - items) % OTHERS);
-  const Stream stream(item, all_heads, q_view);
+  const uint32_t items = static_cast<uint32_t>(heads * sequences * segments), block = static_cast<uint32_t>(block_x());
+  const int kind = block < items ? QUERIES : VALUES + static_cast<int>((block - items) % OTHERS);
+  const Segment segment(kind, block < items ? block : (block - items) / OTHERS, heads, segments, segment_chunks, q_view);
+  const Stream& stream = segment.stream;
   const TokenNumbers gates(g_view, g_type, Tokens(nullptr, sequences, stream.sequence, stream.count), stream.head, false);
   const float gamma = gamma_of(g_gamma_view, gamma_type, stream.head, heads, layer_idx, num_layers), scale = softmax_scale;
   const FlowRows flows(flow_sums, stream);
   const KeptStates kept(through_sums, kept_states, stream, is_given(dfinal_state_view));
-  if (kind == 0) {
-    go_through<GATED, false>({dout_map, v_map, k_map, q_map, dq_map, scale, 1, scale, false, false, false}, stream, gates, gamma, flows, kept, initial_state_view, initial_state_view);
+  const float* before = segment.before(segment_states, sequences);
+  if (kind == QUERIES) {
+    go_through<GATED, false>({dout_map, v_map, k_map, q_map, dq_map, scale, 1, scale, false, false, false}, stream, gates, gamma, flows, kept, initial_state_view, initial_state_view,
+                             before, segment.ends());
   } else {
-    const bool of_values = GATED || kind == 1;
+    const bool of_values = GATED || kind == VALUES;
     const Job job{of_values ? k_map : v_map, of_values ? q_map : dout_map, of_values ? dout_map : q_map, q_map, of_values ? dv_map : dk_map, 1, scale, scale, true, of_values, of_values};
-    go_through<false, false>(job, stream, gates, gamma, flows, kept, dfinal_state_view, dinitial_state_view);
+    go_through<false, false>(job, stream, gates, gamma, flows, kept, dfinal_state_view, dinitial_state_view, before, segment.ends());
   }
 }
 $if gated
 
-// Block number: a head of a sequence. After the launch before it, whose states it meets.
+// Block number: a segment of a head of a sequence. After the launch before it, whose states it meets.
 KERNEL(3 * WARPGROUP, 1) key_gradients(${parameters('key_gradients')}) {
-  const Stream stream(static_cast<uint32_t>(block_x()), static_cast<uint32_t>(heads), k_view);
+  const Segment segment(KEYS_OF, static_cast<uint32_t>(block_x()), heads, segments, segment_chunks, k_view);
+  const Stream& stream = segment.stream;
   const TokenNumbers gates(g_view, g_type, Tokens(nullptr, sequences, stream.sequence, stream.count), stream.head, false);
   const float gamma = gamma_of(g_gamma_view, gamma_type, stream.head, heads, layer_idx, num_layers), scale = softmax_scale;
   const FlowRows flows(flow_sums, stream);
   const KeptStates kept(through_sums, kept_states, stream, is_given(dfinal_state_view));
   go_through<true, true>({v_map, dout_map, q_map, k_map, dk_map, 1, scale, scale, true, false, false}, stream, gates, gamma, flows, kept, dfinal_state_view,
-                         dfinal_state_view);
+                         dfinal_state_view, segment.before(segment_states, sequences), segment.ends());
 }
 #include "recurrent/chunk_sm90_gate_gradients.h"
 #include "recurrent/chunk_gamma_sum.h"

@@ -147,6 +147,23 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     store(sums);
   }
 
+  // The state after a chunk alone.
+  void write(Column& state, uint32_t stage) const {
+    const Gates& gates = at.gates(memory, stage);
+    Columns taken;
+    uint32_t written[4][4], rest[4][4];
+    load_written(taken, job.back ? gates.before : gates.after, stage);
+    to_factor(written, taken);
+    to_rounding(rest, written, taken);
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box) {
+      take_in(taken, written, rest, stage, box);
+      wgmma_wait<0>();
+      keep_in_place(taken);
+      add_to_state(state, box, taken, gates.base, gates.rest);
+    }
+  }
+
   // The state before a chunk, or after the last, kept for its gradient.
   void keep_for_gradient(const Column& state, int chunk) const {
     if (!FLOWS || MEETS || !kept.meets(chunk)) return;
@@ -171,16 +188,37 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     if (lane() == 0) kept.products_of(chunk)[4 * part + warp() % 4] = sum;
   }
 
-  void run(const View& first_state, const View& last_state) const {
+  // `before`: the state before a segment that is not the first one met.
+  void begin(Column& state, const View& first_state, const float* before) const {
+    if (before) {
+      before += (part * (KEYS / 2) * WARPGROUP) + thread_x() % WARPGROUP * 4;
+#pragma unroll
+      for (int i = 0; i < KEYS / 8; ++i) {
+        const Pack<float, 4> x = load_pack<4>(before + i * WARPGROUP * 4);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) state[4 * i + j] = x.at[j];
+      }
+    } else {
+      const StateInMemory from(first_state, stream, 64 * part + 16 * (warp() % 4), job.by_values, true);
+      if (from.data) from.each([&](int i, const float* x) { state[i] = *x; });
+    }
+  }
+
+  static void keep(const Column& state, float* to, int part) {
+    to += part * (KEYS / 2) * WARPGROUP + thread_x() % WARPGROUP * 4;
+#pragma unroll
+    for (int i = 0; i < KEYS / 8; ++i)
+      store_pack(to + i * WARPGROUP * 4, Pack<float, 4>{state[4 * i], state[4 * i + 1], state[4 * i + 2], state[4 * i + 3]});
+  }
+  // ends: the segment is the last one met.
+  void run(const View& first_state, const View& last_state, const float* before, bool ends) const {
     Column state = {};
-    const int first = 64 * part + 16 * (warp() % 4);
-    const StateInMemory before(first_state, stream, first, job.by_values, true);
-    if (before.data) before.each([&](int i, const float* from) { state[i] = *from; });
+    begin(state, first_state, before);
     StoreBuffers<Element, OUT_BUFFERS> buffers{at.out(part), 1 + part};
     Turn<STAGES> turn;
     Turn<PAIR_SLOTS> slot;
 #pragma unroll 1
-    for (int step = 0; step < stream.chunks; ++step, turn.next(), slot.next()) {
+    for (int step = 0; step < stream.steps; ++step, turn.next(), slot.next()) {
       const int chunk = stream.chunk_of(step, job.back);
       keep_for_gradient(state, chunk);
       meet(state, chunk + 1);
@@ -195,8 +233,9 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
       }
     }
     buffers.finish();
+    if (!ends) return;
     keep_for_gradient(state, stream.chunks);
-    const StateInMemory after(last_state, stream, first, job.by_values, job.ends);
+    const StateInMemory after(last_state, stream, 64 * part + 16 * (warp() % 4), job.by_values, job.ends);
     if (after.data) after.each([&](int i, const float* to) { *const_cast<float*>(to) = state[i]; });
   }
 };

@@ -12,12 +12,18 @@ struct Job {
   bool back, by_values, ends;
 };
 
+// A head of a sequence, of which a block has the `steps` chunks from number `first` on: one of segments that are computed at once.
 struct Stream {
-  int sequence, head, heads, count, chunks;
+  int sequence, head, heads, count, chunks, first, steps;  // count: tokens of the sequence; chunks: likewise
   Stream(uint32_t item, uint32_t all_heads, const View& rows)
       : sequence(static_cast<int>(item / all_heads)), head(static_cast<int>(item - item / all_heads * all_heads)), heads(static_cast<int>(all_heads)),
-        count(static_cast<int>(rows.shape[1])), chunks((count + CHUNK - 1) / CHUNK) {}
-  int chunk_of(int step, bool back) const { return back ? chunks - 1 - step : step; }
+        count(static_cast<int>(rows.shape[1])), chunks((count + CHUNK - 1) / CHUNK), first(0), steps(chunks) {}
+  void cut(int segment, int64_t segment_chunks) {
+    const int most = static_cast<int>(segment_chunks);
+    first = segment * most;
+    steps = chunks - first < most ? chunks - first : most;
+  }
+  int chunk_of(int step, bool back) const { return first + (back ? steps - 1 - step : step); }
 };
 
 constexpr uint32_t ROW_BOXES = BOXES * BOX, STATE_BOXES = 2 * BOX, STAGE = 2 * ROW_BOXES + STATE_BOXES * (GATED ? 2 : 1);

@@ -27,11 +27,11 @@ template <bool ROW_FLOWS, bool PAIR_FLOWS> struct GradientWeigher {
 
   // A step's log gates, in the first warp, on their way while the chunk before is weighed.
   void load(uint32_t (&numbers)[2], int step) const {
-    if (step < stream.chunks) gates.load_raw(stream.chunk_of(step, job.back) * CHUNK, stream.count, numbers);
+    if (step < stream.steps) gates.load_raw(stream.chunk_of(step, job.back) * CHUNK, stream.count, numbers);
   }
   // Starts copying the chunk in turn; by the first warp, which has its numbers and loads those of the next.
   void start(const Turn<STAGES>& turn, int step, uint32_t (&numbers)[2]) const {
-    if (step >= stream.chunks) return;
+    if (step >= stream.steps) return;
     const uint32_t full = at.full(turn.at);
     const int token = stream.chunk_of(step, job.back) * CHUNK;
     barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
@@ -117,7 +117,7 @@ template <bool ROW_FLOWS, bool PAIR_FLOWS> struct GradientWeigher {
     Turn<PAIR_SLOTS> slot;
     if (warp() == 0) load(numbers, 0);
 #pragma unroll 1
-    for (int step = 1 - STAGES; step < stream.chunks; ++step) {
+    for (int step = 1 - STAGES; step < stream.steps; ++step) {
       if (step >= 0) {
         barrier_wait_all(at.full(turn.at), turn.parity);
         barrier_wait_all(at.taken(slot.at), slot.parity ^ 1);

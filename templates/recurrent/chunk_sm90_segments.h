@@ -84,19 +84,4 @@ KERNEL(3 * WARPGROUP, 1) segment_states_alone(${parameters('segment_states_alone
   }
 }
 
-// Block number: 1024 numbers of a slice of a head of a sequence: states after segments, those before them included.
-KERNEL(256, 1) join_segments(${parameters('join_segments')}) {
-  constexpr int NUMBERS = WARPGROUP * KEYS;
-  const int row = block_x() / (NUMBERS / 1024), count = static_cast<int>(segments) - 1;
-  float* at = segment_states + static_cast<int64_t>(row) * count * NUMBERS + block_x() % (NUMBERS / 1024) * 1024 + thread_x() * 4;
-  Pack<float, 4> state = load_pack<4>(at);
-#pragma unroll 4
-  for (int i = 1; i < count; ++i) {
-    const SplitExp left = split_exp(segment_logs[row * count + i] * LN_2);
-    Pack<float, 4> own = load_pack<4>(at + static_cast<int64_t>(i) * NUMBERS);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) own.at[j] = state.at[j] * left.base + (state.at[j] * left.rest + own.at[j]);
-    store_pack(at + static_cast<int64_t>(i) * NUMBERS, own);
-    state = own;
-  }
-}
+#include "recurrent/chunk_sm90_joined.h"

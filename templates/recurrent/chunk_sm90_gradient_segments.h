@@ -1,0 +1,96 @@
+// Hopper vocabulary of the chunked recurrence's gradient: segments of a sequence, which are computed at once, and the entries that make the
+// states before them. Part of backward.chunk.sm90.cu.
+#pragma once
+
+enum Kind { QUERIES, VALUES, KEYS_OF };  // whose gradient
+
+// Block number: segment % segments of a head of a sequence.
+struct Segment {
+  int kind, number, order, segments;  // order: as they are met
+  Stream stream;
+
+  Segment(int kind, uint32_t block, int64_t heads, int64_t segments, int64_t segment_chunks, const View& rows)
+      : kind(kind), number(static_cast<int>(block % static_cast<uint32_t>(segments))), order(0), segments(static_cast<int>(segments)),
+        stream(block / static_cast<uint32_t>(segments), static_cast<uint32_t>(heads), rows) {
+    order = kind == QUERIES ? number : this->segments - 1 - number;
+    stream.cut(number, segment_chunks);
+  }
+  bool ends() const { return order + 1 == segments; }
+  // Which of the states after segments but the last is that after number `order`.
+  int64_t place(int64_t sequences, int order) const {
+    return ((kind * sequences + stream.sequence) * stream.heads + stream.head) * (segments - 1) + order;
+  }
+  const float* before(const float* states, int64_t sequences) const {
+    return order == 0 ? nullptr : states + place(sequences, order - 1) * (WARPGROUP * KEYS);
+  }
+};
+
+// Block number: of the three gradients number % 3, of a segment of a head of a sequence: its state without those before it, and the log of
+// what it leaves of them. None for the last segment.
+KERNEL(3 * WARPGROUP, 1) segment_states_alone(${parameters('segment_states_alone')}) {
+  const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
+  char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
+  if (thread_x() == 0) {
+    at.init();
+    fence_barrier_init();
+  }
+  sync_block();
+  const uint32_t block = static_cast<uint32_t>(block_x()) / 3, others = static_cast<uint32_t>(segments) - 1;
+  const int kind = block_x() % 3;
+  const uint32_t number = block % others + (kind == QUERIES ? 0 : 1);  // of those that are met last there is none
+  const Segment segment(kind, block / others * static_cast<uint32_t>(segments) + number, heads, segments, segment_chunks, k_view);
+  const Stream& stream = segment.stream;
+  const bool back = kind != QUERIES, of_values = kind == VALUES;
+  const float scale = softmax_scale;
+  const TensorMap &read = kind == QUERIES ? v_map : of_values ? q_map : dout_map, &written = kind == QUERIES ? k_map : of_values ? dout_map : q_map;
+  const int group = uniform(warpgroup());
+  Turn<STAGES> turn;
+  if (group == 0) {
+    give_registers<88>();
+    if (warp() > 0) return;
+    const TokenNumbers gates(g_view, g_type, Tokens(nullptr, sequences, stream.sequence, stream.count), stream.head, false);
+    const float gamma = gamma_of(g_gamma_view, gamma_type, stream.head, heads, layer_idx, num_layers);
+    LongSum log = {0, 0};
+#pragma unroll 1
+    for (int step = 0; step < stream.steps; ++step, turn.next()) {
+      const int token = stream.chunk_of(step, back) * CHUNK;
+      float numbers[2];
+      gates.load(token, stream.count, gamma, numbers);
+      const uint32_t full = at.full(turn.at);
+      barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
+      if (lane() == 0) {
+        barrier_expect(full, ROW_BOXES + STATE_BOXES);
+#pragma unroll
+        for (int box = 0; box < BOXES; ++box) load_tile(at.read(turn.at) + box * BOX, read, full, {64 * box, stream.head, token, stream.sequence});
+#pragma unroll
+        for (int part = 0; part < 2; ++part)
+          load_tile(at.written(turn.at, part), written, full, {64 * part, stream.head, token, stream.sequence});
+      }
+      Gates& to = at.gates(memory, turn.at);
+      put_gates(to, numbers);
+      sync_warp();
+      log = log + LongSum{to.high[CHUNK - 1], to.low[CHUNK - 1]};
+      if (lane() == 0) barrier_arrive(full);
+    }
+    if (lane() == 0) segment_logs[segment.place(sequences, segment.order)] = log.high + log.low;
+  } else {
+    take_registers<208>();
+    const Job job{read, read, written, written, written, 1, back ? scale : 1, 1, back, of_values, false};
+    const FlowRows none(nullptr, stream);
+    const KeptStates no_states(nullptr, nullptr, stream, false);
+    const GradientCarrier<false, false> carrier{at, memory, job, stream, none, no_states, group - 1};
+    Column state = {};
+    if (segment.order == 0 && back) carrier.begin(state, dfinal_state_view, nullptr);
+    if (segment.order == 0 && !back) carrier.begin(state, initial_state_view, nullptr);
+#pragma unroll 1
+    for (int step = 0; step < stream.steps; ++step, turn.next()) {
+      barrier_wait_all(at.full(turn.at), turn.parity);
+      carrier.write(state, turn.at);
+      sync_warp();
+      if (lane() == 0) barrier_arrive(at.empty(turn.at));
+    }
+    carrier.keep(state, segment_states + segment.place(sequences, segment.order) * (WARPGROUP * KEYS), group - 1);
+  }
+}
+
+#include "recurrent/chunk_sm90_joined.h"
