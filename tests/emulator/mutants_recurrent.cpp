@@ -42,9 +42,11 @@ Subject chunks_of_keys(const char* case_name) {
 constexpr char chunk_keep[] = "recurrent/chunk_keep.h";
 constexpr char chunk_states[] = "recurrent/chunk_states.h";
 constexpr char chunk_gradients[] = "recurrent/chunk_gradients.h";
+constexpr char chunk_gradient_sums[] = "recurrent/chunk_gradient_sums.h";
 constexpr char chunk_delta[] = "recurrent/chunk_delta.h";
 constexpr char chunk_delta_products[] = "recurrent/chunk_delta_products.h";
 constexpr char chunk_finish[] = "recurrent/chunk_finish.h";
+constexpr char chunk_gamma_sum[] = "recurrent/chunk_gamma_sum.h";
 constexpr char chunk_key_states[] = "recurrent/chunk_key_states.h";
 constexpr char chunk_key_delta_states[] = "recurrent/chunk_key_delta_states.h";
 constexpr char chunk_key_gradients[] = "recurrent/chunk_key_gradients.h";
@@ -236,7 +238,7 @@ const Mutant mutants[] = {
      {"lane() + by < WARP", 0, "lane() + 2 * by < WARP", chunk_gradients}},
     {"ChunkGradientAlongItsRow",
      gradient_of_chunks("chunks_gamma"),
-     {"along[h] *= norms[t] * norms[t];", 0, "along[h] = 0;", chunk_gradients}},
+     {"along[h] *= norms[t] * norms[t];", 0, "along[h] = 0;", chunk_gradient_sums}},
     {"ChunkGradientOfValuesWithWhatIsLeftBefore",
      gradient_of_chunks("chunks.f32"),
      {"y *= gates.after[s]", 0, "y *= gates.before[s]", chunk_gradients}},
@@ -245,7 +247,7 @@ const Mutant mutants[] = {
      {"sum += at[reader * features];", 0, "sum += at[0];", chunk_finish}},
     {"ChunkGradientOfGammaOfTheFirstChunks",
      gradient_of_chunks("chunks_gamma"),
-     {"chunk < chunks; chunk += 256", 0, "chunk < chunks - 1; chunk += 256", chunk_finish}},
+     {"chunk < chunks; chunk += 256", 0, "chunk < chunks - 1; chunk += 256", chunk_gamma_sum}},
     {"ChunkGradientWithDeltaOfUntransposedInverse",
      gradient_of_chunks("chunks_delta.f32"),
      {"if constexpr (BACK) part.load_b_transposed(b, 16 * c, 16 * r);\n        else ", 0, nothing, chunk_delta_products}},
