@@ -29,7 +29,7 @@ constexpr int STAGES = ${stages}, STATE_STAGES = ${state_stages};
 constexpr bool DELTA = ${delta}, NORMED = ${normed}, GATED = ${gated};
 constexpr bool SHARED_HEADS = ${shared_heads};        // tensors have fewer heads than there are
 $if dual  // the rounding of a state adds up over all tokens that read it, and A's gradient is a sum over them
-constexpr int PARTS = ${precise} ? 3 : 1;
+constexpr int PARTS = ${precise} ? 3 : 2;
 $else
 constexpr int PARTS = ${precise} ? 2 : 1;
 $end
