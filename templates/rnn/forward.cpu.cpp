@@ -7,7 +7,7 @@
 using Element = ${ctype(E)};
 constexpr int64_t WIDTH = ${vectors} * (${arch.vector_bytes} / 4);  // features a panel
 $if tiles
-#include "rnn/rnn_tiles.h"
+#include "rnn/rnn_tiled_columns.h"
 $else
 #include "rnn/rnn_columns.h"
 $end

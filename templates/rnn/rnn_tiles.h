@@ -1,14 +1,10 @@
-// CPU vocabulary: rows of bf16 times a packed panel of weights on AMX tiles. A template defines GATES and WIDTH before; rnn/rnn_columns.h says
-// which columns a panel has.
+// CPU vocabulary: rows of bf16 times a packed panel of weights on AMX tiles. A template defines COLUMNS, a panel's, before.
 //
 // Rows lie as left operands: of each PAIR_ROWS rows, for each TILE_STEPS steps two tiles of 16 lines. A packed panel: of each 32 columns,
 // for each TILE_STEPS steps two tiles, right operands. Both have whole tiles of steps, zeros where there is none.
 #pragma once
 #include "device/matrix/product_amx.h"
 #include "rnn/rnn_some.h"
-
-constexpr int64_t COLUMNS = GATES * WIDTH;
-#include "rnn/rnn_column_vector.h"
 
 constexpr int64_t PAIR_ROWS = 32, PAIR_ELEMENTS = PAIR_ROWS * TILE_STEPS;
 static_assert(COLUMNS % 32 == 0, "columns come in pairs of tiles");
@@ -24,16 +20,6 @@ static inline void copy_tiled_row(bfloat16* rows, int64_t row, const bfloat16* f
   for (int64_t s = 0; s < steps; s += TILE_STEPS) {
     const Floats line = load_line(from + s, steps - s);
     __builtin_memcpy(tiled_at(rows, row, s, steps), &line, sizeof line);
-  }
-}
-
-// Packs a panel of weights [GATES * features, steps] of one direction, rows `stride` apart; zeros where there is no feature or step.
-static void pack_panel(bfloat16* panel, const bfloat16* weights, int64_t stride, int64_t number, int64_t features, int64_t steps) {
-  for (int64_t column = 0; column < COLUMNS; column += LANES) {
-    const ColumnVector found(number * COLUMNS + column, features);
-    const bfloat16* from = weights + (found.gate * features + found.feature) * stride;
-    for (int64_t s = 0; s < steps; s += TILE_STEPS)
-      pack_lines(reinterpret_cast<float*>(tiled_at(panel, column, s, steps)), from + s, stride, found.count, steps - s, true);
   }
 }
 
