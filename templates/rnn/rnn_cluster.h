@@ -3,7 +3,8 @@
 // stores into their shared memory, which a barrier there counts: no step passes through the L2 cache.
 //
 // Warp w has gates of eight features, group w % 4 of the slice, and sums over half w / 4 of all features; a thread has the same feature
-// and the same two rows of each eight in all gates. The two warps of a group swap sums, and each goes on with one of the two rows.
+// and the same two columns of each product in all gates. The two warps of a group swap sums, and each goes on with one of the two; of four
+// rows the second column is empty, and the first warp alone goes on.
 //
 // States have two places, in turn. A block's barriers of step s are done when all warps of all blocks have sent it their states for it,
 // which they do when they have read those of step s - 1: so what is sent behind that, for step s + 1, may lie where those of s - 1 lay.
@@ -12,10 +13,12 @@
 #include "rnn/rnn_state_in.h"
 
 constexpr int BLOCKS = ${blocks}, ROWS = ${rows};
-constexpr int WARPS = 8, THREADS = WARPS * WARP, GROUPS = 4, SLICE = 8 * GROUPS, HALF_BLOCKS = BLOCKS / 2, ROW_TILES = ROWS / 8;
+constexpr int WARPS = 8, THREADS = WARPS * WARP, GROUPS = 4, SLICE = 8 * GROUPS, HALF_BLOCKS = BLOCKS / 2;
+constexpr bool BOTH = ROWS >= 8;  // warps of a group go on with sums
+constexpr int ROW_TILES = BOTH ? ROWS / 8 : 1, TILE_ROWS = BOTH ? 8 : 4;
 constexpr int TILES = (GATES + 1) / 2;  // of 16 lines: two gates of eight features
-constexpr uint32_t ROW_BYTES = 2 * SLICE, BLOCK_BYTES = ROWS * ROW_BYTES, HALF_BYTES = HALF_BLOCKS * BLOCK_BYTES, STATE_BYTES = 2 * HALF_BYTES;
-static_assert(BLOCKS % 2 == 0 && ROWS % 8 == 0);
+constexpr uint32_t BLOCK_BYTES = ROWS * SLICE * 2, HALF_BYTES = HALF_BLOCKS * BLOCK_BYTES, STATE_BYTES = 2 * HALF_BYTES;
+static_assert(BLOCKS % 2 == 0 && ROWS % TILE_ROWS == 0);
 
 static inline int group_of_warp() { return warp() % GROUPS; }
 static inline int half_of_warp() { return warp() / GROUPS; }
@@ -23,9 +26,9 @@ static inline int half_of_warp() { return warp() / GROUPS; }
 // What a block keeps in shared memory.
 struct ClusterPlaces {
   uint32_t first = shared_pointer(dynamic_shared());
-  // States before a step: [block][row][feature of its slice].
+  // States before a step: [block][row tile][group][row][feature], so that a warp sends rows side by side.
   uint32_t states(int step) const { return first + step % 2 * STATE_BYTES; }
-  static uint32_t of(int block, int row, int group) { return block * BLOCK_BYTES + row * ROW_BYTES + group * 16; }
+  static uint32_t of(int block, int tile, int group, int row) { return (((block * ROW_TILES + tile) * GROUPS + group) * TILE_ROWS + row) * 16; }
   // Sums that a warp gives to the other of its group: [row tile][lane], the gates' side by side.
   uint32_t swapped(int step, int half) const { return first + 2 * STATE_BYTES + (((step % 2 * 2 + half) * GROUPS + group_of_warp()) * ROW_TILES * WARP + lane()) * 16; }
   // Counts the states that half of the blocks send.
@@ -63,14 +66,16 @@ struct ClusterWeights {
   }
   uint32_t word(int c, int gate, int i) const { return gate < GATES ? of[c][gate < GATES ? gate : 0].at[i] : 0; }
 
-  // sums[n][g][i]: of row 8 n + 2 t + i, gate g.
+  // sums[n][g][i]: of row 4 i + t of tile n, gate g: columns of a product are rows 0, 4, 1, 5, 2, 6, 3, 7, or 0, none, 1, none, ..
   void multiply(float (&sums)[ROW_TILES][2 * TILES][2], uint32_t states) const {
     float parts[2][TILES][ROW_TILES][4] = {};  // two, so that more products are under way
 #pragma unroll
     for (int c = 0; c < HALF_BLOCKS; ++c)
 #pragma unroll
       for (int n = 0; n < ROW_TILES; ++n) {
-        const Pack<uint32_t, 4> x = load_16(states + ClusterPlaces::of(half_of_warp() * HALF_BLOCKS + c, 8 * n + lane() / 4, lane() % 4));
+        const int odd = lane() / 4 % 2;
+        Pack<uint32_t, 4> x = {};
+        if (BOTH || odd == 0) x = load_16(states + ClusterPlaces::of(half_of_warp() * HALF_BLOCKS + c, n, lane() % 4, 4 * odd + lane() / 8));
 #pragma unroll
         for (int m = 0; m < TILES; ++m)
 #pragma unroll
@@ -88,7 +93,7 @@ struct ClusterWeights {
   }
 };
 
-// The sums of the row that this thread goes on with: its own and the other warp's.
+// The sums of the rows that this thread goes on with: its own and the other warp's.
 static inline void swap_sums(float (&back)[ROW_TILES][GATES], const float (&sums)[ROW_TILES][2 * TILES][2], const ClusterPlaces& places, int step) {
   const int half = half_of_warp();
 #pragma unroll
@@ -96,11 +101,12 @@ static inline void swap_sums(float (&back)[ROW_TILES][GATES], const float (&sums
     uint32_t given[4] = {};
 #pragma unroll
     for (int g = 0; g < GATES; ++g) {
-      back[n][g] = half ? sums[n][g][1] : sums[n][g][0];
-      given[g] = __float_as_uint(half ? sums[n][g][0] : sums[n][g][1]);
+      back[n][g] = BOTH && half ? sums[n][g][1] : sums[n][g][0];
+      given[g] = __float_as_uint(!BOTH || half ? sums[n][g][0] : sums[n][g][1]);
     }
-    store_16(places.swapped(step, half) + n * WARP * 16, given);
+    if (BOTH || half == 1) store_16(places.swapped(step, half) + n * WARP * 16, given);
   }
+  if (!BOTH && half == 1) return arrive_some(1 + group_of_warp(), 2 * WARP);
   sync_some(1 + group_of_warp(), 2 * WARP);
 #pragma unroll
   for (int n = 0; n < ROW_TILES; ++n) {
@@ -125,7 +131,7 @@ static inline void gather_eight(uint32_t (&words)[4], float state) {
 }
 
 // Eight states of a row to all blocks, each lane of the eight to some.
-static inline void send_states(const ClusterPlaces& places, int step, int row, float state) {
+static inline void send_states(const ClusterPlaces& places, int step, int tile, int row, float state) {
   const int rank = cluster_rank();
   uint32_t words[4];
   gather_eight(words, state);
@@ -133,7 +139,7 @@ static inline void send_states(const ClusterPlaces& places, int step, int row, f
   for (int first = 0; first < BLOCKS; first += 8) {
     const int to = first + lane() / 4;
     if (to < BLOCKS)
-      send_16(address_in_block(places.states(step) + ClusterPlaces::of(rank, row, group_of_warp()), to), words,
+      send_16(address_in_block(places.states(step) + ClusterPlaces::of(rank, tile, group_of_warp(), row), to), words,
               address_in_block(places.arrived(step, rank / HALF_BLOCKS), to));
   }
 }
@@ -144,7 +150,8 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
   const int parts = (batch + ROWS - 1) / ROWS, part = block_x() / BLOCKS % parts, direction = block_x() / BLOCKS / parts;
   const int half = half_of_warp(), feature = cluster_rank() * SLICE + group_of_warp() * 8 + lane() / 4;
   const ClusterPlaces places;
-  const auto row_of = [&](int n) { return part * ROWS + 8 * n + lane() % 4 * 2 + half; };
+  const int row_here = 4 * half + lane() % 4;
+  const auto row_of = [&](int n) { return part * ROWS + 8 * n + row_here; };
   const auto token_of = [&](int number) { return direction == 1 ? tokens - 1 - number : number; };
 
   if (thread_x() == 0) {
@@ -153,13 +160,13 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
     for (int i = 0; i < 4; ++i) barrier_arrive_expect(places.arrived(i / 2, i % 2), HALF_BYTES);
   }
   for (int i = thread_x(); i < BLOCKS * SLICE / 2 * ROWS; i += THREADS) {  // states before the first step
-    const int row_here = i % ROWS, row = part * ROWS + row_here, first = i / ROWS * 2;
+    const int at = i % ROWS, row = part * ROWS + at, first = i / ROWS * 2;
     uint32_t word = 0;
     if (is_given(h0_view) && row < batch && first < features) {
       const float* const from = state_in(h0_view, direction, row, first);
       word = pack_pair<Element>(from[0], from[1]);
     }
-    asm volatile("st.shared.u32 [%0], %1;" : : "r"(places.states(0) + ClusterPlaces::of(first / SLICE, row_here, 0) + first % SLICE * 2), "r"(word) : "memory");
+    asm volatile("st.shared.u32 [%0], %1;" : : "r"(places.states(0) + ClusterPlaces::of(first / SLICE, at / 8, first % SLICE / 8, at % 8) + first % 8 * 2), "r"(word) : "memory");
   }
   ClusterWeights weights;
   const Element* lines[GATES];
@@ -182,7 +189,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
   bool is_there[ROW_TILES];
 #pragma unroll
   for (int n = 0; n < ROW_TILES; ++n) {
-    is_there[n] = feature < features && row_of(n) < batch;
+    is_there[n] = (BOTH || half == 0) && feature < features && row_of(n) < batch;
     if (!is_there[n]) continue;
     length[n] = lengths ? lengths[row_of(n)] : tokens;
     if (is_given(h0_view)) state[n] = *state_in(h0_view, direction, row_of(n), feature);
@@ -215,11 +222,12 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
     }
     weights.multiply(sums, places.states(number));
     swap_sums(back, sums, places, number);
+    if (!BOTH && half == 1) continue;
 #pragma unroll
     for (int n = 0; n < ROW_TILES; ++n) {
       const bool valid = token_of(number) < length[n];
       if (valid) state[n] = next_state(in[n], back[n], state[n], biases[GATES], memory[n]);
-      if (number + 1 < tokens) send_states(places, number + 1, 8 * n + lane() % 4 * 2 + half, state[n]);
+      if (number + 1 < tokens) send_states(places, number + 1, n, row_here, state[n]);
     }
 #pragma unroll
     for (int n = 0; n < ROW_TILES; ++n) {
