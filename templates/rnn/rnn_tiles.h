@@ -23,11 +23,49 @@ static inline void copy_tiled_row(bfloat16* rows, int64_t row, const bfloat16* f
   }
 }
 
+// A tile of 16 rows times a pair of tiles of columns: sums in tiles FIRST and FIRST + 1.
+template <int FIRST> static inline void begin_pair(const float* to, bool fresh) {
+  constexpr int64_t LINE = 4 * COLUMNS;
+  if (fresh)
+    amx_zero<FIRST>(), amx_zero<FIRST + 1>();
+  else
+    amx_load<FIRST>(to, LINE), amx_load<FIRST + 1>(to + 16, LINE);
+}
+template <int FIRST> static inline void multiply_pair(const float* columns) {
+  amx_load<7>(columns, 64);
+  amx_multiply<FIRST, 6, 7>();
+  amx_load<7>(columns + TILE_WORDS, 64);
+  amx_multiply<FIRST + 1, 6, 7>();
+}
+template <int FIRST> static inline void end_pair(float* to) { amx_store<FIRST>(to, 4 * COLUMNS), amx_store<FIRST + 1>(to + 16, 4 * COLUMNS); }
+
+// 16 rows times PAIRS pairs of tiles of columns, `pair` floats apart: each tile of rows is read once.
+template <int PAIRS> static inline void multiply_tile(const float* rows, const float* columns, int64_t pair, int64_t blocks, float* to, bool fresh) {
+  static_assert(PAIRS >= 1 && PAIRS <= 3);
+  begin_pair<0>(to, fresh);
+  if constexpr (PAIRS > 1) begin_pair<2>(to + 32, fresh);
+  if constexpr (PAIRS > 2) begin_pair<4>(to + 64, fresh);
+  for (int64_t block = 0; block < blocks; ++block, rows += 2 * TILE_WORDS, columns += 2 * TILE_WORDS) {
+    amx_load<6>(rows, 64);
+    multiply_pair<0>(columns);
+    if constexpr (PAIRS > 1) multiply_pair<2>(columns + pair);
+    if constexpr (PAIRS > 2) multiply_pair<4>(columns + 2 * pair);
+  }
+  end_pair<0>(to);
+  if constexpr (PAIRS > 1) end_pair<2>(to + 32);
+  if constexpr (PAIRS > 2) end_pair<4>(to + 64);
+}
+
 // to[p][:] = (fresh), or += sum over all steps of rows `first` + p, p < count; `first` begins a pair of tiles, and `to` has room for whole pairs.
 static void multiply_tiled(const bfloat16* rows, int64_t first, int64_t count, const bfloat16* panel, int64_t steps, float* to, bool fresh) {
-  const int64_t pair = PAIR_ROWS * whole_tiles(steps);  // elements of a pair of tiles of rows, or of columns
-  for (int64_t column = 0; column < COLUMNS; column += 32)
-    for (int64_t p = 0; p < count; p += PAIR_ROWS)
-      amx_tile_product<COLUMNS>(reinterpret_cast<const float*>(rows + (first + p) / PAIR_ROWS * pair), 2 * TILE_WORDS,
-                                reinterpret_cast<const float*>(panel + column / 32 * pair), whole_tiles(steps) / TILE_STEPS, to + p * COLUMNS + column, fresh);
+  constexpr int PAIRS = COLUMNS / 32, AT_ONCE = PAIRS % 3 == 0 ? 3 : PAIRS % 2 == 0 ? 2 : 1;
+  const int64_t pair = PAIR_ROWS * whole_tiles(steps) / 2, blocks = whole_tiles(steps) / TILE_STEPS;  // floats of a pair of tiles of rows, or of columns
+  const float *const left = reinterpret_cast<const float*>(rows) + first / PAIR_ROWS * pair, *const right = reinterpret_cast<const float*>(panel);
+  const int64_t whole = count % PAIR_ROWS > 0 && count % PAIR_ROWS <= 16 ? count / PAIR_ROWS * PAIR_ROWS : count;
+  for (int64_t of = 0; of < PAIRS; ++of)
+    for (int64_t p = 0; p < whole; p += PAIR_ROWS)
+      amx_tile_product<COLUMNS>(left + p / PAIR_ROWS * pair, 2 * TILE_WORDS, right + of * pair, blocks, to + p * COLUMNS + 32 * of, fresh);
+  if (whole < count)
+    for (int64_t of = 0; of < PAIRS; of += AT_ONCE)
+      multiply_tile<AT_ONCE>(left + whole / PAIR_ROWS * pair, right + of * pair, pair, blocks, to + whole * COLUMNS + 32 * of, fresh);
 }

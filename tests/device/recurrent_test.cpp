@@ -1,5 +1,5 @@
-// Recurrent layers on a busy device: their blocks wait for each other, and none may begin with a part of them. Each gives, bit for bit, what
-// it gives alone.
+// Recurrent layers on a busy device: their blocks wait for each other, and none may begin with a part of them. Each gives, bit for bit,
+// what it gives alone.
 #include <deque>
 #include <random>
 
