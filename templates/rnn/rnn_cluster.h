@@ -14,11 +14,10 @@
 
 constexpr int BLOCKS = ${blocks}, ROWS = ${rows};
 constexpr int WARPS = 8, THREADS = WARPS * WARP, GROUPS = 4, SLICE = 8 * GROUPS, HALF_BLOCKS = BLOCKS / 2;
-constexpr bool BOTH = ROWS >= 8;  // warps of a group go on with sums
-constexpr int ROW_TILES = BOTH ? ROWS / 8 : 1, TILE_ROWS = BOTH ? 8 : 4;
+constexpr bool BOTH = ROWS == 8;  // warps of a group go on with sums
 constexpr int TILES = (GATES + 1) / 2;  // of 16 lines: two gates of eight features
 constexpr uint32_t BLOCK_BYTES = ROWS * SLICE * 2, HALF_BYTES = HALF_BLOCKS * BLOCK_BYTES, STATE_BYTES = 2 * HALF_BYTES;
-static_assert(BLOCKS % 2 == 0 && ROWS % TILE_ROWS == 0);
+static_assert(BLOCKS % 2 == 0 && (ROWS == 8 || ROWS == 4));
 
 static inline int group_of_warp() { return warp() % GROUPS; }
 static inline int half_of_warp() { return warp() / GROUPS; }
@@ -26,14 +25,14 @@ static inline int half_of_warp() { return warp() / GROUPS; }
 // What a block keeps in shared memory.
 struct ClusterPlaces {
   uint32_t first = shared_pointer(dynamic_shared());
-  // States before a step: [block][row tile][group][row][feature], so that a warp sends rows side by side.
+  // States before a step: [block][group][row][feature], so that a warp sends rows side by side.
   uint32_t states(int step) const { return first + step % 2 * STATE_BYTES; }
-  static uint32_t of(int block, int tile, int group, int row) { return (((block * ROW_TILES + tile) * GROUPS + group) * TILE_ROWS + row) * 16; }
-  // Sums that a warp gives to the other of its group: [row tile][lane], the gates' side by side.
-  uint32_t swapped(int step, int half) const { return first + 2 * STATE_BYTES + (((step % 2 * 2 + half) * GROUPS + group_of_warp()) * ROW_TILES * WARP + lane()) * 16; }
+  static uint32_t of(int block, int group, int row) { return ((block * GROUPS + group) * ROWS + row) * 16; }
+  // Sums that a warp gives to the other of its group: of each lane, the gates' side by side.
+  uint32_t swapped(int step, int half) const { return first + 2 * STATE_BYTES + (((step % 2 * 2 + half) * GROUPS + group_of_warp()) * WARP + lane()) * 16; }
   // Counts the states that half of the blocks send.
-  uint32_t arrived(int step, int half) const { return first + 2 * STATE_BYTES + 4 * GROUPS * ROW_TILES * WARP * 16 + (step % 2 * 2 + half) * 8; }
-  static constexpr uint32_t BYTES = 2 * STATE_BYTES + 4 * GROUPS * ROW_TILES * WARP * 16 + 32;
+  uint32_t arrived(int step, int half) const { return first + 2 * STATE_BYTES + 4 * GROUPS * WARP * 16 + (step % 2 * 2 + half) * 8; }
+  static constexpr uint32_t BYTES = 2 * STATE_BYTES + 4 * GROUPS * WARP * 16 + 32;
 };
 static_assert(ClusterPlaces::BYTES == ${steps_shared}, "the spec has another size");
 
@@ -66,54 +65,44 @@ struct ClusterWeights {
   }
   uint32_t word(int c, int gate, int i) const { return gate < GATES ? of[c][gate < GATES ? gate : 0].at[i] : 0; }
 
-  // sums[n][g][i]: of row 4 i + t of tile n, gate g: columns of a product are rows 0, 4, 1, 5, 2, 6, 3, 7, or 0, none, 1, none, ..
-  void multiply(float (&sums)[ROW_TILES][2 * TILES][2], uint32_t states) const {
-    float parts[2][TILES][ROW_TILES][4] = {};  // two, so that more products are under way
+  // sums[g][i]: of row 4 i + t, gate g: a product's columns are rows 0, 4, 1, 5, 2, 6, 3, 7, or 0, none, 1, none, ..
+  void multiply(float (&sums)[2 * TILES][2], uint32_t states) const {
+    float parts[2][TILES][4] = {};  // two, so that more products are under way
+    const int odd = lane() / 4 % 2, row = 4 * odd + lane() / 8;
 #pragma unroll
-    for (int c = 0; c < HALF_BLOCKS; ++c)
+    for (int c = 0; c < HALF_BLOCKS; ++c) {
+      Pack<uint32_t, 4> x = {};
+      if (BOTH || odd == 0) x = load_16(states + ClusterPlaces::of(half_of_warp() * HALF_BLOCKS + c, lane() % 4, row));
 #pragma unroll
-      for (int n = 0; n < ROW_TILES; ++n) {
-        const int odd = lane() / 4 % 2;
-        Pack<uint32_t, 4> x = {};
-        if (BOTH || odd == 0) x = load_16(states + ClusterPlaces::of(half_of_warp() * HALF_BLOCKS + c, n, lane() % 4, 4 * odd + lane() / 8));
+      for (int m = 0; m < TILES; ++m)
 #pragma unroll
-        for (int m = 0; m < TILES; ++m)
+        for (int i = 0; i < 4; i += 2) {
+          const uint32_t a[4] = {word(c, 2 * m, i), word(c, 2 * m + 1, i), word(c, 2 * m, i + 1), word(c, 2 * m + 1, i + 1)};
+          mma_16x8x16<Element>(parts[i / 2][m], a, x.at[i], x.at[i + 1]);
+        }
+    }
 #pragma unroll
-          for (int i = 0; i < 4; i += 2) {
-            const uint32_t a[4] = {word(c, 2 * m, i), word(c, 2 * m + 1, i), word(c, 2 * m, i + 1), word(c, 2 * m + 1, i + 1)};
-            mma_16x8x16<Element>(parts[i / 2][m][n], a, x.at[i], x.at[i + 1]);
-          }
-      }
+    for (int g = 0; g < 2 * TILES; ++g)
 #pragma unroll
-    for (int n = 0; n < ROW_TILES; ++n)
-#pragma unroll
-      for (int g = 0; g < 2 * TILES; ++g)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) sums[n][g][i] = parts[0][g / 2][n][g % 2 * 2 + i] + parts[1][g / 2][n][g % 2 * 2 + i];
+      for (int i = 0; i < 2; ++i) sums[g][i] = parts[0][g / 2][g % 2 * 2 + i] + parts[1][g / 2][g % 2 * 2 + i];
   }
 };
 
-// The sums of the rows that this thread goes on with: its own and the other warp's.
-static inline void swap_sums(float (&back)[ROW_TILES][GATES], const float (&sums)[ROW_TILES][2 * TILES][2], const ClusterPlaces& places, int step) {
+// The sums of the row that this thread goes on with: its own and the other warp's.
+static inline void swap_sums(float (&back)[GATES], const float (&sums)[2 * TILES][2], const ClusterPlaces& places, int step) {
   const int half = half_of_warp();
+  uint32_t given[4] = {};
 #pragma unroll
-  for (int n = 0; n < ROW_TILES; ++n) {
-    uint32_t given[4] = {};
-#pragma unroll
-    for (int g = 0; g < GATES; ++g) {
-      back[n][g] = BOTH && half ? sums[n][g][1] : sums[n][g][0];
-      given[g] = __float_as_uint(!BOTH || half ? sums[n][g][0] : sums[n][g][1]);
-    }
-    if (BOTH || half == 1) store_16(places.swapped(step, half) + n * WARP * 16, given);
+  for (int g = 0; g < GATES; ++g) {
+    back[g] = BOTH && half ? sums[g][1] : sums[g][0];
+    given[g] = __float_as_uint(!BOTH || half ? sums[g][0] : sums[g][1]);
   }
+  if (BOTH || half == 1) store_16(places.swapped(step, half), given);
   if (!BOTH && half == 1) return arrive_some(1 + group_of_warp(), 2 * WARP);
   sync_some(1 + group_of_warp(), 2 * WARP);
+  const Pack<uint32_t, 4> other = load_16(places.swapped(step, 1 - half));
 #pragma unroll
-  for (int n = 0; n < ROW_TILES; ++n) {
-    const Pack<uint32_t, 4> other = load_16(places.swapped(step, 1 - half) + n * WARP * 16);
-#pragma unroll
-    for (int g = 0; g < GATES; ++g) back[n][g] += __uint_as_float(other.at[g]);
-  }
+  for (int g = 0; g < GATES; ++g) back[g] += __uint_as_float(other.at[g]);
 }
 
 // A state of each of eight lanes 4 g + t, in the order of g, as words: the same in all eight.
@@ -131,7 +120,7 @@ static inline void gather_eight(uint32_t (&words)[4], float state) {
 }
 
 // Eight states of a row to all blocks, each lane of the eight to some.
-static inline void send_states(const ClusterPlaces& places, int step, int tile, int row, float state) {
+static inline void send_states(const ClusterPlaces& places, int step, int row, float state) {
   const int rank = cluster_rank();
   uint32_t words[4];
   gather_eight(words, state);
@@ -139,7 +128,7 @@ static inline void send_states(const ClusterPlaces& places, int step, int tile, 
   for (int first = 0; first < BLOCKS; first += 8) {
     const int to = first + lane() / 4;
     if (to < BLOCKS)
-      send_16(address_in_block(places.states(step) + ClusterPlaces::of(rank, tile, group_of_warp(), row), to), words,
+      send_16(address_in_block(places.states(step) + ClusterPlaces::of(rank, group_of_warp(), row), to), words,
               address_in_block(places.arrived(step, rank / HALF_BLOCKS), to));
   }
 }
@@ -150,9 +139,6 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
   const int parts = (batch + ROWS - 1) / ROWS, part = block_x() / BLOCKS % parts, direction = block_x() / BLOCKS / parts;
   const int half = half_of_warp(), feature = cluster_rank() * SLICE + group_of_warp() * 8 + lane() / 4;
   const ClusterPlaces places;
-  const int row_here = 4 * half + lane() % 4;
-  const auto row_of = [&](int n) { return part * ROWS + 8 * n + row_here; };
-  const auto token_of = [&](int number) { return direction == 1 ? tokens - 1 - number : number; };
 
   if (thread_x() == 0) {
     for (int i = 0; i < 4; ++i) barrier_init(places.arrived(i / 2, i % 2), 1);
@@ -166,7 +152,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
       const float* const from = state_in(h0_view, direction, row, first);
       word = pack_pair<Element>(from[0], from[1]);
     }
-    asm volatile("st.shared.u32 [%0], %1;" : : "r"(places.states(0) + ClusterPlaces::of(first / SLICE, at / 8, first % SLICE / 8, at % 8) + first % 8 * 2), "r"(word) : "memory");
+    asm volatile("st.shared.u32 [%0], %1;" : : "r"(places.states(0) + ClusterPlaces::of(first / SLICE, first % SLICE / 8, at) + first % 8 * 2), "r"(word) : "memory");
   }
   ClusterWeights weights;
   const Element* lines[GATES];
@@ -183,38 +169,29 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
   if (GRU) biases[GATES] = bias(b_hh_view, 2);
   weights.load(lines, features);
 
-  // The thread's cells, one in eight rows.
-  float state[ROW_TILES] = {}, memory[ROW_TILES] = {}, next[ROW_TILES][GATES] = {};
-  int length[ROW_TILES] = {};
-  bool is_there[ROW_TILES];
-#pragma unroll
-  for (int n = 0; n < ROW_TILES; ++n) {
-    is_there[n] = (BOTH || half == 0) && feature < features && row_of(n) < batch;
-    if (!is_there[n]) continue;
-    length[n] = lengths ? lengths[row_of(n)] : tokens;
-    if (is_given(h0_view)) state[n] = *state_in(h0_view, direction, row_of(n), feature);
-    if (LSTM && is_given(c0_view)) memory[n] = *state_in(c0_view, direction, row_of(n), feature);
-  }
+  // The thread's cell.
+  const int row_here = 4 * half + lane() % 4, row = part * ROWS + row_here;
+  const bool is_there = row_here < ROWS && feature < features && row < batch;
+  const int length = !is_there ? 0 : lengths ? lengths[row] : tokens;
+  float state = is_there && is_given(h0_view) ? *state_in(h0_view, direction, row, feature) : 0.0f;
+  float memory = LSTM && is_there && is_given(c0_view) ? *state_in(c0_view, direction, row, feature) : 0.0f;
   const int64_t columns = dirs * GATES * features;
+  const auto token_of = [&](int number) { return direction == 1 ? tokens - 1 - number : number; };
+  float next[GATES] = {};
   const auto load_products = [&](int number) {
+    if (number >= tokens || token_of(number) >= length) return;
+    const float* from = keep(products) + (static_cast<int64_t>(row) * tokens + token_of(number)) * columns + direction * GATES * features + feature;
 #pragma unroll
-    for (int n = 0; n < ROW_TILES; ++n) {
-      if (number >= tokens || token_of(number) >= length[n]) continue;
-      const float* from = keep(products) + (static_cast<int64_t>(row_of(n)) * tokens + token_of(number)) * columns + direction * GATES * features + feature;
-#pragma unroll
-      for (int g = 0; g < GATES; ++g, from += features) next[n][g] = load_once<1>(from).at[0];
-    }
+    for (int g = 0; g < GATES; ++g, from += features) next[g] = load_once<1>(from).at[0];
   };
   load_products(0);
   sync_cluster();
 
 #pragma unroll 1
   for (int number = 0; number < tokens; ++number) {
-    float in[ROW_TILES][GATES], sums[ROW_TILES][2 * TILES][2], back[ROW_TILES][GATES];
+    float in[GATES], sums[2 * TILES][2], back[GATES];
 #pragma unroll
-    for (int n = 0; n < ROW_TILES; ++n)
-#pragma unroll
-      for (int g = 0; g < GATES; ++g) in[n][g] = next[n][g] + biases[g];
+    for (int g = 0; g < GATES; ++g) in[g] = next[g] + biases[g];
     load_products(number + 1);
     if (number > 0) {
       barrier_wait_cluster(places.arrived(number, half), (number - 1) / 2 % 2);
@@ -222,36 +199,28 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
     }
     weights.multiply(sums, places.states(number));
     swap_sums(back, sums, places, number);
-    if (!BOTH && half == 1) continue;
-#pragma unroll
-    for (int n = 0; n < ROW_TILES; ++n) {
-      const bool valid = token_of(number) < length[n];
-      if (valid) state[n] = next_state(in[n], back[n], state[n], biases[GATES], memory[n]);
-      if (number + 1 < tokens) send_states(places, number + 1, n, row_here, state[n]);
+    if (row_here >= ROWS) continue;
+    const int64_t token = token_of(number);
+    const bool valid = token < length;
+    if (valid) state = next_state(in, back, state, biases[GATES], memory);
+    if (number + 1 < tokens) send_states(places, number + 1, row_here, state);
+    if (is_there) {
+      Element* const to = const_cast<Element*>(keep(static_cast<const Element*>(y_view.data)));
+      to[row * y_view.strides[0] + token * y_view.strides[1] + direction * features + feature] = from_float<Element>(valid ? state : 0.0f);
     }
+    if (KEPT > 0 && keeps && is_there) {
+      float* const at = gates + ((static_cast<int64_t>(direction) * batch + row) * tokens + token) * KEPT * features + feature;
 #pragma unroll
-    for (int n = 0; n < ROW_TILES; ++n) {
-      if (!is_there[n]) continue;
-      const int64_t row = row_of(n), token = token_of(number);
-      const bool valid = token < length[n];
-      const_cast<Element*>(keep(static_cast<const Element*>(y_view.data)))[row * y_view.strides[0] + token * y_view.strides[1] + direction * features + feature] =
-          from_float<Element>(valid ? state[n] : 0.0f);
-      if (KEPT > 0 && keeps) {
-        float* const at = gates + ((static_cast<int64_t>(direction) * batch + row) * tokens + token) * KEPT * features + feature;
-#pragma unroll
-        for (int g = 0; g < KEPT; ++g) {
-          const float last = LSTM ? memory[n] : back[n][GATES - 1] + biases[GATES];
-          const float taken = g == KEPT - 1 ? last : in[n][g < GATES ? g : 0] + (GRU && g == 2 ? 0.0f : back[n][g < GATES ? g : 0]);
-          at[g * features] = valid ? taken : 0.0f;
-        }
+      for (int g = 0; g < KEPT; ++g) {
+        const int gate = g < GATES ? g : 0;
+        const float last = LSTM ? memory : back[GATES - 1] + biases[GATES], taken = g == KEPT - 1 ? last : in[gate] + (GRU && g == 2 ? 0.0f : back[gate]);
+        at[g * features] = valid ? taken : 0.0f;
       }
     }
   }
-#pragma unroll
-  for (int n = 0; n < ROW_TILES; ++n) {
-    if (!is_there[n]) continue;
-    *state_in(h_n_view, direction, row_of(n), feature) = state[n];
-    if (LSTM && is_given(c_n_view)) *state_in(c_n_view, direction, row_of(n), feature) = memory[n];
+  if (is_there) {
+    *state_in(h_n_view, direction, row, feature) = state;
+    if (LSTM && is_given(c_n_view)) *state_in(c_n_view, direction, row, feature) = memory;
   }
   sync_cluster();  // no block ends while another may send to it
 }
