@@ -98,37 +98,32 @@ static inline void swap_sums(float (&back)[GATES], const float (&sums)[2 * TILES
     given[g] = __float_as_uint(!BOTH || half ? sums[g][0] : sums[g][1]);
   }
   if (BOTH || half == 1) store_16(places.swapped(step, half), given);
-  if (!BOTH && half == 1) return arrive_some(1 + group_of_warp(), 2 * WARP);
-  sync_some(1 + group_of_warp(), 2 * WARP);
+  // Where the second warp only gives, it may be a step ahead, since states of half of the blocks let it go on: barriers are two, in turn.
+  const int barrier = 1 + step % 2 * GROUPS + group_of_warp();
+  if (!BOTH && half == 1) return arrive_some(barrier, 2 * WARP);
+  sync_some(barrier, 2 * WARP);
   const Pack<uint32_t, 4> other = load_16(places.swapped(step, 1 - half));
 #pragma unroll
   for (int g = 0; g < GATES; ++g) back[g] += __uint_as_float(other.at[g]);
 }
 
 // A state of each of eight lanes 4 g + t, in the order of g, as words: the same in all eight.
-static inline void gather_eight(uint32_t (&words)[4], float state) {
-  const uint32_t g = lane() / 4;
-  const float other = shuffle_xor(state, 4);
-  const uint32_t two = g & 1 ? pack_pair<Element>(other, state) : pack_pair<Element>(state, other);
-  const uint32_t others = shuffle_xor(two, 8);
-  const uint32_t four[2] = {g & 2 ? others : two, g & 2 ? two : others};
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const uint32_t from = shuffle_xor(four[i], 16);
-    words[i] = g & 4 ? from : four[i], words[2 + i] = g & 4 ? four[i] : from;
-  }
+static inline Pack<uint32_t, 4> gather_eight(float state) {
+  __shared__ alignas(16) Element eight[WARPS][4][8];
+  eight[warp()][lane() % 4][lane() / 4] = from_float<Element>(state);
+  sync_warp();
+  return load_pack<4>(reinterpret_cast<const uint32_t*>(eight[warp()][lane() % 4]));
 }
 
 // Eight states of a row to all blocks, each lane of the eight to some.
 static inline void send_states(const ClusterPlaces& places, int step, int row, float state) {
   const int rank = cluster_rank();
-  uint32_t words[4];
-  gather_eight(words, state);
+  const Pack<uint32_t, 4> words = gather_eight(state);
 #pragma unroll
   for (int first = 0; first < BLOCKS; first += 8) {
     const int to = first + lane() / 4;
     if (to < BLOCKS)
-      send_16(address_in_block(places.states(step) + ClusterPlaces::of(rank, group_of_warp(), row), to), words,
+      send_16(address_in_block(places.states(step) + ClusterPlaces::of(rank, group_of_warp(), row), to), words.at,
               address_in_block(places.arrived(step, rank / HALF_BLOCKS), to));
   }
 }

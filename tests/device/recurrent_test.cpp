@@ -13,7 +13,7 @@ class RecurrentLayers : public DeviceTest {
   void SetUp() override {
     if (!Driver::instance().usable()) GTEST_SKIP() << Driver::instance().why_not();
     Driver::instance().use_on_this_thread();
-    const auto added = add_store(source_folder());
+    static const auto added = add_store(source_folder());
     if (!added) GTEST_SKIP() << "needs a process of its own: " << added.error().message;
   }
 };
