@@ -9,15 +9,24 @@
 
 using Element = ${ctype(E)};
 constexpr int64_t WIDTH = ${vectors} * (${arch.vector_bytes} / 4), COLUMNS = WIDTH;  // features a panel of the steps
+$if tiles
+#include "device/tile/grid_barrier.h"
+#include "rnn/rnn_tiles.h"
+$else
 #include "device/matrix/product.h"
 #include "rnn/rnn_some.h"
 #include "device/tile/grid_barrier.h"
 #include "rnn/rnn_panel.h"
+$end
 
 constexpr int64_t BLOCK_M = ${block_m}, BLOCK_N = ${block_n};  // of products over all tokens, an item
+$if tiles
+constexpr int64_t PRODUCT_DEPTH = 512, UNIT_ROWS = ${unit_rows};
+$else
 constexpr int PANEL_ROWS = ${panel_rows};
 using Shape = ProductShape<PANEL_ROWS, 3, 512>;
 constexpr int64_t STEP_ROWS = ${step_rows}, DEPTH = ${depth}, UNIT_ROWS = ${unit_rows};  // as forward.cpu.cpp has them
+$end
 
 static inline const Element* elements(const View& view, int64_t outer, int64_t row) {
   return static_cast<const Element*>(view.data) + outer * view.strides[0] + row * view.strides[1];
@@ -26,7 +35,11 @@ static inline float* floats(const View& view, int64_t direction, int64_t row) {
   return static_cast<float*>(view.data) + direction * view.strides[0] + row * view.strides[1];
 }
 
+$if tiles
+static void copy_floats(bfloat16* to, const bfloat16* from, int64_t count) { __builtin_memcpy(to, from, count * sizeof(bfloat16)); }
+$else
 static void copy_floats(float* to, const Element* from, int64_t count) { copy_row(to, from, count, count); }
+$end
 
 // xs[t * B + b]: x; before[direction][t * B + b]: the state before the token. Item (t, b).
 static void gather(${parameters('gather')}, const Group& group) {
@@ -36,16 +49,20 @@ static void gather(${parameters('gather')}, const Group& group) {
   if (token < length)
     copy_floats(xs + place * inputs, elements(x_view, row, token), inputs);
   else
-    __builtin_memset(xs + place * inputs, 0, inputs * sizeof(float));
+    __builtin_memset(xs + place * inputs, 0, inputs * sizeof(${tiles ? 'bfloat16' : 'float'}));
   for (int64_t d = 0; d < directions; ++d) {
-    float* to = before + (d * tokens * batch + place) * features;
+    ${tiles ? 'bfloat16' : 'float'}* to = before + (d * tokens * batch + place) * features;
     const int64_t previous = d == 1 ? token + 1 : token - 1;
     if (token < length && previous >= 0 && previous < length)
       copy_floats(to, elements(y_view, row, previous) + d * features, features);
     else if (token < length && is_given(h0_view))
+$if tiles
+      for (int64_t j = 0; j < features; ++j) to[j] = from_float<bfloat16>(floats(h0_view, d, row)[j]);
+$else
       __builtin_memcpy(to, floats(h0_view, d, row), features * sizeof(float));
+$end
     else
-      __builtin_memset(to, 0, features * sizeof(float));
+      __builtin_memset(to, 0, features * sizeof(${tiles ? 'bfloat16' : 'float'}));
   }
 }
 
@@ -55,7 +72,7 @@ static void gates(${parameters('gates')}, const Group& group) {
   const int64_t first_row = group.y * BLOCK_M, first_column = group.x * BLOCK_N;
   const int64_t rows = least_of(BLOCK_M, row_count - first_row), columns = least_of(BLOCK_N, all - first_column);
   float* const scratch = static_cast<float*>(group.shared);
-  const auto multiply = [&](const float* left, const View& weights, const View& bias, float* to, bool adds) {
+  const auto multiply = [&](const ${tiles ? 'bfloat16' : 'float'}* left, const View& weights, const View& bias, float* to, bool adds) {
     const Element* of_bias = is_given(bias) ? static_cast<const Element*>(bias.data) + direction * bias.strides[0] + first_column : nullptr;
     const int64_t depth = weights.shape[2];
     to += (direction * row_count + first_row) * all + first_column;
@@ -63,15 +80,20 @@ static void gates(${parameters('gates')}, const Group& group) {
       for (int64_t p = 0; p < height; ++p)
         for (int64_t v = 0; v < width; v += LANES) {
           float* at = to + (row + p) * all + column + v;
-          Floats sum = load_floats(sums + p * Shape::WIDTH + v);
+          Floats sum = load_floats(sums + p * ${tiles ? '32' : 'Shape::WIDTH'} + v);
           if (of_bias) sum += load_part(of_bias + column + v, width - v);
           if (adds) sum += load_part(at, width - v);
           store_part(at, sum, width - v);
         }
     };
+$if tiles
+    multiply_block_amx<PRODUCT_DEPTH>(AmxOperand<true, true>{left + first_row * depth, depth}, AmxOperand<true, false>{elements(weights, direction, first_column), weights.strides[1]},
+                                      rows, columns, depth, scratch, finish);
+$else
     multiply_block<Shape>(LeftRows<float, Shape::DEPTH>{left + first_row * depth, depth},
                           RightColumns<Element, Shape::WIDTH>{elements(weights, direction, first_column), weights.strides[1]}, rows, columns, depth,
                           scratch, finish);
+$end
   };
   multiply(xs, w_ih_view, b_ih_view, da, false);
   multiply(before + direction * row_count * features, w_hh_view, b_hh_view, GRU ? du : da, LSTM);
@@ -87,7 +109,11 @@ struct Layer {
   const int32_t* lengths;
   const float* saved;               // [directions][batch][tokens][KEPT][features], or null
   float *da, *du, *memories;        // memories: an LSTM's c after each token
-  const float* before;
+  const ${tiles ? 'bfloat16' : 'float'}* before;
+$if tiles
+  bfloat16 *rounded_da, *rounded_du;  // da's and du's gradients
+  bfloat16* tiles;                    // [2][directions][batch]: du's of a step, as rows of tiles; gates begin whole tiles apart
+$end
   float *carried, *carried_memory;  // [directions][batch][features]: gradients of the state and of c on their way to the token before
 
   int64_t length_of(int64_t row) const { return lengths ? lengths[row] : tokens; }
@@ -96,6 +122,20 @@ struct Layer {
   int64_t place(int64_t direction, int64_t token, int64_t row, int64_t width) const {
     return ((direction * tokens + token) * batch + row) * width;
   }
+$if tiles
+  int64_t gate_pitch() const { return whole_tiles(features); }
+  bfloat16* tiles_of(int64_t step, int64_t direction) const { return tiles + (step % 2 * directions + direction) * whole_tiles(batch) * GATES * gate_pitch(); }
+  bfloat16* tiled(int64_t step, int64_t direction, int64_t row, int64_t gate, int64_t feature) const {
+    return tiled_at(tiles_of(step, direction), row, gate * gate_pitch() + feature, GATES * gate_pitch());
+  }
+  // A vector of gradients of a gate at a token, and what of it the state takes, as products take them.
+  void round(int64_t direction, int64_t token, int64_t row, int64_t gate, int64_t feature, Floats of_x, Floats of_state) const {
+    const int64_t at = place(direction, token, row, GATES * features) + gate * features + feature, count = features - feature;
+    store_part(rounded_da + at, of_x, count);
+    if (GRU) store_part(rounded_du + at, of_state, count);
+    store_part(tiled(token, direction, row, gate, feature), of_state, count);
+  }
+$end
   // c before a token: of the token before it, or where there is none, c0.
   Floats memory_before(const View& c0, int64_t direction, int64_t token, int64_t row, int64_t feature, int64_t count) const {
     const int64_t previous = direction == 1 ? token + 1 : token - 1;
@@ -164,6 +204,9 @@ static Floats step_back(const Layer& layer, const Unit& unit, int64_t token, int
     d[0] = CELL == 2 ? dstate * (1.0f - state * state) : (state > splat(0.0f) ? dstate : Floats{});
   }
   for (int g = 0; g < GATES; ++g) store_part(to + g * features, d[g], count);
+$if tiles
+  for (int g = 0; g < GATES; ++g) layer.round(unit.direction, token, b, g, j, d[g], GRU && g == 2 ? d[g] * of[0] : d[g]);
+$end
   return past;
 }
 
@@ -172,13 +215,21 @@ static void clear(const Layer& layer, const Unit& unit, int64_t token, int64_t b
   for (int g = 0; g < GATES; ++g) {
     store_part(layer.da + at + g * features, Floats{}, features - j);
     if (GRU) store_part(layer.du + at + g * features, Floats{}, features - j);
+$if tiles
+    layer.round(unit.direction, token, b, g, j, Floats{}, Floats{});
+$end
   }
 }
 
 static void sweep(${parameters('sweep')}, const Group& group) {
   const int64_t features = w_hh_view.shape[2], panels = (features + WIDTH - 1) / WIDTH, all = GATES * features;
   const Layer layer{y_view.shape[0], y_view.shape[1], features, panels, bidirectional ? 2 : 1, lengths, KEPT > 0 && saved ? gates : nullptr, da, GRU ? du : da, memories, before,
+$if tiles
+                    rounded_da, rounded_du, tiles_of_gradients, carried, carried_memory};
+  amx_configure();
+$else
                     carried, carried_memory};
+$end
   const int64_t row_blocks = (layer.batch + UNIT_ROWS - 1) / UNIT_ROWS, all_panels = layer.directions * panels, units = all_panels * row_blocks;
   const int64_t first = units * group.x / group.grid_x, last = units * (group.x + 1) / group.grid_x;
   const auto unit_of = [&](int64_t i) {
@@ -186,6 +237,24 @@ static void sweep(${parameters('sweep')}, const Group& group) {
     return Unit{i / row_blocks / panels, i / row_blocks % panels * WIDTH, row, least_of(UNIT_ROWS, layer.batch - row)};
   };
   Element* const weights = reinterpret_cast<Element*>(packed);  // [direction][panel][GATES * H, even][WIDTH]
+$if tiles
+  const int64_t steps = GATES * layer.gate_pitch(), panel_size = steps * WIDTH;
+  for (int64_t i = all_panels * group.x / group.grid_x; i < all_panels * (group.x + 1) / group.grid_x; ++i)
+    for (int64_t g = 0; g < GATES; ++g)
+      for (int64_t s = 0; s < features; s += TILE_STEPS)
+        for (int64_t v = 0; v < WIDTH; v += LANES) {
+          const int64_t feature = i % panels * WIDTH + v;
+          pack_steps(reinterpret_cast<float*>(tiled_at(weights + i * panel_size, v, g * layer.gate_pitch() + s, steps)),
+                     elements(w_hh_view, i / panels, g * features + s) + feature, w_hh_view.strides[1], features - feature, features - s, false);
+        }
+  for (int64_t i = first; i < last; ++i) {  // where no feature is
+    const Unit unit = unit_of(i);
+    for (int64_t b = unit.first; b < unit.first + unit.rows; ++b)
+      for (int64_t g = 0; g < GATES; ++g)
+        for (int64_t j = unit.feature; j < least_of(unit.feature + WIDTH, layer.gate_pitch()); ++j)
+          *layer.tiled(0, unit.direction, b, g, j) = *layer.tiled(1, unit.direction, b, g, j) = from_float<bfloat16>(0.0f);
+  }
+$else
   const int64_t panel_size = (all + 1) / 2 * 2 * WIDTH;
   for (int64_t i = all_panels * group.x / group.grid_x; i < all_panels * (group.x + 1) / group.grid_x; ++i)
     for (int64_t s = 0; s < all; s += 2)
@@ -196,6 +265,7 @@ static void sweep(${parameters('sweep')}, const Group& group) {
         };
         store_two_steps(weights + i * panel_size, s, v, line(s), line(s + 1));
       }
+$end
   for (int64_t i = first; i < last; ++i) {
     const Unit unit = unit_of(i);
     if (LSTM || GRU) activate(layer, unit, c0_view);
@@ -207,13 +277,22 @@ static void sweep(${parameters('sweep')}, const Group& group) {
       }
   }
   grid_barrier();
+$if tiles
+  float* const sums = static_cast<float*>(group.shared);
+$else
   float *const sums = static_cast<float*>(group.shared), *const wide = sums + UNIT_ROWS * WIDTH;
+$end
   // The gradient of the state after step - 1: by way of the gates of `step`, and what is carried past them.
   const auto product = [&](const Unit& unit, int64_t step) {
+$if tiles
+    multiply_tiled(layer.tiles_of(layer.token(unit.direction, step), unit.direction), unit.first, unit.rows,
+                   weights + (unit.direction * panels + unit.feature / WIDTH) * panel_size, steps, sums, true);
+$else
     const float* rows = layer.du + layer.place(unit.direction, layer.token(unit.direction, step), unit.first, all);
     const Element* const panel = weights + (unit.direction * panels + unit.feature / WIDTH) * panel_size;
     __builtin_memset(sums, 0, unit.rows * WIDTH * sizeof(float));
     add_panel<STEP_ROWS, DEPTH>(rows, all, unit.rows, panel, all, sums, wide);
+$end
   };
   for (int64_t step = layer.tokens - 1; step >= 0; --step) {
     for (int64_t i = first; i < last; ++i) {
@@ -254,6 +333,9 @@ static void sweep(${parameters('sweep')}, const Group& group) {
         if (LSTM && is_given(dc0_view)) floats(dc0_view, unit.direction, b)[j] = carried_memory[at];
       }
   }
+$if tiles
+  amx_release();
+$end
 }
 
 // dx: the gates' gradients times w_ih, of both directions.
@@ -267,7 +349,7 @@ static void inputs(${parameters('inputs')}, const Group& group) {
       for (int64_t p = 0; p < height; ++p)
         for (int64_t v = 0; v < width; v += LANES) {
           float* const of_first = held + (row + p) * BLOCK_N + column + v;
-          Floats sum = load_floats(sums + p * Shape::WIDTH + v);
+          Floats sum = load_floats(sums + p * ${tiles ? '32' : 'Shape::WIDTH'} + v);
           if (d > 0) sum += load_floats(of_first);
           if (d + 1 < directions) {
             store_floats(of_first, sum);
@@ -278,9 +360,14 @@ static void inputs(${parameters('inputs')}, const Group& group) {
           store_part(to + first_column + column + v, sum, width - v);
         }
     };
+$if tiles
+    multiply_block_amx<PRODUCT_DEPTH>(AmxOperand<true, true>{rounded_da + (d * row_count + first_row) * all, all},
+                                      AmxOperand<false, false>{elements(w_ih_view, d, 0) + first_column, w_ih_view.strides[1]}, rows, columns, all, scratch, finish);
+$else
     multiply_block<Shape>(LeftRows<float, Shape::DEPTH>{da + (d * row_count + first_row) * all, all},
                           RightRows<Element, Shape::WIDTH>{elements(w_ih_view, d, 0) + first_column, w_ih_view.strides[1]}, rows, columns, all, scratch,
                           finish);
+$end
   }
 }
 
@@ -291,16 +378,21 @@ static void weights(${parameters('weights')}, const Group& group) {
   const int64_t direction = group.z / 2, all = to.shape[1], width = to.shape[2], first_row = group.y * BLOCK_M, first_column = group.x * BLOCK_N;
   const int64_t rows = least_of(BLOCK_M, all - first_row), columns = least_of(BLOCK_N, width - first_column);
   if (columns <= 0) return;
-  const float* const left = (GRU && recurrent ? du : da) + direction * row_count * all + first_row;
-  const float* const right = recurrent ? before + direction * row_count * width : xs;
+  const ${tiles ? 'bfloat16' : 'float'}* const left = (GRU && recurrent ? ${tiles ? 'rounded_' : ''}du : ${tiles ? 'rounded_' : ''}da) + direction * row_count * all + first_row;
+  const ${tiles ? 'bfloat16' : 'float'}* const right = recurrent ? before + direction * row_count * width : xs;
   Element* const out = const_cast<Element*>(elements(to, direction, first_row)) + first_column;
   const auto finish = [&](int64_t row, int64_t column, int64_t height, int64_t count, const float* sums) {
     for (int64_t p = 0; p < height; ++p)
       for (int64_t v = 0; v < count; v += LANES)
-        store_part(out + (row + p) * to.strides[1] + column + v, load_floats(sums + p * Shape::WIDTH + v), count - v);
+        store_part(out + (row + p) * to.strides[1] + column + v, load_floats(sums + p * ${tiles ? '32' : 'Shape::WIDTH'} + v), count - v);
   };
+$if tiles
+  multiply_block_amx<PRODUCT_DEPTH>(AmxOperand<false, true>{left, all}, AmxOperand<false, false>{right + first_column, width}, rows, columns, row_count,
+                                    static_cast<float*>(group.shared), finish);
+$else
   multiply_block<Shape>(LeftColumns<float, PANEL_ROWS, Shape::DEPTH>{left, all}, RightRows<float, Shape::WIDTH>{right + first_column, width}, rows,
                         columns, row_count, static_cast<float*>(group.shared), finish);
+$end
 }
 
 // Gradients of the biases: 64 columns an item, 256 rows at once.

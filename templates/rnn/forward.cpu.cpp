@@ -6,10 +6,18 @@
 
 using Element = ${ctype(E)};
 constexpr int64_t WIDTH = ${vectors} * (${arch.vector_bytes} / 4);  // features a panel
+$if tiles
+#include "rnn/rnn_tiled_columns.h"
+$else
 #include "rnn/rnn_columns.h"
+$end
 #include "device/tile/grid_barrier.h"
 
+$if tiles
+constexpr int64_t STEP_ROWS = PAIR_ROWS;
+$else
 constexpr int64_t STEP_ROWS = ${step_rows}, DEPTH = ${depth};  // of a register tile; steps of a panel between two visits of it
+$end
 constexpr int64_t UNIT_ROWS = ${unit_rows};                   // of the batch a unit of work
 
 // Some rows of the batch, for a panel's features in one direction.
@@ -25,20 +33,37 @@ struct Layer {
   int64_t chunk, input_pitch, pitch;  // steps; floats from one row of xs or of states to the next
   const int32_t* lengths;             // null: all tokens
   float* gates;                       // [directions][batch][tokens][KEPT][features], or null
+$if tiles
+  bfloat16* xs;                       // [directions][chunk and batch]: x, as rows of tiles
+  float* products;                    // [directions][panels][chunk and batch, whole pairs of tiles][COLUMNS]: x w_ih^T and the biases; of a GRU's n b_ih alone
+  bfloat16 *packed_ih, *packed_hh;    // [directions][panels]
+  bfloat16* tiles;                    // [2][directions][batch]: states, as rows of tiles
+$else
   float* xs;                          // [directions][chunk][batch][input_pitch]: x
   float* products;                    // [directions][panels][chunk][batch][COLUMNS]: x w_ih^T and the biases; of a GRU's n b_ih alone
   Element *packed_ih, *packed_hh;     // [directions][panels][even number of steps][COLUMNS]
+$end
   float* states;                      // [2][directions][batch][pitch]: before steps of even and of odd number
   float* memory;                      // [directions][batch][features]
 
   int64_t length_of(int64_t row) const { return lengths ? lengths[row] : tokens; }
   int64_t token(int64_t direction, int64_t step) const { return direction == 1 ? tokens - 1 - step : step; }
   float* states_before(int64_t step, int64_t direction) const { return states + (step % 2 * directions + direction) * batch * pitch; }
+$if tiles
+  bfloat16* panel_ih(int64_t number) const { return packed_ih + number * whole_tiles(inputs) * COLUMNS; }
+  bfloat16* panel_hh(int64_t number) const { return packed_hh + number * whole_tiles(features) * COLUMNS; }
+  bfloat16* xs_of(int64_t direction) const { return xs + direction * whole_tiles(chunk * batch) * whole_tiles(inputs); }
+  bfloat16* tiles_before(int64_t step, int64_t direction) const { return tiles + (step % 2 * directions + direction) * whole_tiles(batch) * whole_tiles(features); }
+  float* products_of(int64_t direction, int64_t panel, int64_t row) const {
+    return products + ((direction * panels + panel) * whole_tiles(chunk * batch) + row) * COLUMNS;
+  }
+$else
   Element* panel_ih(int64_t number) const { return packed_ih + number * ((inputs + 1) / 2 * 2) * COLUMNS; }
   Element* panel_hh(int64_t number) const { return packed_hh + number * ((features + 1) / 2 * 2) * COLUMNS; }
   float* products_of(int64_t direction, int64_t panel, int64_t row) const {
     return products + ((direction * panels + panel) * chunk * batch + row) * COLUMNS;
   }
+$end
 };
 
 // An item's share of `count` things: those from first to last.
@@ -53,8 +78,12 @@ static void gather(const Layer& layer, const View& x, int64_t first_step, int64_
   for (int64_t i = rows.first; i < rows.last; ++i) {
     const int64_t direction = i / (count * layer.batch), row = i % (count * layer.batch);
     const int64_t token = layer.token(direction, first_step + row / layer.batch);
+$if tiles
+    copy_tiled_row(layer.xs_of(direction), row, static_cast<const Element*>(x.data) + row % layer.batch * x.strides[0] + token * x.strides[1], layer.inputs);
+$else
     copy_row(layer.xs + (direction * layer.chunk * layer.batch + row) * layer.input_pitch,
              static_cast<const Element*>(x.data) + row % layer.batch * x.strides[0] + token * x.strides[1], layer.inputs, layer.inputs);
+$end
   }
 }
 
@@ -87,8 +116,12 @@ static void multiply_inputs(const Layer& layer, const View& b_ih, const View& b_
     sum_biases(layer, b_ih, b_hh, direction, panel, bias);
     float* const to = layer.products_of(direction, panel, first);
     for (int64_t p = 0; p < rows; ++p) __builtin_memcpy(to + p * COLUMNS, bias, sizeof bias);
+$if tiles
+    multiply_tiled(layer.xs_of(direction), first, rows, layer.panel_ih(i / blocks), layer.inputs, to, false);
+$else
     add_panel<STEP_ROWS, DEPTH>(layer.xs + (direction * layer.chunk * layer.batch + first) * layer.input_pitch, layer.input_pitch, rows,
                                 layer.panel_ih(i / blocks), layer.inputs, to, wide);
+$end
   }
 }
 
@@ -103,6 +136,18 @@ static void start(const View& view, const Layer& layer, const Unit& unit, float*
       to[b * pitch + j] = is_given(view) ? row_of(view, unit.direction, b)[j] : 0.0f;
 }
 
+$if tiles
+// States of a unit before the first step, as tiles; zeros where no feature is, before all steps.
+static void start_tiles(const Layer& layer, const Unit& unit) {
+  const int64_t last = unit.panel + 1 == layer.panels ? whole_tiles(layer.features) : (unit.panel + 1) * WIDTH;
+  for (int64_t row = unit.first; row < unit.first + unit.rows; ++row)
+    for (int64_t j = unit.panel * WIDTH; j < last; ++j)
+      for (int64_t step = 0; step < 2; ++step)
+        *tiled_at(layer.tiles_before(step, unit.direction), row, j, layer.features) =
+            from_float<bfloat16>(step == 0 && j < layer.features ? layer.states_before(0, unit.direction)[row * layer.pitch + j] : 0.0f);
+}
+
+$end
 static void end(const View& view, const Layer& layer, const Unit& unit, const float* from, int64_t pitch) {
   for (int64_t b = unit.first; b < unit.first + unit.rows; ++b)
     for (int64_t j = unit.panel * WIDTH; j < least_of((unit.panel + 1) * WIDTH, layer.features); ++j)
@@ -134,8 +179,12 @@ static void advance(const Layer& layer, const Unit& unit, int64_t step, const fl
   const float* before = layer.states_before(step, unit.direction) + unit.first * layer.pitch;
   float* after = layer.states_before(step + 1, unit.direction) + unit.first * layer.pitch;
   float* memory = LSTM ? layer.memory + (unit.direction * layer.batch + unit.first) * features : nullptr;
+$if tiles
+  multiply_tiled(layer.tiles_before(step, unit.direction), unit.first, unit.rows, layer.panel_hh(unit.direction * layer.panels + unit.panel), features, sums, true);
+$else
   __builtin_memset(sums, 0, unit.rows * COLUMNS * sizeof(float));
   add_panel<STEP_ROWS, DEPTH>(before, layer.pitch, unit.rows, layer.panel_hh(unit.direction * layer.panels + unit.panel), features, sums, wide);
+$end
   for (int64_t p = 0; p < unit.rows; ++p) {
     const bool valid = token < layer.length_of(unit.first + p);
     Element* out = static_cast<Element*>(y.data) + (unit.first + p) * y.strides[0] + token * y.strides[1] + unit.direction * features;
@@ -156,6 +205,9 @@ static void advance(const Layer& layer, const Unit& unit, int64_t step, const fl
         if (LSTM) store_part(kept_at, kept, count);
       }
       store_part(after + p * layer.pitch + feature, state, count);
+$if tiles
+      store_part(tiled_at(layer.tiles_before(step + 1, unit.direction), unit.first + p, feature, features), state, count);
+$end
       store_part(out + feature, valid ? state : Floats{}, count);
     }
   }
@@ -172,7 +224,12 @@ static void pack_panels(const Layer& layer, const View& weights, bool recurrent,
 static void layer(${parameters('layer')}, const Group& group) {
   const Layer layer{x_view.shape[0], x_view.shape[1], x_view.shape[2], w_hh_view.shape[2], (w_hh_view.shape[2] + WIDTH - 1) / WIDTH,
                     bidirectional ? 2 : 1, chunk, input_pitch, state_pitch, lengths, keeps ? gates : nullptr, xs, products, reinterpret_cast<Element*>(packed_ih),
+$if tiles
+                    reinterpret_cast<Element*>(packed_hh), tiles_of_states, states, memory};
+  amx_configure();
+$else
                     reinterpret_cast<Element*>(packed_hh), states, memory};
+$end
   const int64_t row_blocks = (layer.batch + UNIT_ROWS - 1) / UNIT_ROWS;
   const Share units(group, layer.directions * layer.panels * row_blocks);
   float *const sums = static_cast<float*>(group.shared), *const wide = sums + UNIT_ROWS * COLUMNS;
@@ -184,6 +241,9 @@ static void layer(${parameters('layer')}, const Group& group) {
   pack_panels(layer, w_hh_view, true, group);
   for_units([&](const Unit& unit) {
     start(h0_view, layer, unit, layer.states_before(0, unit.direction), layer.pitch);
+$if tiles
+    start_tiles(layer, unit);
+$end
     if (LSTM) start(c0_view, layer, unit, memory_of(unit), layer.features);
   });
   for (int64_t first = 0; first < layer.tokens; first += layer.chunk) {
@@ -207,4 +267,7 @@ static void layer(${parameters('layer')}, const Group& group) {
     end(h_n_view, layer, unit, layer.states_before(layer.tokens, unit.direction), layer.pitch);
     if (LSTM && is_given(c_n_view)) end(c_n_view, layer, unit, memory_of(unit), layer.features);
   });
+$if tiles
+  amx_release();
+$end
 }

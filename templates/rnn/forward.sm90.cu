@@ -55,4 +55,8 @@ KERNEL(128, 1) split(${parameters('split')}) {
     split_weights_row(parts_ih, w_ih_view, block_x() - row_count);
 }
 $end
+$if clusters
+#include "rnn/rnn_cluster.h"
+$else
 #include "rnn/rnn_steps.h"
+$end

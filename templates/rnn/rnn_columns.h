@@ -6,13 +6,7 @@
 
 constexpr int64_t COLUMNS = GATES * WIDTH;
 #include "rnn/rnn_panel.h"
-
-// Where a vector of columns comes from: features `feature`.. of a gate; `count` of them are there, 0 or less: none.
-struct ColumnVector {
-  int64_t gate, feature, count;
-  ColumnVector(int64_t column, int64_t features)
-      : gate(column % COLUMNS / WIDTH), feature(column / COLUMNS * WIDTH + column % WIDTH), count(features - feature) {}
-};
+#include "rnn/rnn_column_vector.h"
 
 // Packs a panel of weights [GATES * features, steps] of one direction, rows `stride` apart; zeros where there is no feature or step.
 template <class T> static void pack_panel(T* panel, const T* weights, int64_t stride, int64_t number, int64_t features, int64_t steps) {

@@ -43,6 +43,4 @@ struct Panels {
   static bool orders(int step) { return step % PERIOD == PERIOD - 1; }
 };
 
-static inline float* state_in(const View& view, int64_t direction, int64_t row, int64_t feature) {
-  return static_cast<float*>(view.data) + direction * view.strides[0] + row * view.strides[1] + feature;
-}
+#include "rnn/rnn_state_in.h"

@@ -53,6 +53,13 @@ def test_no_keys_and_empty_batches(rng):
     assert ejk.flash_attention(*(x[:0] for x in (q, k, v))).shape == (0, 37, 4, 64)
 
 
+def test_recurrent_layers_of_nothing(rng):
+    for batch, tokens, inputs, features in ((0, 3, 4, 5), (2, 0, 4, 5), (2, 3, 0, 5), (2, 3, 4, 0)):
+        x, w_ih, w_hh = (normal(rng, shape) for shape in ((batch, tokens, inputs), (1, features, inputs), (1, features, features)))
+        y, h_n = ejk.rnn(x, w_ih, w_hh, cell_type="rnn_tanh")[:2]
+        assert y.shape == (batch, tokens, features) and (y == 0).all() and (h_n == 0).all()
+
+
 def test_varying_attributes_are_read_anew(rng):
     q, k, v = qkv(rng)
     for scale in (0.1, 0.2, None):
