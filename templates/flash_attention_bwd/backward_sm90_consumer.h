@@ -7,8 +7,8 @@ typedef Slopes<BLOCK_M, CAPPED> ScoreSlopes;
 
 // What comes from shared memory is asked for before what it is for is there, where there are registers for it: log-sum-exps of a turn's first
 // 16 queries, deltas of its first slices, and what turns need of a block.
-constexpr bool PLAIN_SCORES = !CAPPED && !SEGMENTED && !DROPPED && !MASKED && !CallWeights::BIASED;
-constexpr bool AHEAD = PLAIN_SCORES && !BOUNDED && !(OWNS_QUERIES && D + DV > 128);
+constexpr bool ROOM_AHEAD = !CAPPED && !SEGMENTED && !DROPPED && !MASKED && !SUMS_BIAS;
+constexpr bool AHEAD = ROOM_AHEAD && !BOUNDED && !(OWNS_QUERIES && D + DV > 128);
 typedef LogsAhead<AHEAD ? 2 : 0> FirstLogs;
 struct Deltas {
   static constexpr int COUNT = AHEAD ? 2 : 1;
@@ -158,7 +158,7 @@ $end
     if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(full));
   }
 
-$if slides
+$if parts_heads
   // With the next query head, too: over so many turns they may have fallen into step.
   static bool parts_again(const QueryTurn& turn, int first, const Path& path) {
     return turn.number != first && turn.step == path.bounds().first_step && path.bounds().steps() >= MANY_TURNS;
@@ -249,11 +249,11 @@ $end
       const bool adds = !DEFERRED || turn.number > first, last = turn.number + 1 == end;
       const uint32_t stage = turn.stage<STAGES>(), dq_number = turn.number - DEFERRED, dq_stage = dq_number % STAGES;
       if (!DEFERRED) queries = turn.block;
-      if (part == 1 && parts_again(turn, first${slides ? ', path' : ''})) sync_some(APART, GROUPS * WARPGROUP);
+      if (part == 1 && parts_again(turn, first${parts_heads ? ', path' : ''})) sync_some(APART, GROUPS * WARPGROUP);
       barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
       multiply_values(dp, stage);
       weigh(s, slopes, p, kept, logs, turn, [&] { return AHEAD ? whole : path.is_whole(turn.step)${by_blocks ? ' && !is_off(turn)' : ''}; });
-      if (part == 0 && (turn.number == first ? sets_apart() : parts_again(turn, first${slides ? ', path' : ''}))) arrive_some(APART, GROUPS * WARPGROUP);
+      if (part == 0 && (turn.number == first ? sets_apart() : parts_again(turn, first${parts_heads ? ', path' : ''}))) arrive_some(APART, GROUPS * WARPGROUP);
       start_sums<Element, BLOCK_M, DV>(dv, p, at.dout(stage));
       Deltas deltas;
       if (AHEAD) deltas.load(at.deltas(stage));

@@ -4,14 +4,14 @@
 
 $if masked
 // The mask's bits.
-KERNEL(256, 1) pack_mask(${parameters('pack_mask')}) {
-  __shared__ uint32_t bytes[BLOCK_M * MaskPacker<BLOCK_M>::PITCH / 4];
+KERNEL(256, 6) pack_mask(${parameters('pack_mask')}) {
+  __shared__ uint32_t rows[MaskPacker<BLOCK_M>::BYTES / 4];
   constexpr int64_t FAR = int64_t{1} << 40;
   const auto within = [&](int64_t x) { return x > FAR ? FAR : x < -FAR ? -FAR : x; };
   const int64_t ahead = within(offset_given ? offset : attention_mask_view.shape[3] - attention_mask_view.shape[2]);
   const int64_t farthest = BOUNDED ? FAR : causal ? ahead : window_right >= 0 ? ahead + within(window_right) : 2 * FAR;  // BOUNDED: rows have offsets of their own
   const int64_t nearest = BOUNDED || window_left < 0 ? -2 * FAR : ahead - within(window_left);
-  MaskPacker<BLOCK_M>{attention_mask_view, reinterpret_cast<uint32_t*>(mask_bits), tiles_seen, mask_blocks, items, farthest, nearest}.run(reinterpret_cast<uint8_t*>(bytes));
+  MaskPacker<BLOCK_M>{attention_mask_view, reinterpret_cast<uint32_t*>(mask_bits), tiles_seen, mask_blocks, items, farthest, nearest}.run(reinterpret_cast<uint8_t*>(rows));
 }
 $end
 $if biased != 'none'

@@ -114,7 +114,7 @@ static inline void narrow_steps(Block& block, const View& mask, const int32_t* t
 // All tiles of a mask, and of each whether something of it is seen, by all blocks of a grid of 256 threads each.
 template <int ROWS> struct MaskPacker {
   using Tile = MaskTile<true, ROWS>;
-  static constexpr int KEYS = 128, PITCH = KEYS + 4;  // bytes a row in shared memory
+  static constexpr int KEYS = 128, BYTES = Tile::WORDS * 64 * 16;  // of bits in shared memory: 16 a row, of whole words
   const View& mask;
   uint32_t* bits;
   int32_t* tiles_seen;
@@ -128,62 +128,82 @@ $if masked
   }
 $end
 
-  void run(uint8_t* bytes) const {
-    const int64_t tiles = mask.shape[0] * mask.shape[1] * blocks * steps;
+  // A block of the grid goes through tiles of TOGETHER steps of 128 keys. They are fewer than 2^32: of 2^45 elements.
+  void run(uint8_t* rows) const {
+    constexpr uint32_t TOGETHER = 8;
+    const uint32_t heads = static_cast<uint32_t>(mask.shape[1]), of_plane = static_cast<uint32_t>(blocks), of_row = static_cast<uint32_t>(steps);
+    const uint32_t parts = (of_row + TOGETHER - 1) / TOGETHER, items = static_cast<uint32_t>(mask.shape[0]) * heads * of_plane * parts;
 #pragma unroll 1
-    for (int64_t tile = block_x(); tile < tiles; tile += grid_x()) {
-      const int64_t row = tile / steps, step = tile - row * steps, plane = row / blocks, block = row - plane * blocks, batch = plane / mask.shape[1];
+    for (uint32_t item = block_x(); item < items; item += grid_x()) {
+      const uint32_t row = item / parts, plane = row / of_plane, block = row - plane * of_plane, batch = plane / heads, first = (item - row * parts) * TOGETHER;
+      const uint32_t end = first + TOGETHER < of_row ? first + TOGETHER : of_row;
+      const uint8_t* const from = static_cast<const uint8_t*>(mask.data) + row_offset(mask, batch, plane - batch * heads, 0) + block * KEYS;
+#pragma unroll 1
+      for (uint32_t step = first; step < end; ++step) {
 $if masked
-      if (is_hidden(block, step)) continue;
+        if (is_hidden(block, step)) continue;
 $end
-      load(bytes, row_offset(mask, batch, plane - batch * mask.shape[1], step * ROWS) + block * KEYS, mask.shape[2] - step * ROWS,
-           mask.shape[3] - block * KEYS);
-      sync_block();
-      uint32_t some = 0;
+        load(rows, from + step * ROWS * mask.strides[2], mask.shape[2] - step * ROWS, mask.shape[3] - block * KEYS);
+        sync_block();
+        const int64_t tile = int64_t{row} * steps + step;
+        uint32_t some = 0;
 #pragma unroll
-      for (int word = 0; word < Tile::WORDS; ++word) {
-        const uint32_t seen = pack(bytes, word);
-        bits[(tile * Tile::WORDS + word) * Tile::LANES + thread_x()] = seen;
-        some |= seen;
+        for (int word = 0; word < Tile::WORDS; ++word) {
+          const uint32_t seen = pack(rows, word);
+          bits[(tile * Tile::WORDS + word) * Tile::LANES + thread_x()] = seen;
+          some |= seen;
+        }
+        const bool any = any_in_block(some != 0);
+        if (thread_x() == 0) tiles_seen[tile] = any;
       }
-      const bool any = any_in_block(some != 0);
-      if (thread_x() == 0) tiles_seen[tile] = any;
     }
   }
-  // rows, keys: those that there are from `first` on.
-  void load(uint8_t* bytes, int64_t first, int64_t rows, int64_t keys) const {
-    const uint8_t* const from = static_cast<const uint8_t*>(mask.data) + first;
-    if (keys >= KEYS && (reinterpret_cast<uint64_t>(from) | mask.strides[2]) % 16 == 0) {
-      constexpr int LANES_A_ROW = KEYS / 16, STEP = Tile::LANES / LANES_A_ROW;
-      const int byte = thread_x() % LANES_A_ROW * 16;
+  // Bit i: byte i of a word is not 0.
+  static uint32_t four_bits(uint32_t x) {
+    const uint32_t tops = (((x & 0x7f7f7f7f) + 0x7f7f7f7f) | x) & 0x80808080;
+    return (tops >> 7) * 0x10204080 >> 28;
+  }
+  // rows, keys: those that there are from `from` on; of others, and of rows up to a whole word of them, bits are 0.
+  void load(uint8_t* bits_of_rows, const uint8_t* from, int64_t rows, int64_t keys) const {
+    const bool aligned = keys >= KEYS && (reinterpret_cast<uint64_t>(from) | mask.strides[2]) % 16 == 0;
+    constexpr int LANES_A_ROW = KEYS / 16, STEP = Tile::LANES / LANES_A_ROW;
+    const int byte = thread_x() % LANES_A_ROW * 16;
 #pragma unroll
-      for (int first = 0; first < ROWS; first += STEP) {
-        const int row = first + thread_x() / LANES_A_ROW;
-        Pack<uint32_t, 4> x{};
-        if (row < ROWS && row < rows) x = load_pack<4>(reinterpret_cast<const uint32_t*>(from + row * mask.strides[2] + byte));
+    for (int first_row = 0; first_row < Tile::WORDS * 64; first_row += STEP) {
+      const int row = first_row + thread_x() / LANES_A_ROW;
+      Pack<uint32_t, 4> x{};
+      if (row < ROWS && row < rows) x = aligned ? load_pack<4>(reinterpret_cast<const uint32_t*>(from + row * mask.strides[2] + byte)) : load_bytes_of(from + row * mask.strides[2], byte, keys);
+      uint32_t sixteen = 0;
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (row < ROWS) *reinterpret_cast<uint32_t*>(bytes + row * PITCH + byte + 4 * i) = x.at[i];
-      }
-      return;
+      for (int i = 0; i < 4; ++i) sixteen |= four_bits(x.at[i]) << 4 * i;
+      *reinterpret_cast<uint16_t*>(bits_of_rows + row * 16 + byte / 8) = static_cast<uint16_t>(sixteen);
     }
+  }
+  static Pack<uint32_t, 4> load_bytes_of(const uint8_t* row, int byte, int64_t keys) {
+    Pack<uint32_t, 4> x{};
 #pragma unroll 4
-    for (int row = warp(); row < ROWS; row += Tile::LANES / WARP) {
-      uint32_t four = 0;
-      for (int i = 0; i < 4; ++i)
-        if (row < rows && lane() * 4 + i < keys) four |= static_cast<uint32_t>(from[row * mask.strides[2] + lane() * 4 + i]) << 8 * i;
-      *reinterpret_cast<uint32_t*>(bytes + row * PITCH + lane() * 4) = four;
-    }
+    for (int i = 0; i < 16; ++i)
+      if (byte + i < keys) x.at[i / 4] |= static_cast<uint32_t>(row[byte + i]) << 8 * (i % 4);
+    return x;
   }
-  static uint32_t pack(const uint8_t* bytes, int word) {
-    const uint8_t* const from = bytes + thread_x() % 4 * 2 * PITCH + thread_x() / WARP * 16 + thread_x() % WARP / 4;
+  // Bits k with bit P of k set and bit Q not change places with those of which it is the other way round.
+  template <int P, int Q> static uint32_t swap_places(uint32_t x, uint32_t places) {
+    constexpr int APART = (1 << Q) - (1 << P);
+    const uint32_t changed = (x ^ x >> APART) & places;
+    return x ^ changed ^ changed << APART;
+  }
+  // Those of a lane's elements: of keys lane / 4 of the warp's 16 (h = 0) and the one 8 later, and of queries 2 (lane % 4) + i of eight, first as bits
+  // j + 8 h + 16 i, then as 4 j + 2 h + i.
+  static uint32_t pack(const uint8_t* bits_of_rows, int word) {
+    const uint8_t* const from = bits_of_rows + (64 * word + thread_x() % 4 * 2) * 16 + thread_x() / WARP * 2;
+    const int key = thread_x() % WARP / 4;
     uint32_t seen = 0;
 #pragma unroll
-    for (int i = 0; i < 32 && 32 * word + i < ROWS / 2; ++i) {
-      const int e = 32 * word + i;
-      seen |= (from[(e / 4 * 8 + e % 2) * PITCH + e / 2 % 2 * 8] != 0 ? 1u : 0u) << i;
+    for (int j = 7; j >= 0; --j) {
+      const uint32_t low = *reinterpret_cast<const uint16_t*>(from + 8 * j * 16), high = *reinterpret_cast<const uint16_t*>(from + (8 * j + 1) * 16);
+      seen = seen * 2 + ((low | high << 16) >> key & 0x01010101);
     }
-    return seen;
+    return swap_places<2, 4>(swap_places<0, 4>(swap_places<1, 3>(seen, 0x00cc00cc), 0x0000aaaa), 0x0000f0f0);
   }
 };
 
