@@ -102,7 +102,7 @@ const Mutant mutants[] = {
     {"MatrixLatentsThatDoNotWait", matrix_latents(), {"copy_async_wait<STAGES - 1>", 0, "copy_async_wait<STAGES>"}},
     {"MatrixLatentsWhoseFirstRowsKeepTheirReference", matrix_latents(), {"o[m][f][2 * half_rows] *= factor, ", 0, nothing}},
     {"MatrixLatentsWhoseValuesAreRope", matrix_latents(), {"warp() * FEATURES + f * 16", 0, "warp() * FEATURES + f * 16 + ROPE"}},
-    {"MatrixLatentsThatAddPartsUpAsTheyAre", matrix_latents(), {"? factors[part + u]", 0, "? 1", finish_parts}},
+    {"MatrixLatentsThatAddPartsUpAsTheyAre", matrix_latents(), {"? factors[of(u)]", 0, "? 1", finish_parts}},
     {"MatrixLatentsOfUnfinishedFactors", matrix_latents(), {"  sync_block();", 0, nothing, finish_parts}},
     {"MatrixLatentsByTheFirstScale", matrix_bytes(), {"% 2) * BLOCKS + block]", 0, "% 2) * BLOCKS]"}},
     {"MatrixLatentsWhoseValuesHaveTheFirstScale", matrix_bytes(), {"warp() * FEATURES / (R / BLOCKS)", 0, "0"}},

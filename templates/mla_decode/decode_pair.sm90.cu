@@ -1,0 +1,84 @@
+// mla_decode on Hopper, 64 heads a block, which has all features of each key in shared memory. Two warpgroups take turns with tiles of 64 keys: each
+// makes the scores and weights of every second tile, and holds half of the outputs' features, so that weights go to the other one through shared
+// memory. While one weighs, the products of the other run (the schedule that FlashMLA published as "seesaw").
+//
+// Weights are 2^(score - reference): a row's reference goes from tile to tile, and follows its largest score only when that is 2^HEADROOM times ahead.
+// A second launch puts together the parts of a query token's keys.
+#include "device/gpu.h"
+#include "device/sm90/sm90_attention_rows.h"
+#include "device/sm90/sm90_uniform.h"
+#include "mla_decode/finish_parts.h"
+#include "mla_decode/sm90_exchange.h"
+
+$require R == 512 and Dr == 64 and C == E
+using Element = ${ctype(E)};
+using Cached = Element;
+#include "mla_decode/latent_keys.h"
+constexpr int R = ${R}, ROPE = ${Dr};
+constexpr int HALF = R / 2;
+constexpr bool CAPPED = ${capped};     // a soft cap
+constexpr bool EAGER = ${eager};       // memory is what is waited for, not products
+constexpr int KEYS = 64, ROWS = 64;    // of a tile; heads of a block
+constexpr int GROUPS = 2, THREADS = (GROUPS + 1) * WARPGROUP;
+constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
+
+// What a block works on.
+struct Work {
+  int begin, count;  // the first key of the part; how many the query token sees in all
+  int tiles;         // of the part
+  int left(int tile) const { return count - begin - tile * KEYS; }  // keys from that tile on
+};
+#include "mla_decode/pair_places.h"
+#include "mla_decode/pair_producer.h"
+#include "mla_decode/pair_consumer.h"
+
+// Block x: heads x % row_blocks * ROWS ... of part x / row_blocks % parts of the keys of query token x / row_blocks / parts (of all sequences).
+KERNEL(THREADS, 1) decode(${parameters('decode')}) {
+  const Places at;
+  if (thread_x() == 0) {
+    for (uint32_t stage = 0; stage < STAGES; ++stage) {
+      for (int box = 0; box < BOXES; ++box) barrier_init(at.full(stage, box), 1);
+      for (int piece = 0; piece < PIECES; ++piece) barrier_init(at.empty(stage, piece), 4);
+    }
+    fence_barrier_init();
+  }
+  let_next_launch_go();
+  sync_block();
+  const int part_count = static_cast<int>(parts), blocks = static_cast<int>(row_blocks);
+  const int first_head = block_x() % blocks * ROWS, unit = block_x() / blocks, token = unit / part_count, part = unit % part_count;
+  const int queries = static_cast<int>(q_latent_view.shape[1]), heads = static_cast<int>(q_latent_view.shape[2]);
+  const int sequence = token / queries, i = token % queries;
+  const int count = uniform(static_cast<int>(visible_tokens(context_lens ? context_lens[sequence] : tokens, queries, i)));
+  const int all_tiles = (count + KEYS - 1) / KEYS, first_tile = static_cast<int>(int64_t{all_tiles} * part / part_count);
+  const Work work{first_tile * KEYS, count, static_cast<int>(int64_t{all_tiles} * (part + 1) / part_count) - first_tile};
+
+  if (uniform(warpgroup()) == 0) {
+    give_registers<PRODUCER_REGISTERS>();
+    const int ours = uniform(work.left(0) < work.tiles * KEYS ? work.left(0) : work.tiles * KEYS);  // keys of the part
+    if (warp() == 0)
+      Copier{cache_map, k_rope_map, block_tables ? block_tables + sequence * table_row : nullptr, sequence, static_cast<int>(page_size),
+             static_cast<int>(box_rows), cache ? R : 0, ours, EAGER ? 2 : block_x() % blocks % 2}.run(work.begin);
+  } else {
+    take_registers<CONSUMER_REGISTERS>();
+    const QueryRows q{static_cast<const Element*>(q_latent_view.data) + sequence * q_latent_view.strides[0] + i * q_latent_view.strides[1],
+                      static_cast<const Element*>(q_rope_view.data) + sequence * q_rope_view.strides[0] + i * q_rope_view.strides[1],
+                      q_latent_view.strides[2], q_rope_view.strides[2], first_head, heads};
+    // Worked out when it is needed: registers are few before.
+    const auto results = [&] {
+      const int at_end = keep_here(block_x()) / blocks, of_token = at_end / part_count;
+      return Results{out_view, lse_view, partial, reinterpret_cast<Softmax*>(partial_softmax), of_token / queries, of_token % queries, of_token,
+                     static_cast<int>(keep_here(block_x())) % blocks * ROWS, heads, at_end % part_count, part_count};
+    };
+    const float to_log = CAPPED ? logits_soft_cap * LOG2_E : larger_of(softmax_scale * LOG2_E, 1e-30f), to_tanh = CAPPED ? softmax_scale / logits_soft_cap : 0;
+    if (uniform(warpgroup()) == 1)
+      Consumer<0>{uniform(work.tiles), uniform(work.left(0)), to_log, to_tanh}.run(q, results);
+    else
+      Consumer<1>{uniform(work.tiles), uniform(work.left(0)), to_log, to_tanh}.run(q, results);
+  }
+}
+
+// Block x: head x % heads of query token x / heads.
+KERNEL(FINISH_THREADS * MOST_GROUPS, 1) finish(${parameters('finish')}) {
+  wait_for_previous_launch();
+  finish_row<Element, R, true>(out_view, lse_view, partial, reinterpret_cast<const Softmax*>(partial_softmax), static_cast<int>(parts), static_cast<int>(finish_groups));
+}
