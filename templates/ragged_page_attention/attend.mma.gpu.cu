@@ -42,8 +42,7 @@ using CachedTile = Copies::Tile;
 #include "ragged_page_attention/stream_rows.h"
 #include "ragged_page_attention/merge_rows.h"
 $if v3
-constexpr bool WRITES_BESIDE = false;  // it is the first launch
-#include "ragged_page_attention/write.gpu.h"
+#include "ragged_page_attention/write_launch.gpu.h"
 $end
 
 KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {

@@ -11,8 +11,7 @@ using Cached = ${ctype(C)};
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;
 constexpr int PARTS = 8, FEATURES = PARTS * WARP;  // features of the output that a lane, a warp, sums at a time; more take another turn
 $if v3
-constexpr bool WRITES_BESIDE = false;  // it is the first launch
-#include "ragged_page_attention/write.gpu.h"
+#include "ragged_page_attention/write_launch.gpu.h"
 $end
 
 // Keys or values of one sequence and kv head. Strides in elements.

@@ -24,7 +24,7 @@ constexpr uint32_t STAGES = ${stages};                // steps of keys, and of v
 constexpr uint32_t Q_STAGES = ${q_stages};            // items' queries in shared memory
 constexpr bool CAPPED = ${capped};                    // soft cap
 constexpr bool BYTES = ${C != E};                     // 8-bit keys and values, which one more warpgroup widens; values to halves
-constexpr bool EARLY = ${v3 ? 'false' : 'true'};      // blocks look for a first item before the list is there; v3's new keys are not
+constexpr bool WRITES = ${v3};                        // the launch before this one writes new keys and values
 constexpr uint32_t RAW_STAGES = ${raw_stages};        // steps of them, before that, in shared memory
 constexpr int THREADS = (GROUPS + 1 + BYTES) * WARPGROUP;
 constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : 40, WIDENER_REGISTERS = 56, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : BYTES ? 208 : 232;
@@ -49,13 +49,22 @@ $if C != E
 $end
 
 $if v3
-constexpr bool WRITES_BESIDE = true;  // the launch before it, which has waited for those before that
 #include "ragged_page_attention/write.gpu.h"
 
 $end
+// The first block makes the list; v3's others write new keys and values, a warp a token.
 KERNEL(PLAN_THREADS, 1) plan(${parameters('plan')}) {
   wait_for_previous_launch();
   let_next_launch_go();
+$if v3
+  if (block_x() > 0) {
+    const NewTokens fresh{{keys, values, key_token, key_head, value_token, value_head, k_scale, v_scale, k_scale_stride, v_scale_stride},
+                          kv_pages, page_stride, slot_stride, head_stride, block_tables, table_row, PAGE, D, kv_heads};
+    const int64_t token = int64_t{block_x() - 1} * PLAN_WARPS + warp();
+    if (token < tokens) fresh.write({query_start_loc, context_lens, distribution[2], tokens}, token);
+    return;
+  }
+$end
   const RaggedPlan plan{query_start_loc, context_lens, ${v3 ? 'distribution[2]' : 'num_seqs[0]'}, static_cast<int>(kv_heads), static_cast<int>(group_tokens),
                         static_cast<int>(heads_a_kv_head), window_of(window_left), nullptr};
   make_plan(plan, reinterpret_cast<int*>(dynamic_shared()), static_cast<int>(blocks), static_cast<int>(slots), static_cast<int>(room), words, items);
@@ -76,7 +85,6 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     for (int part = 0; part < GROUPS; ++part) last_whole[part] = last_added[part] = -1, added_count[part] = broken_rows[part] = 0;
     fence_barrier_init();
   }
-  if (!EARLY) wait_for_previous_launch();
   sync_block();
   let_next_launch_go();
   const RowEnd ends{softmax_aux_view, sinks_type, static_cast<int>(heads), {out, out_token, out_head}, {${v3 ? 'nullptr, 0, 0' : 'lse, lse_token, lse_head'}}};
@@ -96,7 +104,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     if (role == 2) producer.run_values();
     if (role == 3) {
       producer.run_queries();
-      if (EARLY) wait_for_previous_launch();
+      wait_for_previous_launch();
       const Unseen unseen{query_start_loc, context_lens, ${v3 ? 'distribution[2]' : 'num_seqs[0]'}, static_cast<int>(tokens)};
       unseen.finish(ends);
     }
@@ -107,7 +115,7 @@ $if C != E
 $end
   } else {
     take_registers<CONSUMER_REGISTERS>();
-    if (EARLY) wait_for_previous_launch();
+    wait_for_previous_launch();
     const Parts parts{partial, partial_softmax, words + ARRIVED};
     const PlainRows plain{queries, query_token, query_head, kv_pages, page_stride, slot_stride, head_stride, block_tables, table_stride, ends, group_size, units.window};
     Consumer{at, queue, parts, ends, plain, units, links, group_size, tokens_a_group, group - 1}.run();

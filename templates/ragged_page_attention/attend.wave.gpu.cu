@@ -31,8 +31,7 @@ struct Pages {
 #include "device/attention/wave_keys.h"
 #include "ragged_page_attention/wave_row.h"
 $if v3
-constexpr bool WRITES_BESIDE = false;  // it is the first launch
-#include "ragged_page_attention/write.gpu.h"
+#include "ragged_page_attention/write_launch.gpu.h"
 $end
 
 // Block (x, y): part x % parts of the keys of 16 rows, number x / parts, of kv head y.

@@ -34,13 +34,15 @@ struct FirstItem {
     }
     wide = any_in_warp(wide), other = any_in_warp(other), empty = any_in_warp(empty), longest = __reduce_max_sync(0xffffffff, longest);
     const int left = all - blocks * (longest + SETUP) - longest / 2;
-    if (sequence < 0 || wide == other || empty || most_steps(left, all, blocks) < longest) return false;
+    if (sequence < 0 || wide == other || empty || (wide && streams <= 4 * blocks) || most_steps(left, all, blocks) < longest) return false;
     item = plan.item(sequence, number - before);
     item.shared = !item.wide && item.end - item.first >= GROUPS, item.apart = item.shared && plan.units(item) > MERGED_UNITS;
     const int own_needed = plan.slots(item, 1), own_slot = slot + (number - before) * own_needed;
     if (own_needed > 0) item.slot = own_slot;
     return own_slot + own_needed <= slots;
   }
+
+  int old_keys(const RaggedItem& item) const { return item.keys - plan.queries(item.sequence); }
 
   // Of the lanes before this one.
   static int sum_before_lane(int x) {

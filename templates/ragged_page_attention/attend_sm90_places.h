@@ -33,6 +33,7 @@ struct KnownItem {
   int first_whole, end_whole;  // steps that are seen whole by all rows
   float unit, cap_unit, v_factor;  // take products to scores in units of log 2; to what tanh is of; outputs to values
   bool negative;      // `unit` is of the products' opposites
+  int there;          // so many of its keys are, whether or not the launch before this one has ended
   bool passes;        // its keys and values leave the L2 cache first, since wide streams come back to theirs
 };
 
@@ -69,12 +70,13 @@ struct Finder {
   const Places& at;
   const Units& units;
 
-  // EARLY: the list may not be there yet, but its first item may be known; all else that blocks read was there before the list's launch let this one start.
+  // The list may not be there yet, but its first item may be known; all else that blocks read was there before the list's launch let this one start, but for the
+  // keys that it writes.
   void run(const RaggedQueue& list, const FirstItem& first_item) const {
     RaggedItem item;
-    const bool early = EARLY && first_item.find(item);
-    if (early) tell(0, item, (uniform(item.wide) ? 0 : list.room) + block_x(), false);
-    if (EARLY) wait_for_previous_launch();
+    const bool early = first_item.find(item);
+    if (early) tell(0, item, (uniform(item.wide) ? 0 : list.room) + block_x(), false, first_item.old_keys(item));
+    wait_for_previous_launch();
     const int first = uniform(list.words[FIRST_BLOCKS]), blocks = grid_x(), wide_count = uniform(list.count(0)), other_count = uniform(list.count(1));
     // Blocks that begin with wide streams are evenly among all.
     const int wide_before = static_cast<int>(int64_t{block_x()} * first / blocks);
@@ -91,7 +93,7 @@ struct Finder {
         if (number >= (queue == 0 ? wide_count : other_count)) return tell_end(place.at);
         item = load_item(list.item(queue * list.room + number));
         if (uniform(item.first) < uniform(item.end)) {
-          tell(place.at, item, queue * list.room + number, queue == 1 && wide_count > 0);
+          tell(place.at, item, queue * list.room + number, queue == 1 && wide_count > 0, 0);
         } else {
           number = take(list, queue);
           continue;
@@ -104,9 +106,9 @@ struct Finder {
       parity ^= 1;
     }
   }
-  void tell(uint32_t place, const RaggedItem& item, int number, bool passes) const {
+  void tell(uint32_t place, const RaggedItem& item, int number, bool passes, int there) const {
     if (lane() == 0) {
-      known[place].item = item, known[place].number = number, known[place].passes = passes;
+      known[place].item = item, known[place].number = number, known[place].passes = passes, known[place].there = there;
       units.fill(known[place]);
       barrier_arrive(at.found());
     }

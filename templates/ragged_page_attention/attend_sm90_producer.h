@@ -18,6 +18,7 @@ struct Producer {
   // What a warp needs of an item, the same in all lanes.
   struct Steps {
     int first, end, keys, first_seen;  // first, end: steps; boxes before key first_seen are not copied: their pages may be no pages
+    int there;                         // keys from here on may be there when the launch before this one has ended
     int row;                           // of a slot: kv head's key
     const int32_t* table;
     Keep keep;
@@ -32,12 +33,13 @@ struct Producer {
     const RaggedItem& item = of.item;
     return {uniform(item.first),       uniform(item.end),
             uniform(item.keys),        uniform(of.first_key),
-            2 * uniform(item.kv_head), tables + uniform(item.sequence) * table_stride,
+            uniform(of.there),         2 * uniform(item.kv_head), tables + uniform(item.sequence) * table_stride,
             uniform(of.passes) ? Keep::shortly : Keep::normal};
   }
 
   // Boxes of a step to `to`, when what was there has been read. step_key: its first.
   void copy(uint32_t to, uint32_t full, uint32_t parity, const Steps& steps, int step_key, int row, int page) const {
+    if (WRITES && step_key + BLOCK_N > steps.there) wait_for_previous_launch();
     barrier_wait_all(empty(full), parity ^ 1);
     if (lane() == 0) barrier_arrive_expect(full, steps.bytes(step_key));
     sync_warp();

@@ -10,6 +10,8 @@
 constexpr int PLAN_THREADS = 1024, PLAN_WARPS = PLAN_THREADS / WARP;
 constexpr int SETUP = 1;       // what an item costs beside its steps, in steps
 constexpr int LEAST = 64;  // steps of an item that is a piece, where there is work enough: pieces cost more than blocks that end before others
+constexpr int LEAST_BESIDE = 8;  // of one of others, where there are wide streams: these end last, and blocks that are done with wide ones take them
+constexpr int CUT = 4, LEAST_ALIKE = 16, MOST_ALIKE = 8;  // what it costs to cut a stream, in steps; steps of pieces of streams that are cut alike, at least; pieces, at most
 constexpr int KEYS_IN_CACHE = (32 << 20) / (2 * D * static_cast<int>(sizeof(Cached)));
 constexpr int MORE_ITEMS = 64;  // a block, than streams
 
@@ -40,6 +42,16 @@ template <int COUNT> static inline void sum_before(int (&x)[COUNT], int (&totals
     x[i] += shuffle(up_to - of_warp, warp()) - own[i];
   }
   sync_block();
+}
+
+// The largest x of all threads. Every thread calls it.
+static inline int largest_of_all(int x, int* places) {
+  x = largest_in_warp(x);
+  if (lane() == 0) places[warp()] = x;
+  sync_block();
+  x = largest_in_warp(places[lane()]);
+  sync_block();
+  return x;
 }
 
 struct RaggedPlan {
@@ -86,9 +98,23 @@ struct RaggedPlan {
 
 // How many steps an item may have where `left` are left for all blocks, of `all`. At least 1 / (64 blocks) of all: so there are at most 64 * blocks items more
 // than streams.
-static inline int most_steps(int left, int all, int blocks) {
+static inline int most_steps(int left, int all, int blocks, int least = LEAST) {
   const int share = (all + blocks - 1) / blocks;
-  return larger_of(larger_of(share < 2 ? 2 : share < LEAST ? share : LEAST, left / blocks), all / (MORE_ITEMS * blocks) + 1);
+  return larger_of(larger_of(share < 2 ? 2 : share < least ? share : least, left / blocks), all / (MORE_ITEMS * blocks) + 1);
+}
+
+// Few wide streams are cut alike, in so many pieces that rounds of all blocks are full: most steps of an item, for `count` streams of up to `longest` steps.
+// `blocks` becomes those that have one in each round.
+static inline int steps_by_rounds(int count, int longest, int slots, int& blocks) {
+  int best = 0, best_time = 0, best_blocks = blocks;
+#pragma unroll 1
+  for (int pieces = 1; pieces <= MOST_ALIKE; ++pieces) {
+    const int rounds = (count * pieces + blocks - 1) / blocks, steps = (longest + pieces - 1) / pieces, time = rounds * (steps + (pieces > 1 ? CUT : 0));
+    if (pieces > 1 && (time >= best_time || steps < LEAST_ALIKE || count * pieces * 4 * GROUPS > slots / 2)) continue;
+    best = steps, best_time = time, best_blocks = (count * pieces + rounds - 1) / rounds;
+  }
+  blocks = best_blocks;
+  return best;
 }
 
 // Blocks that begin with wide streams: a step of those takes 1 (64 rows by 128 keys and features a warpgroup at full speed), one of others as long as its bytes
@@ -114,17 +140,25 @@ static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, i
   }
   sync_block();
   plan.streams_before = streams_before;
-  int all[2] = {};  // steps of wide streams, and of others
+  int all[3] = {}, longest = 0;  // steps of wide streams, and of others; wide streams, and the steps of the longest one
 #pragma unroll 1
   for (int base = 0; base < streams; base += PLAN_THREADS) {
-    int own[2] = {}, total[2];
+    int own[3] = {}, total[3];
     if (base + thread_x() < streams) {
       const RaggedItem item = plan.stream(base + thread_x());
       const int weight = item.end > item.first ? item.end - item.first + SETUP : 0;
-      own[0] = item.wide ? weight : 0, own[1] = item.wide ? 0 : weight;
+      own[0] = item.wide ? weight : 0, own[1] = item.wide ? 0 : weight, own[2] = item.wide && weight > 0;
+      if (item.wide) longest = larger_of(longest, item.end - item.first);
     }
     sum_before(own, total, sums);
-    all[0] += total[0], all[1] += total[1];
+    all[0] += total[0], all[1] += total[1], all[2] += total[2];
+  }
+  longest = largest_of_all(longest, sums[0]);
+  int first = first_blocks(all[0], all[1], blocks), alike = 0;  // alike: most steps of items of wide streams, where these are few
+  if (0 < all[2] && all[2] <= 4 * first) {
+    first = all[1] == 0 ? blocks : smaller_of(first + first / 8, blocks - 1);
+    alike = steps_by_rounds(all[2], longest, slots, first);
+    if (all[1] == 0) first = blocks;
   }
   int done[2] = {}, made[3] = {};  // made: items of both queues, slots
 #pragma unroll 1
@@ -137,7 +171,7 @@ static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, i
     const int of_queue = item.wide ? all[0] : all[1], before = item.wide ? done[0] + weight[0] : done[1] + weight[1];
     int pieces = 0, needed = 0;
     if (steps > 0) {
-      const int most = most_steps(of_queue - before - steps / 2, of_queue, blocks);
+      const int most = item.wide && alike > 0 ? alike : most_steps(of_queue - before - steps / 2, of_queue, blocks, item.wide || all[0] == 0 ? LEAST : LEAST_BESIDE);
       pieces = (steps + most - 1) / most;
       item.shared = !item.wide && steps >= pieces * GROUPS, item.apart = item.shared && plan.units(item) > MERGED_UNITS;
       needed = plan.slots(item, pieces);
@@ -165,7 +199,6 @@ static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, i
     made[0] += nexts[0], made[1] += nexts[1], made[2] += nexts[2];
   }
   if (thread_x() == 0) {
-    const int first = first_blocks(all[0], all[1], blocks);
     words[TAKEN] = first, words[TAKEN + 1] = blocks - first;
     words[COUNT] = made[0], words[COUNT + 1] = made[1], words[FIRST_BLOCKS] = first;
   }

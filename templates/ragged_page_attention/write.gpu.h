@@ -1,14 +1,10 @@
-// ragged_page_attention_v3 on GPUs: an entry that writes the new keys and values to their slots. A launch of its own: a block that attends would else have to wait
-// for those that write what it reads, which may run after it. Part of a template, which has defined Element and Cached before, and WRITES_BESIDE.
+// GPU vocabulary of ragged_page_attention_v3: new keys and values on their way to their slots. Part of a template, which has defined Element and Cached before.
 //
 // A warp has a token, and asks for its keys and values before it knows where they go.
 #pragma once
 #include "device/attention/visible_keys.h"
 #include "device/number/quantise.h"
-#include "device/tile/launch_order.h"
 #include "ragged_page_attention/ragged_batch.h"
-
-constexpr int WRITE_THREADS = 128, WRITE_TOKENS = WRITE_THREADS / WARP;
 
 // Rows of kv_pages: a key and a value of each kv head.
 struct NewRows {
@@ -55,26 +51,27 @@ template <int PACK, class Find> static inline void write_rows(const NewRows& row
   }
 }
 
-KERNEL(WRITE_THREADS, 1) write(${parameters('write')}) {
-  if (!WRITES_BESIDE) wait_for_previous_launch();
-  let_next_launch_go();
-  const RaggedBatch batch{query_start_loc, context_lens, distribution[2], tokens};
-  const int64_t token = int64_t{block_x()} * WRITE_TOKENS + warp();
-  const int dim = static_cast<int>(features), row_count = 2 * static_cast<int>(kv_heads);
-  if (token < tokens) {
-    const NewRows rows{keys, values, key_token, key_head, value_token, value_head, k_scale, v_scale, k_scale_stride, v_scale_stride};
+// Where they go, and how a warp writes a token's.
+struct NewTokens {
+  NewRows rows;
+  Cached* pages;
+  int64_t page_stride, slot_stride, row_stride;
+  const int32_t* tables;
+  int64_t table_row, page_size, features, kv_heads;
+
+  void write(const RaggedBatch& batch, int64_t token) const {
+    const int dim = static_cast<int>(features), row_count = 2 * static_cast<int>(kv_heads);
     const auto find = [&]() -> Cached* {
       const RaggedSequence sequence = batch[batch.sequence_of(token)];
       const int64_t position = sequence.old_keys() + token - sequence.first;
       if (token < sequence.first || sequence.number == batch.count || position < 0) return nullptr;
-      const int64_t page = block_tables[sequence.number * table_row + position / page_size];
-      return kv_pages + page * page_stride + position % page_size * slot_stride;
+      const int64_t page = tables[sequence.number * table_row + position / page_size];
+      return pages + page * page_stride + position % page_size * slot_stride;
     };
     constexpr int PACK = 16 / sizeof(Element);
-    const int64_t strides = key_token | key_head | value_token | value_head | page_stride | slot_stride | head_stride | features;
-    const uint64_t places = reinterpret_cast<uint64_t>(keys) | reinterpret_cast<uint64_t>(values) | reinterpret_cast<uint64_t>(kv_pages);
-    if (strides % PACK == 0 && places % 16 == 0) write_rows<PACK>(rows, token, row_count, dim, head_stride, find);
-    else write_rows<1>(rows, token, row_count, dim, head_stride, find);
+    const int64_t strides = rows.key_token | rows.key_head | rows.value_token | rows.value_head | page_stride | slot_stride | row_stride | features;
+    const uint64_t places = reinterpret_cast<uint64_t>(rows.keys) | reinterpret_cast<uint64_t>(rows.values) | reinterpret_cast<uint64_t>(pages);
+    if (strides % PACK == 0 && places % 16 == 0) write_rows<PACK>(rows, token, row_count, dim, row_stride, find);
+    else write_rows<1>(rows, token, row_count, dim, row_stride, find);
   }
-  if (WRITES_BESIDE && block_x() == 0) wait_for_previous_launch();
-}
+};
