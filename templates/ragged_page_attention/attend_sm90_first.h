@@ -34,7 +34,9 @@ struct FirstItem {
     }
     wide = any_in_warp(wide), other = any_in_warp(other), empty = any_in_warp(empty), longest = __reduce_max_sync(0xffffffff, longest);
     const int left = all - blocks * (longest + SETUP) - longest / 2;
-    if (sequence < 0 || wide == other || empty || (wide && streams <= 4 * blocks) || most_steps(left, all, blocks) < longest) return false;
+    int most = most_steps(left, all, blocks), ignored = blocks;
+    if (wide && are_few(streams, blocks)) most = are_alike(streams, longest, all) ? steps_by_rounds(streams, longest, slots, ignored) : 0;
+    if (sequence < 0 || wide == other || empty || most < longest) return false;
     item = plan.item(sequence, number - before);
     item.shared = !item.wide && item.end - item.first >= GROUPS, item.apart = item.shared && plan.units(item) > MERGED_UNITS;
     const int own_needed = plan.slots(item, 1), own_slot = slot + (number - before) * own_needed;

@@ -20,9 +20,10 @@ struct Places {  // in shared memory
   uint32_t raw_k_full(uint32_t i) const { return barrier(RAW + i); }
   uint32_t raw_v_full(uint32_t i) const { return barrier(RAW + RAW_STAGES + i); }
   uint32_t found() const { return barrier(BARRIERS); }  // an item is known
-  uint32_t wanted() const { return found() + 8; }       // the one before it is being copied
+  uint32_t wanted() const { return found() + 8; }       // the one before it is being copied, and its last AHEAD steps' keys are next
 };
 static_assert(Places::BYTES + 1024 == ${shared}, "the spec has another size");
+constexpr int AHEAD = 8;  // steps
 static inline uint32_t empty(uint32_t full) { return full + 8; }
 
 // An item, and what follows from it.
@@ -101,9 +102,12 @@ struct Finder {
       }
       told = false;
       place.next();
-      number = take(list, queue);
+      // As late as copies allow: what a block has taken, others that end before it cannot.
+      const bool is_short = uniform(item.end) - uniform(item.first) <= AHEAD;
+      if (is_short) number = take(list, queue);
       barrier_wait_all(at.wanted(), parity);
       parity ^= 1;
+      if (!is_short) number = take(list, queue);
     }
   }
   void tell(uint32_t place, const RaggedItem& item, int number, bool passes, int there) const {

@@ -93,10 +93,12 @@ struct Producer {
       if (uniform(now.number) < 0) return;
       const Steps steps = steps_of(now);
       sync_warp();
-      if (lane() == 0) barrier_arrive(at.wanted());
+      const int asks = larger_of(steps.end - AHEAD, steps.first);
       int key = steps.first * BLOCK_N, page = steps.page(key + run_of_lane() * BOX);
 #pragma unroll 1
       for (int i = steps.first; i < steps.end; ++i) {
+        if (i == asks && lane() == 0) barrier_arrive(at.wanted());
+        sync_warp();
         const int next = key + BLOCK_N, next_page = i + 1 < steps.end ? steps.page(next + run_of_lane() * BOX) : 0;
         copy(BYTES ? at.raw_k(keys.at) : at.k(keys.at), BYTES ? at.raw_k_full(keys.at) : at.k_full(keys.at), keys.parity, steps, key, steps.row, page);
         keys.next();

@@ -11,7 +11,7 @@ constexpr int PLAN_THREADS = 1024, PLAN_WARPS = PLAN_THREADS / WARP;
 constexpr int SETUP = 1;       // what an item costs beside its steps, in steps
 constexpr int LEAST = 64;  // steps of an item that is a piece, where there is work enough: pieces cost more than blocks that end before others
 constexpr int LEAST_BESIDE = 8;  // of one of others, where there are wide streams: these end last, and blocks that are done with wide ones take them
-constexpr int CUT = 4, LEAST_ALIKE = 16, MOST_ALIKE = 8;  // what it costs to cut a stream, in steps; steps of pieces of streams that are cut alike, at least; pieces, at most
+constexpr int CUT = 4, LEAST_OF_FEW = 16, MOST_PIECES = 8;  // what it costs to cut a stream, in steps; of few wide streams: least steps of pieces, most pieces
 constexpr int KEYS_IN_CACHE = (32 << 20) / (2 * D * static_cast<int>(sizeof(Cached)));
 constexpr int MORE_ITEMS = 64;  // a block, than streams
 
@@ -103,27 +103,28 @@ static inline int most_steps(int left, int all, int blocks, int least = LEAST) {
   return larger_of(larger_of(share < 2 ? 2 : share < least ? share : least, left / blocks), all / (MORE_ITEMS * blocks) + 1);
 }
 
-// Few wide streams are cut alike, in so many pieces that rounds of all blocks are full: most steps of an item, for `count` streams of up to `longest` steps.
-// `blocks` becomes those that have one in each round.
+// Wide streams so few that those which blocks take last are much of all work; and as long as each other. steps: of all, no more.
+static inline bool are_few(int count, int blocks) { return count <= 4 * blocks; }
+static inline bool are_alike(int count, int longest, int steps) { return steps >= 0.85f * count * longest; }
+
+// Few wide streams alike are cut in so many pieces that rounds of all blocks are full: most steps of an item, for `count` streams of up to `longest` steps.
+// `blocks` becomes those that have one in each round. By a warp: a lane a number of pieces.
 static inline int steps_by_rounds(int count, int longest, int slots, int& blocks) {
-  int best = 0, best_time = 0, best_blocks = blocks;
-#pragma unroll 1
-  for (int pieces = 1; pieces <= MOST_ALIKE; ++pieces) {
-    const int rounds = (count * pieces + blocks - 1) / blocks, steps = (longest + pieces - 1) / pieces, time = rounds * (steps + (pieces > 1 ? CUT : 0));
-    if (pieces > 1 && (time >= best_time || steps < LEAST_ALIKE || count * pieces * 4 * GROUPS > slots / 2)) continue;
-    best = steps, best_time = time, best_blocks = (count * pieces + rounds - 1) / rounds;
-  }
-  blocks = best_blocks;
-  return best;
+  const int pieces = lane() % MOST_PIECES + 1, rounds = quotient(count * pieces + blocks - 1, blocks), steps = quotient(longest + pieces - 1, pieces);
+  const bool may = pieces == 1 || (steps >= LEAST_OF_FEW && count * pieces * 4 * GROUPS <= slots / 2);
+  const int time = may ? smaller_of(rounds * (steps + (pieces > 1 ? CUT : 0)), 1 << 26) : 1 << 27;
+  const int best = smallest_in_warp(time * MOST_PIECES + pieces - 1) % MOST_PIECES;
+  blocks = shuffle(quotient(count * pieces + rounds - 1, rounds), best);
+  return shuffle(steps, best);
 }
 
-// Blocks that begin with wide streams: a step of those takes 1 (64 rows by 128 keys and features a warpgroup at full speed), one of others as long as its bytes
-// take where all blocks read, or a third of that where few do.
+// Blocks that begin with wide streams, by what steps take, in us where these have 128 keys and heads 128 features: 0.76 the products of 64 rows, a fifth more where
+// memory is what all wait for; of other streams 1.04, or as long as their bytes take where all blocks read.
 static inline int first_blocks(int wide, int other, int blocks) {
   if (other == 0 || wide == 0) return wide == 0 ? 0 : blocks;
-  const float products = wide * (GROUPS * 0.76f), bytes = other * (BYTES ? 0.95f : 1.9f), least = other * 0.6f;
-  const float time = larger_of(bytes, products + least);
-  const int own = static_cast<int>(products / time * blocks + 0.5f);
+  const float bytes = other * (BYTES ? 1.03f : 2.06f), least = other * 1.04f, alone = wide * (GROUPS * 0.76f);
+  const bool is_full = bytes > alone + least;
+  const int own = static_cast<int>((is_full ? 1.2f * alone / larger_of(bytes, 1.2f * alone + least) : alone / (alone + least)) * blocks + 0.5f);
   return own < 1 ? 1 : own > blocks - 1 ? blocks - 1 : own;
 }
 
@@ -154,10 +155,10 @@ static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, i
     all[0] += total[0], all[1] += total[1], all[2] += total[2];
   }
   longest = largest_of_all(longest, sums[0]);
-  int first = first_blocks(all[0], all[1], blocks), alike = 0;  // alike: most steps of items of wide streams, where these are few
-  if (0 < all[2] && all[2] <= 4 * first) {
-    first = all[1] == 0 ? blocks : smaller_of(first + first / 8, blocks - 1);
-    alike = steps_by_rounds(all[2], longest, slots, first);
+  int first = first_blocks(all[0], all[1], blocks), most = 0;  // most: steps of items of wide streams, where these are few
+  if (all[2] > 0 && are_few(all[2], first)) {
+    if (all[1] > 0) first = smaller_of(first + first / 8, blocks - 1);
+    most = are_alike(all[2], longest, all[0]) ? steps_by_rounds(all[2], longest, slots, first) : larger_of(all[0] / (2 * first), LEAST_OF_FEW);
     if (all[1] == 0) first = blocks;
   }
   int done[2] = {}, made[3] = {};  // made: items of both queues, slots
@@ -171,8 +172,8 @@ static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, i
     const int of_queue = item.wide ? all[0] : all[1], before = item.wide ? done[0] + weight[0] : done[1] + weight[1];
     int pieces = 0, needed = 0;
     if (steps > 0) {
-      const int most = item.wide && alike > 0 ? alike : most_steps(of_queue - before - steps / 2, of_queue, blocks, item.wide || all[0] == 0 ? LEAST : LEAST_BESIDE);
-      pieces = (steps + most - 1) / most;
+      const int own_most = item.wide && most > 0 ? most : most_steps(of_queue - before - steps / 2, of_queue, blocks, item.wide || all[0] == 0 ? LEAST : LEAST_BESIDE);
+      pieces = (steps + own_most - 1) / own_most;
       item.shared = !item.wide && steps >= pieces * GROUPS, item.apart = item.shared && plan.units(item) > MERGED_UNITS;
       needed = plan.slots(item, pieces);
     }
