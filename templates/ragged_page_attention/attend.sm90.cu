@@ -99,7 +99,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     if (role == 0) producer.run_keys();
     if (role == 1) {
       const RaggedPlan plan{query_start_loc, context_lens, ${v3 ? 'distribution[2]' : 'num_seqs[0]'}, static_cast<int>(kv_heads), tokens_a_group, group_size, units.window, nullptr};
-      Finder{at, units}.run(queue, {plan, static_cast<int>(blocks), static_cast<int>(slots)});
+      Finder{at, units}.run(queue, {plan, static_cast<int>(blocks), static_cast<int>(slots), static_cast<int>(room)});
     }
     if (role == 2) producer.run_values();
     if (role == 3) {

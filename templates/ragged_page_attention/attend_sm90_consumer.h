@@ -170,11 +170,12 @@ struct Consumer {
       if (plain.is_broken(token, head)) plain.attend(of, token, head);
     }
   }
-  // Units of 16 rows of items, a warp each: of those at hand, which are all loaded at once, and then of those on a list.
+  // Units of 16 rows of items of warpgroup `part`, which is any here, by all warps that multiply, a warp each: of items at hand, which are all loaded at once, and then
+  // of those on a list. Rows of wide items are the warpgroup's own.
   template <class Work> void each_unit(int at_hand, int last, const Work& work) const {
-    const int own_turn = uniform(warp() % 4);
+    const int own_turn = uniform(warp() - 4);
     const ItemWords own(list.item(lane() < at_hand ? added[part][lane()] : 0));
-    int turn = 0;
+    int turn = 4 * part;
 #pragma unroll 1
     for (int i = 0, next = uniform(last); i < at_hand || next >= 0; ++i) {
       ItemWords words = own;
@@ -193,19 +194,23 @@ struct Consumer {
       const int rows = rows_of(of.item);
 #pragma unroll 1
       for (int unit = 0; 16 * unit < rows; ++unit, ++turn)
-        if (turn % 4 == own_turn) work(of, unit);
+        if (turn % (4 * GROUPS) == own_turn) work(of, unit);
     }
   }
-  void end() const {
+  void end() {
     asm volatile("fence.acq_rel.gpu;" : : : "memory");
-    sync_some(1 + part, WARPGROUP);
-    const int at_hand = uniform(added_count[part]);
-    each_unit(at_hand, last_added[part], [&](const KnownItem& of, int unit) { this->add_up(of, unit); });
-    sync_some(1 + part, WARPGROUP);
-    if (uniform(broken_rows[part]) == 0) return;
-    const auto repair_unit = [&](const KnownItem& of, int unit) { this->repair(of, unit); };
-    each_unit(at_hand, last_added[part], repair_unit);
-    each_unit(0, last_whole[part], repair_unit);
+    sync_some(1 + GROUPS, GROUPS * WARPGROUP);
+#pragma unroll 1
+    for (part = 0; part < GROUPS; ++part)
+      each_unit(uniform(added_count[part]), last_added[part], [&](const KnownItem& of, int unit) { this->add_up(of, unit); });
+    sync_some(1 + GROUPS, GROUPS * WARPGROUP);
+#pragma unroll 1
+    for (part = 0; part < GROUPS; ++part) {
+      if (uniform(broken_rows[part]) == 0) continue;
+      const auto repair_unit = [&](const KnownItem& of, int unit) { this->repair(of, unit); };
+      each_unit(uniform(added_count[part]), last_added[part], repair_unit);
+      each_unit(0, last_whole[part], repair_unit);
+    }
   }
 
   // A matrix so many bytes on. No carry leaves the address, so that the upper word stays where it is.

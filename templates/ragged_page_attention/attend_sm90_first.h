@@ -1,47 +1,54 @@
 // The first item of a block of ragged_page_attention on Hopper, found while the list is still being made. Part of attend.sm90.cu, whose constants it uses.
 //
-// A block begins with the list's item of its own number (Finder). Where enough work follows, the first streams are not cut, and where all are wide, or none, they are
-// the first items: then the lengths alone say which one it is, with the same words as in the list. Found so is only what is certain; else the list is waited for.
+// Where enough work follows, the first streams are not cut, so that a queue's first items are its first streams: then the lengths alone say which one a block begins
+// with, by the words by which the list is made. Found so is only what is certain; else the list is waited for.
 #pragma once
 
 struct FirstItem {
   static constexpr int MOST = 1024;  // sequences that a warp looks at
   const RaggedPlan& plan;
-  int blocks, slots;
+  int blocks, slots, room;
 
-  // By a warp. Whether the list's item number block_x() of its only queue is known; then `item` is that.
-  bool find(RaggedItem& item) const {
-    const int number = block_x();
+  // By a warp. Whether the item is known that this block begins with; `number`: its place in the list, passes: see KnownItem.
+  bool find(RaggedItem& item, int& number, bool& passes) const {
     if (plan.count > MOST || plan.window < EVERY_KEY) return false;
-    int all = 0, longest = 0, streams = 0, needed = 0;  // all: no more than the steps of all streams; needed: slots
-    int sequence = -1, before = 0, slot = 0;            // the stream's
-    bool wide = false, other = false, empty = false;
+    Totals own{};
+    bool empty = false;
+#pragma unroll 1
+    for (int n = lane(); n < plan.count; n += WARP) {
+      own.add(plan, n);
+      empty |= plan.contexts[n] < plan.queries(n);
+    }
+    const Totals all = own.of_warp();
+    const Division division(all, blocks, slots);
+    int in_queue = 0;
+    const int kind = division.start_of(block_x(), in_queue), longest = kind == 0 ? all.longest[0] : all.longest[1];
+    const int begin = kind == 0 ? division.first : blocks - division.first;  // with this queue
+    const int left = (kind == 0 ? all.steps[0] : all.steps[1]) - begin * (longest + SETUP) - longest / 2;
+    if (any_in_warp(empty) || division.most_steps(kind, left) < longest) return false;
+    passes = kind == 1 && all.streams[0] > 0, number = kind * room + in_queue;
+    return find_stream(item, kind, in_queue, all.streams[0] == 0);
+  }
+  // Stream `number` of a kind. alone: there are no others, whose slots would come before its own.
+  bool find_stream(RaggedItem& item, int kind, int number, bool alone) const {
+    int streams = 0, slot = 0;
 #pragma unroll 1
     for (int base = 0; base < plan.count; base += WARP) {
-      const int n = base + lane(), tokens = n < plan.count ? plan.queries(n) : 0, keys = tokens > 0 ? plan.contexts[n] : 0;
-      const int steps = (keys + BLOCK_N - 1) / BLOCK_N, own = tokens > 0 ? plan.chunks(tokens) * plan.kv_heads : 0;
-      const bool is_wide = plan.is_wide(tokens);
-      empty |= keys < tokens, wide |= is_wide, other |= own > 0 && !is_wide;
-      longest = larger_of(longest, steps);
-      all += sum_in_warp(own * ((is_wide ? (keys - tokens / 2) / BLOCK_N : steps) + SETUP));
-      const int own_needed = !is_wide && steps >= GROUPS && plan.units(tokens) > MERGED_UNITS ? own * plan.units(tokens) * GROUPS : 0;
-      const int own_before = streams + sum_before_lane(own), needed_before = needed + sum_before_lane(own_needed);
-      const bool is_here = own_before <= number && number < own_before + own;
+      const int n = base + lane(), tokens = n < plan.count ? plan.queries(n) : 0, of_kind = plan.is_wide(tokens) == (kind == 0) ? plan.chunks(tokens) * plan.kv_heads : 0;
+      const int needed = kind == 1 && of_kind > 0 && plan.units(tokens) > MERGED_UNITS && plan.contexts[n] > (GROUPS - 1) * BLOCK_N ? plan.units(tokens) * GROUPS : 0;
+      const int before = streams + sum_before_lane(of_kind), slots_before = slot + sum_before_lane(of_kind * needed);
+      const bool is_here = before <= number && number < before + of_kind;
       if (any_in_warp(is_here)) {
-        sequence = sum_in_warp(is_here ? n : 0), before = sum_in_warp(is_here ? own_before : 0), slot = sum_in_warp(is_here ? needed_before : 0);
+        const int in_sequence = sum_in_warp(is_here ? number - before : 0), own_needed = sum_in_warp(is_here ? needed : 0);
+        item = plan.item(sum_in_warp(is_here ? n : 0), in_sequence);
+        item.shared = kind == 1 && item.end - item.first >= GROUPS, item.apart = own_needed > 0;
+        if (own_needed == 0) return true;
+        item.slot = sum_in_warp(is_here ? slots_before : 0) + in_sequence * own_needed;
+        return alone && item.slot + own_needed <= slots;
       }
-      streams += sum_in_warp(own), needed += sum_in_warp(own_needed);
+      streams += sum_in_warp(of_kind), slot += sum_in_warp(of_kind * needed);
     }
-    wide = any_in_warp(wide), other = any_in_warp(other), empty = any_in_warp(empty), longest = __reduce_max_sync(0xffffffff, longest);
-    const int left = all - blocks * (longest + SETUP) - longest / 2;
-    int most = most_steps(left, all, blocks), ignored = blocks;
-    if (wide && are_few(streams, blocks)) most = are_alike(streams, longest, all) ? steps_by_rounds(streams, longest, slots, ignored) : 0;
-    if (sequence < 0 || wide == other || empty || most < longest) return false;
-    item = plan.item(sequence, number - before);
-    item.shared = !item.wide && item.end - item.first >= GROUPS, item.apart = item.shared && plan.units(item) > MERGED_UNITS;
-    const int own_needed = plan.slots(item, 1), own_slot = slot + (number - before) * own_needed;
-    if (own_needed > 0) item.slot = own_slot;
-    return own_slot + own_needed <= slots;
+    return false;
   }
 
   int old_keys(const RaggedItem& item) const { return item.keys - plan.queries(item.sequence); }

@@ -75,14 +75,13 @@ struct Finder {
   // keys that it writes.
   void run(const RaggedQueue& list, const FirstItem& first_item) const {
     RaggedItem item;
-    const bool early = first_item.find(item);
-    if (early) tell(0, item, (uniform(item.wide) ? 0 : list.room) + block_x(), false, first_item.old_keys(item));
+    int number = 0;
+    bool passes = false;
+    const bool early = first_item.find(item, number, passes);
+    if (early) tell(0, item, number, passes, first_item.old_keys(item));
     wait_for_previous_launch();
-    const int first = uniform(list.words[FIRST_BLOCKS]), blocks = grid_x(), wide_count = uniform(list.count(0)), other_count = uniform(list.count(1));
-    // Blocks that begin with wide streams are evenly among all.
-    const int wide_before = static_cast<int>(int64_t{block_x()} * first / blocks);
-    int queue = static_cast<int>(int64_t{block_x() + 1} * first / blocks) > wide_before ? 0 : 1;
-    int number = queue == 0 ? wide_before : block_x() - wide_before;
+    const int wide_count = uniform(list.count(0)), other_count = uniform(list.count(1));
+    int queue = Division::start_of(block_x(), grid_x(), uniform(list.words[FIRST_BLOCKS]), number);
     bool changed = false, told = early;
     Turn<ITEMS> place;
     for (int parity = 0;;) {

@@ -10,10 +10,10 @@
 constexpr int PLAN_THREADS = 1024, PLAN_WARPS = PLAN_THREADS / WARP;
 constexpr int SETUP = 1;       // what an item costs beside its steps, in steps
 constexpr int LEAST = 64;  // steps of an item that is a piece, where there is work enough: pieces cost more than blocks that end before others
-constexpr int LEAST_BESIDE = 8;  // of one of others, where there are wide streams: these end last, and blocks that are done with wide ones take them
+constexpr int LEAST_BESIDE = 32;  // of one of others, where there are wide streams: these end last, and blocks that are done with wide ones take them
 constexpr int CUT = 4, LEAST_OF_FEW = 16, MOST_PIECES = 8;  // what it costs to cut a stream, in steps; of few wide streams: least steps of pieces, most pieces
 constexpr int KEYS_IN_CACHE = (32 << 20) / (2 * D * static_cast<int>(sizeof(Cached)));
-constexpr int MORE_ITEMS = 64;  // a block, than streams
+constexpr int MORE_ITEMS = 48;  // a block, than streams: `room` has place for three times as many, since a sequence's steps are not known exactly
 
 // Of x of the threads before this one, of each of COUNT numbers; totals become those of all. Every thread calls it.
 template <int COUNT> static inline void sum_before(int (&x)[COUNT], int (&totals)[COUNT], int (*sums)[PLAN_WARPS]) {
@@ -44,16 +44,6 @@ template <int COUNT> static inline void sum_before(int (&x)[COUNT], int (&totals
   sync_block();
 }
 
-// The largest x of all threads. Every thread calls it.
-static inline int largest_of_all(int x, int* places) {
-  x = largest_in_warp(x);
-  if (lane() == 0) places[warp()] = x;
-  sync_block();
-  x = largest_in_warp(places[lane()]);
-  sync_block();
-  return x;
-}
-
 struct RaggedPlan {
   const int32_t *starts, *contexts;
   int count, kv_heads;
@@ -66,6 +56,9 @@ struct RaggedPlan {
   bool is_wide(int tokens) const { return tokens > group_tokens; }
   int chunk_tokens(int tokens) const { return is_wide(tokens) ? GROUPS * group_tokens : group_tokens; }
   int chunks(int tokens) const { return (tokens + chunk_tokens(tokens) - 1) / chunk_tokens(tokens); }
+
+  // Of `tokens` new tokens, the first one at a position.
+  int steps(int position, int tokens) const { return (larger_of(position + tokens, 0) + BLOCK_N - 1) / BLOCK_N - larger_of(position - window, 0) / BLOCK_N; }
 
   // Stream `number` as one item.
   RaggedItem stream(int number) const {
@@ -96,71 +89,108 @@ struct RaggedPlan {
   }
 };
 
-// How many steps an item may have where `left` are left for all blocks, of `all`. At least 1 / (64 blocks) of all: so there are at most 64 * blocks items more
-// than streams.
-static inline int most_steps(int left, int all, int blocks, int least = LEAST) {
-  const int share = (all + blocks - 1) / blocks;
-  return larger_of(larger_of(share < 2 ? 2 : share < least ? share : least, left / blocks), all / (MORE_ITEMS * blocks) + 1);
-}
+// Of wide streams (0) and others (1): about how many steps they have, with what items cost beside; how many there are; the steps of the longest one.
+struct Totals {
+  int steps[2], streams[2], longest[2];
 
-// Wide streams so few that those which blocks take last are much of all work; and as long as each other. steps: of all, no more.
-static inline bool are_few(int count, int blocks) { return count <= 4 * blocks; }
-static inline bool are_alike(int count, int longest, int steps) { return steps >= 0.85f * count * longest; }
+  // Sequence n: its last rows see most keys, without a window.
+  void add(const RaggedPlan& plan, int n) {
+    const int tokens = plan.queries(n), many = plan.chunks(tokens), kind = plan.is_wide(tokens) ? 0 : 1;
+    if (many == 0) return;
+    const int position = plan.contexts[n] - tokens, last = (many - 1) * plan.chunk_tokens(tokens);
+    const int of_first = plan.steps(position, smaller_of(tokens, plan.chunk_tokens(tokens))), of_last = plan.steps(position + last, tokens - last);
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      if (k != kind) continue;
+      streams[k] += many * plan.kv_heads, longest[k] = larger_of(longest[k], larger_of(of_first, of_last));
+      steps[k] += many * plan.kv_heads * ((of_first + of_last + 1) / 2 + SETUP);
+    }
+  }
+  // Of all lanes.
+  Totals of_warp() const {
+    Totals all;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) all.steps[k] = sum_in_warp(steps[k]), all.streams[k] = sum_in_warp(streams[k]), all.longest[k] = largest_in_warp(longest[k]);
+    return all;
+  }
+  // Of all threads. Every thread calls it.
+  Totals of_block(Totals* places) const {
+    const Totals own = of_warp();
+    if (lane() == 0) places[warp()] = own;
+    sync_block();
+    return places[lane()].of_warp();
+  }
+};
 
-// Few wide streams alike are cut in so many pieces that rounds of all blocks are full: most steps of an item, for `count` streams of up to `longest` steps.
-// `blocks` becomes those that have one in each round. By a warp: a lane a number of pieces.
-static inline int steps_by_rounds(int count, int longest, int slots, int& blocks) {
-  const int pieces = lane() % MOST_PIECES + 1, rounds = quotient(count * pieces + blocks - 1, blocks), steps = quotient(longest + pieces - 1, pieces);
-  const bool may = pieces == 1 || (steps >= LEAST_OF_FEW && count * pieces * 4 * GROUPS <= slots / 2);
-  const int time = may ? smaller_of(rounds * (steps + (pieces > 1 ? CUT : 0)), 1 << 26) : 1 << 27;
-  const int best = smallest_in_warp(time * MOST_PIECES + pieces - 1) % MOST_PIECES;
-  blocks = shuffle(quotient(count * pieces + rounds - 1, rounds), best);
-  return shuffle(steps, best);
-}
+// How work is divided: which blocks begin with wide streams, and how long items are.
+struct Division {
+  const Totals& all;
+  int blocks, first, most;  // first: so many blocks begin with wide streams; most: steps of items of these, where they are few; else 0
 
-// Blocks that begin with wide streams, by what steps take, in us where these have 128 keys and heads 128 features: 0.76 the products of 64 rows, a fifth more where
-// memory is what all wait for; of other streams 1.04, or as long as their bytes take where all blocks read.
-static inline int first_blocks(int wide, int other, int blocks) {
-  if (other == 0 || wide == 0) return wide == 0 ? 0 : blocks;
-  const float bytes = other * (BYTES ? 1.03f : 2.06f), least = other * 1.04f, alone = wide * (GROUPS * 0.76f);
-  const bool is_full = bytes > alone + least;
-  const int own = static_cast<int>((is_full ? 1.2f * alone / larger_of(bytes, 1.2f * alone + least) : alone / (alone + least)) * blocks + 0.5f);
-  return own < 1 ? 1 : own > blocks - 1 ? blocks - 1 : own;
-}
+  Division(const Totals& totals, int block_count, int slots) : all(totals), blocks(block_count), first(first_blocks()), most(0) {
+    if (all.streams[0] == 0 || all.streams[0] > 4 * first) return;
+    // So few that those which blocks take last are much of all work.
+    if (all.streams[1] > 0) first = smaller_of(first + first / 8, blocks - 1);
+    const bool alike = all.steps[0] >= 0.85f * all.streams[0] * all.longest[0];
+    most = alike ? steps_by_rounds(slots) : larger_of(all.steps[0] / (2 * first), LEAST_OF_FEW);
+    if (all.streams[1] == 0) first = blocks;
+  }
+
+  // How many steps an item may have where `left` are left for all blocks. At least 1 / (MORE_ITEMS * blocks) of all.
+  int most_steps(int kind, int left) const {
+    if (kind == 0 && most > 0) return most;
+    const int steps = kind == 0 ? all.steps[0] : all.steps[1], share = (steps + blocks - 1) / blocks, least = kind == 0 || all.streams[0] == 0 ? LEAST : LEAST_BESIDE;
+    return larger_of(larger_of(share < 2 ? 2 : share < least ? share : least, left / blocks), steps / (MORE_ITEMS * blocks) + 1);
+  }
+
+  // The queue that a block begins with, and which of its items it has. Blocks that begin with wide streams are evenly among all.
+  int start_of(int block, int& number) const { return start_of(block, blocks, first, number); }
+  static int start_of(int block, int blocks, int first, int& number) {
+    const int wide_before = static_cast<int>(int64_t{block} * first / blocks), kind = static_cast<int>(int64_t{block + 1} * first / blocks) > wide_before ? 0 : 1;
+    number = kind == 0 ? wide_before : block - wide_before;
+    return kind;
+  }
+
+ private:
+  // By what steps take, in us where these have 128 keys and heads 128 features: 0.76 the products of 64 rows, a fifth more where memory is what all wait for; of
+  // other streams 1.04, or as long as their bytes take where all blocks read.
+  int first_blocks() const {
+    if (all.streams[0] == 0 || all.streams[1] == 0) return all.streams[0] == 0 ? 0 : blocks;
+    const float bytes = all.steps[1] * (BYTES ? 1.03f : 2.06f), least = all.steps[1] * 1.04f, alone = all.steps[0] * (GROUPS * 0.76f);
+    const bool is_full = bytes > alone + least;
+    const int own = static_cast<int>((is_full ? 1.2f * alone / larger_of(bytes, 1.2f * alone + least) : alone / (alone + least)) * blocks + 0.5f);
+    return own < 1 ? 1 : own > blocks - 1 ? blocks - 1 : own;
+  }
+  // Few streams that are as long as each other are cut in so many pieces that rounds of all blocks are full; `first` becomes those that have one in each round. By a
+  // warp: a lane a number of pieces.
+  int steps_by_rounds(int slots) {
+    const int count = all.streams[0], longest = all.longest[0];
+    const int pieces = lane() % MOST_PIECES + 1, rounds = quotient(count * pieces + first - 1, first), steps = quotient(longest + pieces - 1, pieces);
+    const bool may = pieces == 1 || (steps >= LEAST_OF_FEW && count * pieces * 4 * GROUPS <= slots / 2);
+    const int time = may ? smaller_of(rounds * (steps + (pieces > 1 ? CUT : 0)), 1 << 26) : 1 << 27;
+    const int best = smallest_in_warp(time * MOST_PIECES + pieces - 1) % MOST_PIECES;
+    first = shuffle(quotient(count * pieces + rounds - 1, rounds), best);
+    return shuffle(steps, best);
+  }
+};
 
 static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, int slots, int room, int32_t* words, int32_t* items) {
   __shared__ int sums[3][PLAN_WARPS];
+  __shared__ Totals totals[PLAN_WARPS];
   int streams = 0;
+  Totals own_totals{};
 #pragma unroll 1
   for (int base = 0; base < plan.count; base += PLAN_THREADS) {
     const int n = base + thread_x();
     int before[1] = {n < plan.count ? plan.chunks(plan.queries(n)) * plan.kv_heads : 0}, total[1];
+    if (n < plan.count) own_totals.add(plan, n);
     sum_before(before, total, sums);
     if (n < plan.count) streams_before[n] = streams + before[0];
     streams += total[0];
   }
-  sync_block();
+  const Totals all = own_totals.of_block(totals);
   plan.streams_before = streams_before;
-  int all[3] = {}, longest = 0;  // steps of wide streams, and of others; wide streams, and the steps of the longest one
-#pragma unroll 1
-  for (int base = 0; base < streams; base += PLAN_THREADS) {
-    int own[3] = {}, total[3];
-    if (base + thread_x() < streams) {
-      const RaggedItem item = plan.stream(base + thread_x());
-      const int weight = item.end > item.first ? item.end - item.first + SETUP : 0;
-      own[0] = item.wide ? weight : 0, own[1] = item.wide ? 0 : weight, own[2] = item.wide && weight > 0;
-      if (item.wide) longest = larger_of(longest, item.end - item.first);
-    }
-    sum_before(own, total, sums);
-    all[0] += total[0], all[1] += total[1], all[2] += total[2];
-  }
-  longest = largest_of_all(longest, sums[0]);
-  int first = first_blocks(all[0], all[1], blocks), most = 0;  // most: steps of items of wide streams, where these are few
-  if (all[2] > 0 && are_few(all[2], first)) {
-    if (all[1] > 0) first = smaller_of(first + first / 8, blocks - 1);
-    most = are_alike(all[2], longest, all[0]) ? steps_by_rounds(all[2], longest, slots, first) : larger_of(all[0] / (2 * first), LEAST_OF_FEW);
-    if (all[1] == 0) first = blocks;
-  }
+  const Division division(all, blocks, slots);
   int done[2] = {}, made[3] = {};  // made: items of both queues, slots
 #pragma unroll 1
   for (int base = 0; base < streams; base += PLAN_THREADS) {
@@ -169,11 +199,11 @@ static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, i
     const int queue = item.wide ? 0 : 1, begin = item.first, steps = item.end - begin, own = steps > 0 ? steps + SETUP : 0;
     int weight[2] = {item.wide ? own : 0, item.wide ? 0 : own}, weights[2], nexts[3];
     sum_before(weight, weights, sums);
-    const int of_queue = item.wide ? all[0] : all[1], before = item.wide ? done[0] + weight[0] : done[1] + weight[1];
+    const int left = item.wide ? all.steps[0] - done[0] - weight[0] : all.steps[1] - done[1] - weight[1];
     int pieces = 0, needed = 0;
     if (steps > 0) {
-      const int own_most = item.wide && most > 0 ? most : most_steps(of_queue - before - steps / 2, of_queue, blocks, item.wide || all[0] == 0 ? LEAST : LEAST_BESIDE);
-      pieces = (steps + own_most - 1) / own_most;
+      const int most = division.most_steps(queue, left - steps / 2);
+      pieces = (steps + most - 1) / most;
       item.shared = !item.wide && steps >= pieces * GROUPS, item.apart = item.shared && plan.units(item) > MERGED_UNITS;
       needed = plan.slots(item, pieces);
     }
@@ -200,7 +230,7 @@ static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, i
     made[0] += nexts[0], made[1] += nexts[1], made[2] += nexts[2];
   }
   if (thread_x() == 0) {
-    words[TAKEN] = first, words[TAKEN + 1] = blocks - first;
-    words[COUNT] = made[0], words[COUNT + 1] = made[1], words[FIRST_BLOCKS] = first;
+    words[TAKEN] = division.first, words[TAKEN + 1] = blocks - division.first;
+    words[COUNT] = made[0], words[COUNT + 1] = made[1], words[FIRST_BLOCKS] = division.first;
   }
 }
