@@ -60,8 +60,9 @@ $if v3
   if (block_x() > 0) {
     const NewTokens fresh{{keys, values, key_token, key_head, value_token, value_head, k_scale, v_scale, k_scale_stride, v_scale_stride},
                           kv_pages, page_stride, slot_stride, head_stride, block_tables, table_row, PAGE, D, kv_heads};
-    const int64_t token = int64_t{block_x() - 1} * PLAN_WARPS + warp();
-    if (token < tokens) fresh.write({query_start_loc, context_lens, distribution[2], tokens}, token);
+    const RaggedBatch batch{query_start_loc, context_lens, distribution[2], tokens};
+#pragma unroll 1
+    for (int64_t token = int64_t{block_x() - 1} * PLAN_WARPS + warp(); token < tokens; token += int64_t{grid_x() - 1} * PLAN_WARPS) fresh.write(batch, token);
     return;
   }
 $end
@@ -115,7 +116,6 @@ $if C != E
 $end
   } else {
     take_registers<CONSUMER_REGISTERS>();
-    wait_for_previous_launch();
     const Parts parts{partial, partial_softmax, words + ARRIVED};
     const PlainRows plain{queries, query_token, query_head, kv_pages, page_stride, slot_stride, head_stride, block_tables, table_stride, ends, group_size, units.window};
     Consumer{at, queue, parts, ends, plain, units, links, group_size, tokens_a_group, group - 1}.run();

@@ -138,6 +138,7 @@ struct Consumer {
       return;
     }
     if (has_rows(item)) parts.store(own_unit(item), o);
+    wait_for_previous_launch();  // the list's, which has set what is counted here to 0: a first item may have been known before
     asm volatile("fence.acq_rel.gpu;" : : : "memory");
     sync_some(1 + part, WARPGROUP);
     if (first_thread && atomicAdd(parts.arrived + item.slot + (item.wide ? part : 0), 1) == item.pieces * (item.apart ? GROUPS : 1) - 1) add_in_the_end(of.number);
@@ -198,6 +199,7 @@ struct Consumer {
     }
   }
   void end() {
+    wait_for_previous_launch();
     asm volatile("fence.acq_rel.gpu;" : : : "memory");
     sync_some(1 + GROUPS, GROUPS * WARPGROUP);
 #pragma unroll 1

@@ -2,6 +2,7 @@
 //
 // A warp has a token, and asks for its keys and values before it knows where they go.
 #pragma once
+#include "device/attention/share_places.h"
 #include "device/attention/visible_keys.h"
 #include "device/number/quantise.h"
 #include "ragged_page_attention/ragged_batch.h"
@@ -59,10 +60,20 @@ struct NewTokens {
   const int32_t* tables;
   int64_t table_row, page_size, features, kv_heads;
 
+  // As RaggedBatch says it, by a warp, which asks for 32 starts at a time.
+  static int64_t sequence_of(const RaggedBatch& batch, int64_t token) {
+    int64_t low = 0, many = batch.count + 1;  // it is one of these from `low` on
+    while (many > 1) {
+      const int64_t step = (many + WARP - 1) / WARP, own = lane() * step;
+      const int64_t skipped = (sum_in_warp(own < many && batch.starts[low + own] <= token ? 1 : 0) - 1) * step;
+      low += skipped, many = many - skipped < step ? many - skipped : step;
+    }
+    return low;
+  }
   void write(const RaggedBatch& batch, int64_t token) const {
     const int dim = static_cast<int>(features), row_count = 2 * static_cast<int>(kv_heads);
     const auto find = [&]() -> Cached* {
-      const RaggedSequence sequence = batch[batch.sequence_of(token)];
+      const RaggedSequence sequence = batch[sequence_of(batch, token)];
       const int64_t position = sequence.old_keys() + token - sequence.first;
       if (token < sequence.first || sequence.number == batch.count || position < 0) return nullptr;
       const int64_t page = tables[sequence.number * table_row + position / page_size];
