@@ -24,20 +24,21 @@ struct NewRows {
   }
 };
 
-// A token's rows to the slot that `find` tells, null: to none. PACK elements at a time, which begin where packs may.
+// A token's rows to the slot that `find` tells, which all lanes call; null: to none. PACK elements at a time, which begin where packs may.
 template <int PACK, class Find> static inline void write_rows(const NewRows& rows, int64_t token, int row_count, int dim, int64_t row_stride, const Find& find) {
   constexpr int AT_ONCE = 8;
   const int row_packs = dim / PACK, packs = row_count * row_packs;
   Cached* slot = nullptr;
 #pragma unroll 1
-  for (int base = lane(); base < packs; base += AT_ONCE * WARP) {
+  for (int first = 0; first < packs; first += AT_ONCE * WARP) {
+    const int base = first + lane();
     Pack<Element, PACK> x[AT_ONCE];
 #pragma unroll
     for (int i = 0; i < AT_ONCE; ++i) {
-      const int at = base + i * WARP < packs ? base + i * WARP : base, row = quotient(at, row_packs);
+      const int at = base + i * WARP < packs ? base + i * WARP : 0, row = quotient(at, row_packs);
       x[i] = load_pack<PACK>(rows.row(token, row) + (at - row * row_packs) * PACK);
     }
-    if (base < WARP) slot = find();
+    if (first == 0) slot = find();
     if (slot == nullptr) return;
 #pragma unroll
     for (int i = 0; i < AT_ONCE; ++i) {
