@@ -51,6 +51,7 @@ const Mutant mutants[] = {
     {"BatchThatForgetsTheFirstPart", batch("mixed_bf16"), {"block == begins", 0, "false", decode_parts}},
     {"BatchThatWritesKeysAsValues", batch_v3("mixed_bf16"), {"row % 2 == 0 ? keys +", 0, "row % 2 == 1 ? keys +", ragged_write}},
     {"BatchThatWritesATokenInFour", batch_v3("mixed_bf16"), {"* WRITE_TOKENS + warp()", 0, "* WRITE_TOKENS", write_launch}},
+    {"BatchThatWritesToTheFirstSequence", batch_v3("mixed_bf16"), {"low += skipped", 0, "low += 0", ragged_write}},
     {"BatchThatWritesASlotTooFar", batch_v3("mixed_bf16"), {"position % page_size *", 0, "(position + 1) % page_size *", ragged_write}},
     {"Rdna3BatchThatSeesHiddenKeys",
      on(rdna3, batch("mixed_bf16", "ragged_page_attention/attend.wave.gpu.cu")),
