@@ -5,8 +5,11 @@ namespace ejk::reference {
 
 namespace {
 
-// Of blocks of whole tiles of 64 keys, which some variants ask for.
-bool names_tiles(const spec::Case& c) { return c.name.find("tiles") != std::string::npos; }
+// Of blocks of whole tiles of 64 keys, which some variants ask for; 64 if none is given.
+bool has_tiles(const spec::Case& c) {
+  const auto size = c.attributes.find("block_size");
+  return size == c.attributes.end() || std::get<std::int64_t>(size->second) % 64 == 0;
+}
 
 }  // namespace
 
@@ -28,7 +31,7 @@ spec::Case vary_sparse(const spec::Case& c, Rng& rng) {
     varied.dims["S"] = rng.chance(0.05) ? std::int64_t{0} : count;
   else
     varied.attributes["block_count"] = count;
-  if (names_tiles(c)) {
+  if (has_tiles(c) && rng.chance(0.5)) {
     static constexpr std::int64_t tile_groups[] = {1, 5, 16, 16, 32};
     varied.attributes["block_size"] = 64 * rng.between(1, 2);
     varied.dims["Hq"] = kv_heads * rng.pick(tile_groups);
@@ -49,6 +52,7 @@ spec::Case random_sparse(Rng& rng, bool gated) {
   c.dims["D"] = rng.chance(0.3) ? rng.nasty_size(1, 100) : 8 * rng.between(2, 12);
   c.dims["Dv"] = rng.chance(0.7) ? c.dims["D"] : spec::Value{rng.nasty_size(1, 100)};
   if (rng.chance(0.3)) c.attributes["softmax_scale"] = 0.1;
+  c.attributes["block_size"] = std::int64_t{rng.chance(0.3) ? 64 : 1};
   if (!gated) {
     c.dims["S"] = std::int64_t{4};
     if (rng.chance(0.5)) c.given.push_back("block_counts");

@@ -9,6 +9,7 @@ constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, STAGES = ${stages}, PIEC
 constexpr int SMALL = 128;           // threads of the small launches
 $require D % 16 == 0 and Dv % 16 == 0
 #include "native_sparse_attention/gradient_tile.h"
+#include "native_sparse_attention/key_entries.h"
 #include "native_sparse_attention/gradient_entries.h"
 
 $if gated

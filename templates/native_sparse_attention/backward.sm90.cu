@@ -1,5 +1,5 @@
-// Gradients of native_sparse_attention, or of its branch of blocks alone, on Hopper: of queries as forward.sm90.cu, through a ring of tiles of keys; of keys as
-// backward.mma.gpu.cu, on mma.sync.
+// Gradients of native_sparse_attention, or of its branch of blocks alone, on Hopper: of queries as forward.sm90.cu, through a ring of tiles of keys; of keys
+// through lists of the tokens that select a block, whose long ones go in parts, which `finish` adds up in order.
 #include "device/gpu.h"
 #include "device/attention/attention.h"
 #include "device/sm90.h"
@@ -14,6 +14,10 @@ constexpr int SMALL = 128;  // threads of the small launches
 constexpr uint32_t WEIGHT_BYTES = 32 * 128;
 $require D % 64 == 0 and Dv % 64 == 0 and queries % groups == 0
 #include "native_sparse_attention/backward_sm90_consumer.h"
+#include "native_sparse_attention/gates.h"
+#include "native_sparse_attention/sm90_key_entries.h"
+#include "native_sparse_attention/token_row.h"
+constexpr int KEYS = KEYS_A_TILE;
 #include "native_sparse_attention/gradient_entries.h"
 constexpr uint32_t QUERIES_AT = STAGES * STAGE_BYTES, DOUTS_AT = QUERIES_AT + QUERY_PANEL * D / 64;
 constexpr uint32_t WEIGHTS_AT = DOUTS_AT + QUERY_PANEL * DV / 64, BITS_AT = WEIGHTS_AT + 2 * GROUPS * WEIGHT_BYTES;
@@ -47,6 +51,12 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
   const uint32_t base = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
   uint32_t* const bits = reinterpret_cast<uint32_t*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + BITS_AT);
   if (thread_x() == 0) notes.ring.start();
+  Producer producer{base, notes.ring, bits, words, size, first_token, tokens, kv_head, batch, {}};
+  if (uniform(warp()) == 0) {  // whose first lane has made the barriers
+    producer.expect_queries(QUERY_PANEL * (D + DV) / 64);
+    producer.copy_queries<D>(base + QUERIES_AT, q_map, first_head);
+    producer.copy_queries<DV>(base + DOUTS_AT, dout_map, first_head);
+  }
 #pragma unroll 1
   for (int i = warp(); i < TOKENS; i += THREADS / WARP) {
     const int token = first_token + i;
@@ -61,10 +71,6 @@ $end
   if (uniform(warpgroup()) == GROUPS) {
     give_registers<COPY_REGISTERS>();
     if (uniform(warp()) != 4 * GROUPS) return;
-    Producer producer{base, notes.ring, bits, words, size, first_token, tokens, kv_head, batch, {}};
-    producer.expect_queries(QUERY_PANEL * (D + DV) / 64);
-    producer.copy_queries<D>(base + QUERIES_AT, q_map, first_head);
-    producer.copy_queries<DV>(base + DOUTS_AT, dout_map, first_head);
     producer.copy_blocks(k_map, v_map);
 $if gated
     if (is_given(g_cmp_view))

@@ -18,13 +18,14 @@ constexpr uint32_t QUERIES_AT = STAGES * STAGE_BYTES;
 constexpr uint32_t WEIGHTS_AT = QUERIES_AT + QUERY_PANEL * (D > DV ? D : DV) / 64;  // outputs take the queries' place
 constexpr uint32_t BITS_AT = WEIGHTS_AT + 2 * GROUPS * WEIGHT_BYTES;
 $if gated
-constexpr int SELECT_WARPS = 4, MEANS_THREADS = 128, KEYS = KEYS_A_TILE;
-#include "native_sparse_attention/select_entry.h"
+constexpr int SELECTORS = ${selectors}, SELECT_BLOCKS = ${select_blocks}, MEANS_THREADS = 128, KEYS = KEYS_A_TILE;
+constexpr uint32_t SELECT_STAGES = ${select_stages};
+#include "native_sparse_attention/sm90_select_entry.h"
 
-// Block (x, y, z): the means of block x of kv head y of row z of the batch: of keys in terms, row by row; and of both, 64 as they lie in a stage.
+// Block (x, y, z): the means of block x of kv head y of row z of the batch: of keys in terms, and of both, 64 as they lie in shared memory.
 KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
   const Heads<const Element> k(k_view), v(v_view);
-  const int64_t row = static_cast<int64_t>(block_z()) * k.heads + block_y(), at = row * grid_x() + block_x(), first = block_x() * block_size;
+  const int64_t row = static_cast<int64_t>(block_z()) * k.heads + block_y(), tile = row * ((grid_x() + KEYS - 1) / KEYS) + block_x() / KEYS, first = block_x() * block_size;
   const auto mean = [&](const Element* from, int64_t stride) {
     float sum = 0;
 #pragma unroll 4
@@ -32,11 +33,10 @@ KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
     return sum / static_cast<float>(block_size);
   };
   const int d = thread_x(), key = block_x() % KEYS;
-  Element* const to = reinterpret_cast<Element*>(mean_tiles) + (row * ((grid_x() + KEYS - 1) / KEYS) + block_x() / KEYS) * (STAGE_BYTES / 2) +
-                      d / 64 * (KEYS * 64) + key * 64 + (d % 64 / 8 ^ key % 8) * 8 + d % 8;
+  Element* const to = reinterpret_cast<Element*>(mean_tiles) + tile * (STAGE_BYTES / 2) + d / 64 * (KEYS * 64) + key * 64 + (d % 64 / 8 ^ key % 8) * 8 + d % 8;
   if (d < D) {
     const float x = mean(k.row(block_z(), first, block_y()) + d, k.token_stride);
-    store_terms(reinterpret_cast<Element*>(mean_keys) + at * D + d, k_view.shape[0] * k.heads * grid_x() * D, x);
+    store_terms(reinterpret_cast<Element*>(mean_terms) + tile * (TERMS_BYTES / 2) + place_of_mean(key, d), TERM_BYTES / 2, x);
     if (is_given(g_cmp_view)) *to = from_float<Element>(x);
   }
   if (is_given(g_cmp_view) && d < DV) to[KEYS * D] = from_float<Element>(mean(v.row(block_z(), first, block_y()) + d, v.token_stride));
@@ -53,6 +53,23 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const uint32_t base = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
   uint32_t* const bits = reinterpret_cast<uint32_t*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + BITS_AT);
   if (thread_x() == 0) notes.ring.start();
+  Producer producer{base, notes.ring, bits, words, size, first_token, tokens, kv_head, batch, {}};
+  if (uniform(warp()) == 0) {  // whose first lane has made the barriers
+    producer.expect_queries(QUERY_PANEL * D / 64);
+    producer.copy_queries<D>(base + QUERIES_AT, q_map, first_head);
+  }
+$if gated
+#pragma unroll 1
+  for (int i = THREADS - 1 - thread_x(); i < TOKENS * ROW_HEADS; i += THREADS) {  // by warps that have no bits to load
+    const int of = i / ROW_HEADS, head = i % ROW_HEADS, token = first_token + of;
+    const auto known_gate = [&](const View& gate) { return token < tokens && head < count && is_given(gate) ? gate_of(gate, batch, token, first_head + head) : 0; };
+    const float sum = token < tokens && head < count && is_given(g_cmp_view)
+                          ? mean_lse[(static_cast<int64_t>(batch) * q_view.shape[2] + first_head + head) * tokens + token]
+                          : 0;
+    notes.block_gate[of][head] = known_gate(g_slc_view), notes.mean_gate[of][head] = known_gate(g_cmp_view);
+    notes.mean_sum[of][head] = sum > -INFINITE ? sum : 0;
+  }
+$end
 #pragma unroll 1
   for (int i = warp(); i < TOKENS; i += THREADS / WARP) {
     const int token = first_token + i;
@@ -78,9 +95,6 @@ $end
   if (uniform(warpgroup()) == GROUPS) {
     give_registers<COPY_REGISTERS>();
     if (uniform(warp()) != 4 * GROUPS) return;
-    Producer producer{base, notes.ring, bits, words, size, first_token, tokens, kv_head, batch, {}};
-    producer.expect_queries(QUERY_PANEL * D / 64);
-    producer.copy_queries<D>(base + QUERIES_AT, q_map, first_head);
     producer.copy_blocks(k_map, v_map);
 $if gated
     if (is_given(g_cmp_view))
@@ -103,23 +117,15 @@ $end
     const int token = first_token + consumer.own.token(i);
     const bool there = token < tokens;
 $if gated
-    const auto known_gate = [&](const View& gate, int head) {
-      return there && head < count && is_given(gate) ? gate_of(gate, batch, token, first_head + head) : 0;
-    };
-    const auto known_sum = [&](int head) {
-      const float sum = there && head < count && is_given(g_cmp_view)
-                            ? mean_lse[(static_cast<int64_t>(batch) * q_view.shape[2] + first_head + head) * tokens + token]
-                            : 0;
-      return sum > -INFINITE ? sum : 0;
-    };
-    consumer.change(i, [&](int head) { return known_gate(g_slc_view, head); },
+    const int of = consumer.own.token(i);
+    consumer.change(i, [&](int head) { return notes.block_gate[of][head]; },
                     [&](int head, float lse) {
                       if (!there || head >= count) return;
                       store_branch_lse(branch_lse_view, batch, token, first_head + head, BLOCKS, lse * LN_2);
                       store_branch_lse(branch_lse_view, batch, token, first_head + head, WINDOW, -INFINITE);
                       if (!is_given(g_cmp_view)) store_branch_lse(branch_lse_view, batch, token, first_head + head, MEANS, -INFINITE);
                     },
-                    known_sum, [&](int head) { return known_gate(g_cmp_view, head); });
+                    [&](int head) { return notes.mean_sum[of][head]; }, [&](int head) { return notes.mean_gate[of][head]; });
 $else
     consumer.change(i, [](int) { return 1.0f; },
                     [&](int head, float lse) {

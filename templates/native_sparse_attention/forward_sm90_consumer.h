@@ -7,6 +7,9 @@ struct Notes {
   float reference[TOKENS][ROW_HEADS];       // of weights, to the base 2
   float factor[TOKENS][ROW_HEADS];          // of weights
   float exchange[GROUPS][4][ROW_HEADS];
+$if gated
+  float block_gate[TOKENS][ROW_HEADS], mean_gate[TOKENS][ROW_HEADS], mean_sum[TOKENS][ROW_HEADS];  // sums: logarithms to the base 2
+$end
   TileRing ring;
 };
 typedef float Outputs[DV / 64][ROW_HEADS / 2];

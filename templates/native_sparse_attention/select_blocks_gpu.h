@@ -50,32 +50,42 @@ static inline void load_named_bits(uint32_t* bits, int words, const View& indice
   if (there) name_blocks(bits, indices, counts, batch, token, kv_head, count, static_cast<int>(token / block_size));
 }
 
-static inline int count_from(const float* importance, int own, uint32_t least) {
+// What the lanes of a warp tell each other, by shuffles; a GPU may have words of its own for it.
+struct ShufflingWarp {
+  static uint32_t where(bool x) { return or_of_warp(x ? 1u << lane() : 0); }
+  static int sum(int x) { return sum_of_warp(x); }
+};
+
+template <class Words> static inline int count_from(const float* importance, int own, uint32_t least) {
   int count = 0;
-#pragma unroll 1
+#pragma unroll 4
   for (int block = 1 + lane(); block < own; block += WARP) count += order_of(importance[block]) >= least ? 1 : 0;
-  return sum_of_warp(count);
+  return Words::sum(count);
 }
 
 // Block 0, the query's own, and the `count` less two of the others before it whose importance is largest; of equal ones the first. Bit by
-// bit the importance is found that as many blocks reach.
-static inline void choose_blocks(uint32_t* bits, const float* importance, int own, int64_t count) {
+// bit the importance is found that as many blocks reach; where just as many do, it is enough.
+template <class Words = ShufflingWarp> static inline void choose_blocks(uint32_t* bits, const float* importance, int own, int64_t count) {
   const int64_t room = room_beside(count, own);
   const bool all = room >= own - 1;
+  bool exact = false;
   uint32_t least = 0;
 #pragma unroll 1
-  for (uint32_t bit = 1u << 31; !all && bit > 0; bit >>= 1)
-    if (count_from(importance, own, least | bit) >= room) least |= bit;
-  int64_t equal = all ? 0 : room - (least < 0xffffffffu ? count_from(importance, own, least + 1) : 0);
+  for (uint32_t bit = 1u << 31; !all && !exact && bit > 0; bit >>= 1) {
+    const int reach = count_from<Words>(importance, own, least | bit);
+    if (reach >= room) least |= bit;
+    exact = reach == room;
+  }
+  int64_t equal = all ? 0 : exact ? own : room - (least < 0xffffffffu ? count_from<Words>(importance, own, least + 1) : 0);
 #pragma unroll 1
   for (int first = 0; first <= own; first += WARP) {
     const int block = first + lane();
     const bool other = block > 0 && block < own;
     const uint32_t order = other && !all ? order_of(importance[block]) : 0;
-    const uint32_t same = or_of_warp(other && !all && order == least ? 1u << lane() : 0);
+    const uint32_t same = Words::where(other && !all && order == least);
     const bool fixed = block == 0 || (block == own && count > 1);
     const bool best = other && (all || (room > 0 && (order > least || (order == least && ones_in(same & ((1u << lane()) - 1)) < equal))));
-    const uint32_t word = or_of_warp(fixed || best ? 1u << lane() : 0);
+    const uint32_t word = Words::where(fixed || best);
     equal -= ones_in(same);
     if (lane() == 0) bits[first / 32] = word;
   }

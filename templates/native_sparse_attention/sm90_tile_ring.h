@@ -13,7 +13,7 @@ enum TileKind { TILE_OF_BLOCKS, TILE_OF_MEANS, NO_TILE };
 
 // In shared memory beside the tiles, stage i of which begins i * STAGE_BYTES behind the first: keys, then values.
 struct TileRing {
-  uint32_t wanted[STAGES];                        // the tokens that see keys of the tile, a bit each, and its kind from bit 16 on
+  uint32_t wanted[STAGES];                        // the tokens that see keys of the tile, a bit each, and its kind from bit 24 on
   int first[STAGES];                              // its first key
   uint64_t full[STAGES], empty[STAGES], queries;  // barriers
 
@@ -43,7 +43,7 @@ struct Producer {
   // The tile is empty, and lane 0 writes what it will be.
   void open(TileKind kind, uint32_t wanted, int first) const {
     barrier_wait_all(shared_pointer(&ring.empty[turn.at]), turn.parity ^ 1);
-    if (lane() == 0) ring.wanted[turn.at] = wanted | kind << 16, ring.first[turn.at] = first;
+    if (lane() == 0) ring.wanted[turn.at] = wanted | kind << 24, ring.first[turn.at] = first;
   }
   uint32_t full() const { return shared_pointer(&ring.full[turn.at]); }
   void next() {

@@ -147,7 +147,7 @@ struct TokenGroup {
     for (;; turn.next()) {
       barrier_wait_all(shared_pointer(&ring.full[turn.at]), turn.parity);
       const uint32_t wanted = uniform(ring.wanted[turn.at]);
-      if (wanted >> 16 != static_cast<uint32_t>(kind)) return;
+      if (wanted >> 24 != static_cast<uint32_t>(kind)) return;
       const int first = uniform(ring.first[turn.at]);
 #pragma unroll
       for (int i = 0; i < GROUP_TOKENS; ++i)

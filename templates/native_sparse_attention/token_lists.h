@@ -4,6 +4,8 @@
 #include "native_sparse_attention/named_blocks.h"
 #include "native_sparse_attention/select_blocks_gpu.h"
 
+static inline View no_view() { return {nullptr, -1, {}, {}}; }
+
 // A part of a block's list: `count` tokens from `first` on, numbers in the kv head's list. block: -1: none.
 struct ListPart {
   int32_t block, first, count, unused;

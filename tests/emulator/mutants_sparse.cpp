@@ -101,6 +101,7 @@ const Mutant mutants[] = {
     {"NativeSparseThatSelectsTheLastOfEqualBlocks",
      native_ties(),
      {"ones_in(same & ((1u << lane()) - 1)) < equal", 0, "ones_in(same >> lane()) <= equal", select_blocks}},
+    {"NativeSparseThatEndsBeforeTheNumberIsExact", native(), {"exact = reach == room", 0, "exact = reach >= room", select_blocks}},
     {"NativeSparseThatForgetsTiesOfEarlierLanes", native_ties(), {"equal -= ones_in(same);", 0, nothing, select_blocks}},
     {"NativeSparseThatSeesTheBlockOfTheQueryAsAMean", native(), {"past = (token + 1) /", 0, "past = (token + 2) /"}},
     {"NativeSparseWhoseImportanceLacksAHead",

@@ -21,8 +21,7 @@ using reference::Call;
 using reference::Rng;
 using Clock = std::chrono::steady_clock;
 
-constexpr int attempts_a_call = 4;          // other variations, when the image does not serve one
-constexpr int attempts_at_the_first = 200;  // it must be found: wide vectors take only some of the odd sizes
+constexpr int attempts_a_call = 4;  // other variations, when the image does not serve one
 
 constexpr int random_calls_of_a_sample = 2;  // for which an image may be compiled: that takes longer than the call
 
@@ -36,6 +35,15 @@ struct NotServed : std::runtime_error {
 // A call without elements says little of an image.
 bool has_empty_dim(const spec::Case& c) {
   return std::any_of(c.dims.begin(), c.dims.end(), [](const auto& dim) { return dim.second == spec::Value(std::int64_t{0}); });
+}
+
+// Judged without data, which is slow to make: true if only data could tell.
+bool likely_served(const VerifyImage& image, const spec::Case& c) {
+  try {
+    return image.why_not(spec::bind(*image.kernel->spec, spec::facts_of(*image.kernel->spec, c))).empty();
+  } catch (const std::exception&) {
+    return true;
+  }
 }
 
 class ImageChecker {
@@ -61,37 +69,24 @@ class ImageChecker {
  private:
   // The i-th varied case: 0 contiguous, with the properties; then other layouts and shapes.
   void varied(int index) {
-    const int attempts = index == 0 ? attempts_at_the_first : attempts_a_call;
-    for (int attempt = 0; attempt < attempts; ++attempt) {
+    if (index == 0) return first_varied();
+    for (int attempt = 0; attempt < attempts_a_call; ++attempt) {
       const auto& origin = *image_.cases[static_cast<std::size_t>(index) % image_.cases.size()];
       const std::uint64_t seed = rng_.next() >> 1;
       Rng rng(seed);
-      reference::Arrangement arrangement;
-      if (index > 0) arrangement = {attempt + 1 < attempts ? reference::random_layout(rng) : reference::Layout{}, index % 2 == 0};
-      const auto c = reference_.vary(origin, rng);
-      if (index == 0 && (has_empty_dim(c) || !likely_served(c))) continue;
-      if (one_call(c, seed, arrangement, index == 0)) return;
+      const auto layout = attempt + 1 < attempts_a_call ? reference::random_layout(rng) : reference::Layout{};
+      if (one_call(reference_.vary(origin, rng), seed, {layout, index % 2 == 0}, false)) return;
     }
   }
-
-  // Judged without data, which is slow to make: true if only data could tell.
-  bool likely_served(const spec::Case& c) const {
-    try {
-      return image_.why_not(spec::bind(*image_.kernel->spec, spec::facts_of(*image_.kernel->spec, c))).empty();
-    } catch (const std::exception&) {
-      return true;
-    }
+  void first_varied() {
+    for (int left = attempts_at_the_first; const auto drawn = draw_served(image_, reference_, rng_, left);)
+      if (one_call(drawn->c, drawn->seed, {}, true)) return;
   }
 
-  // The first case that the reference can do in time. No varied call may have been one of this image: then even an emulator has the time.
+  // No varied call may have been one of this image: then even an emulator has the time.
   void small_case() {
-    const double seconds = outcome_.calls == 0 ? VerifyEffort().whole_case : effort_.whole_case;
-    for (const auto* c : image_.cases) {
-      const auto binding = spec::bind(*image_.kernel->spec, spec::facts_of(*image_.kernel->spec, *c));
-      if (!affordable(cost_of(*image_.kernel->spec, binding), tensor_bytes(binding.facts), seconds)) continue;
+    if (const auto* c = whole_case(image_, outcome_.calls == 0 ? VerifyEffort().whole_case : effort_.whole_case))
       one_call(*c, effort_.seed, {}, false);
-      return;
-    }
   }
 
   // False: the image does not serve this call.
@@ -259,6 +254,24 @@ bool finds_its_image(const KernelHandle& kernel, const Machine& machine, const s
 }
 
 }  // namespace
+
+std::optional<DrawnCase> draw_served(const VerifyImage& image, const reference::KernelReference& reference, Rng& seeds, int& attempts) {
+  while (attempts-- > 0) {
+    const std::uint64_t seed = seeds.next() >> 1;
+    Rng rng(seed);
+    auto c = reference.vary(*image.cases.front(), rng);
+    if (!has_empty_dim(c) && likely_served(image, c)) return DrawnCase{std::move(c), seed};
+  }
+  return {};
+}
+
+const spec::Case* whole_case(const VerifyImage& image, double seconds) {
+  for (const auto* c : image.cases) {
+    const auto binding = spec::bind(*image.kernel->spec, spec::facts_of(*image.kernel->spec, *c));
+    if (affordable(cost_of(*image.kernel->spec, binding), tensor_bytes(binding.facts), seconds)) return c;
+  }
+  return nullptr;
+}
 
 VerifyOutcome check_image(const VerifyImage& image, const Machine& machine, const reference::KernelReference& reference,
                           const VerifyEffort& effort) {

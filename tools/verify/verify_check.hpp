@@ -29,6 +29,19 @@ struct VerifyOutcome {
   bool failed() const { return missing || !failures.empty(); }
 };
 
+constexpr int attempts_at_the_first = 200;  // a varied case must be found: wide vectors take only some of the odd sizes
+
+struct DrawnCase {
+  spec::Case c;
+  std::uint64_t seed;
+};
+// The next variation of the image's first case that has elements and that it serves; none after so many, which become fewer.
+std::optional<DrawnCase> draw_served(const VerifyImage& image, const reference::KernelReference& reference, reference::Rng& seeds,
+                                     int& attempts);
+
+// The first of the image's cases that the reference can do whole in so many seconds; null: none.
+const spec::Case* whole_case(const VerifyImage& image, double seconds);
+
 // The first case itself if it is small, varied cases in contiguous and other layouts, and the reference's properties. The same seed does
 // the same calls in the same order; a slow machine stops earlier.
 VerifyOutcome check_image(const VerifyImage& image, const Machine& machine, const reference::KernelReference& reference,

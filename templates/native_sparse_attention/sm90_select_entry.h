@@ -1,0 +1,213 @@
+// Hopper vocabulary: the entry that finds sums over means and selects blocks, on wgmma: 16 query heads of a token are the rows of a warp, 64 means the
+// columns. Means come twice through a ring of tiles, for sums and then for importance. A part of forward.sm90.cu, whose constants it uses.
+#pragma once
+#include "device/attention/softmax.h"
+#include "device/matrix/fragment.h"
+#include "native_sparse_attention/gates.h"
+#include "native_sparse_attention/mean_terms.h"
+#include "native_sparse_attention/select_blocks_gpu.h"
+
+constexpr int MEANS_A_TILE = 64, SELECT_WARPS = 4 * SELECTORS;  // a token each
+constexpr int SELECT_THREADS = SELECT_WARPS * WARP + WARP;      // one more warp copies
+constexpr uint32_t TERM_BYTES = MEANS_A_TILE * D * 2, TERMS_BYTES = TERMS * TERM_BYTES;
+
+// Where feature d of mean `row` of a tile is among the elements of a term: 128 bytes of features side by side, swizzled, and of each 32 in the
+// order in which lanes load 16 bytes of a query (SelectedToken).
+static inline int place_of_mean(int row, int d) {
+  const int of = d % 8, depth = d / 32 * 32 + of / 4 * 16 + of / 2 % 2 * 8 + d % 32 / 8 * 2 + of % 2;
+  return depth / 64 * (MEANS_A_TILE * 64) + row * 64 + (depth % 64 / 8 ^ row % 8) * 8 + depth % 8;
+}
+
+// What the lanes of a warp tell each other.
+struct HopperWarp {
+  static uint32_t where(bool x) { return lanes_where(x); }
+  static int sum(int x) {
+    int y;
+    asm volatile("redux.sync.add.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+  }
+};
+
+struct MeanRing {
+  uint64_t full[SELECT_STAGES], empty[SELECT_STAGES];  // barriers
+  void start() {
+#pragma unroll 1
+    for (uint32_t i = 0; i < SELECT_STAGES; ++i) barrier_init(shared_pointer(&full[i]), 1), barrier_init(shared_pointer(&empty[i]), SELECT_WARPS);
+    fence_barrier_init();
+  }
+  // All `tiles`, so many times, by one thread.
+  void copy(uint32_t to, const char* terms, int tiles, int times) {
+    Turn<SELECT_STAGES> turn;
+#pragma unroll 1
+    for (; times > 0; --times)
+#pragma unroll 1
+      for (int tile = 0; tile < tiles; ++tile, turn.next()) {
+        barrier_wait(shared_pointer(&empty[turn.at]), turn.parity ^ 1);
+        barrier_arrive_expect(shared_pointer(&full[turn.at]), TERMS_BYTES);
+        load_bytes(to + turn.at * TERMS_BYTES, terms + static_cast<int64_t>(tile) * TERMS_BYTES, TERMS_BYTES, shared_pointer(&full[turn.at]));
+      }
+  }
+};
+
+// A warp's token, which sees `past` means. Element 4 j + 2 r + c of scores: head lane / 4 + 8 r, mean 8 j + lane % 4 * 2 + c.
+struct SelectedToken {
+  uint32_t tiles;
+  MeanRing& ring;
+  int past, heads;
+  float unit;  // of scores
+  Turn<SELECT_STAGES> turn;
+  uint32_t query[D / 16][4];
+  typedef float MeanScores[MEANS_A_TILE / 2];
+
+  void load_query(const Element* queries, int64_t head_stride) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int head = lane() / 4 + 8 * r;
+#pragma unroll
+      for (int step = 0; step < D / 32; ++step) {
+        Pack<uint32_t, 4> words{};
+        if (head < heads) words = load_pack<4>(reinterpret_cast<const uint32_t*>(queries + head * head_stride + 32 * step + lane() % 4 * 8));
+        query[2 * step][r] = words.at[0], query[2 * step][2 + r] = words.at[1];
+        query[2 * step + 1][r] = words.at[2], query[2 * step + 1][2 + r] = words.at[3];
+      }
+    }
+  }
+
+  // Of the tile in turn, which is free afterwards, to the base 2. The last terms are the smallest: they are added up first.
+  void find_scores(MeanScores& s) {
+    barrier_wait_all(shared_pointer(&ring.full[turn.at]), turn.parity);
+    const uint64_t means = depth_major<128>(tiles + turn.at * TERMS_BYTES);
+    keep_in_place(s);
+    wgmma_fence();
+#pragma unroll
+    for (int term = TERMS - 1; term >= 0; --term) {
+      if (term == 0 && FACTOR != 1) {
+        wgmma_commit();
+        wgmma_wait<0>();
+        keep_in_place(s);
+#pragma unroll
+        for (int e = 0; e < MEANS_A_TILE / 2; ++e) s[e] *= 1 / FACTOR;
+        keep_in_place(s);
+        wgmma_fence();
+      }
+#pragma unroll
+      for (int step = 0; step < D / 16; ++step)
+        wgmma<Element, MEANS_A_TILE>(s, query[step], moved(means, term * TERM_BYTES + step / 4 * (MEANS_A_TILE * 128) + step % 4 * 32), term < TERMS - 1 || step > 0);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    keep_in_place(s);
+    if (lane() == 0) barrier_arrive(shared_pointer(&ring.empty[turn.at]));
+    turn.next();
+  }
+
+  // Of heads lane / 4 and that + 8 the logarithm of the sum over `count` tiles of means.
+  void find_lse(float (&lse)[2], int count) {
+    float reference[2] = {LOWEST, LOWEST}, sum[2] = {0, 0};  // of this lane's means
+#pragma unroll 1
+    for (int first = 0; first < count * MEANS_A_TILE; first += MEANS_A_TILE) {
+      MeanScores s;
+      find_scores(s);
+      const int seen = past - first - lane() % 4 * 2;
+#pragma unroll
+      for (int e = 0; e < MEANS_A_TILE / 2; ++e) s[e] = e / 4 * 8 + e % 2 < seen ? s[e] * unit : -INFINITE;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float now = reference[r];
+#pragma unroll
+        for (int e = 0; e < MEANS_A_TILE / 4; ++e) now = larger_of(now, s[e / 2 * 4 + 2 * r + e % 2]);
+        sum[r] *= exp2_of(reference[r] - now);
+#pragma unroll
+        for (int e = 0; e < MEANS_A_TILE / 4; ++e) sum[r] += exp2_of(s[e / 2 * 4 + 2 * r + e % 2] - now);
+        reference[r] = now;
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float largest = largest_of_fragment_row(reference[r]);
+      float all = sum[r] * exp2_of(reference[r] - largest);
+      all += shuffle_xor(all, 1);
+      all += shuffle_xor(all, 2);
+      lse[r] = all == 0 ? -INFINITE : largest + log_of(all) * LOG2_E;
+    }
+  }
+
+  // Half of x, summed with the lane whose bit `mask` differs: the upper half where the bit is set.
+  template <int N> static void fold(float (&x)[N], int count, int mask) {
+    const bool upper = (lane() & mask) != 0;
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i)
+      if (i < count / 2) x[i] = (upper ? x[i + count / 2] : x[i]) + shuffle_xor(upper ? x[i] : x[i + count / 2], mask);
+  }
+
+  // Adds to the importance (or, where these are the first heads, sets it) of all means of the tiles what the rows weigh; of those behind the
+  // token's past what is of no use.
+  void add_importance(float* importance, const float (&lse)[2], int count, bool are_first) {
+#pragma unroll 1
+    for (int first = 0; first < count * MEANS_A_TILE; first += MEANS_A_TILE) {
+      MeanScores s;
+      find_scores(s);
+      float x[MEANS_A_TILE / 4];
+#pragma unroll
+      for (int e = 0; e < MEANS_A_TILE / 4; ++e) {
+        x[e] = 0;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) x[e] += lane() / 4 + 8 * r < heads ? exp2_of(s[e / 2 * 4 + 2 * r + e % 2] * unit - lse[r]) : 0;
+      }
+      fold(x, 16, 16), fold(x, 8, 8), fold(x, 4, 4);  // means 2 lane and the next are left
+      float* const to = importance + first + 2 * lane();
+      to[0] = are_first ? x[0] : to[0] + x[0], to[1] = are_first ? x[1] : to[1] + x[1];
+    }
+  }
+};
+
+// Block (x, y, z): a token a warp of row z of the batch, the last first, and kv head y: of each query head the logarithm of its sum over means,
+// and the blocks that the token selects.
+KERNEL(SELECT_THREADS, SELECT_BLOCKS) select(${parameters('select')}) {
+  __shared__ MeanRing ring;
+  const Heads<const Element> q(q_view);
+  const int heads = static_cast<int>(heads_a_kv_head), kv_head = block_y(), batch = block_z(), words = static_cast<int>(block_words);
+  const int tokens = static_cast<int>(q.tokens), size = static_cast<int>(block_size), parts = (heads + ROW_HEADS - 1) / ROW_HEADS;
+  const int first_token = (grid_x() - 1 - block_x()) * SELECT_WARPS, last = first_token + SELECT_WARPS < tokens ? first_token + SELECT_WARPS - 1 : tokens - 1;
+  const int kv_heads = static_cast<int>(q.heads) / heads, pitch = (static_cast<int>(means) + MEANS_A_TILE - 1) / MEANS_A_TILE * MEANS_A_TILE;
+  const bool selects = is_given(g_slc_view) && !is_given(block_indices_view), choose = selects && room_beside(named_blocks, last / size) < last / size - 1;
+  const int tiles = is_given(g_cmp_view) || choose ? ((last + 1) / size + MEANS_A_TILE - 1) / MEANS_A_TILE : 0;
+  const uint32_t base = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
+  if (thread_x() == 0) ring.start();
+  sync_block();
+  if (uniform(warp()) == SELECT_WARPS) {
+    if (lane() == 0)
+      ring.copy(base, reinterpret_cast<const char*>(mean_terms) + (static_cast<int64_t>(batch) * kv_heads + kv_head) * (pitch / MEANS_A_TILE) * TERMS_BYTES, tiles,
+                choose ? 2 * parts : parts);
+    return;
+  }
+  const int token = first_token + warp();
+  const bool there = token < tokens;
+  float* const importance =
+      reinterpret_cast<float*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + SELECT_STAGES * TERMS_BYTES) + warp() * pitch;
+  SelectedToken own{base, ring, there ? (token + 1) / size : 0, 0, softmax_scale * LOG2_E, {}, {}};
+#pragma unroll 1
+  for (int first = 0; first < heads; first += ROW_HEADS) {
+    const int first_head = kv_head * heads + first;
+    own.heads = !there ? 0 : heads - first < ROW_HEADS ? heads - first : ROW_HEADS;
+    own.load_query(q.row(batch, there ? token : 0, first_head), q.head_stride);
+    float lse[2];
+    own.find_lse(lse, tiles);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int head = lane() / 4 + 8 * r;
+      if (!is_given(g_cmp_view) || head >= own.heads || lane() % 4 != 0) continue;
+      mean_lse[(batch * q.heads + first_head + head) * tokens + token] = lse[r];
+      store_branch_lse(branch_lse_view, batch, token, first_head + head, MEANS, lse[r] * LN_2);
+    }
+    if (choose) own.add_importance(importance, lse, tiles, first == 0);
+  }
+  if (!selects || !there) return;
+  sync_warp();
+  uint32_t* const bits = reinterpret_cast<uint32_t*>(importance + (SELECT_WARPS - warp()) * pitch) + warp() * words;
+  choose_blocks<HopperWarp>(bits, importance, token / size, named_blocks);
+  store_selected(selected_view, bits, batch, token, kv_head, token / size);
+  int32_t* const to = block_bits + ((static_cast<int64_t>(batch) * kv_heads + kv_head) * tokens + token) * words;
+#pragma unroll 1
+  for (int word = lane(); word < words; word += WARP) to[word] = word <= token / size / 32 ? static_cast<int32_t>(bits[word]) : 0;
+}
