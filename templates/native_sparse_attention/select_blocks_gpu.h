@@ -58,7 +58,7 @@ struct ShufflingWarp {
 
 template <class Words> static inline int count_from(const float* importance, int own, uint32_t least) {
   int count = 0;
-#pragma unroll 4
+#pragma unroll 1
   for (int block = 1 + lane(); block < own; block += WARP) count += order_of(importance[block]) >= least ? 1 : 0;
   return Words::sum(count);
 }
