@@ -52,13 +52,14 @@ static inline void load_named_bits(uint32_t* bits, int words, const View& indice
 
 // What the lanes of a warp tell each other, by shuffles; a GPU may have words of its own for it.
 struct ShufflingWarp {
+  enum { UNROLLED = 1 };  // numbers that a lane looks at together: more would spill
   static uint32_t where(bool x) { return or_of_warp(x ? 1u << lane() : 0); }
   static int sum(int x) { return sum_of_warp(x); }
 };
 
 template <class Words> static inline int count_from(const float* importance, int own, uint32_t least) {
   int count = 0;
-#pragma unroll 1
+#pragma unroll (Words::UNROLLED)
   for (int block = 1 + lane(); block < own; block += WARP) count += order_of(importance[block]) >= least ? 1 : 0;
   return Words::sum(count);
 }

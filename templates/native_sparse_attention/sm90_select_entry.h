@@ -20,6 +20,7 @@ static inline int place_of_mean(int row, int d) {
 
 // What the lanes of a warp tell each other.
 struct HopperWarp {
+  enum { UNROLLED = 4 };
   static uint32_t where(bool x) { return lanes_where(x); }
   static int sum(int x) {
     int y;

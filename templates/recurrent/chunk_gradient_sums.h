@@ -41,8 +41,8 @@ static inline void multiply_sums(PairSums& sums, const PairSums& by) {
       for (int i = 0; i < 4; ++i) sums[j][n][i] *= by[j][n][i];
 }
 
-// Adds products of each row of a tile with its sums, of the warp's slices.
-static inline void multiply_with(const char* tile, KeySums& sums, float (&rows)[2]) {
+// Calls use(h, word, x, y) for each two elements of a tile, a word, that the lane has sums of in the warp's slices, x and y; h: its row.
+template <class Use> static inline void each_two(const char* tile, KeySums& sums, Use use) {
   each_slice<SLICES>([&](int j, int slice) {
 #pragma unroll
     for (int n = 0; n < 2; ++n)
@@ -50,9 +50,14 @@ static inline void multiply_with(const char* tile, KeySums& sums, float (&rows)[
       for (int h = 0; h < 2; ++h) {
         const int t = 16 * row_slice() + 8 * h + lane() / 4, key = 16 * slice + 8 * n + lane() % 4 * 2;
         const uint32_t word = *reinterpret_cast<const uint32_t*>(tile + (t * KeyTile::PITCH + key) * 2);
-        rows[h] += low_of(word) * sums[j][n][2 * h] + high_of(word) * sums[j][n][2 * h + 1];
+        use(h, word, sums[j][n][2 * h], sums[j][n][2 * h + 1]);
       }
   });
+}
+
+// Adds products of each row of a tile with its sums, of the warp's slices.
+static inline void multiply_with(const char* tile, KeySums& sums, float (&rows)[2]) {
+  each_two(tile, sums, [&](int h, uint32_t word, float x, float y) { rows[h] += low_of(word) * x + high_of(word) * y; });
 }
 
 // The part of a row's gradient along the row does not change its norm: it is taken away.
@@ -66,16 +71,7 @@ static inline void take_along(const char* tile, const float (&dots)[HALVES][CHUN
     for (int half = 0; half < HALVES; ++half) along[h] += dots[half][t];
     along[h] *= norms[t] * norms[t];
   }
-  each_slice<SLICES>([&](int j, int slice) {
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int t = 16 * row_slice() + 8 * h + lane() / 4, key = 16 * slice + 8 * n + lane() % 4 * 2;
-        const uint32_t word = *reinterpret_cast<const uint32_t*>(tile + (t * KeyTile::PITCH + key) * 2);
-        sums[j][n][2 * h] -= low_of(word) * along[h], sums[j][n][2 * h + 1] -= high_of(word) * along[h];
-      }
-  });
+  each_two(tile, sums, [&](int h, uint32_t word, float& x, float& y) { x -= low_of(word) * along[h], y -= high_of(word) * along[h]; });
 }
 
 static inline void put_key_sums(char* tile, KeySums& sums) {
