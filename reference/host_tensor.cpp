@@ -109,6 +109,7 @@ void HostTensor::reserve(std::int64_t start) {
   std::int64_t span = elements_ > 0 ? 1 : 0;
   for (std::size_t i = 0; i < shape_.size() && elements_ > 0; ++i) span += (shape_[i] - 1) * strides_[i];
   start_ = start;
+  packed_ = contiguous();
   const std::int64_t bytes = start_ + span * size_of(type_) + margin_bytes;
   memory_.resize(static_cast<std::size_t>((bytes + 63) / 64));
 }
@@ -151,6 +152,7 @@ spec::TensorFacts HostTensor::facts() const {
 }
 
 std::int64_t HostTensor::offset_of(std::int64_t index) const {
+  if (packed_) return start_ + index * size_of(type_);
   std::int64_t offset = 0;
   for (std::size_t i = shape_.size(); i-- > 0;) {
     offset += index % shape_[i] * strides_[i];

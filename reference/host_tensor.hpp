@@ -87,6 +87,7 @@ class HostTensor {
   std::vector<std::int64_t> shape_, strides_;
   std::int64_t elements_ = 0;
   std::int64_t start_ = 0;  // byte offset of element 0
+  bool packed_ = true;      // row-major without gaps
   std::vector<Block> memory_;
   bool filled_ = false;  // with numbers of another tensor, which may happen to look poisoned
 };

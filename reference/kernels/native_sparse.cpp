@@ -159,7 +159,7 @@ double NativeSparse::add_branch(SparseBranch branch, const SparseQuery& at, doub
 }
 
 double NativeSparse::row_work() const {
-  const auto tokens_seen = static_cast<double>(has_branch(window_branch) ? (left_ < 0 ? tokens : std::min(left_ + 1, tokens)) : 0) +
+  const auto tokens_seen = static_cast<double>(has_branch(window_branch) ? (left_ < 0 ? tokens : std::min(left_, tokens - 1) + 1) : 0) +
                            static_cast<double>(has_branch(block_branch) ? std::min(count_ * block_size, tokens) : 0);
   const double blocks_seen = static_cast<double>(blocks) * static_cast<double>(has_branch(block_branch) && chooses() ? group + 1 : 1);
   return (tokens_seen + blocks_seen) * static_cast<double>(dim + value_dim);

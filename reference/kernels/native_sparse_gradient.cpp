@@ -12,12 +12,24 @@ namespace {
 
 constexpr double affordable_weights = 5e7;
 
+double square(double x) { return x * x; }
+
+// Zeros for each gradient that the call has.
+Values empty_sums(const Call& call) {
+  Values values;
+  for (const char* name : {"dq", "dk", "dv", "dg_cmp", "dg_slc", "dg_swa"})
+    if (call.given(name)) values[name].assign(spot(call.input(name).elements()), 0.0);
+  return values;
+}
+
 class GradientSums {
  public:
   explicit GradientSums(const Call& call)
-      : call_(call), p_(call), in_dq_(spot(call.input("dq").elements())), in_dk_(spot(call.input("dk").elements())) {
-    for (const char* name : {"dq", "dk", "dv", "dg_cmp", "dg_slc", "dg_swa"})
-      if (call.given(name)) values_[name].assign(spot(call.input(name).elements()), 0.0);
+      : call_(call),
+        p_(call),
+        values_(empty_sums(call)),
+        in_dq_(spot(call.input("dq").elements())),
+        in_dk_(spot(call.input("dk").elements())) {
     for (std::int64_t i = 0; i < call.input("dout").elements(); ++i) dout_.push_back(call.input("dout").at(i));
   }
 
@@ -61,13 +73,14 @@ class GradientSums {
   void add_key(const SparseQuery& at, SparseBranch branch, std::int64_t key, double weight, double product, double of_gate) {
     const std::int64_t kv_head = at.head / p_.group, place = p_.row(at);
     const double minuend = weight * product * p_.scale(), slope = weight * (product - of_gate) * p_.scale();
-    const double from = minuend * minuend + std::pow(weight * of_gate * p_.scale(), 2), left = slope * slope;
+    const double from = minuend * minuend + square(weight * of_gate * p_.scale()), left = slope * slope;
     double of_key = 0, of_query = 0;  // squares
     for (std::int64_t d = 0; d < p_.dim; ++d) {
       const double k = p_.key(branch, at.batch, kv_head, key, d);
-      values_.at("dq")[spot(place * p_.dim + d)] += slope * k;
+      query_[spot(d)] = p_.query(at, d);
+      dq_[spot(place * p_.dim + d)] += slope * k;
       in_dq_.minuend[spot(place * p_.dim + d)] += minuend * k;
-      of_key += k * k, of_query += std::pow(p_.query(at, d), 2);
+      of_key += k * k, of_query += square(query_[spot(d)]);
     }
     in_dq_.add(from, left, of_key);
     const std::int64_t count = branch == mean_branch ? p_.block_size : 1, first = key * count;
@@ -75,20 +88,21 @@ class GradientSums {
     for (std::int64_t t = first; t < first + count; ++t) {
       const std::int64_t to = (at.batch * p_.tokens + t) * p_.kv_heads + kv_head;
       for (std::int64_t d = 0; d < p_.dim; ++d) {
-        values_.at("dk")[spot(to * p_.dim + d)] += slope * share * p_.query(at, d);
-        in_dk_.minuend[spot(to * p_.dim + d)] += minuend * share * p_.query(at, d);
+        dk_[spot(to * p_.dim + d)] += slope * share * query_[spot(d)];
+        in_dk_.minuend[spot(to * p_.dim + d)] += minuend * share * query_[spot(d)];
       }
       in_dk_.add(from * share * share, left * share * share, of_query);
       for (std::int64_t d = 0; d < p_.value_dim; ++d)
-        values_.at("dv")[spot(to * p_.value_dim + d)] += weight * share * dout_[spot(place * p_.value_dim + d)];
+        dv_[spot(to * p_.value_dim + d)] += weight * share * dout_[spot(place * p_.value_dim + d)];
     }
   }
 
   const Call& call_;
   NativeSparse p_;
   Values values_;
+  std::vector<double>&dq_ = values_.at("dq"), &dk_ = values_.at("dk"), &dv_ = values_.at("dv");
   Cancelling in_dq_, in_dk_;
-  std::vector<double> dout_;
+  std::vector<double> dout_, query_ = std::vector<double>(spot(p_.dim));
 };
 
 double weights_of(const NativeSparse& p) {

@@ -14,16 +14,17 @@ TEST(Samples, AreElementsOfTheOutputsOfEveryKernel) {
     }
 }
 
-// Of a call with every output, some of each but sums over too much.
+// Of calls with every output, some of each but sums over too much.
 TEST(Samples, AreThereForEveryKernel) {
+  constexpr std::size_t enough = 100;
   for (const std::string& kernel : reference_names()) {
     std::size_t elements = 0;
-    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    for (std::uint64_t seed = 1; seed <= 20 && elements <= enough; ++seed) {
       Rng rng(seed);
       const Call call = make_call(spec_of(kernel), find_reference(kernel)->random_case(rng), seed);
       for (const auto& [output, sample] : find_reference(kernel)->sample(call, rng)) elements += sample.places.size();
     }
-    EXPECT_GT(elements, 100u) << kernel;
+    EXPECT_GT(elements, enough) << kernel;
   }
 }
 

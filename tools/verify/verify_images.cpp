@@ -19,14 +19,16 @@ std::string id_of(const spec::Variant& variant, const spec::Arch& arch, const sp
   return spec::image_id(scope, config);
 }
 
-bool in_a_store(const VerifyImage& image, const spec::Binding& binding, const Machine& machine) {
+enum class Among { packs, packs_and_user_cache };
+
+bool is_among(Among among, const VerifyImage& image, const spec::Binding& binding, const Machine& machine) {
   const auto& parts = Library::instance().parts();
   const auto rendered =
       spec::make_image(*image.kernel->spec, *image.variant, *image.arch, binding, image.config, parts.catalogue.templates());
   const auto has = [&](const store::Store& place) {
     return place.find(rendered, machine.backend->source_extension(), machine.backend->binary_extension()).verdict == store::Verdict::hit;
   };
-  if (parts.places.user && has(*parts.places.user)) return true;
+  if (among == Among::packs_and_user_cache && parts.places.user && has(*parts.places.user)) return true;
   return std::any_of(parts.places.packs.begin(), parts.places.packs.end(), has);
 }
 
@@ -66,7 +68,8 @@ std::string VerifyImage::why_not(const spec::Binding& binding) const {
 
 bool is_built(const KernelHandle& kernel, const spec::Candidate& candidate, const spec::Binding& binding, const Machine& machine) {
   auto config = spec::valid_heuristic(candidate, binding);
-  return config && in_a_store({"", &kernel, candidate.variant, candidate.arch, *std::move(config), {}}, binding, machine);
+  return config &&
+         is_among(Among::packs_and_user_cache, {"", &kernel, candidate.variant, candidate.arch, *std::move(config), {}}, binding, machine);
 }
 
 std::vector<VerifyImage> images_to_verify(const KernelHandle& kernel, const Machine& machine, const VerifyFilter& filter,
@@ -86,11 +89,12 @@ std::vector<VerifyImage> images_to_verify(const KernelHandle& kernel, const Mach
           const auto id = id_of(variant, *arch, binding, config);
           if (!matches(filter.image, id)) continue;
           VerifyImage image{id, &kernel, &variant, arch, std::move(config), {}};
-          if (filter.built_only && !images.contains(id) && !in_a_store(image, binding, machine)) continue;
+          if (filter.built_only && !images.contains(id) && !is_among(Among::packs_and_user_cache, image, binding, machine)) continue;
           const auto [entry, fresh] = images.try_emplace(id, std::move(image));
           if (fresh && filter.cover) {
             covered.push_back(cover_item_of(entry->second, binding, filter));
-            covered.back().built = filter.built_only || in_a_store(entry->second, binding, machine);
+            // Not of the user cache, whose images would be drawn again each day.
+            covered.back().built = filter.built_only || is_among(Among::packs, entry->second, binding, machine);
           }
           entry->second.cases.push_back(&c);
         }
