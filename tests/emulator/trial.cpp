@@ -52,21 +52,34 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// `copy` gets links to all that `folder` has, and one text of its own, at `file` below it.
+void link_all_but(const fs::path& file, const fs::path& folder, const fs::path& copy, const std::string& text) {
+  fs::create_directory(copy);
+  const fs::path first = *file.begin(), rest = fs::relative(file, first);
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().filename() != first) fs::create_symlink(entry.path(), copy / entry.path().filename());
+  if (first == file)
+    std::ofstream(copy / file) << text;
+  else
+    link_all_but(rest, folder / first, copy / first, text);
+}
+
 void make_store(const fs::path& folder, const Subject& subject, const std::optional<Mutation>& mutation) {
   fs::create_directories(folder / "cache");
   fs::permissions(folder / "cache", fs::perms::owner_all);
   fs::create_directory_symlink(fs::path(subject.root) / "specs", folder / "specs");
-  fs::copy(fs::path(subject.root) / "templates", folder / "templates", fs::copy_options::recursive);
-  if (!mutation) return;
-  const auto file = folder / "templates" / (mutation->header.empty() ? subject.template_file : mutation->header);
-  const auto changed = mutated(text_of(file), *mutation);
-  std::ofstream(file) << changed;
+  const auto templates = fs::path(subject.root) / "templates";
+  if (!mutation) return fs::create_directory_symlink(templates, folder / "templates");
+  const fs::path file = mutation->header.empty() ? subject.template_file : mutation->header;
+  link_all_but(file, templates, folder / "templates", mutated(text_of(templates / file), *mutation));
 }
 
 class Trial {
  public:
   Trial(const fs::path& store, const Subject& subject) : subject_(subject) {
-    setenv("EJKERNEL_CACHE_DIR", (store / "cache").c_str(), 1);
+    // EJK_EARLIER: a user cache that lasts, so that a mutant is compiled once on a machine; its source tells it from the others.
+    const char* const lasting = std::getenv("EJK_EARLIER");
+    setenv("EJKERNEL_CACHE_DIR", lasting && *lasting ? lasting : (store / "cache").c_str(), 1);
     for (const char* name : {"EJKERNEL_STORE", "EJKERNEL_JIT", "EJKERNEL_LOG"}) unsetenv(name);
     add_backend(simt_backend());
     if (const auto added = add_store(store.string()); !added) throw Broken(added.error().message);
