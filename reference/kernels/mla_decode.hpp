@@ -61,7 +61,7 @@ class MlaDecode : public KernelReference {
 };
 
 // An 8-bit row: numbers of deviation 1, by scales that differ.
-void fill_bytes(HostTensor& cache, std::int64_t first, std::int64_t latent, std::int64_t rope, Rng& rng);
+void fill_bytes(HostTensor& cache, std::int64_t row, std::int64_t width, std::int64_t latent, std::int64_t rope, Rng& rng);
 
 // What no query sees becomes NaN: of 8 bits each byte 255, which is NaN in all three parts.
 void spoil_unseen(Call& call);

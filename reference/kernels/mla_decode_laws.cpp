@@ -172,7 +172,7 @@ std::string all_indices(const Call& call, const Execute& execute, Rng& rng) {
     HostTensor& cache = each->input("cache");
     const std::int64_t width = width_of(call);
     for (std::int64_t row = 0; row < cache.elements() / width; ++row) {
-      if (is_bytes(call)) fill_bytes(cache, row * width, call.dim("R"), call.dim("Dr"), same);
+      if (is_bytes(call)) fill_bytes(cache, row, width, call.dim("R"), call.dim("Dr"), same);
       for (std::int64_t d = 0; !is_bytes(call) && d < width; ++d) cache.set(row * width + d, same.normal());
     }
   }

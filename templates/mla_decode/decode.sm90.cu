@@ -1,4 +1,4 @@
-// mla_decode on Hopper. The two blocks of a cluster halve the features: each has half of every key's, so that a key comes from memory once for up to 128
+// mla_decode on Hopper, of keys on lists, or in pages that no tensor map copies tiles of. The two blocks of a cluster halve the features: each has half of every key's, so that a key comes from memory once for up to 128
 // heads, and half of the outputs', which are all that fit its registers.
 //
 // A warpgroup multiplies 64 rows of queries by a tile of keys, over its block's features. Lanes of the two blocks that hold parts of the same scores send
@@ -24,7 +24,6 @@ $end
 constexpr int R = ${R}, ROPE = ${Dr};
 constexpr int HALF = R / 2, HALF_ROPE = ROPE / 2;  // a block's features
 constexpr bool BY_KEYS = ${by_keys};                // the warpgroups of a block have the same rows, and tiles in turn; else each has rows of its own
-constexpr bool GATHERED = ${gathered};              // keys are copied row by row, not by tensor maps
 constexpr bool CAPPED = ${capped};                  // a soft cap
 constexpr int KEYS = 64;                            // of a tile
 constexpr uint32_t STAGES = ${stages};              // tiles in shared memory
@@ -35,7 +34,6 @@ constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
 
 // What a block works on, and keeps in shared memory.
 struct Work {
-  const LatentKeys& keys;
   int begin, count;  // the first key of the part; how many the query token sees in all
   int tiles;         // of the part
   int left(int tile) const { return count - begin - tile * KEYS; }  // keys from that tile on
@@ -53,7 +51,7 @@ $end
   const Places at;
   if (thread_x() == 0) {
     for (uint32_t i = 0; i < STAGES; ++i) {
-      barrier_init(at.full(i), GATHERED ? WARPGROUP + 4 : 1);
+      barrier_init(at.full(i), WARPGROUP + 4);
       barrier_init(at.empty(i), BY_KEYS ? 4 : 4 * GROUPS);
     }
     for (int w = 0; w < 4 * GROUPS; ++w) barrier_init(at.scores_here(w), 1), barrier_init(at.weights_here(w), 1);
@@ -66,32 +64,23 @@ $end
   const int sequence = token / queries, i = token % queries, rank = uniform(cluster_rank());
 
   const bool listed = is_given(indices_view);
-  const LatentCache rows{cache ? cache : kv_latent, cache ? cache + R : k_rope, latent_outer, latent_inner, rope_outer, rope_inner, page_size};
-  const LatentKeys keys{rows, block_tables ? block_tables + sequence * table_row : nullptr,
-                        listed ? static_cast<const int32_t*>(indices_view.data) + sequence * indices_view.strides[0] + i * indices_view.strides[1] : nullptr,
-                        sequence};
+  const int32_t* const entries = listed ? static_cast<const int32_t*>(indices_view.data) + sequence * indices_view.strides[0] + i * indices_view.strides[1]
+                                        : block_tables + sequence * table_row;
 $if latent
   const View no_segments = no_view();
   const int count = uniform(static_cast<int>(
       LatentCall{no_segments, no_segments, context_lens, queries, tokens, offset_given, offset, Visibility{causal, -1, window_right}}.keys(sequence, i).end));
 $else
   const int count = uniform(static_cast<int>(
-      listed ? indices_view.shape[2] : visible_tokens(context_lens ? context_lens[sequence] : tokens, queries, i)));
+      listed ? indices_view.shape[2] : visible_tokens(context_lens[sequence], queries, i)));
 $end
   const int all_tiles = (count + KEYS - 1) / KEYS, first_tile = static_cast<int>(int64_t{all_tiles} * part / part_count);
-  const Work work{keys, first_tile * KEYS, count, static_cast<int>(int64_t{all_tiles} * (part + 1) / part_count) - first_tile};
+  const Work work{first_tile * KEYS, count, static_cast<int>(int64_t{all_tiles} * (part + 1) / part_count) - first_tile};
 
   if (uniform(warpgroup()) == 0) {
     give_registers<PRODUCER_REGISTERS>();
     const int ours = uniform(work.left(0) < work.tiles * KEYS ? work.left(0) : work.tiles * KEYS);  // keys of the part
-$if gathered
-    Gatherer{static_cast<const Element*>(cache), latent_outer, latent_inner, listed ? keys.list + work.begin : keys.table, listed,
-             static_cast<int>(page_size), work.begin, ours}.run();
-$else
-    if (warp() == 0) {
-      Copier{cache_map, k_rope_map, keys.table, sequence, static_cast<int>(page_size), static_cast<int>(box_rows), cache ? R : 0, ours}.run(work.begin);
-    }
-$end
+    Gatherer{static_cast<const Element*>(cache), latent_outer, latent_inner, listed ? entries + work.begin : entries, listed, static_cast<int>(page_size), work.begin, ours}.run();
   } else {
     take_registers<CONSUMER_REGISTERS>();
     const QueryRows q{static_cast<const Element*>(q_latent_view.data) + sequence * q_latent_view.strides[0] + i * q_latent_view.strides[1],
@@ -105,9 +94,9 @@ $end
     };
     const float to_log = CAPPED ? logits_soft_cap * LOG2_E : softmax_scale * LOG2_E, to_tanh = CAPPED ? softmax_scale / logits_soft_cap : 0;
     if (rank == 0)
-      Consumer<0>{uniform(work.tiles), uniform(work.left(0)), static_cast<uint32_t>(parts >> 32), to_log, to_tanh}.run(q, results);
+      Consumer<0>{uniform(work.tiles), static_cast<uint32_t>(parts >> 32), to_log, to_tanh}.run(q, results);
     else
-      Consumer<1>{uniform(work.tiles), uniform(work.left(0)), static_cast<uint32_t>(parts >> 32), to_log, to_tanh}.run(q, results);
+      Consumer<1>{uniform(work.tiles), static_cast<uint32_t>(parts >> 32), to_log, to_tanh}.run(q, results);
   }
   sync_warp();
   sync_cluster();  // the other block may still send to here

@@ -23,7 +23,7 @@ constexpr bool CAPPED = ${capped};       // a soft cap
 constexpr int GROUPS = 2, KEYS = 64;     // warpgroups, and keys of each in a tile
 constexpr int SCALES = R / 128;  // of a key of bytes
 constexpr int CONSUMERS = GROUPS * WARPGROUP, THREADS = CONSUMERS + GROUPS * WARPGROUP, CONSUMER_WARPS = CONSUMERS / WARP;
-constexpr int COPYING_REGISTERS = HEADS == 16 ? 120 : 96, MULTIPLYING_REGISTERS = 256 - COPYING_REGISTERS;
+constexpr int COPYING_REGISTERS = 96, MULTIPLYING_REGISTERS = 256 - COPYING_REGISTERS;
 constexpr uint32_t BOX = KEYS * 128, BOXES = (R + ROPE) / 64, KEY_BYTES = BOXES * BOX;  // of 64 features
 constexpr uint32_t HEAD_BOX = HEADS * 128;
 constexpr int FEATURE_TILES = R / 64 / GROUPS;  // of a warpgroup's outputs

@@ -5,7 +5,7 @@
 
 // Of a warpgroup, for the keys of the consumer of the same number; a warp has 16 of 64 keys. Keys that are not there become zeros.
 struct Widener {
-  static constexpr int ROWS = 16, EARLY = HEADS == 16 ? 12 : 8, SCALES_BYTES = R / 128 * 4, ROW_BYTES = R + SCALES_BYTES + 2 * ROPE;
+  static constexpr int ROWS = 16, EARLY = 8, SCALES_BYTES = R / 128 * 4, ROW_BYTES = R + SCALES_BYTES + 2 * ROPE;
   const Places& at;
   const uint8_t* cache;
   int64_t page_stride, token_stride;

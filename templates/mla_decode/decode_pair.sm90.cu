@@ -14,6 +14,10 @@ $require R == 512 and Dr == 64 and C == E
 using Element = ${ctype(E)};
 using Cached = Element;
 #include "mla_decode/latent_keys.h"
+$if latent  // mla_attention
+#include "mla_attention/head_views.h"
+#include "mla_attention/latent_call.h"
+$end
 constexpr int R = ${R}, ROPE = ${Dr};
 constexpr int HALF = R / 2;
 constexpr bool CAPPED = ${capped};     // a soft cap
@@ -34,6 +38,10 @@ struct Work {
 
 // Block x: heads x % row_blocks * ROWS ... of part x / row_blocks % parts of the keys of query token x / row_blocks / parts (of all sequences).
 KERNEL(THREADS, 1) decode(${parameters('decode')}) {
+$if latent
+#include "mla_attention/absorbed_arguments.h"
+#include "mla_attention/absorbed_results.h"
+$end
   const Places at;
   if (thread_x() == 0) {
     for (uint32_t stage = 0; stage < STAGES; ++stage) {
@@ -48,7 +56,13 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
   const int first_head = block_x() % blocks * ROWS, unit = block_x() / blocks, token = unit / part_count, part = unit % part_count;
   const int queries = static_cast<int>(q_latent_view.shape[1]), heads = static_cast<int>(q_latent_view.shape[2]);
   const int sequence = token / queries, i = token % queries;
+$if latent
+  const View no_segments = no_view();
+  const int count = uniform(static_cast<int>(
+      LatentCall{no_segments, no_segments, context_lens, queries, tokens, offset_given, offset, Visibility{causal, -1, window_right}}.keys(sequence, i).end));
+$else
   const int count = uniform(static_cast<int>(visible_tokens(context_lens ? context_lens[sequence] : tokens, queries, i)));
+$end
   const int all_tiles = (count + KEYS - 1) / KEYS, first_tile = static_cast<int>(int64_t{all_tiles} * part / part_count);
   const Work work{first_tile * KEYS, count, static_cast<int>(int64_t{all_tiles} * (part + 1) / part_count) - first_tile};
 
@@ -61,8 +75,8 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
   } else {
     take_registers<CONSUMER_REGISTERS>();
     const QueryRows q{static_cast<const Element*>(q_latent_view.data) + sequence * q_latent_view.strides[0] + i * q_latent_view.strides[1],
-                      static_cast<const Element*>(q_rope_view.data) + sequence * q_rope_view.strides[0] + i * q_rope_view.strides[1],
-                      q_latent_view.strides[2], q_rope_view.strides[2], first_head, heads};
+                      static_cast<const Element*>(${latent ? 'rope_rows' : 'q_rope_view'}.data) + sequence * ${latent ? 'rope_rows' : 'q_rope_view'}.strides[0] + i * ${latent ? 'rope_rows' : 'q_rope_view'}.strides[1],
+                      q_latent_view.strides[2], ${latent ? 'rope_rows' : 'q_rope_view'}.strides[2], first_head, heads};
     // Worked out when it is needed: registers are few before.
     const auto results = [&] {
       const int at_end = keep_here(block_x()) / blocks, of_token = at_end / part_count;
@@ -79,6 +93,14 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
 
 // Block x: head x % heads of query token x / heads.
 KERNEL(FINISH_THREADS * MOST_GROUPS, 1) finish(${parameters('finish')}) {
+$if latent
+  const View out_view = slot_view(latent_out, sequence_count, query_tokens, all_heads, all_heads, R);
+  const View lse_view = lse_view_of(lse, sequence_count, all_heads, query_tokens, lse_batch, lse_head);
+$end
   wait_for_previous_launch();
   finish_row<Element, R, true>(out_view, lse_view, partial, reinterpret_cast<const Softmax*>(partial_softmax), static_cast<int>(parts), static_cast<int>(finish_groups));
 }
+$if latent
+
+#include "mla_attention/absorbed_entries.h"
+$end

@@ -35,8 +35,8 @@ struct Results {
 
 // Of block RANK, which weighs row h = RANK of each lane's two: 16 w + lane / 4 + 8 h of warp w's warpgroup.
 template <int RANK> struct Consumer {
-  const int tiles, count;  // of the part; keys of the query token from the part's first one on
-  uint32_t zero;                      // 0, which the compiler does not know
+  const int tiles;        // of the part
+  uint32_t zero;          // 0, which the compiler does not know
   float to_log, to_tanh;  // take scores, or their tanh, to log 2; scores to what tanh is of
   float reference = LOWEST, sum = 0;  // of the lane's own row; the sum: of its own weights
   typedef uint32_t Held[HELD][4];
@@ -46,7 +46,6 @@ template <int RANK> struct Consumer {
   typedef uint32_t Weights[KEYS / 16][4];
   typedef uint32_t OwnWeights[2][4];
 
-  int keys_from(int tile) const { return count - tile * KEYS; }
   static constexpr Places at{};
   static constexpr PlacesFrom<OtherBase<1 - RANK>> other{};
   static constexpr int STRIDE = BY_KEYS ? GROUPS : 1;  // tiles from one of this warpgroup's to the next
@@ -82,19 +81,10 @@ template <int RANK> struct Consumer {
     sync_some(3, GROUPS * WARPGROUP);
   }
 
-  // Until a tile is here. What lies behind the last key, which may be anything, becomes zeros.
-  void await(const Turn<STAGES>& turn, int tile) const {
+  // Until a tile is here.
+  void await(const Turn<STAGES>& turn) const {
     barrier_wait_all(at.full(turn.at), turn.parity);
-    if constexpr (GATHERED) {
-      fence_async();
-    } else if (keys_from(tile) < KEYS) {
-      const int left = keys_from(tile);
-#pragma unroll 1
-      for (int i = me() % WARPGROUP; i < (KEYS - left) * 32; i += WARPGROUP)
-        store_shared_16(at.keys(turn.at) + i % 32 / 8 * BOX + (left + i / 32) * 128 + i % 8 * 16, {});
-      fence_async();
-      sync_some(1 + group(), WARPGROUP);
-    }
+    fence_async();
   }
 
   void multiply_keys(Scores& s, const Held& held, const Turn<STAGES>& turn) const {
@@ -149,14 +139,7 @@ template <int RANK> struct Consumer {
   }
 
   // Which keys of a tile are seen: of columns lane % 4 * 2 + ... of each 8, the first 32 and the others.
-  void find_seen(uint32_t (&seen)[2], uint32_t stage, int tile) const {
-    if constexpr (GATHERED) {
-      seen[0] = load_shared_4(at.seen(stage)), seen[1] = load_shared_4(at.seen(stage) + 4);
-    } else {
-      const int left = keys_from(tile);
-      seen[0] = LaneRows::first_bits(left), seen[1] = LaneRows::first_bits(left - 32);
-    }
-  }
+  static void find_seen(uint32_t (&seen)[2], uint32_t stage) { seen[0] = load_shared_4(at.seen(stage)), seen[1] = load_shared_4(at.seen(stage) + 4); }
 
   // Scores become weights. Returns what outputs so far are multiplied by.
   float weigh(OwnScores& s, const uint32_t (&seen)[2]) {
@@ -227,7 +210,7 @@ template <int RANK> struct Consumer {
   void start_scores(Scores& s, const Held& held, const Turn<STAGES>& here, int tile) const {
     const bool follows = tile + STRIDE < tiles;
     const Turn<STAGES> next = follows ? after(here) : here;
-    if (follows) await(next, tile + STRIDE);
+    if (follows) await(next);
     multiply_keys(s, held, next);
   }
 
@@ -235,7 +218,7 @@ template <int RANK> struct Consumer {
   float weigh_tile(OwnScores& own, OwnWeights& weights, const Turn<STAGES>& here, int tile) {
     add_scores(own, tile / STRIDE % 2);
     uint32_t seen[2];
-    find_seen(seen, here.at, tile);
+    find_seen(seen, here.at);
     const float factor = weigh(own, seen);
     send_weights(own, factor, weights);
     return factor;
@@ -267,7 +250,7 @@ $if by_keys
       // Each warpgroup has half of the stages: one tile at a time, while the next one comes.
 #pragma unroll 1
       for (; tile < tiles; tile += STRIDE) {
-        await(here, tile);
+        await(here);
         multiply_keys(s, held, here);
         wgmma_wait<0>();
         keep_in_place(s);
@@ -282,13 +265,12 @@ $if by_keys
         here = after(here);
       }
 $else
-      await(here, tile);
+      await(here);
       multiply_keys(s, held, here);
       wgmma_wait<0>();
       keep_in_place(s);
       expect_exchanges();
       send_scores(s, own);
-$if ahead
       start_scores(s, held, here, tile);
       float factor = weigh_tile(own, weights, here, tile);
       wgmma_wait<0>();
@@ -309,27 +291,6 @@ $if ahead
         release(here);
         here = after(here);
       }
-$else
-      float factor = weigh_tile(own, weights, here, tile);
-      // A step: weights of a tile are on their way while the next scores are made, and those become weights while the tile's outputs are made.
-#pragma unroll 1
-      for (; tile + STRIDE < tiles; tile += STRIDE) {
-        const Turn<STAGES> next = after(here);
-        await(next, tile + STRIDE);
-        multiply_keys(s, held, next);
-        take_weights(p, weights, factor, o, tile);
-        multiply_values(o, p, here);
-        wgmma_wait<1>();
-        keep_in_place(s);
-        expect_exchanges();
-        send_scores(s, own);
-        factor = weigh_tile(own, weights, next, tile + STRIDE);
-        wgmma_wait<0>();
-        keep_in_place(o);
-        release(here);
-        here = next;
-      }
-$end
       take_weights(p, weights, factor, o, tile);
       multiply_values(o, p, here);
       wgmma_wait<0>();

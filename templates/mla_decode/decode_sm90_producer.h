@@ -1,6 +1,5 @@
 // The warps of Hopper's mla_decode that copy keys: this block's half of their features. A part of decode.sm90.cu, whose constants it uses.
 #pragma once
-$if gathered
 
 // Row by row of a cache; a warp copies 16 of a tile's keys. Keys that are not there become zeros.
 struct Gatherer {
@@ -61,49 +60,3 @@ struct Gatherer {
     }
   }
 };
-$else
-
-// By tensor maps: lane n of a warp copies the n-th `box_rows` keys of each tile, which lie in one page.
-struct Copier {
-  const TensorMap &latents, &ropes;
-  const int32_t* table;  // of the sequence; null: its keys lie in one piece
-  int sequence, page_keys, box_rows;
-  int rope_at;           // of a token's features
-  int left;              // keys
-
-  void run(int key) const { copy(key + lane() * box_rows); }
-
- private:
-  // Whether the lane of warp 0 has keys of a tile of which so many are seen.
-  bool has(int seen) const { return static_cast<int>(keep_here(thread_x())) * box_rows < (seen < KEYS ? seen : KEYS); }
-
-  void copy(int key) const {
-    constexpr Places at{};
-    Turn<STAGES> turn;
-    int column = table ? key / page_keys : 0, inner = key - column * page_keys, seen = left;
-    int page = !table ? sequence : has(seen) ? table[column] : 0;
-#pragma unroll 1
-    while (seen > 0) {
-      const uint32_t full = at.full(turn.at);
-      const int boxes = __popc(lanes_where(has(seen)));
-      int next = page, next_inner = inner + KEYS;
-      if (table) {
-        while (next_inner >= page_keys) next_inner -= page_keys, ++column;
-        if (has(seen - KEYS)) next = table[column];  // it is there when it is wanted
-      }
-      barrier_wait(at.empty(turn.at), turn.parity ^ 1);
-      if (keep_here(thread_x()) == 0) barrier_arrive_expect(full, boxes * box_rows * (HALF + HALF_ROPE) * 2);
-      sync_warp();
-      if (has(seen)) {
-        const int row = keep_here(thread_x()) * box_rows;
-        const uint32_t to = at.keys(turn.at) + row * 128;
-#pragma unroll
-        for (int box = 0; box < HALF / 64; ++box) load_tile(to + box * BOX, latents, full, {cluster_rank() * HALF + box * 64, inner, page});
-        load_tile(at.keys(turn.at) + ROPE_AT + row * HALF_ROPE * 2, ropes, full, {rope_at + cluster_rank() * HALF_ROPE, inner, page});
-      }
-      page = next, inner = next_inner, seen -= KEYS;
-      turn.next();
-    }
-  }
-};
-$end

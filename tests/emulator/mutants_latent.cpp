@@ -22,6 +22,33 @@ const Sizes bytes_of_two_parts = {{"N", 1}, {"Sq", 1}, {"H", 3}, {"R", 256}, {"D
 Subject matrix_latents() { return {root, "mla_decode", "paged_bf16", "mla_decode/decode.mma.gpu.cu", latents_of_two_parts}; }
 Subject matrix_bytes() { return {root, "mla_decode", "bytes.bf16", "mla_decode/decode.mma.gpu.cu", bytes_of_two_parts}; }
 
+// Bytes that become halves in registers: two parts of more tiles than there is room for, listed, some of them none, scores far apart; heads
+// of one row tile, and of more.
+constexpr char byte_rows[] = "mla_decode/mma_bytes_rows.h", byte_scores[] = "mla_decode/mma_bytes_scores.h",
+               byte_weights[] = "mla_decode/mma_bytes_weights.h", byte_values[] = "mla_decode/mma_bytes_values.h";
+
+Subject few_heads_of_bytes() {
+  return {root,
+          "mla_decode",
+          "steep_bytes",
+          "mla_decode/decode_mma_bytes.gpu.cu",
+          {{"N", 1}, {"Sq", 1}, {"H", 3}, {"R", 512}, {"Dr", 64}, {"P", 40}, {"ps", 16}, {"M", 330}}};
+}
+Subject pages_of_bytes() {
+  return {root,
+          "mla_decode",
+          "seven_tiles.u8.h16",
+          "mla_decode/decode_mma_bytes.gpu.cu",
+          {{"N", 1}, {"Sq", 1}, {"H", 3}, {"R", 512}, {"Dr", 64}, {"P", 8}, {"ps", 64}, {"max_pages", 7}}};
+}
+Subject many_heads_of_bytes() {
+  return {root,
+          "mla_decode",
+          "heads_of_two_tiles.u8.h64",
+          "mla_decode/decode_mma_bytes.gpu.cu",
+          {{"N", 1}, {"Sq", 1}, {"H", 40}, {"R", 512}, {"Dr", 64}, {"P", 20}, {"ps", 16}, {"max_pages", 12}}};
+}
+
 // Latent attention whole: latent features that take two turns.
 constexpr char latent_call[] = "mla_attention/latent_call.h", latent_products[] = "mla_attention/plain_products_gpu.h";
 
@@ -106,6 +133,30 @@ const Mutant mutants[] = {
     {"MatrixLatentsOfUnfinishedFactors", matrix_latents(), {"  sync_block();", 0, nothing, finish_parts}},
     {"MatrixLatentsByTheFirstScale", matrix_bytes(), {"% 2) * BLOCKS + block]", 0, "% 2) * BLOCKS]"}},
     {"MatrixLatentsWhoseValuesHaveTheFirstScale", matrix_bytes(), {"warp() * FEATURES / (R / BLOCKS)", 0, "0"}},
+    {"ByteLatentsWithoutTheBarrierOfTheirRows", few_heads_of_bytes(), {"sync_block();", 0, nothing}},
+    {"ByteLatentsWithoutTheBarrierOfTheirTile", few_heads_of_bytes(), {"sync_block();", 1, nothing}},
+    {"ByteLatentsWithoutTheBarrierOfTheirScores", few_heads_of_bytes(), {"sync_block();", 2, nothing}},
+    {"ByteLatentsWithoutTheBarrierOfTheirLastFactors", few_heads_of_bytes(), {"sync_block();", 3, nothing}},
+    {"ByteLatentsThatDoNotWait", few_heads_of_bytes(), {"copy_async_wait<STAGES - 3>", 0, "copy_async_wait<STAGES - 2>"}},
+    {"ByteLatentsOfSlotsThatAreNone", few_heads_of_bytes(), {"slot < 0", 0, "false", byte_rows}},
+    {"ByteLatentsWhoseScoresHaveTheFirstScale",
+     few_heads_of_bytes(),
+     {"at.scales(tile, key)[block()]", 0, "at.scales(tile, key)[0]", byte_scores}},
+    {"ByteLatentsOfTheFirstBlocksRope", few_heads_of_bytes(), {"block() * (2 * ROPE / BLOCKS)", 0, "0", byte_scores}},
+    {"ByteLatentsWhoseQueriesKeepTheirPowerOfTwo", few_heads_of_bytes(), {"inverse[n][e / 2] * scale", 0, "scale", byte_scores}},
+    {"ByteLatentsWhoseUnitsAreForgotten", pages_of_bytes(), {"last / at.units(head())[i]", 0, "last", byte_weights}},
+    {"ByteLatentsWhoseFactorsLackTheUnits", pages_of_bytes(), {"change * (now / unit)", 0, "change", byte_weights}},
+    {"ByteLatentsWhoseWeightsHaveTheSecondScale", few_heads_of_bytes(), {"(first.at[i] * units", 0, "(second.at[i] * units", byte_weights}},
+    {"ByteLatentsWhoseOddFeaturesAreEven",
+     few_heads_of_bytes(),
+     {"swap_middle_bytes(bytes[2 * k + i])", 0, "bytes[2 * k + i]", byte_values}},
+    {"ByteLatentsThatFollowNoReference", few_heads_of_bytes(), {"    multiply(tile);", 0, nothing, byte_values}},
+    {"ByteLatentsByTheQueriesOfTheFirstRowTile",
+     many_heads_of_bytes(),
+     {"load_operand(a[n][0], n, c)", 0, "load_operand(a[n][0], 0, c)", byte_scores}},
+    {"ByteLatentsByTheWeightsOfTheFirstRowTile",
+     many_heads_of_bytes(),
+     {"(n * 16 + l % 16) * Places", 0, "(l % 16) * Places", byte_values}},
     {"LatentAttentionThatAbsorbsTooEarly", paged_attention(), {"sync_block();", 0, nothing, latent_products}},
     {"LatentAttentionOfAnUnfinishedQuery", paged_attention(), {"sync_block();", 1, nothing, latent_products}},
     {"LatentAttentionThatMergesTooEarly", paged_attention(), {"sync_block();", 0, nothing}},
