@@ -42,12 +42,21 @@ using CachedTile = Copies::Tile;
 #include "ragged_page_attention/stream_rows.h"
 #include "ragged_page_attention/merge_rows.h"
 $if v3
-#include "ragged_page_attention/write_launch.gpu.h"
+#include "device/tile/grid_barrier.h"
+#include "ragged_page_attention/write.gpu.h"
 $end
 
 KERNEL(THREADS, ${blocks}) attend(${parameters('attend')}) {
   wait_for_previous_launch();
   let_next_launch_go();
+$if v3
+  const NewTokens fresh{{keys, values, key_token, key_head, value_token, value_head, k_scale, v_scale, k_scale_stride, v_scale_stride},
+                        kv_pages, page_stride, slot_stride, head_stride, block_tables, table_row, page_size, features, kv_heads};
+#pragma unroll 1
+  for (int64_t token = int64_t{block_x()} * WARPS + warp(); token < tokens; token += int64_t{grid_x()} * WARPS)
+    fresh.write({query_start_loc, context_lens, distribution[2], tokens}, token);
+  grid_barrier();  // what is read below is written by then, by whichever block
+$end
   char* memory = dynamic_shared();
   const int count = ${v3 ? 'distribution[2]' : 'num_seqs[0]'}, group_count = static_cast<int>(groups);
   const Shares shares(query_start_loc, context_lens, count, static_cast<int>(passes), static_cast<int>(chunk_log), window_left, is_given(tree_mask_view), grid_x());

@@ -43,6 +43,7 @@ $end
 #include "ragged_page_attention/attend_sm90_places.h"
 #include "ragged_page_attention/attend_sm90_rows.h"
 #include "ragged_page_attention/attend_sm90_producer.h"
+#include "ragged_page_attention/attend_sm90_queries.h"
 #include "ragged_page_attention/attend_sm90_consumer.h"
 $if C != E
 #include "ragged_page_attention/attend_sm90_widener.h"
@@ -71,6 +72,8 @@ $end
   make_plan(plan, reinterpret_cast<int*>(dynamic_shared()), static_cast<int>(blocks), static_cast<int>(slots), static_cast<int>(room), words, items);
 }
 
+constexpr int FINDER = 1;  // the warp that finds items
+
 KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   if (thread_x() == 0) {
@@ -86,22 +89,24 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     for (int part = 0; part < GROUPS; ++part) last_whole[part] = last_added[part] = -1, added_count[part] = broken_rows[part] = 0;
     fence_barrier_init();
   }
+  const Units units{window_of(window_left), softmax_scale, CAPPED ? logits_soft_cap : 0, {k_scale, k_scale_stride}, {v_scale, v_scale_stride}};
+  const int group_size = static_cast<int>(heads_a_kv_head), tokens_a_group = static_cast<int>(group_tokens);
+  if (uniform(thread_x() / WARP) == FINDER) {
+    const RaggedPlan plan{query_start_loc, context_lens, ${v3 ? 'distribution[2]' : 'num_seqs[0]'}, static_cast<int>(kv_heads), tokens_a_group, group_size, units.window, nullptr};
+    const FirstItem first{plan, static_cast<int>(blocks), static_cast<int>(slots), static_cast<int>(room), static_cast<int>(sequences), block_tables, table_stride};
+    Finder{at, units}.note_first(first.find());
+  }
   sync_block();
   let_next_launch_go();
   const RowEnd ends{softmax_aux_view, sinks_type, static_cast<int>(heads), {out, out_token, out_head}, {${v3 ? 'nullptr, 0, 0' : 'lse, lse_token, lse_head'}}};
   const RaggedQueue queue{words, items, static_cast<int>(room)};
-  const Units units{window_of(window_left), softmax_scale, CAPPED ? logits_soft_cap : 0, {k_scale, k_scale_stride}, {v_scale, v_scale_stride}};
-  const int group_size = static_cast<int>(heads_a_kv_head), tokens_a_group = static_cast<int>(group_tokens);
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<PRODUCER_REGISTERS>();
     Producer producer{at, queries_map, kv_pages_map, block_tables, table_stride, group_size, tokens_a_group};
     const int role = uniform(warp());
     if (role == 0) producer.run_keys();
-    if (role == 1) {
-      const RaggedPlan plan{query_start_loc, context_lens, ${v3 ? 'distribution[2]' : 'num_seqs[0]'}, static_cast<int>(kv_heads), tokens_a_group, group_size, units.window, nullptr};
-      Finder{at, units}.run(queue, {plan, static_cast<int>(blocks), static_cast<int>(slots), static_cast<int>(room)});
-    }
+    if (role == FINDER) Finder{at, units}.run(queue);
     if (role == 2) producer.run_values();
     if (role == 3) {
       producer.run_queries();

@@ -219,13 +219,17 @@ struct Consumer {
   static uint64_t onward(uint64_t matrix, uint32_t bytes) {
     return (matrix & ~uint64_t{0xffffffff}) | static_cast<uint32_t>(static_cast<uint32_t>(matrix) + (bytes >> 4));
   }
-  void multiply_keys(float (&s)[BLOCK_N / 2]) const {
+  // KEPT: by queries in registers.
+  template <bool KEPT> void multiply_keys(float (&s)[BLOCK_N / 2], const KeptQueries& q) const {
     const uint64_t a = depth_major<128>(keep_here(at.q(queries.at, part))), b = depth_major<128>(keep_here(at.k(keys.at)));
     keep_in_place(s);
     wgmma_fence();
 #pragma unroll
-    for (int slice = 0; slice < D / 16; ++slice)
-      wgmma<Element, BLOCK_N>(s, onward(a, slice / 4 * Q_BOX + slice % 4 * 32), onward(b, slice / 4 * KEY_BOX + slice % 4 * 32), slice > 0);
+    for (int i = 0; i < SLICES; ++i) {
+      const uint64_t key = onward(b, i / 4 * KEY_BOX + i % 4 * 32);
+      if (KEPT) wgmma<Element, BLOCK_N>(s, q.slice[i], key, i > 0);
+      else wgmma<Element, BLOCK_N>(s, onward(a, i / 4 * Q_BOX + i % 4 * 32), key, i > 0);
+    }
     wgmma_commit();
   }
   void multiply_values(float (&o)[D / 2], const uint32_t (&p)[BLOCK_N / 16][4], bool adds) const {
@@ -241,6 +245,13 @@ struct Consumer {
   void release_queries(bool done) {
     if (done && thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.q_full(queries.at, part)));
     queries.next(done);
+  }
+  // An item's queries to registers, where they are kept; others may take their place then.
+  void load_queries(KeptQueries& q) {
+    if (!KEEPS_QUERIES) return;
+    q.load(at.q(queries.at, part), warp_row());
+    sync_some(1 + part, WARPGROUP);
+    release_queries(true);
   }
   void release_keys() {
     if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.k_full(keys.at)));
@@ -363,7 +374,7 @@ struct Consumer {
     for (;;) {
       const bool last = steps.at + GROUPS >= steps.end;
       wait_keys();
-      multiply_keys(s);
+      multiply_keys<false>(s, {});
       wgmma_wait<0>();
       keep_in_place(s);
       release_keys();
@@ -419,12 +430,14 @@ struct Consumer {
     Steps steps = steps_of(known[item]);
     bool adds = false;  // outputs are there to add to
     bool here = false;  // what the next products need: asked while weights are made
+    KeptQueries q;
+    load_queries(q);
     wait_keys();
-    multiply_keys(s);
+    multiply_keys<KEEPS_QUERIES>(s, q);
     wgmma_wait<0>();
     keep_in_place(s);
     release_keys();
-    release_queries(steps.is_last());
+    if (!KEEPS_QUERIES) release_queries(steps.is_last());
     weigh(s, rows, known[item], steps, factor);
     pack_weights<Weight, BLOCK_N>(p, s);
     for (;;) {
@@ -447,19 +460,20 @@ struct Consumer {
         }
         start(rows);
         steps = steps_of(known[item]);
+        load_queries(q);
       }
       if (!here) {
         wait_keys();
         wait_values();
       }
       if (filled < BLOCK_N || unseen > 0) clear_values(unseen, filled);
-      multiply_keys(s);
+      multiply_keys<KEEPS_QUERIES>(s, q);
       multiply_values(o, p, adds);
       adds = !last;
       wgmma_wait<1>();
       keep_in_place(s);
       release_keys();
-      release_queries(steps.is_last());
+      if (!KEEPS_QUERIES) release_queries(steps.is_last());
       const bool follows = weigh(s, rows, known[item], steps, factor);
       keep_in_place(s);
       here = are_here();

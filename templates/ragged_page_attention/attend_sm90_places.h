@@ -38,9 +38,10 @@ struct KnownItem {
   bool passes;        // its keys and values leave the L2 cache first, since wide streams come back to theirs
 };
 
-// Items are known Q_STAGES + 1 ahead, and to consumers until their outputs are stored.
-constexpr uint32_t ITEMS = Q_STAGES + 3;
+// Items are known Q_STAGES + 1 ahead, one more where queries are in registers already, and to consumers until their outputs are stored.
+constexpr uint32_t ITEMS = Q_STAGES + 4;
 __shared__ KnownItem known[ITEMS];
+__shared__ bool first_known;  // the first one, before the list is there
 
 // What follows from an item.
 struct Units {
@@ -71,14 +72,25 @@ struct Finder {
   const Places& at;
   const Units& units;
 
+  // The item that a block begins with, before its barriers are there.
+  void note_first(const FoundItem& found) const {
+    if (lane() == 0) {
+      if (found.known) write(0, found.item, found.number, found.passes, found.there);
+      first_known = found.known;
+    }
+    sync_warp();
+  }
   // The list may not be there yet, but its first item may be known; all else that blocks read was there before the list's launch let this one start, but for the
   // keys that it writes.
-  void run(const RaggedQueue& list, const FirstItem& first_item) const {
+  void run(const RaggedQueue& list) const {
     RaggedItem item;
     int number = 0;
-    bool passes = false;
-    const bool early = first_item.find(item, number, passes);
-    if (early) tell(0, item, number, passes, first_item.old_keys(item));
+    const bool early = uniform(first_known);
+    if (early) {
+      item = known[0].item;
+      if (lane() == 0) barrier_arrive(at.found());
+      sync_warp();
+    }
     wait_for_previous_launch();
     const int wide_count = uniform(list.count(0)), other_count = uniform(list.count(1));
     int queue = Division::start_of(block_x(), grid_x(), uniform(list.words[FIRST_BLOCKS]), number);
@@ -109,10 +121,13 @@ struct Finder {
       if (!is_short) number = take(list, queue);
     }
   }
+  void write(uint32_t place, const RaggedItem& item, int number, bool passes, int there) const {
+    known[place].item = item, known[place].number = number, known[place].passes = passes, known[place].there = there;
+    units.fill(known[place]);
+  }
   void tell(uint32_t place, const RaggedItem& item, int number, bool passes, int there) const {
     if (lane() == 0) {
-      known[place].item = item, known[place].number = number, known[place].passes = passes, known[place].there = there;
-      units.fill(known[place]);
+      write(place, item, number, passes, there);
       barrier_arrive(at.found());
     }
     sync_warp();

@@ -12,7 +12,6 @@ constexpr char merge_rows[] = "ragged_page_attention/merge_rows.h";
 constexpr char wave_row[] = "ragged_page_attention/wave_row.h";
 constexpr char ragged_batch[] = "ragged_page_attention/ragged_batch.h";
 constexpr char ragged_write[] = "ragged_page_attention/write.gpu.h";
-constexpr char write_launch[] = "ragged_page_attention/write_launch.gpu.h";
 
 const Sizes narrow_heads = {{"T", 75}, {"N", 4}, {"Hq", 8}, {"Hkv2", 4}, {"D", 64}, {"P", 80}, {"ps", 16}, {"max_pages", 48}, {"L", 45}};
 
@@ -50,7 +49,8 @@ const Mutant mutants[] = {
     {"BatchThatCountsTilesWrongly", one_prefill(), {"(whole * (whole + 1) / 2 << log)", 0, "(whole * whole / 2 << log)", ragged_shares}},
     {"BatchThatForgetsTheFirstPart", batch("mixed_bf16"), {"block == begins", 0, "false", decode_parts}},
     {"BatchThatWritesKeysAsValues", batch_v3("mixed_bf16"), {"row % 2 == 0 ? keys +", 0, "row % 2 == 1 ? keys +", ragged_write}},
-    {"BatchThatWritesATokenInFour", batch_v3("mixed_bf16"), {"* WRITE_TOKENS + warp()", 0, "* WRITE_TOKENS", write_launch}},
+    {"BatchThatWritesATokenInFour", batch_v3("mixed_bf16"), {"block_x()} * WARPS + warp()", 0, "block_x()} * WARPS"}},
+    {"BatchThatReadsKeysBeforeTheyAreWritten", batch_v3("mixed_bf16"), {"grid_barrier();", 0, nothing}},
     {"BatchThatWritesToTheFirstSequence", batch_v3("mixed_bf16"), {"low += skipped", 0, "low += 0", ragged_write}},
     {"BatchThatWritesASlotTooFar", batch_v3("mixed_bf16"), {"position % page_size *", 0, "(position + 1) % page_size *", ragged_write}},
     {"Rdna3BatchThatSeesHiddenKeys",
