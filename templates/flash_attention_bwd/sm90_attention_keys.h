@@ -17,6 +17,9 @@ template <int ROWS, int KEYS, int PARTS, bool PACKED, bool BOUNDED, bool ORDERED
 $if by_blocks
   ListsOfKeys lists;                         // of the steps that a mask of blocks leaves
 $end
+$if by_steps
+  bool backwards;                            // turns go from the last step to the first
+$end
 
   int steps() const { return end_step - first_step; }
   int64_t token() const { return sequence.first_key + first_key; }
@@ -36,7 +39,7 @@ $end
     first_head = kv_head * static_cast<int>(space.heads / kv_heads);
     first_key = static_cast<int>(item) * KEYS, keys = static_cast<int>(all_keys) - first_key;
     first_row = space.first(sequence, first_head), blocks_a_head = static_cast<int>(space.rows / ROWS);
-    if (ORDERED) blocks_a_group = blocks_a_head * static_cast<int>(space.heads / kv_heads);
+    if (ORDERED || ${by_steps}) blocks_a_group = blocks_a_head * static_cast<int>(space.heads / kv_heads);
     find_steps(visibility, static_cast<int>(sequence.keys), static_cast<int>(seeing()));
     return true;
   }
@@ -99,6 +102,26 @@ template <bool BACKWARDS = false, int TOGETHER = 8> struct QueryTurns {
   template <uint32_t N> uint32_t parity() const { return number / N % 2; }
 };
 
+$if by_steps
+// The same, but all heads' of a step come before the next step's: blocks of keys that run side by side are at the same queries, whatever part of
+// them each sees, so that L2 has these and their sums for all. Head after head, blocks that see fewer would be heads ahead.
+struct StepTurns {
+  int number, step, block, head = 0;
+
+  template <class Block> explicit StepTurns(const Block& of, int number = 0)
+      : number(number), step(of.backwards ? of.end_step - 1 : of.first_step), block(step) {}
+  template <class Block> void next(const Block& of) {
+    ++number, ++head;
+    block += of.blocks_a_head;
+    if (block < of.blocks_a_group) return;
+    step += of.backwards ? -1 : 1;
+    block = step, head = 0;
+  }
+  template <uint32_t N> uint32_t stage() const { return number % N; }
+  template <uint32_t N> uint32_t parity() const { return number / N % 2; }
+};
+
+$end
 // BOXES boxes of 64 features each, from the first-th on, `token` of the batch's row on; to BLOCKS blocks of the cluster.
 template <int BOXES, bool PACKED, int BLOCKS = 1>
 static inline void copy_boxes(uint32_t to, uint32_t box_bytes, const TensorMap& map, uint32_t full, int first, int head, int64_t token,
