@@ -39,7 +39,7 @@ $end
     first_head = kv_head * static_cast<int>(space.heads / kv_heads);
     first_key = static_cast<int>(item) * KEYS, keys = static_cast<int>(all_keys) - first_key;
     first_row = space.first(sequence, first_head), blocks_a_head = static_cast<int>(space.rows / ROWS);
-    if (ORDERED || ${by_steps}) blocks_a_group = blocks_a_head * static_cast<int>(space.heads / kv_heads);
+    if (${by_steps ? 'true' : 'ORDERED'}) blocks_a_group = blocks_a_head * static_cast<int>(space.heads / kv_heads);
     find_steps(visibility, static_cast<int>(sequence.keys), static_cast<int>(seeing()));
     return true;
   }
