@@ -3,6 +3,41 @@
 #include "flash_attention_bwd/attention_backward.h"
 #include "device/sm90.h"
 
+// find_keys() where those sequences come first that have most queries, by a whole warp: their blocks take longest, and the short ones fill what is left
+// at a launch's end. Of many sequences as they lie: each is compared with each.
+static inline bool find_keys_longest_first(const Sequences& sequences, int64_t& item, int block, Sequence& sequence, int64_t& keys) {
+  constexpr int64_t MOST = 4 * WARP - 1;
+  if (sequences.count > MOST) return find_keys(sequences, item, block, sequence, keys);
+  const auto length = [&](int64_t n) { return n < sequences.count ? sequences.cum_queries[n + 1] - sequences.cum_queries[n] : 0; };
+  const auto keys_of = [&](int64_t n) {  // the last: those in no sequence
+    return static_cast<int>((n < sequences.count ? sequences.cum_keys[n + 1] : sequences.keys) - sequences.cum_keys[n]);
+  };
+  const auto blocks_of = [&](int64_t n) { return (keys_of(n) + block - 1) / block; };
+#pragma unroll 1
+  for (int64_t base = 0; base <= sequences.count; base += WARP) {
+    const int64_t mine = base + lane();
+    const int queries = mine <= sequences.count ? length(mine) : 0;
+    int before = 0;
+#pragma unroll 1
+    for (int64_t other = 0; other <= sequences.count; ++other) {
+      const int theirs = length(other);
+      if (theirs > queries || (theirs == queries && other < mine)) before += blocks_of(other);
+    }
+    const bool here = mine <= sequences.count && item >= before && item < before + blocks_of(mine);
+    int found = here ? lane() : WARP;
+#pragma unroll
+    for (int mask = WARP / 2; mask > 0; mask /= 2) {
+      const int other = shuffle_xor(found, mask);
+      found = other < found ? other : found;
+    }
+    if (found == WARP) continue;
+    item -= shuffle(before, found);
+    keys = keys_of(base + found), sequence = sequences[base + found];
+    return true;
+  }
+  return false;
+}
+
 // KEYS keys of one kv head, of which PARTS warpgroups have 64 each, and ROWS queries a turn. BOUNDED: rows of the batch have their own lengths.
 // ORDERED: for turns that go backwards.
 template <int ROWS, int KEYS, int PARTS, bool PACKED, bool BOUNDED, bool ORDERED> struct KeyBlock {
@@ -35,7 +70,7 @@ $end
     if (kv_head >= kv_heads || (!PACKED && batch >= sequences.count)) return false;  // the last group of heads may be smaller
     sequence = sequences[batch];
     int64_t item = block, all_keys = BOUNDED ? sequences.keys : sequence.keys;
-    if (PACKED && !find_keys(sequences, item, KEYS, sequence, all_keys)) return false;
+    if (PACKED && !find_keys_longest_first(sequences, item, KEYS, sequence, all_keys)) return false;
     first_head = kv_head * static_cast<int>(space.heads / kv_heads);
     first_key = static_cast<int>(item) * KEYS, keys = static_cast<int>(all_keys) - first_key;
     first_row = space.first(sequence, first_head), blocks_a_head = static_cast<int>(space.rows / ROWS);
