@@ -28,7 +28,8 @@ const std::string find_all =
     "  for (int64_t i = 0; i < n; ++i) {\n    Sequence sequence;\n    int64_t item = i, keys = 0;\n"
     "    const bool some = find_keys_longest_first(sequences, item, 128, sequence, keys);\n"
     "    int32_t* const to = static_cast<int32_t*>(b) + 4 * i;\n    if (thread_x() != 0) continue;\n"
-    "    to[0] = some;\n    if (some) to[1] = static_cast<int32_t>(item), to[2] = static_cast<int32_t>(sequence.index), to[3] = static_cast<int32_t>(keys);\n"
+    "    to[0] = some;\n    if (some) to[1] = static_cast<int32_t>(item), to[2] = static_cast<int32_t>(sequence.index), to[3] = "
+    "static_cast<int32_t>(keys);\n"
     "  }\n}\n";
 
 // Sequences of these lengths (queries, keys), and tokens after them.
@@ -56,7 +57,9 @@ void expect_all(const std::vector<Found>& found, const std::vector<std::array<in
     const int keys = n < lengths.size() ? lengths[n][1] : after[1];
     for (int block = 0; block * 128 < keys; ++block, ++i) {
       ASSERT_LT(i, found.size());
-      EXPECT_EQ((std::array{found[i].some, found[i].item, found[i].sequence, found[i].keys}), (std::array{1, block, static_cast<int>(n), keys})) << i;
+      EXPECT_EQ((std::array{found[i].some, found[i].item, found[i].sequence, found[i].keys}),
+                (std::array{1, block, static_cast<int>(n), keys}))
+          << i;
     }
   }
   for (; i < found.size(); ++i) EXPECT_EQ(found[i].some, 0) << i;
