@@ -1,7 +1,9 @@
 // Hopper vocabulary of the attention kernels' gradients: blocks of keys, and the turns of queries that go through them.
 #pragma once
 #include "flash_attention_bwd/attention_backward.h"
-#include "flash_attention_bwd/order_of_keys.h"
+$if by_steps
+#include "flash_attention_bwd/turns_by_steps.h"
+$end
 #include "device/sm90.h"
 
 // KEYS keys of one kv head, of which PARTS warpgroups have 64 each, and ROWS queries a turn. BOUNDED: rows of the batch have their own lengths.
@@ -36,7 +38,7 @@ $end
     if (kv_head >= kv_heads || (!PACKED && batch >= sequences.count)) return false;  // the last group of heads may be smaller
     sequence = sequences[batch];
     int64_t item = block, all_keys = BOUNDED ? sequences.keys : sequence.keys;
-    if (PACKED && !find_keys_longest_first(sequences, item, KEYS, sequence, all_keys)) return false;
+    if (PACKED && !find_keys(sequences, item, KEYS, sequence, all_keys)) return false;
     first_head = kv_head * static_cast<int>(space.heads / kv_heads);
     first_key = static_cast<int>(item) * KEYS, keys = static_cast<int>(all_keys) - first_key;
     first_row = space.first(sequence, first_head), blocks_a_head = static_cast<int>(space.rows / ROWS);
