@@ -2,9 +2,6 @@
 // in which blocks take them.
 #pragma once
 #include "device/attention/attention_rows.h"
-$if packed
-#include "device/attention/longest_first.h"
-$end
 
 // Rows [first_row, first_row + rows) of a sequence and a query head. Steps are of keys, from the sequence's first.
 struct AttentionTile {
@@ -80,11 +77,7 @@ struct AttentionTiles {
     if (sequences.cum_queries) {
       Sequence sequence;
       int64_t item_of_sequence = item, items;
-$if packed
-      if (!find_longest_first(sequences, item_of_sequence, ROWS, sequence, items)) return false;
-$else
       if (!find_sequence(sequences, item_of_sequence, ROWS, 1, sequence, items)) return false;
-$end
       item = static_cast<int>(item_of_sequence), blocks = static_cast<int>(items), queries = static_cast<int>(sequence.queries);
       tile.first_query = static_cast<int>(sequence.first_query), tile.first_key = static_cast<int>(sequence.first_key);
       tile.keys = static_cast<int>(sequence.keys), tile.offset = static_cast<int>(sequence.offset), tile.past_the_end = sequence.past_the_end;
