@@ -45,6 +45,7 @@ void vary_attributes(spec::Case& c, Rng& rng) {
 spec::Case vary_attention(const spec::Case& c, Rng& rng) {
   spec::Case varied = c;
   varied.name = c.name + " varied";
+  varied.fill.clear();
   varied.dims = {{"D", c.dims.at("D")}, {"Dv", c.dims.at("Dv")}};
   static constexpr std::int64_t groups[] = {1, 1, 2, 3, 4, 8};
   const std::int64_t kv_heads = rng.chance(0.03) ? 0 : rng.between(1, 3);

@@ -84,7 +84,7 @@ using List = BlockList<Block>;
 using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES) + (STORES_BIAS || BIAS_IN_TURN)>;
 using Finisher = RowFinisher<Element, Sums, D>;
 using CallBiasOrder = BiasOrder<BIAS_IN_TURN, BLOCK_N, GROUPS * 4, BOUNDED, BLOCK_M / Finisher::ROWS, 1>;
-using QueryTurn = ${by_blocks ? 'ToldTurn' : 'QueryTurns<ORDERED, BIAS_IN_TURN ? 1 : 8>'};  // 1: of heads that share a bias, so that the next block soon follows
+using QueryTurn = ${by_blocks ? 'ToldTurn' : by_steps ? 'StepTurns' : 'QueryTurns<ORDERED, BIAS_IN_TURN ? 1 : 8>'};  // 1: of heads that share a bias, so that the next block soon follows
 
 // A warpgroup's share of a turn's dq, transposed: 64 of the features of all queries, or all features of half of the queries.
 constexpr bool BY_FEATURES = BOXES == GROUPS;

@@ -21,10 +21,16 @@ struct Deltas {
 // In the warp's own registers; or asked each turn.
 struct KeptPath {
   int first_step, end_step, blocks_a_head, blocks_a_group, first_whole, end_whole;
+$if by_steps
+  bool backwards;
+$end
   float* dq_sums;  // from the block's first row on
   KeptPath(const Block& block, int part, float* dq_sums)
       : first_step(block.first_step), end_step(block.end_step), blocks_a_head(block.blocks_a_head),
         blocks_a_group(block.blocks_a_group), first_whole(block.first_whole[part]), end_whole(block.end_whole[part]),
+$if by_steps
+        backwards(block.backwards),
+$end
         dq_sums(dq_sums + block.first_row * Sums::FEATURES) {}
   int steps() const { return end_step - first_step; }
   const KeptPath& bounds() const { return *this; }
@@ -158,7 +164,9 @@ $end
     if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(full));
   }
 
-$if parts_heads
+$if by_steps
+  static bool parts_again(const QueryTurn& turn, int first, const Path&) { return turn.number != first && (turn.number - first) % (4 * MANY_TURNS) == 0; }
+$elif parts_heads
   // With the next query head, too: over so many turns they may have fallen into step.
   static bool parts_again(const QueryTurn& turn, int first, const Path& path) {
     return turn.number != first && turn.step == path.bounds().first_step && path.bounds().steps() >= MANY_TURNS;

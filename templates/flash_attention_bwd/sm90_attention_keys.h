@@ -1,6 +1,9 @@
 // Hopper vocabulary of the attention kernels' gradients: blocks of keys, and the turns of queries that go through them.
 #pragma once
 #include "flash_attention_bwd/attention_backward.h"
+$if by_steps
+#include "flash_attention_bwd/turns_by_steps.h"
+$end
 #include "device/sm90.h"
 
 // KEYS keys of one kv head, of which PARTS warpgroups have 64 each, and ROWS queries a turn. BOUNDED: rows of the batch have their own lengths.
@@ -16,6 +19,9 @@ template <int ROWS, int KEYS, int PARTS, bool PACKED, bool BOUNDED, bool ORDERED
   int blocks_a_head, blocks_a_group;         // ROWS rows each, in the workspace; of all query heads of the group
 $if by_blocks
   ListsOfKeys lists;                         // of the steps that a mask of blocks leaves
+$end
+$if by_steps
+  bool backwards;                            // turns go from the last step to the first
 $end
 
   int steps() const { return end_step - first_step; }
@@ -36,7 +42,7 @@ $end
     first_head = kv_head * static_cast<int>(space.heads / kv_heads);
     first_key = static_cast<int>(item) * KEYS, keys = static_cast<int>(all_keys) - first_key;
     first_row = space.first(sequence, first_head), blocks_a_head = static_cast<int>(space.rows / ROWS);
-    if (ORDERED) blocks_a_group = blocks_a_head * static_cast<int>(space.heads / kv_heads);
+    if (${by_steps ? 'true' : 'ORDERED'}) blocks_a_group = blocks_a_head * static_cast<int>(space.heads / kv_heads);
     find_steps(visibility, static_cast<int>(sequence.keys), static_cast<int>(seeing()));
     return true;
   }

@@ -34,6 +34,10 @@ template <class Keys> struct BlockList {
   template <bool NEIGHBOURS> Entry make(int i) const {
     const int row = i / heads_together, numbered = number_of(row / key_blocks * heads_together + i % heads_together), number = row % key_blocks;
     Entry entry;
+$if by_steps
+    // Blocks that begin together go from the end, where all of them see; those that follow them, longest after shortest, meet at each step from the first on.
+    entry.block.backwards = row / key_blocks % 2 == 0;
+$end
     entry.numbered = find(entry.block, numbered, number) ? int64_t{numbered} * key_blocks + number : Entry::NONE;
     Keys other;
     entry.opens_from = NEIGHBOURS && find(other, numbered, number - 1) ? other.end_step : 0;

@@ -190,7 +190,7 @@ static inline void differentiate_slice(int n, const float (&dp)[ROWS / 2], Weigh
       if (MARKED)
         to = factor * (larger_of(weight, 0.0f) * dp[e] - fabsf(weight) * deltas.of[j].at[i % 2]);
       else
-        to = weight * factor * (dp[e] - deltas.of[j].at[i % 2]);
+        to = weight * (dp[e] * factor - deltas.of[j].at[i % 2] * factor);  // factor: a power of 2; of deltas for two elements at once
       if (CAPPED && !SUMMED) to *= slopes[e];
       if (!WHOLE && weight == 0) to = 0;
     }
