@@ -120,7 +120,8 @@ void repeats(const Layer<T>& layer) {
     const auto differentiated = layer.differentiate(result.y, gradients);
     ASSERT_TRUE(differentiated) << message_of(differentiated);
     Driver::instance().wait();
-    const std::vector<std::vector<T>> found = {result.y.values(), gradients.dx.values(), gradients.dw_ih.values(), gradients.dw_hh.values()};
+    const std::vector<std::vector<T>> found = {result.y.values(), gradients.dx.values(), gradients.dw_ih.values(),
+                                               gradients.dw_hh.values()};
     if (i == 0) first = found;
     EXPECT_TRUE(found == first) << layer.cell << " " << i;
     EXPECT_NE(found[1], layer.x.values()) << "nothing was written";
