@@ -1,6 +1,6 @@
 // CPU vocabulary: dot products of pairs of bf16. Compiled for a processor without AVX-512's instruction it is the same sum by multiply-adds.
 #pragma once
-#include "device/cpu.h"
+#include "device/number/widen.h"
 
 // sum += the products of two words' lower and upper halves, which are bf16.
 static inline void add_pairs(Floats& sum, Words a, Words b) {
