@@ -123,6 +123,8 @@ class Backend {
   virtual bool capturing(int /*device*/, void* /*stream*/) { return false; }
   // So many blocks (CPU: work items) of that cooperative launch are there at once. Throws as launch() does.
   virtual std::int64_t resident_blocks(const LaunchRequest& /*request*/) { return INT64_MAX; }
+  // Why no cluster of that launch fits the device, even when nothing else runs there; empty: one does, or the launch has none.
+  virtual std::string why_not_placed(const LaunchRequest& /*request*/) { return {}; }
   // What a cooperative launch's argument `grid_barrier` is, where it is no word of the workspace; it lives for ever.
   virtual const void* grid_barrier() { return nullptr; }
   // Scratch of one call: valid for work put on `stream` between the two, 64-byte aligned (GPU: 256), contents undefined. Legal under

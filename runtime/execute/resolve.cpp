@@ -1,4 +1,4 @@
-// Chain → image → binary, with the fall-backs: nearest prebuilt config, the arch's parents, the next variant.
+// Chain → image → binary that the device takes, with the fall-backs: nearest prebuilt config, the arch's parents, the next variant.
 #include "execute/resolve.hpp"
 
 #include <fmt/format.h>
@@ -29,6 +29,11 @@ class Resolver {
     if (jit || obtained)
       for (auto& line : tried) result.tried.push_back(image.id + ": " + line);
     if (!obtained) return false;
+    if (const auto why_not = why_not_placed(completed, arch, *obtained); !why_not.empty()) {
+      unplaced = image.id + ": " + why_not;
+      result.tried.push_back(unplaced);
+      return false;
+    }
     result.candidate = completed.candidate;
     result.arch = std::move(arch);
     result.config = completed.config;
@@ -84,6 +89,7 @@ class Resolver {
   }
 
   Resolved result;
+  std::string unplaced;  // the last image that the device has no room for, and why
 
  private:
   // Of the configs whose images the stores seem to have, by the names of their folders: the source is made of those alone.
@@ -132,6 +138,24 @@ class Resolver {
     const auto runs = [](const Build& each) { return each.state.load(std::memory_order_acquire) == Build::State::running; };
     while (runs(awaited) && runs(*build)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return runs(awaited);
+  }
+
+  // Of the launches with clusters, which a part of a device may not have room for.
+  std::string why_not_placed(const Completed& completed, const spec::Arch& arch, const store::Obtained& obtained) const {
+    const auto& variant = *completed.candidate.variant;
+    if (!obtained.module || std::ranges::all_of(variant.launches, [](const auto& launch) { return launch.cluster.empty(); })) return {};
+    for (const auto& launch : spec::geometry_of(variant, arch, *call_.binding(), completed.config).launches) {
+      LaunchRequest request;
+      request.entry = obtained.module->entry(launch.launch->entry);
+      request.device = call_.machine().device;
+      std::copy_n(launch.grid, 3, request.grid);
+      std::copy_n(launch.block, 3, request.block);
+      std::copy_n(launch.cluster, 3, request.cluster);
+      request.shared_bytes = launch.shared_bytes;
+      if (!request.entry) continue;  // said where the call is laid out
+      if (auto why_not = call_.machine().backend->why_not_placed(request); !why_not.empty()) return why_not;
+    }
+    return {};
   }
 
   spec::Arch current(const spec::Arch& arch) const {
@@ -215,6 +239,7 @@ Resolved resolve(const BoundCall& call, const Config* override_config, bool expl
   if (behind && !resolver.exact(*chosen, false) && (missing == Missing::defer ? resolver.defer(*chosen) : resolver.stand_in(*chosen))) {
     if (resolver.result.awaited) tell_stand_in(call, resolver.result);
   } else if (!resolver.exact(*chosen, true)) {
+    if (selection.tier == Tier::override_ && !resolver.unplaced.empty()) throw CodedError(ErrorCode::unsupported, resolver.unplaced);
     if (selection.tier == Tier::override_ || !resolver.fall_back(*chosen)) give_up(call.name(), resolver);
     resolver.result.fallback = true;
   }

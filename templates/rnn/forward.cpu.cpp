@@ -17,6 +17,8 @@ $if tiles
 constexpr int64_t STEP_ROWS = PAIR_ROWS;
 $else
 constexpr int64_t STEP_ROWS = ${step_rows}, DEPTH = ${depth};  // of a register tile; steps of a panel between two visits of it
+using Factor = ${pairs ? 'bfloat16' : 'float'};               // what rows of x and of states are, where weights multiply them
+static inline int64_t whole_steps(int64_t count) { return ${pairs ? '(count + 1) / 2 * 2' : 'count'}; }
 $end
 constexpr int64_t UNIT_ROWS = ${unit_rows};                   // of the batch a unit of work
 
@@ -39,9 +41,12 @@ $if tiles
   bfloat16 *packed_ih, *packed_hh;    // [directions][panels]
   bfloat16* tiles;                    // [2][directions][batch]: states, as rows of tiles
 $else
-  float* xs;                          // [directions][chunk][batch][input_pitch]: x
+  Factor* xs;                         // [directions][chunk][batch][input_pitch]: x
   float* products;                    // [directions][panels][chunk][batch][COLUMNS]: x w_ih^T and the biases; of a GRU's n b_ih alone
   Element *packed_ih, *packed_hh;     // [directions][panels][even number of steps][COLUMNS]
+$if pairs
+  bfloat16* rounded;                  // as states
+$end
 $end
   float* states;                      // [2][directions][batch][pitch]: before steps of even and of odd number
   float* memory;                      // [directions][batch][features]
@@ -58,6 +63,11 @@ $if tiles
     return products + ((direction * panels + panel) * whole_tiles(chunk * batch) + row) * COLUMNS;
   }
 $else
+$if pairs
+  bfloat16* factors_before(int64_t step, int64_t direction) const { return rounded + (step % 2 * directions + direction) * batch * pitch; }
+$else
+  const float* factors_before(int64_t step, int64_t direction) const { return states_before(step, direction); }
+$end
   Element* panel_ih(int64_t number) const { return packed_ih + number * ((inputs + 1) / 2 * 2) * COLUMNS; }
   Element* panel_hh(int64_t number) const { return packed_hh + number * ((features + 1) / 2 * 2) * COLUMNS; }
   float* products_of(int64_t direction, int64_t panel, int64_t row) const {
@@ -72,6 +82,16 @@ struct Share {
   Share(const Group& group, int64_t count) : first(count * group.x / group.grid_x), last(count * (group.x + 1) / group.grid_x) {}
 };
 
+$if not tiles
+static inline void copy_factors(float* to, const Element* from, int64_t count) { copy_row(to, from, count, count); }
+$if pairs
+static inline void copy_factors(bfloat16* to, const bfloat16* from, int64_t count) {
+  __builtin_memcpy(to, from, count * sizeof(bfloat16));
+  if (count % 2) to[count] = from_float<bfloat16>(0.0f);
+}
+$end
+
+$end
 // x of a chunk's tokens, row by row as its products take them.
 static void gather(const Layer& layer, const View& x, int64_t first_step, int64_t count, const Group& group) {
   const Share rows(group, layer.directions * count * layer.batch);
@@ -81,8 +101,8 @@ static void gather(const Layer& layer, const View& x, int64_t first_step, int64_
 $if tiles
     copy_tiled_row(layer.xs_of(direction), row, static_cast<const Element*>(x.data) + row % layer.batch * x.strides[0] + token * x.strides[1], layer.inputs);
 $else
-    copy_row(layer.xs + (direction * layer.chunk * layer.batch + row) * layer.input_pitch,
-             static_cast<const Element*>(x.data) + row % layer.batch * x.strides[0] + token * x.strides[1], layer.inputs, layer.inputs);
+    copy_factors(layer.xs + (direction * layer.chunk * layer.batch + row) * layer.input_pitch,
+                 static_cast<const Element*>(x.data) + row % layer.batch * x.strides[0] + token * x.strides[1], layer.inputs);
 $end
   }
 }
@@ -120,7 +140,7 @@ $if tiles
     multiply_tiled(layer.xs_of(direction), first, rows, layer.panel_ih(i / blocks), layer.inputs, to, false);
 $else
     add_panel<STEP_ROWS, DEPTH>(layer.xs + (direction * layer.chunk * layer.batch + first) * layer.input_pitch, layer.input_pitch, rows,
-                                layer.panel_ih(i / blocks), layer.inputs, to, wide);
+                                layer.panel_ih(i / blocks), whole_steps(layer.inputs), to, wide);
 $end
   }
 }
@@ -144,6 +164,17 @@ static void start_tiles(const Layer& layer, const Unit& unit) {
     for (int64_t j = unit.panel * WIDTH; j < last; ++j)
       for (int64_t step = 0; step < 2; ++step)
         *tiled_at(layer.tiles_before(step, unit.direction), row, j, layer.features) =
+            from_float<bfloat16>(step == 0 && j < layer.features ? layer.states_before(0, unit.direction)[row * layer.pitch + j] : 0.0f);
+}
+
+$end
+$if pairs
+// States of a unit before the first step as products take them; zeros where an odd number of features ends, before all steps.
+static void start_factors(const Layer& layer, const Unit& unit) {
+  for (int64_t row = unit.first; row < unit.first + unit.rows; ++row)
+    for (int64_t j = unit.panel * WIDTH; j < least_of((unit.panel + 1) * WIDTH, whole_steps(layer.features)); ++j)
+      for (int64_t step = 0; step < 2; ++step)
+        layer.factors_before(step, unit.direction)[row * layer.pitch + j] =
             from_float<bfloat16>(step == 0 && j < layer.features ? layer.states_before(0, unit.direction)[row * layer.pitch + j] : 0.0f);
 }
 
@@ -183,7 +214,8 @@ $if tiles
   multiply_tiled(layer.tiles_before(step, unit.direction), unit.first, unit.rows, layer.panel_hh(unit.direction * layer.panels + unit.panel), features, sums, true);
 $else
   __builtin_memset(sums, 0, unit.rows * COLUMNS * sizeof(float));
-  add_panel<STEP_ROWS, DEPTH>(before, layer.pitch, unit.rows, layer.panel_hh(unit.direction * layer.panels + unit.panel), features, sums, wide);
+  add_panel<STEP_ROWS, DEPTH>(layer.factors_before(step, unit.direction) + unit.first * layer.pitch, layer.pitch, unit.rows,
+                              layer.panel_hh(unit.direction * layer.panels + unit.panel), whole_steps(features), sums, wide);
 $end
   for (int64_t p = 0; p < unit.rows; ++p) {
     const bool valid = token < layer.length_of(unit.first + p);
@@ -208,6 +240,9 @@ $end
 $if tiles
       store_part(tiled_at(layer.tiles_before(step + 1, unit.direction), unit.first + p, feature, features), state, count);
 $end
+$if pairs
+      store_part(layer.factors_before(step + 1, unit.direction) + (unit.first + p) * layer.pitch + feature, state, count);
+$end
       store_part(out + feature, valid ? state : Floats{}, count);
     }
   }
@@ -224,11 +259,9 @@ static void pack_panels(const Layer& layer, const View& weights, bool recurrent,
 static void layer(${parameters('layer')}, const Group& group) {
   const Layer layer{x_view.shape[0], x_view.shape[1], x_view.shape[2], w_hh_view.shape[2], (w_hh_view.shape[2] + WIDTH - 1) / WIDTH,
                     bidirectional ? 2 : 1, chunk, input_pitch, state_pitch, lengths, keeps ? gates : nullptr, xs, products, reinterpret_cast<Element*>(packed_ih),
+                    reinterpret_cast<Element*>(packed_hh), ${tiles ? 'tiles_of_states, ' : pairs ? 'rounded_states, ' : ''}states, memory};
 $if tiles
-                    reinterpret_cast<Element*>(packed_hh), tiles_of_states, states, memory};
   amx_configure();
-$else
-                    reinterpret_cast<Element*>(packed_hh), states, memory};
 $end
   const int64_t row_blocks = (layer.batch + UNIT_ROWS - 1) / UNIT_ROWS;
   const Share units(group, layer.directions * layer.panels * row_blocks);
@@ -243,6 +276,9 @@ $end
     start(h0_view, layer, unit, layer.states_before(0, unit.direction), layer.pitch);
 $if tiles
     start_tiles(layer, unit);
+$end
+$if pairs
+    start_factors(layer, unit);
 $end
     if (LSTM) start(c0_view, layer, unit, memory_of(unit), layer.features);
   });

@@ -58,9 +58,19 @@ template <int PAIRS> static inline void multiply_tile(const float* rows, const f
 
 // to[p][:] = (fresh), or += sum over all steps of rows `first` + p, p < count; `first` begins a pair of tiles, and `to` has room for whole pairs.
 static void multiply_tiled(const bfloat16* rows, int64_t first, int64_t count, const bfloat16* panel, int64_t steps, float* to, bool fresh) {
+$if arch.bf16_pairs
+  constexpr int PAIRS = COLUMNS / 32;
+$else
   constexpr int PAIRS = COLUMNS / 32, AT_ONCE = PAIRS % 3 == 0 ? 3 : PAIRS % 2 == 0 ? 2 : 1;
+$end
   const int64_t pair = PAIR_ROWS * whole_tiles(steps) / 2, blocks = whole_tiles(steps) / TILE_STEPS;  // floats of a pair of tiles of rows, or of columns
   const float *const left = reinterpret_cast<const float*>(rows) + first / PAIR_ROWS * pair, *const right = reinterpret_cast<const float*>(panel);
+$if arch.bf16_pairs
+  for (int64_t of = 0; of < PAIRS; ++of)
+    for (int64_t p = 0; p < count; p += PAIR_ROWS)
+      amx_tile_product<COLUMNS>(left + p / PAIR_ROWS * pair, 2 * TILE_WORDS, right + of * pair, blocks, to + p * COLUMNS + 32 * of, fresh,
+                                least_of(PAIR_ROWS, count - p));
+$else
   const int64_t whole = count % PAIR_ROWS > 0 && count % PAIR_ROWS <= 16 ? count / PAIR_ROWS * PAIR_ROWS : count;
   for (int64_t of = 0; of < PAIRS; ++of)
     for (int64_t p = 0; p < whole; p += PAIR_ROWS)
@@ -68,4 +78,5 @@ static void multiply_tiled(const bfloat16* rows, int64_t first, int64_t count, c
   if (whole < count)
     for (int64_t of = 0; of < PAIRS; of += AT_ONCE)
       multiply_tile<AT_ONCE>(left + whole / PAIR_ROWS * pair, right + of * pair, pair, blocks, to + whole * COLUMNS + 32 * of, fresh);
+$end
 }

@@ -182,6 +182,12 @@ void fill_kernels(DriverFunctions& call) {
     *blocks = fake().blocks_a_processor;
     return fake().answer("occupancy");
   };
+  call.clusters_at_once = [](int* clusters, Function, const LaunchConfig* config) {
+    if (fake().context_stack.empty()) return invalid_context;
+    fake().calls.push_back("clusters of " + std::to_string(config->attributes[0].cluster[0]));
+    *clusters = fake().clusters_at_once;
+    return fake().answer("clusters");
+  };
 }
 
 void fill_memory(DriverFunctions& call) {

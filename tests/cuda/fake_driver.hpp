@@ -42,7 +42,7 @@ struct FakeDriver {
   Context context = nullptr;                  // the current one, where it is not a device's primary one
   std::set<std::string> kernels = {"fetch", "fill", "scale"};
   std::set<std::string> kernels_of_maps = {"fetch", "scale"};
-  int blocks_a_processor = 2;
+  int blocks_a_processor = 2, clusters_at_once = 8;
   std::map<std::string, std::size_t> integer_arguments;  // kernel, and which of its arguments is an integer to keep
 
   // What was done

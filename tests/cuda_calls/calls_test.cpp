@@ -116,6 +116,47 @@ TEST_F(CudaCalls, AMapIsOfTheTensorThatItsConditionsChoose) {
   EXPECT_EQ(fake().launches.back().first_map.words[0], fake().fills.back().address);
 }
 
+constexpr char no_room[] = ": the driver says that no such cluster fits this device";
+
+// A part of a device may have room for blocks and none for clusters of them.
+TEST_F(CudaCalls, WhereTheDriverPlacesNoClusterTheNextVariantServes) {
+  fake().kernels = {"copy_rows"};
+  const auto copy = [&](std::int64_t rows, const Config* config = nullptr) {
+    return call("in_pairs", {{"x", view(memory_, rows)}, {"out", view(memory_ + 65536, rows)}}, {}, {}, config);
+  };
+  ASSERT_TRUE(copy(20));
+  ASSERT_TRUE(copy(20));
+  ASSERT_EQ(fake().launches.size(), 2u);
+  EXPECT_EQ(fake().launches[1].cluster[0], 2u);
+  EXPECT_EQ(fake().count("clusters of 2"), 1u) << "asked when the plan is made, and once";
+  EXPECT_EQ(counters().fallbacks, 0u);
+  fake().clusters_at_once = 0;
+  const auto status = copy(21);
+  ASSERT_TRUE(status) << status.error().message;
+  ASSERT_EQ(fake().launches.size(), 3u);
+  EXPECT_EQ(fake().launches[2].cluster[0], 0u);
+  EXPECT_EQ(fake().launches[2].grid[0], 1u);
+  EXPECT_EQ(counters().fallbacks, 1u);
+  const auto told = explain("in_pairs", {{"x", view(memory_, 21)}, {"out", view(memory_ + 65536, 21)}}, {});
+  ASSERT_TRUE(told) << told.error().message;
+  EXPECT_NE(told->find(no_room), std::string::npos) << *told;
+}
+
+TEST_F(CudaCalls, AnOverrideWhoseClustersHaveNoPlaceIsRefusedWithTheReason) {
+  fake().kernels = {"copy_rows"};
+  fake().next_result["clusters"] = 912;  // CUDA_ERROR_INVALID_CLUSTER_SIZE
+  const Config config = {"clusters", "cuda:sm_90a", {}};
+  const auto status = call("in_pairs", {{"x", view(memory_, 20)}, {"out", view(memory_ + 65536, 20)}}, {}, {}, &config);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::unsupported);
+  EXPECT_EQ(
+      status.error().message,
+      "in_pairs.clusters.cuda_sm_90a: launching in_pairs.clusters.cuda_sm_90a/copy_rows on cuda:1, grid 2 x 20 x 1, block 32 x 1 x 1, 0 "
+      "bytes of dynamic shared memory, clusters of 2 x 1 x 1" +
+          std::string(no_room));
+  EXPECT_TRUE(fake().launches.empty());
+}
+
 TEST_F(CudaCalls, ATensorThatNoMapCanDescribeIsRefused) {
   const auto status = run(8);
   ASSERT_FALSE(status);

@@ -45,6 +45,7 @@ Result cuLaunchKernelEx(const LaunchConfig* a, Function b, void** c, void** d) {
 Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* a, Function b, int c, std::size_t d) {
   return table().blocks_a_processor(a, b, c, d);
 }
+Result cuOccupancyMaxActiveClusters(int* a, Function b, const LaunchConfig* c) { return table().clusters_at_once(a, b, c); }
 Result cuMemAlloc_v2(Address* a, std::size_t b) { return table().allocate(a, b); }
 Result cuMemFree_v2(Address a) { return table().free(a); }
 Result cuMemcpyHtoD_v2(Address a, const void* b, std::size_t c) { return table().copy_to_device(a, b, c); }

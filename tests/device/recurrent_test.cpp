@@ -1,5 +1,5 @@
-// Recurrent layers on a busy device: their blocks wait for each other, and none may begin with a part of them. Each gives, bit for bit,
-// what it gives alone.
+// Recurrent layers give the same bits from run to run, gradients too; and on a busy device what they give alone: their blocks wait for each
+// other, and none may begin with a part of them.
 #include <deque>
 #include <random>
 
@@ -54,12 +54,32 @@ struct Layer {
   Status run(const Result& to, void* stream) const {
     return call("rnn",
                 {{"x", shaped(x.view().data, type, {batch, tokens, features})},
-                 {"w_ih", shaped(w_ih.view().data, type, {1, gates * features, features})},
-                 {"w_hh", shaped(w_hh.view().data, type, {1, gates * features, features})},
+                 {"w_ih", weights(w_ih)},
+                 {"w_hh", weights(w_hh)},
                  {"y", shaped(to.y.view().data, type, {batch, tokens, features})},
                  {"h_n", shaped(to.h_n.view().data, DType::f32, {1, batch, features})}},
                 {{"cell_type", std::string(cell)}}, {stream});
   }
+
+  struct Gradients {
+    OnGpu<T> dx, dw_ih, dw_hh;
+    explicit Gradients(const Layer& layer) : dx(layer.x.values()), dw_ih(layer.w_ih.values()), dw_hh(layer.w_hh.values()) {}
+  };
+  // y: of `run`, which is its own cotangent.
+  Status differentiate(const OnGpu<T>& y, const Gradients& to) const {
+    const auto of_x = [&](const OnGpu<T>& numbers) { return shaped(numbers.view().data, type, {batch, tokens, features}); };
+    return call("rnn_bwd",
+                {{"x", of_x(x)},
+                 {"w_ih", weights(w_ih)},
+                 {"w_hh", weights(w_hh)},
+                 {"y", of_x(y)},
+                 {"dy", of_x(y)},
+                 {"dx", of_x(to.dx)},
+                 {"dw_ih", weights(to.dw_ih)},
+                 {"dw_hh", weights(to.dw_hh)}},
+                {{"cell_type", std::string(cell)}}, {});
+  }
+  TensorView weights(const OnGpu<T>& numbers) const { return shaped(numbers.view().data, type, {1, gates * features, features}); }
 };
 
 // Twelve calls on three streams, so that each waits for processors that others have.
@@ -86,6 +106,38 @@ void runs_beside_others(const Layer<T>& one, const Layer<T>& other) {
   }
   for (const OwnStream& stream : streams) Driver::instance().wait(stream.handle);
   for (int i = 0; i < 12; ++i) EXPECT_EQ(results[static_cast<std::size_t>(i)].y.values(), alone[i % 2]) << i;
+}
+
+// Three times, each into outputs that held the inputs.
+template <class T>
+void repeats(const Layer<T>& layer) {
+  std::vector<std::vector<T>> first;
+  for (int i = 0; i < 3; ++i) {
+    const typename Layer<T>::Result result(layer.batch, layer.tokens, layer.features);
+    const typename Layer<T>::Gradients gradients(layer);
+    const auto ran = layer.run(result, nullptr);
+    ASSERT_TRUE(ran) << message_of(ran);
+    const auto differentiated = layer.differentiate(result.y, gradients);
+    ASSERT_TRUE(differentiated) << message_of(differentiated);
+    Driver::instance().wait();
+    const std::vector<std::vector<T>> found = {result.y.values(), gradients.dx.values(), gradients.dw_ih.values(),
+                                               gradients.dw_hh.values()};
+    if (i == 0) first = found;
+    EXPECT_TRUE(found == first) << layer.cell << " " << i;
+    EXPECT_NE(found[1], layer.x.values()) << "nothing was written";
+  }
+}
+
+TEST_F(RecurrentLayers, Of16BitsRepeatBitForBit) {
+  repeats(Layer<std::uint16_t>{"lstm", DType::bf16, 64, 48, 1024});
+  repeats(Layer<std::uint16_t>{"gru", DType::bf16, 64, 48, 1024});
+  repeats(Layer<std::uint16_t>{"lstm", DType::bf16, 16, 128, 512});
+  repeats(Layer<std::uint16_t>{"gru", DType::bf16, 3, 37, 21});
+}
+
+TEST_F(RecurrentLayers, OfF32RepeatBitForBit) {
+  repeats(Layer<std::uint32_t>{"lstm", DType::f32, 64, 48, 1024});
+  repeats(Layer<std::uint32_t>{"gru", DType::f32, 5, 37, 21});
 }
 
 TEST_F(RecurrentLayers, OfBf16OnABusyDevice) {

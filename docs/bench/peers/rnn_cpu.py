@@ -6,7 +6,8 @@ PYTHONPATH: what `tools/wheel --tree FOLDER` prints; NumPy with OpenBLAS and JAX
 CPU time, so that other work on the machine counts less; with more it is the wall's. Medians of the rounds that fit.
 
 sgemm: the inputs' product of all tokens, then a product a step (backward: gates again, the steps', then the gradients of x and the
-weights): products alone, no gates. --kept: gates that the forward pass kept are given (numbers like them), and sgemm makes none again. Of steps alone (I = 8) GB/s are those of w_hh; "cache" reads a buffer of w_hh's size by dot products.
+weights): products alone, no gates. scan: its steps have the state's product alone, the inputs' are made before; of the whole cell: both in each
+step, as flax's nn.RNN has them. --kept: gates that the forward pass kept are given (numbers like them), and sgemm makes none again. Of steps alone (I = 8) GB/s are those of w_hh; "cache" reads a buffer of w_hh's size by dot products.
 """
 import argparse
 import fnmatch
@@ -94,7 +95,7 @@ def sgemm(x, w_ih, w_hh, h):
     return backward if options.backward else forward
 
 
-def scan(cell, x, w_ih, w_hh):
+def scan(cell, x, w_ih, w_hh, whole):
     import jax
     import jax.numpy as jnp
 
@@ -117,11 +118,11 @@ def scan(cell, x, w_ih, w_hh):
         w_hh = w_hh_
         zeros = jnp.zeros((x.shape[0], w_hh.shape[1]), x.dtype)
 
-        def step(state, brought):
-            state = gates_of(brought, *state)
+        def step(state, given):
+            state = gates_of(given @ w_ih.T if whole else given, *state)
             return state, state[0]
 
-        return jax.lax.scan(step, (zeros, zeros), jnp.swapaxes(x @ w_ih.T, 0, 1))[1]
+        return jax.lax.scan(step, (zeros, zeros), jnp.swapaxes(x if whole else x @ w_ih.T, 0, 1))[1]
 
     arrays = [jnp.asarray(a) for a in (x, w_ih, w_hh)]
     if options.backward:  # of the kept forward pass, as an optimiser's step has it: both are in the time, the forward's is told apart
@@ -150,23 +151,23 @@ def row(cell, kind, batch, tokens, inputs, width):
         buffer = np.ones(given[2].nbytes // 8, np.float32), np.ones(given[2].nbytes // 8, np.float32)
         functions.append(lambda: [np.dot(*buffer) for _ in range(tokens)])
     elif not options.no_jax:
-        functions.append(scan(cell, *given))
+        functions += [scan(cell, *given, whole) for whole in (False, True)]
     seconds = medians(functions)
     flops = products(cell, batch, tokens, inputs, width)
     text = [f"{cell} {kind} B {batch} T {tokens} I {inputs} H {width}", f"{seconds[0] * 1e3:.2f}", f"{flops / seconds[0] / 1e9:.1f}",
             f"{flops / seconds[1] / 1e9:.1f}", f"{seconds[1] / seconds[0]:.2f}"]
     rate = given[2].nbytes * tokens / 1e9
     if batch == 1 and inputs == 8:
-        text += ["", "", f"{rate / seconds[0]:.1f}", f"{rate / seconds[2]:.1f}"]
+        text += ["", "", "", "", f"{rate / seconds[0]:.1f}", f"{rate / seconds[2]:.1f}"]
     elif not options.no_jax:
-        text += [f"{seconds[2] * 1e3:.2f}", f"{seconds[2] / seconds[0]:.2f}", "", ""]
+        text += [f"{seconds[2] * 1e3:.2f}", f"{seconds[2] / seconds[0]:.2f}", f"{seconds[3] * 1e3:.2f}", f"{seconds[3] / seconds[0]:.2f}", "", ""]
     print("| " + " | ".join(text) + " |", flush=True)
 
 
 def main():
     print(f"threads {options.threads}, NumPy {np.__version__}, {'backward' if options.backward else 'forward'}")
-    print("| case | ms | GFLOP/s | sgemm GFLOP/s | of sgemm | scan ms | faster than scan by | GB/s of w_hh | cache GB/s |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    print("| case | ms | GFLOP/s | sgemm GFLOP/s | of sgemm | scan ms | faster by | of the whole cell, ms | faster by | GB/s of w_hh | cache GB/s |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     for case in CASES:
         if fnmatch.fnmatch(" ".join(map(str, case)), options.cases):
             row(*case)

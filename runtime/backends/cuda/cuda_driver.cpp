@@ -40,6 +40,7 @@ std::string resolve(void* library, DriverFunctions& call) {
   read("cuLaunchKernel", call.launch);
   read("cuLaunchKernelEx", call.launch_config);
   read("cuOccupancyMaxActiveBlocksPerMultiprocessor", call.blocks_a_processor);
+  read("cuOccupancyMaxActiveClusters", call.clusters_at_once);
   read("cuMemAlloc_v2", call.allocate);
   read("cuMemFree_v2", call.free);
   read("cuMemcpyHtoD_v2", call.copy_to_device);

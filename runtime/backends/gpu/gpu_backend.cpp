@@ -75,6 +75,8 @@ bool GpuBackend::capturing(int device, void* stream) {
 
 std::int64_t GpuBackend::resident_blocks(const LaunchRequest& request) { return gpu::resident_blocks(devices(), request); }
 
+std::string GpuBackend::why_not_placed(const LaunchRequest& request) { return gpu::why_not_placed(devices(), request); }
+
 void* GpuBackend::acquire_workspace(int device, void* stream, std::int64_t bytes) {
   return gpu::acquire_workspace(devices(), device, stream, bytes);
 }

@@ -23,6 +23,7 @@ class GpuBackend : public Backend {
   void launch(const LaunchRequest& request, void* stream) override;
   bool capturing(int device, void* stream) override;
   std::int64_t resident_blocks(const LaunchRequest& request) override;
+  std::string why_not_placed(const LaunchRequest& request) override;
   void* acquire_workspace(int device, void* stream, std::int64_t bytes) override;
   void release_workspace(int device, void* stream, void* workspace) noexcept override;
   void zero(int device, void* stream, void* memory, std::int64_t bytes) override;

@@ -85,6 +85,7 @@ struct DriverFunctions {
   Result (*launch_cooperative)(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream,
                                void**) = nullptr;  // HIP, in place of launch_config
   Result (*blocks_a_processor)(int*, Function, int threads, std::size_t dynamic_shared) = nullptr;
+  Result (*clusters_at_once)(int*, Function, const LaunchConfig*) = nullptr;  // CUDA alone
   Result (*allocate)(Address*, std::size_t) = nullptr;
   Result (*free)(Address) = nullptr;
   Result (*copy_to_device)(Address, const void*, std::size_t) = nullptr;

@@ -89,31 +89,35 @@ Result launch_plain(const DriverFunctions& call, Function function, const Launch
                      narrow(r.block[2]), narrow(r.shared_bytes), stream, const_cast<void**>(r.arguments), nullptr);
 }
 
-Result launch_special(const DriverFunctions& call, Function function, const LaunchRequest& r, Stream stream) {
+// What a launch says beside its grid. config points to the attributes.
+struct SpecialLaunch {
   LaunchAttribute attributes[3] = {};
-  unsigned count = 0;
-  if (volume(r.cluster) > 1) {
-    attributes[count].id = cluster_dimension;
-    for (int i = 0; i < 3; ++i) attributes[count].cluster[i] = narrow(r.cluster[i]);
-    ++count;
+  LaunchConfig config = {};
+
+  SpecialLaunch(const LaunchRequest& r, Stream stream) {
+    if (volume(r.cluster) > 1) {
+      auto& attribute = next(cluster_dimension);
+      for (int i = 0; i < 3; ++i) attribute.cluster[i] = narrow(r.cluster[i]);
+    }
+    if (r.cooperative) next(cooperative_launch).cooperative = 1;
+    if (r.overlaps) next(programmatic_order).may_overlap = 1;
+    for (int i = 0; i < 3; ++i) config.grid[i] = narrow(r.grid[i]), config.block[i] = narrow(r.block[i]);
+    config.shared_bytes = narrow(r.shared_bytes), config.stream = stream, config.attributes = attributes;
   }
-  if (r.cooperative) {
-    attributes[count].id = cooperative_launch;
-    attributes[count].cooperative = 1;
-    ++count;
+  SpecialLaunch(const SpecialLaunch&) = delete;
+  SpecialLaunch& operator=(const SpecialLaunch&) = delete;
+
+ private:
+  LaunchAttribute& next(LaunchAttributeId id) {
+    auto& attribute = attributes[config.attribute_count++];
+    attribute.id = id;
+    return attribute;
   }
-  if (r.overlaps) {
-    attributes[count].id = programmatic_order;
-    attributes[count].may_overlap = 1;
-    ++count;
-  }
-  const LaunchConfig config = {{narrow(r.grid[0]), narrow(r.grid[1]), narrow(r.grid[2])},
-                               {narrow(r.block[0]), narrow(r.block[1]), narrow(r.block[2])},
-                               narrow(r.shared_bytes),
-                               stream,
-                               attributes,
-                               count};
-  return call.launch_config(&config, function, const_cast<void**>(r.arguments), nullptr);
+};
+
+Result launch_special(const DriverFunctions& call, Function function, const LaunchRequest& r, Stream stream) {
+  const SpecialLaunch special(r, stream);
+  return call.launch_config(&special.config, function, const_cast<void**>(r.arguments), nullptr);
 }
 
 Result launch_cooperative_alone(const DriverFunctions& call, Function function, const LaunchRequest& r, Stream stream) {
@@ -141,6 +145,22 @@ std::int64_t resident_blocks(Platform& platform, const LaunchRequest& request) {
   if (const auto result = platform.call.blocks_a_processor(&blocks, function, threads, static_cast<std::size_t>(request.shared_bytes)))
     fail(device, result, request);
   return blocks * device.facts.sms;
+}
+
+std::string why_not_placed(Platform& platform, const LaunchRequest& request) {
+  if (volume(request.cluster) <= 1) return {};
+  auto& device = platform.device(request.device);
+  auto& entry = *static_cast<Entry*>(request.entry);
+  if (!platform.call.clusters_at_once) refuse_special(*platform.driver.vendor, device, request);
+  check(*platform.driver.vendor, device, request);
+  const CurrentDevice current(platform.call, device);
+  if (!is_ready(entry, request)) prepare(platform.call, device, entry, request);
+  const auto function = entry.ready[static_cast<std::size_t>(request.device)].function.load(std::memory_order_acquire);
+  const SpecialLaunch special(request, nullptr);
+  int clusters = 0;
+  const auto result = platform.call.clusters_at_once(&clusters, function, &special.config);
+  if (result == success && clusters > 0) return {};
+  return described(device, request) + ": the driver says that no such cluster fits this device";
 }
 
 void launch(Platform& platform, const LaunchRequest& request, void* stream) {

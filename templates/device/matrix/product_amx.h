@@ -1,6 +1,9 @@
 // CPU vocabulary: blocks of a matrix product of bf16 on AMX tiles, c[i][j] = sum over s of left(i, s) * right(s, j) in f32.
 #pragma once
 #include "device/matrix/amx.h"
+$if arch.bf16_pairs
+#include "device/matrix/pair_dot.h"
+$end
 #include "device/matrix/product_pack.h"
 
 // A tile in memory: 16 lines of 16 words, two bf16 each, as amx_load takes it. Left operand: line i, word p holds (i, 2p) and (i, 2p + 1).
@@ -98,6 +101,36 @@ struct AmxOperand {
 
 // c[32][32] (+)= the product of two rows of tiles with two columns of tiles, `blocks` of TILE_STEPS steps each; left tiles lie `left_pitch`
 // floats apart from one block to the next. Rows of c lie C_ROW floats apart.
+$if arch.bf16_pairs
+// By dot products of pairs, on processors that have no more: the first `rows_wanted` rows, rounded up to eight, whose sums stay in registers.
+template <int64_t C_ROW = 32>
+static __attribute__((noinline)) void amx_tile_product(const float* left, int64_t left_pitch, const float* right, int64_t blocks, float* c, bool fresh,
+                                                       int64_t rows_wanted = 32) {
+  for (int64_t first = 0; first < rows_wanted; first += 8) {
+    Floats sum[8][2];
+#pragma GCC unroll 16
+    for (int row = 0; row < 8; ++row)
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) sum[row][half] = fresh ? Floats{} : load_floats(c + (first + row) * C_ROW + 16 * half);
+    const float *rows = left + first * LANES, *columns = right;
+    for (int64_t block = 0; block < blocks; ++block, rows += left_pitch, columns += 2 * TILE_WORDS)
+#pragma GCC unroll 2
+      for (int64_t pair = 0; pair < LANES; ++pair) {
+        const Words one = reinterpret_cast<Words>(load_floats(columns + pair * LANES));
+        const Words other = reinterpret_cast<Words>(load_floats(columns + TILE_WORDS + pair * LANES));
+#pragma GCC unroll 16
+        for (int row = 0; row < 8; ++row) {
+          const Words factor = reinterpret_cast<Words>(splat(rows[row * LANES + pair]));
+          add_pairs(sum[row][0], factor, one), add_pairs(sum[row][1], factor, other);
+        }
+      }
+#pragma GCC unroll 16
+    for (int row = 0; row < 8; ++row)
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) store_floats(c + (first + row) * C_ROW + 16 * half, sum[row][half]);
+  }
+}
+$else
 template <int64_t C_ROW = 32>
 static inline void amx_tile_product(const float* left, int64_t left_pitch, const float* right, int64_t blocks, float* c, bool fresh) {
   constexpr int64_t LINE = 64, C_LINE = 4 * C_ROW, LOWER = 16 * C_ROW;  // LINE and C_LINE: bytes
@@ -118,6 +151,7 @@ static inline void amx_tile_product(const float* left, int64_t left_pitch, const
   }
   amx_store<0>(c, C_LINE), amx_store<1>(c + 16, C_LINE), amx_store<2>(c + LOWER, C_LINE), amx_store<3>(c + LOWER + 16, C_LINE);
 }
+$end
 
 // c += the same product, where a 0 of the left operand (GUARD_LEFT), or of the right one, brings nothing, not even NaN.
 template <bool GUARD_LEFT, int64_t C_ROW = 32>
