@@ -1,5 +1,6 @@
 // Hopper vocabulary of the chunked recurrence's gradient: where blocks leave what flows past log gates. Part of backward.chunk.sm90.cu.
 #pragma once
+#include "recurrent/chunk_sm90_token_sums.h"
 
 // Rows of a chunk's flows, a number a token: what it reads of the state, and leaves to it, each in parts, one of each warp that carries a
 // state; what it reads in the chunk, one of each warp that weighs; what it hands on in the chunk.
@@ -32,17 +33,3 @@ struct KeptStates {
   float* state(int chunk, int part) const { return states + ((chunk - 1) / KEPT_EVERY * 2 + part) * static_cast<int64_t>(WARPGROUP * (KEYS / 2)); }
   float* products_of(int chunk) const { return products + (chunk - 1) / KEPT_EVERY * 8; }
 };
-
-// Sums of four numbers, each over the lanes with the same lane() % 4: of number lane() / 16 * 2 + lane() / 8 % 2.
-static inline float sum_of_four(const float (&x)[4]) {
-  const bool high = lane() & 16, odd = lane() & 8;
-  const float first = (high ? x[2] : x[0]) + shuffle_xor(high ? x[0] : x[2], 16);
-  const float second = (high ? x[3] : x[1]) + shuffle_xor(high ? x[1] : x[3], 16);
-  const float sum = (odd ? second : first) + shuffle_xor(odd ? first : second, 8);
-  return sum + shuffle_xor(sum, 4);
-}
-// Stores them as those of tokens of two columns of matrices, 8 j and 8 j + 8 and on.
-static inline void store_token_sums(const float (&x)[4], float* to, int j) {
-  const float sum = sum_of_four(x);
-  if (lane() % 8 < 4) to[8 * (j + lane() / 16) + lane() % 4 * 2 + lane() / 8 % 2] = sum;
-}
