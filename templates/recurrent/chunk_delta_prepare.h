@@ -12,7 +12,7 @@ static_assert(PREPARED_MATRICES + static_cast<int>(sizeof(Matrices)) <= ${prepar
 
 // Block number: a chunk of a head. Its numbers; as elements the inverse of the delta rule's matrix and the weights of pairs of tokens, and
 // (PRECISE) behind each what rounding took from it.
-KERNEL(THREADS, 1) prepare(${parameters('prepare')}) {
+KERNEL(THREADS, ${whole_pairs ? 3 : 1}) prepare(${parameters('prepare')}) {
   const ChunkPlace at(cum_seqlens, sequences, heads, q_view.shape[1]);
   if (at.token >= at.count) return;
   char* memory = dynamic_shared();

@@ -1,6 +1,5 @@
 // Hopper vocabulary of the chunked recurrence's gradient: where blocks leave what flows past log gates. Part of backward.chunk.sm90.cu.
 #pragma once
-#include "recurrent/chunk_sm90_token_sums.h"
 
 // Rows of a chunk's flows, a number a token: what it reads of the state, and leaves to it, each in parts, one of each warp that carries a
 // state; what it reads in the chunk, one of each warp that weighs; what it hands on in the chunk.
@@ -33,3 +32,5 @@ struct KeptStates {
   float* state(int chunk, int part) const { return states + ((chunk - 1) / KEPT_EVERY * 2 + part) * static_cast<int64_t>(WARPGROUP * (KEYS / 2)); }
   float* products_of(int chunk) const { return products + (chunk - 1) / KEPT_EVERY * 8; }
 };
+
+#include "recurrent/chunk_sm90_token_sums.h"
