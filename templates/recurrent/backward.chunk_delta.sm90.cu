@@ -12,7 +12,7 @@ constexpr int WARPS = 8, THREADS = WARPS * WARP;  // of a block that prepares
 // l2_norm; gradients of log gates or of beta are asked for.
 constexpr bool NORMED = ${normed}, GATED = ${gated}, NARROW = false;
 // Elements a number: of states and gradients; of what tokens write, and of the inverse, as their errors grow in what they are used for.
-constexpr int PARTS = ${precise} ? 2 : 1, WRITTEN_PARTS = PARTS > 1 ? 3 : 1, INVERSE_PARTS = WRITTEN_PARTS;
+constexpr int PARTS = ${precise} ? 2 : 1, WRITTEN_PARTS = PARTS > 1 ? ${written} : 1, INVERSE_PARTS = PARTS > 1 ? 3 : 1;
 constexpr int WAYS = 2, STATE_THREADS = 128, STATE_COLUMNS = 64;
 #include "recurrent/chunk_gates.h"
 #include "recurrent/gradient_rows.h"
