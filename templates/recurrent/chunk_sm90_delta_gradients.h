@@ -4,33 +4,31 @@
 #include "recurrent/chunk_sm90_delta_places.h"
 #include "recurrent/chunk_sm90_delta_gates.h"
 
-// By one thread: of 64 values after the other what is multiplied, and a chunk's rows.
+// By one thread: of 32 values after the others what is multiplied, and a chunk's rows.
 struct GradientCopier {
   const GradientPlaces at;
   const TensorMap &queries, &keys, &douts, &kept, &written;
   const ChunkNumbers* numbers;
-  uint32_t chunk_parity = 1, half_parity = 1;
+  uint32_t chunk_parity = 1;
 
-  uint32_t open(Group group, uint32_t parity, uint32_t bytes) const {
-    barrier_wait(at.empty(group), parity);
-    barrier_arrive_expect(at.full(group), bytes);
-    return at.full(group);
+  uint32_t open(uint32_t barriers, uint32_t parity, uint32_t bytes) const {
+    barrier_wait(at.empty(barriers), parity);
+    barrier_arrive_expect(at.full(barriers), bytes);
+    return at.full(barriers);
   }
   void run(const GradientItem& item) {
 #pragma unroll 1
-    for (int half = 0; half < 2; ++half, half_parity ^= 1) {
-      uint32_t full = open(WRITES, half_parity, (1 + WRITTEN_PARTS) * BOX);
-      load_tile(at.dout(), douts, full, {64 * half, item.head, item.token, item.sequence});
+    for (int step = 0; step < VALUE_STEPS; ++step) {
+      const uint32_t stage = step % GRADIENT_STAGES, full = open(stage, step / GRADIENT_STAGES % 2 ^ 1, GRADIENT_STAGE);
+      load_tile(at.dout(stage), douts, full, {STEP * step, item.head, item.token, item.sequence});
 #pragma unroll
-      for (int i = 0; i < WRITTEN_PARTS; ++i) load_tile(at.written(i), written, full, {64 * half, 0, i, item.head, item.chunk});
-      full = open(BEFORE, half_parity, PARTS * BOXES * BOX);
-      copy_state(at.before(0), full, half, 0, item);
-      full = open(GRADIENTS, half_parity, PARTS * BOX);
+      for (int i = 0; i < WRITTEN_PARTS + PARTS; ++i) load_tile(at.written(stage, i), written, full, {STEP * step, 0, i, item.head, item.chunk});
 #pragma unroll
-      for (int i = 0; i < PARTS; ++i) load_tile(at.gradient(i), written, full, {64 * half, 0, WRITTEN_PARTS + i, item.head, item.chunk});
-      full = open(AFTER, half_parity, PARTS * BOXES * BOX);
-      copy_state(at.after(0), full, half, PARTS, item);
-      if (half == 0) copy_rows(item);
+      for (int part = 0; part < 2 * PARTS; ++part)
+#pragma unroll
+        for (int box = 0; box < BOXES; ++box)
+          load_tile(at.before(stage, part) + box * STEP_STATE_BOX, kept, full, {64 * box, STEP * step, part, item.head, item.chunk});
+      if (step == 0) copy_rows(item);
     }
   }
   // Later than what is used first: their place is free last.
@@ -45,29 +43,22 @@ struct GradientCopier {
     load_bytes(at.numbers(), numbers + item.number, NUMBERS_BYTES, full);
     chunk_parity ^= 1;
   }
-  void copy_state(uint32_t to, uint32_t full, int half, int first, const GradientItem& item) const {
-#pragma unroll
-    for (int part = 0; part < PARTS; ++part)
-#pragma unroll
-      for (int box = 0; box < BOXES; ++box)
-        load_tile(to + (part * BOXES + box) * BOX, kept, full, {64 * box, 64 * half, first + part, item.head, item.chunk});
-  }
 };
 
 using TokenKeys = float[KEYS / 2];   // 64 tokens by keys, as wgmma has them: a warp has 16 tokens
 using TokenPairs = float[CHUNK / 2];  // by tokens
 
-// sums (+)= rows of 64 features times that many rows by keys: of a state, or of tokens.
-static inline void multiply_by_state(TokenKeys& sums, uint32_t rows, uint32_t state, bool add) {
-  const uint64_t a = depth_major<128>(rows), b = row_major<128>(state, CHUNK);
+// sums (+)= rows of DEPTH features times that many rows by keys: of a state, or of tokens.
+template <int DEPTH> static inline void multiply_by_keys(TokenKeys& sums, uint32_t rows, uint32_t keys, bool add) {
+  const uint64_t a = depth_major<2 * DEPTH>(rows), b = row_major<128>(keys, DEPTH);
 #pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma<Element, KEYS, false, true>(sums, moved(a, 32 * k), moved(b, 2048 * k), add || k > 0);
+  for (int k = 0; k < DEPTH / 16; ++k) wgmma<Element, KEYS, false, true>(sums, moved(a, 32 * k), moved(b, 2048 * k), add || k > 0);
 }
-// sums (+)= products of rows with rows, of 64 features.
+// sums (+)= products of rows with rows, of a step's values.
 static inline void multiply_rows_of(TokenPairs& sums, uint32_t left, uint32_t right, bool add) {
-  const uint64_t a = depth_major<128>(left), b = depth_major<128>(right);
+  const uint64_t a = depth_major<2 * STEP>(left), b = depth_major<2 * STEP>(right);
 #pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma<Element, CHUNK>(sums, moved(a, 32 * k), moved(b, 32 * k), add || k > 0);
+  for (int k = 0; k < STEP / 16; ++k) wgmma<Element, CHUNK>(sums, moved(a, 32 * k), moved(b, 32 * k), add || k > 0);
 }
 // sums += pairs^T rows: weights of pairs of tokens, t by s, in shared memory, times keys of t.
 static inline void add_pairs_back(TokenKeys& sums, uint32_t pairs, uint32_t rows) {
@@ -87,10 +78,19 @@ struct GradientMaker {
   static int own_row() { return 16 * (warp() % 4) + lane() / 4; }
   const ChunkNumbers& numbers() const { return *reinterpret_cast<const ChunkNumbers*>(memory + (at.numbers() - at.first)); }
   DeltaFlows& flows() const { return *reinterpret_cast<DeltaFlows*>(memory + (at.flows() - at.first)); }
-  void wait(Group group, uint32_t parity) const { barrier_wait_all(at.full(group), parity); }
-  void release(Group group) const {
+  void release(uint32_t barriers) const {
     sync_warp();
-    if (lane() == 0) barrier_arrive(at.empty(group));
+    if (lane() == 0) barrier_arrive(at.empty(barriers));
+  }
+  // Calls use(stage, more) for what is copied of some values after the others; more: not the first ones.
+  template <class Use> void each_step(Use use) const {
+#pragma unroll 1
+    for (uint32_t step = 0; step < VALUE_STEPS; ++step) {
+      const uint32_t stage = step % GRADIENT_STAGES;
+      barrier_wait_all(at.full(stage), step / GRADIENT_STAGES % 2);
+      use(stage, step > 0);
+      release(stage);
+    }
   }
 
   // Calls use(h, word, x, y) for each two features of rows in boxes, a word, that the lane has sums of, x and y; h: which of its two rows.
@@ -209,25 +209,20 @@ struct GradientMaker {
   void of_queries(const GradientItem& item, const TensorMap& to, uint32_t chunk_parity) const {
     TokenKeys dq;
     TokenPairs pairs;
-#pragma unroll 1
-    for (uint32_t half = 0; half < 2; ++half) {
-      wait(WRITES, half);
+    each_step([&](uint32_t stage, bool more) {
       keep_in_place(dq);
       keep_in_place(pairs);
       wgmma_fence();
 #pragma unroll
-      for (int i = WRITTEN_PARTS - 1; i >= 0; --i) multiply_rows_of(pairs, at.dout(), at.written(i), half > 0 || i < WRITTEN_PARTS - 1);
-      wait(BEFORE, half);
+      for (int i = WRITTEN_PARTS - 1; i >= 0; --i) multiply_rows_of(pairs, at.dout(stage), at.written(stage, i), more || i < WRITTEN_PARTS - 1);
 #pragma unroll
-      for (int i = PARTS - 1; i >= 0; --i) multiply_by_state(dq, at.dout(), at.before(i), half > 0 || i < PARTS - 1);
+      for (int i = PARTS - 1; i >= 0; --i) multiply_by_keys<STEP>(dq, at.dout(stage), at.before(stage, i), more || i < PARTS - 1);
       wgmma_commit();
       wgmma_wait<0>();
       keep_in_place(dq);
       keep_in_place(pairs);
-      release(WRITES);
-      release(BEFORE);
-    }
-    wait(ROWS, chunk_parity);
+    });
+    barrier_wait_all(at.full(ROWS), chunk_parity);
     const ChunkNumbers& own = numbers();
     const Gates& gates = own.gates;
     scale_rows(dq, [&](int t) { return scale * gates.before[t] * own.query_norm(t); });
@@ -245,7 +240,7 @@ struct GradientMaker {
     give_flows();
     keep_in_place(dq);
     wgmma_fence();
-    multiply_by_state(dq, at.pairs(0), at.keys(), true);
+    multiply_by_keys<CHUNK>(dq, at.pairs(0), at.keys(), true);
     wgmma_commit();
     wgmma_wait<0>();
     keep_in_place(dq);
@@ -259,10 +254,7 @@ $end
   void of_reads(uint32_t chunk_parity) const {
     TokenKeys sums;
     TokenPairs pairs;
-#pragma unroll 1
-    for (uint32_t half = 0; half < 2; ++half) {
-      wait(WRITES, half);
-      wait(GRADIENTS, half);
+    each_step([&](uint32_t stage, bool more) {
       keep_in_place(sums);
       keep_in_place(pairs);
       wgmma_fence();
@@ -270,21 +262,17 @@ $end
       for (int order = WRITTEN_PARTS - 1; order >= 0; --order)
 #pragma unroll
         for (int i = 0; i < PARTS && i <= order; ++i)
-          multiply_rows_of(pairs, at.gradient(i), at.written(order - i), half > 0 || order < WRITTEN_PARTS - 1 || i > 0);
-      wait(BEFORE, half);
+          multiply_rows_of(pairs, at.gradient(stage, i), at.written(stage, order - i), more || order < WRITTEN_PARTS - 1 || i > 0);
 #pragma unroll
       for (int order = PARTS - 1; order >= 0; --order)
 #pragma unroll
-        for (int i = 0; i <= order; ++i) multiply_by_state(sums, at.gradient(i), at.before(order - i), half > 0 || order < PARTS - 1 || i > 0);
+        for (int i = 0; i <= order; ++i) multiply_by_keys<STEP>(sums, at.gradient(stage, i), at.before(stage, order - i), more || order < PARTS - 1 || i > 0);
       wgmma_commit();
       wgmma_wait<0>();
       keep_in_place(sums);
       keep_in_place(pairs);
-      release(WRITES);
-      release(GRADIENTS);
-      release(BEFORE);
-    }
-    wait(ROWS, chunk_parity);
+    });
+    barrier_wait_all(at.full(ROWS), chunk_parity);
     const ChunkNumbers& own = numbers();
     const Gates& gates = own.gates;
     scale_rows(sums, [&](int t) { return -gates.before[t] * gates.beta[t] * own.key_norm(t); });
@@ -309,7 +297,7 @@ $end
     }
     keep_in_place(sums);
     wgmma_fence();
-    multiply_by_state(sums, at.pairs(1), at.keys(), true);
+    multiply_by_keys<CHUNK>(sums, at.pairs(1), at.keys(), true);
     wgmma_commit();
     wgmma_wait<0>();
     keep_in_place(sums);
@@ -324,27 +312,20 @@ $end
   void of_writes(const GradientItem& item, const TensorMap& to, uint32_t chunk_parity) const {
     TokenKeys dk;
     float through = 0;
-#pragma unroll 1
-    for (uint32_t half = 0; half < 2; ++half) {
-      wait(WRITES, half);
-      wait(AFTER, half);
+    each_step([&](uint32_t stage, bool more) {
       keep_in_place(dk);
       wgmma_fence();
 #pragma unroll
       for (int order = WRITTEN_PARTS - 1; order >= 0; --order)
 #pragma unroll
         for (int i = 0; i < PARTS && i <= order; ++i)
-          multiply_by_state(dk, at.written(order - i), at.after(i), half > 0 || order < WRITTEN_PARTS - 1 || i > 0);
+          multiply_by_keys<STEP>(dk, at.written(stage, order - i), at.after(stage, i), more || order < WRITTEN_PARTS - 1 || i > 0);
       wgmma_commit();
-      wait(BEFORE, half);
-      if (GATED) through += flow_through_half();
-      release(BEFORE);
+      if (GATED) through += flow_through(stage);
       wgmma_wait<0>();
       keep_in_place(dk);
-      release(WRITES);
-      release(AFTER);
-    }
-    wait(ROWS, chunk_parity);
+    });
+    barrier_wait_all(at.full(ROWS), chunk_parity);
     const ChunkNumbers& own = numbers();
     const Gates& gates = own.gates;
     scale_rows(dk, [&](int s) { return gates.after[s] * own.key_norm(s); });
@@ -384,16 +365,16 @@ $end
   }
 
   float* exchange() const { return reinterpret_cast<float*>(memory + (at.exchange() - at.first)) + thread_x() % WARPGROUP * 4; }
-  // What the state before the chunk holds for the gradient after it, of 64 values, by a thread.
-  float flow_through_half() const {
+  // What the state before the chunk holds for the gradient after it, of a step's values, by a thread.
+  float flow_through(uint32_t stage) const {
     float sum = 0;
 #pragma unroll 2
-    for (int i = thread_x() % WARPGROUP; i < BOXES * BOX / 16; i += WARPGROUP) {
+    for (int i = thread_x() % WARPGROUP; i < static_cast<int>(BOXES * STEP_STATE_BOX / 16); i += WARPGROUP) {
       float x[8] = {}, y[8] = {};
 #pragma unroll
       for (int part = 0; part < PARTS; ++part) {
-        const auto s = load_pack<8>(reinterpret_cast<const Element*>(memory + (at.before(part) - at.first)) + i * 8);
-        const auto d = load_pack<8>(reinterpret_cast<const Element*>(memory + (at.after(part) - at.first)) + i * 8);
+        const auto s = load_pack<8>(reinterpret_cast<const Element*>(memory + (at.before(stage, part) - at.first)) + i * 8);
+        const auto d = load_pack<8>(reinterpret_cast<const Element*>(memory + (at.after(stage, part) - at.first)) + i * 8);
 #pragma unroll
         for (int j = 0; j < 8; ++j) x[j] += to_float(s.at[j]), y[j] += to_float(d.at[j]);
       }
