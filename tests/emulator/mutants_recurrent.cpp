@@ -44,6 +44,7 @@ constexpr char chunk_states[] = "recurrent/chunk_states.h";
 constexpr char chunk_gradients[] = "recurrent/chunk_gradients.h";
 constexpr char chunk_gradient_sums[] = "recurrent/chunk_gradient_sums.h";
 constexpr char chunk_delta[] = "recurrent/chunk_delta.h";
+constexpr char chunk_delta_prepare[] = "recurrent/chunk_delta_prepare.h";
 constexpr char chunk_delta_products[] = "recurrent/chunk_delta_products.h";
 constexpr char chunk_finish[] = "recurrent/chunk_finish.h";
 constexpr char chunk_gamma_sum[] = "recurrent/chunk_gamma_sum.h";
@@ -260,6 +261,15 @@ const Mutant mutants[] = {
     {"ChunkGradientWithDeltaOfBetaTimesBeta",
      gradient_of_chunks("chunks_delta.f32"),
      {"flows.beta[t] = x / gates.beta[t];", 0, "flows.beta[t] = x;", chunk_gradients}},
+    {"ChunkGradientWithDeltaThatMultipliesRowsTooEarly",
+     gradient_of_chunks("chunks_delta.f32"),
+     {"copy_async_wait<0>();\n  sync_block();", 0, "copy_async_wait<0>();", chunk_delta_prepare}},
+    {"ChunkGradientWithDeltaThatTakesNormsTooEarly",
+     gradient_of_chunks("chunks_delta.f32"),
+     {"numbers.norms.k);\n  sync_block();", 0, "numbers.norms.k);", chunk_delta_prepare}},
+    {"ChunkGradientWithDeltaThatInvertsTooEarly",
+     gradient_of_chunks("chunks_delta.f32"),
+     {"sync_block();\n  invert_system", 0, "invert_system", chunk_delta_prepare}},
     {"ChunkGradientWithDeltaOfABetaOfZero",
      gradient_of_chunks("chunks_delta.f32"),
      {"(beta < 0 ? -LEAST : LEAST)", 0, "0", chunk_delta_products}},
