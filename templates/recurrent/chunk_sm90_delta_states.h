@@ -1,11 +1,12 @@
 // Hopper vocabulary of the chunked recurrence's gradient with the delta rule: the entry that walks through each sequence for the states
 // before chunks, and from its end for their gradients, and keeps both. Part of backward.chunk_delta.sm90.cu.
 #pragma once
+#include "recurrent/chunk_sm90_state_walk.h"
 
 // A block has one way through a head of a sequence: warp 0 copies, warpgroups 1 and 2 keep 64 values of the state each in registers, by keys.
 // A stage: keys, queries, values or out's gradients, the inverse and the pairs' weights, each in boxes; then rows on their way to memory,
 // the stages' numbers, barriers.
-constexpr uint32_t STATE_STAGES = 2, OUT_BUFFERS = 2, ROW_BOXES = BOXES * BOX, STATE_STAGE = 3 * ROW_BOXES + MATRICES_KEPT * BOX;
+constexpr uint32_t STATE_STAGES = 2, ROW_BOXES = BOXES * BOX, STATE_STAGE = 3 * ROW_BOXES + MATRICES_KEPT * BOX;
 
 struct StatePlaces {
   static constexpr uint32_t OUT = STATE_STAGES * STATE_STAGE, NUMBERS = OUT + 2 * OUT_BUFFERS * BOX, BARRIERS = NUMBERS + STATE_STAGES * NUMBERS_BYTES;
@@ -22,14 +23,6 @@ struct StatePlaces {
   uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
 };
 static_assert(1024 + StatePlaces::BYTES <= ${state_shared} && StatePlaces::BARRIERS % 8 == 0, "the spec has another size");
-
-// What a block walks through.
-struct Walk {
-  int sequence, head, heads, chunks;
-  bool back;
-  int chunk(int step) const { return back ? chunks - 1 - step : step; }
-  int number(int chunk) const { return sequence * chunks + chunk; }
-};
 
 // By one thread.
 static inline void copy_chunks(const StatePlaces& at, const Walk& walk, const TensorMap& queries, const TensorMap& keys, const TensorMap& values, const TensorMap& matrices,
@@ -55,7 +48,6 @@ static inline void copy_chunks(const StatePlaces& at, const Walk& walk, const Te
 }
 
 template <bool BACK> struct StateCarrier {
-  using Buffers = StoreBuffers<Element, static_cast<int>(OUT_BUFFERS)>;
   const StatePlaces at;
   const char* memory;
   const TensorMap &kept, &written, &dv;
@@ -65,27 +57,8 @@ template <bool BACK> struct StateCarrier {
 
   const ChunkNumbers& numbers(uint32_t stage) const { return *reinterpret_cast<const ChunkNumbers*>(memory + (at.numbers(stage) - at.first)); }
 
-  // A box of 64 rows of 64 elements on its way; TRANSPOSED: its rows are tokens.
-  template <bool TRANSPOSED, int RANK> static void send(Buffers& buffers, const uint32_t (*rows)[4], const TensorMap& map, const int (&to)[RANK]) {
-    buffers.open();
-#pragma unroll
-    for (int j = 0; j < 8; j += 2) {
-      const uint32_t r[4] = {rows[j / 2][0], rows[j / 2][1], rows[j / 2][2], rows[j / 2][3]};
-      buffers.template put<TRANSPOSED>(j, r);
-    }
-    buffers.send(true, static_cast<Element*>(nullptr), 0, 0, 0, [&](uint32_t from) { store_tile(map, to, from); });
-  }
-
-  // The part's values by tokens, as a left factor.
-  void load_values(uint32_t (&a)[4][4], uint32_t stage) const {
-    const int token = lane() % 8 + lane() / 16 * 8, pack = warp() % 4 * 2 + lane() / 8 % 2;
-    const uint32_t from = at.values(stage, part) + token * 128 + (pack ^ token % 8) * 16;
-#pragma unroll
-    for (int k = 0; k < 4; ++k) load_matrices_transposed(a[k], from + k * 2048);
-  }
-
   // x = what keys read of the state, which is kept meanwhile.
-  void read(Columns& x, const Column& state, Buffers& buffers, uint32_t stage, int number) const {
+  void read(Columns& x, const Column& state, OutBuffers& buffers, uint32_t stage, int number) const {
     uint32_t seen[SLICES][4], rest[SLICES][4];
     to_factor(seen, state);
     to_rounding(rest, seen, state);
@@ -94,53 +67,9 @@ template <bool BACK> struct StateCarrier {
     if constexpr (PARTS > 1) multiply_by_rows(x, rest, at.keys(stage), false);
     multiply_by_rows(x, seen, at.keys(stage), PARTS > 1);
     wgmma_commit();
-#pragma unroll
-    for (int box = 0; box < BOXES; ++box) {
-      constexpr int FIRST = BACK ? PARTS : 0;
-      send<false>(buffers, seen + 4 * box, kept, {64 * box, 64 * part, FIRST, walk.head, number});
-      if constexpr (PARTS > 1) send<false>(buffers, rest + 4 * box, kept, {64 * box, 64 * part, FIRST + 1, walk.head, number});
-    }
+    keep_state<PARTS>(seen, rest, buffers, kept, {0, 64 * part, BACK ? PARTS : 0, walk.head, number});
     wgmma_wait<0>();
     keep_in_place(x);
-  }
-
-  // x times the inverse, or its transpose: both of them are in pieces, of whose products those below the last digits are left out.
-  void multiply_by_inverse(Columns& x, uint32_t stage) const {
-    uint32_t pieces[INVERSE_PARTS][4][4];
-#pragma unroll
-    for (int piece = 0; piece < INVERSE_PARTS; ++piece) take_piece(pieces[piece], x);
-    keep_in_place(x);
-    wgmma_fence();
-#pragma unroll
-    for (int of_inverse = INVERSE_PARTS - 1; of_inverse >= 0; --of_inverse)
-#pragma unroll
-      for (int piece = INVERSE_PARTS - 1 - of_inverse; piece >= 0; --piece) {
-        if constexpr (BACK) multiply_by_columns(x, pieces[piece], at.matrix(stage, of_inverse), of_inverse < INVERSE_PARTS - 1);
-        else multiply_by_rows(x, pieces[piece], at.matrix(stage, of_inverse), of_inverse < INVERSE_PARTS - 1);
-      }
-    wgmma_commit();
-    wgmma_wait<0>();
-    keep_in_place(x);
-  }
-  static void take_piece(uint32_t (&piece)[4][4], Columns& x) {
-    to_factor(piece, x);
-    Columns taken;
-    from_factor(taken, piece);
-#pragma unroll
-    for (int i = 0; i < CHUNK / 2; ++i) x[i] -= taken[i];
-  }
-
-  // What tokens write, or its gradient, to memory.
-  void keep_written(const Columns& x, Buffers& buffers, int number) const {
-    Columns left;
-#pragma unroll
-    for (int i = 0; i < CHUNK / 2; ++i) left[i] = x[i];
-#pragma unroll
-    for (int i = 0; i < (BACK ? PARTS : WRITTEN_PARTS); ++i) {
-      uint32_t piece[4][4];
-      take_piece(piece, left);
-      send<true>(buffers, piece, written, {64 * part, 0, (BACK ? WRITTEN_PARTS : 0) + i, walk.head, number});
-    }
   }
 
   static void weigh(uint32_t (&factor)[4][4], uint32_t (&rest)[4][4], Columns& x, const float* weights, const float* norms, float more) {
@@ -164,7 +93,7 @@ template <bool BACK> struct StateCarrier {
   }
 
   // From the state at one end of a chunk to that at the other.
-  void compute(Column& state, Buffers& buffers, uint32_t stage, int chunk) const {
+  void compute(Column& state, OutBuffers& buffers, uint32_t stage, int chunk) const {
     const int number = walk.number(chunk);
     const ChunkNumbers& own = numbers(stage);
     const Gates& gates = own.gates;
@@ -188,23 +117,23 @@ $end
       scale_by_token(x, gates.before, 1);
       if (NORMED) scale_by_token(x, key_norms, 1);
       uint32_t values[4][4];
-      load_values(values, stage);
+      load_transposed(values, at.values(stage, part));
       Columns v;
       from_factor(v, values);
 #pragma unroll
       for (int i = 0; i < CHUNK / 2; ++i) x[i] = v[i] - x[i];
       scale_by_token(x, gates.beta, 1);
     }
-    multiply_by_inverse(x, stage);
-    keep_written(x, buffers, number);
+    multiply_by_inverse<BACK>(x, at.matrix(stage, 0));
+    keep_written<BACK ? PARTS : WRITTEN_PARTS>(x, buffers, written, {64 * part, 0, BACK ? WRITTEN_PARTS : 0, walk.head, number});
     uint32_t factor[4][4], rest[4][4];
     if constexpr (BACK) {
       scale_by_token(x, gates.beta, 1);
       to_factor(factor, x);
-      send<true>(buffers, factor, dv, {64 * part, walk.head, chunk * CHUNK, walk.sequence});
+      send_box<true>(buffers, factor, dv, {64 * part, walk.head, chunk * CHUNK, walk.sequence});
       weigh(factor, rest, x, gates.before, key_norms, -1);
       uint32_t of_queries[4][4], rest_of_queries[4][4];
-      load_values(of_queries, stage);
+      load_transposed(of_queries, at.values(stage, part));
       from_factor(x, of_queries);
       weigh(of_queries, rest_of_queries, x, gates.before, query_norms, scale);
 #pragma unroll
@@ -238,7 +167,7 @@ $end
     const int column = 64 * part + 16 * (warp() % 4);
     const StateMemory first(first_state, walk.sequence, walk.head, column);
     if (first.data) first.each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
-    Buffers buffers{at.out(part), 1 + part};
+    OutBuffers buffers{at.out(part), 1 + part};
     Turn<STATE_STAGES> turn;
 #pragma unroll 1
     for (int step = 0; step < walk.chunks; ++step, turn.next()) {
@@ -265,9 +194,7 @@ KERNEL(3 * WARPGROUP, 1) states(${parameters('states')}) {
     fence_barrier_init();
   }
   sync_block();
-  const int all_heads = static_cast<int>(heads), rows = all_heads * static_cast<int>(sequences), block = static_cast<int>(block_x());
-  const int row = block < rows ? block : block - rows, sequence = row / all_heads;
-  const Walk walk{sequence, row - sequence * all_heads, all_heads, (static_cast<int>(q_view.shape[1]) + CHUNK - 1) / CHUNK, block < rows};
+  const Walk walk(heads, sequences, q_view.shape[1]);
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<40>();
