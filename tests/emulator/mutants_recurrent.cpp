@@ -51,6 +51,7 @@ constexpr char chunk_gamma_sum[] = "recurrent/chunk_gamma_sum.h";
 constexpr char chunk_key_states[] = "recurrent/chunk_key_states.h";
 constexpr char chunk_key_delta_states[] = "recurrent/chunk_key_delta_states.h";
 constexpr char chunk_key_gradients[] = "recurrent/chunk_key_gradients.h";
+constexpr char chunk_key_gradient_rows[] = "recurrent/chunk_key_gradient_rows.h";
 constexpr char chunk_place[] = "recurrent/chunk_place.h";
 
 // Heads of their own, and such as share q, k or v.
@@ -299,22 +300,22 @@ const Mutant mutants[] = {
      {"other < PIECES - piece; ++other", 0, "other < 1; ++other", chunk_key_gradients}},
     {"KeyGradientWhoseNearPairsForgetTheTokensBetween",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"left *= factor[t];", 0, "left = factor[t];", chunk_key_gradients}},
+     {"left *= factor[t];", 0, "left = factor[t];", chunk_key_gradient_rows}},
     {"KeyGradientWithoutATokenItself",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"dq[i] + itself * k[i]", 0, "dq[i]", chunk_key_gradients}},
+     {"dq[i] + itself * k[i]", 0, "dq[i]", chunk_key_gradient_rows}},
     {"KeyGradientOfGatesWithoutWhatFlowsThrough",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"sum += flows.through[group][key];", 0, ";", chunk_key_gradients}},
+     {"sum += flows.through[group][key];", 0, ";", chunk_key_gradient_rows}},
     {"KeyGradientOfGatesWithoutLaterParts",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"if (part > own.part) sum", 0, "if (part > own.part + 1) sum", chunk_key_gradients}},
+     {"if (part > own.part) sum", 0, "if (part > own.part + 1) sum", chunk_key_gradient_rows}},
     {"KeyGradientOfGatesThatForgetsWhatPartsLeave",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"left = left * flows.leaves[part][key]", 0, "left = left", chunk_key_gradients}},
+     {"left = left * flows.leaves[part][key]", 0, "left = left", chunk_key_gradient_rows}},
     {"KeyGradientAlongItsRow",
      gradient_of_key_chunks("chunks_keys_normed"),
-     {"along = sum_of_warp(along) * norm * norm;", 0, "along = 0;", chunk_key_gradients}},
+     {"along = sum_of_warp(along) * norm * norm;", 0, "along = 0;", chunk_key_gradient_rows}},
     {"KeyGradientOfPastTokensLeftAsItWas",
      gradient_of_key_chunks("chunks_keys_packed", packed_chunks),
      {"GradientRow(dgk_view, gk_type, row, token, i / q_view.shape[3]).store(i % q_view.shape[3], 0);", 0, ";", chunk_finish}},
