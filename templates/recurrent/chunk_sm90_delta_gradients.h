@@ -28,10 +28,10 @@ struct GradientCopier {
 #pragma unroll
         for (int box = 0; box < BOXES; ++box)
           load_tile(at.before(stage, part) + box * STEP_STATE_BOX, kept, full, {64 * box, STEP * step, part, item.head, item.chunk});
-      if (step == 0) copy_rows(item);
+      if (step == 2) copy_rows(item);
     }
   }
-  // Later than what is used first: their place is free last.
+  // Late: their place is free when the chunk before is done, and what is copied meanwhile must not wait for that.
   void copy_rows(const GradientItem& item) {
     const uint32_t full = open(ROWS, chunk_parity, 4 * BOX + NUMBERS_BYTES);
 #pragma unroll
