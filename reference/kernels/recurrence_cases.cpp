@@ -93,7 +93,7 @@ spec::Case recurrent_case(const char* type, const RecurrentOption& first, const 
 spec::Case vary_recurrent(const spec::Case& c, Rng& rng) {
   spec::Case varied = c;
   varied.name = c.name + " varied";
-  if (rng.chance(0.15) && is_small(c)) return varied;
+  if (rng.chance(0.25) && is_small(c)) return varied;
   varied.dims.clear();
   set_heads(varied, rng);
   set_tokens(varied, asks(c, "cum_seqlens"), rng);
