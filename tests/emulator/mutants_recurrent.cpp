@@ -44,12 +44,14 @@ constexpr char chunk_states[] = "recurrent/chunk_states.h";
 constexpr char chunk_gradients[] = "recurrent/chunk_gradients.h";
 constexpr char chunk_gradient_sums[] = "recurrent/chunk_gradient_sums.h";
 constexpr char chunk_delta[] = "recurrent/chunk_delta.h";
+constexpr char chunk_delta_prepare[] = "recurrent/chunk_delta_prepare.h";
 constexpr char chunk_delta_products[] = "recurrent/chunk_delta_products.h";
 constexpr char chunk_finish[] = "recurrent/chunk_finish.h";
 constexpr char chunk_gamma_sum[] = "recurrent/chunk_gamma_sum.h";
 constexpr char chunk_key_states[] = "recurrent/chunk_key_states.h";
 constexpr char chunk_key_delta_states[] = "recurrent/chunk_key_delta_states.h";
 constexpr char chunk_key_gradients[] = "recurrent/chunk_key_gradients.h";
+constexpr char chunk_key_gradient_rows[] = "recurrent/chunk_key_gradient_rows.h";
 constexpr char chunk_place[] = "recurrent/chunk_place.h";
 
 // Heads of their own, and such as share q, k or v.
@@ -260,6 +262,15 @@ const Mutant mutants[] = {
     {"ChunkGradientWithDeltaOfBetaTimesBeta",
      gradient_of_chunks("chunks_delta.f32"),
      {"flows.beta[t] = x / gates.beta[t];", 0, "flows.beta[t] = x;", chunk_gradients}},
+    {"ChunkGradientWithDeltaThatMultipliesRowsTooEarly",
+     gradient_of_chunks("chunks_delta.f32"),
+     {"copy_async_wait<0>();\n  sync_block();", 0, "copy_async_wait<0>();", chunk_delta_prepare}},
+    {"ChunkGradientWithDeltaThatTakesNormsTooEarly",
+     gradient_of_chunks("chunks_delta.f32"),
+     {"numbers.norms.k);\n  sync_block();", 0, "numbers.norms.k);", chunk_delta_prepare}},
+    {"ChunkGradientWithDeltaThatInvertsTooEarly",
+     gradient_of_chunks("chunks_delta.f32"),
+     {"sync_block();\n  invert_system", 0, "invert_system", chunk_delta_prepare}},
     {"ChunkGradientWithDeltaOfABetaOfZero",
      gradient_of_chunks("chunks_delta.f32"),
      {"(beta < 0 ? -LEAST : LEAST)", 0, "0", chunk_delta_products}},
@@ -289,22 +300,22 @@ const Mutant mutants[] = {
      {"other < PIECES - piece; ++other", 0, "other < 1; ++other", chunk_key_gradients}},
     {"KeyGradientWhoseNearPairsForgetTheTokensBetween",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"left *= factor[t];", 0, "left = factor[t];", chunk_key_gradients}},
+     {"left *= factor[t];", 0, "left = factor[t];", chunk_key_gradient_rows}},
     {"KeyGradientWithoutATokenItself",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"dq[i] + itself * k[i]", 0, "dq[i]", chunk_key_gradients}},
+     {"dq[i] + itself * k[i]", 0, "dq[i]", chunk_key_gradient_rows}},
     {"KeyGradientOfGatesWithoutWhatFlowsThrough",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"sum += flows.through[group][key];", 0, ";", chunk_key_gradients}},
+     {"sum += flows.through[group][key];", 0, ";", chunk_key_gradient_rows}},
     {"KeyGradientOfGatesWithoutLaterParts",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"if (part > own.part) sum", 0, "if (part > own.part + 1) sum", chunk_key_gradients}},
+     {"if (part > own.part) sum", 0, "if (part > own.part + 1) sum", chunk_key_gradient_rows}},
     {"KeyGradientOfGatesThatForgetsWhatPartsLeave",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"left = left * flows.leaves[part][key]", 0, "left = left", chunk_key_gradients}},
+     {"left = left * flows.leaves[part][key]", 0, "left = left", chunk_key_gradient_rows}},
     {"KeyGradientAlongItsRow",
      gradient_of_key_chunks("chunks_keys_normed"),
-     {"along = sum_of_warp(along) * norm * norm;", 0, "along = 0;", chunk_key_gradients}},
+     {"along = sum_of_warp(along) * norm * norm;", 0, "along = 0;", chunk_key_gradient_rows}},
     {"KeyGradientOfPastTokensLeftAsItWas",
      gradient_of_key_chunks("chunks_keys_packed", packed_chunks),
      {"GradientRow(dgk_view, gk_type, row, token, i / q_view.shape[3]).store(i % q_view.shape[3], 0);", 0, ";", chunk_finish}},

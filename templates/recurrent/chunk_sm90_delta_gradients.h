@@ -1,0 +1,443 @@
+// Hopper vocabulary of the chunked recurrence's gradient with the delta rule: the entry that computes the gradients of chunks' queries, keys,
+// gates and betas, of the states that were kept. Part of backward.chunk_delta.sm90.cu.
+#pragma once
+#include "recurrent/chunk_sm90_delta_places.h"
+#include "recurrent/chunk_sm90_delta_gates.h"
+
+// By one thread: of 32 values after the others what is multiplied, and a chunk's rows.
+struct GradientCopier {
+  const GradientPlaces at;
+  const TensorMap &queries, &keys, &douts, &kept, &written;
+  const ChunkNumbers* numbers;
+  uint32_t chunk_parity = 1;
+
+  uint32_t open(uint32_t barriers, uint32_t parity, uint32_t bytes) const {
+    barrier_wait(at.empty(barriers), parity);
+    barrier_arrive_expect(at.full(barriers), bytes);
+    return at.full(barriers);
+  }
+  void run(const GradientItem& item) {
+#pragma unroll 1
+    for (int step = 0; step < VALUE_STEPS; ++step) {
+      const uint32_t stage = step % GRADIENT_STAGES, full = open(stage, step / GRADIENT_STAGES % 2 ^ 1, GRADIENT_STAGE);
+      load_tile(at.dout(stage), douts, full, {STEP * step, item.head, item.token, item.sequence});
+#pragma unroll
+      for (int i = 0; i < WRITTEN_PARTS + PARTS; ++i) load_tile(at.written(stage, i), written, full, {STEP * step, 0, i, item.head, item.chunk});
+#pragma unroll
+      for (int part = 0; part < 2 * PARTS; ++part)
+#pragma unroll
+        for (int box = 0; box < BOXES; ++box)
+          load_tile(at.before(stage, part) + box * STEP_STATE_BOX, kept, full, {64 * box, STEP * step, part, item.head, item.chunk});
+      if (step == 2) copy_rows(item);
+    }
+  }
+  // Late: their place is free when the chunk before is done, and what is copied meanwhile must not wait for that.
+  void copy_rows(const GradientItem& item) {
+    const uint32_t full = open(ROWS, chunk_parity, 4 * BOX + NUMBERS_BYTES);
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box) {
+      const int from[4] = {64 * box, item.head, item.token, item.sequence};
+      load_tile(at.queries() + box * BOX, queries, full, from);
+      load_tile(at.keys() + box * BOX, keys, full, from);
+    }
+    load_bytes(at.numbers(), numbers + item.number, NUMBERS_BYTES, full);
+    chunk_parity ^= 1;
+  }
+};
+
+using TokenKeys = float[KEYS / 2];   // 64 tokens by keys, as wgmma has them: a warp has 16 tokens
+using TokenPairs = float[CHUNK / 2];  // by tokens
+
+// sums (+)= rows of DEPTH features times that many rows by keys: of a state, or of tokens.
+template <int DEPTH> static inline void multiply_by_keys(TokenKeys& sums, uint32_t rows, uint32_t keys, bool add) {
+  const uint64_t a = depth_major<2 * DEPTH>(rows), b = row_major<128>(keys, DEPTH);
+#pragma unroll
+  for (int k = 0; k < DEPTH / 16; ++k) wgmma<Element, KEYS, false, true>(sums, moved(a, 32 * k), moved(b, 2048 * k), add || k > 0);
+}
+// sums (+)= products of rows with rows, of a step's values.
+static inline void multiply_rows_of(TokenPairs& sums, uint32_t left, uint32_t right, bool add) {
+  const uint64_t a = depth_major<2 * STEP>(left), b = depth_major<2 * STEP>(right);
+#pragma unroll
+  for (int k = 0; k < STEP / 16; ++k) wgmma<Element, CHUNK>(sums, moved(a, 32 * k), moved(b, 32 * k), add || k > 0);
+}
+// sums += pairs^T rows: weights of pairs of tokens, t by s, in shared memory, times keys of t.
+static inline void add_pairs_back(TokenKeys& sums, uint32_t pairs, uint32_t rows) {
+  const uint64_t a = row_major<128>(pairs, CHUNK), b = row_major<128>(rows, CHUNK);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) wgmma<Element, KEYS, true, true>(sums, moved(a, 2048 * k), moved(b, 2048 * k), true);
+}
+
+// A warpgroup of three: OF_QUERIES has gradients of queries; OF_READS what keys read (gradients of what tokens write read the state by them);
+// OF_WRITES what keys wrote.
+enum Part { OF_QUERIES, OF_READS, OF_WRITES };
+struct GradientMaker {
+  const GradientPlaces at;
+  char* memory;
+  const float scale;
+
+  static int own_row() { return 16 * (warp() % 4) + lane() / 4; }
+  const ChunkNumbers& numbers() const { return *reinterpret_cast<const ChunkNumbers*>(memory + (at.numbers() - at.first)); }
+  DeltaFlows& flows() const { return *reinterpret_cast<DeltaFlows*>(memory + (at.flows() - at.first)); }
+  void release(uint32_t barriers) const {
+    sync_warp();
+    if (lane() == 0) barrier_arrive(at.empty(barriers));
+  }
+  // Calls use(stage, more) for what is copied of some values after the others; more: not the first ones.
+  template <class Use> void each_step(Use use) const {
+#pragma unroll 1
+    for (uint32_t step = 0; step < VALUE_STEPS; ++step) {
+      const uint32_t stage = step % GRADIENT_STAGES;
+      barrier_wait_all(at.full(stage), step / GRADIENT_STAGES % 2);
+      use(stage, step > 0);
+      release(stage);
+    }
+  }
+
+  // Calls use(h, word, x, y) for each two features of rows in boxes, a word, that the lane has sums of, x and y; h: which of its two rows.
+  template <class Use> void each_two(uint32_t rows, TokenKeys& sums, Use use) const {
+    const char* from = memory + (rows - at.first) + own_row() * 128 + lane() % 4 * 4;
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const uint32_t word = *reinterpret_cast<const uint32_t*>(from + j / 8 * BOX + h * 1024 + ((j % 8 ^ lane() / 4) * 16));
+        use(h, word, sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]);
+      }
+  }
+  static float row_sum(float x) {
+    x += shuffle_xor(x, 1);
+    return x + shuffle_xor(x, 2);
+  }
+  // Adds products of each row with its sums.
+  void multiply_with(uint32_t rows, TokenKeys& sums, float (&dots)[2]) const {
+    each_two(rows, sums, [&](int h, uint32_t word, float x, float y) { dots[h] += low_of(word) * x + high_of(word) * y; });
+  }
+  template <class Factor> static void scale_rows(TokenKeys& sums, Factor factor) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float f = factor(own_row() + 8 * h);
+#pragma unroll
+      for (int j = 0; j < KEYS / 8; ++j) sums[4 * j + 2 * h] *= f, sums[4 * j + 2 * h + 1] *= f;
+    }
+  }
+  // The part of a row's gradient along the row does not change its norm: it is taken away.
+  void take_along(uint32_t rows, TokenKeys& sums, const float* norms) const {
+    float along[2] = {};
+    multiply_with(rows, sums, along);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float norm = norms[own_row() + 8 * h];
+      along[h] = row_sum(along[h]) * norm * norm;
+    }
+    each_two(rows, sums, [&](int h, uint32_t word, float& x, float& y) { x -= low_of(word) * along[h], y -= high_of(word) * along[h]; });
+  }
+
+  // Pairs times factor(t, s); what flows between them, `left` rows times `right` rows, goes to the sums of rows and, by way of flows, of columns.
+  template <class Factor> void weigh(TokenPairs& pairs, Factor factor) const {
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) pairs[4 * j + i] *= factor(own_row() + i / 2 * 8, 8 * j + lane() % 4 * 2 + i % 2);
+  }
+  void add_flows(const TokenPairs& pairs, uint32_t left, uint32_t right, float (&rows)[2], float* columns) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float products[16];
+      keep_in_place(products);
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < SLICES; ++k)
+        wgmma<Element, 32>(products, moved(depth_major<128>(left), k / 4 * BOX + k % 4 * 32), moved(depth_major<128>(right + half * BOX / 2), k / 4 * BOX + k % 4 * 32), k > 0);
+      wgmma_commit();
+      wgmma_wait<0>();
+      keep_in_place(products);
+#pragma unroll
+      for (int j = 0; j < 4; j += 2) {
+        float x[4] = {};
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int t = own_row() + i / 2 * 8, s = 32 * half + 8 * (j + n) + lane() % 4 * 2 + i % 2;
+            const float flow = s < t ? pairs[16 * half + 4 * (j + n) + i] * products[4 * (j + n) + i] : 0;
+            rows[i / 2] += flow, x[2 * n + i % 2] += flow;
+          }
+        store_token_sums(x, columns, 4 * half + j);
+      }
+    }
+  }
+  // To shared memory, for this warpgroup's products (after `barrier`, its own) and those of the third.
+  static void put_pairs(const TokenPairs& pairs, uint32_t to, int barrier) {
+    uint32_t words[4][4];
+    to_factor(words, pairs);
+    const StoreBuffers<Element, 1> box{to, 0};
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) box.put<false>(j, words[j / 2]);
+    fence_async();
+    sync_some(barrier, WARPGROUP);
+  }
+  void put_rows(const float (&rows)[2], float* to) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float sum = row_sum(rows[h]);
+      if (lane() % 4 == 0) to[own_row() + 8 * h] = sum;
+    }
+  }
+  // Rows of a gradient on their way. `barrier`: the warpgroup's own.
+  void store(const TokenKeys& sums, uint32_t place, int barrier, const TensorMap& to, const GradientItem& item) const {
+    if (thread_x() % WARPGROUP == 0) store_wait_read<0>();
+    sync_some(barrier, WARPGROUP);
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box) {
+      const StoreBuffers<Element, 1> out{place + box * BOX, 0};
+#pragma unroll
+      for (int j = 0; j < 8; j += 2) {
+        const float* x = sums + 32 * box + 4 * j;
+        const uint32_t r[4] = {pack_pair<Element>(x[0], x[1]), pack_pair<Element>(x[2], x[3]), pack_pair<Element>(x[4], x[5]), pack_pair<Element>(x[6], x[7])};
+        out.put<false>(j, r);
+      }
+    }
+    fence_async();
+    sync_some(barrier, WARPGROUP);
+    if (thread_x() % WARPGROUP == 0) {
+#pragma unroll
+      for (int box = 0; box < BOXES; ++box) store_tile(to, {64 * box, item.head, item.token, item.sequence}, place + box * BOX);
+      store_commit();
+    }
+  }
+
+  void of_queries(const GradientItem& item, const TensorMap& to, uint32_t chunk_parity) const {
+    TokenKeys dq;
+    TokenPairs pairs;
+    each_step([&](uint32_t stage, bool more) {
+      keep_in_place(dq);
+      keep_in_place(pairs);
+      wgmma_fence();
+#pragma unroll
+      for (int i = WRITTEN_PARTS - 1; i >= 0; --i) multiply_rows_of(pairs, at.dout(stage), at.written(stage, i), more || i < WRITTEN_PARTS - 1);
+#pragma unroll
+      for (int i = PARTS - 1; i >= 0; --i) multiply_by_keys<STEP>(dq, at.dout(stage), at.before(stage, i), more || i < PARTS - 1);
+      wgmma_commit();
+      wgmma_wait<0>();
+      keep_in_place(dq);
+      keep_in_place(pairs);
+    });
+    barrier_wait_all(at.full(ROWS), chunk_parity);
+    const ChunkNumbers& own = numbers();
+    const Gates& gates = own.gates;
+    scale_rows(dq, [&](int t) { return scale * gates.before[t] * own.query_norm(t); });
+    weigh(pairs, [&](int t, int s) { return s <= t ? scale * gates.left(t, s) * own.query_norm(t) * own.key_norm(s) : 0; });
+    sync_some(ALL_IDLE, 3 * WARPGROUP);  // all are done with the chunk before
+    put_pairs(pairs, at.pairs(0), 3);
+    if (GATED) {
+      float rows[2] = {};
+      wait_for_flows();
+      add_flows(pairs, at.queries(), at.keys(), rows, flows().read_here[warp() % 4]);
+      multiply_with(at.queries(), dq, rows);
+      put_rows(rows, flows().read[0]);
+    }
+    sync_some(ALL_THERE, 3 * WARPGROUP);
+    give_flows();
+    keep_in_place(dq);
+    wgmma_fence();
+    multiply_by_keys<CHUNK>(dq, at.pairs(0), at.keys(), true);
+    wgmma_commit();
+    wgmma_wait<0>();
+    keep_in_place(dq);
+$if normed
+    take_along(at.queries(), dq, own.norms.q);
+$end
+    store(dq, at.out(0), 3, to, item);
+    release(ROWS);
+  }
+
+  void of_reads(uint32_t chunk_parity) const {
+    TokenKeys sums;
+    TokenPairs pairs;
+    each_step([&](uint32_t stage, bool more) {
+      keep_in_place(sums);
+      keep_in_place(pairs);
+      wgmma_fence();
+#pragma unroll
+      for (int order = WRITTEN_PARTS - 1; order >= 0; --order)
+#pragma unroll
+        for (int i = 0; i < PARTS && i <= order; ++i)
+          multiply_rows_of(pairs, at.gradient(stage, i), at.written(stage, order - i), more || order < WRITTEN_PARTS - 1 || i > 0);
+#pragma unroll
+      for (int order = PARTS - 1; order >= 0; --order)
+#pragma unroll
+        for (int i = 0; i <= order; ++i) multiply_by_keys<STEP>(sums, at.gradient(stage, i), at.before(stage, order - i), more || order < PARTS - 1 || i > 0);
+      wgmma_commit();
+      wgmma_wait<0>();
+      keep_in_place(sums);
+      keep_in_place(pairs);
+    });
+    barrier_wait_all(at.full(ROWS), chunk_parity);
+    const ChunkNumbers& own = numbers();
+    const Gates& gates = own.gates;
+    scale_rows(sums, [&](int t) { return -gates.before[t] * gates.beta[t] * own.key_norm(t); });
+    sync_some(ALL_IDLE, 3 * WARPGROUP);
+    if (GATED) {
+      wait_for_flows();
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int t = own_row() + i / 2 * 8, s = 8 * j + lane() % 4 * 2 + i % 2;
+          if (s == t) flows().beta[t] = pairs[4 * j + i] / gates.beta[t];
+        }
+    }
+    weigh(pairs, [&](int t, int s) { return s < t ? -gates.beta[t] * own.key_norm(t) * own.key_norm(s) * gates.left(t, s) : 0; });
+    put_pairs(pairs, at.pairs(1), 4);
+    if (GATED) {
+      float rows[2] = {};
+      add_flows(pairs, at.keys(), at.keys(), rows, flows().read_here[4 + warp() % 4]);
+      multiply_with(at.keys(), sums, rows);
+      put_rows(rows, flows().read[1]);
+    }
+    keep_in_place(sums);
+    wgmma_fence();
+    multiply_by_keys<CHUNK>(sums, at.pairs(1), at.keys(), true);
+    wgmma_commit();
+    wgmma_wait<0>();
+    keep_in_place(sums);
+    float* to = exchange();
+#pragma unroll
+    for (int i = 0; i < KEYS / 8; ++i) store_pack(to + i * 4 * WARPGROUP, Pack<float, 4>{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]});
+    sync_some(ALL_THERE, 3 * WARPGROUP);
+    give_flows();
+    release(ROWS);
+  }
+
+  void of_writes(const GradientItem& item, const TensorMap& to, uint32_t chunk_parity) const {
+    TokenKeys dk;
+    float through = 0;
+    each_step([&](uint32_t stage, bool more) {
+      keep_in_place(dk);
+      wgmma_fence();
+#pragma unroll
+      for (int order = WRITTEN_PARTS - 1; order >= 0; --order)
+#pragma unroll
+        for (int i = 0; i < PARTS && i <= order; ++i)
+          multiply_by_keys<STEP>(dk, at.written(stage, order - i), at.after(stage, i), more || order < WRITTEN_PARTS - 1 || i > 0);
+      wgmma_commit();
+      if (GATED) through += flow_through(stage);
+      wgmma_wait<0>();
+      keep_in_place(dk);
+    });
+    barrier_wait_all(at.full(ROWS), chunk_parity);
+    const ChunkNumbers& own = numbers();
+    const Gates& gates = own.gates;
+    scale_rows(dk, [&](int s) { return gates.after[s] * own.key_norm(s); });
+    if (thread_x() % WARPGROUP == 0) store_wait_read<0>();  // its place is that of what is exchanged
+    sync_some(ALL_IDLE, 3 * WARPGROUP);
+    if (GATED) {
+      float rows[2] = {};
+      wait_for_flows();
+      multiply_with(at.keys(), dk, rows);
+      put_rows(rows, flows().left);
+      through *= gates.base + gates.rest;
+#pragma unroll
+      for (int mask = 1; mask < WARP; mask *= 2) through += shuffle_xor(through, mask);
+      if (lane() == 0) flows().through[warp() % 4] = through;
+    }
+    sync_some(ALL_THERE, 3 * WARPGROUP);
+    give_flows();
+    keep_in_place(dk);
+    wgmma_fence();
+    add_pairs_back(dk, at.pairs(0), at.queries());
+    add_pairs_back(dk, at.pairs(1), at.keys());
+    wgmma_commit();
+    wgmma_wait<0>();
+    keep_in_place(dk);
+    const float* more = exchange();
+#pragma unroll
+    for (int i = 0; i < KEYS / 8; ++i) {
+      const Pack<float, 4> x = load_pack<4>(more + i * 4 * WARPGROUP);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) dk[4 * i + j] += x.at[j];
+    }
+$if normed
+    take_along(at.keys(), dk, own.norms.k);
+$end
+    store(dk, at.out(1), 9, to, item);
+    release(ROWS);
+  }
+
+  float* exchange() const { return reinterpret_cast<float*>(memory + (at.exchange() - at.first)) + thread_x() % WARPGROUP * 4; }
+  // What the state before the chunk holds for the gradient after it, of a step's values, by a thread.
+  float flow_through(uint32_t stage) const {
+    float sum = 0;
+#pragma unroll 2
+    for (int i = thread_x() % WARPGROUP; i < static_cast<int>(BOXES * STEP_STATE_BOX / 16); i += WARPGROUP) {
+      float x[8] = {}, y[8] = {};
+#pragma unroll
+      for (int part = 0; part < PARTS; ++part) {
+        const auto s = load_pack<8>(reinterpret_cast<const Element*>(memory + (at.before(stage, part) - at.first)) + i * 8);
+        const auto d = load_pack<8>(reinterpret_cast<const Element*>(memory + (at.after(stage, part) - at.first)) + i * 8);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) x[j] += to_float(s.at[j]), y[j] += to_float(d.at[j]);
+      }
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sum += x[j] * y[j];
+    }
+    return sum;
+  }
+  // The warp that makes gates' gradients is done with the flows of the chunk before; these are there for it.
+  static void wait_for_flows() {
+    if (GATED) sync_some(FLOWS_FREE, 3 * WARPGROUP + WARP);
+  }
+  static void give_flows() {
+    if (GATED) arrive_some(FLOWS_THERE, 3 * WARPGROUP + WARP);
+  }
+};
+
+// Blocks that stay: each has every grid-th chunk of a head.
+KERNEL(4 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
+  const GradientPlaces at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
+  char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
+  if (thread_x() == 0) at.init();
+  sync_block();
+  const int items = static_cast<int>(chunks * heads), group = uniform(warpgroup()), steps = (items - static_cast<int>(block_x()) + static_cast<int>(grid_x()) - 1) / static_cast<int>(grid_x());
+  const auto item_of = [&](int step) { return GradientItem(static_cast<int>(block_x()) + step * static_cast<int>(grid_x()), static_cast<int>(heads), static_cast<int>(q_view.shape[1])); };
+  if (group == 3) {
+    give_registers<32>();
+    const int own = uniform(warp() % 4);
+    if (own == 0 && lane() == 0) {
+      GradientCopier copier{at, q_map, k_map, dout_map, kept_states_map, written_rows_map, reinterpret_cast<const ChunkNumbers*>(chunk_numbers)};
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step) copier.run(item_of(step));
+    }
+    if (GATED && own == 1) {
+      const DeltaFlows& flows = *reinterpret_cast<const DeltaFlows*>(memory + (at.flows() - at.first));
+      arrive_some(FLOWS_FREE, 3 * WARPGROUP + WARP);
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step) {
+        const GradientItem item = item_of(step);
+        const Tokens tokens(nullptr, sequences, item.sequence, item.count);
+        float log_gates[2];
+        TokenNumbers(g_view, g_type, tokens, item.head, false)
+            .load(item.token, item.count, gamma_of(g_gamma_view, gamma_type, item.head, heads, layer_idx, num_layers), log_gates);
+        sync_some(FLOWS_THERE, 3 * WARPGROUP + WARP);
+        const float sum = store_gate_gradients(flows, log_gates, GradientRow(dg_view, g_type, item.sequence, 0, item.head), dg_view.strides[1], item.token, item.count, is_given(dg_view));
+        if (lane() == 0) gate_sums[item.number] = sum;
+        const GradientRow beta_row(dbeta_view, beta_type, item.sequence, 0, item.head);
+        for (int t = lane(); is_given(dbeta_view) && t < CHUNK && item.token + t < item.count; t += WARP) beta_row.store((item.token + t) * dbeta_view.strides[1], flows.beta[t]);
+        sync_warp();
+        if (step + 1 < steps) arrive_some(FLOWS_FREE, 3 * WARPGROUP + WARP);
+      }
+    }
+  } else {
+    take_registers<160>();
+    const GradientMaker maker{at, memory, static_cast<float>(softmax_scale)};
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+      const GradientItem item = item_of(step);
+      const uint32_t parity = step % 2;
+      if (group == OF_QUERIES) maker.of_queries(item, dq_map, parity);
+      else if (group == OF_READS) maker.of_reads(parity);
+      else maker.of_writes(item, dk_map, parity);
+    }
+    if (thread_x() % WARPGROUP == 0) store_wait<0>();
+  }
+}

@@ -1,0 +1,58 @@
+// Hopper vocabulary of the chunked recurrence's gradient with the delta rule: what is where in shared memory while gradients are made. Part of
+// backward.chunk_delta.sm90.cu.
+#pragma once
+
+// Values are multiplied in steps: what is copied of some is a stage, out's gradients, what tokens write and its gradients by tokens, states
+// before and gradients after by values. Rows of queries and keys, and numbers, are a chunk's.
+constexpr int STEP = 32, VALUE_STEPS = 128 / STEP;
+constexpr uint32_t STEP_BOX = CHUNK * STEP * 2, STEP_STATE_BOX = STEP * 128, GRADIENT_STAGES = 2;
+constexpr uint32_t GRADIENT_STAGE = (1 + WRITTEN_PARTS + PARTS) * STEP_BOX + 2 * PARTS * BOXES * STEP_STATE_BOX;
+constexpr uint32_t ROWS = GRADIENT_STAGES;  // their barriers: after those of the stages
+// Barriers of some warps (1 and 2: of the launch before).
+enum Meeting { ALL_IDLE = 5, ALL_THERE, FLOWS_FREE, FLOWS_THERE };
+
+// What flows past a chunk's log gates, in parts: of what is read at a token, of the state and of earlier ones; of what it writes that is left
+// after the chunk; of what is read in the chunk of each token; through the chunk. And gradients of beta.
+struct DeltaFlows {
+  float read[2][CHUNK], left[CHUNK], read_here[8][CHUNK], through[4], beta[CHUNK];
+};
+
+struct GradientPlaces {
+  static constexpr uint32_t STAGES_AT = 4 * BOX, PAIRS = STAGES_AT + GRADIENT_STAGES * GRADIENT_STAGE, EXCHANGE = PAIRS + 2 * BOX, OUT = EXCHANGE + 4 * BOX;
+  static constexpr uint32_t NUMBERS = OUT + 2 * BOX, FLOWS = NUMBERS + NUMBERS_BYTES, BARRIERS = FLOWS + (sizeof(DeltaFlows) + 15) / 16 * 16;
+  static constexpr uint32_t BYTES = BARRIERS + 16 * (GRADIENT_STAGES + 1);
+  uint32_t first;
+
+  uint32_t queries() const { return first; }
+  uint32_t keys() const { return first + 2 * BOX; }
+  uint32_t before(uint32_t stage, int part) const { return first + STAGES_AT + stage * GRADIENT_STAGE + part * BOXES * STEP_STATE_BOX; }
+  uint32_t after(uint32_t stage, int part) const { return before(stage, PARTS + part); }
+  uint32_t dout(uint32_t stage) const { return before(stage, 2 * PARTS); }
+  uint32_t written(uint32_t stage, int part) const { return dout(stage) + (1 + part) * STEP_BOX; }
+  uint32_t gradient(uint32_t stage, int part) const { return written(stage, WRITTEN_PARTS + part); }
+  uint32_t pairs(int number) const { return first + PAIRS + number * BOX; }
+  uint32_t exchange() const { return first + EXCHANGE; }
+  uint32_t out(int number) const { return number ? exchange() : first + OUT; }  // of keys: where what was exchanged has been read
+  uint32_t numbers() const { return first + NUMBERS; }
+  uint32_t flows() const { return first + FLOWS; }
+  uint32_t full(uint32_t barriers) const { return first + BARRIERS + 16 * barriers; }
+  uint32_t empty(uint32_t barriers) const { return full(barriers) + 8; }
+
+  void init() const {
+    for (uint32_t i = 0; i <= ROWS; ++i) {
+      barrier_init(full(i), 1);
+      barrier_init(empty(i), 12);
+    }
+    fence_barrier_init();
+  }
+};
+static_assert(1024 + GradientPlaces::BYTES <= ${shared} && GradientPlaces::BARRIERS % 8 == 0, "the spec has another size");
+
+// A chunk of a head, as numbers of all are laid out.
+struct GradientItem {
+  int number, chunk, head, sequence, token, count;
+  GradientItem(int number, int heads, int count) : number(number), chunk(number / heads), head(number - chunk * heads), count(count) {
+    const int chunks = (count + CHUNK - 1) / CHUNK;
+    sequence = chunk / chunks, token = (chunk - sequence * chunks) * CHUNK;
+  }
+};

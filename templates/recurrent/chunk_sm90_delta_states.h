@@ -1,0 +1,209 @@
+// Hopper vocabulary of the chunked recurrence's gradient with the delta rule: the entry that walks through each sequence for the states
+// before chunks, and from its end for their gradients, and keeps both. Part of backward.chunk_delta.sm90.cu.
+#pragma once
+#include "recurrent/chunk_sm90_state_walk.h"
+
+// A block has one way through a head of a sequence: warp 0 copies, warpgroups 1 and 2 keep 64 values of the state each in registers, by keys.
+// A stage: keys, queries, values or out's gradients, the inverse and the pairs' weights, each in boxes; then rows on their way to memory,
+// the stages' numbers, barriers.
+constexpr uint32_t STATE_STAGES = 2, ROW_BOXES = BOXES * BOX, STATE_STAGE = 3 * ROW_BOXES + MATRICES_KEPT * BOX;
+
+struct StatePlaces {
+  static constexpr uint32_t OUT = STATE_STAGES * STATE_STAGE, NUMBERS = OUT + 2 * OUT_BUFFERS * BOX, BARRIERS = NUMBERS + STATE_STAGES * NUMBERS_BYTES;
+  static constexpr uint32_t BYTES = BARRIERS + 16 * STATE_STAGES;
+  uint32_t first;
+
+  uint32_t keys(uint32_t stage) const { return first + stage * STATE_STAGE; }
+  uint32_t queries(uint32_t stage) const { return keys(stage) + ROW_BOXES; }
+  uint32_t values(uint32_t stage, int part) const { return keys(stage) + 2 * ROW_BOXES + part * BOX; }
+  uint32_t matrix(uint32_t stage, int number) const { return keys(stage) + 3 * ROW_BOXES + number * BOX; }
+  uint32_t out(int part) const { return first + OUT + part * OUT_BUFFERS * BOX; }
+  uint32_t numbers(uint32_t stage) const { return first + NUMBERS + stage * NUMBERS_BYTES; }
+  uint32_t full(uint32_t stage) const { return first + BARRIERS + 16 * stage; }
+  uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
+};
+static_assert(1024 + StatePlaces::BYTES <= ${state_shared} && StatePlaces::BARRIERS % 8 == 0, "the spec has another size");
+
+// By one thread.
+static inline void copy_chunks(const StatePlaces& at, const Walk& walk, const TensorMap& queries, const TensorMap& keys, const TensorMap& values, const TensorMap& matrices,
+                               const ChunkNumbers* numbers) {
+  Turn<STATE_STAGES> turn;
+  const int matrix_count = walk.back ? MATRICES_KEPT : INVERSE_PARTS;
+#pragma unroll 1
+  for (int step = 0; step < walk.chunks; ++step, turn.next()) {
+    const uint32_t full = at.full(turn.at);
+    const int chunk = walk.chunk(step), number = walk.number(chunk);
+    barrier_wait(at.empty(turn.at), turn.parity ^ 1);
+    barrier_arrive_expect(full, (walk.back ? 3 : 2) * ROW_BOXES + matrix_count * BOX + NUMBERS_BYTES);
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box) {
+      const int from[4] = {64 * box, walk.head, chunk * CHUNK, walk.sequence};
+      load_tile(at.keys(turn.at) + box * BOX, keys, full, from);
+      load_tile(at.values(turn.at, box), values, full, from);
+      if (walk.back) load_tile(at.queries(turn.at) + box * BOX, queries, full, from);
+    }
+    load_bytes(at.numbers(turn.at), numbers + static_cast<int64_t>(number) * walk.heads + walk.head, NUMBERS_BYTES, full);
+    for (int i = 0; i < matrix_count; ++i) load_tile(at.matrix(turn.at, i), matrices, full, {0, 0, i, walk.head, number});
+  }
+}
+
+template <bool BACK> struct StateCarrier {
+  const StatePlaces at;
+  const char* memory;
+  const TensorMap &kept, &written, &dv;
+  const Walk& walk;
+  const float scale;
+  const int part;
+
+  const ChunkNumbers& numbers(uint32_t stage) const { return *reinterpret_cast<const ChunkNumbers*>(memory + (at.numbers(stage) - at.first)); }
+
+  // x = what keys read of the state, which is kept meanwhile.
+  void read(Columns& x, const Column& state, OutBuffers& buffers, uint32_t stage, int number) const {
+    uint32_t seen[SLICES][4], rest[SLICES][4];
+    to_factor(seen, state);
+    to_rounding(rest, seen, state);
+    keep_in_place(x);
+    wgmma_fence();
+    if constexpr (PARTS > 1) multiply_by_rows(x, rest, at.keys(stage), false);
+    multiply_by_rows(x, seen, at.keys(stage), PARTS > 1);
+    wgmma_commit();
+    keep_state<PARTS>(seen, rest, buffers, kept, {0, 64 * part, BACK ? PARTS : 0, walk.head, number});
+    wgmma_wait<0>();
+    keep_in_place(x);
+  }
+
+  static void weigh(uint32_t (&factor)[4][4], uint32_t (&rest)[4][4], Columns& x, const float* weights, const float* norms, float more) {
+    scale_by_token(x, weights, more);
+    if (NORMED) scale_by_token(x, norms, 1);
+    to_factor(factor, x);
+    to_rounding(rest, factor, x);
+  }
+  // taken (+)= (factor + rest) rows
+  static void take_in(Columns& taken, const uint32_t (&factor)[4][4], const uint32_t (&rest)[4][4], uint32_t rows, bool add) {
+    if constexpr (PARTS > 1) multiply_by_columns(taken, rest, rows, add);
+    multiply_by_columns(taken, factor, rows, add || PARTS > 1);
+  }
+  static void add_to_state(Column& state, int box, const Columns& taken, const Gates& gates) {
+    const float base = gates.base, rest = gates.rest;
+#pragma unroll
+    for (int i = 0; i < CHUNK / 2; ++i) {
+      float& x = state[CHUNK / 2 * box + i];
+      x = x * base + (x * rest + taken[i]);
+    }
+  }
+
+  // From the state at one end of a chunk to that at the other.
+  void compute(Column& state, OutBuffers& buffers, uint32_t stage, int chunk) const {
+    const int number = walk.number(chunk);
+    const ChunkNumbers& own = numbers(stage);
+    const Gates& gates = own.gates;
+    const float *key_norms = nullptr, *query_norms = nullptr;
+$if normed
+    key_norms = own.norms.k, query_norms = own.norms.q;
+$end
+    Columns x;
+    read(x, state, buffers, stage, number);
+    if constexpr (BACK) {
+      scale_by_token(x, gates.after, 1);
+      if (NORMED) scale_by_token(x, key_norms, 1);
+      keep_in_place(x);
+      wgmma_fence();
+#pragma unroll
+      for (int i = PARTS - 1; i >= 0; --i) multiply_values_by_columns(x, at.values(stage, part), at.matrix(stage, INVERSE_PARTS + i), true);
+      wgmma_commit();
+      wgmma_wait<0>();
+      keep_in_place(x);
+    } else {
+      scale_by_token(x, gates.before, 1);
+      if (NORMED) scale_by_token(x, key_norms, 1);
+      uint32_t values[4][4];
+      load_transposed(values, at.values(stage, part));
+      Columns v;
+      from_factor(v, values);
+#pragma unroll
+      for (int i = 0; i < CHUNK / 2; ++i) x[i] = v[i] - x[i];
+      scale_by_token(x, gates.beta, 1);
+    }
+    multiply_by_inverse<BACK>(x, at.matrix(stage, 0));
+    keep_written<BACK ? PARTS : WRITTEN_PARTS>(x, buffers, written, {64 * part, 0, BACK ? WRITTEN_PARTS : 0, walk.head, number});
+    uint32_t factor[4][4], rest[4][4];
+    if constexpr (BACK) {
+      scale_by_token(x, gates.beta, 1);
+      to_factor(factor, x);
+      send_box<true>(buffers, factor, dv, {64 * part, walk.head, chunk * CHUNK, walk.sequence});
+      weigh(factor, rest, x, gates.before, key_norms, -1);
+      uint32_t of_queries[4][4], rest_of_queries[4][4];
+      load_transposed(of_queries, at.values(stage, part));
+      from_factor(x, of_queries);
+      weigh(of_queries, rest_of_queries, x, gates.before, query_norms, scale);
+#pragma unroll
+      for (int box = 0; box < BOXES; ++box) {
+        keep_in_place(x);
+        wgmma_fence();
+        take_in(x, factor, rest, at.keys(stage) + box * BOX, false);
+        take_in(x, of_queries, rest_of_queries, at.queries(stage) + box * BOX, true);
+        wgmma_commit();
+        wgmma_wait<0>();
+        keep_in_place(x);
+        add_to_state(state, box, x, gates);
+      }
+    } else {
+      weigh(factor, rest, x, gates.after, key_norms, 1);
+#pragma unroll
+      for (int box = 0; box < BOXES; ++box) {
+        keep_in_place(x);
+        wgmma_fence();
+        take_in(x, factor, rest, at.keys(stage) + box * BOX, false);
+        wgmma_commit();
+        wgmma_wait<0>();
+        keep_in_place(x);
+        add_to_state(state, box, x, gates);
+      }
+    }
+  }
+
+  void run(const View& first_state, const View& last_state) const {
+    Column state = {};
+    const int column = 64 * part + 16 * (warp() % 4);
+    const StateMemory first(first_state, walk.sequence, walk.head, column);
+    if (first.data) first.each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
+    OutBuffers buffers{at.out(part), 1 + part};
+    Turn<STATE_STAGES> turn;
+#pragma unroll 1
+    for (int step = 0; step < walk.chunks; ++step, turn.next()) {
+      barrier_wait_all(at.full(turn.at), turn.parity);
+      compute(state, buffers, turn.at, walk.chunk(step));
+      sync_warp();
+      if (lane() == 0) barrier_arrive(at.empty(turn.at));
+    }
+    buffers.finish();
+    if (!BACK) return;
+    const StateMemory last(last_state, walk.sequence, walk.head, column);
+    if (last.data) last.each([&](int n, int i, const float* to) { *const_cast<float*>(to) = state[4 * n + i]; });
+  }
+};
+
+// Block number: first gradients of states, then states, of a head of a sequence each.
+KERNEL(3 * WARPGROUP, 1) states(${parameters('states')}) {
+  const StatePlaces at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
+  if (thread_x() == 0) {
+    for (uint32_t i = 0; i < STATE_STAGES; ++i) {
+      barrier_init(at.full(i), 1);
+      barrier_init(at.empty(i), 8);
+    }
+    fence_barrier_init();
+  }
+  sync_block();
+  const Walk walk(heads, sequences, q_view.shape[1]);
+  const int group = uniform(warpgroup());
+  if (group == 0) {
+    give_registers<40>();
+    if (thread_x() == 0) copy_chunks(at, walk, q_map, k_map, walk.back ? dout_map : v_map, matrices_map, reinterpret_cast<const ChunkNumbers*>(chunk_numbers));
+  } else {
+    take_registers<232>();
+    const char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
+    const float scale = softmax_scale;
+    if (walk.back) StateCarrier<true>{at, memory, kept_states_map, written_rows_map, dv_map, walk, scale, group - 1}.run(dfinal_state_view, dinitial_state_view);
+    else StateCarrier<false>{at, memory, kept_states_map, written_rows_map, dv_map, walk, scale, group - 1}.run(initial_state_view, initial_state_view);
+  }
+}

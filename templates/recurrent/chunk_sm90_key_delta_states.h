@@ -1,0 +1,203 @@
+// Hopper vocabulary of the chunked recurrence's gradient with gates of keys and the delta rule: the entry that walks through each sequence for
+// the states before chunks, and from its end for their gradients, and keeps both. Part of backward.chunk_keys_delta.sm90.cu.
+#pragma once
+#include "recurrent/chunk_sm90_state_walk.h"
+
+// A block has one way through a head of a sequence: warp 0 copies, warpgroups 1 and 2 keep 64 values of the state each in registers, by keys. A
+// chunk is copied in parts, each of which makes room for the next chunk's as soon as it has been read: rows that read the state, all pieces of
+// 64 keys, then of the next; values or out's gradients, decays and betas; the inverse and the pairs' weights; rows that are taken in; queries.
+enum Copied { READERS, VALUES, MATRICES_OF, TAKEN, QUERIES, COPIED };
+constexpr uint32_t PIECES_OF_ROWS = ROW_PIECES * BOX, ROWS_BYTES = BOXES * PIECES_OF_ROWS, PIECES_OF_QUERIES = QUERY_PIECES * BOX;
+
+struct StatePlaces {
+  static constexpr uint32_t VALUES_AT = ROWS_BYTES, MATRICES_AT = VALUES_AT + 2 * BOX, TAKEN_AT = MATRICES_AT + (INVERSE_PARTS + PAIR_PIECES) * BOX;
+  static constexpr uint32_t QUERIES_AT = TAKEN_AT + ROWS_BYTES, OUT = QUERIES_AT + BOXES * PIECES_OF_QUERIES, DECAYS = OUT + 2 * OUT_BUFFERS * BOX;
+  static constexpr uint32_t BARRIERS = DECAYS + 4 * DECAY_ROW, BYTES = BARRIERS + 16 * COPIED;
+  uint32_t first;
+
+  uint32_t readers() const { return first; }
+  uint32_t values(int part) const { return first + VALUES_AT + part * BOX; }
+  uint32_t inverse() const { return first + MATRICES_AT; }
+  uint32_t pairs(int piece) const { return inverse() + (INVERSE_PARTS + piece) * BOX; }
+  uint32_t taken() const { return first + TAKEN_AT; }
+  uint32_t queries() const { return first + QUERIES_AT; }
+  uint32_t out(int part) const { return first + OUT + part * OUT_BUFFERS * BOX; }
+  uint32_t full(int copied) const { return first + BARRIERS + 16 * copied; }
+  uint32_t empty(int copied) const { return full(copied) + 8; }
+};
+static_assert(1024 + StatePlaces::BYTES <= ${state_shared} && StatePlaces::BARRIERS % 8 == 0, "the spec has another size");
+
+struct StateCopier {
+  const StatePlaces at;
+  const Walk& walk;
+  const TensorMap &readers, &values, &inverses, &pairs, &taken, &queries;
+  const float* decays;
+
+  // Waits until a part's place is free; then its barrier expects so many bytes.
+  uint32_t open(Copied copied, int step, uint32_t bytes) const {
+    barrier_wait(at.empty(copied), step % 2 ^ 1);
+    barrier_arrive_expect(at.full(copied), bytes);
+    return at.full(copied);
+  }
+  void copy_rows(uint32_t to, const TensorMap& from, int pieces, int number, uint32_t full) const {
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box) load_tile(to + box * pieces * BOX, from, full, {64 * box, 0, 0, walk.head, number});
+  }
+  void run() const {
+#pragma unroll 1
+    for (int step = 0; step < walk.chunks; ++step) {
+      const int chunk = walk.chunk(step), number = walk.number(chunk);
+      copy_rows(at.readers(), readers, ROW_PIECES, number, open(READERS, step, ROWS_BYTES));
+      uint32_t full = open(VALUES, step, 2 * BOX + 4 * DECAY_ROW);
+#pragma unroll
+      for (int part = 0; part < 2; ++part) load_tile(at.values(part), values, full, {64 * part, walk.head, chunk * CHUNK, walk.sequence});
+      load_bytes(at.first + StatePlaces::DECAYS, decays + (static_cast<int64_t>(number) * walk.heads + walk.head) * DECAY_ROW, 4 * DECAY_ROW, full);
+      full = open(MATRICES_OF, step, (INVERSE_PARTS + (walk.back ? PAIR_PIECES : 0)) * BOX);
+      if (walk.back) load_tile(at.pairs(0), pairs, full, {0, 0, 0, walk.head, number});
+      load_tile(at.inverse(), inverses, full, {0, 0, 0, walk.head, number});
+      copy_rows(at.taken(), taken, ROW_PIECES, number, open(TAKEN, step, ROWS_BYTES));
+      if (walk.back) copy_rows(at.queries(), queries, QUERY_PIECES, number, open(QUERIES, step, BOXES * PIECES_OF_QUERIES));
+    }
+  }
+};
+
+template <bool BACK> struct StateCarrier {
+  const StatePlaces at;
+  const char* memory;
+  const TensorMap &kept, &written;
+  const Walk& walk;
+  const int part;
+
+  void wait(Copied copied, int step) const { barrier_wait_all(at.full(copied), step % 2); }
+  void release(Copied copied) const {
+    sync_warp();
+    if (lane() == 0) barrier_arrive(at.empty(copied));
+  }
+
+  // x = what rows read of the state, which is kept meanwhile; of products with pieces those below the last digits are left out.
+  void read(Columns& x, const Column& state, OutBuffers& buffers, int step, int number) const {
+    uint32_t seen[SLICES][4], rest[SLICES][4];
+    to_factor(seen, state);
+    to_rounding(rest, seen, state);
+    wait(READERS, step);
+    keep_in_place(x);
+    wgmma_fence();
+#pragma unroll
+    for (int piece = ROW_PIECES - 1; piece >= 0; --piece)
+#pragma unroll
+      for (int of_state = piece + 1 < ROW_PIECES ? 1 : 0; of_state >= 0; --of_state)
+#pragma unroll
+        for (int k = 0; k < SLICES; ++k)
+          wgmma<Element, CHUNK>(x, (of_state ? rest : seen)[k], moved(depth_major<128>(at.readers() + piece * BOX), k / 4 * PIECES_OF_ROWS + k % 4 * 32),
+                                !(piece == ROW_PIECES - 1 && k == 0));
+    wgmma_commit();
+    keep_state<PIECES>(seen, rest, buffers, kept, {0, 64 * part, BACK ? PIECES : 0, walk.head, number});
+    wgmma_wait<0>();
+    keep_in_place(x);
+    release(READERS);
+  }
+
+  // taken = (factor + rest) rows, of 64 keys, likewise; and (BACK) out's gradients times queries.
+  void take_in(Columns& taken, const uint32_t (&factor)[4][4], const uint32_t (&rest)[4][4], int box) const {
+    keep_in_place(taken);
+    wgmma_fence();
+#pragma unroll
+    for (int piece = ROW_PIECES - 1; piece >= 0; --piece) {
+      const uint32_t rows = at.taken() + box * PIECES_OF_ROWS + piece * BOX;
+      if (piece + 1 < ROW_PIECES) multiply_by_columns(taken, rest, rows, true);
+      multiply_by_columns(taken, factor, rows, piece + 1 < ROW_PIECES);
+    }
+    if constexpr (BACK) {
+#pragma unroll
+      for (int piece = QUERY_PIECES - 1; piece >= 0; --piece)
+        multiply_values_by_columns(taken, at.values(part), at.queries() + box * PIECES_OF_QUERIES + piece * BOX, true);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    keep_in_place(taken);
+  }
+
+  // From the state at one end of a chunk to that at the other.
+  void compute(Column& state, OutBuffers& buffers, int step, int number) const {
+    const float* decays = reinterpret_cast<const float*>(memory + StatePlaces::DECAYS);
+    const float* betas = decays + KEYS;
+    Columns x;
+    read(x, state, buffers, step, number);
+    wait(VALUES, step);
+    wait(MATRICES_OF, step);
+    if constexpr (BACK) {
+      keep_in_place(x);
+      wgmma_fence();
+#pragma unroll
+      for (int piece = PAIR_PIECES - 1; piece >= 0; --piece) multiply_values_by_columns(x, at.values(part), at.pairs(piece), true);
+      wgmma_commit();
+      wgmma_wait<0>();
+      keep_in_place(x);
+    } else {
+      uint32_t values[4][4];
+      load_transposed(values, at.values(part));
+      Columns v;
+      from_factor(v, values);
+#pragma unroll
+      for (int i = 0; i < CHUNK / 2; ++i) x[i] = v[i] - x[i];
+      scale_by_token(x, betas, 1);
+    }
+    multiply_by_inverse<BACK>(x, at.inverse());
+    release(MATRICES_OF);
+    keep_written<BACK ? PIECES : WRITTEN_PIECES>(x, buffers, written, {64 * part, 0, BACK ? WRITTEN_PIECES : 0, walk.head, number});
+    if (BACK) scale_by_token(x, betas, -1);
+    uint32_t factor[4][4], rest[4][4];
+    to_factor(factor, x);
+    to_rounding(rest, factor, x);
+    wait(TAKEN, step);
+    if (BACK) wait(QUERIES, step);
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box) {
+      take_in(x, factor, rest, box);
+      add_to_decayed(state, box, x, decays);
+    }
+    release(TAKEN);
+    if (BACK) release(QUERIES);
+    release(VALUES);
+  }
+
+  void run(const View& first_state, const View& last_state) const {
+    Column state = {};
+    const int column = 64 * part + 16 * (warp() % 4);
+    const StateMemory first(first_state, walk.sequence, walk.head, column);
+    if (first.data) first.each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
+    OutBuffers buffers{at.out(part), 1 + part};
+#pragma unroll 1
+    for (int step = 0; step < walk.chunks; ++step) compute(state, buffers, step, walk.number(walk.chunk(step)));
+    buffers.finish();
+    if (!BACK) return;
+    const StateMemory last(last_state, walk.sequence, walk.head, column);
+    if (last.data) last.each([&](int n, int i, const float* to) { *const_cast<float*>(to) = state[4 * n + i]; });
+  }
+};
+
+// Block number: first gradients of states, then states, of a head of a sequence each.
+KERNEL(3 * WARPGROUP, 1) states(${parameters('states')}) {
+  const StatePlaces at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
+  if (thread_x() == 0) {
+    for (int i = 0; i < COPIED; ++i) {
+      barrier_init(at.full(i), 1);
+      barrier_init(at.empty(i), 8);
+    }
+    fence_barrier_init();
+  }
+  sync_block();
+  const Walk walk(heads, sequences, v_view.shape[1]);
+  const int group = uniform(warpgroup());
+  if (group == 0) {
+    give_registers<40>();
+    if (thread_x() == 0)
+      StateCopier{at, walk, walk.back ? keys_after_map : keys_before_map, walk.back ? dout_map : v_map, inverses_map, weights_map, walk.back ? keys_before_map : keys_after_map, queries_before_map, decays}
+          .run();
+  } else {
+    take_registers<232>();
+    const char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
+    if (walk.back) StateCarrier<true>{at, memory, kept_states_map, written_rows_map, walk, group - 1}.run(dfinal_state_view, dinitial_state_view);
+    else StateCarrier<false>{at, memory, kept_states_map, written_rows_map, walk, group - 1}.run(initial_state_view, initial_state_view);
+  }
+}

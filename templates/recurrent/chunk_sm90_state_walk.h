@@ -1,0 +1,88 @@
+// Hopper vocabulary of the chunked recurrence's gradient with the delta rule: what a warpgroup that carries a state does with sums of values by
+// tokens, and boxes of rows that go to memory. Part of a template, which has defined INVERSE_PARTS, elements a number of the inverse.
+#pragma once
+
+constexpr uint32_t OUT_BUFFERS = 2;
+using OutBuffers = StoreBuffers<Element, static_cast<int>(OUT_BUFFERS)>;
+
+// A box of 64 rows of 64 elements on its way; TRANSPOSED: its rows are tokens.
+template <bool TRANSPOSED, int RANK> static inline void send_box(OutBuffers& buffers, const uint32_t (*rows)[4], const TensorMap& map, const int (&to)[RANK]) {
+  buffers.open();
+#pragma unroll
+  for (int j = 0; j < 8; j += 2) {
+    const uint32_t r[4] = {rows[j / 2][0], rows[j / 2][1], rows[j / 2][2], rows[j / 2][3]};
+    buffers.template put<TRANSPOSED>(j, r);
+  }
+  buffers.send(true, static_cast<Element*>(nullptr), 0, 0, 0, [&](uint32_t from) { store_tile(map, to, from); });
+}
+
+// 64 values of a chunk's tokens, which lie in a box with a row a token, as a left factor of values by tokens.
+static inline void load_transposed(uint32_t (&a)[4][4], uint32_t box) {
+  const int token = lane() % 8 + lane() / 16 * 8, pack = warp() % 4 * 2 + lane() / 8 % 2;
+#pragma unroll
+  for (int k = 0; k < 4; ++k) load_matrices_transposed(a[k], box + token * 128 + (pack ^ token % 8) * 16 + k * 2048);
+}
+
+// The elements next to x, which are taken from it.
+static inline void take_piece(uint32_t (&piece)[4][4], Columns& x) {
+  to_factor(piece, x);
+  Columns taken;
+  from_factor(taken, piece);
+#pragma unroll
+  for (int i = 0; i < CHUNK / 2; ++i) x[i] -= taken[i];
+}
+
+// x times the inverse, or (BACK) its transpose: both of them are in pieces, of whose products those below the last digits are left out.
+template <bool BACK> static inline void multiply_by_inverse(Columns& x, uint32_t inverse) {
+  uint32_t pieces[INVERSE_PARTS][4][4];
+#pragma unroll
+  for (int piece = 0; piece < INVERSE_PARTS; ++piece) take_piece(pieces[piece], x);
+  keep_in_place(x);
+  wgmma_fence();
+#pragma unroll
+  for (int of_inverse = INVERSE_PARTS - 1; of_inverse >= 0; --of_inverse)
+#pragma unroll
+    for (int piece = INVERSE_PARTS - 1 - of_inverse; piece >= 0; --piece) {
+      if constexpr (BACK) multiply_by_columns(x, pieces[piece], inverse + of_inverse * BOX, of_inverse < INVERSE_PARTS - 1);
+      else multiply_by_rows(x, pieces[piece], inverse + of_inverse * BOX, of_inverse < INVERSE_PARTS - 1);
+    }
+  wgmma_commit();
+  wgmma_wait<0>();
+  keep_in_place(x);
+}
+
+// COUNT elements a number of x, values by tokens, to memory: what tokens write, or its gradient. `to`: of the first.
+template <int COUNT> static inline void keep_written(const Columns& x, OutBuffers& buffers, const TensorMap& written, const int (&to)[5]) {
+  Columns left;
+#pragma unroll
+  for (int i = 0; i < CHUNK / 2; ++i) left[i] = x[i];
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) {
+    uint32_t piece[4][4];
+    take_piece(piece, left);
+    send_box<true>(buffers, piece, written, {to[0], to[1], to[2] + i, to[3], to[4]});
+  }
+}
+// What a state is read as, of 64 values: `seen` and what rounding took from it, to memory, in boxes of 64 keys.
+template <int COUNT>
+static inline void keep_state(const uint32_t (&seen)[SLICES][4], const uint32_t (&rest)[SLICES][4], OutBuffers& buffers, const TensorMap& kept, const int (&to)[5]) {
+#pragma unroll
+  for (int box = 0; box < BOXES; ++box) {
+    send_box<false>(buffers, seen + 4 * box, kept, {64 * box, to[1], to[2], to[3], to[4]});
+    if constexpr (COUNT > 1) send_box<false>(buffers, rest + 4 * box, kept, {64 * box, to[1], to[2] + 1, to[3], to[4]});
+  }
+}
+
+// What a block walks through: a head of a sequence, from its first chunk or (back) its last.
+struct Walk {
+  int sequence, head, heads, chunks;
+  bool back;
+  // Block number: first those that go back.
+  Walk(int64_t all_heads, int64_t sequences, int64_t tokens) : heads(static_cast<int>(all_heads)), chunks((static_cast<int>(tokens) + CHUNK - 1) / CHUNK) {
+    const int rows = heads * static_cast<int>(sequences), block = static_cast<int>(block_x()), row = block < rows ? block : block - rows;
+    back = block < rows;
+    sequence = row / heads, head = row - sequence * heads;
+  }
+  int chunk(int step) const { return back ? chunks - 1 - step : step; }
+  int number(int chunk) const { return sequence * chunks + chunk; }
+};
