@@ -22,25 +22,7 @@ constexpr int SELECTORS = ${selectors}, SELECT_BLOCKS = ${select_blocks}, MEANS_
 constexpr uint32_t SELECT_STAGES = ${select_stages};
 #include "native_sparse_attention/sm90_select_entry.h"
 
-// Block (x, y, z): the means of block x of kv head y of row z of the batch: of keys in terms, and of both, 64 as they lie in shared memory.
-KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
-  const Heads<const Element> k(k_view), v(v_view);
-  const int64_t row = static_cast<int64_t>(block_z()) * k.heads + block_y(), tile = row * ((grid_x() + KEYS - 1) / KEYS) + block_x() / KEYS, first = block_x() * block_size;
-  const auto mean = [&](const Element* from, int64_t stride) {
-    float sum = 0;
-#pragma unroll 4
-    for (int64_t t = 0; t < block_size; ++t) sum += to_float(from[t * stride]);
-    return sum / static_cast<float>(block_size);
-  };
-  const int d = thread_x(), key = block_x() % KEYS;
-  Element* const to = reinterpret_cast<Element*>(mean_tiles) + tile * (STAGE_BYTES / 2) + d / 64 * (KEYS * 64) + key * 64 + (d % 64 / 8 ^ key % 8) * 8 + d % 8;
-  if (d < D) {
-    const float x = mean(k.row(block_z(), first, block_y()) + d, k.token_stride);
-    store_terms(reinterpret_cast<Element*>(mean_terms) + tile * (TERMS_BYTES / 2) + place_of_mean(key, d), TERM_BYTES / 2, x);
-    if (is_given(g_cmp_view)) *to = from_float<Element>(x);
-  }
-  if (is_given(g_cmp_view) && d < DV) to[KEYS * D] = from_float<Element>(mean(v.row(block_z(), first, block_y()) + d, v.token_stride));
-}
+#include "native_sparse_attention/sm90_mean_entry.h"
 $end
 
 // Block (x, y, z): TOKENS tokens of row z of the batch, the last first, and ROW_HEADS query heads of a kv head.
