@@ -11,6 +11,8 @@ constexpr int GROUPS = ${groups}, TOKENS = ${tokens}, GROUP_TOKENS = TOKENS / GR
 constexpr uint32_t STAGES = ${stages};
 constexpr int CHAINS = ${chains};
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, COPY_REGISTERS = 24, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : 112;
+// More registers than the block begins with never come, and the warpgroup that waits for them hangs.
+static_assert(GROUPS * CONSUMER_REGISTERS + COPY_REGISTERS <= (GROUPS + 1) * (65536 / THREADS / 8 * 8), "fewer registers or warpgroups");
 $require D % 64 == 0 and Dv % 64 == 0 and tokens % groups == 0
 constexpr uint32_t WEIGHT_BYTES = 16 * 128;
 #include "native_sparse_attention/forward_sm90_consumer.h"
@@ -97,7 +99,8 @@ $end
   consumer.start();
   barrier_wait_all(shared_pointer(&notes.ring.queries), 0);
   Turn<STAGES> turn;
-  consumer.meet_tiles<TILE_OF_BLOCKS>(turn, [&](int i) { return notes.first_token + i + 1; });
+  const int own_first = uniform(notes.first_token);
+  consumer.meet_tiles<TILE_OF_BLOCKS>(turn, [&](int i) { return own_first + i + 1; });
   consumer.end_blocks([&](int of, int head) { return ${gated ? 'notes.block_gate[of][head]' : '1.0f'}; });
   consumer.give_sums([&](int of, int head, float lse) {
     const int64_t token = notes.first_token + of;

@@ -67,6 +67,8 @@ struct Consumer {
   // Token `of` of the block's, which sees the first `count` keys of the stage's tile.
   template <TileKind KIND> void meet(Outputs& o, float& held, int of, uint32_t stage, int count) {
     const uint32_t keys = tiles + stage * STAGE_BYTES, values = keys + PANEL * D / 64;
+    float(&references)[ROW_HEADS] = ${gated ? 'KIND == TILE_OF_MEANS ? notes.mean_sum[of] : ' : ''}notes.reference[of];
+    float reference[4];
     Scores s;
     {
       ScoreParts parts;
@@ -74,14 +76,12 @@ struct Consumer {
       wgmma_fence();
       start_scores<D>(parts, keys, queries + of * (ROW_HEADS * 128));
       wgmma_commit();
+#pragma unroll
+      for (int c = 0; c < 4; ++c) reference[c] = references[head_of(c)];
       wgmma_wait<0>();
       keep_in_place(parts);
       join_parts(s, parts);
     }
-    float(&references)[ROW_HEADS] = ${gated ? 'KIND == TILE_OF_MEANS ? notes.mean_sum[of] : ' : ''}notes.reference[of];
-    float reference[4];
-#pragma unroll
-    for (int c = 0; c < 4; ++c) reference[c] = references[head_of(c)];
     if (count >= KEYS_A_TILE) {
 #pragma unroll
       for (int e = 0; e < ROW_HEADS / 2; ++e) s[e] *= unit;
