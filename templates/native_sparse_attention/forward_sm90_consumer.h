@@ -14,6 +14,15 @@ $end
   int first_token, first_head, heads, batch, past, next_past;
 };
 typedef float Outputs[DV / 64][ROW_HEADS / 2];
+// Sums of weights that a lane holds of a token, its own and those of the lane 16 from it: of columns 0 and 1, or from lane 16 on 2 and 3.
+typedef float HalfSums[2];
+
+// Columns summed over two lanes.
+static inline void halve_columns(HalfSums& to, const float (&x)[4]) {
+  const bool upper = lane() & 16;
+#pragma unroll
+  for (int c = 0; c < 2; ++c) to[c] = (upper ? x[2 + c] : x[c]) + shuffle_xor(upper ? x[c] : x[2 + c], 16);
+}
 
 struct Consumer {
   Notes& notes;
@@ -22,7 +31,7 @@ struct Consumer {
   float unit;                        // of scores
   uint32_t turn = 0;                 // of the two
   Outputs output[GROUP_TOKENS];
-  float sum[GROUP_TOKENS];  // of the weights of the column that the lane holds
+  HalfSums sum[GROUP_TOKENS];
 
   void start() {
 #pragma unroll
@@ -31,7 +40,7 @@ struct Consumer {
       for (int h = 0; h < DV / 64; ++h)
 #pragma unroll
         for (int e = 0; e < ROW_HEADS / 2; ++e) output[i][h][e] = 0;
-      sum[i] = 0;
+      sum[i][0] = sum[i][1] = 0;
     }
 #pragma unroll 1
     for (int i = thread_x() % WARPGROUP; i < GROUP_TOKENS * ROW_HEADS; i += WARPGROUP)
@@ -40,7 +49,7 @@ struct Consumer {
   }
 
   // References follow the largest scores, and what was added up follows them.
-  void follow(Outputs& o, float& held, float (&reference)[4], float (&references)[ROW_HEADS], const Scores& s) const {
+  void follow(Outputs& o, HalfSums& held, float (&reference)[4], float (&references)[ROW_HEADS], const Scores& s) const {
     float largest[4];
 #pragma unroll
     for (int c = 0; c < 4; ++c) largest[c] = larger_of(s[c / 2 * 4 + c % 2], s[c / 2 * 4 + c % 2 + 2]);
@@ -52,7 +61,7 @@ struct Consumer {
       by[c] = exp2_of(reference[c] - now);
       reference[c] = now;
     }
-    held *= lane() & 16 ? (lane() & 8 ? by[3] : by[2]) : (lane() & 8 ? by[1] : by[0]);
+    held[0] *= lane() & 16 ? by[2] : by[0], held[1] *= lane() & 16 ? by[3] : by[1];
 #pragma unroll
     for (int h = 0; h < DV / 64; ++h)
 #pragma unroll
@@ -65,7 +74,7 @@ struct Consumer {
   }
 
   // Token `of` of the block's, which sees the first `count` keys of the stage's tile.
-  template <TileKind KIND> void meet(Outputs& o, float& held, int of, uint32_t stage, int count) {
+  template <TileKind KIND> void meet(Outputs& o, HalfSums& held, int of, uint32_t stage, int count) {
     const uint32_t keys = tiles + stage * STAGE_BYTES, values = keys + PANEL * D / 64;
     float(&references)[ROW_HEADS] = ${gated ? 'KIND == TILE_OF_MEANS ? notes.mean_sum[of] : ' : ''}notes.reference[of];
     float reference[4];
@@ -95,7 +104,7 @@ struct Consumer {
     for (int e = 0; e < ROW_HEADS / 2; ++e) over = larger_of(over, s[e] - reference[column_of(e)]);
     const uint32_t place = weights + turn % 2 * WEIGHT_BYTES;
     ++turn;
-    float added;
+    HalfSums added;
     const auto weigh = [&] {
       Scores w;
 #pragma unroll
@@ -111,7 +120,7 @@ $if gated
 $end
       store_transposed(place, w);
       fence_async();
-      added = share_columns(all);
+      halve_columns(added, all);
     };
     weigh();
     if (any_in_some(own.barrier(), WARPGROUP, over > HEADROOM)) {
@@ -119,7 +128,7 @@ $end
       weigh();
       own.sync();
     }
-    held += added;
+    held[0] += added[0], held[1] += added[1];
     if (count >= KEYS_A_TILE)
       add_weighed<DV, ROW_HEADS>(o, values, place);
     else
@@ -137,7 +146,7 @@ $end
     for (int i = 0; i < GROUP_TOKENS; ++i) {
       const int of = own.token(i);
       float sums[4];
-      own.find_columns(sums, sum[i]);
+      own.find_columns(sums, (lane() & 8 ? sum[i][1] : sum[i][0]) + shuffle_xor(lane() & 8 ? sum[i][0] : sum[i][1], 8));
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const float all = sums[c], by = all == 0 ? 0 : gate(of, head_of(c)) / all;
