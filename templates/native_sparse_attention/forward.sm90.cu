@@ -11,6 +11,8 @@ constexpr int GROUPS = ${groups}, TOKENS = ${tokens}, GROUP_TOKENS = TOKENS / GR
 constexpr uint32_t STAGES = ${stages};
 constexpr int CHAINS = ${chains};
 constexpr int THREADS = (GROUPS + 1) * WARPGROUP, COPY_REGISTERS = 24, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : 112;
+// More registers than the block begins with never come, and the warpgroup that waits for them hangs.
+static_assert(GROUPS * CONSUMER_REGISTERS + COPY_REGISTERS <= (GROUPS + 1) * (65536 / THREADS / 8 * 8), "fewer registers or warpgroups");
 $require D % 64 == 0 and Dv % 64 == 0 and tokens % groups == 0
 constexpr uint32_t WEIGHT_BYTES = 16 * 128;
 #include "native_sparse_attention/forward_sm90_consumer.h"
@@ -34,7 +36,11 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const int count = heads - block_y() % parts * ROW_HEADS < ROW_HEADS ? heads - block_y() % parts * ROW_HEADS : ROW_HEADS;
   const uint32_t base = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
   uint32_t* const bits = reinterpret_cast<uint32_t*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + BITS_AT);
-  if (thread_x() == 0) notes.ring.start();
+  if (thread_x() == 0) {
+    notes.ring.start();
+    notes.first_token = first_token, notes.first_head = first_head, notes.heads = count, notes.batch = batch;
+    notes.past = (first_token + 1) / size, notes.next_past = (notes.past + 1) * size - 1;
+  }
   Producer producer{base, notes.ring, bits, words, size, first_token, tokens, kv_head, batch, {}};
   if (uniform(warp()) == 0) {  // whose first lane has made the barriers
     producer.expect_queries(QUERY_PANEL * D / 64);
@@ -93,39 +99,29 @@ $end
   consumer.start();
   barrier_wait_all(shared_pointer(&notes.ring.queries), 0);
   Turn<STAGES> turn;
-  consumer.meet_tiles(TILE_OF_BLOCKS, turn, [&](int i) { return first_token + i + 1; });
-#pragma unroll
-  for (int i = 0; i < GROUP_TOKENS; ++i) {
-    const int token = first_token + consumer.own.token(i);
-    const bool there = token < tokens;
+  const int own_first = uniform(notes.first_token);
+  consumer.meet_tiles<TILE_OF_BLOCKS>(turn, [&](int i) { return own_first + i + 1; });
+  consumer.end_blocks([&](int of, int head) { return ${gated ? 'notes.block_gate[of][head]' : '1.0f'}; });
+  consumer.give_sums([&](int of, int head, float lse) {
+    const int64_t token = notes.first_token + of;
+    if (token >= q_view.shape[1] || head >= notes.heads) return;
 $if gated
-    const int of = consumer.own.token(i);
-    consumer.change(i, [&](int head) { return notes.block_gate[of][head]; },
-                    [&](int head, float lse) {
-                      if (!there || head >= count) return;
-                      store_branch_lse(branch_lse_view, batch, token, first_head + head, BLOCKS, lse * LN_2);
-                      store_branch_lse(branch_lse_view, batch, token, first_head + head, WINDOW, -INFINITE);
-                      if (!is_given(g_cmp_view)) store_branch_lse(branch_lse_view, batch, token, first_head + head, MEANS, -INFINITE);
-                    },
-                    [&](int head) { return notes.mean_sum[of][head]; }, [&](int head) { return notes.mean_gate[of][head]; });
+    store_branch_lse(branch_lse_view, notes.batch, token, notes.first_head + head, BLOCKS, lse);
+    store_branch_lse(branch_lse_view, notes.batch, token, notes.first_head + head, WINDOW, -INFINITE);
+    if (!is_given(g_cmp_view)) store_branch_lse(branch_lse_view, notes.batch, token, notes.first_head + head, MEANS, -INFINITE);
 $else
-    consumer.change(i, [](int) { return 1.0f; },
-                    [&](int head, float lse) {
-                      if (there && head < count && is_given(lse_view))
-                        static_cast<float*>(lse_view.data)[batch * lse_view.strides[0] + (first_head + head) * lse_view.strides[1] + token * lse_view.strides[2]] = lse * LN_2;
-                    },
-                    [](int) { return 0.0f; }, [](int) { return 1.0f; });
+    if (is_given(lse_view))
+      static_cast<float*>(lse_view.data)[notes.batch * lse_view.strides[0] + (notes.first_head + head) * lse_view.strides[1] + token * lse_view.strides[2]] = lse;
 $end
-  }
-  consumer.own.sync();
+  });
 $if gated
-  consumer.meet_tiles(TILE_OF_MEANS, turn, [&](int i) { return (first_token + i + 1) / size; });
+  consumer.meet_tiles<TILE_OF_MEANS>(turn, [&](int i) { return notes.past + (notes.first_token + i >= notes.next_past ? 1 : 0); });
 $end
   consumer.own.store<DV>(
       base + QUERIES_AT, [&](int i, int h) -> const Scores& { return consumer.output[i][h]; },
       [&](int i) {
-        const int token = first_token + i;
-        return token < tokens ? static_cast<Element*>(out_view.data) + batch * out_view.strides[0] + token * out_view.strides[1] + first_head * out_view.strides[2] : nullptr;
+        const int64_t token = notes.first_token + i;
+        return token < q_view.shape[1] ? static_cast<Element*>(out_view.data) + notes.batch * out_view.strides[0] + token * out_view.strides[1] + notes.first_head * out_view.strides[2] : nullptr;
       },
-      out_view.strides[2], count);
+      out_view.strides[2], notes.heads);
 }
