@@ -259,7 +259,9 @@ std::optional<DrawnCase> draw_served(const VerifyImage& image, const reference::
   while (attempts-- > 0) {
     const std::uint64_t seed = seeds.next() >> 1;
     Rng rng(seed);
-    auto c = reference.vary(*image.cases.front(), rng);
+    // Where the first case brings none, the others in turn: some image serves only sizes that are near a certain case's.
+    const auto which = attempts < attempts_at_the_first / 2 ? static_cast<std::size_t>(attempts) % image.cases.size() : 0;
+    auto c = reference.vary(*image.cases[which], rng);
     if (!has_empty_dim(c) && likely_served(image, c)) return DrawnCase{std::move(c), seed};
   }
   return {};

@@ -35,7 +35,8 @@ struct DrawnCase {
   spec::Case c;
   std::uint64_t seed;
 };
-// The next variation of the image's first case that has elements and that it serves; none after so many, which become fewer.
+// The next variation of a case of the image (of its first, in the second half of the attempts of any) that has elements and that it serves;
+// none after so many, which become fewer.
 std::optional<DrawnCase> draw_served(const VerifyImage& image, const reference::KernelReference& reference, reference::Rng& seeds,
                                      int& attempts);
 
