@@ -117,7 +117,7 @@ TEST_F(HostileSpecs, ListsThatDoubleAlongWhatIsLikeWhatAreBounded) {
     more += ",\n    {\"name\": \"v" + std::to_string(i) + "\", \"like\": \"" + (i ? "v" + std::to_string(i - 1) : "rows") +
             "\", \"supports\": {\"change\": {\"contiguous(x)\": [\"contiguous(x)\", \"contiguous(x)\"]}}}";
   edit("]}],\n  \"cases\"", "]}" + more + "],\n  \"cases\"");
-  expect_fault("what is like another is more than 1000000 values when it is made whole");
+  expect_fault("what is copied here and before is more than 1000000 values");
 }
 
 TEST_F(HostileSpecs, ChainsOfWhatIsLikeWhatAreBounded) {
@@ -125,6 +125,14 @@ TEST_F(HostileSpecs, ChainsOfWhatIsLikeWhatAreBounded) {
   for (int i = 0; i < 4000; ++i) more += ",\n    {\"name\": \"c" + std::to_string(i) + "\", \"like\": \"c" + std::to_string(i + 1) + "\"}";
   edit("\"C\": 64}]", "\"C\": 64}" + more + ",\n    {\"name\": \"c4000\", \"like\": \"small\"}]");
   expect_fault("more than 64 are each like the next; make this like a later one");
+}
+
+TEST_F(HostileSpecs, CasesThatBecomeManyAreBounded) {
+  std::string given, each;
+  for (int i = 0; i < 600; ++i) given += (i ? ", \"t" : "\"t") + std::to_string(i) + "\"";
+  for (int i = 0; i < 4000; ++i) each += (i ? ", \"c" : "\"c") + std::to_string(i) + "\": {}";
+  edit("\"C\": 64}]", "\"C\": 64, \"given\": [" + given + "], \"each\": {" + each + "}}]");
+  expect_fault("what is copied here and before is more than 1000000 values");
 }
 
 TEST_F(HostileSpecs, ListsAndObjectsAreBounded) {

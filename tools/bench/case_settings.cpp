@@ -9,8 +9,8 @@
 #include "spec/call/binding.hpp"
 #include "spec/check/suggest.hpp"
 #include "spec/read/files.hpp"
-#include "spec/read/like.hpp"
 #include "spec/read/load_parts.hpp"
+#include "spec/read/loader.hpp"
 
 namespace ejk::tools {
 namespace {
@@ -139,7 +139,7 @@ class CaseSetter {
     auto document = spec::parse_json(spec.file, spec::read_text(spec.file), faults);
     if (!document) throw spec::SpecError(std::move(faults));
     spec::FileFaults found(spec.file, faults);
-    spec::resolve_like(*document, found);
+    spec::make_whole(*document, found);
     return *std::move(document);
   }
 

@@ -104,7 +104,7 @@ const std::vector<ObjectFields>& table() {
         {"overlaps", boolean}}},
       {"tensor_map", {{"tensor_map", any, required}, {"box", list, required}, {"swizzle", integer}}},
       {"map_choice", {{"if", expression}, {"tensor", text, required}}},
-      {"case", {{"name", text, required}, {"doc", doc}, {"like", text}, {"given", list}, {"fill", object}}, true},
+      {"case", {{"name", text, required}, {"doc", doc}, {"like", text}, {"each", object}, {"given", list}, {"fill", object}}, true},
       {"arch",
        {{"arch", text, required},
         {"platform", text, required},

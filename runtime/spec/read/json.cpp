@@ -159,6 +159,12 @@ std::optional<Json> parse_json(const std::string& file, const std::string& text,
   return builder.result(Json::sax_parse(text, &builder));
 }
 
+Json* list_in(Json& object, const char* field) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(field);
+  return found != object.end() && found->is_array() ? &*found : nullptr;
+}
+
 std::string pointer_to(const std::string& parent, std::string_view token) {
   std::string pointer;
   pointer.reserve(parent.size() + 1 + token.size());

@@ -40,6 +40,7 @@ class JsonNode {
 
   const Json& json() const { return *json_; }
   const std::string& pointer() const { return pointer_; }
+  std::string written_at() const { return faults_->origins().written_at(pointer_); }  // where the file has it
   void fault(std::string sentence) const { faults_->add(pointer_, std::move(sentence)); }
 
   // Judges an object's fields against the table in fields.hpp: kind, unknown and missing ones. false: not an object at all.

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "spec/check/suggest.hpp"
-#include "spec/read/spec_size.hpp"
 
 namespace ejk::spec {
 namespace {
@@ -23,12 +22,6 @@ const std::string* text_in(const Json& object, const char* key) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(key);
   return found == object.end() ? nullptr : found->get_ptr<const std::string*>();
-}
-
-Json* list_in(Json& object, const char* field) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(field);
-  return found != object.end() && found->is_array() ? &*found : nullptr;
 }
 
 // What an element of a list goes by; nullptr: it has no name. A tensor map of several tensors has the first one's.
@@ -46,32 +39,9 @@ bool is_named(const Json& element, const std::string& name) {
   return own && *own == name;
 }
 
-// What may still be copied: a list whose elements each become several grows by powers along what is like what.
-class Room {
- public:
-  explicit Room(FileFaults& faults) : faults_(faults) {}
-  // false, which is told once: no more.
-  bool take(const Json& value, const std::string& written) {
-    const std::size_t count = count_values(value);
-    if (count <= left_) {
-      left_ -= count;
-      return true;
-    }
-    if (!told_) faults_.add(written, "what is like another is more than " + std::to_string(most_copied) + " values when it is made whole");
-    told_ = true;
-    left_ = 0;
-    return false;
-  }
-
- private:
-  FileFaults& faults_;
-  std::size_t left_ = most_copied;
-  bool told_ = false;
-};
-
 class Merger {
  public:
-  Merger(FileFaults& faults, Room& room) : origins_(faults.origins()), faults_(faults), room_(room) {}
+  Merger(FileFaults& faults, CopyRoom& room) : origins_(faults.origins()), faults_(faults), room_(room) {}
 
   // What is like a whole element of a list: all of it but its name, and what that is like. base_at: the pointer of the base in the spec
   // made whole.
@@ -184,13 +154,13 @@ class Merger {
 
   Origins& origins_;
   FileFaults& faults_;
-  Room& room_;
+  CopyRoom& room_;
 };
 
 // One list whose elements may be like others of it.
 class LikeList {
  public:
-  LikeList(Json& list, std::string pointer, const char* key, std::string_view what, FileFaults& faults, Room& room)
+  LikeList(Json& list, std::string pointer, const char* key, std::string_view what, FileFaults& faults, CopyRoom& room)
       : list_(list), pointer_(std::move(pointer)), key_(key), what_(what), faults_(faults), room_(room), state_(list.size()) {}
 
   // Another list, which is whole, whose elements they may be like, too.
@@ -275,7 +245,7 @@ class LikeList {
   const char* const key_;
   const std::string_view what_;
   FileFaults& faults_;
-  Room& room_;
+  CopyRoom& room_;
   std::size_t in_a_row_ = 0;
   const Json* more_ = nullptr;
   std::string more_pointer_;
@@ -284,8 +254,7 @@ class LikeList {
 
 }  // namespace
 
-void resolve_like(Json& kernel, FileFaults& faults) {
-  Room room(faults);
+void resolve_like(Json& kernel, FileFaults& faults, CopyRoom& room) {
   for (const auto& [field, what] : {std::pair("variants", "variant"), std::pair("cases", "case")})
     if (Json* list = list_in(kernel, field)) LikeList(*list, pointer_to("", field), "name", what, faults, room).resolve();
 }

@@ -10,11 +10,12 @@
 // The other may be like a third one; circles are faults. A launch is like the first of that entry in its own variant, or else in the
 // variant that its variant is like.
 #pragma once
-#include "spec/read/json_node.hpp"
+#include "spec/read/spec_size.hpp"
 
 namespace ejk::spec {
 
-// kernel: a whole spec. Afterwards nothing in it depends on another part, and the faults' origins know what came from where.
-void resolve_like(Json& kernel, FileFaults& faults);
+// kernel: a whole spec, its cases spread (spread_cases.hpp). Afterwards nothing in it depends on another part, and the faults' origins know
+// what came from where.
+void resolve_like(Json& kernel, FileFaults& faults, CopyRoom& room);
 
 }  // namespace ejk::spec

@@ -8,6 +8,7 @@
 #include "spec/read/like.hpp"
 #include "spec/read/load_parts.hpp"
 #include "spec/read/spec_size.hpp"
+#include "spec/read/spread_cases.hpp"
 
 namespace ejk::spec {
 namespace {
@@ -43,7 +44,7 @@ std::vector<Case> load_cases(const JsonNode& kernel, const Spec& spec) {
   std::map<std::string, std::string> seen;
   for (const JsonNode& node : kernel.list("cases")) {
     for (Case& one : load_case(node, spec)) {
-      const auto [first, fresh] = seen.emplace(one.name, node.pointer());
+      const auto [first, fresh] = seen.emplace(one.name, node.written_at());
       if (!fresh && !one.name.empty()) node.fault("the case '" + one.name + "' occurs twice; the other is at " + first->second);
       cases.push_back(std::move(one));
     }
@@ -52,13 +53,6 @@ std::vector<Case> load_cases(const JsonNode& kernel, const Spec& spec) {
     break;
   }
   return cases;
-}
-
-// False: there are faults. Where something is like nothing, what is missing in it is no news.
-bool make_whole(Json& json, FileFaults& found) {
-  check_widths(json, found);
-  if (!found.any()) resolve_like(json, found);
-  return !found.any();
 }
 
 std::optional<Spec> load_whole(const std::string& file, const std::string& text, std::vector<Fault>& faults) {
@@ -145,6 +139,14 @@ std::optional<Spec> load_excerpt(std::shared_ptr<const Source> source, Later lat
 }
 
 }  // namespace
+
+bool make_whole(Json& kernel, FileFaults& found) {
+  check_widths(kernel, found);
+  CopyRoom room(found);
+  if (!found.any()) spread_cases(kernel, found, room);
+  if (!found.any()) resolve_like(kernel, found, room);
+  return !found.any();
+}
 
 std::optional<Spec> load_spec(const std::string& file, const std::string& text, std::vector<Fault>& faults, Later later, Judge judge) {
   if (later != Later::nothing)

@@ -7,6 +7,7 @@
 
 #include "spec/fault.hpp"
 #include "spec/model.hpp"
+#include "spec/read/json_node.hpp"
 
 namespace ejk::spec {
 
@@ -21,6 +22,9 @@ using Judge = std::function<void(const Spec&, std::vector<Fault>&)>;
 // judged with all others.
 std::optional<Spec> load_spec(const std::string& file, const std::string& text, std::vector<Fault>& faults, Later later = Later::nothing,
                               Judge judge = {});
+// What a spec's JSON says by "each" and "like" said in full (spread_cases.hpp, like.hpp), as pointers of cases and variants count it.
+// false: there are faults.
+bool make_whole(Json& kernel, FileFaults& found);
 std::optional<Arch> load_arch(const std::string& file, const std::string& text, std::vector<Fault>& faults);
 
 }  // namespace ejk::spec

@@ -36,4 +36,16 @@ std::size_t count_values(const Json& json) {
   return count;
 }
 
+bool CopyRoom::take(const Json& value, const std::string& written) {
+  const std::size_t count = count_values(value);
+  if (count <= left_) {
+    left_ -= count;
+    return true;
+  }
+  if (!told_) faults_.add(written, "what is copied here and before is more than " + std::to_string(most_copied) + " values");
+  told_ = true;
+  left_ = 0;
+  return false;
+}
+
 }  // namespace ejk::spec
