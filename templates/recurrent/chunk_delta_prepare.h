@@ -6,19 +6,44 @@
 // Matrices of elements of each chunk and head: the inverse, and the weights of pairs of tokens.
 constexpr int MATRICES_KEPT = INVERSE_PARTS + PARTS;
 
-// Shared memory of `prepare`: queries, keys, numbers, the matrix of the delta rule and its inverse.
-constexpr int PREPARED_NUMBERS = 2 * KeyTile::BYTES, PREPARED_MATRICES = PREPARED_NUMBERS + NUMBERS_BYTES;
-static_assert(PREPARED_MATRICES + static_cast<int>(sizeof(Matrices)) <= ${prepare_shared}, "the spec has another size");
+// Shared memory of `prepare`: numbers, the matrix of the delta rule; queries and keys, whose place its inverse takes.
+constexpr int PREPARED_MATRICES = NUMBERS_BYTES, PREPARED_ROWS = PREPARED_MATRICES + static_cast<int>(sizeof(Matrices)) / 2;
+static_assert(PREPARED_ROWS + 2 * KeyTile::BYTES <= ${prepare_shared}, "the spec has another size");
+static_assert(PREPARED_MATRICES + static_cast<int>(sizeof(Matrices)) <= ${prepare_shared} && PREPARED_ROWS % 16 == 0, "the spec has another size");
+
+// Products of keys and of queries with keys, of the blocks of the lower triangle. Calls use(t, s, of key t, of query t) for those with keys s
+// and s + 1.
+template <class Use> static inline void multiply_chunk(const KeyTile& queries, const KeyTile& keys, Use use) {
+#pragma unroll 1
+  for (int block = warp(); block < 10; block += WARPS) {
+    const int row = 16 * block_row(block), column = 16 * block_column(block);
+    float of_keys[2][4] = {}, of_queries[2][4] = {};
+#pragma unroll
+    for (int k = 0; k < SLICES; ++k) {
+      uint32_t a[4], b[4];
+      keys.load_b(b, column, 16 * k);
+      keys.load_a(a, row, 16 * k);
+      multiply_two(of_keys[0], of_keys[1], a, b);
+      queries.load_a(a, row, 16 * k);
+      multiply_two(of_queries[0], of_queries[1], a, b);
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        use(row + 8 * h + lane() / 4, column + 8 * n + lane() % 4 * 2, {of_keys[n][2 * h], of_keys[n][2 * h + 1]}, {of_queries[n][2 * h], of_queries[n][2 * h + 1]});
+  }
+}
 
 // Block number: a chunk of a head. Its numbers; as elements the inverse of the delta rule's matrix and the weights of pairs of tokens, and
 // (PRECISE) behind each what rounding took from it.
-KERNEL(THREADS, ${whole_pairs ? 3 : 1}) prepare(${parameters('prepare')}) {
+KERNEL(THREADS, ${whole_pairs ? 4 : 1}) prepare(${parameters('prepare')}) {
   const ChunkPlace at(cum_seqlens, sequences, heads, q_view.shape[1]);
   if (at.token >= at.count) return;
   char* memory = dynamic_shared();
   const SharedPointer shared = shared_pointer(memory);
-  const KeyTile query_tile{shared}, key_tile{shared + KeyTile::BYTES};
-  ChunkNumbers& numbers = *reinterpret_cast<ChunkNumbers*>(memory + PREPARED_NUMBERS);
+  const KeyTile query_tile{shared + PREPARED_ROWS}, key_tile{query_tile.base + KeyTile::BYTES};
+  ChunkNumbers& numbers = *reinterpret_cast<ChunkNumbers*>(memory);
   Matrices& m = *reinterpret_cast<Matrices*>(memory + PREPARED_MATRICES);
   const int keys = static_cast<int>(q_view.shape[3]);
   ChunkRows<Element, KEYS, THREADS>(q_view, at.tokens, at.head, heads, 0, keys, reverse).copy_async(query_tile, at.token, at.count);
@@ -36,8 +61,8 @@ KERNEL(THREADS, ${whole_pairs ? 3 : 1}) prepare(${parameters('prepare')}) {
   copy_async_wait<0>();
   sync_block();
 $if normed
-  put_norms<THREADS>(memory, 0, numbers.norms.q);
-  put_norms<THREADS>(memory + KeyTile::BYTES, CHUNK % THREADS, numbers.norms.k);
+  put_norms<THREADS>(memory + PREPARED_ROWS, 0, numbers.norms.q);
+  put_norms<THREADS>(memory + PREPARED_ROWS + KeyTile::BYTES, CHUNK % THREADS, numbers.norms.k);
   sync_block();
 $end
   const Gates& gates = numbers.gates;
@@ -48,19 +73,19 @@ $end
   each_word(reinterpret_cast<char*>(reinterpret_cast<ChunkNumbers*>(chunk_numbers) + block_x()));
   Element* to = reinterpret_cast<Element*>(matrices) + static_cast<int64_t>(block_x()) * MATRICES_KEPT * CHUNK * CHUNK;
   const float scale = softmax_scale;
-  multiply_rows(key_tile, key_tile, [&](int t, int s, float x, float y) {
-    const float factor = gates.beta[t] * numbers.key_norm(t);
-    m.system[t * PITCH + s] = s < t ? factor * numbers.key_norm(s) * gates.left(t, s) * x : 0;
-    m.system[t * PITCH + s + 1] = s + 1 < t ? factor * numbers.key_norm(s + 1) * gates.left(t, s + 1) * y : 0;
-  });
-  multiply_rows(query_tile, key_tile, [&](int t, int s, float x, float y) {
-    const float factor = scale * numbers.query_norm(t);
-    x = s <= t ? factor * numbers.key_norm(s) * gates.left(t, s) * x : 0;
-    y = s + 1 <= t ? factor * numbers.key_norm(s + 1) * gates.left(t, s + 1) * y : 0;
-    const uint32_t word = pack_pair<Element>(x, y);
+  multiply_chunk(query_tile, key_tile, [&](int t, int s, const float (&of_key)[2], const float (&of_query)[2]) {
+    const float at_key = gates.beta[t] * numbers.key_norm(t), at_query = scale * numbers.query_norm(t);
+    float pairs[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float left = numbers.key_norm(s + i) * gates.left(t, s + i);
+      m.system[t * PITCH + s + i] = s + i < t ? at_key * left * of_key[i] : 0;
+      pairs[i] = s + i <= t ? at_query * left * of_query[i] : 0;
+    }
+    const uint32_t word = pack_pair<Element>(pairs[0], pairs[1]);
     Element* pair = to + INVERSE_PARTS * CHUNK * CHUNK + t * CHUNK + s;
     *reinterpret_cast<uint32_t*>(pair) = word;
-    if (PARTS > 1) *reinterpret_cast<uint32_t*>(pair + CHUNK * CHUNK) = rounding_of(x, y, word);
+    if (PARTS > 1) *reinterpret_cast<uint32_t*>(pair + CHUNK * CHUNK) = rounding_of(pairs[0], pairs[1], word);
   });
   sync_block();
   invert_system<THREADS>(m);

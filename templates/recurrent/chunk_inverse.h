@@ -2,12 +2,14 @@
 #pragma once
 #include "recurrent/chunk_matrix.h"
 
-constexpr int INVERT_GATES = KeyTile::BYTES, INVERT_NORMS = INVERT_GATES + static_cast<int>(sizeof(Gates));
-constexpr int MATRICES = INVERT_NORMS + static_cast<int>(sizeof(Norms));
+// Shared memory of `invert`: gates, norms, the matrix of the delta rule; keys, whose place its inverse takes.
+constexpr int INVERT_NORMS = static_cast<int>(sizeof(Gates)), MATRICES = (INVERT_NORMS + static_cast<int>(sizeof(Norms)) + 15) / 16 * 16;
+constexpr int INVERTED_KEYS = MATRICES + static_cast<int>(sizeof(Matrices)) / 2;
+static_assert(INVERTED_KEYS + KeyTile::BYTES <= ${invert_shared} && INVERTED_KEYS % 16 == 0, "the spec has another size");
 static_assert(MATRICES + static_cast<int>(sizeof(Matrices)) <= ${invert_shared}, "the spec has another size");
 
 // Block number: a chunk of a head.
-KERNEL(THREADS, 1) invert(${parameters('invert')}) {
+KERNEL(THREADS, THREADS > 128 ? 1 : 6) invert(${parameters('invert')}) {
   const int64_t chunk = block_x() / heads, head = block_x() % heads;
   const int64_t sequence = sequence_of_chunk(cum_seqlens, sequences, chunk, k_view.shape[1]);
   const Tokens tokens(cum_seqlens, sequences, sequence, k_view.shape[1]);
@@ -15,8 +17,8 @@ KERNEL(THREADS, 1) invert(${parameters('invert')}) {
   const int token = static_cast<int>(chunk - chunks_before(cum_seqlens, tokens, sequence, k_view.shape[1])) * CHUNK;
   if (token >= count) return;
   char* memory = dynamic_shared();
-  const KeyTile keys{shared_pointer(memory)};
-  Gates& gates = *reinterpret_cast<Gates*>(memory + INVERT_GATES);
+  const KeyTile keys{shared_pointer(memory) + INVERTED_KEYS};
+  Gates& gates = *reinterpret_cast<Gates*>(memory);
   Norms& norms = *reinterpret_cast<Norms*>(memory + INVERT_NORMS);
   Matrices& m = *reinterpret_cast<Matrices*>(memory + MATRICES);
   KeyRows(k_view, tokens, head, heads, 0, static_cast<int>(k_view.shape[3]), reverse).copy_async(keys, token, count);
@@ -32,7 +34,7 @@ KERNEL(THREADS, 1) invert(${parameters('invert')}) {
   copy_async_wait<0>();
   sync_block();
   if constexpr (NORMED) {
-    put_norms<THREADS>(memory, 0, norms.k);
+    put_norms<THREADS>(memory + INVERTED_KEYS, 0, norms.k);
     sync_block();
   }
   multiply_rows(keys, keys, [&](int t, int s, float x, float y) {

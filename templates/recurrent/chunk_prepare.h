@@ -20,7 +20,9 @@ constexpr int RAW_KEYS = PAIR_PIECES * KeyTile::BYTES, FACTORS = RAW_KEYS + (DEL
 constexpr int LOGS = FACTORS + FACTORS_BYTES, CHUNK_PAIRS = LOGS + PARTS * KEYS * 4;
 constexpr int PREPARE_NORMS = CHUNK_PAIRS + PAIR_PIECES * Square::BYTES;
 constexpr int TOKEN_GATES = PREPARE_NORMS + static_cast<int>(sizeof(Norms)), BETAS = TOKEN_GATES + CHUNK * 4, MATRICES = BETAS + CHUNK * 4;
+$if delta
 static_assert(MATRICES + (DELTA ? 33280 : 0) <= ${prepare_shared}, "the spec has another size");
+$end
 static_assert(2 * KEYS <= GROUP_THREADS && PREPARE_GROUPS <= (DELTA ? 2 : 1));
 
 // A factor's rest, with its base, 0 or 1, in place of its last bit: a register instead of two.
@@ -151,6 +153,9 @@ static inline void between(const float* logs, int from, int to, int k, float (&f
   }
 }
 
+$if not delta
+#include "recurrent/chunk_prepare_keys.h"
+$else
 // Block number: a chunk of a head.
 KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
   const int64_t chunk = block_x() / heads, head = block_x() % heads;
@@ -365,3 +370,4 @@ $else
 $end
 $end
 }
+$end

@@ -30,6 +30,7 @@ constexpr char chunk_gates[] = "recurrent/chunk_gates.h";
 constexpr char chunk_products[] = "recurrent/chunk_products.h";
 constexpr char chunk_matrix[] = "recurrent/chunk_matrix.h";
 constexpr char chunk_prepare[] = "recurrent/chunk_prepare.h";
+constexpr char chunk_prepare_keys[] = "recurrent/chunk_prepare_keys.h";
 constexpr char chunk_weighed[] = "recurrent/chunk_weighed.h";
 
 const Sizes three_chunks = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"K", 32}, {"V", 48}};
@@ -181,8 +182,21 @@ const Mutant mutants[] = {
      chunks_of_keys("chunks_keys.bf16"),
      {"part = from + 1; part < to", 0, "part = from; part < to", chunk_prepare}},
     {"ChunksOfKeysThatDecayByTheFirstKey", chunks_of_keys("chunks_keys.bf16"), {"decay.at[i % 2]", 0, "decay.at[0]", chunk_weighed}},
-    {"ChunksOfKeysWhoseSecondColumnsBeginAtTheFirst", chunks_of_keys("chunks_keys.bf16"), {"t == s + c ?", 0, "t == s ?", chunk_prepare}},
-    {"ChunksOfKeysWithoutTheBarrierOfTheirPairs", chunks_of_keys("chunks_keys.bf16"), {"sync_block();", 2, nothing, chunk_prepare}},
+    {"ChunksOfKeysWhoseSecondColumnsBeginAtTheFirst",
+     chunks_of_keys("chunks_keys.bf16"),
+     {"if (i > S) sums[NEAR + i] += left[1][j] * q;", 0, "if (i > S) sums[NEAR + i] += left[0][j] * q;", chunk_prepare_keys}},
+    {"ChunksOfKeysWithoutTheBarrierOfTheirPairs",
+     chunks_of_keys("chunks_keys.bf16"),
+     {"sync_block();  // all are done with what gates leave", 0, "// all are done with what gates leave", chunk_prepare_keys}},
+    {"ChunksOfKeysWithoutPairsAcrossTheMiddle",
+     chunks_of_keys("chunks_keys.bf16"),
+     {"put_pair(memory, t + NEAR, s + i, sums[0][2 + i])", 0, "put_pair(memory, t + NEAR, s + i, 0)", chunk_prepare_keys}},
+    {"ChunksOfKeysWhoseMiddleForgetsItsGates",
+     chunks_of_keys("chunks_keys.bf16"),
+     {"to_middle[0] *= factors[i][0]", 0, "to_middle[0] *= 1", chunk_prepare_keys}},
+    {"DeltaChunksOfKeysWhoseSecondColumnsBeginAtTheFirst",
+     chunks_of_keys("chunks_keys_delta.bf16"),
+     {"t == s + c ?", 0, "t == s ?", chunk_prepare}},
     {"ChunksOfKeysWhoseEarlyKeysAreRoundedOnce",
      chunks_of_keys("chunks_keys_delta.f16"),
      {"add_seen<false>(seen, state, KeyTile{stage + EARLY_KEYS + KeyTile::BYTES}, unit);", 0, nothing}},
