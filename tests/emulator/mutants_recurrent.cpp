@@ -21,6 +21,12 @@ const Sizes few_steps_of_many = {{"B", 8}, {"N", 12}, {"T", 3}, {"Hq", 8}, {"Hk"
 Subject recurrence_of_few(const char* case_name, Sizes sizes = few_steps) {
   return {root, "recurrent", case_name, "recurrent/forward.decode.gpu.cu", std::move(sizes)};
 }
+// One token of two heads that share a query, in blocks of several warps.
+const Sizes one_token = {{"B", 2}, {"T", 1}, {"Hq", 1}, {"Hk", 2}, {"Hv", 2}, {"K", 128}, {"V", 32}};
+
+Subject recurrence_of_one(const char* kernel, const char* case_name) {
+  return {root, kernel, case_name, "recurrent/forward.decode_one.gpu.cu", one_token};
+}
 Subject recurrence_gradient(const char* case_name) {
   return {root, "recurrent_bwd", case_name, "recurrent/backward.step.gpu.cu", two_chunks_of_steps};
 }
@@ -116,6 +122,15 @@ const Mutant mutants[] = {
     {"DecodeThatSumsHalfTheKeys", recurrence_of_few("all.f32"), {"mask = GROUPS; mask < 32", 0, "mask = GROUPS; mask < 16"}},
     {"DecodeWithTheGatesOfAnotherKey", recurrence_of_few("all.f32"), {"key_of(rows.rest, first, j)", 0, "key_of(rows.rest, first, 0)"}},
     {"DecodeThatWritesPastTheLastFeature", recurrence_of_few("all.f32"), {"left < VEC ? static_cast<int>(left) : VEC", 0, "VEC"}},
+    {"DecodeOfOneThatAddsUpTooEarly", recurrence_of_one("recurrent_update", "one"), {"sync_block();", 0, nothing}},
+    {"DecodeOfOneThatForgetsWhatItWrites",
+     recurrence_of_one("recurrent_update", "one"),
+     {"all_rows.at[0] * written[c]", 0, "0 * written[c]"}},
+    {"DecodeOfOneWithoutTheNormOfItsKey", recurrence_of_one("recurrent_update", "one"), {"written[c] *= key_norm;", 0, nothing}},
+    {"DecodeOfOneOfTheFirstQuery", recurrence_of_one("recurrent_update", "one"), {"head / (all / own)", 0, "head"}},
+    {"DecodeOfOneWithTheGatesOfAnotherKey",
+     recurrence_of_one("recurrent", "decode_one"),
+     {"gate + key_gates[j]", 0, "gate + key_gates[0]"}},
     {"DualWithoutItsSkip", dual("all.f32"), {"row[c] += skip", 0, "row[c] += 0 * skip"}},
     {"DualWithoutItsBias", dual("all.f32"), {"dt.at(token, 0) + bias", 0, "dt.at(token, 0)", dual_step}},
     {"DualWithoutSoftplus", dual("all.f32"), {"softplus ? softplus_of(z) : z", 0, "z", dual_step}},

@@ -1,0 +1,123 @@
+// recurrent, forward, for one token a sequence where a call is so small that what counts is how soon it ends: a block has 32 columns of one
+// head's state, all loads are on their way before the first is used, and the block waits for its threads once.
+//
+// A thread has OWN keys of VEC columns, in registers. What the query reads after the token has written, q' (S + k w) = q' S + (q' k) w, is
+// made of sums over the keys that do not wait for w, and so are the norms. Tensors come as pointers: they lie whole, and the fewer
+// parameters a launch has, the sooner it starts.
+#include "device/gpu.h"
+#include "device/number/roots.h"
+#include "recurrent/recurrent_step.h"
+
+using Element = ${ctype(E)};
+constexpr int KEYS = ${keys}, OWN = 8, VEC = 4, GROUPS = 8, COLUMNS = GROUPS * VEC, THREADS = KEYS / OWN * GROUPS, WARPS = THREADS / WARP;
+constexpr bool DELTA = ${delta}, KEY_GATES = ${key_gates}, NORMED = ${normed}, SHARED_HEADS = ${shared_heads};
+
+// Sums over a warp's keys: what its key and its query read of the state, and products of query and key with themselves and each other.
+struct alignas(16) Sums {
+  float seen[GROUPS][VEC], read[GROUPS][VEC], rows[4];
+};
+
+template <int N> static inline void load_floats(const Element* from, float (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i += 4) {
+    const Pack<Element, 4> words = load_pack<4>(from + i);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[i + j] = to_float(words.at[j]);
+  }
+}
+template <int N> static inline void load_numbers(const void* from, int64_t type, int64_t at, float (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) x[i] = number_at(from, type, at + i);
+}
+// Over the lanes that share columns.
+static inline float sum_of_parts(float x) {
+#pragma unroll
+  for (int mask = GROUPS; mask < WARP; mask *= 2) x += shuffle_xor(x, mask);
+  return x;
+}
+
+// Block number: COLUMNS columns of a head of a sequence.
+KERNEL(THREADS, 1) recurrent(${parameters('recurrent')}) {
+  Sums* warps = reinterpret_cast<Sums*>(dynamic_shared());
+  const int sequence = block_z(), head = block_y(), all = static_cast<int>(heads), row = sequence * all + head;
+  const int group = thread_x() % GROUPS, first = thread_x() / GROUPS * OWN, column = block_x() * COLUMNS + group * VEC;
+  const auto own_row = [&](int64_t count) {
+    const int own = static_cast<int>(count);
+    return static_cast<int64_t>(SHARED_HEADS ? sequence * own + head / (all / own) : row);
+  };
+  const int64_t place = (static_cast<int64_t>(row) * KEYS + first) * V + column;  // of the thread's first row of the state
+$if in_place
+  float *const before = state + place, *const after = before;
+$else
+  const float* const before = initial_state ? initial_state + place : nullptr;
+  float* const after = final_state + place;
+$end
+  Pack<float, VEC> s[OWN] = {};
+  if (before) {
+#pragma unroll
+    for (int j = 0; j < OWN; ++j) s[j] = load_pack<VEC>(before + j * V);
+  }
+  float query[OWN], key[OWN], written[VEC], key_gates[OWN] = {};
+  load_floats(k + own_row(Hk) * KEYS + first, key);
+  load_floats(q + own_row(Hq) * KEYS + first, query);
+  load_floats(v + own_row(Hv) * V + column, written);
+  if constexpr (KEY_GATES) load_numbers(gk, gk_type, static_cast<int64_t>(row) * KEYS + first, key_gates);
+  const float share = DELTA ? number_at(beta, beta_type, row) : 1;
+  const float gate = (g ? number_at(g, g_type, row) : 0) + gamma_of(View{const_cast<void*>(static_cast<const void*>(g_gamma)), g_gamma ? 1 : -1}, gamma_type, head, heads, layer_idx, num_layers);
+
+  float seen[VEC] = {}, read[VEC] = {}, rows[3] = {};
+  SplitExp left = {1, 0};
+  if constexpr (!KEY_GATES) left = split_exp(gate);
+#pragma unroll
+  for (int j = 0; j < OWN; ++j) {
+    if constexpr (KEY_GATES) left = split_exp(gate + key_gates[j]);
+#pragma unroll
+    for (int c = 0; c < VEC; ++c) {
+      s[j].at[c] = left.of(s[j].at[c]);
+      if (DELTA) seen[c] += key[j] * s[j].at[c];
+      read[c] += query[j] * s[j].at[c];
+    }
+    rows[0] += query[j] * key[j];
+    if (NORMED) rows[1] += key[j] * key[j], rows[2] += query[j] * query[j];
+  }
+  Sums& own = warps[warp()];
+#pragma unroll
+  for (int c = 0; c < VEC; ++c) {
+    if (DELTA) seen[c] = sum_of_parts(seen[c]);
+    read[c] = sum_of_parts(read[c]);
+  }
+#pragma unroll
+  for (int i = 0; i < (NORMED ? 3 : 1); ++i) rows[i] = sum_of_parts(rows[i]);
+  if (lane() < GROUPS) {
+    if (DELTA) store_pack(own.seen[lane()], Pack<float, VEC>{seen[0], seen[1], seen[2], seen[3]});
+    store_pack(own.read[lane()], Pack<float, VEC>{read[0], read[1], read[2], read[3]});
+    if (lane() == 0) store_pack(own.rows, Pack<float, 4>{rows[0], rows[1], rows[2], 0});
+  }
+  sync_block();
+
+  Pack<float, VEC> all_seen = {}, all_read = {};
+  Pack<float, 4> all_rows = {};
+#pragma unroll
+  for (int w = 0; w < WARPS; ++w) {
+    const auto more_read = load_pack<VEC>(warps[w].read[group]), more_rows = load_pack<4>(warps[w].rows);
+    Pack<float, VEC> more_seen = {};
+    if (DELTA) more_seen = load_pack<VEC>(warps[w].seen[group]);
+#pragma unroll
+    for (int c = 0; c < VEC; ++c) all_seen.at[c] += more_seen.at[c], all_read.at[c] += more_read.at[c], all_rows.at[c] += more_rows.at[c];
+  }
+  const float key_norm = NORMED ? rsqrt_of(all_rows.at[1] + 1e-6f) : 1, query_norm = (NORMED ? rsqrt_of(all_rows.at[2] + 1e-6f) : 1) * softmax_scale;
+#pragma unroll
+  for (int c = 0; c < VEC; ++c) {
+    if (DELTA) written[c] = share * (written[c] - key_norm * all_seen.at[c]);
+    written[c] *= key_norm;
+#pragma unroll
+    for (int j = 0; j < OWN; ++j) s[j].at[c] += key[j] * written[c];
+  }
+#pragma unroll
+  for (int j = 0; j < OWN; ++j) store_pack(after + j * V, s[j]);
+  if (first > 0) return;
+  Pack<Element, VEC> row_out;
+#pragma unroll
+  for (int c = 0; c < VEC; ++c) row_out.at[c] = from_float<Element>(query_norm * (all_read.at[c] + all_rows.at[0] * written[c]));
+  store_pack(out + static_cast<int64_t>(row) * V + column, row_out);
+}
