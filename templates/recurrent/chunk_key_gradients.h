@@ -79,13 +79,17 @@ $if delta
 $else
       copy_rows(At::WRITTEN, values);
 $end
-#pragma unroll 1
+      const Element* from = kept + static_cast<int64_t>(start) * KEYS;
+#pragma unroll
       for (int part = 0; part < 2 * PIECES; ++part) {
         const StateTile to{stage + At::BEFORE + part * StateTile::BYTES};
-        const Element* from = kept + (static_cast<int64_t>(part) * padded_values + start) * KEYS;
+        constexpr int PACKS = COLUMNS * KEYS / 8;
 #pragma unroll
-        for (int i = thread_x(); i < COLUMNS * KEYS / 8; i += THREADS)
-          copy_async_16(to.at(i / (KEYS / 8), i % (KEYS / 8) * 8), from + i * 8, true);
+        for (int first = 0; first < PACKS; first += THREADS) {  // a count that the compiler knows: a loop would take more than the copies
+          const int i = first + thread_x();
+          if (first + THREADS <= PACKS || i < PACKS) copy_async_16(to.at(i / (KEYS / 8), i % (KEYS / 8) * 8), from + i * 8, true);
+        }
+        from += static_cast<int64_t>(padded_values) * KEYS;
       }
     }
     copy_async_commit();
