@@ -7,7 +7,6 @@
 // A turn of those that are told which it is: known from see() on.
 struct ToldTurn {
   int number, step = 0;
-  uint32_t off = 0;  // which 64 of the 128 keys do not see it
   int block = 0;  // of as many rows as a step has, in the workspace from the group's first head on
   int head = 0;
 
@@ -20,9 +19,7 @@ struct ToldTurn {
   // place: two words of shared memory.
   static void tell(uint32_t place, int step, int block) { asm volatile("st.shared.v2.u32 [%0], {%1, %2};" : : "r"(place), "r"(step), "r"(block) : "memory"); }
   template <class Block> void see(uint32_t place, const Block& of) {
-    uint32_t word;
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(word), "=r"(block) : "r"(place) : "memory");
-    step = static_cast<int>(word & StepList<3>::NUMBER), off = word >> StepList<3>::OFF;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(step), "=r"(block) : "r"(place) : "memory");
     head = (block - step) / of.blocks_a_head;
   }
 };
@@ -54,7 +51,6 @@ struct ListsOfKeys {
 // The turn at which the thread that goes through the lists stands: in shared memory, for its registers are few.
 struct ListPlace {
   int step, block, head;
-  int word;                // of the list: the step, and which keys do not see it
   const int32_t* numbers;  // of the head
   int at, end;             // places in the list: of the next turn, and after the last
   int stop;                // number of the turn after the last
@@ -68,8 +64,7 @@ struct ListPlace {
   }
   template <class Block> void take(const Block& of) volatile {
     while (at == end) open_next(of);
-    word = next_word;
-    step = word & StepList<3>::NUMBER;
+    step = next_word;
     block = head * of.blocks_a_head + step;
     at = at + 1;
   }
@@ -85,13 +80,13 @@ struct ListPlace {
     next_word = list[at];  // a number, or, of an empty list, nothing that is looked at
   }
 };
-__shared__ volatile ListPlace list_place;
+__shared__ volatile ListPlace list_places[${keys == 64 ? 2 : 1}];  // by team
 
-// The turns of a block of keys that has some, from number `first` on, by the one thread that goes through the lists.
-struct ListedTurn : ToldTurn {
-  template <class Block> ListedTurn(const Block& of, int first) : ToldTurn(of, first) { list_place.start(of); }
+// The turns of a block of keys that has some, from number `first` on, by the one thread that goes through a team's lists.
+template <int TEAM> struct ListedTurn : ToldTurn {
+  template <class Block> ListedTurn(const Block& of, int first) : ToldTurn(of, first) { list_places[TEAM].start(of); }
   template <class Block> void next(const Block& of) {
     ++number;
-    if (number < list_place.stop) list_place.take(of);
+    if (number < list_places[TEAM].stop) list_places[TEAM].take(of);
   }
 };

@@ -8,6 +8,10 @@
 // warpgroup does the last turn's share of dq, so that it does not wait for the other one's dS. With OWNS_QUERIES a block takes all keys of a
 // kv head: each thread then starts its sums, adds to them and makes dq of them itself, in the same order each time. Otherwise warps with
 // nothing else to do make dq of a kv head's sums when all of its blocks have added (not of packed sequences: `finish` does).
+$if by_blocks
+// Of a mask by blocks of 64 keys the two warpgroups are teams, each with a block of keys, its queries, and turns of its own: no turn has keys that are off.
+// A warpgroup's share of dq is then all features of its keys, 64 at a time.
+$end
 //
 // Registers are all taken, and ptxas then makes products wait for each other and says so only in its log (C7512): look there after a change.
 #include "device/gpu.h"
@@ -49,18 +53,21 @@ constexpr bool FINISHES = !PACKED && !OWNS_QUERIES;     // this launch makes dq 
 constexpr bool MENDS = FINISHES || OWNS_QUERIES;        // the one after it has only to mend it
 constexpr bool NARROWS = MASKED && !ORDERED && !OWNS_QUERIES;  // blocks skip first and last turns that a mask hides
 $if by_blocks
-constexpr bool BY_PAIRS = ${keys == 64};                // blocks of 64 keys, of which a warpgroup has one: turns are those of either
-$end
+template <int N> struct Team { static constexpr int VALUE = N; };
+constexpr int TEAMS = ${keys == 64 ? 2 : 1};                         // blocks of keys at a time: of two, a warpgroup has one, and turns of its own
+constexpr int GROUPS = 2 / TEAMS, BLOCK_N = GROUPS * 64;
+$else
 constexpr int GROUPS = 2, BLOCK_N = GROUPS * 64;        // warpgroups that multiply; keys of a block
+$end
 constexpr int BLOCK_M = ${block_m};                     // queries of a turn
 constexpr bool DEFERRED = ${deferred};                  // dq's share of a turn is added in the next one
 constexpr bool ROOM = (D + DV) / 2 + BLOCK_M * 3 / 2 <= 208;  // registers for operands of dv's products beside what follows their start
 constexpr uint32_t STAGES = 2;                          // turns in shared memory
 constexpr int APART = 3, MANY_TURNS = 16;               // the barrier by which the second warpgroup starts half a turn later; and when
 constexpr int TURNS_APART = 4;                          // ORDERED: and how soon again, for those that wait for the block before fall into step
-constexpr int COPYING_REGISTERS = SEGMENTED && ${by_blocks ? 'true' : 'MASKED'} ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / GROUPS;
+constexpr int COPYING_REGISTERS = SEGMENTED && ${by_blocks ? 'true' : 'MASKED'} ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / ${by_blocks ? '2' : 'GROUPS'};
 constexpr int ALL_DONE = 4;                             // the barrier of warpgroups that multiply no more
-constexpr int THREADS = (GROUPS + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
+constexpr int THREADS = (${by_blocks ? '2' : 'GROUPS'} + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
 constexpr int SHIFT = ${E == 'f16' ? 15 : 0};           // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
 constexpr float DS_UNSCALED = 1;
 
@@ -70,7 +77,11 @@ constexpr uint32_t K_BYTES = BOXES * KEY_BOX, V_BYTES = V_BOXES * KEY_BOX, Q_BYT
 constexpr uint32_t DS_BYTES = GROUPS * QUERY_BOX, ROW_BYTES = BLOCK_M * 4;
 constexpr uint32_t ID_BYTES = SEGMENTED ? ROW_BYTES : 0, KEY_ID_BYTES = SEGMENTED ? BLOCK_N * 4 : 0;
 // Plain calls of heads of 64 have room for the next block's keys and values, too: at a block's end no warpgroup waits for the other, nor for a copy.
+$if by_blocks
+constexpr uint32_t KEY_STAGES = ${D <= 64 and Dv <= 64 and not (capped or bounded or segmented or dropped)} ? 2 : 1, DS_STAGES = TEAMS == 1 ? STAGES : 1;
+$else
 constexpr uint32_t KEY_STAGES = ${D <= 64 and Dv <= 64 and biased == 'none' and not (packed or capped or ordered or bounded or segmented or dropped or masked)} ? 2 : 1;
+$end
 
 using Block = KeyBlock<BLOCK_M, BLOCK_N, GROUPS, PACKED, BOUNDED, ORDERED>;
 using CallBias = BiasTile<Bias, BLOCK_M>;
@@ -89,7 +100,11 @@ using QueryTurn = ${by_blocks ? 'ToldTurn' : by_steps ? 'StepTurns' : 'QueryTurn
 // A warpgroup's share of a turn's dq, transposed: 64 of the features of all queries, or all features of half of the queries.
 constexpr bool BY_FEATURES = BOXES == GROUPS;
 constexpr int DQ_QUERIES = BY_FEATURES ? BLOCK_M : BLOCK_M / GROUPS;
-static_assert(BOXES <= GROUPS);
+static_assert(BOXES <= ${by_blocks ? '2' : 'GROUPS'});
+$if by_blocks
+constexpr bool ONE_BOX = BOXES == 1 || GROUPS == 2;     // a warpgroup's share has 64 features; two products make more
+static_assert(ONE_BOX || !DEFERRED);
+$end
 
 #include "flash_attention_bwd/backward_sm90_places.h"
 #include "flash_attention_bwd/backward_sm90_producer.h"
@@ -99,9 +114,17 @@ static_assert(BOXES <= GROUPS);
 // listed: listed_count blocks of keys, which blocks of the grid take `run` at a time: those of one kv head, or one. added[0]: how often they
 // have. broken: which blocks of keys, by kv head, are to be done again.
 KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
+$if by_blocks
+  __shared__ List::Entry entries[TEAMS * Queue::AHEAD];
+  const uint32_t base = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
+  const int team = TEAMS == 1 ? 0 : shuffle(warp() < WARPGROUP / WARP ? warp() % 2 : warpgroup() - 1, 0), helpers = TEAMS == 1 ? 1 : 3;  // the first warp that helps
+  const Places at{base + team * Places::TEAM_BYTES}, last{base + (TEAMS - 1) * Places::TEAM_BYTES};
+  const Queue queue{reinterpret_cast<const List::Entry*>(listed), listed_count, added, static_cast<int>(run), entries + team * Queue::AHEAD, at.queue()};
+$else
   __shared__ List::Entry entries[Queue::AHEAD];
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   const Queue queue{reinterpret_cast<const List::Entry*>(listed), listed_count, added, static_cast<int>(run), entries, at.queue()};
+$end
   const int heads_a_kv_head = static_cast<int>(q_view.shape[q_view.rank - 2] / k_view.shape[k_view.rank - 2]), group = shuffle(warpgroup(), 0);
   const Visibility visibility{causal, window_left, window_right};
   const Order order{added, window_left, 0, at.order()};
@@ -110,8 +133,17 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
   const Dense dense{bias_map, bias_view, attention_mask_view, mask_bits, dbias_sums, key_blocks};
   let_next_launch_go();
   if (thread_x() == 0) {
+$if by_blocks
+    last.init_sums_barriers();
+    for (int i = 0; i < TEAMS; ++i) {
+      const Places of{base + i * Places::TEAM_BYTES};
+      of.init_barriers();
+      Queue{nullptr, 0, nullptr, 1, nullptr, of.queue()}.init();
+    }
+$else
     at.init_barriers();
     queue.init();
+$end
     order.init(4);
     bias_order.init();
     fence_barrier_init();
@@ -143,7 +175,7 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
         bias_order.pass_turns<QueryTurn>(entry.block, first, end);
         first = end;
       });
-    if ((ORDERED && !BIAS_IN_TURN && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2)) {
+    if (${by_blocks ? 'TEAMS == 1 && (' : ''}(ORDERED && !BIAS_IN_TURN && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2)${by_blocks ? ')' : ''}) {
       uint32_t parities = 0;  // of the barriers that say that a block of keys has added everything
       queue.read([&](const List::Entry& entry) {
         const int end = end_of(entry.block), place = &entry != entries;
@@ -156,24 +188,39 @@ KERNEL(THREADS, 1) differentiate(${parameters('differentiate')}) {
         first = end, parities ^= 1 << place;
       });
     }
+$if by_blocks
+    if (TEAMS == 2 && warp() == 2) {  // a lane a team
+      if (lane() < TEAMS) tell_added(Places{base + lane() * Places::TEAM_BYTES}, entries + lane() * Queue::AHEAD, finisher);
+      return;
+    }
+    if (warp() >= helpers) return finisher.run(last.sums(TEAMS == 1 ? warp() - 1 : 0), last.sums_full(TEAMS == 1 ? warp() : 3));
+    if (lane() != 0) return;
+    fence_async_everywhere();
+    const auto give_out = [&](auto number) {  // a team's places are known then, and in no registers
+      constexpr int TEAM = number.VALUE;
+      const Places of{base + TEAM * Places::TEAM_BYTES};
+      list_places[TEAM].stop = list_places[TEAM].keys = 0;
+      Queue{reinterpret_cast<const List::Entry*>(listed), listed_count, added, static_cast<int>(run), entries + TEAM * Queue::AHEAD, of.queue()}.give_out([&](const List::Entry& entry) {
+        if (entry.block.lists.turns == 0) return;
+        Producer<TEAM>{of, entry.block, row_lse, row_delta, row_segments, key_segments, dense}.copy(q_map, k_map, v_map, dout_map, list_places[TEAM].stop, 0, 0);
+        list_places[TEAM].keys = next_keys(list_places[TEAM].keys);
+      });
+    };
+    if (warp() == 0)
+      give_out(Team<0>{});
+    else if (TEAMS == 2)
+      give_out(Team<TEAMS - 1>{});
+$else
     if (FINISHES && warp() != 0) return finisher.run(at.sums(warp() - 1), at.sums_full(warp()));
     if (thread_x() != 0) return;
     fence_async_everywhere();
-$if by_blocks
-    list_place.stop = list_place.keys = 0;
-$end
     queue.give_out([&](const List::Entry& entry) {
-$if by_blocks
-      if (entry.block.lists.turns == 0) return;
-      Producer{at, entry.block, row_lse, row_delta, row_segments, key_segments, dense}.copy(q_map, k_map, v_map, dout_map, list_place.stop, 0, 0);
-      list_place.keys = next_keys(list_place.keys);
-$else
       const int end = end_of(entry.block);
       if (first == end) return;
       Producer{at, entry.block, row_lse, row_delta, row_segments, key_segments, dense}.copy(q_map, k_map, v_map, dout_map, first, end, keys);
       first = end, keys = next_keys(keys);
-$end
     });
+$end
   } else {
     take_registers<MULTIPLYING_REGISTERS>();
     CallWeights rules(visibility, softmax_scale, logits_soft_cap);
@@ -186,24 +233,24 @@ $end
       float dk[D / 2] = {}, dv[DV / 2] = {};
       if (first != end) {
         const int heads = static_cast<int>(q_view.shape[q_view.rank - 2]);
-        const Consumer consumer{at, entry, block, rules, dropout, heads, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, group - 1, keys, dense, bias_order};
+        const Consumer consumer{at, entry, block, rules, dropout, heads, dq_sums, order, dq_rows, softmax_scale * DS_UNSCALED, ${by_blocks ? 'TEAMS == 2 ? 0 : ' : ''}group - 1, keys, dense, bias_order};
         consumer.run(dk, dv, first, end);
         first = end, keys = next_keys(keys);
       }
       if (FINISHES) sync_warp();
-      if (FINISHES && lane() == 0) barrier_arrive(at.added(&entry != entries));
-      const bool finite_dk = store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), block, (group - 1) * 64);
-      const bool finite_dv = store_sums(dv, rules.unscaled(), Heads<Element>(dv_view), block, (group - 1) * 64);
-      if (any_in_warp((MASKED || ${by_blocks ? 'BY_PAIRS || ' : ''}block.hides(group - 1)) && !(finite_dk && finite_dv)) && lane() == 0) broken[entry.numbered] = 1;
+      if (FINISHES && lane() == 0) barrier_arrive(at.added(&entry != ${by_blocks ? 'queue.' : ''}entries));
+      const bool finite_dk = store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), block, ${by_blocks ? 'TEAMS == 2 ? 0 : ' : ''}(group - 1) * 64);
+      const bool finite_dv = store_sums(dv, rules.unscaled(), Heads<Element>(dv_view), block, ${by_blocks ? 'TEAMS == 2 ? 0 : ' : ''}(group - 1) * 64);
+      if (any_in_warp((MASKED || block.hides(${by_blocks ? 'TEAMS == 2 ? 0 : ' : ''}group - 1)) && !(finite_dk && finite_dv)) && lane() == 0) broken[entry.numbered] = 1;
     });
-    if (FINISHES) sync_some(ALL_DONE, GROUPS * WARPGROUP);  // with keys and values, whose place is used now
-    if (FINISHES) finisher.run(at.base + (warp() - WARPGROUP / WARP) * Finisher::BYTES, at.sums_full(warp()));
+    if (FINISHES) sync_some(ALL_DONE, ${by_blocks ? '2' : 'GROUPS'} * WARPGROUP);  // with keys and values, whose place is used now
+    if (FINISHES) finisher.run(${by_blocks ? '' : 'at.'}base + (warp() - WARPGROUP / WARP) * Finisher::BYTES, ${by_blocks ? 'last' : 'at'}.sums_full(warp()));
   }
 }
 
 $if by_blocks
 KERNEL(128, 1) list_queries(${parameters('list_queries')}) {
-  StepList<3>{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block), BY_PAIRS ? 2 : 1}.make<128>();
+  StepList<3>{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block)}.make<128>();
 }
 
 $end

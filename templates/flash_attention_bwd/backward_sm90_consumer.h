@@ -7,7 +7,7 @@ typedef Slopes<BLOCK_M, CAPPED> ScoreSlopes;
 
 // What comes from shared memory is asked for before what it is for is there, where there are registers for it: log-sum-exps of a turn's first
 // 16 queries, deltas of its first slices, and what turns need of a block.
-constexpr bool ROOM_AHEAD = !CAPPED && !SEGMENTED && !DROPPED && !MASKED && !SUMS_BIAS;
+constexpr bool ROOM_AHEAD = ${by_blocks ? 'TEAMS == 1 && ' : ''}!CAPPED && !SEGMENTED && !DROPPED && !MASKED && !SUMS_BIAS;
 constexpr bool AHEAD = ROOM_AHEAD && !BOUNDED && !(OWNS_QUERIES && D + DV > 128);
 typedef LogsAhead<AHEAD ? 2 : 0> FirstLogs;
 struct Deltas {
@@ -71,27 +71,22 @@ struct Consumer {
   void multiply_values(Scores& dp, uint32_t stage) const {
     start_product<Element, BLOCK_M, DV>(dp, at.v(keys) + part * 64 * 128, KEY_BOX, at.dout(stage), QUERY_BOX);
   }
+$if by_blocks
+  void multiply_gradients(float (&dq)[DQ_QUERIES / 2], uint32_t stage, int first_box = 0) const {
+    const uint32_t box = at.k(keys) + (BY_FEATURES ? part * KEY_BOX : first_box * KEY_BOX), rows[2] = {box, box + 64 * 128};
+    if constexpr (TEAMS == 2) return start_queries<Element, DQ_QUERIES>(dq, {box}, at.ds(stage), QUERY_BOX);
+$else
   void multiply_gradients(float (&dq)[DQ_QUERIES / 2], uint32_t stage) const {
     const uint32_t box = at.k(keys) + (BY_FEATURES ? part * KEY_BOX : 0), rows[GROUPS] = {box, box + 64 * 128};
+$end
     start_queries<Element, DQ_QUERIES>(dq, rows, at.ds(stage) + (BY_FEATURES ? 0 : part * DQ_QUERIES * 128), QUERY_BOX);
   }
 
-$if by_blocks
-  // No query of the turn sees a key of this warpgroup.
-  bool is_off(const QueryTurn& turn) const { return BY_PAIRS && turn.off >> part & 1; }
-
-$end
   // Scores become weights, and those operands. whole(): every query sees every key.
   template <class Whole>
   void weigh(Scores& s, ScoreSlopes& slopes, Operands& p, const KeptScores<BLOCK_M>& kept, const FirstLogs& logs, const QueryTurn& turn, Whole whole) const {
     const uint32_t stage = turn.stage<STAGES>();
     const auto hide_more = [&](Scores& scores) {
-$if by_blocks
-      if (is_off(turn)) {
-#pragma unroll
-        for (int i = 0; i < BLOCK_M / 2; ++i) scores[i] = -INFINITE;
-      }
-$end
       if constexpr (SEGMENTED) hide_other_segments(scores, at.ids(stage), at.key_ids() + later(part) * 64 * 4);
     };
     rules.weigh(s, slopes, block, part, turn.step, whole, at.logs(stage), hide_more, logs, at.bias(stage), at.mask(stage));
@@ -123,7 +118,7 @@ $end
   void differentiate(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, Deltas& deltas, const QueryTurn& turn, bool whole,
                      Operands& ds) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
-    barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
+    barrier_wait(empty(full), turn.parity<${by_blocks ? 'DS_STAGES' : 'STAGES'}>() ^ 1);
     if (!AHEAD) deltas.load(at.deltas(stage));
     bias_order.wait(stage, turn.parity<STAGES>());
     if (whole && !MASKED)
@@ -136,11 +131,11 @@ $end
   }
 
   // queries: BLOCK_M rows of the group's, those of turn `number`.
-  void add_to_queries(const Path& path, int queries, uint32_t number, float (&dq)[DQ_QUERIES / 2]) const {
+  void add_to_queries(const Path& path, int queries, uint32_t number, float (&dq)[DQ_QUERIES / 2]${by_blocks ? ', int first_box = 0' : ''}) const {
     float* const sums = path.sums() + int64_t{queries} * Sums::COUNT;
     const int head = OWNS_QUERIES ? queries / block.blocks_a_head : 0, step = queries - head * block.blocks_a_head;
     const int part = OWNS_QUERIES ? static_cast<int>(later(this->part)) : this->part;  // nothing made of it is kept
-    const int box = BY_FEATURES ? part : 0, first_chunk = BY_FEATURES ? 0 : part * (Sums::CHUNKS / GROUPS);
+    const int box = BY_FEATURES ? part : ${by_blocks ? 'first_box' : '0'}, first_chunk = BY_FEATURES ? 0 : part * (Sums::CHUNKS / GROUPS);
     const bool opens = OWNS_QUERIES && step >= entry.opens_from, closes = OWNS_QUERIES && step < entry.closes_before;
     order.wait(number, part);
     if (!opens && !closes) {
@@ -209,7 +204,7 @@ $end
   void start(Scores& s, KeptScores<BLOCK_M>& kept, ${by_blocks ? '' : 'const '}QueryTurn& turn) const {
     barrier_wait(at.q_full(turn.stage<STAGES>()), turn.parity<STAGES>());
 $if by_blocks
-    turn.see(told(turn), block);
+    turn.see(told(TEAMS == 1 ? 0 : static_cast<int>(later(thread_x())) / WARPGROUP - 1, turn), block);
 $end
     multiply_keys(s, turn.stage<STAGES>());
     if (DROPPED) find_kept(kept, turn);
@@ -227,7 +222,7 @@ $end
 $if by_blocks
     bool whole;
 $else
-    bool whole = path.is_whole(turn.step)${by_blocks ? ' && !is_off(turn)' : ''};
+    bool whole = path.is_whole(turn.step);
 $end
     int queries = 0;  // whose share of dq is next
     // With the next keys there, warpgroups stay as far apart as they are. Where scores are hidden, they cost more to set apart than that brings.
@@ -244,7 +239,7 @@ $if skips
 $end
     start(s, kept, turn);
 $if by_blocks
-    whole = path.is_whole(turn.step)${by_blocks ? ' && !is_off(turn)' : ''};
+    whole = path.is_whole(turn.step);
 $end
     FirstLogs logs(at.logs(turn.stage<STAGES>()));
 #pragma unroll 1
@@ -253,15 +248,15 @@ $end
       ScoreSlopes slopes;
       Operands p, ds;
       float dq[DQ_QUERIES / 2];
-      if (!AHEAD) whole = path.is_whole(turn.step)${by_blocks ? ' && !is_off(turn)' : ''};
+      if (!AHEAD) whole = path.is_whole(turn.step);
       const bool adds = !DEFERRED || turn.number > first, last = turn.number + 1 == end;
-      const uint32_t stage = turn.stage<STAGES>(), dq_number = turn.number - DEFERRED, dq_stage = dq_number % STAGES;
+      const uint32_t stage = turn.stage<STAGES>(), dq_number = turn.number - DEFERRED, dq_stage = dq_number % ${by_blocks ? 'DS_STAGES' : 'STAGES'};
       if (!DEFERRED) queries = turn.block;
       if (part == 1 && parts_again(turn, first${parts_heads ? ', path' : ''})) sync_some(APART, GROUPS * WARPGROUP);
       barrier_wait(at.dout_full(stage), turn.parity<STAGES>());
       multiply_values(dp, stage);
-      weigh(s, slopes, p, kept, logs, turn, [&] { return AHEAD ? whole : path.is_whole(turn.step)${by_blocks ? ' && !is_off(turn)' : ''}; });
-      if (part == 0 && (turn.number == first ? sets_apart() : parts_again(turn, first${parts_heads ? ', path' : ''}))) arrive_some(APART, GROUPS * WARPGROUP);
+      weigh(s, slopes, p, kept, logs, turn, [&] { return AHEAD ? whole : path.is_whole(turn.step); });
+      if (${by_blocks ? 'GROUPS == 2 && ' : ''}part == 0 && (turn.number == first ? sets_apart() : parts_again(turn, first${parts_heads ? ', path' : ''}))) arrive_some(APART, GROUPS * WARPGROUP);
       start_sums<Element, BLOCK_M, DV>(dv, p, at.dout(stage));
       Deltas deltas;
       if (AHEAD) deltas.load(at.deltas(stage));
@@ -270,12 +265,12 @@ $end
       if (!ROOM) keep_in_place(dv);
       differentiate(dp, s, slopes, deltas, turn, whole, ds);
       start_sums<Element, BLOCK_M, D>(dk, ds, at.q(stage));
-      if (adds) barrier_wait(at.ds_full(dq_stage), dq_number / STAGES % 2);
+      if (adds) barrier_wait(at.ds_full(dq_stage), dq_number / ${by_blocks ? 'DS_STAGES' : 'STAGES'} % 2);
       multiply_gradients(dq, dq_stage);  // of nothing, if it does not add
       const int these_queries = turn.block;
       turn.next(path.bounds());
 $if not by_blocks
-      if (AHEAD) whole = path.is_whole(turn.step)${by_blocks ? ' && !is_off(turn)' : ''};
+      if (AHEAD) whole = path.is_whole(turn.step);
 $end
       wgmma_wait<1>();  // p and ds are free
       keep_in_place(dk);
@@ -290,19 +285,34 @@ $end
         wgmma_wait<0>();
       }
       keep_in_place(dq);
+$if by_blocks
+      if (adds) {
+        if (ONE_BOX) release(at.ds_full(dq_stage));
+        add_to_queries(path, queries, dq_number, dq);
+        if (!ONE_BOX) multiply_gradients(dq, dq_stage, 1);  // while the next scores are made
+      }
+$else
       if (adds) {
         release(at.ds_full(dq_stage));
         add_to_queries(path, queries, dq_number, dq);
       }
+$end
       if (DEFERRED) queries = these_queries;
 $if by_blocks
-      if (!last) turn.see(told(turn), path.bounds());
-      if (AHEAD) whole = path.is_whole(turn.step)${by_blocks ? ' && !is_off(turn)' : ''};
+      if (!last) turn.see(told(TEAMS == 1 ? 0 : static_cast<int>(later(thread_x())) / WARPGROUP - 1, turn), path.bounds());
+      if (AHEAD) whole = path.is_whole(turn.step);
 $end
       if (!last) logs = FirstLogs(at.logs(turn.stage<STAGES>()));
       if (DROPPED && !last) find_kept(kept, turn);
       wgmma_wait<0>();
       keep_in_place(s);
+$if by_blocks
+      if (!ONE_BOX) {
+        keep_in_place(dq);
+        release(at.ds_full(dq_stage));
+        add_to_queries(path, queries, dq_number, dq, 1);
+      }
+$end
       if (last) break;
     }
     if (DEFERRED) {

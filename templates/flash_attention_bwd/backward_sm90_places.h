@@ -6,14 +6,14 @@
 struct Places {  // in shared memory
   uint32_t base;
   static constexpr uint32_t V = KEY_STAGES * K_BYTES, Q = V + KEY_STAGES * V_BYTES, DOUT = Q + STAGES * Q_BYTES, DS = DOUT + STAGES * DOUT_BYTES,
-                            BIAS = DS + STAGES * DS_BYTES, MASK = BIAS + STAGES * CallBias::BYTES,
+                            BIAS = DS + ${by_blocks ? 'DS_STAGES' : 'STAGES'} * DS_BYTES, MASK = BIAS + STAGES * CallBias::BYTES,
                             LOGS = MASK + STAGES * CallMask::BYTES, DELTAS = LOGS + STAGES * ROW_BYTES, IDS = DELTAS + STAGES * ROW_BYTES,
                             KEY_IDS = IDS + STAGES * ID_BYTES, BARRIERS = KEY_IDS + KEY_ID_BYTES;
   uint32_t k(uint32_t keys) const { return base + keys % KEY_STAGES * K_BYTES; }  // of the keys of that number
   uint32_t v(uint32_t keys) const { return base + V + keys % KEY_STAGES * V_BYTES; }
   uint32_t q(uint32_t i) const { return base + Q + i * Q_BYTES; }
   uint32_t dout(uint32_t i) const { return base + DOUT + i * DOUT_BYTES; }
-  uint32_t ds(uint32_t i) const { return base + DS + i * DS_BYTES; }
+  uint32_t ds(uint32_t i) const { return base + DS + i ${by_blocks ? '% DS_STAGES ' : ''}* DS_BYTES; }
   uint32_t bias(uint32_t i) const { return base + BIAS + i * CallBias::BYTES; }
   uint32_t mask(uint32_t i) const { return base + MASK + i * CallMask::BYTES; }
   uint32_t logs(uint32_t i) const { return base + LOGS + i * ROW_BYTES; }
@@ -22,7 +22,7 @@ struct Places {  // in shared memory
   uint32_t key_ids() const { return base + KEY_IDS; }
   uint32_t q_full(uint32_t i) const { return base + BARRIERS + 16 * i; }
   uint32_t dout_full(uint32_t i) const { return q_full(STAGES + i); }
-  uint32_t ds_full(uint32_t i) const { return q_full(2 * STAGES + i); }
+  uint32_t ds_full(uint32_t i) const { return q_full(2 * STAGES + i${by_blocks ? ' % DS_STAGES' : ''}); }
   uint32_t k_full(uint32_t keys) const { return q_full(3 * STAGES + keys % KEY_STAGES); }
   uint32_t v_full(uint32_t keys) const { return q_full(3 * STAGES + KEY_STAGES + keys % KEY_STAGES); }
   uint32_t queue() const { return q_full(3 * STAGES + KEY_STAGES + KEY_STAGES); }
@@ -37,7 +37,7 @@ struct Places {  // in shared memory
       barrier_init(q_full(i), 1);
       barrier_init(q_full(i) + 8, GROUPS);
     }
-    for (uint32_t i = 0; i < STAGES; ++i) {
+    for (uint32_t i = 0; i < ${by_blocks ? 'DS_STAGES' : 'STAGES'}; ++i) {
       barrier_init(ds_full(i), GROUPS * 4);
       barrier_init(ds_full(i) + 8, GROUPS + STORES_BIAS);
     }
@@ -47,13 +47,21 @@ struct Places {  // in shared memory
     }
     for (uint32_t i = 0; i < KEY_STAGES; ++i) barrier_init(v_full(i), 1);
     for (int i = 0; FINISHES && i < 2; ++i) barrier_init(added(i), GROUPS * 4);
+$if by_blocks
+  }
+  void init_sums_barriers() const {
+$end
     for (int i = 0; FINISHES && i < WARPS; ++i) barrier_init(sums_full(i), 1);
   }
+$if by_blocks
+  // Of a team; what belongs to warps comes after the last one's.
+  static constexpr uint32_t TEAM_BYTES = (BARRIERS + 16 * (3 * STAGES + 2 * KEY_STAGES) + Queue::BARRIER_BYTES + 16 + 1023) / 1024 * 1024;
+$end
 };
 static inline uint32_t empty(uint32_t full) { return full + 8; }
 $if by_blocks
-__shared__ int told_turns[2 * STAGES][2];  // of the queries in shared memory; twice as many as there are, so that none is overwritten that someone has yet to see
-static inline uint32_t told(const QueryTurn& turn) { return shared_pointer(told_turns) + turn.number % (2 * STAGES) * 8; }
+__shared__ int told_turns[TEAMS][2 * STAGES][2];  // of the queries in shared memory; twice as many as there are, so that none is overwritten that someone has yet to see
+static inline uint32_t told(int team, const QueryTurn& turn) { return shared_pointer(told_turns[team]) + turn.number % (2 * STAGES) * 8; }
 $end
 // Blocks of keys are numbered, in a circle; the parity of the barriers of their keys and values.
 static inline uint32_t next_keys(uint32_t keys) { return KEY_STAGES == 1 ? keys ^ 1 : (keys + 1) % (2 * KEY_STAGES); }

@@ -3,7 +3,7 @@
 #pragma once
 
 // All copies of a block, by one thread.
-struct Producer {
+${by_blocks ? 'template <int TEAM> ' : ''}struct Producer {
   const Places& at;
   const Block& block;
   const float *row_lse, *row_delta;
@@ -24,7 +24,7 @@ struct Producer {
     const uint32_t stage = turn.stage<STAGES>(), full = at.q_full(stage);
     barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
 $if by_blocks
-    ToldTurn::tell(told(turn), list_place.word, list_place.block);
+    ToldTurn::tell(told(TEAM, turn), list_places[TEAM].step, list_places[TEAM].block);
 $end
     barrier_arrive_expect(full, Q_BYTES + ROW_BYTES + CallBias::BYTES + CallMask::BYTES + ID_BYTES);
     copy_boxes<BOXES, PACKED>(at.q(stage), QUERY_BOX, q, full, 0, head(turn), token(turn), block.sequence.batch);
@@ -45,27 +45,27 @@ $end
   // All of the block: turns from the first-th of all to before `end`.
   void copy(const TensorMap& q, const TensorMap& k, const TensorMap& v, const TensorMap& dout, int first, int end, uint32_t keys) const {
 $if by_blocks
-    ListedTurn turn(block, first);
+    ListedTurn<TEAM> turn(block, first);
 $else
     QueryTurn turn(block, first);
 $end
     copy_queries(turn, q);
-    copy_keys(k, v, ${by_blocks ? 'list_place.keys' : 'keys'});
+    copy_keys(k, v, ${by_blocks ? 'list_places[TEAM].keys' : 'keys'});
 #pragma unroll 1
     for (;;) {
       copy_gradients(turn, dout);
 $if by_blocks
-      list_place.load_ahead();
+      list_places[TEAM].load_ahead();
 $end
       turn.next(block);
-      if (turn.number == ${by_blocks ? 'list_place.stop' : 'end'}) return;
+      if (turn.number == ${by_blocks ? 'list_places[TEAM].stop' : 'end'}) return;
       copy_queries(turn, q);
     }
   }
 $if by_blocks  // of the turn at which the list stands
-  int head(const QueryTurn&) const { return block.first_head + list_place.head; }
-  int64_t token(const QueryTurn&) const { return block.sequence.first_query + list_place.step * BLOCK_M; }
-  int64_t row(const QueryTurn&) const { return block.first_row + int64_t{list_place.block} * BLOCK_M; }
+  int head(const QueryTurn&) const { return block.first_head + list_places[TEAM].head; }
+  int64_t token(const QueryTurn&) const { return block.sequence.first_query + list_places[TEAM].step * BLOCK_M; }
+  int64_t row(const QueryTurn&) const { return block.first_row + int64_t{list_places[TEAM].block} * BLOCK_M; }
 $else
   int head(const QueryTurn& turn) const { return block.first_head + turn.head; }
   int64_t token(const QueryTurn& turn) const { return block.sequence.first_query + turn.step * BLOCK_M; }
@@ -73,6 +73,27 @@ $else
 $end
 };
 
+$if by_blocks
+// When a team's blocks of keys have added everything, by one thread.
+static inline void tell_added(const Places& at, List::Entry* entries, const Finisher& finisher) {
+  const Queue queue{nullptr, 0, nullptr, 1, entries, at.queue()};
+  uint32_t parities = 0;
+#pragma unroll 1
+  for (uint32_t round = 0;; ++round) {
+    barrier_wait(queue.full(round), queue.parity(round));
+    const int64_t numbered = queue.entry(round).numbered;
+    if (numbered == List::Entry::END) return;
+    if (numbered >= 0) {
+      const uint32_t place = round % Queue::AHEAD;
+      barrier_wait(at.added(static_cast<int>(place)), parities >> place & 1);
+      finisher.tell(numbered);
+      parities ^= 1 << place;
+    }
+    barrier_arrive(queue.empty(round));
+  }
+}
+
+$end
 // dS of turns from the first-th to before `end`, by one thread, from shared memory to the bias's gradient.
 static inline void store_bias_gradients(const Places& at, const Block& block, const TensorMap& dbias, int first, int end) {
 #pragma unroll 1

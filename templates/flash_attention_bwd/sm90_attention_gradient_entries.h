@@ -27,7 +27,7 @@ $if slides
         slide_turns(block, {causal, window_left, window_right});
 $end
 $if by_blocks
-        const StepList<3> list{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block), BY_PAIRS ? 2 : 1};
+        const StepList<3> list{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block)};
         block.lists.find(list, block, static_cast<int>(q.heads / k.heads));
 $end
       });
