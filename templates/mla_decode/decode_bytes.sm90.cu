@@ -11,7 +11,7 @@
 #include "device/sm90/sm90_attention_rows.h"
 #include "device/sm90/sm90_uniform.h"
 #include "mla_decode/finish_parts.h"
-#include "mla_decode/sm90_exchange.h"
+#include "mla_decode/shared_words.h"
 
 $require R == 512 and Dr == 64 and C == 'u8' and columns % 16 == 0
 using Element = ${ctype(E)};

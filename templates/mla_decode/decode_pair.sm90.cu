@@ -8,7 +8,7 @@
 #include "device/sm90/sm90_attention_rows.h"
 #include "device/sm90/sm90_uniform.h"
 #include "mla_decode/finish_parts.h"
-#include "mla_decode/sm90_exchange.h"
+#include "mla_decode/shared_words.h"
 
 $require R == 512 and Dr == 64 and C == E
 using Element = ${ctype(E)};
@@ -21,10 +21,11 @@ $end
 constexpr int R = ${R}, ROPE = ${Dr};
 constexpr int HALF = R / 2;
 constexpr bool CAPPED = ${capped};     // a soft cap
+constexpr bool GATHERED = ${gathered};  // keys are listed, or pages are of no size that a tensor map copies tiles of
 constexpr bool EAGER = ${eager};       // memory is what is waited for, not products
 constexpr int KEYS = 64, ROWS = 64;    // of a tile; heads of a block
-constexpr int GROUPS = 2, THREADS = (GROUPS + 1) * WARPGROUP;
-constexpr int PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240;
+constexpr int GROUPS = 2, COPIERS = WARPGROUP, THREADS = COPIERS + GROUPS * WARPGROUP;
+constexpr int PRODUCER_REGISTERS = GATHERED ? 40 : 24, CONSUMER_REGISTERS = GATHERED ? 232 : 240;
 
 // What a block works on.
 struct Work {
@@ -33,7 +34,11 @@ struct Work {
   int left(int tile) const { return count - begin - tile * KEYS; }  // keys from that tile on
 };
 #include "mla_decode/pair_places.h"
+$if gathered
+#include "mla_decode/pair_gatherer.h"
+$else
 #include "mla_decode/pair_producer.h"
+$end
 #include "mla_decode/pair_consumer.h"
 
 // Block x: heads x % row_blocks * ROWS ... of part x / row_blocks % parts of the keys of query token x / row_blocks / parts (of all sequences).
@@ -45,7 +50,7 @@ $end
   const Places at;
   if (thread_x() == 0) {
     for (uint32_t stage = 0; stage < STAGES; ++stage) {
-      for (int box = 0; box < BOXES; ++box) barrier_init(at.full(stage, box), 1);
+      for (int box = 0; box < BOXES; ++box) barrier_init(at.full(stage, box), !GATHERED ? 1 : box == ROPE_BOX ? WARPGROUP + 4 : WARPGROUP);
       for (int piece = 0; piece < PIECES; ++piece) barrier_init(at.empty(stage, piece), 4);
     }
     fence_barrier_init();
@@ -56,10 +61,17 @@ $end
   const int first_head = block_x() % blocks * ROWS, unit = block_x() / blocks, token = unit / part_count, part = unit % part_count;
   const int queries = static_cast<int>(q_latent_view.shape[1]), heads = static_cast<int>(q_latent_view.shape[2]);
   const int sequence = token / queries, i = token % queries;
+$if gathered
+  const bool listed = is_given(indices_view);
+  const int32_t* const entries = listed ? static_cast<const int32_t*>(indices_view.data) + sequence * indices_view.strides[0] + i * indices_view.strides[1]
+                                        : block_tables + sequence * table_row;
+$end
 $if latent
   const View no_segments = no_view();
   const int count = uniform(static_cast<int>(
       LatentCall{no_segments, no_segments, context_lens, queries, tokens, offset_given, offset, Visibility{causal, -1, window_right}}.keys(sequence, i).end));
+$elif gathered
+  const int count = uniform(static_cast<int>(listed ? indices_view.shape[2] : visible_tokens(context_lens[sequence], queries, i)));
 $else
   const int count = uniform(static_cast<int>(visible_tokens(context_lens ? context_lens[sequence] : tokens, queries, i)));
 $end
@@ -69,9 +81,14 @@ $end
   if (uniform(warpgroup()) == 0) {
     give_registers<PRODUCER_REGISTERS>();
     const int ours = uniform(work.left(0) < work.tiles * KEYS ? work.left(0) : work.tiles * KEYS);  // keys of the part
+$if gathered
+    Gatherer{static_cast<const Element*>(cache), latent_outer, latent_inner, listed ? entries + work.begin : entries, listed, static_cast<int>(page_size), work.begin, ours,
+             blocks == 1 ? 2 : block_x() % blocks % 2}.run();
+$else
     if (warp() == 0)
       Copier{cache_map, k_rope_map, block_tables ? block_tables + sequence * table_row : nullptr, sequence, static_cast<int>(page_size),
              static_cast<int>(box_rows), cache ? R : 0, ours, EAGER ? 2 : block_x() % blocks % 2}.run(work.begin);
+$end
   } else {
     take_registers<CONSUMER_REGISTERS>();
     const QueryRows q{static_cast<const Element*>(q_latent_view.data) + sequence * q_latent_view.strides[0] + i * q_latent_view.strides[1],
@@ -85,9 +102,9 @@ $end
     };
     const float to_log = CAPPED ? logits_soft_cap * LOG2_E : larger_of(softmax_scale * LOG2_E, 1e-30f), to_tanh = CAPPED ? softmax_scale / logits_soft_cap : 0;
     if (uniform(warpgroup()) == 1)
-      Consumer<0>{uniform(work.tiles), uniform(work.left(0)), to_log, to_tanh}.run(q, results);
+      Consumer<0>{{}, uniform(work.tiles), uniform(work.left(0)), to_log, to_tanh}.run(q, results);
     else
-      Consumer<1>{uniform(work.tiles), uniform(work.left(0)), to_log, to_tanh}.run(q, results);
+      Consumer<1>{{}, uniform(work.tiles), uniform(work.left(0)), to_log, to_tanh}.run(q, results);
   }
 }
 

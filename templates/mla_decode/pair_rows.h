@@ -1,0 +1,112 @@
+// Which rows of queries and outputs a block of Hopper's mla_decode of whole features has. A part of decode_pair.sm90.cu and decode_pair_bytes.sm90.cu, whose constants it uses.
+#pragma once
+
+// The heads of a query token.
+struct QueryRows {
+  const Element *latent, *rope;
+  int64_t latent_stride, rope_stride;
+  int first, heads;
+
+  int head(int row) const { return first + row < heads ? first + row : heads - 1; }  // rows past the last one are never stored
+  const Element* latent_row(int row) const { return latent + head(row) * latent_stride; }
+  const Element* rope_row(int row) const { return rope + head(row) * rope_stride; }
+};
+
+// Where outputs go.
+struct Results {
+  const View &out, &lse;
+  float* partial;
+  Softmax* softmaxes;
+  int sequence, i, token, first_head, heads, part, parts;
+
+  int64_t piece(int head) const { return (int64_t{token} * heads + head) * parts + part; }
+  Element* row(int head) const { return static_cast<Element*>(out.data) + sequence * out.strides[0] + i * out.strides[1] + head * out.strides[2]; }
+  void store_lse(int head, float reference, float sum) const {
+    if (is_given(lse))
+      static_cast<float*>(lse.data)[sequence * lse.strides[0] + head * lse.strides[1] + i * lse.strides[2]] =
+          sum == 0 ? -INFINITE : reference * LN_2 + log_of(sum);
+  }
+};
+
+// Scores of keys that are not there become -inf. seen: where the tile's bits are, one a key.
+static inline void hide_unseen(float (&s)[KEYS / 2], uint32_t seen, int lane) {
+  uint32_t bits[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) bits[h] = load_shared_4(seen + 4 * h);
+  if ((bits[0] & bits[1]) == ~0u) return;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) bits[h] >>= lane % 4 * 2;
+#pragma unroll
+  for (int j = 0; j < KEYS / 2; ++j)
+    if (!(bits[j / 16] >> (j / 4 % 4 * 8 + j % 2) & 1)) s[j] = -INFINITE;
+}
+
+// What each warpgroup that multiplies does with rows, whatever keys are made of.
+template <int GROUP> struct PairRows {
+  static constexpr Places at{};
+  static constexpr int OTHER = 1 - GROUP;
+  enum Barrier { WEIGHED = 1, ALL = 3, OWN = 4 };  // + group, of WEIGHED and OWN
+  LaneRows rows{{LOWEST, LOWEST}, {0, 0}};         // as of the last tile that was looked at; sums: of the own tiles
+
+  // Lane and warp are asked for where they are used: what is made of them would else stay in registers, which are few.
+  static int me() { return static_cast<int>(keep_here(thread_x())) % WARPGROUP; }
+  static int own_lane() { return me() % WARP; }
+  static int first_row() { return me() / WARP * 16 + own_lane() / 4; }
+
+  static void load_latent_queries(const QueryRows& q) {
+    constexpr int CHUNKS = R / 8, AT_ONCE = ROWS * CHUNKS / (GROUPS * WARPGROUP);
+    Pack<uint32_t, 4> x[AT_ONCE];  // all are on their way together
+    const auto place = [](int n) { return thread_x() - COPIERS + n * GROUPS * WARPGROUP; };
+#pragma unroll
+    for (int n = 0; n < AT_ONCE; ++n) x[n] = load_pack<4>(reinterpret_cast<const uint32_t*>(q.latent_row(place(n) / CHUNKS) + place(n) % CHUNKS * 8));
+#pragma unroll
+    for (int n = 0; n < AT_ONCE; ++n) {
+      const int row = place(n) / CHUNKS, chunk = place(n) % CHUNKS;
+      store_shared_16(at.q() + chunk / 8 * BOX + row * 128 + (chunk % 8 ^ row % 8) * 16, x[n]);
+    }
+  }
+
+  // The other warpgroup's last references, and what outputs are to be multiplied by.
+  void take_references(float (&factor)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float next = __uint_as_float(load_shared_4(at.row(OTHER, first_row() + 8 * h)));
+      factor[h] = exp2_of(rows.reference[h] - next);
+      rows.reference[h] = next, rows.sum[h] *= factor[h];
+    }
+  }
+  void store_references(int lane) const {
+    if (lane % 4 == 0)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) store_shared_4(at.row(GROUP, first_row() + 8 * h), __float_as_uint(rows.reference[h]));
+  }
+
+  // Sums of both warpgroups' tiles come together. Outputs(f) calls f for each block of them, and the feature that it begins with.
+  template <class Outputs> void finish(const Results& results, Outputs outputs) {
+    rows.add_up();
+    sync_some(ALL, GROUPS * WARPGROUP);  // references have been read
+    if (own_lane() % 4 == 0)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) store_shared_4(at.row(GROUP, first_row() + 8 * h), __float_as_uint(rows.sum[h]));
+    sync_some(ALL, GROUPS * WARPGROUP);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      rows.sum[h] += __uint_as_float(load_shared_4(at.row(OTHER, first_row() + 8 * h)));
+      const int head = results.first_head + first_row() + 8 * h;
+      const bool wanted = head < results.heads, counts = wanted && GROUP == 0 && own_lane() % 4 == 0;
+      if (results.parts == 1) {
+        outputs([&](const auto& o, int feature) {
+          store_row(o, h, rows.sum[h] == 0 ? 0 : reciprocal(rows.sum[h]), results.row(wanted ? head : 0) + feature, wanted);
+        });
+        if (counts) results.store_lse(head, rows.reference[h], rows.sum[h]);
+      } else if (wanted) {
+        outputs([&](const auto& o, int feature) {
+          float* const to = results.partial + results.piece(head) * R + feature + own_lane() % 4 * 2;
+#pragma unroll
+          for (int j = 0; j < static_cast<int>(sizeof o / 16); ++j) store_pack(to + j * 8, Pack<float, 2>{{o[4 * j + 2 * h], o[4 * j + 2 * h + 1]}});
+        });
+        if (counts) results.softmaxes[results.piece(head)] = {rows.reference[h], rows.sum[h]};
+      }
+    }
+  }
+};
