@@ -4,7 +4,7 @@
 #pragma once
 #include "device/attention/share_places.h"
 #include "device/attention/visible_keys.h"
-#include "device/number/quantise.h"
+#include "device/number/quantise_pack.h"
 #include "ragged_page_attention/ragged_batch.h"
 
 // Rows of kv_pages: a key and a value of each kv head.
@@ -44,11 +44,7 @@ template <int PACK, class Find> static inline void write_rows(const NewRows& row
     for (int i = 0; i < AT_ONCE; ++i) {
       const int at = base + i * WARP, row = quotient(at, row_packs);
       if (at >= packs) continue;
-      const float scale = rows.scale(row);
-      Pack<Cached, PACK> y;
-#pragma unroll
-      for (int k = 0; k < PACK; ++k) y.at[k] = cached<Cached>(scale == 1 ? to_float(x[i].at[k]) : to_float(x[i].at[k]) / scale);
-      store_pack(slot + row * row_stride + (at - row * row_packs) * PACK, y);
+      store_pack(slot + row * row_stride + (at - row * row_packs) * PACK, cached_pack<Cached>(x[i], Quotients(rows.scale(row))));
     }
   }
 }
