@@ -24,27 +24,38 @@ struct NewRows {
   }
 };
 
+// A lane's packs of a token's rows, one after the other, WARP apart: without a division for each.
+struct PackPlace {
+  int row, column;  // column: in packs
+  int row_packs, row_step, column_step;
+  explicit PackPlace(int packs)
+      : row(quotient(lane(), packs)), column(lane() - row * packs), row_packs(packs), row_step(quotient(WARP, packs)), column_step(WARP - row_step * packs) {}
+  void next() {
+    row += row_step, column += column_step;
+    if (column >= row_packs) column -= row_packs, ++row;
+  }
+};
+
 // A token's rows to the slot that `find` tells, which all lanes call; null: to none. PACK elements at a time, which begin where packs may.
 template <int PACK, class Find> static inline void write_rows(const NewRows& rows, int64_t token, int row_count, int dim, int64_t row_stride, const Find& find) {
   constexpr int AT_ONCE = 8;
-  const int row_packs = dim / PACK, packs = row_count * row_packs;
+  const int row_packs = quotient(dim, PACK), packs = row_count * row_packs;
   Cached* slot = nullptr;
+  Quotients by(1);
+  PackPlace from(row_packs), to = from;
 #pragma unroll 1
   for (int first = 0; first < packs; first += AT_ONCE * WARP) {
-    const int base = first + lane();
     Pack<Element, PACK> x[AT_ONCE];
 #pragma unroll
-    for (int i = 0; i < AT_ONCE; ++i) {
-      const int at = base + i * WARP < packs ? base + i * WARP : 0, row = quotient(at, row_packs);
-      x[i] = load_pack<PACK>(rows.row(token, row) + (at - row * row_packs) * PACK);
-    }
+    for (int i = 0; i < AT_ONCE; ++i, from.next()) x[i] = load_pack<PACK>(rows.row(token, from.row < row_count ? from.row : 0) + from.column * PACK);
     if (first == 0) slot = find();
     if (slot == nullptr) return;
 #pragma unroll
-    for (int i = 0; i < AT_ONCE; ++i) {
-      const int at = base + i * WARP, row = quotient(at, row_packs);
-      if (at >= packs) continue;
-      store_pack(slot + row * row_stride + (at - row * row_packs) * PACK, cached_pack<Cached>(x[i], Quotients(rows.scale(row))));
+    for (int i = 0; i < AT_ONCE; ++i, to.next()) {
+      if (to.row >= row_count) continue;
+      const float scale = rows.scale(to.row);
+      if (scale != by.scale) by = Quotients(scale);
+      store_pack(slot + to.row * row_stride + to.column * PACK, cached_pack<Cached>(x[i], by));
     }
   }
 }

@@ -1,7 +1,6 @@
 // GPU vocabulary: packs of 16-bit numbers over a scale as a cache stores them, the numbers of quantise.h in fewer instructions.
 //
-//   Quotients by(scale); by(x)        x / scale, or beyond 8-bit numbers' range something else beyond it
-//   cached_pack<T>(x, by)             a pack of x / scale as T
+//   cached_pack<T>(x, by)   a pack of x / by.scale as T; by: Quotients
 #pragma once
 #include "device/number/quantise.h"
 
@@ -10,20 +9,7 @@ static inline float fused_multiply_add(float a, float b, float c) { return fmaf(
 $else
 static inline float fused_multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 $end
-
-// A quotient by the reciprocal, with one correction: rounded as a division's is, where x has as few bits as 16-bit types have.
-struct Quotients {
-  float scale, reciprocal;
-  bool is_usual;  // nothing overflows that matters, nor is what is too small for a correction of the least 8-bit number's size
-  explicit Quotients(float by) : scale(by), reciprocal(1 / by) {
-    const uint32_t exponent = __builtin_bit_cast(uint32_t, by) >> 23 & 0xff;
-    is_usual = exponent > 127 - 60 && exponent < 127 + 60;
-  }
-  float operator()(float x) const {
-    const float first = x * reciprocal, corrected = fused_multiply_add(fused_multiply_add(-first, scale, x), reciprocal, first);
-    return first < 4096 && first > -4096 ? corrected : first;
-  }
-};
+#include "device/number/quotients.h"
 
 template <class T> static inline void store_cached_pair(T* to, float a, float b) { to[0] = cached<T>(a), to[1] = cached<T>(b); }
 $if arch.platform == 'cuda'
