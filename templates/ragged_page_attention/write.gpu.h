@@ -7,6 +7,8 @@
 #include "device/number/quantise_pack.h"
 #include "ragged_page_attention/ragged_batch.h"
 
+constexpr bool SAME_TYPE = ${E == C};
+
 // Rows of kv_pages: a key and a value of each kv head.
 struct NewRows {
   const Element *keys, *values;
@@ -36,12 +38,12 @@ struct PackPlace {
   }
 };
 
-// A token's rows to the slot that `find` tells, which all lanes call; null: to none. PACK elements at a time, which begin where packs may.
-template <int PACK, class Find> static inline void write_rows(const NewRows& rows, int64_t token, int row_count, int dim, int64_t row_stride, const Find& find) {
+// A token's rows to the slot that `find` tells, which all lanes call; null: to none. PACK elements at a time, which begin where packs may. AS_IT_IS: nothing
+// is converted or divided.
+template <int PACK, bool AS_IT_IS, class Find> static inline void write_rows(const NewRows& rows, int64_t token, int row_count, int dim, int64_t row_stride, const Find& find) {
   constexpr int AT_ONCE = 8;
   const int row_packs = quotient(dim, PACK), packs = row_count * row_packs;
   Cached* slot = nullptr;
-  Quotients by(1);
   PackPlace from(row_packs), to = from;
 #pragma unroll 1
   for (int first = 0; first < packs; first += AT_ONCE * WARP) {
@@ -53,9 +55,9 @@ template <int PACK, class Find> static inline void write_rows(const NewRows& row
 #pragma unroll
     for (int i = 0; i < AT_ONCE; ++i, to.next()) {
       if (to.row >= row_count) continue;
-      const float scale = rows.scale(to.row);
-      if (scale != by.scale) by = Quotients(scale);
-      store_pack(slot + to.row * row_stride + to.column * PACK, cached_pack<Cached>(x[i], by));
+      Cached* const there = slot + to.row * row_stride + to.column * PACK;
+      if constexpr (AS_IT_IS) store_pack(there, x[i]);
+      else store_pack(there, cached_pack<Cached>(x[i], rows.scale(to.row)));
     }
   }
 }
@@ -90,7 +92,11 @@ struct NewTokens {
     constexpr int PACK = 16 / sizeof(Element);
     const int64_t strides = rows.key_token | rows.key_head | rows.value_token | rows.value_head | page_stride | slot_stride | row_stride | features;
     const uint64_t places = reinterpret_cast<uint64_t>(rows.keys) | reinterpret_cast<uint64_t>(rows.values) | reinterpret_cast<uint64_t>(pages);
-    if (strides % PACK == 0 && places % 16 == 0) write_rows<PACK>(rows, token, row_count, dim, row_stride, find);
-    else write_rows<1>(rows, token, row_count, dim, row_stride, find);
+    const bool is_scaled = rows.k_scale != nullptr || rows.v_scale != nullptr;
+    if (strides % PACK != 0 || places % 16 != 0) return write_rows<1, false>(rows, token, row_count, dim, row_stride, find);
+    if constexpr (SAME_TYPE) {
+      if (!is_scaled) return write_rows<PACK, true>(rows, token, row_count, dim, row_stride, find);
+    }
+    write_rows<PACK, false>(rows, token, row_count, dim, row_stride, find);
   }
 };

@@ -1,6 +1,6 @@
 // GPU vocabulary: packs of 16-bit numbers over a scale as a cache stores them, the numbers of quantise.h in fewer instructions.
 //
-//   cached_pack<T>(x, by)   a pack of x / by.scale as T; by: Quotients
+//   cached_pack<T>(x, scale)   a pack of x / scale as T
 #pragma once
 #include "device/number/quantise.h"
 
@@ -28,16 +28,15 @@ template <> inline void store_cached_pair<int8_t>(int8_t* to, float a, float b) 
 }
 $end
 
-template <class T, class From, int N> static inline Pack<T, N> cached_pack(const Pack<From, N>& x, const Quotients& by) {
+template <class T, class From, int N> static inline Pack<T, N> cached_pack(const Pack<From, N>& x, float scale) {
   Pack<T, N> y;
-  if constexpr (sizeof(T) == 1 && sizeof(From) == 2 && N % 2 == 0) {
-    if (by.is_usual) {
+  if constexpr (sizeof(From) == 2 && N % 2 == 0) {
+    const Quotients by(scale);
 #pragma unroll
-      for (int k = 0; k < N; k += 2) store_cached_pair<T>(y.at + k, by(to_float(x.at[k])), by(to_float(x.at[k + 1])));
-      return y;
-    }
+    for (int k = 0; k < N; k += 2) store_cached_pair<T>(y.at + k, by(to_float(x.at[k])), by(to_float(x.at[k + 1])));
+  } else {
+#pragma unroll
+    for (int k = 0; k < N; ++k) y.at[k] = cached<T>(to_float(x.at[k]) / scale);
   }
-#pragma unroll
-  for (int k = 0; k < N; ++k) y.at[k] = cached<T>(by.scale == 1 ? to_float(x.at[k]) : to_float(x.at[k]) / by.scale);
   return y;
 }
