@@ -60,7 +60,7 @@ const Mutant mutants[] = {
     {"BatchThatWritesToTheFirstSequence", batch_v3("mixed_bf16"), {"low += skipped", 0, "low += 0", ragged_write}},
     {"BatchThatWritesASlotTooFar", batch_v3("mixed_bf16"), {"position % page_size *", 0, "(position + 1) % page_size *", ragged_write}},
     {"BatchThatWritesAPackTwice", quantised_v3(), {"i < AT_ONCE; ++i, from.next()", 0, "i < AT_ONCE; ++i", ragged_write}},
-    {"BatchThatQuantisesByTheFirstScale", quantised_v3(), {"scale != by.scale", 0, "by.scale == 1", ragged_write}},
+    {"BatchThatQuantisesByTheFirstHeadsScales", quantised_v3(), {"rows.scale(to.row)", 0, "rows.scale(to.row % 2)", ragged_write}},
     {"BatchThatQuantisesANumberTwice", quantised_v3(), {"to_float(x.at[k + 1])", 0, "to_float(x.at[k])", quantise_pack}},
     {"Rdna3BatchThatSeesHiddenKeys",
      on(rdna3, batch("mixed_bf16", "ragged_page_attention/attend.wave.gpu.cu")),

@@ -35,7 +35,8 @@ TEST(Quotients, AreSoAtEveryScale) {
         for (int k = 128; k < 256; ++k) {
           const float x = std::ldexp(static_cast<float>(k - 384 * (k % 2)), size + exponent - 7);
           const float expected = x / scale;
-          if (std::isinf(x) || (std::fpclassify(x) == FP_SUBNORMAL && std::fabs(x) < 0x1p-133f) || std::fabs(expected) >= 0x1p119f) continue;
+          if (std::isinf(x) || (std::fpclassify(x) == FP_SUBNORMAL && std::fabs(x) < 0x1p-133f) || std::fabs(expected) >= 0x1p119f)
+            continue;
           ASSERT_EQ(by(x), expected) << x << " / " << scale;
         }
     }
