@@ -71,7 +71,7 @@ struct FirstItem {
     if (any_in_warp(other)) return -1;
     const uint32_t owner = lanes_where(sequence >= 0);
     if (owner == 0) return 0;
-    const Totals all{{0, sum_in_warp(all_steps) * plan.kv_heads}, {0, sequences * plan.kv_heads}, {0, largest_in_warp(longest)}};
+    const Totals all{{0, sum_in_warp(all_steps) * plan.kv_heads}, {0, sequences * plan.kv_heads}, {0, largest_in_warp(longest)}, 0};
     const Division division(all, blocks, slots);
     if (division.most_steps(1, all.steps[1] - blocks * (all.longest[1] + SETUP) - all.longest[1] / 2) < all.longest[1]) return 0;
     const int from = __ffs(owner) - 1;
@@ -100,7 +100,7 @@ struct FirstItem {
     const int left = (kind == 0 ? all.steps[0] : all.steps[1]) - begin * (longest + SETUP) - longest / 2;
     if (any_in_warp(empty) || division.most_steps(kind, left) < longest) return false;
     passes = kind == 1 && all.streams[0] > 0, number = kind * room + in_queue;
-    return find_stream(item, kind, in_queue, all.streams[0] == 0);
+    return find_stream(item, kind, kind == 0 ? division.order().stream(in_queue) : in_queue, all.streams[0] == 0);
   }
   // Stream `number` of a kind. alone: there are no others, whose slots would come before its own.
   bool find_stream(RaggedItem& item, int kind, int number, bool alone) const {

@@ -4,7 +4,7 @@
 #include "device/number/bytes_to_halves.h"
 
 struct Widener {
-  static constexpr int PACKS = BLOCK_N * D / 16 / WARPGROUP, AT_ONCE = PACKS < 4 ? PACKS : 4;  // of 16 bytes: a thread's of a step; those that it has at once
+  static constexpr int PACKS = BLOCK_N * D / 16 / WARPGROUP, AT_ONCE = 2;  // of 16 bytes: a thread's of a step; those that it loads at once, while it widens as many
   static_assert(PACKS % AT_ONCE == 0);
   static_assert(D == 128);  // tile copies with the swizzle of 128 bytes would spread shorter rows
   const Places& at;
@@ -40,18 +40,23 @@ struct Widener {
   template <class To> void widen(uint32_t from, uint32_t from_full, uint32_t from_parity, uint32_t to, uint32_t to_full, uint32_t to_parity) const {
     const Pack16 own;
     barrier_wait_all(from_full, from_parity);
-    barrier_wait_all(empty(to_full), to_parity ^ 1);
-#pragma unroll
-    for (int first = 0; first < PACKS; first += AT_ONCE) {
-      uint32_t x[AT_ONCE][4];
+    uint32_t x[2][AT_ONCE][4];
+    const auto load = [&](uint32_t(&to)[AT_ONCE][4], int first) {
 #pragma unroll
       for (int i = 0; i < AT_ONCE; ++i)
         asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(x[i][0]), "=r"(x[i][1]), "=r"(x[i][2]), "=r"(x[i][3]) : "r"(from + own.from + (first + i) * Pack16::NEXT_FROM) : "memory");
+                     : "=r"(to[i][0]), "=r"(to[i][1]), "=r"(to[i][2]), "=r"(to[i][3]) : "r"(from + own.from + (first + i) * Pack16::NEXT_FROM) : "memory");
+    };
+    load(x[0], 0);
+    barrier_wait_all(empty(to_full), to_parity ^ 1);
+#pragma unroll
+    for (int first = 0; first < PACKS; first += AT_ONCE) {
+      const int turn = first / AT_ONCE % 2;
+      if (first + AT_ONCE < PACKS) load(x[1 - turn], first + AT_ONCE);
 #pragma unroll
       for (int i = 0; i < AT_ONCE; ++i)
 #pragma unroll
-        for (int k = 0; k < 2; ++k) store<To>(to + own.to[k] + (first + i) * Pack16::NEXT_TO, x[i][2 * k], x[i][2 * k + 1]);
+        for (int k = 0; k < 2; ++k) store<To>(to + own.to[k] + (first + i) * Pack16::NEXT_TO, x[turn][i][2 * k], x[turn][i][2 * k + 1]);
     }
     fence_async();
     sync_warp();

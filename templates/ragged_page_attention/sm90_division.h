@@ -5,6 +5,8 @@
 // first. Wide streams and others have queues of their own, since the former wait for products and the latter for memory: blocks begin with either in such numbers that
 // both last equally long. A stream is cut where little is left for each block after it, so that blocks end together, and few are cut. Few wide streams, as of some
 // hundred new tokens behind a long context, are the work of one or two rounds of all blocks: these are cut alike, in so many pieces that rounds are full.
+// Wide streams of about the same length that are not cut would have blocks end up to a stream apart: two rounds of all blocks have streams of all lengths, which are
+// taken last, the longest first, by the blocks that end first (StreamOrder).
 #pragma once
 #include "ragged_page_attention/sm90_items.h"
 
@@ -61,9 +63,10 @@ struct RaggedPlan {
   }
 };
 
-// Of wide streams (0) and others (1): about how many steps they have, with what items cost beside; how many there are; the steps of the longest one.
+// Of wide streams (0) and others (1): about how many steps they have, with what items cost beside; how many there are; the steps of the longest one. And of wide
+// streams how many steps all have fewer than 1 << 20, at most.
 struct Totals {
-  int steps[2], streams[2], longest[2];
+  int steps[2], streams[2], longest[2], below;
 
   // Sequence n: its last rows see most keys, without a window.
   void add(const RaggedPlan& plan, int n) {
@@ -76,6 +79,7 @@ struct Totals {
       if (k != kind) continue;
       streams[k] += many * plan.kv_heads, longest[k] = larger_of(longest[k], larger_of(of_first, of_last));
       steps[k] += many * plan.kv_heads * ((of_first + of_last + 1) / 2 + SETUP);
+      if (k == 0) below = larger_of(below, (1 << 20) - smaller_of(of_first, of_last));
     }
   }
   // Of all lanes.
@@ -83,6 +87,7 @@ struct Totals {
     Totals all;
 #pragma unroll
     for (int k = 0; k < 2; ++k) all.steps[k] = sum_in_warp(steps[k]), all.streams[k] = sum_in_warp(streams[k]), all.longest[k] = largest_in_warp(longest[k]);
+    all.below = largest_in_warp(below);
     return all;
   }
   // Of all threads. Every thread calls it.
@@ -92,6 +97,23 @@ struct Totals {
     sync_block();
     return places[lane()].of_warp();
   }
+};
+
+// The order of wide streams. As they lie, but for two of each of `blocks` groups, which make the rounds in the end.
+struct StreamOrder {
+  static constexpr int ROUNDS = 2, MOST_BLOCKS = 256;
+  int streams, blocks, rounds;  // rounds: ROUNDS, or 0
+
+  int rest() const { return streams - group() * blocks; }  // before the groups
+  int group() const { return quotient(streams, blocks); }
+  int before_rounds() const { return streams - rounds * blocks; }
+  // The stream at a place before the rounds.
+  int stream(int place) const {
+    if (rounds == 0 || place < rest()) return place;
+    const int many = group() - rounds, in_groups = place - rest(), turn = quotient(in_groups, many);
+    return rest() + turn * group() + in_groups - turn * many;
+  }
+  int of_round(int round, int turn) const { return rest() + (turn + 1) * group() - rounds + round; }
 };
 
 // How work is divided: which blocks begin with wide streams, and how long items are.
@@ -106,6 +128,13 @@ struct Division {
     const bool alike = all.steps[0] >= 0.85f * all.streams[0] * all.longest[0];
     most = alike ? steps_by_rounds(slots) : larger_of(all.steps[0] / (2 * first), LEAST_OF_FEW);
     if (all.streams[1] == 0) first = blocks;
+  }
+
+  StreamOrder order() const {
+    const int shortest = (1 << 20) - all.below;
+    const bool alike = all.streams[1] == 0 && most == 0 && all.longest[0] <= LEAST && 2 * shortest >= all.longest[0];
+    const bool fits = all.streams[0] > 2 * StreamOrder::ROUNDS * blocks && blocks <= StreamOrder::MOST_BLOCKS;
+    return {all.streams[0], blocks, alike && fits ? StreamOrder::ROUNDS : 0};
   }
 
   // How many steps an item may have where `left` are left for all blocks. At least 1 / (MORE_ITEMS * blocks) of all.

@@ -34,6 +34,29 @@ template <int COUNT> static inline void sum_before(int (&x)[COUNT], int (&totals
   sync_block();
 }
 
+// The streams of the rounds in the end, the longest of a round first. Every thread calls it.
+static inline void order_rounds(const RaggedPlan& plan, const StreamOrder& order, int* streams) {
+  __shared__ int steps[StreamOrder::ROUNDS * StreamOrder::MOST_BLOCKS];
+  const int place = thread_x(), round = quotient(place, order.blocks), turn = place - round * order.blocks;
+  int number = 0;
+  if (round < order.rounds) {
+    number = order.of_round(round, turn);
+    const RaggedItem item = plan.stream(number);
+    steps[place] = item.end - item.first;
+  }
+  sync_block();
+  if (round < order.rounds) {
+    int before = 0;
+#pragma unroll 1
+    for (int i = 0; i < order.blocks; ++i) {
+      const int theirs = steps[round * order.blocks + i];
+      before += theirs > steps[place] || (theirs == steps[place] && i < turn);
+    }
+    streams[round * order.blocks + before] = number;
+  }
+  sync_block();
+}
+
 static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, int slots, int room, int32_t* words, int32_t* items) {
   __shared__ int sums[3][PLAN_WARPS];
   __shared__ Totals totals[PLAN_WARPS];
@@ -51,11 +74,15 @@ static inline void make_plan(RaggedPlan plan, int* streams_before, int blocks, i
   const Totals all = own_totals.of_block(totals);
   plan.streams_before = streams_before;
   const Division division(all, blocks, slots);
+  __shared__ int last_streams[StreamOrder::ROUNDS * StreamOrder::MOST_BLOCKS];
+  const StreamOrder order = division.order();
+  if (order.rounds > 0) order_rounds(plan, order, last_streams);
   int done[2] = {}, made[3] = {};  // made: items of both queues, slots
 #pragma unroll 1
   for (int base = 0; base < streams; base += PLAN_THREADS) {
     RaggedItem item{};
-    if (base + thread_x() < streams) item = plan.stream(base + thread_x());
+    const int place = base + thread_x(), in_rounds = place - (order.rounds > 0 ? order.before_rounds() : streams);
+    if (place < streams) item = plan.stream(in_rounds < 0 ? order.stream(place) : last_streams[in_rounds]);
     const int queue = item.wide ? 0 : 1, begin = item.first, steps = item.end - begin, own = steps > 0 ? steps + SETUP : 0;
     int weight[2] = {item.wide ? own : 0, item.wide ? 0 : own}, weights[2], nexts[3];
     sum_before(weight, weights, sums);

@@ -4,8 +4,10 @@
 #pragma once
 #include "device/attention/share_places.h"
 #include "device/attention/visible_keys.h"
-#include "device/number/quantise.h"
+#include "device/number/quantise_pack.h"
 #include "ragged_page_attention/ragged_batch.h"
+
+constexpr bool SAME_TYPE = ${E == C};
 
 // Rows of kv_pages: a key and a value of each kv head.
 struct NewRows {
@@ -24,31 +26,38 @@ struct NewRows {
   }
 };
 
-// A token's rows to the slot that `find` tells, which all lanes call; null: to none. PACK elements at a time, which begin where packs may.
-template <int PACK, class Find> static inline void write_rows(const NewRows& rows, int64_t token, int row_count, int dim, int64_t row_stride, const Find& find) {
+// A lane's packs of a token's rows, one after the other, WARP apart: without a division for each.
+struct PackPlace {
+  int row, column;  // column: in packs
+  int row_packs, row_step, column_step;
+  explicit PackPlace(int packs)
+      : row(quotient(lane(), packs)), column(lane() - row * packs), row_packs(packs), row_step(quotient(WARP, packs)), column_step(WARP - row_step * packs) {}
+  void next() {
+    row += row_step, column += column_step;
+    if (column >= row_packs) column -= row_packs, ++row;
+  }
+};
+
+// A token's rows to the slot that `find` tells, which all lanes call; null: to none. PACK elements at a time, which begin where packs may. AS_IT_IS: nothing
+// is converted or divided.
+template <int PACK, bool AS_IT_IS, class Find> static inline void write_rows(const NewRows& rows, int64_t token, int row_count, int dim, int64_t row_stride, const Find& find) {
   constexpr int AT_ONCE = 8;
-  const int row_packs = dim / PACK, packs = row_count * row_packs;
+  const int row_packs = quotient(dim, PACK), packs = row_count * row_packs;
   Cached* slot = nullptr;
+  PackPlace from(row_packs), to = from;
 #pragma unroll 1
   for (int first = 0; first < packs; first += AT_ONCE * WARP) {
-    const int base = first + lane();
     Pack<Element, PACK> x[AT_ONCE];
 #pragma unroll
-    for (int i = 0; i < AT_ONCE; ++i) {
-      const int at = base + i * WARP < packs ? base + i * WARP : 0, row = quotient(at, row_packs);
-      x[i] = load_pack<PACK>(rows.row(token, row) + (at - row * row_packs) * PACK);
-    }
+    for (int i = 0; i < AT_ONCE; ++i, from.next()) x[i] = load_pack<PACK>(rows.row(token, from.row < row_count ? from.row : 0) + from.column * PACK);
     if (first == 0) slot = find();
     if (slot == nullptr) return;
 #pragma unroll
-    for (int i = 0; i < AT_ONCE; ++i) {
-      const int at = base + i * WARP, row = quotient(at, row_packs);
-      if (at >= packs) continue;
-      const float scale = rows.scale(row);
-      Pack<Cached, PACK> y;
-#pragma unroll
-      for (int k = 0; k < PACK; ++k) y.at[k] = cached<Cached>(scale == 1 ? to_float(x[i].at[k]) : to_float(x[i].at[k]) / scale);
-      store_pack(slot + row * row_stride + (at - row * row_packs) * PACK, y);
+    for (int i = 0; i < AT_ONCE; ++i, to.next()) {
+      if (to.row >= row_count) continue;
+      Cached* const there = slot + to.row * row_stride + to.column * PACK;
+      if constexpr (AS_IT_IS) store_pack(there, x[i]);
+      else store_pack(there, cached_pack<Cached>(x[i], rows.scale(to.row)));
     }
   }
 }
@@ -83,7 +92,11 @@ struct NewTokens {
     constexpr int PACK = 16 / sizeof(Element);
     const int64_t strides = rows.key_token | rows.key_head | rows.value_token | rows.value_head | page_stride | slot_stride | row_stride | features;
     const uint64_t places = reinterpret_cast<uint64_t>(rows.keys) | reinterpret_cast<uint64_t>(rows.values) | reinterpret_cast<uint64_t>(pages);
-    if (strides % PACK == 0 && places % 16 == 0) write_rows<PACK>(rows, token, row_count, dim, row_stride, find);
-    else write_rows<1>(rows, token, row_count, dim, row_stride, find);
+    const bool is_scaled = rows.k_scale != nullptr || rows.v_scale != nullptr;
+    if (strides % PACK != 0 || places % 16 != 0) return write_rows<1, false>(rows, token, row_count, dim, row_stride, find);
+    if constexpr (SAME_TYPE) {
+      if (!is_scaled) return write_rows<PACK, true>(rows, token, row_count, dim, row_stride, find);
+    }
+    write_rows<PACK, false>(rows, token, row_count, dim, row_stride, find);
   }
 };

@@ -12,6 +12,7 @@ constexpr char merge_rows[] = "ragged_page_attention/merge_rows.h";
 constexpr char wave_row[] = "ragged_page_attention/wave_row.h";
 constexpr char ragged_batch[] = "ragged_page_attention/ragged_batch.h";
 constexpr char ragged_write[] = "ragged_page_attention/write.gpu.h";
+constexpr char quantise_pack[] = "device/number/quantise_pack.h";
 
 const Sizes narrow_heads = {{"T", 75}, {"N", 4}, {"Hq", 8}, {"Hkv2", 4}, {"D", 64}, {"P", 80}, {"ps", 16}, {"max_pages", 48}, {"L", 45}};
 
@@ -26,6 +27,11 @@ Subject one_prefill() {
 }
 Subject batch_v3(const char* case_name) {
   return {root, "ragged_page_attention_v3", case_name, "ragged_page_attention/attend.mma.gpu.cu", narrow_heads};
+}
+// A lane has packs of several rows.
+Subject quantised_v3() {
+  const Sizes four_packs = {{"T", 20}, {"N", 2}, {"Hq", 8}, {"Hkv2", 8}, {"D", 128}, {"P", 20}, {"ps", 16}, {"max_pages", 8}, {"L", 20}};
+  return {root, "ragged_page_attention_v3", "small_quantised_bf16.i8", "ragged_page_attention/attend.mma.gpu.cu", four_packs};
 }
 
 const Mutant mutants[] = {
@@ -53,6 +59,9 @@ const Mutant mutants[] = {
     {"BatchThatReadsKeysBeforeTheyAreWritten", batch_v3("mixed_bf16"), {"grid_barrier();", 0, nothing}},
     {"BatchThatWritesToTheFirstSequence", batch_v3("mixed_bf16"), {"low += skipped", 0, "low += 0", ragged_write}},
     {"BatchThatWritesASlotTooFar", batch_v3("mixed_bf16"), {"position % page_size *", 0, "(position + 1) % page_size *", ragged_write}},
+    {"BatchThatWritesAPackTwice", quantised_v3(), {"i < AT_ONCE; ++i, from.next()", 0, "i < AT_ONCE; ++i", ragged_write}},
+    {"BatchThatQuantisesByTheFirstHeadsScales", quantised_v3(), {"rows.scale(to.row)", 0, "rows.scale(to.row % 2)", ragged_write}},
+    {"BatchThatQuantisesANumberTwice", quantised_v3(), {"to_float(x.at[k + 1])", 0, "to_float(x.at[k])", quantise_pack}},
     {"Rdna3BatchThatSeesHiddenKeys",
      on(rdna3, batch("mixed_bf16", "ragged_page_attention/attend.wave.gpu.cu")),
      {"whole || sees.has(first + matrix_row(i))", 0, "true", wave_row}},
