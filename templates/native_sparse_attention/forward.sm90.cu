@@ -1,5 +1,5 @@
-// native_sparse_attention, forward, on Hopper: a block of threads has tokens of a kv head, shared out among warpgroups. One warp copies every tile of 64
-// keys that any of them sees into a ring; a warpgroup passes over tiles that none of its tokens sees, and nothing else holds it up.
+// native_sparse_attention, forward, on Hopper: a block of threads has a token of a kv head a warp. One more warp copies every tile of 64 keys that any of
+// them sees into a ring; a warp passes over tiles that its token does not see, and nothing else holds it up.
 #include "device/gpu.h"
 #include "device/attention/attention.h"
 #include "device/sm90/sm90_attention_rows.h"
@@ -7,18 +7,19 @@
 
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
-constexpr int GROUPS = ${groups}, TOKENS = ${tokens}, GROUP_TOKENS = TOKENS / GROUPS;
+constexpr int GROUPS = ${groups}, TOKENS = 4 * GROUPS;
 constexpr uint32_t STAGES = ${stages};
-constexpr int CHAINS = ${chains};
-constexpr int THREADS = (GROUPS + 1) * WARPGROUP, COPY_REGISTERS = 24, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : 112;
+constexpr int THREADS = (GROUPS + 1) * WARPGROUP, COPY_REGISTERS = 24, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : 240;
 // More registers than the block begins with never come, and the warpgroup that waits for them hangs.
 static_assert(GROUPS * CONSUMER_REGISTERS + COPY_REGISTERS <= (GROUPS + 1) * (65536 / THREADS / 8 * 8), "fewer registers or warpgroups");
-$require D % 64 == 0 and Dv % 64 == 0 and tokens % groups == 0
-constexpr uint32_t WEIGHT_BYTES = 16 * 128;
-#include "native_sparse_attention/forward_sm90_consumer.h"
-constexpr uint32_t QUERIES_AT = STAGES * STAGE_BYTES;
-constexpr uint32_t WEIGHTS_AT = QUERIES_AT + QUERY_PANEL * (D > DV ? D : DV) / 64;  // outputs take the queries' place
-constexpr uint32_t BITS_AT = WEIGHTS_AT + 2 * GROUPS * WEIGHT_BYTES;
+$require D % 64 == 0 and Dv % 64 == 0
+#include "native_sparse_attention/sm90_warp_token.h"
+// In shared memory: read again where it is needed, for registers are few.
+struct Notes {
+  TileRing ring;
+  int first_token, first_head, heads, batch;
+};
+constexpr uint32_t BITS_AT = STAGES * STAGE_BYTES;
 $if gated
 constexpr int SELECTORS = ${selectors}, SELECT_BLOCKS = ${select_blocks}, MEANS_THREADS = 128, KEYS = KEYS_A_TILE;
 constexpr uint32_t SELECT_STAGES = ${select_stages};
@@ -39,25 +40,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   if (thread_x() == 0) {
     notes.ring.start();
     notes.first_token = first_token, notes.first_head = first_head, notes.heads = count, notes.batch = batch;
-    notes.past = (first_token + 1) / size, notes.next_past = (notes.past + 1) * size - 1;
   }
-  Producer producer{base, notes.ring, bits, words, size, first_token, tokens, kv_head, batch, {}};
-  if (uniform(warp()) == 0) {  // whose first lane has made the barriers
-    producer.expect_queries(QUERY_PANEL * D / 64);
-    producer.copy_queries<D>(base + QUERIES_AT, q_map, first_head);
-  }
-$if gated
-#pragma unroll 1
-  for (int i = THREADS - 1 - thread_x(); i < TOKENS * ROW_HEADS; i += THREADS) {  // by warps that have no bits to load
-    const int of = i / ROW_HEADS, head = i % ROW_HEADS, token = first_token + of;
-    const auto known_gate = [&](const View& gate) { return token < tokens && head < count && is_given(gate) ? gate_of(gate, batch, token, first_head + head) : 0; };
-    const float sum = token < tokens && head < count && is_given(g_cmp_view)
-                          ? mean_lse[(static_cast<int64_t>(batch) * q_view.shape[2] + first_head + head) * tokens + token]
-                          : 0;
-    notes.block_gate[of][head] = known_gate(g_slc_view), notes.mean_gate[of][head] = known_gate(g_cmp_view);
-    notes.mean_sum[of][head] = sum > -INFINITE ? sum : 0;
-  }
-$end
 #pragma unroll 1
   for (int i = warp(); i < TOKENS; i += THREADS / WARP) {
     const int token = first_token + i;
@@ -83,6 +66,7 @@ $end
   if (uniform(warpgroup()) == GROUPS) {
     give_registers<COPY_REGISTERS>();
     if (uniform(warp()) != 4 * GROUPS) return;
+    Producer producer{base, notes.ring, bits, words, size, first_token, tokens, kv_head, batch, {}};
     producer.copy_blocks(k_map, v_map);
 $if gated
     if (is_given(g_cmp_view))
@@ -94,34 +78,49 @@ $end
     return;
   }
   take_registers<CONSUMER_REGISTERS>();
-  const int group = uniform(warpgroup());
-  Consumer consumer{notes, {group, notes.exchange}, base, base + QUERIES_AT, base + WEIGHTS_AT + group * 2 * WEIGHT_BYTES, softmax_scale * LOG2_E};
-  consumer.start();
-  barrier_wait_all(shared_pointer(&notes.ring.queries), 0);
+  const Heads<const Element> q(q_view);
+  WarpToken own{base, softmax_scale * LOG2_E, {}, {}, {}, {}};
+  own.start(q.row(batch, first_token + warp() < tokens ? first_token + warp() : 0, first_head), q.head_stride, first_token + warp() < tokens ? count : 0);
   Turn<STAGES> turn;
-  const int own_first = uniform(notes.first_token);
-  consumer.meet_tiles<TILE_OF_BLOCKS>(turn, [&](int i) { return own_first + i + 1; });
-  consumer.end_blocks([&](int of, int head) { return ${gated ? 'notes.block_gate[of][head]' : '1.0f'}; });
-  consumer.give_sums([&](int of, int head, float lse) {
-    const int64_t token = notes.first_token + of;
-    if (token >= q_view.shape[1] || head >= notes.heads) return;
+  float gate[2] = {1, 1}, lse[2];
+  const uint32_t bit = 1u << uniform(warp());
+  own.meet_tiles<TILE_OF_BLOCKS>(notes.ring, turn, bit, uniform(first_token + warp()) + 1, gate);
+  {
+    const int64_t token = notes.first_token + warp(), batch = notes.batch, first_head = notes.first_head;
+    const int count = token < q_view.shape[1] ? notes.heads : 0;
 $if gated
-    store_branch_lse(branch_lse_view, notes.batch, token, notes.first_head + head, BLOCKS, lse);
-    store_branch_lse(branch_lse_view, notes.batch, token, notes.first_head + head, WINDOW, -INFINITE);
-    if (!is_given(g_cmp_view)) store_branch_lse(branch_lse_view, notes.batch, token, notes.first_head + head, MEANS, -INFINITE);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) gate[r] = own.head_of(r) < count && is_given(g_slc_view) ? gate_of(g_slc_view, batch, token, first_head + own.head_of(r)) : 0;
+$end
+  own.end_blocks(gate, lse);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int64_t head = first_head + own.head_of(r);
+    if (own.head_of(r) >= count || lane() % 4 != 0) continue;
+$if gated
+    store_branch_lse(branch_lse_view, batch, token, head, BLOCKS, lse[r] * LN_2);
+    store_branch_lse(branch_lse_view, batch, token, head, WINDOW, -INFINITE);
+    if (!is_given(g_cmp_view)) store_branch_lse(branch_lse_view, batch, token, head, MEANS, -INFINITE);
 $else
-    if (is_given(lse_view))
-      static_cast<float*>(lse_view.data)[notes.batch * lse_view.strides[0] + (notes.first_head + head) * lse_view.strides[1] + token * lse_view.strides[2]] = lse;
+    if (is_given(lse_view)) static_cast<float*>(lse_view.data)[batch * lse_view.strides[0] + head * lse_view.strides[1] + token * lse_view.strides[2]] = lse[r] * LN_2;
 $end
-  });
+  }
 $if gated
-  consumer.meet_tiles<TILE_OF_MEANS>(turn, [&](int i) { return notes.past + (notes.first_token + i >= notes.next_past ? 1 : 0); });
+  if (is_given(g_cmp_view)) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int64_t head = first_head + own.head_of(r);
+      const bool known = own.head_of(r) < count;
+      gate[r] = known ? gate_of(g_cmp_view, batch, token, head) : 0;
+      const float all = known ? mean_lse[(batch * q_view.shape[2] + head) * q_view.shape[1] + token] : 0;
+      own.reference[r] = all > -INFINITE ? all : 0;
+    }
+    own.meet_tiles<TILE_OF_MEANS>(notes.ring, turn, bit, uniform(static_cast<int>((token + 1) / block_size)), gate);
+  }
 $end
-  consumer.own.store<DV>(
-      base + QUERIES_AT, [&](int i, int h) -> const Scores& { return consumer.output[i][h]; },
-      [&](int i) {
-        const int64_t token = notes.first_token + i;
-        return token < q_view.shape[1] ? static_cast<Element*>(out_view.data) + notes.batch * out_view.strides[0] + token * out_view.strides[1] + notes.first_head * out_view.strides[2] : nullptr;
-      },
-      out_view.strides[2], notes.heads);
+  }
+  const int64_t token = notes.first_token + warp();
+  if (token < q_view.shape[1])
+    own.store(static_cast<Element*>(out_view.data) + notes.batch * out_view.strides[0] + token * out_view.strides[1] + notes.first_head * out_view.strides[2],
+              out_view.strides[2], notes.heads);
 }
