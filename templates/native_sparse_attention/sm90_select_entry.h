@@ -56,6 +56,7 @@ struct SelectedToken {
   MeanRing& ring;
   int past, heads;
   float unit;  // of scores
+  bool stays;  // the ring has room for all tiles: they come once, and stay
   Turn<SELECT_STAGES> turn;
   uint32_t query[D / 16][4];
   typedef float MeanScores[MEANS_A_TILE / 2];
@@ -98,13 +99,14 @@ struct SelectedToken {
     wgmma_commit();
     wgmma_wait<0>();
     keep_in_place(s);
-    if (lane() == 0) barrier_arrive(shared_pointer(&ring.empty[turn.at]));
+    if (lane() == 0 && !stays) barrier_arrive(shared_pointer(&ring.empty[turn.at]));
     turn.next();
   }
 
   // Of heads lane / 4 and that + 8 the logarithm of the sum over `count` tiles of means.
   void find_lse(float (&lse)[2], int count) {
     float reference[2] = {LOWEST, LOWEST}, sum[2] = {0, 0};  // of this lane's means
+    if (stays) turn = {};
 #pragma unroll 1
     for (int first = 0; first < count * MEANS_A_TILE; first += MEANS_A_TILE) {
       MeanScores s;
@@ -144,6 +146,7 @@ struct SelectedToken {
   // Adds to the importance (or, where these are the first heads, sets it) of all means of the tiles what the rows weigh; of those behind the
   // token's past what is of no use.
   void add_importance(float* importance, const float (&lse)[2], int count, bool are_first) {
+    if (stays) turn = {};
 #pragma unroll 1
     for (int first = 0; first < count * MEANS_A_TILE; first += MEANS_A_TILE) {
       MeanScores s;
@@ -173,20 +176,21 @@ KERNEL(SELECT_THREADS, SELECT_BLOCKS) select(${parameters('select')}) {
   const int kv_heads = static_cast<int>(q.heads) / heads, pitch = (static_cast<int>(means) + MEANS_A_TILE - 1) / MEANS_A_TILE * MEANS_A_TILE;
   const bool selects = is_given(g_slc_view) && !is_given(block_indices_view), choose = selects && room_beside(named_blocks, last / size) < last / size - 1;
   const int tiles = is_given(g_cmp_view) || choose ? ((last + 1) / size + MEANS_A_TILE - 1) / MEANS_A_TILE : 0;
+  const bool stays = tiles <= static_cast<int>(SELECT_STAGES);
   const uint32_t base = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
   if (thread_x() == 0) ring.start();
   sync_block();
   if (uniform(warp()) == SELECT_WARPS) {
     if (lane() == 0)
       ring.copy(base, reinterpret_cast<const char*>(mean_terms) + (static_cast<int64_t>(batch) * kv_heads + kv_head) * (pitch / MEANS_A_TILE) * TERMS_BYTES, tiles,
-                choose ? 2 * parts : parts);
+                stays ? 1 : choose ? 2 * parts : parts);
     return;
   }
   const int token = first_token + warp();
   const bool there = token < tokens;
   float* const importance =
       reinterpret_cast<float*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + SELECT_STAGES * TERMS_BYTES) + warp() * pitch;
-  SelectedToken own{base, ring, there ? (token + 1) / size : 0, 0, softmax_scale * LOG2_E, {}, {}};
+  SelectedToken own{base, ring, there ? (token + 1) / size : 0, 0, softmax_scale * LOG2_E, stays, {}, {}};
 #pragma unroll 1
   for (int first = 0; first < heads; first += ROW_HEADS) {
     const int first_head = kv_head * heads + first;

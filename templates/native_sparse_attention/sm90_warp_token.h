@@ -102,7 +102,6 @@ struct WarpToken {
     const uint32_t keys = tiles + stage * STAGE_BYTES;
     TileScores s;
     find_scores(s, keys);
-    float over = -INFINITE;  // how far scores are above their references
 #pragma unroll
     for (int j = 0; j < KEYS_A_TILE / 8; ++j)
 #pragma unroll
@@ -115,11 +114,14 @@ struct WarpToken {
           if (8 * j + lane() % 4 * 2 + e % 2 >= count) s[j][e] = -INFINITE;
     }
     if (KIND == TILE_OF_BLOCKS) {
+      float over[4];  // how far scores are above their references
 #pragma unroll
-      for (int j = 0; j < KEYS_A_TILE / 8; ++j)
+      for (int e = 0; e < 4; ++e) {
+        over[e] = s[0][e];
 #pragma unroll
-        for (int e = 0; e < 4; ++e) over = larger_of(over, s[j][e]);
-      if (any_in_warp(is_fresh || over > HEADROOM)) follow(s);
+        for (int j = 1; j < KEYS_A_TILE / 8; ++j) over[e] = larger_of(over[e], s[j][e]);
+      }
+      if (any_in_warp(is_fresh || larger_of(larger_of(over[0], over[1]), larger_of(over[2], over[3])) > HEADROOM)) follow(s);
     }
     uint32_t weights[KEYS_A_TILE / 16][4];
 #pragma unroll
