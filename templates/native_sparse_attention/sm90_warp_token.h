@@ -141,16 +141,21 @@ struct WarpToken {
       add_weighed<false>(weights, keys + PANEL * D / 64, count);
   }
 
+  // The tile in turn is not used, or not any more.
+  static void pass(TileRing& ring, Turn<STAGES>& turn) {
+    sync_warp();
+    if (lane() == 0) barrier_arrive(shared_pointer(&ring.empty[turn.at]));
+    turn.next();
+  }
+
   // All tiles of a kind. `bit`: of the token among those that want a tile; `end`: keys that it sees.
   template <TileKind KIND> void meet_tiles(TileRing& ring, Turn<STAGES>& turn, uint32_t bit, int end, const float (&gate)[2]) {
 #pragma unroll 1
-    for (;; turn.next()) {
+    for (;; pass(ring, turn)) {
       barrier_wait_all(shared_pointer(&ring.full[turn.at]), turn.parity);
       const uint32_t wanted = uniform(ring.wanted[turn.at]);
       if (wanted >> 24 != static_cast<uint32_t>(KIND)) return;
       if (wanted & bit) meet<KIND>(turn.at, end - uniform(ring.first[turn.at]), gate);
-      sync_warp();
-      if (lane() == 0) barrier_arrive(shared_pointer(&ring.empty[turn.at]));
     }
   }
 
