@@ -8,7 +8,9 @@
 #include "native_sparse_attention/select_blocks_gpu.h"
 
 constexpr int MEANS_A_TILE = 64, SELECT_WARPS = 4 * SELECTORS;  // a token each
-constexpr int SELECT_THREADS = SELECT_WARPS * WARP + WARP;      // one more warp copies
+constexpr int SELECT_THREADS = (SELECTORS + 1) * WARPGROUP;     // a warp of the last warpgroup copies
+constexpr int SELECT_REGISTERS = SELECTORS == 4 ? 112 : 104;
+static_assert(SELECTORS * SELECT_REGISTERS + 24 <= (SELECTORS + 1) * (65536 / SELECT_BLOCKS / SELECT_THREADS / 8 * 8), "fewer registers or warpgroups");
 constexpr uint32_t TERM_BYTES = MEANS_A_TILE * D * 2, TERMS_BYTES = TERMS * TERM_BYTES;
 
 // Where feature d of mean `row` of a tile is among the elements of a term: 128 bytes of features side by side, swizzled, and of each 32 in the
@@ -56,6 +58,7 @@ struct SelectedToken {
   MeanRing& ring;
   int past, heads;
   float unit;  // of scores
+  bool stays;  // the ring has room for all tiles: they come once, and stay
   Turn<SELECT_STAGES> turn;
   uint32_t query[D / 16][4];
   typedef float MeanScores[MEANS_A_TILE / 2];
@@ -98,13 +101,14 @@ struct SelectedToken {
     wgmma_commit();
     wgmma_wait<0>();
     keep_in_place(s);
-    if (lane() == 0) barrier_arrive(shared_pointer(&ring.empty[turn.at]));
+    if (lane() == 0 && !stays) barrier_arrive(shared_pointer(&ring.empty[turn.at]));
     turn.next();
   }
 
   // Of heads lane / 4 and that + 8 the logarithm of the sum over `count` tiles of means.
   void find_lse(float (&lse)[2], int count) {
     float reference[2] = {LOWEST, LOWEST}, sum[2] = {0, 0};  // of this lane's means
+    if (stays) turn = {};
 #pragma unroll 1
     for (int first = 0; first < count * MEANS_A_TILE; first += MEANS_A_TILE) {
       MeanScores s;
@@ -144,6 +148,7 @@ struct SelectedToken {
   // Adds to the importance (or, where these are the first heads, sets it) of all means of the tiles what the rows weigh; of those behind the
   // token's past what is of no use.
   void add_importance(float* importance, const float (&lse)[2], int count, bool are_first) {
+    if (stays) turn = {};
 #pragma unroll 1
     for (int first = 0; first < count * MEANS_A_TILE; first += MEANS_A_TILE) {
       MeanScores s;
@@ -162,53 +167,63 @@ struct SelectedToken {
   }
 };
 
-// Block (x, y, z): a token a warp of row z of the batch, the last first, and kv head y: of each query head the logarithm of its sum over means,
-// and the blocks that the token selects.
+// Block (x, y, z): a token a warp of row z of the batch, groups x, x + grid and so on of them, the last first, and kv head y: of each query head the logarithm
+// of its sum over means, and the blocks that the token selects. Where there are fewer blocks of threads than groups, all means have room in the ring.
 KERNEL(SELECT_THREADS, SELECT_BLOCKS) select(${parameters('select')}) {
   __shared__ MeanRing ring;
   const Heads<const Element> q(q_view);
   const int heads = static_cast<int>(heads_a_kv_head), kv_head = block_y(), batch = block_z(), words = static_cast<int>(block_words);
   const int tokens = static_cast<int>(q.tokens), size = static_cast<int>(block_size), parts = (heads + ROW_HEADS - 1) / ROW_HEADS;
-  const int first_token = (grid_x() - 1 - block_x()) * SELECT_WARPS, last = first_token + SELECT_WARPS < tokens ? first_token + SELECT_WARPS - 1 : tokens - 1;
+  const int groups = (tokens + SELECT_WARPS - 1) / SELECT_WARPS;
   const int kv_heads = static_cast<int>(q.heads) / heads, pitch = (static_cast<int>(means) + MEANS_A_TILE - 1) / MEANS_A_TILE * MEANS_A_TILE;
-  const bool selects = is_given(g_slc_view) && !is_given(block_indices_view), choose = selects && room_beside(named_blocks, last / size) < last / size - 1;
-  const int tiles = is_given(g_cmp_view) || choose ? ((last + 1) / size + MEANS_A_TILE - 1) / MEANS_A_TILE : 0;
+  const bool selects = is_given(g_slc_view) && !is_given(block_indices_view);
+  const auto chooses = [&](int last) { return selects && room_beside(named_blocks, last / size) < last / size - 1; };
+  const auto tiles_of = [&](int last) { return is_given(g_cmp_view) || chooses(last) ? ((last + 1) / size + MEANS_A_TILE - 1) / MEANS_A_TILE : 0; };
+  const auto last_of = [&](int group) { return (group + 1) * SELECT_WARPS < tokens ? (group + 1) * SELECT_WARPS - 1 : tokens - 1; };
+  const int most = tiles_of(last_of(groups - 1 - block_x()));
+  const bool stays = most <= static_cast<int>(SELECT_STAGES);
   const uint32_t base = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
   if (thread_x() == 0) ring.start();
   sync_block();
-  if (uniform(warp()) == SELECT_WARPS) {
-    if (lane() == 0)
-      ring.copy(base, reinterpret_cast<const char*>(mean_terms) + (static_cast<int64_t>(batch) * kv_heads + kv_head) * (pitch / MEANS_A_TILE) * TERMS_BYTES, tiles,
-                choose ? 2 * parts : parts);
+  if (uniform(warpgroup()) == SELECTORS) {
+    give_registers<24>();
+    if (thread_x() == SELECTORS * WARPGROUP)
+      ring.copy(base, reinterpret_cast<const char*>(mean_terms) + (static_cast<int64_t>(batch) * kv_heads + kv_head) * (pitch / MEANS_A_TILE) * TERMS_BYTES, most,
+                stays ? 1 : chooses(last_of(groups - 1 - block_x())) ? 2 * parts : parts);
     return;
   }
-  const int token = first_token + warp();
-  const bool there = token < tokens;
-  float* const importance =
-      reinterpret_cast<float*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + SELECT_STAGES * TERMS_BYTES) + warp() * pitch;
-  SelectedToken own{base, ring, there ? (token + 1) / size : 0, 0, softmax_scale * LOG2_E, {}, {}};
+  take_registers<SELECT_REGISTERS>();
+  const int own_warp = uniform(warp());
 #pragma unroll 1
-  for (int first = 0; first < heads; first += ROW_HEADS) {
-    const int first_head = kv_head * heads + first;
-    own.heads = !there ? 0 : heads - first < ROW_HEADS ? heads - first : ROW_HEADS;
-    own.load_query(q.row(batch, there ? token : 0, first_head), q.head_stride);
-    float lse[2];
-    own.find_lse(lse, tiles);
+  for (int group = groups - 1 - block_x(); group >= 0; group -= grid_x()) {
+    const int token = group * SELECT_WARPS + own_warp, tiles = tiles_of(last_of(group));
+    const bool there = token < tokens, choose = chooses(last_of(group));
+    float* const importance = reinterpret_cast<float*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + SELECT_STAGES * TERMS_BYTES) + own_warp * pitch;
+    SelectedToken own{base, ring, there ? (token + 1) / size : 0, 0, softmax_scale * LOG2_E, stays, {}, {}};
+#pragma unroll 1
+    for (int first = 0; first < heads; first += ROW_HEADS) {
+      const int first_head = kv_head * heads + first;
+      own.heads = !there ? 0 : heads - first < ROW_HEADS ? heads - first : ROW_HEADS;
+      own.load_query(q.row(batch, there ? token : 0, first_head), q.head_stride);
+      float lse[2];
+      own.find_lse(lse, tiles);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int head = lane() / 4 + 8 * r;
-      if (!is_given(g_cmp_view) || head >= own.heads || lane() % 4 != 0) continue;
-      mean_lse[(batch * q.heads + first_head + head) * tokens + token] = lse[r];
-      store_branch_lse(branch_lse_view, batch, token, first_head + head, MEANS, lse[r] * LN_2);
+      for (int r = 0; r < 2; ++r) {
+        const int head = lane() / 4 + 8 * r;
+        if (!is_given(g_cmp_view) || head >= own.heads || lane() % 4 != 0) continue;
+        mean_lse[(batch * q.heads + first_head + head) * tokens + token] = lse[r];
+        store_branch_lse(branch_lse_view, batch, token, first_head + head, MEANS, lse[r] * LN_2);
+      }
+      if (choose) own.add_importance(importance, lse, tiles, first == 0);
     }
-    if (choose) own.add_importance(importance, lse, tiles, first == 0);
-  }
-  if (!selects || !there) return;
-  sync_warp();
-  uint32_t* const bits = reinterpret_cast<uint32_t*>(importance + (SELECT_WARPS - warp()) * pitch) + warp() * words;
-  choose_blocks<HopperWarp>(bits, importance, token / size, named_blocks);
-  store_selected(selected_view, bits, batch, token, kv_head, token / size);
-  int32_t* const to = block_bits + ((static_cast<int64_t>(batch) * kv_heads + kv_head) * tokens + token) * words;
+    if (!selects || !there) continue;
+    sync_warp();
+    uint32_t* const bits = reinterpret_cast<uint32_t*>(importance + (SELECT_WARPS - own_warp) * pitch) + own_warp * words;
+    choose_blocks<HopperWarp>(bits, importance, token / size, named_blocks);
+    store_selected(selected_view, bits, batch, token, kv_head, token / size);
+    int32_t* const to = block_bits + ((static_cast<int64_t>(batch) * kv_heads + kv_head) * tokens + token) * words;
 #pragma unroll 1
-  for (int word = lane(); word < words; word += WARP) to[word] = word <= token / size / 32 ? static_cast<int32_t>(bits[word]) : 0;
+    for (int word = lane(); word < words; word += WARP) to[word] = word <= token / size / 32 ? static_cast<int32_t>(bits[word]) : 0;
+    sync_warp();
+  }
 }

@@ -1,0 +1,192 @@
+// A warp of Hopper's native sparse attention: softmax and outputs of one token, whose 16 query heads are the rows of products on mma.sync and the keys or
+// features of a tile of the ring their columns. A part of forward.sm90.cu, whose constants it uses.
+#pragma once
+#include "device/attention/softmax.h"
+#include "device/matrix/fragment.h"
+#include "native_sparse_attention/sm90_tile_ring.h"
+
+// Lane 4 g + t holds of scores [16][64], element [j][2 r + c]: head g + 8 r, key 8 j + 2 t + c; of outputs the same, with features for keys.
+typedef float TileScores[KEYS_A_TILE / 8][4];
+
+struct WarpToken {
+  uint32_t tiles;  // address of the first stage
+  float unit;      // of scores
+  uint32_t query[D / 16][4];
+  float output[DV / 8][4];
+  float reference[2], sum[2];  // of heads lane / 4 and that + 8: of weights, to the base 2, and the lane's own weights
+  bool is_fresh = true;        // nothing has been added up
+
+  static int head_of(int r) { return lane() / 4 + 8 * r; }
+
+  // `queries`: the row of the first head, of so many.
+  void start(const Element* queries, int64_t head_stride, int heads) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int step = 0; step < D / 16; ++step)
+#pragma unroll
+        for (int half_of = 0; half_of < 2; ++half_of)
+          query[step][2 * half_of + r] =
+              head_of(r) < heads ? *reinterpret_cast<const uint32_t*>(queries + head_of(r) * head_stride + 16 * step + 8 * half_of + lane() % 4 * 2) : 0;
+#pragma unroll
+    for (int j = 0; j < DV / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) output[j][e] = 0;
+    reference[0] = reference[1] = sum[0] = sum[1] = 0;
+  }
+
+  // Where a lane's row of four matrices begins in a panel, the first 16 features of it; others are 32 bytes away in both directions (swizzle).
+  static uint32_t place_of_row(int row, int chunk) { return row * 128 + (chunk ^ row % 8) * 16; }
+
+  void find_scores(TileScores& s, uint32_t keys) const {
+    const uint32_t from = keys + place_of_row(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2);
+#pragma unroll
+    for (int j = 0; j < KEYS_A_TILE / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[j][e] = 0;
+#pragma unroll
+    for (int step = 0; step < D / 16; ++step)
+#pragma unroll
+      for (int j = 0; j < KEYS_A_TILE / 16; ++j) {
+        uint32_t b[4];
+        load_matrices(b, (from ^ step % 4 * 32) + step / 4 * PANEL + j * 2048);
+        mma_16x8x16<Element>(s[2 * j], query[step], b[0], b[1]);
+        mma_16x8x16<Element>(s[2 * j + 1], query[step], b[2], b[3]);
+      }
+  }
+
+  // output += weights times values. PARTIAL: of the first `count` keys: the others' rows may not be finite.
+  template <bool PARTIAL> void add_weighed(const uint32_t (&weights)[KEYS_A_TILE / 16][4], uint32_t values, int count) {
+    const uint32_t from = values + place_of_row(lane() / 8 % 2 * 8 + lane() % 8, lane() / 16);
+#pragma unroll
+    for (int step = 0; step < KEYS_A_TILE / 16; ++step) {
+      uint32_t kept[2];
+#pragma unroll
+      for (int half_of = 0; half_of < 2; ++half_of) {
+        const int first = 16 * step + 8 * half_of + lane() % 4 * 2;
+        kept[half_of] = (first < count ? 0xffffu : 0) | (first + 1 < count ? 0xffff0000u : 0);
+      }
+#pragma unroll
+      for (int j = 0; j < DV / 16; ++j) {
+        uint32_t b[4];
+        load_matrices_transposed(b, (from ^ j % 4 * 32) + j / 4 * PANEL + step * 2048);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (PARTIAL) b[i] &= kept[i % 2];
+        mma_16x8x16<Element>(output[2 * j], weights[step], b[0], b[1]);
+        mma_16x8x16<Element>(output[2 * j + 1], weights[step], b[2], b[3]);
+      }
+    }
+  }
+
+  // References follow the largest of x, scores less references, and what was added up follows them.
+  void follow(TileScores& x) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float largest = LOWEST;
+#pragma unroll
+      for (int j = 0; j < KEYS_A_TILE / 8; ++j) largest = larger_of(largest, larger_of(x[j][2 * r], x[j][2 * r + 1]));
+      largest = largest_of_fragment_row(largest);
+      const float up = is_fresh ? (largest > LOWEST ? largest : 0) : larger_of(largest, 0), by = is_fresh ? 1 : exp2_of(-up);
+      reference[r] += up, sum[r] *= by;
+#pragma unroll
+      for (int j = 0; j < DV / 8; ++j) output[j][2 * r] *= by, output[j][2 * r + 1] *= by;
+#pragma unroll
+      for (int j = 0; j < KEYS_A_TILE / 8; ++j) x[j][2 * r] -= up, x[j][2 * r + 1] -= up;
+    }
+    is_fresh = false;
+  }
+
+  // The token sees the first `count` keys of the stage's tile. gate[r]: what weights of means are multiplied by.
+  template <TileKind KIND> void meet(uint32_t stage, int count, const float (&gate)[2]) {
+    const uint32_t keys = tiles + stage * STAGE_BYTES;
+    TileScores s;
+    find_scores(s, keys);
+#pragma unroll
+    for (int j = 0; j < KEYS_A_TILE / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[j][e] = s[j][e] * unit - reference[e / 2];
+    if (count < KEYS_A_TILE) {
+#pragma unroll
+      for (int j = 0; j < KEYS_A_TILE / 8; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (8 * j + lane() % 4 * 2 + e % 2 >= count) s[j][e] = -INFINITE;
+    }
+    if (KIND == TILE_OF_BLOCKS) {
+      float over[4];  // how far scores are above their references
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        over[e] = s[0][e];
+#pragma unroll
+        for (int j = 1; j < KEYS_A_TILE / 8; ++j) over[e] = larger_of(over[e], s[j][e]);
+      }
+      if (any_in_warp(is_fresh || larger_of(larger_of(over[0], over[1]), larger_of(over[2], over[3])) > HEADROOM)) follow(s);
+    }
+    uint32_t weights[KEYS_A_TILE / 16][4];
+#pragma unroll
+    for (int j = 0; j < KEYS_A_TILE / 8; ++j)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float a = exp2_of(s[j][2 * r]), b = exp2_of(s[j][2 * r + 1]);
+        if (KIND == TILE_OF_BLOCKS)
+          sum[r] += a + b;
+        else
+          a *= gate[r], b *= gate[r];
+        weights[j / 2][j % 2 * 2 + r] = pack_pair<Element>(a, b);
+      }
+    if (count < KEYS_A_TILE)
+      add_weighed<true>(weights, keys + PANEL * D / 64, count);
+    else
+      add_weighed<false>(weights, keys + PANEL * D / 64, count);
+  }
+
+  // The tile in turn is not used, or not any more.
+  static void pass(TileRing& ring, Turn<STAGES>& turn) {
+    sync_warp();
+    if (lane() == 0) barrier_arrive(shared_pointer(&ring.empty[turn.at]));
+    turn.next();
+  }
+
+  // All tiles of a kind. `bit`: of the token among those that want a tile; `end`: keys that it sees.
+  template <TileKind KIND> void meet_tiles(TileRing& ring, Turn<STAGES>& turn, uint32_t bit, int end, const float (&gate)[2]) {
+#pragma unroll 1
+    for (;; pass(ring, turn)) {
+      barrier_wait_all(shared_pointer(&ring.full[turn.at]), turn.parity);
+      const uint32_t wanted = uniform(ring.wanted[turn.at]);
+      if (wanted >> 24 != static_cast<uint32_t>(KIND)) return;
+      if (wanted & bit) meet<KIND>(turn.at, end - uniform(ring.first[turn.at]), gate);
+    }
+  }
+
+  // After blocks: outputs become averages times the gates. Returns logarithms of the sums, to the base 2.
+  void end_blocks(const float (&gate)[2], float (&lse)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      sum[r] += shuffle_xor(sum[r], 1);
+      sum[r] += shuffle_xor(sum[r], 2);
+      const bool none = sum[r] == 0;
+      const float by = none ? 0 : gate[r] / sum[r];
+      lse[r] = none ? -INFINITE : reference[r] + log_of(sum[r]) * LOG2_E;
+#pragma unroll
+      for (int j = 0; j < DV / 8; ++j)
+#pragma unroll
+        for (int c = 0; c < 2; ++c) output[j][2 * r + c] = none ? 0 : output[j][2 * r + c] * by;
+    }
+  }
+
+  // `to`: the row of the first head, of so many. Two lanes exchange words, so that a row's 32 bytes are stored at once.
+  void store(Element* to, int64_t head_stride, int heads) const {
+    const int t = lane() % 4, odd = t % 2;
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int j = 0; j < DV / 8; j += 2) {
+        const uint32_t a = pack_pair<Element>(output[j][2 * r], output[j][2 * r + 1]), b = pack_pair<Element>(output[j + 1][2 * r], output[j + 1][2 * r + 1]);
+        const uint32_t other = shuffle_xor(odd ? a : b, 1);
+        Pack<uint32_t, 2> x;
+        x.at[0] = odd ? other : a, x.at[1] = odd ? b : other;
+        if (head_of(r) < heads) store_pack(reinterpret_cast<uint32_t*>(to + head_of(r) * head_stride + 8 * (j + odd) + 2 * (t - odd)), x);
+      }
+  }
+};
