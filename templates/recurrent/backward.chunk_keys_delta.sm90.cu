@@ -26,8 +26,7 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_keep.h"
 #include "recurrent/chunk_pairs.h"
 #include "recurrent/chunk_place.h"
-constexpr int PREPARE_GROUPS = 2;
-#include "recurrent/chunk_prepare.h"
+#include "recurrent/chunk_sm90_key_delta_prepare.h"
 #include "recurrent/chunk_sm90_products.h"
 #include "recurrent/chunk_sm90_weighed.h"
 #include "recurrent/chunk_sm90_key_delta_states.h"

@@ -20,8 +20,7 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 constexpr int QUERY_PIECES = 1, ROW_PIECES = 3, PAIR_PIECES = 1, INVERSE_PARTS = 3;  // elements a number
 constexpr int DECAY_ROW = KEYS + CHUNK;  // floats of a chunk: decays of keys, then betas
 #include "recurrent/chunk_block.h"
-constexpr int PREPARE_GROUPS = 2;
-#include "recurrent/chunk_prepare.h"
+#include "recurrent/chunk_sm90_key_delta_prepare.h"
 #include "recurrent/chunk_sm90_products.h"
 #include "recurrent/chunk_sm90_weighed.h"
 
