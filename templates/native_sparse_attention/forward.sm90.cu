@@ -34,37 +34,25 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   sync_block();
   if (uniform(warpgroup()) == GROUPS) {
     give_registers<COPY_REGISTERS>();
-    uint32_t* const all_bits = reinterpret_cast<uint32_t*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + BITS_AT);
-    const int helper = uniform(warp()) - 4 * GROUPS - 1;  // -1: the warp that copies
     Producer producer{base, ring, nullptr, words, size, 0, items.tokens, 0, 0, {}};
-#pragma unroll 1
-    for (int i = 0; i < items.own_count(); ++i) {
-      const TokenItem item = items.own(i);
-      uint32_t* const bits = all_bits + i % 2 * TOKENS * words;
-#pragma unroll 1
-      for (int of = helper; helper >= 0 && of < TOKENS; of += 3) {
-        const int token = item.first_token + of;
-        const bool there = token < items.tokens;
-        uint32_t* const own = bits + of * words;
+    const auto load_bits = [&](uint32_t* own, const TokenItem& item, int token) {
+      const bool there = token < items.tokens;
 $if gated
-        if (is_given(g_slc_view) && is_given(block_indices_view)) {
-          load_named_bits(own, words, block_indices_view, block_counts_view, item.batch, there ? token : 0, item.kv_head, named_blocks, block_size, there);
-        } else {
-#pragma unroll 1
-          for (int word = lane(); word < words; word += WARP)
-            own[word] = is_given(g_slc_view) && there
-                            ? static_cast<uint32_t>(block_bits[((static_cast<int64_t>(item.batch) * items.kv_heads + item.kv_head) * items.tokens + token) * words + word])
-                            : 0;
-          sync_warp();
-        }
-        if (there && item.part == 0 && (!is_given(g_slc_view) || is_given(block_indices_view)))
-          store_selected(selected_view, is_given(g_slc_view) ? own : nullptr, item.batch, token, item.kv_head, token / size);
-$else
+      if (is_given(g_slc_view) && is_given(block_indices_view)) {
         load_named_bits(own, words, block_indices_view, block_counts_view, item.batch, there ? token : 0, item.kv_head, named_blocks, block_size, there);
-$end
+      } else {
+        const int32_t* const from = block_bits + ((static_cast<int64_t>(item.batch) * items.kv_heads + item.kv_head) * items.tokens + token) * words;
+#pragma unroll 1
+        for (int word = lane(); word < words; word += WARP) own[word] = is_given(g_slc_view) && there ? static_cast<uint32_t>(from[word]) : 0;
+        sync_warp();
       }
-      sync_some(1, WARPGROUP);  // the bits are there, and those of the item before are not needed any more
-      if (helper >= 0) continue;
+      if (there && item.part == 0 && (!is_given(g_slc_view) || is_given(block_indices_view)))
+        store_selected(selected_view, is_given(g_slc_view) ? own : nullptr, item.batch, token, item.kv_head, token / size);
+$else
+      load_named_bits(own, words, block_indices_view, block_counts_view, item.batch, there ? token : 0, item.kv_head, named_blocks, block_size, there);
+$end
+    };
+    serve_items(items, reinterpret_cast<uint32_t*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + BITS_AT), words, load_bits, [&](const TokenItem& item, const uint32_t* bits) {
       producer.bits = bits, producer.first_token = item.first_token, producer.kv_head = item.kv_head, producer.batch = item.batch;
       producer.copy_blocks(k_map, v_map);
 $if gated
@@ -74,7 +62,7 @@ $if gated
                             STAGE_BYTES);
 $end
       producer.finish();
-    }
+    });
     return;
   }
   take_registers<CONSUMER_REGISTERS>();

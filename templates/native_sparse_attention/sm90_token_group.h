@@ -3,14 +3,6 @@
 #pragma once
 #include "native_sparse_attention/sm90_tile_ring.h"
 
-// Of one of so many warps that meet at a barrier: whether x holds in any of their threads. (barrier.red.or)
-static inline bool any_in_some(int id, int threads, bool x) {
-  uint32_t any;
-  asm volatile("{\n.reg .pred p, q;\nsetp.ne.b32 q, %3, 0;\nbarrier.cta.red.or.pred p, %1, %2, q;\nselp.b32 %0, 1, 0, p;\n}"
-               : "=r"(any) : "r"(id), "r"(threads), "r"(static_cast<uint32_t>(x)) : "memory");
-  return any != 0;
-}
-
 // Lane 4 g + t of warp w holds of scores [64][16], element 4 j + 2 h + c: key 16 w + g + 8 h, head 8 j + 2 t + c; of outputs the same, with
 // features for keys. Column 2 j + c: that head.
 typedef float Scores[ROW_HEADS / 2];
