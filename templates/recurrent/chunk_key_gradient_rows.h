@@ -48,20 +48,38 @@ static inline void weigh_read(char* memory, const KeyFlows& flows, const Own& ow
   }
 }
 
-// Of one key: adds pairs of tokens within a part, of rows that read with keys. Sums come without p (of rows that read) and r.
+// Of one key: adds pairs of tokens of a part in neighbouring blocks of LEVEL tokens, of rows that read with keys: by what gates leave from the later
+// block's start, and to the earlier one's end.
+template <int LEVEL> static inline void add_near_level(const float* near, const float (&factor)[PART], const float (&row)[PART], const float (&k)[PART],
+                                                       float (&of_row)[PART], float (&of_key)[PART]) {
+#pragma unroll
+  for (int block = 0; block < PART; block += 2 * LEVEL) {
+    float left[LEVEL], earlier[LEVEL], product = 1, sums[LEVEL] = {};
+#pragma unroll
+    for (int i = LEVEL - 1; i >= 0; --i) left[i] = product, earlier[i] = k[block + i] * product, product *= factor[block + i];
+    product = 1;
+#pragma unroll
+    for (int i = 0; i < LEVEL; ++i) {
+      const int t = block + LEVEL + i;
+      product *= factor[t];
+      const float later = row[t] * product;
+      float sum = 0;
+#pragma unroll
+      for (int j = 0; j < LEVEL; ++j) {
+        const float flow = near[(block + j) * PART + t];
+        sum += flow * earlier[j], sums[j] += flow * later;
+      }
+      of_row[t] += sum * product;
+    }
+#pragma unroll
+    for (int j = 0; j < LEVEL; ++j) of_key[block + j] += sums[j] * left[j];
+  }
+}
+// All pairs of a part. Sums come without p (of rows that read) and r.
 static inline void add_near(const float* near, const float (&factor)[PART], const float (&row)[PART], const float (&k)[PART],
                             float (&of_row)[PART], float (&of_key)[PART]) {
-#pragma unroll
-  for (int s = 0; s < PART; ++s) {
-    float left = 1;
-#pragma unroll
-    for (int t = s + 1; t < PART; ++t) {
-      left *= factor[t];
-      const float flow = near[s * PART + t] * left;
-      of_row[t] += flow * k[s];
-      of_key[s] += flow * row[t];
-    }
-  }
+  add_near_level<8>(near, factor, row, k, of_row, of_key), add_near_level<4>(near, factor, row, k, of_row, of_key);
+  add_near_level<2>(near, factor, row, k, of_row, of_key), add_near_level<1>(near, factor, row, k, of_row, of_key);
 }
 static inline void finish_rows(char* memory, KeyFlows& flows, const Own& own, const float (&factors)[PART][OWN_KEYS],
                                float (&changes)[PART][OWN_KEYS]) {

@@ -329,7 +329,7 @@ const Mutant mutants[] = {
      {"other < PIECES - piece; ++other", 0, "other < 1; ++other", chunk_key_gradients}},
     {"KeyGradientWhoseNearPairsForgetTheTokensBetween",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"left *= factor[t];", 0, "left = factor[t];", chunk_key_gradient_rows}},
+     {"product *= factor[t];", 0, "product = factor[t];", chunk_key_gradient_rows}},
     {"KeyGradientWithoutATokenItself",
      gradient_of_key_chunks("chunks_keys.f32"),
      {"dq[i] + itself * k[i]", 0, "dq[i]", chunk_key_gradient_rows}},
