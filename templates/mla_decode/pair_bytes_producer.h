@@ -10,7 +10,7 @@ static inline uint32_t halves_to_elements(uint32_t x) {
 
 // A warp has KEYS_A_WARP of a tile's keys. Keys that are not there become zeros.
 struct Widener {
-  static constexpr int KEYS_A_WARP = KEYS / (COPIERS / WARP), EARLY = 2, SCALES_BYTES = SCALES * 4, ROW_BYTES = R + SCALES_BYTES + 2 * ROPE;
+  static constexpr uint32_t KEYS_A_WARP = KEYS / (COPIERS / WARP), SCALES_BYTES = SCALES * 4, ROW_BYTES = R + SCALES_BYTES + 2 * ROPE;
   static constexpr Places at{};
   const uint8_t* cache;
   uint32_t page_stride, token_stride;  // in units of 16 bytes
@@ -28,84 +28,85 @@ struct Widener {
     return static_cast<uint32_t>(listed ? page : entries[page]) * page_stride + static_cast<uint32_t>(slot - page * page_keys) * token_stride;
   }
   const uint8_t* address(uint32_t row) const { return cache + uint64_t{row} * 16; }
-  Pack<uint32_t, 4> load(uint32_t row, int offset) const { return row != NONE ? load_pack<4>(reinterpret_cast<const uint32_t*>(address(row) + offset)) : Pack<uint32_t, 4>{}; }
   // Lines of 128 bytes in which a row lies, to L2, by all lanes that have it.
   void tell(uint32_t row) const {
     if (row == NONE) return;
+    const uint32_t l = own_lane();
 #pragma unroll 1
-    for (int at = lane() / KEYS_A_WARP * 128; at < ROW_BYTES; at += WARP / KEYS_A_WARP * 128) fetch(address(row) + at);
-    if (lane() < KEYS_A_WARP) fetch(address(row) + ROW_BYTES - 1);
+    for (uint32_t at = l / KEYS_A_WARP * 128; at < ROW_BYTES; at += WARP / KEYS_A_WARP * 128) fetch(address(row) + at);
+    if (l < KEYS_A_WARP) fetch(address(row) + ROW_BYTES - 1);
   }
 
-  // 16 features of a row's half, which are lane % 16 * 16 on. Lanes beside each other begin with different halves of those: they would else meet in banks.
-  static void store_latents(const Pack<uint32_t, 4>& bytes, uint32_t stage, int half, int row) {
-    const int l = own_lane() % 16, second = l / 4 % 2;
-    const uint32_t to = at.keys(stage) + (half * HALF_BOXES + l / 4) * BOX + row * 128;
+  static uint32_t own_lane() { return keep_here(thread_x()) % WARP; }
+  static uint32_t first_row() { return keep_here(thread_x()) / WARP * KEYS_A_WARP; }
+
+  // Where in a piece 16 features of its row lane / 16 go, which are lane % 16 * 16 on, in two chunks of 8. Lanes beside each other begin with different ones: they
+  // would else meet in banks.
+  static uint32_t first_chunk() {
+    const uint32_t l = own_lane(), row = l / 16, box = l / 4 % 4, chunk = l % 4 * 2 + box % 2;
+    return box * BOX + (first_row() + row) * 128 + (chunk ^ row) * 16;
+  }
+  // Of a row 2 * STEP further.
+  template <uint32_t STEP> static void store_latents(const Pack<uint32_t, 4>& bytes, uint32_t to) {
+    const bool second = own_lane() / 4 % 2;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int which = h ^ second;
+    for (uint32_t h = 0; h < 2; ++h) {
+      const bool upper = second != (h == 1);
       uint32_t x[4];
-      widen_bytes<float8_e4m3>(which ? bytes.at[2] : bytes.at[0], x[0], x[1]);
-      widen_bytes<float8_e4m3>(which ? bytes.at[3] : bytes.at[1], x[2], x[3]);
-      store_shared_16(to + ((l % 4 * 2 + which) ^ row % 8) * 16, {{halves_to_elements(x[0]), halves_to_elements(x[1]), halves_to_elements(x[2]), halves_to_elements(x[3])}});
+      widen_bytes<float8_e4m3>(upper ? bytes.at[2] : bytes.at[0], x[0], x[1]);
+      widen_bytes<float8_e4m3>(upper ? bytes.at[3] : bytes.at[1], x[2], x[3]);
+      store_shared_16((to ^ (STEP * 32 + h * 16)) + STEP * 256, {{halves_to_elements(x[0]), halves_to_elements(x[1]), halves_to_elements(x[2]), halves_to_elements(x[3])}});
     }
   }
-  void copy_scales(uint32_t own, uint32_t stage, int first_row) const {
-    const int l = own_lane();
-    if (l < KEYS_A_WARP)
-#pragma unroll 1
-      for (int i = 0; i < SCALES; ++i) copy_async_4(at.scales(stage, i, first_row + l), address(own != NONE ? own : 0) + R + i * 4, own != NONE);
+  void copy_scales(uint32_t own, uint32_t stage) const {
+    const uint32_t block = own_lane() / KEYS_A_WARP;
+    copy_async_4(at.scales(stage, block, first_row() + own_lane() % KEYS_A_WARP), address(own != NONE ? own : 0) + R + block * 4, own != NONE);
   }
-  void copy_rope(uint32_t own, uint32_t stage, int first_row) const {
-    const int l = own_lane();
+  void copy_rope(uint32_t own, uint32_t stage) const {
+    const uint32_t l = own_lane();
 #pragma unroll 1
-    for (int i = 0; i < KEYS_A_WARP / 4; ++i) {
-      const uint32_t from = shuffle(own, i * 4 + l / 8);
-      const int r = first_row + i * 4 + l / 8;
-      copy_async_16(at.keys(stage) + ROPE_BOX * BOX + r * 128 + (l % 8 ^ r % 8) * 16, address(from != NONE ? from : 0) + R + SCALES_BYTES + l % 8 * 16, from != NONE);
+    for (uint32_t i = l / 8; i < KEYS_A_WARP; i += 4) {
+      const uint32_t from = shuffle(own, i);
+      copy_async_16(at.keys(stage) + ROPE_BOX * BOX + (first_row() + i) * 128 + (l % 8 ^ i) * 16, address(from != NONE ? from : 0) + R + SCALES_BYTES + l % 8 * 16, from != NONE);
     }
   }
-  static int own_lane() { return static_cast<int>(keep_here(thread_x())) % WARP; }
+  // Features of half rows 2 * step and the next of `rows`, which lanes have.
+  Pack<uint32_t, 4> load_step(uint32_t rows, uint32_t step, uint32_t half) const {
+    const uint32_t row = shuffle(rows, step * 2 + own_lane() / 16);
+    return row != NONE ? load_pack<4>(reinterpret_cast<const uint32_t*>(address(row + half * (HALF / 16) + own_lane() % 16))) : Pack<uint32_t, 4>{};
+  }
 
-  // Keys from `first` to before `end`. A piece takes STEPS steps, of two half rows each; those of EARLY steps are on their way always.
+  // Keys from `first` to before `end`. A piece takes four steps, of two half rows each; those of two are on their way always.
   void run(int first, int end) const {
-    constexpr int STEPS = KEYS_A_WARP / 2;
-    const int warp_row = uniform(warp()) * KEYS_A_WARP;
-    uint32_t own = row(first + warp_row + own_lane() % KEYS_A_WARP, end);
-    uint32_t tile = 0;
-    Pack<uint32_t, 4> latents[EARLY];
-    const auto load_step = [&](int k, uint32_t rows, int step, int half) {
-      latents[k] = load(shuffle(rows, step * 2 + own_lane() / 16), half * HALF + own_lane() % 16 * 16);
-    };
-#pragma unroll
-    for (int k = 0; k < EARLY; ++k) load_step(k, own, k, 0);
+    static_assert(KEYS_A_WARP == 8 && SCALES * KEYS_A_WARP == WARP);
+    uint32_t tile = 0, own = row(first + first_row() + own_lane() % KEYS_A_WARP, end);
+    Pack<uint32_t, 4> even = load_step(own, 0, 0), odd = load_step(own, 1, 0);
 #pragma unroll 1
     for (; first < end; first += KEYS, ++tile) {
-      const uint32_t stage = tile % STAGES;
-      const uint32_t next = row(first + KEYS + warp_row + own_lane() % KEYS_A_WARP, end);
+      const uint32_t stage = tile % STAGES, next = row(first + KEYS + first_row() + own_lane() % KEYS_A_WARP, end);
       tell(next);
 #pragma unroll 1
-      for (int piece = 0; piece < PIECES; ++piece) {
-        const int half = static_cast<int>(stage) ^ piece;
+      for (uint32_t piece = 0; piece < PIECES; ++piece) {
+        const uint32_t half = stage ^ piece, after = piece == OWN_PIECE ? half ^ 1 : half;  // the next tile's first piece is of the same half
+        const uint32_t to = at.keys(stage) + half * HALF_BOXES * BOX + first_chunk();
         barrier_wait(at.empty(stage, piece), tile / STAGES % 2 ^ 1);
         if (piece == OWN_PIECE)
-          copy_scales(own, stage, warp_row);
+          copy_scales(own, stage);
         else
-          copy_rope(own, stage, warp_row);
+          copy_rope(own, stage);
         copy_async_commit();
-#pragma unroll 1
-        for (int step = 0; step < STEPS; step += EARLY) {
-          const bool last = step + EARLY == STEPS;  // what is loaded then is of the next piece; that of the next tile has the same half
-          const uint32_t from = last && piece == OTHER_PIECE ? next : own;
-#pragma unroll
-          for (int k = 0; k < EARLY; ++k) {
-            store_latents(latents[k], stage, half, warp_row + (step + k) * 2 + own_lane() / 16);
-            load_step(k, from, last ? k : step + EARLY + k, last && piece == OWN_PIECE ? half ^ 1 : half);
-          }
-        }
+        store_latents<0>(even, to);
+        even = load_step(own, 2, half);
+        store_latents<1>(odd, to);
+        odd = load_step(own, 3, half);
+        const uint32_t from = piece == OWN_PIECE ? own : next;
+        store_latents<2>(even, to);
+        even = load_step(from, 0, after);
+        store_latents<3>(odd, to);
+        odd = load_step(from, 1, after);
         copy_async_wait<0>();
         const uint32_t some = lanes_where(own != NONE);
-        if (own_lane() == 0) store_shared_1(at.seen(stage) + warp(), some);
+        if (own_lane() == 0) store_shared_1(at.seen(stage) + first_row() / 8, some);
         fence_async();
         sync_warp();
         if (own_lane() == 0) barrier_arrive(at.full(stage, piece));
