@@ -220,14 +220,14 @@ struct Consumer {
     return (matrix & ~uint64_t{0xffffffff}) | static_cast<uint32_t>(static_cast<uint32_t>(matrix) + (bytes >> 4));
   }
   // KEPT: by queries in registers.
-  template <bool KEPT> void multiply_keys(float (&s)[BLOCK_N / 2], const KeptQueries& q) const {
+  template <int KEPT> void multiply_keys(float (&s)[BLOCK_N / 2], const KeptQueries& q) const {
     const uint64_t a = depth_major<128>(keep_here(at.q(queries.at, part))), b = depth_major<128>(keep_here(at.k(keys.at)));
     keep_in_place(s);
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < SLICES; ++i) {
       const uint64_t key = onward(b, i / 4 * KEY_BOX + i % 4 * 32);
-      if (KEPT) wgmma<Element, BLOCK_N>(s, q.slice[i], key, i > 0);
+      if (i < KEPT) wgmma<Element, BLOCK_N>(s, q.slice[i], key, i > 0);
       else wgmma<Element, BLOCK_N>(s, onward(a, i / 4 * Q_BOX + i % 4 * 32), key, i > 0);
     }
     wgmma_commit();
@@ -248,8 +248,8 @@ struct Consumer {
   }
   // An item's queries to registers, where they are kept; others may take their place then.
   void load_queries(KeptQueries& q) {
+    if (KEPT_SLICES > 0) q.load(at.q(queries.at, part), warp_row());
     if (!KEEPS_QUERIES) return;
-    q.load(at.q(queries.at, part), warp_row());
     sync_some(1 + part, WARPGROUP);
     release_queries(true);
   }
@@ -374,7 +374,7 @@ struct Consumer {
     for (;;) {
       const bool last = steps.at + GROUPS >= steps.end;
       wait_keys();
-      multiply_keys<false>(s, {});
+      multiply_keys<0>(s, {});
       wgmma_wait<0>();
       keep_in_place(s);
       release_keys();
@@ -433,7 +433,7 @@ struct Consumer {
     KeptQueries q;
     load_queries(q);
     wait_keys();
-    multiply_keys<KEEPS_QUERIES>(s, q);
+    multiply_keys<KEPT_SLICES>(s, q);
     wgmma_wait<0>();
     keep_in_place(s);
     release_keys();
@@ -467,7 +467,7 @@ struct Consumer {
         wait_values();
       }
       if (filled < BLOCK_N || unseen > 0) clear_values(unseen, filled);
-      multiply_keys<KEEPS_QUERIES>(s, q);
+      multiply_keys<KEPT_SLICES>(s, q);
       multiply_values(o, p, adds);
       adds = !last;
       wgmma_wait<1>();
