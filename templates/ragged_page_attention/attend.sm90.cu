@@ -27,7 +27,7 @@ constexpr bool BYTES = ${C != E};                     // 8-bit keys and values, 
 constexpr bool WRITES = ${v3};                        // the launch before this one writes new keys and values
 constexpr uint32_t RAW_STAGES = ${raw_stages};        // steps of them, before that, in shared memory
 constexpr int THREADS = (GROUPS + 1 + BYTES) * WARPGROUP;
-constexpr int PRODUCER_REGISTERS = GROUPS == 3 ? 32 : 40, WIDENER_REGISTERS = 40, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : BYTES ? 216 : 232;
+constexpr int PRODUCER_REGISTERS = GROUPS == 3 || BYTES ? 32 : 40, WIDENER_REGISTERS = 48, CONSUMER_REGISTERS = GROUPS == 3 ? 160 : BYTES ? 216 : 232;
 
 constexpr int HALVES = D / 64;  // boxes of 64 features
 constexpr uint32_t Q_BOX = 64 * 128, KEY_BOX = BLOCK_N * 128;
