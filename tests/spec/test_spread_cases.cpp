@@ -51,6 +51,12 @@ Lines names_of(const Spec& spec) {
   return names;
 }
 
+std::string edited(std::string text, const std::string& from, const std::string& to) {
+  const auto at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
 TEST(SpreadCases, ACaseForEachInItsPlace) {
   const Spec spec = loaded({first, sizes, last});
   EXPECT_EQ(names_of(spec), (Lines{"first", "size_small.f32", "size_small.f16", "size_wide.f32.n5", "size_wide.f32.n6", "size_wide.f16.n5",
@@ -85,10 +91,13 @@ TEST(SpreadCases, TheyAreLikeAnother) {
   EXPECT_EQ(spec.find_case("more_b")->attributes.at("order"), Value(std::int64_t{1}));
 }
 
-std::string edited(std::string text, const std::string& from, const std::string& to) {
-  const auto at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+TEST(SpreadCases, NullRemovesWhatTheyHaveOfAnother) {
+  const std::string like = R"json({`name`: `more`, `like`: `last`, `each`: {`a`: {`order`: null}, `b`: {`N`: 3}}})json";
+  const Spec spec = loaded({like, edited(first, "`first`", "`last`, `order`: 5")});
+  EXPECT_EQ(spec.find_case("more_a")->attributes.count("order"), 0u);
+  EXPECT_EQ(spec.find_case("more_b")->attributes.at("order"), Value(std::int64_t{5}));
+  EXPECT_EQ(faults_of({edited(like, "`order`: null", "`A`: null"), edited(first, "`first`", "`last`")}).front(),
+            "/cases/0/each/a/A: there is no 'A' to remove in what this is like");
 }
 
 // By the file's own count of cases, also behind those that became several.

@@ -57,10 +57,10 @@ class Spreader {
       const std::string at = pointer_to(place, key);
       if (key == "name" || key == "like" || key == "each")
         faults_.add(at, "'" + key + "' cannot differ among the cases of one 'each'");
-      else if (value.is_null() && one.erase(key) == 0)
-        faults_.add(at, "there is no '" + key + "' to remove in this case");
-      else if (!value.is_null())
+      else if (!value.is_null() || one.contains("like"))  // null removes what the other case has, too, when that is known
         one[key] = value;
+      else if (one.erase(key) == 0)
+        faults_.add(at, "there is no '" + key + "' to remove in this case");
       places_.emplace_back(pointer_to(pointer, key), at);
     }
     if (one.contains("name") && one["name"].is_string()) one["name"] = one["name"].get<std::string>() + "_" + name;
