@@ -11,6 +11,7 @@ $require block_n % 16 == 0
 using Rows = DecodeRows<Element, D, DIM, ROWS, BLOCK>;
 using Places = Rows::Places;
 
+#include "device/attention/decode_keys.h"
 #include "device/attention/token_places.h"
 #include "device/attention/decode_heads.h"
 
@@ -18,18 +19,6 @@ using Places = Rows::Places;
 static Range visible_keys(int64_t start, int64_t end, int64_t window_left) {
   if (start >= end) return {0, 0};
   return {window_left >= 0 && window_left < end - 1 - start ? end - 1 - window_left : start, end};
-}
-
-// All heads of a pass see all keys of the block.
-static void attend_block(Rows& rows, const Places& places, const Places& next, const Scoring& scoring, Floats token) {
-  alignas(64) float scores[BLOCK * ROWS];
-  const int64_t count = places.count;
-  const Floats most = rows.score_block(places, next, scores, [&](Floats products, int64_t i) {
-    const Floats s = scoring(products);
-    return i + Rows::TOKENS > count ? (token < splat(static_cast<float>(count - i)) ? s : splat(-INFINITE)) : s;
-  });
-  rows.weigh_block(most, count, scores);
-  rows.add_values<false>(places, next, scores);
 }
 
 // Item (x, y, z): part y of the keys of sequence z, for kv heads x * heads_together ..., which take turns with blocks of keys: a token's keys lie
@@ -55,17 +44,7 @@ static void decode(${parameters('decode')}, const Group& group) {
   const Range range = part_of(keys.begin, keys.end, part, parts);
   const Cache cache{k.row(sequence, 0, first_kv_head), v.row(sequence, 0, first_kv_head), k.token_stride, k.head_stride,
                     v.token_stride, v.head_stride};
-  const Scoring scoring(softmax_scale, logits_soft_cap);
-  const Floats token = lane_tokens();
-  Places now, ahead;
-  for (int64_t key = range.begin; key < range.end; key += BLOCK) {
-    const int64_t next = key + BLOCK < range.end ? key + BLOCK : range.end, end = next + BLOCK < range.end ? next + BLOCK : range.end;
-    for (int64_t head = 0; head < kv_heads; ++head) {
-      cache.find(now, head, key, next);
-      cache.find_ahead(ahead, kv_heads, head * BLOCK, next, end);
-      for (int64_t pass = 0; pass < passes; ++pass) attend_block(all[head * passes + pass], now, ahead, scoring, token);
-    }
-  }
+  attend_keys(all, kv_heads, passes, cache, range, [&](int64_t) { return Scoring(softmax_scale, logits_soft_cap); });
 
   const Result result{out_view, lse_view, out_type};
   for (int64_t i = 0; i < kv_heads * rows_a_kv_head; ++i) {

@@ -1,7 +1,7 @@
 // ragged_page_attention, tiled: a work item takes a chunk of query rows of one kv head, or a part of their keys.
 //
 // A row is one new token of one of the query heads that share the kv head: row = token * heads + head. A sequence of one new token goes
-// through page_attention's rows, straight from its pages; others through flash_attention's tiles, for which blocks of keys and values are copied
+// through page_attention's rows, straight from its pages, kv heads in turn; others through flash_attention's tiles, for which blocks of keys and values are copied
 // (and widened) into the worker's scratch once a work item, and serve all its row tiles. Parts are put together by a second launch.
 #include "device/cpu.h"
 #include "device/number/widen_bytes.h"
@@ -23,9 +23,13 @@ constexpr int64_t BLOCK_N = ${block_n};       // keys a block
 constexpr int ROWS = ${rows};                 // query heads that meet a key at once, of a sequence of one new token
 constexpr int64_t VALUE_PANEL = BLOCK_N * PANEL + 16;  // floats of a panel of values: a power of two would put all panels in one cache set
 constexpr int64_t D_ROWS = (D + LANES - 1) / LANES * LANES;
-constexpr int DECODE_BLOCK = 64;
-using Rows = DecodeRows<Cached, D, D, ROWS, DECODE_BLOCK>;
+constexpr int FEW_KEYS = 32 / sizeof(Cached);  // keys a block, of a sequence of one new token: at least a vector of scores
+constexpr int BLOCK = FEW_KEYS > LANES / ROWS ? FEW_KEYS : LANES / ROWS;
+using Rows = DecodeRows<Cached, D, D, ROWS, BLOCK>;
+using Places = Rows::Places;
 
+#include "device/attention/decode_keys.h"
+#include "device/attention/page_places.h"
 #include "ragged_page_attention/pages_cpu.h"
 #include "ragged_page_attention/results_cpu.h"
 #include "ragged_page_attention/tiles_cpu.h"
@@ -47,24 +51,35 @@ static bool find_item(const RaggedBatch& batch, int64_t item, int64_t item_rows,
   return false;
 }
 
-// Item (x, y, z): part z of the keys of the x-th chunk of `tiles` row tiles, kv head y.
+// Item (x, y, z): part z of the keys of the x-th chunk of `tiles` row tiles, kv head y; of a sequence of one new token, kv heads y ...
+// y + heads_together - 1 take turns with blocks of keys, if y is a multiple of that.
 static void attend(${parameters('attend')}, const Group& group) {
-  const int64_t kv_head = group.y, heads = queries_view.shape[1];
+  const int64_t kv_head = group.y, heads = queries_view.shape[1], item_rows = tiles * BLOCK_M;
   const RaggedBatch batch{query_start_loc, context_lens, ${v3 ? 'distribution[2]' : 'num_seqs[0]'}, queries_view.shape[0]};
   RaggedSequence sequence{};
   int64_t first_row = 0;
-  if (!find_item(batch, group.x, tiles * BLOCK_M, rows_a_head, sequence, first_row)) return;
-  const int64_t at = 2 * kv_head * head_stride;
-  const RaggedPages pages{kv_pages + at, kv_pages + at + head_stride, block_tables + sequence.number * table_row, page_stride, slot_stride, ps};
-  const Results results{out_view, ${v3 ? 'View{nullptr, -1, {}, {}}' : 'lse_view'}, partial, parts, group.z, heads, Scales{v_scale, v_scales}[kv_head]};
-  const float scale = softmax_scale * Scales{k_scale, k_scales}[kv_head];
-  const RowSource source{queries_view, ${v3 ? 'q_scale ? q_scale + kv_head * q_scales : nullptr' : 'nullptr'}, softmax_aux_view, sinks_type,
-                         group.z == 0 && sequence.number < batch.count};
+  if (!find_item(batch, group.x, item_rows, rows_a_head, sequence, first_row)) return;
+  const auto call_of = [&](int64_t h) {
+    return HeadCall{{queries_view, ${v3 ? 'q_scale ? q_scale + h * q_scales : nullptr' : 'nullptr'}, softmax_aux_view, sinks_type,
+                     group.z == 0 && sequence.number < batch.count},
+                    {out_view, ${v3 ? 'View{nullptr, -1, {}, {}}' : 'lse_view'}, partial, parts, group.z, heads, Scales{v_scale, v_scales}[h]},
+                    softmax_scale * Scales{k_scale, k_scales}[h]};
+  };
+  const int32_t* table = block_tables + sequence.number * table_row;
+  const Cached* keys = kv_pages + 2 * kv_head * head_stride;
   if (sequence.queries == 1 && !is_given(tree_mask_view)) {
-    const KeyRange keys = visible_keys({true, window_left, -1}, 0, sequence.old_keys(), sequence.keys);
-    return attend_token(group, sequence, keys, pages, results, source, kv_head, first_row, tiles * BLOCK_M, rows_a_head, scale, logits_soft_cap);
+    if (kv_head % heads_together != 0) return;
+    const TokenHeads some{kv_head * rows_a_head + first_row, smaller(heads_together, group.grid_y - kv_head), rows_a_head,
+                          smaller(item_rows, rows_a_head - first_row)};
+    const KeyRange all = visible_keys({true, window_left, -1}, 0, sequence.old_keys(), sequence.keys);
+    const PageStrides strides{page_stride, slot_stride, 2 * head_stride};
+    return attend_token(group, sequence.first, some, {keys, keys + head_stride, table, strides, strides, ps},
+                        part_of(all.first, all.end, group.z, parts), logits_soft_cap, [&](int64_t h) { return call_of(kv_head + h); });
   }
-  attend_tiles(group, sequence, pages, results, source, tree_mask_view, kv_head, first_row, tiles, rows_a_head, window_left, scale, logits_soft_cap);
+  const RaggedPages pages{keys, keys + head_stride, table, page_stride, slot_stride, ps};
+  const HeadCall call = call_of(kv_head);
+  attend_tiles(group, sequence, pages, call.results, call.source, tree_mask_view, kv_head, first_row, tiles, rows_a_head, window_left, call.scale,
+               logits_soft_cap);
 }
 
 // Item (x, y): the parts of query head x of token y, put together.

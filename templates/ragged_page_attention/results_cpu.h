@@ -43,3 +43,10 @@ struct Results {
     if (is_given(lse)) static_cast<float*>(lse.data)[token * lse.strides[0] + head * lse.strides[1]] = lse_of(maximum, sum);
   }
 };
+
+// What a kv head's rows come from and go to, and what their scores are multiplied by.
+struct HeadCall {
+  RowSource source;
+  Results results;
+  float scale;
+};

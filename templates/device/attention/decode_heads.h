@@ -1,12 +1,6 @@
-// CPU vocabulary of decoding, one query row a head: queries of any type, masks of a block's last keys, results. Part of a template, which has defined
+// CPU vocabulary of decoding, one query row a head: queries of any type, results. Part of a template, which has defined
 // before: Rows, a DecodeRows of ROWS rows, and DIM, the features of a row of out.
 #pragma once
-
-static inline Floats lane_tokens() {
-  Floats t;
-  for (int lane = 0; lane < LANES; ++lane) t[lane] = static_cast<float>(lane % Rows::TOKENS);
-  return t;
-}
 
 template <class T> static void load_query(Rows& rows, const View& view, int64_t sequence, int64_t head, int64_t count) {
   const T* from = static_cast<const T*>(view.data) + sequence * view.strides[0] + head * view.strides[1];
