@@ -1,8 +1,9 @@
 // ragged_page_attention, tiled: a work item takes a chunk of query rows of one kv head, or a part of their keys.
 //
 // A row is one new token of one of the query heads that share the kv head: row = token * heads + head. A sequence of one new token goes
-// through page_attention's rows, straight from its pages, kv heads in turn; others through flash_attention's tiles, for which blocks of keys and values are copied
-// (and widened) into the worker's scratch once a work item, and serve all its row tiles. Parts are put together by a second launch.
+// through page_attention's rows, straight from its pages, kv heads in turn; others through flash_attention's tiles, in registers or on AMX, for which
+// blocks of keys and values are copied (and widened) into the worker's scratch once a work item, and serve all its row tiles. Parts are put together by a
+// second launch.
 #include "device/cpu.h"
 #include "device/number/widen_bytes.h"
 #include "device/attention/attention_chunk.h"
@@ -11,19 +12,27 @@
 #include "device/number/quantise.h"
 #include "ragged_page_attention/ragged_batch.h"
 
-$require D % 8 == 0 and block_n % 16 == 0
-$require 8 % panel == 0
 using Element = ${ctype(E)};
 using Cached = ${ctype(C)};
-constexpr int64_t D = ${D};                   // features of a head
-constexpr int PANEL = ${panel};               // keys, or output features, of a register tile
-constexpr int VECTORS = ${vectors};           // vectors of query rows of a register tile
-constexpr int64_t BLOCK_M = VECTORS * LANES;  // query rows a tile
-constexpr int64_t BLOCK_N = ${block_n};       // keys a block
-constexpr int ROWS = ${rows};                 // query heads that meet a key at once, of a sequence of one new token
-constexpr int64_t VALUE_PANEL = BLOCK_N * PANEL + 16;  // floats of a panel of values: a power of two would put all panels in one cache set
-constexpr int64_t D_ROWS = (D + LANES - 1) / LANES * LANES;
-constexpr int FEW_KEYS = 32 / sizeof(Cached);  // keys a block, of a sequence of one new token: at least a vector of scores
+constexpr int64_t D = ${D};              // features of a head
+constexpr int64_t BLOCK_N = ${block_n};  // keys a block
+$if amx
+$require E == 'bf16' and D % 8 == 0 and block_n % 32 == 0
+constexpr int VECTORS = 2;                           // vectors of query rows of a tile
+constexpr int64_t BLOCK_M = 32;                      // query rows a tile: two AMX tiles
+constexpr int64_t OUTPUT_ROWS = (D + 31) / 32 * 32;  // features of a tile's outputs
+static_assert(LANES == 16, "AMX machines have 512-bit vectors");
+$else
+$require D % 8 == 0 and block_n % 16 == 0
+$require 8 % panel == 0
+constexpr int PANEL = ${panel};                                   // keys, or output features, of a register tile
+constexpr int VECTORS = ${vectors};                               // vectors of query rows of a register tile
+constexpr int64_t BLOCK_M = VECTORS * LANES;                      // query rows a tile
+constexpr int64_t OUTPUT_ROWS = (D + LANES - 1) / LANES * LANES;  // features of a tile's outputs
+constexpr int64_t VALUE_PANEL = BLOCK_N * PANEL + 16;             // floats of a panel of values: a power of two would put all in one cache set
+$end
+constexpr int ROWS = ${rows};                  // query heads that meet a key at once, of a sequence of one new token
+constexpr int FEW_KEYS = 32 / sizeof(Cached);  // keys a block of such a sequence: at least a vector of scores
 constexpr int BLOCK = FEW_KEYS > LANES / ROWS ? FEW_KEYS : LANES / ROWS;
 using Rows = DecodeRows<Cached, D, D, ROWS, BLOCK>;
 using Places = Rows::Places;
