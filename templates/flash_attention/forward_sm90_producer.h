@@ -62,9 +62,13 @@ $if ends_evenly
   // The next tile is looked for two steps before this one's end, not at its start: who is behind then takes fewer of the last ones. Before
   // the last group, only where there is one place for queries: with two, heads of 128 lose 1%.
   static constexpr int LATE = 2;
+$if by_blocks
+  bool asks_late(const AttentionTile& tile) const { return Q_STAGES == 1 || tile.batch * heads + tile.head >= first_late; }
+$else
   bool asks_late(const AttentionTile& tile) const {
     return tile.end - tile.first > LATE && (Q_STAGES == 1 || tile.batch * heads + tile.head >= first_late);
   }
+$end
 $end
 
   void copy_queries(const AttentionTile& tile) {
@@ -146,7 +150,7 @@ $end
       if (Q_STAGES > 1) copy_queries(tile);
       const int kv_head = tile.head / heads_a_kv_head, end = tile.end;
 $if ends_evenly
-      const int asking = asks_late(tile) ? end - LATE : -1;
+      const int asking = asks_late(tile) ? ${by_blocks ? 'end - LATE < tile.first ? tile.first : ' : ''}end - LATE : -1;
 $end
 $if by_blocks
       const int32_t* const numbers = blocks.of(tile);
