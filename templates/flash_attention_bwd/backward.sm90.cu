@@ -18,6 +18,7 @@ $end
 $if by_blocks  // blocksparse_attention_bwd: turns come from a list; keys are of one block
 #include "blocksparse_attention/batched.h"
 #include "blocksparse_attention/sm90_listed_turns.h"
+#include "blocksparse_attention/sm90_sums_ahead.h"
 $end
 #include "device/tile/launch_order.h"
 #include "flash_attention_bwd/sm90_attention_bias_order.h"
@@ -94,6 +95,9 @@ using Order = AddOrder<ORDERED, 1, GROUPS>;
 using List = BlockList<Block>;
 using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES) + (STORES_BIAS || BIAS_IN_TURN)>;
 using Finisher = RowFinisher<Element, Sums, D>;
+$if by_blocks
+using Ahead = SumsAhead<Finisher::ROWS * Sums::FEATURES * 4>;
+$end
 using CallBiasOrder = BiasOrder<BIAS_IN_TURN, BLOCK_N, GROUPS * 4, BOUNDED, BLOCK_M / Finisher::ROWS, 1>;
 using QueryTurn = ${by_blocks ? 'ToldTurn' : by_steps ? 'StepTurns' : 'QueryTurns<ORDERED, BIAS_IN_TURN ? 1 : 8>'};  // 1: of heads that share a bias, so that the next block soon follows
 
@@ -131,6 +135,9 @@ $end
   const CallBiasOrder bias_order{added, units, q_view, bias_view, key_blocks, heads_a_kv_head, 0, at.bias_order()};
   const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view};
   const Dense dense{bias_map, bias_view, attention_mask_view, mask_bits, dbias_sums, key_blocks};
+$if by_blocks
+  const Ahead ahead{dq_sums, finished + 1 + kv_heads, heads_cleared, kv_heads, units_a_head, key_blocks, heads_a_kv_head};
+$end
   let_next_launch_go();
   if (thread_x() == 0) {
 $if by_blocks
@@ -177,10 +184,17 @@ $end
       });
     if (${by_blocks ? 'TEAMS == 1 && (' : ''}(ORDERED && !BIAS_IN_TURN && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2)${by_blocks ? ')' : ''}) {
       uint32_t parities = 0;  // of the barriers that say that a block of keys has added everything
+$if by_blocks
+      Ahead::make_zeros(last.sums(1));
+$end
       queue.read([&](const List::Entry& entry) {
         const int end = end_of(entry.block), place = &entry != entries;
         if (lane() == 0 && warp() == 1) order.open_turns<QueryTurn>(entry.block, first, end);
         if (lane() == 0 && warp() == 2) {
+$if by_blocks
+          ahead.clear(entry.numbered, last.sums(1));
+          ahead.wait(entry.numbered);
+$end
           order.pass_turns<QueryTurn>(entry.block, first, end);
           if (FINISHES) barrier_wait(at.added(place), parities >> place & 1);
           if (FINISHES) finisher.tell(entry.numbered);
@@ -202,7 +216,9 @@ $if by_blocks
       list_places[TEAM].stop = list_places[TEAM].keys = 0;
       Queue{reinterpret_cast<const List::Entry*>(listed), listed_count, added, static_cast<int>(run), entries + TEAM * Queue::AHEAD, of.queue()}.give_out([&](const List::Entry& entry) {
         if (entry.block.lists.turns == 0) return;
-        Producer<TEAM>{of, entry.block, row_lse, row_delta, row_segments, key_segments, dense}.copy(q_map, k_map, v_map, dout_map, list_places[TEAM].stop, 0, 0);
+        Producer<TEAM>{of, entry.block, row_lse, row_delta, row_segments, key_segments, dense}.copy(q_map, k_map, v_map, dout_map, list_places[TEAM].stop, [&] {
+          if (TEAMS == 1) ahead.wait(entry.numbered);
+        });
         list_places[TEAM].keys = next_keys(list_places[TEAM].keys);
       });
     };
@@ -250,6 +266,7 @@ $end
 
 $if by_blocks
 KERNEL(128, 1) list_queries(${parameters('list_queries')}) {
+  let_next_launch_go();
   StepList<3>{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block)}.make<128>();
 }
 

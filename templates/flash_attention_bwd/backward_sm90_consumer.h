@@ -178,10 +178,19 @@ $end
 
 $if skips
   // No query of the block's first turn sees a key of this warpgroup, and there are more turns: as with the second one's keys and a causal mask.
+$if by_blocks
+  bool sees_first_nothing(QueryTurn& turn, int turns) const {
+    barrier_wait(at.q_full(turn.stage<STAGES>()), turn.parity<STAGES>());
+    turn.see(told(0, turn), block);
+    const RowRange of_first = seeing_queries(rules.visibility, block.first_key + part * 64, block.sequence.offset, block.sequence.queries);
+    return turns > 1 && of_first.first >= (turn.step + 1) * BLOCK_M;
+  }
+$else
   bool sees_first_nothing(int turns) const {
     const RowRange of_first = seeing_queries(rules.visibility, block.first_key + part * 64, block.sequence.offset, block.sequence.queries);
     return turns > 1 && of_first.first >= (block.first_step + 1) * BLOCK_M;
   }
+$end
   // Its part of that turn's dS is 0; nothing else of the turn is read. Queries and gradients are waited for so that they are not released twice before.
   void pass_over(const QueryTurn& turn) const {
     const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
@@ -230,11 +239,13 @@ $end
     barrier_wait(at.k_full(keys), key_parity(keys));
     if (part == 1 && sets_apart()) sync_some(APART, GROUPS * WARPGROUP);
 $if skips
-    if (part == 1 && sees_first_nothing(end - first)) {
+    if (part == 1 && sees_first_nothing(${by_blocks ? 'turn, ' : ''}end - first)) {
       pass_over(turn);
       queries = turn.block;
       turn.next(path.bounds());
+$if not by_blocks
       whole = path.is_whole(turn.step);
+$end
     }
 $end
     start(s, kept, turn);

@@ -43,25 +43,41 @@ $end
     load_bytes(at.deltas(stage), row_delta + row(turn), ROW_BYTES, full);
   }
   // All of the block: turns from the first-th of all to before `end`.
-  void copy(const TensorMap& q, const TensorMap& k, const TensorMap& v, const TensorMap& dout, int first, int end, uint32_t keys) const {
 $if by_blocks
+  // wait_for_sums(): until there is something to add to, which a turn's share of dq is when the next turn's queries are there.
+  template <class Wait> void copy(const TensorMap& q, const TensorMap& k, const TensorMap& v, const TensorMap& dout, int first, Wait wait_for_sums) const {
     ListedTurn<TEAM> turn(block, first);
-$else
-    QueryTurn turn(block, first);
-$end
     copy_queries(turn, q);
-    copy_keys(k, v, ${by_blocks ? 'list_places[TEAM].keys' : 'keys'});
+    copy_keys(k, v, list_places[TEAM].keys);
+    if (first + 1 == list_places[TEAM].stop) wait_for_sums();
+    copy_gradients(turn, dout);
+    list_places[TEAM].load_ahead();
+    turn.next(block);
+    if (turn.number == list_places[TEAM].stop) return;
+    wait_for_sums();
+#pragma unroll 1
+    for (;;) {
+      copy_queries(turn, q);
+      copy_gradients(turn, dout);
+      list_places[TEAM].load_ahead();
+      turn.next(block);
+      if (turn.number == list_places[TEAM].stop) return;
+    }
+  }
+$else
+  void copy(const TensorMap& q, const TensorMap& k, const TensorMap& v, const TensorMap& dout, int first, int end, uint32_t keys) const {
+    QueryTurn turn(block, first);
+    copy_queries(turn, q);
+    copy_keys(k, v, keys);
 #pragma unroll 1
     for (;;) {
       copy_gradients(turn, dout);
-$if by_blocks
-      list_places[TEAM].load_ahead();
-$end
       turn.next(block);
-      if (turn.number == ${by_blocks ? 'list_places[TEAM].stop' : 'end'}) return;
+      if (turn.number == end) return;
       copy_queries(turn, q);
     }
   }
+$end
 $if by_blocks  // of the turn at which the list stands
   int head(const QueryTurn&) const { return block.first_head + list_places[TEAM].head; }
   int64_t token(const QueryTurn&) const { return block.sequence.first_query + list_places[TEAM].step * BLOCK_M; }

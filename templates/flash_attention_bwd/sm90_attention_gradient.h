@@ -98,7 +98,12 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED, bool ADJUS
   }
 
   // Of this block's rows: log-sum-exps, deltas, and (CLEARS) sums at 0. kept: of all weights, as dropout goes; 0: no row has any.
+$if by_blocks
+  // cleared_rows: the first ones, others' sums are cleared later.
+  template <int THREADS, bool CLEARS> void prepare(const View& out, const View& dout, const View& lse, float kept, int64_t cleared_rows) const {
+$else
   template <int THREADS, bool CLEARS> void prepare(const View& out, const View& dout, const View& lse, float kept = 1) const {
+$end
     Sequence sequence;
     int64_t first;
     if (!find_rows(sequence, first)) return;
@@ -151,6 +156,9 @@ $end
         row_delta[at + base + i * STEP] = weighs ? DROPPED ? delta * kept : delta : 0;
       }
     }
+$if by_blocks
+    if (at >= cleared_rows) return;
+$end
 #pragma unroll 1
     for (int i = thread_x() * 4; i < (CLEARS ? Sums::COUNT : 0); i += THREADS * 4) store_pack(dq_sums + at * Sums::FEATURES + i, Pack<float, 4>{});
   }

@@ -18,6 +18,10 @@ $end
   const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
                             BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
   const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
+$if by_blocks
+  const bool writes_list = block_number() * (PREPARE_THREADS / WARP) < listed_count;  // which needs what the launch before makes
+  if (writes_list) wait_for_previous_launch();
+$end
   List{sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks),
        CallWeights::BIASED ? static_cast<int>(batches_together) : 1}
       .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks, [&](Block& block) {
@@ -40,7 +44,10 @@ $end
 $if latent  // a launch of its own has made the rest
   CallGradients{sequences, space, row_lse, row_delta, dq_sums}.clear<PREPARE_THREADS>();
 $else
-  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view, kept_part);
+  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view, kept_part${by_blocks ? ', heads_cleared * (q.heads / k.heads) * space_rows' : ''});
+$end
+$if by_blocks
+  if (!writes_list) wait_for_previous_launch();
 $end
 }
 
