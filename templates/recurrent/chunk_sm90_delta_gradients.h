@@ -95,12 +95,12 @@ struct GradientMaker {
 
   // Calls use(h, word, x, y) for each two features of rows in boxes, a word, that the lane has sums of, x and y; h: which of its two rows.
   template <class Use> void each_two(uint32_t rows, TokenKeys& sums, Use use) const {
-    const char* from = memory + (rows - at.first) + own_row() * 128 + lane() % 4 * 4;
+    const uint32_t from = rows - at.first + own_row() * 128 + lane() / 4 * 16 + lane() % 4 * 4;  // of 16 bytes number j of a row: number j ^ row % 8
 #pragma unroll
     for (int j = 0; j < KEYS / 8; ++j)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const uint32_t word = *reinterpret_cast<const uint32_t*>(from + j / 8 * BOX + h * 1024 + ((j % 8 ^ lane() / 4) * 16));
+        const uint32_t word = *reinterpret_cast<const uint32_t*>(memory + (from ^ j % 8 * 16) + j / 8 * BOX + h * 1024);
         use(h, word, sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]);
       }
   }
@@ -132,13 +132,34 @@ struct GradientMaker {
     each_two(rows, sums, [&](int h, uint32_t word, float& x, float& y) { x -= low_of(word) * along[h], y -= high_of(word) * along[h]; });
   }
 
-  // Pairs times factor(t, s); what flows between them, `left` rows times `right` rows, goes to the sums of rows and, by way of flows, of columns.
-  template <class Factor> void weigh(TokenPairs& pairs, Factor factor) const {
+  // Pairs of token t with s before it (or with itself) times what is left at t of what s wrote, t's factor and the key's of s; the others are 0.
+  // Without branches: all pairs are weighed.
+  template <class Factor> void weigh(TokenPairs& pairs, bool itself, Factor factor) const {
+    const ChunkNumbers& own = numbers();
+    const int t = own_row(), column = lane() % 4 * 2;
+    const float high[2] = {own.gates.high[t], own.gates.high[t + 8]}, low[2] = {own.gates.low[t], own.gates.low[t + 8]}, factors[2] = {factor(t), factor(t + 8)};
 #pragma unroll
-    for (int j = 0; j < 8; ++j)
+    for (int j = 0; j < 8; ++j) {
+      const Pack<float, 2> from_high = load_pack<2>(own.gates.high + 8 * j + column), from_low = load_pack<2>(own.gates.low + 8 * j + column);
+      const float norms[2] = {own.key_norm(8 * j + column), own.key_norm(8 * j + column + 1)};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) pairs[4 * j + i] *= factor(own_row() + i / 2 * 8, 8 * j + lane() % 4 * 2 + i % 2);
+      for (int i = 0; i < 4; ++i) {
+        const float left = exp2_of((high[i / 2] - from_high.at[i % 2]) + (low[i / 2] - from_low.at[i % 2]));
+        const float weighed = pairs[4 * j + i] * (factors[i / 2] * norms[i % 2] * left);
+        pairs[4 * j + i] = 8 * j + column + i % 2 < t + i / 2 * 8 + itself ? weighed : 0;
+      }
+    }
   }
+  // Of each of the lane's two rows the pair of the token with itself, in the lane that has it.
+  static bool has_own() { return lane() % 4 == lane() / 4 / 2; }
+  static float own_pair(const TokenPairs& pairs, int h) {
+    float found = 0;
+#pragma unroll
+    for (int j = h; j < 8; j += 2)
+      if (j / 2 == warp() % 4) found = lane() / 4 % 2 ? pairs[4 * j + 2 * h + 1] : pairs[4 * j + 2 * h];
+    return found;
+  }
+  // What flows between pairs, `left` rows times `right` rows, goes to the sums of rows and, by way of flows, of columns.
   void add_flows(const TokenPairs& pairs, uint32_t left, uint32_t right, float (&rows)[2], float* columns) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -226,18 +247,18 @@ struct GradientMaker {
     const ChunkNumbers& own = numbers();
     const Gates& gates = own.gates;
     scale_rows(dq, [&](int t) { return scale * gates.before[t] * own.query_norm(t); });
-    weigh(pairs, [&](int t, int s) { return s <= t ? scale * gates.left(t, s) * own.query_norm(t) * own.key_norm(s) : 0; });
-    sync_some(ALL_IDLE, 3 * WARPGROUP);  // all are done with the chunk before
+    weigh(pairs, true, [&](int t) { return scale * own.query_norm(t); });
+    sync_some(ALL_IDLE, 3 * WARPGROUP);  // the third is done with the chunk before
     put_pairs(pairs, at.pairs(0), 3);
+    arrive_some(ALL_THERE, 3 * WARPGROUP);
     if (GATED) {
       float rows[2] = {};
       wait_for_flows();
-      add_flows(pairs, at.queries(), at.keys(), rows, flows().read_here[warp() % 4]);
       multiply_with(at.queries(), dq, rows);
+      add_flows(pairs, at.queries(), at.keys(), rows, flows().read_here[warp() % 4]);
       put_rows(rows, flows().read[0]);
+      give_flows();
     }
-    sync_some(ALL_THERE, 3 * WARPGROUP);
-    give_flows();
     keep_in_place(dq);
     wgmma_fence();
     multiply_by_keys<CHUNK>(dq, at.pairs(0), at.keys(), true);
@@ -276,36 +297,26 @@ $end
     const ChunkNumbers& own = numbers();
     const Gates& gates = own.gates;
     scale_rows(sums, [&](int t) { return -gates.before[t] * gates.beta[t] * own.key_norm(t); });
+    const float own_pairs[2] = {own_pair(pairs, 0), own_pair(pairs, 1)};
+    weigh(pairs, false, [&](int t) { return -gates.beta[t] * own.key_norm(t); });
     sync_some(ALL_IDLE, 3 * WARPGROUP);
-    if (GATED) {
-      wait_for_flows();
-#pragma unroll
-      for (int j = 0; j < 8; ++j)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int t = own_row() + i / 2 * 8, s = 8 * j + lane() % 4 * 2 + i % 2;
-          if (s == t) flows().beta[t] = pairs[4 * j + i] / gates.beta[t];
-        }
-    }
-    weigh(pairs, [&](int t, int s) { return s < t ? -gates.beta[t] * own.key_norm(t) * own.key_norm(s) * gates.left(t, s) : 0; });
-    put_pairs(pairs, at.pairs(1), 4);
-    if (GATED) {
-      float rows[2] = {};
-      add_flows(pairs, at.keys(), at.keys(), rows, flows().read_here[4 + warp() % 4]);
-      multiply_with(at.keys(), sums, rows);
-      put_rows(rows, flows().read[1]);
-    }
-    keep_in_place(sums);
-    wgmma_fence();
-    multiply_by_keys<CHUNK>(sums, at.pairs(1), at.keys(), true);
-    wgmma_commit();
-    wgmma_wait<0>();
-    keep_in_place(sums);
     float* to = exchange();
 #pragma unroll
     for (int i = 0; i < KEYS / 8; ++i) store_pack(to + i * 4 * WARPGROUP, Pack<float, 4>{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]});
-    sync_some(ALL_THERE, 3 * WARPGROUP);
-    give_flows();
+    put_pairs(pairs, at.pairs(1), 4);
+    arrive_some(ALL_THERE, 3 * WARPGROUP);
+    if (GATED) {
+      float rows[2] = {};
+      wait_for_flows();
+      if (has_own()) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) flows().beta[own_row() + 8 * h] = own_pairs[h] / gates.beta[own_row() + 8 * h];
+      }
+      multiply_with(at.keys(), sums, rows);
+      add_flows(pairs, at.keys(), at.keys(), rows, flows().read_here[4 + warp() % 4]);
+      put_rows(rows, flows().read[1]);
+      give_flows();
+    }
     release(ROWS);
   }
 
@@ -330,26 +341,20 @@ $end
     const Gates& gates = own.gates;
     scale_rows(dk, [&](int s) { return gates.after[s] * own.key_norm(s); });
     if (thread_x() % WARPGROUP == 0) store_wait_read<0>();  // its place is that of what is exchanged
-    sync_some(ALL_IDLE, 3 * WARPGROUP);
+    sync_warp();
+    arrive_some(ALL_IDLE, 3 * WARPGROUP);
     if (GATED) {
       float rows[2] = {};
-      wait_for_flows();
       multiply_with(at.keys(), dk, rows);
-      put_rows(rows, flows().left);
       through *= gates.base + gates.rest;
 #pragma unroll
       for (int mask = 1; mask < WARP; mask *= 2) through += shuffle_xor(through, mask);
+      wait_for_flows();
+      put_rows(rows, flows().left);
       if (lane() == 0) flows().through[warp() % 4] = through;
+      give_flows();
     }
     sync_some(ALL_THERE, 3 * WARPGROUP);
-    give_flows();
-    keep_in_place(dk);
-    wgmma_fence();
-    add_pairs_back(dk, at.pairs(0), at.queries());
-    add_pairs_back(dk, at.pairs(1), at.keys());
-    wgmma_commit();
-    wgmma_wait<0>();
-    keep_in_place(dk);
     const float* more = exchange();
 #pragma unroll
     for (int i = 0; i < KEYS / 8; ++i) {
@@ -357,6 +362,14 @@ $end
 #pragma unroll
       for (int j = 0; j < 4; ++j) dk[4 * i + j] += x.at[j];
     }
+    keep_in_place(dk);
+    wgmma_fence();
+    add_pairs_back(dk, at.pairs(0), at.queries());
+    add_pairs_back(dk, at.pairs(1), at.keys());
+    multiply_by_keys<CHUNK>(dk, at.pairs(1), at.keys(), true);
+    wgmma_commit();
+    wgmma_wait<0>();
+    keep_in_place(dk);
 $if normed
     take_along(at.keys(), dk, own.norms.k);
 $end
