@@ -86,6 +86,10 @@ $end
     Element* pair = to + INVERSE_PARTS * CHUNK * CHUNK + t * CHUNK + s;
     *reinterpret_cast<uint32_t*>(pair) = word;
     if (PARTS > 1) *reinterpret_cast<uint32_t*>(pair + CHUNK * CHUNK) = rounding_of(pairs[0], pairs[1], word);
+$if summed
+    const float x = pairs[0] - low_of(word), y = pairs[1] - high_of(word);
+    *reinterpret_cast<uint32_t*>(pair + 2 * CHUNK * CHUNK) = rounding_of(x, y, pack_pair<Element>(x, y));
+$end
   });
   sync_block();
   invert_system<THREADS>(m);
