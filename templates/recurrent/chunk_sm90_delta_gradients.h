@@ -82,27 +82,30 @@ struct GradientMaker {
     sync_warp();
     if (lane() == 0) barrier_arrive(at.empty(barriers));
   }
-  // Calls use(stage, more) for what is copied of some values after the others; more: not the first ones.
+  // Calls use(stage) for what is copied of some values after the others.
   template <class Use> void each_step(Use use) const {
 #pragma unroll 1
     for (uint32_t step = 0; step < VALUE_STEPS; ++step) {
       const uint32_t stage = step % GRADIENT_STAGES;
       barrier_wait_all(at.full(stage), step / GRADIENT_STAGES % 2);
-      use(stage, step > 0);
+      use(stage);
       release(stage);
     }
   }
 
-  // Calls use(h, word, x, y) for each two features of rows in boxes, a word, that the lane has sums of, x and y; h: which of its two rows.
+  // Calls use(j, h, word, x, y) for each two features of rows in boxes, a word, that the lane has sums of, x and y, of 8 features number j; h:
+  // which of its two rows.
   template <class Use> void each_two(uint32_t rows, TokenKeys& sums, Use use) const {
     const uint32_t from = rows - at.first + own_row() * 128 + lane() / 4 * 16 + lane() % 4 * 4;  // of 16 bytes number j of a row: number j ^ row % 8
 #pragma unroll
-    for (int j = 0; j < KEYS / 8; ++j)
+    for (int j = 0; j < KEYS / 8; ++j) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const uint32_t word = *reinterpret_cast<const uint32_t*>(memory + (from ^ j % 8 * 16) + j / 8 * BOX + h * 1024);
-        use(h, word, sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]);
+        use(j, h, word, sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]);
       }
+      if (j % 4 == 3) sync_warp();  // one slice after another, for the sake of registers
+    }
   }
   static float row_sum(float x) {
     x += shuffle_xor(x, 1);
@@ -110,7 +113,7 @@ struct GradientMaker {
   }
   // Adds products of each row with its sums.
   void multiply_with(uint32_t rows, TokenKeys& sums, float (&dots)[2]) const {
-    each_two(rows, sums, [&](int h, uint32_t word, float x, float y) { dots[h] += low_of(word) * x + high_of(word) * y; });
+    each_two(rows, sums, [&](int, int h, uint32_t word, float x, float y) { dots[h] = low_of(word) * x + (high_of(word) * y + dots[h]); });
   }
   template <class Factor> static void scale_rows(TokenKeys& sums, Factor factor) {
 #pragma unroll
@@ -129,7 +132,7 @@ struct GradientMaker {
       const float norm = norms[own_row() + 8 * h];
       along[h] = row_sum(along[h]) * norm * norm;
     }
-    each_two(rows, sums, [&](int h, uint32_t word, float& x, float& y) { x -= low_of(word) * along[h], y -= high_of(word) * along[h]; });
+    each_two(rows, sums, [&](int, int h, uint32_t word, float& x, float& y) { x -= low_of(word) * along[h], y -= high_of(word) * along[h]; });
   }
 
   // Pairs of token t with s before it (or with itself) times what is left at t of what s wrote, t's factor and the key's of s; the others are 0.
@@ -160,30 +163,32 @@ struct GradientMaker {
     return found;
   }
   // What flows between pairs, `left` rows times `right` rows, goes to the sums of rows and, by way of flows, of columns.
-  void add_flows(const TokenPairs& pairs, uint32_t left, uint32_t right, float (&rows)[2], float* columns) const {
+  // In so many turns: fewer registers. ITSELF: besides, there are pairs of a token with itself, between which nothing flows.
+  template <int TURNS, bool ITSELF> void add_flows(const TokenPairs& pairs, uint32_t left, uint32_t right, float (&rows)[2], float* columns) const {
+    constexpr int COLUMNS = CHUNK / TURNS;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float products[16];
+    for (int turn = 0; turn < TURNS; ++turn) {
+      float products[COLUMNS / 2];
       keep_in_place(products);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < SLICES; ++k)
-        wgmma<Element, 32>(products, moved(depth_major<128>(left), k / 4 * BOX + k % 4 * 32), moved(depth_major<128>(right + half * BOX / 2), k / 4 * BOX + k % 4 * 32), k > 0);
+        wgmma<Element, COLUMNS>(products, moved(depth_major<128>(left), k / 4 * BOX + k % 4 * 32), moved(depth_major<128>(right + turn * COLUMNS * 128), k / 4 * BOX + k % 4 * 32), k > 0);
       wgmma_commit();
       wgmma_wait<0>();
       keep_in_place(products);
 #pragma unroll
-      for (int j = 0; j < 4; j += 2) {
+      for (int j = 0; j < COLUMNS / 8; j += 2) {
         float x[4] = {};
 #pragma unroll
         for (int n = 0; n < 2; ++n)
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            const int t = own_row() + i / 2 * 8, s = 32 * half + 8 * (j + n) + lane() % 4 * 2 + i % 2;
-            const float flow = s < t ? pairs[16 * half + 4 * (j + n) + i] * products[4 * (j + n) + i] : 0;
+            const int t = own_row() + i / 2 * 8, s = COLUMNS * turn + 8 * (j + n) + lane() % 4 * 2 + i % 2;
+            const float flow = ITSELF && s == t ? 0 : pairs[COLUMNS / 2 * turn + 4 * (j + n) + i] * products[4 * (j + n) + i];
             rows[i / 2] += flow, x[2 * n + i % 2] += flow;
           }
-        store_token_sums(x, columns, 4 * half + j);
+        store_token_sums(x, columns, COLUMNS / 8 * turn + j);
       }
     }
   }
@@ -228,16 +233,16 @@ struct GradientMaker {
   }
 
   void of_queries(const GradientItem& item, const TensorMap& to, uint32_t chunk_parity) const {
-    TokenKeys dq;
-    TokenPairs pairs;
-    each_step([&](uint32_t stage, bool more) {
+    TokenKeys dq = {};
+    TokenPairs pairs = {};
+    each_step([&](uint32_t stage) {
       keep_in_place(dq);
       keep_in_place(pairs);
       wgmma_fence();
 #pragma unroll
-      for (int i = WRITTEN_PARTS - 1; i >= 0; --i) multiply_rows_of(pairs, at.dout(stage), at.written(stage, i), more || i < WRITTEN_PARTS - 1);
+      for (int i = WRITTEN_PARTS - 1; i >= 0; --i) multiply_rows_of(pairs, at.dout(stage), at.written(stage, i), true);
 #pragma unroll
-      for (int i = PARTS - 1; i >= 0; --i) multiply_by_keys<STEP>(dq, at.dout(stage), at.before(stage, i), more || i < PARTS - 1);
+      for (int i = PARTS - 1; i >= 0; --i) multiply_by_keys<STEP>(dq, at.dout(stage), at.before(stage, i), true);
       wgmma_commit();
       wgmma_wait<0>();
       keep_in_place(dq);
@@ -248,16 +253,16 @@ struct GradientMaker {
     const Gates& gates = own.gates;
     scale_rows(dq, [&](int t) { return scale * gates.before[t] * own.query_norm(t); });
     weigh(pairs, true, [&](int t) { return scale * own.query_norm(t); });
-    sync_some(ALL_IDLE, 3 * WARPGROUP);  // the third is done with the chunk before
+    barrier_wait(at.meeting(PAIRS_FREE), chunk_parity);
     put_pairs(pairs, at.pairs(0), 3);
-    arrive_some(ALL_THERE, 3 * WARPGROUP);
+    barrier_arrive(at.meeting(PAIRS_THERE));
     if (GATED) {
       float rows[2] = {};
-      wait_for_flows();
+      barrier_wait(at.meeting(FLOWS_FREE), chunk_parity);
       multiply_with(at.queries(), dq, rows);
-      add_flows(pairs, at.queries(), at.keys(), rows, flows().read_here[warp() % 4]);
+      add_flows<2, true>(pairs, at.queries(), at.keys(), rows, flows().read_here[warp() % 4]);
       put_rows(rows, flows().read[0]);
-      give_flows();
+      barrier_arrive(at.meeting(FLOWS_THERE));
     }
     keep_in_place(dq);
     wgmma_fence();
@@ -273,9 +278,9 @@ $end
   }
 
   void of_reads(uint32_t chunk_parity) const {
-    TokenKeys sums;
-    TokenPairs pairs;
-    each_step([&](uint32_t stage, bool more) {
+    TokenKeys sums = {};
+    TokenPairs pairs = {};
+    each_step([&](uint32_t stage) {
       keep_in_place(sums);
       keep_in_place(pairs);
       wgmma_fence();
@@ -283,11 +288,11 @@ $end
       for (int order = WRITTEN_PARTS - 1; order >= 0; --order)
 #pragma unroll
         for (int i = 0; i < PARTS && i <= order; ++i)
-          multiply_rows_of(pairs, at.gradient(stage, i), at.written(stage, order - i), more || order < WRITTEN_PARTS - 1 || i > 0);
+          multiply_rows_of(pairs, at.gradient(stage, i), at.written(stage, order - i), true);
 #pragma unroll
       for (int order = PARTS - 1; order >= 0; --order)
 #pragma unroll
-        for (int i = 0; i <= order; ++i) multiply_by_keys<STEP>(sums, at.gradient(stage, i), at.before(stage, order - i), more || order < PARTS - 1 || i > 0);
+        for (int i = 0; i <= order; ++i) multiply_by_keys<STEP>(sums, at.gradient(stage, i), at.before(stage, order - i), true);
       wgmma_commit();
       wgmma_wait<0>();
       keep_in_place(sums);
@@ -297,42 +302,41 @@ $end
     const ChunkNumbers& own = numbers();
     const Gates& gates = own.gates;
     scale_rows(sums, [&](int t) { return -gates.before[t] * gates.beta[t] * own.key_norm(t); });
-    const float own_pairs[2] = {own_pair(pairs, 0), own_pair(pairs, 1)};
-    weigh(pairs, false, [&](int t) { return -gates.beta[t] * own.key_norm(t); });
-    sync_some(ALL_IDLE, 3 * WARPGROUP);
+    barrier_wait(at.meeting(PAIRS_FREE), chunk_parity);
     float* to = exchange();
 #pragma unroll
     for (int i = 0; i < KEYS / 8; ++i) store_pack(to + i * 4 * WARPGROUP, Pack<float, 4>{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]});
+    const float own_pairs[2] = {own_pair(pairs, 0), own_pair(pairs, 1)};
+    weigh(pairs, false, [&](int t) { return -gates.beta[t] * own.key_norm(t); });
     put_pairs(pairs, at.pairs(1), 4);
-    arrive_some(ALL_THERE, 3 * WARPGROUP);
+    barrier_arrive(at.meeting(PAIRS_THERE));
     if (GATED) {
       float rows[2] = {};
-      wait_for_flows();
+      barrier_wait(at.meeting(FLOWS_FREE), chunk_parity);
       if (has_own()) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) flows().beta[own_row() + 8 * h] = own_pairs[h] / gates.beta[own_row() + 8 * h];
       }
-      multiply_with(at.keys(), sums, rows);
-      add_flows(pairs, at.keys(), at.keys(), rows, flows().read_here[4 + warp() % 4]);
+      add_flows<1, false>(pairs, at.keys(), at.keys(), rows, flows().read_here[4 + warp() % 4]);
       put_rows(rows, flows().read[1]);
-      give_flows();
+      barrier_arrive(at.meeting(FLOWS_THERE));
     }
     release(ROWS);
   }
 
   void of_writes(const GradientItem& item, const TensorMap& to, uint32_t chunk_parity) const {
-    TokenKeys dk;
-    float through = 0;
-    each_step([&](uint32_t stage, bool more) {
+    TokenKeys dk = {};
+    float through[4] = {};
+    each_step([&](uint32_t stage) {
       keep_in_place(dk);
       wgmma_fence();
 #pragma unroll
       for (int order = WRITTEN_PARTS - 1; order >= 0; --order)
 #pragma unroll
         for (int i = 0; i < PARTS && i <= order; ++i)
-          multiply_by_keys<STEP>(dk, at.written(stage, order - i), at.after(stage, i), more || order < WRITTEN_PARTS - 1 || i > 0);
+          multiply_by_keys<STEP>(dk, at.written(stage, order - i), at.after(stage, i), true);
       wgmma_commit();
-      if (GATED) through += flow_through(stage);
+      if (GATED) add_through(stage, through);
       wgmma_wait<0>();
       keep_in_place(dk);
     });
@@ -342,25 +346,20 @@ $end
     scale_rows(dk, [&](int s) { return gates.after[s] * own.key_norm(s); });
     if (thread_x() % WARPGROUP == 0) store_wait_read<0>();  // its place is that of what is exchanged
     sync_warp();
-    arrive_some(ALL_IDLE, 3 * WARPGROUP);
+    barrier_arrive(at.meeting(PAIRS_FREE));
+    float left[2] = {}, read[2] = {};
+    if (GATED) multiply_with(at.keys(), dk, left);
+    barrier_wait(at.meeting(PAIRS_THERE), chunk_parity);
+    add_exchanged(dk, read);
     if (GATED) {
-      float rows[2] = {};
-      multiply_with(at.keys(), dk, rows);
-      through *= gates.base + gates.rest;
+      barrier_wait(at.meeting(FLOWS_FREE), chunk_parity);
+      put_rows(left, flows().left);
+      put_rows(read, flows().read_by_keys);
+      float sum = has_own() ? (lane() / 4 % 2 ? through[1] : through[0]) * (gates.base + gates.rest) : 0;
 #pragma unroll
-      for (int mask = 1; mask < WARP; mask *= 2) through += shuffle_xor(through, mask);
-      wait_for_flows();
-      put_rows(rows, flows().left);
-      if (lane() == 0) flows().through[warp() % 4] = through;
-      give_flows();
-    }
-    sync_some(ALL_THERE, 3 * WARPGROUP);
-    const float* more = exchange();
-#pragma unroll
-    for (int i = 0; i < KEYS / 8; ++i) {
-      const Pack<float, 4> x = load_pack<4>(more + i * 4 * WARPGROUP);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) dk[4 * i + j] += x.at[j];
+      for (int mask = 1; mask < WARP; mask *= 2) sum += shuffle_xor(sum, mask);
+      if (lane() == 0) flows().through[warp() % 4] = sum;
+      barrier_arrive(at.meeting(FLOWS_THERE));
     }
     keep_in_place(dk);
     wgmma_fence();
@@ -378,30 +377,39 @@ $end
   }
 
   float* exchange() const { return reinterpret_cast<float*>(memory + (at.exchange() - at.first)) + thread_x() % WARPGROUP * 4; }
-  // What the state before the chunk holds for the gradient after it, of a step's values, by a thread.
-  float flow_through(uint32_t stage) const {
-    float sum = 0;
-#pragma unroll 2
-    for (int i = thread_x() % WARPGROUP; i < static_cast<int>(BOXES * STEP_STATE_BOX / 16); i += WARPGROUP) {
-      float x[8] = {}, y[8] = {};
+  // sums += those of the second warpgroup; (GATED) dots: their products with keys.
+  void add_exchanged(TokenKeys& sums, float (&dots)[2]) const {
+    const float* from = exchange();
+    Pack<float, 4> x;
+    each_two(at.keys(), sums, [&](int j, int h, uint32_t word, float& a, float& b) {
+      if (h == 0) x = load_pack<4>(from + j * 4 * WARPGROUP);
+      a += x.at[2 * h], b += x.at[2 * h + 1];
+      if (GATED) dots[h] = low_of(word) * x.at[2 * h] + (high_of(word) * x.at[2 * h + 1] + dots[h]);
+    });
+  }
+  // What the state before the chunk holds for the gradient after it, of a step's values, of which a warp has 8: the products of values with
+  // themselves, sums[lane() / 4 % 2] of the lanes that have_own(), of all products of values.
+  void add_through(uint32_t stage, float (&sums)[4]) const {
+    const uint32_t row = warp() % 4 * 8 + lane() % 8, at_row = row * 128, pack = lane() / 8;
+#pragma unroll
+    for (int half = 0; half < 2 * BOXES; ++half) {  // of 32 keys
+      const uint32_t place = half / 2 * STEP_STATE_BOX + at_row + ((half % 2 * 4 + pack) ^ lane() % 8) * 16;
+      uint32_t states[PARTS][4], gradients[PARTS][4];
 #pragma unroll
       for (int part = 0; part < PARTS; ++part) {
-        const auto s = load_pack<8>(reinterpret_cast<const Element*>(memory + (at.before(stage, part) - at.first)) + i * 8);
-        const auto d = load_pack<8>(reinterpret_cast<const Element*>(memory + (at.after(stage, part) - at.first)) + i * 8);
-#pragma unroll
-        for (int j = 0; j < 8; ++j) x[j] += to_float(s.at[j]), y[j] += to_float(d.at[j]);
+        load_matrices(states[part], at.before(stage, part) + place);
+        load_matrices(gradients[part], at.after(stage, part) + place);
       }
 #pragma unroll
-      for (int j = 0; j < 8; ++j) sum += x[j] * y[j];
+      for (int order = PARTS - 1; order >= 0; --order)
+#pragma unroll
+        for (int i = 0; i <= order; ++i)
+#pragma unroll
+          for (int k = 0; k < 4; k += 2) {
+            const uint32_t a[4] = {states[i][k], 0, states[i][k + 1], 0};
+            mma_16x8x16<Element>(sums, a, gradients[order - i][k], gradients[order - i][k + 1]);
+          }
     }
-    return sum;
-  }
-  // The warp that makes gates' gradients is done with the flows of the chunk before; these are there for it.
-  static void wait_for_flows() {
-    if (GATED) sync_some(FLOWS_FREE, 3 * WARPGROUP + WARP);
-  }
-  static void give_flows() {
-    if (GATED) arrive_some(FLOWS_THERE, 3 * WARPGROUP + WARP);
   }
 };
 
@@ -423,7 +431,7 @@ KERNEL(4 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
     }
     if (GATED && own == 1) {
       const DeltaFlows& flows = *reinterpret_cast<const DeltaFlows*>(memory + (at.flows() - at.first));
-      arrive_some(FLOWS_FREE, 3 * WARPGROUP + WARP);
+      barrier_arrive(at.meeting(FLOWS_FREE));
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         const GradientItem item = item_of(step);
@@ -431,13 +439,13 @@ KERNEL(4 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
         float log_gates[2];
         TokenNumbers(g_view, g_type, tokens, item.head, false)
             .load(item.token, item.count, gamma_of(g_gamma_view, gamma_type, item.head, heads, layer_idx, num_layers), log_gates);
-        sync_some(FLOWS_THERE, 3 * WARPGROUP + WARP);
+        barrier_wait(at.meeting(FLOWS_THERE), step % 2);
         const float sum = store_gate_gradients(flows, log_gates, GradientRow(dg_view, g_type, item.sequence, 0, item.head), dg_view.strides[1], item.token, item.count, is_given(dg_view));
         if (lane() == 0) gate_sums[item.number] = sum;
         const GradientRow beta_row(dbeta_view, beta_type, item.sequence, 0, item.head);
         for (int t = lane(); is_given(dbeta_view) && t < CHUNK && item.token + t < item.count; t += WARP) beta_row.store((item.token + t) * dbeta_view.strides[1], flows.beta[t]);
         sync_warp();
-        if (step + 1 < steps) arrive_some(FLOWS_FREE, 3 * WARPGROUP + WARP);
+        barrier_arrive(at.meeting(FLOWS_FREE));
       }
     }
   } else {
