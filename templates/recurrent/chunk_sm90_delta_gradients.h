@@ -93,17 +93,14 @@ struct GradientMaker {
     }
   }
 
-  // Calls use(j, h, word, x, y) for each two features of rows in boxes, a word, that the lane has sums of, x and y, of 8 features number j; h:
-  // which of its two rows.
-  template <class Use> void each_two(uint32_t rows, TokenKeys& sums, Use use) const {
+  // Calls use(j, h, word) for each two features of rows in boxes, a word, that the lane has sums of, of 8 features number j; h: which of its
+  // two rows.
+  template <class Use> void each_word(uint32_t rows, Use use) const {
     const uint32_t from = rows - at.first + own_row() * 128 + lane() / 4 * 16 + lane() % 4 * 4;  // of 16 bytes number j of a row: number j ^ row % 8
 #pragma unroll
     for (int j = 0; j < KEYS / 8; ++j) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const uint32_t word = *reinterpret_cast<const uint32_t*>(memory + (from ^ j % 8 * 16) + j / 8 * BOX + h * 1024);
-        use(j, h, word, sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]);
-      }
+      for (int h = 0; h < 2; ++h) use(j, h, *reinterpret_cast<const uint32_t*>(memory + (from ^ j % 8 * 16) + j / 8 * BOX + h * 1024));
       if (j % 4 == 3) sync_warp();  // one slice after another, for the sake of registers
     }
   }
@@ -112,8 +109,8 @@ struct GradientMaker {
     return x + shuffle_xor(x, 2);
   }
   // Adds products of each row with its sums.
-  void multiply_with(uint32_t rows, TokenKeys& sums, float (&dots)[2]) const {
-    each_two(rows, sums, [&](int, int h, uint32_t word, float x, float y) { dots[h] = low_of(word) * x + (high_of(word) * y + dots[h]); });
+  void multiply_with(uint32_t rows, const TokenKeys& sums, float (&dots)[2]) const {
+    each_word(rows, [&](int j, int h, uint32_t word) { dots[h] = low_of(word) * sums[4 * j + 2 * h] + (high_of(word) * sums[4 * j + 2 * h + 1] + dots[h]); });
   }
   template <class Factor> static void scale_rows(TokenKeys& sums, Factor factor) {
 #pragma unroll
@@ -132,7 +129,7 @@ struct GradientMaker {
       const float norm = norms[own_row() + 8 * h];
       along[h] = row_sum(along[h]) * norm * norm;
     }
-    each_two(rows, sums, [&](int, int h, uint32_t word, float& x, float& y) { x -= low_of(word) * along[h], y -= high_of(word) * along[h]; });
+    each_word(rows, [&](int j, int h, uint32_t word) { sums[4 * j + 2 * h] -= low_of(word) * along[h], sums[4 * j + 2 * h + 1] -= high_of(word) * along[h]; });
   }
 
   // Pairs of token t with s before it (or with itself) times what is left at t of what s wrote, t's factor and the key's of s; the others are 0.
@@ -350,8 +347,14 @@ $end
     float left[2] = {}, read[2] = {};
     if (GATED) multiply_with(at.keys(), dk, left);
     barrier_wait(at.meeting(PAIRS_THERE), chunk_parity);
-    add_exchanged(dk, read);
+    keep_in_place(dk);
+    wgmma_fence();
+    add_pairs_back(dk, at.pairs(0), at.queries());
+    add_pairs_back(dk, at.pairs(1), at.keys());
+    multiply_by_keys<CHUNK>(dk, at.pairs(1), at.keys(), true);
+    wgmma_commit();
     if (GATED) {
+      multiply_exchanged(read);
       barrier_wait(at.meeting(FLOWS_FREE), chunk_parity);
       put_rows(left, flows().left);
       put_rows(read, flows().read_by_keys);
@@ -361,14 +364,9 @@ $end
       if (lane() == 0) flows().through[warp() % 4] = sum;
       barrier_arrive(at.meeting(FLOWS_THERE));
     }
-    keep_in_place(dk);
-    wgmma_fence();
-    add_pairs_back(dk, at.pairs(0), at.queries());
-    add_pairs_back(dk, at.pairs(1), at.keys());
-    multiply_by_keys<CHUNK>(dk, at.pairs(1), at.keys(), true);
-    wgmma_commit();
     wgmma_wait<0>();
     keep_in_place(dk);
+    add_exchanged(dk);
 $if normed
     take_along(at.keys(), dk, own.norms.k);
 $end
@@ -377,14 +375,22 @@ $end
   }
 
   float* exchange() const { return reinterpret_cast<float*>(memory + (at.exchange() - at.first)) + thread_x() % WARPGROUP * 4; }
-  // sums += those of the second warpgroup; (GATED) dots: their products with keys.
-  void add_exchanged(TokenKeys& sums, float (&dots)[2]) const {
+  // Sums of the second warpgroup: added to sums; their products with keys.
+  void add_exchanged(TokenKeys& sums) const {
+    const float* from = exchange();
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; ++j) {
+      const Pack<float, 4> x = load_pack<4>(from + j * 4 * WARPGROUP);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[4 * j + i] += x.at[i];
+    }
+  }
+  void multiply_exchanged(float (&dots)[2]) const {
     const float* from = exchange();
     Pack<float, 4> x;
-    each_two(at.keys(), sums, [&](int j, int h, uint32_t word, float& a, float& b) {
+    each_word(at.keys(), [&](int j, int h, uint32_t word) {
       if (h == 0) x = load_pack<4>(from + j * 4 * WARPGROUP);
-      a += x.at[2 * h], b += x.at[2 * h + 1];
-      if (GATED) dots[h] = low_of(word) * x.at[2 * h] + (high_of(word) * x.at[2 * h + 1] + dots[h]);
+      dots[h] = low_of(word) * x.at[2 * h] + (high_of(word) * x.at[2 * h + 1] + dots[h]);
     });
   }
   // What the state before the chunk holds for the gradient after it, of a step's values, of which a warp has 8: the products of values with
