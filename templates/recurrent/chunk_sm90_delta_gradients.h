@@ -426,7 +426,7 @@ KERNEL(4 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
   if (thread_x() == 0) at.init();
   sync_block();
   const int items = static_cast<int>(chunks * heads), group = uniform(warpgroup()), steps = (items - static_cast<int>(block_x()) + static_cast<int>(grid_x()) - 1) / static_cast<int>(grid_x());
-  const auto item_of = [&](int step) { return GradientItem(static_cast<int>(block_x()) + step * static_cast<int>(grid_x()), static_cast<int>(heads), static_cast<int>(q_view.shape[1])); };
+  const auto item_of = [&](int step) { return GradientItem(static_cast<int>(block_x()) + step * static_cast<int>(grid_x()), static_cast<int>(heads), static_cast<int>(sequences), static_cast<int>(q_view.shape[1])); };
   if (group == 3) {
     give_registers<32>();
     const int own = uniform(warp() % 4);

@@ -55,11 +55,13 @@ struct GradientPlaces {
 };
 static_assert(1024 + GradientPlaces::BYTES <= ${shared} && GradientPlaces::BARRIERS % 8 == 0, "the spec has another size");
 
-// A chunk of a head, as numbers of all are laid out.
+// A chunk of a head; number: as numbers of all are laid out. Those that the launch before wrote last, the last chunks of all sequences, come
+// first, as the second-level cache has them.
 struct GradientItem {
   int number, chunk, head, sequence, token, count;
-  GradientItem(int number, int heads, int count) : number(number), chunk(number / heads), head(number - chunk * heads), count(count) {
-    const int chunks = (count + CHUNK - 1) / CHUNK;
-    sequence = chunk / chunks, token = (chunk - sequence * chunks) * CHUNK;
+  GradientItem(int place, int heads, int sequences, int count) : count(count) {
+    const int chunks = (count + CHUNK - 1) / CHUNK, rows = heads * sequences, step = place / rows, row = place - step * rows;
+    sequence = row / heads, head = row - sequence * heads;
+    token = (chunks - 1 - step) * CHUNK, chunk = sequence * chunks + chunks - 1 - step, number = chunk * heads + head;
   }
 };
