@@ -323,7 +323,7 @@ $end
 
   void of_writes(const GradientItem& item, const TensorMap& to, uint32_t chunk_parity) const {
     TokenKeys dk = {};
-    float through[4] = {};
+    float through[2] = {};
     each_step([&](uint32_t stage) {
       keep_in_place(dk);
       wgmma_fence();
@@ -394,8 +394,8 @@ $end
     });
   }
   // What the state before the chunk holds for the gradient after it, of a step's values, of which a warp has 8: the products of values with
-  // themselves, sums[lane() / 4 % 2] of the lanes that have_own(), of all products of values.
-  void add_through(uint32_t stage, float (&sums)[4]) const {
+  // themselves, sums[lane() / 4 % 2] of the lanes that have_own(), of all products of values. Few at a time: matrix instructions round down.
+  void add_through(uint32_t stage, float (&sums)[2]) const {
     const uint32_t row = warp() % 4 * 8 + lane() % 8, at_row = row * 128, pack = lane() / 8;
 #pragma unroll
     for (int half = 0; half < 2 * BOXES; ++half) {  // of 32 keys
@@ -406,15 +406,19 @@ $end
         load_matrices(states[part], at.before(stage, part) + place);
         load_matrices(gradients[part], at.after(stage, part) + place);
       }
+      float products[4] = {};
 #pragma unroll
-      for (int order = PARTS - 1; order >= 0; --order)
+      for (int order = 2 * PARTS - 2; order >= 0; --order)  // smaller ones first
 #pragma unroll
-        for (int i = 0; i <= order; ++i)
+        for (int i = 0; i < PARTS; ++i) {
+          if (order - i < 0 || order - i >= PARTS) continue;
 #pragma unroll
           for (int k = 0; k < 4; k += 2) {
             const uint32_t a[4] = {states[i][k], 0, states[i][k + 1], 0};
-            mma_16x8x16<Element>(sums, a, gradients[order - i][k], gradients[order - i][k + 1]);
+            mma_16x8x16<Element>(products, a, gradients[order - i][k], gradients[order - i][k + 1]);
           }
+        }
+      sums[0] += products[0], sums[1] += products[1];
     }
   }
 };

@@ -30,7 +30,7 @@ template <bool BACK> struct StatePlaces {
   void init() const {
     for (uint32_t i = 0; i < STATE_STAGES; ++i) {
       barrier_init(full(i), 1);
-      barrier_init(empty(i), 8);
+      barrier_init(empty(i), 2 * WARPGROUP);
     }
     fence_barrier_init();
   }
@@ -188,8 +188,7 @@ $end
     for (int step = 0; step < walk.chunks; ++step, turn.next()) {
       barrier_wait_all(at.full(turn.at), turn.parity);
       compute(state, buffers, turn.at, walk.chunk(step));
-      sync_warp();
-      if (lane() == 0) barrier_arrive(at.empty(turn.at));
+      barrier_arrive(at.empty(turn.at));  // all lanes do: compute-sanitizer follows that
     }
     buffers.finish();
     if (!BACK) return;
