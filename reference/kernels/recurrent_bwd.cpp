@@ -122,6 +122,7 @@ class Sums {
   explicit Sums(const Call& call) : call_(call) {
     for (const char* name : {"dq", "dk", "dv", "dbeta", "dg", "dg_gamma", "dgk", "dgv", "dinitial_state"})
       if (call.given(name)) values_[name] = Numbers(place(size_of_output(call, name)), 0.0);
+    if (call.given("dg_gamma")) values_["dg_gamma rounding"] = {0.0};
   }
   // A stream's rows of `width` into a tensor of `heads` heads.
   void add_rows(const char* name, const RecurrentPlaces& places, std::int64_t head, std::int64_t heads, std::int64_t width,
@@ -132,7 +133,7 @@ class Sums {
       sums[place(places.row(i / width, head, heads, width) + i % width)] += rows[place(i)];
   }
   void add(const char* name, std::int64_t first, const Numbers& numbers) {
-    if (!call_.given(name)) return;
+    if (!values_.count(name)) return;
     for (std::size_t i = 0; i < numbers.size(); ++i) values_[name][place(first) + i] += numbers[i];
   }
   const Values& values() const { return values_; }
@@ -149,6 +150,7 @@ class RecurrentBackward : public KernelReference {
   Values compute(const Call& call) const override {
     const std::int64_t heads = call.dim("H"), keys = call.dim("K"), values = call.dim("V");
     Sums sums(call);
+    double squares = 0;  // of all tokens' gradients of log gates
     for (const RecurrentSequence& sequence : recurrent_sequences(call))
       for (std::int64_t head = 0; head < heads; ++head) {
         const RecurrentPlaces places(call, sequence);
@@ -161,10 +163,12 @@ class RecurrentBackward : public KernelReference {
         sums.add_rows("dgk", places, head, heads, keys, d.key_gate);
         sums.add_rows("dgv", places, head, heads, values, d.value_gate);
         double gamma = 0;
-        for (const double gate : d.gate) gamma += gate;
+        for (const double gate : d.gate) gamma += gate, squares += std::isfinite(gate) ? gate * gate : 0;
         sums.add("dg_gamma", head, {gamma});
         sums.add("dinitial_state", places.state(head, keys * values), d.state);
       }
+    // A head's sum over all tokens, in f32: 16 units in the last place of each of its terms, whose roundings do not know of each other.
+    sums.add("dg_gamma rounding", 0, {0x1p-20 * std::sqrt(squares / static_cast<double>(std::max<std::int64_t>(heads, 1)))});
     return sums.values();
   }
 

@@ -17,7 +17,7 @@
 //
 // A log gate's gradient is the sum of all that flows past it, from a token before it, or the state before the chunk, to a token from it on,
 // or the state after the chunk. Neighbours differ by what begins or ends there. It is computed from sums in f32; PRECISE: states are two
-// elements a number, the second what rounding took from the first, so that it has the digits of f32.
+// elements a number, the second what rounding took from the first; SUMMED: three, so that they have all digits of f32.
 #include "device/gpu.h"
 
 using Element = ${ctype(E)};
@@ -31,7 +31,11 @@ constexpr bool SHARED_HEADS = ${shared_heads};        // tensors have fewer head
 $if dual  // the rounding of a state adds up over all tokens that read it, and A's gradient is a sum over them
 constexpr int PARTS = ${precise} ? 3 : 2;
 $else
+$if summed  // a gradient of g_gamma in f32 is a sum over all tokens, in which terms of both signs cancel
+constexpr int PARTS = 3;
+$else
 constexpr int PARTS = ${precise} ? 2 : 1;
+$end
 $end
 // What tokens write with the delta rule, and the inverse: three parts, as their errors grow in what they are used for.
 constexpr int WRITTEN_PARTS = DELTA && PARTS > 1 ? 3 : 1, INVERSE_PARTS = PARTS > 1 ? 3 : 1, ROWS_KEPT = WRITTEN_PARTS + PARTS;

@@ -11,8 +11,8 @@ constexpr int PREPARED_MATRICES = NUMBERS_BYTES, PREPARED_ROWS = PREPARED_MATRIC
 static_assert(PREPARED_ROWS + 2 * KeyTile::BYTES <= ${prepare_shared}, "the spec has another size");
 static_assert(PREPARED_MATRICES + static_cast<int>(sizeof(Matrices)) <= ${prepare_shared} && PREPARED_ROWS % 16 == 0, "the spec has another size");
 
-// Products of keys and of queries with keys, of the blocks of the lower triangle. Calls use(t, s, of key t, of query t) for those with keys s
-// and s + 1.
+// Products of keys and of queries with keys, of the blocks of the lower triangle. Calls use(t, s, of keys, of queries) for those of tokens t and
+// t + 8 with keys s, s + 1, s + 8 and s + 9, as matrix instructions have them.
 template <class Use> static inline void multiply_chunk(const KeyTile& queries, const KeyTile& keys, Use use) {
 #pragma unroll 1
   for (int block = warp(); block < 10; block += WARPS) {
@@ -27,13 +27,30 @@ template <class Use> static inline void multiply_chunk(const KeyTile& queries, c
       queries.load_a(a, row, 16 * k);
       multiply_two(of_queries[0], of_queries[1], a, b);
     }
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-        use(row + 8 * h + lane() / 4, column + 8 * n + lane() % 4 * 2, {of_keys[n][2 * h], of_keys[n][2 * h + 1]}, {of_queries[n][2 * h], of_queries[n][2 * h + 1]});
+    use(row + lane() / 4, column + lane() % 4 * 2, of_keys, of_queries);
   }
 }
+
+$if normed
+// Factors that make the norms of queries and of keys 1, of tiles one after the other: by all threads, some a row.
+static inline void put_both_norms(const char* tiles, Norms& to) {
+  constexpr int SHARE = THREADS / (2 * CHUNK);
+  static_assert(SHARE >= 1 && SHARE <= WARP);
+  const int row = thread_x() / SHARE, part = thread_x() % SHARE;
+  const Element* at = reinterpret_cast<const Element*>(tiles + row / CHUNK * KeyTile::BYTES) + row % CHUNK * KeyTile::PITCH;
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < KEYS; i += 8 * SHARE) {
+    if (KEYS % (8 * SHARE) > 0 && i + 8 * part >= KEYS) break;
+    const Pack<Element, 8> x = load_pack<8>(at + i + 8 * part);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) squares += to_float(x.at[j]) * to_float(x.at[j]);
+  }
+#pragma unroll
+  for (int mask = 1; mask < SHARE; mask *= 2) squares += shuffle_xor(squares, mask);
+  if (part == 0) (row < CHUNK ? to.q : to.k)[row % CHUNK] = rsqrt_of(squares + 1e-6f);
+}
+$end
 
 // Block number: a chunk of a head. Its numbers; as elements the inverse of the delta rule's matrix and the weights of pairs of tokens, and
 // (PRECISE) behind each what rounding took from it.
@@ -61,8 +78,7 @@ KERNEL(THREADS, ${whole_pairs ? 4 : 1}) prepare(${parameters('prepare')}) {
   copy_async_wait<0>();
   sync_block();
 $if normed
-  put_norms<THREADS>(memory + PREPARED_ROWS, 0, numbers.norms.q);
-  put_norms<THREADS>(memory + PREPARED_ROWS + KeyTile::BYTES, CHUNK % THREADS, numbers.norms.k);
+  put_both_norms(memory + PREPARED_ROWS, numbers.norms);
   sync_block();
 $end
   const Gates& gates = numbers.gates;
@@ -73,19 +89,39 @@ $end
   each_word(reinterpret_cast<char*>(reinterpret_cast<ChunkNumbers*>(chunk_numbers) + block_x()));
   Element* to = reinterpret_cast<Element*>(matrices) + static_cast<int64_t>(block_x()) * MATRICES_KEPT * CHUNK * CHUNK;
   const float scale = softmax_scale;
-  multiply_chunk(query_tile, key_tile, [&](int t, int s, const float (&of_key)[2], const float (&of_query)[2]) {
-    const float at_key = gates.beta[t] * numbers.key_norm(t), at_query = scale * numbers.query_norm(t);
-    float pairs[2];
+  multiply_chunk(query_tile, key_tile, [&](int first_t, int first_s, const float(&of_keys)[2][4], const float(&of_queries)[2][4]) {
+    float high[2], low[2], at_key[2], at_query[2];  // of tokens t; below of keys
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float left = numbers.key_norm(s + i) * gates.left(t, s + i);
-      m.system[t * PITCH + s + i] = s + i < t ? at_key * left * of_key[i] : 0;
-      pairs[i] = s + i <= t ? at_query * left * of_query[i] : 0;
+    for (int h = 0; h < 2; ++h) {
+      const int t = first_t + 8 * h;
+      high[h] = gates.high[t], low[h] = gates.low[t], at_key[h] = gates.beta[t] * numbers.key_norm(t), at_query[h] = scale * numbers.query_norm(t);
     }
-    const uint32_t word = pack_pair<Element>(pairs[0], pairs[1]);
-    Element* pair = to + INVERSE_PARTS * CHUNK * CHUNK + t * CHUNK + s;
-    *reinterpret_cast<uint32_t*>(pair) = word;
-    if (PARTS > 1) *reinterpret_cast<uint32_t*>(pair + CHUNK * CHUNK) = rounding_of(pairs[0], pairs[1], word);
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      const int s = first_s + 8 * n;
+      const Pack<float, 2> from_high = load_pack<2>(gates.high + s), from_low = load_pack<2>(gates.low + s);
+      const float norms[2] = {numbers.key_norm(s), numbers.key_norm(s + 1)};
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int t = first_t + 8 * h;
+        float pairs[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const float left = norms[i] * exp2_of((high[h] - from_high.at[i]) + (low[h] - from_low.at[i]));
+          const float system = at_key[h] * left * of_keys[n][2 * h + i], pair = at_query[h] * left * of_queries[n][2 * h + i];
+          m.system[t * PITCH + s + i] = s + i < t ? system : 0;
+          pairs[i] = s + i <= t ? pair : 0;
+        }
+        const uint32_t word = pack_pair<Element>(pairs[0], pairs[1]);
+        Element* to_pair = to + INVERSE_PARTS * CHUNK * CHUNK + t * CHUNK + s;
+        *reinterpret_cast<uint32_t*>(to_pair) = word;
+        if (PARTS > 1) *reinterpret_cast<uint32_t*>(to_pair + CHUNK * CHUNK) = rounding_of(pairs[0], pairs[1], word);
+$if summed
+        const float x = pairs[0] - low_of(word), y = pairs[1] - high_of(word);
+        *reinterpret_cast<uint32_t*>(to_pair + 2 * CHUNK * CHUNK) = rounding_of(x, y, pack_pair<Element>(x, y));
+$end
+      }
+    }
   });
   sync_block();
   invert_system<THREADS>(m);

@@ -32,7 +32,7 @@ static inline void keep_state(const State& state, char* tile, Element* to, int64
         const uint32_t word = pack_pair<Element>(state[n][2 * h], state[n][2 * h + 1]);
         put_kept(tile, row, key, word);
         if (KEPT_PARTS > 1) put_kept(tile + KeptTile::BYTES, row, key, rounding_of(state[n][2 * h], state[n][2 * h + 1], word));
-$if dual and backward
+$if (dual or summed) and backward
         if constexpr (KEPT_PARTS > 2) {
           const float x = state[n][2 * h] - low_of(word), y = state[n][2 * h + 1] - high_of(word);
           put_kept(tile + 2 * KeptTile::BYTES, row, key, rounding_of(x, y, pack_pair<Element>(x, y)));
@@ -49,7 +49,7 @@ $end
 // state = (base + rest) state + (written + what rounding took from it) rows; PARTS == 1: without the latter.
 template <int PARTS>
 static inline void write_state(State& state, float base, float rest, const Operands<4>& written, const Operands<4>& written_rest,
-$if dual and backward  // PARTS == 3: and what rounding took from that
+$if (dual or summed) and backward  // PARTS == 3: and what rounding took from that
                                const Operands<4>& written_least,
 $end
                                const KeyTile& rows) {
@@ -70,7 +70,7 @@ $end
       const uint32_t(&here)[4] = b[AHEAD ? k % 2 : 0][c];
       multiply_two(sums[0][0], sums[0][1], written[c], here);
       if (PARTS > 1) multiply_two(sums[1][0], sums[1][1], written_rest[c], here);
-$if dual and backward
+$if (dual or summed) and backward
       if (PARTS > 2) multiply_two(sums[1][0], sums[1][1], written_least[c], here);
 $end
     }

@@ -98,6 +98,37 @@ template <int N> static inline void invert_below(Matrices& m, int first, int col
   }
 }
 
+// All of them, by all warps of a block, of which each has a block or more; what is made first lies above the diagonal meanwhile.
+template <int N, int WARPS> static inline void invert_below_by_all(Matrices& m) {
+  const auto block = [](int row, int column) { return 16 * row * PITCH + 16 * column; };
+  const auto store = [&](int to, const float(&sums)[2][4], float sign) {
+    float* at = m.inverse + to + lane() / 4 * PITCH + lane() % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) at[i / 2 * 8 * PITCH + 8 * n + i % 2] = sign * sums[n][i];
+  };
+#pragma unroll 1
+  for (int i = warp(); i < N * N; i += WARPS) {
+    const int row = i / N, column = i % N;
+    float sums[2][4] = {};
+#pragma unroll 1
+    for (int k = column; k < N; ++k)
+      multiply_blocks(sums, BlockPieces::load<true>(m.inverse + block(k, column)), BlockPieces::load<false>(m.system + block(N + row, k)));
+    store(block(row, N + column), sums, 1);
+  }
+  sync_block();  // (system below) (first inverse), transposed, is there
+#pragma unroll 1
+  for (int i = warp(); i < N * N; i += WARPS) {
+    const int row = i / N, column = i % N;
+    float sums[2][4] = {};
+#pragma unroll 1
+    for (int k = 0; k <= row; ++k)
+      multiply_blocks(sums, BlockPieces::load<false>(m.inverse + block(N + row, N + k)), BlockPieces::load<false>(m.inverse + block(k, N + column)));
+    store(block(N + row, column), sums, -1);
+  }
+}
+
 // After a barrier: the system's inverse, by all threads; they end with a barrier.
 template <int THREADS> static inline void invert_system(Matrices& m) {
   static_assert(THREADS >= 2 * WARP);
@@ -105,7 +136,8 @@ template <int THREADS> static inline void invert_system(Matrices& m) {
   sync_block();
   if (warp() < 2) invert_below<1>(m, 2 * warp(), 0);
   sync_block();
-  if (warp() < 2) invert_below<2>(m, 0, warp());
+  if constexpr (THREADS >= 4 * WARP) invert_below_by_all<2, THREADS / WARP>(m);
+  else if (warp() < 2) invert_below<2>(m, 0, warp());
   sync_block();
 }
 

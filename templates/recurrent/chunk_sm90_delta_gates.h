@@ -10,7 +10,7 @@ static inline float store_gate_gradients(const DeltaFlows& flows, const float (&
   for (int i = 0; i < 2; ++i) {
     const int t = 2 * lane() + i;
     const float own = flows.left[t];
-    change[i] = flows.read[0][t] + flows.read[1][t];
+    change[i] = flows.read[0][t] + flows.read[1][t] + flows.read_by_keys[t];
 #pragma unroll
     for (int part = 0; part < 8; ++part) change[i] -= flows.read_here[part][t];
     change[i] -= own, left += own;

@@ -82,35 +82,35 @@ struct GradientMaker {
     sync_warp();
     if (lane() == 0) barrier_arrive(at.empty(barriers));
   }
-  // Calls use(stage, more) for what is copied of some values after the others; more: not the first ones.
+  // Calls use(stage) for what is copied of some values after the others.
   template <class Use> void each_step(Use use) const {
 #pragma unroll 1
     for (uint32_t step = 0; step < VALUE_STEPS; ++step) {
       const uint32_t stage = step % GRADIENT_STAGES;
       barrier_wait_all(at.full(stage), step / GRADIENT_STAGES % 2);
-      use(stage, step > 0);
+      use(stage);
       release(stage);
     }
   }
 
-  // Calls use(h, word, x, y) for each two features of rows in boxes, a word, that the lane has sums of, x and y; h: which of its two rows.
-  template <class Use> void each_two(uint32_t rows, TokenKeys& sums, Use use) const {
-    const char* from = memory + (rows - at.first) + own_row() * 128 + lane() % 4 * 4;
+  // Calls use(j, h, word) for each two features of rows in boxes, a word, that the lane has sums of, of 8 features number j; h: which of its
+  // two rows.
+  template <class Use> void each_word(uint32_t rows, Use use) const {
+    const uint32_t from = rows - at.first + own_row() * 128 + lane() / 4 * 16 + lane() % 4 * 4;  // of 16 bytes number j of a row: number j ^ row % 8
 #pragma unroll
-    for (int j = 0; j < KEYS / 8; ++j)
+    for (int j = 0; j < KEYS / 8; ++j) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const uint32_t word = *reinterpret_cast<const uint32_t*>(from + j / 8 * BOX + h * 1024 + ((j % 8 ^ lane() / 4) * 16));
-        use(h, word, sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]);
-      }
+      for (int h = 0; h < 2; ++h) use(j, h, *reinterpret_cast<const uint32_t*>(memory + (from ^ j % 8 * 16) + j / 8 * BOX + h * 1024));
+      if (j % 4 == 3) sync_warp();  // one slice after another, for the sake of registers
+    }
   }
   static float row_sum(float x) {
     x += shuffle_xor(x, 1);
     return x + shuffle_xor(x, 2);
   }
   // Adds products of each row with its sums.
-  void multiply_with(uint32_t rows, TokenKeys& sums, float (&dots)[2]) const {
-    each_two(rows, sums, [&](int h, uint32_t word, float x, float y) { dots[h] += low_of(word) * x + high_of(word) * y; });
+  void multiply_with(uint32_t rows, const TokenKeys& sums, float (&dots)[2]) const {
+    each_word(rows, [&](int j, int h, uint32_t word) { dots[h] = low_of(word) * sums[4 * j + 2 * h] + (high_of(word) * sums[4 * j + 2 * h + 1] + dots[h]); });
   }
   template <class Factor> static void scale_rows(TokenKeys& sums, Factor factor) {
 #pragma unroll
@@ -129,40 +129,63 @@ struct GradientMaker {
       const float norm = norms[own_row() + 8 * h];
       along[h] = row_sum(along[h]) * norm * norm;
     }
-    each_two(rows, sums, [&](int h, uint32_t word, float& x, float& y) { x -= low_of(word) * along[h], y -= high_of(word) * along[h]; });
+    each_word(rows, [&](int j, int h, uint32_t word) { sums[4 * j + 2 * h] -= low_of(word) * along[h], sums[4 * j + 2 * h + 1] -= high_of(word) * along[h]; });
   }
 
-  // Pairs times factor(t, s); what flows between them, `left` rows times `right` rows, goes to the sums of rows and, by way of flows, of columns.
-  template <class Factor> void weigh(TokenPairs& pairs, Factor factor) const {
+  // Pairs of token t with s before it (or with itself) times what is left at t of what s wrote, t's factor and the key's of s; the others are 0.
+  // Without branches: all pairs are weighed.
+  template <class Factor> void weigh(TokenPairs& pairs, bool itself, Factor factor) const {
+    const ChunkNumbers& own = numbers();
+    const int t = own_row(), column = lane() % 4 * 2;
+    const float high[2] = {own.gates.high[t], own.gates.high[t + 8]}, low[2] = {own.gates.low[t], own.gates.low[t + 8]}, factors[2] = {factor(t), factor(t + 8)};
 #pragma unroll
-    for (int j = 0; j < 8; ++j)
+    for (int j = 0; j < 8; ++j) {
+      const Pack<float, 2> from_high = load_pack<2>(own.gates.high + 8 * j + column), from_low = load_pack<2>(own.gates.low + 8 * j + column);
+      const float norms[2] = {own.key_norm(8 * j + column), own.key_norm(8 * j + column + 1)};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) pairs[4 * j + i] *= factor(own_row() + i / 2 * 8, 8 * j + lane() % 4 * 2 + i % 2);
+      for (int i = 0; i < 4; ++i) {
+        const float left = exp2_of((high[i / 2] - from_high.at[i % 2]) + (low[i / 2] - from_low.at[i % 2]));
+        const float weighed = pairs[4 * j + i] * (factors[i / 2] * norms[i % 2] * left);
+        pairs[4 * j + i] = 8 * j + column + i % 2 < t + i / 2 * 8 + itself ? weighed : 0;
+      }
+    }
   }
-  void add_flows(const TokenPairs& pairs, uint32_t left, uint32_t right, float (&rows)[2], float* columns) const {
+  // Of each of the lane's two rows the pair of the token with itself, in the lane that has it.
+  static bool has_own() { return lane() % 4 == lane() / 4 / 2; }
+  static float own_pair(const TokenPairs& pairs, int h) {
+    float found = 0;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float products[16];
+    for (int j = h; j < 8; j += 2)
+      if (j / 2 == warp() % 4) found = lane() / 4 % 2 ? pairs[4 * j + 2 * h + 1] : pairs[4 * j + 2 * h];
+    return found;
+  }
+  // What flows between pairs, `left` rows times `right` rows, goes to the sums of rows and, by way of flows, of columns.
+  // In so many turns: fewer registers. ITSELF: besides, there are pairs of a token with itself, between which nothing flows.
+  template <int TURNS, bool ITSELF> void add_flows(const TokenPairs& pairs, uint32_t left, uint32_t right, float (&rows)[2], float* columns) const {
+    constexpr int COLUMNS = CHUNK / TURNS;
+#pragma unroll
+    for (int turn = 0; turn < TURNS; ++turn) {
+      float products[COLUMNS / 2];
       keep_in_place(products);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < SLICES; ++k)
-        wgmma<Element, 32>(products, moved(depth_major<128>(left), k / 4 * BOX + k % 4 * 32), moved(depth_major<128>(right + half * BOX / 2), k / 4 * BOX + k % 4 * 32), k > 0);
+        wgmma<Element, COLUMNS>(products, moved(depth_major<128>(left), k / 4 * BOX + k % 4 * 32), moved(depth_major<128>(right + turn * COLUMNS * 128), k / 4 * BOX + k % 4 * 32), k > 0);
       wgmma_commit();
       wgmma_wait<0>();
       keep_in_place(products);
 #pragma unroll
-      for (int j = 0; j < 4; j += 2) {
+      for (int j = 0; j < COLUMNS / 8; j += 2) {
         float x[4] = {};
 #pragma unroll
         for (int n = 0; n < 2; ++n)
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            const int t = own_row() + i / 2 * 8, s = 32 * half + 8 * (j + n) + lane() % 4 * 2 + i % 2;
-            const float flow = s < t ? pairs[16 * half + 4 * (j + n) + i] * products[4 * (j + n) + i] : 0;
+            const int t = own_row() + i / 2 * 8, s = COLUMNS * turn + 8 * (j + n) + lane() % 4 * 2 + i % 2;
+            const float flow = ITSELF && s == t ? 0 : pairs[COLUMNS / 2 * turn + 4 * (j + n) + i] * products[4 * (j + n) + i];
             rows[i / 2] += flow, x[2 * n + i % 2] += flow;
           }
-        store_token_sums(x, columns, 4 * half + j);
+        store_token_sums(x, columns, COLUMNS / 8 * turn + j);
       }
     }
   }
@@ -207,16 +230,16 @@ struct GradientMaker {
   }
 
   void of_queries(const GradientItem& item, const TensorMap& to, uint32_t chunk_parity) const {
-    TokenKeys dq;
-    TokenPairs pairs;
-    each_step([&](uint32_t stage, bool more) {
+    TokenKeys dq = {};
+    TokenPairs pairs = {};
+    each_step([&](uint32_t stage) {
       keep_in_place(dq);
       keep_in_place(pairs);
       wgmma_fence();
 #pragma unroll
-      for (int i = WRITTEN_PARTS - 1; i >= 0; --i) multiply_rows_of(pairs, at.dout(stage), at.written(stage, i), more || i < WRITTEN_PARTS - 1);
+      for (int i = WRITTEN_PARTS - 1; i >= 0; --i) multiply_rows_of(pairs, at.dout(stage), at.written(stage, i), true);
 #pragma unroll
-      for (int i = PARTS - 1; i >= 0; --i) multiply_by_keys<STEP>(dq, at.dout(stage), at.before(stage, i), more || i < PARTS - 1);
+      for (int i = PARTS - 1; i >= 0; --i) multiply_by_keys<STEP>(dq, at.dout(stage), at.before(stage, i), true);
       wgmma_commit();
       wgmma_wait<0>();
       keep_in_place(dq);
@@ -226,18 +249,18 @@ struct GradientMaker {
     const ChunkNumbers& own = numbers();
     const Gates& gates = own.gates;
     scale_rows(dq, [&](int t) { return scale * gates.before[t] * own.query_norm(t); });
-    weigh(pairs, [&](int t, int s) { return s <= t ? scale * gates.left(t, s) * own.query_norm(t) * own.key_norm(s) : 0; });
-    sync_some(ALL_IDLE, 3 * WARPGROUP);  // all are done with the chunk before
+    weigh(pairs, true, [&](int t) { return scale * own.query_norm(t); });
+    barrier_wait(at.meeting(PAIRS_FREE), chunk_parity);
     put_pairs(pairs, at.pairs(0), 3);
+    barrier_arrive(at.meeting(PAIRS_THERE));
     if (GATED) {
       float rows[2] = {};
-      wait_for_flows();
-      add_flows(pairs, at.queries(), at.keys(), rows, flows().read_here[warp() % 4]);
+      barrier_wait(at.meeting(FLOWS_FREE), chunk_parity);
       multiply_with(at.queries(), dq, rows);
+      add_flows<2, true>(pairs, at.queries(), at.keys(), rows, flows().read_here[warp() % 4]);
       put_rows(rows, flows().read[0]);
+      barrier_arrive(at.meeting(FLOWS_THERE));
     }
-    sync_some(ALL_THERE, 3 * WARPGROUP);
-    give_flows();
     keep_in_place(dq);
     wgmma_fence();
     multiply_by_keys<CHUNK>(dq, at.pairs(0), at.keys(), true);
@@ -252,9 +275,9 @@ $end
   }
 
   void of_reads(uint32_t chunk_parity) const {
-    TokenKeys sums;
-    TokenPairs pairs;
-    each_step([&](uint32_t stage, bool more) {
+    TokenKeys sums = {};
+    TokenPairs pairs = {};
+    each_step([&](uint32_t stage) {
       keep_in_place(sums);
       keep_in_place(pairs);
       wgmma_fence();
@@ -262,11 +285,11 @@ $end
       for (int order = WRITTEN_PARTS - 1; order >= 0; --order)
 #pragma unroll
         for (int i = 0; i < PARTS && i <= order; ++i)
-          multiply_rows_of(pairs, at.gradient(stage, i), at.written(stage, order - i), more || order < WRITTEN_PARTS - 1 || i > 0);
+          multiply_rows_of(pairs, at.gradient(stage, i), at.written(stage, order - i), true);
 #pragma unroll
       for (int order = PARTS - 1; order >= 0; --order)
 #pragma unroll
-        for (int i = 0; i <= order; ++i) multiply_by_keys<STEP>(sums, at.gradient(stage, i), at.before(stage, order - i), more || order < PARTS - 1 || i > 0);
+        for (int i = 0; i <= order; ++i) multiply_by_keys<STEP>(sums, at.gradient(stage, i), at.before(stage, order - i), true);
       wgmma_commit();
       wgmma_wait<0>();
       keep_in_place(sums);
@@ -276,52 +299,41 @@ $end
     const ChunkNumbers& own = numbers();
     const Gates& gates = own.gates;
     scale_rows(sums, [&](int t) { return -gates.before[t] * gates.beta[t] * own.key_norm(t); });
-    sync_some(ALL_IDLE, 3 * WARPGROUP);
-    if (GATED) {
-      wait_for_flows();
-#pragma unroll
-      for (int j = 0; j < 8; ++j)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int t = own_row() + i / 2 * 8, s = 8 * j + lane() % 4 * 2 + i % 2;
-          if (s == t) flows().beta[t] = pairs[4 * j + i] / gates.beta[t];
-        }
-    }
-    weigh(pairs, [&](int t, int s) { return s < t ? -gates.beta[t] * own.key_norm(t) * own.key_norm(s) * gates.left(t, s) : 0; });
-    put_pairs(pairs, at.pairs(1), 4);
-    if (GATED) {
-      float rows[2] = {};
-      add_flows(pairs, at.keys(), at.keys(), rows, flows().read_here[4 + warp() % 4]);
-      multiply_with(at.keys(), sums, rows);
-      put_rows(rows, flows().read[1]);
-    }
-    keep_in_place(sums);
-    wgmma_fence();
-    multiply_by_keys<CHUNK>(sums, at.pairs(1), at.keys(), true);
-    wgmma_commit();
-    wgmma_wait<0>();
-    keep_in_place(sums);
+    barrier_wait(at.meeting(PAIRS_FREE), chunk_parity);
     float* to = exchange();
 #pragma unroll
     for (int i = 0; i < KEYS / 8; ++i) store_pack(to + i * 4 * WARPGROUP, Pack<float, 4>{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]});
-    sync_some(ALL_THERE, 3 * WARPGROUP);
-    give_flows();
+    const float own_pairs[2] = {own_pair(pairs, 0), own_pair(pairs, 1)};
+    weigh(pairs, false, [&](int t) { return -gates.beta[t] * own.key_norm(t); });
+    put_pairs(pairs, at.pairs(1), 4);
+    barrier_arrive(at.meeting(PAIRS_THERE));
+    if (GATED) {
+      float rows[2] = {};
+      barrier_wait(at.meeting(FLOWS_FREE), chunk_parity);
+      if (has_own()) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) flows().beta[own_row() + 8 * h] = own_pairs[h] / gates.beta[own_row() + 8 * h];
+      }
+      add_flows<1, false>(pairs, at.keys(), at.keys(), rows, flows().read_here[4 + warp() % 4]);
+      put_rows(rows, flows().read[1]);
+      barrier_arrive(at.meeting(FLOWS_THERE));
+    }
     release(ROWS);
   }
 
   void of_writes(const GradientItem& item, const TensorMap& to, uint32_t chunk_parity) const {
-    TokenKeys dk;
-    float through = 0;
-    each_step([&](uint32_t stage, bool more) {
+    TokenKeys dk = {};
+    float through[2] = {};
+    each_step([&](uint32_t stage) {
       keep_in_place(dk);
       wgmma_fence();
 #pragma unroll
       for (int order = WRITTEN_PARTS - 1; order >= 0; --order)
 #pragma unroll
         for (int i = 0; i < PARTS && i <= order; ++i)
-          multiply_by_keys<STEP>(dk, at.written(stage, order - i), at.after(stage, i), more || order < WRITTEN_PARTS - 1 || i > 0);
+          multiply_by_keys<STEP>(dk, at.written(stage, order - i), at.after(stage, i), true);
       wgmma_commit();
-      if (GATED) through += flow_through(stage);
+      if (GATED) add_through(stage, through);
       wgmma_wait<0>();
       keep_in_place(dk);
     });
@@ -330,33 +342,31 @@ $end
     const Gates& gates = own.gates;
     scale_rows(dk, [&](int s) { return gates.after[s] * own.key_norm(s); });
     if (thread_x() % WARPGROUP == 0) store_wait_read<0>();  // its place is that of what is exchanged
-    sync_some(ALL_IDLE, 3 * WARPGROUP);
-    if (GATED) {
-      float rows[2] = {};
-      wait_for_flows();
-      multiply_with(at.keys(), dk, rows);
-      put_rows(rows, flows().left);
-      through *= gates.base + gates.rest;
-#pragma unroll
-      for (int mask = 1; mask < WARP; mask *= 2) through += shuffle_xor(through, mask);
-      if (lane() == 0) flows().through[warp() % 4] = through;
-    }
-    sync_some(ALL_THERE, 3 * WARPGROUP);
-    give_flows();
+    sync_warp();
+    barrier_arrive(at.meeting(PAIRS_FREE));
+    float left[2] = {}, read[2] = {};
+    if (GATED) multiply_with(at.keys(), dk, left);
+    barrier_wait(at.meeting(PAIRS_THERE), chunk_parity);
     keep_in_place(dk);
     wgmma_fence();
     add_pairs_back(dk, at.pairs(0), at.queries());
     add_pairs_back(dk, at.pairs(1), at.keys());
+    multiply_by_keys<CHUNK>(dk, at.pairs(1), at.keys(), true);
     wgmma_commit();
+    if (GATED) {
+      multiply_exchanged(read);
+      barrier_wait(at.meeting(FLOWS_FREE), chunk_parity);
+      put_rows(left, flows().left);
+      put_rows(read, flows().read_by_keys);
+      float sum = has_own() ? (lane() / 4 % 2 ? through[1] : through[0]) * (gates.base + gates.rest) : 0;
+#pragma unroll
+      for (int mask = 1; mask < WARP; mask *= 2) sum += shuffle_xor(sum, mask);
+      if (lane() == 0) flows().through[warp() % 4] = sum;
+      barrier_arrive(at.meeting(FLOWS_THERE));
+    }
     wgmma_wait<0>();
     keep_in_place(dk);
-    const float* more = exchange();
-#pragma unroll
-    for (int i = 0; i < KEYS / 8; ++i) {
-      const Pack<float, 4> x = load_pack<4>(more + i * 4 * WARPGROUP);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) dk[4 * i + j] += x.at[j];
-    }
+    add_exchanged(dk);
 $if normed
     take_along(at.keys(), dk, own.norms.k);
 $end
@@ -365,30 +375,51 @@ $end
   }
 
   float* exchange() const { return reinterpret_cast<float*>(memory + (at.exchange() - at.first)) + thread_x() % WARPGROUP * 4; }
-  // What the state before the chunk holds for the gradient after it, of a step's values, by a thread.
-  float flow_through(uint32_t stage) const {
-    float sum = 0;
-#pragma unroll 2
-    for (int i = thread_x() % WARPGROUP; i < static_cast<int>(BOXES * STEP_STATE_BOX / 16); i += WARPGROUP) {
-      float x[8] = {}, y[8] = {};
+  // Sums of the second warpgroup: added to sums; their products with keys.
+  void add_exchanged(TokenKeys& sums) const {
+    const float* from = exchange();
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; ++j) {
+      const Pack<float, 4> x = load_pack<4>(from + j * 4 * WARPGROUP);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[4 * j + i] += x.at[i];
+    }
+  }
+  void multiply_exchanged(float (&dots)[2]) const {
+    const float* from = exchange();
+    Pack<float, 4> x;
+    each_word(at.keys(), [&](int j, int h, uint32_t word) {
+      if (h == 0) x = load_pack<4>(from + j * 4 * WARPGROUP);
+      dots[h] = low_of(word) * x.at[2 * h] + (high_of(word) * x.at[2 * h + 1] + dots[h]);
+    });
+  }
+  // What the state before the chunk holds for the gradient after it, of a step's values, of which a warp has 8: the products of values with
+  // themselves, sums[lane() / 4 % 2] of the lanes that have_own(), of all products of values. Few at a time: matrix instructions round down.
+  void add_through(uint32_t stage, float (&sums)[2]) const {
+    const uint32_t row = warp() % 4 * 8 + lane() % 8, at_row = row * 128, pack = lane() / 8;
+#pragma unroll
+    for (int half = 0; half < 2 * BOXES; ++half) {  // of 32 keys
+      const uint32_t place = half / 2 * STEP_STATE_BOX + at_row + ((half % 2 * 4 + pack) ^ lane() % 8) * 16;
+      uint32_t states[PARTS][4], gradients[PARTS][4];
 #pragma unroll
       for (int part = 0; part < PARTS; ++part) {
-        const auto s = load_pack<8>(reinterpret_cast<const Element*>(memory + (at.before(stage, part) - at.first)) + i * 8);
-        const auto d = load_pack<8>(reinterpret_cast<const Element*>(memory + (at.after(stage, part) - at.first)) + i * 8);
-#pragma unroll
-        for (int j = 0; j < 8; ++j) x[j] += to_float(s.at[j]), y[j] += to_float(d.at[j]);
+        load_matrices(states[part], at.before(stage, part) + place);
+        load_matrices(gradients[part], at.after(stage, part) + place);
       }
+      float products[4] = {};
 #pragma unroll
-      for (int j = 0; j < 8; ++j) sum += x[j] * y[j];
+      for (int order = 2 * PARTS - 2; order >= 0; --order)  // smaller ones first
+#pragma unroll
+        for (int i = 0; i < PARTS; ++i) {
+          if (order - i < 0 || order - i >= PARTS) continue;
+#pragma unroll
+          for (int k = 0; k < 4; k += 2) {
+            const uint32_t a[4] = {states[i][k], 0, states[i][k + 1], 0};
+            mma_16x8x16<Element>(products, a, gradients[order - i][k], gradients[order - i][k + 1]);
+          }
+        }
+      sums[0] += products[0], sums[1] += products[1];
     }
-    return sum;
-  }
-  // The warp that makes gates' gradients is done with the flows of the chunk before; these are there for it.
-  static void wait_for_flows() {
-    if (GATED) sync_some(FLOWS_FREE, 3 * WARPGROUP + WARP);
-  }
-  static void give_flows() {
-    if (GATED) arrive_some(FLOWS_THERE, 3 * WARPGROUP + WARP);
   }
 };
 
@@ -399,7 +430,7 @@ KERNEL(4 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
   if (thread_x() == 0) at.init();
   sync_block();
   const int items = static_cast<int>(chunks * heads), group = uniform(warpgroup()), steps = (items - static_cast<int>(block_x()) + static_cast<int>(grid_x()) - 1) / static_cast<int>(grid_x());
-  const auto item_of = [&](int step) { return GradientItem(static_cast<int>(block_x()) + step * static_cast<int>(grid_x()), static_cast<int>(heads), static_cast<int>(q_view.shape[1])); };
+  const auto item_of = [&](int step) { return GradientItem(static_cast<int>(block_x()) + step * static_cast<int>(grid_x()), static_cast<int>(heads), static_cast<int>(sequences), static_cast<int>(q_view.shape[1])); };
   if (group == 3) {
     give_registers<32>();
     const int own = uniform(warp() % 4);
@@ -410,7 +441,7 @@ KERNEL(4 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
     }
     if (GATED && own == 1) {
       const DeltaFlows& flows = *reinterpret_cast<const DeltaFlows*>(memory + (at.flows() - at.first));
-      arrive_some(FLOWS_FREE, 3 * WARPGROUP + WARP);
+      barrier_arrive(at.meeting(FLOWS_FREE));
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         const GradientItem item = item_of(step);
@@ -418,13 +449,13 @@ KERNEL(4 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
         float log_gates[2];
         TokenNumbers(g_view, g_type, tokens, item.head, false)
             .load(item.token, item.count, gamma_of(g_gamma_view, gamma_type, item.head, heads, layer_idx, num_layers), log_gates);
-        sync_some(FLOWS_THERE, 3 * WARPGROUP + WARP);
+        barrier_wait(at.meeting(FLOWS_THERE), step % 2);
         const float sum = store_gate_gradients(flows, log_gates, GradientRow(dg_view, g_type, item.sequence, 0, item.head), dg_view.strides[1], item.token, item.count, is_given(dg_view));
         if (lane() == 0) gate_sums[item.number] = sum;
         const GradientRow beta_row(dbeta_view, beta_type, item.sequence, 0, item.head);
         for (int t = lane(); is_given(dbeta_view) && t < CHUNK && item.token + t < item.count; t += WARP) beta_row.store((item.token + t) * dbeta_view.strides[1], flows.beta[t]);
         sync_warp();
-        if (step + 1 < steps) arrive_some(FLOWS_FREE, 3 * WARPGROUP + WARP);
+        barrier_arrive(at.meeting(FLOWS_FREE));
       }
     }
   } else {

@@ -8,19 +8,21 @@ constexpr int STEP = 32, VALUE_STEPS = 128 / STEP;
 constexpr uint32_t STEP_BOX = CHUNK * STEP * 2, STEP_STATE_BOX = STEP * 128, GRADIENT_STAGES = 2;
 constexpr uint32_t GRADIENT_STAGE = (1 + WRITTEN_PARTS + PARTS) * STEP_BOX + 2 * PARTS * BOXES * STEP_STATE_BOX;
 constexpr uint32_t ROWS = GRADIENT_STAGES;  // their barriers: after those of the stages
-// Barriers of some warps (1 and 2: of the launch before).
-enum Meeting { ALL_IDLE = 5, ALL_THERE, FLOWS_FREE, FLOWS_THERE };
+// What some warps wait for and others bring, once a chunk: the place of pairs and of what is exchanged is free; they are there; and flows
+// past gates likewise. All lanes arrive, so that compute-sanitizer follows the order, which it does not where warps arrive at a named
+// barrier (barrier.arrive) without waiting there.
+enum Meeting { PAIRS_FREE, PAIRS_THERE, FLOWS_FREE, FLOWS_THERE, MEETINGS };
 
 // What flows past a chunk's log gates, in parts: of what is read at a token, of the state and of earlier ones; of what it writes that is left
 // after the chunk; of what is read in the chunk of each token; through the chunk. And gradients of beta.
 struct DeltaFlows {
-  float read[2][CHUNK], left[CHUNK], read_here[8][CHUNK], through[4], beta[CHUNK];
+  float read[2][CHUNK], read_by_keys[CHUNK], left[CHUNK], read_here[8][CHUNK], through[4], beta[CHUNK];
 };
 
 struct GradientPlaces {
   static constexpr uint32_t STAGES_AT = 4 * BOX, PAIRS = STAGES_AT + GRADIENT_STAGES * GRADIENT_STAGE, EXCHANGE = PAIRS + 2 * BOX, OUT = EXCHANGE + 4 * BOX;
   static constexpr uint32_t NUMBERS = OUT + 2 * BOX, FLOWS = NUMBERS + NUMBERS_BYTES, BARRIERS = FLOWS + (sizeof(DeltaFlows) + 15) / 16 * 16;
-  static constexpr uint32_t BYTES = BARRIERS + 16 * (GRADIENT_STAGES + 1);
+  static constexpr uint32_t MEET = BARRIERS + 16 * (GRADIENT_STAGES + 1), BYTES = MEET + 8 * MEETINGS;
   uint32_t first;
 
   uint32_t queries() const { return first; }
@@ -37,22 +39,29 @@ struct GradientPlaces {
   uint32_t flows() const { return first + FLOWS; }
   uint32_t full(uint32_t barriers) const { return first + BARRIERS + 16 * barriers; }
   uint32_t empty(uint32_t barriers) const { return full(barriers) + 8; }
+  uint32_t meeting(Meeting number) const { return first + MEET + 8 * number; }
 
   void init() const {
     for (uint32_t i = 0; i <= ROWS; ++i) {
       barrier_init(full(i), 1);
       barrier_init(empty(i), 12);
     }
+    barrier_init(meeting(PAIRS_FREE), WARPGROUP);
+    barrier_init(meeting(PAIRS_THERE), 2 * WARPGROUP);
+    barrier_init(meeting(FLOWS_FREE), WARP);
+    barrier_init(meeting(FLOWS_THERE), 3 * WARPGROUP);
     fence_barrier_init();
   }
 };
 static_assert(1024 + GradientPlaces::BYTES <= ${shared} && GradientPlaces::BARRIERS % 8 == 0, "the spec has another size");
 
-// A chunk of a head, as numbers of all are laid out.
+// A chunk of a head; number: as numbers of all are laid out. Those that the launch before wrote last, the last chunks of all sequences, come
+// first, as the second-level cache has them.
 struct GradientItem {
   int number, chunk, head, sequence, token, count;
-  GradientItem(int number, int heads, int count) : number(number), chunk(number / heads), head(number - chunk * heads), count(count) {
-    const int chunks = (count + CHUNK - 1) / CHUNK;
-    sequence = chunk / chunks, token = (chunk - sequence * chunks) * CHUNK;
+  GradientItem(int place, int heads, int sequences, int count) : count(count) {
+    const int chunks = (count + CHUNK - 1) / CHUNK, rows = heads * sequences, step = place / rows, row = place - step * rows;
+    sequence = row / heads, head = row - sequence * heads;
+    token = (chunks - 1 - step) * CHUNK, chunk = sequence * chunks + chunks - 1 - step, number = chunk * heads + head;
   }
 };

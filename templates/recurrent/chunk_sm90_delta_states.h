@@ -4,51 +4,66 @@
 #include "recurrent/chunk_sm90_state_walk.h"
 
 // A block has one way through a head of a sequence: warp 0 copies, warpgroups 1 and 2 keep 64 values of the state each in registers, by keys.
-// A stage: keys, queries, values or out's gradients, the inverse and the pairs' weights, each in boxes; then rows on their way to memory,
-// the stages' numbers, barriers.
-constexpr uint32_t STATE_STAGES = 2, ROW_BOXES = BOXES * BOX, STATE_STAGE = 3 * ROW_BOXES + MATRICES_KEPT * BOX;
+// A stage: keys, values or out's gradients, (BACK) queries, the inverse, (BACK) the pairs' weights, each in boxes; then rows on their way to
+// memory, the stages' numbers, barriers.
+constexpr uint32_t STATE_STAGES = 2, ROW_BOXES = BOXES * BOX;
+template <bool BACK> constexpr uint32_t MATRICES_READ = BACK ? MATRICES_KEPT : INVERSE_PARTS;
+template <bool BACK> constexpr uint32_t STATE_STAGE = (BACK ? 3 : 2) * ROW_BOXES + MATRICES_READ<BACK> * BOX;
 
-struct StatePlaces {
-  static constexpr uint32_t OUT = STATE_STAGES * STATE_STAGE, NUMBERS = OUT + 2 * OUT_BUFFERS * BOX, BARRIERS = NUMBERS + STATE_STAGES * NUMBERS_BYTES;
+template <bool BACK> struct StatePlaces {
+  // Forward there is room for more, so that the next box need not wait until one before it has been read.
+  static constexpr uint32_t BUFFERS = OUT_BUFFERS + STATE_STAGES * (STATE_STAGE<true> - STATE_STAGE<BACK>) / (2 * BOX);
+  static constexpr uint32_t OUT = STATE_STAGES * STATE_STAGE<BACK>, NUMBERS = OUT + 2 * BUFFERS * BOX, BARRIERS = NUMBERS + STATE_STAGES * NUMBERS_BYTES;
   static constexpr uint32_t BYTES = BARRIERS + 16 * STATE_STAGES;
+  using Buffers = StoreBuffers<Element, static_cast<int>(BUFFERS)>;
   uint32_t first;
 
-  uint32_t keys(uint32_t stage) const { return first + stage * STATE_STAGE; }
-  uint32_t queries(uint32_t stage) const { return keys(stage) + ROW_BOXES; }
-  uint32_t values(uint32_t stage, int part) const { return keys(stage) + 2 * ROW_BOXES + part * BOX; }
-  uint32_t matrix(uint32_t stage, int number) const { return keys(stage) + 3 * ROW_BOXES + number * BOX; }
-  uint32_t out(int part) const { return first + OUT + part * OUT_BUFFERS * BOX; }
+  uint32_t keys(uint32_t stage) const { return first + stage * STATE_STAGE<BACK>; }
+  uint32_t values(uint32_t stage, int part) const { return keys(stage) + ROW_BOXES + part * BOX; }
+  uint32_t matrix(uint32_t stage, int number) const { return keys(stage) + 2 * ROW_BOXES + number * BOX; }
+  uint32_t queries(uint32_t stage) const { return matrix(stage, MATRICES_KEPT); }
+  uint32_t out(int part) const { return first + OUT + part * BUFFERS * BOX; }
   uint32_t numbers(uint32_t stage) const { return first + NUMBERS + stage * NUMBERS_BYTES; }
   uint32_t full(uint32_t stage) const { return first + BARRIERS + 16 * stage; }
   uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
+
+  void init() const {
+    for (uint32_t i = 0; i < STATE_STAGES; ++i) {
+      barrier_init(full(i), 1);
+      barrier_init(empty(i), 2 * WARPGROUP);
+    }
+    fence_barrier_init();
+  }
 };
-static_assert(1024 + StatePlaces::BYTES <= ${state_shared} && StatePlaces::BARRIERS % 8 == 0, "the spec has another size");
+static_assert(1024 + StatePlaces<true>::BYTES <= ${state_shared} && StatePlaces<true>::BARRIERS % 8 == 0, "the spec has another size");
+static_assert(StatePlaces<false>::BYTES <= StatePlaces<true>::BYTES && StatePlaces<false>::BARRIERS % 8 == 0, "the spec has another size");
 
 // By one thread.
-static inline void copy_chunks(const StatePlaces& at, const Walk& walk, const TensorMap& queries, const TensorMap& keys, const TensorMap& values, const TensorMap& matrices,
+template <bool BACK>
+static inline void copy_chunks(const StatePlaces<BACK>& at, const Walk& walk, const TensorMap& queries, const TensorMap& keys, const TensorMap& values, const TensorMap& matrices,
                                const ChunkNumbers* numbers) {
   Turn<STATE_STAGES> turn;
-  const int matrix_count = walk.back ? MATRICES_KEPT : INVERSE_PARTS;
 #pragma unroll 1
   for (int step = 0; step < walk.chunks; ++step, turn.next()) {
     const uint32_t full = at.full(turn.at);
     const int chunk = walk.chunk(step), number = walk.number(chunk);
     barrier_wait(at.empty(turn.at), turn.parity ^ 1);
-    barrier_arrive_expect(full, (walk.back ? 3 : 2) * ROW_BOXES + matrix_count * BOX + NUMBERS_BYTES);
+    barrier_arrive_expect(full, STATE_STAGE<BACK> + NUMBERS_BYTES);
 #pragma unroll
     for (int box = 0; box < BOXES; ++box) {
       const int from[4] = {64 * box, walk.head, chunk * CHUNK, walk.sequence};
       load_tile(at.keys(turn.at) + box * BOX, keys, full, from);
       load_tile(at.values(turn.at, box), values, full, from);
-      if (walk.back) load_tile(at.queries(turn.at) + box * BOX, queries, full, from);
+      if (BACK) load_tile(at.queries(turn.at) + box * BOX, queries, full, from);
     }
     load_bytes(at.numbers(turn.at), numbers + static_cast<int64_t>(number) * walk.heads + walk.head, NUMBERS_BYTES, full);
-    for (int i = 0; i < matrix_count; ++i) load_tile(at.matrix(turn.at, i), matrices, full, {0, 0, i, walk.head, number});
+    for (int i = 0; i < static_cast<int>(MATRICES_READ<BACK>); ++i) load_tile(at.matrix(turn.at, i), matrices, full, {0, 0, i, walk.head, number});
   }
 }
 
 template <bool BACK> struct StateCarrier {
-  const StatePlaces at;
+  using Buffers = typename StatePlaces<BACK>::Buffers;
+  const StatePlaces<BACK> at;
   const char* memory;
   const TensorMap &kept, &written, &dv;
   const Walk& walk;
@@ -58,7 +73,7 @@ template <bool BACK> struct StateCarrier {
   const ChunkNumbers& numbers(uint32_t stage) const { return *reinterpret_cast<const ChunkNumbers*>(memory + (at.numbers(stage) - at.first)); }
 
   // x = what keys read of the state, which is kept meanwhile.
-  void read(Columns& x, const Column& state, OutBuffers& buffers, uint32_t stage, int number) const {
+  void read(Columns& x, const Column& state, Buffers& buffers, uint32_t stage, int number) const {
     uint32_t seen[SLICES][4], rest[SLICES][4];
     to_factor(seen, state);
     to_rounding(rest, seen, state);
@@ -93,7 +108,7 @@ template <bool BACK> struct StateCarrier {
   }
 
   // From the state at one end of a chunk to that at the other.
-  void compute(Column& state, OutBuffers& buffers, uint32_t stage, int chunk) const {
+  void compute(Column& state, Buffers& buffers, uint32_t stage, int chunk) const {
     const int number = walk.number(chunk);
     const ChunkNumbers& own = numbers(stage);
     const Gates& gates = own.gates;
@@ -167,14 +182,13 @@ $end
     const int column = 64 * part + 16 * (warp() % 4);
     const StateMemory first(first_state, walk.sequence, walk.head, column);
     if (first.data) first.each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
-    OutBuffers buffers{at.out(part), 1 + part};
+    Buffers buffers{at.out(part), 1 + part};
     Turn<STATE_STAGES> turn;
 #pragma unroll 1
     for (int step = 0; step < walk.chunks; ++step, turn.next()) {
       barrier_wait_all(at.full(turn.at), turn.parity);
       compute(state, buffers, turn.at, walk.chunk(step));
-      sync_warp();
-      if (lane() == 0) barrier_arrive(at.empty(turn.at));
+      barrier_arrive(at.empty(turn.at));  // all lanes do: compute-sanitizer follows that
     }
     buffers.finish();
     if (!BACK) return;
@@ -183,27 +197,29 @@ $end
   }
 };
 
+template <bool BACK> struct Way {
+  static constexpr bool value = BACK;
+};
 // Block number: first gradients of states, then states, of a head of a sequence each.
 KERNEL(3 * WARPGROUP, 1) states(${parameters('states')}) {
-  const StatePlaces at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
-  if (thread_x() == 0) {
-    for (uint32_t i = 0; i < STATE_STAGES; ++i) {
-      barrier_init(at.full(i), 1);
-      barrier_init(at.empty(i), 8);
-    }
-    fence_barrier_init();
-  }
-  sync_block();
   const Walk walk(heads, sequences, q_view.shape[1]);
+  const uint32_t first = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
+  const char* memory = dynamic_shared() + (first - shared_pointer(dynamic_shared()));
+  const float scale = softmax_scale;
   const int group = uniform(warpgroup());
-  if (group == 0) {
-    give_registers<40>();
-    if (thread_x() == 0) copy_chunks(at, walk, q_map, k_map, walk.back ? dout_map : v_map, matrices_map, reinterpret_cast<const ChunkNumbers*>(chunk_numbers));
-  } else {
-    take_registers<232>();
-    const char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
-    const float scale = softmax_scale;
-    if (walk.back) StateCarrier<true>{at, memory, kept_states_map, written_rows_map, dv_map, walk, scale, group - 1}.run(dfinal_state_view, dinitial_state_view);
-    else StateCarrier<false>{at, memory, kept_states_map, written_rows_map, dv_map, walk, scale, group - 1}.run(initial_state_view, initial_state_view);
-  }
+  const auto go = [&](auto way, const TensorMap& values, const View& first_state, const View& last_state) {
+    constexpr bool BACK = decltype(way)::value;
+    const StatePlaces<BACK> at{first};
+    if (thread_x() == 0) at.init();
+    sync_block();
+    if (group == 0) {
+      give_registers<40>();
+      if (thread_x() == 0) copy_chunks(at, walk, q_map, k_map, values, matrices_map, reinterpret_cast<const ChunkNumbers*>(chunk_numbers));
+    } else {
+      take_registers<232>();
+      StateCarrier<BACK>{at, memory, kept_states_map, written_rows_map, dv_map, walk, scale, group - 1}.run(first_state, last_state);
+    }
+  };
+  if (walk.back) go(Way<true>(), dout_map, dfinal_state_view, dinitial_state_view);
+  else go(Way<false>(), v_map, initial_state_view, initial_state_view);
 }

@@ -6,7 +6,7 @@ constexpr uint32_t OUT_BUFFERS = 2;
 using OutBuffers = StoreBuffers<Element, static_cast<int>(OUT_BUFFERS)>;
 
 // A box of 64 rows of 64 elements on its way; TRANSPOSED: its rows are tokens.
-template <bool TRANSPOSED, int RANK> static inline void send_box(OutBuffers& buffers, const uint32_t (*rows)[4], const TensorMap& map, const int (&to)[RANK]) {
+template <bool TRANSPOSED, class Buffers, int RANK> static inline void send_box(Buffers& buffers, const uint32_t (*rows)[4], const TensorMap& map, const int (&to)[RANK]) {
   buffers.open();
 #pragma unroll
   for (int j = 0; j < 8; j += 2) {
@@ -52,7 +52,7 @@ template <bool BACK> static inline void multiply_by_inverse(Columns& x, uint32_t
 }
 
 // COUNT elements a number of x, values by tokens, to memory: what tokens write, or its gradient. `to`: of the first.
-template <int COUNT> static inline void keep_written(const Columns& x, OutBuffers& buffers, const TensorMap& written, const int (&to)[5]) {
+template <int COUNT, class Buffers> static inline void keep_written(const Columns& x, Buffers& buffers, const TensorMap& written, const int (&to)[5]) {
   Columns left;
 #pragma unroll
   for (int i = 0; i < CHUNK / 2; ++i) left[i] = x[i];
@@ -64,8 +64,8 @@ template <int COUNT> static inline void keep_written(const Columns& x, OutBuffer
   }
 }
 // What a state is read as, of 64 values: `seen` and what rounding took from it, to memory, in boxes of 64 keys.
-template <int COUNT>
-static inline void keep_state(const uint32_t (&seen)[SLICES][4], const uint32_t (&rest)[SLICES][4], OutBuffers& buffers, const TensorMap& kept, const int (&to)[5]) {
+template <int COUNT, class Buffers>
+static inline void keep_state(const uint32_t (&seen)[SLICES][4], const uint32_t (&rest)[SLICES][4], Buffers& buffers, const TensorMap& kept, const int (&to)[5]) {
 #pragma unroll
   for (int box = 0; box < BOXES; ++box) {
     send_box<false>(buffers, seen + 4 * box, kept, {64 * box, to[1], to[2], to[3], to[4]});

@@ -93,7 +93,7 @@ $end
     if (STATE_STAGES > 1) plan.copy_async(shared, step + 1);
     const float* left = plan.back ? numbers.gates.before : numbers.gates.after;
     Operands<4> written, rest;
-$if dual and backward
+$if (dual or summed) and backward
     Operands<4> least;
 $end
 #pragma unroll
@@ -113,7 +113,7 @@ $else
 $end
         }
       to_operands(written[c], rest[c], x[0], x[1]);
-$if dual and backward
+$if (dual or summed) and backward
 #pragma unroll
       for (int n = 0; n < 2; ++n)
 #pragma unroll
@@ -126,7 +126,7 @@ $if dual and backward
 $end
       sync_warp();  // one slice after another, for the sake of registers
     }
-$if dual and backward
+$if (dual or summed) and backward
     write_state<PARTS>(state, numbers.gates.base, numbers.gates.rest, written, rest, least, KeyTile{shared + place});
 $else
     write_state<PARTS>(state, numbers.gates.base, numbers.gates.rest, written, rest, KeyTile{shared + place});
