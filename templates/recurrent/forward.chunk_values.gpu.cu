@@ -127,23 +127,19 @@ KERNEL(THREADS, 1) recurrent(${parameters('recurrent')}) {
     put_value_pairs(queries, keys, norms, scale, pairs);
     sync_block();
 
-    Sums<1> left, kept, own;  // of the next step: made before the state takes in the one before, for which nothing waits
-    ColumnFactors factors;
-    const auto weigh_step = [&](int row) {
+#pragma unroll 1
+    for (int row = 0; row < CHUNK && token + row < count; row += STEP) {
       float logs[HALF];
       value_gates.read(raw, gates + row, logs);
       value_gates.load(token + row + STEP, count, raw);
-      factors = weigh(logs, pairs.own[row / STEP][half / HALF], values + row * ValueTile::PITCH, ValueTile::PITCH, weighed);
+      const float unit = unit_of(state);
+      Sums<1> sums, left, kept, own;
+      see(sums, state, queries, row, unit);
+      const ColumnFactors factors =
+          weigh(logs, pairs.own[row / STEP][half / HALF], values + row * ValueTile::PITCH, ValueTile::PITCH, weighed);
       sync_warp();
       weighed.left.get(left), weighed.kept.get(kept), weighed.sums.get(own);
       sync_warp();  // all have them before the next step's come
-    };
-    weigh_step(0);
-#pragma unroll 1
-    for (int row = 0; row < CHUNK && token + row < count; row += STEP) {
-      const float unit = unit_of(state);
-      Sums<1> sums;
-      see(sums, state, queries, row, unit);
 
       const auto norm = [&](const float* of, int n, int i) { return NORMED ? of[row + HALF * n + lane() % 4 * 2 + i % 2] : 1; };
 #pragma unroll
@@ -167,9 +163,7 @@ KERNEL(THREADS, 1) recurrent(${parameters('recurrent')}) {
         for (int i = 0; i < 4; ++i) kept[n][i] *= norm(norms.k, n, i);
       uint32_t written[4], rest[4];
       to_operands(written, rest, kept[0], kept[1]);
-      const ColumnFactors now = factors;
-      if (row + STEP < CHUNK) weigh_step(row + STEP);
-      take_in_step(state, now, written, rest, keys, row);
+      take_in_step(state, factors, written, rest, keys, row);
     }
     if (STAGES == 1) sync_block();
     numbers.put(plan, all_gates + (1 - turn) * CHUNK);
