@@ -2,12 +2,23 @@
 // Part of backward.chunk_keys.gpu.cu.
 #pragma once
 
-// A thread's part of the chunk: its tokens from `first` on, its keys from `key` on.
+// A thread's part of the chunk: its tokens from `first` on, its keys `key`, `key` + KEY_THREADS and so on.
 struct Own {
   int part, first, key;
   bool there;
-  Own() : part(thread_x() / KEY_THREADS), first(part * PART), key(thread_x() % KEY_THREADS * OWN_KEYS), there(part < PARTS) {}
+  Own() : part(thread_x() / KEY_THREADS), first(part * PART), key(thread_x() % KEY_THREADS), there(part < PARTS) {}
+  int keys(int j) const { return key + j * KEY_THREADS; }
 };
+static inline void load_own_gates(float (&x)[PART][OWN_KEYS], const Own& own, const View& view, int64_t type, const Tokens& tokens, int64_t head,
+                                  int token, int count, bool reverse) {
+#pragma unroll
+  for (int j = 0; j < OWN_KEYS; ++j) {
+    float gates[PART][1];
+    load_key_gates(gates, view, type, tokens, head, token + own.first, count, own.keys(j), reverse);
+#pragma unroll
+    for (int i = 0; i < PART; ++i) x[i][j] = gates[i][0];
+  }
+}
 
 static inline float query_of(const char* memory, const KeyFlows& flows, int t, int key) {
   return number_of_row(memory, t, key) * (NORMED ? flows.norms.q[t] : 1);
@@ -16,21 +27,22 @@ static inline float key_of(const char* memory, const KeyFlows& flows, int t, int
   return number_of_row(memory + At::KEY_ROWS, t, key) * (NORMED ? flows.norms.k[t] : 1);
 }
 
-// Keys times r, and what they give to the part's end. `factors`: logs, which become what each gate leaves.
-static inline void weigh_kept(char* memory, KeyFlows& flows, const Own& own, float (&factors)[PART][OWN_KEYS]) {
+// Keys times r. `factors`: logs, which become what each gate leaves.
+static inline void weigh_kept(char* memory, KeyFlows& flows, const Own& own, float (&factors)[PART][OWN_KEYS], uint32_t (&closed)[OWN_KEYS]) {
 #pragma unroll
   for (int j = 0; j < OWN_KEYS; ++j) {
-    float left = 0, product = 1;
+    const int key = own.keys(j);
+    float product = 1;
+    closed[j] = 0;
 #pragma unroll
     for (int i = PART - 1; i >= 0; --i) {
       const int t = own.first + i;
       factors[i][j] = exp2_of(bounded_gate(factors[i][j] + flows.token_gates[t]));
-      const float k = key_of(memory, flows, t, own.key + j) * product;
-      put_piece(memory + At::KEPT, t, own.key + j, k);
-      left += k * *sums_of(memory, At::STATE_SUMS, t, own.key + j);
+      if (factors[i][j] < 1e-37f) closed[j] |= 1u << i;
+      put_piece(memory + At::KEPT, t, key, key_of(memory, flows, t, key) * product);
       product *= factors[i][j];
     }
-    flows.left[own.part][own.key + j] = left, flows.leaves[own.part][own.key + j] = product;
+    flows.leaves[own.part][key] = product;
   }
 }
 // Queries, and (delta) keys, times p.
@@ -42,8 +54,8 @@ static inline void weigh_read(char* memory, const KeyFlows& flows, const Own& ow
     for (int i = 0; i < PART; ++i) {
       const int t = own.first + i;
       product *= factors[i][j];
-      put_piece(memory + At::READ, t, own.key + j, query_of(memory, flows, t, own.key + j) * product);
-      if (DELTA) put_piece(memory + At::READ_KEYS, t, own.key + j, key_of(memory, flows, t, own.key + j) * product);
+      put_piece(memory + At::READ, t, own.keys(j), query_of(memory, flows, t, own.keys(j)) * product);
+      if (DELTA) put_piece(memory + At::READ_KEYS, t, own.keys(j), key_of(memory, flows, t, own.keys(j)) * product);
     }
   }
 }
@@ -86,7 +98,8 @@ static inline void finish_rows(char* memory, KeyFlows& flows, const Own& own, co
   const float* near = reinterpret_cast<const float*>(memory + At::NEAR) + own.part * PART * PART;
 #pragma unroll
   for (int j = 0; j < OWN_KEYS; ++j) {
-    const int key = own.key + j;
+    const int key = own.keys(j);
+    if (j > 0) sync_warp();  // keeps the compiler from loading the next key's rows before, for which there are no registers
     float factor[PART], k[PART], dk[PART], sum = 0;
     {
       float product = 1;
@@ -103,7 +116,7 @@ $if delta
 #pragma unroll
       for (int i = 0; i < PART; ++i) {
         product *= factor[i];
-        of_read[i] = *sums_of(memory, At::STATE_SUMS, own.first + i, key) * product;
+        of_read[i] = *sums_of(memory, At::READ_SUMS, own.first + i, key) * product;
       }
       add_near(reinterpret_cast<const float*>(memory + At::NEAR_KEYS) + own.part * PART * PART, factor, k, k, of_read, dk);
 #pragma unroll
@@ -135,12 +148,12 @@ $end
   }
 }
 
-// Gradients of log gates, to the sums of the state, from what flows past the part's end.
-static inline void put_gate_gradients(char* memory, const KeyFlows& flows, const Own& own, const float (&factors)[PART][OWN_KEYS],
+// Gradients of log gates, from what flows past the part's end.
+static inline void put_gate_gradients(char* memory, const KeyFlows& flows, const Own& own, const uint32_t (&closed)[OWN_KEYS],
                                       const float (&changes)[PART][OWN_KEYS]) {
 #pragma unroll
   for (int j = 0; j < OWN_KEYS; ++j) {
-    const int key = own.key + j;
+    const int key = own.keys(j);
     float sum = 0;  // what flows past the chunk's end
 #pragma unroll
     for (int group = 0; group < GROUPS; ++group) sum += flows.through[group][key];
@@ -156,35 +169,72 @@ static inline void put_gate_gradients(char* memory, const KeyFlows& flows, const
 #pragma unroll
     for (int i = PART - 1; i >= 0; --i) {
       sum += changes[i][j];
-      *sums_of(memory, At::STATE_SUMS, own.first + i, key) = factors[i][j] < 1e-37f ? 0 : sum;
+      *sums_of(memory, At::GATE_SUMS, own.first + i, key) = closed[j] >> i & 1 ? 0 : sum;
     }
   }
 }
 
-static inline float sum_of_warp(float x) {
+// Rows go to memory eight lanes each: a lane has every ROW_LANES-th pack of four keys.
+constexpr int ROW_LANES = 8, ROWS_AT_ONCE = THREADS / ROW_LANES, ROW_PACKS = (KEYS / 4 + ROW_LANES - 1) / ROW_LANES;
+static inline int own_row() { return thread_x() / ROW_LANES; }
+template <class Use> static inline void each_pack(Use use) {
 #pragma unroll
-  for (int mask = 1; mask < WARP; mask *= 2) x += shuffle_xor(x, mask);
+  for (int i = 0; i < ROW_PACKS; ++i) {
+    const int key = (i * ROW_LANES + lane() % ROW_LANES) * 4;
+    if (KEYS % (4 * ROW_LANES) == 0 || key < KEYS) use(i, key);
+  }
+}
+static inline float sum_of_lanes(float x) {
+#pragma unroll
+  for (int mask = 1; mask < ROW_LANES; mask *= 2) x += shuffle_xor(x, mask);
   return x;
 }
 
-// A row of gradients, from that of the row over its norm; by a warp.
-static inline void store_row(const char* tile, const float* sums, float norm, const GradientRows& to, int row, int token, int keys) {
+static inline void store_four(const GradientRows& to, int64_t token, int key, const Pack<float, 4>& x) {
+  if (SHARED_HEADS) store_pack(static_cast<float*>(to.first) + token * to.stride + key, x);
+  else store_pack(static_cast<uint32_t*>(to.first) + (token * to.stride + key) / 2, Pack<uint32_t, 2>{pack_pair<Element>(x.at[0], x.at[1]), pack_pair<Element>(x.at[2], x.at[3])});
+}
+// A row of gradients, from that of the row over its norm, of keys below `end`.
+static inline void store_row(const char* tile, const float* sums, float norm, const GradientRows& to, int row, int token, int end) {
+  const Element* raw = reinterpret_cast<const Element*>(tile) + row * KeyTile::PITCH;
   float along = 0;
   if (NORMED) {
+    each_pack([&](int, int key) {
+      const auto x = load_pack<4>(sums + key);
+      const auto own = load_pack<4>(raw + key);
 #pragma unroll
-    for (int key = 2 * lane(); key < KEYS; key += 2 * WARP) {
-      const uint32_t word = *reinterpret_cast<const uint32_t*>(tile + (row * KeyTile::PITCH + key) * 2);
-      along += low_of(word) * sums[key] + high_of(word) * sums[key + 1];
-    }
-    along = sum_of_warp(along) * norm * norm;
+      for (int j = 0; j < 4; ++j) along += to_float(own.at[j]) * x.at[j];
+    });
+    along = sum_of_lanes(along) * norm * norm;
   }
-#pragma unroll
-  for (int key = 2 * lane(); key < KEYS; key += 2 * WARP) {
-    float x = sums[key], y = sums[key + 1];
+  each_pack([&](int, int key) {
+    auto x = load_pack<4>(sums + key);
     if (NORMED) {
-      const uint32_t word = *reinterpret_cast<const uint32_t*>(tile + (row * KeyTile::PITCH + key) * 2);
-      x = norm * (x - low_of(word) * along), y = norm * (y - high_of(word) * along);
+      const auto own = load_pack<4>(raw + key);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x.at[j] = norm * (x.at[j] - to_float(own.at[j]) * along);
     }
-    if (key < keys) to.store_two(token + row, key, x, y);
-  }
+    if (key < end) store_four(to, token + row, key, x);
+  });
+}
+
+// Whether rows of f32 can be written four at a time.
+static inline bool are_in_packs(const View& view) {
+  return (reinterpret_cast<uint64_t>(view.data) % 16 | (view.strides[0] | view.strides[1] | view.strides[2]) % 4) == 0;
+}
+// A row of gates' gradients, of keys below `end`; the sum of all `keys`.
+static inline float store_gate_row(const float* sums, const GradientRow& to, bool in_packs, int end, int keys) {
+  float sum = 0;
+  each_pack([&](int, int key) {
+    const auto x = load_pack<4>(sums + key);
+    if (key < keys) sum += (x.at[0] + x.at[1]) + (x.at[2] + x.at[3]);
+    if (key >= end) return;
+    if (in_packs) {
+      store_pack(static_cast<float*>(to.data) + to.base + key, x);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) to.store(key + j, x.at[j]);
+    }
+  });
+  return sum_of_lanes(sum);
 }
