@@ -190,6 +190,21 @@ static inline float sum_of_lanes(float x) {
   return x;
 }
 
+// Factors that make the norms of a tile's rows 1.
+static inline void put_norms_of_rows(const char* tile, float* to) {
+#pragma unroll 1
+  for (int row = own_row(); row < CHUNK; row += ROWS_AT_ONCE) {
+    float squares = 0;
+    each_pack([&](int, int key) {
+      const auto x = load_pack<4>(reinterpret_cast<const Element*>(tile) + row * KeyTile::PITCH + key);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) squares += to_float(x.at[j]) * to_float(x.at[j]);
+    });
+    squares = sum_of_lanes(squares);
+    if (lane() % ROW_LANES == 0) to[row] = rsqrt_of(squares + 1e-6f);
+  }
+}
+
 static inline void store_four(const GradientRows& to, int64_t token, int key, const Pack<float, 4>& x) {
   if (SHARED_HEADS) store_pack(static_cast<float*>(to.first) + token * to.stride + key, x);
   else store_pack(static_cast<uint32_t*>(to.first) + (token * to.stride + key) / 2, Pack<uint32_t, 2>{pack_pair<Element>(x.at[0], x.at[1]), pack_pair<Element>(x.at[2], x.at[3])});

@@ -93,6 +93,14 @@ $end
     }
     copy_async_commit();
   }
+  // Starts bringing states' columns to the second-level cache.
+  void fetch_states(int slice) const {
+    constexpr int LINES = COLUMNS * KEYS / 64;  // of 128 bytes
+    if (slice >= slices) return;
+#pragma unroll
+    for (int i = thread_x(); i < 2 * PIECES * LINES; i += THREADS)
+      fetch(kept + (static_cast<int64_t>(i / LINES * padded_values + slice * COLUMNS) * KEYS + i % LINES * 64));
+  }
 };
 static_assert(sizeof(KeyGradientPlan) <= 128);
 
@@ -288,6 +296,7 @@ $end
       sync_block();
       plan.copy_async(shared, x);
     }
+    if (STAGES == 1) plan.fetch_states(x + 1);
     copy_async_wait<0>();
     sync_block();  // the slice is there for all, and all are done with the one before
     if (STAGES > 1) plan.copy_async(shared, x + 1);
@@ -364,8 +373,7 @@ $end
   if (GATED && thread_x() / (KEYS / 2) < GROUPS)
     store_pack(&flows.through[thread_x() / (KEYS / 2)][thread_x() % (KEYS / 2) * 2], Pack<float, 2>{through[0], through[1]});
   if (NORMED) {
-    put_norms<THREADS>(memory, 0, flows.norms.q);
-    put_norms<THREADS>(memory + At::KEY_ROWS, CHUNK % THREADS, flows.norms.k);
+    put_norms_of_rows(memory, flows.norms.q), put_norms_of_rows(memory + At::KEY_ROWS, flows.norms.k);
     sync_block();
   }
   uint32_t closed[OWN_KEYS];  // a bit of each token whose gate leaves nothing
