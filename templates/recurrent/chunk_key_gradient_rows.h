@@ -253,3 +253,60 @@ static inline float store_gate_row(const float* sums, const GradientRow& to, boo
   });
   return sum_of_lanes(sum);
 }
+
+// Where a chunk's gradients go.
+struct EndOfChunk {
+  const ChunkPlace& at;
+  GradientRows dq, dk;
+  const View &dgk, &dg;
+  int64_t gk_type, g_type;
+$if delta
+  const View& dbeta;
+  int64_t beta_type;
+$end
+  int keys;
+  bool reverse;
+  float* gate_sums;
+};
+// From sums of rows, which are there for all, to gradients in memory.
+static inline void finish_chunk(char* memory, KeyFlows& flows, const Own& own, const float (&factors)[PART][OWN_KEYS], const uint32_t (&closed)[OWN_KEYS],
+                                const EndOfChunk& to) {
+  const int token = to.at.token, count = to.at.count, keys = to.keys;
+  float changes[PART][OWN_KEYS];
+  if (own.there) finish_rows(memory, flows, own, factors, changes);
+  sync_block();
+#pragma unroll 1
+  for (int row = own_row(); row < CHUNK; row += ROWS_AT_ONCE) {
+    const int end = token + row < count ? keys : 0;
+    store_row(memory, sums_of(memory, At::QUERY_SUMS, row, 0), NORMED ? flows.norms.q[row] : 1, to.dq, row, token, end);
+    store_row(memory + At::KEY_ROWS, sums_of(memory, At::KEY_SUMS, row, 0), NORMED ? flows.norms.k[row] : 1, to.dk, row, token, end);
+  }
+  if (!GATED) return;
+  sync_block();  // all are done with sums of queries, whose place gradients of gates take
+  if (own.there) put_gate_gradients(memory, flows, own, closed, changes);
+  sync_block();
+  const bool in_packs = is_given(to.dgk) && to.gk_type == 0 && are_in_packs(to.dgk);
+  float all = 0;
+#pragma unroll 1
+  for (int row = own_row(); row < CHUNK; row += ROWS_AT_ONCE) {
+    const Tokens& tokens = to.at.tokens;
+    const int64_t place = to.reverse ? tokens.end - 1 - token - row : tokens.first + token + row;
+    const bool there = token + row < count;
+    const float sum = store_gate_row(sums_of(memory, At::GATE_SUMS, row, 0), GradientRow(to.dgk, to.gk_type, tokens.row, place, to.at.head), in_packs,
+                                     there && is_given(to.dgk) ? keys : 0, keys);
+    if (!there) continue;
+    all += sum;
+    if (lane() % ROW_LANES == 0 && is_given(to.dg)) GradientRow(to.dg, to.g_type, tokens.row, place, to.at.head).store(0, sum);
+$if delta
+    if (lane() % ROW_LANES == 0 && is_given(to.dbeta)) GradientRow(to.dbeta, to.beta_type, tokens.row, place, to.at.head).store(0, flows.of_betas[row]);
+$end
+  }
+#pragma unroll
+  for (int mask = ROW_LANES; mask < WARP; mask *= 2) all += shuffle_xor(all, mask);
+  if (lane() == 0) flows.gates[warp()] = all;
+  sync_block();
+  if (thread_x() > 0) return;
+  all = 0;
+  for (int i = 0; i < WARPS; ++i) all += flows.gates[i];
+  to.gate_sums[block_x()] = all;
+}

@@ -93,14 +93,6 @@ $end
     }
     copy_async_commit();
   }
-  // Starts bringing states' columns to the second-level cache.
-  void fetch_states(int slice) const {
-    constexpr int LINES = COLUMNS * KEYS / 64;  // of 128 bytes
-    if (slice >= slices) return;
-#pragma unroll
-    for (int i = thread_x(); i < 2 * PIECES * LINES; i += THREADS)
-      fetch(kept + (static_cast<int64_t>(i / LINES * padded_values + slice * COLUMNS) * KEYS + i % LINES * 64));
-  }
 };
 static_assert(sizeof(KeyGradientPlan) <= 128);
 
@@ -296,7 +288,6 @@ $end
       sync_block();
       plan.copy_async(shared, x);
     }
-    if (STAGES == 1) plan.fetch_states(x + 1);
     copy_async_wait<0>();
     sync_block();  // the slice is there for all, and all are done with the one before
     if (STAGES > 1) plan.copy_async(shared, x + 1);
@@ -407,42 +398,11 @@ $if delta
   put_sums(memory, At::READ_SUMS, read_by_keys);
 $end
   sync_block();
-  float changes[PART][OWN_KEYS];
-  if (own.there) finish_rows(memory, flows, own, factors, changes);
-  sync_block();
-
-  const GradientRows dq_rows(dq_view, SHARED_HEADS ? query_sums : nullptr, tokens, head, heads, reverse);
-  const GradientRows dk_rows(dk_view, SHARED_HEADS ? key_sums : nullptr, tokens, head, heads, reverse);
-#pragma unroll 1
-  for (int row = own_row(); row < CHUNK; row += ROWS_AT_ONCE) {
-    const int end = token + row < count ? keys : 0;
-    store_row(memory, sums_of(memory, At::QUERY_SUMS, row, 0), NORMED ? flows.norms.q[row] : 1, dq_rows, row, token, end);
-    store_row(memory + At::KEY_ROWS, sums_of(memory, At::KEY_SUMS, row, 0), NORMED ? flows.norms.k[row] : 1, dk_rows, row, token, end);
-  }
-  if (!GATED) return;
-  sync_block();  // all are done with sums of queries, whose place gradients of gates take
-  if (own.there) put_gate_gradients(memory, flows, own, closed, changes);
-  sync_block();
-  const bool in_packs = is_given(dgk_view) && gk_type == 0 && are_in_packs(dgk_view);
-  float all = 0;
-#pragma unroll 1
-  for (int row = own_row(); row < CHUNK; row += ROWS_AT_ONCE) {
-    const int64_t place = reverse ? tokens.end - 1 - token - row : tokens.first + token + row;
-    const bool there = token + row < count;
-    const float sum = store_gate_row(sums_of(memory, At::GATE_SUMS, row, 0), GradientRow(dgk_view, gk_type, tokens.row, place, head), in_packs, there && is_given(dgk_view) ? keys : 0, keys);
-    if (!there) continue;
-    all += sum;
-    if (lane() % ROW_LANES == 0 && is_given(dg_view)) GradientRow(dg_view, g_type, tokens.row, place, head).store(0, sum);
+  finish_chunk(memory, flows, own, factors, closed,
+               {at, {dq_view, SHARED_HEADS ? query_sums : nullptr, tokens, head, heads, reverse}, {dk_view, SHARED_HEADS ? key_sums : nullptr, tokens, head, heads, reverse},
+                dgk_view, dg_view, gk_type, g_type,
 $if delta
-    if (lane() % ROW_LANES == 0 && is_given(dbeta_view)) GradientRow(dbeta_view, beta_type, tokens.row, place, head).store(0, flows.of_betas[row]);
+                dbeta_view, beta_type,
 $end
-  }
-#pragma unroll
-  for (int mask = ROW_LANES; mask < WARP; mask *= 2) all += shuffle_xor(all, mask);
-  if (lane() == 0) flows.gates[warp()] = all;
-  sync_block();
-  if (thread_x() > 0) return;
-  all = 0;
-  for (int i = 0; i < WARPS; ++i) all += flows.gates[i];
-  gate_sums[block_x()] = all;
+                keys, reverse, gate_sums});
 }

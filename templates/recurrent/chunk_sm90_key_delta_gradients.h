@@ -43,24 +43,7 @@ struct At {
 };
 static_assert(1024 + At::END <= ${shared} && At::STAGES_AT % 1024 == 0 && At::BARRIERS % 8 == 0, "the spec has another size");
 
-static inline int token_row() { return 16 * (warp() % 4) + lane() / 4; }
-static inline float* sums_of(char* memory, int place, int token, int key) {
-  return reinterpret_cast<float*>(memory + place) + token * SUM_PITCH + key;
-}
-static inline void put_sums(char* memory, int place, const TokenKeys& sums) {
-#pragma unroll
-  for (int j = 0; j < KEYS / 8; ++j)
-#pragma unroll
-    for (int h = 0; h < 2; ++h) store_pack(sums_of(memory, place, token_row() + 8 * h, 8 * j + lane() % 4 * 2), Pack<float, 2>{sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]});
-}
-static inline void put_piece(char* tile, int row, int key, float x) {
-  Element* to = reinterpret_cast<Element*>(tile) + row * KeyTile::PITCH + key;
-  *to = from_float<Element>(x);
-  if (PIECES > 1) *(to + KeyTile::BYTES / 2) = from_float<Element>(x - to_float(*to));
-}
-static inline float number_of_row(const char* tile, int row, int key) {
-  return to_float(reinterpret_cast<const Element*>(tile)[row * KeyTile::PITCH + key]);
-}
+#include "recurrent/chunk_sm90_key_gradient_sums.h"
 #include "recurrent/chunk_key_gradient_rows.h"
 
 // By one thread: what a chunk's steps multiply.
@@ -160,91 +143,6 @@ template <int ROW_COUNT> static inline void multiply_with_states(TokenKeys& sums
       multiply_by_keys<STEP>(sums, rows + (order - i) * At::STEP_BOX, states + i * At::STATE, more);
       more = true;
     }
-}
-
-// Products of pairs: those of different parts as elements to `far`, the others, transposed, as floats.
-static inline void put_flows(char* far, char* near, const TokenPairs& pairs) {
-#pragma unroll
-  for (int slice = 0; slice < 4; ++slice) {
-    if (slice > warp() % 4) continue;
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const float x = pairs[8 * slice + 4 * n + 2 * h], y = pairs[8 * slice + 4 * n + 2 * h + 1];
-        const int row = token_row() + 8 * h, column = 16 * slice + 8 * n + lane() % 4 * 2;
-        if (slice < warp() % 4) {
-          const uint32_t word = pack_pair<Element>(x, y);
-          uint32_t* to = reinterpret_cast<uint32_t*>(far + (row * Square::PITCH + column) * 2);
-          *to = word;
-          if (PIECES > 1) to[Square::BYTES / 4] = rounding_of(x, y, word);
-        } else {
-          float* to = reinterpret_cast<float*>(near) + slice * PART * PART + column % PART * PART + row % PART;
-          to[0] = x, to[PART] = y;
-        }
-      }
-  }
-}
-// What keys of the warp's part give to its end, of what flows into the state after the chunk: products with `sums`, added up over tokens, of eight keys at
-// a time: a lane gets one of them.
-static inline void put_left(const char* memory, KeyFlows& flows, const TokenKeys& sums) {
-#pragma unroll
-  for (int first = 0; first < KEYS / 8; first += 4) {
-    float left[8] = {};
-#pragma unroll
-    for (int j = 0; j < 4; ++j)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const char* from = memory + At::KEPT + ((token_row() + 8 * h) * KeyTile::PITCH + 8 * (first + j) + lane() % 4 * 2) * 2;
-        float k[2] = {};
-#pragma unroll
-        for (int piece = 0; piece < PIECES; ++piece) {
-          const uint32_t word = *reinterpret_cast<const uint32_t*>(from + piece * KeyTile::BYTES);
-          k[0] += low_of(word), k[1] += high_of(word);
-        }
-        left[2 * j] += k[0] * sums[4 * (first + j) + 2 * h], left[2 * j + 1] += k[1] * sums[4 * (first + j) + 2 * h + 1];
-      }
-#pragma unroll
-    for (int half = 4; half > 0; half /= 2) {
-      const bool upper = lane() & 4 * half;
-#pragma unroll
-      for (int i = 0; i < half; ++i) {
-        const float kept = upper ? left[i + half] : left[i], other = upper ? left[i] : left[i + half];
-        left[i] = kept + shuffle_xor(other, 4 * half);
-      }
-    }
-    const int own = lane() / 4;
-    flows.left[warp() % 4][8 * (first + own / 2) + lane() % 4 * 2 + own % 2] = left[0];
-  }
-}
-// sums *= what a part leaves, by key.
-static inline void decay_sums(TokenKeys& sums, const float* leaves) {
-#pragma unroll
-  for (int j = 0; j < KEYS / 8; ++j) {
-    const auto left = load_pack<2>(leaves + 8 * j + lane() % 4 * 2);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sums[4 * j + i] *= left.at[i % 2];
-  }
-}
-// sums += pairs rows, of the rows of part `part`; BACK: of the pairs' transpose. Both are PIECES; without the product of both rests.
-template <bool BACK> static inline void add_part(TokenKeys& sums, SharedPointer pairs, SharedPointer rows, int part) {
-#pragma unroll
-  for (int piece = 0; piece < PIECES; ++piece) {
-    const Square square{pairs + piece * Square::BYTES};
-    const int row = 16 * (warp() % 4);
-    uint32_t a[4];
-    if constexpr (BACK) load_a_transposed(a, square, 16 * part, row);
-    else square.load_a(a, row, 16 * part);
-#pragma unroll
-    for (int other = 0; other < PIECES - piece; ++other)
-#pragma unroll
-      for (int slice = 0; slice < SLICES; ++slice) {
-        uint32_t b[4];
-        KeyTile{rows + other * KeyTile::BYTES}.load_b_transposed(b, 16 * part, 16 * slice);
-        float(&x)[2][4] = *reinterpret_cast<float(*)[2][4]>(sums + 8 * slice);
-        multiply_two(x[0], x[1], a, b);
-      }
-  }
 }
 
 // Block number: a chunk of a head.
@@ -362,40 +260,6 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
   sync_block();  // all are done with the rows: sums take their place
   if (group != OF_PAIRS) put_sums(memory, group == OF_QUERIES ? At::QUERY_SUMS : group == OF_READS ? At::READ_SUMS : At::KEY_SUMS, sums);
   sync_block();
-  float changes[PART][OWN_KEYS];
-  finish_rows(memory, flows, own, factors, changes);
-  sync_block();
-
-  const GradientRows dq_rows(dq_view, nullptr, tokens, head, heads, false);
-  const GradientRows dk_rows(dk_view, nullptr, tokens, head, heads, false);
-#pragma unroll 1
-  for (int row = own_row(); row < CHUNK; row += ROWS_AT_ONCE) {
-    const int end = token + row < count ? keys : 0;
-    store_row(memory, sums_of(memory, At::QUERY_SUMS, row, 0), NORMED ? flows.norms.q[row] : 1, dq_rows, row, token, end);
-    store_row(memory + At::KEY_ROWS, sums_of(memory, At::KEY_SUMS, row, 0), NORMED ? flows.norms.k[row] : 1, dk_rows, row, token, end);
-  }
-  if (!GATED) return;
-  sync_block();  // all are done with sums of queries, whose place gradients of gates take
-  put_gate_gradients(memory, flows, own, closed, changes);
-  sync_block();
-  const bool in_packs = is_given(dgk_view) && gk_type == 0 && are_in_packs(dgk_view);
-  float all = 0;
-#pragma unroll 1
-  for (int row = own_row(); row < CHUNK; row += ROWS_AT_ONCE) {
-    const int64_t place = tokens.first + token + row;
-    const bool there = token + row < count;
-    const float sum = store_gate_row(sums_of(memory, At::GATE_SUMS, row, 0), GradientRow(dgk_view, gk_type, tokens.row, place, head), in_packs, there && is_given(dgk_view) ? keys : 0, keys);
-    if (!there) continue;
-    all += sum;
-    if (lane() % ROW_LANES == 0 && is_given(dg_view)) GradientRow(dg_view, g_type, tokens.row, place, head).store(0, sum);
-    if (lane() % ROW_LANES == 0 && is_given(dbeta_view)) GradientRow(dbeta_view, beta_type, tokens.row, place, head).store(0, flows.of_betas[row]);
-  }
-#pragma unroll
-  for (int mask = ROW_LANES; mask < WARP; mask *= 2) all += shuffle_xor(all, mask);
-  if (lane() == 0) flows.gates[warp()] = all;
-  sync_block();
-  if (thread_x() > 0) return;
-  all = 0;
-  for (int i = 0; i < WARPS; ++i) all += flows.gates[i];
-  gate_sums[block_x()] = all;
+  finish_chunk(memory, flows, own, factors, closed,
+               {place, {dq_view, nullptr, tokens, head, heads, false}, {dk_view, nullptr, tokens, head, heads, false}, dgk_view, dg_view, gk_type, g_type, dbeta_view, beta_type, keys, false, gate_sums});
 }
