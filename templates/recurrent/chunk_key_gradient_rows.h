@@ -70,18 +70,24 @@ template <int LEVEL> static inline void add_near_level(const float* near, const 
 #pragma unroll
     for (int i = LEVEL - 1; i >= 0; --i) left[i] = product, earlier[i] = k[block + i] * product, product *= factor[block + i];
     product = 1;
+    constexpr int RUN = LEVEL < 4 ? LEVEL : 4;  // products that are loaded at once
 #pragma unroll
-    for (int i = 0; i < LEVEL; ++i) {
-      const int t = block + LEVEL + i;
-      product *= factor[t];
-      const float later = row[t] * product;
-      float sum = 0;
+    for (int first = block + LEVEL; first < block + 2 * LEVEL; first += RUN) {
+      float until[RUN], later[RUN], run_sums[RUN] = {};
+#pragma unroll
+      for (int i = 0; i < RUN; ++i) {
+        const int t = first + i;
+        product *= factor[t];
+        until[i] = product, later[i] = row[t] * product;
+      }
 #pragma unroll
       for (int j = 0; j < LEVEL; ++j) {
-        const float flow = near[(block + j) * PART + t];
-        sum += flow * earlier[j], sums[j] += flow * later;
+        const auto flows = load_pack<RUN>(near + (block + j) * PART + first);
+#pragma unroll
+        for (int i = 0; i < RUN; ++i) run_sums[i] += flows.at[i] * earlier[j], sums[j] += flows.at[i] * later[i];
       }
-      of_row[t] += sum * product;
+#pragma unroll
+      for (int i = 0; i < RUN; ++i) of_row[first + i] += run_sums[i] * until[i];
     }
 #pragma unroll
     for (int j = 0; j < LEVEL; ++j) of_key[block + j] += sums[j] * left[j];

@@ -152,7 +152,7 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
   const uint32_t head = place.head;
   const int token = place.token, count = place.count, group = uniform(warpgroup());
   const At at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
-  char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
+  char* memory = static_cast<char*>(__builtin_assume_aligned(dynamic_shared() + (at.first - shared_pointer(dynamic_shared())), 1024));
   const SharedPointer shared = at.first;
   KeyFlows& flows = *reinterpret_cast<KeyFlows*>(memory + At::FLOWS);
   const GradientCopier copier{at, dout_map, kept_states_map, written_rows_map, static_cast<int>(block_x() / heads), static_cast<int>(head), token, static_cast<int>(tokens.row)};
