@@ -350,7 +350,7 @@ const Mutant mutants[] = {
      {"left[i] += shuffle_xor(left[i], mask)", 0, ";", chunk_key_gradients}},
     {"KeyGradientOfGatesThatOverwritesThoseOfQueries",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"sync_block();  // all are done with sums of queries", 0, "// all are done with sums of queries", chunk_key_gradients}},
+     {"sync_block();  // all are done with sums of queries", 0, "// all are done with sums of queries", chunk_key_gradient_rows}},
     {"KeyGradientThatOverwritesItsKeys",
      gradient_of_key_chunks("chunks_keys.f32"),
      {"sync_block();  // all are done with keys times r", 0, "// all are done with keys times r", chunk_key_gradients}},
