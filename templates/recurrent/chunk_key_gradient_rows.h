@@ -9,16 +9,45 @@ struct Own {
   Own() : part(thread_x() / KEY_THREADS), first(part * PART), key(thread_x() % KEY_THREADS), there(part < PARTS) {}
   int keys(int j) const { return key + j * KEY_THREADS; }
 };
-static inline void load_own_gates(float (&x)[PART][OWN_KEYS], const Own& own, const View& view, int64_t type, const Tokens& tokens, int64_t head,
-                                  int token, int count, bool reverse) {
+// What a thread's gates leave: kept where it has one key; else loaded each time, as registers do not suffice for all.
+struct OwnFactors {
+  static constexpr bool KEPT = OWN_KEYS == 1 && !DELTA;
+  const Own& own;
+  const View& gates;
+  int64_t type, head;
+  const Tokens& tokens;
+  int token, count;
+  bool reverse;
+  const float* token_gates;
+  float kept[PART];  // before `weigh`: logs
+
+  void load(int j, float (&x)[PART]) const {
+    float logs[PART][1];
+    load_key_gates(logs, gates, type, tokens, head, token + own.first, count, own.keys(j), reverse);
 #pragma unroll
-  for (int j = 0; j < OWN_KEYS; ++j) {
-    float gates[PART][1];
-    load_key_gates(gates, view, type, tokens, head, token + own.first, count, own.keys(j), reverse);
-#pragma unroll
-    for (int i = 0; i < PART; ++i) x[i][j] = gates[i][0];
+    for (int i = 0; i < PART; ++i) x[i] = logs[i][0];
   }
-}
+  void weigh(float (&x)[PART]) const {
+#pragma unroll
+    for (int i = 0; i < PART; ++i) x[i] = exp2_of(bounded_gate(x[i] + token_gates[own.first + i]));
+  }
+  void begin() {
+    if (KEPT && own.there) load(0, kept);
+  }
+  void begin_weighing() {
+    if (KEPT) weigh(kept);
+  }
+  // Of key number j.
+  void get(int j, float (&x)[PART]) const {
+    if constexpr (KEPT) {
+#pragma unroll
+      for (int i = 0; i < PART; ++i) x[i] = kept[i];
+    } else {
+      sync_warp();  // keeps the compiler from loading before, for which there are no registers
+      load(j, x), weigh(x);
+    }
+  }
+};
 
 static inline float query_of(const char* memory, const KeyFlows& flows, int t, int key) {
   return number_of_row(memory, t, key) * (NORMED ? flows.norms.q[t] : 1);
@@ -27,33 +56,35 @@ static inline float key_of(const char* memory, const KeyFlows& flows, int t, int
   return number_of_row(memory + At::KEY_ROWS, t, key) * (NORMED ? flows.norms.k[t] : 1);
 }
 
-// Keys times r. `factors`: logs, which become what each gate leaves.
-static inline void weigh_kept(char* memory, KeyFlows& flows, const Own& own, float (&factors)[PART][OWN_KEYS], uint32_t (&closed)[OWN_KEYS]) {
+// Keys times r.
+static inline void weigh_kept(char* memory, KeyFlows& flows, const Own& own, OwnFactors& factors, uint32_t (&closed)[OWN_KEYS]) {
+  factors.begin_weighing();
 #pragma unroll
   for (int j = 0; j < OWN_KEYS; ++j) {
     const int key = own.keys(j);
-    float product = 1;
+    float factor[PART], product = 1;
+    factors.get(j, factor);
     closed[j] = 0;
 #pragma unroll
     for (int i = PART - 1; i >= 0; --i) {
       const int t = own.first + i;
-      factors[i][j] = exp2_of(bounded_gate(factors[i][j] + flows.token_gates[t]));
-      if (factors[i][j] < 1e-37f) closed[j] |= 1u << i;
+      if (factor[i] < 1e-37f) closed[j] |= 1u << i;
       put_piece(memory + At::KEPT, t, key, key_of(memory, flows, t, key) * product);
-      product *= factors[i][j];
+      product *= factor[i];
     }
     flows.leaves[own.part][key] = product;
   }
 }
 // Queries, and (delta) keys, times p.
-static inline void weigh_read(char* memory, const KeyFlows& flows, const Own& own, const float (&factors)[PART][OWN_KEYS]) {
+static inline void weigh_read(char* memory, const KeyFlows& flows, const Own& own, const OwnFactors& factors) {
 #pragma unroll
   for (int j = 0; j < OWN_KEYS; ++j) {
-    float product = 1;
+    float factor[PART], product = 1;
+    factors.get(j, factor);
 #pragma unroll
     for (int i = 0; i < PART; ++i) {
       const int t = own.first + i;
-      product *= factors[i][j];
+      product *= factor[i];
       put_piece(memory + At::READ, t, own.keys(j), query_of(memory, flows, t, own.keys(j)) * product);
       if (DELTA) put_piece(memory + At::READ_KEYS, t, own.keys(j), key_of(memory, flows, t, own.keys(j)) * product);
     }
@@ -66,9 +97,9 @@ template <int LEVEL> static inline void add_near_level(const float* near, const 
                                                        float (&of_row)[PART], float (&of_key)[PART]) {
 #pragma unroll
   for (int block = 0; block < PART; block += 2 * LEVEL) {
-    float left[LEVEL], earlier[LEVEL], product = 1, sums[LEVEL] = {};
+    float earlier[LEVEL], product = 1, sums[LEVEL] = {};
 #pragma unroll
-    for (int i = LEVEL - 1; i >= 0; --i) left[i] = product, earlier[i] = k[block + i] * product, product *= factor[block + i];
+    for (int i = LEVEL - 1; i >= 0; --i) earlier[i] = k[block + i] * product, product *= factor[block + i];
     product = 1;
     constexpr int RUN = LEVEL < 4 ? LEVEL : 4;  // products that are loaded at once
 #pragma unroll
@@ -89,8 +120,9 @@ template <int LEVEL> static inline void add_near_level(const float* near, const 
 #pragma unroll
       for (int i = 0; i < RUN; ++i) of_row[first + i] += run_sums[i] * until[i];
     }
+    product = 1;  // once more: kept, it would take registers that there are not
 #pragma unroll
-    for (int j = 0; j < LEVEL; ++j) of_key[block + j] += sums[j] * left[j];
+    for (int j = LEVEL - 1; j >= 0; --j) of_key[block + j] += sums[j] * product, product *= factor[block + j];
   }
 }
 // All pairs of a part. Sums come without p (of rows that read) and r.
@@ -99,19 +131,21 @@ static inline void add_near(const float* near, const float (&factor)[PART], cons
   add_near_level<8>(near, factor, row, k, of_row, of_key), add_near_level<4>(near, factor, row, k, of_row, of_key);
   add_near_level<2>(near, factor, row, k, of_row, of_key), add_near_level<1>(near, factor, row, k, of_row, of_key);
 }
-static inline void finish_rows(char* memory, KeyFlows& flows, const Own& own, const float (&factors)[PART][OWN_KEYS],
-                               float (&changes)[PART][OWN_KEYS]) {
+// Of a thread's keys: gradients of rows, and q dq - k dk, which is kept in memory where a number's place is free: (delta) that of keys that read, or
+// that of keys' gradients, where both gradients are elements at once, in one word.
+constexpr bool IN_WORDS = !DELTA && !NORMED && !SHARED_HEADS, CHANGES_IN_MEMORY = DELTA || IN_WORDS;
+static inline void finish_rows(char* memory, KeyFlows& flows, const Own& own, const OwnFactors& factors, float (&changes)[PART][OWN_KEYS]) {
   const float* near = reinterpret_cast<const float*>(memory + At::NEAR) + own.part * PART * PART;
 #pragma unroll
   for (int j = 0; j < OWN_KEYS; ++j) {
     const int key = own.keys(j);
-    if (j > 0) sync_warp();  // keeps the compiler from loading the next key's rows before, for which there are no registers
     float factor[PART], k[PART], dk[PART], sum = 0;
+    factors.get(j, factor);
     {
       float product = 1;
 #pragma unroll
       for (int i = PART - 1; i >= 0; --i) {
-        factor[i] = factors[i][j], k[i] = key_of(memory, flows, own.first + i, key);
+        k[i] = key_of(memory, flows, own.first + i, key);
         dk[i] = *sums_of(memory, At::KEY_SUMS, own.first + i, key) * product;
         product *= factor[i];
       }
@@ -127,7 +161,7 @@ $if delta
       add_near(reinterpret_cast<const float*>(memory + At::NEAR_KEYS) + own.part * PART * PART, factor, k, k, of_read, dk);
 #pragma unroll
       for (int i = 0; i < PART; ++i) {
-        changes[i][j] = k[i] * of_read[i];
+        *sums_of(memory, At::READ_SUMS, own.first + i, key) = k[i] * of_read[i];
         *sums_of(memory, At::KEY_SUMS, own.first + i, key) = of_read[i];
       }
     }
@@ -143,16 +177,26 @@ $end
     add_near(near, factor, q, k, dq, dk);
 #pragma unroll
     for (int i = 0; i < PART; ++i) {
-      const float itself = near[i * PART + i], change = q[i] * dq[i] - k[i] * dk[i];
+      float& of_query = *sums_of(memory, At::QUERY_SUMS, own.first + i, key);
       float& of_key = *sums_of(memory, At::KEY_SUMS, own.first + i, key);
-      *sums_of(memory, At::QUERY_SUMS, own.first + i, key) = dq[i] + itself * k[i];
-      of_key = (DELTA ? of_key : 0) + (dk[i] + itself * q[i]);
-      changes[i][j] = DELTA ? changes[i][j] + change : change;
-      sum += changes[i][j];
+      const float itself = near[i * PART + i];
+      float change = q[i] * dq[i] - k[i] * dk[i];
+      dq[i] += itself * k[i], dk[i] += itself * q[i];
+$if delta
+      float& of_change = *sums_of(memory, At::READ_SUMS, own.first + i, key);
+      of_query = dq[i], of_key += dk[i], change += of_change, of_change = change;
+$else
+      if (IN_WORDS) of_query = __builtin_bit_cast(float, pack_pair<Element>(dq[i], dk[i])), of_key = change;
+      else of_query = dq[i], of_key = dk[i], changes[i][j] = change;
+$end
+      sum += change;
     }
     flows.change[own.part][key] = sum;
   }
 }
+
+// Where gradients of gates are.
+constexpr int GATE_SUMS = DELTA ? At::READ_SUMS : IN_WORDS ? At::KEY_SUMS : At::QUERY_SUMS;
 
 // Gradients of log gates, from what flows past the part's end.
 static inline void put_gate_gradients(char* memory, const KeyFlows& flows, const Own& own, const uint32_t (&closed)[OWN_KEYS],
@@ -174,8 +218,9 @@ static inline void put_gate_gradients(char* memory, const KeyFlows& flows, const
       if (part > own.part) sum += flows.change[part][key];
 #pragma unroll
     for (int i = PART - 1; i >= 0; --i) {
-      sum += changes[i][j];
-      *sums_of(memory, At::GATE_SUMS, own.first + i, key) = closed[j] >> i & 1 ? 0 : sum;
+      float& of_gate = *sums_of(memory, GATE_SUMS, own.first + i, key);
+      sum += CHANGES_IN_MEMORY ? of_gate : changes[i][j];
+      of_gate = closed[j] >> i & 1 ? 0 : sum;
     }
   }
 }
@@ -239,6 +284,22 @@ static inline void store_row(const char* tile, const float* sums, float norm, co
   });
 }
 
+// Rows of both gradients, which are in words.
+static inline void store_rows_of_words(const float* words, const GradientRows& dq, const GradientRows& dk, int64_t token, int end) {
+  each_pack([&](int, int key) {
+    if (key >= end) return;
+    const auto x = load_pack<4>(reinterpret_cast<const uint32_t*>(words) + key);
+    Pack<uint32_t, 2> of_queries, of_keys;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      of_queries.at[i] = (x.at[2 * i] & 0xffff) | x.at[2 * i + 1] << 16;
+      of_keys.at[i] = x.at[2 * i] >> 16 | (x.at[2 * i + 1] & 0xffff0000u);
+    }
+    store_pack(static_cast<uint32_t*>(dq.first) + (token * dq.stride + key) / 2, of_queries);
+    store_pack(static_cast<uint32_t*>(dk.first) + (token * dk.stride + key) / 2, of_keys);
+  });
+}
+
 // Whether rows of f32 can be written four at a time.
 static inline bool are_in_packs(const View& view) {
   return (reinterpret_cast<uint64_t>(view.data) % 16 | (view.strides[0] | view.strides[1] | view.strides[2]) % 4) == 0;
@@ -275,22 +336,26 @@ $end
   float* gate_sums;
 };
 // From sums of rows, which are there for all, to gradients in memory.
-static inline void finish_chunk(char* memory, KeyFlows& flows, const Own& own, const float (&factors)[PART][OWN_KEYS], const uint32_t (&closed)[OWN_KEYS],
+static inline void finish_chunk(char* memory, KeyFlows& flows, const Own& own, const OwnFactors& factors, const uint32_t (&closed)[OWN_KEYS],
                                 const EndOfChunk& to) {
   const int token = to.at.token, count = to.at.count, keys = to.keys;
   float changes[PART][OWN_KEYS];
   if (own.there) finish_rows(memory, flows, own, factors, changes);
-  sync_block();
+  sync_block();  // gradients of rows are there for all
 #pragma unroll 1
   for (int row = own_row(); row < CHUNK; row += ROWS_AT_ONCE) {
     const int end = token + row < count ? keys : 0;
-    store_row(memory, sums_of(memory, At::QUERY_SUMS, row, 0), NORMED ? flows.norms.q[row] : 1, to.dq, row, token, end);
-    store_row(memory + At::KEY_ROWS, sums_of(memory, At::KEY_SUMS, row, 0), NORMED ? flows.norms.k[row] : 1, to.dk, row, token, end);
+    if (IN_WORDS) {
+      store_rows_of_words(sums_of(memory, At::QUERY_SUMS, row, 0), to.dq, to.dk, token + row, end);
+    } else {
+      store_row(memory, sums_of(memory, At::QUERY_SUMS, row, 0), NORMED ? flows.norms.q[row] : 1, to.dq, row, token, end);
+      store_row(memory + At::KEY_ROWS, sums_of(memory, At::KEY_SUMS, row, 0), NORMED ? flows.norms.k[row] : 1, to.dk, row, token, end);
+    }
   }
   if (!GATED) return;
-  sync_block();  // all are done with sums of queries, whose place gradients of gates take
+  if (!CHANGES_IN_MEMORY) sync_block();  // all are done with sums of queries, whose place gradients of gates take
   if (own.there) put_gate_gradients(memory, flows, own, closed, changes);
-  sync_block();
+  sync_block();  // gradients of gates are there for all
   const bool in_packs = is_given(to.dgk) && to.gk_type == 0 && are_in_packs(to.dgk);
   float all = 0;
 #pragma unroll 1
@@ -298,7 +363,7 @@ static inline void finish_chunk(char* memory, KeyFlows& flows, const Own& own, c
     const Tokens& tokens = to.at.tokens;
     const int64_t place = to.reverse ? tokens.end - 1 - token - row : tokens.first + token + row;
     const bool there = token + row < count;
-    const float sum = store_gate_row(sums_of(memory, At::GATE_SUMS, row, 0), GradientRow(to.dgk, to.gk_type, tokens.row, place, to.at.head), in_packs,
+    const float sum = store_gate_row(sums_of(memory, GATE_SUMS, row, 0), GradientRow(to.dgk, to.gk_type, tokens.row, place, to.at.head), in_packs,
                                      there && is_given(to.dgk) ? keys : 0, keys);
     if (!there) continue;
     all += sum;

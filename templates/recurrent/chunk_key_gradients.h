@@ -42,7 +42,7 @@ struct At {
   static constexpr int NEAR_BYTES = PARTS * PART * PART * 4, NEAR = SHARED, NEAR_KEYS = NEAR + NEAR_BYTES;
   static constexpr int FLOWS_OF_PAIRS = NEAR_KEYS + (DELTA ? NEAR_BYTES : 0), FLOWS_OF_KEYS = FLOWS_OF_PAIRS + PIECES * Square::BYTES;
   static constexpr int KEPT = FLOWS_OF_KEYS + (DELTA ? PIECES * Square::BYTES : 0), READ = KEPT, READ_KEYS = READ + PIECES * KeyTile::BYTES;
-  static constexpr int QUERY_SUMS = FLOWS_OF_PAIRS, KEY_SUMS = QUERY_SUMS + SUMS_BYTES, READ_SUMS = KEY_SUMS + SUMS_BYTES, GATE_SUMS = QUERY_SUMS;
+  static constexpr int QUERY_SUMS = FLOWS_OF_PAIRS, KEY_SUMS = QUERY_SUMS + SUMS_BYTES, READ_SUMS = KEY_SUMS + SUMS_BYTES;
   static constexpr int END_OF_LOOP = FIRST_STAGE + STAGES * STAGE, END_OF_ROWS = READ_KEYS + (DELTA ? PIECES * KeyTile::BYTES : 0),
                        END_OF_SUMS = READ_SUMS + (DELTA ? SUMS_BYTES : 0);
   static constexpr int LATER = END_OF_ROWS > END_OF_SUMS ? END_OF_ROWS : END_OF_SUMS, END = END_OF_LOOP > LATER ? END_OF_LOOP : LATER;
@@ -264,12 +264,8 @@ $if delta
   if (thread_x() < CHUNK) flows.betas[thread_x()] = decays[block_x() * int64_t{DECAY_ROW} + KEYS + thread_x()];
 $end
   const Own own;
-  float factors[PART][OWN_KEYS];
-  const auto load_gates = [&] {
-    if (own.there) load_own_gates(factors, own, gk_view, gk_type, tokens, head, token, count, reverse);
-  };
-  constexpr bool EARLY = !DELTA && OWN_KEYS == 1;  // else there are no registers for them
-  if (EARLY) load_gates();
+  OwnFactors factors{own, gk_view, gk_type, static_cast<int64_t>(head), tokens, token, count, reverse, flows.token_gates, {}};
+  if (!DELTA) factors.begin();  // early; with the delta rule there are no registers for them
   sync_block();
   plan.copy_async(shared, 0);
 
@@ -346,7 +342,7 @@ $else
 $end
   }
   sync_block();  // all are done with the last slice, whose place others take
-  if (!EARLY) load_gates();
+  if (DELTA) factors.begin();
 
   each_slice<SLICES>([&](int j, int slice) { each_number(dq[j], slice, [&](int, int, float& x) { x *= scale; }); });
   each_slice<4>([&](int j, int slice) { each_number(pairs[j], slice, [&](int, int, float& x) { x *= scale; }); });

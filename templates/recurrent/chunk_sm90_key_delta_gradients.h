@@ -31,7 +31,7 @@ struct At {
   static constexpr int NEAR_BYTES = PARTS * PART * PART * 4, NEAR = STAGES_AT, NEAR_KEYS = NEAR + NEAR_BYTES, FLOWS_OF_PAIRS = NEAR_KEYS + NEAR_BYTES;
   static constexpr int FLOWS_OF_KEYS = FLOWS_OF_PAIRS + PIECES * Square::BYTES, KEPT = FLOWS_OF_KEYS + PIECES * Square::BYTES;
   static constexpr int READ = KEPT, READ_KEYS = READ + PIECES * KeyTile::BYTES;
-  static constexpr int QUERY_SUMS = FLOWS_OF_PAIRS, KEY_SUMS = QUERY_SUMS + SUMS_BYTES, READ_SUMS = KEY_SUMS + SUMS_BYTES, GATE_SUMS = QUERY_SUMS;
+  static constexpr int QUERY_SUMS = FLOWS_OF_PAIRS, KEY_SUMS = QUERY_SUMS + SUMS_BYTES, READ_SUMS = KEY_SUMS + SUMS_BYTES;
   static constexpr int END_OF_STAGES = STAGES_AT + GRADIENT_STAGES * STAGE, END_OF_ROWS = READ_KEYS + PIECES * KeyTile::BYTES, END_OF_SUMS = READ_SUMS + SUMS_BYTES;
   static constexpr int LATER = END_OF_ROWS > END_OF_SUMS ? END_OF_ROWS : END_OF_SUMS, FLOWS = LATER > END_OF_STAGES ? LATER : END_OF_STAGES;
   static constexpr int BARRIERS = FLOWS + static_cast<int>(sizeof(KeyFlows)), END = BARRIERS + 16 * GRADIENT_STAGES;
@@ -178,8 +178,8 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
   }
   if (thread_x() < CHUNK) flows.betas[thread_x()] = decays[block_x() * int64_t{DECAY_ROW} + KEYS + thread_x()];
   const Own own;
-  float factors[PART][OWN_KEYS];
-  load_own_gates(factors, own, gk_view, gk_type, tokens, head, token, count, false);
+  OwnFactors factors{own, gk_view, gk_type, static_cast<int64_t>(head), tokens, token, count, false, flows.token_gates, {}};
+  factors.begin();
   sync_block();
 
   TokenKeys sums;

@@ -28,7 +28,7 @@ struct At {
   static constexpr int AFTER = PIECES * STATE, DOUT = 2 * AFTER, VALUES = DOUT + STEP_BOX, STAGE = VALUES + STEP_BOX;
   static constexpr int KEY_ROWS = KeyTile::BYTES, NEAR = 2 * KeyTile::BYTES, FLOWS_OF_PAIRS = NEAR + PARTS * PART * PART * 4, KEPT = FLOWS_OF_PAIRS + PIECES * Square::BYTES;
   static constexpr int READ = KEPT, READ_KEYS = READ, THROUGH = KEPT + PIECES * KeyTile::BYTES;
-  static constexpr int QUERY_SUMS = FLOWS_OF_PAIRS, KEY_SUMS = QUERY_SUMS + SUMS_BYTES, GATE_SUMS = QUERY_SUMS;
+  static constexpr int QUERY_SUMS = FLOWS_OF_PAIRS, KEY_SUMS = QUERY_SUMS + SUMS_BYTES, READ_SUMS = KEY_SUMS;
   static constexpr int END_OF_STAGES = STAGES_AT + GRADIENT_STAGES * STAGE, END_OF_SUMS = KEY_SUMS + SUMS_BYTES;
   static constexpr int FLOWS = END_OF_SUMS > END_OF_STAGES ? END_OF_SUMS : END_OF_STAGES;
   static constexpr int BARRIERS = FLOWS + static_cast<int>(sizeof(KeyFlows)), END = BARRIERS + 16 * GRADIENT_STAGES + 8;
@@ -204,8 +204,8 @@ KERNEL(THREADS, 2) gradients(${parameters('gradients')}) {
     for (int i = 0; i < KEYS / 2; ++i) sums[i] *= scale;
   }
   const Own own;
-  float factors[PART][OWN_KEYS];
-  load_own_gates(factors, own, gk_view, gk_type, tokens, head, token, count, false);
+  OwnFactors factors{own, gk_view, gk_type, static_cast<int64_t>(head), tokens, token, count, false, flows.token_gates, {}};
+  factors.begin();
   float* parts_of_through = reinterpret_cast<float*>(memory + At::THROUGH);
   if (GATED) store_pack(parts_of_through + 2 * thread_x(), Pack<float, 2>{through[0], through[1]});
   copy_async_wait<0>();
