@@ -1,6 +1,7 @@
 // GPU vocabulary of the chunked recurrence's gradient with gates of keys: what threads compute number by number, of some keys of a part's tokens.
 // Part of backward.chunk_keys.gpu.cu.
 #pragma once
+#include "device/tile/later.h"
 
 // A thread's part of the chunk: its tokens from `first` on, its keys `key`, `key` + KEY_THREADS and so on.
 struct Own {
@@ -73,6 +74,7 @@ static inline void weigh_kept(char* memory, KeyFlows& flows, const Own& own, Own
       product *= factor[i];
     }
     flows.leaves[own.part][key] = product;
+    closed[j] = later(closed[j]);  // one register, not one a token
   }
 }
 // Queries, and (delta) keys, times p.
