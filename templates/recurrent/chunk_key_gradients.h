@@ -221,6 +221,7 @@ static inline float number_of_row(const char* tile, int row, int key) {
 }
 
 #include "recurrent/chunk_key_gradient_rows.h"
+#include "recurrent/chunk_key_gradient_ends.h"
 
 // Block number: a chunk of a head.
 KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {

@@ -45,6 +45,7 @@ static_assert(1024 + At::END <= ${shared} && At::STAGES_AT % 1024 == 0 && At::BA
 
 #include "recurrent/chunk_sm90_key_gradient_sums.h"
 #include "recurrent/chunk_key_gradient_rows.h"
+#include "recurrent/chunk_key_gradient_ends.h"
 
 // By one thread: what a chunk's steps multiply.
 struct GradientCopier {

@@ -59,6 +59,7 @@ constexpr char chunk_key_states[] = "recurrent/chunk_key_states.h";
 constexpr char chunk_key_delta_states[] = "recurrent/chunk_key_delta_states.h";
 constexpr char chunk_key_gradients[] = "recurrent/chunk_key_gradients.h";
 constexpr char chunk_key_gradient_rows[] = "recurrent/chunk_key_gradient_rows.h";
+constexpr char chunk_key_gradient_ends[] = "recurrent/chunk_key_gradient_ends.h";
 constexpr char chunk_place[] = "recurrent/chunk_place.h";
 
 // Heads of their own, and such as share q, k or v.
@@ -344,19 +345,19 @@ const Mutant mutants[] = {
      {"left = left * flows.leaves[part][key]", 0, "left = left", chunk_key_gradient_rows}},
     {"KeyGradientAlongItsRow",
      gradient_of_key_chunks("chunks_keys_normed"),
-     {"along = sum_of_lanes(along) * norm * norm;", 0, "along = 0;", chunk_key_gradient_rows}},
+     {"along = sum_of_lanes(along) * norm * norm;", 0, "along = 0;", chunk_key_gradient_ends}},
     {"KeyGradientOfGatesWithoutWhatKeysGive",
      gradient_of_key_chunks("chunks_keys.f32"),
      {"left[i] += shuffle_xor(left[i], mask)", 0, ";", chunk_key_gradients}},
     {"KeyGradientThatStoresRowsTooEarly",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"sync_block();  // gradients of rows are there for all", 0, "// gradients of rows are there for all", chunk_key_gradient_rows}},
+     {"sync_block();  // gradients of rows are there for all", 0, "// gradients of rows are there for all", chunk_key_gradient_ends}},
     {"KeyGradientThatStoresGatesTooEarly",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"sync_block();  // gradients of gates are there for all", 0, "// gradients of gates are there for all", chunk_key_gradient_rows}},
+     {"sync_block();  // gradients of gates are there for all", 0, "// gradients of gates are there for all", chunk_key_gradient_ends}},
     {"KeyGradientOfGatesThatOverwritesThoseOfQueries",
      gradient_of_key_chunks("chunks_keys_normed"),
-     {"if (!CHANGES_IN_MEMORY) sync_block();", 0, nothing, chunk_key_gradient_rows}},
+     {"if (!CHANGES_IN_MEMORY) sync_block();", 0, nothing, chunk_key_gradient_ends}},
     {"KeyGradientThatOverwritesItsKeys",
      gradient_of_key_chunks("chunks_keys.f32"),
      {"sync_block();  // all are done with keys times r", 0, "// all are done with keys times r", chunk_key_gradients}},
