@@ -13,7 +13,7 @@ constexpr int PIECES = ${precise} ? 2 : 1;  // elements a number: of states and 
 constexpr int QUERY_PIECES = 2, ROW_PIECES = 2, PAIR_PIECES = 1;
 constexpr int DECAY_ROW = KEYS;  // floats of a chunk: decays of keys
 constexpr int WAYS = 2, STATE_THREADS = 128, STATE_COLUMNS = 64, INVERSE_PARTS = 1;
-constexpr bool NARROW = false;
+constexpr bool NARROW = false, F32_GATES = ${f32_gates};  // gates of keys are f32
 #include "recurrent/gradient_rows.h"
 
 using KeyTile = Tile<Element, CHUNK, KEYS>;

@@ -92,7 +92,10 @@ static inline float store_gate_row(const float* sums, const GradientRow& to, boo
       store_pack(static_cast<float*>(to.data) + to.base + key, x);
     } else {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) to.store(key + j, x.at[j]);
+      for (int j = 0; j < 4; ++j) {
+        if constexpr (F32_GATES) static_cast<float*>(to.data)[to.base + key + j] = x.at[j];
+        else to.store(key + j, x.at[j]);
+      }
     }
   });
   return sum_of_lanes(sum);
@@ -113,7 +116,7 @@ $end
   float* gate_sums;
 };
 // From sums of rows, which are there for all, to gradients in memory.
-static inline void finish_chunk(char* memory, KeyFlows& flows, const Own& own, const OwnFactors& factors, const uint32_t (&closed)[OWN_KEYS],
+static inline void finish_chunk(char* memory, KeyFlows& flows, const Own& own, const OwnFactors& factors, uint32_t closed,
                                 const EndOfChunk& to) {
   const int token = to.at.token, count = to.at.count, keys = to.keys;
   float changes[PART][OWN_KEYS];

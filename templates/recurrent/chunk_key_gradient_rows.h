@@ -12,7 +12,7 @@ struct Own {
 };
 // What a thread's gates leave: kept where it has one key; else loaded each time, as registers do not suffice for all.
 struct OwnFactors {
-  static constexpr bool KEPT = OWN_KEYS == 1 && !DELTA;
+  static constexpr bool KEPT = OWN_KEYS == 1;
   const Own& own;
   const View& gates;
   int64_t type, head;
@@ -24,7 +24,13 @@ struct OwnFactors {
 
   void load(int j, float (&x)[PART]) const {
     float logs[PART][1];
-    load_key_gates(logs, gates, type, tokens, head, token + own.first, count, own.keys(j), reverse);
+    if constexpr (F32_GATES) {
+      const int64_t first = reverse ? tokens.end - 1 - token - own.first : tokens.first + token + own.first, stride = reverse ? -gates.strides[1] : gates.strides[1];
+      const float* at = static_cast<const float*>(gates.data) + tokens.row * gates.strides[0] + first * gates.strides[1] + head * gates.strides[2] + own.keys(j);
+      load_key_gates(logs, at, stride, count - token - own.first, static_cast<int>(gates.shape[3]) - own.keys(j));
+    } else {
+      load_key_gates(logs, gates, type, tokens, head, token + own.first, count, own.keys(j), reverse);
+    }
 #pragma unroll
     for (int i = 0; i < PART; ++i) x[i] = logs[i][0];
   }
@@ -58,28 +64,29 @@ static inline float key_of(const char* memory, const KeyFlows& flows, int t, int
 }
 
 // Keys times r.
-static inline void weigh_kept(char* memory, KeyFlows& flows, const Own& own, OwnFactors& factors, uint32_t (&closed)[OWN_KEYS]) {
+static inline void weigh_kept(char* memory, KeyFlows& flows, const Own& own, OwnFactors& factors, uint32_t& closed) {
+  static_assert(OWN_KEYS <= 2);
   factors.begin_weighing();
-#pragma unroll
+  closed = 0;
+#pragma unroll 1  // less code: it has to come from memory where it is more than 128 KB
   for (int j = 0; j < OWN_KEYS; ++j) {
     const int key = own.keys(j);
     float factor[PART], product = 1;
     factors.get(j, factor);
-    closed[j] = 0;
 #pragma unroll
     for (int i = PART - 1; i >= 0; --i) {
       const int t = own.first + i;
-      if (factor[i] < 1e-37f) closed[j] |= 1u << i;
+      if (factor[i] < 1e-37f) closed |= 1u << (PART * j + i);
       put_piece(memory + At::KEPT, t, key, key_of(memory, flows, t, key) * product);
       product *= factor[i];
     }
     flows.leaves[own.part][key] = product;
-    closed[j] = later(closed[j]);  // one register, not one a token
+    closed = later(closed);  // one register, not one a token
   }
 }
 // Queries, and (delta) keys, times p.
 static inline void weigh_read(char* memory, const KeyFlows& flows, const Own& own, const OwnFactors& factors) {
-#pragma unroll
+#pragma unroll 1
   for (int j = 0; j < OWN_KEYS; ++j) {
     float factor[PART], product = 1;
     factors.get(j, factor);
@@ -138,7 +145,11 @@ static inline void add_near(const float* near, const float (&factor)[PART], cons
 constexpr bool IN_WORDS = !DELTA && !NORMED && !SHARED_HEADS, CHANGES_IN_MEMORY = DELTA || IN_WORDS;
 static inline void finish_rows(char* memory, KeyFlows& flows, const Own& own, const OwnFactors& factors, float (&changes)[PART][OWN_KEYS]) {
   const float* near = reinterpret_cast<const float*>(memory + At::NEAR) + own.part * PART * PART;
+$if normed and not delta
 #pragma unroll
+$else
+#pragma unroll 1
+$end
   for (int j = 0; j < OWN_KEYS; ++j) {
     const int key = own.keys(j);
     float factor[PART], k[PART], dk[PART], sum = 0;
@@ -201,7 +212,7 @@ $end
 constexpr int GATE_SUMS = DELTA ? At::READ_SUMS : IN_WORDS ? At::KEY_SUMS : At::QUERY_SUMS;
 
 // Gradients of log gates, from what flows past the part's end.
-static inline void put_gate_gradients(char* memory, const KeyFlows& flows, const Own& own, const uint32_t (&closed)[OWN_KEYS],
+static inline void put_gate_gradients(char* memory, const KeyFlows& flows, const Own& own, uint32_t closed,
                                       const float (&changes)[PART][OWN_KEYS]) {
 #pragma unroll
   for (int j = 0; j < OWN_KEYS; ++j) {
@@ -222,7 +233,7 @@ static inline void put_gate_gradients(char* memory, const KeyFlows& flows, const
     for (int i = PART - 1; i >= 0; --i) {
       float& of_gate = *sums_of(memory, GATE_SUMS, own.first + i, key);
       sum += CHANGES_IN_MEMORY ? of_gate : changes[i][j];
-      of_gate = closed[j] >> i & 1 ? 0 : sum;
+      of_gate = closed >> (PART * j + i) & 1 ? 0 : sum;
     }
   }
 }

@@ -364,7 +364,7 @@ $end
     put_norms_of_rows(memory, flows.norms.q), put_norms_of_rows(memory + At::KEY_ROWS, flows.norms.k);
     sync_block();
   }
-  uint32_t closed[OWN_KEYS];  // a bit of each token whose gate leaves nothing
+  uint32_t closed = 0;  // a bit of each number whose gate leaves nothing
   if (own.there) weigh_kept(memory, flows, own, factors, closed);
   sync_block();
   if (GATED) put_left(memory, flows, dk);

@@ -57,11 +57,11 @@ struct GradientCopier {
     const uint32_t to = at.stage(step % GRADIENT_STAGES), full = at.full(step % GRADIENT_STAGES);
     barrier_arrive_expect(full, At::STAGE);
     load_tile(to + At::DOUT, douts, full, {STEP * step, head, token, sequence});
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < WRITTEN_PIECES + PIECES; ++i) load_tile(to + At::WRITTEN + i * At::STEP_BOX, written, full, {STEP * step, 0, i, head, chunk});
-#pragma unroll
+#pragma unroll 1
     for (int part = 0; part < 2 * PIECES; ++part)
-#pragma unroll
+#pragma unroll 1
       for (int box = 0; box < BOXES; ++box) load_tile(to + part * At::STATE + box * At::STEP_STATE_BOX, kept, full, {64 * box, STEP * step, part, head, chunk});
   }
 };
@@ -110,7 +110,7 @@ struct StepWork {
     for (int i = 0; i < 4; i += 2) dv.store_two(token + row, STEP * step + column + i, beta * x[i], beta * x[i + 1]);
   }
   // Calls multiply(stage, more) for each step; more: not the first one.
-  template <class Multiply, class Keep> void each_step(float (&through)[2], Multiply multiply, Keep keep_sums) const {
+  template <bool COPIES, class Multiply, class Keep> void each_step(float (&through)[2], Multiply multiply, Keep keep_sums) const {
 #pragma unroll 1
     for (int step = 0; step < VALUE_STEPS; ++step) {
       const int stage = step % GRADIENT_STAGES;
@@ -125,7 +125,7 @@ struct StepWork {
       keep_sums();
       sync_warp();
       if (lane() == 0) barrier_arrive(at.empty(stage));
-      if (thread_x() == OF_PAIRS * WARPGROUP && step + GRADIENT_STAGES < VALUE_STEPS) {
+      if (COPIES && thread_x() == OF_PAIRS * WARPGROUP && step + GRADIENT_STAGES < VALUE_STEPS) {
         barrier_wait(at.empty(stage), step / GRADIENT_STAGES % 2);
         copier.copy(step + GRADIENT_STAGES);
       }
@@ -189,7 +189,7 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
   if (group == OF_PAIRS) {
     TokenPairs pairs, key_pairs;
     const auto keep_pairs = [&] { keep_in_place(pairs), keep_in_place(key_pairs); };
-    work.each_step(through, [&](uint32_t stage, bool more) {
+    work.template each_step<true>(through, [&](uint32_t stage, bool more) {
       const uint32_t written = stage + At::WRITTEN, gradients = stage + At::WRITTEN_GRADIENTS;
 #pragma unroll
       for (int i = WRITTEN_PIECES - 1; i >= 0; --i) multiply_rows_of(pairs, stage + At::DOUT, written + i * At::STEP_BOX, more || i < WRITTEN_PIECES - 1);
@@ -215,9 +215,9 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
     put_flows(memory + At::FLOWS_OF_KEYS, memory + At::NEAR_KEYS, key_pairs);
   } else {
     const auto keep_sums = [&] { keep_in_place(sums); };
-    if (group == OF_QUERIES) work.each_step(through, [&](uint32_t stage, bool more) { multiply_with_states<1>(sums, stage + At::DOUT, stage, more); }, keep_sums);
-    else if (group == OF_READS) work.each_step(through, [&](uint32_t stage, bool more) { multiply_with_states<PIECES>(sums, stage + At::WRITTEN_GRADIENTS, stage, more); }, keep_sums);
-    else work.each_step(through, [&](uint32_t stage, bool more) { multiply_with_states<WRITTEN_PIECES>(sums, stage + At::WRITTEN, stage + At::AFTER, more); }, keep_sums);
+    if (group == OF_QUERIES) work.template each_step<false>(through, [&](uint32_t stage, bool more) { multiply_with_states<1>(sums, stage + At::DOUT, stage, more); }, keep_sums);
+    else if (group == OF_READS) work.template each_step<false>(through, [&](uint32_t stage, bool more) { multiply_with_states<PIECES>(sums, stage + At::WRITTEN_GRADIENTS, stage, more); }, keep_sums);
+    else work.template each_step<false>(through, [&](uint32_t stage, bool more) { multiply_with_states<WRITTEN_PIECES>(sums, stage + At::WRITTEN, stage + At::AFTER, more); }, keep_sums);
     copy_async_wait<0>();
     sync_block();  // as those of pairs
     if (group != OF_KEYS) {
@@ -234,7 +234,7 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
     put_norms_of_rows(memory, flows.norms.q), put_norms_of_rows(memory + At::KEY_ROWS, flows.norms.k);
     sync_block();
   }
-  uint32_t closed[OWN_KEYS];  // a bit of each token whose gate leaves nothing
+  uint32_t closed = 0;  // a bit of each number whose gate leaves nothing
   weigh_kept(memory, flows, own, factors, closed);
   sync_block();
   const int own_part = warp() % 4;

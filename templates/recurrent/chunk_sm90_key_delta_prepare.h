@@ -78,6 +78,12 @@ struct OwnRows {
     return true;
   }
   void load_gates(const View& view, int64_t type, const Tokens& tokens, int64_t head, int token, int count) {
+    if constexpr (F32_GATES) {
+      if (load_gates_of<float>(view, tokens, head, token, count)) return;
+      const float* at = static_cast<const float*>(view.data) + tokens.row * view.strides[0] + (token + first) * view.strides[1] + head * view.strides[2] + key;
+      load_key_gates(gates, at, view.strides[1], count - token - first, static_cast<int>(view.shape[3]) - key);
+      return;
+    }
     const bool loaded = type == 0 ? load_gates_of<float>(view, tokens, head, token, count)
                         : type == 1 ? load_gates_of<half>(view, tokens, head, token, count) : load_gates_of<bfloat16>(view, tokens, head, token, count);
     if (!loaded) load_key_gates(gates, view, type, tokens, head, token + first, count, key, false);

@@ -62,9 +62,9 @@ struct GradientCopier {
     barrier_arrive_expect(full, At::STAGE);
     load_tile(to + At::DOUT, douts, full, {STEP * step, head, token, sequence});
     load_tile(to + At::VALUES, values, full, {STEP * step, head, token, sequence});
-#pragma unroll
+#pragma unroll 1
     for (int part = 0; part < 2 * PIECES; ++part)
-#pragma unroll
+#pragma unroll 1
       for (int box = 0; box < BOXES; ++box) load_tile(to + part * At::STATE + box * At::STEP_STATE_BOX, kept, full, {64 * box, STEP * step, part, head, chunk});
   }
 };
@@ -105,7 +105,7 @@ struct GradientSteps {
   const GradientCopier& copier;
 
   // Calls multiply(stage, more) for each step, more: not the first one; then use(step).
-  template <class Multiply, class Keep, class Use> void each_step(float (&through)[2], Multiply multiply, Keep keep_sums, Use use) const {
+  template <bool COPIES, class Multiply, class Keep, class Use> void each_step(float (&through)[2], Multiply multiply, Keep keep_sums, Use use) const {
 #pragma unroll 1
     for (int step = 0; step < VALUE_STEPS; ++step) {
       const int stage = step % GRADIENT_STAGES;
@@ -119,7 +119,7 @@ struct GradientSteps {
       keep_sums();
       sync_warp();
       if (lane() == 0) barrier_arrive(at.empty(stage));
-      if (thread_x() == OF_KEYS * WARPGROUP && step + GRADIENT_STAGES < VALUE_STEPS) {
+      if (COPIES && thread_x() == OF_KEYS * WARPGROUP && step + GRADIENT_STAGES < VALUE_STEPS) {
         barrier_wait(at.empty(stage), step / GRADIENT_STAGES % 2);
         copier.copy(step + GRADIENT_STAGES);
       }
@@ -172,7 +172,7 @@ KERNEL(THREADS, 2) gradients(${parameters('gradients')}) {
   const GradientSteps steps{at, memory, copier};
   if (group == OF_KEYS) {
     TokenPairs pairs;
-    steps.each_step(through, [&](uint32_t stage, bool more) {
+    steps.template each_step<true>(through, [&](uint32_t stage, bool more) {
 #pragma unroll
       for (int piece = PIECES - 1; piece >= 0; --piece) multiply_by_keys<STEP>(sums, stage + At::VALUES, stage + At::AFTER + piece * At::STATE, more || piece < PIECES - 1);
       multiply_rows_of(pairs, stage + At::DOUT, stage + At::VALUES, more);
@@ -186,7 +186,7 @@ KERNEL(THREADS, 2) gradients(${parameters('gradients')}) {
     const GradientRows dv(dv_view, nullptr, tokens, head, heads, false);
     ValueSums of_values;
     barrier_wait_all(at.rows_full(), 0);
-    steps.each_step(through, [&](uint32_t stage, bool more) {
+    steps.template each_step<false>(through, [&](uint32_t stage, bool more) {
 #pragma unroll
       for (int piece = PIECES - 1; piece >= 0; --piece) multiply_by_keys<STEP>(sums, stage + At::DOUT, stage + piece * At::STATE, more || piece < PIECES - 1);
       multiply_values(of_values, at, stage);
@@ -215,7 +215,7 @@ KERNEL(THREADS, 2) gradients(${parameters('gradients')}) {
     put_norms_of_rows(memory, flows.norms.q), put_norms_of_rows(memory + At::KEY_ROWS, flows.norms.k);
     sync_block();
   }
-  uint32_t closed[OWN_KEYS];  // a bit of each token whose gate leaves nothing
+  uint32_t closed = 0;  // a bit of each number whose gate leaves nothing
   weigh_kept(memory, flows, own, factors, closed);
   sync_block();
   if (GATED && thread_x() < KEYS) {
