@@ -145,7 +145,7 @@ static inline void add_near(const float* near, const float (&factor)[PART], cons
 constexpr bool IN_WORDS = !DELTA && !NORMED && !SHARED_HEADS, CHANGES_IN_MEMORY = DELTA || IN_WORDS;
 static inline void finish_rows(char* memory, KeyFlows& flows, const Own& own, const OwnFactors& factors, float (&changes)[PART][OWN_KEYS]) {
   const float* near = reinterpret_cast<const float*>(memory + At::NEAR) + own.part * PART * PART;
-$if normed and not delta
+$if (normed or shared_heads) and not delta
 #pragma unroll
 $else
 #pragma unroll 1
