@@ -22,22 +22,17 @@ struct OwnFactors {
   const float* token_gates;
   float kept[PART];  // before `weigh`: logs
 
-  // Raw logs; T: of the gates. One address after another: all of them would take many registers.
-  template <class T> void load_of(int key, float (&x)[PART]) const {
-    const int64_t place = reverse ? tokens.end - 1 - token - own.first : tokens.first + token + own.first;
-    const T* at = static_cast<const T*>(gates.data) + tokens.row * gates.strides[0] + place * gates.strides[1] + head * gates.strides[2] + key;
-    const int there = key < gates.shape[3] ? count - token - own.first : 0;
-#pragma unroll
-    for (int i = 0; i < PART; ++i) {
-      x[i] = i < there ? to_float(*at) : 0;
-      at += reverse ? -gates.strides[1] : gates.strides[1];
-    }
-  }
   void load(int j, float (&x)[PART]) const {
-    const int key = own.keys(j);
-    if (F32_GATES || type == 0) load_of<float>(key, x);
-    else if (type == 1) load_of<half>(key, x);
-    else load_of<bfloat16>(key, x);
+    float logs[PART][1];
+    if constexpr (F32_GATES) {
+      const int64_t first = reverse ? tokens.end - 1 - token - own.first : tokens.first + token + own.first, stride = reverse ? -gates.strides[1] : gates.strides[1];
+      const float* at = static_cast<const float*>(gates.data) + tokens.row * gates.strides[0] + first * gates.strides[1] + head * gates.strides[2] + own.keys(j);
+      load_key_gates(logs, at, stride, count - token - own.first, static_cast<int>(gates.shape[3]) - own.keys(j));
+    } else {
+      load_key_gates(logs, gates, type, tokens, head, token + own.first, count, own.keys(j), reverse);
+    }
+#pragma unroll
+    for (int i = 0; i < PART; ++i) x[i] = logs[i][0];
   }
   void weigh(float (&x)[PART]) const {
 #pragma unroll

@@ -208,7 +208,7 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
         const int t = token_row() + i / 2 * 8, s = 8 * j + lane() % 4 * 2 + i % 2;
         float& x = key_pairs[4 * j + i];
         pairs[4 * j + i] *= scale;
-        if (s == t) flows.of_betas[t] = x;
+        if (s == t) flows.of_betas[t] = x / flows.betas[t];
         x = s < t ? -flows.betas[t] * x : 0;
       }
     put_flows(memory + At::FLOWS_OF_PAIRS, memory + At::NEAR, pairs);
@@ -237,7 +237,6 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
   uint32_t closed = 0;  // a bit of each number whose gate leaves nothing
   weigh_kept(memory, flows, own, factors, closed);
   sync_block();
-  if (thread_x() < CHUNK) flows.of_betas[thread_x()] /= flows.betas[thread_x()];  // here, and not where there would be 32 divisions in a row
   const int own_part = warp() % 4;
   if (group == OF_KEYS) {
     if (GATED) put_left(memory, flows, sums);
