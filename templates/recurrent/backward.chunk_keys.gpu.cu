@@ -22,7 +22,7 @@ constexpr int QUERY_PIECES = 2, ROW_PIECES = DELTA && PIECES > 1 ? 3 : 2, PAIR_P
 constexpr int WRITTEN_PIECES = DELTA && PIECES > 1 ? 3 : 1, INVERSE_PARTS = PIECES > 1 ? 3 : 1;
 constexpr int DECAY_ROW = KEYS + (DELTA ? CHUNK : 0);  // floats of a chunk: decays of keys, (delta) betas
 constexpr int WAYS = 2, KEPT_PARTS = PIECES;  // states are made forward, and their gradients backward
-constexpr bool NARROW = false;
+constexpr bool NARROW = false, F32_GATES = false;  // gates of keys are f32
 #include "recurrent/gradient_rows.h"
 
 using KeyTile = Tile<Element, CHUNK, KEYS>;

@@ -1,4 +1,4 @@
-// recurrent_bwd with gates of keys and the delta rule, a chunk of 64 tokens at a time: backward.chunk_keys.gpu.cu, whose launch `states` is on
+// recurrent_bwd with gates of keys and the delta rule, a chunk of 64 tokens at a time: backward.chunk_keys.gpu.cu, whose products with states are on
 // Hopper's wgmma here.
 #include "device/gpu.h"
 #include "device/sm90.h"
@@ -8,7 +8,6 @@
 
 using Element = ${ctype(E)};
 constexpr int KEYS = 128, SLICES = KEYS / 16, BOXES = KEYS / 64;  // of keys and of values; up to 56 more than there are: zeros
-constexpr int HALVES = 4, WARPS = 4 * HALVES, THREADS = WARPS * WARP, COLUMNS = 32, STAGES = 2;
 constexpr bool DELTA = true, NORMED = ${normed}, GATED = ${gated}, SHARED_HEADS = false;  // l2_norm; gradients of gates are asked for
 // Elements a number: of states and gradients; of weighed queries, weighed keys, weights of pairs; of what tokens write, and the inverse.
 constexpr int PIECES = ${precise} ? 2 : 1;
@@ -16,20 +15,17 @@ constexpr int QUERY_PIECES = 2, ROW_PIECES = PIECES > 1 ? 3 : 2, PAIR_PIECES = P
 constexpr int WRITTEN_PIECES = PIECES > 1 ? 3 : 1, INVERSE_PARTS = WRITTEN_PIECES;
 constexpr int DECAY_ROW = KEYS + CHUNK;  // floats of a chunk: decays of keys, betas
 constexpr int WAYS = 2, KEPT_PARTS = PIECES, STATE_THREADS = 128, STATE_COLUMNS = 64;
-constexpr bool NARROW = false;
+constexpr bool NARROW = false, F32_GATES = ${f32_gates};  // gates of keys are f32
 #include "recurrent/gradient_rows.h"
 
 using KeyTile = Tile<Element, CHUNK, KEYS>;
-using ValueTile = Tile<Element, CHUNK, COLUMNS>;
-using StateTile = Tile<Element, COLUMNS, KEYS>;
 using Square = Tile<Element, CHUNK, CHUNK>;
-#include "recurrent/chunk_keep.h"
-#include "recurrent/chunk_pairs.h"
+#include "recurrent/chunk_block.h"
 #include "recurrent/chunk_place.h"
 #include "recurrent/chunk_sm90_key_delta_prepare.h"
 #include "recurrent/chunk_sm90_products.h"
 #include "recurrent/chunk_sm90_weighed.h"
 #include "recurrent/chunk_sm90_key_delta_states.h"
 #include "recurrent/chunk_gradient_rows.h"
-#include "recurrent/chunk_key_gradients.h"
+#include "recurrent/chunk_sm90_key_delta_gradients.h"
 #include "recurrent/chunk_gamma_sum.h"

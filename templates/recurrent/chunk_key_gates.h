@@ -15,9 +15,17 @@ typedef float PartGates[PART][2];
 template <int COUNT, class T>
 static inline void load_key_gates(float (&x)[PART][COUNT], const T* at, int64_t stride, int tokens, int keys) {
 #pragma unroll
+$if backward  // one address after another: all of them would take registers that there are not
+  for (int t = 0; t < PART; ++t) {
+#pragma unroll
+    for (int j = 0; j < COUNT; ++j) x[t][j] = t < tokens && j < keys ? to_float(at[j]) : 0;
+    at += stride;
+  }
+$else
   for (int t = 0; t < PART; ++t)
 #pragma unroll
     for (int j = 0; j < COUNT; ++j) x[t][j] = t < tokens && j < keys ? to_float(at[t * stride + j]) : 0;
+$end
 }
 template <int COUNT>
 static inline void load_key_gates(float (&x)[PART][COUNT], const View& view, int64_t type, const Tokens& tokens, int64_t head, int token,

@@ -1,12 +1,59 @@
 // GPU vocabulary of the chunked recurrence's gradient with gates of keys: what threads compute number by number, of some keys of a part's tokens.
 // Part of backward.chunk_keys.gpu.cu.
 #pragma once
+#include "device/tile/later.h"
 
-// A thread's part of the chunk: its tokens from `first` on, its keys from `key` on.
+// A thread's part of the chunk: its tokens from `first` on, its keys `key`, `key` + KEY_THREADS and so on.
 struct Own {
   int part, first, key;
   bool there;
-  Own() : part(thread_x() / KEY_THREADS), first(part * PART), key(thread_x() % KEY_THREADS * OWN_KEYS), there(part < PARTS) {}
+  Own() : part(thread_x() / KEY_THREADS), first(part * PART), key(thread_x() % KEY_THREADS), there(part < PARTS) {}
+  int keys(int j) const { return key + j * KEY_THREADS; }
+};
+// What a thread's gates leave: kept where it has one key; else loaded each time, as registers do not suffice for all.
+struct OwnFactors {
+  static constexpr bool KEPT = OWN_KEYS == 1;
+  const Own& own;
+  const View& gates;
+  int64_t type, head;
+  const Tokens& tokens;
+  int token, count;
+  bool reverse;
+  const float* token_gates;
+  float kept[PART];  // before `weigh`: logs
+
+  void load(int j, float (&x)[PART]) const {
+    float logs[PART][1];
+    if constexpr (F32_GATES) {
+      const int64_t first = reverse ? tokens.end - 1 - token - own.first : tokens.first + token + own.first, stride = reverse ? -gates.strides[1] : gates.strides[1];
+      const float* at = static_cast<const float*>(gates.data) + tokens.row * gates.strides[0] + first * gates.strides[1] + head * gates.strides[2] + own.keys(j);
+      load_key_gates(logs, at, stride, count - token - own.first, static_cast<int>(gates.shape[3]) - own.keys(j));
+    } else {
+      load_key_gates(logs, gates, type, tokens, head, token + own.first, count, own.keys(j), reverse);
+    }
+#pragma unroll
+    for (int i = 0; i < PART; ++i) x[i] = logs[i][0];
+  }
+  void weigh(float (&x)[PART]) const {
+#pragma unroll
+    for (int i = 0; i < PART; ++i) x[i] = exp2_of(bounded_gate(x[i] + token_gates[own.first + i]));
+  }
+  void begin() {
+    if (KEPT && own.there) load(0, kept);
+  }
+  void begin_weighing() {
+    if (KEPT) weigh(kept);
+  }
+  // Of key number j.
+  void get(int j, float (&x)[PART]) const {
+    if constexpr (KEPT) {
+#pragma unroll
+      for (int i = 0; i < PART; ++i) x[i] = kept[i];
+    } else {
+      sync_warp();  // keeps the compiler from loading before, for which there are no registers
+      load(j, x), weigh(x);
+    }
+  }
 };
 
 static inline float query_of(const char* memory, const KeyFlows& flows, int t, int key) {
@@ -16,34 +63,39 @@ static inline float key_of(const char* memory, const KeyFlows& flows, int t, int
   return number_of_row(memory + At::KEY_ROWS, t, key) * (NORMED ? flows.norms.k[t] : 1);
 }
 
-// Keys times r, and what they give to the part's end. `factors`: logs, which become what each gate leaves.
-static inline void weigh_kept(char* memory, KeyFlows& flows, const Own& own, float (&factors)[PART][OWN_KEYS]) {
-#pragma unroll
+// Keys times r.
+static inline void weigh_kept(char* memory, KeyFlows& flows, const Own& own, OwnFactors& factors, uint32_t& closed) {
+  static_assert(OWN_KEYS <= 2);
+  factors.begin_weighing();
+  closed = 0;
+#pragma unroll 1  // less code: it has to come from memory where it is more than 128 KB
   for (int j = 0; j < OWN_KEYS; ++j) {
-    float left = 0, product = 1;
+    const int key = own.keys(j);
+    float factor[PART], product = 1;
+    factors.get(j, factor);
 #pragma unroll
     for (int i = PART - 1; i >= 0; --i) {
       const int t = own.first + i;
-      factors[i][j] = exp2_of(bounded_gate(factors[i][j] + flows.token_gates[t]));
-      const float k = key_of(memory, flows, t, own.key + j) * product;
-      put_piece(memory + At::KEPT, t, own.key + j, k);
-      left += k * *sums_of(memory, At::STATE_SUMS, t, own.key + j);
-      product *= factors[i][j];
+      if (factor[i] < 1e-37f) closed |= 1u << (PART * j + i);
+      put_piece(memory + At::KEPT, t, key, key_of(memory, flows, t, key) * product);
+      product *= factor[i];
     }
-    flows.left[own.part][own.key + j] = left, flows.leaves[own.part][own.key + j] = product;
+    flows.leaves[own.part][key] = product;
+    closed = later(closed);  // one register, not one a token
   }
 }
 // Queries, and (delta) keys, times p.
-static inline void weigh_read(char* memory, const KeyFlows& flows, const Own& own, const float (&factors)[PART][OWN_KEYS]) {
-#pragma unroll
+static inline void weigh_read(char* memory, const KeyFlows& flows, const Own& own, const OwnFactors& factors) {
+#pragma unroll 1
   for (int j = 0; j < OWN_KEYS; ++j) {
-    float product = 1;
+    float factor[PART], product = 1;
+    factors.get(j, factor);
 #pragma unroll
     for (int i = 0; i < PART; ++i) {
       const int t = own.first + i;
-      product *= factors[i][j];
-      put_piece(memory + At::READ, t, own.key + j, query_of(memory, flows, t, own.key + j) * product);
-      if (DELTA) put_piece(memory + At::READ_KEYS, t, own.key + j, key_of(memory, flows, t, own.key + j) * product);
+      product *= factor[i];
+      put_piece(memory + At::READ, t, own.keys(j), query_of(memory, flows, t, own.keys(j)) * product);
+      if (DELTA) put_piece(memory + At::READ_KEYS, t, own.keys(j), key_of(memory, flows, t, own.keys(j)) * product);
     }
   }
 }
@@ -54,25 +106,32 @@ template <int LEVEL> static inline void add_near_level(const float* near, const 
                                                        float (&of_row)[PART], float (&of_key)[PART]) {
 #pragma unroll
   for (int block = 0; block < PART; block += 2 * LEVEL) {
-    float left[LEVEL], earlier[LEVEL], product = 1, sums[LEVEL] = {};
+    float earlier[LEVEL], product = 1, sums[LEVEL] = {};
 #pragma unroll
-    for (int i = LEVEL - 1; i >= 0; --i) left[i] = product, earlier[i] = k[block + i] * product, product *= factor[block + i];
+    for (int i = LEVEL - 1; i >= 0; --i) earlier[i] = k[block + i] * product, product *= factor[block + i];
     product = 1;
+    constexpr int RUN = LEVEL < 4 ? LEVEL : 4;  // products that are loaded at once
 #pragma unroll
-    for (int i = 0; i < LEVEL; ++i) {
-      const int t = block + LEVEL + i;
-      product *= factor[t];
-      const float later = row[t] * product;
-      float sum = 0;
+    for (int first = block + LEVEL; first < block + 2 * LEVEL; first += RUN) {
+      float until[RUN], later[RUN], run_sums[RUN] = {};
+#pragma unroll
+      for (int i = 0; i < RUN; ++i) {
+        const int t = first + i;
+        product *= factor[t];
+        until[i] = product, later[i] = row[t] * product;
+      }
 #pragma unroll
       for (int j = 0; j < LEVEL; ++j) {
-        const float flow = near[(block + j) * PART + t];
-        sum += flow * earlier[j], sums[j] += flow * later;
-      }
-      of_row[t] += sum * product;
-    }
+        const auto flows = load_pack<RUN>(near + (block + j) * PART + first);
 #pragma unroll
-    for (int j = 0; j < LEVEL; ++j) of_key[block + j] += sums[j] * left[j];
+        for (int i = 0; i < RUN; ++i) run_sums[i] += flows.at[i] * earlier[j], sums[j] += flows.at[i] * later[i];
+      }
+#pragma unroll
+      for (int i = 0; i < RUN; ++i) of_row[first + i] += run_sums[i] * until[i];
+    }
+    product = 1;  // once more: kept, it would take registers that there are not
+#pragma unroll
+    for (int j = LEVEL - 1; j >= 0; --j) of_key[block + j] += sums[j] * product, product *= factor[block + j];
   }
 }
 // All pairs of a part. Sums come without p (of rows that read) and r.
@@ -81,18 +140,25 @@ static inline void add_near(const float* near, const float (&factor)[PART], cons
   add_near_level<8>(near, factor, row, k, of_row, of_key), add_near_level<4>(near, factor, row, k, of_row, of_key);
   add_near_level<2>(near, factor, row, k, of_row, of_key), add_near_level<1>(near, factor, row, k, of_row, of_key);
 }
-static inline void finish_rows(char* memory, KeyFlows& flows, const Own& own, const float (&factors)[PART][OWN_KEYS],
-                               float (&changes)[PART][OWN_KEYS]) {
+// Of a thread's keys: gradients of rows, and q dq - k dk, which is kept in memory where a number's place is free: (delta) that of keys that read, or
+// that of keys' gradients, where both gradients are elements at once, in one word.
+constexpr bool IN_WORDS = !DELTA && !NORMED && !SHARED_HEADS, CHANGES_IN_MEMORY = DELTA || IN_WORDS;
+static inline void finish_rows(char* memory, KeyFlows& flows, const Own& own, const OwnFactors& factors, float (&changes)[PART][OWN_KEYS]) {
   const float* near = reinterpret_cast<const float*>(memory + At::NEAR) + own.part * PART * PART;
+$if (normed or shared_heads) and not delta
 #pragma unroll
+$else
+#pragma unroll 1
+$end
   for (int j = 0; j < OWN_KEYS; ++j) {
-    const int key = own.key + j;
+    const int key = own.keys(j);
     float factor[PART], k[PART], dk[PART], sum = 0;
+    factors.get(j, factor);
     {
       float product = 1;
 #pragma unroll
       for (int i = PART - 1; i >= 0; --i) {
-        factor[i] = factors[i][j], k[i] = key_of(memory, flows, own.first + i, key);
+        k[i] = key_of(memory, flows, own.first + i, key);
         dk[i] = *sums_of(memory, At::KEY_SUMS, own.first + i, key) * product;
         product *= factor[i];
       }
@@ -103,12 +169,12 @@ $if delta
 #pragma unroll
       for (int i = 0; i < PART; ++i) {
         product *= factor[i];
-        of_read[i] = *sums_of(memory, At::STATE_SUMS, own.first + i, key) * product;
+        of_read[i] = *sums_of(memory, At::READ_SUMS, own.first + i, key) * product;
       }
       add_near(reinterpret_cast<const float*>(memory + At::NEAR_KEYS) + own.part * PART * PART, factor, k, k, of_read, dk);
 #pragma unroll
       for (int i = 0; i < PART; ++i) {
-        changes[i][j] = k[i] * of_read[i];
+        *sums_of(memory, At::READ_SUMS, own.first + i, key) = k[i] * of_read[i];
         *sums_of(memory, At::KEY_SUMS, own.first + i, key) = of_read[i];
       }
     }
@@ -124,23 +190,33 @@ $end
     add_near(near, factor, q, k, dq, dk);
 #pragma unroll
     for (int i = 0; i < PART; ++i) {
-      const float itself = near[i * PART + i], change = q[i] * dq[i] - k[i] * dk[i];
+      float& of_query = *sums_of(memory, At::QUERY_SUMS, own.first + i, key);
       float& of_key = *sums_of(memory, At::KEY_SUMS, own.first + i, key);
-      *sums_of(memory, At::QUERY_SUMS, own.first + i, key) = dq[i] + itself * k[i];
-      of_key = (DELTA ? of_key : 0) + (dk[i] + itself * q[i]);
-      changes[i][j] = DELTA ? changes[i][j] + change : change;
-      sum += changes[i][j];
+      const float itself = near[i * PART + i];
+      float change = q[i] * dq[i] - k[i] * dk[i];
+      dq[i] += itself * k[i], dk[i] += itself * q[i];
+$if delta
+      float& of_change = *sums_of(memory, At::READ_SUMS, own.first + i, key);
+      of_query = dq[i], of_key += dk[i], change += of_change, of_change = change;
+$else
+      if (IN_WORDS) of_query = __builtin_bit_cast(float, pack_pair<Element>(dq[i], dk[i])), of_key = change;
+      else of_query = dq[i], of_key = dk[i], changes[i][j] = change;
+$end
+      sum += change;
     }
     flows.change[own.part][key] = sum;
   }
 }
 
-// Gradients of log gates, to the sums of the state, from what flows past the part's end.
-static inline void put_gate_gradients(char* memory, const KeyFlows& flows, const Own& own, const float (&factors)[PART][OWN_KEYS],
+// Where gradients of gates are.
+constexpr int GATE_SUMS = DELTA ? At::READ_SUMS : IN_WORDS ? At::KEY_SUMS : At::QUERY_SUMS;
+
+// Gradients of log gates, from what flows past the part's end.
+static inline void put_gate_gradients(char* memory, const KeyFlows& flows, const Own& own, uint32_t closed,
                                       const float (&changes)[PART][OWN_KEYS]) {
 #pragma unroll
   for (int j = 0; j < OWN_KEYS; ++j) {
-    const int key = own.key + j;
+    const int key = own.keys(j);
     float sum = 0;  // what flows past the chunk's end
 #pragma unroll
     for (int group = 0; group < GROUPS; ++group) sum += flows.through[group][key];
@@ -155,36 +231,9 @@ static inline void put_gate_gradients(char* memory, const KeyFlows& flows, const
       if (part > own.part) sum += flows.change[part][key];
 #pragma unroll
     for (int i = PART - 1; i >= 0; --i) {
-      sum += changes[i][j];
-      *sums_of(memory, At::STATE_SUMS, own.first + i, key) = factors[i][j] < 1e-37f ? 0 : sum;
+      float& of_gate = *sums_of(memory, GATE_SUMS, own.first + i, key);
+      sum += CHANGES_IN_MEMORY ? of_gate : changes[i][j];
+      of_gate = closed >> (PART * j + i) & 1 ? 0 : sum;
     }
-  }
-}
-
-static inline float sum_of_warp(float x) {
-#pragma unroll
-  for (int mask = 1; mask < WARP; mask *= 2) x += shuffle_xor(x, mask);
-  return x;
-}
-
-// A row of gradients, from that of the row over its norm; by a warp.
-static inline void store_row(const char* tile, const float* sums, float norm, const GradientRows& to, int row, int token, int keys) {
-  float along = 0;
-  if (NORMED) {
-#pragma unroll
-    for (int key = 2 * lane(); key < KEYS; key += 2 * WARP) {
-      const uint32_t word = *reinterpret_cast<const uint32_t*>(tile + (row * KeyTile::PITCH + key) * 2);
-      along += low_of(word) * sums[key] + high_of(word) * sums[key + 1];
-    }
-    along = sum_of_warp(along) * norm * norm;
-  }
-#pragma unroll
-  for (int key = 2 * lane(); key < KEYS; key += 2 * WARP) {
-    float x = sums[key], y = sums[key + 1];
-    if (NORMED) {
-      const uint32_t word = *reinterpret_cast<const uint32_t*>(tile + (row * KeyTile::PITCH + key) * 2);
-      x = norm * (x - low_of(word) * along), y = norm * (y - high_of(word) * along);
-    }
-    if (key < keys) to.store_two(token + row, key, x, y);
   }
 }

@@ -11,7 +11,7 @@
 #pragma once
 
 constexpr int SUM_PITCH = KEYS + 4, SUMS_BYTES = CHUNK * SUM_PITCH * 4;  // floats of a row; a row of each token
-// A thread's part of a chunk when numbers are taken one by one: so many neighbouring keys of the tokens of a part.
+// A thread's part of a chunk when numbers are taken one by one: so many keys, KEY_THREADS apart, of the tokens of a part.
 constexpr int OWN_KEYS = (PARTS * KEYS + THREADS - 1) / THREADS, KEY_THREADS = KEYS / OWN_KEYS;
 static_assert(KEYS % OWN_KEYS == 0 && PARTS * KEY_THREADS <= THREADS);
 constexpr int GROUPS = THREADS / (KEYS / 2);  // of threads that share two keys of a state
@@ -21,7 +21,7 @@ struct alignas(16) KeyFlows {
   float left[PARTS][KEYS];       // what the part's keys give to the end of it, of what flows into the state after the chunk
   float change[PARTS][KEYS];     // sums of q dq - k dk
   float through[GROUPS][KEYS];   // products of the states before and of the gradient after the chunk
-  float token_gates[CHUNK], gates[CHUNK];  // logs, and gradients
+  float token_gates[CHUNK], gates[WARPS];  // logs, and sums of gradients
   Norms norms;
 $if delta
   float betas[CHUNK], of_betas[CHUNK];  // and gradients
@@ -30,22 +30,21 @@ $end
 
 // Places in shared memory. What `gradients` has in its loop over values and what it has after it share one.
 struct At {
-  static constexpr int KEY_ROWS = KeyTile::BYTES, FLOWS_OF_PAIRS = 2 * KeyTile::BYTES;
-  static constexpr int FLOWS_OF_KEYS = FLOWS_OF_PAIRS + PIECES * Square::BYTES, NEAR_BYTES = PARTS * PART * PART * 4;
-  static constexpr int NEAR = FLOWS_OF_KEYS + (DELTA ? PIECES * Square::BYTES : 0), NEAR_KEYS = NEAR + NEAR_BYTES;
-  static constexpr int FLOWS = NEAR_KEYS + (DELTA ? NEAR_BYTES : 0), PLAN = FLOWS + static_cast<int>(sizeof(KeyFlows)), SHARED = PLAN + 128;
+  static constexpr int KEY_ROWS = KeyTile::BYTES, FLOWS = 2 * KeyTile::BYTES, PLAN = FLOWS + static_cast<int>(sizeof(KeyFlows)), SHARED = PLAN + 128;
   // In the loop (without the delta rule: keys that are left after the chunk, weights of pairs); stages: some columns of out's gradients, of
   // what tokens write (delta: and of its gradients), of both states.
   static constexpr int KEYS_AFTER = SHARED, WEIGHTS = KEYS_AFTER + KeyTile::BYTES, FIRST_STAGE = DELTA ? SHARED : WEIGHTS + Square::BYTES;
   static constexpr int WRITTEN = ValueTile::BYTES, WRITTEN_GRADIENTS = WRITTEN + WRITTEN_PIECES * ValueTile::BYTES;
   static constexpr int BEFORE = WRITTEN_GRADIENTS + (DELTA ? PIECES * ValueTile::BYTES : 0), AFTER = BEFORE + PIECES * StateTile::BYTES;
   static constexpr int STAGE = AFTER + PIECES * StateTile::BYTES;
-  // What keys get of the state after the chunk, later (delta) of that before it, then gradients of gates; queries, and (delta) keys, times
-  // p; keys times r, (delta) which are there before those; later sums of queries and keys.
-  static constexpr int STATE_SUMS = SHARED, READ = STATE_SUMS + SUMS_BYTES, READ_KEYS = READ + PIECES * KeyTile::BYTES;
-  static constexpr int KEPT = DELTA ? READ : READ_KEYS, QUERY_SUMS = READ, KEY_SUMS = QUERY_SUMS + SUMS_BYTES;
-  static constexpr int END_OF_LOOP = FIRST_STAGE + STAGES * STAGE, END_OF_ROWS = READ_KEYS + PIECES * KeyTile::BYTES,
-                       END_OF_SUMS = KEY_SUMS + SUMS_BYTES;
+  // After it: products of pairs within parts and of different parts; keys times r, whose place queries and (delta) keys times p take. Where
+  // these are and those of different parts, later sums of queries and keys, and (delta) of keys that read; where queries' are, gradients of gates.
+  static constexpr int NEAR_BYTES = PARTS * PART * PART * 4, NEAR = SHARED, NEAR_KEYS = NEAR + NEAR_BYTES;
+  static constexpr int FLOWS_OF_PAIRS = NEAR_KEYS + (DELTA ? NEAR_BYTES : 0), FLOWS_OF_KEYS = FLOWS_OF_PAIRS + PIECES * Square::BYTES;
+  static constexpr int KEPT = FLOWS_OF_KEYS + (DELTA ? PIECES * Square::BYTES : 0), READ = KEPT, READ_KEYS = READ + PIECES * KeyTile::BYTES;
+  static constexpr int QUERY_SUMS = FLOWS_OF_PAIRS, KEY_SUMS = QUERY_SUMS + SUMS_BYTES, READ_SUMS = KEY_SUMS + SUMS_BYTES;
+  static constexpr int END_OF_LOOP = FIRST_STAGE + STAGES * STAGE, END_OF_ROWS = READ_KEYS + (DELTA ? PIECES * KeyTile::BYTES : 0),
+                       END_OF_SUMS = READ_SUMS + (DELTA ? SUMS_BYTES : 0);
   static constexpr int LATER = END_OF_ROWS > END_OF_SUMS ? END_OF_ROWS : END_OF_SUMS, END = END_OF_LOOP > LATER ? END_OF_LOOP : LATER;
 };
 static_assert(At::END <= ${shared}, "the spec has another size");
@@ -162,6 +161,32 @@ static inline void put_flows(char* far, char* near, const PairSums& pairs) {
   });
 }
 
+// What keys of the warp's part give to its end, of what flows into the state after the chunk: products with `sums`, added up over tokens.
+static inline void put_left(const char* memory, KeyFlows& flows, const KeySums& sums) {
+  each_slice<SLICES>([&](int j, int slice) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      float left[2] = {};
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const char* from = memory + At::KEPT + ((16 * row_slice() + 8 * h + lane() / 4) * KeyTile::PITCH + 16 * slice + 8 * n + lane() % 4 * 2) * 2;
+        float k[2] = {};
+#pragma unroll
+        for (int piece = 0; piece < PIECES; ++piece) {
+          const uint32_t word = *reinterpret_cast<const uint32_t*>(from + piece * KeyTile::BYTES);
+          k[0] += low_of(word), k[1] += high_of(word);
+        }
+        left[0] += k[0] * sums[j][n][2 * h], left[1] += k[1] * sums[j][n][2 * h + 1];
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+#pragma unroll
+        for (int mask = 4; mask < WARP; mask *= 2) left[i] += shuffle_xor(left[i], mask);
+      if (lane() < 4) store_pack(&flows.left[row_slice()][16 * slice + 8 * n + lane() * 2], Pack<float, 2>{left[0], left[1]});
+    }
+  });
+}
+
 // sums *= what a part leaves, by key.
 static inline void decay_sums(KeySums& sums, const float* leaves) {
   each_slice<SLICES>([&](int j, int slice) {
@@ -196,6 +221,7 @@ static inline float number_of_row(const char* tile, int row, int key) {
 }
 
 #include "recurrent/chunk_key_gradient_rows.h"
+#include "recurrent/chunk_key_gradient_ends.h"
 
 // Block number: a chunk of a head.
 KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
@@ -239,11 +265,8 @@ $if delta
   if (thread_x() < CHUNK) flows.betas[thread_x()] = decays[block_x() * int64_t{DECAY_ROW} + KEYS + thread_x()];
 $end
   const Own own;
-  float factors[PART][OWN_KEYS];
-  const auto load_gates = [&] {
-    if (own.there) load_key_gates(factors, gk_view, gk_type, tokens, head, token + own.first, count, own.key, reverse);
-  };
-  if (!DELTA) load_gates();  // early; with the delta rule there are no registers for them
+  OwnFactors factors{own, gk_view, gk_type, static_cast<int64_t>(head), tokens, token, count, reverse, flows.token_gates, {}};
+  if (!DELTA) factors.begin();  // early; with the delta rule there are no registers for them
   sync_block();
   plan.copy_async(shared, 0);
 
@@ -320,11 +343,10 @@ $else
 $end
   }
   sync_block();  // all are done with the last slice, whose place others take
-  if (DELTA) load_gates();
+  if (DELTA) factors.begin();
 
   each_slice<SLICES>([&](int j, int slice) { each_number(dq[j], slice, [&](int, int, float& x) { x *= scale; }); });
   each_slice<4>([&](int j, int slice) { each_number(pairs[j], slice, [&](int, int, float& x) { x *= scale; }); });
-  put_sums(memory, At::STATE_SUMS, dk);
   put_flows(memory + At::FLOWS_OF_PAIRS, memory + At::NEAR, pairs);
 $if delta
   each_slice<SLICES>([&](int j, int slice) { each_number(read_by_keys[j], slice, [&](int t, int, float& x) { x *= -flows.betas[t]; }); });
@@ -339,15 +361,13 @@ $end
   if (GATED && thread_x() / (KEYS / 2) < GROUPS)
     store_pack(&flows.through[thread_x() / (KEYS / 2)][thread_x() % (KEYS / 2) * 2], Pack<float, 2>{through[0], through[1]});
   if (NORMED) {
-    put_norms<THREADS>(memory, 0, flows.norms.q);
-    put_norms<THREADS>(memory + At::KEY_ROWS, CHUNK % THREADS, flows.norms.k);
+    put_norms_of_rows(memory, flows.norms.q), put_norms_of_rows(memory + At::KEY_ROWS, flows.norms.k);
+    sync_block();
   }
+  uint32_t closed = 0;  // a bit of each number whose gate leaves nothing
+  if (own.there) weigh_kept(memory, flows, own, factors, closed);
   sync_block();
-  if (own.there) {
-    weigh_kept(memory, flows, own, factors);
-    if (!DELTA) weigh_read(memory, flows, own, factors);
-  }
-  sync_block();
+  if (GATED) put_left(memory, flows, dk);
 #pragma unroll 1
   for (int part = 0; part < row_slice(); ++part) {
     decay_sums(dq, flows.leaves[part]);
@@ -357,12 +377,9 @@ $if delta
     add_part<false>(read_by_keys, shared + At::FLOWS_OF_KEYS, shared + At::KEPT, part);
 $end
   }
-$if delta
   sync_block();  // all are done with keys times r: rows times p take their place
   if (own.there) weigh_read(memory, flows, own, factors);
-  put_sums(memory, At::STATE_SUMS, read_by_keys);
   sync_block();
-$end
 #pragma unroll 1
   for (int part = PARTS - 1; part > row_slice(); --part) {
     decay_sums(dk, flows.leaves[part]);
@@ -374,43 +391,15 @@ $end
   sync_block();  // all are done with the rows: sums take their place
   put_sums(memory, At::QUERY_SUMS, dq);
   put_sums(memory, At::KEY_SUMS, dk);
-  sync_block();
-  float changes[PART][OWN_KEYS];
-  if (own.there) finish_rows(memory, flows, own, factors, changes);
-  sync_block();
-  if (GATED) {
-    if (own.there) put_gate_gradients(memory, flows, own, factors, changes);
-    sync_block();
-  }
-
-  const GradientRows dq_rows(dq_view, SHARED_HEADS ? query_sums : nullptr, tokens, head, heads, reverse);
-  const GradientRows dk_rows(dk_view, SHARED_HEADS ? key_sums : nullptr, tokens, head, heads, reverse);
-  float all = 0;
-#pragma unroll 1
-  for (int row = warp(); row < CHUNK && token + row < count; row += WARPS) {
-    store_row(memory, sums_of(memory, At::QUERY_SUMS, row, 0), NORMED ? flows.norms.q[row] : 1, dq_rows, row, token, keys);
-    store_row(memory + At::KEY_ROWS, sums_of(memory, At::KEY_SUMS, row, 0), NORMED ? flows.norms.k[row] : 1, dk_rows, row, token, keys);
-    if (!GATED) continue;
-    const int64_t place = reverse ? tokens.end - 1 - token - row : tokens.first + token + row;
-    const GradientRow dgk(dgk_view, gk_type, tokens.row, place, head);
-    float sum = 0;
-    for (int key = lane(); key < keys; key += WARP) {
-      const float x = *sums_of(memory, At::STATE_SUMS, row, key);
-      if (is_given(dgk_view)) dgk.store(key, x);
-      sum += x;
-    }
-    sum = sum_of_warp(sum);
-    all += sum;
-    if (lane() == 0 && is_given(dg_view)) GradientRow(dg_view, g_type, tokens.row, place, head).store(0, sum);
 $if delta
-    if (lane() == 0 && is_given(dbeta_view)) GradientRow(dbeta_view, beta_type, tokens.row, place, head).store(0, flows.of_betas[row]);
+  put_sums(memory, At::READ_SUMS, read_by_keys);
 $end
-  }
-  if (!GATED) return;
-  if (lane() == 0) flows.gates[warp()] = all;
   sync_block();
-  if (thread_x() > 0) return;
-  all = 0;
-  for (int i = 0; i < WARPS; ++i) all += flows.gates[i];
-  gate_sums[block_x()] = all;
+  finish_chunk(memory, flows, own, factors, closed,
+               {at, {dq_view, SHARED_HEADS ? query_sums : nullptr, tokens, head, heads, reverse}, {dk_view, SHARED_HEADS ? key_sums : nullptr, tokens, head, heads, reverse},
+                dgk_view, dg_view, gk_type, g_type,
+$if delta
+                dbeta_view, beta_type,
+$end
+                keys, reverse, gate_sums});
 }

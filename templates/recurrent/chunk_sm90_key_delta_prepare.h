@@ -51,6 +51,18 @@ struct OwnRows {
     for (int i = 0; i < PART; ++i)
       asm("" : "+r"(queries[i]), "+r"(keys[i]), "+f"(gates[i][0]), "+f"(gates[i][1]));
   }
+  // To and from a place of its own in shared memory, while registers are needed otherwise.
+  void put_gates(float* place) const {
+#pragma unroll
+    for (int i = 0; i < PART; ++i) store_pack(place + 2 * (i * PREPARE_THREADS + thread_x()), Pack<float, 2>{gates[i][0], gates[i][1]});
+  }
+  void take_gates(const float* place) {
+#pragma unroll
+    for (int i = 0; i < PART; ++i) {
+      const auto x = load_pack<2>(place + 2 * (i * PREPARE_THREADS + thread_x()));
+      gates[i][0] = x.at[0], gates[i][1] = x.at[1];
+    }
+  }
   // Two neighbours at a time, where they lie so; T: of the gates.
   template <class T> bool load_gates_of(const View& view, const Tokens& tokens, int64_t head, int token, int count) {
     const T* at = static_cast<const T*>(view.data) + tokens.row * view.strides[0] + (token + first) * view.strides[1] + head * view.strides[2] + key;
@@ -66,6 +78,12 @@ struct OwnRows {
     return true;
   }
   void load_gates(const View& view, int64_t type, const Tokens& tokens, int64_t head, int token, int count) {
+    if constexpr (F32_GATES) {
+      if (load_gates_of<float>(view, tokens, head, token, count)) return;
+      const float* at = static_cast<const float*>(view.data) + tokens.row * view.strides[0] + (token + first) * view.strides[1] + head * view.strides[2] + key;
+      load_key_gates(gates, at, view.strides[1], count - token - first, static_cast<int>(view.shape[3]) - key);
+      return;
+    }
     const bool loaded = type == 0 ? load_gates_of<float>(view, tokens, head, token, count)
                         : type == 1 ? load_gates_of<half>(view, tokens, head, token, count) : load_gates_of<bfloat16>(view, tokens, head, token, count);
     if (!loaded) load_key_gates(gates, view, type, tokens, head, token + first, count, key, false);
@@ -254,7 +272,7 @@ static inline void multiply_flat(const PrepareMemory& memory, const FlatTiles& t
     }
   }
 }
-// Pairs of all tokens. Threads are together before it. use(t, s, of queries, of keys), also where s > t: then they are of no meaning.
+// Pairs of all tokens. Threads are together before it and before `use`. use(t, s, of queries, of keys), also where s > t: then they are of no meaning.
 template <class Use> static inline void multiply_flat_pairs(PrepareMemory& memory, OwnRows& own, Use use) {
   constexpr int TURNS = 8 / PREPARE_WARPS;
   FlatSums of_queries[TURNS] = {}, of_keys[TURNS] = {};
@@ -263,11 +281,17 @@ template <class Use> static inline void multiply_flat_pairs(PrepareMemory& memor
 #pragma unroll
     for (int turn = 0; turn < TURNS; ++turn) multiply_flat(memory, FlatTiles(uniform(warp()) + turn * PREPARE_WARPS), of_queries[turn], of_keys[turn]);
   };
+  float* gates = memory.m.system;  // there is no system yet
+  static_assert(sizeof(Matrices) >= 2 * PART * PREPARE_THREADS * sizeof(float));
+  own.put_gates(gates);
   put_flat<0>(memory, own);
   multiply();
   sync_block();
+  own.take_gates(gates);
   put_flat<1>(memory, own);
   multiply();
+  own.take_gates(gates);
+  sync_block();
 #pragma unroll
   for (int turn = 0; turn < TURNS; ++turn) {
     const FlatTiles tiles(uniform(warp()) + turn * PREPARE_WARPS);

@@ -12,7 +12,7 @@ constexpr int KEYS = ${keys}, SLICES = KEYS / 16, BOXES = KEYS / 64;  // up to 5
 constexpr int OUT_BUFFERS = ${out_buffers};
 constexpr int WARPS = 8, THREADS = WARPS * WARP;      // of a block that prepares
 constexpr bool DELTA = ${delta}, NORMED = ${normed};  // the delta rule; l2_norm
-constexpr bool NARROW = false;
+constexpr bool NARROW = false, F32_GATES = ${f32_gates};  // gates of keys are f32
 #include "recurrent/chunk_gates.h"
 
 using KeyTile = Tile<Element, CHUNK, KEYS>;

@@ -62,6 +62,7 @@ constexpr char chunk_key_states[] = "recurrent/chunk_key_states.h";
 constexpr char chunk_key_delta_states[] = "recurrent/chunk_key_delta_states.h";
 constexpr char chunk_key_gradients[] = "recurrent/chunk_key_gradients.h";
 constexpr char chunk_key_gradient_rows[] = "recurrent/chunk_key_gradient_rows.h";
+constexpr char chunk_key_gradient_ends[] = "recurrent/chunk_key_gradient_ends.h";
 constexpr char chunk_place[] = "recurrent/chunk_place.h";
 
 // Heads of their own, and such as share q, k or v.
@@ -348,7 +349,7 @@ const Mutant mutants[] = {
      {"product *= factor[t];", 0, "product = factor[t];", chunk_key_gradient_rows}},
     {"KeyGradientWithoutATokenItself",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"dq[i] + itself * k[i]", 0, "dq[i]", chunk_key_gradient_rows}},
+     {"dq[i] += itself * k[i]", 0, "dq[i] += 0", chunk_key_gradient_rows}},
     {"KeyGradientOfGatesWithoutWhatFlowsThrough",
      gradient_of_key_chunks("chunks_keys.f32"),
      {"sum += flows.through[group][key];", 0, ";", chunk_key_gradient_rows}},
@@ -360,7 +361,22 @@ const Mutant mutants[] = {
      {"left = left * flows.leaves[part][key]", 0, "left = left", chunk_key_gradient_rows}},
     {"KeyGradientAlongItsRow",
      gradient_of_key_chunks("chunks_keys_normed"),
-     {"along = sum_of_warp(along) * norm * norm;", 0, "along = 0;", chunk_key_gradient_rows}},
+     {"along = sum_of_lanes(along) * norm * norm;", 0, "along = 0;", chunk_key_gradient_ends}},
+    {"KeyGradientOfGatesWithoutWhatKeysGive",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"left[i] += shuffle_xor(left[i], mask)", 0, ";", chunk_key_gradients}},
+    {"KeyGradientThatStoresRowsTooEarly",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"sync_block();  // gradients of rows are there for all", 0, "// gradients of rows are there for all", chunk_key_gradient_ends}},
+    {"KeyGradientThatStoresGatesTooEarly",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"sync_block();  // gradients of gates are there for all", 0, "// gradients of gates are there for all", chunk_key_gradient_ends}},
+    {"KeyGradientOfGatesThatOverwritesThoseOfQueries",
+     gradient_of_key_chunks("chunks_keys_normed"),
+     {"if (!CHANGES_IN_MEMORY) sync_block();", 0, nothing, chunk_key_gradient_ends}},
+    {"KeyGradientThatOverwritesItsKeys",
+     gradient_of_key_chunks("chunks_keys.f32"),
+     {"sync_block();  // all are done with keys times r", 0, "// all are done with keys times r", chunk_key_gradients}},
     {"KeyGradientOfPastTokensLeftAsItWas",
      gradient_of_key_chunks("chunks_keys_packed", packed_chunks),
      {"GradientRow(dgk_view, gk_type, row, token, i / q_view.shape[3]).store(i % q_view.shape[3], 0);", 0, ";", chunk_finish}},
