@@ -24,6 +24,7 @@ struct WarpToken {
 
   // `queries`: the row of the first head, of so many.
   void start(const Element* queries, int64_t head_stride, int heads) {
+    const int l = lane_here();
 #pragma unroll
     for (int r = 0; r < 2; ++r)
 #pragma unroll
@@ -31,7 +32,7 @@ struct WarpToken {
 #pragma unroll
         for (int half_of = 0; half_of < 2; ++half_of)
           query[step][2 * half_of + r] =
-              head_of(r) < heads ? *reinterpret_cast<const uint32_t*>(queries + head_of(r) * head_stride + 16 * step + 8 * half_of + lane() % 4 * 2) : 0;
+              head_of(r) < heads ? *reinterpret_cast<const uint32_t*>(queries + head_of(r) * head_stride + 16 * step + 8 * half_of + l % 4 * 2) : 0;
 #pragma unroll
     for (int j = 0; j < DV / 8; ++j)
 #pragma unroll
@@ -42,8 +43,8 @@ struct WarpToken {
   // Where a lane's row of four matrices begins in a panel, the first 16 features of it; others are 32 bytes away in both directions (swizzle).
   static uint32_t place_of_row(int row, int chunk) { return row * 128 + (chunk ^ row % 8) * 16; }
 
-  // Of the first `count` keys, and of no 16 that have none of them.
-  void find_scores(TileScores& s, uint32_t keys, int count) const {
+  // PARTIAL: of the first `count` keys, and of no 16 that have none of them.
+  template <bool PARTIAL> void find_scores(TileScores& s, uint32_t keys, int count) const {
     const int l = lane_here();
     const uint32_t from = keys + place_of_row(l / 16 * 8 + l % 8, l / 8 % 2);
 #pragma unroll
@@ -54,7 +55,7 @@ struct WarpToken {
     for (int step = 0; step < D / 16; ++step)
 #pragma unroll
       for (int j = 0; j < KEYS_A_TILE / 16; ++j) {
-        if (16 * j >= count) continue;
+        if (PARTIAL && 16 * j >= count) continue;
         uint32_t b[4];
         load_matrices(b, (from ^ step % 4 * 32) + step / 4 * PANEL + j * 2048);
         mma_16x8x16<Element>(s[2 * j], query[step], b[0], b[1]);
@@ -136,8 +137,10 @@ struct WarpToken {
     TileScores s;
     if (together)
       find_scores_together(s, keys);
+    else if (count < KEYS_A_TILE)
+      find_scores<true>(s, keys, count);
     else
-      find_scores(s, keys, count);
+      find_scores<false>(s, keys, count);
 #pragma unroll
     for (int j = 0; j < KEYS_A_TILE / 8; ++j)
 #pragma unroll
