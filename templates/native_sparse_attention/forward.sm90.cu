@@ -73,7 +73,7 @@ $end
     const TokenItem item = items.own(i);
     const int of = uniform(warp()), token = item.first_token + of;
     const auto heads = [&] { return static_cast<int>(keep_here(token)) < items.tokens ? item.heads : 0; };  // that are there
-    WarpToken own{base, softmax_scale * LOG2_E, {}, {}, {}, {}};
+    WarpToken own{base, softmax_scale * LOG2_E, {}, {}, {}, {}, 0, 0};
     own.start(q.row(item.batch, token < items.tokens ? token : 0, item.first_head), q.head_stride, heads());
     float gate[2] = {1, 1}, lse[2];
     own.meet_tiles<TILE_OF_BLOCKS>(ring, turn, 1u << of, token + 1, gate);

@@ -4,7 +4,6 @@
 #include "device/attention/softmax.h"
 #include "device/matrix/fragment.h"
 #include "native_sparse_attention/gates.h"
-#include "native_sparse_attention/mean_terms.h"
 #include "native_sparse_attention/select_blocks_gpu.h"
 
 constexpr int MEANS_A_TILE = 64, SELECT_WARPS = 4 * SELECTORS;  // a token each
@@ -12,7 +11,18 @@ constexpr int SELECT_THREADS = (SELECTORS + 1) * WARPGROUP;     // a warp of the
 constexpr int HELD_TILES = SELECTORS == 3 ? 2 : 0;              // of means there are no more than so many, whose scores stay in registers
 constexpr int SELECT_REGISTERS = SELECTORS == 4 ? 112 : SELECTORS == 3 ? 160 : 104;
 static_assert(SELECTORS * SELECT_REGISTERS + 24 <= (SELECTORS + 1) * (65536 / SELECT_BLOCKS / SELECT_THREADS / 8 * 8), "fewer registers or warpgroups");
+// A mean, and a row of queries in bf16, are told as f16 times a power of two of their own. A mean is the sum of two f16, of which the first reach 2^14: what is
+// lost is 2^-23 of a feature, or less than 2^-39 of the largest one.
+constexpr int TERMS = 2, MEAN_REACH = 14;
 constexpr uint32_t TERM_BYTES = MEANS_A_TILE * D * 2, TERMS_BYTES = TERMS * TERM_BYTES;
+constexpr uint32_t MEANS_BYTES = TERMS_BYTES + MEANS_A_TILE * 4, MEANS_STAGE = TERMS_BYTES + 1024;  // terms, then a power of two of each mean
+
+// Of a number with these bits, without its sign, 2^REACH over the power of two at or below it; `up`: the reciprocal of that. Both are normal numbers.
+template <int REACH> static inline float power_down(uint32_t bits, float& up) {
+  const uint32_t found = bits >> 23, exponent = found < 2 + REACH ? 2 + REACH : found > 252 ? 252 : found;
+  up = __uint_as_float((exponent - REACH) << 23);
+  return __uint_as_float((254 + REACH - exponent) << 23);
+}
 
 // Where feature d of mean `row` of a tile is among the elements of a term: 128 bytes of features side by side, swizzled, and of each 32 in the
 // order in which lanes load 16 bytes of a query (SelectedToken).
@@ -48,8 +58,8 @@ struct MeanRing {
       for (int i = back; i < tiles; ++i, turn.next()) {
         const int tile = back ? tiles - 1 - i : i;
         barrier_wait(shared_pointer(&empty[turn.at]), turn.parity ^ 1);
-        barrier_arrive_expect(shared_pointer(&full[turn.at]), TERMS_BYTES);
-        load_bytes(to + turn.at * TERMS_BYTES, terms + static_cast<int64_t>(tile) * TERMS_BYTES, TERMS_BYTES, shared_pointer(&full[turn.at]));
+        barrier_arrive_expect(shared_pointer(&full[turn.at]), MEANS_BYTES);
+        load_bytes(to + turn.at * MEANS_STAGE, terms + static_cast<int64_t>(tile) * MEANS_BYTES, MEANS_BYTES, shared_pointer(&full[turn.at]));
       }
   }
 };
@@ -62,7 +72,8 @@ struct SelectedToken {
   float unit;  // of scores
   bool stays;  // the ring has room for all tiles: they come once, and stay
   Turn<SELECT_STAGES> turn;
-  uint32_t query[D / 16][4];
+  uint32_t query[D / 16][4];  // f16
+  float power[2];             // of heads lane / 4 and that + 8: what the query, and all scores, are to be multiplied by
   typedef float MeanScores[MEANS_A_TILE / 2];
 
   void load_query(const Element* queries, int64_t head_stride) {
@@ -77,33 +88,49 @@ struct SelectedToken {
         query[2 * step][r] = words.at[0], query[2 * step][2 + r] = words.at[1];
         query[2 * step + 1][r] = words.at[2], query[2 * step + 1][2 + r] = words.at[3];
       }
+      power[r] = 1;
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      if (!IS_HALF<Element> && 8 * r < heads) narrow_query(r);  // a branch, so that both at once need no registers
+  }
+  void narrow_query(int r) {
+    uint32_t largest = 0;  // of two halves
+#pragma unroll
+    for (int i = 0; i < D / 8; ++i) largest = __vmaxu2(largest, query[i / 2][i % 2 * 2 + r] & 0x7fff7fff);
+    largest = __vmaxu2(largest, shuffle_xor(largest, 1));
+    largest = __vmaxu2(largest, shuffle_xor(largest, 2));
+    largest = largest >> 16 > (largest & 0xffff) ? largest >> 16 : largest & 0xffff;
+    const float down = power_down<0>(largest << 16, power[r]);
+#pragma unroll
+    for (int i = 0; i < D / 8; ++i) {
+      uint32_t& word = query[i / 2][i % 2 * 2 + r];
+      word = pack_pair<half>(__uint_as_float(word << 16) * down, __uint_as_float(word & 0xffff0000) * down);
     }
   }
 
-  // Of the tile in turn, which is free afterwards, to the base 2. The last terms are the smallest: they are added up first.
+  // Of the tile in turn, which is free afterwards, to the base 2, and to be multiplied by `power`. The last terms are the smallest: they are added up first.
   void find_scores(MeanScores& s) {
     barrier_wait_all(shared_pointer(&ring.full[turn.at]), turn.parity);
-    const uint64_t means = depth_major<128>(tiles + turn.at * TERMS_BYTES);
+    const uint32_t tile = tiles + turn.at * MEANS_STAGE;
     keep_in_place(s);
     wgmma_fence();
 #pragma unroll
-    for (int term = TERMS - 1; term >= 0; --term) {
-      if (term == 0 && FACTOR != 1) {
-        wgmma_commit();
-        wgmma_wait<0>();
-        keep_in_place(s);
-#pragma unroll
-        for (int e = 0; e < MEANS_A_TILE / 2; ++e) s[e] *= 1 / FACTOR;
-        keep_in_place(s);
-        wgmma_fence();
-      }
+    for (int term = TERMS - 1; term >= 0; --term)
 #pragma unroll
       for (int step = 0; step < D / 16; ++step)
-        wgmma<Element, MEANS_A_TILE>(s, query[step], moved(means, term * TERM_BYTES + step / 4 * (MEANS_A_TILE * 128) + step % 4 * 32), term < TERMS - 1 || step > 0);
-    }
+        wgmma<half, MEANS_A_TILE>(s, query[step], moved(depth_major<128>(tile), term * TERM_BYTES + step / 4 * (MEANS_A_TILE * 128) + step % 4 * 32), term < TERMS - 1 || step > 0);
     wgmma_commit();
     wgmma_wait<0>();
     keep_in_place(s);
+#pragma unroll
+    for (int j = 0; j < MEANS_A_TILE / 8; ++j) {
+      float of_mean[2];
+      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(of_mean[0]), "=f"(of_mean[1]) : "r"(tile + TERMS_BYTES + 32 * j + lane() % 4 * 8) : "memory");
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[4 * j + e] *= of_mean[e % 2] * unit;
+    }
+    sync_warp();
     if (lane() == 0 && !stays) barrier_arrive(shared_pointer(&ring.empty[turn.at]));
     turn.next();
   }
@@ -123,7 +150,7 @@ struct SelectedToken {
     to[0] = are_first ? x[0] : to[0] + x[0], to[1] = are_first ? x[1] : to[1] + x[1];
   }
 
-  // Of heads lane / 4 and that + 8 the logarithm of the sum over `count` tiles of means. s: scores of the last tile, in units.
+  // Of heads lane / 4 and that + 8 the logarithm of the sum over `count` tiles of means. s: scores of the last tile.
   void find_lse(float (&lse)[2], MeanScores& s, int count) {
     float reference[2] = {LOWEST, LOWEST}, sum[2] = {0, 0};  // of this lane's means
     if (stays) turn = {};
@@ -132,44 +159,44 @@ struct SelectedToken {
       find_scores(s);
       const int seen = past - first - lane() % 4 * 2;
 #pragma unroll
-      for (int e = 0; e < MEANS_A_TILE / 2; ++e) s[e] = e / 4 * 8 + e % 2 < seen ? s[e] * unit : -INFINITE;
+      for (int e = 0; e < MEANS_A_TILE / 2; ++e) s[e] = e / 4 * 8 + e % 2 < seen ? s[e] : -INFINITE;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         float now = reference[r];
 #pragma unroll
         for (int e = 0; e < MEANS_A_TILE / 4; ++e) now = larger_of(now, s[e / 2 * 4 + 2 * r + e % 2]);
-        sum[r] *= exp2_of(reference[r] - now);
+        sum[r] *= exp2_of((reference[r] - now) * power[r]);
+        const float less = larger_of(now * power[r], LOWEST);
 #pragma unroll
-        for (int e = 0; e < MEANS_A_TILE / 4; ++e) sum[r] += exp2_of(s[e / 2 * 4 + 2 * r + e % 2] - now);
+        for (int e = 0; e < MEANS_A_TILE / 4; ++e) sum[r] += exp2_of(s[e / 2 * 4 + 2 * r + e % 2] * power[r] - less);
         reference[r] = now;
       }
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float largest = largest_of_fragment_row(reference[r]);
-      float all = sum[r] * exp2_of(reference[r] - largest);
+      float all = sum[r] * exp2_of((reference[r] - largest) * power[r]);
       all += shuffle_xor(all, 1);
       all += shuffle_xor(all, 2);
-      lse[r] = all == 0 ? -INFINITE : largest + log_of(all) * LOG2_E;
+      lse[r] = all == 0 ? -INFINITE : largest * power[r] + log_of(all) * LOG2_E;
     }
   }
 
   // Adds to the importance (or, where these are the first heads, sets it) of all means of the tiles what the rows weigh; of those behind the
   // token's past what is of no use. From the last tile, whose scores find_lse left, to the first.
   void add_importance(float* importance, const float (&lse)[2], MeanScores& s, int count, bool are_first) {
-    float by = 1;
 #pragma unroll 1
     for (int tile = count - 1; tile >= 0; --tile) {
       if (tile < count - 1) {
         if (stays) turn = {static_cast<uint32_t>(tile), 0};
-        find_scores(s), by = unit;
+        find_scores(s);
       }
       float x[MEANS_A_TILE / 4];
 #pragma unroll
       for (int e = 0; e < MEANS_A_TILE / 4; ++e) {
         x[e] = 0;
 #pragma unroll
-        for (int r = 0; r < 2; ++r) x[e] += lane() / 4 + 8 * r < heads ? exp2_of(s[e / 2 * 4 + 2 * r + e % 2] * by - lse[r]) : 0;
+        for (int r = 0; r < 2; ++r) x[e] += lane() / 4 + 8 * r < heads ? exp2_of(s[e / 2 * 4 + 2 * r + e % 2] * power[r] - lse[r]) : 0;
       }
       give_importance(importance + tile * MEANS_A_TILE, x, are_first);
     }
@@ -187,16 +214,16 @@ $if selectors == 3
       const int seen = tile < count ? past - tile * MEANS_A_TILE - lane() % 4 * 2 : 0;
 #pragma unroll
       for (int e = 0; e < MEANS_A_TILE / 2; ++e) {
-        s[tile][e] = e / 4 * 8 + e % 2 < seen ? s[tile][e] * unit : -INFINITE;
+        s[tile][e] = e / 4 * 8 + e % 2 < seen ? s[tile][e] : -INFINITE;
         largest[e / 2 % 2] = larger_of(largest[e / 2 % 2], s[tile][e]);
       }
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) largest[r] = largest_of_fragment_row(largest[r]);
+    for (int r = 0; r < 2; ++r) largest[r] = larger_of(largest_of_fragment_row(largest[r]) * power[r], LOWEST);
 #pragma unroll
     for (int tile = 0; tile < HELD_TILES; ++tile)
 #pragma unroll
-      for (int e = 0; e < MEANS_A_TILE / 2; ++e) s[tile][e] = exp2_of(s[tile][e] - largest[e / 2 % 2]), sum[e / 2 % 2] += s[tile][e];
+      for (int e = 0; e < MEANS_A_TILE / 2; ++e) s[tile][e] = exp2_of(s[tile][e] * power[e / 2 % 2] - largest[e / 2 % 2]), sum[e / 2 % 2] += s[tile][e];
     float by[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -238,7 +265,7 @@ KERNEL(SELECT_THREADS, SELECT_BLOCKS) select(${parameters('select')}) {
   if (uniform(warpgroup()) == SELECTORS) {
     give_registers<24>();
     if (thread_x() != SELECTORS * WARPGROUP) return;
-    const char* const terms = reinterpret_cast<const char*>(mean_terms) + (static_cast<int64_t>(batch) * kv_heads + kv_head) * (pitch / MEANS_A_TILE) * TERMS_BYTES;
+    const char* const terms = reinterpret_cast<const char*>(mean_terms) + (static_cast<int64_t>(batch) * kv_heads + kv_head) * (pitch / MEANS_A_TILE) * MEANS_BYTES;
     Turn<SELECT_STAGES> turn;
 #pragma unroll 1
     for (int group = groups - 1 - block_x(); group >= 0 && !(stays && group < groups - 1 - block_x()); group -= grid_x())
@@ -253,8 +280,8 @@ KERNEL(SELECT_THREADS, SELECT_BLOCKS) select(${parameters('select')}) {
   for (int group = groups - 1 - block_x(); group >= 0; group -= grid_x()) {
     const int token = group * SELECT_WARPS + own_warp, tiles = tiles_of(last_of(group));
     const bool there = token < tokens, choose = chooses(last_of(group));
-    float* const importance = reinterpret_cast<float*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + SELECT_STAGES * TERMS_BYTES) + own_warp * pitch;
-    SelectedToken own{base, ring, there ? (token + 1) / size : 0, 0, softmax_scale * LOG2_E, stays, turn, {}};
+    float* const importance = reinterpret_cast<float*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + SELECT_STAGES * MEANS_STAGE) + own_warp * pitch;
+    SelectedToken own{base, ring, there ? (token + 1) / size : 0, 0, softmax_scale * LOG2_E, stays, turn, {}, {}};
 #pragma unroll 1
     for (int first = 0; first < heads; first += ROW_HEADS) {
       const int first_head = kv_head * heads + first;

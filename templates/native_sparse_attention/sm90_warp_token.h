@@ -16,6 +16,8 @@ struct WarpToken {
   float output[DV / 8][4];
   float reference[2], sum[2];  // of heads lane / 4 and that + 8: of weights, to the base 2, and the lane's own weights
 
+  uint32_t key_place, value_place;  // where the lane's row of four matrices is in a tile's keys and values
+
   bool is_fresh() const { return sum[0] < 0; }  // nothing has been added up
 
   // The lane; what is made of it stays in no register while tiles come.
@@ -37,6 +39,7 @@ struct WarpToken {
     for (int j = 0; j < DV / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) output[j][e] = 0;
+    key_place = place_of_row(l / 16 * 8 + l % 8, l / 8 % 2), value_place = place_of_row(l / 8 % 2 * 8 + l % 8, l / 16);
     reference[0] = reference[1] = 0, sum[0] = sum[1] = -1;
   }
 
@@ -45,8 +48,7 @@ struct WarpToken {
 
   // PARTIAL: of the first `count` keys, and of no 16 that have none of them.
   template <bool PARTIAL> void find_scores(TileScores& s, uint32_t keys, int count) const {
-    const int l = lane_here();
-    const uint32_t from = keys + place_of_row(l / 16 * 8 + l % 8, l / 8 % 2);
+    const uint32_t from = keys + keep_here(key_place);
 #pragma unroll
     for (int j = 0; j < KEYS_A_TILE / 8; ++j)
 #pragma unroll
@@ -66,7 +68,7 @@ struct WarpToken {
   // output += weights times values. PARTIAL: of the first `count` keys: the others' rows may not be finite.
   template <bool PARTIAL> void add_weighed(const uint32_t (&weights)[KEYS_A_TILE / 16][4], uint32_t values, int count) {
     const int l = lane_here();
-    const uint32_t from = values + place_of_row(l / 8 % 2 * 8 + l % 8, l / 16);
+    const uint32_t from = values + keep_here(value_place);
 #pragma unroll
     for (int step = 0; step < KEYS_A_TILE / 16; ++step) {
       if (PARTIAL && 16 * step >= count) continue;
