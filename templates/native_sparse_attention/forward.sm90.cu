@@ -67,25 +67,25 @@ $end
   }
   take_registers<CONSUMER_REGISTERS>();
   const Heads<const Element> q(q_view);
-  const int of = uniform(warp());
   Turn<STAGES> turn;
 #pragma unroll 1
   for (int i = 0; i < items.own_count(); ++i) {
     const TokenItem item = items.own(i);
-    const int token = item.first_token + of, count = token < items.tokens ? item.heads : 0;
-    WarpToken own{base, softmax_scale * LOG2_E, {}, {}, {}, {}};
-    own.start(q.row(item.batch, count > 0 ? token : 0, item.first_head), q.head_stride, count);
+    const int of = uniform(warp()), token = item.first_token + of;
+    const auto heads = [&] { return static_cast<int>(keep_here(token)) < items.tokens ? item.heads : 0; };  // that are there
+    WarpToken own{base, softmax_scale * LOG2_E, {}, {}, {}, {}, 0, 0};
+    own.start(q.row(item.batch, token < items.tokens ? token : 0, item.first_head), q.head_stride, heads());
     float gate[2] = {1, 1}, lse[2];
     own.meet_tiles<TILE_OF_BLOCKS>(ring, turn, 1u << of, token + 1, gate);
 $if gated
 #pragma unroll
-    for (int r = 0; r < 2; ++r) gate[r] = own.head_of(r) < count && is_given(g_slc_view) ? gate_of(g_slc_view, item.batch, token, item.first_head + own.head_of(r)) : 0;
+    for (int r = 0; r < 2; ++r) gate[r] = own.head_of(r) < heads() && is_given(g_slc_view) ? gate_of(g_slc_view, item.batch, token, item.first_head + own.head_of(r)) : 0;
 $end
     own.end_blocks(gate, lse);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int head = item.first_head + own.head_of(r);
-      if (own.head_of(r) >= count || lane() % 4 != 0) continue;
+      if (own.head_of(r) >= heads() || lane() % 4 != 0) continue;
 $if gated
       store_branch_lse(branch_lse_view, item.batch, token, head, BLOCKS, lse[r] * LN_2);
       store_branch_lse(branch_lse_view, item.batch, token, head, WINDOW, -INFINITE);
@@ -100,7 +100,7 @@ $if gated
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int head = item.first_head + own.head_of(r);
-        const bool known = own.head_of(r) < count;
+        const bool known = own.head_of(r) < heads();
         gate[r] = known ? gate_of(g_cmp_view, item.batch, token, head) : 0;
         const float all = known ? mean_lse[(item.batch * q_view.shape[2] + head) * items.tokens + token] : 0;
         own.reference[r] = all > -INFINITE ? all : 0;
@@ -109,8 +109,8 @@ $if gated
     }
 $end
     own.pass(ring, turn);  // the end of the item's tiles
-    if (count > 0)
+    if (heads() > 0)
       own.store(static_cast<Element*>(out_view.data) + item.batch * out_view.strides[0] + token * out_view.strides[1] + item.first_head * out_view.strides[2], out_view.strides[2],
-                count);
+                heads());
   }
 }

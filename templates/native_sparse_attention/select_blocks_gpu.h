@@ -54,6 +54,7 @@ static inline void load_named_bits(uint32_t* bits, int words, const View& indice
 struct ShufflingWarp {
   enum { UNROLLED = 1 };  // numbers that a lane looks at together: more would spill
   static uint32_t where(bool x) { return or_of_warp(x ? 1u << lane() : 0); }
+  static uint32_t any(uint32_t x) { return or_of_warp(x); }
   static int sum(int x) { return sum_of_warp(x); }
 };
 
@@ -64,15 +65,28 @@ template <class Words> static inline int count_from(const float* importance, int
   return Words::sum(count);
 }
 
+// The first bit, and all after it, in which the importance of blocks before `own` is not the same as that of block 1.
+template <class Words> static inline uint32_t bits_apart(const float* importance, int own) {
+  const uint32_t one = order_of(importance[1]);
+  uint32_t apart = 0;
+#pragma unroll (Words::UNROLLED)
+  for (int block = 1 + lane(); block < own; block += WARP) apart |= order_of(importance[block]) ^ one;
+  apart = Words::any(apart);
+#pragma unroll
+  for (int by = 1; by < 32; by *= 2) apart |= apart >> by;
+  return apart;
+}
+
 // Block 0, the query's own, and the `count` less two of the others before it whose importance is largest; of equal ones the first. Bit by
-// bit the importance is found that as many blocks reach; where just as many do, it is enough.
+// bit, from the first that is not the same in all, the importance is found that as many blocks reach; where just as many do, it is enough.
 template <class Words = ShufflingWarp> static inline void choose_blocks(uint32_t* bits, const float* importance, int own, int64_t count) {
   const int64_t room = room_beside(count, own);
   const bool all = room >= own - 1;
   bool exact = false;
-  uint32_t least = 0;
+  const uint32_t apart = all ? 0 : bits_apart<Words>(importance, own);
+  uint32_t least = all ? 0 : order_of(importance[1]) & ~apart;
 #pragma unroll 1
-  for (uint32_t bit = 1u << 31; !all && !exact && bit > 0; bit >>= 1) {
+  for (uint32_t bit = apart - apart / 2; !exact && bit > 0; bit >>= 1) {
     const int reach = count_from<Words>(importance, own, least | bit);
     if (reach >= room) least |= bit;
     exact = reach == room;

@@ -26,6 +26,24 @@ template <int FEATURES> static inline float mean_of_rows(float (&sums)[MEANS_THR
   return all / static_cast<float>(rows);
 }
 
+// Of a tile's mean `key` feature thread_x(), where there is one, as terms, and its power of two.
+static inline void store_terms(char* tile, int key, float x) {
+  __shared__ int largest_of[MEANS_THREADS / WARP];
+  const int bits = thread_x() < D ? static_cast<int>(__float_as_uint(x) & 0x7fffffff) : 0, of_warp = largest_in_warp(bits);
+  if (lane() == 0) largest_of[warp()] = of_warp;
+  sync_block();
+  int largest = 0;
+#pragma unroll
+  for (int w = 0; w < MEANS_THREADS / WARP; ++w) largest = largest_of[w] > largest ? largest_of[w] : largest;
+  float up;
+  x *= power_down<MEAN_REACH>(static_cast<uint32_t>(largest), up);
+  if (thread_x() == 0) reinterpret_cast<float*>(tile + TERMS_BYTES)[key] = up;
+  half* const to = reinterpret_cast<half*>(tile) + place_of_mean(key, thread_x());
+  if (thread_x() >= D) return;
+  to[0] = from_float<half>(x);
+  to[TERM_BYTES / 2] = from_float<half>(x - to_float(to[0]));
+}
+
 // Block (x, y, z): the means of block x of kv head y of row z of the batch: of keys in terms, and of both, 64 as they lie in shared memory.
 KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
   __shared__ float key_sums[MEANS_THREADS / WARP][D], value_sums[MEANS_THREADS / WARP][DV];
@@ -34,7 +52,7 @@ KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
   const int d = thread_x(), key = block_x() % KEYS;
   Element* const to = reinterpret_cast<Element*>(mean_tiles) + tile * (STAGE_BYTES / 2) + d / 64 * (KEYS * 64) + key * 64 + (d % 64 / 8 ^ key % 8) * 8 + d % 8;
   const float x = mean_of_rows(key_sums, k.row(block_z(), first, block_y()), k.token_stride, block_size);
-  if (d < D) store_terms(reinterpret_cast<Element*>(mean_terms) + tile * (TERMS_BYTES / 2) + place_of_mean(key, d), TERM_BYTES / 2, x);
+  store_terms(reinterpret_cast<char*>(mean_terms) + tile * MEANS_BYTES, key, x);
   if (!is_given(g_cmp_view)) return;
   if (d < D) *to = from_float<Element>(x);
   const float y = mean_of_rows(value_sums, v.row(block_z(), first, block_y()), v.token_stride, block_size);

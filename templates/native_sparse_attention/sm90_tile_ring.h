@@ -10,6 +10,7 @@ constexpr uint32_t PANEL = KEYS_A_TILE * 128;                  // 64 features of
 constexpr uint32_t QUERY_PANEL = TOKENS * ROW_HEADS * 128;     // 64 features of all queries
 constexpr uint32_t STAGE_BYTES = PANEL * (D + DV) / 64;
 enum TileKind { TILE_OF_BLOCKS, TILE_OF_MEANS, NO_TILE };
+constexpr uint32_t WHOLE_TILE = 1u << 23;  // among the bits of tokens that want a tile: each of them sees all of it
 
 // In shared memory beside the tiles, stage i of which begins i * STAGE_BYTES behind the first: keys, then values.
 struct TileRing {
@@ -63,7 +64,7 @@ struct Producer {
       load_tile(to + panel * QUERY_PANEL, map, shared_pointer(&ring.queries), {64 * panel, first_head, first_token, batch});
   }
   void copy_keys(const TensorMap& k_map, const TensorMap& v_map, uint32_t wanted, int first) {
-    open(TILE_OF_BLOCKS, wanted, first);
+    open(TILE_OF_BLOCKS, first + KEYS_A_TILE <= first_token + 1 ? wanted | WHOLE_TILE : wanted, first);
     if (lane() == 0) {
       barrier_arrive_expect(full(), STAGE_BYTES);
 #pragma unroll
@@ -95,7 +96,7 @@ struct Producer {
     for (int first = 0;; first += KEYS_A_TILE, mean_tiles += tile_bytes) {
       const uint32_t wanted = lanes_where(past > first);
       if (wanted == 0) break;
-      open(TILE_OF_MEANS, wanted, first);
+      open(TILE_OF_MEANS, first + KEYS_A_TILE <= (first_token + 1) / block_size ? wanted | WHOLE_TILE : wanted, first);
       if (lane() == 0) {
         barrier_arrive_expect(full(), STAGE_BYTES);
         load_bytes(tiles + turn.at * STAGE_BYTES, mean_tiles, STAGE_BYTES, full());
