@@ -81,8 +81,8 @@ struct Finder {
     sync_warp();
   }
   // The list may not be there yet, but its first item may be known; all else that blocks read was there before the list's launch let this one start, but for the
-  // keys that it writes.
-  void run(const RaggedQueue& list) const {
+  // keys that it writes. ask(item): for its first keys and values, where nearly all blocks wait for products before.
+  template <class Ask> void run(const RaggedQueue& list, const Ask& ask) const {
     RaggedItem item;
     int number = 0;
     const bool early = uniform(first_known);
@@ -93,8 +93,10 @@ struct Finder {
     }
     wait_for_previous_launch();
     const int wide_count = uniform(list.count(0)), other_count = uniform(list.count(1));
-    int queue = Division::start_of(block_x(), grid_x(), uniform(list.words[FIRST_BLOCKS]), number);
-    bool changed = false, told = early;
+    const int first_blocks = uniform(list.words[FIRST_BLOCKS]);
+    const bool idle = first_blocks > grid_x() - grid_x() / 8;  // memory, while wide streams are attended to
+    int queue = Division::start_of(block_x(), grid_x(), first_blocks, number);
+    bool changed = false, told = early, was_wide = false;
     Turn<ITEMS> place;
     for (int parity = 0;;) {
       if (!told) {
@@ -106,12 +108,13 @@ struct Finder {
         item = load_item(list.item(queue * list.room + number));
         if (uniform(item.first) < uniform(item.end)) {
           tell(place.at, item, queue * list.room + number, queue == 1 && wide_count > 0, 0);
+          if (idle && was_wide && queue == 1) ask(item);
         } else {
           number = take(list, queue);
           continue;
         }
       }
-      told = false;
+      told = false, was_wide = queue == 0;
       place.next();
       // As late as copies allow: what a block has taken, others that end before it cannot.
       const bool is_short = uniform(item.end) - uniform(item.first) <= AHEAD;
