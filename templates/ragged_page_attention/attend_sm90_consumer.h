@@ -54,10 +54,10 @@ struct Consumer {
 
   // An item's steps, all or every GROUPS-th one.
   struct Steps {
-    int at, end, first_whole, end_whole, first_key, keys, position, negative;  // position: of the warpgroup's first token
+    int at, end, first_whole, end_whole, first_key, keys, position;  // position: of the warpgroup's first token
     Steps(const KnownItem& of, int token)
         : at(uniform(of.item.first)), end(uniform(of.item.end)), first_whole(uniform(of.first_whole)), end_whole(uniform(of.end_whole)),
-          first_key(uniform(of.first_key)), keys(uniform(of.item.keys)), position(uniform(of.item.position) + token), negative(uniform(of.negative)) {}
+          first_key(uniform(of.first_key)), keys(uniform(of.item.keys)), position(uniform(of.item.position) + token) {}
     bool is_last() const { return at + 1 == end; }
     bool is_whole() const { return at >= first_whole && at < end_whole; }  // every row sees every key of it
     // The keys that a row sees. token: the row's, of this warpgroup.
@@ -327,11 +327,11 @@ struct Consumer {
       if (steps.is_whole()) return rows.weigh_capped(s, of.cap_unit, of.unit, factor);
     }
     if constexpr (CAPPED) cap_scores<Element>(s, of.cap_unit);
-    if (!CAPPED && steps.negative) {
-#pragma unroll
-      for (int j = 0; j < BLOCK_N / 2; ++j) s[j] = -s[j];
-    }
     if (!steps.is_whole()) {
+      if (!CAPPED && of.negative) {
+#pragma unroll
+        for (int j = 0; j < BLOCK_N / 2; ++j) s[j] = -s[j];
+      }
       const RowRange range[2] = {steps.range(own_tokens & 0xffff, units.window), steps.range(own_tokens >> 16, units.window)};
       LaneRows::hide(s, range, steps.at * BLOCK_N + lane_here() % 4 * 2);
     }

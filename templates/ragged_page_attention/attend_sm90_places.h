@@ -31,7 +31,7 @@ struct KnownItem {
   RaggedItem item;
   int number;         // in the list; negative: there are no more
   int first_key;      // the first one that some row sees
-  int first_whole, end_whole;  // steps that are seen whole by all rows
+  int first_whole, end_whole;  // steps that are seen whole by all rows; none where `negative`
   float unit, cap_unit, v_factor;  // take products to scores in units of log 2; to what tanh is of; outputs to values
   bool negative;      // `unit` is of the products' opposites
   int there;          // so many of its keys are, whether or not the launch before this one has ended
@@ -54,7 +54,9 @@ struct Units {
     to.end_whole = larger_of(smaller_of(item.position + 1, item.keys), 0) / BLOCK_N;
     const float natural = scale * k[item.kv_head];
     to.unit = (CAPPED ? soft_cap : larger_of(fabsf(natural), 1e-30f)) * LOG2_E,  // not 0: what is hidden is -inf times it
-    to.negative = !CAPPED && natural < 0, to.cap_unit = CAPPED ? natural / soft_cap : 0, to.v_factor = v[item.kv_head];
+    to.negative = !CAPPED && natural < 0;
+    if (to.negative) to.end_whole = 0;  // so that one look says that a step needs no more than its products' weights
+    to.cap_unit = CAPPED ? natural / soft_cap : 0, to.v_factor = v[item.kv_head];
   }
 };
 
