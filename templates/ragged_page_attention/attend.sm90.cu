@@ -44,6 +44,7 @@ $end
 #include "ragged_page_attention/attend_sm90_rows.h"
 #include "ragged_page_attention/attend_sm90_producer.h"
 #include "ragged_page_attention/attend_sm90_queries.h"
+#include "ragged_page_attention/attend_sm90_steps.h"
 #include "ragged_page_attention/attend_sm90_consumer.h"
 $if C != E
 #include "ragged_page_attention/attend_sm90_widener.h"

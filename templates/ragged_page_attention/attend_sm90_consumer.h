@@ -52,19 +52,6 @@ struct Consumer {
   }
   static void start(LaneRows& rows) { rows.reference[0] = rows.reference[1] = LOWEST, rows.sum[0] = rows.sum[1] = 0; }
 
-  // An item's steps, all or every GROUPS-th one.
-  struct Steps {
-    int at, end, first_whole, end_whole, first_key, keys, position;  // position: of the warpgroup's first token
-    Steps(const KnownItem& of, int token)
-        : at(uniform(of.item.first)), end(uniform(of.item.end)), first_whole(uniform(of.first_whole)), end_whole(uniform(of.end_whole)),
-          first_key(uniform(of.first_key)), keys(uniform(of.item.keys)), position(uniform(of.item.position) + token) {}
-    bool is_last() const { return at + 1 == end; }
-    bool is_whole() const { return at >= first_whole && at < end_whole; }  // every row sees every key of it
-    // The keys that a row sees. token: the row's, of this warpgroup.
-    RowRange range(int token, int window) const {
-      return {larger_of(position + token - window, 0), larger_of(smaller_of(position + token + 1, keys), 0)};
-    }
-  };
   Steps steps_of(const KnownItem& of) const { return Steps(of, token_of(of.item)); }
 
   // The softmax of an item that is done with: to lse, or to where the part waits. Returns the factors of its outputs.
@@ -77,10 +64,6 @@ struct Consumer {
     }
     end_rows<true>(rows, of, warp_row(), factor);
   }
-  // A row's token and query head, among the item's tokens and the kv head's.
-  struct Row {
-    int token, head;
-  };
   // OWN: it is row h of this lane, whose token is known.
   template <bool OWN> Row place_of(int row, int h) const {
     const int token = OWN ? row == 0 ? 0 : h == 0 ? own_tokens & 0xffff : own_tokens >> 16 : quotient(row, heads_a_kv_head);
@@ -226,20 +209,12 @@ struct Consumer {
     }
   }
 
-  // A matrix so many bytes on. No carry leaves the address, so that the upper word stays where it is.
-  static uint64_t onward(uint64_t matrix, uint32_t bytes) {
-    return (matrix & ~uint64_t{0xffffffff}) | static_cast<uint32_t>(static_cast<uint32_t>(matrix) + (bytes >> 4));
-  }
-  // The next product's queries and keys, as it takes them: made here.
-  struct Factor {
-    uint64_t queries, keys;
-  };
-  Factor next_factors() const { return {made_here(depth_major<128>(at.q(queries.at, part))), made_here(depth_major<128>(at.k(keys.at)))}; }
-  static uint64_t made_here(uint64_t matrix) { return (matrix & ~uint64_t{0xffffffff}) | keep_here(static_cast<uint32_t>(matrix)); }
+  // Of the next product: made here.
+  Operands next_operands() const { return {made_here(depth_major<128>(at.q(queries.at, part))), made_here(depth_major<128>(at.k(keys.at)))}; }
   // KEPT: by queries in registers.
-  template <int KEPT> void multiply_keys(float (&s)[BLOCK_N / 2], const KeptQueries& q) const { multiply_keys<KEPT>(s, q, next_factors()); }
-  template <int KEPT> void multiply_keys(float (&s)[BLOCK_N / 2], const KeptQueries& q, const Factor& factors) const {
-    const uint64_t a = factors.queries, b = factors.keys;
+  template <int KEPT> void multiply_keys(float (&s)[BLOCK_N / 2], const KeptQueries& q) const { multiply_keys<KEPT>(s, q, next_operands()); }
+  template <int KEPT> void multiply_keys(float (&s)[BLOCK_N / 2], const KeptQueries& q, const Operands& operands) const {
+    const uint64_t a = operands.queries, b = operands.keys;
     keep_in_place(s);
     wgmma_fence();
 #pragma unroll
@@ -302,10 +277,6 @@ struct Consumer {
     return any_in_warp(barrier_test(at.k_full(keys.at), keys.parity) && barrier_test(at.v_full(next.at), next.parity));
   }
 
-  static bool is_partly_unseen(const Steps& steps) {
-    const int first = steps.at * BLOCK_N;
-    return steps.keys - first < BLOCK_N || steps.first_key > first;
-  }
   // Values of a step outside of [first, end) become zeros: slots that no sequence has filled, or that nobody sees, may hold anything.
   void clear_values(int first, int end) const {
 #pragma unroll 1
@@ -468,8 +439,8 @@ struct Consumer {
     weigh(s, rows, known[item], steps, factor);
     pack_weights<Weight, BLOCK_N>(p, s);
     // Asked before a step's products are awaited, so that the next ones start without delay.
-    bool last = any_in_warp(steps.is_last()), clears = any_in_warp(is_partly_unseen(steps));
-    Factor factors = next_factors();
+    bool last = any_in_warp(steps.is_last()), clears = any_in_warp(steps.is_partly_unseen());
+    Operands operands = next_operands();
     for (;;) {
       const int done = item, first = steps.at * BLOCK_N, filled = steps.keys - first, unseen = steps.first_key - first;
       float done_factor[2];
@@ -496,7 +467,7 @@ struct Consumer {
         wait_values();
       }
       if (clears) clear_values(unseen, filled);
-      multiply_keys<KEPT_SLICES>(s, q, factors);
+      multiply_keys<KEPT_SLICES>(s, q, operands);
       multiply_values(o, p, adds);
       adds = !last;
       const uint32_t read_keys = keep_here(keys_released());
@@ -508,8 +479,8 @@ struct Consumer {
       keep_in_place(s);
       here = are_here();
       const bool ended = last;
-      last = any_in_warp(steps.is_last()), clears = any_in_warp(is_partly_unseen(steps));
-      factors = next_factors();
+      last = any_in_warp(steps.is_last()), clears = any_in_warp(steps.is_partly_unseen());
+      operands = next_operands();
       const uint32_t read_values = keep_here(values_released());
       rows.made();
       wgmma_wait<0>();
