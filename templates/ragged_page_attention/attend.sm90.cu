@@ -44,13 +44,14 @@ $end
 #include "ragged_page_attention/attend_sm90_rows.h"
 #include "ragged_page_attention/attend_sm90_producer.h"
 #include "ragged_page_attention/attend_sm90_queries.h"
+#include "ragged_page_attention/attend_sm90_steps.h"
 #include "ragged_page_attention/attend_sm90_consumer.h"
 $if C != E
 #include "ragged_page_attention/attend_sm90_widener.h"
 $end
 
 $if v3
-#include "ragged_page_attention/write.gpu.h"
+#include "ragged_page_attention/write_sm90.h"
 
 $end
 // The first block makes the list; v3's others write new keys and values, a warp a token.
@@ -62,8 +63,13 @@ $if v3
     const NewTokens fresh{{keys, values, key_token, key_head, value_token, value_head, k_scale, v_scale, k_scale_stride, v_scale_stride},
                           kv_pages, page_stride, slot_stride, head_stride, block_tables, table_row, PAGE, D, kv_heads};
     const RaggedBatch batch{query_start_loc, context_lens, distribution[2], tokens};
+    const int64_t first = int64_t{block_x() - 1} * PLAN_WARPS + warp(), step = int64_t{grid_x() - 1} * PLAN_WARPS;
+    if (TokenWriter::may(fresh)) {
+      TokenWriter{fresh, batch, static_cast<int>(sequences), TokenWriter::places()}.run(first, step);
+    } else {
 #pragma unroll 1
-    for (int64_t token = int64_t{block_x() - 1} * PLAN_WARPS + warp(); token < tokens; token += int64_t{grid_x() - 1} * PLAN_WARPS) fresh.write(batch, token);
+      for (int64_t token = first; token < tokens; token += step) fresh.write(batch, token);
+    }
     return;
   }
 $end
@@ -106,7 +112,7 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
     Producer producer{at, queries_map, kv_pages_map, block_tables, table_stride, group_size, tokens_a_group};
     const int role = uniform(warp());
     if (role == 0) producer.run_keys();
-    if (role == FINDER) Finder{at, units}.run(queue);
+    if (role == FINDER) Finder{at, units}.run(queue, [&](const RaggedItem& item) { producer.ask_for(item, units.window); });
     if (role == 2) producer.run_values();
     if (role == 3) {
       producer.run_queries();

@@ -52,19 +52,6 @@ struct Consumer {
   }
   static void start(LaneRows& rows) { rows.reference[0] = rows.reference[1] = LOWEST, rows.sum[0] = rows.sum[1] = 0; }
 
-  // An item's steps, all or every GROUPS-th one.
-  struct Steps {
-    int at, end, first_whole, end_whole, first_key, keys, position, negative;  // position: of the warpgroup's first token
-    Steps(const KnownItem& of, int token)
-        : at(uniform(of.item.first)), end(uniform(of.item.end)), first_whole(uniform(of.first_whole)), end_whole(uniform(of.end_whole)),
-          first_key(uniform(of.first_key)), keys(uniform(of.item.keys)), position(uniform(of.item.position) + token), negative(uniform(of.negative)) {}
-    bool is_last() const { return at + 1 == end; }
-    bool is_whole() const { return at >= first_whole && at < end_whole; }  // every row sees every key of it
-    // The keys that a row sees. token: the row's, of this warpgroup.
-    RowRange range(int token, int window) const {
-      return {larger_of(position + token - window, 0), larger_of(smaller_of(position + token + 1, keys), 0)};
-    }
-  };
   Steps steps_of(const KnownItem& of) const { return Steps(of, token_of(of.item)); }
 
   // The softmax of an item that is done with: to lse, or to where the part waits. Returns the factors of its outputs.
@@ -75,20 +62,26 @@ struct Consumer {
       if (has_rows(of.item)) parts.store_softmax(own_unit(of.item), rows);
       return;
     }
-    end_rows(rows, of, warp_row(), factor);
+    end_rows<true>(rows, of, warp_row(), factor);
+  }
+  // OWN: it is row h of this lane, whose token is known.
+  template <bool OWN> Row place_of(int row, int h) const {
+    const int token = OWN ? row == 0 ? 0 : h == 0 ? own_tokens & 0xffff : own_tokens >> 16 : quotient(row, heads_a_kv_head);
+    return {token, row - token * heads_a_kv_head};
   }
   // first_row: of the 16 that the warp has. Returns the factors of this lane's rows.
-  void end_rows(const LaneRows& rows, const KnownItem& of, int first_row, float (&factor)[2]) const {
+  template <bool OWN> void end_rows(const LaneRows& rows, const KnownItem& of, int first_row, float (&factor)[2]) const {
     const int count = rows_of(of.item), first_token = of.item.token + token_of(of.item);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int row = first_row + lane_here() / 4 + 8 * h, given = row < count ? row : 0, token = quotient(given, heads_a_kv_head);
-      const int head = of.item.kv_head * heads_a_kv_head + given - token * heads_a_kv_head;
+      const int row = first_row + lane_here() / 4 + 8 * h;
+      const Row place = place_of<OWN>(row < count ? row : 0, h);
+      const int head = of.item.kv_head * heads_a_kv_head + place.head;
       const Softmax keys_alone{rows.reference[h], rows.sum[h]}, end = with_sinks(ends, keys_alone, head);
       factor[h] = scale_of(keys_alone, end) * of.v_factor;
       float* const lse = static_cast<float*>(ends.lse.data);
       const float value = lse_of(end);
-      if ((row < count) & (lane_here() % 4 == 0) & (lse != nullptr)) lse[ends.lse.at(first_token + token, head)] = value;
+      if ((row < count) & (lane_here() % 4 == 0) & (lse != nullptr)) lse[ends.lse.at(first_token + place.token, head)] = value;
     }
     sync_warp();
   }
@@ -101,18 +94,19 @@ struct Consumer {
   }
 
   // Features from `first` on.
-  template <int N> void store_rows(const float (&o)[N], const float (&factor)[2], const KnownItem& of, int first_row, int first) const {
+  template <bool OWN, int N> void store_rows(const float (&o)[N], const float (&factor)[2], const KnownItem& of, int first_row, int first) const {
     const int count = rows_of(of.item), first_token = of.item.token + token_of(of.item);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int row = first_row + lane_here() / 4 + 8 * h, given = row < count ? row : 0, token = quotient(given, heads_a_kv_head);
-      Element* const to = plain.out_row(first_token + token, of.item.kv_head * heads_a_kv_head + given - token * heads_a_kv_head);
+      const int row = first_row + lane_here() / 4 + 8 * h;
+      const Row place = place_of<OWN>(row < count ? row : 0, h);
+      Element* const to = plain.out_row(first_token + place.token, of.item.kv_head * heads_a_kv_head + place.head);
       store_row(o, h, factor[h], to + first, row < count);
     }
-    float zero = 0;
+    float zero[4] = {};  // more than one, so that none waits for all others
 #pragma unroll
-    for (int i = 0; i < N; ++i) zero += o[i] * 0;
-    if (zero != 0) broken_rows[part] = 1;
+    for (int i = 0; i < N; ++i) zero[i % 4] += o[i] * 0;
+    if (zero[0] + zero[1] + zero[2] + zero[3] != 0) broken_rows[part] = 1;
   }
   // By one thread of the warpgroup.
   void link(int number, int& last) const {
@@ -132,7 +126,7 @@ struct Consumer {
     const bool first_thread = thread_here() == 0;
     if (rows_of(item) == 0) return;
     if (!is_cut(item)) {
-      store_rows(o, factor, of, warp_row(), 0);
+      store_rows<true>(o, factor, of, warp_row(), 0);
       if (first_thread) link(of.number, last_whole[part]);
       sync_warp();
       return;
@@ -153,11 +147,11 @@ struct Consumer {
     const int first = uniform(item.slot) + (wide ? part * units : 0) + unit;
     const LaneRows rows = parts.softmax_of(first, step, parts_of(item));
     float x[32], factor[2];
-    end_rows(rows, of, 16 * unit, factor);
+    end_rows<false>(rows, of, 16 * unit, factor);
 #pragma unroll 1
     for (int features = 0; features < D; features += 64) {
       parts.add_up(x, rows, features, first, step, parts_of(item));
-      store_rows(x, factor, of, 16 * unit, features);
+      store_rows<false>(x, factor, of, 16 * unit, features);
     }
   }
   // Recomputes, by the definition, those of 16 rows that are not finite: a value that is not, behind a weight of 0, has made those of rows that do not see it NaN.
@@ -215,13 +209,12 @@ struct Consumer {
     }
   }
 
-  // A matrix so many bytes on. No carry leaves the address, so that the upper word stays where it is.
-  static uint64_t onward(uint64_t matrix, uint32_t bytes) {
-    return (matrix & ~uint64_t{0xffffffff}) | static_cast<uint32_t>(static_cast<uint32_t>(matrix) + (bytes >> 4));
-  }
+  // Of the next product: made here.
+  Operands next_operands() const { return {made_here(depth_major<128>(at.q(queries.at, part))), made_here(depth_major<128>(at.k(keys.at)))}; }
   // KEPT: by queries in registers.
-  template <int KEPT> void multiply_keys(float (&s)[BLOCK_N / 2], const KeptQueries& q) const {
-    const uint64_t a = depth_major<128>(keep_here(at.q(queries.at, part))), b = depth_major<128>(keep_here(at.k(keys.at)));
+  template <int KEPT> void multiply_keys(float (&s)[BLOCK_N / 2], const KeptQueries& q) const { multiply_keys<KEPT>(s, q, next_operands()); }
+  template <int KEPT> void multiply_keys(float (&s)[BLOCK_N / 2], const KeptQueries& q, const Operands& operands) const {
+    const uint64_t a = operands.queries, b = operands.keys;
     keep_in_place(s);
     wgmma_fence();
 #pragma unroll
@@ -253,14 +246,19 @@ struct Consumer {
     sync_some(1 + part, WARPGROUP);
     release_queries(true);
   }
-  void release_keys() {
-    if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.k_full(keys.at)));
+  void release_keys() { release_keys(keys_released()); }
+  void release_keys(uint32_t barrier) {
+    if (thread_x() % WARPGROUP == 0) barrier_arrive(barrier);
     keys.next();
   }
-  void release_values() {
-    if (thread_x() % WARPGROUP == 0) barrier_arrive(empty(at.v_full(values.at)));
+  void release_values() { release_values(values_released()); }
+  void release_values(uint32_t barrier) {
+    if (thread_x() % WARPGROUP == 0) barrier_arrive(barrier);
     values.next();
   }
+  // Which barrier that is: asked before products are awaited.
+  uint32_t keys_released() const { return empty(at.k_full(keys.at)); }
+  uint32_t values_released() const { return empty(at.v_full(values.at)); }
   void wait_keys() const { barrier_wait_all(at.k_full(keys.at), keys.parity); }
   void wait_values() const { barrier_wait_all(at.v_full(values.at), values.parity); }
   // Steps that other warpgroups have.
@@ -300,11 +298,11 @@ struct Consumer {
       if (steps.is_whole()) return rows.weigh_capped(s, of.cap_unit, of.unit, factor);
     }
     if constexpr (CAPPED) cap_scores<Element>(s, of.cap_unit);
-    if (!CAPPED && steps.negative) {
-#pragma unroll
-      for (int j = 0; j < BLOCK_N / 2; ++j) s[j] = -s[j];
-    }
     if (!steps.is_whole()) {
+      if (!CAPPED && of.negative) {
+#pragma unroll
+        for (int j = 0; j < BLOCK_N / 2; ++j) s[j] = -s[j];
+      }
       const RowRange range[2] = {steps.range(own_tokens & 0xffff, units.window), steps.range(own_tokens >> 16, units.window)};
       LaneRows::hide(s, range, steps.at * BLOCK_N + lane_here() % 4 * 2);
     }
@@ -440,8 +438,10 @@ struct Consumer {
     if (!KEEPS_QUERIES) release_queries(steps.is_last());
     weigh(s, rows, known[item], steps, factor);
     pack_weights<Weight, BLOCK_N>(p, s);
+    // Asked before a step's products are awaited, so that the next ones start without delay.
+    bool last = any_in_warp(steps.is_last()), clears = any_in_warp(steps.is_partly_unseen());
+    Operands operands = next_operands();
     for (;;) {
-      const bool last = steps.is_last();
       const int done = item, first = steps.at * BLOCK_N, filled = steps.keys - first, unseen = steps.first_key - first;
       float done_factor[2];
       ++steps.at;
@@ -450,7 +450,7 @@ struct Consumer {
         item = next_item();
         if (item < 0 || is_shared(item)) {
           wait_values();
-          if (filled < BLOCK_N || unseen > 0) clear_values(unseen, filled);
+          if (clears) clear_values(unseen, filled);
           multiply_values(o, p, adds);
           wgmma_wait<0>();
           keep_in_place(o);
@@ -466,22 +466,27 @@ struct Consumer {
         wait_keys();
         wait_values();
       }
-      if (filled < BLOCK_N || unseen > 0) clear_values(unseen, filled);
-      multiply_keys<KEPT_SLICES>(s, q);
+      if (clears) clear_values(unseen, filled);
+      multiply_keys<KEPT_SLICES>(s, q, operands);
       multiply_values(o, p, adds);
       adds = !last;
+      const uint32_t read_keys = keep_here(keys_released());
       wgmma_wait<1>();
       keep_in_place(s);
-      release_keys();
+      release_keys(read_keys);
       if (!KEEPS_QUERIES) release_queries(steps.is_last());
       const bool follows = weigh(s, rows, known[item], steps, factor);
       keep_in_place(s);
       here = are_here();
+      const bool ended = last;
+      last = any_in_warp(steps.is_last()), clears = any_in_warp(steps.is_partly_unseen());
+      operands = next_operands();
+      const uint32_t read_values = keep_here(values_released());
       rows.made();
       wgmma_wait<0>();
       keep_in_place(o);
-      release_values();
-      if (last)
+      release_values(read_values);
+      if (ended)
         finish(o, done_factor, known[done]);
       else if (follows)
         scale_rows(o, factor);

@@ -31,7 +31,7 @@ struct KnownItem {
   RaggedItem item;
   int number;         // in the list; negative: there are no more
   int first_key;      // the first one that some row sees
-  int first_whole, end_whole;  // steps that are seen whole by all rows
+  int first_whole, end_whole;  // steps that are seen whole by all rows; none where `negative`
   float unit, cap_unit, v_factor;  // take products to scores in units of log 2; to what tanh is of; outputs to values
   bool negative;      // `unit` is of the products' opposites
   int there;          // so many of its keys are, whether or not the launch before this one has ended
@@ -54,7 +54,9 @@ struct Units {
     to.end_whole = larger_of(smaller_of(item.position + 1, item.keys), 0) / BLOCK_N;
     const float natural = scale * k[item.kv_head];
     to.unit = (CAPPED ? soft_cap : larger_of(fabsf(natural), 1e-30f)) * LOG2_E,  // not 0: what is hidden is -inf times it
-    to.negative = !CAPPED && natural < 0, to.cap_unit = CAPPED ? natural / soft_cap : 0, to.v_factor = v[item.kv_head];
+    to.negative = !CAPPED && natural < 0;
+    if (to.negative) to.end_whole = 0;  // so that one look says that a step needs no more than its products' weights
+    to.cap_unit = CAPPED ? natural / soft_cap : 0, to.v_factor = v[item.kv_head];
   }
 };
 
@@ -81,8 +83,8 @@ struct Finder {
     sync_warp();
   }
   // The list may not be there yet, but its first item may be known; all else that blocks read was there before the list's launch let this one start, but for the
-  // keys that it writes.
-  void run(const RaggedQueue& list) const {
+  // keys that it writes. ask(item): for its first keys and values, where nearly all blocks wait for products before.
+  template <class Ask> void run(const RaggedQueue& list, const Ask& ask) const {
     RaggedItem item;
     int number = 0;
     const bool early = uniform(first_known);
@@ -93,8 +95,10 @@ struct Finder {
     }
     wait_for_previous_launch();
     const int wide_count = uniform(list.count(0)), other_count = uniform(list.count(1));
-    int queue = Division::start_of(block_x(), grid_x(), uniform(list.words[FIRST_BLOCKS]), number);
-    bool changed = false, told = early;
+    const int first_blocks = uniform(list.words[FIRST_BLOCKS]);
+    const bool idle = first_blocks > grid_x() - grid_x() / 8;  // memory, while wide streams are attended to
+    int queue = Division::start_of(block_x(), grid_x(), first_blocks, number);
+    bool changed = false, told = early, was_wide = false;
     Turn<ITEMS> place;
     for (int parity = 0;;) {
       if (!told) {
@@ -106,12 +110,13 @@ struct Finder {
         item = load_item(list.item(queue * list.room + number));
         if (uniform(item.first) < uniform(item.end)) {
           tell(place.at, item, queue * list.room + number, queue == 1 && wide_count > 0, 0);
+          if (idle && was_wide && queue == 1) ask(item);
         } else {
           number = take(list, queue);
           continue;
         }
       }
-      told = false;
+      told = false, was_wide = queue == 0;
       place.next();
       // As late as copies allow: what a block has taken, others that end before it cannot.
       const bool is_short = uniform(item.end) - uniform(item.first) <= AHEAD;

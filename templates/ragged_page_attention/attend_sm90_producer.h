@@ -6,6 +6,7 @@ struct Producer {
   static constexpr int RUNS = BLOCK_N / BOX, BOXES = RUNS * PARTS;   // of a step
   static constexpr uint32_t BOX_BYTES = BOX * WIDTH * sizeof(Cached), PART_BYTES = KEY_BOX;
   static constexpr uint32_t COPIED_STAGES = BYTES ? RAW_STAGES : STAGES;
+  static constexpr int ASKED = AHEAD;                                // steps of an item that the L2 cache is asked for
   static_assert(BOXES <= WARP);
   const Places& at;
   const TensorMap &q, &kv;
@@ -46,6 +47,23 @@ struct Producer {
     const int key = step_key + run_of_lane() * BOX;
     if (steps.has_box(key))
       load_tile(to + lane() % PARTS * PART_BYTES + run_of_lane() * BOX_BYTES, kv, full, {WIDTH * (lane() % PARTS), row, key % PAGE, page}, steps.keep);
+  }
+
+  // Brings an item's first keys and values to the L2 cache. (cp.async.bulk.prefetch.tensor)
+  void ask_for(const RaggedItem& item, int window) const {
+    const int first = uniform(item.first), end = smaller_of(uniform(item.end), first + ASKED), first_seen = larger_of(uniform(item.position) - window, 0);
+    const int32_t* const table = tables + uniform(item.sequence) * table_stride;
+#pragma unroll 1
+    for (int box = lane(); box < (end - first) * BOXES; box += WARP) {
+      const int key = first * BLOCK_N + box / PARTS * BOX;
+      if (key >= item.keys || key + BOX <= first_seen) continue;
+      const int page = table[key / PAGE];
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];"
+                     : : "l"(&kv), "r"(WIDTH * (box % PARTS)), "r"(2 * item.kv_head + i), "r"(key % PAGE), "r"(page) : "memory");
+    }
+    sync_warp();
   }
 
   void copy_queries(const KnownItem& known_item, Turn<Q_STAGES>& queries) {

@@ -3,7 +3,7 @@
 
 constexpr int SLICES = D / 16;  // of features, as products take them
 // Of items that are not shared, as many as there are registers for: each product would read them again from shared memory.
-constexpr int KEPT_SLICES = GROUPS == 3 ? 0 : BYTES ? 5 : SLICES;
+constexpr int KEPT_SLICES = GROUPS == 3 ? 0 : !BYTES ? SLICES : CAPPED ? 4 : 5;
 constexpr bool KEEPS_QUERIES = KEPT_SLICES == SLICES;  // all
 
 struct KeptQueries {
