@@ -40,7 +40,3 @@ static inline View logs_view(float* data, int64_t batches, int64_t heads, int64_
 static inline View lse_view_of(float* data, int64_t batches, int64_t heads, int64_t tokens, int64_t batch_stride, int64_t head_stride) {
   return data ? logs_view(data, batches, heads, tokens, batch_stride, head_stride) : no_view();
 }
-// Heads [first, first + heads) of LSE [batches, all heads, tokens].
-static inline View logs_from(const View& all, int64_t first, int64_t heads) {
-  return logs_view(static_cast<float*>(all.data) + first * all.strides[1], all.shape[0], heads, all.shape[2], all.strides[0], all.strides[1]);
-}

@@ -48,19 +48,31 @@ $if latent
 #include "mla_attention/absorbed_results.h"
 $end
   const Places at;
+  const int part_count = static_cast<int>(parts), blocks = static_cast<int>(row_blocks);
+  const int row_block = block_x() % blocks, unit = block_x() / blocks, token = unit / part_count, part = unit % part_count;
+  const int first_head = row_block * ROWS;
+  const int queries = static_cast<int>(q_latent_view.shape[1]), heads = static_cast<int>(q_latent_view.shape[2]);
+  const int sequence = token / queries, i = token % queries;
+  // What the first copies wait for, one after the other, is fetched together.
+$if not gathered
+  if (thread_x() == WARP) prefetch_tensor_map(cache_map);
+  if (thread_x() == 2 * WARP) prefetch_tensor_map(k_rope_map);
+$end
+  if (block_tables && warp() == 3 && lane() * 32 < table_row) fetch(block_tables + sequence * table_row + lane() * 32);
+  if (context_lens && thread_x() == 0) fetch(context_lens + sequence);
   if (thread_x() == 0) {
     for (uint32_t stage = 0; stage < STAGES; ++stage) {
       for (int box = 0; box < BOXES; ++box) barrier_init(at.full(stage, box), !GATHERED ? 1 : box == ROPE_BOX ? WARPGROUP + 4 : WARPGROUP);
       for (int piece = 0; piece < PIECES; ++piece) barrier_init(at.empty(stage, piece), 4);
     }
+    barrier_init(at.q_full(), 1);
     fence_barrier_init();
+    barrier_arrive_expect(at.q_full(), LATENT_BOXES * BOX);
+    for (int box = 0; box < LATENT_BOXES; ++box)
+      load_tile(at.q() + box * BOX, q_latent_map, at.q_full(), {box * 64, first_head, ${latent ? 'token' : 'i, sequence'}});
   }
   let_next_launch_go();
   sync_block();
-  const int part_count = static_cast<int>(parts), blocks = static_cast<int>(row_blocks);
-  const int first_head = block_x() % blocks * ROWS, unit = block_x() / blocks, token = unit / part_count, part = unit % part_count;
-  const int queries = static_cast<int>(q_latent_view.shape[1]), heads = static_cast<int>(q_latent_view.shape[2]);
-  const int sequence = token / queries, i = token % queries;
 $if gathered
   const bool listed = is_given(indices_view);
   const int32_t* const entries = listed ? static_cast<const int32_t*>(indices_view.data) + sequence * indices_view.strides[0] + i * indices_view.strides[1]
@@ -82,12 +94,11 @@ $end
     give_registers<PRODUCER_REGISTERS>();
     const int ours = uniform(work.left(0) < work.tiles * KEYS ? work.left(0) : work.tiles * KEYS);  // keys of the part
 $if gathered
-    Gatherer{static_cast<const Element*>(cache), latent_outer, latent_inner, listed ? entries + work.begin : entries, listed, static_cast<int>(page_size), work.begin, ours,
-             blocks == 1 ? 2 : block_x() % blocks % 2}.run();
+    Gatherer{static_cast<const Element*>(cache), latent_outer, latent_inner, listed ? entries + work.begin : entries, listed, static_cast<int>(page_size), work.begin, ours}.run();
 $else
     if (warp() == 0)
       Copier{cache_map, k_rope_map, block_tables ? block_tables + sequence * table_row : nullptr, sequence, static_cast<int>(page_size),
-             static_cast<int>(box_rows), cache ? R : 0, ours, EAGER ? 2 : block_x() % blocks % 2}.run(work.begin);
+             static_cast<int>(box_rows), cache ? R : 0, ours, EAGER ? 2 : row_block % 2}.run(work.begin);
 $end
   } else {
     take_registers<CONSUMER_REGISTERS>();
