@@ -1,10 +1,12 @@
 // A warpgroup of Hopper's mla_decode of whole features that multiplies: from scores to outputs. A part of decode_pair.sm90.cu, whose constants it uses.
 #pragma once
 #include "mla_decode/pair_rows.h"
+#include "mla_decode/pair_merge.h"
 
 // GROUP 0 weighs even tiles and holds the outputs' first half; it starts with a tile's scores when it has added the tile before to its outputs. GROUP 1
 // has the rest, and adds the tile before while it weighs; but EAGER ones release the tile before first, and then wait for the next one.
-template <int GROUP> struct Consumer : PairRows<GROUP> {
+template <int GROUP, bool PAIRED> struct Consumer : ClusterMerge<GROUP> {
+  using Merge = ClusterMerge<GROUP>;
   using Rows = PairRows<GROUP>;
   using Rows::at, Rows::OTHER, Rows::WEIGHED, Rows::ALL, Rows::OWN, Rows::rows, Rows::me, Rows::own_lane, Rows::first_row;
   const int tiles, count;  // of the part; keys of the query token from the part's first one on
@@ -188,6 +190,19 @@ template <int GROUP> struct Consumer : PairRows<GROUP> {
       wgmma_wait<0>();
       keep_in_place(o);
     }
-    Rows::finish(results(), [&](auto store) { store(o, GROUP * HALF); });
+    const auto outputs = [&](auto store) { store(o, GROUP * HALF); };
+    if constexpr (PAIRED) {
+      Rows::add_groups();
+      Merge::meet();
+      if (cluster_rank() == GROUP)
+        Merge::receive(o);
+      else
+        Merge::send(o, 1 - cluster_rank());
+      arrive_cluster();
+      if (cluster_rank() == GROUP) Rows::store(results(), outputs, Merge::stage(), GROUP == 0);
+      wait_cluster();  // what was sent has come
+    } else {
+      Rows::finish(results(), outputs);
+    }
   }
 };
