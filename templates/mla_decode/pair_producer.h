@@ -49,7 +49,7 @@ struct Copier {
         if (has(seen - KEYS)) next = table[column];  // it is there when it is wanted
       }
       const Tile tile{at.keys(turn.at) + static_cast<uint32_t>(keep_here(thread_x())) * box_rows * 128, turn.at, inner, page, boxes * box_rows * 128, has(seen)};
-      if (fetched < 2 && seen < left && has(seen - KEYS)) {  // the second tile's copies follow the first one's at once
+      if (fetched < 2 && has(seen - KEYS)) {
 #pragma unroll
         for (int box = 0; box < BOXES; ++box)
           if (box % 2 == fetched) fetch_tile(box == ROPE_BOX ? ropes : latents, {box == ROPE_BOX ? rope_at : box * 64, next_inner, next});
