@@ -367,7 +367,7 @@ KERNEL(128, 1) list_queries(${parameters('list_queries')}) {
 $end
 $if latent
 #include "mla_attention/expand_entries.h"
-#include "mla_attention_bwd/row_sums_entry.h"
+#include "mla_attention_bwd/prepare_entry.h"
 #include "mla_attention_bwd/product_entries.h"
 $else
 // With dbias: its sums before, and after.

@@ -163,16 +163,6 @@ $end
     for (int i = thread_x() * 4; i < (CLEARS ? Sums::COUNT : 0); i += THREADS * 4) store_pack(dq_sums + at * Sums::FEATURES + i, Pack<float, 4>{});
   }
 
-$if latent
-  // Sums at 0, of this block's rows.
-  template <int THREADS> void clear() const {
-    const int64_t row = block_x() * int64_t{ROWS}, at = ((block_z() * space.heads) + block_y()) * space.rows + row;
-    if (block_y() >= space.heads) return;
-#pragma unroll 1
-    for (int i = thread_x() * 4; i < Sums::COUNT; i += THREADS * 4) store_pack(dq_sums + at * Sums::FEATURES + i, Pack<float, 4>{});
-  }
-
-$end
   // Shared memory that finish() and repair() need: rows of dq; which are bad; what warps compare others with.
   static constexpr int PITCH = D + 8, BAD_ROWS = ROWS * PITCH * 2, PLAIN = BAD_ROWS + ROWS * 4;
   static float* plain_memory() { return reinterpret_cast<float*>(dynamic_shared() + PLAIN) + warp() * 2 * (D + DV); }

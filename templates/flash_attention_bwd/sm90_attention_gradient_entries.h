@@ -41,8 +41,10 @@ $end
   clear_counters<PREPARE_THREADS>(broken, broken_blocks, grid_blocks);
   clear_counters<PREPARE_THREADS>(added, added_count, grid_blocks);
   clear_counters<PREPARE_THREADS>(finished, finished_count, grid_blocks);
-$if latent  // a launch of its own has made the rest
-  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.clear<PREPARE_THREADS>();
+$if latent
+  if (block_y() >= q.heads) return;
+  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(
+      heads_from<Element>(out_view, turn_heads.first, turn_heads.count), dout_view, logs_from(lse_view, turn_heads.first, turn_heads.count));
 $else
   CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view, kept_part${by_blocks ? ', heads_cleared * (q.heads / k.heads) * space_rows' : ''});
 $end

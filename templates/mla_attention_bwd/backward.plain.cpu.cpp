@@ -1,5 +1,5 @@
-// mla_attention_bwd, plain, by the definition and absorbed: nothing of the forward pass is needed but its inputs. With q' = w_kc q_nope, do' = w_vc dout
-// and o' = sum of p_j latent_j, all of R features, a row's softmax gradient is ds_j = p_j (do' . latent_j - do' . o'), and with dq' = sum of ds_j latent_j:
+// mla_attention_bwd, plain, by the definition and absorbed. With q' = w_kc q_nope, do' = w_vc dout and o' = sum of p_j latent_j, all of R features, p_j of the
+// forward pass's lse, a row's softmax gradient is ds_j = p_j (do' . latent_j - dout . out), and with dq' = sum of ds_j latent_j:
 //   rows:    q', do', o', dq' of each query row to workspace; dq_nope = w_kc dq', dq_rope = sum of ds_j rope_j
 //   keys:    dlatent_j = sum over rows of ds_j q' + p_j do', drope_j = sum of ds_j q_rope
 //   weights: dw_kc = sum over rows of dq' q_nope, dw_vc = sum of o' dout
@@ -35,6 +35,12 @@ static void add(float* to, float factor, const float* from, int64_t count) {
   for (int64_t d = 0; d < count; ++d) to[d] += factor * from[d];
 }
 
+static float dot_of_rows(const Element* a, const Element* b, int64_t count) {
+  float sum = 0;
+  for (int64_t d = 0; d < count; ++d) sum += to_float(a[d]) * to_float(b[d]);
+  return sum;
+}
+
 // Item (x, y, z): the turn's head x of query y of row z of the batch.
 static void rows(${parameters('rows')}, const Group& group) {
   const TurnHeads turn(step, group.grid_x, heads);
@@ -50,26 +56,15 @@ static void rows(${parameters('rows')}, const Group& group) {
   for (int64_t d = 0; d < rope; ++d) saved.query[latent + d] = to_float(row_of<const Element>(q_rope_view, batch, i, head)[d]), drope[d] = 0;
   for (int64_t r = 0; r < latent; ++r) saved.out[r] = 0, saved.dquery[r] = 0;
 
-  Row row{-INFINITE, 0};
-  for (int64_t j = seen.first; j < seen.end; ++j) {
-    if (!seen.sees(j)) continue;
-    load_key(keys.row(batch, j), latent, rope, key);
-    const float weight = weigh(row, score_of(saved.query, key, width, softmax_scale, logits_soft_cap, slope), saved.out, latent);
-    if (weight != 0) add(saved.out, weight, key, latent);  // a value behind a weight of 0 may be NaN
-  }
-  const float factor = row.sum == 0 ? 0 : static_cast<float>(1 / row.sum);
-  for (int64_t r = 0; r < latent; ++r) saved.out[r] *= factor;
-  saved.softmax[0] = row.maximum == -INFINITE ? 0 : row.maximum;
-  saved.softmax[1] = factor;
-  saved.softmax[2] = dot(saved.dout, saved.out, latent);
-
+  saved.set_softmax(lse_of_row(lse_view, batch, head, i), dot_of_rows(row_of<const Element>(out_view, batch, i, head), row_of<const Element>(dout_view, batch, i, head), w_vc_view.shape[2]));
   for (int64_t j = seen.first; j < seen.end; ++j) {
     if (!seen.sees(j)) continue;
     load_key(keys.row(batch, j), latent, rope, key);
     const float score = score_of(saved.query, key, width, softmax_scale, logits_soft_cap, slope);
-    const float weight = exp2_of(splat(score - saved.softmax[0]))[0] * factor;
-    if (weight == 0) continue;
+    const float weight = exp2_of(splat(score - saved.softmax[0]))[0] * saved.softmax[1];
+    if (weight == 0) continue;  // what is behind it may be NaN
     const float dscore = weight * (dot(saved.dout, key, latent) - saved.softmax[2]) * slope * softmax_scale;
+    add(saved.out, weight, key, latent);
     add(saved.dquery, dscore, key, latent);
     add(drope, dscore, key + latent, rope);
   }

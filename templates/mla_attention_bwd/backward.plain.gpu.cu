@@ -33,6 +33,16 @@ static inline Pair meet(const float* query, const float* dout, const LatentRow& 
   return {cap * bent * LOG2_E, 1 - bent * bent, dvalue};
 }
 
+static inline float weight_of(float score, const SavedRow& row) { return exp2_of(score - row.softmax[0]) * row.softmax[1]; }
+
+// All lanes of a warp.
+static inline float dot_of_rows(const Element* a, const Element* b, int count) {
+  float sum = 0;
+#pragma unroll 1
+  for (int d = lane(); d < count; d += WARP) sum += to_float(a[d]) * to_float(b[d]);
+  return sum_of_warp(sum);
+}
+
 // All threads of the block: to[d] = the sum of the warps' sums, each times its factor; `sums` has a row of `pitch` floats for each warp.
 static inline void add_up(const float* sums, int pitch, int count, const float* factors, float* to) {
 #pragma unroll 1
@@ -58,44 +68,29 @@ KERNEL(THREADS, 1) rows(${parameters('rows')}) {
   float* const own_query = reinterpret_cast<float*>(dynamic_shared());
   float *const dout = own_query + width, *const out = dout + latent, *const dquery = out + latent, *const own = dquery + width;
   float *const sums = own + (w_kc_view.shape[2] > w_vc_view.shape[2] ? w_kc_view.shape[2] : w_vc_view.shape[2]), *const mine = sums + warp() * width;
-  __shared__ Softmax parts[WARPS];
   __shared__ float factors[WARPS];
 #pragma unroll 1
   for (int d = thread_x(); d < rope; d += THREADS) own_query[latent + d] = to_float(row_of<const Element>(q_rope_view, batch, i, head)[d]);
   absorb(row_of<const Element>(q_nope_view, batch, i, head), w_kc_view, head, own, own_query);
   absorb(row_of<const Element>(dout_view, batch, i, head), w_vc_view, head, own, dout);
 
-  Softmax softmax{LOWEST, 0};
+  const float lse = lse_of_row(lse_view, batch, head, i), delta = dot_of_rows(row_of<const Element>(out_view, batch, i, head), row_of<const Element>(dout_view, batch, i, head), static_cast<int>(w_vc_view.shape[2]));
+  if (thread_x() == 0) saved.set_softmax(lse, delta);
+  if (thread_x() < WARPS) factors[thread_x()] = 1;
+  sync_block();
 #pragma unroll 1
   for (int d = lane(); d < width; d += WARP) mine[d] = 0;
 #pragma unroll 1
   for (int64_t j = seen.first + warp(); j < seen.end; j += WARPS) {
     if (!seen.sees(j)) continue;
     const LatentRow key = keys.row(batch, j);
-    const float score = meet(own_query, dout, key, latent, rope, softmax_scale, logits_soft_cap).score;
-    const float reference = larger_of(softmax.reference, score), factor = factor_of(softmax, reference), weight = exp2_of(score - reference);
-    softmax = {reference, softmax.sum * factor + weight};
+    const float weight = weight_of(meet(own_query, dout, key, latent, rope, softmax_scale, logits_soft_cap).score, saved);
 #pragma unroll 1
-    for (int d = lane(); d < latent; d += WARP) mine[d] = mine[d] * factor + weight * to_float(key.latent[d]);
+    for (int d = lane(); d < latent; d += WARP) mine[d] += weight * to_float(key.latent[d]);
   }
-  if (lane() == 0) parts[warp()] = softmax;
-  sync_block();
-  Softmax all{LOWEST, 0};
-#pragma unroll
-  for (int w = 0; w < WARPS; ++w) all.reference = larger_of(all.reference, parts[w].reference);
-#pragma unroll
-  for (int w = 0; w < WARPS; ++w) all.sum += parts[w].sum * factor_of(parts[w], all.reference);
-  const float factor = scale_of(all, all);
-  if (thread_x() == 0)
-#pragma unroll
-    for (int w = 0; w < WARPS; ++w) factors[w] = factor_of(parts[w], all.reference) * factor;
   sync_block();
   add_up(sums, width, latent, factors, out);
   sync_block();
-  float delta = 0;
-#pragma unroll 1
-  for (int d = lane(); d < latent; d += WARP) delta += dout[d] * out[d];
-  delta = sum_of_warp(delta);
 
 #pragma unroll 1
   for (int d = lane(); d < width; d += WARP) mine[d] = 0;
@@ -104,13 +99,12 @@ KERNEL(THREADS, 1) rows(${parameters('rows')}) {
     if (!seen.sees(j)) continue;
     const LatentRow key = keys.row(batch, j);
     const Pair pair = meet(own_query, dout, key, latent, rope, softmax_scale, logits_soft_cap);
-    const float dscore = exp2_of(pair.score - all.reference) * factor * (pair.dvalue - delta) * pair.slope * softmax_scale;
+    const float dscore = weight_of(pair.score, saved) * (pair.dvalue - saved.softmax[2]) * pair.slope * softmax_scale;
 #pragma unroll 1
     for (int d = lane(); d < latent; d += WARP) mine[d] += dscore * to_float(key.latent[d]);
 #pragma unroll 1
     for (int d = lane(); d < rope; d += WARP) mine[latent + d] += dscore * to_float(key.rope[d]);
   }
-  if (thread_x() < WARPS) factors[thread_x()] = 1;
   sync_block();
   add_up(sums, width, width, factors, dquery);
   sync_block();
@@ -123,7 +117,6 @@ KERNEL(THREADS, 1) rows(${parameters('rows')}) {
     else
       row_of<Element>(dq_rope_view, batch, i, head)[d - latent] = from_float<Element>(dquery[d]);
   }
-  if (thread_x() == 0) saved.softmax[0] = all.reference, saved.softmax[1] = factor, saved.softmax[2] = delta;
 }
 
 // Block x: key x % tokens of row x / tokens of the batch.
@@ -146,7 +139,7 @@ KERNEL(THREADS, 1) keys(${parameters('keys')}) {
     if (j < seen.first || j >= seen.end || !seen.sees(j)) continue;
     const SavedRow saved(saved_rows, softmaxes, (batch * queries + row / turn.count) * head_slots + row % turn.count, latent, rope);
     const Pair pair = meet(saved.query, saved.dout, key, latent, rope, softmax_scale, logits_soft_cap);
-    const float weight = exp2_of(pair.score - saved.softmax[0]) * saved.softmax[1];
+    const float weight = weight_of(pair.score, saved);
     const float dscore = weight * (pair.dvalue - saved.softmax[2]) * pair.slope * softmax_scale;
 #pragma unroll 1
     for (int d = lane(); d < latent; d += WARP) mine[d] += dscore * saved.query[d] + weight * saved.dout[d];

@@ -7,5 +7,4 @@ static_assert(NOPE + ROPE == D && D % 64 == 0 && ${R} % HOPPER_N == 0);
 #include "mla_attention/expand_sm90_entries.h"
 #include "mla_attention/join_entry.h"
 #include "mla_attention_bwd/row_entries.h"
-#include "mla_attention_bwd/row_sums_sm90_entry.h"
 #include "mla_attention_bwd/product_sm90_entries.h"

@@ -2,3 +2,8 @@
 #pragma once
 #include "mla_attention/head_views.h"
 #include "mla_attention_bwd/saved_rows.h"
+
+// Heads [first, first + heads) of LSE [batches, all heads, tokens].
+static inline View logs_from(const View& all, int64_t first, int64_t heads) {
+  return logs_view(static_cast<float*>(all.data) + first * all.strides[1], all.shape[0], heads, all.shape[2], all.strides[0], all.strides[1]);
+}

@@ -3,7 +3,7 @@
 // memory. While one weighs, the products of the other run (the schedule that FlashMLA published as "seesaw").
 //
 // Weights are 2^(score - reference): a row's reference goes from tile to tile, and follows its largest score only when that is 2^HEADROOM times ahead.
-// A second launch puts together the parts of a query token's keys.
+// Two parts of a query token's keys are put together by a cluster, where all heads are a block's; else a second launch does it.
 #include "device/gpu.h"
 #include "device/sm90/sm90_attention_rows.h"
 #include "device/sm90/sm90_uniform.h"
@@ -42,25 +42,48 @@ $end
 #include "mla_decode/pair_consumer.h"
 
 // Block x: heads x % row_blocks * ROWS ... of part x / row_blocks % parts of the keys of query token x / row_blocks / parts (of all sequences).
+// decode_paired: of part x % parts of unit x / parts; a cluster has both parts.
+$for paired in 0..2
+$if paired == 0 or not latent
+$if paired == 1
+KERNEL(THREADS, 1) decode_paired(${parameters('decode_paired')}) {
+$else
 KERNEL(THREADS, 1) decode(${parameters('decode')}) {
+$end
 $if latent
 #include "mla_attention/absorbed_arguments.h"
 #include "mla_attention/absorbed_results.h"
 $end
   const Places at;
+  const int part_count = static_cast<int>(parts), blocks = static_cast<int>(row_blocks);
+$if paired == 1
+  const int part = block_x() % part_count, unit = block_x() / part_count, row_block = unit % blocks, token = unit / blocks;
+$else
+  const int row_block = block_x() % blocks, unit = block_x() / blocks, token = unit / part_count, part = unit % part_count;
+$end
+  const int first_head = row_block * ROWS;
+  const int queries = static_cast<int>(q_latent_view.shape[1]), heads = static_cast<int>(q_latent_view.shape[2]);
+  const int sequence = token / queries, i = token % queries;
+  // What the first copies wait for, one after the other, is fetched together.
+$if not gathered
+  if (thread_x() == WARP) prefetch_tensor_map(cache_map);
+  if (thread_x() == 2 * WARP) prefetch_tensor_map(k_rope_map);
+$end
+  if (block_tables && warp() == 3 && lane() * 32 < table_row) fetch(block_tables + sequence * table_row + lane() * 32);
+  if (context_lens && thread_x() == 0) fetch(context_lens + sequence);
   if (thread_x() == 0) {
     for (uint32_t stage = 0; stage < STAGES; ++stage) {
       for (int box = 0; box < BOXES; ++box) barrier_init(at.full(stage, box), !GATHERED ? 1 : box == ROPE_BOX ? WARPGROUP + 4 : WARPGROUP);
       for (int piece = 0; piece < PIECES; ++piece) barrier_init(at.empty(stage, piece), 4);
     }
+    barrier_init(at.q_full(), 1);
     fence_barrier_init();
+    barrier_arrive_expect(at.q_full(), LATENT_BOXES * BOX);
+    for (int box = 0; box < LATENT_BOXES; ++box)
+      load_tile(at.q() + box * BOX, q_latent_map, at.q_full(), {box * 64, first_head, ${latent ? 'token' : 'i, sequence'}});
   }
   let_next_launch_go();
   sync_block();
-  const int part_count = static_cast<int>(parts), blocks = static_cast<int>(row_blocks);
-  const int first_head = block_x() % blocks * ROWS, unit = block_x() / blocks, token = unit / part_count, part = unit % part_count;
-  const int queries = static_cast<int>(q_latent_view.shape[1]), heads = static_cast<int>(q_latent_view.shape[2]);
-  const int sequence = token / queries, i = token % queries;
 $if gathered
   const bool listed = is_given(indices_view);
   const int32_t* const entries = listed ? static_cast<const int32_t*>(indices_view.data) + sequence * indices_view.strides[0] + i * indices_view.strides[1]
@@ -82,12 +105,11 @@ $end
     give_registers<PRODUCER_REGISTERS>();
     const int ours = uniform(work.left(0) < work.tiles * KEYS ? work.left(0) : work.tiles * KEYS);  // keys of the part
 $if gathered
-    Gatherer{static_cast<const Element*>(cache), latent_outer, latent_inner, listed ? entries + work.begin : entries, listed, static_cast<int>(page_size), work.begin, ours,
-             blocks == 1 ? 2 : block_x() % blocks % 2}.run();
+    Gatherer{static_cast<const Element*>(cache), latent_outer, latent_inner, listed ? entries + work.begin : entries, listed, static_cast<int>(page_size), work.begin, ours}.run();
 $else
     if (warp() == 0)
       Copier{cache_map, k_rope_map, block_tables ? block_tables + sequence * table_row : nullptr, sequence, static_cast<int>(page_size),
-             static_cast<int>(box_rows), cache ? R : 0, ours, EAGER ? 2 : block_x() % blocks % 2}.run(work.begin);
+             static_cast<int>(box_rows), cache ? R : 0, ours, EAGER ? 2 : row_block % 2}.run(work.begin);
 $end
   } else {
     take_registers<CONSUMER_REGISTERS>();
@@ -96,17 +118,25 @@ $end
                       q_latent_view.strides[2], ${latent ? 'rope_rows' : 'q_rope_view'}.strides[2], first_head, heads};
     // Worked out when it is needed: registers are few before.
     const auto results = [&] {
+$if paired == 1
+      const int at_end = keep_here(block_x()) / part_count, of_token = at_end / blocks;
+      return Results{out_view, lse_view, partial, reinterpret_cast<Softmax*>(partial_softmax), of_token / queries, of_token % queries, of_token,
+                     at_end % blocks * ROWS, heads, static_cast<int>(keep_here(block_x())) % part_count / 2, part_count / 2};
+$else
       const int at_end = keep_here(block_x()) / blocks, of_token = at_end / part_count;
       return Results{out_view, lse_view, partial, reinterpret_cast<Softmax*>(partial_softmax), of_token / queries, of_token % queries, of_token,
                      static_cast<int>(keep_here(block_x())) % blocks * ROWS, heads, at_end % part_count, part_count};
+$end
     };
     const float to_log = CAPPED ? logits_soft_cap * LOG2_E : larger_of(softmax_scale * LOG2_E, 1e-30f), to_tanh = CAPPED ? softmax_scale / logits_soft_cap : 0;
     if (uniform(warpgroup()) == 1)
-      Consumer<0>{{}, uniform(work.tiles), uniform(work.left(0)), to_log, to_tanh}.run(q, results);
+      Consumer<0, ${paired == 1}>{{}, uniform(work.tiles), uniform(work.left(0)), to_log, to_tanh}.run(q, results);
     else
-      Consumer<1>{{}, uniform(work.tiles), uniform(work.left(0)), to_log, to_tanh}.run(q, results);
+      Consumer<1, ${paired == 1}>{{}, uniform(work.tiles), uniform(work.left(0)), to_log, to_tanh}.run(q, results);
   }
 }
+$end
+$end
 
 // Block x: head x % heads of query token x / heads.
 KERNEL(FINISH_THREADS * MOST_GROUPS, 1) finish(${parameters('finish')}) {
@@ -115,7 +145,7 @@ $if latent
   const View lse_view = lse_view_of(lse, sequence_count, all_heads, query_tokens, lse_batch, lse_head);
 $end
   wait_for_previous_launch();
-  finish_row<Element, R, true>(out_view, lse_view, partial, reinterpret_cast<const Softmax*>(partial_softmax), static_cast<int>(parts), static_cast<int>(finish_groups));
+  finish_row<Element, R, true>(out_view, lse_view, partial, reinterpret_cast<const Softmax*>(partial_softmax), static_cast<int>(${latent ? 'parts' : 'stored_parts'}), static_cast<int>(finish_groups));
 }
 $if latent
 

@@ -1,10 +1,12 @@
 // A warpgroup of Hopper's mla_decode of whole features that multiplies: from scores to outputs. A part of decode_pair.sm90.cu, whose constants it uses.
 #pragma once
 #include "mla_decode/pair_rows.h"
+#include "mla_decode/pair_merge.h"
 
 // GROUP 0 weighs even tiles and holds the outputs' first half; it starts with a tile's scores when it has added the tile before to its outputs. GROUP 1
 // has the rest, and adds the tile before while it weighs; but EAGER ones release the tile before first, and then wait for the next one.
-template <int GROUP> struct Consumer : PairRows<GROUP> {
+template <int GROUP, bool PAIRED> struct Consumer : ClusterMerge<GROUP> {
+  using Merge = ClusterMerge<GROUP>;
   using Rows = PairRows<GROUP>;
   using Rows::at, Rows::OTHER, Rows::WEIGHED, Rows::ALL, Rows::OWN, Rows::rows, Rows::me, Rows::own_lane, Rows::first_row;
   const int tiles, count;  // of the part; keys of the query token from the part's first one on
@@ -16,19 +18,25 @@ template <int GROUP> struct Consumer : PairRows<GROUP> {
 
   int keys_from(int tile) const { return count - tile * KEYS; }
 
-  void load_queries(const QueryRows& q, Held& held) const {
-    Rows::load_latent_queries(q);
+  // Rope features; the copier brings the others.
+  static void load_queries(const QueryRows& q, Held& held) {
 #pragma unroll
     for (int slice = 0; slice < ROPE / 16; ++slice)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         held[slice][i] = *reinterpret_cast<const uint32_t*>(q.rope_row(first_row() + i % 2 * 8) + slice * 16 + own_lane() % 4 * 2 + i / 2 * 8);
-    fence_async();
-    sync_some(ALL, GROUPS * WARPGROUP);
+    barrier_wait_all(at.q_full(), 0);
   }
 
   static void await(uint32_t stage, int box, int tile) {
     barrier_wait_all(at.full(stage, box), tile / 2 % 2);
+    if constexpr (GATHERED) fence_async();
+  }
+
+  // With one fence.
+  static void await_half(uint32_t stage, int half, int tile) {
+#pragma unroll
+    for (int box = 0; box < HALF_BOXES; ++box) barrier_wait_all(at.full(stage, half * HALF_BOXES + box), tile / 2 % 2);
     if constexpr (GATHERED) fence_async();
   }
 
@@ -62,9 +70,10 @@ template <int GROUP> struct Consumer : PairRows<GROUP> {
   }
   static void multiply_half(Scores& s, int half, int tile) {
     const uint64_t a = depth_major<128>(keep_here(at.q() + half * HALF_BOXES * BOX)), b = depth_major<128>(keep_here(at.keys(GROUP) + half * HALF_BOXES * BOX));
+    if constexpr (GATHERED) await_half(GROUP, half, tile);
 #pragma unroll
     for (int box = 0; box < HALF_BOXES; ++box) {
-      await(GROUP, half * HALF_BOXES + box, tile);
+      if constexpr (!GATHERED) await(GROUP, half * HALF_BOXES + box, tile);
 #pragma unroll
       for (int slice = 0; slice < 4; ++slice) wgmma<Element, KEYS>(s, moved(a, box * BOX + slice * 32), moved(b, box * BOX + slice * 32), true);
     }
@@ -85,8 +94,7 @@ template <int GROUP> struct Consumer : PairRows<GROUP> {
   // Takes references of the other warpgroup's last tile, and starts to add its values.
   void start_others(Outputs& o, int tile) {
     sync_some(WEIGHED + OTHER, GROUPS * WARPGROUP);
-#pragma unroll
-    for (int box = 0; box < HALF_BOXES; ++box) await(OTHER, GROUP * HALF_BOXES + box, tile);
+    await_half(OTHER, GROUP, tile);
     float factor[2];
     Rows::take_references(factor);
     if (any_in_warp(factor[0] != 1 || factor[1] != 1)) scale_rows(o, factor);
@@ -182,6 +190,19 @@ template <int GROUP> struct Consumer : PairRows<GROUP> {
       wgmma_wait<0>();
       keep_in_place(o);
     }
-    Rows::finish(results(), [&](auto store) { store(o, GROUP * HALF); });
+    const auto outputs = [&](auto store) { store(o, GROUP * HALF); };
+    if constexpr (PAIRED) {
+      Rows::add_groups();
+      Merge::meet();
+      if (cluster_rank() == GROUP)
+        Merge::receive(o);
+      else
+        Merge::send(o, 1 - cluster_rank());
+      arrive_cluster();
+      if (cluster_rank() == GROUP) Rows::store(results(), outputs, Merge::stage(), GROUP == 0);
+      wait_cluster();  // what was sent has come
+    } else {
+      Rows::finish(results(), outputs);
+    }
   }
 };

@@ -10,7 +10,6 @@ struct Gatherer {
   const int32_t* entries;  // slots of the query token, from the part's first key on; or pages of the sequence
   bool listed;
   int page_keys, begin, left;  // the part's first key, and how many it has
-  int fetched;                 // of the lines of the next tile: 0 or 1, those of even or odd number, where another block has the same keys; 2: all
 
   // What says where key `number` of the part lies: its slot, or its page. It is asked for a tile before it is needed.
   int entry(int number) const {
@@ -27,13 +26,6 @@ struct Gatherer {
   static int first_row() { return static_cast<int>(keep_here(thread_x())) / WARP * KEYS_A_WARP; }
   static const Element* of_lane(const Element* x, int from) { return reinterpret_cast<const Element*>(shuffle(reinterpret_cast<int64_t>(x), from)); }
 
-  // To L2, by two lanes a row.
-  void tell(const Element* row) const {
-    if (!row) return;
-    const int step = fetched < 2 ? 4 : 2;
-#pragma unroll 1
-    for (int line = fetched < 2 ? own_lane() / 16 * 2 + fetched : own_lane() / 16; line * 128 < ROW_BYTES; line += step) fetch(reinterpret_cast<const char*>(row) + line * 128);
-  }
   // Boxes [first, first + COUNT), lane i's own being row i.
   template <int COUNT> static void copy(uint32_t stage, int first, const Element* own) {
     const int l = own_lane();
@@ -58,7 +50,6 @@ struct Gatherer {
     for (int seen = left; seen > 0; seen -= KEYS) {
       number += KEYS;
       const Element* const next = row(number, next_entry);
-      tell(next);
       next_entry = entry(number + KEYS);
       barrier_wait(at.empty(turn.at, ROPE_PIECE), turn.parity ^ 1);
       const uint32_t some = lanes_where(own != nullptr);

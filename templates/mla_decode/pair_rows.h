@@ -83,6 +83,11 @@ template <int GROUP> struct PairRows {
 
   // Sums of both warpgroups' tiles come together. Outputs(f) calls f for each block of them, and the feature that it begins with.
   template <class Outputs> void finish(const Results& results, Outputs outputs) {
+    add_groups();
+    store(results, outputs, at.base() + GROUP * STAGED_BYTES, GROUP == 0);
+  }
+
+  void add_groups() {
     rows.add_up();
     sync_some(ALL, GROUPS * WARPGROUP);  // references have been read
     if (own_lane() % 4 == 0)
@@ -90,23 +95,43 @@ template <int GROUP> struct PairRows {
       for (int h = 0; h < 2; ++h) store_shared_4(at.row(GROUP, first_row() + 8 * h), __float_as_uint(rows.sum[h]));
     sync_some(ALL, GROUPS * WARPGROUP);
 #pragma unroll
+    for (int h = 0; h < 2; ++h) rows.sum[h] += __uint_as_float(load_shared_4(at.row(OTHER, first_row() + 8 * h)));
+  }
+
+  // Outputs; of a part by rows, through shared memory from `stage` on: scattered words would keep memory busy for longer. leads: stores softmaxes, too.
+  template <class Outputs> void store(const Results& results, Outputs outputs, uint32_t stage, bool leads) {
+#pragma unroll
     for (int h = 0; h < 2; ++h) {
-      rows.sum[h] += __uint_as_float(load_shared_4(at.row(OTHER, first_row() + 8 * h)));
       const int head = results.first_head + first_row() + 8 * h;
-      const bool wanted = head < results.heads, counts = wanted && GROUP == 0 && own_lane() % 4 == 0;
+      const bool wanted = head < results.heads, counts = wanted && leads && own_lane() % 4 == 0;
       if (results.parts == 1) {
         outputs([&](const auto& o, int feature) {
           store_row(o, h, rows.sum[h] == 0 ? 0 : reciprocal(rows.sum[h]), results.row(wanted ? head : 0) + feature, wanted);
         });
         if (counts) results.store_lse(head, rows.reference[h], rows.sum[h]);
-      } else if (wanted) {
-        outputs([&](const auto& o, int feature) {
-          float* const to = results.partial + results.piece(head) * R + feature + own_lane() % 4 * 2;
-#pragma unroll
-          for (int j = 0; j < static_cast<int>(sizeof o / 16); ++j) store_pack(to + j * 8, Pack<float, 2>{{o[4 * j + 2 * h], o[4 * j + 2 * h + 1]}});
-        });
+      } else {
+        outputs([&](const auto& o, int feature) { stage_row(o, h, stage, feature); });
         if (counts) results.softmaxes[results.piece(head)] = {rows.reference[h], rows.sum[h]};
       }
     }
+    if (results.parts == 1) return;
+    fence_async();
+    sync_warp();
+    const int row = me() / WARP * 16 + own_lane(), head = results.first_head + row;
+    if (own_lane() < 16 && head < results.heads) {
+      store_bytes(results.partial + results.piece(head) * R + GROUP * HALF, stage + row * STAGED_ROW, HALF * 4);
+      store_commit();
+      store_wait<0>();
+    }
+  }
+
+  // The warpgroup's half of rows in shared memory, so far apart that lanes do not meet in banks.
+  static constexpr uint32_t STAGED_ROW = HALF * 4 + 32, STAGED_BYTES = ROWS * STAGED_ROW;
+  static_assert(GROUPS * STAGED_BYTES <= Places::Q_AT, "they take the place of keys");
+  static uint32_t staged_at(uint32_t stage, int h, int feature) { return stage + (first_row() + 8 * h) * STAGED_ROW + (feature - GROUP * HALF + own_lane() % 4 * 2) * 4; }
+  template <int N> static void stage_row(const float (&o)[N], int h, uint32_t stage, int feature) {
+    const uint32_t to = staged_at(stage, h, feature);
+#pragma unroll
+    for (int j = 0; j < N / 4; ++j) store_shared_two(to + j * 32, {{o[4 * j + 2 * h], o[4 * j + 2 * h + 1]}});
   }
 };

@@ -11,6 +11,7 @@ static inline void load_shared_16(uint32_t from, uint32_t (&x)[4]) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(from) : "memory");
 }
 static inline void load_shared_two(uint32_t from, float (&x)[2]) { asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x[0]), "=f"(x[1]) : "r"(from) : "memory"); }
+static inline void store_shared_two(uint32_t to, const Pack<float, 2>& x) { asm volatile("st.shared.v2.f32 [%0], {%1, %2};" : : "r"(to), "f"(x.at[0]), "f"(x.at[1]) : "memory"); }
 static inline void store_shared_16(uint32_t to, const Pack<uint32_t, 4>& x) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" : : "r"(to), "r"(x.at[0]), "r"(x.at[1]), "r"(x.at[2]), "r"(x.at[3]) : "memory");
 }

@@ -95,7 +95,7 @@ Subject latent_gradients() {
 }
 
 // The same by expanded keys: keys in two blocks, several steps of rows and of products; keys that no query sees.
-constexpr char row_sums[] = "mla_attention_bwd/row_sums_entry.h", gradient_products[] = "mla_attention_bwd/product_entries.h",
+constexpr char prepared_rows[] = "mla_attention_bwd/prepare_entry.h", gradient_products[] = "mla_attention_bwd/product_entries.h",
                gradient_rows[] = "mla_attention_bwd/row_entries.h";
 
 Subject expanded_gradients() {
@@ -171,13 +171,13 @@ const Mutant mutants[] = {
     {"LatentAttentionThatSeesOtherSegments", windowed_attention(), {"key < end && seen.sees(key)", 0, "key < end"}},
     {"LatentAttentionWhoseWindowStartsAtTheFirstKey", windowed_attention(), {"offset : tokens - queries", 0, "offset : 0", latent_call}},
     {"LatentGradientsByUnfinishedSoftmaxes", latent_gradients(), {"sync_block();", 0, nothing}},
-    {"LatentGradientsByUnfinishedFactors", latent_gradients(), {"sync_block();", 1, nothing}},
+    {"LatentGradientsThatAddUpOutputsTooEarly", latent_gradients(), {"sync_block();", 1, nothing}},
     {"LatentGradientsOfAnUnfinishedOutput", latent_gradients(), {"sync_block();", 2, nothing}},
     {"LatentGradientsThatAddUpTooEarly", latent_gradients(), {"sync_block();", 3, nothing}},
     {"LatentGradientsOfAnUnfinishedQuery", latent_gradients(), {"sync_block();", 4, nothing}},
     {"LatentGradientsThatAddUpKeysTooEarly", latent_gradients(), {"sync_block();", 5, nothing}},
-    {"LatentGradientsOfQueriesWithoutTheMean", latent_gradients(), {"(pair.dvalue - delta)", 0, "pair.dvalue"}},
-    {"LatentGradientsOfKeysWithoutTheMean", latent_gradients(), {"(pair.dvalue - saved.softmax[2])", 0, "pair.dvalue"}},
+    {"LatentGradientsOfQueriesWithoutTheMean", latent_gradients(), {"(pair.dvalue - saved.softmax[2])", 0, "pair.dvalue"}},
+    {"LatentGradientsOfKeysWithoutTheMean", latent_gradients(), {"(pair.dvalue - saved.softmax[2])", 1, "pair.dvalue"}},
     {"LatentGradientsWithoutTheCapsSlope", latent_gradients(), {"1 - bent * bent", 0, "1"}},
     {"ExpandedQueriesWhoseRopeIsFromElsewhere", expanded_attention(), {"d < NOPE ? d : d - NOPE", 0, "d % NOPE ^ 8", join_entry}},
     {"ExpandedKeysWithTheFirstRopeFeaturesTwice", expanded_attention(), {"token * rope_inner + d)", 0, "token * rope_inner)", join_entry}},
@@ -188,12 +188,12 @@ const Mutant mutants[] = {
     {"AbsorbedOutputsOfTheFirstHead",
      absorbed_attention(),
      {"(row * all_heads + head) * R, all_heads", 0, "row * all_heads * R, all_heads", absorbed_entries}},
-    {"ExpandedGradientsBySumsOfOverwrittenKeys",
+    {"ExpandedGradientsByTheFirstHeadsResults",
      expanded_gradients(),
-     {"sync_block();  // the tiles have been read", 0, nothing, row_sums}},
-    {"ExpandedGradientsBySumsOfKeysOnTheirWay", expanded_gradients(), {"copy_async_wait<0>();", 0, nothing, row_sums}},
-    {"ExpandedGradientsWithoutTheMean", expanded_gradients(), {"delta[h] / sum[h]", 0, "0", row_sums}},
-    {"ExpandedGradientsBySumsOverAllKeys", expanded_gradients(), {"key < seen[h].end && ", 0, nothing, row_sums}},
+     {"sequence, block_y(), first", 0, "sequence, 0, first", prepared_rows}},
+    {"ExpandedGradientsOfTheFirstRowOfTheBatch",
+     expanded_gradients(),
+     {"(block_z() * turn.count + block_y())", 0, "block_y()", prepared_rows}},
     {"ExpandedGradientsOfLatentsOverwrittenTooEarly",
      expanded_gradients(),
      {"sync_block();  // the last step has been read", 0, nothing, gradient_products}},
