@@ -45,21 +45,8 @@ struct GradientCopier {
   }
 };
 
-using TokenKeys = float[KEYS / 2];   // 64 tokens by keys, as wgmma has them: a warp has 16 tokens
-using TokenPairs = float[CHUNK / 2];  // by tokens
+#include "recurrent/chunk_sm90_token_products.h"
 
-// sums (+)= rows of DEPTH features times that many rows by keys: of a state, or of tokens.
-template <int DEPTH> static inline void multiply_by_keys(TokenKeys& sums, uint32_t rows, uint32_t keys, bool add) {
-  const uint64_t a = depth_major<2 * DEPTH>(rows), b = row_major<128>(keys, DEPTH);
-#pragma unroll
-  for (int k = 0; k < DEPTH / 16; ++k) wgmma<Element, KEYS, false, true>(sums, moved(a, 32 * k), moved(b, 2048 * k), add || k > 0);
-}
-// sums (+)= products of rows with rows, of a step's values.
-static inline void multiply_rows_of(TokenPairs& sums, uint32_t left, uint32_t right, bool add) {
-  const uint64_t a = depth_major<2 * STEP>(left), b = depth_major<2 * STEP>(right);
-#pragma unroll
-  for (int k = 0; k < STEP / 16; ++k) wgmma<Element, CHUNK>(sums, moved(a, 32 * k), moved(b, 32 * k), add || k > 0);
-}
 // sums += pairs^T rows: weights of pairs of tokens, t by s, in shared memory, times keys of t.
 static inline void add_pairs_back(TokenKeys& sums, uint32_t pairs, uint32_t rows) {
   const uint64_t a = row_major<128>(pairs, CHUNK), b = row_major<128>(rows, CHUNK);
