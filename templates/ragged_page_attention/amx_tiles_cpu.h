@@ -58,22 +58,30 @@ static void load_queries(Chunk& c, const RowSource& source) {
   }
 }
 
-// Features [d, d + LANES) of a key or value of the block; zeros past the last feature, and of keys past `count`.
-static inline Floats load_cached(const Cached* data, const RaggedPages& pages, int64_t first, int64_t j, int64_t count, int64_t d) {
-  return j < count ? load_some(data + pages.place(first + j) + d, D - d) : Floats{};
-}
+// Where 32 keys of a block and their values lie; null past the block's last.
+struct CachedRows {
+  const Cached *keys[32], *values[32];
+
+  CachedRows(const RaggedPages& pages, int64_t first, int64_t count) {
+    for (int64_t i = 0; i < 32; ++i) {
+      const int64_t place = i < count ? pages.place(first + i) : 0;
+      keys[i] = i < count ? pages.keys + place : nullptr, values[i] = i < count ? pages.values + place : nullptr;
+    }
+  }
+  // Features [d, d + LANES); zeros past the last one, and of rows that are not there.
+  static Floats load(const Cached* row, int64_t d) { return row ? load_some(row + d, D - d) : Floats{}; }
+};
 
 // Keys and values [first, first + count); up to a multiple of 32 they are zeroed.
 static void load_block(Chunk& c, int64_t first, int64_t count) {
   Integers largest = {};
-  for (int64_t j = 0; j < (count + 31) / 32 * 32; j += 32) {
+  for (int64_t j = 0; j < count; j += 32) {
+    const CachedRows rows(c.pages, first + j, count - j);
     for (int64_t d = 0; d < D; d += LANES) {
-      for (int64_t i = j; i < j + 32; ++i)
-        store_some(c.keys + i * D_PAD + d, load_cached(c.pages.keys, c.pages, first, i, count, d), LANES);
+      for (int64_t i = 0; i < 32; ++i) store_some(c.keys + (j + i) * D_PAD + d, CachedRows::load(rows.keys[i], d), LANES);
       Floats block[LANES];
       for (int pair = 0; pair < LANES; ++pair) {
-        const Floats even = load_cached(c.pages.values, c.pages, first, j + 2 * pair, count, d);
-        const Floats odd = load_cached(c.pages.values, c.pages, first, j + 2 * pair + 1, count, d);
+        const Floats even = CachedRows::load(rows.values[2 * pair], d), odd = CachedRows::load(rows.values[2 * pair + 1], d);
         const Integers even_magnitude = reinterpret_cast<Integers>(even) & 0x7fffffff, odd_magnitude = reinterpret_cast<Integers>(odd) & 0x7fffffff;
         largest = even_magnitude > largest ? even_magnitude : largest;
         largest = odd_magnitude > largest ? odd_magnitude : largest;

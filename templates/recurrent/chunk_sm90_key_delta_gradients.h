@@ -59,10 +59,7 @@ struct GradientCopier {
     load_tile(to + At::DOUT, douts, full, {STEP * step, head, token, sequence});
 #pragma unroll 1
     for (int i = 0; i < WRITTEN_PIECES + PIECES; ++i) load_tile(to + At::WRITTEN + i * At::STEP_BOX, written, full, {STEP * step, 0, i, head, chunk});
-#pragma unroll 1
-    for (int part = 0; part < 2 * PIECES; ++part)
-#pragma unroll 1
-      for (int box = 0; box < BOXES; ++box) load_tile(to + part * At::STATE + box * At::STEP_STATE_BOX, kept, full, {64 * box, STEP * step, part, head, chunk});
+    load_states(to, kept, full, step, head, chunk);
   }
 };
 

@@ -62,10 +62,7 @@ struct GradientCopier {
     barrier_arrive_expect(full, At::STAGE);
     load_tile(to + At::DOUT, douts, full, {STEP * step, head, token, sequence});
     load_tile(to + At::VALUES, values, full, {STEP * step, head, token, sequence});
-#pragma unroll 1
-    for (int part = 0; part < 2 * PIECES; ++part)
-#pragma unroll 1
-      for (int box = 0; box < BOXES; ++box) load_tile(to + part * At::STATE + box * At::STEP_STATE_BOX, kept, full, {64 * box, STEP * step, part, head, chunk});
+    load_states(to, kept, full, step, head, chunk);
   }
 };
 
