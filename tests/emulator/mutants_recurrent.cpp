@@ -76,7 +76,9 @@ Subject gradient_of_chunks(const char* case_name, Sizes sizes = three_chunks_of_
 constexpr char chunk_value_columns[] = "recurrent/chunk_value_columns.h";
 const Sizes three_chunks_of_more_keys = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk", 2}, {"Hv", 2}, {"K", 72}, {"V", 32}};
 
-Subject gradient_of_value_chunks() { return {root, "recurrent_bwd", "chunks_values.f32", "recurrent/backward.chunk_values.gpu.cu", three_chunks_of_more_keys}; }
+Subject gradient_of_value_chunks() {
+  return {root, "recurrent_bwd", "chunks_values.f32", "recurrent/backward.chunk_values.gpu.cu", three_chunks_of_more_keys};
+}
 Subject gradient_of_key_chunks(const char* case_name, Sizes sizes = three_chunks_of_two_heads) {
   return {root, "recurrent_bwd", case_name, "recurrent/backward.chunk_keys.gpu.cu", std::move(sizes)};
 }
@@ -333,8 +335,12 @@ const Mutant mutants[] = {
     {"ValueGradientWhoseQueriesReadByWhatIsKept",
      gradient_of_value_chunks(),
      {"reads ? At::QUERIES_BEFORE : At::KEYS_AFTER", 0, "At::KEYS_AFTER", chunk_value_columns}},
-    {"ValueGradientWhoseQueriesReadTheStateAfter", gradient_of_value_chunks(), {"reads ? At::BEFORE : At::AFTER", 0, "At::AFTER", chunk_value_columns}},
-    {"ValueGradientWhoseQueriesReadOnePart", gradient_of_value_chunks(), {"first = reads ? 0 : row_slice()", 0, "first = row_slice()", chunk_value_columns}},
+    {"ValueGradientWhoseQueriesReadTheStateAfter",
+     gradient_of_value_chunks(),
+     {"reads ? At::BEFORE : At::AFTER", 0, "At::AFTER", chunk_value_columns}},
+    {"ValueGradientWhoseQueriesReadOnePart",
+     gradient_of_value_chunks(),
+     {"first = reads ? 0 : row_slice()", 0, "first = row_slice()", chunk_value_columns}},
     {"ValueGradientWhoseKeysAreReadByEarlierTokens",
      gradient_of_value_chunks(),
      {"else load_a_transposed(a, weights, 16 * part, row);", 0, "else weights.load_a(a, row, 16 * part);", chunk_value_columns}},
