@@ -102,7 +102,7 @@ $end
 
   Pack<float, VEC> all_seen = {}, all_read = {};
   Pack<float, 4> all_rows = {};
-#pragma unroll ${blocks == 1 ? 'WARPS' : unrolled}
+#pragma unroll ${blocks == 1 ? 'WARPS' : '2'}
   for (int w = 0; w < WARPS; ++w) {
     const auto more_read = load_pack<VEC>(warps[w].read[group]), more_rows = load_pack<4>(warps[w].rows);
     Pack<float, VEC> more_seen = {};
