@@ -25,8 +25,13 @@ KERNEL(128, 1) finish(${parameters('finish')}) {
   for (int64_t head = thread_x(); !used && is_given(dg_view) && head < heads; head += 128)
     GradientRow(dg_view, g_type, row, token, head).store(0, 0);
 $if keyed
+$if exchanged
+  for (int64_t i = thread_x(); !used && is_given(dgv_view) && i < heads * v_view.shape[3]; i += 128)
+    GradientRow(dgv_view, gv_type, row, token, i / v_view.shape[3]).store(i % v_view.shape[3], 0);
+$else
   for (int64_t i = thread_x(); !used && is_given(dgk_view) && i < heads * q_view.shape[3]; i += 128)
     GradientRow(dgk_view, gk_type, row, token, i / q_view.shape[3]).store(i % q_view.shape[3], 0);
+$end
 $end
 $if delta
   for (int64_t head = thread_x(); !used && is_given(dbeta_view) && head < heads; head += 128)

@@ -61,6 +61,17 @@ static inline void store_row(const char* tile, const float* sums, float norm, co
   });
 }
 
+$if exchanged
+// Rows of the keys' gradients, the later halves of words.
+static inline void store_rows_of_words(const float* words, const GradientRows& dk, int64_t token, int end) {
+  each_pack([&](int, int key) {
+    if (key >= end) return;
+    const auto x = load_pack<4>(reinterpret_cast<const uint32_t*>(words) + key);
+    const Pack<uint32_t, 2> of_keys = {x.at[0] >> 16 | (x.at[1] & 0xffff0000u), x.at[2] >> 16 | (x.at[3] & 0xffff0000u)};
+    store_pack(static_cast<uint32_t*>(dk.first) + (token * dk.stride + key) / 2, of_keys);
+  });
+}
+$else
 // Rows of both gradients, which are in words.
 static inline void store_rows_of_words(const float* words, const GradientRows& dq, const GradientRows& dk, int64_t token, int end) {
   each_pack([&](int, int key) {
@@ -76,6 +87,7 @@ static inline void store_rows_of_words(const float* words, const GradientRows& d
     store_pack(static_cast<uint32_t*>(dk.first) + (token * dk.stride + key) / 2, of_keys);
   });
 }
+$end
 
 // Whether rows of f32 can be written four at a time.
 static inline bool are_in_packs(const View& view) {
@@ -104,7 +116,11 @@ static inline float store_gate_row(const float* sums, const GradientRow& to, boo
 // Where a chunk's gradients go.
 struct EndOfChunk {
   const ChunkPlace& at;
+$if exchanged
+  GradientRows dk;
+$else
   GradientRows dq, dk;
+$end
   const View &dgk, &dg;
   int64_t gk_type, g_type;
 $if delta
@@ -126,9 +142,15 @@ static inline void finish_chunk(char* memory, KeyFlows& flows, const Own& own, c
   for (int row = own_row(); row < CHUNK; row += ROWS_AT_ONCE) {
     const int end = token + row < count ? keys : 0;
     if (IN_WORDS) {
+$if exchanged
+      store_rows_of_words(sums_of(memory, At::QUERY_SUMS, row, 0), to.dk, token + row, end);
+$else
       store_rows_of_words(sums_of(memory, At::QUERY_SUMS, row, 0), to.dq, to.dk, token + row, end);
+$end
     } else {
+$if not exchanged
       store_row(memory, sums_of(memory, At::QUERY_SUMS, row, 0), NORMED ? flows.norms.q[row] : 1, to.dq, row, token, end);
+$end
       store_row(memory + At::KEY_ROWS, sums_of(memory, At::KEY_SUMS, row, 0), NORMED ? flows.norms.k[row] : 1, to.dk, row, token, end);
     }
   }

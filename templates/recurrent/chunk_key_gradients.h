@@ -33,7 +33,11 @@ struct At {
   static constexpr int KEY_ROWS = KeyTile::BYTES, FLOWS = 2 * KeyTile::BYTES, PLAN = FLOWS + static_cast<int>(sizeof(KeyFlows)), SHARED = PLAN + 128;
   // In the loop (without the delta rule: keys that are left after the chunk, weights of pairs); stages: some columns of out's gradients, of
   // what tokens write (delta: and of its gradients), of both states.
+$if exchanged
+  static constexpr int KEYS_AFTER = SHARED, WEIGHTS = KEYS_AFTER + KeyTile::BYTES, QUERIES_BEFORE = WEIGHTS + Square::BYTES, FIRST_STAGE = QUERIES_BEFORE + KeyTile::BYTES;
+$else
   static constexpr int KEYS_AFTER = SHARED, WEIGHTS = KEYS_AFTER + KeyTile::BYTES, FIRST_STAGE = DELTA ? SHARED : WEIGHTS + Square::BYTES;
+$end
   static constexpr int WRITTEN = ValueTile::BYTES, WRITTEN_GRADIENTS = WRITTEN + WRITTEN_PIECES * ValueTile::BYTES;
   static constexpr int BEFORE = WRITTEN_GRADIENTS + (DELTA ? PIECES * ValueTile::BYTES : 0), AFTER = BEFORE + PIECES * StateTile::BYTES;
   static constexpr int STAGE = AFTER + PIECES * StateTile::BYTES;
@@ -222,9 +226,20 @@ static inline float number_of_row(const char* tile, int row, int key) {
 
 #include "recurrent/chunk_key_gradient_rows.h"
 #include "recurrent/chunk_key_gradient_ends.h"
+$if exchanged
+#include "recurrent/chunk_value_columns.h"
+$end
 
 // Block number: a chunk of a head.
+$if exchanged
+static inline void add_gradients(const View& q_view, const View& k_view, const View& v_view, const View& dout_view, const View& g_view, const View& g_gamma_view, const View& gk_view,
+                                 const int32_t* cum_seqlens, const View& read_view, const View& dk_view, const View& dv_view, const View& dg_view, const View& dgk_view,
+                                 const Element* queries_before, const Element* keys_after, const Element* weights, const Element* kept_states, float* gate_sums, float* read_sums,
+                                 float* key_sums, float* value_sums, int64_t sequences, int64_t heads, int64_t padded_values, int64_t g_type, int64_t gamma_type, int64_t gk_type,
+                                 float softmax_scale, int64_t layer_idx, int64_t num_layers, bool reverse) {
+$else
 KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
+$end
   const ChunkPlace at(cum_seqlens, sequences, heads, q_view.shape[1]);
   const Tokens& tokens = at.tokens;
   const uint32_t head = at.head;
@@ -243,6 +258,9 @@ KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
 $if not delta
   copy_dense_async<THREADS>(KeyTile{shared + At::KEYS_AFTER}, reinterpret_cast<const Element*>(keys_after) + block_x() * int64_t{2 * CHUNK * KEYS});
   copy_dense_async<THREADS>(Square{shared + At::WEIGHTS}, reinterpret_cast<const Element*>(weights) + block_x() * int64_t{CHUNK * CHUNK});
+$end
+$if exchanged
+  copy_dense_async<THREADS>(KeyTile{shared + At::QUERIES_BEFORE}, queries_before + block_x() * int64_t{2 * CHUNK * KEYS});
 $end
   copy_async_commit();
   KeyGradientPlan& plan = *reinterpret_cast<KeyGradientPlan*>(memory + At::PLAN);
@@ -278,6 +296,9 @@ $if delta
   PairSums key_pairs = {};
 $end
   const GradientRows dv_rows(dv_view, SHARED_HEADS ? value_sums : nullptr, tokens, head, heads, reverse);
+$if exchanged
+  const GradientRows read_rows(read_view, SHARED_HEADS ? read_sums : nullptr, tokens, head, heads, reverse);
+$end
 #pragma unroll 1
   for (int x = 0; x < slices; ++x) {
     const int place = At::FIRST_STAGE + x % STAGES * At::STAGE, row = 16 * row_slice();
@@ -311,6 +332,8 @@ $if delta
                                       ValueTile{written_tile.base + other * ValueTile::BYTES});
     store_value_gradients<PIECES>(memory + place + At::WRITTEN_GRADIENTS, dv_rows, token, count, x * COLUMNS, values,
                                   [&](int t) { return flows.betas[t]; });
+$elif exchanged
+    store_columns(shared, place, x * COLUMNS, token, count, values, dv_rows, read_rows);
 $else
     float dv[OWN<COLUMNS / 16>][2][4] = {};
 #pragma unroll
@@ -396,7 +419,11 @@ $if delta
 $end
   sync_block();
   finish_chunk(memory, flows, own, factors, closed,
+$if exchanged
+               {at, {dk_view, SHARED_HEADS ? key_sums : nullptr, tokens, head, heads, reverse},
+$else
                {at, {dq_view, SHARED_HEADS ? query_sums : nullptr, tokens, head, heads, reverse}, {dk_view, SHARED_HEADS ? key_sums : nullptr, tokens, head, heads, reverse},
+$end
                 dgk_view, dg_view, gk_type, g_type,
 $if delta
                 dbeta_view, beta_type,

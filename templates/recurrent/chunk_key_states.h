@@ -1,6 +1,9 @@
 // GPU vocabulary of the chunked recurrence's gradient with gates of keys: the entry that makes states before chunks, and their gradients
 // after them. Part of backward.chunk_keys.gpu.cu.
 #pragma once
+$if exchanged
+#include "recurrent/chunk_state_of_rows.h"
+$end
 
 // Shared memory: stages of rows (two elements a number), values and decays, the plan, a warp's place for a state on its way to memory.
 constexpr int STATE_VALUES = 2 * KeyTile::BYTES, STATE_DECAYS = STATE_VALUES + StateValueTile::BYTES, STATE_STAGE = STATE_DECAYS + 4 * KEYS;
@@ -35,7 +38,13 @@ struct StatePlan {
 static_assert(sizeof(StatePlan) <= 128);
 
 // Block number: see StateItem.
+$if exchanged
+static inline void carry_states(const View& v_view, const View& dout_view, const View& initial_state_view, const View& dfinal_state_view, const int32_t* cum_seqlens,
+                                const View& dinitial_state_view, const Element* queries_before, const Element* keys_after, const float* decays, Element* kept_states,
+                                int64_t sequences, int64_t heads, int64_t state_slices, int64_t padded_values, bool reverse) {
+$else
 KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
+$end
   char* memory = dynamic_shared();
   const SharedPointer shared = shared_pointer(memory);
   StatePlan& plan = *reinterpret_cast<StatePlan*>(memory + STATE_PLAN);
@@ -59,7 +68,7 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
   if (STATE_STAGES > 1) plan.copy_async(shared, 0);
   State state = {};
   {
-    const StateMemory first(plan.back ? dfinal_state_view : initial_state_view, plan.sequence, plan.head, plan.start + 16 * warp());
+    const ${exchanged ? 'StateOfRows' : 'StateMemory'} first(plan.back ? dfinal_state_view : initial_state_view, plan.sequence, plan.head, plan.start + 16 * warp());
     if (first.data) first.each([&](int n, int i, const float* at) { state[n][i] = *at; });
   }
 #pragma unroll 1
@@ -81,7 +90,7 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
   }
   copy_async_wait<0>();
   if (!plan.back || !is_given(dinitial_state_view)) return;
-  StateMemory(dinitial_state_view, plan.sequence, plan.head, plan.start + 16 * warp()).each([&](int n, int i, const float* at) {
+  ${exchanged ? 'StateOfRows' : 'StateMemory'}(dinitial_state_view, plan.sequence, plan.head, plan.start + 16 * warp()).each([&](int n, int i, const float* at) {
     *const_cast<float*>(at) = state[n][i];
   });
 }

@@ -1,15 +1,17 @@
-// recurrent, forward, for one token a sequence where a call is so small that what counts is how soon it ends: a block has 32 columns of one
-// head's state, all loads are on their way before the first is used, and the block waits for its threads once.
+// recurrent, forward, for one token a sequence: a block has COLUMNS columns of one head's state, in registers. All its loads are on their way
+// before the first is used, and it waits for its threads once. Of a small call what counts is how soon a block ends; of a large one memory's
+// rate, so that several blocks share a processor and some read while others write: blocks that stay and states that go through shared memory
+// in bulk copies reach less of it.
 //
-// A thread has OWN keys of VEC columns, in registers. What the query reads after the token has written, q' (S + k w) = q' S + (q' k) w, is
-// made of sums over the keys that do not wait for w, and so are the norms. Tensors come as pointers: they lie whole, and the fewer
-// parameters a launch has, the sooner it starts.
+// A thread has OWN keys of VEC columns. What the query reads after the token has written, q' (S + k w) = q' S + (q' k) w, is made of sums over
+// the keys that do not wait for w, and so are the norms. Tensors come as pointers: they lie whole, and the fewer parameters a launch has, the
+// sooner it starts.
 #include "device/gpu.h"
 #include "device/number/roots.h"
 #include "recurrent/recurrent_step.h"
 
 using Element = ${ctype(E)};
-constexpr int KEYS = ${keys}, OWN = 8, VEC = 4, GROUPS = 8, COLUMNS = GROUPS * VEC, THREADS = KEYS / OWN * GROUPS, WARPS = THREADS / WARP;
+constexpr int KEYS = ${keys}, OWN = 8, VEC = 4, COLUMNS = ${columns}, GROUPS = COLUMNS / VEC, THREADS = KEYS / OWN * GROUPS, WARPS = THREADS / WARP;
 constexpr bool DELTA = ${delta}, KEY_GATES = ${key_gates}, NORMED = ${normed}, SHARED_HEADS = ${shared_heads};
 
 // Sums over a warp's keys: what its key and its query read of the state, and products of query and key with themselves and each other.
@@ -17,17 +19,13 @@ struct alignas(16) Sums {
   float seen[GROUPS][VEC], read[GROUPS][VEC], rows[4];
 };
 
-template <int N> static inline void load_floats(const Element* from, float (&x)[N]) {
+template <class T, int N> static inline void load_floats(const T* from, float (&x)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i += 4) {
-    const Pack<Element, 4> words = load_pack<4>(from + i);
+    const Pack<T, 4> words = load_pack<4>(from + i);
 #pragma unroll
     for (int j = 0; j < 4; ++j) x[i + j] = to_float(words.at[j]);
   }
-}
-template <int N> static inline void load_numbers(const void* from, int64_t type, int64_t at, float (&x)[N]) {
-#pragma unroll
-  for (int i = 0; i < N; ++i) x[i] = number_at(from, type, at + i);
 }
 // Over the lanes that share columns.
 static inline float sum_of_parts(float x) {
@@ -37,7 +35,7 @@ static inline float sum_of_parts(float x) {
 }
 
 // Block number: COLUMNS columns of a head of a sequence.
-KERNEL(THREADS, 1) recurrent(${parameters('recurrent')}) {
+KERNEL(THREADS, ${blocks}) recurrent(${parameters('recurrent')}) {
   Sums* warps = reinterpret_cast<Sums*>(dynamic_shared());
   const int sequence = block_z(), head = block_y(), all = static_cast<int>(heads), row = sequence * all + head;
   const int group = thread_x() % GROUPS, first = thread_x() / GROUPS * OWN, column = block_x() * COLUMNS + group * VEC;
@@ -61,9 +59,16 @@ $end
   load_floats(k + own_row(Hk) * KEYS + first, key);
   load_floats(q + own_row(Hq) * KEYS + first, query);
   load_floats(v + own_row(Hv) * V + column, written);
-  if constexpr (KEY_GATES) load_numbers(gk, gk_type, static_cast<int64_t>(row) * KEYS + first, key_gates);
-  const float share = DELTA ? number_at(beta, beta_type, row) : 1;
-  const float gate = (g ? number_at(g, g_type, row) : 0) + gamma_of(View{const_cast<void*>(static_cast<const void*>(g_gamma)), g_gamma ? 1 : -1}, gamma_type, head, heads, layer_idx, num_layers);
+  float share = 1, gate = gamma_of(View{const_cast<void*>(static_cast<const void*>(g_gamma)), ${decayed} ? 1 : -1}, gamma_type, head, heads, layer_idx, num_layers);
+$if key_gates
+  load_floats(gk + static_cast<int64_t>(row) * KEYS + first, key_gates);
+$end
+$if gated
+  gate += to_float(g[row]);
+$end
+$if delta
+  share = to_float(beta[row]);
+$end
 
   float seen[VEC] = {}, read[VEC] = {}, rows[3] = {};
   SplitExp left = {1, 0};
@@ -97,7 +102,7 @@ $end
 
   Pack<float, VEC> all_seen = {}, all_read = {};
   Pack<float, 4> all_rows = {};
-#pragma unroll
+#pragma unroll ${blocks == 1 ? 'WARPS' : '2'}
   for (int w = 0; w < WARPS; ++w) {
     const auto more_read = load_pack<VEC>(warps[w].read[group]), more_rows = load_pack<4>(warps[w].rows);
     Pack<float, VEC> more_seen = {};

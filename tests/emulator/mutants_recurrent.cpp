@@ -73,6 +73,12 @@ Subject gradient_of_chunks(const char* case_name, Sizes sizes = three_chunks_of_
   return {root, "recurrent_bwd", case_name, "recurrent/backward.chunk.gpu.cu", std::move(sizes)};
 }
 
+constexpr char chunk_value_columns[] = "recurrent/chunk_value_columns.h";
+const Sizes three_chunks_of_more_keys = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk", 2}, {"Hv", 2}, {"K", 72}, {"V", 32}};
+
+Subject gradient_of_value_chunks() {
+  return {root, "recurrent_bwd", "chunks_values.f32", "recurrent/backward.chunk_values.gpu.cu", three_chunks_of_more_keys};
+}
 Subject gradient_of_key_chunks(const char* case_name, Sizes sizes = three_chunks_of_two_heads) {
   return {root, "recurrent_bwd", case_name, "recurrent/backward.chunk_keys.gpu.cu", std::move(sizes)};
 }
@@ -158,7 +164,7 @@ const Mutant mutants[] = {
      {"+ i < count ? softplus_of(steps[i]) : 0", 0, "+ i < count + 64 ? softplus_of(steps[i]) : 0", dual_chunk}},
     {"DualChunksOfTransposedStates",
      dual_chunks(),
-     {"use(n, 2 * h + i, at + i)", 0, "use(n, h + 2 * i, at + i)", "recurrent/chunk_block.h"}},
+     {"use(n, 2 * h + i, at + i)", 0, "use(n, h + 2 * i, at + i)", "recurrent/chunk_state_of_rows.h"}},
     {"ParallelDualChunksWithoutSteps", parallel_dual_chunks(), {"return gates.beta[t];", 0, "return 1;", chunk_place}},
     {"ParallelDualChunksWithoutTheirSkip", parallel_dual_chunks(), {"sums[j][n][2 * h + 1] += skip", 0, "sums[j][n][2 * h + 1] += 0"}},
     {"DualChunkGradientWithoutTheSkip",
@@ -326,6 +332,21 @@ const Mutant mutants[] = {
     {"ChunkGradientWithDeltaWhoseKeysGetHalfOfTheirPairs",
      gradient_of_chunks("chunks_delta.f32"),
      {"Square{shared + PAIRS}.load_a(a, 16 * row_slice(), 16 * s);\n    add_rows(dk, a, key_tile, 16 * s);", 0, nothing, chunk_gradients}},
+    {"ValueGradientWhoseQueriesReadByWhatIsKept",
+     gradient_of_value_chunks(),
+     {"reads ? At::QUERIES_BEFORE : At::KEYS_AFTER", 0, "At::KEYS_AFTER", chunk_value_columns}},
+    {"ValueGradientWhoseQueriesReadTheStateAfter",
+     gradient_of_value_chunks(),
+     {"reads ? At::BEFORE : At::AFTER", 0, "At::AFTER", chunk_value_columns}},
+    {"ValueGradientWhoseQueriesReadOnePart",
+     gradient_of_value_chunks(),
+     {"first = reads ? 0 : row_slice()", 0, "first = row_slice()", chunk_value_columns}},
+    {"ValueGradientWhoseKeysAreReadByEarlierTokens",
+     gradient_of_value_chunks(),
+     {"else load_a_transposed(a, weights, 16 * part, row);", 0, "else weights.load_a(a, row, 16 * part);", chunk_value_columns}},
+    {"ValueGradientOfATransposedState",
+     gradient_of_value_chunks(),
+     {"${exchanged ? 'StateOfRows' : 'StateMemory'} first", 0, "StateMemory first", chunk_key_states}},
     {"KeyGradientWithoutTheBarrierBeforeASlice",
      gradient_of_key_chunks("chunks_keys.f32"),
      {"sync_block();  // the slice is there", 0, "// the slice is there", chunk_key_gradients}},
