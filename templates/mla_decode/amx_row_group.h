@@ -6,7 +6,7 @@
 // and KeyTile.
 #pragma once
 
-constexpr int64_t KEYS_AT_ONCE = VECTORS == 1 ? 64 : 32;  // keys that the rows' features meet at once
+constexpr int64_t KEYS_AT_ONCE = VECTORS == 1 && BLOCK >= 64 ? 64 : 32;  // keys that the rows' features meet at once
 static_assert(BLOCK % KEYS_AT_ONCE == 0 && BLOCK >= GROUP && VECTORS <= 2);
 
 struct alignas(64) Scores {
@@ -73,8 +73,8 @@ struct alignas(64) RowGroup {
 
   // Weighted values, [R][GROUP]: in the tile, which is of no use any more.
   const float* values(KeyTile& tile) const {
-    static_assert(sizeof tile.pairs >= sizeof output);
-    float* to = tile.pairs[0][0][0];
+    static_assert(sizeof tile >= sizeof output);
+    float* to = reinterpret_cast<float*>(&tile);
     turn_output(to);
     return to;
   }

@@ -28,6 +28,10 @@ struct AmxBlock {
   }
   // As a matrix whose rows lie `row` floats apart.
   template <int I = 0>
+  static inline void load_rows(const float* from, int64_t row) {
+    if constexpr (I < SUMS) amx_load<I>(from + I / RIGHT * 16 * row + I % RIGHT * 16, 4 * row), load_rows<I + 1>(from, row);
+  }
+  template <int I = 0>
   static inline void store_rows(float* to, int64_t row) {
     if constexpr (I < SUMS) amx_store<I>(to + I / RIGHT * 16 * row + I % RIGHT * 16, 4 * row), store_rows<I + 1>(to, row);
   }
