@@ -13,6 +13,8 @@ constexpr int64_t BLOCKS = CHUNK / SIDE;
 constexpr int64_t STATE_PARTS = DELTA ? 3 : 2, OUT_PARTS = DELTA ? 2 : 1;
 static_assert(PANEL == SIDE && CHUNK % SIDE == 0 && SIDE % ROWS == 0);
 
+static inline bool gates_tokens(const Stream& stream) { return stream.g.data || stream.gamma != 0; }
+
 // An operand as a sum of `count` parts, `apart` floats from one to the next: bf16, bf16 of what is left, and so on.
 struct Parts {
   float* data;
@@ -218,5 +220,5 @@ static void prepare_operands(const Stream& stream, PanelScratch& s, const float*
     prepare_key_operands(stream, s, start, tokens, rows);
   else
     prepare_token_operands(stream, s, sums, start, tokens, rows);
-  weigh_operands(s, sums, betas, !of_keys && stream.gated(), rows);
+  weigh_operands(s, sums, betas, !of_keys && gates_tokens(stream), rows);
 }

@@ -25,7 +25,6 @@ struct Stream {
   int64_t tokens;
   bool reverse, l2_norm;
 
-  bool gated() const { return g.data || gamma != 0; }  // by tokens
   int64_t place(int64_t t) const { return reverse ? tokens - 1 - t : t; }
 
   // Asks for the rows of tokens first .. end. Rows of a head lie apart, and no hardware looks so far ahead. Always inline: GCC takes a

@@ -70,7 +70,7 @@ static inline void scale_row(float* row, int64_t count, Floats factor) {
 
 // Gates of tokens and of the head alone, or none.
 static void prepare_token_gates(const Stream& stream, const Scratch& s, int64_t start, int64_t tokens, int64_t rows) {
-  const bool gated = stream.gated();
+  const bool gated = stream.g.data || stream.gamma != 0;
   const GateSums sums(stream, start, tokens, rows);
   transpose_keys(s.k, s, 0, rows);
   for (int64_t t = 0; t < rows; t += ROWS) {
