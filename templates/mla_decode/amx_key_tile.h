@@ -1,5 +1,6 @@
-// CPU vocabulary of mla_decode on AMX: a tile of keys in bf16, laid out as both products take it. Numbers of bytes are bf16 without their
-// scales, which scores and weights are multiplied by. Part of a template, which has defined before: Cached, R, ROPE, BLOCK; and KeyPlaces.
+// CPU vocabulary of mla_decode on AMX: a tile of keys in bf16, laid out as both products take it; scores take keys from the cache itself
+// where those lie evenly. Numbers of bytes are bf16 without their scales, which scores and weights are multiplied by. Part of a template,
+// which has defined before: Cached, R, ROPE, BLOCK; and KeyPlaces.
 #pragma once
 #include "device/matrix/amx_block.h"
 #include "device/number/bytes_to_bf16.h"
@@ -20,17 +21,28 @@ static inline Floats latent_line(const uint8_t* latent, int64_t d) {
 static inline Floats rope_line(const bfloat16* rope, int64_t d) { return load_line(rope + d, ROPE - d); }
 static inline Floats rope_line(const uint8_t* rope, int64_t d) { return load_line(reinterpret_cast<const bfloat16*>(rope) + d, ROPE - d); }
 
+// Where 16 keys' lines are: in the tile's copies, or, evenly apart, where the cache has them. Strides in bytes: of keys, and of steps.
+struct KeyLines {
+  const char *latent, *rope;
+  int64_t key_stride, step_stride, rope_key_stride, rope_step_stride;
+
+  const char* line(int64_t key, int64_t d) const {
+    return d < R ? latent + key * key_stride + d / STEP * step_stride : rope + key * rope_key_stride + (d - R) / STEP * rope_step_stride;
+  }
+  int64_t stride(int64_t d) const { return d < R ? key_stride : rope_key_stride; }
+};
+
 struct alignas(64) KeyTile {
-  float lines[PITCH / STEP][BLOCK / 16][TILE_WORDS];  // left operands: keys are lines
-  float pairs[BLOCK / STEP][R / STEP][2]
-             [TILE_WORDS];     // right operands: pairs of keys are lines; columns are even features of STEP, then odd ones
-  float scale[BLOCK][SCALES];  // of bytes
+  float pairs[BLOCK / STEP][R / STEP][2][TILE_WORDS];  // right operands: pairs of keys are lines; columns are even features of STEP, then odd ones
+  float copies[PITCH / STEP][BLOCK / 16][TILE_WORDS];  // left operands: keys are lines
+  float scale[BLOCK][SCALES];                          // of bytes
+  KeyLines lines[BLOCK / 16];
 
   // Keys past the last are zeros up to a multiple of STEP.
   void load(const KeyPlaces& places) {
-    for (int64_t k = 0; k < places.count; k += STEP)
-      for (int64_t i = k; i < k + STEP; i += 2)
-        load_pair(i, i < places.count ? places.at[i] : LatentRow{}, i + 1 < places.count ? places.at[i + 1] : LatentRow{});
+    for (int64_t k = 0; k < BLOCK; k += 16) find_lines(places, k);
+    for (int64_t k = 0; k < (places.count + STEP - 1) / STEP * STEP; k += 2)
+      load_pair(k, k < places.count ? places.at[k] : LatentRow{}, k + 1 < places.count ? places.at[k + 1] : LatentRow{});
   }
 
   // Are `count` keys' values and scales free of NaN and infinity?
@@ -39,7 +51,9 @@ struct alignas(64) KeyTile {
     float none = 0;
     for (int64_t k = 0; k < count; ++k) {
       for (int64_t d = 0; d < R; d += STEP) {
-        const NarrowBits magnitude = reinterpret_cast<NarrowBits>(load_floats(line(k, d))) & 0x7fff;
+        NarrowBits bits;
+        __builtin_memcpy(&bits, lines[k / 16].line(k % 16, d), sizeof bits);
+        const NarrowBits magnitude = bits & 0x7fff;
         largest = magnitude > largest ? magnitude : largest;
       }
       for (int64_t i = 0; BYTES && i < SCALES; ++i) none += scale[k][i] - scale[k][i];
@@ -51,28 +65,43 @@ struct alignas(64) KeyTile {
 
   // Feature d of a key.
   float value(int64_t k, int64_t d) const {
-    const float v = to_float(reinterpret_cast<const bfloat16*>(line(k, d / STEP * STEP))[d % STEP]);
-    return BYTES ? v * scale[k][d / SCALED] : v;
+    bfloat16 v;
+    __builtin_memcpy(&v, lines[k / 16].line(k % 16, d) + 2 * (d % STEP), sizeof v);
+    return BYTES ? to_float(v) * scale[k][d / SCALED] : to_float(v);
   }
 
  private:
-  const float* line(int64_t k, int64_t d) const { return lines[d / STEP][k / 16] + k % 16 * LANES; }
-  float* line(int64_t k, int64_t d) { return lines[d / STEP][k / 16] + k % 16 * LANES; }
+  float* copy(int64_t k, int64_t d) { return copies[d / STEP][k / 16] + k % 16 * LANES; }
+  bool copied(int64_t k) const { return lines[k / 16].latent == reinterpret_cast<const char*>(copies[0][k / 16]); }
+
+  void find_lines(const KeyPlaces& places, int64_t k) {
+    constexpr int64_t STEP_STRIDE = sizeof copies[0];
+    const auto copy_of = [&](int64_t d) { return reinterpret_cast<const char*>(copies[d / STEP][k / 16]); };
+    lines[k / 16] = {copy_of(0), copy_of(R), 64, STEP_STRIDE, 64, STEP_STRIDE};
+    if (BYTES || ROPE % STEP != 0 || k + 16 > places.count) return;
+    const LatentRow first = places.at[k], second = places.at[k + 1];
+    const int64_t latent_stride = second.latent - first.latent, rope_stride = second.rope - first.rope;
+    bool even = true;
+    for (int64_t i = 2; i < 16; ++i)
+      even &= places.at[k + i].latent - places.at[k + i - 1].latent == latent_stride && places.at[k + i].rope - places.at[k + i - 1].rope == rope_stride;
+    if (even)
+      lines[k / 16] = {reinterpret_cast<const char*>(first.latent), reinterpret_cast<const char*>(first.rope), latent_stride * 2, 64, rope_stride * 2, 64};
+  }
 
   // Keys k and k + 1; null: zeros.
   void load_pair(int64_t k, LatentRow even, LatentRow odd) {
+    const bool copying = copied(k);
     for (int64_t d = 0; d < R; d += STEP) {
-      const Floats first = even.latent ? latent_line(even.latent, d) : Floats{},
-                   second = odd.latent ? latent_line(odd.latent, d) : Floats{};
-      store_floats(line(k, d), first), store_floats(line(k + 1, d), second);
+      const Floats first = even.latent ? latent_line(even.latent, d) : Floats{}, second = odd.latent ? latent_line(odd.latent, d) : Floats{};
+      if (copying) store_floats(copy(k, d), first), store_floats(copy(k + 1, d), second);
       const Words low = reinterpret_cast<Words>(first), high = reinterpret_cast<Words>(second);
       float* to = pairs[k / STEP][d / STEP][0] + k % STEP / 2 * LANES;
       store_floats(to, reinterpret_cast<Floats>((low & 0xffff) | high << 16));
       store_floats(to + TILE_WORDS, reinterpret_cast<Floats>(low >> 16 | (high & 0xffff0000)));
     }
-    for (int64_t d = 0; d < PITCH - R; d += STEP) {
-      store_floats(line(k, R + d), even.rope ? rope_line(even.rope, d) : Floats{});
-      store_floats(line(k + 1, R + d), odd.rope ? rope_line(odd.rope, d) : Floats{});
+    for (int64_t d = 0; copying && d < PITCH - R; d += STEP) {
+      store_floats(copy(k, R + d), even.rope ? rope_line(even.rope, d) : Floats{});
+      store_floats(copy(k + 1, R + d), odd.rope ? rope_line(odd.rope, d) : Floats{});
     }
     load_scales(k, even.latent), load_scales(k + 1, odd.latent);
   }

@@ -96,6 +96,13 @@ struct alignas(64) RowGroup {
         for (int odd = 0; odd < 2; ++odd) turn_tile(output[step][v][odd], to + (step * STEP + odd) * GROUP + v * LANES, 2 * GROUP);
   }
 
+  // Step d of tiles of keys, as a left operand.
+  struct Keys {
+    const KeyLines* lines;
+    int64_t d;
+    template <int TILE> inline void load(int i) const { amx_load<TILE>(lines[i].line(0, d), lines[i].stride(d)); }
+  };
+
   // Scores of KEYS_AT_ONCE keys, of features [from, to).
   template <bool AHEAD>
   void multiply_keys(const KeyTile& tile, int64_t key, int64_t from, int64_t to, ScoreRows& scores, const KeyPlaces& next) const {
@@ -103,7 +110,7 @@ struct alignas(64) RowGroup {
     Block::zero();
     for (int64_t d = from; d < to; d += STEP) {
       if (AHEAD) next.ask_for<KEYS_AT_ONCE>(key, d);
-      Block::multiply(tile.lines[d / STEP][key / 16], query[d / STEP][0]);
+      Block::multiply(Keys{tile.lines + key / 16, d}, query[d / STEP][0]);
     }
     Block::store_rows(scores[key], GROUP);
   }

@@ -3,27 +3,15 @@
 // keys they are made in f32 first (cpu_pairs.h). What reaches the state, which is f32, has operands of two parts: bf16, and bf16 of what is
 // left. Part of a template, which has defined before: CHUNK, DELTA.
 #pragma once
-#include "device/matrix/amx_block.h"
+#include "device/matrix/amx_parts.h"
 #include "recurrent/cpu_pairs.h"
 
-typedef AmxBlock<2, 2> Block;
-constexpr int64_t SIDE = 32, PAIR = 2 * TILE_WORDS;  // of a block of sums; words of two tiles, an operand of a step of SIDE
 constexpr int64_t BLOCKS = CHUNK / SIDE;
 // Parts of operands of what is rounded: of w and of states, whose errors the delta rule makes larger, and of outputs.
 constexpr int64_t STATE_PARTS = DELTA ? 3 : 2, OUT_PARTS = DELTA ? 2 : 1;
 static_assert(PANEL == SIDE && CHUNK % SIDE == 0 && SIDE % ROWS == 0);
 
 static inline bool gates_tokens(const Stream& stream) { return stream.g.data || stream.gamma != 0; }
-
-// An operand as a sum of `count` parts, `apart` floats from one to the next: bf16, bf16 of what is left, and so on.
-struct Parts {
-  float* data;
-  int64_t count, apart;
-
-  float* operator[](int64_t i) const { return data + i * apart; }
-  Parts operator+(int64_t floats) const { return {data + floats, count, apart}; }
-  Parts first(int64_t most) const { return {data, most < count ? most : count, apart}; }
-};
 
 // The scratch of a work item. `steps`: of SIDE key features. A square [n][m] has pairs of tiles, m steps for each n.
 struct PanelScratch : Scratch {
@@ -63,28 +51,6 @@ struct PanelScratch : Scratch {
 // Where in a square line `line` is; steps from `step` on.
 static inline int64_t line_at(int64_t steps, int64_t line, int64_t step) {
   return (line / SIDE * steps + step / SIDE) * PAIR + line % SIDE * LANES;
-}
-
-static inline void multiply_steps(const float* left, const float* right, int64_t steps) {
-  for (int64_t i = 0; i < steps; ++i) Block::multiply(left + i * PAIR, right + i * PAIR);
-}
-// Of all parts but for products of small ones.
-static inline void multiply_steps(Parts left, Parts right, int64_t steps) {
-  const int64_t most = left.count > right.count ? left.count : right.count;
-  for (int64_t i = 0; i < left.count; ++i)
-    for (int64_t j = 0; j < right.count && i + j < most; ++j) multiply_steps(left[i], right[j], steps);
-}
-
-// The bf16 of x, rounded half up, as f32.
-static inline Floats high_part(Floats x) { return reinterpret_cast<Floats>((reinterpret_cast<Words>(x) + 0x8000) & 0xffff0000); }
-
-// A line of SIDE numbers.
-static inline void store_line(Parts to, Floats first, Floats second) {
-  for (int64_t i = 0; i < to.count; ++i) {
-    const Floats high[2] = {high_part(first), high_part(second)};
-    store_floats(to[i], line_of_bf16(high[0], high[1]));
-    first -= high[0], second -= high[1];
-  }
 }
 
 // A row's numbers; returns the sum of their squares.
@@ -138,9 +104,9 @@ static void keep_keys(float* to, const float* lines) {
 static void multiply_pairs(const PanelScratch& s, const float* lines, float* to, int64_t rows) {
   for (int64_t t = 0; t < rows; t += SIDE)
     for (int64_t j = 0; j <= t; j += SIDE) {
-      Block::zero();
+      Square::zero();
       multiply_steps(lines + t / SIDE * s.steps * PAIR, s.k_columns + j / SIDE * s.steps * PAIR, s.steps);
-      Block::store_rows(to + t * COLUMNS + j, COLUMNS);
+      Square::store_rows(to + t * COLUMNS + j, COLUMNS);
     }
 }
 

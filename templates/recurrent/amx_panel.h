@@ -16,18 +16,6 @@ struct Panel {
   int64_t first;
 };
 
-// Rows 2 p and 2 p + 1 as line p.
-static inline void store_pair(Parts to, int64_t p, const Floats (&even)[VECTORS], const Floats (&odd)[VECTORS]) {
-  for (int x = 0; x < VECTORS; ++x) {
-    Floats left[2] = {even[x], odd[x]};
-    for (int64_t i = 0; i < to.count; ++i) {
-      const Floats high[2] = {high_part(left[0]), high_part(left[1])};
-      store_floats(to[i] + x * TILE_WORDS + p * LANES, pair_of_bf16(high[0], high[1]));
-      left[0] -= high[0], left[1] -= high[1];
-    }
-  }
-}
-
 // A step of the state as pairs.
 static inline void pack_state(const float* state, Parts pairs) {
   for (int64_t p = 0; p < LANES; ++p) {
@@ -41,9 +29,9 @@ static inline void pack_state(const float* state, Parts pairs) {
 }
 
 static void read_state(const PanelScratch& s, Parts pairs, Parts lines, float* to, int64_t block) {
-  Block::zero();
+  Square::zero();
   multiply_steps(lines + block * s.steps * PAIR, pairs, s.steps);
-  Block::store_rows(to + block * SIDE * PANEL, PANEL);
+  Square::store_rows(to + block * SIDE * PANEL, PANEL);
 }
 
 // w of a block's tokens, which lack what they have from each other.
@@ -71,9 +59,9 @@ static void solve_block(const PanelScratch& s, const float* betas, int64_t block
   alignas(64) float before[SIDE * PANEL];
   float* w = s.w + block * SIDE * PANEL;
   const float* read = s.read_k + block * SIDE * PANEL;
-  Block::zero();
+  Square::zero();
   multiply_steps(s.k_weights + block * BLOCKS * PAIR, s.w_pairs, block);
-  Block::store_rows(before, PANEL);
+  Square::store_rows(before, PANEL);
   for (int64_t t = 0; t < SIDE; ++t) {
     const int64_t token = block * SIDE + t;
     for (int64_t at = t * PANEL; at < (t + 1) * PANEL; at += LANES) {
@@ -109,9 +97,9 @@ static void pack_values(const PanelScratch& s, int64_t block) {
 static void store_outputs(const Stream& stream, const PanelScratch& s, const Panel& panel, int64_t start, int64_t tokens, int64_t block,
                           const OutRows& out) {
   alignas(64) float sums[SIDE * PANEL];
-  Block::zero();
+  Square::zero();
   multiply_steps(s.q_weights + block * BLOCKS * PAIR, s.w_pairs.first(OUT_PARTS), block + 1);
-  Block::store_rows(sums, PANEL);
+  Square::store_rows(sums, PANEL);
   for (int64_t t = block * SIDE, at = 0; t < tokens && at < SIDE * PANEL; ++t, at += PANEL)
     for (int64_t x = 0; x < PANEL && panel.first + x < out.count; x += LANES) {
       const Floats read = load_floats(s.read_q + t * PANEL + x) * s.from_start[t];
@@ -129,9 +117,9 @@ static void update_state(const PanelScratch& s, const Panel& panel, int64_t bloc
         store_floats(at, load_floats(at) * s.decay[key] + load_floats(at) * s.decay_rest[key]);
       }
     }
-    Block::load_rows(state, PANEL);
+    Square::load_rows(state, PANEL);
     multiply_steps(s.kept_lines + i * BLOCKS * PAIR, s.kept_pairs, blocks);
-    Block::store_rows(state, PANEL);
+    Square::store_rows(state, PANEL);
     pack_state(state, panel.pairs + i * PAIR);
   }
 }

@@ -36,20 +36,23 @@ struct AmxBlock {
     if constexpr (I < SUMS) amx_store<I>(to + I / RIGHT * 16 * row + I % RIGHT * 16, 4 * row), store_rows<I + 1>(to, row);
   }
 
-  static inline void multiply(const float* left, const float* right) {
-    load_staying(LEFT < RIGHT ? left : right);
-    turn(LEFT < RIGHT ? right : left);
+  // An operand: its tiles' address, or an object that has load<REGISTER>(number of the tile).
+  template <class Left, class Right> static inline void multiply(const Left& left, const Right& right) {
+    if constexpr (LEFT < RIGHT)
+      load_staying(left), turn(right);
+    else
+      load_staying(right), turn(left);
   }
 
  private:
-  template <int I = 0>
-  static inline void load_staying(const float* from) {
-    if constexpr (I < STAYING) amx_load<staying_at(I)>(from + I * TILE_WORDS, LINE), load_staying<I + 1>(from);
+  template <int TILE> static inline void load_operand(const float* from, int i) { amx_load<TILE>(from + i * TILE_WORDS, LINE); }
+  template <int TILE, class Operand> static inline void load_operand(const Operand& from, int i) { from.template load<TILE>(i); }
+  template <int I = 0, class Operand> static inline void load_staying(const Operand& from) {
+    if constexpr (I < STAYING) load_operand<staying_at(I)>(from, I), load_staying<I + 1>(from);
   }
-  template <int I = 0>
-  static inline void turn(const float* from) {
+  template <int I = 0, class Operand> static inline void turn(const Operand& from) {
     if constexpr (I < SUMS / STAYING) {
-      amx_load<turning_at(I)>(from + I * TILE_WORDS, LINE);
+      load_operand<turning_at(I)>(from, I);
       meet<I>();
       turn<I + 1>(from);
     }
