@@ -39,10 +39,12 @@ struct alignas(64) KeyTile {
   KeyLines lines[BLOCK / 16];
 
   // Keys past the last are zeros up to a multiple of STEP.
-  void load(const KeyPlaces& places) {
+  void load(const KeyPlaces& places, const KeyPlaces& next) {
     for (int64_t k = 0; k < BLOCK; k += 16) find_lines(places, k);
-    for (int64_t k = 0; k < (places.count + STEP - 1) / STEP * STEP; k += 2)
+    for (int64_t k = 0; k < (places.count + STEP - 1) / STEP * STEP; k += 2) {
+      ask_for(places, next, k + AHEAD), ask_for(places, next, k + AHEAD + 1);
       load_pair(k, k < places.count ? places.at[k] : LatentRow{}, k + 1 < places.count ? places.at[k + 1] : LatentRow{});
+    }
   }
 
   // Are `count` keys' values and scales free of NaN and infinity?
@@ -71,6 +73,19 @@ struct alignas(64) KeyTile {
   }
 
  private:
+  static constexpr int64_t AHEAD = 16;  // keys
+
+  // Asks for the rows of key k of two tiles.
+  static inline __attribute__((always_inline)) void ask_for(const KeyPlaces& places, const KeyPlaces& next, int64_t k) {
+    const bool other = k >= BLOCK;
+    if (k - (other ? BLOCK : 0) >= (other ? next : places).count) return;
+    const LatentRow& row = other ? next.at[k - BLOCK] : places.at[k];
+    const char *latent = reinterpret_cast<const char*>(row.latent), *rope = reinterpret_cast<const char*>(row.rope);
+#pragma GCC unroll 32
+    for (int64_t byte = 0; byte < R * static_cast<int64_t>(sizeof(Cached)); byte += 64) __builtin_prefetch(latent + byte, 0, 3);
+#pragma GCC unroll 32
+    for (int64_t byte = 0; byte < 2 * ROPE; byte += 64) __builtin_prefetch(rope + byte, 0, 3);
+  }
   float* copy(int64_t k, int64_t d) { return copies[d / STEP][k / 16] + k % 16 * LANES; }
   bool copied(int64_t k) const { return lines[k / 16].latent == reinterpret_cast<const char*>(copies[0][k / 16]); }
 

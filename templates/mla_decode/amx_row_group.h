@@ -38,16 +38,15 @@ struct alignas(64) RowGroup {
       for (auto& tile : step) turn_tile(tile, tile, LANES);
   }
 
-  // Those past the last key of a tile are of no account. AHEAD: asks for the next tile's keys meanwhile.
-  template <bool AHEAD>
-  void score(const KeyTile& tile, Scores& scores, const KeyPlaces& places, const KeyPlaces& next) const {
+  // Those past the last key of a tile are of no account.
+  template <bool> void score(const KeyTile& tile, Scores& scores, const KeyPlaces& places, const KeyPlaces&) const {
     for (int64_t key = 0; key < places.count; key += KEYS_AT_ONCE) {
       if constexpr (!BYTES) {
-        multiply_keys<AHEAD>(tile, key, 0, PITCH, scores.at, next);
+        multiply_keys(tile, key, 0, PITCH, scores.at);
       } else {
-        multiply_keys<AHEAD>(tile, key, R, PITCH, scores.at, next);
+        multiply_keys(tile, key, R, PITCH, scores.at);
         for (int64_t i = 0; i < SCALES; ++i) {
-          multiply_keys<AHEAD>(tile, key, i * SCALED, (i + 1) * SCALED, scores.part, next);
+          multiply_keys(tile, key, i * SCALED, (i + 1) * SCALED, scores.part);
           for (int64_t k = key; k < key + KEYS_AT_ONCE; ++k)
             for (int v = 0; v < VECTORS; ++v) {
               float* to = scores.at[k] + v * LANES;
@@ -104,12 +103,10 @@ struct alignas(64) RowGroup {
   };
 
   // Scores of KEYS_AT_ONCE keys, of features [from, to).
-  template <bool AHEAD>
-  void multiply_keys(const KeyTile& tile, int64_t key, int64_t from, int64_t to, ScoreRows& scores, const KeyPlaces& next) const {
+  void multiply_keys(const KeyTile& tile, int64_t key, int64_t from, int64_t to, ScoreRows& scores) const {
     using Block = AmxBlock<KEYS_AT_ONCE / 16, VECTORS>;
     Block::zero();
     for (int64_t d = from; d < to; d += STEP) {
-      if (AHEAD) next.ask_for<KEYS_AT_ONCE>(key, d);
       Block::multiply(Keys{tile.lines + key / 16, d}, query[d / STEP][0]);
     }
     Block::store_rows(scores[key], GROUP);
@@ -117,9 +114,11 @@ struct alignas(64) RowGroup {
 
   void rescale(int v, Floats factor) {
     if (!any(factor != splat(1.0f))) return;
-    for (auto& step : output)
-      for (auto& tile : step[v])
-        for (int r = 0; r < LANES; ++r) store_floats(tile + r * LANES, load_floats(tile + r * LANES) * factor[r]);
+    for (int r = 0; r < LANES; ++r) {
+      if (factor[r] == 1) continue;
+      for (auto& step : output)
+        for (auto& tile : step[v]) store_floats(tile + r * LANES, load_floats(tile + r * LANES) * factor[r]);
+    }
   }
 
   // Weights of STEP keys, times their scale of number i, rounded half up.

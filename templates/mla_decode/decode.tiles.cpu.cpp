@@ -55,7 +55,7 @@ static void decode(${parameters('decode')}, const Group& group) {
   for (; places[now].count > 0; now = 1 - now) {
     KeyPlaces& next = places[1 - now];
     next.find(keys, places[now].end, range.end);
-    scratch.tile.load(places[now]);
+    scratch.tile.load(places[now], next);
     for (int64_t g = 0; g < own_groups; ++g) {
       if (g == 0)
         all[g].score<true>(scratch.tile, scratch.scores, places[now], next);

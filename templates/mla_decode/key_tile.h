@@ -24,7 +24,7 @@ static inline Floats ropes_of(const uint8_t* rope, int64_t d) {
 struct alignas(64) KeyTile {
   float at[BLOCK][PITCH];
 
-  void load(const KeyPlaces& places) {
+  void load(const KeyPlaces& places, const KeyPlaces&) {
     for (int64_t k = 0; k < places.count; ++k) {
       const LatentRow row = places.at[k];
       for (int64_t d = 0; d < R; d += LANES) store_floats(at[k] + d, latents_of(row.latent, d));

@@ -291,6 +291,7 @@ $end
     return Chunk{stream, dout, s, g, static_cast<float>(softmax_scale), start, in_use, up_to(in_use, ROWS), values, start + step * CHUNK};
   };
 $if amx
+  const NoDenormals no_denormals;
   amx_configure();
 $end
   load_state({initial_state_view, sequence, head, 0, values}, s, g, g.state, values);
