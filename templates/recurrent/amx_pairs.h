@@ -1,7 +1,7 @@
 // CPU vocabulary: what of a chunk of a recurrence does not depend on v, as operands on AMX tiles: rows of q and k, keys along the tokens,
 // weights of pairs of tokens. Rows stay as they came, bf16, and factors of single tokens are applied to what products give; with gates of
-// keys they are made in f32 first (cpu_pairs.h). What reaches the state, which is f32, has operands of two parts: bf16, and bf16 of what is
-// left. Part of a template, which has defined before: CHUNK, DELTA.
+// keys they are made in f32 first (cpu_pairs.h). What reaches the state, which is f32, has operands in parts of bf16 (amx_parts.h). Part of a
+// template, which has defined before: CHUNK, DELTA.
 #pragma once
 #include "device/matrix/amx_parts.h"
 #include "recurrent/cpu_pairs.h"
@@ -20,7 +20,6 @@ struct PanelScratch : Scratch {
   Parts k_lines, k_weights;    // the same; k_weights of no block's own tokens
   float* k_columns;            // [BLOCKS][steps]: pairs of features are lines, tokens columns
   Parts kept_lines;            // [steps][BLOCKS]: features are lines, even ones of SIDE, then odd ones; gates of keys up to the chunk's end
-  
   Parts state_pairs;           // [panel][steps]: pairs of features are lines
   Parts w_pairs, kept_pairs;   // [BLOCKS]: pairs of tokens are lines: of w, and of w with the factors to the chunk's end
   float *read_q, *read_k;      // [CHUNK][PANEL]: what q and k read from the state

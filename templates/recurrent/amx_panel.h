@@ -1,6 +1,5 @@
-// CPU vocabulary of a recurrence in chunks on AMX: a panel of v's features of a chunk, SIDE tokens at a time. States, sums and w are f32;
-// outputs are of products of bf16, states and w of such of two parts. Part of a template, which has defined before: CHUNK, DELTA,
-// VALUE_GATES.
+// CPU vocabulary of a recurrence in chunks on AMX: a panel of v's features of a chunk, SIDE tokens at a time. States, sums and w are f32,
+// and so is the system of a block's own tokens. Part of a template, which has defined before: CHUNK, DELTA, VALUE_GATES.
 #pragma once
 #include "device/number/no_denormals.h"
 #include "recurrent/amx_pairs.h"
