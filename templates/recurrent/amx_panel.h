@@ -1,7 +1,6 @@
 // CPU vocabulary of a recurrence in chunks on AMX: a panel of v's features of a chunk, SIDE tokens at a time. States, sums and w are f32,
 // and so is the system of a block's own tokens. Part of a template, which has defined before: CHUNK, DELTA, VALUE_GATES.
 #pragma once
-#include "device/number/no_denormals.h"
 #include "recurrent/amx_pairs.h"
 static_assert(!VALUE_GATES);
 
@@ -147,7 +146,6 @@ static void run_stream(const Stream& stream, PanelScratch& s, const OutRows& out
     const Panel panel = panel_of(first);
     for (int64_t i = 0; i < s.steps; ++i) pack_state(panel.state + i * SIDE * PANEL, panel.pairs + i * PAIR);
   }
-  const NoDenormals no_denormals;
   amx_configure();
   for (int64_t start = 0; start < stream.tokens; start += CHUNK) {
     const int64_t tokens = stream.tokens - start < CHUNK ? stream.tokens - start : CHUNK, rows = up_to(tokens, SIDE);

@@ -2,7 +2,6 @@
 // but one part.
 #pragma once
 #include "device/matrix/amx_parts.h"
-#include "device/number/no_denormals.h"
 
 constexpr int64_t PRODUCT_PARTS = 3;
 

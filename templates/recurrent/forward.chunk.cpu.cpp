@@ -10,6 +10,7 @@
 // What does not depend on v is made once a chunk (cpu_pairs.h, amx_pairs.h). Then, for a panel of v's features after the other, the chunk's products are
 // made in registers (cpu_panel.h) or on AMX (amx_panel.h).
 #include "device/cpu.h"
+#include "device/number/no_denormals.h"
 
 constexpr int64_t CHUNK = ${chunk};
 constexpr bool DELTA = ${delta}, VALUE_GATES = ${value_gates};
@@ -21,6 +22,7 @@ $end
 
 // Item (x, y, z): `width` features of head y of sequence z. Packed: the item after the last sequence writes zeros after its tokens.
 static void recurrent(${parameters('recurrent')}, const Group& group) {
+  const NoDenormals no_denormals;
   const int64_t head = group.y, sequence = group.z, first = group.x * width, heads = group.grid_y, keys = q_view.shape[3];
   const int64_t columns = v_view.shape[3] - first < width ? v_view.shape[3] - first : width;
   const Tokens tokens{cum_seqlens, sequences, sequence, q_view.shape[1]};
