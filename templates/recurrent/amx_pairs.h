@@ -7,7 +7,7 @@
 #include "recurrent/cpu_pairs.h"
 
 constexpr int64_t BLOCKS = CHUNK / SIDE;
-// Parts of operands of what is rounded: of w and of states, whose errors the delta rule makes larger, and of outputs.
+// Parts of operands: of w and of states, whose errors the delta rule makes larger, and of outputs.
 constexpr int64_t STATE_PARTS = DELTA ? 3 : 2, OUT_PARTS = DELTA ? 2 : 1;
 static_assert(PANEL == SIDE && CHUNK % SIDE == 0 && SIDE % ROWS == 0);
 
@@ -16,8 +16,8 @@ static inline bool gates_tokens(const Stream& stream) { return stream.g.data || 
 // The scratch of a work item. `steps`: of SIDE key features. A square [n][m] has pairs of tiles, m steps for each n.
 struct PanelScratch : Scratch {
   int64_t steps;
-  Parts q_lines, q_weights;    // [BLOCKS][steps], [BLOCKS][BLOCKS]: tokens are lines; steps of weights: tokens up to them, what w_j counts
-  Parts k_lines, k_weights;    // the same; k_weights of no block's own tokens
+  float *q_lines, *k_lines;    // [BLOCKS][steps]: tokens are lines
+  Parts q_weights, k_weights;  // [BLOCKS][BLOCKS]: tokens are lines, tokens up to them steps: what w_j counts; of a block's own tokens only for q
   float* k_columns;            // [BLOCKS][steps]: pairs of features are lines, tokens columns
   Parts kept_lines;            // [steps][BLOCKS]: features are lines, even ones of SIDE, then odd ones; gates of keys up to the chunk's end
   Parts state_pairs;           // [panel][steps]: pairs of features are lines
@@ -26,7 +26,7 @@ struct PanelScratch : Scratch {
   float query_factor[CHUNK], key_factor[CHUNK], from_start[CHUNK], to_end[CHUNK];
 
   static int64_t own_floats(int64_t count, int64_t width) {
-    return (up_to(count, SIDE) * ((2 * STATE_PARTS + OUT_PARTS + 1) * CHUNK + STATE_PARTS * width) + (STATE_PARTS + OUT_PARTS) * CHUNK * CHUNK) / 2 +
+    return (up_to(count, SIDE) * ((3 + STATE_PARTS) * CHUNK + STATE_PARTS * width) + (STATE_PARTS + OUT_PARTS) * CHUNK * CHUNK) / 2 +
            (2 * 16 * STATE_PARTS + 2 * PANEL) * CHUNK;
   }
   // keyed: there are gates of keys; exact: w to the chunk's end is v.
@@ -36,11 +36,9 @@ struct PanelScratch : Scratch {
     const auto take_parts = [&](int64_t pairs, int64_t most, int64_t count) {
       return Parts{take(most * pairs), count, pairs * PAIR};
     };
-    const int64_t of_keys = keyed ? STATE_PARTS : 1;
-    q_lines = take_parts(BLOCKS * steps, OUT_PARTS, keyed ? OUT_PARTS : 1), q_weights = take_parts(BLOCKS * BLOCKS, OUT_PARTS, OUT_PARTS);
-    k_lines = take_parts(BLOCKS * steps, STATE_PARTS, of_keys), k_columns = take(BLOCKS * steps);
-    kept_lines = take_parts(BLOCKS * steps, STATE_PARTS, of_keys);
-    k_weights = take_parts(BLOCKS * BLOCKS, STATE_PARTS, STATE_PARTS);
+    q_lines = take(BLOCKS * steps), k_lines = take(BLOCKS * steps), k_columns = take(BLOCKS * steps);
+    kept_lines = take_parts(BLOCKS * steps, STATE_PARTS, keyed ? STATE_PARTS : 1);
+    q_weights = take_parts(BLOCKS * BLOCKS, OUT_PARTS, OUT_PARTS), k_weights = take_parts(BLOCKS * BLOCKS, STATE_PARTS, STATE_PARTS);
     state_pairs = take_parts(width / PANEL * steps, STATE_PARTS, DELTA ? STATE_PARTS : 1);
     w_pairs = take_parts(BLOCKS, STATE_PARTS, DELTA ? STATE_PARTS : 1), kept_pairs = take_parts(BLOCKS, STATE_PARTS, exact ? 1 : STATE_PARTS);
     read_q = take(2 * BLOCKS), read_k = take(2 * BLOCKS);
@@ -70,8 +68,8 @@ static void load_lines(const Stream& stream, PanelScratch& s, int64_t start, int
   for (int64_t t = 0; t < rows; ++t) {
     const int64_t at = t < tokens ? stream.place(start + t) : 0;
     const Row none{nullptr, 2, stream.q.count};
-    const float q = copy_line(t < tokens ? stream.q.row(at) : none, s.q_lines.data, s.steps, t);
-    const float k = copy_line(t < tokens ? stream.k.row(at) : none, s.k_lines.data, s.steps, t);
+    const float q = copy_line(t < tokens ? stream.q.row(at) : none, s.q_lines, s.steps, t);
+    const float k = copy_line(t < tokens ? stream.k.row(at) : none, s.k_lines, s.steps, t);
     s.query_factor[t] = stream.scale * (stream.l2_norm ? rsqrt_of(q + 1e-6f) : 1);
     s.key_factor[t] = stream.l2_norm ? rsqrt_of(k + 1e-6f) : 1;
   }
@@ -116,11 +114,11 @@ static void prepare_token_operands(const Stream& stream, PanelScratch& s, const 
   for (int64_t block = 0; block < rows / SIDE; ++block)
     for (int64_t i = 0; i < s.steps; ++i) {
       const int64_t at = (block * s.steps + i) * PAIR;
-      for (int64_t tile = at; tile < at + PAIR; tile += TILE_WORDS) turn_tile(s.k_columns + tile, s.k_lines.data + tile);
-      keep_keys(s.kept_lines.data + (i * BLOCKS + block) * PAIR, s.k_lines.data + at);
+      for (int64_t tile = at; tile < at + PAIR; tile += TILE_WORDS) turn_tile(s.k_columns + tile, s.k_lines + tile);
+      keep_keys(s.kept_lines.data + (i * BLOCKS + block) * PAIR, s.k_lines + at);
     }
-  multiply_pairs(s, s.q_lines.data, s.on_q, rows);
-  if (DELTA) multiply_pairs(s, s.k_lines.data, s.on_k, rows);
+  multiply_pairs(s, s.q_lines, s.on_q, rows);
+  if (DELTA) multiply_pairs(s, s.k_lines, s.on_k, rows);
   const SplitExp decay = split_exp(splat(static_cast<float>(sums.total)));
   for (int64_t i = 0; i < s.keys; i += LANES) store_floats(s.decay + i, decay.base), store_floats(s.decay_rest + i, decay.rest);
   for (int64_t t = 0; t < rows; t += LANES) {
@@ -137,11 +135,11 @@ static void store_lines(const PanelScratch& s, const float* from, Parts lines, i
       store_line(lines + line_at(s.steps, t, i), part(from + t * s.row, i), part(from + t * s.row, i + LANES));
 }
 
+// Not with DELTA.
 static void prepare_key_operands(const Stream& stream, PanelScratch& s, int64_t start, int64_t tokens, int64_t rows) {
   load_keys(stream, s, start, tokens, rows);
   prepare_key_gates(stream, s, start, tokens, rows);
-  store_lines(s, s.q, s.q_lines, rows);
-  if (DELTA) store_lines(s, s.k, s.k_lines, rows);
+  store_lines(s, s.q, {s.q_lines, 1, 0}, rows);
   for (int64_t i = 0; i < s.steps * SIDE; ++i)
     for (int64_t t = 0; t < rows; t += SIDE) {
       const float* kept = s.kept + i * COLUMNS + t;

@@ -27,9 +27,9 @@ static inline void pack_state(const float* state, Parts pairs) {
   }
 }
 
-static void read_state(const PanelScratch& s, Parts pairs, Parts lines, float* to, int64_t block) {
+static void read_state(const PanelScratch& s, Parts pairs, float* lines, float* to, int64_t block) {
   Square::zero();
-  multiply_steps(lines + block * s.steps * PAIR, pairs, s.steps);
+  multiply_steps(Parts{lines + block * s.steps * PAIR, 1, 0}, pairs, s.steps);
   Square::store_rows(to + block * SIDE * PANEL, PANEL);
 }
 
