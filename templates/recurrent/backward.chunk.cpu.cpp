@@ -30,14 +30,11 @@ struct Gradients {
   float *moved, *met;                           // [CHUNK][row]
   float *weights, *across;                      // [CHUNK][COLUMNS]: gradients of weights of pairs, and transposed
   float *on_q, *on_k;                           // [CHUNK][COLUMNS]: weights, transposed
-$if amx
-  float* end;
-$end
 
   Gradients(const Scratch& s, float* next_free, int64_t columns) : values(up_to(columns, 32) + 16) {
     const auto take = [&next_free](int64_t floats) { return (next_free += floats) - floats; };
     const int64_t size = s.state_rows * values, rows = CHUNK * values, keys = CHUNK * s.row, pairs = CHUNK * COLUMNS,
-                  turned = up_to(s.keys, ${amx ? 96 : 48}) * COLUMNS;
+                  turned = up_to(s.keys, 48) * COLUMNS;
     float* const first = next_free;
     state = take(size), next = take(size), gradient = take(size);
     w = take(rows), missing = take(rows), dout = take(rows), dw = take(rows), y = take(rows);
@@ -48,9 +45,6 @@ $end
     q_read = take(turned), k_read = take(turned), read_gradient = take(turned), kept_gradient = take(turned);
     weights = take(pairs), across = take(pairs), on_q = take(pairs), on_k = take(pairs);
     __builtin_memset(first, 0, (next_free - first) * sizeof(float));
-$if amx
-    end = next_free;
-$end
   }
 };
 
@@ -99,11 +93,11 @@ static void prepare_chunk(const Chunk& c) {
   load_rows(c, c.stream.v, g.missing, 1);
   c.prefetch(2);
   if (DELTA) {
-    multiply<false>(s, s.k, s.row, g.state, g.values, g.w, g.values, c.rows, c.columns, s.keys);
+    multiply<false>(s.k, s.row, g.state, g.values, g.w, g.values, c.rows, c.columns, s.keys);
     for (int64_t t = 0; t < c.rows; ++t) {
       const float beta = t < c.tokens ? c.stream.beta.at(c.stream.place(c.start + t)) : 0;
       float *w = g.w + t * g.values, *missing = g.missing + t * g.values;
-      if (t % ROWS == 0 && t > 0) multiply<true>(s, s.on_k + t * COLUMNS, COLUMNS, g.w, g.values, w, g.values, ROWS, c.columns, t);
+      if (t % ROWS == 0 && t > 0) multiply<true>(s.on_k + t * COLUMNS, COLUMNS, g.w, g.values, w, g.values, ROWS, c.columns, t);
       for (int64_t x = 0; x < c.columns; x += LANES) {
         Floats seen = load_floats(w + x);
         for (int64_t j = t / ROWS * ROWS; j < t; ++j) seen += s.on_k[t * COLUMNS + j] * load_floats(g.w + j * g.values + x);
@@ -124,7 +118,7 @@ static void update_state(const Chunk& c, const float* from, float* to) {
       const Floats was = load_floats(from + i * c.g.values + x);
       store_floats(to + i * c.g.values + x, was * c.s.decay[i] + was * c.s.decay_rest[i]);
     }
-  multiply<true>(c.s, c.s.kept, COLUMNS, c.g.w, c.g.values, to, c.g.values, c.s.state_rows, c.columns, c.rows);
+  multiply<true>(c.s.kept, COLUMNS, c.g.w, c.g.values, to, c.g.values, c.s.state_rows, c.columns, c.rows);
 }
 
 // dw, and y with the other sign; returns in `dbeta` what beta gets.
@@ -136,14 +130,14 @@ static void solve_back(const Chunk& c, float* dbeta) {
   for (int64_t t = 0; t < c.rows; ++t)
     for (int64_t i = 0; i < s.keys; i += LANES)
       store_floats(g.met + t * s.row + i, load_floats(g.k + t * s.row + i) * load_floats(g.to_end + t * s.row + i));
-  multiply<false>(s, g.met, s.row, g.gradient, g.values, g.dw, g.values, c.rows, c.columns, s.keys);
-  multiply<true>(s, g.on_q, COLUMNS, g.dout, g.values, g.dw, g.values, c.rows, c.columns, c.rows);
+  multiply<false>(g.met, s.row, g.gradient, g.values, g.dw, g.values, c.rows, c.columns, s.keys);
+  multiply<true>(g.on_q, COLUMNS, g.dout, g.values, g.dw, g.values, c.rows, c.columns, c.rows);
   for (int64_t t = c.rows - 1; t >= 0; --t) {
     const float beta = DELTA && t < c.tokens ? c.stream.beta.at(c.stream.place(c.start + t)) : DELTA ? 0.0f : 1.0f;
     const int64_t first = t / ROWS * ROWS, end = first + ROWS;
     float *dw = g.dw + t * g.values, *y = g.y + t * g.values;
     if (DELTA && t + 1 == end && end < c.rows)
-      multiply<true>(s, g.on_k + first * COLUMNS + end, COLUMNS, g.y + end * g.values, g.values, g.dw + first * g.values, g.values, ROWS,
+      multiply<true>(g.on_k + first * COLUMNS + end, COLUMNS, g.y + end * g.values, g.values, g.dw + first * g.values, g.values, ROWS,
                      c.columns, c.rows - end);
     Floats of_beta = {};
     for (int64_t x = 0; x < c.columns; x += LANES) {
@@ -164,7 +158,7 @@ static void find_rows(const Chunk& c, float* own) {
   turn(g.w, g.values, g.w_columns, COLUMNS, c.rows, c.columns);
   turn(g.dout, g.values, g.dout_columns, COLUMNS, c.rows, c.columns);
   const auto by_state = [&](const float* state, const float* columns, const float* factor, float* turned, float* to) {
-    multiply<false>(s, state, g.values, columns, COLUMNS, turned, COLUMNS, s.state_rows, c.rows, c.columns);
+    multiply<false>(state, g.values, columns, COLUMNS, turned, COLUMNS, s.state_rows, c.rows, c.columns);
     turn(turned, COLUMNS, to, s.row, s.keys, c.rows);
     for (int64_t t = 0; t < c.rows; ++t)
       for (int64_t i = 0; i < s.keys; i += LANES)
@@ -172,14 +166,14 @@ static void find_rows(const Chunk& c, float* own) {
   };
   by_state(g.state, g.dout_columns, g.from_start, g.read_gradient, g.dq);
   by_state(g.gradient, g.w_columns, g.to_end, g.kept_gradient, g.dk_kept);
-  multiply<false>(s, g.dout, g.values, g.w_columns, COLUMNS, g.weights, COLUMNS, c.rows, c.rows, c.columns);
+  multiply<false>(g.dout, g.values, g.w_columns, COLUMNS, g.weights, COLUMNS, c.rows, c.rows, c.columns);
   for (int64_t t = 0; t < c.rows; ++t) own[t] = g.weights[t * COLUMNS + t];
   const PairWork work{g.weights, g.across, g.moved, g.met};
   pair_gradients(c.stream, s, c.start, c.tokens, c.rows, work, g.q, g.k, g.dq, g.dk_kept);
   if (!DELTA) return;
   turn(g.y, g.values, g.y_columns, COLUMNS, c.rows, c.columns);
   by_state(g.state, g.y_columns, g.from_start, g.read_gradient, g.dk_read);
-  multiply<false>(s, g.y, g.values, g.w_columns, COLUMNS, g.weights, COLUMNS, c.rows, c.rows, c.columns);
+  multiply<false>(g.y, g.values, g.w_columns, COLUMNS, g.weights, COLUMNS, c.rows, c.rows, c.columns);
   pair_gradients(c.stream, s, c.start, c.tokens, c.rows, work, g.k, g.k, g.dk_read, g.dk_kept);
 }
 
@@ -195,8 +189,8 @@ static void pass_gradient(const Chunk& c) {
       const Floats was = load_floats(at);
       store_floats(at, was * s.decay[i] + was * s.decay_rest[i]);
     }
-  multiply<true>(s, g.q_read, COLUMNS, g.dout, g.values, g.gradient, g.values, s.state_rows, c.columns, c.rows);
-  if (DELTA) multiply<true>(s, g.k_read, COLUMNS, g.y, g.values, g.gradient, g.values, s.state_rows, c.columns, c.rows);
+  multiply<true>(g.q_read, COLUMNS, g.dout, g.values, g.gradient, g.values, s.state_rows, c.columns, c.rows);
+  if (DELTA) multiply<true>(g.k_read, COLUMNS, g.y, g.values, g.gradient, g.values, s.state_rows, c.columns, c.rows);
 }
 
 // A work item's rows of sums: [tokens of the call][heads][3 keys + 2], and [tokens][heads][values].
@@ -274,14 +268,8 @@ static void chunks(${parameters('chunks')}, const Group& group) {
                       l2_norm};
   const Rows dout(dout_view, data_type, tokens, head, heads, 0, values);
   float* const scratch = static_cast<float*>(group.shared);
-$if amx
-  ProductScratch s(scratch, keys, 0);
-  const Gradients g(s, scratch + first_floats, values);
-  s.find_room(g.end, values);
-$else
   const Scratch s(scratch, keys, 0);
   const Gradients g(s, scratch + first_floats, values);
-$end
   const int64_t size = keys * g.values, count = (stream.tokens + CHUNK - 1) / CHUNK;
   const int64_t chunks_before = cum_seqlens ? tokens.first / CHUNK + sequence : sequence * ((length + CHUNK - 1) / CHUNK);
   float* kept = saved + (chunks_before * heads + head) * size;
@@ -292,9 +280,6 @@ $end
     const int64_t start = number * CHUNK, in_use = stream.tokens - start < CHUNK ? stream.tokens - start : CHUNK;
     return Chunk{stream, dout, s, g, static_cast<float>(softmax_scale), start, in_use, up_to(in_use, ROWS), values, start + step * CHUNK};
   };
-$if amx
-  amx_configure();
-$end
   load_state({initial_state_view, sequence, head, 0, values}, s, g, g.state, values);
   for (int64_t number = 0; number < count; ++number) {
     __builtin_memcpy(kept + number * heads * size, g.state, size * sizeof(float));
@@ -316,9 +301,6 @@ $end
     pass_gradient(c);
     __builtin_memcpy(g.next, g.state, size * sizeof(float));
   }
-$if amx
-  amx_release();
-$end
   if (!is_given(dinitial_state_view)) return;
   const State to(dinitial_state_view, sequence, head, 0, values);
   for (int64_t i = 0; i < keys; ++i)

@@ -2,13 +2,10 @@
 #pragma once
 #include "recurrent/cpu_pairs.h"
 
-$if amx
-namespace in_registers {
-$end
 // c (+)= a b, of `rows` rows (whole tiles; all three have them) and columns up to whole panels of `columns`.
 template <bool ADD>
-static void multiply(const Scratch&, const float* a, int64_t a_row, const float* b, int64_t b_row, float* c, int64_t c_row, int64_t rows,
-                     int64_t columns, int64_t steps) {
+static void multiply(const float* a, int64_t a_row, const float* b, int64_t b_row, float* c, int64_t c_row, int64_t rows, int64_t columns,
+                     int64_t steps) {
   for (int64_t j = 0; j < columns; j += PANEL)
     for (int64_t i = 0; i < rows; i += ROWS) {
       Tile sum;
@@ -22,10 +19,6 @@ static void multiply(const Scratch&, const float* a, int64_t a_row, const float*
       store_tile(sum, to, c_row);
     }
 }
-$if amx
-}  // namespace in_registers
-#include "recurrent/amx_product.h"
-$end
 
 // to[j][i] = from[i][j]. Rows of `from` have whole vectors of `columns`; `to` has as many rows, of whole vectors of `rows`.
 static void turn(const float* from, int64_t from_row, float* to, int64_t to_row, int64_t rows, int64_t columns) {
@@ -83,14 +76,14 @@ static void pair_gradients_token(const Stream& stream, const Scratch& s, int64_t
     for (int64_t j = t; j < rows; ++j) weights[j] = 0;
   }
   turn(work.weights, COLUMNS, work.across, COLUMNS, rows, rows);
-  multiply<true>(s, work.weights, COLUMNS, kept, s.row, of_reader, s.row, rows, s.keys, rows);
-  multiply<true>(s, work.across, COLUMNS, reader, s.row, of_kept, s.row, rows, s.keys, rows);
+  multiply<true>(work.weights, COLUMNS, kept, s.row, of_reader, s.row, rows, s.keys, rows);
+  multiply<true>(work.across, COLUMNS, reader, s.row, of_kept, s.row, rows, s.keys, rows);
 }
 
 // What readers get, tile by tile of tokens: kept rows move from token to token, as in prepare_key_gates.
 static void gradients_of_readers(const Scratch& s, int64_t rows, const PairWork& work, const float* kept, float* of_reader) {
   for (int64_t first = 0; first < rows; first += ROWS) {
-    if (first > 0) multiply<false>(s, work.weights + first * COLUMNS, COLUMNS, work.moved, s.row, work.met, s.row, ROWS, s.keys, first);
+    if (first > 0) multiply<false>(work.weights + first * COLUMNS, COLUMNS, work.moved, s.row, work.met, s.row, ROWS, s.keys, first);
     for (int64_t i = 0; i < s.keys; i += LANES) {
       Floats product = splat(1.0f), moving[ROWS];
       for (int64_t p = 0; p < ROWS; ++p) {
@@ -116,7 +109,7 @@ static void gradients_of_kept(const Scratch& s, int64_t rows, const PairWork& wo
   for (int64_t first = rows - ROWS; first >= 0; first -= ROWS) {
     const int64_t end = first + ROWS;
     if (end < rows)
-      multiply<false>(s, work.across + first * COLUMNS + end, COLUMNS, work.moved + end * s.row, s.row, work.met, s.row, ROWS, s.keys,
+      multiply<false>(work.across + first * COLUMNS + end, COLUMNS, work.moved + end * s.row, s.row, work.met, s.row, ROWS, s.keys,
                       rows - end);
     for (int64_t i = 0; i < s.keys; i += LANES) {
       Floats product = splat(1.0f), moving[ROWS];
