@@ -60,11 +60,15 @@ std::string moved_pages(const Call& call, const Execute& execute, Rng& rng) {
 
 const char* keys_of(const Call& call) { return call.given("cache") ? "cache" : "kv_latent"; }
 
-// One number of a key becomes NaN: exactly the queries that see it may know (the reference tells which).
+// One number of a key becomes NaN, often of a sequence's newest, which only its last query sees: exactly the queries that see it may know
+// (the reference tells which).
 std::string one_nan(const Call& call, const Execute& execute, Rng& rng) {
   Call changed = call;
   HostTensor& keys = changed.input(!call.given("cache") && call.dim("Dr") > 0 && rng.chance(0.3) ? "k_rope" : keys_of(call));
-  keys.set(rng.between(0, keys.elements() - 1), nan);
+  const std::int64_t width = keys.shape().back(), rows = keys.elements() / width;
+  const std::vector<std::int64_t> seen = Sight(call).rows(rng.between(0, call.dim("N") - 1), call.dim("Sq") - 1);
+  const std::int64_t row = !seen.empty() && rng.chance(0.7) ? seen.back() : rng.between(0, rows - 1);
+  keys.set(row * width + rng.between(0, width - 1), nan);
   return first_failure(verify_call(MlaDecode(), changed, execute));
 }
 

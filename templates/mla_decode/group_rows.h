@@ -21,12 +21,15 @@ struct RowsOfCall {
     for (int r = 0; r < GROUP; ++r) {
       const bool padding = first + r >= rows();
       const Place at = place(z, padding ? rows() - 1 : first + r);
-      group.limit[r] = static_cast<int32_t>(listed ? length : visible_tokens(length, queries(), at.query));
+      group.softmax.limit[r] = static_cast<int32_t>(listed ? length : visible_tokens(length, queries(), at.query));
       if (padding) continue;
-      if (type == TYPE_F32) load_row<float>(group, r, at);
-      if (type == TYPE_F16) load_row<half>(group, r, at);
-      if (type == TYPE_BF16) load_row<bfloat16>(group, r, at);
+$if not amx  // which takes bf16 alone
+      if (type == TYPE_F32) group.load_row(r, row_of<float>(latent, at), row_of<float>(rope, at));
+      if (type == TYPE_F16) group.load_row(r, row_of<half>(latent, at), row_of<half>(rope, at));
+$end
+      if (type == TYPE_BF16) group.load_row(r, row_of<bfloat16>(latent, at), row_of<bfloat16>(rope, at));
     }
+    group.end_loading();
   }
 
   // Features [from, from + count) of rows from `first` on, of values [count][GROUP]; with the first of them the rows' LSE.
@@ -49,12 +52,6 @@ struct RowsOfCall {
   };
   Place place(int64_t z, int64_t row) const { return {sequence(z), listed ? query(z) : row / heads(), row % heads()}; }
 
-  template <class T> void load_row(RowGroup& group, int r, const Place& at) const {
-    const T* from = row_of<T>(latent, at);
-    for (int64_t d = 0; d < R; ++d) group.query[d][r] = to_float(from[d]);
-    from = row_of<T>(rope, at);
-    for (int64_t d = 0; d < ROPE; ++d) group.query[R + d][r] = to_float(from[d]);
-  }
   template <class T> static const T* row_of(const View& view, const Place& at) {
     return static_cast<const T*>(view.data) + at.sequence * view.strides[0] + at.query * view.strides[1] + at.head * view.strides[2];
   }

@@ -1,4 +1,4 @@
-// CPU vocabulary of mla_decode: a tile of keys as f32. Part of a template, which has defined before: Cached, R, ROPE, BLOCK; and LatentKeys.
+// CPU vocabulary of mla_decode: a tile of keys as f32. Part of a template, which has defined before: Cached, R, ROPE, BLOCK; and KeyPlaces.
 #pragma once
 #include "device/number/narrow.h"
 #include "device/number/vector.h"
@@ -21,25 +21,10 @@ static inline Floats ropes_of(const uint8_t* rope, int64_t d) {
   return load_some(some, count);
 }
 
-// Where the next keys of a range lie, BLOCK at most; entries of a list that are none are left out.
-struct KeyPlaces {
-  LatentRow at[BLOCK];
-  int64_t key[BLOCK];  // their numbers
-  int64_t count, end;  // the number after the last that was looked at
-
-  void find(const LatentKeys& keys, int64_t begin, int64_t last) {
-    count = 0;
-    for (end = begin; end < last && count < BLOCK; ++end) {
-      at[count] = keys[end], key[count] = end;
-      if (at[count].latent) ++count;
-    }
-  }
-};
-
 struct alignas(64) KeyTile {
   float at[BLOCK][PITCH];
 
-  void load(const KeyPlaces& places) {
+  void load(const KeyPlaces& places, const KeyPlaces&) {
     for (int64_t k = 0; k < places.count; ++k) {
       const LatentRow row = places.at[k];
       for (int64_t d = 0; d < R; d += LANES) store_floats(at[k] + d, latents_of(row.latent, d));

@@ -9,6 +9,7 @@
 // A row of q or k reads (S, and keys before it) or is kept (in S, and for tokens after it). A log gate of token s has what readers from s
 // on bring times their rows, less what keeping does, and what the state after the chunk brings: sums that end with the chunk.
 #include "device/cpu.h"
+#include "device/number/no_denormals.h"
 
 constexpr int64_t CHUNK = ${chunk};
 constexpr bool DELTA = ${delta}, VALUE_GATES = false;
@@ -249,6 +250,7 @@ static void load_state(const State& from, const Scratch& s, const Gradients& g, 
 
 // Item (x, y): head x of sequence y. `saved` has room for the states of chunks_before(y).. of each head.
 static void chunks(${parameters('chunks')}, const Group& group) {
+  const NoDenormals no_denormals;
   const int64_t head = group.x, sequence = group.y, heads = group.grid_x, keys = q_view.shape[3], values = v_view.shape[3],
                 length = q_view.shape[1];
   const Tokens tokens{cum_seqlens, sequences, sequence, length};

@@ -6,7 +6,8 @@
 #include "recurrent/recurrent_decay.h"
 #include "recurrent/recurrent_rows.h"
 
-constexpr int ROWS = ${arch.registers} >= 32 ? 12 : 6, VECTORS = 2;  // of a register tile
+constexpr int ROWS = ${amx ? 8 : arch.registers >= 32 ? 12 : 6}, VECTORS = 2;  // of a register tile
+constexpr int64_t STATE_TILE = ${amx} ? 32 : ROWS;                   // key features of a tile of the state
 constexpr int64_t PANEL = VECTORS * LANES;                           // features of v whose tiles are computed after each other
 // Floats from row to row of arrays over pairs of tokens: an odd number of cache lines, so that rows do not fall into one cache set.
 constexpr int64_t COLUMNS = (CHUNK + 31) / 32 * 32 + 16;
@@ -61,9 +62,9 @@ struct Scratch {
   float *on_q, *on_k;             // [CHUNK][COLUMNS]: [t][j], what w_j counts for token t's query and key; of j > t nothing
   float *w, *v_factor;            // [CHUNK][PANEL]
 
-  Scratch(float* next, int64_t count, int64_t width) : keys(count), row(up_to(count, 32) + 16), state_rows(up_to(count, ROWS)) {
+  Scratch(float* next, int64_t count, int64_t width) : keys(count), row(up_to(count, 32) + 16), state_rows(up_to(count, STATE_TILE)) {
     const auto take = [&next](int64_t floats) { return (next += floats) - floats; };
-    const int64_t padded = up_to(count, 48);  // whole vectors and whole tiles
+    const int64_t padded = up_to(count, ${amx ? 96 : 48});  // whole vectors and whole tiles
     state = take(state_rows * width), decay = take(padded), decay_rest = take(padded);
     q = take(CHUNK * row), k = take(CHUNK * row), moving = take(ROWS * row);
     of_tile = take(padded), from_start = take(padded), kept = take(padded * COLUMNS);

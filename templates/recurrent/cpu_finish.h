@@ -4,17 +4,15 @@
 
 // The gradient of a row of q or k: through its norm, if it was divided by that.
 static void store_key_row(const Sums& sums, const GradientRow& to, const Row& row, int64_t keys, bool l2_norm, float* scratch) {
-  double squares = 1e-6, dot = 0;
-  for (int64_t i = 0; i < keys; ++i) {
-    scratch[i] = sums.at(i);
-    const double x = l2_norm ? number_at(row.data, row.type, i) : 0;
-    squares += x * x, dot += x * scratch[i];
+  if (!l2_norm) return store_row(to, sums, keys);
+  Floats squares = {}, dots = {};
+  for (int64_t i = 0; i < keys; i += LANES) {
+    const Floats x = row.load(i), sum = sums.load(i, keys - i);
+    squares += x * x, dots += x * sum;
+    store_floats(scratch + i, sum);
   }
-  const double inverse = l2_norm ? 1 / __builtin_sqrt(squares) : 1;
-  for (int64_t i = 0; i < keys; ++i) {
-    const double x = l2_norm ? number_at(row.data, row.type, i) : 0;
-    to.store(i, static_cast<float>(inverse * (scratch[i] - x * dot * inverse * inverse)));
-  }
+  const float inverse = rsqrt_of(sum_of(squares) + 1e-6f), dot = sum_of(dots) * inverse * inverse;
+  for (int64_t i = 0; i < keys; i += LANES) to.store(i, inverse * (load_floats(scratch + i) - row.load(i) * dot), keys - i);
 }
 
 // Item (x, y): token x of row y of the batch.
@@ -40,15 +38,15 @@ static void finish(${parameters('finish')}, const Group& group) {
   for (int64_t head = 0; head < own; ++head) {
     const Sums sums{value_sums + at * heads * values, one, 0, values, head * readers, readers};
     const GradientRow to(dv_view, data_type, row, token, head);
-    for (int64_t x = 0; x < values; ++x) to.store(x, sums.at(x));
+    store_row(to, sums, values);
   }
   for (int64_t head = 0; head < heads; ++head) {
     const Sums sums{of_keys, in_use, slice_stride, width, head, 1};
     if (is_given(dg_view)) GradientRow(dg_view, g_type, row, token, head).store(0, sums.at(3 * keys));
     if (is_given(dbeta_view)) GradientRow(dbeta_view, beta_type, row, token, head).store(0, sums.at(3 * keys + 1));
-    for (int64_t i = 0; is_given(dgk_view) && i < keys; ++i) GradientRow(dgk_view, gk_type, row, token, head).store(i, sums.at(2 * keys + i));
+    if (is_given(dgk_view)) store_row(GradientRow(dgk_view, gk_type, row, token, head), {of_keys + 2 * keys, in_use, slice_stride, width, head, 1}, keys);
     const Sums logs{VALUE_GATES ? value_gate_sums + at * heads * values : nullptr, one, 0, values, head, 1};
-    for (int64_t x = 0; is_given(dgv_view) && x < values; ++x) GradientRow(dgv_view, gv_type, row, token, head).store(x, logs.at(x));
+    if (is_given(dgv_view)) store_row(GradientRow(dgv_view, gv_type, row, token, head), logs, values);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "device/cpu.h"
+#include "device/number/bytes_to_bf16.h"
 #include "device/number/widen_bytes.h"
 #include "device/tile/row_sums.h"
 
@@ -28,6 +29,22 @@ TEST(WidenBytes, EveryE4M3IsExact) {
       EXPECT_EQ(wide[lane], expected) << first + lane;
       EXPECT_EQ(to_float(bytes[lane]), expected) << first + lane;
       EXPECT_EQ(std::signbit(wide[lane]), first + lane >= 128);
+    }
+  }
+}
+
+TEST(WidenBytes, EveryE4M3IsExactAsBf16) {
+  for (int first = 0; first < 256; first += 32) {
+    float8_e4m3 bytes[32];
+    bfloat16 narrow[32];
+    for (int i = 0; i < 32; ++i) bytes[i].bits = static_cast<uint8_t>(first + i);
+    widen_32(bytes, narrow);
+    for (int i = 0; i < 32; ++i) {
+      const double expected = e4m3(first + i);
+      EXPECT_EQ(std::isnan(expected), std::isnan(to_float(narrow[i]))) << first + i;
+      EXPECT_EQ(narrow[i].bits >> 15, first + i >= 128 ? 1 : 0) << first + i;
+      if (std::isnan(expected)) continue;
+      EXPECT_EQ(to_float(narrow[i]), expected) << first + i;
     }
   }
 }
