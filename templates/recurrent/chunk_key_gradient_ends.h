@@ -132,11 +132,11 @@ $end
   float* gate_sums;
 };
 // From sums of rows, which are there for all, to gradients in memory.
-static inline void finish_chunk(char* memory, KeyFlows& flows, const Own& own, const OwnFactors& factors, uint32_t closed,
+static inline void finish_chunk(char* memory, KeyFlows& flows, const Own& own, OwnFactors& factors, uint32_t closed,
                                 const EndOfChunk& to) {
   const int token = to.at.token, count = to.at.count, keys = to.keys;
   float changes[PART][OWN_KEYS];
-  if (own.there) finish_rows(memory, flows, own, factors, changes);
+  if (own.there) finish_rows(memory, flows, own, factors, closed, changes);
   sync_block();  // gradients of rows are there for all
 #pragma unroll 1
   for (int row = own_row(); row < CHUNK; row += ROWS_AT_ONCE) {

@@ -10,9 +10,10 @@ struct Own {
   Own() : part(thread_x() / KEY_THREADS), first(part * PART), key(thread_x() % KEY_THREADS), there(part < PARTS) {}
   int keys(int j) const { return key + j * KEY_THREADS; }
 };
-// What a thread's gates leave: kept where it has one key; else loaded each time, as registers do not suffice for all.
+// What a thread's gates leave: kept where it has one key; else loaded each time, as registers do not suffice for all, where they do (AHEAD) before the
+// last ones are used.
 struct OwnFactors {
-  static constexpr bool KEPT = OWN_KEYS == 1;
+  static constexpr bool KEPT = OWN_KEYS == 1, AHEAD = !KEPT && LOADS_AHEAD;
   const Own& own;
   const View& gates;
   int64_t type, head;
@@ -20,7 +21,7 @@ struct OwnFactors {
   int token, count;
   bool reverse;
   const float* token_gates;
-  float kept[PART];  // before `weigh`: logs
+  float kept[PART];  // before `weigh`: logs; AHEAD: logs of the next key
 
   void load(int j, float (&x)[PART]) const {
     float logs[PART][1];
@@ -39,14 +40,19 @@ struct OwnFactors {
     for (int i = 0; i < PART; ++i) x[i] = exp2_of(bounded_gate(x[i] + token_gates[own.first + i]));
   }
   void begin() {
-    if (KEPT && own.there) load(0, kept);
+    if ((KEPT || AHEAD) && own.there) load(0, kept);
   }
   void begin_weighing() {
     if (KEPT) weigh(kept);
   }
-  // Of key number j.
-  void get(int j, float (&x)[PART]) const {
-    if constexpr (KEPT) {
+  // Of key number j. AHEAD: keys come in order, over and over; `more`: after this one, too.
+  void get(int j, float (&x)[PART], bool more = true) {
+    if constexpr (AHEAD) {
+#pragma unroll
+      for (int i = 0; i < PART; ++i) x[i] = kept[i];
+      weigh(x);
+      if (more) load((j + 1) % OWN_KEYS, kept);
+    } else if constexpr (KEPT) {
 #pragma unroll
       for (int i = 0; i < PART; ++i) x[i] = kept[i];
     } else {
@@ -63,40 +69,61 @@ static inline float key_of(const char* memory, const KeyFlows& flows, int t, int
   return number_of_row(memory + At::KEY_ROWS, t, key) * (NORMED ? flows.norms.k[t] : 1);
 }
 
-// Keys times r.
-static inline void weigh_kept(char* memory, KeyFlows& flows, const Own& own, OwnFactors& factors, uint32_t& closed) {
+// Of key number j: keys times r.
+static inline void weigh_kept(char* memory, KeyFlows& flows, const Own& own, int j, const float (&factor)[PART], uint32_t& closed) {
   static_assert(OWN_KEYS <= 2);
+  const int key = own.keys(j);
+  float product = 1;
+#pragma unroll
+  for (int i = PART - 1; i >= 0; --i) {
+    const int t = own.first + i;
+    if (factor[i] < 1e-37f) closed |= 1u << (PART * j + i);
+    put_piece(memory + At::KEPT, t, key, key_of(memory, flows, t, key) * product);
+    product *= factor[i];
+  }
+  flows.leaves[own.part][key] = product;
+  closed = later(closed);  // one register, not one a token
+}
+// Queries, and (delta) keys, times p.
+static inline void weigh_read(char* memory, const KeyFlows& flows, const Own& own, int j, const float (&factor)[PART]) {
+  float product = 1;
+#pragma unroll
+  for (int i = 0; i < PART; ++i) {
+    const int t = own.first + i;
+    product *= factor[i];
+    put_piece(memory + At::READ, t, own.keys(j), query_of(memory, flows, t, own.keys(j)) * product);
+    if (DELTA) put_piece(memory + At::READ_KEYS, t, own.keys(j), key_of(memory, flows, t, own.keys(j)) * product);
+  }
+}
+// Of all keys of a thread.
+static inline void weigh_kept(char* memory, KeyFlows& flows, const Own& own, OwnFactors& factors, uint32_t& closed) {
   factors.begin_weighing();
   closed = 0;
 #pragma unroll 1  // less code: it has to come from memory where it is more than 128 KB
   for (int j = 0; j < OWN_KEYS; ++j) {
-    const int key = own.keys(j);
-    float factor[PART], product = 1;
+    float factor[PART];
     factors.get(j, factor);
-#pragma unroll
-    for (int i = PART - 1; i >= 0; --i) {
-      const int t = own.first + i;
-      if (factor[i] < 1e-37f) closed |= 1u << (PART * j + i);
-      put_piece(memory + At::KEPT, t, key, key_of(memory, flows, t, key) * product);
-      product *= factor[i];
-    }
-    flows.leaves[own.part][key] = product;
-    closed = later(closed);  // one register, not one a token
+    weigh_kept(memory, flows, own, j, factor, closed);
   }
 }
-// Queries, and (delta) keys, times p.
-static inline void weigh_read(char* memory, const KeyFlows& flows, const Own& own, const OwnFactors& factors) {
+static inline void weigh_read(char* memory, const KeyFlows& flows, const Own& own, OwnFactors& factors) {
 #pragma unroll 1
   for (int j = 0; j < OWN_KEYS; ++j) {
-    float factor[PART], product = 1;
+    float factor[PART];
     factors.get(j, factor);
-#pragma unroll
-    for (int i = 0; i < PART; ++i) {
-      const int t = own.first + i;
-      product *= factor[i];
-      put_piece(memory + At::READ, t, own.keys(j), query_of(memory, flows, t, own.keys(j)) * product);
-      if (DELTA) put_piece(memory + At::READ_KEYS, t, own.keys(j), key_of(memory, flows, t, own.keys(j)) * product);
-    }
+    weigh_read(memory, flows, own, j, factor);
+  }
+}
+// Both, where rows that are read do not take the place of keys times r. They may take that of a thread's own numbers.
+static inline void weigh_all(char* memory, KeyFlows& flows, const Own& own, OwnFactors& factors, uint32_t& closed) {
+  factors.begin_weighing();
+  closed = 0;
+#pragma unroll 1
+  for (int j = 0; j < OWN_KEYS; ++j) {
+    float factor[PART];
+    factors.get(j, factor);
+    weigh_kept(memory, flows, own, j, factor, closed);
+    weigh_read(memory, flows, own, j, factor);
   }
 }
 
@@ -143,7 +170,7 @@ static inline void add_near(const float* near, const float (&factor)[PART], cons
 // Of a thread's keys: gradients of rows, and q dq - k dk, which is kept in memory where a number's place is free: (delta) that of keys that read, or
 // that of keys' gradients, where both gradients are elements at once, in one word.
 constexpr bool IN_WORDS = !DELTA && !NORMED && !SHARED_HEADS, CHANGES_IN_MEMORY = DELTA || IN_WORDS;
-static inline void finish_rows(char* memory, KeyFlows& flows, const Own& own, const OwnFactors& factors, float (&changes)[PART][OWN_KEYS]) {
+static inline void finish_rows(char* memory, KeyFlows& flows, const Own& own, OwnFactors& factors, uint32_t& closed, float (&changes)[PART][OWN_KEYS]) {
   const float* near = reinterpret_cast<const float*>(memory + At::NEAR) + own.part * PART * PART;
 $if (normed or shared_heads) and not delta
 #pragma unroll
@@ -153,13 +180,21 @@ $end
   for (int j = 0; j < OWN_KEYS; ++j) {
     const int key = own.keys(j);
     float factor[PART], k[PART], dk[PART], sum = 0;
-    factors.get(j, factor);
+    factors.get(j, factor, j + 1 < OWN_KEYS);
+    if (CLOSES_LATE) {
+#pragma unroll
+      for (int i = 0; i < PART; ++i)
+        if (factor[i] < 1e-37f) closed |= 1u << (PART * j + i);
+      closed = later(closed);
+    }
     {
       float product = 1;
 #pragma unroll
       for (int i = PART - 1; i >= 0; --i) {
         k[i] = key_of(memory, flows, own.first + i, key);
-        dk[i] = *sums_of(memory, At::KEY_SUMS, own.first + i, key) * product;
+        dk[i] = *sums_of(memory, At::KEY_SUMS, own.first + i, key);
+        if constexpr (MORE_SUMS) dk[i] += *sums_of(memory, At::MORE_KEY_SUMS, own.first + i, key);
+        dk[i] *= product;
         product *= factor[i];
       }
     }

@@ -13,6 +13,7 @@
 constexpr int SUM_PITCH = KEYS + 4, SUMS_BYTES = CHUNK * SUM_PITCH * 4;  // floats of a row; a row of each token
 // A thread's part of a chunk when numbers are taken one by one: so many keys, KEY_THREADS apart, of the tokens of a part.
 constexpr int OWN_KEYS = (PARTS * KEYS + THREADS - 1) / THREADS, KEY_THREADS = KEYS / OWN_KEYS;
+constexpr bool LOADS_AHEAD = false, CLOSES_LATE = false, MORE_SUMS = false;
 static_assert(KEYS % OWN_KEYS == 0 && PARTS * KEY_THREADS <= THREADS);
 constexpr int GROUPS = THREADS / (KEYS / 2);  // of threads that share two keys of a state
 
@@ -46,7 +47,7 @@ $end
   static constexpr int NEAR_BYTES = PARTS * PART * PART * 4, NEAR = SHARED, NEAR_KEYS = NEAR + NEAR_BYTES;
   static constexpr int FLOWS_OF_PAIRS = NEAR_KEYS + (DELTA ? NEAR_BYTES : 0), FLOWS_OF_KEYS = FLOWS_OF_PAIRS + PIECES * Square::BYTES;
   static constexpr int KEPT = FLOWS_OF_KEYS + (DELTA ? PIECES * Square::BYTES : 0), READ = KEPT, READ_KEYS = READ + PIECES * KeyTile::BYTES;
-  static constexpr int QUERY_SUMS = FLOWS_OF_PAIRS, KEY_SUMS = QUERY_SUMS + SUMS_BYTES, READ_SUMS = KEY_SUMS + SUMS_BYTES;
+  static constexpr int QUERY_SUMS = FLOWS_OF_PAIRS, KEY_SUMS = QUERY_SUMS + SUMS_BYTES, READ_SUMS = KEY_SUMS + SUMS_BYTES, MORE_KEY_SUMS = KEY_SUMS;
   static constexpr int END_OF_LOOP = FIRST_STAGE + STAGES * STAGE, END_OF_ROWS = READ_KEYS + (DELTA ? PIECES * KeyTile::BYTES : 0),
                        END_OF_SUMS = READ_SUMS + (DELTA ? SUMS_BYTES : 0);
   static constexpr int LATER = END_OF_ROWS > END_OF_SUMS ? END_OF_ROWS : END_OF_SUMS, END = END_OF_LOOP > LATER ? END_OF_LOOP : LATER;

@@ -8,6 +8,7 @@ constexpr int STEP = 32, VALUE_STEPS = 128 / STEP, GRADIENT_STAGES = 3;
 
 constexpr int SUM_PITCH = KEYS + 4, SUMS_BYTES = CHUNK * SUM_PITCH * 4;  // floats of a row; a row of each token
 constexpr int THREADS = 4 * WARPGROUP, WARPS = THREADS / WARP, OWN_KEYS = 1, KEY_THREADS = KEYS, GROUPS = THREADS / (KEYS / 2);
+constexpr bool LOADS_AHEAD = false, CLOSES_LATE = false, MORE_SUMS = true;
 enum Role { OF_QUERIES, OF_READS, OF_KEYS, OF_PAIRS };
 
 struct alignas(16) KeyFlows {
@@ -21,8 +22,8 @@ struct alignas(16) KeyFlows {
 };
 
 // Places in shared memory. Stages, each some values of out's gradients, of what tokens write and of its gradients, by tokens, and of both states,
-// share theirs with what comes after them (chunk_key_gradients.h): products of pairs within parts and of different parts; keys times r, whose place
-// queries and keys times p take; where these and products of different parts are, later sums of queries, keys and keys that read.
+// share theirs with what comes after them (chunk_key_gradients.h): products of pairs within parts and of different parts; keys times r, and
+// queries and keys times p; where these and products of different parts are, later sums of queries, keys, keys that read, and of keys once more.
 struct At {
   static constexpr int KEY_ROWS = KeyTile::BYTES, STAGES_AT = 2 * KeyTile::BYTES;
   static constexpr int STEP_BOX = CHUNK * STEP * 2, STEP_STATE_BOX = STEP * 128, STATE = BOXES * STEP_STATE_BOX;
@@ -30,9 +31,9 @@ struct At {
   static constexpr int STAGE = WRITTEN_GRADIENTS + PIECES * STEP_BOX;
   static constexpr int NEAR_BYTES = PARTS * PART * PART * 4, NEAR = STAGES_AT, NEAR_KEYS = NEAR + NEAR_BYTES, FLOWS_OF_PAIRS = NEAR_KEYS + NEAR_BYTES;
   static constexpr int FLOWS_OF_KEYS = FLOWS_OF_PAIRS + PIECES * Square::BYTES, KEPT = FLOWS_OF_KEYS + PIECES * Square::BYTES;
-  static constexpr int READ = KEPT, READ_KEYS = READ + PIECES * KeyTile::BYTES;
-  static constexpr int QUERY_SUMS = FLOWS_OF_PAIRS, KEY_SUMS = QUERY_SUMS + SUMS_BYTES, READ_SUMS = KEY_SUMS + SUMS_BYTES;
-  static constexpr int END_OF_STAGES = STAGES_AT + GRADIENT_STAGES * STAGE, END_OF_ROWS = READ_KEYS + PIECES * KeyTile::BYTES, END_OF_SUMS = READ_SUMS + SUMS_BYTES;
+  static constexpr int READ = KEPT + PIECES * KeyTile::BYTES, READ_KEYS = READ + PIECES * KeyTile::BYTES;
+  static constexpr int QUERY_SUMS = FLOWS_OF_PAIRS, KEY_SUMS = QUERY_SUMS + SUMS_BYTES, READ_SUMS = KEY_SUMS + SUMS_BYTES, MORE_KEY_SUMS = READ_SUMS + SUMS_BYTES;
+  static constexpr int END_OF_STAGES = STAGES_AT + GRADIENT_STAGES * STAGE, END_OF_ROWS = READ_KEYS + PIECES * KeyTile::BYTES, END_OF_SUMS = MORE_KEY_SUMS + SUMS_BYTES;
   static constexpr int LATER = END_OF_ROWS > END_OF_SUMS ? END_OF_ROWS : END_OF_SUMS, FLOWS = LATER > END_OF_STAGES ? LATER : END_OF_STAGES;
   static constexpr int BARRIERS = FLOWS + static_cast<int>(sizeof(KeyFlows)), END = BARRIERS + 16 * GRADIENT_STAGES;
 
@@ -177,8 +178,8 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
   if (thread_x() < CHUNK) flows.betas[thread_x()] = decays[block_x() * int64_t{DECAY_ROW} + KEYS + thread_x()];
   const Own own;
   OwnFactors factors{own, gk_view, gk_type, static_cast<int64_t>(head), tokens, token, count, false, flows.token_gates, {}};
-  factors.begin();
   sync_block();
+  factors.begin();  // not before: what is stored there would wait for these loads, too
 
   TokenKeys sums;
   float through[2] = {};
@@ -205,11 +206,13 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
         const int t = token_row() + i / 2 * 8, s = 8 * j + lane() % 4 * 2 + i % 2;
         float& x = key_pairs[4 * j + i];
         pairs[4 * j + i] *= scale;
-        if (s == t) flows.of_betas[t] = x / flows.betas[t];
+        if (s == t) flows.of_betas[t] = x;
         x = s < t ? -flows.betas[t] * x : 0;
       }
     put_flows(memory + At::FLOWS_OF_PAIRS, memory + At::NEAR, pairs);
     put_flows(memory + At::FLOWS_OF_KEYS, memory + At::NEAR_KEYS, key_pairs);
+#pragma unroll
+    for (int i = 0; i < KEYS / 2; ++i) sums[i] = 0;
   } else {
     const auto keep_sums = [&] { keep_in_place(sums); };
     if (group == OF_QUERIES) work.template each_step<false>(through, [&](uint32_t stage, bool more) { multiply_with_states<1>(sums, stage + At::DOUT, stage, more); }, keep_sums);
@@ -232,31 +235,26 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
     sync_block();
   }
   uint32_t closed = 0;  // a bit of each number whose gate leaves nothing
-  weigh_kept(memory, flows, own, factors, closed);
+  weigh_all(memory, flows, own, factors, closed);
   sync_block();
+  if (thread_x() < CHUNK) flows.of_betas[thread_x()] /= flows.betas[thread_x()];  // here, and not where there would be 32 divisions in a row
   const int own_part = warp() % 4;
-  if (group == OF_KEYS) {
-    if (GATED) put_left(memory, flows, sums);
-  } else if (group != OF_PAIRS) {
+  if (group == OF_QUERIES || group == OF_READS) {
 #pragma unroll 1
     for (int part = 0; part < own_part; ++part) {
       decay_sums(sums, flows.leaves[part]);
       add_part<false>(sums, shared + (group == OF_QUERIES ? At::FLOWS_OF_PAIRS : At::FLOWS_OF_KEYS), shared + At::KEPT, part);
     }
-  }
-  sync_block();  // all are done with keys times r: rows times p take their place
-  weigh_read(memory, flows, own, factors);
-  sync_block();
-  if (group == OF_KEYS) {
+  } else {  // of keys, the products with queries; the warpgroup of pairs has those with keys that read
+    if (GATED && group == OF_KEYS) put_left(memory, flows, sums);
 #pragma unroll 1
     for (int part = PARTS - 1; part > own_part; --part) {
       decay_sums(sums, flows.leaves[part]);
-      add_part<true>(sums, shared + At::FLOWS_OF_PAIRS, shared + At::READ, part);
-      add_part<true>(sums, shared + At::FLOWS_OF_KEYS, shared + At::READ_KEYS, part);
+      add_part<true>(sums, shared + (group == OF_KEYS ? At::FLOWS_OF_PAIRS : At::FLOWS_OF_KEYS), shared + (group == OF_KEYS ? At::READ : At::READ_KEYS), part);
     }
   }
   sync_block();  // all are done with the rows: sums take their place
-  if (group != OF_PAIRS) put_sums(memory, group == OF_QUERIES ? At::QUERY_SUMS : group == OF_READS ? At::READ_SUMS : At::KEY_SUMS, sums);
+  put_sums(memory, group == OF_QUERIES ? At::QUERY_SUMS : group == OF_READS ? At::READ_SUMS : group == OF_KEYS ? At::KEY_SUMS : At::MORE_KEY_SUMS, sums);
   sync_block();
   finish_chunk(memory, flows, own, factors, closed,
                {place, {dq_view, nullptr, tokens, head, heads, false}, {dk_view, nullptr, tokens, head, heads, false}, dgk_view, dg_view, gk_type, g_type, dbeta_view, beta_type, keys, false, gate_sums});

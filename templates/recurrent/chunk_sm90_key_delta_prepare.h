@@ -39,86 +39,7 @@ struct PrepareMemory {
 };
 static_assert(sizeof(PrepareMemory) <= ${prepare_shared}, "the spec has another size");
 
-// A thread's numbers: of two keys of a part's tokens.
-struct OwnRows {
-  float gates[PART][2];
-  uint32_t queries[PART], keys[PART];
-  int part, key, first;
-
-  // What is computed of the numbers from here on is computed anew: unpacked and weighed they do not fit in registers.
-  void forget() {
-#pragma unroll
-    for (int i = 0; i < PART; ++i)
-      asm("" : "+r"(queries[i]), "+r"(keys[i]), "+f"(gates[i][0]), "+f"(gates[i][1]));
-  }
-  // To and from a place of its own in shared memory, while registers are needed otherwise.
-  void put_gates(float* place) const {
-#pragma unroll
-    for (int i = 0; i < PART; ++i) store_pack(place + 2 * (i * PREPARE_THREADS + thread_x()), Pack<float, 2>{gates[i][0], gates[i][1]});
-  }
-  void take_gates(const float* place) {
-#pragma unroll
-    for (int i = 0; i < PART; ++i) {
-      const auto x = load_pack<2>(place + 2 * (i * PREPARE_THREADS + thread_x()));
-      gates[i][0] = x.at[0], gates[i][1] = x.at[1];
-    }
-  }
-  // Two neighbours at a time, where they lie so; T: of the gates.
-  template <class T> bool load_gates_of(const View& view, const Tokens& tokens, int64_t head, int token, int count) {
-    const T* at = static_cast<const T*>(view.data) + tokens.row * view.strides[0] + (token + first) * view.strides[1] + head * view.strides[2] + key;
-    if ((reinterpret_cast<uint64_t>(view.data) % (2 * sizeof(T))) != 0 || (view.strides[0] | view.strides[1] | view.strides[2]) % 2 != 0) return false;
-    const int there = key < view.shape[3] ? count - token - first : 0;
-#pragma unroll
-    for (int i = 0; i < PART; ++i) {
-      Pack<T, 2> x = {};
-      if (i < there) x = load_pack<2>(at);
-      gates[i][0] = to_float(x.at[0]), gates[i][1] = to_float(x.at[1]);
-      at += view.strides[1];
-    }
-    return true;
-  }
-  void load_gates(const View& view, int64_t type, const Tokens& tokens, int64_t head, int token, int count) {
-    if constexpr (F32_GATES) {
-      if (load_gates_of<float>(view, tokens, head, token, count)) return;
-      const float* at = static_cast<const float*>(view.data) + tokens.row * view.strides[0] + (token + first) * view.strides[1] + head * view.strides[2] + key;
-      load_key_gates(gates, at, view.strides[1], count - token - first, static_cast<int>(view.shape[3]) - key);
-      return;
-    }
-    const bool loaded = type == 0 ? load_gates_of<float>(view, tokens, head, token, count)
-                        : type == 1 ? load_gates_of<half>(view, tokens, head, token, count) : load_gates_of<bfloat16>(view, tokens, head, token, count);
-    if (!loaded) load_key_gates(gates, view, type, tokens, head, token + first, count, key, false);
-  }
-  void load(uint32_t (&to)[PART], const View& view, const Tokens& tokens, int64_t head, int64_t heads, int token, int count) const {
-    const Numbers<Element> rows(view, tokens, head, heads, key);
-    const int there = key < view.shape[3] ? count - token - first : 0;
-    const Element* at = rows.data + (token + first) * rows.stride;
-#pragma unroll
-    for (int i = 0; i < PART; ++i) {
-      to[i] = i < there ? *reinterpret_cast<const uint32_t*>(at) : 0;
-      at += rows.stride;
-    }
-  }
-};
-
-static inline void put_key_pair(float* to, uint32_t word, float low, float high) {
-  store_pack(to, Pack<float, 2>{low_of(word) * low, high_of(word) * high});
-}
-
-// A run of tokens of one block: the later ones' queries and keys, from the block's start on, where `left` is; or the earlier ones' keys.
-template <int COUNT, class Put> static inline void weigh_later(const OwnRows& own, int from, float (&left)[2], Put put) {
-#pragma unroll
-  for (int i = 0; i < COUNT; ++i) {
-    left[0] += own.gates[from + i][0], left[1] += own.gates[from + i][1];
-    put(i, exp2_of(left[0]), exp2_of(left[1]));
-  }
-}
-template <int COUNT, class Put> static inline void weigh_earlier(const OwnRows& own, int from, float (&left)[2], Put put) {
-#pragma unroll
-  for (int i = COUNT - 1; i >= 0; --i) {
-    put(i, exp2_of(left[0]), exp2_of(left[1]));
-    left[0] += own.gates[from + i][0], left[1] += own.gates[from + i][1];
-  }
-}
+#include "recurrent/chunk_sm90_key_delta_rows.h"
 
 // Place of a level's number g of 8 earlier tokens in their part; the later token's is LEVEL on.
 template <int LEVEL> static inline int earlier_token(int g) { return (g & -LEVEL) * 2 + (g & (LEVEL - 1)); }
@@ -380,7 +301,8 @@ template <class UseQuery, class UseKey> static inline void multiply_levels(Prepa
   for (int tile = warp(); tile < 4; tile += PREPARE_WARPS) multiply_far(memory, tile / 2 * PART, 32 * (tile / 2) + PART, 32 * (tile / 2) + tile % 2 * 8, use);
 }
 
-// The system's inverse, by warps 0 and 1.
+// The system's inverse, by the first warps.
+constexpr int INVERTERS = 2, STORERS_AT = (PREPARE_WARPS > 2 * INVERTERS ? 2 : 1) * INVERTERS * WARP;  // and the first thread that stores weights
 static inline void invert_by_two(Matrices& m) {
   const auto meet = [] { sync_some(1, 2 * WARP); };
   invert_diagonal<2>(m);
@@ -401,7 +323,7 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
   PrepareMemory& memory = *reinterpret_cast<PrepareMemory*>(dynamic_shared());
   Matrices& m = memory.m;
   OwnRows own;
-  own.part = uniform(warp() / KEY_WARPS), own.first = own.part * PART, own.key = uniform(warp() % KEY_WARPS) * WARP_KEYS + 2 * lane();
+  own.set(uniform(warp()));
   if (thread_x() == 0) memory.steep = 0;
   own.load_gates(gk_view, gk_type, tokens, head, token, count);
   own.load(own.keys, k_view, tokens, head, heads, token, count);
@@ -456,13 +378,18 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
   if (memory.steep) multiply_levels(memory, own, use_query, use_key);
   else multiply_flat_pairs(memory, own, [&](int t, int s, float of_query, float of_key) { use_query(t, s, of_query), use_key(t, s, of_key); });
   const int64_t matrix = CHUNK * KEYS;
+  float* handed = memory.near[0] + warp() % INVERTERS * 4 * PART * WARP;
+  static_assert(PREPARE_WARPS >= 2 * INVERTERS && sizeof(memory.near) >= INVERTERS * 4 * PART * WARP * sizeof(float));
   sync_block();
-  if (warp() < 2) {
+  const bool inverts = warp() < INVERTERS, hands = warp() < 2 * INVERTERS;  // the next warps store the rows of those that invert, too
+  if (inverts) own.put(handed);
+  if (hands) sync_some(2, 2 * INVERTERS * WARP);
+  if (inverts) {
     invert_by_two(m);
   } else {
     Element* to = reinterpret_cast<Element*>(weights) + static_cast<int64_t>(block_x()) * PAIR_PIECES * CHUNK * CHUNK;
 #pragma unroll 1
-    for (int i = thread_x() - 2 * WARP; i < CHUNK * CHUNK / 8; i += PREPARE_THREADS - 2 * WARP) {
+    for (int i = thread_x() - STORERS_AT; i < CHUNK * CHUNK / 8 && i >= 0; i += PREPARE_THREADS - STORERS_AT) {
       const int row = i / 8, column = i % 8 * 8;
       float x[8];
 #pragma unroll
@@ -475,9 +402,13 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
         store_pack(to + piece * CHUNK * CHUNK + i * 8, words);
       }
     }
+#pragma unroll 1
+    for (int turn = 0; turn < (hands ? 2 : 1); ++turn) {
+      if (turn > 0) own.set(uniform(warp()) - INVERTERS), own.take(handed);
+      store_weighed(memory, own, scale, reinterpret_cast<Element*>(queries_before) + block_x() * QUERY_PIECES * matrix,
+                    reinterpret_cast<Element*>(keys_before) + block_x() * ROW_PIECES * matrix, reinterpret_cast<Element*>(keys_after) + block_x() * ROW_PIECES * matrix);
+    }
   }
-  store_weighed(memory, own, scale, reinterpret_cast<Element*>(queries_before) + block_x() * QUERY_PIECES * matrix,
-                reinterpret_cast<Element*>(keys_before) + block_x() * ROW_PIECES * matrix, reinterpret_cast<Element*>(keys_after) + block_x() * ROW_PIECES * matrix);
   sync_block();
   store_inverse_parts<PREPARE_THREADS>(m, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * INVERSE_PARTS * CHUNK * CHUNK);
 }

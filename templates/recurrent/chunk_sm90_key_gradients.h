@@ -8,6 +8,7 @@ constexpr int STEP = 32, VALUE_STEPS = 128 / STEP, GRADIENT_STAGES = 2;
 
 constexpr int SUM_PITCH = KEYS + 4, SUMS_BYTES = CHUNK * SUM_PITCH * 4;  // floats of a row; a row of each token
 constexpr int THREADS = 2 * WARPGROUP, WARPS = THREADS / WARP, OWN_KEYS = 2, KEY_THREADS = KEYS / OWN_KEYS;
+constexpr bool LOADS_AHEAD = true, CLOSES_LATE = true, MORE_SUMS = false;
 constexpr int GROUPS = 1, THROUGH_GROUPS = THREADS / (KEYS / 2);
 enum Role { OF_QUERIES, OF_KEYS };
 
@@ -21,18 +22,19 @@ struct alignas(16) KeyFlows {
 };
 
 // Places in shared memory: in the loop over values keys that are left after the chunk and weights of pairs, as boxes, and stages, each some values of both
-// states, of out's gradients and of values; after it queries and keys, what chunk_key_gradients.h has there, and what threads add to `through`.
+// states, of out's gradients and of values; after it queries and keys, whose places queries times p take, in pieces, and
+// keys times r; products of different parts; what threads add to `through`. At last queries and keys once more, sums, products of pairs within parts.
 struct At {
   static constexpr int KEYS_AFTER = 0, BOX_BYTES = CHUNK * 128, WEIGHTS = KEYS_AFTER + BOXES * BOX_BYTES, STAGES_AT = WEIGHTS + BOX_BYTES;
   static constexpr int STEP_BOX = CHUNK * STEP * 2, STEP_STATE_BOX = STEP * 128, STATE = BOXES * STEP_STATE_BOX;
   static constexpr int AFTER = PIECES * STATE, DOUT = 2 * AFTER, VALUES = DOUT + STEP_BOX, STAGE = VALUES + STEP_BOX;
-  static constexpr int KEY_ROWS = KeyTile::BYTES, NEAR = 2 * KeyTile::BYTES, FLOWS_OF_PAIRS = NEAR + PARTS * PART * PART * 4, KEPT = FLOWS_OF_PAIRS + PIECES * Square::BYTES;
-  static constexpr int READ = KEPT, READ_KEYS = READ, THROUGH = KEPT + PIECES * KeyTile::BYTES;
-  static constexpr int QUERY_SUMS = FLOWS_OF_PAIRS, KEY_SUMS = QUERY_SUMS + SUMS_BYTES, READ_SUMS = KEY_SUMS;
-  static constexpr int END_OF_STAGES = STAGES_AT + GRADIENT_STAGES * STAGE, END_OF_SUMS = KEY_SUMS + SUMS_BYTES;
+  static constexpr int KEY_ROWS = KeyTile::BYTES, READ = 0, READ_KEYS = READ, KEPT = 2 * KeyTile::BYTES, FLOWS_OF_PAIRS = KEPT + PIECES * KeyTile::BYTES;
+  static constexpr int THROUGH = FLOWS_OF_PAIRS + PIECES * Square::BYTES, QUERY_SUMS = 2 * KeyTile::BYTES, KEY_SUMS = QUERY_SUMS + SUMS_BYTES;
+  static constexpr int READ_SUMS = KEY_SUMS, MORE_KEY_SUMS = KEY_SUMS, NEAR = KEY_SUMS + SUMS_BYTES;
+  static constexpr int END_OF_STAGES = STAGES_AT + GRADIENT_STAGES * STAGE, END_OF_SUMS = NEAR + PARTS * PART * PART * 4;
   static constexpr int FLOWS = END_OF_SUMS > END_OF_STAGES ? END_OF_SUMS : END_OF_STAGES;
   static constexpr int BARRIERS = FLOWS + static_cast<int>(sizeof(KeyFlows)), END = BARRIERS + 16 * GRADIENT_STAGES + 8;
-  static_assert(THROUGH + THROUGH_GROUPS * KEYS * 4 <= END_OF_SUMS && STAGES_AT % 1024 == 0 && STAGE % 1024 == 0 && BARRIERS % 8 == 0);
+  static_assert(PIECES <= 2 && THROUGH + THROUGH_GROUPS * KEYS * 4 <= NEAR && STAGES_AT % 1024 == 0 && STAGE % 1024 == 0 && BARRIERS % 8 == 0);
 
   uint32_t first;
   uint32_t stage(int number) const { return first + STAGES_AT + number * STAGE; }
@@ -126,6 +128,56 @@ struct GradientSteps {
   }
 };
 
+// A thread's gates of two neighbouring keys of a part, and how it weighs rows by what they leave, two numbers a word. (Rows of gradients are finished with
+// keys apart: words of floats would meet in a bank.)
+static_assert(!NORMED);
+struct NeighbourKeys {
+  float gates[PART][2];
+  int part, key, first;
+
+  NeighbourKeys() : part(thread_x() / (KEYS / 2)), key(thread_x() % (KEYS / 2) * 2), first(part * PART) {}
+  void load(const View& view, const ChunkPlace& place) {
+    const float* at = static_cast<const float*>(view.data) + place.tokens.row * view.strides[0] + (place.tokens.first + place.token + first) * view.strides[1] + place.head * view.strides[2] + key;
+    const int there = place.count - place.token - first, keys = static_cast<int>(view.shape[3]) - key;
+    if ((reinterpret_cast<uint64_t>(view.data) % 8 | (view.strides[0] | view.strides[1] | view.strides[2]) % 2) != 0) return load_key_gates(gates, at, view.strides[1], there, keys);
+#pragma unroll
+    for (int i = 0; i < PART; ++i) {
+      Pack<float, 2> x = {};
+      if (i < there && keys > 0) x = load_pack<2>(at);
+      gates[i][0] = x.at[0], gates[i][1] = x.at[1];
+      at += view.strides[1];
+    }
+  }
+  void put(char* tile, int row, float x, float y) const {
+    uint32_t* to = reinterpret_cast<uint32_t*>(tile + (row * KeyTile::PITCH + key) * 2);
+    const uint32_t word = pack_pair<Element>(x, y);
+    *to = word;
+    if (PIECES > 1) to[KeyTile::BYTES / 4] = rounding_of(x, y, word);
+  }
+  uint32_t word(const char* tile, int row) const { return *reinterpret_cast<const uint32_t*>(tile + (row * KeyTile::PITCH + key) * 2); }
+  // Keys times r; then queries times p, which take the place of this thread's numbers.
+  void weigh(char* memory, KeyFlows& flows) {
+    float product[2] = {1, 1};
+#pragma unroll
+    for (int i = PART - 1; i >= 0; --i) {
+      const int t = first + i;
+      const uint32_t k = word(memory + At::KEY_ROWS, t);
+      put(memory + At::KEPT, t, low_of(k) * product[0], high_of(k) * product[1]);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) gates[i][j] = exp2_of(bounded_gate(gates[i][j] + flows.token_gates[t])), product[j] *= gates[i][j];
+    }
+    store_pack(&flows.leaves[part][key], Pack<float, 2>{product[0], product[1]});
+    product[0] = product[1] = 1;
+#pragma unroll
+    for (int i = 0; i < PART; ++i) {
+      const uint32_t q = word(memory, first + i);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) product[j] *= gates[i][j];
+      put(memory + At::READ, first + i, low_of(q) * product[0], high_of(q) * product[1]);
+    }
+  }
+};
+
 // Block number: a chunk of a head.
 KERNEL(THREADS, 2) gradients(${parameters('gradients')}) {
   const ChunkPlace place(nullptr, sequences, heads, q_view.shape[1]);
@@ -166,6 +218,8 @@ KERNEL(THREADS, 2) gradients(${parameters('gradients')}) {
     ChunkRows<Element, KEYS, THREADS>(k_view, tokens, head, heads, 0, keys, false).copy_async({shared + At::KEY_ROWS}, token, count);
     copy_async_commit();
   };
+  const Own own;
+  OwnFactors factors{own, gk_view, gk_type, static_cast<int64_t>(head), tokens, token, count, false, flows.token_gates, {}};
   const GradientSteps steps{at, memory, copier};
   if (group == OF_KEYS) {
     TokenPairs pairs;
@@ -201,9 +255,8 @@ KERNEL(THREADS, 2) gradients(${parameters('gradients')}) {
 #pragma unroll
     for (int i = 0; i < KEYS / 2; ++i) sums[i] *= scale;
   }
-  const Own own;
-  OwnFactors factors{own, gk_view, gk_type, static_cast<int64_t>(head), tokens, token, count, false, flows.token_gates, {}};
-  factors.begin();
+  NeighbourKeys neighbours;
+  neighbours.load(gk_view, place);
   float* parts_of_through = reinterpret_cast<float*>(memory + At::THROUGH);
   if (GATED) store_pack(parts_of_through + 2 * thread_x(), Pack<float, 2>{through[0], through[1]});
   copy_async_wait<0>();
@@ -213,7 +266,7 @@ KERNEL(THREADS, 2) gradients(${parameters('gradients')}) {
     sync_block();
   }
   uint32_t closed = 0;  // a bit of each number whose gate leaves nothing
-  weigh_kept(memory, flows, own, factors, closed);
+  neighbours.weigh(memory, flows);
   sync_block();
   if (GATED && thread_x() < KEYS) {
     float sum = 0;
@@ -224,6 +277,11 @@ KERNEL(THREADS, 2) gradients(${parameters('gradients')}) {
   const int own_part = warp() % 4;
   if (group == OF_KEYS) {
     if (GATED) put_left(memory, flows, sums);
+#pragma unroll 1
+    for (int part = PARTS - 1; part > own_part; --part) {
+      decay_sums(sums, flows.leaves[part]);
+      add_part<true>(sums, shared + At::FLOWS_OF_PAIRS, shared + At::READ, part);
+    }
   } else {
 #pragma unroll 1
     for (int part = 0; part < own_part; ++part) {
@@ -231,18 +289,11 @@ KERNEL(THREADS, 2) gradients(${parameters('gradients')}) {
       add_part<false>(sums, shared + At::FLOWS_OF_PAIRS, shared + At::KEPT, part);
     }
   }
-  sync_block();  // all are done with keys times r: rows times p take their place
-  weigh_read(memory, flows, own, factors);
-  sync_block();
-  if (group == OF_KEYS) {
-#pragma unroll 1
-    for (int part = PARTS - 1; part > own_part; --part) {
-      decay_sums(sums, flows.leaves[part]);
-      add_part<true>(sums, shared + At::FLOWS_OF_PAIRS, shared + At::READ, part);
-    }
-  }
-  sync_block();  // all are done with the rows: sums take their place
+  sync_block();  // all are done with the rows: sums take their place, and queries and keys as they are
+  copy_rows();
+  factors.begin();
   put_sums(memory, group == OF_QUERIES ? At::QUERY_SUMS : At::KEY_SUMS, sums);
+  copy_async_wait<0>();
   sync_block();
   finish_chunk(memory, flows, own, factors, closed,
                {place, {dq_view, nullptr, tokens, head, heads, false}, {dk_view, nullptr, tokens, head, heads, false}, dgk_view, dg_view, gk_type, g_type, keys, false, gate_sums});

@@ -1,0 +1,98 @@
+// Hopper vocabulary of the chunked recurrence with gates of keys and the delta rule: a thread's rows of a chunk's queries and keys, and what its
+// gates leave of them. Part of chunk_sm90_key_delta_prepare.h, which has defined how many warps and threads prepare a chunk before.
+#pragma once
+
+// A thread's numbers: of two keys of a part's tokens.
+struct OwnRows {
+  float gates[PART][2];
+  uint32_t queries[PART], keys[PART];
+  int part, key, first;
+
+  void set(int warp) { part = warp / KEY_WARPS, first = part * PART, key = warp % KEY_WARPS * WARP_KEYS + 2 * lane(); }
+  // What is computed of the numbers from here on is computed anew: unpacked and weighed they do not fit in registers.
+  void forget() {
+#pragma unroll
+    for (int i = 0; i < PART; ++i)
+      asm("" : "+r"(queries[i]), "+r"(keys[i]), "+f"(gates[i][0]), "+f"(gates[i][1]));
+  }
+  // To and from a place of its own in shared memory, while registers are needed otherwise.
+  void put_gates(float* place) const {
+#pragma unroll
+    for (int i = 0; i < PART; ++i) store_pack(place + 2 * (i * PREPARE_THREADS + thread_x()), Pack<float, 2>{gates[i][0], gates[i][1]});
+  }
+  void take_gates(const float* place) {
+#pragma unroll
+    for (int i = 0; i < PART; ++i) {
+      const auto x = load_pack<2>(place + 2 * (i * PREPARE_THREADS + thread_x()));
+      gates[i][0] = x.at[0], gates[i][1] = x.at[1];
+    }
+  }
+  // All of them to a place of the warp's, and from there to another warp.
+  void put(float* place) const {
+#pragma unroll
+    for (int i = 0; i < PART; ++i)
+      store_pack(place + 4 * (i * WARP + lane()), Pack<float, 4>{gates[i][0], gates[i][1], __builtin_bit_cast(float, queries[i]), __builtin_bit_cast(float, keys[i])});
+  }
+  void take(const float* place) {
+#pragma unroll
+    for (int i = 0; i < PART; ++i) {
+      const auto x = load_pack<4>(place + 4 * (i * WARP + lane()));
+      gates[i][0] = x.at[0], gates[i][1] = x.at[1], queries[i] = __builtin_bit_cast(uint32_t, x.at[2]), keys[i] = __builtin_bit_cast(uint32_t, x.at[3]);
+    }
+  }
+  // Two neighbours at a time, where they lie so; T: of the gates.
+  template <class T> bool load_gates_of(const View& view, const Tokens& tokens, int64_t head, int token, int count) {
+    const T* at = static_cast<const T*>(view.data) + tokens.row * view.strides[0] + (token + first) * view.strides[1] + head * view.strides[2] + key;
+    if ((reinterpret_cast<uint64_t>(view.data) % (2 * sizeof(T))) != 0 || (view.strides[0] | view.strides[1] | view.strides[2]) % 2 != 0) return false;
+    const int there = key < view.shape[3] ? count - token - first : 0;
+#pragma unroll
+    for (int i = 0; i < PART; ++i) {
+      Pack<T, 2> x = {};
+      if (i < there) x = load_pack<2>(at);
+      gates[i][0] = to_float(x.at[0]), gates[i][1] = to_float(x.at[1]);
+      at += view.strides[1];
+    }
+    return true;
+  }
+  void load_gates(const View& view, int64_t type, const Tokens& tokens, int64_t head, int token, int count) {
+    if constexpr (F32_GATES) {
+      if (load_gates_of<float>(view, tokens, head, token, count)) return;
+      const float* at = static_cast<const float*>(view.data) + tokens.row * view.strides[0] + (token + first) * view.strides[1] + head * view.strides[2] + key;
+      load_key_gates(gates, at, view.strides[1], count - token - first, static_cast<int>(view.shape[3]) - key);
+      return;
+    }
+    const bool loaded = type == 0 ? load_gates_of<float>(view, tokens, head, token, count)
+                        : type == 1 ? load_gates_of<half>(view, tokens, head, token, count) : load_gates_of<bfloat16>(view, tokens, head, token, count);
+    if (!loaded) load_key_gates(gates, view, type, tokens, head, token + first, count, key, false);
+  }
+  void load(uint32_t (&to)[PART], const View& view, const Tokens& tokens, int64_t head, int64_t heads, int token, int count) const {
+    const Numbers<Element> rows(view, tokens, head, heads, key);
+    const int there = key < view.shape[3] ? count - token - first : 0;
+    const Element* at = rows.data + (token + first) * rows.stride;
+#pragma unroll
+    for (int i = 0; i < PART; ++i) {
+      to[i] = i < there ? *reinterpret_cast<const uint32_t*>(at) : 0;
+      at += rows.stride;
+    }
+  }
+};
+
+static inline void put_key_pair(float* to, uint32_t word, float low, float high) {
+  store_pack(to, Pack<float, 2>{low_of(word) * low, high_of(word) * high});
+}
+
+// A run of tokens of one block: the later ones' queries and keys, from the block's start on, where `left` is; or the earlier ones' keys.
+template <int COUNT, class Put> static inline void weigh_later(const OwnRows& own, int from, float (&left)[2], Put put) {
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) {
+    left[0] += own.gates[from + i][0], left[1] += own.gates[from + i][1];
+    put(i, exp2_of(left[0]), exp2_of(left[1]));
+  }
+}
+template <int COUNT, class Put> static inline void weigh_earlier(const OwnRows& own, int from, float (&left)[2], Put put) {
+#pragma unroll
+  for (int i = COUNT - 1; i >= 0; --i) {
+    put(i, exp2_of(left[0]), exp2_of(left[1]));
+    left[0] += own.gates[from + i][0], left[1] += own.gates[from + i][1];
+  }
+}
