@@ -63,7 +63,7 @@ $if v3
     const NewTokens fresh{{keys, values, key_token, key_head, value_token, value_head, k_scale, v_scale, k_scale_stride, v_scale_stride},
                           kv_pages, page_stride, slot_stride, head_stride, block_tables, table_row, PAGE, D, kv_heads};
     const RaggedBatch batch{query_start_loc, context_lens, distribution[2], tokens};
-    const int64_t first = int64_t{block_x() - 1} * PLAN_WARPS + warp(), step = int64_t{grid_x() - 1} * PLAN_WARPS;
+    const int64_t first = int64_t{warp()} * (grid_x() - 1) + block_x() - 1, step = int64_t{grid_x() - 1} * PLAN_WARPS;  // few tokens are on all processors
     if (TokenWriter::may(fresh)) {
       TokenWriter{fresh, batch, static_cast<int>(sequences), TokenWriter::places()}.run(first, step);
     } else {

@@ -373,13 +373,13 @@ struct Consumer {
       const bool last = steps.at + GROUPS >= steps.end;
       wait_keys();
       multiply_keys<0>(s, {});
+      pass_values(passed);  // by now they are there, or the other warpgroup waits for them too: their places are free the sooner
       wgmma_wait<0>();
       keep_in_place(s);
       release_keys();
       release_queries(last && uniform(of.item.apart));
       const bool follows = weigh(s, rows, of, steps, factor);
       pack_weights<Weight, BLOCK_N>(p, s);
-      pass_values(passed);
       wait_values();
       const int filled = steps.keys - steps.at * BLOCK_N, unseen = steps.first_key - steps.at * BLOCK_N;
       if (filled < BLOCK_N || unseen > 0) clear_values(unseen, filled);

@@ -88,17 +88,17 @@ struct TokenWriter {
     }
   }
 
-  // A unit's elements: this lane's of number i of the chunk.
-  using Given = Pack<Element, UNIT>;
+  // A unit's elements, two a word: this lane's of number i of the chunk.
+  using Given = Pack<uint32_t, UNIT / 2>;
   static int row_of(int i) { return (i * WARP + lane()) / ROW_UNITS; }
   static int column_of(int i) { return (i * WARP + lane()) % ROW_UNITS * UNIT; }
   Given given(uint32_t chunk, int i) const {
     const uint32_t from = chunk_place(chunk) + (i * WARP + lane()) * UNIT * sizeof(Element);
-    Pack<uint32_t, UNIT / 2> x;
+    Given x;
 #pragma unroll
     for (int k = 0; k < UNIT / 2; k += 4)
       asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.at[k]), "=r"(x.at[k + 1]), "=r"(x.at[k + 2]), "=r"(x.at[k + 3]) : "r"(from + 4 * k) : "memory");
-    return __builtin_bit_cast(Given, x);
+    return x;
   }
   void store(Cached* slot, int first_row, int i, const Given& x, const Quotients& own, bool as_it_is) const {
     const int row = first_row + row_of(i);
@@ -106,20 +106,27 @@ struct TokenWriter {
     if (slot == nullptr || row >= row_count()) return;
     Cached* const there = slot + row * to.row_stride + column_of(i);
 $if C == E
-    if (as_it_is) return store_pack(there, x);
+    if (as_it_is) return store_pack(there, __builtin_bit_cast(Pack<Cached, UNIT>, x));
 $end
     store_pack(there, converted(x, by));
   }
+$if E == 'bf16'
+  static float lower(uint32_t pair) { return __builtin_bit_cast(float, pair << 16); }
+  static float upper(uint32_t pair) { return __builtin_bit_cast(float, pair & 0xffff0000u); }
+$else
+  static float lower(uint32_t pair) { return to_float(__builtin_bit_cast(Element, static_cast<uint16_t>(pair))); }
+  static float upper(uint32_t pair) { return to_float(__builtin_bit_cast(Element, static_cast<uint16_t>(pair >> 16))); }
+$end
   static Pack<Cached, UNIT> converted(const Given& x, const Quotients& by) {
 $if C == 'i8'
     Pack<uint32_t, UNIT / 4> y;
 #pragma unroll
-    for (int k = 0; k < UNIT; k += 4) y.at[k / 4] = bytes(by(to_float(x.at[k])), by(to_float(x.at[k + 1])), by(to_float(x.at[k + 2])), by(to_float(x.at[k + 3])));
+    for (int k = 0; k < UNIT / 4; ++k) y.at[k] = bytes(by(lower(x.at[2 * k])), by(upper(x.at[2 * k])), by(lower(x.at[2 * k + 1])), by(upper(x.at[2 * k + 1])));
     return __builtin_bit_cast(Pack<Cached, UNIT>, y);
 $else
     Pack<Cached, UNIT> y;
 #pragma unroll
-    for (int k = 0; k < UNIT; k += 2) store_cached_pair<Cached>(y.at + k, by(to_float(x.at[k])), by(to_float(x.at[k + 1])));
+    for (int k = 0; k < UNIT / 2; ++k) store_cached_pair<Cached>(y.at + 2 * k, by(lower(x.at[k])), by(upper(x.at[k])));
     return y;
 $end
   }

@@ -54,6 +54,8 @@ const Mutant mutants[] = {
     {"BatchThatSkipsTilesOfACutStream", batch("mixed_bf16"), {"in_pass - before - setup", 0, "in_pass - before", ragged_shares}},
     {"BatchThatCountsTilesWrongly", one_prefill(), {"(whole * (whole + 1) / 2 << log)", 0, "(whole * whole / 2 << log)", ragged_shares}},
     {"BatchThatForgetsTheFirstPart", batch("mixed_bf16"), {"block == begins", 0, "false", decode_parts}},
+    // A block has more rows than its warps where sequences have more tokens than most.
+    {"BatchThatForgetsRowsOfACutStream", one_prefill(), {"row += COMBINE_WARPS * grid_x()", 0, "row += COMBINE_WARPS * 1000"}},
     {"BatchThatWritesKeysAsValues", batch_v3("mixed_bf16"), {"row % 2 == 0 ? keys +", 0, "row % 2 == 1 ? keys +", ragged_write}},
     {"BatchThatWritesATokenInFour", batch_v3("mixed_bf16"), {"block_x()} * WARPS + warp()", 0, "block_x()} * WARPS"}},
     {"BatchThatReadsKeysBeforeTheyAreWritten", batch_v3("mixed_bf16"), {"grid_barrier();", 0, nothing}},

@@ -15,7 +15,7 @@ struct Quotients {
   }
   float operator()(float x) const {
     const float y = x * factor, first = y * reciprocal, corrected = fused_multiply_add(fused_multiply_add(-first, divisor, y), reciprocal, first);
-    const float size = first < 0 ? -first : first;
-    return size > 0 && size < 0x1p120f ? corrected : first;  // else the correction may be infinite, no number, or lose a sign
+    const uint32_t size = 2 * __builtin_bit_cast(uint32_t, first) - 1;  // without the sign; that of 0 is above all others
+    return size < 2 * __builtin_bit_cast(uint32_t, 0x1p120f) - 1 ? corrected : first;  // else the correction may be infinite, no number, or lose a sign
   }
 };
