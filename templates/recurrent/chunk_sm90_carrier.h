@@ -7,9 +7,7 @@ struct Carrier {
   const TensorMap& out;
   const float scale;
   const int count, sequence, head, column, part;
-$if not delta
   const int first;  // token of the segment
-$end
 
   // The part's values of a stage, by tokens, as a left factor.
   void load_values(uint32_t (&a)[4][4], uint32_t stage) const {
@@ -154,7 +152,26 @@ $else
 $end
   }
 
-$if not delta
+$if delta
+  // `alone`: where the state after the segment goes, which began with nothing or the identity, by values; null: to `final_state`.
+$if delta
+  // Carrying, `chunks` is how many were computed until nothing was left, and rows of out are those carried.
+$end
+  void run(const View& initial_state, const View& final_state, float* alone${delta ? ', int32_t* chunks' : ''}) const {
+    Column state = {};
+    const StateMemory initial(initial_state, sequence, head, column + 16 * (warp() % 4));
+$if delta
+    if (at.carried(memory).carries) {
+      begin_carrying(state, part);
+#pragma unroll
+      for (int stage = 0; stage < STAGES; ++stage) clear_values(memory + (at.values(stage, part) - at.first), part);
+    } else if (initial.data && first == 0) {
+      initial.each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
+    }
+$else
+    if (initial.data && first == 0) initial.each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
+$end
+$else
   void begin(Column& state, const View& initial_state, const float* kept) const {
     const StateMemory initial(initial_state, sequence, head, column + 16 * (warp() % 4));
     if (kept) {
@@ -194,13 +211,6 @@ $if not delta
       store_pack(to + (i * WARPGROUP + thread_x() % WARPGROUP) * 4, Pack<float, 4>{state[4 * i], state[4 * i + 1], state[4 * i + 2], state[4 * i + 3]});
   }
 
-$end
-$if delta
-  void run(const View& initial_state, const View& final_state) const {
-    Column state = {};
-    const StateMemory initial(initial_state, sequence, head, column + 16 * (warp() % 4));
-    if (initial.data) initial.each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
-$else
   // `kept`: the state before a segment that is not the first; ends: the segment is the last one.
   void run(const View& initial_state, const View& final_state, const float* kept, bool ends) const {
     Column state = {};
@@ -209,23 +219,46 @@ $end
     StoreBuffers<Element, OUT_BUFFERS> buffers{at.out(part), 1 + part};
     Turn<STAGES> turn;
     Turn<PAIR_SLOTS> slot;
+$if delta
+    int token = 0;
+$end
 #pragma unroll 1
-    for (int token = 0; token < count; token += CHUNK, turn.next(), slot.next()) {
+    for (${delta ? '' : 'int token = 0'}; token < count; token += CHUNK, turn.next(), slot.next()) {
       barrier_wait_all(at.full(turn.at), turn.parity);
+$if delta
+      if (token / CHUNK >= at.carried(memory).end) break;
+$end
       barrier_wait_all(at.weighed(slot.at), slot.parity);
       Columns sums;
       compute(state, sums, turn.at, slot.at);
+$if delta
+      if (at.carried(memory).carries) at.carried(memory).note(turn.at, state);
+$end
       sync_warp();
       if (lane() == 0) {
         barrier_arrive(at.empty(turn.at));
         barrier_arrive(at.read(slot.at));
       }
-      store_values(sums, buffers, out, {column, head, ${delta ? '' : 'first + '}token, sequence});
+$if delta
+      const Carried& place = at.carried(memory);
+      const int row = place.to[1] + (place.carries ? 0 : token), last = place.to[2] + (place.carries ? token / CHUNK : 0);
+      store_values(sums, buffers, out, {column, place.to[0], row, last});
+$else
+      store_values(sums, buffers, out, {column, head, first + token, sequence});
+$end
     }
     buffers.finish();
-$if not delta
+$if delta
+    if (chunks && thread_x() == WARPGROUP) *chunks = (token + CHUNK - 1) / CHUNK;
+$end
+$if delta
+    if (alone) {
+      keep_alone(state, alone, part);
+      return;
+    }
+$else
     if (!ends) return;
 $end
-    StateMemory(final_state, sequence, head, column + 16 * (warp() % 4)).each([&](int n, int i, const float* to) { *const_cast<float*>(to) = state[4 * n + i]; });
+    StateMemory(final_state, ${delta ? 'at.carried(memory).to[2], at.carried(memory).to[0]' : 'sequence, head'}, column + 16 * (warp() % 4)).each([&](int n, int i, const float* to) { *const_cast<float*>(to) = state[4 * n + i]; });
   }
 };

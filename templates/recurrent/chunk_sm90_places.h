@@ -9,7 +9,7 @@ constexpr uint32_t PAIR_SLOTS = 2, OUT_BUFFERS = ${out_buffers};
 struct Places {
   static constexpr uint32_t PAIRS = STAGES * STAGE, OUT = PAIRS + PAIR_SLOTS * BOX, GATES = OUT + 2 * OUT_BUFFERS * BOX;
   static constexpr uint32_t NORMS = GATES + STAGES * sizeof(Gates);
-  static constexpr uint32_t BARRIERS = NORMS + (NORMED ? PAIR_SLOTS * sizeof(Norms) : 0), BYTES = BARRIERS + 16 * (STAGES + PAIR_SLOTS);
+  static constexpr uint32_t BARRIERS = NORMS + (NORMED ? PAIR_SLOTS * sizeof(Norms) : 0), BYTES = BARRIERS + 16 * (STAGES + PAIR_SLOTS)${delta ? ' + sizeof(Carried)' : ''};
   uint32_t first;
 
   uint32_t queries(uint32_t stage) const { return first + stage * STAGE; }
@@ -20,6 +20,9 @@ struct Places {
   uint32_t out(int part) const { return first + OUT + part * OUT_BUFFERS * BOX; }
   static Gates& gates(char* memory, uint32_t stage) { return reinterpret_cast<Gates*>(memory + GATES)[stage]; }
   static Norms& norms(char* memory, uint32_t slot) { return reinterpret_cast<Norms*>(memory + NORMS)[slot]; }
+$if delta
+  static Carried& carried(char* memory) { return *reinterpret_cast<Carried*>(memory + BARRIERS + 16 * (STAGES + PAIR_SLOTS)); }
+$end
 
   // Of a stage: copied, and its gates summed up; no longer read by the eight warps that carry states.
   uint32_t full(uint32_t stage) const { return first + BARRIERS + 16 * stage; }

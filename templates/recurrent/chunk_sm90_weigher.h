@@ -13,8 +13,9 @@ $end
   const TokenNumbers gates;
   const float gamma, scale;
   const int count, sequence, head, query_head, key_head, value_head, column;
-$if not delta
   const int first;  // token of the segment
+$if delta
+  const int chunks_before;  // of sequences before
 $end
 
   // A chunk's log gates and betas, in the first warp, on their way while the chunk before is weighed.
@@ -38,16 +39,16 @@ $end
   }
 
   void copy(uint32_t stage, int token, uint32_t full) const {
-    barrier_expect(full, STAGE);
+    barrier_expect(full, ${delta ? 'at.carried(memory).carries ? STAGE - VALUE_BOXES : ' : ''}STAGE);
 #pragma unroll
     for (int box = 0; box < BOXES; ++box) {
       load_tile(at.queries(stage) + box * BOX, queries, full, {64 * box, query_head, token, sequence});
       load_tile(at.keys(stage) + box * BOX, keys, full, {64 * box, key_head, token, sequence});
     }
 #pragma unroll
-    for (int part = 0; part < 2; ++part) load_tile(at.values(stage, part), values, full, {column + 64 * part, value_head, token, sequence});
+    for (int part = 0; part < 2; ++part) ${delta ? 'if (!at.carried(memory).carries) ' : ''}load_tile(at.values(stage, part), values, full, {column + 64 * part, value_head, token, sequence});
 $if delta
-    load_tile(at.inverse(stage), inverses, full, {0, 0, 0, head, sequence * ((count + CHUNK - 1) / CHUNK) + token / CHUNK});
+    load_tile(at.inverse(stage), inverses, full, {0, 0, 0, head, chunks_before + token / CHUNK});
 $end
   }
 
@@ -56,7 +57,16 @@ $end
     if (chunk * CHUNK >= count) return;
     const uint32_t full = at.full(turn.at);
     barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
-    if (lane() == 0) copy(turn.at, ${delta ? '' : 'first + '}chunk * CHUNK, full);
+$if delta
+    if (at.carried(memory).carries && chunk >= STAGES && !at.carried(memory).any_left(turn.at)) {
+      if (lane() == 0) {
+        at.carried(memory).end = chunk;
+        barrier_arrive(full);
+      }
+      return;
+    }
+$end
+    if (lane() == 0) copy(turn.at, first + chunk * CHUNK, full);
     put(at.gates(memory, turn.at), numbers, chunk);
     load(numbers, chunk + 1);
     sync_warp();
@@ -135,6 +145,9 @@ $end
     for (int chunk = 1 - STAGES; chunk < chunks; ++chunk) {
       if (chunk >= 0) {
         barrier_wait_all(at.full(turn.at), turn.parity);
+$if delta
+        if (chunk >= at.carried(memory).end) return;
+$end
         barrier_wait_all(at.read(slot.at), slot.parity ^ 1);
         if (NORMED) put_row_norms(turn.at, at.norms(memory, slot.at));
         weigh(turn.at, slot.at);

@@ -3,8 +3,8 @@
 // others; warpgroups 1 and 2 keep 64 columns of the state each in registers, as a matrix of values by keys. So the left factor of each of
 // their products is in registers, where the one before it left it, and the right one lies in shared memory as it was copied.
 //
-// Without the delta rule, where sequences and heads do not fill the device, sequences are cut into segments: two launches before make the
-// state before each.
+// Where sequences and heads do not fill the device, sequences are cut into segments. Without the delta rule two launches before make the
+// state before each; with it two launches after add what segments make of the states before them.
 #include "device/gpu.h"
 #include "device/sm90.h"
 #include "device/sm90/sm90_store.h"
@@ -26,12 +26,17 @@ $if delta
 #include "recurrent/chunk_inverse.h"
 $end
 #include "recurrent/chunk_sm90_products.h"
+$if delta
+constexpr int CARRIED_TURNS = STAGES;
+#include "recurrent/chunk_sm90_carried.h"
+$end
 #include "recurrent/chunk_sm90_places.h"
 #include "recurrent/chunk_sm90_weigher.h"
 #include "recurrent/chunk_sm90_carrier.h"
 $if delta
+#include "recurrent/chunk_sm90_joints.h"
 
-// Block number: slice % slices of a head of a sequence.
+// Block number: as Segment has it.
 $else
 #include "recurrent/chunk_sm90_segments.h"
 
@@ -45,41 +50,55 @@ KERNEL(3 * WARPGROUP, 1) recurrent(${parameters('recurrent')}) {
     prefetch_tensor_map(k_map);
     prefetch_tensor_map(v_map);
     at.init();
+$if delta
+    at.carried(memory).init();
+$end
     fence_barrier_init();
   }
-  sync_block();
 $if delta
-  const uint32_t all_heads = static_cast<uint32_t>(heads), row = static_cast<uint32_t>(block_x()) / static_cast<uint32_t>(slices);
-  const int slice = static_cast<int>(static_cast<uint32_t>(block_x()) - row * static_cast<uint32_t>(slices));
-  const int sequence = static_cast<int>(row / all_heads), head = static_cast<int>(row - sequence * all_heads);
-  const int count = static_cast<int>(q_view.shape[1]);
+  const Segment segment(heads, slices, segments, segment_tokens, ${delta ? '(segments - 1) * heads * sequences' : '0'}, q_view.shape[1]);
+$if delta
+  if (thread_x() == 0) segment.put_place(at.carried(memory));
+$end
+  sync_block();
+  let_next_launch_go();
+$if delta
+  wait_for_previous_launch();
+$end
 $else
+  sync_block();
   const Segment segment(heads, slices, segments, segment_tokens, q_view.shape[1]);
+$end
   const uint32_t all_heads = static_cast<uint32_t>(heads);
   const int slice = segment.slice, sequence = segment.sequence, head = segment.head, count = segment.count;
-$end
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<88>();
     const auto own = [&](const View& view) { return head / static_cast<int>(all_heads / static_cast<uint32_t>(view.shape[2])); };
-$if delta
-    const Tokens tokens(nullptr, sequences, sequence, count);
-$else
     const Tokens tokens = segment.tokens(sequences);
+$if delta
+    const int chunks = static_cast<int>((q_view.shape[1] + CHUNK - 1) / CHUNK);
 $end
     Weigher{at, memory, q_map, k_map, v_map,
 $if delta
             inverses_map, {beta_view, beta_type, tokens, head, false},
 $end
             {g_view, g_type, tokens, head, false}, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers),
-            static_cast<float>(softmax_scale), count, sequence, head, own(q_view), own(k_view), own(v_view), slice * 128${delta ? '' : ', segment.first'}}
+            static_cast<float>(softmax_scale), count, sequence, head, own(q_view), own(k_view), own(v_view), slice * 128, segment.first${delta ? ', sequence * chunks' : ''}}
         .run();
   } else {
     take_registers<208>();
     const int column = slice * 128 + (group - 1) * 64;
 $if delta
-    Carrier{at, memory, out_map, static_cast<float>(softmax_scale), count, sequence, head, column, group - 1}.run(initial_state_view, final_state_view);
-$else
+    float* alone = segment.carries ? carried_states + segment.joint(segments) * STATE_NUMBERS
+                   : segments > 1  ? segment_states + (static_cast<int64_t>(segment.row) * segments + segment.number) * STATE_NUMBERS
+                                   : nullptr;
+    int32_t* chunks = segment.carries ? carried_chunks + segment.joint(segments) : nullptr;
+    const TensorMap& out = segment.carries ? carried_rows_map : out_map;
+    Carrier{at, memory, out, static_cast<float>(softmax_scale), count, sequence, head, column, group - 1, segment.first}
+        .run(initial_state_view, final_state_view, alone, chunks);
+$end
+$if not delta
     const float* kept = segment.number > 0 ? segment_states + segment.place(segments, segment.number - 1, group - 1) : nullptr;
     Carrier{at, memory, out_map, static_cast<float>(softmax_scale), count, sequence, head, column, group - 1, segment.first}
         .run(initial_state_view, final_state_view, kept, segment.number + 1 == segments);

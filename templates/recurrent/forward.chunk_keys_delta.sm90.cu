@@ -1,7 +1,8 @@
 // recurrent, forward, with gates of keys and the delta rule, a chunk of 64 tokens at a time, on Hopper's wgmma: forward.chunk_keys.gpu.cu says
 // what the launch `prepare` makes of a chunk. Then a block goes through one sequence and head for 128 columns of the state: a warp copies,
 // warpgroups 1 and 2 keep 64 columns each in registers, as a matrix of values by keys. A chunk is copied in four parts, each of which makes
-// room for the next chunk's as soon as it has been read.
+// room for the next chunk's as soon as it has been read. Where sequences and heads do not fill the device, sequences are cut into segments, and
+// two launches after add what they make of the state before them.
 #include "device/gpu.h"
 #include "device/sm90.h"
 #include "device/sm90/sm90_store.h"
@@ -23,15 +24,19 @@ constexpr int DECAY_ROW = KEYS + CHUNK;  // floats of a chunk: decays of keys, t
 #include "recurrent/chunk_sm90_key_delta_prepare.h"
 #include "recurrent/chunk_sm90_products.h"
 #include "recurrent/chunk_sm90_weighed.h"
+constexpr int CARRIED_TURNS = 2;
+#include "recurrent/chunk_sm90_carried.h"
+#include "recurrent/chunk_sm90_joints.h"
 
 // The parts: keys before they write (of 64 keys all pieces, then of the next), values and betas; the inverse's pieces; queries and the pairs'
-// weights; keys that are written, likewise, and decays. Then rows of out, barriers.
+// weights; keys that are written, likewise, and decays. Then rows of out, barriers, what is carried.
 enum Part { EARLY, INVERSE, QUERIES, LATE, PART_COUNT };
 constexpr uint32_t PIECES = ROW_PIECES * BOX, KEY_PIECES = BOXES * PIECES;
 constexpr uint32_t VALUES = KEY_PIECES, INVERSE_AT = VALUES + 2 * BOX, QUERIES_AT = INVERSE_AT + INVERSE_PARTS * BOX, PAIRS = QUERIES_AT + BOXES * BOX;
 constexpr uint32_t LATE_AT = PAIRS + BOX, OUT_ROWS = LATE_AT + KEY_PIECES, BETA_ROWS = OUT_ROWS + 2 * OUT_BUFFERS * BOX, DECAYS = BETA_ROWS + 4 * CHUNK;
 constexpr uint32_t BARRIERS = DECAYS + 4 * KEYS;
-static_assert(1024 + BARRIERS + 16 * PART_COUNT <= ${shared}, "the spec has another size");
+constexpr uint32_t CARRIED = BARRIERS + 16 * PART_COUNT;
+static_assert(1024 + CARRIED + sizeof(Carried) <= ${shared}, "the spec has another size");
 
 struct Places {
   uint32_t first;
@@ -41,7 +46,9 @@ struct Places {
 
 struct Copier {
   const Places at;
-  const Row row;
+  const Segment& segment;
+  Carried& carried;
+  const int chunks_before, value_head;
   const TensorMap &early, &inverse, &queries, &weights, &late, &values;
   const float* decays;
   const int64_t heads;
@@ -54,25 +61,35 @@ struct Copier {
   }
   void copy_pieces(uint32_t to, const TensorMap& from, int number, uint32_t full) const {
 #pragma unroll
-    for (int box = 0; box < BOXES; ++box) load_tile(to + box * PIECES, from, full, {64 * box, 0, 0, row.head, number});
+    for (int box = 0; box < BOXES; ++box) load_tile(to + box * PIECES, from, full, {64 * box, 0, 0, segment.head, number});
   }
   void run() const {
 #pragma unroll 1
-    for (int chunk = 0; chunk < row.chunks(); ++chunk) {
-      const int number = row.sequence * row.chunks() + chunk;
-      const float* numbers = decays + (number * heads + row.head) * DECAY_ROW;
-      uint32_t full = open(EARLY, chunk, KEY_PIECES + 2 * BOX + 4 * CHUNK);
+    for (int chunk = 0; chunk < segment.chunks(); ++chunk) {
+      const int number = chunks_before + chunk;
+      const float* numbers = decays + (number * heads + segment.head) * DECAY_ROW;
+      barrier_wait(at.empty(EARLY), chunk % 2 ^ 1);
+      uint32_t full = at.full(EARLY);
+      if (segment.carries && chunk >= 2 && !carried.any_left(chunk % 2)) {  // after the chunk before the one being computed
+        carried.end = chunk;
+        barrier_arrive(full);
+        return;
+      }
+      barrier_arrive_expect(full, KEY_PIECES + (segment.carries ? 0 : 2 * BOX) + 4 * CHUNK);
       copy_pieces(at.first, early, number, full);
+      if (!segment.carries) {
 #pragma unroll
-      for (int part = 0; part < 2; ++part)
-        load_tile(at.first + VALUES + part * BOX, values, full, {row.column + 64 * part, row.value_head, chunk * CHUNK, row.sequence});
+        for (int part = 0; part < 2; ++part)
+          load_tile(at.first + VALUES + part * BOX, values, full,
+                    {segment.slice * 128 + 64 * part, value_head, segment.first + chunk * CHUNK, segment.sequence});
+      }
       load_bytes(at.first + BETA_ROWS, numbers + KEYS, 4 * CHUNK, full);
       full = open(QUERIES, chunk, BOXES * BOX + BOX);
 #pragma unroll
-      for (int box = 0; box < BOXES; ++box) load_tile(at.first + QUERIES_AT + box * BOX, queries, full, {64 * box, 0, row.head, number});
-      load_tile(at.first + PAIRS, weights, full, {0, 0, row.head, number});
+      for (int box = 0; box < BOXES; ++box) load_tile(at.first + QUERIES_AT + box * BOX, queries, full, {64 * box, 0, segment.head, number});
+      load_tile(at.first + PAIRS, weights, full, {0, 0, segment.head, number});
       full = open(INVERSE, chunk, INVERSE_PARTS * BOX);
-      load_tile(at.first + INVERSE_AT, inverse, full, {0, 0, 0, row.head, number});
+      load_tile(at.first + INVERSE_AT, inverse, full, {0, 0, 0, segment.head, number});
       full = open(LATE, chunk, KEY_PIECES + 4 * KEYS);
       copy_pieces(at.first + LATE_AT, late, number, full);
       load_bytes(at.first + DECAYS, numbers, 4 * KEYS, full);
@@ -129,7 +146,7 @@ struct Carrier {
   }
 
   // out, and the state after the chunk.
-  void compute(Column& state, Columns& sums, int chunk) const {
+  void compute(Column& state, Columns& sums, int chunk, Carried& carried) const {
     uint32_t pieces[3][4][4];
     Columns x;
     {
@@ -196,40 +213,71 @@ struct Carrier {
       take_in(x, pieces[0], pieces[1], at.first + LATE_AT + box * PIECES);
       add_to_decayed(state, box, x, decays);
     }
+    if (carried.carries) carried.note(chunk % 2, state);
     release(LATE);
   }
 };
 
+// Block number: as Segment has it.
 KERNEL(3 * WARPGROUP, 1) recurrent(${parameters('recurrent')}) {
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
+  char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
+  Carried& carried = *reinterpret_cast<Carried*>(memory + CARRIED);
+  const Segment segment(heads, slices, segments, segment_tokens, (segments - 1) * heads * sequences, v_view.shape[1]);
   if (thread_x() == 0) {
     for (int part = 0; part < PART_COUNT; ++part) {
       barrier_init(at.full(part), 1);
       barrier_init(at.empty(part), 8);
     }
+    carried.init();
+    segment.put_place(carried);
     fence_barrier_init();
   }
   sync_block();
-  const Row row(v_view, heads, slices);
+  let_next_launch_go();
+  wait_for_previous_launch();
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<40>();
-    if (thread_x() == 0) Copier{at, row, keys_before_map, inverses_map, queries_before_map, weights_map, keys_after_map, v_map, decays, heads}.run();
+    const int before = segment.sequence * static_cast<int>((v_view.shape[1] + CHUNK - 1) / CHUNK) + segment.first / CHUNK;
+    const int value_head = segment.head / static_cast<int>(heads / v_view.shape[2]);
+    if (thread_x() == 0)
+      Copier{at, segment, carried, before, value_head, keys_before_map, inverses_map, queries_before_map, weights_map, keys_after_map, v_map, decays, heads}
+          .run();
   } else {
     take_registers<232>();
-    const int part = group - 1, column = row.column + 64 * part;
-    const auto state_at = [&](const View& view) { return StateMemory(view, row.sequence, row.head, column + 16 * (warp() % 4)); };
+    const int part = group - 1, column = segment.slice * 128 + 64 * part;
+    const auto state_at = [&](const View& view) { return StateMemory(view, segment.sequence, segment.head, column + 16 * (warp() % 4)); };
     Column state = {};
-    if (is_given(initial_state_view)) state_at(initial_state_view).each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
+    if (segment.carries) {
+      begin_carrying(state, part);
+      clear_values(memory + VALUES + part * BOX, part);
+    } else if (segment.first == 0 && is_given(initial_state_view)) {
+      state_at(initial_state_view).each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
+    }
     StoreBuffers<Element, OUT_BUFFERS> buffers{at.first + OUT_ROWS + part * OUT_BUFFERS * BOX, 1 + part};
-    const Carrier carrier{at, dynamic_shared() + (at.first - shared_pointer(dynamic_shared())), part};
+    const Carrier carrier{at, memory, part};
+    const TensorMap& out = segment.carries ? carried_rows_map : out_map;
+    int chunk = 0;
 #pragma unroll 1
-    for (int chunk = 0; chunk < row.chunks(); ++chunk) {
+    for (; chunk < segment.chunks(); ++chunk) {
+      if (carried.carries) {
+        carrier.wait(EARLY, chunk);
+        if (chunk >= carried.end) break;
+      }
       Columns sums;
-      carrier.compute(state, sums, chunk);
-      store_values(sums, buffers, out_map, {column, row.head, chunk * CHUNK, row.sequence});
+      carrier.compute(state, sums, chunk, carried);
+      const int token = carried.to[1] + (carried.carries ? 0 : chunk * CHUNK), last = carried.to[2] + (carried.carries ? chunk : 0);
+      store_values(sums, buffers, out, {column, carried.to[0], token, last});
     }
     buffers.finish();
-    state_at(final_state_view).each([&](int n, int i, const float* to) { *const_cast<float*>(to) = state[4 * n + i]; });
+    if (segments > 1) {
+      float* alone = segment_states + (segment.row * segments + segment.number) * STATE_NUMBERS;
+      if (segment.carries) alone = carried_states + segment.joint(segments) * STATE_NUMBERS;
+      keep_alone(state, alone, part);
+      if (segment.carries && thread_x() == WARPGROUP) carried_chunks[segment.joint(segments)] = chunk;
+    } else {
+      state_at(final_state_view).each([&](int n, int i, const float* to) { *const_cast<float*>(to) = state[4 * n + i]; });
+    }
   }
 }
