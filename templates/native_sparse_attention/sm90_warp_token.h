@@ -7,6 +7,7 @@
 
 // Lane 4 g + t holds of scores [16][64], element [j][2 r + c]: head g + 8 r, key 8 j + 2 t + c; of outputs the same, with features for keys.
 constexpr uint32_t FIRST_OF_FOUR = (1u << TOKENS) / 15;  // bits of the first tokens of warpgroups
+constexpr bool HAS_PATH_ALONE = DV <= D;  // of a warp, see meet_tile; few registers are left, and with more features of values it would spill
 typedef float TileScores[KEYS_A_TILE / 8][4];
 
 struct WarpToken {
@@ -135,11 +136,20 @@ struct WarpToken {
   // The token sees the first `count` keys of the stage's tile. gate[r]: what weights of means are multiplied by. `together`: all tokens of the
   // warpgroup see the tile, `whole`: all of it.
   template <TileKind KIND> void meet(uint32_t stage, int count, bool together, bool whole, const float (&gate)[2]) {
+    if (KIND == TILE_OF_BLOCKS && HAS_PATH_ALONE && count >= KEYS_A_TILE && !together)
+      meet_tile<KIND, true>(stage, count, false, false, gate);
+    else
+      meet_tile<KIND, false>(stage, count, together, whole, gate);
+  }
+  // ALONE: all keys of the tile, and not together. Most tiles of blocks are such: along a path without branches their products and weights overlap.
+  template <TileKind KIND, bool ALONE> void meet_tile(uint32_t stage, int count, bool together, bool whole, const float (&gate)[2]) {
     const uint32_t keys = tiles + stage * STAGE_BYTES;
     TileScores s;
-    if (together)
+    if (ALONE)
+      find_scores<false>(s, keys, count);
+    else if (together)
       find_scores_together(s, keys);
-    else if (count < KEYS_A_TILE)
+    else if (HAS_PATH_ALONE || count < KEYS_A_TILE)
       find_scores<true>(s, keys, count);
     else
       find_scores<false>(s, keys, count);
@@ -147,7 +157,7 @@ struct WarpToken {
     for (int j = 0; j < KEYS_A_TILE / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) s[j][e] = s[j][e] * unit - reference[e / 2];
-    if (count < KEYS_A_TILE) {
+    if (!ALONE && count < KEYS_A_TILE) {
       const int past = count - lane_here() % 4 * 2;
 #pragma unroll
       for (int j = 0; j < KEYS_A_TILE / 8; ++j)
@@ -177,9 +187,11 @@ struct WarpToken {
           a *= gate[r], b *= gate[r];
         weights[j / 2][j % 2 * 2 + r] = pack_pair<Element>(a, b);
       }
-    if (together && whole)
+    if (ALONE)
+      add_weighed<false>(weights, keys + PANEL * D / 64, count);
+    else if (together && whole)
       add_weighed_together(weights, keys + PANEL * D / 64);
-    else if (count < KEYS_A_TILE)
+    else if (HAS_PATH_ALONE || count < KEYS_A_TILE)
       add_weighed<true>(weights, keys + PANEL * D / 64, count);
     else
       add_weighed<false>(weights, keys + PANEL * D / 64, count);
