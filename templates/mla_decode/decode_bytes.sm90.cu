@@ -23,7 +23,7 @@ constexpr bool CAPPED = ${capped};       // a soft cap
 constexpr int GROUPS = 2, KEYS = 64;     // warpgroups, and keys of each in a tile
 constexpr int SCALES = R / 128;  // of a key of bytes
 constexpr int CONSUMERS = GROUPS * WARPGROUP, THREADS = CONSUMERS + GROUPS * WARPGROUP, CONSUMER_WARPS = CONSUMERS / WARP;
-constexpr int COPYING_REGISTERS = 96, MULTIPLYING_REGISTERS = 256 - COPYING_REGISTERS;
+constexpr int COPYING_REGISTERS = 88, MULTIPLYING_REGISTERS = 256 - COPYING_REGISTERS;
 constexpr uint32_t BOX = KEYS * 128, BOXES = (R + ROPE) / 64, KEY_BYTES = BOXES * BOX;  // of 64 features
 constexpr uint32_t HEAD_BOX = HEADS * 128;
 constexpr int FEATURE_TILES = R / 64 / GROUPS;  // of a warpgroup's outputs
@@ -35,7 +35,7 @@ constexpr int FEATURE_TILES = R / 64 / GROUPS;  // of a warpgroup's outputs
 KERNEL(THREADS, 1) decode(${parameters('decode')}) {
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   if (thread_x() == 0) {
-    for (int group = 0; group < GROUPS; ++group) barrier_init(at.full(group), 4), barrier_init(at.empty(group), CONSUMER_WARPS);
+    for (int group = 0; group < GROUPS; ++group) barrier_init(at.full(group), 4 + WARPGROUP), barrier_init(at.empty(group), CONSUMER_WARPS);
     fence_barrier_init();
   }
   let_next_launch_go();
@@ -51,7 +51,7 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
   if (uniform(warpgroup()) >= GROUPS) {
     give_registers<COPYING_REGISTERS>();
     const int32_t* const list = listed ? static_cast<const int32_t*>(indices_view.data) + sequence * indices_view.strides[0] + i * indices_view.strides[1] : nullptr;
-    Widener{at, cache, latent_outer, latent_inner, listed ? list : block_tables + sequence * table_row, listed, static_cast<int>(page_size)}
+    Widener{at, cache, static_cast<uint32_t>(latent_outer / 16), static_cast<uint32_t>(latent_inner / 16), listed ? list : block_tables + sequence * table_row, listed, static_cast<int>(page_size)}
         .run(uniform(warpgroup()) - GROUPS, first, end);
     return;
   }

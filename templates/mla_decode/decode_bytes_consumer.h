@@ -191,10 +191,14 @@ template <int GROUP> struct Consumer {
     if (lane() == 0) barrier_arrive(at.empty(group));
   }
 
+  void await(int group, int tile) const {
+    barrier_wait_all(at.full(group), tile / 2 % 2);
+    fence_async();  // what other threads have stored before
+  }
   // Takes the references of the other warpgroup's last tile, and starts to add its values.
   void start_others(int tile) {
     sync_some(WEIGHED + OTHER, CONSUMERS);
-    barrier_wait_all(at.full(OTHER), tile / 2 % 2);  // what the other warpgroup has seen this one need not have
+    await(OTHER, tile);  // what the other warpgroup has seen this one need not have
     float next[OWN];
 #pragma unroll
     for (int n = 0; n < OWN; n += 2) load_two(at.reference(OTHER) + own_head(n) * 4, next[n], next[n + 1]);
@@ -205,7 +209,7 @@ template <int GROUP> struct Consumer {
     Scores s;
     float scale[2][SCALES];
     bool seen[2];
-    barrier_wait_all(at.full(GROUP), tile / 2 % 2);
+    await(GROUP, tile);
     load_scales(scale);
 #pragma unroll
     for (int h = 0; h < 2; ++h) seen[h] = load_shared_4(at.seen(GROUP) + own_key(2 * h) / 32 * 4) >> own_key(2 * h) % 32 & 1;

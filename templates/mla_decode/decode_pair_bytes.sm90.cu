@@ -1,4 +1,4 @@
-// mla_decode on Hopper with a cache of bytes, 64 heads a block, which has all features of each key in shared memory. Two warpgroups bring tiles of 64 keys, and widen features
+// mla_decode on Hopper with a cache of bytes, 64 heads a block, which has all features of each key in shared memory. A warpgroup brings tiles of 64 keys, and widens features
 // in e4m3, which are exact in 16 bits, on their way. Two more take turns with tiles, as in decode_pair.sm90.cu: each makes the scores and weights of every second one, and
 // holds half of the outputs' features; weights go to the other one through shared memory.
 //
@@ -20,8 +20,8 @@ constexpr int R = ${R}, ROPE = ${Dr};
 constexpr int HALF = R / 2, SCALES = R / 128;
 constexpr bool CAPPED = ${capped};     // a soft cap
 constexpr int KEYS = 64, ROWS = 64;    // of a tile; heads of a block
-constexpr int GROUPS = 2, COPIERS = 2 * WARPGROUP, THREADS = COPIERS + GROUPS * WARPGROUP;
-constexpr int PRODUCER_REGISTERS = 32, CONSUMER_REGISTERS = 224;
+constexpr int GROUPS = 2, COPIERS = WARPGROUP, THREADS = COPIERS + GROUPS * WARPGROUP;
+constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = 224;
 #include "mla_decode/pair_bytes_places.h"
 #include "mla_decode/pair_bytes_producer.h"
 #include "mla_decode/pair_bytes_consumer.h"
@@ -31,7 +31,7 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
   const Places at;
   if (thread_x() == 0) {
     for (uint32_t stage = 0; stage < STAGES; ++stage)
-      for (int piece = 0; piece < PIECES; ++piece) barrier_init(at.full(stage, piece), COPIERS / WARP), barrier_init(at.empty(stage, piece), 4);
+      for (int piece = 0; piece < PIECES; ++piece) barrier_init(at.full(stage, piece), COPIERS / WARP + COPIERS), barrier_init(at.empty(stage, piece), 4);
     fence_barrier_init();
   }
   let_next_launch_go();
@@ -49,7 +49,7 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
     give_registers<PRODUCER_REGISTERS>();
     const int first = first_tile * KEYS, end = first + tiles * KEYS < count ? first + tiles * KEYS : count;
     const int32_t* const list = listed ? static_cast<const int32_t*>(indices_view.data) + sequence * indices_view.strides[0] + i * indices_view.strides[1] : nullptr;
-    Widener{cache, static_cast<uint32_t>(latent_outer / 16), static_cast<uint32_t>(latent_inner / 16), listed ? list : block_tables + sequence * table_row, listed, static_cast<int>(page_size)}.run(uniform(first), uniform(end));
+    Widener{cache, static_cast<uint32_t>(latent_outer / 16), static_cast<uint32_t>(latent_inner / 16), listed, static_cast<int>(page_size)}.run(listed ? list : block_tables + sequence * table_row, uniform(first), uniform(end));
   } else {
     take_registers<CONSUMER_REGISTERS>();
     const QueryRows q{static_cast<const Element*>(q_latent_view.data) + sequence * q_latent_view.strides[0] + i * q_latent_view.strides[1],
@@ -63,9 +63,9 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
     };
     const float to_log = CAPPED ? logits_soft_cap * LOG2_E : larger_of(softmax_scale * LOG2_E, 1e-30f), to_tanh = CAPPED ? softmax_scale / logits_soft_cap : 0;
     if (uniform(warpgroup()) == COPIERS / WARPGROUP)
-      Consumer<0>{{}, tiles, to_log, to_tanh}.run(q, q_rope_view.data, results);
+      Consumer<0>{{}, tiles, to_log, to_tanh}.run(q, results);
     else
-      Consumer<1>{{}, tiles, to_log, to_tanh}.run(q, q_rope_view.data, results);
+      Consumer<1>{{}, tiles, to_log, to_tanh}.run(q, results);
   }
 }
 

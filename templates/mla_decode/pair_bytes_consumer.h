@@ -1,41 +1,37 @@
 // A warpgroup of Hopper's mla_decode of bytes and 64 heads a block that multiplies: from scores to outputs. A part of decode_pair_bytes.sm90.cu, whose constants it uses.
 #pragma once
+#include "mla_decode/cache_bytes.h"
 #include "mla_decode/pair_rows.h"
 
 // GROUP 0 weighs even tiles and holds the outputs' first half; it starts with a tile's scores when it has added the tile before to its outputs. GROUP 1
 // has the rest, and adds the tile before while it weighs.
 template <int GROUP> struct Consumer : PairRows<GROUP> {
   using Rows = PairRows<GROUP>;
-  using Rows::at, Rows::OTHER, Rows::WEIGHED, Rows::ALL, Rows::OWN, Rows::rows, Rows::me, Rows::own_lane, Rows::first_row;
+  using Rows::at, Rows::OTHER, Rows::WEIGHED, Rows::ALL, Rows::OWN, Rows::rows;
   const int tiles;         // of the part
+  static uint32_t me() { return keep_here(thread_x()) % WARPGROUP; }
+  static uint32_t own_lane() { return me() % WARP; }
   float to_log, to_tanh;   // take scores, or their tanh, to log 2; scores to what tanh is of
   static constexpr int BLOCKS = SCALES / 2;             // of features with a scale, of a warpgroup's outputs
-  typedef uint32_t Held[ROPE / 16][4];                  // queries' rope features
   typedef float Scores[KEYS / 2];
   typedef float Outputs[BLOCKS][HALF / BLOCKS / 2];
   typedef uint32_t Weights[BLOCKS][KEYS / 16][4];
 
-  static void load_queries(const QueryRows& q, const void* ropes) {
+  static void load_queries(const QueryRows& q) {
     Rows::load_latent_queries(q);
-    if (thread_x() < COPIERS + ROWS)
-      store_shared_4(at.rope_row(thread_x() - COPIERS), static_cast<uint32_t>((reinterpret_cast<const char*>(q.rope_row(thread_x() - COPIERS)) - static_cast<const char*>(ropes)) / 16));
+#pragma unroll
+    for (int n = 0; n < ROWS * 8 / (GROUPS * WARPGROUP); ++n) {
+      const int place = thread_x() - COPIERS + n * GROUPS * WARPGROUP, row = place / 8, chunk = place % 8;
+      store_shared_16(at.q() + ROPE_BOX * BOX + row * 128 + (chunk ^ row % 8) * 16, load_pack<4>(reinterpret_cast<const uint32_t*>(q.rope_row(row) + chunk * 8)));
+    }
     fence_async();
     sync_some(ALL, GROUPS * WARPGROUP);
   }
 
-  // Queries' rope features: of each tile anew, since registers are few. Where rows begin is in shared memory.
-  static void load_rope(const void* data, Held& held) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const char* const row = static_cast<const char*>(data) + static_cast<int64_t>(static_cast<int>(load_shared_4(at.rope_row(first_row() + 8 * h)))) * 16 + own_lane() % 4 * 4;
-#pragma unroll
-      for (int slice = 0; slice < ROPE / 16; ++slice)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) held[slice][2 * i + h] = *reinterpret_cast<const volatile uint32_t*>(row + slice * 32 + i * 16);
-    }
+  static void await(uint32_t stage, Piece piece, int tile) {
+    barrier_wait_all(at.full(stage, piece), tile / 2 % 2);
+    fence_async();  // what other threads have stored before
   }
-
-  static void await(uint32_t stage, Piece piece, int tile) { barrier_wait_all(at.full(stage, piece), tile / 2 % 2); }
   // A piece of a stage is not needed any more.
   static void release(uint32_t stage, Piece piece) {
     sync_warp();
@@ -51,52 +47,49 @@ template <int GROUP> struct Consumer : PairRows<GROUP> {
   }
 
   // Of each 128 features apart, whose sums the keys' scales multiply; rope features have none. Before(): products that were started before are done.
-  template <class Before> static void make_scores(Scores& s, const void* ropes, int tile, Before before) {
+  template <class Before> static void make_scores(Scores& s, int tile, Before before) {
     await(GROUP, OWN_PIECE, tile);
     add_block<true>(s, GROUP * BLOCKS, before);
     add_block(s, GROUP * BLOCKS + 1, [] {});
-    Held held;
-    load_rope(ropes, held);
     await(GROUP, OTHER_PIECE, tile);
-    const uint64_t rope = depth_major<128>(keep_here(at.keys(GROUP) + ROPE_BOX * BOX));
-    keep_in_place(s);
-    wgmma_fence();
-#pragma unroll
-    for (int slice = 0; slice < ROPE / 16; ++slice) wgmma<Element, KEYS>(s, held[slice], moved(rope, slice * 32), true);
-    wgmma_commit();
-    wgmma_wait<0>();
-    keep_in_place(s);
+    multiply<ROPE / 16, true>(s, ROPE_BOX);
     add_block(s, OTHER * BLOCKS, [] {});
     add_block(s, OTHER * BLOCKS + 1, [] {});
   }
-  // Half of a tile's keys at a time: registers are few.
   template <bool FIRST = false, class Before> static void add_block(Scores& s, int block, Before before) {
-    constexpr int SOME = KEYS / 2;
-    const uint64_t a = depth_major<128>(keep_here(at.q() + block * 2 * BOX));
+    if constexpr (FIRST) {
+      multiply<8>(s, block * 2);
+      before();
+      scale_block(block, [&](int e, float scale) { s[e] *= scale; });
+    } else {
+      Scores some;
+      multiply<8>(some, block * 2);
+      before();
+      scale_block(block, [&](int e, float scale) { s[e] += some[e] * scale; });
+    }
+  }
+  // Products of so many slices of 16 features, from a box on.
+  template <int SLICES, bool ADDS = false> static void multiply(Scores& s, int box) {
+    const uint64_t a = depth_major<128>(keep_here(at.q() + box * BOX)), b = depth_major<128>(keep_here(at.keys(GROUP) + box * BOX));
+    keep_in_place(s);
+    wgmma_fence();
 #pragma unroll
-    for (int h = 0; h < KEYS / SOME; ++h) {
-      float some[SOME / 2];
-      const uint64_t b = depth_major<128>(keep_here(at.keys(GROUP) + block * 2 * BOX + h * SOME * 128));
-      keep_in_place(some);
-      wgmma_fence();
+    for (int slice = 0; slice < SLICES; ++slice)
+      wgmma<Element, KEYS>(s, moved(a, slice / 4 * BOX + slice % 4 * 32), moved(b, slice / 4 * BOX + slice % 4 * 32), ADDS || slice > 0);
+    wgmma_commit();
+    wgmma_wait<0>();
+    keep_in_place(s);
+  }
+  // Does something with each element and the scale of its key.
+  template <class Do> static void scale_block(int block, Do act) {
+    const uint32_t scales = at.scales(GROUP, block, own_lane() % 4 * 2);
 #pragma unroll
-      for (int slice = 0; slice < 8; ++slice)
-        wgmma<Element, SOME>(some, moved(a, slice / 4 * BOX + slice % 4 * 32), moved(b, slice / 4 * BOX + slice % 4 * 32), slice > 0);
-      wgmma_commit();
-      wgmma_wait<0>();
-      keep_in_place(some);
-      if (h == 0) before();
-      const uint32_t scales = at.scales(GROUP, block, h * SOME + own_lane() % 4 * 2);
+    for (int n = 0; n < KEYS / 8; ++n) {
+      if (n % 2 == 0) sync_warp();  // the compiler would load all scales at once, and run out of registers
+      float scale[2];
+      load_shared_two(scales + n * 32, scale);
 #pragma unroll
-      for (int n = 0; n < SOME / 8; ++n) {
-        float scale[2];
-        load_shared_two(scales + n * 32, scale);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          float& sum = s[h * SOME / 2 + 4 * n + e];
-          sum = (FIRST ? 0 : sum) + some[4 * n + e] * scale[e % 2];
-        }
-      }
+      for (int e = 0; e < 4; ++e) act(4 * n + e, scale[e % 2]);
     }
   }
 
@@ -136,7 +129,7 @@ template <int GROUP> struct Consumer : PairRows<GROUP> {
   // Weights times the scales of each block of features: this warpgroup's stay in registers.
   static void store_weights(const Scores& s, Weights& p) {
     sync_some(OWN + GROUP, WARPGROUP);  // rope features have been read by all warps
-    const int l = own_lane(), row = me() / WARP * 16 + l % 16;
+    const uint32_t l = own_lane(), row = me() / WARP * 16 + l % 16;
 #pragma unroll
     for (int n = 0; n < KEYS / 16; ++n)
 #pragma unroll
@@ -154,14 +147,15 @@ template <int GROUP> struct Consumer : PairRows<GROUP> {
       }
   }
 
-  // Scores become weights, which go to the other warpgroup, too. Returns whether outputs are to be multiplied by `factor` first.
-  bool weigh(Scores& s, Weights& p, float (&factor)[2]) {
+  // Scores become weights, which go to the other warpgroup, too, when before() has returned: the place of some is that of weights before. Returns whether outputs are to be multiplied by `factor` first.
+  template <class Before> bool weigh(Scores& s, Weights& p, float (&factor)[2], Before before) {
     if constexpr (CAPPED) {
 #pragma unroll
       for (int j = 0; j < KEYS / 2; ++j) s[j] = tanh_of(s[j] * to_tanh);
     }
     hide_unseen(s, at.seen(GROUP), own_lane());
     const bool follows = rows.weigh(s, to_log, factor);
+    before();
     store_weights(s, p);
     Rows::store_references(own_lane());
     fence_async();
@@ -169,8 +163,8 @@ template <int GROUP> struct Consumer : PairRows<GROUP> {
     return follows;
   }
 
-  template <class MakeResults> void run(const QueryRows& q, const void* ropes, MakeResults results) {
-    load_queries(q, ropes);
+  template <class MakeResults> void run(const QueryRows& q, MakeResults results) {
+    load_queries(q);
     Outputs o;
 #pragma unroll
     for (int i = 0; i < BLOCKS; ++i)
@@ -188,16 +182,17 @@ template <int GROUP> struct Consumer : PairRows<GROUP> {
       bool follows;
       if constexpr (GROUP == 0) {
         if (tile > 0) start_others(o, tile - 1);
-        make_scores(s, ropes, tile, [&] {
+        make_scores(s, tile, [&] {
           if (tile > 0) finish_others();
         });
-        follows = weigh(s, p, factor);
+        follows = weigh(s, p, factor, [] {});
       } else {
-        make_scores(s, ropes, tile, [] {});
+        make_scores(s, tile, [] {});
         start_others(o, tile - 1);
-        follows = weigh(s, p, factor);
-        wgmma_wait<0>();
-        finish_others();
+        follows = weigh(s, p, factor, [&] {
+          wgmma_wait<0>();
+          finish_others();
+        });
       }
       if (follows) scale_outputs(o, factor);
       start_own(o, p);
