@@ -54,7 +54,7 @@ $end
 
   // Starts copying the chunk in turn; by the first warp, which has its numbers and loads those of the next.
   void start(const Turn<STAGES>& turn, int chunk, Numbers& numbers) const {
-    if (chunk * CHUNK >= count) return;
+    if (chunk * CHUNK >= count${delta ? ' || chunk > at.carried(memory).end' : ''}) return;
     const uint32_t full = at.full(turn.at);
     barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
 $if delta

@@ -7,6 +7,7 @@
 #include "device/cpu.h"
 #include "device/number/math.h"
 #include "device/number/narrow.h"
+#include "device/number/no_denormals.h"
 
 namespace {
 
@@ -95,6 +96,24 @@ TEST(Narrow, stores_of_bf16_round_to_nearest_even_and_keep_nan) {
   const std::uint32_t bits = 0x7f800001;
   std::memcpy(&quiet_only_in_low_bits, &bits, sizeof bits);
   EXPECT_TRUE(std::isnan(to_float(bfloat16{stored(quiet_only_in_low_bits)})));
+}
+
+TEST(Widen, EveryHalfIsExactWhereDenormalsAreSwitchedOff) {
+  for (int bits = 0; bits < 0x10000; ++bits) {
+    const auto pattern = static_cast<std::uint16_t>(bits);
+    half from[LANES];
+    for (auto& element : from) std::memcpy(&element, &pattern, sizeof pattern);
+    const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    const double size = exponent == 31 ? (mantissa ? NAN : INFINITY) : exponent ? std::ldexp(1024 + mantissa, exponent - 25) : std::ldexp(mantissa, -24);
+    float wide = 0;
+    {
+      const NoDenormals no_denormals;
+      wide = load_floats(from)[LANES - 1];
+    }
+    ASSERT_EQ(std::isnan(wide), std::isnan(size)) << bits;
+    if (std::isnan(size)) continue;
+    ASSERT_EQ(wide, bits >> 15 ? -size : size) << bits;
+  }
 }
 
 TEST(Narrow, f16_survives_a_round_trip) {

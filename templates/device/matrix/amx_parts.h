@@ -25,15 +25,24 @@ static inline void multiply_steps(Parts left, Parts right, int64_t steps) {
     for (int64_t j = 0; j < right.count && i + j < most; ++j) multiply_steps(left[i], right[j], steps);
 }
 
-// The bf16 of x, rounded half up, as f32.
-static inline Floats high_part(Floats x) { return reinterpret_cast<Floats>((reinterpret_cast<Words>(x) + 0x8000) & 0xffff0000); }
+// The bf16 of x, rounded half up, as f32; NaN of any bits stays NaN.
+static inline Floats high_part(Floats x) {
+  const Words rounded = (reinterpret_cast<Words>(x) + 0x8000) & 0xffff0000;
+  return reinterpret_cast<Floats>(x == x ? rounded : Words{} + 0x7fc00000);
+}
+
+// What is left of x: nothing of infinity and NaN, which are in the high part.
+static inline Floats low_part(Floats x, Floats high) {
+  const Floats left = x - high;
+  return left == left ? left : Floats{};
+}
 
 // SIDE numbers as a line of a left operand.
 static inline void store_line(Parts to, Floats first, Floats second) {
   for (int64_t i = 0; i < to.count; ++i) {
     const Floats high[2] = {high_part(first), high_part(second)};
     store_floats(to[i], line_of_bf16(high[0], high[1]));
-    first -= high[0], second -= high[1];
+    first = low_part(first, high[0]), second = low_part(second, high[1]);
   }
 }
 
@@ -44,7 +53,7 @@ static inline void store_pair(Parts to, int64_t p, const Floats (&even)[2], cons
     for (int64_t i = 0; i < to.count; ++i) {
       const Floats high[2] = {high_part(left[0]), high_part(left[1])};
       store_floats(to[i] + half * TILE_WORDS + p * LANES, pair_of_bf16(high[0], high[1]));
-      left[0] -= high[0], left[1] -= high[1];
+      left[0] = low_part(left[0], high[0]), left[1] = low_part(left[1], high[1]);
     }
   }
 }

@@ -5,7 +5,7 @@
 struct NoDenormals {
 #if defined(__x86_64__)
   unsigned before = __builtin_ia32_stmxcsr();
-  NoDenormals() { __builtin_ia32_ldmxcsr(before | 0x8040); }
+  NoDenormals() { __builtin_ia32_ldmxcsr(before | 0x8000 | 0x40); }  // makes none | takes them for 0
   ~NoDenormals() { __builtin_ia32_ldmxcsr(before); }
 #else
   NoDenormals() {}

@@ -51,13 +51,14 @@ static inline Floats load_floats(const half* from) {
   __builtin_memcpy(&v, from, sizeof v);
   return __builtin_convertvector(v, Floats);
 #else
-  // Without conversion instructions: shift the exponent and mantissa into place, correct the exponent's bias by a multiplication
-  // (exact, also for denormals), and give infinity and NaN (exponent 31) the exponent 255.
+  // Without conversion instructions: shift the exponent and mantissa into place and correct the exponent's bias by an addition. A denormal gets
+  // exponent -14 and loses 2^-14 again, so that no denormal of f32 is met, which a caller may have switched off. Infinity and NaN get exponent 255.
   Halfwords v;
   __builtin_memcpy(&v, from, sizeof v);
   const Words bits = __builtin_convertvector(v, Words), magnitude = (bits & 0x7fff) << 13;
-  const Words finite = reinterpret_cast<Words>(reinterpret_cast<Floats>(magnitude) * 0x1p112f);
-  const Words special = reinterpret_cast<Words>(magnitude >= (0x7c00u << 13)) & 0x7f800000;
-  return reinterpret_cast<Floats>(finite | special | (bits & 0x8000) << 16);
+  const Words normal = magnitude + (112u << 23);
+  const Words denormal = reinterpret_cast<Words>(reinterpret_cast<Floats>(magnitude + (113u << 23)) - 0x1p-14f);
+  const Words is_denormal = reinterpret_cast<Words>(magnitude < (1u << 23)), special = reinterpret_cast<Words>(magnitude >= (0x7c00u << 13)) & 0x7f800000;
+  return reinterpret_cast<Floats>((normal & ~is_denormal) | (denormal & is_denormal) | special | (bits & 0x8000) << 16);
 #endif
 }
