@@ -31,7 +31,7 @@ struct Carried {
 // slice % slices of such a head.
 struct Segment {
   bool carries;
-  int number, row, slice, sequence, head;  // row: before it slices of heads of sequences, or (carries) heads
+  int number, row, slice, sequence, head;  // row: number of the slice (carries: of the head) among all sequences
   int first, count;  // tokens
   int chunk;  // carries: its first one among all that are carried
 

@@ -154,10 +154,8 @@ $end
 
 $if delta
   // `alone`: where the state after the segment goes, which began with nothing or the identity, by values; null: to `final_state`.
-$if delta
   // Carrying, `chunks` is how many were computed until nothing was left, and rows of out are those carried.
-$end
-  void run(const View& initial_state, const View& final_state, float* alone${delta ? ', int32_t* chunks' : ''}) const {
+  void run(const View& initial_state, const View& final_state, float* alone, int32_t* chunks) const {
     Column state = {};
     const StateMemory initial(initial_state, sequence, head, column + 16 * (warp() % 4));
 $if delta

@@ -4,7 +4,7 @@
 // their products is in registers, where the one before it left it, and the right one lies in shared memory as it was copied.
 //
 // Where sequences and heads do not fill the device, sequences are cut into segments. Without the delta rule two launches before make the
-// state before each; with it two launches after add what segments make of the states before them.
+// state before each; with it two launches after make these states and add what queries read of them.
 #include "device/gpu.h"
 #include "device/sm90.h"
 #include "device/sm90/sm90_store.h"
@@ -56,15 +56,11 @@ $end
     fence_barrier_init();
   }
 $if delta
-  const Segment segment(heads, slices, segments, segment_tokens, ${delta ? '(segments - 1) * heads * sequences' : '0'}, q_view.shape[1]);
-$if delta
+  const Segment segment(heads, slices, segments, segment_tokens, (segments - 1) * heads * sequences, q_view.shape[1]);
   if (thread_x() == 0) segment.put_place(at.carried(memory));
-$end
   sync_block();
   let_next_launch_go();
-$if delta
   wait_for_previous_launch();
-$end
 $else
   sync_block();
   const Segment segment(heads, slices, segments, segment_tokens, q_view.shape[1]);

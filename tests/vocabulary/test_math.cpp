@@ -104,7 +104,9 @@ TEST(Widen, EveryHalfIsExactWhereDenormalsAreSwitchedOff) {
     half from[LANES];
     for (auto& element : from) std::memcpy(&element, &pattern, sizeof pattern);
     const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-    const double size = exponent == 31 ? (mantissa ? NAN : INFINITY) : exponent ? std::ldexp(1024 + mantissa, exponent - 25) : std::ldexp(mantissa, -24);
+    const double size = exponent == 31 ? (mantissa ? NAN : INFINITY)
+                        : exponent     ? std::ldexp(1024 + mantissa, exponent - 25)
+                                       : std::ldexp(mantissa, -24);
     float wide = 0;
     {
       const NoDenormals no_denormals;
