@@ -67,7 +67,7 @@ static float copy_line(const Row& row, float* lines, int64_t steps, int64_t t) {
 static void load_lines(const Stream& stream, PanelScratch& s, int64_t start, int64_t tokens, int64_t rows) {
   for (int64_t t = 0; t < rows; ++t) {
     const int64_t at = t < tokens ? stream.place(start + t) : 0;
-    const Row none{nullptr, TYPE_BF16, stream.q.count};
+    const Row none{nullptr, 2, stream.q.count};  // 2: bf16
     const float q = copy_line(t < tokens ? stream.q.row(at) : none, s.q_lines, s.steps, t);
     const float k = copy_line(t < tokens ? stream.k.row(at) : none, s.k_lines, s.steps, t);
     s.query_factor[t] = stream.scale * (stream.l2_norm ? rsqrt_of(q + 1e-6f) : 1);

@@ -73,7 +73,7 @@ static void solve_block(const PanelScratch& s, const float* betas, int64_t block
 
 static void load_values(const Stream& stream, const PanelScratch& s, const Panel& panel, int64_t start, int64_t tokens, int64_t rows) {
   for (int64_t t = 0; t < rows; ++t) {
-    const Row row = t < tokens ? stream.v.row(stream.place(start + t)) : Row{nullptr, TYPE_BF16, 0};
+    const Row row = t < tokens ? stream.v.row(stream.place(start + t)) : Row{nullptr, 2, 0};  // 2: bf16
     for (int64_t x = 0; x < PANEL; x += LANES)
       store_floats(s.w + t * PANEL + x,
                    row.data ? load_some(static_cast<const bfloat16*>(row.data) + panel.first + x, row.count - panel.first - x) : Floats{});
