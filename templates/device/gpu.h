@@ -10,6 +10,7 @@
 //   copy_async_16(to, from, wanted) copy_async_commit() copy_async_wait<N>()          16 bytes from global to shared memory, or zeros
 //   mma_16x8x16<T>(c, a, b0, b1) load_matrices(r, row) load_matrices_transposed(r, row) pack_pair<T>(low, high)     matrix tiles
 //   exp2_of(x) log_of(x) tanh_of(x) reciprocal(x) larger_of(a, b)           f32; larger_of passes NaN over
+//   far_tanh_of(x) cut_to(x, bound)                                         less of tanh for less; x within [-bound, bound], or NaN
 //   fetch(p)                                                                brings the line of p into the L2 cache
 //   keep(p)                                                                 the pointer p, computed here and not earlier
 //   to_float(x) from_float<T>(x)                                            f32, half, bfloat16; to nearest even

@@ -64,7 +64,7 @@ $if latent
 #pragma unroll 1
       for (int d = 0; d < rope_dim; ++d) score += to_float(query_rope[d]) * to_float(key_rope[d]);
 $end
-      score = (soft_cap > 0 ? soft_cap * tanh_of(score * (scale / soft_cap)) : score * scale) * LOG2_E;
+      score = (soft_cap > 0 ? soft_cap * far_tanh_of(score * (scale / soft_cap)) : score * scale) * LOG2_E;
       score = seen ? adjust(score, first + lane()) : -INFINITE;
       float largest = larger_of(score, reference);
       for (int mask = WARP / 2; mask > 0; mask /= 2) largest = larger_of(largest, shuffle_xor(largest, mask));

@@ -139,7 +139,7 @@ static inline void differentiate_tile(Sums& s, Sums& dp, const ScoreRules& rules
     const float log = OF == Of::keys ? step.logs[other] : lane.log, delta = OF == Of::keys ? step.deltas[other] : lane.delta;
     float slope = 1;
     if (CAPPED && OF != Of::bias) {
-      const float tanh = tanh_of(s.at[i] * (rules.scale / rules.soft_cap));
+      const float tanh = far_tanh_of(s.at[i] * (rules.scale / rules.soft_cap));
       slope = 1 - tanh * tanh;
     }
     const float dot = s.at[i] * (ADJUSTED || CAPPED ? 1 : rules.scale * LOG2_E);

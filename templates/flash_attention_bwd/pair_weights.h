@@ -64,7 +64,7 @@ template <class Shape, bool ADJUSTED, bool CAPPED, bool DROPPED, bool BIAS_GRADI
           for (int h = 0; h < 2; ++h) {
             float& x = s[m][n][2 * h + i];
             if (CAPPED) {
-              const float tanh = tanh_of(x * (rules.scale / rules.soft_cap));
+              const float tanh = far_tanh_of(x * (rules.scale / rules.soft_cap));
               slopes[m][n][2 * h + i] = 1 - tanh * tanh;
             }
             const int key = first_key + 16 * m + 8 * h + lane() / 4;

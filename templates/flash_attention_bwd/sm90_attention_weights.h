@@ -122,7 +122,7 @@ struct Weights {
     if constexpr (CAPPED) {
 #pragma unroll
       for (int i = 0; i < ROWS / 2; i += 2) {
-        const float low = ${capped and E == 'bf16' and not by_blocks ? 'rough_tanh_of' : 'tanh_of'}(s[i] * into_cap), high = ${capped and E == 'bf16' and not by_blocks ? 'rough_tanh_of' : 'tanh_of'}(s[i + 1] * into_cap);
+        const float low = ${capped and E == 'bf16' and not by_blocks ? 'rough_tanh_of' : 'far_tanh_of'}(s[i] * into_cap), high = ${capped and E == 'bf16' and not by_blocks ? 'rough_tanh_of' : 'far_tanh_of'}(s[i + 1] * into_cap);
         slopes.pairs[i / 2] = pack_pair<half>(1 - low * low, 1 - high * high);
         s[i] = cap * low, s[i + 1] = cap * high;
       }

@@ -160,7 +160,7 @@ template <int GROUP> struct Consumer {
     for (int n = 0; n < OWN; ++n) largest[n] = -INFINITE;
 #pragma unroll
     for (int e = 0; e < HEADS / 2; ++e) {
-      s[e] = (CAPPED ? tanh_of(s[e] * to_tanh) : s[e]) * to_log;
+      s[e] = (CAPPED ? far_tanh_of(s[e] * to_tanh) : s[e]) * to_log;
       if (!seen[e / 2 % 2]) s[e] = -INFINITE;
       largest[head_of(e)] = larger_of(largest[head_of(e)], s[e]);
     }

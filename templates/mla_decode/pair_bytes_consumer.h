@@ -151,7 +151,7 @@ template <int GROUP> struct Consumer : PairRows<GROUP> {
   template <class Before> bool weigh(Scores& s, Weights& p, float (&factor)[2], Before before) {
     if constexpr (CAPPED) {
 #pragma unroll
-      for (int j = 0; j < KEYS / 2; ++j) s[j] = tanh_of(s[j] * to_tanh);
+      for (int j = 0; j < KEYS / 2; ++j) s[j] = far_tanh_of(s[j] * to_tanh);
     }
     hide_unseen(s, at.seen(GROUP), own_lane());
     const bool follows = rows.weigh(s, to_log, factor);

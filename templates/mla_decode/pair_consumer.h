@@ -116,7 +116,7 @@ template <int GROUP, bool PAIRED> struct Consumer : ClusterMerge<GROUP> {
   bool weigh(Scores& s, Weights& p, float (&factor)[2], int tile) {
     if constexpr (CAPPED) {
 #pragma unroll
-      for (int j = 0; j < KEYS / 2; ++j) s[j] = tanh_of(s[j] * to_tanh);
+      for (int j = 0; j < KEYS / 2; ++j) s[j] = far_tanh_of(s[j] * to_tanh);
     }
     if constexpr (GATHERED) {
       hide_unseen(s, at.seen(GROUP), own_lane());

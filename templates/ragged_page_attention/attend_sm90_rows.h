@@ -116,7 +116,7 @@ struct PlainRows {
       float score = 0;
 #pragma unroll 1
       for (int d = 0; d < D; ++d) score += to_float(query[d]) * to_float(key[d]);
-      score = CAPPED ? tanh_of(score * known_item.cap_unit) * known_item.unit : (known_item.negative ? -score : score) * known_item.unit;
+      score = CAPPED ? far_tanh_of(score * known_item.cap_unit) * known_item.unit : (known_item.negative ? -score : score) * known_item.unit;
       if (!seen) score = -INFINITE;
       float largest = larger_of(score, reference);
       for (int mask = WARP / 2; mask > 0; mask /= 2) largest = larger_of(largest, shuffle_xor(largest, mask));

@@ -46,7 +46,7 @@ static inline float score_of(float score, const ScoreRules& rules, const RowRule
   bool visible = key >= row.range.first && key < row.range.end;
   if (CAPPED && rules.soft_cap > 0) {
     const float x = score * (rules.scale / rules.soft_cap);
-    score = rules.soft_cap * (EXACT ? exact_tanh_of(x) : tanh_of(x)) * LOG2_E;
+    score = rules.soft_cap * (EXACT ? exact_tanh_of(x) : far_tanh_of(x)) * LOG2_E;
   } else if (ADJUSTED || CAPPED)
     score *= rules.scale * LOG2_E;
   if (ADJUSTED) {

@@ -130,7 +130,17 @@ static inline float reciprocal(float x) {  // to 1 ulp
   return y;
 }
 static inline float log_of(float x) { return logf(x); }
-static inline float tanh_of(float x) { return 1 - 2 * reciprocal(1 + exp2_of(x * (2 * LOG2_E))); }  // to 2e-7, absolute
+// x cut to [-bound, bound]; a NaN stays one.
+static inline float cut_to(float x, float bound) {
+  float y;
+#if __CUDA_ARCH__ >= 860
+  asm("min.NaN.xorsign.abs.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(bound));
+#else
+  asm("{ .reg .f32 z; min.NaN.f32 z, %1, %2; max.NaN.f32 %0, z, %3; }" : "=f"(y) : "f"(x), "f"(bound), "f"(-bound));
+#endif
+  return y;
+}
+#include "device/platform/tanh.h"
 static inline float larger_of(float a, float b) { return fmaxf(a, b); }
 
 // Tiles of a warp (PTX ISA, "Matrix fragments for mma.m16n8k16"). Lane l = 4 g + t holds

@@ -120,6 +120,7 @@ static inline float exp2_of(float x) {
 }
 static inline float reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }  // to 1 ulp
 static inline float log_of(float x) { return __builtin_logf(x); }
-static inline float tanh_of(float x) { return 1 - 2 * reciprocal(1 + exp2_of(x * (2 * LOG2_E))); }  // to 2e-7, absolute
+static inline float cut_to(float x, float bound) { return x > bound ? bound : x < -bound ? -bound : x; }  // a NaN stays one
+#include "device/platform/tanh.h"
 static inline float larger_of(float a, float b) { return __builtin_fmaxf(a, b); }
 #include "device/platform/amd.h"

@@ -90,7 +90,8 @@ static inline float simt_flushed(float x) { return __builtin_fabsf(x) < 1.175494
 static inline float exp2_of(float x) { return simt_flushed(__builtin_exp2f(x)); }
 static inline float reciprocal(float x) { return simt_flushed(1.0f / simt_flushed(x)); }
 static inline float log_of(float x) { return __builtin_logf(x); }
-static inline float tanh_of(float x) { return 1 - 2 * reciprocal(1 + exp2_of(x * (2 * LOG2_E))); }  // the other platforms' formula
+static inline float cut_to(float x, float bound) { return x > bound ? bound : x < -bound ? -bound : x; }  // a NaN stays one
+#include "device/platform/tanh.h"
 static inline float larger_of(float a, float b) { return __builtin_fmaxf(a, b); }
 
 $if arch.model == 'nvidia'

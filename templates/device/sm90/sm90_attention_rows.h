@@ -22,7 +22,7 @@ static inline float rough_tanh_of(float x) {
 // Scores become tanh(s * unit), as exact as T's elements ask.
 template <class T, int N> static inline void cap_scores(float (&s)[N], float unit) {
 #pragma unroll
-  for (int j = 0; j < N; ++j) s[j] = IS_HALF<T> ? tanh_of(s[j] * unit) : rough_tanh_of(s[j] * unit);
+  for (int j = 0; j < N; ++j) s[j] = IS_HALF<T> ? far_tanh_of(s[j] * unit) : rough_tanh_of(s[j] * unit);
 }
 
 // unit * tanh(s * cap_unit) of scores near 0, for half: s times a polynomial of s^2, to 4.3e-6 of it where |s * cap_unit| < 0.375.
