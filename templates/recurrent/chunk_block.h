@@ -53,34 +53,8 @@ template <class Use> static inline void multiply_rows(const KeyTile& left, const
 
 // A warp's columns of a state, by keys: sums n has keys 8 n up to 8 n + 8.
 using State = Sums<SLICES>;
-$if dual
-#include "recurrent/chunk_state_of_rows.h"
-using StateMemory = StateOfRows;
-$else
-struct StateMemory {
-  float* data;
-  int stride, keys, columns;  // stride: elements; others: of the matrix, from the warp's first column on
-
-  StateMemory(const View& view, int64_t sequence, int64_t head, int64_t column) : data(nullptr), stride(0), keys(0), columns(0) {
-    if (!is_given(view)) return;
-    stride = static_cast<int>(view.strides[2]);
-    keys = static_cast<int>(view.shape[2]);
-    columns = static_cast<int>(view.shape[3] - column);
-    data = static_cast<float*>(view.data) + sequence * view.strides[0] + head * view.strides[1] + column;
-  }
-  // Calls use(n, i, at) for each of the lane's numbers that there are: element i of sums n is `*at`.
-  template <class Use> void each(Use use) const {
-    const float* at = data + lane() % 4 * 2 * stride + lane() / 4;
-#pragma unroll
-    for (int n = 0; n < 2 * SLICES; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (8 * n + lane() % 4 * 2 + i % 2 < keys && lane() / 4 + i / 2 * 8 < columns) use(n, i, at + i % 2 * stride + i / 2 * 8);
-      at = keep(at + 8 * stride);  // addresses one after another: all at once would take more registers than the state
-    }
-  }
-};
-$end
+#include "recurrent/chunk_state_memory.h"
+using StateMemory = StateInMemory<${dual}>;
 
 // A power of two by which a state becomes small enough for elements.
 static inline float unit_of(const State& state) {

@@ -1,9 +1,6 @@
 // GPU vocabulary of the chunked recurrence's gradient with gates of keys: the entry that makes states before chunks, and their gradients
 // after them. Part of backward.chunk_keys.gpu.cu.
 #pragma once
-$if exchanged
-#include "recurrent/chunk_state_of_rows.h"
-$end
 
 // Shared memory: stages of rows (two elements a number), values and decays, the plan, a warp's place for a state on its way to memory.
 constexpr int STATE_VALUES = 2 * KeyTile::BYTES, STATE_DECAYS = STATE_VALUES + StateValueTile::BYTES, STATE_STAGE = STATE_DECAYS + 4 * KEYS;
@@ -68,7 +65,7 @@ $end
   if (STATE_STAGES > 1) plan.copy_async(shared, 0);
   State state = {};
   {
-    const ${exchanged ? 'StateOfRows' : 'StateMemory'} first(plan.back ? dfinal_state_view : initial_state_view, plan.sequence, plan.head, plan.start + 16 * warp());
+    const StateInMemory<${exchanged}> first(plan.back ? dfinal_state_view : initial_state_view, plan.sequence, plan.head, plan.start + 16 * warp());
     if (first.data) first.each([&](int n, int i, const float* at) { state[n][i] = *at; });
   }
 #pragma unroll 1
@@ -90,7 +87,7 @@ $end
   }
   copy_async_wait<0>();
   if (!plan.back || !is_given(dinitial_state_view)) return;
-  ${exchanged ? 'StateOfRows' : 'StateMemory'}(dinitial_state_view, plan.sequence, plan.head, plan.start + 16 * warp()).each([&](int n, int i, const float* at) {
+  StateInMemory<${exchanged}>(dinitial_state_view, plan.sequence, plan.head, plan.start + 16 * warp()).each([&](int n, int i, const float* at) {
     *const_cast<float*>(at) = state[n][i];
   });
 }
