@@ -42,50 +42,6 @@ inline void StatePlan::copy_async(SharedPointer shared, int step) const {
   copy_async_commit();
 }
 
-$if summed
-// The least of three elements of each number: what the other two leave.
-static inline void to_least(uint32_t (&to)[4], float (&first)[4], float (&second)[4]) {
-  uint32_t all[4], rest[4];
-  to_operands(all, rest, first, second);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    float* x = (i < 2 ? first : second) + i % 2 * 2;
-    x[0] -= low_of(all[i]), x[1] -= high_of(all[i]);
-    to[i] = rounding_of(x[0], x[1], rest[i]);
-  }
-}
-// sums += that of a state times rows^T, and of numbers times a factor of each token, as operands.
-static inline void add_least_seen(Sums<4>& sums, const State& state, const KeyTile& rows) {
-#pragma unroll
-  for (int k = 0; k < SLICES; ++k) {
-    sync_warp();
-    float first[4], second[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) first[i] = state[2 * k][i], second[i] = state[2 * k + 1][i];
-    uint32_t least[4];
-    to_least(least, first, second);
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      uint32_t b[4];
-      rows.load_b(b, 16 * r, 16 * k);
-      multiply_two(sums[2 * r], sums[2 * r + 1], least, b);
-    }
-  }
-}
-template <class Factor> static inline void weigh_least(Operands<4>& to, const Sums<4>& numbers, Factor factor) {
-#pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    float x[2][4];
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) x[n][i] = numbers[2 * c + n][i] * factor(16 * c + 8 * n + lane() % 4 * 2 + i % 2);
-    to_least(to[c], x[0], x[1]);
-    sync_warp();
-  }
-}
-$end
-
 // Block number: see StateItem.
 KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
   char* memory = dynamic_shared();

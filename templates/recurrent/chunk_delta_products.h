@@ -115,6 +115,19 @@ template <class Factor> static inline void weigh_tokens(Operands<4>& to, Operand
     sync_warp();  // one slice after another, for the sake of registers
   }
 }
+// Of numbers times a factor of each token, the least of three operands.
+template <class Factor> static inline void weigh_least(Operands<4>& to, const Sums<4>& numbers, Factor factor) {
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    float x[2][4];
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[n][i] = numbers[2 * c + n][i] * factor(16 * c + 8 * n + lane() % 4 * 2 + i % 2);
+    to_least(to[c], x[0], x[1]);
+    sync_warp();
+  }
+}
 static inline void to_all_sums(Sums<4>& sums, const Operands<4>& a) {
 #pragma unroll
   for (int c = 0; c < 4; ++c) to_sums(sums[2 * c], sums[2 * c + 1], a[c]);

@@ -1,6 +1,10 @@
 // GPU vocabulary of the chunked recurrence: the entry that inverts a chunk's matrix of the delta rule. Part of forward.chunk.gpu.cu.
 #pragma once
+$if split
+#include "recurrent/chunk_delta_products.h"
+$else
 #include "recurrent/chunk_matrix.h"
+$end
 
 // Shared memory of `invert`: gates, norms, the matrix of the delta rule; keys, whose place its inverse takes.
 constexpr int INVERT_NORMS = static_cast<int>(sizeof(Gates)), MATRICES = (INVERT_NORMS + static_cast<int>(sizeof(Norms)) + 15) / 16 * 16;
@@ -44,6 +48,10 @@ KERNEL(THREADS, THREADS > 128 ? 1 : 6) invert(${parameters('invert')}) {
   });
   sync_block();
   invert_system<THREADS>(m);
-  store_inverse<THREADS>(m, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * 2 * CHUNK * CHUNK,
-                         [](int) { return 1.0f; });
+  Element* to = reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * ${split ? 3 : 2} * CHUNK * CHUNK;
+$if split
+  store_inverse_parts<THREADS>(m, to);
+$else
+  store_inverse<THREADS>(m, to, [](int) { return 1.0f; });
+$end
 }

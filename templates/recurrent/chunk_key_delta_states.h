@@ -107,6 +107,9 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     Operands<4> values, missing, rest;
     Sums<4> seen = {}, sums = {};
     add_seen_of_pieces(seen, state, stage + (plan.back ? 0 : STATE_BEFORE));
+$if precise and keys <= 32  // keys of few features overlap much: states, and what tokens write, are three elements a number
+    add_least_seen(seen, state, KeyTile{stage + (plan.back ? 0 : STATE_BEFORE)});
+$end
     load_values(values);
     if (plan.back) {
 #pragma unroll 1
@@ -130,6 +133,10 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
       weigh_tokens(missing, rest, sums, [](int) { return 1.0f; });
     }
     take_in_pieces<ROW_PIECES, true>(state, decays_here, missing, rest, stage + (plan.back ? STATE_BEFORE : 0));
+$if precise and keys <= 32
+    weigh_least(missing, sums, [&](int t) { return plan.back ? -betas[t] : 1.0f; });
+    add_written(state, missing, KeyTile{stage + (plan.back ? STATE_BEFORE : 0)});
+$end
     if (plan.back) take_in_pieces<QUERY_PIECES, false>(state, nullptr, values, values, stage + STATE_QUERIES);
     if (STATE_STAGES == 1) sync_block();
   }

@@ -108,7 +108,7 @@ template <int ROWS_PIECES> static inline void add_states(KeySums& sums, const Va
     uint32_t a[4];
     ValueTile{rows.base + piece * ValueTile::BYTES}.load_a(a, 16 * row_slice(), column);
 #pragma unroll
-    for (int other = 0; other < PIECES && (ROWS_PIECES == 1 || piece + other < ROWS_PIECES); ++other)
+    for (int other = 0; other < PIECES && piece + other < 3; ++other)
       add_rows(sums, a, StateTile{state.base + other * StateTile::BYTES}, column);
   }
 }
@@ -203,7 +203,7 @@ static inline void decay_sums(KeySums& sums, const float* leaves) {
     }
   });
 }
-// sums += pairs rows, of the rows of part `part`; BACK: of the pairs' transpose. Both are PIECES; without the product of both rests.
+// sums += pairs rows, of the rows of part `part`; BACK: of the pairs' transpose. Both are PIECES.
 template <bool BACK> static inline void add_part(KeySums& sums, SharedPointer pairs, SharedPointer rows, int part) {
 #pragma unroll
   for (int piece = 0; piece < PIECES; ++piece) {
@@ -212,7 +212,7 @@ template <bool BACK> static inline void add_part(KeySums& sums, SharedPointer pa
     if constexpr (BACK) load_a_transposed(a, square, 16 * part, 16 * row_slice());
     else square.load_a(a, 16 * row_slice(), 16 * part);
 #pragma unroll
-    for (int other = 0; other < PIECES - piece; ++other) add_rows(sums, a, KeyTile{rows + other * KeyTile::BYTES}, 16 * part);
+    for (int other = 0; other < PIECES; ++other) add_rows(sums, a, KeyTile{rows + other * KeyTile::BYTES}, 16 * part);
   }
 }
 

@@ -73,6 +73,36 @@ static inline void add_seen(Sums<4>& sums, const float (&state)[TILES][4], const
   }
 }
 
+// The least of three elements of each number: what the other two leave.
+static inline void to_least(uint32_t (&to)[4], float (&first)[4], float (&second)[4]) {
+  uint32_t all[4], rest[4];
+  to_operands(all, rest, first, second);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    float* x = (i < 2 ? first : second) + i % 2 * 2;
+    x[0] -= low_of(all[i]), x[1] -= high_of(all[i]);
+    to[i] = rounding_of(x[0], x[1], rest[i]);
+  }
+}
+// sums += the least of three operands of a state times rows^T.
+template <int TILES, class Rows> static inline void add_least_seen(Sums<4>& sums, const float (&state)[TILES][4], const Rows& rows) {
+#pragma unroll
+  for (int k = 0; k < TILES / 2; ++k) {
+    sync_warp();
+    float first[4], second[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) first[i] = state[2 * k][i], second[i] = state[2 * k + 1][i];
+    uint32_t least[4];
+    to_least(least, first, second);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      uint32_t b[4];
+      rows.load_b(b, 16 * r, 16 * k);
+      multiply_two(sums[2 * r], sums[2 * r + 1], least, b);
+    }
+  }
+}
+
 // sums += left square^T, where square is lower triangular by blocks of 16: of values by tokens.
 template <class Square> static inline void add_triangle(Sums<4>& sums, const Operands<4>& left, const Square& square) {
 #pragma unroll
@@ -87,18 +117,19 @@ template <class Square> static inline void add_triangle(Sums<4>& sums, const Ope
   }
 }
 
-// sums += (left + left_rest) (square + its rest)^T without the product of both rests; the square's rest lies behind it. In a loop, so that
-// no operands of the next product are loaded before this one is done: there are no registers for them.
+// sums += (left + left_rest) (square + its rest)^T; the square's rest lies behind it. With the product of both rests: where the square is an
+// inverse, what is summed may be far larger than its sum. In a loop, so that no operands of the next product are loaded before this one is
+// done: there are no registers for them.
 template <class Square>
 static inline void add_triangle_precisely(Sums<4>& sums, const Operands<4>& left, const Operands<4>& left_rest, SharedPointer square) {
 #pragma unroll 1
-  for (int product = 0; product < 3; ++product) {
+  for (int product = 0; product < 4; ++product) {
     Operands<4> a;
 #pragma unroll
     for (int c = 0; c < 4; ++c)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) a[c][i] = product == 0 ? left_rest[c][i] : left[c][i];
-    add_triangle(sums, a, Square{square + (product == 1 ? Square::BYTES : 0)});
+      for (int i = 0; i < 4; ++i) a[c][i] = product < 2 ? left_rest[c][i] : left[c][i];
+    add_triangle(sums, a, Square{square + (product % 2 == 0 ? Square::BYTES : 0)});
   }
 }
 
@@ -131,5 +162,24 @@ static inline void take_in(float (&state)[TILES][4], float base, float rest, con
         float& x = state[2 * k + n][i];
         x = x * base + (x * rest + (sums[n][i] + sums[2 + n][i]));
       }
+  }
+}
+
+// state += written keys.
+template <int TILES, class Keys> static inline void add_written(float (&state)[TILES][4], const Operands<4>& written, const Keys& keys) {
+#pragma unroll
+  for (int k = 0; k < TILES / 2; ++k) {
+    sync_warp();
+    float sums[2][4] = {};
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      uint32_t b[4];
+      keys.load_b_transposed(b, 16 * c, 16 * k);
+      multiply_two(sums[0], sums[1], written[c], b);
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) state[2 * k + n][i] += sums[n][i];
   }
 }

@@ -6,9 +6,10 @@
 //   out_t = scale (e^c_t S^T q_t + sum over s <= t of e^(c_t - c_s) (q_t . k_s) u_s)
 //   S     = e^c_last S + sum over s of e^(c_last - c_s) k_s u_s^T
 // with exponents that are not positive. The block computes the weights of all pairs of tokens once (`pairs`), the warps the rest, each its
-// own. What goes into the state is the sum of two operands, the second of which is what rounding took from the first: so a state has the
-// digits of f32. What is only read to `out` is rounded once. The delta rule: u_t = beta_t (v_t - e^c_t S^T k_t - sum over s < t of e^(c_t -
-// c_s) (k_t . k_s) u_s), a triangular system. The launch `invert` inverts its matrix for every chunk, in parallel.
+// own. What goes into the state is the sum of two operands, the second of which is what rounding took from the first: so a state nearly has
+// the digits of f32. With the delta rule (split) there are three bf16 where keys have few features: these overlap much, so that what tokens
+// write may be far larger than its sum. What is only read to `out` is rounded once. The delta rule: u_t = beta_t (v_t - e^c_t S^T k_t - sum
+// over s < t of e^(c_t - c_s) (k_t . k_s) u_s), a triangular system. The launch `invert` inverts its matrix for every chunk, in parallel.
 #include "device/gpu.h"
 
 using Element = ${ctype(E)};
@@ -16,6 +17,9 @@ constexpr int KEYS = ${keys}, SLICES = KEYS / 16;     // up to 8 more than there
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, COLUMNS = 16 * WARPS;
 constexpr bool DELTA = ${delta}, NORMED = ${normed};  // the delta rule; l2_norm
 constexpr bool NARROW = ${E == 'f16'};                // a state may be too large for an element
+$if delta
+constexpr int INVERSE_PARTS = ${split ? 3 : 2};       // elements a number
+$end
 #include "recurrent/chunk_gates.h"
 
 using KeyRows = ChunkRows<Element, KEYS, THREADS>;
@@ -31,7 +35,7 @@ $end
 constexpr int STAGES = ${stages};
 // Shared memory: stages of copied rows, the pairs' weights, two chunks' gates, norms, and what is needed once a chunk or less.
 constexpr int QUERIES = 0, KEY_ROWS = KeyTile::BYTES, VALUES = 2 * KeyTile::BYTES, INVERSE = VALUES + ValueTile::BYTES;
-constexpr int STAGE = INVERSE + (DELTA ? 2 * Square::BYTES : 0);
+constexpr int STAGE = INVERSE + (${delta ? 'INVERSE_PARTS * Square::BYTES' : '0'});
 constexpr int PAIRS = STAGES * STAGE, GATES = PAIRS + Square::BYTES, NORMS = GATES + 2 * static_cast<int>(sizeof(Gates));
 constexpr int PLAN = NORMS + (NORMED ? static_cast<int>(sizeof(Norms)) : 0), ENDS = PLAN + 128;
 static_assert(ENDS + 48 * WARPS <= ${shared}, "the spec has another size");
@@ -76,8 +80,9 @@ $end
       values.copy_async({stage + VALUES}, token, count);
 $if delta
       const Element* from = inverse + token / CHUNK * inverse_stride;
-      copy_dense_async<THREADS>(Square{stage + INVERSE}, from);
-      copy_dense_async<THREADS>(Square{stage + INVERSE + Square::BYTES}, from + CHUNK * CHUNK);
+#pragma unroll
+      for (int part = 0; part < INVERSE_PARTS; ++part)
+        copy_dense_async<THREADS>(Square{stage + INVERSE + part * Square::BYTES}, from + part * CHUNK * CHUNK);
 $end
     }
     copy_async_commit();
@@ -157,8 +162,8 @@ $else
 $if delta
             {beta_view, beta_type, tokens, head, reverse},
             reinterpret_cast<const Element*>(inverses) +
-                (chunks_before(cum_seqlens, tokens, sequence, q_view.shape[1]) * heads + head) * 2 * CHUNK * CHUNK,
-            heads * 2 * CHUNK * CHUNK,
+                (chunks_before(cum_seqlens, tokens, sequence, q_view.shape[1]) * heads + head) * INVERSE_PARTS * CHUNK * CHUNK,
+            heads * INVERSE_PARTS * CHUNK * CHUNK,
 $end
             gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), count};
 $end
@@ -200,11 +205,29 @@ $end
     sync_block();
 
     Operands<4> written, rest;  // u, rounded; then as the state takes it in
+$if delta and split
+    Operands<4> least;
+$end
 #pragma unroll
     for (int c = 0; c < 4; ++c) load_a_transposed(written[c], values, 16 * c, 16 * warp());
     const float unit = unit_of(state);
     Sums<4> sums = {};
-$if delta
+$if delta and split
+    {
+      Sums<4> seen = {}, x;
+      add_seen<true>(seen, state, keys, 1);
+      add_least_seen(seen, state, keys);
+      to_all_sums(x, written);
+#pragma unroll
+      for (int n = 0; n < 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int t = 8 * n + lane() % 4 * 2 + i % 2;
+          seen[n][i] = gates.beta[t] * (x[n][i] - gates.before[t] * (NORMED ? norms.k[t] : 1) * seen[n][i]);
+        }
+      add_inverse<false>(sums, seen, stage + INVERSE);
+    }
+$elif delta
     {
       Sums<4> seen = {};
       add_seen<true>(seen, state, keys, unit);
@@ -225,6 +248,8 @@ $if delta
       }
       add_triangle_precisely<Square>(sums, missing, missing_rest, stage + INVERSE);
     }
+$end
+$if delta
     Sums<4> own;  // u
 #pragma unroll
     for (int n = 0; n < 8; ++n)
@@ -259,9 +284,15 @@ $end
           x[n][i] *= gates.after[t] * ${dual ? 'gates.beta[t]' : '(NORMED ? norms.k[t] : 1)'};
         }
       to_operands(written[c], rest[c], x[0], x[1]);
+$if delta and split
+      to_least(least[c], x[0], x[1]);
+$end
       sync_warp();  // one slice after another, for the sake of registers
     }
     take_in(state, gates.base, gates.rest, written, rest, keys);
+$if delta and split
+    add_written(state, least, keys);
+$end
     if (STAGES == 1) sync_block();
     numbers.put(plan, all_gates[1 - turn]);
   }

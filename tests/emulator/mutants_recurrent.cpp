@@ -42,6 +42,10 @@ constexpr char chunk_weighed[] = "recurrent/chunk_weighed.h";
 const Sizes three_chunks = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"K", 32}, {"V", 48}};
 
 Subject chunks(const char* case_name) { return {root, "recurrent", case_name, "recurrent/forward.chunk.gpu.cu", three_chunks}; }
+// Keys of few features overlap much: three elements a number.
+const Sizes chunks_of_few_keys = {{"B", 1}, {"T", 500}, {"Hq", 1}, {"Hk", 1}, {"Hv", 1}, {"K", 8}, {"V", 16}};
+const Sizes chunks_of_more_keys = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"K", 48}, {"V", 32}};
+Subject delta_chunks(const Sizes& sizes) { return {root, "recurrent", "chunks_delta.bf16", "recurrent/forward.chunk.gpu.cu", sizes}; }
 Subject chunks_of_keys(const char* case_name) {
   return {root, "recurrent", case_name, "recurrent/forward.chunk_keys.gpu.cu", three_chunks};
 }
@@ -164,7 +168,7 @@ const Mutant mutants[] = {
      {"+ i < count ? softplus_of(steps[i]) : 0", 0, "+ i < count + 64 ? softplus_of(steps[i]) : 0", dual_chunk}},
     {"DualChunksOfTransposedStates",
      dual_chunks(),
-     {"use(n, 2 * h + i, at + i)", 0, "use(n, h + 2 * i, at + i)", "recurrent/chunk_state_of_rows.h"}},
+     {"use(n, 2 * h + i, at + i)", 0, "use(n, h + 2 * i, at + i)", "recurrent/chunk_state_memory.h"}},
     {"ParallelDualChunksWithoutSteps", parallel_dual_chunks(), {"return gates.beta[t];", 0, "return 1;", chunk_place}},
     {"ParallelDualChunksWithoutTheirSkip", parallel_dual_chunks(), {"sums[j][n][2 * h + 1] += skip", 0, "sums[j][n][2 * h + 1] += 0"}},
     {"DualChunkGradientWithoutTheSkip",
@@ -198,7 +202,12 @@ const Mutant mutants[] = {
     {"ChunksThatForgetWhatGatesLeave", chunks("chunks.bf16"), {"x * base + (x * rest", 0, "0 * base + (x * rest", chunk_products}},
     {"ChunksWhoseGatesAreThoseOfTheTokenBefore", chunks("chunks.bf16"), {"i ? sum : first", 0, "first", chunk_gates}},
     {"ChunksWhoseInverseIsOfItsDiagonal", chunks("chunks_delta.bf16"), {"= -sums[n][i];", 0, "= 0;", chunk_matrix}},
-    {"ChunksWhoseInverseIsRoundedOnce", chunks("chunks_delta.bf16"), {"product == 1 ? Square::BYTES : 0", 0, "0", chunk_products}},
+    {"ChunksOfFewKeysWhoseInverseIsTwoElements",
+     delta_chunks(chunks_of_few_keys),
+     {"of_left + of_square < INVERSE_PARTS", 0, "of_left + of_square < 2", "recurrent/chunk_delta_products.h"}},
+    {"ChunksWhoseInverseIsRoundedOnce",
+     delta_chunks(chunks_of_more_keys),
+     {"product % 2 == 0 ? Square::BYTES : 0", 0, "0", chunk_products}},
     {"ChunksWhoseInverseHasTheDigitsOfOneElement", chunks("chunks_delta.bf16"), {"int order = 2;", 0, "int order = 0;", chunk_matrix}},
     {"ChunksWhoseInverseSkipsAColumn", chunks("chunks_delta.bf16"), {"if (k >= column)", 0, "if (k > column)", chunk_matrix}},
     {"ChunksThatInvertBeforeAFactorIsThere",
@@ -301,7 +310,7 @@ const Mutant mutants[] = {
      {"put_kept(tile + 2 * KeptTile::BYTES", 0, "put_kept(tile + KeptTile::BYTES", chunk_keep}},
     {"ChunkGradientWithDeltaWhoseThirdElementsHaveTheFirstTwice",
      gradient_of_chunks("chunks_delta_gamma"),
-     {"x[0] -= low_of(all[i])", 0, "x[0] += low_of(all[i])", chunk_delta}},
+     {"x[0] -= low_of(all[i])", 0, "x[0] += low_of(all[i])", chunk_products}},
     {"ChunkGradientWithDeltaOfUntransposedInverse",
      gradient_of_chunks("chunks_delta.f32"),
      {"if constexpr (BACK) part.load_b_transposed(b, 16 * c, 16 * r);\n        else ", 0, nothing, chunk_delta_products}},
@@ -346,7 +355,7 @@ const Mutant mutants[] = {
      {"else load_a_transposed(a, weights, 16 * part, row);", 0, "else weights.load_a(a, row, 16 * part);", chunk_value_columns}},
     {"ValueGradientOfATransposedState",
      gradient_of_value_chunks(),
-     {"${exchanged ? 'StateOfRows' : 'StateMemory'} first", 0, "StateMemory first", chunk_key_states}},
+     {"StateInMemory<${exchanged}> first", 0, "StateMemory first", chunk_key_states}},
     {"KeyGradientWithoutTheBarrierBeforeASlice",
      gradient_of_key_chunks("chunks_keys.f32"),
      {"sync_block();  // the slice is there", 0, "// the slice is there", chunk_key_gradients}},
@@ -364,7 +373,7 @@ const Mutant mutants[] = {
      {"decay_sums(dk, flows.leaves[part]);", 0, nothing, chunk_key_gradients}},
     {"KeyGradientWhosePairsAreRoundedOnce",
      gradient_of_key_chunks("chunks_keys.f32"),
-     {"other < PIECES - piece; ++other", 0, "other < 1; ++other", chunk_key_gradients}},
+     {"other < PIECES; ++other) add_rows(sums, a, KeyTile", 0, "other < 1; ++other) add_rows(sums, a, KeyTile", chunk_key_gradients}},
     {"KeyGradientWhoseNearPairsForgetTheTokensBetween",
      gradient_of_key_chunks("chunks_keys.f32"),
      {"product *= factor[t];", 0, "product = factor[t];", chunk_key_gradient_rows}},
