@@ -164,7 +164,7 @@ int bench(std::span<const std::string> words) {
       "same run. On a device by its own clock, with what the host spends on a call. Results are compared with --check only: `ejk verify` "
       "does more.",
       "ejk bench mean_pooling --case 'bert*'\n"
-      "ejk bench flash_attention --case 'opt2048*' --threads 1,2 --against sgemm --save docs/bench/flash_attention.md\n"
+      "ejk bench flash_attention --case 'prefill_d128*' --threads 1,2 --against sgemm --save docs/bench/flash_attention.md\n"
       "ejk bench flash_attention --case 'gpu_d*' --set E=f16 --device cuda\n"
       "ejk bench flash_attention --device cuda --against torch,fa3,ejkernel --check");
   add_options(arguments);
