@@ -160,7 +160,7 @@ $if delta
     const StateMemory initial(initial_state, sequence, head, column + 16 * (warp() % 4));
 $if delta
     if (at.carried(memory).carries) {
-      begin_carrying(state, part);
+      begin_carrying(state, part, static_cast<int>(final_state.shape[2]));
 #pragma unroll
       for (int stage = 0; stage < STAGES; ++stage) clear_values(memory + (at.values(stage, part) - at.first), part);
     } else if (initial.data && first == 0) {
