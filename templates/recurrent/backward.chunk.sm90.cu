@@ -52,6 +52,7 @@ static inline void go_through(const Job& job, const Stream& stream, const TokenN
 // Block number: a segment of a head of a sequence, for the queries' gradient, which takes longest; then for each of them those of values and
 // keys, which read the same rows at the same time.
 KERNEL(3 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
+  wait_for_previous_launch();
   constexpr uint32_t OTHERS = GATED ? 1 : 2;
   const uint32_t items = static_cast<uint32_t>(heads * sequences * segments), block = static_cast<uint32_t>(block_x());
   const int kind = block < items ? QUERIES : VALUES + static_cast<int>((block - items) % OTHERS);

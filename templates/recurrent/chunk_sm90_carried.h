@@ -71,9 +71,10 @@ template <class Use> static inline void each_number(int part, Use use) {
 #pragma unroll
   for (int i = 0; i < KEYS / 2; ++i) use(64 * part + 16 * (warp() % 4) + lane() / 4 + i % 4 / 2 * 8, i / 4 * 8 + lane() % 4 * 2 + i % 2, i);
 }
-// The identity as a state; and zeros in a box of values, to which none are copied then.
-static inline void begin_carrying(Column& state, int part) {
-  each_number(part, [&](int value, int key, int i) { state[i] = value == key ? 1 : 0; });
+// The identity of `keys` keys as a state: of those that are padded nothing is left from the start, as no gate would ever take it away. And
+// zeros in a box of values, to which none are copied then.
+static inline void begin_carrying(Column& state, int part, int keys) {
+  each_number(part, [&](int value, int key, int i) { state[i] = value == key && key < keys ? 1 : 0; });
 }
 static inline void clear_values(char* box, int part) {
 #pragma unroll 1

@@ -160,7 +160,7 @@ $if delta
     const StateMemory initial(initial_state, sequence, head, column + 16 * (warp() % 4));
 $if delta
     if (at.carried(memory).carries) {
-      begin_carrying(state, part);
+      begin_carrying(state, part, static_cast<int>(final_state.shape[2]));
 #pragma unroll
       for (int stage = 0; stage < STAGES; ++stage) clear_values(memory + (at.values(stage, part) - at.first), part);
     } else if (initial.data && first == 0) {
@@ -183,27 +183,7 @@ $else
       initial.each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
     }
   }
-  // The state after a chunk alone.
-  void write(Column& state, uint32_t stage) const {
-    const Gates& gates = at.gates(memory, stage);
-    Columns taken;
-    uint32_t written[4][4], rest[4][4];
-    load_values(written, stage);
-    from_factor(taken, written);
-    scale_by_token(taken, gates.after, 1);
-    to_factor(written, taken);
-    to_rounding(rest, written, taken);
-#pragma unroll
-    for (int box = 0; box < BOXES; ++box) {
-      keep_in_place(taken);
-      wgmma_fence();
-      take_in(taken, written, rest, stage, box);
-      wgmma_wait<0>();
-      keep_in_place(taken);
-      add_to_state(state, box, taken, gates.base, gates.rest);
-    }
-  }
-  void keep(const Column& state, float* to) const {
+  static void keep(const Column& state, float* to) {
 #pragma unroll
     for (int i = 0; i < KEYS / 8; ++i)
       store_pack(to + (i * WARPGROUP + thread_x() % WARPGROUP) * 4, Pack<float, 4>{state[4 * i], state[4 * i + 1], state[4 * i + 2], state[4 * i + 3]});

@@ -147,23 +147,6 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     store(sums);
   }
 
-  // The state after a chunk alone.
-  void write(Column& state, uint32_t stage) const {
-    const Gates& gates = at.gates(memory, stage);
-    Columns taken;
-    uint32_t written[4][4], rest[4][4];
-    load_written(taken, job.back ? gates.before : gates.after, stage);
-    to_factor(written, taken);
-    to_rounding(rest, written, taken);
-#pragma unroll
-    for (int box = 0; box < BOXES; ++box) {
-      take_in(taken, written, rest, stage, box);
-      wgmma_wait<0>();
-      keep_in_place(taken);
-      add_to_state(state, box, taken, gates.base, gates.rest);
-    }
-  }
-
   // The state before a chunk, or after the last, kept for its gradient.
   void keep_for_gradient(const Column& state, int chunk) const {
     if (!FLOWS || MEETS || !kept.meets(chunk)) return;

@@ -1,6 +1,7 @@
 // Hopper vocabulary of the chunked recurrence's gradient: segments of a sequence, which are computed at once, and the entries that make the
 // states before them. Part of backward.chunk.sm90.cu.
 #pragma once
+#include "recurrent/chunk_sm90_gathered.h"
 
 enum Kind { QUERIES, VALUES, KEYS_OF };  // whose gradient
 
@@ -28,13 +29,10 @@ struct Segment {
 // Block number: of the three gradients number % 3, of a segment of a head of a sequence: its state without those before it, and the log of
 // what it leaves of them. None for the last segment.
 KERNEL(3 * WARPGROUP, 1) segment_states_alone(${parameters('segment_states_alone')}) {
-  const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
-  char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
-  if (thread_x() == 0) {
-    at.init();
-    fence_barrier_init();
-  }
+  const GatherPlaces at;
+  if (thread_x() == 0) at.init();
   sync_block();
+  let_next_launch_go();
   const uint32_t block = static_cast<uint32_t>(block_x()) / 3, others = static_cast<uint32_t>(segments) - 1;
   const int kind = block_x() % 3;
   const uint32_t number = block % others + (kind == QUERIES ? 0 : 1);  // of those that are met last there is none
@@ -44,52 +42,35 @@ KERNEL(3 * WARPGROUP, 1) segment_states_alone(${parameters('segment_states_alone
   const float scale = softmax_scale;
   const TensorMap &read = kind == QUERIES ? v_map : of_values ? q_map : dout_map, &written = kind == QUERIES ? k_map : of_values ? dout_map : q_map;
   const int group = uniform(warpgroup());
-  Turn<STAGES> turn;
   if (group == 0) {
     give_registers<88>();
     if (warp() > 0) return;
     const TokenNumbers gates(g_view, g_type, Tokens(nullptr, sequences, stream.sequence, stream.count), stream.head, false);
     const float gamma = gamma_of(g_gamma_view, gamma_type, stream.head, heads, layer_idx, num_layers);
-    LongSum log = {0, 0};
-#pragma unroll 1
-    for (int step = 0; step < stream.steps; ++step, turn.next()) {
-      const int token = stream.chunk_of(step, back) * CHUNK;
-      float numbers[2];
-      gates.load(token, stream.count, gamma, numbers);
-      const uint32_t full = at.full(turn.at);
-      barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
-      if (lane() == 0) {
-        barrier_expect(full, ROW_BOXES + STATE_BOXES);
+    const float log = feed(at, gates, gamma, stream.count, stream.steps, back,
+                           [&](int step) { return stream.chunk_of(step, !back) * CHUNK; },
+                           [&](uint32_t stage, int token) {
 #pragma unroll
-        for (int box = 0; box < BOXES; ++box) load_tile(at.read(turn.at) + box * BOX, read, full, {64 * box, stream.head, token, stream.sequence});
+                             for (int box = 0; box < BOXES; ++box)
+                               load_tile(at.read(stage) + box * BOX, read, at.full(stage), {64 * box, stream.head, token, stream.sequence});
 #pragma unroll
-        for (int part = 0; part < 2; ++part)
-          load_tile(at.written(turn.at, part), written, full, {64 * part, stream.head, token, stream.sequence});
-      }
-      Gates& to = at.gates(memory, turn.at);
-      put_gates(to, numbers);
-      sync_warp();
-      log = log + LongSum{to.high[CHUNK - 1], to.low[CHUNK - 1]};
-      if (lane() == 0) barrier_arrive(full);
-    }
-    if (lane() == 0) segment_logs[segment.place(sequences, segment.order)] = log.high + log.low;
+                             for (int part = 0; part < 2; ++part)
+                               load_tile(at.written(stage, part), written, at.full(stage), {64 * part, stream.head, token, stream.sequence});
+                           });
+    if (lane() == 0) segment_logs[segment.place(sequences, segment.order)] = log;
   } else {
     take_registers<208>();
-    const Job job{read, read, written, written, written, 1, back ? scale : 1, 1, back, of_values, false};
-    const FlowRows none(nullptr, stream);
-    const KeptStates no_states(nullptr, nullptr, stream, false);
-    const GradientCarrier<false, false> carrier{at, memory, job, stream, none, no_states, group - 1};
+    const int part = group - 1;
     Column state = {};
-    if (segment.order == 0 && back) carrier.begin(state, dfinal_state_view, nullptr);
-    if (segment.order == 0 && !back) carrier.begin(state, initial_state_view, nullptr);
-#pragma unroll 1
-    for (int step = 0; step < stream.steps; ++step, turn.next()) {
-      barrier_wait_all(at.full(turn.at), turn.parity);
-      carrier.write(state, turn.at);
-      sync_warp();
-      if (lane() == 0) barrier_arrive(at.empty(turn.at));
+    const SplitExp left = gather(state, at, stream.steps, [&](uint32_t stage) {
+      const Gates& gates = at.gates(stage);
+      return Gathered{at.written(stage, part), back ? gates.before : gates.after, back ? scale : 1};
+    });
+    if (segment.order == 0 && (left.base != 0 || left.rest != 0)) {
+      const StateInMemory first(back ? dfinal_state_view : initial_state_view, stream, 64 * part + 16 * (warp() % 4), of_values, true);
+      if (first.data) first.each([&](int i, const float* x) { state[i] += left.of(*x); });
     }
-    carrier.keep(state, segment_states + segment.place(sequences, segment.order) * (WARPGROUP * KEYS), group - 1);
+    GradientCarrier<false, false>::keep(state, segment_states + segment.place(sequences, segment.order) * (WARPGROUP * KEYS), part);
   }
 }
 

@@ -6,6 +6,8 @@ KERNEL(256, 1) join_segments(${parameters('join_segments')}) {
   constexpr int NUMBERS = WARPGROUP * KEYS;
   const int row = block_x() / (NUMBERS / 1024), count = static_cast<int>(segments) - 1;
   float* at = segment_states + static_cast<int64_t>(row) * count * NUMBERS + block_x() % (NUMBERS / 1024) * 1024 + thread_x() * 4;
+  let_next_launch_go();
+  wait_for_previous_launch();
   Pack<float, 4> state = load_pack<4>(at);
 #pragma unroll 4
   for (int i = 1; i < count; ++i) {

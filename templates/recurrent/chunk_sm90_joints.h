@@ -33,7 +33,7 @@ KERNEL(KEYS, 1) multiply_decays(${parameters('multiply_decays')}) {
   const float* from = decays + (joints.chunks_before(sequence, number) * heads + head) * KEYS + key;
   float* to = decays_before + static_cast<int64_t>(joint) * joints.parts() * KEYS + key;
   constexpr int AHEAD = 16;  // chunks whose decays are on their way at once
-  float left = 1;
+  float left = key < static_cast<int>(q_view.shape[3]) ? 1 : 0;  // padded keys are gone from the start
   int chunk = 0;
   let_next_launch_go();
   wait_for_previous_launch();

@@ -1,6 +1,7 @@
 // Hopper vocabulary of the chunked recurrence: segments of a sequence, which are computed at once, and the entries that make the states
 // before them. Part of forward.chunk.sm90.cu.
 #pragma once
+#include "recurrent/chunk_sm90_gathered.h"
 
 // Block number: segment % segments of slice % slices of a head of a sequence.
 struct Segment {
@@ -27,16 +28,12 @@ struct Segment {
 
 // Of a segment: its state without those before it, and the log of what it leaves of them. The last one has no block.
 KERNEL(3 * WARPGROUP, 1) segment_states_alone(${parameters('segment_states_alone')}) {
-  const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
-  char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
-  if (thread_x() == 0) {
-    at.init();
-    fence_barrier_init();
-  }
+  const GatherPlaces at;
+  if (thread_x() == 0) at.init();
   sync_block();
+  let_next_launch_go();
   const Segment segment(heads, slices, segments - 1, segment_tokens, k_view.shape[1]);
   const int group = uniform(warpgroup());
-  Turn<STAGES> turn;
   if (group == 0) {
     give_registers<88>();
     if (warp() > 0) return;
@@ -44,43 +41,27 @@ KERNEL(3 * WARPGROUP, 1) segment_states_alone(${parameters('segment_states_alone
     const int key_head = own(k_view), value_head = own(v_view);
     const TokenNumbers gates(g_view, g_type, segment.tokens(sequences), segment.head, false);
     const float gamma = gamma_of(g_gamma_view, gamma_type, segment.head, heads, layer_idx, num_layers);
-    LongSum log = {0, 0};
-#pragma unroll 1
-    for (int token = 0; token < segment.count; token += CHUNK, turn.next()) {
-      float numbers[2];
-      gates.load(token, segment.count, gamma, numbers);
-      const uint32_t full = at.full(turn.at);
-      barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
-      if (lane() == 0) {
-        barrier_expect(full, KEY_BOXES + VALUE_BOXES);
+    const int last = segment.count - CHUNK;
+    const float log = feed(at, gates, gamma, segment.count, segment.count / CHUNK, false, [&](int step) { return last - step * CHUNK; },
+                           [&](uint32_t stage, int token) {
 #pragma unroll
-        for (int box = 0; box < BOXES; ++box)
-          load_tile(at.keys(turn.at) + box * BOX, k_map, full, {64 * box, key_head, segment.first + token, segment.sequence});
+                             for (int box = 0; box < BOXES; ++box)
+                               load_tile(at.read(stage) + box * BOX, k_map, at.full(stage), {64 * box, key_head, segment.first + token, segment.sequence});
 #pragma unroll
-        for (int part = 0; part < 2; ++part)
-          load_tile(at.values(turn.at, part), v_map, full, {segment.slice * 128 + 64 * part, value_head, segment.first + token, segment.sequence});
-      }
-      Gates& to = at.gates(memory, turn.at);
-      put_gates(to, numbers);
-      sync_warp();
-      log = log + LongSum{to.high[CHUNK - 1], to.low[CHUNK - 1]};
-      if (lane() == 0) barrier_arrive(full);
-    }
-    if (lane() == 0) segment_logs[block_x()] = log.high + log.low;
+                             for (int part = 0; part < 2; ++part)
+                               load_tile(at.written(stage, part), v_map, at.full(stage),
+                                         {segment.slice * 128 + 64 * part, value_head, segment.first + token, segment.sequence});
+                           });
+    if (lane() == 0) segment_logs[block_x()] = log;
   } else {
     take_registers<208>();
     const int part = group - 1, column = segment.slice * 128 + 64 * part;
-    const Carrier carrier{at, memory, v_map, 0, segment.count, segment.sequence, segment.head, column, part, segment.first};
     Column state = {};
-    if (segment.number == 0) carrier.begin(state, initial_state_view, nullptr);
-#pragma unroll 1
-    for (int token = 0; token < segment.count; token += CHUNK, turn.next()) {
-      barrier_wait_all(at.full(turn.at), turn.parity);
-      carrier.write(state, turn.at);
-      sync_warp();
-      if (lane() == 0) barrier_arrive(at.empty(turn.at));
-    }
-    carrier.keep(state, segment_states + segment.place(segments, segment.number, part));
+    const SplitExp left = gather(state, at, segment.count / CHUNK, [&](uint32_t stage) { return Gathered{at.written(stage, part), at.gates(stage).after, 1}; });
+    const StateMemory initial(initial_state_view, segment.sequence, segment.head, column + 16 * (warp() % 4));
+    if (initial.data && segment.number == 0 && (left.base != 0 || left.rest != 0))
+      initial.each([&](int n, int i, const float* from) { state[4 * n + i] += left.of(*from); });
+    Carrier::keep(state, segment_states + segment.place(segments, segment.number, part));
   }
 }
 

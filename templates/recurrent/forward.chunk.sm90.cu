@@ -63,6 +63,7 @@ $if delta
   wait_for_previous_launch();
 $else
   sync_block();
+  wait_for_previous_launch();
   const Segment segment(heads, slices, segments, segment_tokens, q_view.shape[1]);
 $end
   const uint32_t all_heads = static_cast<uint32_t>(heads);

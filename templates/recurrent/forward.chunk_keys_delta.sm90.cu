@@ -250,7 +250,7 @@ KERNEL(3 * WARPGROUP, 1) recurrent(${parameters('recurrent')}) {
     const auto state_at = [&](const View& view) { return StateMemory(view, segment.sequence, segment.head, column + 16 * (warp() % 4)); };
     Column state = {};
     if (segment.carries) {
-      begin_carrying(state, part);
+      begin_carrying(state, part, static_cast<int>(final_state_view.shape[2]));
       clear_values(memory + VALUES + part * BOX, part);
     } else if (segment.first == 0 && is_given(initial_state_view)) {
       state_at(initial_state_view).each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });

@@ -245,6 +245,14 @@ TEST(Layout, FunctionsOfStrides) {
   EXPECT_EQ(judge({5, 3, 4}, {24, 8, 1}, "aligned(x, 32)"), Value(true));
   EXPECT_EQ(judge({5, 3, 4}, {24, 8, 1}, "aligned(x, 32)", 16), Value(false));
   EXPECT_EQ(judge({5, 3, 4}, {24, 6, 1}, "aligned(x, 32)"), Value(false));
+  EXPECT_EQ(judge({5, 3, 4}, {24, 8, 1}, "mappable(x)"), Value(true));
+  EXPECT_EQ(judge({5, 1, 4}, {24, 7, 1}, "mappable(x)"), Value(true));
+  EXPECT_EQ(judge({1, 3, 1}, {0, 8, 0}, "mappable(x)"), Value(true));
+  EXPECT_EQ(judge({5, 3, 4}, {24, 8, 1}, "mappable(x)", 8), Value(false));
+  EXPECT_EQ(judge({5, 3, 4}, {24, 6, 1}, "mappable(x)"), Value(false));
+  EXPECT_EQ(judge({5, 3, 4}, {0, 8, 1}, "mappable(x)"), Value(false));
+  EXPECT_EQ(judge({5, 3, 4}, {-24, 8, 1}, "mappable(x)"), Value(false));
+  EXPECT_EQ(judge({5, 3, 4}, {std::int64_t{1} << 38, 8, 1}, "mappable(x)"), Value(false));
 }
 
 // ---- a dim with a definition beside "X|1" ----

@@ -33,6 +33,7 @@ CallFacts facts_of(const Spec& spec, const Case& c);
 //   given(x)          tensor or attribute x was given
 //   contiguous(x)     x is row-major without gaps (dims of size 1 do not count)
 //   aligned(x, n)     address and every stride but the last are multiples of n bytes
+//   mappable(x)       a tensor map reaches x: aligned(x, 16), and all dims step forward (dims of size 1 do not count)
 //   rank(x), extent(x, i), stride(x, i)   of the tensor as given; i may be negative (from the end); a dim of size 1 has stride 0
 //   first(x), last(x), nondecreasing(x), smallest(x)   of a host integer tensor's data
 //   chunks(x, c)      of host offsets: sum over n of ceil_div(x[n+1] - x[n], c)
@@ -44,7 +45,7 @@ CallFacts facts_of(const Spec& spec, const Case& c);
 //                     count, of these two and of nondecreasing(x[, count]): only so many first elements, or rows, are looked at
 //   foldable(x)       the dimensions of x's rest extent ("C...") step as one: each by as much as the next one spans
 //   folded_stride(x)  that step; 0 where the rest has one element or none. An error if x is not foldable
-// Of a tensor that is not given, contiguous, aligned, foldable and nondecreasing hold; the others are errors.
+// Of a tensor that is not given, contiguous, aligned, mappable, foldable and nondecreasing hold; the others are errors.
 class Binding : public Scope {
  public:
   std::optional<Value> lookup(std::string_view name) const override;

@@ -37,6 +37,15 @@ bool is_aligned(const TensorFacts& facts, std::int64_t bytes) {
   return true;
 }
 
+// Whether a tensor map reaches it as it lies (backends/cuda/cuda_tensor_map.cpp). A dim of one element is never stepped over.
+bool is_mappable(const TensorFacts& facts) {
+  if (!is_aligned(facts, 16)) return false;
+  const std::int64_t longest = (std::int64_t{1} << 40) / size_of(facts.type);
+  for (std::size_t i = 0; i + 1 < facts.shape.size() && !is_empty(facts); ++i)
+    if (facts.shape[i] > 1 && (facts.strides[i] <= 0 || facts.strides[i] >= longest)) return false;
+  return true;
+}
+
 // The step of dimensions [first, end) walked as one: each steps over the whole of the next. 0 if they have at most one element; none: they
 // do not step as one.
 std::optional<std::int64_t> common_step(const TensorFacts& facts, std::size_t first, std::size_t end) {
@@ -172,6 +181,7 @@ std::optional<Value> Binding::call(std::string_view function, std::string_view n
   if (function == "given") return Value(is_given);
   if (function == "contiguous") return Value(!is_given || is_contiguous(found->second));
   if (function == "aligned") return Value(!is_given || is_aligned(found->second, integer_argument(function, name, rest)));
+  if (function == "mappable") return Value(!is_given || is_mappable(found->second));
   if (function == "foldable") return Value(!is_given || folded_step(*tensor, form, found->second).has_value());
   if (function == "nondecreasing" && !is_given) return Value(true);
   if (function == "sum" && !is_given) return rest[1];

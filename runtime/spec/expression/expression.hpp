@@ -67,7 +67,7 @@ class Expression {
 // Functions of values, the same everywhere: min max clamp ceil_div align pow2 log2 sqrt abs floor.
 //   align(x, a): x rounded up to a multiple of a; pow2(x): smallest power of two >= x; log2(x): floor, of a positive integer
 //   (of a float: float). size(T): bytes of a type name (size('f32') = 4), a name-taking function that also takes a string.
-// Name-taking functions (Scope::call): given contiguous aligned foldable extent stride rank first last
+// Name-taking functions (Scope::call): given contiguous aligned mappable foldable extent stride rank first last
 // nondecreasing smallest chunks sum outside outside_rows, each documented in binding.hpp.
 bool is_value_function(std::string_view name);
 bool is_name_function(std::string_view name);

@@ -26,6 +26,7 @@ constexpr FunctionRow rows[] = {
     {"given", Function::by_scope, 1, 1},
     {"contiguous", Function::by_scope, 1, 1},
     {"aligned", Function::by_scope, 2, 2},
+    {"mappable", Function::by_scope, 1, 1},
     {"foldable", Function::by_scope, 1, 1},
     {"folded_stride", Function::by_scope, 1, 1},
     {"stride", Function::by_scope, 2, 2},

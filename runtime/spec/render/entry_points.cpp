@@ -68,7 +68,8 @@ class SampleScope : public Scope {
 
   std::optional<Value> call(std::string_view function, std::string_view name, std::span<const Value> rest) const override {
     if (function == "given") return scope_.call(function, name, rest);
-    if (function == "contiguous" || function == "aligned" || function == "foldable" || function == "nondecreasing") return Value(true);
+    for (const std::string_view holds : {"contiguous", "aligned", "mappable", "foldable", "nondecreasing"})
+      if (function == holds) return Value(true);
     return Value(std::int64_t{1});
   }
 
