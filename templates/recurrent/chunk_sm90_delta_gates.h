@@ -15,7 +15,7 @@ static inline float store_gate_gradients(const DeltaFlows& flows, const float (&
     for (int part = 0; part < 8; ++part) change[i] -= flows.read_here[part][t];
     change[i] -= own, left += own;
   }
-  if (lane() < 4) left += flows.through[lane()];
+  if (lane() < 12) left += flows.through[0][lane()];
 #pragma unroll
   for (int mask = 1; mask < WARP; mask *= 2) left += shuffle_xor(left, mask);
   float sum = change[0] + change[1];

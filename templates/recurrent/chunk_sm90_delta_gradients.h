@@ -219,6 +219,7 @@ struct GradientMaker {
   void of_queries(const GradientItem& item, const TensorMap& to, uint32_t chunk_parity) const {
     TokenKeys dq = {};
     TokenPairs pairs = {};
+    float through[2] = {};
     each_step([&](uint32_t stage) {
       keep_in_place(dq);
       keep_in_place(pairs);
@@ -228,6 +229,7 @@ struct GradientMaker {
 #pragma unroll
       for (int i = PARTS - 1; i >= 0; --i) multiply_by_keys<STEP>(dq, at.dout(stage), at.before(stage, i), true);
       wgmma_commit();
+      if (GATED) add_through<OF_QUERIES>(stage, through);
       wgmma_wait<0>();
       keep_in_place(dq);
       keep_in_place(pairs);
@@ -246,6 +248,7 @@ struct GradientMaker {
       multiply_with(at.queries(), dq, rows);
       add_flows<2, true>(pairs, at.queries(), at.keys(), rows, flows().read_here[warp() % 4]);
       put_rows(rows, flows().read[0]);
+      put_through(through, flows().through[OF_QUERIES]);
       barrier_arrive(at.meeting(FLOWS_THERE));
     }
     keep_in_place(dq);
@@ -264,6 +267,7 @@ $end
   void of_reads(uint32_t chunk_parity) const {
     TokenKeys sums = {};
     TokenPairs pairs = {};
+    float through[2] = {};
     each_step([&](uint32_t stage) {
       keep_in_place(sums);
       keep_in_place(pairs);
@@ -278,6 +282,7 @@ $end
 #pragma unroll
         for (int i = 0; i <= order; ++i) multiply_by_keys<STEP>(sums, at.gradient(stage, i), at.before(stage, order - i), true);
       wgmma_commit();
+      if (GATED) add_through<OF_READS>(stage, through);
       wgmma_wait<0>();
       keep_in_place(sums);
       keep_in_place(pairs);
@@ -303,6 +308,7 @@ $end
       }
       add_flows<1, false>(pairs, at.keys(), at.keys(), rows, flows().read_here[4 + warp() % 4]);
       put_rows(rows, flows().read[1]);
+      put_through(through, flows().through[OF_READS]);
       barrier_arrive(at.meeting(FLOWS_THERE));
     }
     release(ROWS);
@@ -320,7 +326,7 @@ $end
         for (int i = 0; i < PARTS && i <= order; ++i)
           multiply_by_keys<STEP>(dk, at.written(stage, order - i), at.after(stage, i), true);
       wgmma_commit();
-      if (GATED) add_through(stage, through);
+      if (GATED) add_through<OF_WRITES>(stage, through);
       wgmma_wait<0>();
       keep_in_place(dk);
     });
@@ -345,10 +351,7 @@ $end
       barrier_wait(at.meeting(FLOWS_FREE), chunk_parity);
       put_rows(left, flows().left);
       put_rows(read, flows().read_by_keys);
-      float sum = has_own() ? (lane() / 4 % 2 ? through[1] : through[0]) * (gates.base + gates.rest) : 0;
-#pragma unroll
-      for (int mask = 1; mask < WARP; mask *= 2) sum += shuffle_xor(sum, mask);
-      if (lane() == 0) flows().through[warp() % 4] = sum;
+      put_through(through, flows().through[OF_WRITES]);
       barrier_arrive(at.meeting(FLOWS_THERE));
     }
     wgmma_wait<0>();
@@ -382,31 +385,38 @@ $end
   }
   // What the state before the chunk holds for the gradient after it, of a step's values, of which a warp has 8: the products of values with
   // themselves, sums[lane() / 4 % 2] of the lanes that have_own(), of all products of values. Few at a time: matrix instructions round down.
-  void add_through(uint32_t stage, float (&sums)[2]) const {
+  // Of 32 keys after the others, of which OF_READS, which has the least to do besides, takes two.
+  template <Part PART> void add_through(uint32_t stage, float (&sums)[2]) const {
+    constexpr int FIRST = PART == OF_READS ? 0 : PART == OF_QUERIES ? 2 : 3, END = PART == OF_READS ? 2 : FIRST + 1;
+    static_assert(2 * BOXES == 4);
     const uint32_t row = warp() % 4 * 8 + lane() % 8, at_row = row * 128, pack = lane() / 8;
 #pragma unroll
-    for (int half = 0; half < 2 * BOXES; ++half) {  // of 32 keys
+    for (int half = FIRST; half < END; ++half) {
       const uint32_t place = half / 2 * STEP_STATE_BOX + at_row + ((half % 2 * 4 + pack) ^ lane() % 8) * 16;
-      uint32_t states[PARTS][4], gradients[PARTS][4];
+      uint32_t states[2][4] = {}, gradients[PARTS][4];
 #pragma unroll
       for (int part = 0; part < PARTS; ++part) {
         load_matrices(states[part], at.before(stage, part) + place);
         load_matrices(gradients[part], at.after(stage, part) + place);
       }
-      float products[4] = {};
+      float products[4] = {};  // with states, then with what rounding took from them
 #pragma unroll
-      for (int order = 2 * PARTS - 2; order >= 0; --order)  // smaller ones first
+      for (int part = PARTS - 1; part >= 0; --part)  // smaller ones first
 #pragma unroll
-        for (int i = 0; i < PARTS; ++i) {
-          if (order - i < 0 || order - i >= PARTS) continue;
-#pragma unroll
-          for (int k = 0; k < 4; k += 2) {
-            const uint32_t a[4] = {states[i][k], 0, states[i][k + 1], 0};
-            mma_16x8x16<Element>(products, a, gradients[order - i][k], gradients[order - i][k + 1]);
-          }
+        for (int k = 0; k < 4; k += 2) {
+          const uint32_t a[4] = {states[0][k], states[1][k], states[0][k + 1], states[1][k + 1]};
+          mma_16x8x16<Element>(products, a, gradients[part][k], gradients[part][k + 1]);
         }
-      sums[0] += products[0], sums[1] += products[1];
+      sums[0] += products[0] + products[2], sums[1] += products[1] + products[3];
     }
+  }
+  // The warp's sum of them, of what the chunk leaves.
+  void put_through(const float (&sums)[2], float* to) const {
+    const Gates& gates = numbers().gates;
+    float sum = has_own() ? (lane() / 4 % 2 ? sums[1] : sums[0]) * (gates.base + gates.rest) : 0;
+#pragma unroll
+    for (int mask = 1; mask < WARP; mask *= 2) sum += shuffle_xor(sum, mask);
+    if (lane() == 0) to[warp() % 4] = sum;
   }
 };
 

@@ -16,7 +16,7 @@ enum Meeting { PAIRS_FREE, PAIRS_THERE, FLOWS_FREE, FLOWS_THERE, MEETINGS };
 // What flows past a chunk's log gates, in parts: of what is read at a token, of the state and of earlier ones; of what it writes that is left
 // after the chunk; of what is read in the chunk of each token; through the chunk. And gradients of beta.
 struct DeltaFlows {
-  float read[2][CHUNK], read_by_keys[CHUNK], left[CHUNK], read_here[8][CHUNK], through[4], beta[CHUNK];
+  float read[2][CHUNK], read_by_keys[CHUNK], left[CHUNK], read_here[8][CHUNK], through[3][4], beta[CHUNK];
 };
 
 struct GradientPlaces {

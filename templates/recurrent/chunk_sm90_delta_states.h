@@ -72,19 +72,25 @@ template <bool BACK> struct StateCarrier {
 
   const ChunkNumbers& numbers(uint32_t stage) const { return *reinterpret_cast<const ChunkNumbers*>(memory + (at.numbers(stage) - at.first)); }
 
-  // x = what keys read of the state, which is kept meanwhile.
-  void read(Columns& x, const Column& state, Buffers& buffers, uint32_t stage, int number) const {
+  // x = what keys read of the state, which is kept meanwhile; (BACK) of_weights = what out's gradients, weighed, give to what tokens write.
+  void read(Columns& x, Columns& of_weights, const Column& state, Buffers& buffers, uint32_t stage, int number) const {
     uint32_t seen[SLICES][4], rest[SLICES][4];
     to_factor(seen, state);
     to_rounding(rest, seen, state);
     keep_in_place(x);
+    if constexpr (BACK) keep_in_place(of_weights);
     wgmma_fence();
     if constexpr (PARTS > 1) multiply_by_rows(x, rest, at.keys(stage), false);
     multiply_by_rows(x, seen, at.keys(stage), PARTS > 1);
+    if constexpr (BACK) {
+#pragma unroll
+      for (int i = PARTS - 1; i >= 0; --i) multiply_values_by_columns(of_weights, at.values(stage, part), at.matrix(stage, INVERSE_PARTS + i), i < PARTS - 1);
+    }
     wgmma_commit();
     keep_state<PARTS>(seen, rest, buffers, kept, {0, 64 * part, BACK ? PARTS : 0, walk.head, number});
     wgmma_wait<0>();
     keep_in_place(x);
+    if constexpr (BACK) keep_in_place(of_weights);
   }
 
   static void weigh(uint32_t (&factor)[4][4], uint32_t (&rest)[4][4], Columns& x, const float* weights, const float* norms, float more) {
@@ -116,41 +122,40 @@ template <bool BACK> struct StateCarrier {
 $if normed
     key_norms = own.norms.k, query_norms = own.norms.q;
 $end
-    Columns x;
-    read(x, state, buffers, stage, number);
+    Columns x, of_weights;
+    uint32_t values[4][4];
+    if constexpr (!BACK) load_transposed(values, at.values(stage, part));
+    read(x, of_weights, state, buffers, stage, number);
     if constexpr (BACK) {
       scale_by_token(x, gates.after, 1);
       if (NORMED) scale_by_token(x, key_norms, 1);
-      keep_in_place(x);
-      wgmma_fence();
 #pragma unroll
-      for (int i = PARTS - 1; i >= 0; --i) multiply_values_by_columns(x, at.values(stage, part), at.matrix(stage, INVERSE_PARTS + i), true);
-      wgmma_commit();
-      wgmma_wait<0>();
-      keep_in_place(x);
+      for (int i = 0; i < CHUNK / 2; ++i) x[i] += of_weights[i];
     } else {
       scale_by_token(x, gates.before, 1);
       if (NORMED) scale_by_token(x, key_norms, 1);
-      uint32_t values[4][4];
-      load_transposed(values, at.values(stage, part));
       Columns v;
       from_factor(v, values);
 #pragma unroll
       for (int i = 0; i < CHUNK / 2; ++i) x[i] = v[i] - x[i];
       scale_by_token(x, gates.beta, 1);
     }
-    multiply_by_inverse<BACK>(x, at.matrix(stage, 0));
-    keep_written<BACK ? PARTS : WRITTEN_PARTS>(x, buffers, written, {64 * part, 0, BACK ? WRITTEN_PARTS : 0, walk.head, number});
+    uint32_t of_queries[4][4], rest_of_queries[4][4];  // (BACK) out's gradients as queries weigh them
+    multiply_by_inverse<BACK>(x, at.matrix(stage, 0), [&] {
+      if constexpr (!BACK) return;
+      load_transposed(of_queries, at.values(stage, part));
+      from_factor(of_weights, of_queries);
+      weigh(of_queries, rest_of_queries, of_weights, gates.before, query_norms, scale);
+    });
+    // Goes to memory while the state takes it in.
+    Columns own_rows;
+#pragma unroll
+    for (int i = 0; i < CHUNK / 2; ++i) own_rows[i] = x[i];
+    const auto keep_rows = [&] { keep_written<BACK ? PARTS : WRITTEN_PARTS>(own_rows, buffers, written, {64 * part, 0, BACK ? WRITTEN_PARTS : 0, walk.head, number}); };
     uint32_t factor[4][4], rest[4][4];
     if constexpr (BACK) {
       scale_by_token(x, gates.beta, 1);
-      to_factor(factor, x);
-      send_box<true>(buffers, factor, dv, {64 * part, walk.head, chunk * CHUNK, walk.sequence});
       weigh(factor, rest, x, gates.before, key_norms, -1);
-      uint32_t of_queries[4][4], rest_of_queries[4][4];
-      load_transposed(of_queries, at.values(stage, part));
-      from_factor(x, of_queries);
-      weigh(of_queries, rest_of_queries, x, gates.before, query_norms, scale);
 #pragma unroll
       for (int box = 0; box < BOXES; ++box) {
         keep_in_place(x);
@@ -158,6 +163,13 @@ $end
         take_in(x, factor, rest, at.keys(stage) + box * BOX, false);
         take_in(x, of_queries, rest_of_queries, at.queries(stage) + box * BOX, true);
         wgmma_commit();
+        if (box == 0) {
+          keep_rows();
+          scale_by_token(own_rows, gates.beta, 1);
+          uint32_t of_values[4][4];
+          to_factor(of_values, own_rows);
+          send_box<true>(buffers, of_values, dv, {64 * part, walk.head, chunk * CHUNK, walk.sequence});
+        }
         wgmma_wait<0>();
         keep_in_place(x);
         add_to_state(state, box, x, gates);
@@ -170,6 +182,7 @@ $end
         wgmma_fence();
         take_in(x, factor, rest, at.keys(stage) + box * BOX, false);
         wgmma_commit();
+        if (box == 0) keep_rows();
         wgmma_wait<0>();
         keep_in_place(x);
         add_to_state(state, box, x, gates);

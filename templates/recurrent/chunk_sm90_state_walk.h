@@ -33,7 +33,8 @@ static inline void take_piece(uint32_t (&piece)[4][4], Columns& x) {
 }
 
 // x times the inverse, or (BACK) its transpose: both of them are in pieces, of whose products those below the last digits are left out.
-template <bool BACK> static inline void multiply_by_inverse(Columns& x, uint32_t inverse) {
+// meanwhile(): what else there is to do while they are made.
+template <bool BACK, class Meanwhile> static inline void multiply_by_inverse(Columns& x, uint32_t inverse, Meanwhile meanwhile) {
   uint32_t pieces[INVERSE_PARTS][4][4];
 #pragma unroll
   for (int piece = 0; piece < INVERSE_PARTS; ++piece) take_piece(pieces[piece], x);
@@ -47,8 +48,12 @@ template <bool BACK> static inline void multiply_by_inverse(Columns& x, uint32_t
       else multiply_by_rows(x, pieces[piece], inverse + of_inverse * BOX, of_inverse < INVERSE_PARTS - 1);
     }
   wgmma_commit();
+  meanwhile();
   wgmma_wait<0>();
   keep_in_place(x);
+}
+template <bool BACK> static inline void multiply_by_inverse(Columns& x, uint32_t inverse) {
+  multiply_by_inverse<BACK>(x, inverse, [] {});
 }
 
 // COUNT elements a number of x, values by tokens, to memory: what tokens write, or its gradient. `to`: of the first.
