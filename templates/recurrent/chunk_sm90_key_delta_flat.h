@@ -42,19 +42,31 @@ template <class T> static inline void load_flat_gates_of(float (&x)[PART], const
   const T* at = static_cast<const T*>(gates.data) + tokens.row * gates.strides[0] + (tokens.first + token + own.first) * gates.strides[1] + head * gates.strides[2] + own.key;
   const bool in_pairs = reinterpret_cast<uint64_t>(gates.data) % (2 * sizeof(T)) == 0 && (gates.strides[0] | gates.strides[1] | gates.strides[2]) % 2 == 0;
   const int there = own.key < gates.shape[3] ? count - token - own.first : 0;
+  const auto load = [&](auto load_two) {
 #pragma unroll
-  for (int i = 0; i < RUN; ++i) {
-    Pack<T, 2> two = {};
-    if (i < there && in_pairs) two = load_pack<2>(at);
-    if (i < there && !in_pairs) two.at[0] = at[0], two.at[1] = at[1];
-    x[2 * i] = to_float(two.at[0]), x[2 * i + 1] = to_float(two.at[1]);
-    at += gates.strides[1];
-  }
+    for (int i = 0; i < RUN; ++i) {
+      Pack<T, 2> two = {};
+      if (i < there) two = load_two(at);
+      x[2 * i] = to_float(two.at[0]), x[2 * i + 1] = to_float(two.at[1]);
+      at += gates.strides[1];
+    }
+  };
+  if (in_pairs) load([](const T* from) { return load_pack<2>(from); });
+  else load([](const T* from) { return Pack<T, 2>{from[0], from[1]}; });
 }
 static inline void load_flat_gates(float (&x)[PART], const FlatOwn& own, const View& gates, int64_t type, const Tokens& tokens, int64_t head, int token, int count) {
   if (F32_GATES || type == 0) load_flat_gates_of<float>(x, own, gates, tokens, head, token, count);
   else if (type == 1) load_flat_gates_of<half>(x, own, gates, tokens, head, token, count);
   else load_flat_gates_of<bfloat16>(x, own, gates, tokens, head, token, count);
+}
+// In a chunk that is steep: logs to where those who need them take them, a key of a part's tokens.
+static inline void hand_gates(char* memory, const FlatOwn& own, const float (&x)[PART]) {
+#pragma unroll
+  for (int i = 0; i < RUN; ++i) store_pack(reinterpret_cast<float*>(memory + At::KEPT) + (own.first + i) * KEYS + own.key, Pack<float, 2>{x[2 * i], x[2 * i + 1]});
+}
+static inline void take_gates(const char* memory, const Own& own, float (&x)[PART]) {
+#pragma unroll
+  for (int i = 0; i < PART; ++i) x[i] = reinterpret_cast<const float*>(memory + At::KEPT)[(own.first + i) * KEYS + own.key];
 }
 static inline void weigh_flat_gates(KeyFlows& flows, const FlatOwn& own, float (&x)[PART]) {
   Pack<float, 2> leaves = {1, 1};

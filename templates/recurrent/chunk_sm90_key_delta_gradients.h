@@ -279,11 +279,13 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
   }
   if (GATED) store_pack(&flows.through[thread_x() / (KEYS / 2)][thread_x() % (KEYS / 2) * 2], Pack<float, 2>{through[0], through[1]});
   const bool steep = flows.is_steep();
-  if (steep) factors.begin();
+  if (steep) hand_gates(memory, flat_own, factors.kept);
   else weigh_flat_gates(flows, flat_own, factors.kept);
   sync_block();
   uint32_t closed = 0;  // a bit of each number whose gate leaves nothing
   if (steep) {
+    take_gates(memory, own, factors.kept);
+    sync_block();  // gates make room
     weigh_all(memory, flows, own, factors, closed);
   } else {
     weigh_flat(memory, flows, flat_own, factors);
