@@ -13,7 +13,7 @@ constexpr bool DELTA = true, NORMED = ${normed}, GATED = ${gated}, SHARED_HEADS 
 constexpr int PIECES = ${precise} ? 2 : 1;
 constexpr int QUERY_PIECES = 2, ROW_PIECES = PIECES > 1 ? 3 : 2, PAIR_PIECES = PIECES;
 constexpr int WRITTEN_PIECES = PIECES > 1 ? 3 : 1, INVERSE_PARTS = WRITTEN_PIECES;
-constexpr int DECAY_ROW = KEYS + CHUNK;  // floats of a chunk: decays of keys, betas
+constexpr int DECAYS_AND_BETAS = KEYS + CHUNK, DECAY_ROW = DECAYS_AND_BETAS + 2 * CHUNK;  // floats of a chunk: decays of keys, betas; norms of queries, of keys
 constexpr int WAYS = 2, KEPT_PARTS = PIECES, STATE_THREADS = 128, STATE_COLUMNS = 64;
 constexpr bool NARROW = false, F32_GATES = ${f32_gates};  // gates of keys are f32
 #include "recurrent/gradient_rows.h"

@@ -136,7 +136,12 @@ static inline void finish_chunk(char* memory, KeyFlows& flows, const Own& own, O
                                 const EndOfChunk& to) {
   const int token = to.at.token, count = to.at.count, keys = to.keys;
   float changes[PART][OWN_KEYS];
+$if flat
+  if (!flows.is_steep()) finish_flat_rows(memory, flows, factors);
+  else finish_rows(memory, flows, own, factors, closed, changes);
+$else
   if (own.there) finish_rows(memory, flows, own, factors, closed, changes);
+$end
   sync_block();  // gradients of rows are there for all
 #pragma unroll 1
   for (int row = own_row(); row < CHUNK; row += ROWS_AT_ONCE) {
@@ -156,7 +161,12 @@ $end
   }
   if (!GATED) return;
   if (!CHANGES_IN_MEMORY) sync_block();  // all are done with sums of queries, whose place gradients of gates take
+$if flat
+  if (!flows.is_steep()) put_flat_gate_gradients(memory, flows);
+  else put_gate_gradients(memory, flows, own, closed, changes);
+$else
   if (own.there) put_gate_gradients(memory, flows, own, closed, changes);
+$end
   sync_block();  // gradients of gates are there for all
   const bool in_packs = is_given(to.dgk) && to.gk_type == 0 && are_in_packs(to.dgk);
   float all = 0;

@@ -22,6 +22,9 @@ struct OwnFactors {
   bool reverse;
   const float* token_gates;
   float kept[PART];  // before `weigh`: logs; AHEAD: logs of the next key
+$if flat
+  float read_start[2], kept_start[2];  // in a chunk that is not steep, of two keys: what the first token's P and the last one's R are products of, over E
+$end
 
   void load(int j, float (&x)[PART]) const {
     float logs[PART][1];

@@ -6,10 +6,12 @@
 constexpr int STEP = 32, VALUE_STEPS = 128 / STEP, GRADIENT_STAGES = 3;
 #include "recurrent/chunk_sm90_token_products.h"
 
-constexpr int SUM_PITCH = KEYS + 4, SUMS_BYTES = CHUNK * SUM_PITCH * 4;  // floats of a row; a row of each token
+constexpr int SUM_PITCH = KEYS + 8, SUMS_BYTES = CHUNK * SUM_PITCH * 4;  // floats of a row; a row of each token
 constexpr int THREADS = 4 * WARPGROUP, WARPS = THREADS / WARP, OWN_KEYS = 1, KEY_THREADS = KEYS, GROUPS = THREADS / (KEYS / 2);
+constexpr int RUNS = 2 * PARTS, RUN = CHUNK / RUNS;  // tokens of a thread in a chunk that is not steep (chunk_sm90_key_delta_flat.h)
 constexpr bool LOADS_AHEAD = false, CLOSES_LATE = false, MORE_SUMS = true;
 enum Role { OF_QUERIES, OF_READS, OF_KEYS, OF_PAIRS };
+constexpr int COPIER = 3 * WARP;  // the thread of a warpgroup that copies
 
 struct alignas(16) KeyFlows {
   float leaves[PARTS][KEYS];    // what a part's gates leave
@@ -19,6 +21,12 @@ struct alignas(16) KeyFlows {
   float token_gates[CHUNK], gates[WARPS];  // logs, and sums of gradients
   Norms norms;
   float betas[CHUNK], of_betas[CHUNK];  // and gradients
+  float itself[CHUNK];  // products of queries with what their own tokens write
+  float whole[KEYS];    // what the chunk's gates leave
+  float run_leaves[RUNS][KEYS], run_change[RUNS][KEYS];  // as `leaves` and `change`
+  int steep[KEYS / WARP];  // of some of 32 keys the chunk leaves too little for products of all pairs at once
+
+  bool is_steep() const { return (steep[0] | steep[1] | steep[2] | steep[3]) != 0; }
 };
 
 // Places in shared memory. Stages, each some values of out's gradients, of what tokens write and of its gradients, by tokens, and of both states,
@@ -26,8 +34,8 @@ struct alignas(16) KeyFlows {
 // queries and keys times p; where these and products of different parts are, later sums of queries, keys, keys that read, and of keys once more.
 struct At {
   static constexpr int KEY_ROWS = KeyTile::BYTES, STAGES_AT = 2 * KeyTile::BYTES;
-  static constexpr int STEP_BOX = CHUNK * STEP * 2, STEP_STATE_BOX = STEP * 128, STATE = BOXES * STEP_STATE_BOX;
-  static constexpr int AFTER = PIECES * STATE, DOUT = 2 * AFTER, WRITTEN = DOUT + STEP_BOX, WRITTEN_GRADIENTS = WRITTEN + WRITTEN_PIECES * STEP_BOX;
+  static constexpr int STEP_BOX = CHUNK * STEP * 2, STATE = STEP * 128, AFTER = PIECES * STATE, NEXT_KEYS = 2 * AFTER;  // of states 64 keys, all pieces of both
+  static constexpr int DOUT = BOXES * NEXT_KEYS, WRITTEN = DOUT + STEP_BOX, WRITTEN_GRADIENTS = WRITTEN + WRITTEN_PIECES * STEP_BOX;
   static constexpr int STAGE = WRITTEN_GRADIENTS + PIECES * STEP_BOX;
   static constexpr int NEAR_BYTES = PARTS * PART * PART * 4, NEAR = STAGES_AT, NEAR_KEYS = NEAR + NEAR_BYTES, FLOWS_OF_PAIRS = NEAR_KEYS + NEAR_BYTES;
   static constexpr int FLOWS_OF_KEYS = FLOWS_OF_PAIRS + PIECES * Square::BYTES, KEPT = FLOWS_OF_KEYS + PIECES * Square::BYTES;
@@ -46,6 +54,7 @@ static_assert(1024 + At::END <= ${shared} && At::STAGES_AT % 1024 == 0 && At::BA
 
 #include "recurrent/chunk_sm90_key_gradient_sums.h"
 #include "recurrent/chunk_key_gradient_rows.h"
+#include "recurrent/chunk_sm90_key_delta_flat.h"
 #include "recurrent/chunk_key_gradient_ends.h"
 
 // By one thread: what a chunk's steps multiply.
@@ -58,9 +67,9 @@ struct GradientCopier {
     const uint32_t to = at.stage(step % GRADIENT_STAGES), full = at.full(step % GRADIENT_STAGES);
     barrier_arrive_expect(full, At::STAGE);
     load_tile(to + At::DOUT, douts, full, {STEP * step, head, token, sequence});
-#pragma unroll 1
-    for (int i = 0; i < WRITTEN_PIECES + PIECES; ++i) load_tile(to + At::WRITTEN + i * At::STEP_BOX, written, full, {STEP * step, 0, i, head, chunk});
-    load_states(to, kept, full, step, head, chunk);
+    load_tile(to + At::WRITTEN, written, full, {STEP * step, 0, 0, head, chunk});
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box) load_tile(to + box * At::NEXT_KEYS, kept, full, {64 * box, STEP * step, 0, head, chunk});
   }
 };
 
@@ -71,12 +80,12 @@ struct StepWork {
   const GradientCopier& copier;
   const GradientRows dv;
   int token, count, values;
-  const float* betas;
+  const float beta;  // of the token whose values the thread stores
 
   // By a thread: products of both states, added up by key.
   void add_through(int stage, float (&sums)[2]) const {
     const int key = thread_x() % (KEYS / 2) * 2, group = thread_x() / (KEYS / 2);
-    const char* from = memory + (at.stage(stage) - at.first) + key / 64 * At::STEP_STATE_BOX + key % 8 * 2;
+    const char* from = memory + (at.stage(stage) - at.first) + key / 64 * At::NEXT_KEYS + key % 8 * 2;
 #pragma unroll
     for (int i = 0; i < STEP / GROUPS; ++i) {
       const int row = group + i * GROUPS, place = row * 128 + (key % 64 / 8 ^ row % 8) * 16;
@@ -92,7 +101,7 @@ struct StepWork {
   }
   // A value's gradient is beta times that of what its token writes: four a thread.
   void store_values(int step) const {
-    static_assert(4 * THREADS == CHUNK * STEP);
+    static_assert(4 * THREADS == CHUNK * STEP && STEP / 4 == THREADS / CHUNK);
     const int row = thread_x() / (STEP / 4), column = thread_x() % (STEP / 4) * 4;
     const char* from = memory + (at.stage(step % GRADIENT_STAGES) - at.first) + At::WRITTEN_GRADIENTS + row * 64 + (column / 8 ^ row / 2 % 4) * 16 + column % 8 * 2;
     float x[4] = {};
@@ -103,7 +112,6 @@ struct StepWork {
       for (int i = 0; i < 4; ++i) x[i] += to_float(some.at[i]);
     }
     if (token + row >= count || STEP * step + column >= values) return;
-    const float beta = betas[row];
 #pragma unroll
     for (int i = 0; i < 4; i += 2) dv.store_two(token + row, STEP * step + column + i, beta * x[i], beta * x[i + 1]);
   }
@@ -123,7 +131,7 @@ struct StepWork {
       keep_sums();
       sync_warp();
       if (lane() == 0) barrier_arrive(at.empty(stage));
-      if (COPIES && thread_x() == OF_PAIRS * WARPGROUP && step + GRADIENT_STAGES < VALUE_STEPS) {
+      if (COPIES && thread_x() == OF_QUERIES * WARPGROUP + COPIER && step + GRADIENT_STAGES < VALUE_STEPS) {
         barrier_wait(at.empty(stage), step / GRADIENT_STAGES % 2);
         copier.copy(step + GRADIENT_STAGES);
       }
@@ -132,6 +140,12 @@ struct StepWork {
   }
 };
 
+// sums (+)= a step's rows times a piece of a state.
+static inline void multiply_with_piece(TokenKeys& sums, uint32_t rows, uint32_t state, bool add) {
+  const uint64_t a = depth_major<2 * STEP>(rows), b = matrix_in_shared<128>(state, At::NEXT_KEYS, 8 * 128);
+#pragma unroll
+  for (int k = 0; k < STEP / 16; ++k) wgmma<Element, KEYS, false, true>(sums, moved(a, 32 * k), moved(b, 2048 * k), add || k > 0);
+}
 // sums (+)= rows times states, of so many pieces, without products that are below the last digits.
 template <int ROW_COUNT> static inline void multiply_with_states(TokenKeys& sums, uint32_t rows, uint32_t states, bool more) {
 #pragma unroll
@@ -139,9 +153,28 @@ template <int ROW_COUNT> static inline void multiply_with_states(TokenKeys& sums
 #pragma unroll
     for (int i = 0; i < PIECES && i <= order; ++i) {
       if (order - i >= ROW_COUNT) continue;
-      multiply_by_keys<STEP>(sums, rows + (order - i) * At::STEP_BOX, states + i * At::STATE, more);
+      multiply_with_piece(sums, rows + (order - i) * At::STEP_BOX, states + i * At::STATE, more);
       more = true;
     }
+}
+
+// Of a warpgroup: what pairs of different parts add to its sums.
+static inline void add_steep_pairs(char* memory, KeyFlows& flows, SharedPointer shared, int group, TokenKeys& sums) {
+  const int own_part = warp() % 4;
+  if (group == OF_QUERIES || group == OF_READS) {
+#pragma unroll 1
+    for (int part = 0; part < own_part; ++part) {
+      decay_sums(sums, flows.leaves[part]);
+      add_part<false>(sums, shared + (group == OF_QUERIES ? At::FLOWS_OF_PAIRS : At::FLOWS_OF_KEYS), shared + At::KEPT, part);
+    }
+  } else {  // of keys, the products with queries; the warpgroup of pairs has those with keys that read
+    if (GATED && group == OF_KEYS) put_left(memory, flows, sums);
+#pragma unroll 1
+    for (int part = PARTS - 1; part > own_part; --part) {
+      decay_sums(sums, flows.leaves[part]);
+      add_part<true>(sums, shared + (group == OF_KEYS ? At::FLOWS_OF_PAIRS : At::FLOWS_OF_KEYS), shared + (group == OF_KEYS ? At::READ : At::READ_KEYS), part);
+    }
+  }
 }
 
 // Block number: a chunk of a head.
@@ -155,16 +188,16 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
   const SharedPointer shared = at.first;
   KeyFlows& flows = *reinterpret_cast<KeyFlows*>(memory + At::FLOWS);
   const GradientCopier copier{at, dout_map, kept_states_map, written_rows_map, static_cast<int>(block_x() / heads), static_cast<int>(head), token, static_cast<int>(tokens.row)};
-  if (thread_x() == OF_PAIRS * WARPGROUP) {
+  if (thread_x() == 0) {
 #pragma unroll
     for (int i = 0; i < GRADIENT_STAGES; ++i) {
       barrier_init(at.full(i), 1);
       barrier_init(at.empty(i), THREADS / WARP);
     }
     fence_barrier_init();
-#pragma unroll 1
-    for (int i = 0; i < GRADIENT_STAGES; ++i) copier.copy(i);
   }
+  sync_block();
+  if (group < GRADIENT_STAGES && thread_x() % WARPGROUP == COPIER) copier.copy(group);
   const int keys = static_cast<int>(q_view.shape[3]), values = static_cast<int>(v_view.shape[3]);
   const float scale = softmax_scale;
   ChunkRows<Element, KEYS, THREADS>(q_view, tokens, head, heads, 0, keys, false).copy_async({shared}, token, count);
@@ -175,19 +208,29 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
     TokenNumbers(g_view, g_type, tokens, head, false).load(token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), log_gates);
     flows.token_gates[2 * lane()] = log_gates[0], flows.token_gates[2 * lane() + 1] = log_gates[1];
   }
+  if (group == OF_PAIRS) {
+    static_assert(KEYS == WARPGROUP);
+    const bool steep = any_in_warp(is_steep(decays[block_x() * int64_t{DECAY_ROW} + thread_x() % WARPGROUP]));
+    if (lane() == 0) flows.steep[warp() % 4] = steep;
+  }
   if (thread_x() < CHUNK) flows.betas[thread_x()] = decays[block_x() * int64_t{DECAY_ROW} + KEYS + thread_x()];
+  if (NORMED && group == OF_READS) {
+    static_assert(2 * CHUNK == WARPGROUP);
+    const int i = thread_x() % WARPGROUP;
+    (i < CHUNK ? flows.norms.q : flows.norms.k)[i % CHUNK] = decays[block_x() * int64_t{DECAY_ROW} + DECAYS_AND_BETAS + i];
+  }
   const Own own;
   OwnFactors factors{own, gk_view, gk_type, static_cast<int64_t>(head), tokens, token, count, false, flows.token_gates, {}};
-  sync_block();
-  factors.begin();  // not before: what is stored there would wait for these loads, too
+  const FlatOwn flat_own;
+  load_flat_gates(factors.kept, flat_own, gk_view, gk_type, tokens, static_cast<int64_t>(head), token, count);  // as if the chunk were not steep
 
   TokenKeys sums;
   float through[2] = {};
-  const StepWork work{at, memory, copier, GradientRows(dv_view, nullptr, tokens, head, heads, false), token, count, values, flows.betas};
+  const StepWork work{at, memory, copier, GradientRows(dv_view, nullptr, tokens, head, heads, false), token, count, values, decays[block_x() * int64_t{DECAY_ROW} + KEYS + thread_x() / (THREADS / CHUNK)]};
   if (group == OF_PAIRS) {
     TokenPairs pairs, key_pairs;
     const auto keep_pairs = [&] { keep_in_place(pairs), keep_in_place(key_pairs); };
-    work.template each_step<true>(through, [&](uint32_t stage, bool more) {
+    work.template each_step<false>(through, [&](uint32_t stage, bool more) {
       const uint32_t written = stage + At::WRITTEN, gradients = stage + At::WRITTEN_GRADIENTS;
 #pragma unroll
       for (int i = WRITTEN_PIECES - 1; i >= 0; --i) multiply_rows_of(pairs, stage + At::DOUT, written + i * At::STEP_BOX, more || i < WRITTEN_PIECES - 1);
@@ -206,16 +249,21 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
         const int t = token_row() + i / 2 * 8, s = 8 * j + lane() % 4 * 2 + i % 2;
         float& x = key_pairs[4 * j + i];
         pairs[4 * j + i] *= scale;
-        if (s == t) flows.of_betas[t] = x;
+        if (s == t) flows.of_betas[t] = x, flows.itself[t] = pairs[4 * j + i];
         x = s < t ? -flows.betas[t] * x : 0;
       }
-    put_flows(memory + At::FLOWS_OF_PAIRS, memory + At::NEAR, pairs);
-    put_flows(memory + At::FLOWS_OF_KEYS, memory + At::NEAR_KEYS, key_pairs);
+    if (flows.is_steep()) {
+      put_flows(memory + At::FLOWS_OF_PAIRS, memory + At::NEAR, pairs);
+      put_flows(memory + At::FLOWS_OF_KEYS, memory + At::NEAR_KEYS, key_pairs);
+    } else {
+      put_square(memory + FlatAt::PAIRS, pairs);
+      put_square(memory + FlatAt::KEY_PAIRS, key_pairs);
+    }
 #pragma unroll
     for (int i = 0; i < KEYS / 2; ++i) sums[i] = 0;
   } else {
     const auto keep_sums = [&] { keep_in_place(sums); };
-    if (group == OF_QUERIES) work.template each_step<false>(through, [&](uint32_t stage, bool more) { multiply_with_states<1>(sums, stage + At::DOUT, stage, more); }, keep_sums);
+    if (group == OF_QUERIES) work.template each_step<true>(through, [&](uint32_t stage, bool more) { multiply_with_states<1>(sums, stage + At::DOUT, stage, more); }, keep_sums);
     else if (group == OF_READS) work.template each_step<false>(through, [&](uint32_t stage, bool more) { multiply_with_states<PIECES>(sums, stage + At::WRITTEN_GRADIENTS, stage, more); }, keep_sums);
     else work.template each_step<false>(through, [&](uint32_t stage, bool more) { multiply_with_states<WRITTEN_PIECES>(sums, stage + At::WRITTEN, stage + At::AFTER, more); }, keep_sums);
     copy_async_wait<0>();
@@ -230,31 +278,28 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
     }
   }
   if (GATED) store_pack(&flows.through[thread_x() / (KEYS / 2)][thread_x() % (KEYS / 2) * 2], Pack<float, 2>{through[0], through[1]});
-  if (NORMED) {
-    put_norms_of_rows(memory, flows.norms.q), put_norms_of_rows(memory + At::KEY_ROWS, flows.norms.k);
-    sync_block();
-  }
+  const bool steep = flows.is_steep();
+  if (steep) hand_gates(memory, flat_own, factors.kept);
+  else weigh_flat_gates(flows, flat_own, factors.kept);
+  sync_block();
   uint32_t closed = 0;  // a bit of each number whose gate leaves nothing
-  weigh_all(memory, flows, own, factors, closed);
+  if (steep) {
+    take_gates(memory, own, factors.kept);
+    sync_block();  // gates make room
+    weigh_all(memory, flows, own, factors, closed);
+  } else {
+    weigh_flat(memory, flows, flat_own, factors);
+    fence_async();
+  }
   sync_block();
   if (thread_x() < CHUNK) flows.of_betas[thread_x()] /= flows.betas[thread_x()];  // here, and not where there would be 32 divisions in a row
-  const int own_part = warp() % 4;
-  if (group == OF_QUERIES || group == OF_READS) {
-#pragma unroll 1
-    for (int part = 0; part < own_part; ++part) {
-      decay_sums(sums, flows.leaves[part]);
-      add_part<false>(sums, shared + (group == OF_QUERIES ? At::FLOWS_OF_PAIRS : At::FLOWS_OF_KEYS), shared + At::KEPT, part);
-    }
-  } else {  // of keys, the products with queries; the warpgroup of pairs has those with keys that read
-    if (GATED && group == OF_KEYS) put_left(memory, flows, sums);
-#pragma unroll 1
-    for (int part = PARTS - 1; part > own_part; --part) {
-      decay_sums(sums, flows.leaves[part]);
-      add_part<true>(sums, shared + (group == OF_KEYS ? At::FLOWS_OF_PAIRS : At::FLOWS_OF_KEYS), shared + (group == OF_KEYS ? At::READ : At::READ_KEYS), part);
-    }
+  if (steep) {
+    add_steep_pairs(memory, flows, shared, group, sums);
+  } else {
+    add_flat_pairs(memory, flows, shared, group, sums);
   }
   sync_block();  // all are done with the rows: sums take their place
-  put_sums(memory, group == OF_QUERIES ? At::QUERY_SUMS : group == OF_READS ? At::READ_SUMS : group == OF_KEYS ? At::KEY_SUMS : At::MORE_KEY_SUMS, sums);
+  if (steep || group != OF_PAIRS) put_sums(memory, group == OF_QUERIES ? At::QUERY_SUMS : group == OF_READS ? At::READ_SUMS : group == OF_KEYS ? At::KEY_SUMS : At::MORE_KEY_SUMS, sums);
   sync_block();
   finish_chunk(memory, flows, own, factors, closed,
                {place, {dq_view, nullptr, tokens, head, heads, false}, {dk_view, nullptr, tokens, head, heads, false}, dgk_view, dg_view, gk_type, g_type, dbeta_view, beta_type, keys, false, gate_sums});

@@ -365,6 +365,10 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
     const int t = thread_x();
     memory.query_norms[t] = NORMED ? rsqrt_of(sum_of_row(memory, 0, t) + 1e-6f) : 1;
     memory.key_norms[t] = NORMED ? rsqrt_of(sum_of_row(memory, 1, t) + 1e-6f) : 1;
+$if backward
+    float* norms = decays + block_x() * int64_t{DECAY_ROW} + DECAYS_AND_BETAS;
+    norms[t] = memory.query_norms[t], norms[CHUNK + t] = memory.key_norms[t];
+$end
   }
   if (thread_x() < KEYS) {
     const int key = thread_x();

@@ -12,7 +12,7 @@ constexpr uint32_t PIECES_OF_ROWS = ROW_PIECES * BOX, ROWS_BYTES = BOXES * PIECE
 struct StatePlaces {
   static constexpr uint32_t VALUES_AT = ROWS_BYTES, MATRICES_AT = VALUES_AT + 2 * BOX, TAKEN_AT = MATRICES_AT + (INVERSE_PARTS + PAIR_PIECES) * BOX;
   static constexpr uint32_t QUERIES_AT = TAKEN_AT + ROWS_BYTES, OUT = QUERIES_AT + BOXES * PIECES_OF_QUERIES, DECAYS = OUT + 2 * OUT_BUFFERS * BOX;
-  static constexpr uint32_t BARRIERS = DECAYS + 4 * DECAY_ROW, BYTES = BARRIERS + 16 * COPIED;
+  static constexpr uint32_t BARRIERS = DECAYS + 4 * DECAYS_AND_BETAS, BYTES = BARRIERS + 16 * COPIED;
   uint32_t first;
 
   uint32_t readers() const { return first; }
@@ -48,10 +48,10 @@ struct StateCopier {
     for (int step = 0; step < walk.chunks; ++step) {
       const int chunk = walk.chunk(step), number = walk.number(chunk);
       copy_rows(at.readers(), readers, ROW_PIECES, number, open(READERS, step, ROWS_BYTES));
-      uint32_t full = open(VALUES, step, 2 * BOX + 4 * DECAY_ROW);
+      uint32_t full = open(VALUES, step, 2 * BOX + 4 * DECAYS_AND_BETAS);
 #pragma unroll
       for (int part = 0; part < 2; ++part) load_tile(at.values(part), values, full, {64 * part, walk.head, chunk * CHUNK, walk.sequence});
-      load_bytes(at.first + StatePlaces::DECAYS, decays + (static_cast<int64_t>(number) * walk.heads + walk.head) * DECAY_ROW, 4 * DECAY_ROW, full);
+      load_bytes(at.first + StatePlaces::DECAYS, decays + (static_cast<int64_t>(number) * walk.heads + walk.head) * DECAY_ROW, 4 * DECAYS_AND_BETAS, full);
       full = open(MATRICES_OF, step, (INVERSE_PARTS + (walk.back ? PAIR_PIECES : 0)) * BOX);
       if (walk.back) load_tile(at.pairs(0), pairs, full, {0, 0, 0, walk.head, number});
       load_tile(at.inverse(), inverses, full, {0, 0, 0, walk.head, number});

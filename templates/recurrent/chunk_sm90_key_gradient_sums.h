@@ -2,6 +2,7 @@
 // tokens add to them. Part of a template, which has defined KeyFlows and At before.
 #pragma once
 
+$if not flat
 // Starts copying a step's values of the state before a chunk and of the gradient of that after it.
 static inline void load_states(uint32_t to, const TensorMap& kept, uint32_t full, int step, int head, int chunk) {
 #pragma unroll 1
@@ -10,6 +11,7 @@ static inline void load_states(uint32_t to, const TensorMap& kept, uint32_t full
     for (int box = 0; box < BOXES; ++box) load_tile(to + part * At::STATE + box * At::STEP_STATE_BOX, kept, full, {64 * box, STEP * step, part, head, chunk});
 }
 
+$end
 static inline int token_row() { return 16 * (warp() % 4) + lane() / 4; }
 static inline float* sums_of(char* memory, int place, int token, int key) {
   return reinterpret_cast<float*>(memory + place) + token * SUM_PITCH + key;

@@ -1,0 +1,243 @@
+// Hopper vocabulary of the chunked recurrence's gradient with gates of keys and the delta rule: a chunk whose gates leave something of all keys from its
+// start to its end. Part of chunk_sm90_key_delta_gradients.h.
+//
+// With P_t what the gates leave from the chunk's start to token t, R_s what they leave from token s to its end, and E all of it, each by key, every pair
+// (t, s) has the factor P_t R_s / E: rows times P and R meet in products on wgmma, which are added to those with states times E.
+#pragma once
+
+constexpr float LEAST_OF_FLAT = 0x1p-60f;  // E
+
+// Places in shared memory, as wgmma reads them: pairs; keys times R, queries and keys times P, in boxes of 64 keys.
+struct FlatAt {
+  static constexpr int SQUARE = CHUNK * 128, ROWS = BOXES * SQUARE;
+  static constexpr int PAIRS = At::STAGES_AT, KEY_PAIRS = PAIRS + PIECES * SQUARE, KEPT = KEY_PAIRS + PIECES * SQUARE;
+  static constexpr int READ = KEPT + PIECES * ROWS, READ_KEYS = READ + PIECES * ROWS, END = READ_KEYS + PIECES * ROWS;
+};
+static_assert(FlatAt::END <= At::FLOWS && FlatAt::PAIRS % 1024 == 0);
+
+static inline bool is_steep(float word) { return !(base_of(word) + word >= LEAST_OF_FLAT); }
+
+// Products of pairs s < t, of all others zeros.
+static inline void put_square(char* to, const TokenPairs& pairs) {
+#pragma unroll
+  for (int j = 0; j < CHUNK / 8; ++j)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int t = token_row() + 8 * h, s = 8 * j + lane() % 4 * 2;
+      const float x = s < t ? pairs[4 * j + 2 * h] : 0, y = s + 1 < t ? pairs[4 * j + 2 * h + 1] : 0;
+      uint32_t* at = reinterpret_cast<uint32_t*>(to + t * 128 + (j ^ lane() / 4) * 16 + lane() % 4 * 4);
+      const uint32_t word = pack_pair<Element>(x, y);
+      *at = word;
+      if (PIECES > 1) at[FlatAt::SQUARE / 4] = rounding_of(x, y, word);
+    }
+}
+
+// A thread's part of the chunk: two keys of a run of tokens.
+struct FlatOwn {
+  int run, first, key;
+  FlatOwn() : run(uniform(warp()) / 2), first(run * RUN), key(thread_x() % (KEYS / 2) * 2) { static_assert(RUNS * KEYS / 2 == THREADS && PART == 2 * RUN && KEYS / 2 == 2 * WARP); }
+};
+// What gates leave of its numbers: number 2 i + j, of key j at token i; logs before `weigh_flat_gates`.
+template <class T> static inline void load_flat_gates_of(float (&x)[PART], const FlatOwn& own, const View& gates, const Tokens& tokens, int64_t head, int token, int count) {
+  const T* at = static_cast<const T*>(gates.data) + tokens.row * gates.strides[0] + (tokens.first + token + own.first) * gates.strides[1] + head * gates.strides[2] + own.key;
+  const bool in_pairs = reinterpret_cast<uint64_t>(gates.data) % (2 * sizeof(T)) == 0 && (gates.strides[0] | gates.strides[1] | gates.strides[2]) % 2 == 0;
+  const int there = own.key < gates.shape[3] ? count - token - own.first : 0;
+  const auto load = [&](auto load_two) {
+#pragma unroll
+    for (int i = 0; i < RUN; ++i) {
+      Pack<T, 2> two = {};
+      if (i < there) two = load_two(at);
+      x[2 * i] = to_float(two.at[0]), x[2 * i + 1] = to_float(two.at[1]);
+      at += gates.strides[1];
+    }
+  };
+  if (in_pairs) load([](const T* from) { return load_pack<2>(from); });
+  else load([](const T* from) { return Pack<T, 2>{from[0], from[1]}; });
+}
+static inline void load_flat_gates(float (&x)[PART], const FlatOwn& own, const View& gates, int64_t type, const Tokens& tokens, int64_t head, int token, int count) {
+  if (F32_GATES || type == 0) load_flat_gates_of<float>(x, own, gates, tokens, head, token, count);
+  else if (type == 1) load_flat_gates_of<half>(x, own, gates, tokens, head, token, count);
+  else load_flat_gates_of<bfloat16>(x, own, gates, tokens, head, token, count);
+}
+// In a chunk that is steep: logs to where those who need them take them, a key of a part's tokens.
+static inline void hand_gates(char* memory, const FlatOwn& own, const float (&x)[PART]) {
+#pragma unroll
+  for (int i = 0; i < RUN; ++i) store_pack(reinterpret_cast<float*>(memory + At::KEPT) + (own.first + i) * KEYS + own.key, Pack<float, 2>{x[2 * i], x[2 * i + 1]});
+}
+static inline void take_gates(const char* memory, const Own& own, float (&x)[PART]) {
+#pragma unroll
+  for (int i = 0; i < PART; ++i) x[i] = reinterpret_cast<const float*>(memory + At::KEPT)[(own.first + i) * KEYS + own.key];
+}
+static inline void weigh_flat_gates(KeyFlows& flows, const FlatOwn& own, float (&x)[PART]) {
+  Pack<float, 2> leaves = {1, 1};
+#pragma unroll
+  for (int i = 0; i < RUN; ++i)
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      float& factor = x[2 * i + j];
+      factor = exp2_of(bounded_gate(factor + flows.token_gates[own.first + i])), leaves.at[j] *= factor;
+    }
+  store_pack(&flows.run_leaves[own.run][own.key], leaves);
+}
+
+// A token's two numbers in pieces.
+static inline void put_two(char* to, float x, float y) {
+#pragma unroll
+  for (int piece = 0; piece < PIECES; ++piece) {
+    const uint32_t word = pack_pair<Element>(x, y);
+    *reinterpret_cast<uint32_t*>(to + piece * FlatAt::ROWS) = word;
+    x -= low_of(word), y -= high_of(word);
+  }
+}
+static inline void multiply_by(float (&x)[2], const float* two) {
+  const auto y = load_pack<2>(two);
+  x[0] *= y.at[0], x[1] *= y.at[1];
+}
+static inline uint32_t two_of_row(const char* tile, int row, int key) { return *reinterpret_cast<const uint32_t*>(tile + (row * KeyTile::PITCH + key) * 2); }
+// Of a thread's keys: keys times R, queries and keys times P. What runs leave is there for all.
+static inline void weigh_flat(char* memory, KeyFlows& flows, const FlatOwn& own, OwnFactors& factors) {
+  float before[2] = {1, 1}, after[2] = {1, 1}, all[2];
+#pragma unroll 1
+  for (int run = 0; run < own.run; ++run) multiply_by(before, &flows.run_leaves[run][own.key]);
+#pragma unroll 1
+  for (int run = own.run + 1; run < RUNS; ++run) multiply_by(after, &flows.run_leaves[run][own.key]);
+#pragma unroll
+  for (int j = 0; j < 2; ++j) all[j] = before[j] * after[j];
+  multiply_by(all, &flows.run_leaves[own.run][own.key]);
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const float over = 1 / all[j];
+    factors.read_start[j] = before[j] * over, factors.kept_start[j] = after[j] * over;
+  }
+  if (own.run == 0) store_pack(&flows.whole[own.key], Pack<float, 2>{all[0], all[1]});
+  char* at = memory + own.key / 64 * FlatAt::SQUARE + own.first * 128 + own.key % 8 * 2;
+  const auto place = [&](int i) { return i * 128 + (own.key / 8 % 8 ^ i) * 16; };
+#pragma unroll
+  for (int i = RUN - 1; i >= 0; --i) {
+    const uint32_t k = two_of_row(memory + At::KEY_ROWS, own.first + i, own.key);
+    const float norm = NORMED ? flows.norms.k[own.first + i] : 1;
+    put_two(at + FlatAt::KEPT + place(i), low_of(k) * norm * after[0], high_of(k) * norm * after[1]);
+    after[0] *= factors.kept[2 * i], after[1] *= factors.kept[2 * i + 1];
+  }
+#pragma unroll
+  for (int i = 0; i < RUN; ++i) {
+    const uint32_t k = two_of_row(memory + At::KEY_ROWS, own.first + i, own.key), q = two_of_row(memory, own.first + i, own.key);
+    const float of_key = NORMED ? flows.norms.k[own.first + i] : 1, of_query = NORMED ? flows.norms.q[own.first + i] : 1;
+    before[0] *= factors.kept[2 * i], before[1] *= factors.kept[2 * i + 1];
+    put_two(at + FlatAt::READ + place(i), low_of(q) * of_query * before[0], high_of(q) * of_query * before[1]);
+    put_two(at + FlatAt::READ_KEYS + place(i), low_of(k) * of_key * before[0], high_of(k) * of_key * before[1]);
+  }
+}
+
+// What keys give to the state after the chunk, of what flows into it: products with `sums`, added up over a warp's tokens.
+static inline void put_left_flat(const char* memory, KeyFlows& flows, const TokenKeys& sums) {
+#pragma unroll
+  for (int first = 0; first < KEYS / 8; first += 4) {
+    float left[8] = {};
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int slice = first + j;
+        const char* from = memory + FlatAt::KEPT + slice / 8 * FlatAt::SQUARE + (token_row() + 8 * h) * 128 + (slice % 8 ^ lane() / 4) * 16 + lane() % 4 * 4;
+        float k[2] = {};
+#pragma unroll
+        for (int piece = 0; piece < PIECES; ++piece) {
+          const uint32_t word = *reinterpret_cast<const uint32_t*>(from + piece * FlatAt::ROWS);
+          k[0] += low_of(word), k[1] += high_of(word);
+        }
+        left[2 * j] += k[0] * sums[4 * slice + 2 * h], left[2 * j + 1] += k[1] * sums[4 * slice + 2 * h + 1];
+      }
+#pragma unroll
+    for (int half = 4; half > 0; half /= 2) {
+      const bool upper = lane() & 4 * half;
+#pragma unroll
+      for (int i = 0; i < half; ++i) {
+        const float kept = upper ? left[i + half] : left[i], other = upper ? left[i] : left[i + half];
+        left[i] = kept + shuffle_xor(other, 4 * half);
+      }
+    }
+    const int own = lane() / 4;
+    flows.left[warp() % 4][8 * (first + own / 2) + lane() % 4 * 2 + own % 2] = left[0];
+  }
+}
+
+// sums += pairs rows; BACK: of the pairs' transpose. Without products that are below the last digits.
+template <bool BACK> static inline void add_flat(TokenKeys& sums, uint32_t pairs, uint32_t rows) {
+#pragma unroll
+  for (int order = PIECES - 1; order >= 0; --order)
+#pragma unroll
+    for (int i = 0; i < PIECES && i <= order; ++i) {
+      const uint32_t square = pairs + i * FlatAt::SQUARE;
+      const uint64_t a = BACK ? row_major<128>(square, CHUNK) : depth_major<128>(square), b = row_major<128>(rows + (order - i) * FlatAt::ROWS, CHUNK);
+#pragma unroll
+      for (int k = 0; k < CHUNK / 16; ++k) wgmma<Element, KEYS, BACK, true>(sums, moved(a, BACK ? 2048 * k : 32 * k), moved(b, 2048 * k), true);
+    }
+}
+// Of a warpgroup: what pairs add to its sums.
+static inline void add_flat_pairs(char* memory, KeyFlows& flows, uint32_t shared, int group, TokenKeys& sums) {
+  if (group == OF_PAIRS) return;
+  if (GATED && group == OF_KEYS) put_left_flat(memory, flows, sums);
+  decay_sums(sums, flows.whole);
+  keep_in_place(sums);
+  wgmma_fence();
+  if (group == OF_QUERIES) add_flat<false>(sums, shared + FlatAt::PAIRS, shared + FlatAt::KEPT);
+  else if (group == OF_READS) add_flat<false>(sums, shared + FlatAt::KEY_PAIRS, shared + FlatAt::KEPT);
+  else add_flat<true>(sums, shared + FlatAt::PAIRS, shared + FlatAt::READ), add_flat<true>(sums, shared + FlatAt::KEY_PAIRS, shared + FlatAt::READ_KEYS);
+  wgmma_commit();
+  wgmma_wait<0>();
+  keep_in_place(sums);
+}
+
+// Of a thread's keys: gradients of rows, and q dq - k dk in the place of those of keys that read.
+static inline void finish_flat_rows(char* memory, KeyFlows& flows, const OwnFactors& factors) {
+  const FlatOwn own;
+  const auto sums_at = [&](int place, int i) { return sums_of(memory, place, own.first + i, own.key); };
+  float of_keys[RUN][2], change[2] = {}, after[2] = {factors.kept_start[0], factors.kept_start[1]}, before[2] = {factors.read_start[0], factors.read_start[1]};
+#pragma unroll
+  for (int i = RUN - 1; i >= 0; --i) {
+    const auto sums = load_pack<2>(sums_at(At::KEY_SUMS, i));
+#pragma unroll
+    for (int j = 0; j < 2; ++j) of_keys[i][j] = sums.at[j] * after[j], after[j] *= factors.kept[2 * i + j];
+  }
+#pragma unroll
+  for (int i = 0; i < RUN; ++i) {
+    const int t = own.first + i;
+    const uint32_t q_words = two_of_row(memory, t, own.key), k_words = two_of_row(memory + At::KEY_ROWS, t, own.key);
+    const float of_q = NORMED ? flows.norms.q[t] : 1, of_k = NORMED ? flows.norms.k[t] : 1, itself = flows.itself[t];
+    const float q[2] = {low_of(q_words) * of_q, high_of(q_words) * of_q}, k[2] = {low_of(k_words) * of_k, high_of(k_words) * of_k};
+    const auto query_sums = load_pack<2>(sums_at(At::QUERY_SUMS, i)), read_sums = load_pack<2>(sums_at(At::READ_SUMS, i));
+    Pack<float, 2> of_queries, of_both, changes;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      before[j] *= factors.kept[2 * i + j];
+      const float of_query = query_sums.at[j] * before[j], of_read = read_sums.at[j] * before[j];
+      changes.at[j] = q[j] * of_query + k[j] * (of_read - of_keys[i][j]), change[j] += changes.at[j];
+      of_queries.at[j] = of_query + itself * k[j], of_both.at[j] = of_keys[i][j] + of_read + itself * q[j];
+    }
+    store_pack(sums_at(At::QUERY_SUMS, i), of_queries), store_pack(sums_at(At::KEY_SUMS, i), of_both), store_pack(sums_at(At::READ_SUMS, i), changes);
+  }
+  store_pack(&flows.run_change[own.run][own.key], Pack<float, 2>{change[0], change[1]});
+}
+// Gradients of log gates, from what flows past the run's end.
+static inline void put_flat_gate_gradients(char* memory, const KeyFlows& flows) {
+  const FlatOwn own;
+  float sum[2] = {};
+  const auto add = [&](const float* from) {
+    const auto x = load_pack<2>(from);
+    sum[0] += x.at[0], sum[1] += x.at[1];
+  };
+#pragma unroll
+  for (int group = 0; group < GROUPS; ++group) add(&flows.through[group][own.key]);
+  multiply_by(sum, &flows.whole[own.key]);
+#pragma unroll
+  for (int part = 0; part < PARTS; ++part) add(&flows.left[part][own.key]);
+#pragma unroll 1
+  for (int run = RUNS - 1; run > own.run; --run) add(&flows.run_change[run][own.key]);
+#pragma unroll
+  for (int i = RUN - 1; i >= 0; --i) {
+    float* at = sums_of(memory, GATE_SUMS, own.first + i, own.key);
+    add(at);
+    store_pack(at, Pack<float, 2>{sum[0], sum[1]});
+  }
+}
