@@ -4,11 +4,12 @@
 #include "device/attention/softmax.h"
 #include "device/matrix/fragment.h"
 #include "native_sparse_attention/gates.h"
-#include "native_sparse_attention/select_blocks_gpu.h"
+#include "native_sparse_attention/sm90_choose_blocks.h"
 
 constexpr int MEANS_A_TILE = 64, SELECT_WARPS = 4 * SELECTORS;  // a token each
 constexpr int SELECT_THREADS = (SELECTORS + 1) * WARPGROUP;     // a warp of the last warpgroup copies
 constexpr int HELD_TILES = SELECTORS == 3 ? 2 : 0;              // of means there are no more than so many, whose scores stay in registers
+constexpr int HELD_BLOCKS = SELECTORS == 3 ? 4 : 16;             // a query whose own block is no later than 32 times that has their importance in registers
 constexpr int SELECT_REGISTERS = SELECTORS == 4 ? 112 : SELECTORS == 3 ? 160 : 104;
 static_assert(SELECTORS * SELECT_REGISTERS + 24 <= (SELECTORS + 1) * (65536 / SELECT_BLOCKS / SELECT_THREADS / 8 * 8), "fewer registers or warpgroups");
 // A mean, and a row of queries in bf16, are told as f16 times a power of two of their own. A mean is the sum of two f16, of which the first reach 2^14: what is
@@ -31,17 +32,11 @@ static inline int place_of_mean(int row, int d) {
   return depth / 64 * (MEANS_A_TILE * 64) + row * 64 + (depth % 64 / 8 ^ row % 8) * 8 + depth % 8;
 }
 
-// What the lanes of a warp tell each other.
-struct HopperWarp {
-  enum { UNROLLED = 4 };
-  static uint32_t where(bool x) { return lanes_where(x); }
-  static uint32_t any(uint32_t x) { return static_cast<uint32_t>(uniform(static_cast<int>(x))); }
-  static int sum(int x) {
-    int y;
-    asm volatile("redux.sync.add.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-    return y;
-  }
-};
+// By a warp: rows of so many heads of a token, which are read later, come to the cache of all processors.
+static inline void fetch_rows(const Element* rows, int64_t head_stride, int heads) {
+  constexpr int LINES = D / 64;
+  if (lane() < heads * LINES) fetch(rows + lane() / LINES * head_stride + lane() % LINES * 64);
+}
 
 struct MeanRing {
   uint64_t full[SELECT_STAGES], empty[SELECT_STAGES];  // barriers
@@ -109,20 +104,16 @@ struct SelectedToken {
     }
   }
 
-  // Of the tile in turn, which is free afterwards, to the base 2, and to be multiplied by `power`. The last terms are the smallest: they are added up first.
-  void find_scores(MeanScores& s) {
-    barrier_wait_all(shared_pointer(&ring.full[turn.at]), turn.parity);
-    const uint32_t tile = tiles + turn.at * MEANS_STAGE;
-    keep_in_place(s);
-    wgmma_fence();
+  // Of a tile in shared memory. The last terms are the smallest: they are added up first.
+  void start_scores(MeanScores& s, uint32_t tile) const {
 #pragma unroll
     for (int term = TERMS - 1; term >= 0; --term)
 #pragma unroll
       for (int step = 0; step < D / 16; ++step)
         wgmma<half, MEANS_A_TILE>(s, query[step], moved(depth_major<128>(tile), term * TERM_BYTES + step / 4 * (MEANS_A_TILE * 128) + step % 4 * 32), term < TERMS - 1 || step > 0);
-    wgmma_commit();
-    wgmma_wait<0>();
-    keep_in_place(s);
+  }
+  // To the base 2, and to be multiplied by `power`.
+  void end_scores(MeanScores& s, uint32_t tile) const {
 #pragma unroll
     for (int j = 0; j < MEANS_A_TILE / 8; ++j) {
       float of_mean[2];
@@ -130,9 +121,34 @@ struct SelectedToken {
 #pragma unroll
       for (int e = 0; e < 4; ++e) s[4 * j + e] *= of_mean[e % 2] * unit;
     }
+  }
+  // Of the tile in turn, which is free afterwards.
+  void find_scores(MeanScores& s) {
+    barrier_wait_all(shared_pointer(&ring.full[turn.at]), turn.parity);
+    const uint32_t tile = tiles + turn.at * MEANS_STAGE;
+    keep_in_place(s);
+    wgmma_fence();
+    start_scores(s, tile);
+    wgmma_commit();
+    wgmma_wait<0>();
+    keep_in_place(s);
+    end_scores(s, tile);
     sync_warp();
     if (lane() == 0 && !stays) barrier_arrive(shared_pointer(&ring.empty[turn.at]));
     turn.next();
+  }
+
+  // Scores of means from number `seen` on are not seen.
+  static void hide_future(MeanScores& s, int seen) {
+    seen -= lane() % 4 * 2;
+#pragma unroll
+    for (int e = 0; e < MEANS_A_TILE / 2; ++e) s[e] = e / 4 * 8 + e % 2 < seen ? s[e] : -INFINITE;
+  }
+
+  // Nor are those of heads that are not there: means may not be finite.
+  void hide_heads(MeanScores& s) const {
+#pragma unroll
+    for (int e = 0; e < MEANS_A_TILE / 2; ++e) s[e] = lane() / 4 + e / 2 % 2 * 8 < heads ? s[e] : -INFINITE;
   }
 
   // Half of x, summed with the lane whose bit `mask` differs: the upper half where the bit is set.
@@ -157,9 +173,7 @@ struct SelectedToken {
 #pragma unroll 1
     for (int first = 0; first < count * MEANS_A_TILE; first += MEANS_A_TILE) {
       find_scores(s);
-      const int seen = past - first - lane() % 4 * 2;
-#pragma unroll
-      for (int e = 0; e < MEANS_A_TILE / 2; ++e) s[e] = e / 4 * 8 + e % 2 < seen ? s[e] : -INFINITE;
+      if (past - first < MEANS_A_TILE) hide_future(s, past - first);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         float now = reference[r];
@@ -185,18 +199,22 @@ struct SelectedToken {
   // Adds to the importance (or, where these are the first heads, sets it) of all means of the tiles what the rows weigh; of those behind the
   // token's past what is of no use. From the last tile, whose scores find_lse left, to the first.
   void add_importance(float* importance, const float (&lse)[2], MeanScores& s, int count, bool are_first) {
+    float less[2];  // heads that are not there weigh nothing
+#pragma unroll
+    for (int r = 0; r < 2; ++r) less[r] = lane() / 4 + 8 * r < heads ? lse[r] : INFINITE;
 #pragma unroll 1
     for (int tile = count - 1; tile >= 0; --tile) {
       if (tile < count - 1) {
         if (stays) turn = {static_cast<uint32_t>(tile), 0};
         find_scores(s);
       }
+      if (heads < ROW_HEADS) hide_heads(s);
       float x[MEANS_A_TILE / 4];
 #pragma unroll
       for (int e = 0; e < MEANS_A_TILE / 4; ++e) {
         x[e] = 0;
 #pragma unroll
-        for (int r = 0; r < 2; ++r) x[e] += lane() / 4 + 8 * r < heads ? exp2_of(s[e / 2 * 4 + 2 * r + e % 2] * power[r] - lse[r]) : 0;
+        for (int r = 0; r < 2; ++r) x[e] += exp2_of(s[e / 2 * 4 + 2 * r + e % 2] * power[r] - less[r]);
       }
       give_importance(importance + tile * MEANS_A_TILE, x, are_first);
     }
@@ -207,16 +225,24 @@ $if selectors == 3
   void find_all(float (&lse)[2], float* importance, int count, bool adds, bool are_first) {
     MeanScores s[HELD_TILES];
     float largest[2] = {LOWEST, LOWEST}, sum[2] = {0, 0};
-    turn = {};
+#pragma unroll 1
+    for (int tile = 0; tile < count; ++tile) barrier_wait_all(shared_pointer(&ring.full[tile]), 0);
+#pragma unroll
+    for (int tile = 0; tile < HELD_TILES; ++tile) keep_in_place(s[tile]);
+    wgmma_fence();
+    // All tiles, without a branch: where there are fewer, scores of whatever is there are hidden.
+#pragma unroll
+    for (int tile = 0; tile < HELD_TILES; ++tile) start_scores(s[tile], tiles + tile * MEANS_STAGE);
+    wgmma_commit();
+    wgmma_wait<0>();
 #pragma unroll
     for (int tile = 0; tile < HELD_TILES; ++tile) {
-      if (tile < count) find_scores(s[tile]);
-      const int seen = tile < count ? past - tile * MEANS_A_TILE - lane() % 4 * 2 : 0;
+      keep_in_place(s[tile]);
+      end_scores(s[tile], tiles + tile * MEANS_STAGE);
+      const int seen = tile < count ? past - tile * MEANS_A_TILE : 0;
+      if (seen < MEANS_A_TILE) hide_future(s[tile], seen);
 #pragma unroll
-      for (int e = 0; e < MEANS_A_TILE / 2; ++e) {
-        s[tile][e] = e / 4 * 8 + e % 2 < seen ? s[tile][e] : -INFINITE;
-        largest[e / 2 % 2] = larger_of(largest[e / 2 % 2], s[tile][e]);
-      }
+      for (int e = 0; e < MEANS_A_TILE / 2; ++e) largest[e / 2 % 2] = larger_of(largest[e / 2 % 2], s[tile][e]);
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) largest[r] = larger_of(largest_of_fragment_row(largest[r]) * power[r], LOWEST);
@@ -287,6 +313,8 @@ KERNEL(SELECT_THREADS, SELECT_BLOCKS) select(${parameters('select')}) {
       const int first_head = kv_head * heads + first;
       own.heads = !there ? 0 : heads - first < ROW_HEADS ? heads - first : ROW_HEADS;
       own.load_query(q.row(batch, there ? token : 0, first_head), q.head_stride);
+      const int next = token - static_cast<int>(grid_x()) * SELECT_WARPS;
+      if (first == 0 && next >= 0) fetch_rows(q.row(batch, next, first_head), q.head_stride, heads < ROW_HEADS ? heads : ROW_HEADS);
       float lse[2];
 $if selectors == 3
       own.find_all(lse, importance, tiles, choose, first == 0);
@@ -309,7 +337,11 @@ $end
     if (!selects || !there) continue;
     sync_warp();
     uint32_t* const bits = reinterpret_cast<uint32_t*>(importance + (SELECT_WARPS - own_warp) * pitch) + own_warp * words;
-    choose_blocks<HopperWarp>(bits, importance, token / size, named_blocks);
+    const int own_block = token / size;
+    if (own_block <= WARP * HELD_BLOCKS)
+      choose_held_blocks<HELD_BLOCKS>(bits, importance, own_block, named_blocks);
+    else
+      choose_blocks<HopperWarp>(bits, importance, own_block, named_blocks);
     store_selected(selected_view, bits, batch, token, kv_head, token / size);
     int32_t* const to = block_bits + ((static_cast<int64_t>(batch) * kv_heads + kv_head) * tokens + token) * words;
 #pragma unroll 1
