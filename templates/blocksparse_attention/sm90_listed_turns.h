@@ -9,6 +9,7 @@ struct ToldTurn {
   int number, step = 0;
   int block = 0;  // of as many rows as a step has, in the workspace from the group's first head on
   int head = 0;
+  uint32_t wholes = 0;  // by part of the keys, where there are two: every query sees every key
 
   template <class Block> explicit ToldTurn(const Block&, int first = 0) : number(first) {}
   template <class Block> void next(const Block&) { ++number; }
@@ -17,9 +18,21 @@ struct ToldTurn {
   template <uint32_t N> uint32_t parity() const { return number / N % 2; }
 
   // place: two words of shared memory.
-  static void tell(uint32_t place, int step, int block) { asm volatile("st.shared.v2.u32 [%0], {%1, %2};" : : "r"(place), "r"(step), "r"(block) : "memory"); }
+  static constexpr int STEP_BITS = 30;
+  template <int PARTS, class Block> static void tell(uint32_t place, int step, int block, const Block& of) {
+    uint32_t word = step;
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) word |= uint32_t{of.is_whole(part, step)} << (STEP_BITS + part);
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" : : "r"(place), "r"(word), "r"(block) : "memory");
+  }
   template <class Block> void see(uint32_t place, const Block& of) {
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(step), "=r"(block) : "r"(place) : "memory");
+    uint32_t word;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(word), "=r"(block) : "r"(place) : "memory");
+$if keys == 128
+    step = static_cast<int>(word & ((1u << STEP_BITS) - 1)), wholes = word >> STEP_BITS;
+$else
+    step = static_cast<int>(word);
+$end
     head = (block - step) / of.blocks_a_head;
   }
 };
@@ -81,6 +94,13 @@ struct ListPlace {
   }
 };
 __shared__ volatile ListPlace list_places[${keys == 64 ? 2 : 1}];  // by team
+
+// BOXES boxes of 64 features come to the L2 cache, before there is a place for them.
+template <int BOXES> static inline void fetch_boxes(const TensorMap& map, int head, int token, int batch) {
+#pragma unroll
+  for (int i = 0; i < BOXES; ++i)
+    asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" : : "l"(&map), "r"(64 * i), "r"(head), "r"(token), "r"(batch) : "memory");
+}
 
 // The turns of a block of keys that has some, from number `first` on, by the one thread that goes through a team's lists.
 template <int TEAM> struct ListedTurn : ToldTurn {

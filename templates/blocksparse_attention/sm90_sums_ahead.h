@@ -9,8 +9,7 @@ template <uint32_t UNIT> struct SumsAhead {
   static_assert(UNIT % ZEROS == 0);
   float* sums;
   int32_t* cleared;  // by kv head how many blocks of keys have cleared their share; 0 at first
-  const int64_t &heads_cleared, &kv_heads, &units_a_head, &key_blocks;
-  const int& heads_a_kv_head;
+  const int64_t &heads_cleared, &kv_heads, &units_a_head, &key_blocks, &heads_a_kv_head;
 
   // A warp, before clear().
   static void make_zeros(uint32_t zeros) {
@@ -24,7 +23,7 @@ template <uint32_t UNIT> struct SumsAhead {
   void clear(int64_t numbered, uint32_t zeros) const {
     const uint32_t blocks = low_word(key_blocks), own = static_cast<uint32_t>(numbered) / blocks, head = own + low_word(heads_cleared);
     if (head >= low_word(kv_heads)) return;
-    const uint32_t units = low_word(units_a_head) * heads_a_kv_head, share = (units + blocks - 1) / blocks;
+    const uint32_t units = low_word(units_a_head) * low_word(heads_a_kv_head), share = (units + blocks - 1) / blocks;
     const uint32_t first = (static_cast<uint32_t>(numbered) - own * blocks) * share, end = first + share < units ? first + share : units;
     char* to = reinterpret_cast<char*>(sums) + (int64_t{head} * units + first) * UNIT;
 #pragma unroll 1

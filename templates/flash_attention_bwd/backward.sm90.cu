@@ -11,6 +11,7 @@
 $if by_blocks
 // Of a mask by blocks of 64 keys the two warpgroups are teams, each with a block of keys, its queries, and turns of its own: no turn has keys that are off.
 // A warpgroup's share of dq is then all features of its keys, 64 at a time.
+// A warp beside the one that copies has the next block's keys come to L2, and tells those who make dq which rows are whole.
 $end
 //
 // Registers are all taken, and ptxas then makes products wait for each other and says so only in its log (C7512): look there after a change.
@@ -18,6 +19,9 @@ $end
 $if by_blocks  // blocksparse_attention_bwd: turns come from a list; keys are of one block
 #include "blocksparse_attention/batched.h"
 #include "blocksparse_attention/sm90_listed_turns.h"
+#include "blocksparse_attention/sm90_prepare_rows.h"
+#include "blocksparse_attention/sm90_row_counts.h"
+#include "blocksparse_attention/sm90_store_keys.h"
 #include "blocksparse_attention/sm90_sums_ahead.h"
 $end
 #include "device/tile/launch_order.h"
@@ -63,12 +67,12 @@ $end
 constexpr int BLOCK_M = ${block_m};                     // queries of a turn
 constexpr bool DEFERRED = ${deferred};                  // dq's share of a turn is added in the next one
 constexpr bool ROOM = (D + DV) / 2 + BLOCK_M * 3 / 2 <= 208;  // registers for operands of dv's products beside what follows their start
-constexpr uint32_t STAGES = 2;                          // turns in shared memory
+constexpr uint32_t STAGES = ${by_blocks and keys == 128 ? '3' : '2'};                          // turns in shared memory
 constexpr int APART = 3, MANY_TURNS = 16;               // the barrier by which the second warpgroup starts half a turn later; and when
 constexpr int TURNS_APART = 4;                          // ORDERED: and how soon again, for those that wait for the block before fall into step
 constexpr int COPYING_REGISTERS = SEGMENTED && ${by_blocks ? 'true' : 'MASKED'} ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / ${by_blocks ? '2' : 'GROUPS'};
 constexpr int ALL_DONE = 4;                             // the barrier of warpgroups that multiply no more
-constexpr int THREADS = (${by_blocks ? '2' : 'GROUPS'} + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = 128, FINISH_THREADS = 256;
+constexpr int THREADS = (${by_blocks ? '2' : 'GROUPS'} + 1) * WARPGROUP, WARPS = THREADS / WARP, PREPARE_THREADS = ${by_blocks ? '512, LIST_THREADS = 128' : '128'}, FINISH_THREADS = 256;
 constexpr int SHIFT = ${E == 'f16' ? 15 : 0};           // weights are scaled by 2^SHIFT: halves have few digits below 2^-14
 constexpr float DS_UNSCALED = 1;
 
@@ -79,7 +83,7 @@ constexpr uint32_t DS_BYTES = GROUPS * QUERY_BOX, ROW_BYTES = BLOCK_M * 4;
 constexpr uint32_t ID_BYTES = SEGMENTED ? ROW_BYTES : 0, KEY_ID_BYTES = SEGMENTED ? BLOCK_N * 4 : 0;
 // Plain calls of heads of 64 have room for the next block's keys and values, too: at a block's end no warpgroup waits for the other, nor for a copy.
 $if by_blocks
-constexpr uint32_t KEY_STAGES = ${D <= 64 and Dv <= 64 and not (capped or bounded or segmented or dropped)} ? 2 : 1, DS_STAGES = TEAMS == 1 ? STAGES : 1;
+constexpr uint32_t KEY_STAGES = ${D <= 64 and Dv <= 64 and not (capped or bounded or segmented or dropped)} ? 2 : 1, DS_STAGES = TEAMS == 1 ? 2 : 1;
 $else
 constexpr uint32_t KEY_STAGES = ${D <= 64 and Dv <= 64 and biased == 'none' and not (packed or capped or ordered or bounded or segmented or dropped or masked)} ? 2 : 1;
 $end
@@ -129,14 +133,19 @@ $else
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   const Queue queue{reinterpret_cast<const List::Entry*>(listed), listed_count, added, static_cast<int>(run), entries, at.queue()};
 $end
+$if by_blocks
+  const int group = shuffle(warpgroup(), 0);
+$else
   const int heads_a_kv_head = static_cast<int>(q_view.shape[q_view.rank - 2] / k_view.shape[k_view.rank - 2]), group = shuffle(warpgroup(), 0);
+$end
   const Visibility visibility{causal, window_left, window_right};
   const Order order{added, window_left, 0, at.order()};
-  const CallBiasOrder bias_order{added, units, q_view, bias_view, key_blocks, heads_a_kv_head, 0, at.bias_order()};
-  const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view};
+  const CallBiasOrder bias_order{added, units, q_view, bias_view, key_blocks, ${by_blocks ? '1' : 'heads_a_kv_head'}, 0, at.bias_order()};
+  const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view${by_blocks ? ', awaited, heads_together, heads_cleared' : ''}};
   const Dense dense{bias_map, bias_view, attention_mask_view, mask_bits, dbias_sums, key_blocks};
 $if by_blocks
-  const Ahead ahead{dq_sums, finished + 1 + kv_heads, heads_cleared, kv_heads, units_a_head, key_blocks, heads_a_kv_head};
+  const RowCounts<BLOCK_M> row_counts{awaited};
+  const Ahead ahead{dq_sums, finished + 1, heads_cleared, kv_heads, units_a_head, key_blocks, heads_a_kv_head};
 $end
   let_next_launch_go();
   if (thread_x() == 0) {
@@ -182,19 +191,25 @@ $end
         bias_order.pass_turns<QueryTurn>(entry.block, first, end);
         first = end;
       });
-    if (${by_blocks ? 'TEAMS == 1 && (' : ''}(ORDERED && !BIAS_IN_TURN && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2)${by_blocks ? ')' : ''}) {
-      uint32_t parities = 0;  // of the barriers that say that a block of keys has added everything
 $if by_blocks
+    if (TEAMS == 1 && warp() == 2) {
       Ahead::make_zeros(last.sums(1));
-$end
+      Companion<WARP>{at, entries, row_counts, k_map, v_map, heads_a_kv_head}.run([&](const List::Entry& entry) {
+        ahead.clear(entry.numbered, last.sums(1));
+        ahead.wait(entry.numbered);
+      });
+    }
+    if (TEAMS == 2 && warp() == 2) {  // a lane a team
+      if (lane() < TEAMS) Companion<1>{Places{base + lane() * Places::TEAM_BYTES}, entries + lane() * Queue::AHEAD, row_counts, k_map, v_map, heads_a_kv_head}.run([](const List::Entry&) {});
+      return;
+    }
+$else
+    if ((ORDERED && !BIAS_IN_TURN && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2)) {
+      uint32_t parities = 0;  // of the barriers that say that a block of keys has added everything
       queue.read([&](const List::Entry& entry) {
         const int end = end_of(entry.block), place = &entry != entries;
         if (lane() == 0 && warp() == 1) order.open_turns<QueryTurn>(entry.block, first, end);
         if (lane() == 0 && warp() == 2) {
-$if by_blocks
-          ahead.clear(entry.numbered, last.sums(1));
-          ahead.wait(entry.numbered);
-$end
           order.pass_turns<QueryTurn>(entry.block, first, end);
           if (FINISHES) barrier_wait(at.added(place), parities >> place & 1);
           if (FINISHES) finisher.tell(entry.numbered);
@@ -202,11 +217,8 @@ $end
         first = end, parities ^= 1 << place;
       });
     }
+$end
 $if by_blocks
-    if (TEAMS == 2 && warp() == 2) {  // a lane a team
-      if (lane() < TEAMS) tell_added(Places{base + lane() * Places::TEAM_BYTES}, entries + lane() * Queue::AHEAD, finisher);
-      return;
-    }
     if (warp() >= helpers) return finisher.run(last.sums(TEAMS == 1 ? warp() - 1 : 0), last.sums_full(TEAMS == 1 ? warp() : 3));
     if (lane() != 0) return;
     fence_async_everywhere();
@@ -216,9 +228,8 @@ $if by_blocks
       list_places[TEAM].stop = list_places[TEAM].keys = 0;
       Queue{reinterpret_cast<const List::Entry*>(listed), listed_count, added, static_cast<int>(run), entries + TEAM * Queue::AHEAD, of.queue()}.give_out([&](const List::Entry& entry) {
         if (entry.block.lists.turns == 0) return;
-        Producer<TEAM>{of, entry.block, row_lse, row_delta, row_segments, key_segments, dense}.copy(q_map, k_map, v_map, dout_map, list_places[TEAM].stop, [&] {
-          if (TEAMS == 1) ahead.wait(entry.numbered);
-        });
+        if (TEAMS == 1) ahead.wait(entry.numbered);
+        Producer<TEAM>{of, entry.block, row_lse, row_delta, row_segments, key_segments, dense}.copy(q_map, k_map, v_map, dout_map, list_places[TEAM].stop);
         list_places[TEAM].keys = next_keys(list_places[TEAM].keys);
       });
     };
@@ -255,8 +266,8 @@ $end
       }
       if (FINISHES) sync_warp();
       if (FINISHES && lane() == 0) barrier_arrive(at.added(&entry != ${by_blocks ? 'queue.' : ''}entries));
-      const bool finite_dk = store_sums(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), block, ${by_blocks ? 'TEAMS == 2 ? 0 : ' : ''}(group - 1) * 64);
-      const bool finite_dv = store_sums(dv, rules.unscaled(), Heads<Element>(dv_view), block, ${by_blocks ? 'TEAMS == 2 ? 0 : ' : ''}(group - 1) * 64);
+      const bool finite_dk = ${by_blocks and keys == 128 ? 'store_keys' : 'store_sums'}(dk, softmax_scale * DS_UNSCALED, Heads<Element>(dk_view), block, ${by_blocks ? 'TEAMS == 2 ? 0 : ' : ''}(group - 1) * 64);
+      const bool finite_dv = ${by_blocks and keys == 128 ? 'store_keys' : 'store_sums'}(dv, rules.unscaled(), Heads<Element>(dv_view), block, ${by_blocks ? 'TEAMS == 2 ? 0 : ' : ''}(group - 1) * 64);
       if (any_in_warp((MASKED || block.hides(${by_blocks ? 'TEAMS == 2 ? 0 : ' : ''}group - 1)) && !(finite_dk && finite_dv)) && lane() == 0) broken[entry.numbered] = 1;
     });
     if (FINISHES) sync_some(ALL_DONE, ${by_blocks ? '2' : 'GROUPS'} * WARPGROUP);  // with keys and values, whose place is used now
@@ -268,6 +279,7 @@ $if by_blocks
 KERNEL(128, 1) list_queries(${parameters('list_queries')}) {
   let_next_launch_go();
   StepList<3>{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block)}.make<128>();
+  clear_counters<128>(awaited, awaited_count, grid_x());
 }
 
 $end

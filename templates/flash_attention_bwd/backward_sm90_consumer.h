@@ -112,12 +112,12 @@ $end
       const SliceDeltas now = ahead.of[n % Deltas::COUNT];
       if (n + Deltas::COUNT < BLOCK_M / 16) ahead.of[n % Deltas::COUNT] = SliceDeltas(at.deltas(stage), n + Deltas::COUNT);
       differentiate_slice<Element, WHOLE, DROPPED>(n, dp, [&](int i) { return weights[8 * n + i]; }, rules.unscaled(), slopes, now,
-                                                   at.ds(stage) + later(part) * QUERY_BOX, ds[n], bias_sums);
+                                                   at.ds(${by_blocks ? 'turn.stage<DS_STAGES>()' : 'stage'}) + later(part) * QUERY_BOX, ds[n], bias_sums);
     }
   }
   void differentiate(const Scores& dp, const Scores& weights, const ScoreSlopes& slopes, Deltas& deltas, const QueryTurn& turn, bool whole,
                      Operands& ds) const {
-    const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
+    const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(${by_blocks ? 'turn.stage<DS_STAGES>()' : 'stage'});
     barrier_wait(empty(full), turn.parity<${by_blocks ? 'DS_STAGES' : 'STAGES'}>() ^ 1);
     if (!AHEAD) deltas.load(at.deltas(stage));
     bias_order.wait(stage, turn.parity<STAGES>());
@@ -193,12 +193,12 @@ $else
 $end
   // Its part of that turn's dS is 0; nothing else of the turn is read. Queries and gradients are waited for so that they are not released twice before.
   void pass_over(const QueryTurn& turn) const {
-    const uint32_t stage = turn.stage<STAGES>(), full = at.ds_full(stage);
-    barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
+    const uint32_t stage = turn.stage<STAGES>(), ${by_blocks ? 'ds_stage = turn.stage<DS_STAGES>(), ' : ''}full = at.ds_full(${by_blocks ? 'ds_stage' : 'stage'});
+    barrier_wait(empty(full), turn.parity<${by_blocks ? 'DS_STAGES' : 'STAGES'}>() ^ 1);
 #pragma unroll
     for (uint32_t i = 0; i < QUERY_BOX / (WARPGROUP * 16); ++i)
       asm volatile("st.shared.v4.f32 [%0], {%1, %1, %1, %1};"
-                   : : "r"(at.ds(stage) + part * QUERY_BOX + (i * WARPGROUP + thread_x() % WARPGROUP) * 16), "f"(0.0f) : "memory");
+                   : : "r"(at.ds(${by_blocks ? 'ds_stage' : 'stage'}) + part * QUERY_BOX + (i * WARPGROUP + thread_x() % WARPGROUP) * 16), "f"(0.0f) : "memory");
     fence_async();
     sync_warp();
     if (lane() == 0) barrier_arrive(full);
@@ -250,7 +250,7 @@ $end
 $end
     start(s, kept, turn);
 $if by_blocks
-    whole = path.is_whole(turn.step);
+    whole = turn.wholes >> part & 1;
 $end
     FirstLogs logs(at.logs(turn.stage<STAGES>()));
 #pragma unroll 1
@@ -311,7 +311,7 @@ $end
       if (DEFERRED) queries = these_queries;
 $if by_blocks
       if (!last) turn.see(told(TEAMS == 1 ? 0 : static_cast<int>(later(thread_x())) / WARPGROUP - 1, turn), path.bounds());
-      if (AHEAD) whole = path.is_whole(turn.step);
+      if (AHEAD) whole = turn.wholes >> part & 1;
 $end
       if (!last) logs = FirstLogs(at.logs(turn.stage<STAGES>()));
       if (DROPPED && !last) find_kept(kept, turn);
@@ -329,11 +329,11 @@ $end
     if (DEFERRED) {
       float dq[DQ_QUERIES / 2];
       const uint32_t number = end - 1;
-      barrier_wait(at.ds_full(number % STAGES), number / STAGES % 2);
-      multiply_gradients(dq, number % STAGES);
+      barrier_wait(at.ds_full(number % ${by_blocks ? 'DS_STAGES' : 'STAGES'}), number / ${by_blocks ? 'DS_STAGES' : 'STAGES'} % 2);
+      multiply_gradients(dq, number % ${by_blocks ? 'DS_STAGES' : 'STAGES'});
       wgmma_wait<0>();
       keep_in_place(dq);
-      release(at.ds_full(number % STAGES));
+      release(at.ds_full(number % ${by_blocks ? 'DS_STAGES' : 'STAGES'}));
       release(at.k_full(keys));
       add_to_queries(path, queries, number, dq);
     } else {

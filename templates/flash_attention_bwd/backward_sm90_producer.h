@@ -24,7 +24,7 @@ ${by_blocks ? 'template <int TEAM> ' : ''}struct Producer {
     const uint32_t stage = turn.stage<STAGES>(), full = at.q_full(stage);
     barrier_wait(empty(full), turn.parity<STAGES>() ^ 1);
 $if by_blocks
-    ToldTurn::tell(told(TEAM, turn), list_places[TEAM].step, list_places[TEAM].block);
+    ToldTurn::tell<TEAMS == 1 ? GROUPS : 0>(told(TEAM, turn), list_places[TEAM].step, list_places[TEAM].block, block);
 $end
     barrier_arrive_expect(full, Q_BYTES + ROW_BYTES + CallBias::BYTES + CallMask::BYTES + ID_BYTES);
     copy_boxes<BOXES, PACKED>(at.q(stage), QUERY_BOX, q, full, 0, head(turn), token(turn), block.sequence.batch);
@@ -44,24 +44,17 @@ $end
   }
   // All of the block: turns from the first-th of all to before `end`.
 $if by_blocks
-  // wait_for_sums(): until there is something to add to, which a turn's share of dq is when the next turn's queries are there.
-  template <class Wait> void copy(const TensorMap& q, const TensorMap& k, const TensorMap& v, const TensorMap& dout, int first, Wait wait_for_sums) const {
+  void copy(const TensorMap& q, const TensorMap& k, const TensorMap& v, const TensorMap& dout, int first) const {
     ListedTurn<TEAM> turn(block, first);
     copy_queries(turn, q);
     copy_keys(k, v, list_places[TEAM].keys);
-    if (first + 1 == list_places[TEAM].stop) wait_for_sums();
-    copy_gradients(turn, dout);
-    list_places[TEAM].load_ahead();
-    turn.next(block);
-    if (turn.number == list_places[TEAM].stop) return;
-    wait_for_sums();
 #pragma unroll 1
     for (;;) {
-      copy_queries(turn, q);
       copy_gradients(turn, dout);
       list_places[TEAM].load_ahead();
       turn.next(block);
       if (turn.number == list_places[TEAM].stop) return;
+      copy_queries(turn, q);
     }
   }
 $else
@@ -90,24 +83,46 @@ $end
 };
 
 $if by_blocks
-// When a team's blocks of keys have added everything, by one thread.
-static inline void tell_added(const Places& at, List::Entry* entries, const Finisher& finisher) {
-  const Queue queue{nullptr, 0, nullptr, 1, entries, at.queue()};
-  uint32_t parities = 0;
+// What a team's blocks of keys need beside those who multiply and copy, by LANES lanes, a warp or one: the next block's keys in L2, sums ahead, and who
+// waits for rows of dq told when a block has added everything.
+template <int LANES> struct Companion {
+  const Places& at;
+  List::Entry* entries;
+  const RowCounts<BLOCK_M>& row_counts;
+  const TensorMap &k, &v;
+  const int64_t& heads_a_kv_head;
+
+  // clear(entry): sums ahead.
+  template <class Clear> void run(Clear clear) const {
+    const Queue queue{nullptr, 0, nullptr, 1, entries, at.queue()};
+    const bool first_lane = LANES == 1 || lane() == 0;
+    uint32_t parities = 0;
 #pragma unroll 1
-  for (uint32_t round = 0;; ++round) {
-    barrier_wait(queue.full(round), queue.parity(round));
-    const int64_t numbered = queue.entry(round).numbered;
-    if (numbered == List::Entry::END) return;
-    if (numbered >= 0) {
+    for (uint32_t round = 0;; ++round) {
+      barrier_wait(queue.full(round), queue.parity(round));
+      const List::Entry& entry = queue.entry(round);
+      if (first_lane && entry.numbered >= 0 && entry.block.lists.turns > 0) {
+        fetch_boxes<BOXES>(k, entry.block.kv_head, static_cast<int>(entry.block.token()), static_cast<int>(entry.block.sequence.batch));
+        fetch_boxes<V_BOXES>(v, entry.block.kv_head, static_cast<int>(entry.block.token()), static_cast<int>(entry.block.sequence.batch));
+      }
+      if (round > 0) end(queue, round - 1, parities);
+      if (entry.numbered == List::Entry::END) return;
+      if (first_lane && entry.numbered >= 0) clear(entry);
+      if (LANES > 1) sync_warp();
+    }
+  }
+  void end(const Queue& queue, uint32_t round, uint32_t& parities) const {
+    const List::Entry& entry = queue.entry(round);
+    if (entry.numbered >= 0) {
       const uint32_t place = round % Queue::AHEAD;
       barrier_wait(at.added(static_cast<int>(place)), parities >> place & 1);
-      finisher.tell(numbered);
+      row_counts.tell<LANES>(entry.block, low_word(heads_a_kv_head));
       parities ^= 1 << place;
     }
-    barrier_arrive(queue.empty(round));
+    if (LANES > 1) sync_warp();
+    if (LANES == 1 || lane() == 0) barrier_arrive(queue.empty(round));
   }
-}
+};
 
 $end
 // dS of turns from the first-th to before `end`, by one thread, from shared memory to the bias's gradient.

@@ -31,26 +31,58 @@ template <class T, class Sums, int D, int BOXES = Sums::BOXES, int BLOCKS = 1> s
   const float* sums;
   int32_t *counters, *states;  // states: of TILE rows, every BLOCKS-th
   const int64_t &units, &units_a_head, &key_blocks;
-  const int& heads_a_kv_head;
+  const ${by_blocks ? 'int64_t' : 'int'}& heads_a_kv_head;
   float factor;
   const View& dq_view;
+$if by_blocks
+  const int32_t* awaited;  // of TILE rows: minus how many turns are yet to be added
+  const int64_t &heads_together, &heads_cleared;
+
+  // Until a unit's sums are whole. One thread. heads_asked: sums of heads before it are known to have been cleared; sums that no turn is added to are 0 then.
+  void wait(uint32_t unit, uint32_t& heads_asked) const {
+    const uint32_t head = unit / low_word(units_a_head) / low_word(heads_a_kv_head), heads = low_word(units) / low_word(units_a_head) / low_word(heads_a_kv_head);
+    if (head >= heads_asked) {
+      uint32_t at = head - head % low_word(heads_together);
+      const uint32_t last = at + low_word(heads_together), end = last < heads ? last : heads;
+#pragma unroll 1
+      for (; at < end; ++at) wait_for_count(counters + 1 + at, static_cast<int32_t>(low_word(key_blocks)));
+      heads_asked = end;
+    }
+    wait_for_count(awaited + unit * ROWS / TILE, 0);
+  }
+  // The taken-th unit: rows are whole in the order of rows, of all heads that the list goes through together.
+  uint32_t unit_of(uint32_t taken) const {
+    if (taken >= low_word(units)) return taken;
+    const uint32_t heads = low_word(heads_together) * low_word(heads_a_kv_head), a_head = low_word(units_a_head), first = taken / (heads * a_head) * heads, left = taken - first * a_head;
+    const uint32_t rest = low_word(units) / low_word(units_a_head) - first, here = rest < heads ? rest : heads, row = left / here;
+    return (first + left - row * here) * low_word(units_a_head) + row;
+  }
+$else
 
   // One thread says so when a block of keys has added everything, and all that it knows of is done.
   void tell(int64_t numbered) const { count_up(counters + 1 + static_cast<uint32_t>(numbered) / low_word(key_blocks)); }
+$end
 
   // A warp, until all units are taken. buffer, barrier: its own in shared memory; the barrier is of one arrival.
   void run(uint32_t buffer, uint32_t barrier) const {
     uint32_t next = lane() == 0 ? atomicAdd(counters, 1) : 0;
+$if by_blocks
+    uint32_t heads_asked = low_word(heads_cleared);
+$end
 #pragma unroll 1
     for (;; barrier ^= 1) {  // in its lowest bit the parity of what comes
-      const uint32_t unit = shuffle(next, 0);
+      const uint32_t unit = ${by_blocks ? 'unit_of(shuffle(next, 0))' : 'shuffle(next, 0)'};
       if (unit >= low_word(units)) return;
       float zero = 0;
 #pragma unroll 1
       for (int part = 0; part < LOADS; ++part) {
         if (lane() == 0) {
+$if by_blocks
+          if (part == 0) wait(unit, heads_asked);
+$else
           if (part == 0)
             wait_for_count(counters + 1 + unit / low_word(units_a_head) / low_word(heads_a_kv_head), static_cast<int32_t>(low_word(key_blocks)) * BLOCKS);
+$end
           fence_async_everywhere();
           load(unit, part * BOXES, later(buffer), later(barrier) / 8 * 8);
           if (part == 0) next = atomicAdd(counters, 1);

@@ -98,12 +98,7 @@ template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED, bool ADJUS
   }
 
   // Of this block's rows: log-sum-exps, deltas, and (CLEARS) sums at 0. kept: of all weights, as dropout goes; 0: no row has any.
-$if by_blocks
-  // cleared_rows: the first ones, others' sums are cleared later.
-  template <int THREADS, bool CLEARS> void prepare(const View& out, const View& dout, const View& lse, float kept, int64_t cleared_rows) const {
-$else
   template <int THREADS, bool CLEARS> void prepare(const View& out, const View& dout, const View& lse, float kept = 1) const {
-$end
     Sequence sequence;
     int64_t first;
     if (!find_rows(sequence, first)) return;
@@ -121,11 +116,7 @@ $end
 #pragma unroll
       for (int i = 0; i < AHEAD; ++i) {
         const int64_t row = first + base + i * STEP;
-$if by_blocks  // as in prepare_rows() of attention_backward.h
-        const bool some = base + i * STEP < ROWS && row < sequence.queries;
-$else
         const bool some = base + i * STEP < ROWS && row < sequence.seeing();
-$end
         log[i] = some ? logs[row] : -INFINITE;
         x[i] = y[i] = {};
         if (!some || feature >= DV) continue;
@@ -137,18 +128,11 @@ $end
         const bool weighs = log[i] != -INFINITE && (!DROPPED || kept > 0);
         float delta = 0;
 #pragma unroll
-$if by_blocks
-        for (int j = 0; j < 8; ++j) delta += to_float(x[i].at[j]) * to_float(y[i].at[j]);
-$else
         for (int j = 0; j < 8; ++j) delta += to_float(x[i].at[j]) == 0 ? 0 : to_float(x[i].at[j]) * to_float(y[i].at[j]);
-$end
 #pragma unroll
         for (int mask = LANES / 2; mask > 0; mask /= 2) delta += shuffle_xor(delta, mask);
         if (base + i * STEP >= ROWS || feature != 0) continue;
-$if by_blocks
-        const bool sees = weighs && first + base + i * STEP < sequence.seeing();
-        row_lse[at + base + i * STEP] = sees ? DROPPED ? log[i] * LOG2_E + log_kept : log[i] * LOG2_E : INFINITE;
-$elif takes_bias
+$if takes_bias
         row_lse[at + base + i * STEP] = weighs ? usual_log(DROPPED ? log[i] * LOG2_E + log_kept : log[i] * LOG2_E) : INFINITE;
 $else
         row_lse[at + base + i * STEP] = weighs ? DROPPED ? log[i] * LOG2_E + log_kept : log[i] * LOG2_E : INFINITE;
@@ -156,9 +140,6 @@ $end
         row_delta[at + base + i * STEP] = weighs ? DROPPED ? delta * kept : delta : 0;
       }
     }
-$if by_blocks
-    if (at >= cleared_rows) return;
-$end
 #pragma unroll 1
     for (int i = thread_x() * 4; i < (CLEARS ? Sums::COUNT : 0); i += THREADS * 4) store_pack(dq_sums + at * Sums::FEATURES + i, Pack<float, 4>{});
   }

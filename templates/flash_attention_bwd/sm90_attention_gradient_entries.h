@@ -8,6 +8,44 @@
 #include "flash_attention_bwd/sm90_attention_order.h"
 #include "flash_attention_bwd/sm90_attention_gradient_segments.h"
 
+$if by_blocks
+// Clears counters, and makes the list of blocks of keys.
+KERNEL(LIST_THREADS, 1) list_keys(${parameters('list_keys')}) {
+  let_next_launch_go();
+  const Heads<const Element> q(q_view), k(k_view);
+  const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                            BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
+  clear_counters<LIST_THREADS>(broken, broken_blocks, grid_x());
+  clear_counters<LIST_THREADS>(added, added_count, grid_x());
+  clear_counters<LIST_THREADS>(finished, finished_count, grid_x());
+  wait_for_previous_launch();
+  List{sequences, {causal, window_left, window_right}, {q.heads, space_rows, BLOCK_M, PACKED}, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks)}
+      .write<LIST_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_x(), [&](Block& block) {
+        if constexpr (SEGMENTED) SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens).narrow<!ORDERED && !OWNS_QUERIES>(block);
+        const StepList<3> list{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block)};
+        block.lists.find(list, block, static_cast<int>(q.heads / k.heads));
+        RowCounts<BLOCK_M>{awaited}.add<WARP>(block, static_cast<int>(q.heads / k.heads), -1);
+      });
+}
+
+// Beside it, rows' log-sum-exps, deltas, and sums of dq of the first heads, at 0.
+KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
+  let_next_launch_go();
+  const Heads<const Element> q(q_view), k(k_view);
+  const Sequence sequence = Sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
+                                      BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr}[block_z()];
+  if constexpr (SEGMENTED)
+    SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens)
+        .copy<PREPARE_THREADS, BLOCK_M>(row_segments, key_segments, key_blocks * BLOCK_N);
+  const int first = block_x() * BLOCK_M, head = block_y();
+  const int64_t at = RowSpace{q.heads, space_rows, BLOCK_M, PACKED}.first(sequence, head) + first;
+  RowPreparer<Element, DV, BLOCK_M, PREPARE_THREADS, DROPPED>{sequence, head, first}.run(out_view, dout_view, lse_view, row_lse + at, row_delta + at, kept_part);
+  if (at < heads_cleared * (q.heads / k.heads) * space_rows)
+#pragma unroll
+    for (int i = thread_x() * 4; i < BLOCK_M * Sums::FEATURES; i += PREPARE_THREADS * 4) store_pack(dq_sums + at * Sums::FEATURES + i, Pack<float, 4>{});
+  wait_for_previous_launch();
+}
+$else
 // Clears counters; makes the list of blocks of keys; rows' log-sum-exps, deltas, and sums of dq, at 0.
 KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
 $if latent
@@ -18,10 +56,6 @@ $end
   const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
                             BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
   const RowSpace space{q.heads, space_rows, BLOCK_M, PACKED};
-$if by_blocks
-  const bool writes_list = block_number() * (PREPARE_THREADS / WARP) < listed_count;  // which needs what the launch before makes
-  if (writes_list) wait_for_previous_launch();
-$end
   List{sequences, {causal, window_left, window_right}, space, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks),
        CallWeights::BIASED ? static_cast<int>(batches_together) : 1}
       .write<PREPARE_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_blocks, [&](Block& block) {
@@ -29,10 +63,6 @@ $end
         if constexpr (NARROWS) narrow_steps(block, attention_mask_view, tiles_seen, static_cast<int>(q.heads / k.heads), key_blocks);
 $if slides
         slide_turns(block, {causal, window_left, window_right});
-$end
-$if by_blocks
-        const StepList<3> list{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block)};
-        block.lists.find(list, block, static_cast<int>(q.heads / k.heads));
 $end
       });
   if constexpr (SEGMENTED)
@@ -46,12 +76,10 @@ $if latent
   CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(
       heads_from<Element>(out_view, turn_heads.first, turn_heads.count), dout_view, logs_from(lse_view, turn_heads.first, turn_heads.count));
 $else
-  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view, kept_part${by_blocks ? ', heads_cleared * (q.heads / k.heads) * space_rows' : ''});
-$end
-$if by_blocks
-  if (!writes_list) wait_for_previous_launch();
+  CallGradients{sequences, space, row_lse, row_delta, dq_sums}.prepare<PREPARE_THREADS, !OWNS_QUERIES>(out_view, dout_view, lse_view, kept_part);
 $end
 }
+$end
 
 $if takes_bias
 // Faint rows, after the log-sum-exps. Block (x, y, z): BLOCK_M rows x of head y of row z of the batch.
