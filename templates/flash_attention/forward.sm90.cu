@@ -57,6 +57,11 @@ constexpr bool WIDE = D > 192 || DV > 128;
 constexpr bool CROWDED = ADJUSTED ? BOUNDED || SEGMENTED || DROPPED : WIDE && (DROPPED ? PACKED || BOUNDED || SEGMENTED : SEGMENTED && CAPPED);
 constexpr bool ASKED = GROUPS == 2 || D <= 64 || D > 128;  // whether what a step needs is here, ahead of it: with other heads no gain
 constexpr bool BITS_APART = ${bits_apart};             // a warpgroup makes dropout's bits
+$if by_blocks
+// Of tiles that are short: the last product with values begins before the next tile is looked at, and its outputs are sent while that one's first
+// scores are made.
+constexpr bool SWITCHES = GROUPS == 2 && D > 64 && !PING_PONG;
+$end
 constexpr int THREADS = (GROUPS + 1 + BITS_APART) * WARPGROUP;
 constexpr bool SEARCHES = ${by_blocks ? 'true' : 'PACKED || SEGMENTED || (BOUNDED && (DROPPED || (NARROW && DV <= 64)))'};  // to find a tile needs more registers
 constexpr int PRODUCER_REGISTERS = SEARCHES ? 56 : GROUPS == 3 || BITS_APART ? 32 : 40;

@@ -282,6 +282,38 @@ $end
       const Turn<STAGES> values = keys.last();
       float done_factor[2];
       ++steps.at;
+$if by_blocks and not dropped
+      if (SWITCHES && last) {
+        if (!here) wait_values(values);
+        multiply_values(o, p, adds, values);
+        finish_sums(rows, known[done], done_factor);
+        tile = next_tile();
+        if (tile < 0) {
+          wgmma_wait<0>();
+          keep_in_place(o);
+          finish(o, done_factor, known[done]);
+          break;
+        }
+        start(rows, known[tile]);
+        steps = Steps(known[tile]);
+        if (!here) barrier_wait_all(at.k_full(keys.at), keys.parity);
+        wgmma_wait<0>();
+        keep_in_place(o);
+        multiply_keys(s);
+        release_values(values);
+        steps.number = number_here();
+        adds = false;
+        finish(o, done_factor, known[done]);
+        wgmma_wait<0>();
+        keep_in_place(s);
+        release_keys();
+        release_queries(steps.is_last());
+        weigh(s, rows, known[tile], steps, given_here, factor);
+        here = ASKED && are_here();
+        pack_weights<Element, BLOCK_N>(p, s);
+        continue;
+      }
+$end
       if (last) {
         finish_sums(rows, known[done], done_factor);
         tile = next_tile();
