@@ -23,7 +23,7 @@ constexpr int HEADS = ${columns};         // of a block; those past the last one
 constexpr bool CAPPED = ${capped};        // a soft cap
 constexpr int KEYS = 64, BLOCKS = R / 128;  // of a tile; of features that share a scale
 constexpr uint32_t STAGES = ${stages};    // tiles in shared memory
-constexpr int CONSUMERS = 3 * WARPGROUP, THREADS = 4 * WARPGROUP;
+constexpr int ADDERS = 2 * WARPGROUP, CONSUMERS = WARPGROUP + ADDERS, THREADS = 4 * WARPGROUP;
 constexpr int COPYING_REGISTERS = 24, SCORING_REGISTERS = 136, ADDING_REGISTERS = 176;
 #include "mla_decode/raw_bytes_places.h"
 #include "mla_decode/raw_bytes_copier.h"
@@ -60,18 +60,16 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
   }
   const auto query = [&](const View& q) { return static_cast<const Element*>(q.data) + sequence * q.strides[0] + i * q.strides[1] + first_head * q.strides[2]; };
   const Results results{out_view, lse_view, partial, reinterpret_cast<Softmax*>(partial_softmax), sequence, i, token, first_head, heads, part, part_count};
-  const auto load = [&] {
-    return load_queries(at, query(q_latent_view), q_latent_view.strides[2], query(q_rope_view), q_rope_view.strides[2], heads - first_head);
-  };
   if (group == 1) {
     take_registers<SCORING_REGISTERS>();
-    const float inverse = load();
+    sync_some(CONSUMING, CONSUMERS);
+    const float inverse = QueryUnit(at).inverse;
     Scorer scorer{at, (CAPPED ? logits_soft_cap : softmax_scale * inverse) * LOG2_E, CAPPED ? softmax_scale / logits_soft_cap * inverse : 0};
     scorer.run(tiles);
     scorer.finish(results);
   } else {
     take_registers<ADDING_REGISTERS>();
-    load();
+    load_queries(at, query(q_latent_view), q_latent_view.strides[2], query(q_rope_view), q_rope_view.strides[2], heads - first_head);
     if (group == 2)
       Adder<0>{at}.run(tiles, results);
     else

@@ -48,5 +48,5 @@ struct Results {
   }
 };
 
-// Named barriers: of all who do not copy; of those who make scores.
-enum Barrier { CONSUMING = 1, SCORING = 2 };
+// Named barriers: of all who do not copy; of those who make scores; of those who add values.
+enum Barrier { CONSUMING = 1, SCORING = 2, ADDING = 3 };

@@ -21,37 +21,52 @@ static inline float largest_of(const SixteenFeatures& x, float largest) {
   return largest;
 }
 
-// The queries of all heads, to shared memory; zeros for those that there are not. All who do not copy call it. Returns the inverse of the power of two that they are multiplied by.
+// The power of two that queries are multiplied by, and its inverse, as of what the warps that load them have left.
+struct QueryUnit {
+  float unit, inverse;
+
+  explicit QueryUnit(const Places& at) {
+    float largest = 0;
+#pragma unroll
+    for (int w = 0; w < ADDERS / WARP; ++w) largest = larger_of(largest, __uint_as_float(load_shared_4(at.largest(0) + w * 4)));
+    const int exponent = 14 - exponent_of(largest, 100);
+    unit = power_of_two(exponent), inverse = power_of_two(-exponent);
+  }
+};
+
+// The queries of all heads, to shared memory; zeros for those that there are not. All who add values call it.
 //
 // Of 16 latent features, lane t of four has features 4 t to 4 t + 3 of a key, where wgmma has 2 t, 2 t + 1, 2 t + 8 and 2 t + 9: they lie in the order that makes these the same.
-static inline float load_queries(const Places& at, const Element* latent, int64_t latent_stride, const Element* rope, int64_t rope_stride, int heads) {
-  constexpr int ROW = R / 16, AT_ONCE = (HEADS * ROW + CONSUMERS - 1) / CONSUMERS, ROPE_ROW = ROPE / 16;
-  static_assert(HEADS * ROPE_ROW <= CONSUMERS);
-  SixteenFeatures x[AT_ONCE] = {}, y = {};  // all are on their way together
-  const int thread = thread_x() - WARPGROUP;
+static inline void load_queries(const Places& at, const Element* latent, int64_t latent_stride, const Element* rope, int64_t rope_stride, int heads) {
+  constexpr int WARPS = ADDERS / WARP, AT_ONCE = (HEADS + WARPS - 1) / WARPS, ROPE_ROW = ROPE / 16;
+  static_assert(R / 16 == WARP && HEADS * ROPE_ROW <= ADDERS);
+  SixteenFeatures x[AT_ONCE] = {};  // all are on their way together
+  const int thread = thread_x() - (THREADS - ADDERS), first = thread / WARP, chunk = lane();  // a warp has a head
 #pragma unroll
   for (int n = 0; n < AT_ONCE; ++n) {
-    const int i = thread + n * CONSUMERS, head = i / ROW;
-    if (head < HEADS && head < heads) x[n] = load_sixteen(latent + head * latent_stride + i % ROW * 16);
+    const int head = first + n * WARPS;
+    if (head < HEADS && head < heads) x[n] = load_sixteen(latent + head * latent_stride + chunk * 16);
   }
   const int rope_head = thread / ROPE_ROW, rope_chunk = thread % ROPE_ROW;
-  if (rope_head < HEADS && rope_head < heads) y = load_sixteen(rope + rope_head * rope_stride + rope_chunk * 16);
+  const auto load_rope = [&] {  // twice: registers are few
+    SixteenFeatures y = {};
+    if (rope_head < HEADS && rope_head < heads) y = load_sixteen(rope + rope_head * rope_stride + rope_chunk * 16);
+    return y;
+  };
 
   // Latent features use the range of halves, as long as rope features keep that of bfloat16.
-  float largest = largest_of(y, 0) * 0x1p-60f;
+  float largest = largest_of(load_rope(), 0) * 0x1p-60f;
 #pragma unroll
   for (int n = 0; n < AT_ONCE; ++n) largest = largest_of(x[n], largest);
 #pragma unroll
   for (int mask = 1; mask < WARP; mask *= 2) largest = larger_of(largest, shuffle_xor(largest, mask));
-  if (lane() == 0) store_shared_4(at.largest(0) + thread / WARP * 4, __float_as_uint(largest));
-  sync_some(CONSUMING, CONSUMERS);
-  for (int w = 0; w < CONSUMERS / WARP; ++w) largest = larger_of(largest, __uint_as_float(load_shared_4(at.largest(0) + w * 4)));
-  const int exponent = 14 - exponent_of(largest, 100);
-  const float unit = power_of_two(exponent);
+  if (lane() == 0) store_shared_4(at.largest(0) + first * 4, __float_as_uint(largest));
+  sync_some(ADDING, ADDERS);
+  const float unit = QueryUnit(at).unit;
 
 #pragma unroll
   for (int n = 0; n < AT_ONCE; ++n) {
-    const int i = thread + n * CONSUMERS, head = i / ROW, chunk = i % ROW;
+    const int head = first + n * WARPS;
     uint32_t words[8];
 #pragma unroll
     for (int k = 0; k < 8; ++k) words[k / 2 + k % 2 * 4] = pack_pair<half>(feature_of(x[n], 2 * k) * unit, feature_of(x[n], 2 * k + 1) * unit);
@@ -60,6 +75,7 @@ static inline float load_queries(const Places& at, const Element* latent, int64_
       for (int k = 0; k < 2; ++k)
         store_shared_16(at.q() + chunk / 4 * HEAD_BOX + head * 128 + ((chunk % 4 * 2 + k) ^ head % 8) * 16, {{words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3]}});
   }
+  const SixteenFeatures y = load_rope();
   if (rope_head < HEADS)
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
@@ -70,5 +86,4 @@ static inline float load_queries(const Places& at, const Element* latent, int64_
     }
   fence_async();
   sync_some(CONSUMING, CONSUMERS);
-  return power_of_two(-exponent);
 }

@@ -12,6 +12,9 @@ struct Scorer {
   const float to_log, to_tanh;  // take scores, or their tanh, to log 2; scores to what tanh is of
   float sum[OWN];               // of the lane's own weights
 
+  // Asked for where they are used: what is made of them would else stay in registers, which are few.
+  static int own_lane() { return static_cast<int>(keep_here(thread_x())) % WARP; }
+  static int own_warp() { return static_cast<int>(keep_here(thread_x())) / WARP % 4; }
   static int own_head(int n) { return n / 2 * 8 + lane() % 4 * 2 + n % 2; }
   // The key of element e of the scores.
   static int own_key(int e) { return warp() % 4 * 16 + lane() / 4 + e / 2 % 2 * 8; }
@@ -91,7 +94,7 @@ struct Scorer {
   };
   Split split_scales(const float (&scale)[2][BLOCKS], uint32_t turn) const {
     Split split;
-    const int block = lane() % 4;
+    const int block = own_lane() % 4, key = own_warp() * 16 + own_lane() / 4;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float largest = 0;
@@ -100,7 +103,7 @@ struct Scorer {
       const int exponent = exponent_of(largest, 60) - 6;
       split.exponent[h] = static_cast<float>(exponent), split.inverse[h] = power_of_two(-exponent);
       const float own = block < 2 ? block == 0 ? scale[h][0] : scale[h][1] : block == 2 ? scale[h][2] : scale[h][3];
-      store_shared_2(at.ratios(turn, block) + Places::ratio_of(own_key(2 * h)), static_cast<uint16_t>(pack_pair<half>(own * split.inverse[h], 0)));
+      store_shared_2(at.ratios(turn, block) + Places::ratio_of(key + 8 * h), static_cast<uint16_t>(pack_pair<half>(own * split.inverse[h], 0)));
     }
     return split;
   }
@@ -155,8 +158,8 @@ struct Scorer {
     sync_some(SCORING, WARPGROUP);
   }
 
-  // Scores become weights, of keys that are seen: of this lane's first and second.
-  void weigh(Scores& s, const bool (&seen)[2], const Split& split, uint32_t turn) {
+  // Scores become weights, of keys that are seen: bits 0 and 8 are those of this lane's.
+  void weigh(Scores& s, uint32_t seen, const Split& split, uint32_t turn) {
     float reference[OWN], largest[OWN];
     bool ahead = false;
 #pragma unroll
@@ -168,7 +171,7 @@ struct Scorer {
         for (int h = 0; h < 2; ++h) {
           float& score = s[2 * n + 2 * h + c];
           score = (CAPPED ? tanh_of(score * to_tanh) : score) * to_log + split.exponent[h];
-          if (!seen[h]) score = -INFINITE;
+          if (!(seen >> 8 * h & 1)) score = -INFINITE;
         }
         largest[n + c] = larger_of(s[2 * n + c], s[2 * n + 2 + c]);
         ahead = ahead || largest[n + c] > reference[n + c] + MOST;
@@ -181,13 +184,13 @@ struct Scorer {
     for (int e = 0; e < HEADS / 2; ++e) s[e] = exp2_of(s[e] - reference[head_of(e)]), sum[head_of(e)] += s[e] * split.inverse[e / 2 % 2];
   }
   void store_weights(const Scores& s, uint32_t turn) const {
-    const int matrix = lane() / 8, row = lane() % 8;  // matrices: the first and last 8 of the warp's keys, of 8 heads, then of the next 8
+    const int matrix = own_lane() / 8, row = own_lane() % 8, chunk = own_warp() * 2;  // matrices: the first and last 8 of the warp's keys, of 8 heads, then of the next 8
 #pragma unroll
     for (int j = 0; j < HEADS / 8; j += 2) {
       uint32_t pairs[4];
 #pragma unroll
       for (int w = 0; w < 4; ++w) pairs[w] = pack_pair<half>(s[4 * j + 2 * w], s[4 * j + 2 * w + 1]);
-      store_matrices_transposed(at.weights(turn) + ((j + matrix / 2) * 8 + row) * 128 + ((warp() % 4 * 2 + matrix % 2) ^ row) * 16, pairs);
+      store_matrices_transposed(at.weights(turn) + ((j + matrix / 2) * 8 + row) * 128 + ((chunk + matrix % 2) ^ row) * 16, pairs);
     }
   }
   static void arrive(uint32_t barrier) {
@@ -207,11 +210,9 @@ struct Scorer {
       barrier_wait_all(at.full(stage.at), stage.parity);
       fence_async();  // what other threads have stored before
       float scale[2][BLOCKS];
-      bool seen[2];
       Scores s;
       load_scales(scale, stage.at);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) seen[h] = load_shared_4(at.seen(stage.at) + own_key(2 * h) / 32 * 4) >> own_key(2 * h) % 32 & 1;
+      const uint32_t seen = load_shared_4(at.seen(stage.at) + warp() % 4 / 2 * 4) >> (warp() % 2 * 16 + lane() / 4);
       make_scores(s, stage.at, scale);
       arrive(at.empty(stage.at));
       barrier_wait_all(at.added(turn), tile / 2 % 2 ^ 1);
