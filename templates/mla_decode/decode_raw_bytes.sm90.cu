@@ -24,7 +24,7 @@ constexpr bool CAPPED = ${capped};        // a soft cap
 constexpr int KEYS = 64, BLOCKS = R / 128;  // of a tile; of features that share a scale
 constexpr uint32_t STAGES = ${stages};    // tiles in shared memory
 constexpr int ADDERS = 2 * WARPGROUP, CONSUMERS = WARPGROUP + ADDERS, THREADS = 4 * WARPGROUP;
-constexpr int COPYING_REGISTERS = 24, SCORING_REGISTERS = 136, ADDING_REGISTERS = 176;
+constexpr int COPYING_REGISTERS = HEADS == 64 ? 24 : 40, SCORING_REGISTERS = HEADS == 64 ? 136 : 152, ADDING_REGISTERS = HEADS == 64 ? 176 : 160;
 #include "mla_decode/raw_bytes_places.h"
 #include "mla_decode/raw_bytes_copier.h"
 #include "mla_decode/raw_bytes_queries.h"
