@@ -21,12 +21,17 @@ using Cached = ${ctype(C)};
 constexpr int R = ${R}, ROPE = ${Dr};
 constexpr int HEADS = ${columns};         // of a block; those past the last one are never stored
 constexpr bool CAPPED = ${capped};        // a soft cap
+constexpr bool GATHERED = ${gathered};    // keys are listed, or pages are of no size that a tensor map copies tiles of
 constexpr int KEYS = 64, BLOCKS = R / 128;  // of a tile; of features that share a scale
 constexpr uint32_t STAGES = ${stages};    // tiles in shared memory
 constexpr int ADDERS = 2 * WARPGROUP, CONSUMERS = WARPGROUP + ADDERS, THREADS = 4 * WARPGROUP;
 constexpr int COPYING_REGISTERS = HEADS == 64 ? 24 : 40, SCORING_REGISTERS = HEADS == 64 ? 136 : 152, ADDING_REGISTERS = HEADS == 64 ? 176 : 160;
 #include "mla_decode/raw_bytes_places.h"
-#include "mla_decode/raw_bytes_copier.h"
+$if gathered
+#include "mla_decode/raw_bytes_gatherer.h"
+$else
+#include "mla_decode/raw_bytes_producer.h"
+$end
 #include "mla_decode/raw_bytes_queries.h"
 #include "mla_decode/raw_bytes_scores.h"
 #include "mla_decode/raw_bytes_values.h"
@@ -34,8 +39,12 @@ constexpr int COPYING_REGISTERS = HEADS == 64 ? 24 : 40, SCORING_REGISTERS = HEA
 // Block x: heads x % row_blocks * HEADS ... of part x / row_blocks % parts of the keys of query token x / row_blocks / parts (of all sequences).
 KERNEL(THREADS, 1) decode(${parameters('decode')}) {
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
+$if not gathered
+  if (thread_x() == WARP) prefetch_tensor_map(cache_map);
+  if (thread_x() == 2 * WARP) prefetch_tensor_map(k_rope_map);
+$end
   if (thread_x() == 0) {
-    for (uint32_t stage = 0; stage < STAGES; ++stage) barrier_init(at.full(stage), WARPGROUP + 4), barrier_init(at.empty(stage), CONSUMERS / WARP);
+    for (uint32_t stage = 0; stage < STAGES; ++stage) barrier_init(at.full(stage), GATHERED ? WARPGROUP + 4 : 1), barrier_init(at.empty(stage), CONSUMERS / WARP);
     for (uint32_t turn = 0; turn < 2; ++turn) barrier_init(at.weighed(turn), 4), barrier_init(at.added(turn), 8);
     fence_barrier_init();
   }
@@ -44,8 +53,12 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
   const int part_count = static_cast<int>(parts), blocks = static_cast<int>(row_blocks);
   const int first_head = block_x() % blocks * HEADS, unit = block_x() / blocks, token = unit / part_count, part = unit % part_count;
   const int queries = static_cast<int>(q_latent_view.shape[1]), heads = static_cast<int>(q_latent_view.shape[2]), sequence = token / queries, i = token % queries;
+$if gathered
   const bool listed = is_given(indices_view);
   const int count = uniform(static_cast<int>(listed ? indices_view.shape[2] : visible_tokens(context_lens[sequence], queries, i)));
+$else
+  const int count = uniform(static_cast<int>(visible_tokens(context_lens[sequence], queries, i)));
+$end
   const int all_tiles = (count + KEYS - 1) / KEYS, first_tile = static_cast<int>(int64_t{all_tiles} * part / part_count);
   const int tiles = uniform(static_cast<int>(int64_t{all_tiles} * (part + 1) / part_count) - first_tile);
   const int group = uniform(warpgroup());
@@ -53,9 +66,13 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
   if (group == 0) {
     give_registers<COPYING_REGISTERS>();
     const int first = first_tile * KEYS, end = first + tiles * KEYS < count ? first + tiles * KEYS : count;
+$if gathered
     const int32_t* const list = listed ? static_cast<const int32_t*>(indices_view.data) + sequence * indices_view.strides[0] + i * indices_view.strides[1] : nullptr;
-    Copier{at, cache, static_cast<uint32_t>(latent_outer / 16), static_cast<uint32_t>(latent_inner / 16), listed ? list : block_tables + sequence * table_row, listed, static_cast<int>(page_size)}
+    Gatherer{at, cache, static_cast<uint32_t>(latent_outer / 16), static_cast<uint32_t>(latent_inner / 16), listed ? list : block_tables + sequence * table_row, listed, static_cast<int>(page_size)}
         .run(first, end);
+$else
+    if (warp() == 0) Copier{at, cache_map, k_rope_map, block_tables + sequence * table_row, static_cast<int>(page_size), static_cast<int>(box_rows), end - first}.run(first);
+$end
     return;
   }
   const auto query = [&](const View& q) { return static_cast<const Element*>(q.data) + sequence * q.strides[0] + i * q.strides[1] + first_head * q.strides[2]; };
@@ -65,7 +82,7 @@ KERNEL(THREADS, 1) decode(${parameters('decode')}) {
     sync_some(CONSUMING, CONSUMERS);
     const float inverse = QueryUnit(at).inverse;
     Scorer scorer{at, (CAPPED ? logits_soft_cap : softmax_scale * inverse) * LOG2_E, CAPPED ? softmax_scale / logits_soft_cap * inverse : 0};
-    scorer.run(tiles);
+    scorer.run(tiles, count - first_tile * KEYS);
     scorer.finish(results);
   } else {
     take_registers<ADDING_REGISTERS>();

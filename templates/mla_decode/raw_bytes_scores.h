@@ -198,21 +198,39 @@ struct Scorer {
     if (lane() == 0) barrier_arrive(barrier);
   }
 
-  void run(int tiles) {
+  // Keys behind the last one, which may be anything, become zeros.
+  void clear_behind(uint32_t stage, int left) const {
+    const int thread = thread_x() % WARPGROUP;
+#pragma unroll 1
+    for (int i = left * 8 + thread; i < KEYS * 8; i += WARPGROUP)
+#pragma unroll
+      for (uint32_t box = 0; box < BLOCKS; ++box) store_shared_16(at.keys(stage) + box * BOX + i * 16, {});
+    if (thread >= left && thread < KEYS) store_shared_16(at.scales(stage) + thread * 16, {});
+    sync_some(SCORING, WARPGROUP);
+  }
+  // Bits 0 and 8: whether the lane's keys are there.
+  uint32_t seen_keys(uint32_t stage, int left) const {
+    if constexpr (GATHERED) return load_shared_4(at.seen(stage) + warp() % 4 / 2 * 4) >> (warp() % 2 * 16 + lane() / 4);
+    return left >= KEYS ? 0x101 : (own_key(0) < left ? 1 : 0) | (own_key(2) < left ? 0x100 : 0);
+  }
+
+  // left: keys from the part's first one on.
+  void run(int tiles, int left) {
 #pragma unroll
     for (int n = 0; n < OWN; ++n) sum[n] = 0;
     if (thread_x() % WARPGROUP < HEADS) store_shared_4(at.references() + thread_x() % WARPGROUP * 4, __float_as_uint(LOWEST));
     sync_some(SCORING, WARPGROUP);
     Turn<STAGES> stage;
 #pragma unroll 1
-    for (int tile = 0; tile < tiles; ++tile) {
+    for (int tile = 0; tile < tiles; ++tile, left -= KEYS) {
       const uint32_t turn = tile % 2;
       barrier_wait_all(at.full(stage.at), stage.parity);
-      fence_async();  // what other threads have stored before
+      if constexpr (GATHERED) fence_async();  // what other threads have stored before
+      if (!GATHERED && left < KEYS) clear_behind(stage.at, left);
       float scale[2][BLOCKS];
       Scores s;
       load_scales(scale, stage.at);
-      const uint32_t seen = load_shared_4(at.seen(stage.at) + warp() % 4 / 2 * 4) >> (warp() % 2 * 16 + lane() / 4);
+      const uint32_t seen = seen_keys(stage.at, left);
       make_scores(s, stage.at, scale);
       arrive(at.empty(stage.at));
       barrier_wait_all(at.added(turn), tile / 2 % 2 ^ 1);

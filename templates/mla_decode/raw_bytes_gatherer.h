@@ -1,8 +1,8 @@
-// The warpgroup of Hopper's mla_decode of bytes in registers that copies keys, as they are. A part of decode_raw_bytes.sm90.cu, whose constants it uses.
+// The warpgroup of Hopper's mla_decode of bytes in registers that copies keys which no tensor map does, row by row. A part of decode_raw_bytes.sm90.cu, whose constants it uses.
 #pragma once
 
 // A warp copies KEYS_A_WARP of a tile's keys. Keys that are not there become zeros.
-struct Copier {
+struct Gatherer {
   static constexpr int KEYS_A_WARP = 16;
   static constexpr uint32_t SCALES_BYTES = BLOCKS * 4, NONE = ~0u;
   const Places& at;
