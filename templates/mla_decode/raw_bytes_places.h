@@ -11,7 +11,7 @@ struct Places {
   static constexpr uint32_t KEY_BYTES = BOXES * BOX, SCALES_BYTES = KEYS * BLOCKS * 4, RATIOS_BYTES = KEYS * BLOCKS * 2;
   static constexpr uint32_t Q_AT = STAGES * KEY_BYTES, WEIGHTS_AT = Q_AT + QUERY_BOXES * HEAD_BOX, SCALES_AT = WEIGHTS_AT + 2 * HEAD_BOX, RATIOS_AT = SCALES_AT + STAGES * SCALES_BYTES;
   static constexpr uint32_t FACTORS_AT = RATIOS_AT + 2 * RATIOS_BYTES, REFERENCES_AT = FACTORS_AT + 2 * HEADS * 4, LARGEST_AT = REFERENCES_AT + HEADS * 4;
-  static constexpr uint32_t SEEN_AT = LARGEST_AT + 4 * HEADS * 4, FOLLOWS_AT = SEEN_AT + STAGES * KEYS / 8, BARRIERS_AT = FOLLOWS_AT + 8, BYTES = BARRIERS_AT + (STAGES + 2) * 16;
+  static constexpr uint32_t SUMS_AT = LARGEST_AT + 4 * HEADS * 4, SEEN_AT = SUMS_AT + HEADS * 128, FOLLOWS_AT = SEEN_AT + STAGES * KEYS / 8, BARRIERS_AT = FOLLOWS_AT + 8, BYTES = BARRIERS_AT + (STAGES + 2) * 16;
   uint32_t keys(uint32_t stage) const { return base + stage * KEY_BYTES; }
   uint32_t q() const { return base + Q_AT; }
   uint32_t weights(uint32_t turn) const { return base + WEIGHTS_AT + turn * HEAD_BOX; }
@@ -20,6 +20,7 @@ struct Places {
   uint32_t factors(uint32_t turn) const { return base + FACTORS_AT + turn * HEADS * 4; }
   uint32_t references() const { return base + REFERENCES_AT; }
   uint32_t largest(int warp) const { return base + LARGEST_AT + warp * HEADS * 4; }
+  uint32_t sums(int pair) const { return base + SUMS_AT + pair * (WARPGROUP * 8); }  // of heads, two a thread
   uint32_t seen(uint32_t stage) const { return base + SEEN_AT + stage * KEYS / 8; }   // which keys are there, a bit each
   uint32_t follows(uint32_t turn) const { return base + FOLLOWS_AT + turn * 4; }      // whether factors count
   uint32_t full(uint32_t stage) const { return base + BARRIERS_AT + stage * 16; }

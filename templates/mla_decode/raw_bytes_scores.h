@@ -10,26 +10,21 @@ struct Scorer {
   typedef uint32_t Operands[2][4];  // of two slices of 16 features
   const Places& at;
   const float to_log, to_tanh;  // take scores, or their tanh, to log 2; scores to what tanh is of
-  float sum[OWN];               // of the lane's own weights
 
   // Asked for where they are used: what is made of them would else stay in registers, which are few.
   static int own_lane() { return static_cast<int>(keep_here(thread_x())) % WARP; }
   static int own_warp() { return static_cast<int>(keep_here(thread_x())) / WARP % 4; }
-  static int own_head(int n) { return n / 2 * 8 + lane() % 4 * 2 + n % 2; }
+  static int own_head(int n) { return n / 2 * 8 + own_lane() % 4 * 2 + n % 2; }
   // The key of element e of the scores.
-  static int own_key(int e) { return warp() % 4 * 16 + lane() / 4 + e / 2 % 2 * 8; }
-  static int head_of(int e) { return e / 4 * 2 + e % 2; }
-  static void load_two(uint32_t from, float& x, float& y) {
-    float two[2];
-    load_shared_two(from, two);
-    x = two[0], y = two[1];
-  }
+  static int own_key(int e) { return own_warp() * 16 + own_lane() / 4 + e / 2 % 2 * 8; }
+  static int element_of(int n) { return n / 2 * 4 + n % 2; }  // of its first key; that of the second one is 2 on
 
-  // Step n: 32 features of the warp's keys from 32 n on, in two slices: the first and last 8 keys of one, then of the other.
-  void load_step(uint32_t (&bytes)[4], uint32_t stage, int step) const {
-    const int l = lane();
-    load_matrices(bytes, at.keys(stage) + (warp() % 4 * 16 + l % 16) * 128 + step / 4 * BOX + ((l / 16 ^ l % 8) * 16 ^ step % 4 * 32));
+  // Step n: 32 features of the warp's keys from 32 n on, in two slices: the first and last 8 keys of one, then of the other. from: where the lane's part of step 0 lies.
+  uint32_t first_step(uint32_t stage) const {
+    const int l = own_lane();
+    return at.keys(stage) + (own_warp() * 16 + l % 16) * 128 + (l / 16 ^ l % 8) * 16;
   }
+  static void load_step(uint32_t (&bytes)[4], uint32_t from, int step) { load_matrices(bytes, (from ^ step % 4 * 32) + step / 4 * BOX); }
   static void widen_step(Operands& a, const uint32_t (&bytes)[4]) {
 #pragma unroll
     for (int m = 0; m < 4; ++m) widen_bytes<float8_e4m3>(bytes[m], a[m / 2][m % 2], a[m / 2][m % 2 + 2]);
@@ -51,82 +46,92 @@ struct Scorer {
     for (int slice = 0; slice < ROPE / 16; ++slice) wgmma<Element, HEADS>(s, moved(a, slice * 32), moved(b, slice * 32), slice > 0);
     wgmma_commit();
   }
-  // Of each 128 features apart, whose sums the keys' scales multiply; rope features have none.
-  void make_scores(Scores& s, uint32_t stage, const float (&scale)[2][BLOCKS]) const {
-    constexpr int STEPS = R / 32;
-    Scores some;
-    Operands a[2];
+  // The first two steps of a tile.
+  void begin(Scores& some, Operands (&a)[2], uint32_t stage) const {
+    const uint32_t from = first_step(stage);
     uint32_t bytes[2][4];
-    start_rope(s, stage);
-    load_step(bytes[0], stage, 0);
-    load_step(bytes[1], stage, 1);
-    widen_step(a[0], bytes[0]);
+    load_step(bytes[0], from, 0);
+    load_step(bytes[1], from, 1);
 #pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-      start_step(some, a[step % 2], step);
-      if (step + 2 < STEPS) load_step(bytes[step % 2], stage, step + 2);
-      if (step + 1 < STEPS) {
-        if (step % 4 > 0) wgmma_wait<1>();  // the step before, whose operands these were
-        widen_step(a[(step + 1) % 2], bytes[(step + 1) % 2]);
+    for (int step = 0; step < 2; ++step) {
+      widen_step(a[step], bytes[step]);
+      start_step(some, a[step], step);
+    }
+  }
+  // The others. Each 128 features apart, whose sums the keys' scales multiply; rope features have none.
+  void make_scores(Scores& s, Scores& some, Operands (&a)[2], uint32_t stage) const {
+    constexpr int STEPS = R / 32;
+    const uint32_t from = first_step(stage);
+    uint32_t bytes[2][4];
+    load_step(bytes[0], from, 2);
+    load_step(bytes[1], from, 3);
+    start_rope(s, stage);
+#pragma unroll
+    for (int step = 2; step <= STEPS; ++step) {
+      if (step < STEPS) {
+        if (step < 4)  // what the step before the last one had is free
+          wgmma_wait<2>();
+        else
+          wgmma_wait<1>();
+        widen_step(a[step % 2], bytes[step % 2]);
+        if (step + 2 < STEPS) load_step(bytes[step % 2], from, step + 2);
       }
-      if (step % 4 == 3) {
+      if (step % 4 == 0) {
+        float scale[2];
+#pragma unroll
+        for (int h = 0; h < 2; ++h) scale[h] = __uint_as_float(load_shared_4(at.scales(stage) + own_key(2 * h) * 16 + (step / 4 - 1) * 4));
         wgmma_wait<0>();
-        if (step == 3) keep_in_place(s);
+        if (step == 4) keep_in_place(s);
         keep_in_place(some);
 #pragma unroll
-        for (int e = 0; e < HEADS / 2; ++e) s[e] += some[e] * scale[e / 2 % 2][step / 4];
+        for (int e = 0; e < HEADS / 2; ++e) s[e] += some[e] * scale[e / 2 % 2];
       }
+      if (step < STEPS) start_step(some, a[step % 2], step);
     }
   }
-  void load_scales(float (&scale)[2][BLOCKS], uint32_t stage) const {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      uint32_t x[4];
-      load_shared_16(at.scales(stage) + own_key(2 * h) * 16, x);
-#pragma unroll
-      for (int i = 0; i < BLOCKS; ++i) scale[h][i] = __uint_as_float(x[i]);
-    }
-  }
-
   // A key's scales as 2^exponent times halves, which are far from the end of their range.
   struct Split {
-    float exponent[2], inverse[2];  // of 2^exponent
+    int exponent[2];
+    uint32_t ratios;  // block lane % 4's of both keys
   };
-  Split split_scales(const float (&scale)[2][BLOCKS], uint32_t turn) const {
+  Split split_scales(uint32_t stage) const {
     Split split;
-    const int block = own_lane() % 4, key = own_warp() * 16 + own_lane() / 4;
+    const int block = own_lane() % 4;
+    float own[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float largest = 0;
+      uint32_t x[BLOCKS];
+      load_shared_16(at.scales(stage) + own_key(2 * h) * 16, x);
+      float scale[BLOCKS], largest = 0;
 #pragma unroll
-      for (int i = 0; i < BLOCKS; ++i) largest = larger_of(largest, size_of(scale[h][i]));
-      const int exponent = exponent_of(largest, 60) - 6;
-      split.exponent[h] = static_cast<float>(exponent), split.inverse[h] = power_of_two(-exponent);
-      const float own = block < 2 ? block == 0 ? scale[h][0] : scale[h][1] : block == 2 ? scale[h][2] : scale[h][3];
-      store_shared_2(at.ratios(turn, block) + Places::ratio_of(key + 8 * h), static_cast<uint16_t>(pack_pair<half>(own * split.inverse[h], 0)));
+      for (int i = 0; i < BLOCKS; ++i) scale[i] = __uint_as_float(x[i]), largest = larger_of(largest, size_of(scale[i]));
+      split.exponent[h] = exponent_of(largest, 60) - 6;
+      own[h] = (block < 2 ? block == 0 ? scale[0] : scale[1] : block == 2 ? scale[2] : scale[3]) * power_of_two(-split.exponent[h]);
     }
+    split.ratios = pack_pair<half>(own[0], own[1]);
     return split;
   }
+  void store_ratios(const Split& split, uint32_t turn) const {
+    const uint32_t to = at.ratios(turn, own_lane() % 4);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) store_shared_2(to + Places::ratio_of(own_warp() * 16 + own_lane() / 4 + 8 * h), static_cast<uint16_t>(split.ratios >> 16 * h));
+  }
 
-  // Of each own head the largest, or the sum, of the lanes that have it. Combine is associative.
-  template <class Combine> void combine_all(float (&x)[OWN], Combine combine) const {
+  // Of two own heads: the largest, or the sum, of the lanes of a warp that have them, and of all warps when these are there. Combine is associative.
+  template <class Combine> void combine_in_warp(float (&x)[2], int n, Combine combine) const {
 #pragma unroll
-    for (int n = 0; n < OWN; ++n)
+    for (int c = 0; c < 2; ++c)
 #pragma unroll
-      for (int mask = 4; mask < WARP; mask *= 2) x[n] = combine(x[n], shuffle_xor(x[n], mask));
-    if (lane() < 4)
+      for (int mask = 4; mask < WARP; mask *= 2) x[c] = combine(x[c], shuffle_xor(x[c], mask));
+    if (own_lane() < 4) store_shared_two(at.largest(own_warp()) + own_head(n) * 4, {{x[0], x[1]}});
+  }
+  template <class Combine> void combine_warps(float (&x)[2], int n, Combine combine) const {
+    load_shared_two(at.largest(0) + own_head(n) * 4, x);
 #pragma unroll
-      for (int n = 0; n < OWN; n += 2) store_shared_two(at.largest(warp() % 4) + own_head(n) * 4, {{x[n], x[n + 1]}});
-    sync_some(SCORING, WARPGROUP);
-#pragma unroll
-    for (int n = 0; n < OWN; n += 2) {
-      load_two(at.largest(0) + own_head(n) * 4, x[n], x[n + 1]);
-#pragma unroll
-      for (int w = 1; w < 4; ++w) {
-        float y[2];
-        load_shared_two(at.largest(w) + own_head(n) * 4, y);
-        x[n] = combine(x[n], y[0]), x[n + 1] = combine(x[n + 1], y[1]);
-      }
+    for (int w = 1; w < 4; ++w) {
+      float y[2];
+      load_shared_two(at.largest(w) + own_head(n) * 4, y);
+      x[0] = combine(x[0], y[0]), x[1] = combine(x[1], y[1]);
     }
   }
   // Whether x holds in some thread of the warpgroup, which all call it.
@@ -137,51 +142,84 @@ struct Scorer {
     return any;
   }
 
+  // Sums of the lane's own weights, in shared memory: registers are few.
+  uint32_t sums(int n) const { return at.sums(n / 2) + keep_here(thread_x()) % WARPGROUP * 8; }
+
   // References that are too low follow; those who add values get the factors of their sums.
-  void follow(float (&reference)[OWN], float (&largest)[OWN], uint32_t turn) {
-    combine_all(largest, [](float x, float y) { return larger_of(x, y); });
-    const bool stores = warp() % 4 == 0 && lane() < 4;
+  void follow(const Scores& s, uint32_t turn) const {
+    const auto larger = [](float x, float y) { return larger_of(x, y); };
 #pragma unroll
     for (int n = 0; n < OWN; n += 2) {
-      float factor[2];
+      float largest[2];
+      for (int c = 0; c < 2; ++c) largest[c] = larger_of(s[element_of(n) + c], s[element_of(n) + c + 2]);
+      combine_in_warp(largest, n, larger);
+    }
+    sync_some(SCORING, WARPGROUP);
+#pragma unroll
+    for (int n = 0; n < OWN; n += 2) {
+      float largest[2], reference[2], sum[2], factor[2];
+      combine_warps(largest, n, larger);
+      load_shared_two(at.references() + own_head(n) * 4, reference);
+      load_shared_two(sums(n), sum);
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        const float old = reference[n + c];
-        reference[n + c] = largest[n + c] > old + MOST ? largest[n + c] - USUAL : old;
-        factor[c] = exp2_of(old - reference[n + c]), sum[n + c] *= factor[c];
+        factor[c] = largest[c] > reference[c] + MOST ? exp2_of(reference[c] - (largest[c] - USUAL)) : 1;
+        sum[c] *= factor[c];
       }
-      if (stores) {
-        store_shared_two(at.references() + own_head(n) * 4, {{reference[n], reference[n + 1]}});
-        store_shared_two(at.factors(turn) + own_head(n) * 4, {{factor[0], factor[1]}});
+      store_shared_two(sums(n), {{sum[0], sum[1]}});
+      if (own_warp() == 0 && own_lane() < 4) store_shared_two(at.factors(turn) + own_head(n) * 4, {{factor[0], factor[1]}});
+    }
+    sync_some(SCORING, WARPGROUP);  // references have been read
+    if (own_warp() == 0 && own_lane() < 4) {
+#pragma unroll
+      for (int n = 0; n < OWN; n += 2) {
+        float largest[2], reference[2];
+        combine_warps(largest, n, larger);
+        load_shared_two(at.references() + own_head(n) * 4, reference);
+#pragma unroll
+        for (int c = 0; c < 2; ++c)
+          if (largest[c] > reference[c] + MOST) reference[c] = largest[c] - USUAL;
+        store_shared_two(at.references() + own_head(n) * 4, {{reference[0], reference[1]}});
       }
     }
     sync_some(SCORING, WARPGROUP);
   }
 
   // Scores become weights, of keys that are seen: bits 0 and 8 are those of this lane's.
-  void weigh(Scores& s, uint32_t seen, const Split& split, uint32_t turn) {
-    float reference[OWN], largest[OWN];
+  void weigh(Scores& s, uint32_t seen, const Split& split, uint32_t turn) const {
     bool ahead = false;
 #pragma unroll
     for (int n = 0; n < OWN; n += 2) {
-      load_two(at.references() + own_head(n) * 4, reference[n], reference[n + 1]);
+      float reference[2];
+      load_shared_two(at.references() + own_head(n) * 4, reference);
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
+      for (int c = 0; c < 2; ++c)
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          float& score = s[2 * n + 2 * h + c];
-          score = (CAPPED ? tanh_of(score * to_tanh) : score) * to_log + split.exponent[h];
+          float& score = s[element_of(n) + 2 * h + c];
+          score = (CAPPED ? tanh_of(score * to_tanh) : score) * to_log + static_cast<float>(split.exponent[h]);
           if (!(seen >> 8 * h & 1)) score = -INFINITE;
+          ahead = ahead || score > reference[c] + MOST;
         }
-        largest[n + c] = larger_of(s[2 * n + c], s[2 * n + 2 + c]);
-        ahead = ahead || largest[n + c] > reference[n + c] + MOST;
-      }
     }
     const bool follows = any_in_group(ahead);
     if (thread_x() % WARPGROUP == 0) store_shared_4(at.follows(turn), follows);
-    if (follows) follow(reference, largest, turn);
+    if (follows) follow(s, turn);
+    const float inverse[2] = {power_of_two(-split.exponent[0]), power_of_two(-split.exponent[1])};
 #pragma unroll
-    for (int e = 0; e < HEADS / 2; ++e) s[e] = exp2_of(s[e] - reference[head_of(e)]), sum[head_of(e)] += s[e] * split.inverse[e / 2 % 2];
+    for (int n = 0; n < OWN; n += 2) {
+      float reference[2], sum[2];
+      load_shared_two(at.references() + own_head(n) * 4, reference);
+      load_shared_two(sums(n), sum);
+#pragma unroll
+      for (int c = 0; c < 2; ++c)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          float& score = s[element_of(n) + 2 * h + c];
+          score = exp2_of(score - reference[c]), sum[c] += score * inverse[h];
+        }
+      store_shared_two(sums(n), {{sum[0], sum[1]}});
+    }
   }
   void store_weights(const Scores& s, uint32_t turn) const {
     const int matrix = own_lane() / 8, row = own_lane() % 8, chunk = own_warp() * 2;  // matrices: the first and last 8 of the warp's keys, of 8 heads, then of the next 8
@@ -195,7 +233,7 @@ struct Scorer {
   }
   static void arrive(uint32_t barrier) {
     sync_warp();
-    if (lane() == 0) barrier_arrive(barrier);
+    if (own_lane() == 0) barrier_arrive(barrier);
   }
 
   // Keys behind the last one, which may be anything, become zeros.
@@ -210,46 +248,68 @@ struct Scorer {
   }
   // Bits 0 and 8: whether the lane's keys are there.
   uint32_t seen_keys(uint32_t stage, int left) const {
-    if constexpr (GATHERED) return load_shared_4(at.seen(stage) + warp() % 4 / 2 * 4) >> (warp() % 2 * 16 + lane() / 4);
+    if constexpr (GATHERED) return load_shared_4(at.seen(stage) + own_warp() / 2 * 4) >> (own_warp() % 2 * 16 + own_lane() / 4);
     return left >= KEYS ? 0x101 : (own_key(0) < left ? 1 : 0) | (own_key(2) < left ? 0x100 : 0);
   }
 
   // left: keys from the part's first one on.
-  void run(int tiles, int left) {
+  void run(int tiles, int left) const {
 #pragma unroll
-    for (int n = 0; n < OWN; ++n) sum[n] = 0;
+    for (int n = 0; n < OWN; n += 2) store_shared_two(sums(n), {{0, 0}});
     if (thread_x() % WARPGROUP < HEADS) store_shared_4(at.references() + thread_x() % WARPGROUP * 4, __float_as_uint(LOWEST));
     sync_some(SCORING, WARPGROUP);
     Turn<STAGES> stage;
-#pragma unroll 1
-    for (int tile = 0; tile < tiles; ++tile, left -= KEYS) {
-      const uint32_t turn = tile % 2;
+    const auto await = [&] {
       barrier_wait_all(at.full(stage.at), stage.parity);
       if constexpr (GATHERED) fence_async();  // what other threads have stored before
       if (!GATHERED && left < KEYS) clear_behind(stage.at, left);
-      float scale[2][BLOCKS];
+    };
+    Scores some;
+    Operands a[2];
+    if (tiles > 0) await();
+    begin(some, a, stage.at);
+#pragma unroll 1
+    for (int tile = 0; tile < tiles; ++tile) {
+      const uint32_t turn = tile % 2;
       Scores s;
-      load_scales(scale, stage.at);
       const uint32_t seen = seen_keys(stage.at, left);
-      make_scores(s, stage.at, scale);
+      make_scores(s, some, a, stage.at);
+      const Split split = split_scales(stage.at);
       arrive(at.empty(stage.at));
+      stage.next();
+      left -= KEYS;
+      if (tile + 1 < tiles) await();
+      begin(some, a, stage.at);  // what it makes of a tile behind the last one is not used
       barrier_wait_all(at.added(turn), tile / 2 % 2 ^ 1);
-      const Split split = split_scales(scale, turn);
+      store_ratios(split, turn);
       weigh(s, seen, split, turn);
       store_weights(s, turn);
       fence_async();
       arrive(at.weighed(turn));
-      stage.next();
     }
+    wgmma_wait<0>();
+    keep_in_place(some);
   }
 
   // What outputs are multiplied by goes where references were.
-  void finish(const Results& results) {
-    float reference[OWN];
+  void finish(const Results& results) const {
+    const auto add = [](float x, float y) { return x + y; };
+    float reference[OWN], sum[OWN];
 #pragma unroll
-    for (int n = 0; n < OWN; n += 2) load_two(at.references() + own_head(n) * 4, reference[n], reference[n + 1]);
-    sync_some(SCORING, WARPGROUP);  // they have been read, and what was the largest, too
-    combine_all(sum, [](float x, float y) { return x + y; });
+    for (int n = 0; n < OWN; n += 2) {
+      float two[2];
+      load_shared_two(at.references() + own_head(n) * 4, two);
+      reference[n] = two[0], reference[n + 1] = two[1];
+      load_shared_two(sums(n), two);
+      combine_in_warp(two, n, add);
+    }
+    sync_some(SCORING, WARPGROUP);  // references have been read, too
+#pragma unroll
+    for (int n = 0; n < OWN; n += 2) {
+      float two[2];
+      combine_warps(two, n, add);
+      sum[n] = two[0], sum[n + 1] = two[1];
+    }
     if (thread_x() % WARPGROUP < 4)
 #pragma unroll
       for (int n = 0; n < OWN; ++n) {
