@@ -6,7 +6,7 @@
 //
 // Queries are halves, too, times a power of two, so that no digit is lost; rope features stay bfloat16. Keys' scales, one for 128 features, multiply the sums of products of these.
 // Of values, a key's scales are 2^e times halves, which multiply its features; 2^e multiplies its weights. Weights are 2^(score + e - reference): a head's reference goes from tile
-// to tile, and follows only when weights would pass MOST. A second launch puts together the parts of a query token's keys.
+// to tile, and follows only when weights would pass MOST. Two parts of a query token's keys are put together by a cluster, where all heads are a block's; else a second launch does it.
 #include "device/gpu.h"
 #include "device/number/bytes_to_halves.h"
 #include "device/sm90/sm90_attention_rows.h"
@@ -37,7 +37,13 @@ $end
 #include "mla_decode/raw_bytes_values.h"
 
 // Block x: heads x % row_blocks * HEADS ... of part x / row_blocks % parts of the keys of query token x / row_blocks / parts (of all sequences).
+// decode_paired: all heads of part x % 2 of query token x / 2; a cluster has both parts.
+$for paired in 0..2
+$if paired == 1
+KERNEL(THREADS, 1) decode_paired(${parameters('decode_paired')}) {
+$else
 KERNEL(THREADS, 1) decode(${parameters('decode')}) {
+$end
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
 $if not gathered
   if (thread_x() == WARP) prefetch_tensor_map(cache_map);
@@ -76,26 +82,27 @@ $end
     return;
   }
   const auto query = [&](const View& q) { return static_cast<const Element*>(q.data) + sequence * q.strides[0] + i * q.strides[1] + first_head * q.strides[2]; };
-  const Results results{out_view, lse_view, partial, reinterpret_cast<Softmax*>(partial_softmax), sequence, i, token, first_head, heads, part, part_count};
+  const Results results{out_view, lse_view, partial, reinterpret_cast<Softmax*>(partial_softmax), sequence, i, token, first_head, heads, ${paired == 1 ? '0, 1' : 'part, part_count'}};
   if (group == 1) {
     take_registers<SCORING_REGISTERS>();
     sync_some(CONSUMING, CONSUMERS);
     const float inverse = QueryUnit(at).inverse;
     Scorer scorer{at, (CAPPED ? logits_soft_cap : softmax_scale * inverse) * LOG2_E, CAPPED ? softmax_scale / logits_soft_cap * inverse : 0};
     scorer.run(tiles, count - first_tile * KEYS);
-    scorer.finish(results);
+    scorer.finish<${paired == 1}>(results);
   } else {
     take_registers<ADDING_REGISTERS>();
     load_queries(at, query(q_latent_view), q_latent_view.strides[2], query(q_rope_view), q_rope_view.strides[2], heads - first_head);
     if (group == 2)
-      Adder<0>{at}.run(tiles, results);
+      Adder<0>{at}.run<${paired == 1}>(tiles, results);
     else
-      Adder<1>{at}.run(tiles, results);
+      Adder<1>{at}.run<${paired == 1}>(tiles, results);
   }
 }
+$end
 
 // Block x: head x % heads of query token x / heads.
 KERNEL(FINISH_THREADS * MOST_GROUPS, 1) finish(${parameters('finish')}) {
   wait_for_previous_launch();
-  finish_row<Element, R, true>(out_view, lse_view, partial, reinterpret_cast<const Softmax*>(partial_softmax), static_cast<int>(parts), static_cast<int>(finish_groups));
+  finish_row<Element, R, true>(out_view, lse_view, partial, reinterpret_cast<const Softmax*>(partial_softmax), static_cast<int>(stored_parts), static_cast<int>(finish_groups));
 }

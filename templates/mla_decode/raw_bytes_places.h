@@ -21,6 +21,7 @@ struct Places {
   uint32_t references() const { return base + REFERENCES_AT; }
   uint32_t largest(int warp) const { return base + LARGEST_AT + warp * HEADS * 4; }
   uint32_t sums(int pair) const { return base + SUMS_AT + pair * (WARPGROUP * 8); }  // of heads, two a thread
+  uint32_t softmax(int rank, int head) const { return base + SUMS_AT + (rank * HEADS + head) * 8; }  // of all keys of a block of the cluster, where sums were
   uint32_t seen(uint32_t stage) const { return base + SEEN_AT + stage * KEYS / 8; }   // which keys are there, a bit each
   uint32_t follows(uint32_t turn) const { return base + FOLLOWS_AT + turn * 4; }      // whether factors count
   uint32_t full(uint32_t stage) const { return base + BARRIERS_AT + stage * 16; }
@@ -48,6 +49,17 @@ struct Results {
       static_cast<float*>(lse.data)[sequence * lse.strides[0] + (first_head + head) * lse.strides[1] + i * lse.strides[2]] = sum == 0 ? -INFINITE : reference * LN_2 + log_of(sum);
   }
 };
+
+// A head's reference, and sum of weights; PAIRED: of both blocks of a cluster.
+template <bool PAIRED> static inline Softmax softmax_of(const Places& at, int head) {
+  float x[2];
+  load_shared_two(at.softmax(0, head), x);
+  if constexpr (!PAIRED) return {x[0], x[1]};
+  float y[2];
+  load_shared_two(at.softmax(1, head), y);
+  const float reference = larger_of(x[0], y[0]);
+  return {reference, x[1] * exp2_of(x[0] - reference) + y[1] * exp2_of(y[0] - reference)};
+}
 
 // Named barriers: of all who do not copy; of those who make scores; of those who add values.
 enum Barrier { CONSUMING = 1, SCORING = 2, ADDING = 3 };

@@ -291,36 +291,45 @@ struct Scorer {
     keep_in_place(some);
   }
 
-  // What outputs are multiplied by goes where references were.
-  void finish(const Results& results) const {
+  // References and sums of all keys go to those who add values; PAIRED: of both blocks of the cluster.
+  template <bool PAIRED> void finish(const Results& results) const {
     const auto add = [](float x, float y) { return x + y; };
-    float reference[OWN], sum[OWN];
 #pragma unroll
     for (int n = 0; n < OWN; n += 2) {
-      float two[2];
-      load_shared_two(at.references() + own_head(n) * 4, two);
-      reference[n] = two[0], reference[n + 1] = two[1];
-      load_shared_two(sums(n), two);
-      combine_in_warp(two, n, add);
+      float sum[2];
+      load_shared_two(sums(n), sum);
+      combine_in_warp(sum, n, add);
     }
-    sync_some(SCORING, WARPGROUP);  // references have been read, too
+    sync_some(SCORING, WARPGROUP);
+    if constexpr (PAIRED) sync_cluster();
+    const int rank = PAIRED ? cluster_rank() : 0;
+    const bool counts = thread_x() % WARPGROUP < 4;
+    if (counts)
 #pragma unroll
-    for (int n = 0; n < OWN; n += 2) {
-      float two[2];
-      combine_warps(two, n, add);
-      sum[n] = two[0], sum[n + 1] = two[1];
-    }
-    if (thread_x() % WARPGROUP < 4)
-#pragma unroll
-      for (int n = 0; n < OWN; ++n) {
-        const int head = own_head(n);
-        store_shared_4(at.references() + head * 4, __float_as_uint(results.parts > 1 ? 1 : sum[n] == 0 ? 0 : reciprocal(sum[n])));
-        if (!results.has(head)) continue;
-        if (results.parts == 1)
-          results.store_lse(head, reference[n], sum[n]);
-        else
-          results.softmaxes[results.piece(head)] = {reference[n], sum[n]};
+      for (int n = 0; n < OWN; n += 2) {
+        float reference[2], sum[2];
+        load_shared_two(at.references() + own_head(n) * 4, reference);
+        combine_warps(sum, n, add);
+        const uint32_t to = at.softmax(rank, own_head(n));
+        store_shared_16(to, {{__float_as_uint(reference[0]), __float_as_uint(sum[0]), __float_as_uint(reference[1]), __float_as_uint(sum[1])}});
+        if constexpr (PAIRED)
+          store_to_cluster(address_in_block(to, 1 - rank), {{__float_as_uint(reference[0]), __float_as_uint(sum[0]), __float_as_uint(reference[1]), __float_as_uint(sum[1])}});
       }
-    sync_some(CONSUMING, CONSUMERS);
+    sync_warp();
+    if constexpr (PAIRED)
+      sync_cluster();
+    else
+      sync_some(CONSUMING, CONSUMERS);
+    if (!counts || rank > 0) return;
+#pragma unroll
+    for (int n = 0; n < OWN; ++n) {
+      const int head = own_head(n);
+      if (!results.has(head)) continue;
+      const Softmax all = softmax_of<PAIRED>(at, head);
+      if (results.parts == 1)
+        results.store_lse(head, all.reference, all.sum);
+      else
+        results.softmaxes[results.piece(head)] = all;
+    }
   }
 };

@@ -75,27 +75,63 @@ template <int GROUP> struct Adder {
     arrive(at.added(turn));
   }
 
-  void store(const Outputs& o, const Results& results) const {
-    const int feature = GROUP * (R / 2) + warp() % 4 * 16 + lane() / 4 * 2;
+  // To the other block of the cluster, where keys were: 16 bytes a thread beside each other.
+  uint32_t sent(int m, int j) const { return at.keys(0) + ((m * (HEADS / 8) + j) * WARPGROUP + thread_x() % WARPGROUP) * 16; }
+  void send(const Outputs& o, int rank) const {
 #pragma unroll
-    for (int j = 0; j < HEADS / 8; ++j)
+    for (int m = 0; m < TILES; ++m)
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const int head = 8 * j + lane() % 4 * 2 + c;
-        if (!results.has(head)) continue;
-        const float factor = __uint_as_float(load_shared_4(at.references() + head * 4));
-#pragma unroll
-        for (int m = 0; m < TILES; ++m) {
-          const float x = o[m][4 * j + c] * factor, y = o[m][4 * j + 2 + c] * factor;
-          if (results.parts == 1)
-            *reinterpret_cast<uint32_t*>(results.row(head) + feature + m * 64) = pack_pair<Element>(x, y);
-          else
-            store_pack(results.partial + results.piece(head) * R + feature + m * 64, Pack<float, 2>{{x, y}});
-        }
+      for (int j = 0; j < HEADS / 8; ++j) {
+        Pack<uint32_t, 4> x;
+        for (int e = 0; e < 4; ++e) x.at[e] = __float_as_uint(o[m][4 * j + e]);
+        store_to_cluster(address_in_block(sent(m, j), rank), x);
       }
   }
 
-  void run(int tiles, const Results& results) const {
+  // What outputs are multiplied by: own ones, and those of the other block.
+  template <bool PAIRED> void factors_of(int head, bool whole, float& own, float& others) const {
+    const Softmax all = softmax_of<PAIRED>(at, head);
+    own = !whole ? 1 : all.sum == 0 ? 0 : reciprocal(all.sum), others = 0;
+    if constexpr (PAIRED) {
+      float reference[2];
+      for (int rank = 0; rank < 2; ++rank) reference[rank] = __uint_as_float(load_shared_4(at.softmax(rank, head)));
+      others = own * exp2_of(reference[1 - GROUP] - all.reference), own *= exp2_of(reference[GROUP] - all.reference);
+    }
+  }
+  template <bool PAIRED> void store(const Outputs& o, const Results& results) const {
+    const int feature = GROUP * (R / 2) + warp() % 4 * 16 + lane() / 4 * 2;
+    const bool whole = results.parts == 1;
+#pragma unroll
+    for (int j = 0; j < HEADS / 8; ++j) {
+      float own[2], others[2];
+#pragma unroll
+      for (int c = 0; c < 2; ++c) factors_of<PAIRED>(8 * j + lane() % 4 * 2 + c, whole, own[c], others[c]);
+#pragma unroll
+      for (int m = 0; m < TILES; ++m) {
+        float x[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) x[e] = o[m][4 * j + e] * own[e % 2];
+        if constexpr (PAIRED) {
+          uint32_t y[4];
+          load_shared_16(sent(m, j), y);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) x[e] += __uint_as_float(y[e]) * others[e % 2];
+        }
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const int head = 8 * j + lane() % 4 * 2 + c;
+          if (!results.has(head)) continue;
+          if (whole)
+            *reinterpret_cast<uint32_t*>(results.row(head) + feature + m * 64) = pack_pair<Element>(x[c], x[2 + c]);
+          else
+            store_pack(results.partial + results.piece(head) * R + feature + m * 64, Pack<float, 2>{{x[c], x[2 + c]}});
+        }
+      }
+    }
+  }
+
+  // PAIRED: block r of the cluster puts together the half of the features that warpgroup r has.
+  template <bool PAIRED> void run(int tiles, const Results& results) const {
     Outputs o;
 #pragma unroll
     for (int m = 0; m < TILES; ++m)
@@ -110,7 +146,15 @@ template <int GROUP> struct Adder {
       add(o, stage.at, turn);
       stage.next();
     }
-    sync_some(CONSUMING, CONSUMERS);
-    store(o, results);
+    if constexpr (PAIRED) {
+      const int other = 1 - cluster_rank();
+      sync_cluster();  // all keys have been used
+      if (other == GROUP) send(o, other);
+      sync_cluster();
+      if (other == GROUP) return;
+    } else {
+      sync_some(CONSUMING, CONSUMERS);
+    }
+    store<PAIRED>(o, results);
   }
 };
