@@ -16,7 +16,7 @@ struct Places {
   uint32_t q() const { return base + Q_AT; }
   uint32_t weights(uint32_t turn) const { return base + WEIGHTS_AT + turn * HEAD_BOX; }
   uint32_t scales(uint32_t stage) const { return base + SCALES_AT + stage * SCALES_BYTES; }                                                   // a key's beside each other
-  uint32_t ratios(uint32_t turn, uint32_t block) const { return base + RATIOS_AT + turn * RATIOS_BYTES + block * (KEYS * 2); }  // see ratio_of
+  uint32_t ratios(uint32_t turn, uint32_t block) const { return base + RATIOS_AT + turn * RATIOS_BYTES + block * (KEYS * 2); }  // a lane finds those of keys 16 n + 8 k + lane % 4 * 2, and the next one, at (lane % 4 * 8 + 2 n + k) * 4
   uint32_t factors(uint32_t turn) const { return base + FACTORS_AT + turn * HEADS * 4; }
   uint32_t references() const { return base + REFERENCES_AT; }
   uint32_t largest(int warp) const { return base + LARGEST_AT + warp * HEADS * 4; }
@@ -28,9 +28,6 @@ struct Places {
   uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
   uint32_t weighed(uint32_t turn) const { return full(STAGES + turn); }
   uint32_t added(uint32_t turn) const { return full(STAGES + turn) + 8; }
-
-  // Where a key's half lies among those of its block: a lane finds those of its keys, 16 n + 8 k + lane % 4 * 2 and the next one, beside each other.
-  static uint32_t ratio_of(uint32_t key) { return (key % 8 / 2 * 8 + key / 16 * 2 + key / 8 % 2) * 4 + key % 2 * 2; }
 };
 static_assert(Places::BYTES + 1024 == ${shared}, "the spec has another size");
 

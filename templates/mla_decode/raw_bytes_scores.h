@@ -7,7 +7,7 @@ struct Scorer {
   // A weight is at most MOST, so that it is a half; where a reference follows, the largest one becomes USUAL.
   static constexpr float MOST = 15, USUAL = 7;  // logarithms
   typedef float Scores[HEADS / 2];
-  typedef uint32_t Operands[2][4];  // of two slices of 16 features
+  typedef uint32_t Operands[2][2][4];  // of four slices of 16 features
   const Places& at;
   const float to_log, to_tanh;  // take scores, or their tanh, to log 2; scores to what tanh is of
 
@@ -19,76 +19,83 @@ struct Scorer {
   static int own_key(int e) { return own_warp() * 16 + own_lane() / 4 + e / 2 % 2 * 8; }
   static int element_of(int n) { return n / 2 * 4 + n % 2; }  // of its first key; that of the second one is 2 on
 
-  // Step n: 32 features of the warp's keys from 32 n on, in two slices: the first and last 8 keys of one, then of the other. from: where the lane's part of step 0 lies.
-  uint32_t first_step(uint32_t stage) const {
+  // A step has 64 features of the warp's keys, in two pairs of slices. Where heads are few, sums of all blocks grow side by side, since each product would wait for that before.
+  static constexpr bool SPREAD = HEADS < 64;
+  static constexpr int STEPS = R / 64;
+  typedef Scores Sums[SPREAD ? BLOCKS : 1];
+  // The number of 32 features.
+  static constexpr int pair_of(int step, int pair) { return SPREAD ? (step % 2 * 2 + pair) * 4 + step / 2 : step * 2 + pair; }
+
+  // Of each pair: the first and last 8 keys of a slice, then of the other. from: where the lane's part of the first one lies.
+  uint32_t first_pair(uint32_t stage) const {
     const int l = own_lane();
     return at.keys(stage) + (own_warp() * 16 + l % 16) * 128 + (l / 16 ^ l % 8) * 16;
   }
-  static void load_step(uint32_t (&bytes)[4], uint32_t from, int step) { load_matrices(bytes, (from ^ step % 4 * 32) + step / 4 * BOX); }
-  static void widen_step(Operands& a, const uint32_t (&bytes)[4]) {
+  static void load_step(uint32_t (&bytes)[2][4], uint32_t from, int step) {
 #pragma unroll
-    for (int m = 0; m < 4; ++m) widen_bytes<float8_e4m3>(bytes[m], a[m / 2][m % 2], a[m / 2][m % 2 + 2]);
+    for (int pair = 0; pair < 2; ++pair) load_matrices(bytes[pair], (from ^ pair_of(step, pair) % 4 * 32) + pair_of(step, pair) / 4 * BOX);
   }
-  // Starts to add their products with queries; of the first step of a block: to set.
-  void start_step(Scores& some, const Operands& a, int step) const {
-    const uint64_t b = depth_major<128>(at.q() + step / 2 * HEAD_BOX + step % 2 * 64);
-    if (step % 4 == 0) keep_in_place(some);
+  static void widen_step(Operands& a, const uint32_t (&bytes)[2][4]) {
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair)
+#pragma unroll
+      for (int m = 0; m < 4; ++m) widen_bytes<float8_e4m3>(bytes[pair][m], a[pair][m / 2][m % 2], a[pair][m / 2][m % 2 + 2]);
+  }
+  // Starts to add their products with queries; of the first ones of a block: to set.
+  static void start_step(Sums& some, const Operands& a, uint64_t queries, int step) {
     wgmma_fence();
 #pragma unroll
-    for (int slice = 0; slice < 2; ++slice) wgmma<::half, HEADS>(some, a[slice], moved(b, slice * 32), step % 4 > 0 || slice > 0);
+    for (int i = 0; i < 4; ++i) {
+      const int pair = SPREAD ? i % 2 : i / 2, slice = SPREAD ? i / 2 : i % 2, n = pair_of(step, pair);
+      wgmma<::half, HEADS>(some[SPREAD ? n / 4 : 0], a[pair][slice], moved(queries, n / 2 * HEAD_BOX + n % 2 * 64 + slice * 32), n % 4 > 0 || slice > 0);
+    }
     wgmma_commit();
   }
-  void start_rope(Scores& s, uint32_t stage) const {
-    const uint64_t a = depth_major<128>(at.keys(stage) + ROPE_BOX * BOX), b = depth_major<128>(at.q() + R / 64 * HEAD_BOX);
+  static void start_rope(Scores& s, uint64_t keys, uint64_t queries) {
     keep_in_place(s);
     wgmma_fence();
 #pragma unroll
-    for (int slice = 0; slice < ROPE / 16; ++slice) wgmma<Element, HEADS>(s, moved(a, slice * 32), moved(b, slice * 32), slice > 0);
+    for (int slice = 0; slice < ROPE / 16; ++slice) wgmma<Element, HEADS>(s, moved(keys, slice * 32), moved(queries, slice * 32), slice > 0);
     wgmma_commit();
   }
-  // The first two steps of a tile.
-  void begin(Scores& some, Operands (&a)[2], uint32_t stage) const {
-    const uint32_t from = first_step(stage);
+  // Each 128 features apart, whose sums the keys' scales multiply; rope features have none.
+  void make_scores(Scores& s, uint32_t stage) const {
+    const uint64_t queries = depth_major<128>(at.q());
+    const uint32_t from = first_pair(stage);
+    Sums some;
+    Operands a[2];
     uint32_t bytes[2][4];
-    load_step(bytes[0], from, 0);
-    load_step(bytes[1], from, 1);
+    load_step(bytes, from, 0);
+    start_rope(s, depth_major<128>(at.keys(stage) + ROPE_BOX * BOX), moved(queries, R / 64 * HEAD_BOX));
+    widen_step(a[0], bytes);
+    load_step(bytes, from, 1);
 #pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      widen_step(a[step], bytes[step]);
-      start_step(some, a[step], step);
-    }
-  }
-  // The others. Each 128 features apart, whose sums the keys' scales multiply; rope features have none.
-  void make_scores(Scores& s, Scores& some, Operands (&a)[2], uint32_t stage) const {
-    constexpr int STEPS = R / 32;
-    const uint32_t from = first_step(stage);
-    uint32_t bytes[2][4];
-    load_step(bytes[0], from, 2);
-    load_step(bytes[1], from, 3);
-    start_rope(s, stage);
+    for (int i = 0; i < (SPREAD ? BLOCKS : 1); ++i) keep_in_place(some[i]);
 #pragma unroll
-    for (int step = 2; step <= STEPS; ++step) {
-      if (step < STEPS) {
-        if (step < 4)  // what the step before the last one had is free
-          wgmma_wait<2>();
-        else
-          wgmma_wait<1>();
-        widen_step(a[step % 2], bytes[step % 2]);
-        if (step + 2 < STEPS) load_step(bytes[step % 2], from, step + 2);
+    for (int step = 0; step < STEPS; ++step) {
+      start_step(some, a[step % 2], queries, step);
+      if (step + 1 < STEPS) {
+        wgmma_wait<1>();  // the step before, whose operands these were
+        widen_step(a[(step + 1) % 2], bytes);
+        if (step + 2 < STEPS) load_step(bytes, from, step + 2);
       }
-      if (step % 4 == 0) {
-        float scale[2];
-#pragma unroll
-        for (int h = 0; h < 2; ++h) scale[h] = __uint_as_float(load_shared_4(at.scales(stage) + own_key(2 * h) * 16 + (step / 4 - 1) * 4));
-        wgmma_wait<0>();
-        if (step == 4) keep_in_place(s);
-        keep_in_place(some);
-#pragma unroll
-        for (int e = 0; e < HEADS / 2; ++e) s[e] += some[e] * scale[e / 2 % 2];
-      }
-      if (step < STEPS) start_step(some, a[step % 2], step);
+      if (!SPREAD && step % 2 == 1) add_block(s, some[0], stage, step / 2);
     }
+    if constexpr (SPREAD)
+#pragma unroll
+      for (int i = 0; i < BLOCKS; ++i) add_block(s, some[i], stage, i);
   }
+  void add_block(Scores& s, Scores& some, uint32_t stage, int block) const {
+    float scale[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) scale[h] = __uint_as_float(load_shared_4(at.scales(stage) + own_key(2 * h) * 16 + block * 4));
+    wgmma_wait<0>();
+    if (block == 0) keep_in_place(s);
+    keep_in_place(some);
+#pragma unroll
+    for (int e = 0; e < HEADS / 2; ++e) s[e] += some[e] * scale[e / 2 % 2];
+  }
+
   // A key's scales as 2^exponent times halves, which are far from the end of their range.
   struct Split {
     int exponent[2];
@@ -112,9 +119,9 @@ struct Scorer {
     return split;
   }
   void store_ratios(const Split& split, uint32_t turn) const {
-    const uint32_t to = at.ratios(turn, own_lane() % 4);
+    const uint32_t row = own_lane() / 4, to = at.ratios(turn, own_lane() % 4) + (row / 2 * 8 + own_warp() * 2) * 4 + row % 2 * 2;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) store_shared_2(to + Places::ratio_of(own_warp() * 16 + own_lane() / 4 + 8 * h), static_cast<uint16_t>(split.ratios >> 16 * h));
+    for (int h = 0; h < 2; ++h) store_shared_2(to + 4 * h, static_cast<uint16_t>(split.ratios >> 16 * h));
   }
 
   // Of two own heads: the largest, or the sum, of the lanes of a warp that have them, and of all warps when these are there. Combine is associative.
@@ -259,36 +266,25 @@ struct Scorer {
     if (thread_x() % WARPGROUP < HEADS) store_shared_4(at.references() + thread_x() % WARPGROUP * 4, __float_as_uint(LOWEST));
     sync_some(SCORING, WARPGROUP);
     Turn<STAGES> stage;
-    const auto await = [&] {
+#pragma unroll 1
+    for (int tile = 0; tile < tiles; ++tile, left -= KEYS) {
+      const uint32_t turn = tile % 2;
       barrier_wait_all(at.full(stage.at), stage.parity);
       if constexpr (GATHERED) fence_async();  // what other threads have stored before
       if (!GATHERED && left < KEYS) clear_behind(stage.at, left);
-    };
-    Scores some;
-    Operands a[2];
-    if (tiles > 0) await();
-    begin(some, a, stage.at);
-#pragma unroll 1
-    for (int tile = 0; tile < tiles; ++tile) {
-      const uint32_t turn = tile % 2;
       Scores s;
+      make_scores(s, stage.at);
       const uint32_t seen = seen_keys(stage.at, left);
-      make_scores(s, some, a, stage.at);
       const Split split = split_scales(stage.at);
       arrive(at.empty(stage.at));
-      stage.next();
-      left -= KEYS;
-      if (tile + 1 < tiles) await();
-      begin(some, a, stage.at);  // what it makes of a tile behind the last one is not used
       barrier_wait_all(at.added(turn), tile / 2 % 2 ^ 1);
       store_ratios(split, turn);
       weigh(s, seen, split, turn);
       store_weights(s, turn);
       fence_async();
       arrive(at.weighed(turn));
+      stage.next();
     }
-    wgmma_wait<0>();
-    keep_in_place(some);
   }
 
   // References and sums of all keys go to those who add values; PAIRED: of both blocks of the cluster.

@@ -59,15 +59,17 @@ template <int GROUP> struct Adder {
   void add(Outputs& o, uint32_t stage, uint32_t turn) const {
     const uint64_t weights = depth_major<128>(at.weights(turn));
     Operands a[2];
-    uint32_t bytes[2][4];
-    load_step(bytes[0], stage, 0);
+    uint32_t bytes[4];
+    load_step(bytes, stage, 0);
     keep_outputs(o);
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
-      if (step + 1 < STEPS) load_step(bytes[(step + 1) % 2], stage, step + 1);
       if (step > 1) wgmma_wait<1>();
-      widen_step(a[step % 2], bytes[step % 2], turn, step);
-      if (step + 1 == STEPS) arrive(at.empty(stage));
+      widen_step(a[step % 2], bytes, turn, step);
+      if (step + 1 < STEPS)
+        load_step(bytes, stage, step + 1);
+      else
+        arrive(at.empty(stage));
       start_step(o, a[step % 2], weights, step);
     }
     wgmma_wait<0>();
