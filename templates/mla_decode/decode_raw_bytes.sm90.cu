@@ -25,7 +25,7 @@ constexpr bool GATHERED = ${gathered};    // keys are listed, or pages are of no
 constexpr int KEYS = 64, BLOCKS = R / 128;  // of a tile; of features that share a scale
 constexpr uint32_t STAGES = ${stages};    // tiles in shared memory
 constexpr int ADDERS = 2 * WARPGROUP, CONSUMERS = WARPGROUP + ADDERS, THREADS = 4 * WARPGROUP;
-constexpr int COPYING_REGISTERS = 24, ADDING_REGISTERS = HEADS == 64 ? 176 : 160, SCORING_REGISTERS = 512 - COPYING_REGISTERS - 2 * ADDING_REGISTERS;
+constexpr int COPYING_REGISTERS = !GATHERED ? 24 : HEADS == 64 ? 24 : 40, ADDING_REGISTERS = HEADS == 64 ? 176 : 160, SCORING_REGISTERS = 512 - COPYING_REGISTERS - 2 * ADDING_REGISTERS;
 #include "mla_decode/raw_bytes_places.h"
 $if gathered
 #include "mla_decode/raw_bytes_gatherer.h"
@@ -82,14 +82,19 @@ $end
     return;
   }
   const auto query = [&](const View& q) { return static_cast<const Element*>(q.data) + sequence * q.strides[0] + i * q.strides[1] + first_head * q.strides[2]; };
-  const Results results{out_view, lse_view, partial, reinterpret_cast<Softmax*>(partial_softmax), sequence, i, token, first_head, heads, ${paired == 1 ? '0, 1' : 'part, part_count'}};
+  // Worked out when it is needed: registers are few before.
+  const auto results = [&] {
+    const int at_end = static_cast<int>(keep_here(block_x())) / blocks, of_token = at_end / part_count;
+    return Results{out_view, lse_view, partial, reinterpret_cast<Softmax*>(partial_softmax), of_token / queries, of_token % queries, of_token,
+                   static_cast<int>(keep_here(block_x())) % blocks * HEADS, heads, ${paired == 1 ? '0, 1' : 'at_end % part_count, part_count'}};
+  };
   if (group == 1) {
     take_registers<SCORING_REGISTERS>();
     sync_some(CONSUMING, CONSUMERS);
     const float inverse = QueryUnit(at).inverse;
     Scorer scorer{at, (CAPPED ? logits_soft_cap : softmax_scale * inverse) * LOG2_E, CAPPED ? softmax_scale / logits_soft_cap * inverse : 0};
     scorer.run(tiles, count - first_tile * KEYS);
-    scorer.finish<${paired == 1}>(results);
+    scorer.finish<${paired == 1}>(results());
   } else {
     take_registers<ADDING_REGISTERS>();
     load_queries(at, query(q_latent_view), q_latent_view.strides[2], query(q_rope_view), q_rope_view.strides[2], heads - first_head);

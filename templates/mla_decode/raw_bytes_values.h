@@ -133,7 +133,7 @@ template <int GROUP> struct Adder {
   }
 
   // PAIRED: block r of the cluster puts together the half of the features that warpgroup r has.
-  template <bool PAIRED> void run(int tiles, const Results& results) const {
+  template <bool PAIRED, class MakeResults> void run(int tiles, MakeResults results) const {
     Outputs o;
 #pragma unroll
     for (int m = 0; m < TILES; ++m)
@@ -157,6 +157,6 @@ template <int GROUP> struct Adder {
     } else {
       sync_some(CONSUMING, CONSUMERS);
     }
-    store<PAIRED>(o, results);
+    store<PAIRED>(o, results());
   }
 };
