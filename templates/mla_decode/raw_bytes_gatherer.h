@@ -30,12 +30,12 @@ struct Gatherer {
   // Lane i's own is row i.
   void copy(uint32_t stage, uint32_t own) const {
     const int l = own_lane();
-#pragma unroll 1
-    for (int i = l / 8; i < KEYS_A_WARP; i += 4) {
+#pragma unroll
+    for (int n = 0; n < KEYS_A_WARP / 4; ++n) {
+      const int i = n * 4 + l / 8;
       const uint32_t from = shuffle(own, i);
       const uint8_t* const bytes = address(from) + l % 8 * 16;
-      const int r = first_row() + i;
-      const uint32_t to = at.keys(stage) + r * 128 + (l % 8 ^ r % 8) * 16;
+      const uint32_t to = at.keys(stage) + (first_row() + i) * 128 + (l % 8 ^ i % 8) * 16;
 #pragma unroll
       for (uint32_t box = 0; box < BOXES; ++box) copy_async_16(to + box * BOX, bytes + box * 128 + (box == ROPE_BOX ? SCALES_BYTES : 0), from != NONE);
     }
