@@ -1,4 +1,4 @@
-// Which rows of queries and outputs a block of Hopper's mla_decode of whole features has. A part of decode_pair.sm90.cu and decode_pair_bytes.sm90.cu, whose constants it uses.
+// Which rows of queries and outputs a block of Hopper's mla_decode of whole features has. A part of decode_pair.sm90.cu, whose constants it uses.
 #pragma once
 
 // The heads of a query token.
