@@ -7,7 +7,6 @@ struct Scorer {
   // A weight is at most MOST, so that it is a half; where a reference follows, the largest one becomes USUAL.
   static constexpr float MOST = 15, USUAL = 7;  // logarithms
   typedef float Scores[HEADS / 2];
-  typedef uint32_t Operands[2][2][4];  // of four slices of 16 features
   const Places& at;
   const float to_log, to_tanh;  // take scores, or their tanh, to log 2; scores to what tanh is of
 
@@ -19,26 +18,28 @@ struct Scorer {
   static int own_key(int e) { return own_warp() * 16 + own_lane() / 4 + e / 2 % 2 * 8; }
   static int element_of(int n) { return n / 2 * 4 + n % 2; }  // of its first key; that of the second one is 2 on
 
-  // A step has 64 features of the warp's keys, in two pairs of slices. Where heads are few, sums of all blocks grow side by side, since each product would wait for that before.
+  // A step has so many times 32 features of the warp's keys; operands of RING steps are there. Where heads are few, sums of all blocks grow side by side (SPREAD), since each product
+  // waits for the one before.
   static constexpr bool SPREAD = HEADS < 64;
-  static constexpr int DELAY = 1;
-  static constexpr int STEPS = R / 64;
+  static constexpr int PAIRS = SPREAD ? 1 : 2, STEPS = R / 32 / PAIRS, RING = SPREAD ? 4 : 2, DELAY = 1;
   typedef Scores Sums[SPREAD ? BLOCKS : 1];
-  // The number of 32 features.
-  static constexpr int pair_of(int step, int pair) { return SPREAD ? (step % 2 * 2 + pair) * 4 + step / 2 : step * 2 + pair; }
+  typedef uint32_t Bytes[PAIRS][4];
+  typedef uint32_t Operands[PAIRS][2][4];  // of pairs of slices of 16 features
+  // Which 32 features: 4 * block + part.
+  static constexpr int number_of(int step, int pair) { return SPREAD ? step % BLOCKS * 4 + step / BLOCKS : step * PAIRS + pair; }
 
-  // Of each pair: the first and last 8 keys of a slice, then of the other. from: where the lane's part of the first one lies.
-  uint32_t first_pair(uint32_t stage) const {
+  // Of each pair: the first and last 8 keys of a slice, then of the other. from: where the lane's part of the first features lies.
+  uint32_t first_features(uint32_t stage) const {
     const int l = own_lane();
     return at.keys(stage) + (own_warp() * 16 + l % 16) * 128 + (l / 16 ^ l % 8) * 16;
   }
-  static void load_step(uint32_t (&bytes)[2][4], uint32_t from, int step) {
+  static void load_step(Bytes& bytes, uint32_t from, int step) {
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair) load_matrices(bytes[pair], (from ^ pair_of(step, pair) % 4 * 32) + pair_of(step, pair) / 4 * BOX);
+    for (int pair = 0; pair < PAIRS; ++pair) load_matrices(bytes[pair], (from ^ number_of(step, pair) % 4 * 32) + number_of(step, pair) / 4 * BOX);
   }
-  static void widen_step(Operands& a, const uint32_t (&bytes)[2][4]) {
+  static void widen_step(Operands& a, const Bytes& bytes) {
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair)
+    for (int pair = 0; pair < PAIRS; ++pair)
 #pragma unroll
       for (int m = 0; m < 4; ++m) widen_bytes<float8_e4m3>(bytes[pair][m], a[pair][m / 2][m % 2], a[pair][m / 2][m % 2 + 2]);
   }
@@ -46,10 +47,12 @@ struct Scorer {
   static void start_step(Sums& some, const Operands& a, uint64_t queries, int step) {
     wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int pair = SPREAD ? i % 2 : i / 2, slice = SPREAD ? i / 2 : i % 2, n = pair_of(step, pair);
-      wgmma<::half, HEADS>(some[SPREAD ? n / 4 : 0], a[pair][slice], moved(queries, n / 2 * HEAD_BOX + n % 2 * 64 + slice * 32), n % 4 > 0 || slice > 0);
-    }
+    for (int pair = 0; pair < PAIRS; ++pair)
+#pragma unroll
+      for (int slice = 0; slice < 2; ++slice) {
+        const int n = number_of(step, pair);
+        wgmma<::half, HEADS>(some[SPREAD ? n / 4 : 0], a[pair][slice], moved(queries, n / 2 * HEAD_BOX + n % 2 * 64 + slice * 32), n % 4 > 0 || slice > 0);
+      }
     wgmma_commit();
   }
   static void start_rope(Scores& s, uint64_t keys, uint64_t queries) {
@@ -62,10 +65,10 @@ struct Scorer {
   // Each 128 features apart, whose sums the keys' scales multiply; rope features have none.
   template <class AfterBlock> void make_scores(Scores& s, uint32_t stage, AfterBlock after_block) const {
     const uint64_t queries = depth_major<128>(at.q());
-    const uint32_t from = first_pair(stage);
+    const uint32_t from = first_features(stage);
     Sums some;
-    Operands a[2];
-    uint32_t bytes[2][4];
+    Operands a[RING];
+    Bytes bytes;
     load_step(bytes, from, 0);
     start_rope(s, depth_major<128>(at.keys(stage) + ROPE_BOX * BOX), moved(queries, R / 64 * HEAD_BOX));
     widen_step(a[0], bytes);
@@ -74,10 +77,10 @@ struct Scorer {
     for (int i = 0; i < (SPREAD ? BLOCKS : 1); ++i) keep_in_place(some[i]);
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
-      start_step(some, a[step % 2], queries, step);
+      start_step(some, a[step % RING], queries, step);
       if (step + 1 < STEPS) {
-        wgmma_wait<1>();  // the step before, whose operands these were
-        widen_step(a[(step + 1) % 2], bytes);
+        if (step + 1 >= RING) wgmma_wait<RING - 1>();  // the step whose operands had their place
+        widen_step(a[(step + 1) % RING], bytes);
         if (step + 2 < STEPS) load_step(bytes, from, step + 2);
       }
       if (!SPREAD && step % 2 == 1) add_block(s, some[0], stage, step / 2), after_block(step / 2);
