@@ -21,7 +21,7 @@ struct Scorer {
   // A step has so many times 32 features of the warp's keys; operands of RING steps are there. Where heads are few, sums of all blocks grow side by side (SPREAD), since each product
   // waits for the one before.
   static constexpr bool SPREAD = HEADS < 64;
-  static constexpr int PAIRS = SPREAD ? 1 : 2, STEPS = R / 32 / PAIRS, RING = SPREAD ? 4 : 2, DELAY = 1;
+  static constexpr int PAIRS = SPREAD ? 1 : 2, STEPS = R / 32 / PAIRS, RING = SPREAD ? 4 : 2, DELAY = 3;
   typedef Scores Sums[SPREAD ? BLOCKS : 1];
   typedef uint32_t Bytes[PAIRS][4];
   typedef uint32_t Operands[PAIRS][2][4];  // of pairs of slices of 16 features
