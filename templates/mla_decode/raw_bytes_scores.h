@@ -18,41 +18,34 @@ struct Scorer {
   static int own_key(int e) { return own_warp() * 16 + own_lane() / 4 + e / 2 % 2 * 8; }
   static int element_of(int n) { return n / 2 * 4 + n % 2; }  // of its first key; that of the second one is 2 on
 
-  // A step has so many times 32 features of the warp's keys; operands of RING steps are there. Where heads are few, sums of all blocks grow side by side (SPREAD), since each product
-  // waits for the one before.
+  // A step has 32 features of the warp's keys, in two slices; operands of RING steps are there. Blocks take turns with two sums, so that one is added while the next one grows. Where
+  // heads are few, sums of all blocks grow side by side (SPREAD), since each product waits for the one before.
   static constexpr bool SPREAD = HEADS < 64;
-  static constexpr int PAIRS = SPREAD ? 1 : 2, STEPS = R / 32 / PAIRS, RING = SPREAD ? 4 : 2, DELAY = 3;
-  typedef Scores Sums[SPREAD ? BLOCKS : 1];
-  typedef uint32_t Bytes[PAIRS][4];
-  typedef uint32_t Operands[PAIRS][2][4];  // of pairs of slices of 16 features
-  // Which 32 features: 4 * block + part.
-  static constexpr int number_of(int step, int pair) { return SPREAD ? step % BLOCKS * 4 + step / BLOCKS : step * PAIRS + pair; }
+  static constexpr int STEPS = R / 32, SUMS = SPREAD ? BLOCKS : 2, RING = SPREAD ? 4 : 2, DELAY = 2;
+  typedef Scores Sums[SUMS];
+  typedef uint32_t Operands[2][4];
+  static constexpr int block_of(int step) { return SPREAD ? step % BLOCKS : step / 4; }
+  static constexpr int part_of(int step) { return SPREAD ? step / BLOCKS : step % 4; }  // of the block
 
-  // Of each pair: the first and last 8 keys of a slice, then of the other. from: where the lane's part of the first features lies.
+  // The first and last 8 keys of a slice, then of the other. from: where the lane's part of the first features lies.
   uint32_t first_features(uint32_t stage) const {
     const int l = own_lane();
     return at.keys(stage) + (own_warp() * 16 + l % 16) * 128 + (l / 16 ^ l % 8) * 16;
   }
-  static void load_step(Bytes& bytes, uint32_t from, int step) {
+  static void load_step(uint32_t (&bytes)[4], uint32_t from, int step) { load_matrices(bytes, (from ^ part_of(step) * 32) + block_of(step) * BOX); }
+  static void widen_step(Operands& a, const uint32_t (&bytes)[4]) {
 #pragma unroll
-    for (int pair = 0; pair < PAIRS; ++pair) load_matrices(bytes[pair], (from ^ number_of(step, pair) % 4 * 32) + number_of(step, pair) / 4 * BOX);
-  }
-  static void widen_step(Operands& a, const Bytes& bytes) {
-#pragma unroll
-    for (int pair = 0; pair < PAIRS; ++pair)
-#pragma unroll
-      for (int m = 0; m < 4; ++m) widen_bytes<float8_e4m3>(bytes[pair][m], a[pair][m / 2][m % 2], a[pair][m / 2][m % 2 + 2]);
+    for (int m = 0; m < 4; ++m) widen_bytes<float8_e4m3>(bytes[m], a[m / 2][m % 2], a[m / 2][m % 2 + 2]);
   }
   // Starts to add their products with queries; of the first ones of a block: to set.
   static void start_step(Sums& some, const Operands& a, uint64_t queries, int step) {
+    const int box = block_of(step) * 2 + part_of(step) / 2;
+    Scores& sum = some[block_of(step) % SUMS];
+    if (part_of(step) == 0) keep_in_place(sum);
     wgmma_fence();
 #pragma unroll
-    for (int pair = 0; pair < PAIRS; ++pair)
-#pragma unroll
-      for (int slice = 0; slice < 2; ++slice) {
-        const int n = number_of(step, pair);
-        wgmma<::half, HEADS>(some[SPREAD ? n / 4 : 0], a[pair][slice], moved(queries, n / 2 * HEAD_BOX + n % 2 * 64 + slice * 32), n % 4 > 0 || slice > 0);
-      }
+    for (int slice = 0; slice < 2; ++slice)
+      wgmma<::half, HEADS>(sum, a[slice], moved(queries, box * HEAD_BOX + part_of(step) % 2 * 64 + slice * 32), part_of(step) > 0 || slice > 0);
     wgmma_commit();
   }
   static void start_rope(Scores& s, uint64_t keys, uint64_t queries) {
@@ -68,13 +61,11 @@ struct Scorer {
     const uint32_t from = first_features(stage);
     Sums some;
     Operands a[RING];
-    Bytes bytes;
+    uint32_t bytes[4];
     load_step(bytes, from, 0);
     start_rope(s, depth_major<128>(at.keys(stage) + ROPE_BOX * BOX), moved(queries, R / 64 * HEAD_BOX));
     widen_step(a[0], bytes);
     load_step(bytes, from, 1);
-#pragma unroll
-    for (int i = 0; i < (SPREAD ? BLOCKS : 1); ++i) keep_in_place(some[i]);
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
       start_step(some, a[step % RING], queries, step);
@@ -83,21 +74,23 @@ struct Scorer {
         widen_step(a[(step + 1) % RING], bytes);
         if (step + 2 < STEPS) load_step(bytes, from, step + 2);
       }
-      if (!SPREAD && step % 2 == 1) add_block(s, some[0], stage, step / 2), after_block(step / 2);
+      if (!SPREAD && step % 4 == 1 && step > 4) add_block(s, some, stage, step / 4 - 1), after_block(step / 4 - 1);
     }
-    if constexpr (SPREAD)
+    wgmma_wait<0>();
 #pragma unroll
-      for (int i = 0; i < BLOCKS; ++i) add_block(s, some[i], stage, i);
+    for (int block = SPREAD ? 0 : BLOCKS - 1; block < BLOCKS; ++block) add_block(s, some, stage, block);
+    if (!SPREAD) after_block(BLOCKS - 1);
   }
-  void add_block(Scores& s, Scores& some, uint32_t stage, int block) const {
+  // Its products are done.
+  void add_block(Scores& s, Sums& some, uint32_t stage, int block) const {
+    Scores& sum = some[block % SUMS];
     float scale[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) scale[h] = __uint_as_float(load_shared_4(at.scales(stage) + own_key(2 * h) * 16 + block * 4));
-    wgmma_wait<0>();
     if (block == 0) keep_in_place(s);
-    keep_in_place(some);
+    keep_in_place(sum);
 #pragma unroll
-    for (int e = 0; e < HEADS / 2; ++e) s[e] += some[e] * scale[e / 2 % 2];
+    for (int e = 0; e < HEADS / 2; ++e) s[e] += sum[e] * scale[e / 2 % 2];
   }
 
   // A key's scales as 2^exponent times halves, which are far from the end of their range.
