@@ -21,7 +21,7 @@ struct Scorer {
   // A step has 32 features of the warp's keys, in two slices; operands of RING steps are there. Blocks take turns with two sums, so that one is added while the next one grows. Where
   // heads are few, sums of all blocks grow side by side (SPREAD), since each product waits for the one before.
   static constexpr bool SPREAD = HEADS < 64;
-  static constexpr int STEPS = R / 32, SUMS = SPREAD ? BLOCKS : 2, RING = SPREAD ? 4 : 2, DELAY = 2;
+  static constexpr int STEPS = R / 32, SUMS = SPREAD ? BLOCKS + 1 : 2, RING = SPREAD ? 4 : 2, DELAY = 2;
   typedef Scores Sums[SUMS];
   typedef uint32_t Operands[2][4];
   static constexpr int block_of(int step) { return SPREAD ? step % BLOCKS : step / 4; }
@@ -63,7 +63,6 @@ struct Scorer {
     Operands a[RING];
     uint32_t bytes[4];
     load_step(bytes, from, 0);
-    start_rope(s, depth_major<128>(at.keys(stage) + ROPE_BOX * BOX), moved(queries, R / 64 * HEAD_BOX));
     widen_step(a[0], bytes);
     load_step(bytes, from, 1);
 #pragma unroll
@@ -76,10 +75,20 @@ struct Scorer {
       }
       if (!SPREAD && step % 4 == 1 && step > 4) add_block(s, some, stage, step / 4 - 1), after_block(step / 4 - 1);
     }
-    wgmma_wait<0>();
+    start_rope(some[BLOCKS % SUMS], depth_major<128>(at.keys(stage) + ROPE_BOX * BOX), moved(queries, R / 64 * HEAD_BOX));
+    if constexpr (SPREAD) {
+      wgmma_wait<0>();
 #pragma unroll
-    for (int block = SPREAD ? 0 : BLOCKS - 1; block < BLOCKS; ++block) add_block(s, some, stage, block);
-    if (!SPREAD) after_block(BLOCKS - 1);
+      for (int block = 0; block < BLOCKS; ++block) add_block(s, some, stage, block);
+    } else {
+      wgmma_wait<1>();
+      add_block(s, some, stage, BLOCKS - 1);
+      wgmma_wait<0>();
+      after_block(BLOCKS - 1);
+    }
+    keep_in_place(some[BLOCKS % SUMS]);
+#pragma unroll
+    for (int e = 0; e < HEADS / 2; ++e) s[e] += some[BLOCKS % SUMS][e];
   }
   // Its products are done.
   void add_block(Scores& s, Sums& some, uint32_t stage, int block) const {
@@ -87,10 +96,9 @@ struct Scorer {
     float scale[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) scale[h] = __uint_as_float(load_shared_4(at.scales(stage) + own_key(2 * h) * 16 + block * 4));
-    if (block == 0) keep_in_place(s);
     keep_in_place(sum);
 #pragma unroll
-    for (int e = 0; e < HEADS / 2; ++e) s[e] += sum[e] * scale[e / 2 % 2];
+    for (int e = 0; e < HEADS / 2; ++e) s[e] = (block == 0 ? 0 : s[e]) + sum[e] * scale[e / 2 % 2];
   }
 
   // A key's scales as 2^exponent times halves, which are far from the end of their range.

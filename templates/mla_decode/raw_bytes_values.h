@@ -109,6 +109,7 @@ template <int GROUP> struct Adder {
     const bool whole = results.parts == 1;
 #pragma unroll
     for (int j = 0; j < HEADS / 8; ++j) {
+      sync_warp();  // the compiler would begin all at once, and run out of registers
       float own[2], others[2];
 #pragma unroll
       for (int c = 0; c < 2; ++c) factors_of<PAIRED>(8 * j + lane() % 4 * 2 + c, whole, own[c], others[c]);
