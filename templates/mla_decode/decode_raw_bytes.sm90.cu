@@ -25,7 +25,7 @@ constexpr bool GATHERED = ${gathered};    // keys are listed, or pages are of no
 constexpr int KEYS = 64, BLOCKS = R / 128;  // of a tile; of features that share a scale
 constexpr uint32_t STAGES = ${stages};    // tiles in shared memory
 constexpr int ADDERS = 2 * WARPGROUP, CONSUMERS = WARPGROUP + ADDERS, THREADS = 4 * WARPGROUP;
-constexpr int COPYING_REGISTERS = !GATHERED ? 24 : HEADS == 64 ? 24 : 40, ADDING_REGISTERS = HEADS == 64 ? 168 : 160, SCORING_REGISTERS = 512 - COPYING_REGISTERS - 2 * ADDING_REGISTERS;
+constexpr int COPYING_REGISTERS = !GATHERED ? 24 : HEADS == 64 ? 24 : 40, ADDING_REGISTERS = HEADS == 64 ? 176 : 160, SCORING_REGISTERS = 512 - COPYING_REGISTERS - 2 * ADDING_REGISTERS;
 #include "mla_decode/raw_bytes_places.h"
 $if gathered
 #include "mla_decode/raw_bytes_gatherer.h"

@@ -7,6 +7,7 @@ struct Scorer {
   // A weight is at most MOST, so that it is a half; where a reference follows, the largest one becomes USUAL.
   static constexpr float MOST = 15, USUAL = 7;  // logarithms
   typedef float Scores[HEADS / 2];
+  typedef uint32_t Operands[2][2][4];  // of four slices of 16 features
   const Places& at;
   const float to_log, to_tanh;  // take scores, or their tanh, to log 2; scores to what tanh is of
 
@@ -18,34 +19,37 @@ struct Scorer {
   static int own_key(int e) { return own_warp() * 16 + own_lane() / 4 + e / 2 % 2 * 8; }
   static int element_of(int n) { return n / 2 * 4 + n % 2; }  // of its first key; that of the second one is 2 on
 
-  // A step has 32 features of the warp's keys, in two slices; operands of RING steps are there. Blocks take turns with two sums, so that one is added while the next one grows. Where
-  // heads are few, sums of all blocks grow side by side (SPREAD), since each product waits for the one before.
+  // A step has 64 features of the warp's keys, in two pairs of slices. Where heads are few, sums of all blocks grow side by side, since each product would wait for that before.
   static constexpr bool SPREAD = HEADS < 64;
-  static constexpr int STEPS = R / 32, SUMS = SPREAD ? BLOCKS + 1 : 2, RING = SPREAD ? 4 : 2, DELAY = 2;
-  typedef Scores Sums[SUMS];
-  typedef uint32_t Operands[2][4];
-  static constexpr int block_of(int step) { return SPREAD ? step % BLOCKS : step / 4; }
-  static constexpr int part_of(int step) { return SPREAD ? step / BLOCKS : step % 4; }  // of the block
+  static constexpr int DELAY = 3;
+  static constexpr int STEPS = R / 64;
+  typedef Scores Sums[SPREAD ? BLOCKS : 1];
+  // The number of 32 features.
+  static constexpr int pair_of(int step, int pair) { return SPREAD ? (step % 2 * 2 + pair) * 4 + step / 2 : step * 2 + pair; }
 
-  // The first and last 8 keys of a slice, then of the other. from: where the lane's part of the first features lies.
-  uint32_t first_features(uint32_t stage) const {
+  // Of each pair: the first and last 8 keys of a slice, then of the other. from: where the lane's part of the first one lies.
+  uint32_t first_pair(uint32_t stage) const {
     const int l = own_lane();
     return at.keys(stage) + (own_warp() * 16 + l % 16) * 128 + (l / 16 ^ l % 8) * 16;
   }
-  static void load_step(uint32_t (&bytes)[4], uint32_t from, int step) { load_matrices(bytes, (from ^ part_of(step) * 32) + block_of(step) * BOX); }
-  static void widen_step(Operands& a, const uint32_t (&bytes)[4]) {
+  static void load_step(uint32_t (&bytes)[2][4], uint32_t from, int step) {
 #pragma unroll
-    for (int m = 0; m < 4; ++m) widen_bytes<float8_e4m3>(bytes[m], a[m / 2][m % 2], a[m / 2][m % 2 + 2]);
+    for (int pair = 0; pair < 2; ++pair) load_matrices(bytes[pair], (from ^ pair_of(step, pair) % 4 * 32) + pair_of(step, pair) / 4 * BOX);
+  }
+  static void widen_step(Operands& a, const uint32_t (&bytes)[2][4]) {
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair)
+#pragma unroll
+      for (int m = 0; m < 4; ++m) widen_bytes<float8_e4m3>(bytes[pair][m], a[pair][m / 2][m % 2], a[pair][m / 2][m % 2 + 2]);
   }
   // Starts to add their products with queries; of the first ones of a block: to set.
   static void start_step(Sums& some, const Operands& a, uint64_t queries, int step) {
-    const int box = block_of(step) * 2 + part_of(step) / 2;
-    Scores& sum = some[block_of(step) % SUMS];
-    if (part_of(step) == 0) keep_in_place(sum);
     wgmma_fence();
 #pragma unroll
-    for (int slice = 0; slice < 2; ++slice)
-      wgmma<::half, HEADS>(sum, a[slice], moved(queries, box * HEAD_BOX + part_of(step) % 2 * 64 + slice * 32), part_of(step) > 0 || slice > 0);
+    for (int i = 0; i < 4; ++i) {
+      const int pair = SPREAD ? i % 2 : i / 2, slice = SPREAD ? i / 2 : i % 2, n = pair_of(step, pair);
+      wgmma<::half, HEADS>(some[SPREAD ? n / 4 : 0], a[pair][slice], moved(queries, n / 2 * HEAD_BOX + n % 2 * 64 + slice * 32), n % 4 > 0 || slice > 0);
+    }
     wgmma_commit();
   }
   static void start_rope(Scores& s, uint64_t keys, uint64_t queries) {
@@ -58,47 +62,39 @@ struct Scorer {
   // Each 128 features apart, whose sums the keys' scales multiply; rope features have none.
   template <class AfterBlock> void make_scores(Scores& s, uint32_t stage, AfterBlock after_block) const {
     const uint64_t queries = depth_major<128>(at.q());
-    const uint32_t from = first_features(stage);
+    const uint32_t from = first_pair(stage);
     Sums some;
-    Operands a[RING];
-    uint32_t bytes[4];
+    Operands a[2];
+    uint32_t bytes[2][4];
     load_step(bytes, from, 0);
+    start_rope(s, depth_major<128>(at.keys(stage) + ROPE_BOX * BOX), moved(queries, R / 64 * HEAD_BOX));
     widen_step(a[0], bytes);
     load_step(bytes, from, 1);
 #pragma unroll
+    for (int i = 0; i < (SPREAD ? BLOCKS : 1); ++i) keep_in_place(some[i]);
+#pragma unroll
     for (int step = 0; step < STEPS; ++step) {
-      start_step(some, a[step % RING], queries, step);
+      start_step(some, a[step % 2], queries, step);
       if (step + 1 < STEPS) {
-        if (step + 1 >= RING) wgmma_wait<RING - 1>();  // the step whose operands had their place
-        widen_step(a[(step + 1) % RING], bytes);
+        wgmma_wait<1>();  // the step before, whose operands these were
+        widen_step(a[(step + 1) % 2], bytes);
         if (step + 2 < STEPS) load_step(bytes, from, step + 2);
       }
-      if (!SPREAD && step % 4 == 1 && step > 4) add_block(s, some, stage, step / 4 - 1), after_block(step / 4 - 1);
+      if (!SPREAD && step % 2 == 1) add_block(s, some[0], stage, step / 2), after_block(step / 2);
     }
-    start_rope(some[BLOCKS % SUMS], depth_major<128>(at.keys(stage) + ROPE_BOX * BOX), moved(queries, R / 64 * HEAD_BOX));
-    if constexpr (SPREAD) {
-      wgmma_wait<0>();
+    if constexpr (SPREAD)
 #pragma unroll
-      for (int block = 0; block < BLOCKS; ++block) add_block(s, some, stage, block);
-    } else {
-      wgmma_wait<1>();
-      add_block(s, some, stage, BLOCKS - 1);
-      wgmma_wait<0>();
-      after_block(BLOCKS - 1);
-    }
-    keep_in_place(some[BLOCKS % SUMS]);
-#pragma unroll
-    for (int e = 0; e < HEADS / 2; ++e) s[e] += some[BLOCKS % SUMS][e];
+      for (int i = 0; i < BLOCKS; ++i) add_block(s, some[i], stage, i);
   }
-  // Its products are done.
-  void add_block(Scores& s, Sums& some, uint32_t stage, int block) const {
-    Scores& sum = some[block % SUMS];
+  void add_block(Scores& s, Scores& some, uint32_t stage, int block) const {
     float scale[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) scale[h] = __uint_as_float(load_shared_4(at.scales(stage) + own_key(2 * h) * 16 + block * 4));
-    keep_in_place(sum);
+    wgmma_wait<0>();
+    if (block == 0) keep_in_place(s);
+    keep_in_place(some);
 #pragma unroll
-    for (int e = 0; e < HEADS / 2; ++e) s[e] = (block == 0 ? 0 : s[e]) + sum[e] * scale[e / 2 % 2];
+    for (int e = 0; e < HEADS / 2; ++e) s[e] += some[e] * scale[e / 2 % 2];
   }
 
   // A key's scales as 2^exponent times halves, which are far from the end of their range.

@@ -11,7 +11,7 @@ static inline uint32_t multiply_halves(uint32_t a, uint32_t b) {
 template <int GROUP> struct Adder {
   static constexpr int TILES = R / 2 / 64, SLICES = KEYS / 16, STEPS = SLICES * TILES / 2;
   typedef float Outputs[TILES][HEADS / 2];
-  typedef uint32_t Operands[4];  // of a tile of features, and 16 keys
+  typedef uint32_t Operands[2][4];  // of two tiles of features that share a scale, and 16 keys
   const Places& at;
 
   static void keep_outputs(Outputs& o) {
@@ -35,17 +35,21 @@ template <int GROUP> struct Adder {
     const int l = lane(), chunk = l / 16 * 4 + warp() % 4;
     load_matrices_transposed(bytes, at.keys(stage) + l % 16 * 128 + (chunk ^ l % 8) * 16 + (GROUP * 2 + step % 2) * BOX + step / 2 * (16 * 128));
   }
-  void load_ratios(uint32_t (&ratio)[2], uint32_t turn, int step) const {
+  void widen_step(Operands& a, const uint32_t (&bytes)[4], uint32_t turn, int step) const {
+    uint32_t ratio[2];
     asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(ratio[0]), "=r"(ratio[1]) : "r"(at.ratios(turn, GROUP * 2 + step % 2) + lane() % 4 * 32 + step / 2 * 8) : "memory");
-  }
-  // Of one of its tiles of features.
-  static void widen_tile(Operands& a, const uint32_t (&bytes)[4], const uint32_t (&ratio)[2], int tile) {
 #pragma unroll
-    for (int m = 0; m < 2; ++m) {
+    for (int m = 0; m < 4; ++m) {
       uint32_t even, odd;
-      widen_bytes<float8_e4m3>(swap_middle_bytes(bytes[tile * 2 + m]), even, odd);
-      a[m * 2] = multiply_halves(even, ratio[m]), a[m * 2 + 1] = multiply_halves(odd, ratio[m]);
+      widen_bytes<float8_e4m3>(swap_middle_bytes(bytes[m]), even, odd);
+      a[m / 2][m % 2 * 2] = multiply_halves(even, ratio[m % 2]), a[m / 2][m % 2 * 2 + 1] = multiply_halves(odd, ratio[m % 2]);
     }
+  }
+  void start_step(Outputs& o, const Operands& a, uint64_t weights, int step) const {
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 2; ++k) wgmma<half, HEADS>(o[step % 2 * 2 + k], a[k], moved(weights, step / 2 * 32), true);
+    wgmma_commit();
   }
   static void arrive(uint32_t barrier) {
     sync_warp();
@@ -55,26 +59,18 @@ template <int GROUP> struct Adder {
   void add(Outputs& o, uint32_t stage, uint32_t turn) const {
     const uint64_t weights = depth_major<128>(at.weights(turn));
     Operands a[2];
-    uint32_t bytes[4], ratio[2];
+    uint32_t bytes[4];
     load_step(bytes, stage, 0);
     keep_outputs(o);
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
-      load_ratios(ratio, turn, step);
-#pragma unroll
-      for (int tile = 0; tile < 2; ++tile) {
-        if (step + tile > 0) wgmma_wait<1>();  // the product before the last one, whose operands these were
-        widen_tile(a[tile], bytes, ratio, tile);
-        if (tile == 1) {
-          if (step + 1 < STEPS)
-            load_step(bytes, stage, step + 1);
-          else
-            arrive(at.empty(stage));
-        }
-        wgmma_fence();
-        wgmma<half, HEADS>(o[step % 2 * 2 + tile], a[tile], moved(weights, step / 2 * 32), true);
-        wgmma_commit();
-      }
+      if (step > 1) wgmma_wait<1>();
+      widen_step(a[step % 2], bytes, turn, step);
+      if (step + 1 < STEPS)
+        load_step(bytes, stage, step + 1);
+      else
+        arrive(at.empty(stage));
+      start_step(o, a[step % 2], weights, step);
     }
     wgmma_wait<0>();
     keep_outputs(o);
@@ -109,7 +105,6 @@ template <int GROUP> struct Adder {
     const bool whole = results.parts == 1;
 #pragma unroll
     for (int j = 0; j < HEADS / 8; ++j) {
-      sync_warp();  // the compiler would begin all at once, and run out of registers
       float own[2], others[2];
 #pragma unroll
       for (int c = 0; c < 2; ++c) factors_of<PAIRED>(8 * j + lane() % 4 * 2 + c, whole, own[c], others[c]);
