@@ -21,7 +21,6 @@ struct Scorer {
 
   // A step has 64 features of the warp's keys, in two pairs of slices. Where heads are few, sums of all blocks grow side by side, since each product would wait for that before.
   static constexpr bool SPREAD = HEADS < 64;
-  static constexpr int DELAY = 3;
   static constexpr int STEPS = R / 64;
   typedef Scores Sums[SPREAD ? BLOCKS : 1];
   // The number of 32 features.
@@ -60,7 +59,7 @@ struct Scorer {
     wgmma_commit();
   }
   // Each 128 features apart, whose sums the keys' scales multiply; rope features have none.
-  template <class AfterBlock> void make_scores(Scores& s, uint32_t stage, AfterBlock after_block) const {
+  void make_scores(Scores& s, uint32_t stage) const {
     const uint64_t queries = depth_major<128>(at.q());
     const uint32_t from = first_pair(stage);
     Sums some;
@@ -80,7 +79,7 @@ struct Scorer {
         widen_step(a[(step + 1) % 2], bytes);
         if (step + 2 < STEPS) load_step(bytes, from, step + 2);
       }
-      if (!SPREAD && step % 2 == 1) add_block(s, some[0], stage, step / 2), after_block(step / 2);
+      if (!SPREAD && step % 2 == 1) add_block(s, some[0], stage, step / 2);
     }
     if constexpr (SPREAD)
 #pragma unroll
@@ -280,9 +279,9 @@ struct Scorer {
       if constexpr (GATHERED) fence_async();  // what other threads have stored before
       if (!GATHERED && left < KEYS) clear_behind(stage.at, left);
       Scores s;
-      make_scores(s, stage.at, [&](int block) {
-        if (block == DELAY && tile > 0) arrive(at.weighed(turn ^ 1));
-      });
+      make_scores(s, stage.at);
+      // Where heads are many, weights are handed on when the next tile's products are done: those of values would make these slower, and then leave tensor cores idle.
+      if (!SPREAD && tile > 0) arrive(at.weighed(turn ^ 1));
       const uint32_t seen = seen_keys(stage.at, left);
       const Split split = split_scales(stage.at);
       arrive(at.empty(stage.at));
@@ -291,7 +290,7 @@ struct Scorer {
       weigh(s, seen, split, turn);
       store_weights(s, turn);
       fence_async();
-      if (SPREAD || DELAY < 0 || tile + 1 == tiles) arrive(at.weighed(turn));
+      if (SPREAD || tile + 1 == tiles) arrive(at.weighed(turn));
       stage.next();
     }
   }
