@@ -113,9 +113,8 @@ $else
 $end
   } else {
     take_registers<CONSUMER_REGISTERS>();
-    const QueryRows q{static_cast<const Element*>(q_latent_view.data) + sequence * q_latent_view.strides[0] + i * q_latent_view.strides[1],
-                      static_cast<const Element*>(${latent ? 'rope_rows' : 'q_rope_view'}.data) + sequence * ${latent ? 'rope_rows' : 'q_rope_view'}.strides[0] + i * ${latent ? 'rope_rows' : 'q_rope_view'}.strides[1],
-                      q_latent_view.strides[2], ${latent ? 'rope_rows' : 'q_rope_view'}.strides[2], first_head, heads};
+    const QueryRows q{static_cast<const Element*>(${latent ? 'rope_rows' : 'q_rope_view'}.data) + sequence * ${latent ? 'rope_rows' : 'q_rope_view'}.strides[0] + i * ${latent ? 'rope_rows' : 'q_rope_view'}.strides[1],
+                      ${latent ? 'rope_rows' : 'q_rope_view'}.strides[2], first_head, heads};
     // Worked out when it is needed: registers are few before.
     const auto results = [&] {
 $if paired == 1

@@ -1,14 +1,13 @@
-// Which rows of queries and outputs a block of Hopper's mla_decode of whole features has. A part of decode_pair.sm90.cu and decode_pair_bytes.sm90.cu, whose constants it uses.
+// Which rows of queries and outputs a block of Hopper's mla_decode of whole features has. A part of decode_pair.sm90.cu, whose constants it uses.
 #pragma once
 
 // The heads of a query token.
 struct QueryRows {
-  const Element *latent, *rope;
-  int64_t latent_stride, rope_stride;
+  const Element* rope;
+  int64_t rope_stride;
   int first, heads;
 
   int head(int row) const { return first + row < heads ? first + row : heads - 1; }  // rows past the last one are never stored
-  const Element* latent_row(int row) const { return latent + head(row) * latent_stride; }
   const Element* rope_row(int row) const { return rope + head(row) * rope_stride; }
 };
 
@@ -52,19 +51,6 @@ template <int GROUP> struct PairRows {
   static int me() { return static_cast<int>(keep_here(thread_x())) % WARPGROUP; }
   static int own_lane() { return me() % WARP; }
   static int first_row() { return me() / WARP * 16 + own_lane() / 4; }
-
-  static void load_latent_queries(const QueryRows& q) {
-    constexpr int CHUNKS = R / 8, AT_ONCE = ROWS * CHUNKS / (GROUPS * WARPGROUP);
-    Pack<uint32_t, 4> x[AT_ONCE];  // all are on their way together
-    const auto place = [](int n) { return thread_x() - COPIERS + n * GROUPS * WARPGROUP; };
-#pragma unroll
-    for (int n = 0; n < AT_ONCE; ++n) x[n] = load_pack<4>(reinterpret_cast<const uint32_t*>(q.latent_row(place(n) / CHUNKS) + place(n) % CHUNKS * 8));
-#pragma unroll
-    for (int n = 0; n < AT_ONCE; ++n) {
-      const int row = place(n) / CHUNKS, chunk = place(n) % CHUNKS;
-      store_shared_16(at.q() + chunk / 8 * BOX + row * 128 + (chunk % 8 ^ row % 8) * 16, x[n]);
-    }
-  }
 
   // The other warpgroup's last references, and what outputs are to be multiplied by.
   void take_references(float (&factor)[2]) {

@@ -17,12 +17,7 @@ static inline void store_shared_16(uint32_t to, const Pack<uint32_t, 4>& x) {
 }
 static inline void store_shared_4(uint32_t to, uint32_t x) { asm volatile("st.shared.b32 [%0], %1;" : : "r"(to), "r"(x) : "memory"); }
 static inline void store_shared_2(uint32_t to, uint16_t x) { asm volatile("st.shared.b16 [%0], %1;" : : "r"(to), "h"(x) : "memory"); }
-static inline void store_shared_1(uint32_t to, uint32_t x) { asm volatile("st.shared.b8 [%0], %1;" : : "r"(to), "r"(x) : "memory"); }
 
-// As copy_async_16.
-static inline void copy_async_4(uint32_t to, const void* from, bool wanted) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" : : "r"(to), "l"(from), "r"(wanted ? 4 : 0) : "memory");
-}
 // This thread arrives at the barrier when all its copies before this have (copy_async_16). (cp.async.mbarrier.arrive.noinc)
 static inline void barrier_arrive_after_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" : : "r"(barrier) : "memory");

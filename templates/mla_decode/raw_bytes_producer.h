@@ -1,0 +1,40 @@
+// The warp of Hopper's mla_decode of bytes in registers that copies keys by tensor maps. A part of decode_raw_bytes.sm90.cu, whose constants it uses.
+#pragma once
+
+// Lane n copies the n-th `box_rows` keys of each tile, which lie in one page.
+struct Copier {
+  static constexpr int ROW_BYTES = R + BLOCKS * 4 + ROPE * 2, ROPE_AT = R + BLOCKS * 4;
+  const Places& at;
+  const TensorMap &features, &scales;
+  const int32_t* table;  // of the sequence
+  int page_keys, box_rows, left;
+
+  // Whether the lane has keys of a tile from which on so many are left.
+  bool has(int keys) const { return lane() * box_rows < (keys < KEYS ? keys : KEYS); }
+
+  void run(int key) const {
+    key += lane() * box_rows;
+    Turn<STAGES> turn;
+    int column = key / page_keys, inner = key - column * page_keys, page = has(left) ? table[column] : 0;
+#pragma unroll 1
+    for (int keys = left; keys > 0; keys -= KEYS) {
+      const bool some = has(keys);
+      const int boxes = __popc(lanes_where(some));
+      int next = page, next_inner = inner + KEYS;
+      while (next_inner >= page_keys) next_inner -= page_keys, ++column;
+      if (has(keys - KEYS)) next = table[column];  // it is there when it is wanted
+      const uint32_t full = at.full(turn.at);
+      barrier_wait(at.empty(turn.at), turn.parity ^ 1);
+      if (lane() == 0) barrier_arrive_expect(full, boxes * box_rows * ROW_BYTES);
+      sync_warp();
+      if (some) {
+        const uint32_t to = at.keys(turn.at) + lane() * box_rows * 128;
+#pragma unroll
+        for (uint32_t box = 0; box < BOXES; ++box) load_tile(to + box * BOX, features, full, {box == ROPE_BOX ? ROPE_AT : static_cast<int>(box) * 128, inner, page});
+        load_tile(at.scales(turn.at) + lane() * box_rows * 16, scales, full, {R, inner, page});
+      }
+      page = next, inner = next_inner;
+      turn.next();
+    }
+  }
+};
