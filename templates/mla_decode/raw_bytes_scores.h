@@ -204,7 +204,7 @@ struct Scorer {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           float& score = s[element_of(n) + 2 * h + c];
-          score = (CAPPED ? tanh_of(score * to_tanh) : score) * to_log + static_cast<float>(split.exponent[h]);
+          score = (CAPPED ? far_tanh_of(score * to_tanh) : score) * to_log + static_cast<float>(split.exponent[h]);
           if (!(seen >> 8 * h & 1)) score = -INFINITE;
           ahead = ahead || score > reference[c] + MOST;
         }
@@ -213,19 +213,25 @@ struct Scorer {
     if (thread_x() % WARPGROUP == 0) store_shared_4(at.follows(turn), follows);
     if (follows) follow(s, turn);
     const float inverse[2] = {power_of_two(-split.exponent[0]), power_of_two(-split.exponent[1])};
+    constexpr int AT_ONCE = OWN < 8 ? OWN : 8;  // heads whose references and sums are on their way together
 #pragma unroll
-    for (int n = 0; n < OWN; n += 2) {
-      float reference[2], sum[2];
-      load_shared_two(at.references() + own_head(n) * 4, reference);
-      load_shared_two(sums(n), sum);
+    for (int first = 0; first < OWN; first += AT_ONCE) {
+      float reference[AT_ONCE / 2][2], sum[AT_ONCE / 2][2];
 #pragma unroll
-      for (int c = 0; c < 2; ++c)
+      for (int n = 0; n < AT_ONCE; n += 2) load_shared_two(at.references() + own_head(first + n) * 4, reference[n / 2]);
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          float& score = s[element_of(n) + 2 * h + c];
-          score = exp2_of(score - reference[c]), sum[c] += score * inverse[h];
-        }
-      store_shared_two(sums(n), {{sum[0], sum[1]}});
+      for (int n = 0; n < AT_ONCE; n += 2) load_shared_two(sums(first + n), sum[n / 2]);
+#pragma unroll
+      for (int n = 0; n < AT_ONCE; n += 2) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c)
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            float& score = s[element_of(first + n) + 2 * h + c];
+            score = exp2_of(score - reference[n / 2][c]), sum[n / 2][c] += score * inverse[h];
+          }
+        store_shared_two(sums(first + n), {{sum[n / 2][0], sum[n / 2][1]}});
+      }
     }
   }
   void store_weights(const Scores& s, uint32_t turn) const {

@@ -225,20 +225,10 @@ $if selectors == 3
   void find_all(float (&lse)[2], float* importance, int count, bool adds, bool are_first) {
     MeanScores s[HELD_TILES];
     float largest[2] = {LOWEST, LOWEST}, sum[2] = {0, 0};
-#pragma unroll 1
-    for (int tile = 0; tile < count; ++tile) barrier_wait_all(shared_pointer(&ring.full[tile]), 0);
-#pragma unroll
-    for (int tile = 0; tile < HELD_TILES; ++tile) keep_in_place(s[tile]);
-    wgmma_fence();
-    // All tiles, without a branch: where there are fewer, scores of whatever is there are hidden.
-#pragma unroll
-    for (int tile = 0; tile < HELD_TILES; ++tile) start_scores(s[tile], tiles + tile * MEANS_STAGE);
-    wgmma_commit();
-    wgmma_wait<0>();
+    turn = {};
 #pragma unroll
     for (int tile = 0; tile < HELD_TILES; ++tile) {
-      keep_in_place(s[tile]);
-      end_scores(s[tile], tiles + tile * MEANS_STAGE);
+      if (tile < count) find_scores(s[tile]);
       const int seen = tile < count ? past - tile * MEANS_A_TILE : 0;
       if (seen < MEANS_A_TILE) hide_future(s[tile], seen);
 #pragma unroll
