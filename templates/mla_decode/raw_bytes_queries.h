@@ -15,9 +15,13 @@ static inline SixteenFeatures load_sixteen(const Element* from) {
   return {{a.at[0], a.at[1], a.at[2], a.at[3], b.at[0], b.at[1], b.at[2], b.at[3]}};
 }
 static inline float feature_of(const SixteenFeatures& x, int k) { return __uint_as_float(k % 2 == 0 ? x.at[k / 2] << 16 : x.at[k / 2] & 0xffff0000); }
+// The largest size of those and `largest`. What is not finite does not count: it would take the other heads' range.
 static inline float largest_of(const SixteenFeatures& x, float largest) {
 #pragma unroll
-  for (int k = 0; k < 16; ++k) largest = larger_of(largest, size_of(feature_of(x, k)));
+  for (int k = 0; k < 16; ++k) {
+    const float size = size_of(feature_of(x, k));
+    largest = larger_of(largest, size < INFINITE ? size : 0);
+  }
   return largest;
 }
 
@@ -29,7 +33,7 @@ struct QueryUnit {
     float largest = 0;
 #pragma unroll
     for (int w = 0; w < ADDERS / WARP; ++w) largest = larger_of(largest, __uint_as_float(load_shared_4(at.largest(0) + w * 4)));
-    const int exponent = 14 - exponent_of(largest, 100);
+    const int exponent = 14 - exponent_of(largest, 112);
     unit = power_of_two(exponent), inverse = power_of_two(-exponent);
   }
 };

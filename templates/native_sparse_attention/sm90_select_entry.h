@@ -229,6 +229,7 @@ $if selectors == 3
 #pragma unroll
     for (int tile = 0; tile < HELD_TILES; ++tile) {
       if (tile < count) find_scores(s[tile]);
+      if (heads < ROW_HEADS) hide_heads(s[tile]);
       const int seen = tile < count ? past - tile * MEANS_A_TILE : 0;
       if (seen < MEANS_A_TILE) hide_future(s[tile], seen);
 #pragma unroll
