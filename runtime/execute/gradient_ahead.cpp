@@ -15,6 +15,7 @@
 #include "execute/spec_kernel.hpp"
 #include "select/overlay.hpp"
 #include "select/policy.hpp"
+#include "spec/call/gradient.hpp"
 
 namespace ejk {
 namespace {

@@ -49,6 +49,23 @@ $if not gathered
   if (thread_x() == WARP) prefetch_tensor_map(cache_map);
   if (thread_x() == 2 * WARP) prefetch_tensor_map(k_rope_map);
 $end
+  const int part_count = static_cast<int>(parts), blocks = static_cast<int>(row_blocks);
+  const int first_head = block_x() % blocks * HEADS, unit = block_x() / blocks, token = unit / part_count, part = unit % part_count;
+  const int queries = static_cast<int>(q_latent_view.shape[1]), heads = static_cast<int>(q_latent_view.shape[2]), sequence = token / queries, i = token % queries;
+  const int group = uniform(warpgroup());
+  // What a block waits for at its start is asked for before all else.
+$if gathered
+  const bool listed = is_given(indices_view);
+  const int context = listed ? 0 : context_lens[sequence];
+$else
+  const int context = context_lens[sequence];
+  if (group == 0)
+    for (int64_t page = thread_x() * 32; page < table_row; page += WARPGROUP * 32) fetch(block_tables + sequence * table_row + page);
+$end
+  if (group > 1) {
+    const auto query = [&](const View& q) { return static_cast<const Element*>(q.data) + sequence * q.strides[0] + i * q.strides[1] + first_head * q.strides[2]; };
+    Queries{at}.start(query(q_latent_view), q_latent_view.strides[2], query(q_rope_view), q_rope_view.strides[2], heads - first_head);
+  }
   if (thread_x() == 0) {
     for (uint32_t stage = 0; stage < STAGES; ++stage) barrier_init(at.full(stage), GATHERED ? WARPGROUP + 4 : 1), barrier_init(at.empty(stage), CONSUMERS / WARP);
     for (uint32_t turn = 0; turn < 2; ++turn) barrier_init(at.weighed(turn), 4), barrier_init(at.added(turn), 8);
@@ -56,19 +73,13 @@ $end
   }
   let_next_launch_go();
   sync_block();
-  const int part_count = static_cast<int>(parts), blocks = static_cast<int>(row_blocks);
-  const int first_head = block_x() % blocks * HEADS, unit = block_x() / blocks, token = unit / part_count, part = unit % part_count;
-  const int queries = static_cast<int>(q_latent_view.shape[1]), heads = static_cast<int>(q_latent_view.shape[2]), sequence = token / queries, i = token % queries;
 $if gathered
-  const bool listed = is_given(indices_view);
-  const int count = uniform(static_cast<int>(listed ? indices_view.shape[2] : visible_tokens(context_lens[sequence], queries, i)));
+  const int count = uniform(static_cast<int>(listed ? indices_view.shape[2] : visible_tokens(context, queries, i)));
 $else
-  const int count = uniform(static_cast<int>(visible_tokens(context_lens[sequence], queries, i)));
+  const int count = uniform(static_cast<int>(visible_tokens(context, queries, i)));
 $end
   const int all_tiles = (count + KEYS - 1) / KEYS, first_tile = static_cast<int>(int64_t{all_tiles} * part / part_count);
   const int tiles = uniform(static_cast<int>(int64_t{all_tiles} * (part + 1) / part_count) - first_tile);
-  const int group = uniform(warpgroup());
-
   if (group == 0) {
     give_registers<COPYING_REGISTERS>();
     const int first = first_tile * KEYS, end = first + tiles * KEYS < count ? first + tiles * KEYS : count;
@@ -81,7 +92,6 @@ $else
 $end
     return;
   }
-  const auto query = [&](const View& q) { return static_cast<const Element*>(q.data) + sequence * q.strides[0] + i * q.strides[1] + first_head * q.strides[2]; };
   // Worked out when it is needed: registers are few before.
   const auto results = [&] {
     const int at_end = static_cast<int>(keep_here(block_x())) / blocks, of_token = at_end / part_count;
@@ -93,11 +103,12 @@ $end
     sync_some(CONSUMING, CONSUMERS);
     const float inverse = QueryUnit(at).inverse;
     Scorer scorer{at, (CAPPED ? logits_soft_cap : softmax_scale * inverse) * LOG2_E, CAPPED ? softmax_scale / logits_soft_cap * inverse : 0};
-    scorer.run(tiles, count - first_tile * KEYS);
-    scorer.finish<${paired == 1}>(results());
+    Scorer::OwnSums sums;
+    scorer.run(tiles, count - first_tile * KEYS, sums);
+    scorer.finish<${paired == 1}>(sums, results());
   } else {
     take_registers<ADDING_REGISTERS>();
-    load_queries(at, query(q_latent_view), q_latent_view.strides[2], query(q_rope_view), q_rope_view.strides[2], heads - first_head);
+    Queries{at}.finish();
     if (group == 2)
       Adder<0>{at}.run<${paired == 1}>(tiles, results);
     else

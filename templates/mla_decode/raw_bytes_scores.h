@@ -58,17 +58,24 @@ struct Scorer {
     for (int slice = 0; slice < ROPE / 16; ++slice) wgmma<Element, HEADS>(s, moved(keys, slice * 32), moved(queries, slice * 32), slice > 0);
     wgmma_commit();
   }
+  // A key's scales as 2^exponent times halves, which are far from the end of their range.
+  struct Split {
+    int exponent[2];
+    uint32_t ratios;  // block lane % 4's of both keys
+  };
   // Each 128 features apart, whose sums the keys' scales multiply; rope features have none.
-  void make_scores(Scores& s, uint32_t stage) const {
+  void make_scores(Scores& s, Split& split, uint32_t stage) const {
     const uint64_t queries = depth_major<128>(at.q());
     const uint32_t from = first_pair(stage);
     Sums some;
     Operands a[2];
-    uint32_t bytes[2][4];
-    load_step(bytes, from, 0);
+    constexpr int AHEAD = SPREAD ? 2 : 1;  // steps whose bytes are on their way
+    uint32_t bytes[AHEAD][2][4];
+#pragma unroll
+    for (int step = 0; step < AHEAD; ++step) load_step(bytes[step], from, step);
     start_rope(s, depth_major<128>(at.keys(stage) + ROPE_BOX * BOX), moved(queries, R / 64 * HEAD_BOX));
-    widen_step(a[0], bytes);
-    load_step(bytes, from, 1);
+    widen_step(a[0], bytes[0]);
+    load_step(bytes[0], from, AHEAD);
 #pragma unroll
     for (int i = 0; i < (SPREAD ? BLOCKS : 1); ++i) keep_in_place(some[i]);
 #pragma unroll
@@ -76,9 +83,10 @@ struct Scorer {
       start_step(some, a[step % 2], queries, step);
       if (step + 1 < STEPS) {
         wgmma_wait<1>();  // the step before, whose operands these were
-        widen_step(a[(step + 1) % 2], bytes);
-        if (step + 2 < STEPS) load_step(bytes, from, step + 2);
+        widen_step(a[(step + 1) % 2], bytes[(step + 1) % AHEAD]);
+        if (step + 1 + AHEAD < STEPS) load_step(bytes[(step + 1) % AHEAD], from, step + 1 + AHEAD);
       }
+      if (step + 1 == STEPS) split = split_scales(stage);  // while products are made
       if (!SPREAD && step % 2 == 1) add_block(s, some[0], stage, step / 2);
     }
     if constexpr (SPREAD)
@@ -96,11 +104,6 @@ struct Scorer {
     for (int e = 0; e < HEADS / 2; ++e) s[e] += some[e] * scale[e / 2 % 2];
   }
 
-  // A key's scales as 2^exponent times halves, which are far from the end of their range.
-  struct Split {
-    int exponent[2];
-    uint32_t ratios;  // block lane % 4's of both keys
-  };
   Split split_scales(uint32_t stage) const {
     Split split;
     const int block = own_lane() % 4;
@@ -149,11 +152,24 @@ struct Scorer {
     return any;
   }
 
-  // Sums of the lane's own weights, in shared memory: registers are few.
-  uint32_t sums(int n) const { return at.sums(n / 2) + keep_here(thread_x()) % WARPGROUP * 8; }
+  // Sums of the lane's own weights, two heads' at a time: in shared memory where registers are few.
+  typedef float OwnSums[SPREAD ? OWN : 1];
+  uint32_t sums_at(int n) const { return at.sums(n / 2) + keep_here(thread_x()) % WARPGROUP * 8; }
+  void load_sums(float (&x)[2], const OwnSums& sums, int n) const {
+    if constexpr (SPREAD)
+      x[0] = sums[n], x[1] = sums[n + 1];
+    else
+      load_shared_two(sums_at(n), x);
+  }
+  void store_sums(OwnSums& sums, int n, float x, float y) const {
+    if constexpr (SPREAD)
+      sums[n] = x, sums[n + 1] = y;
+    else
+      store_shared_two(sums_at(n), {{x, y}});
+  }
 
   // References that are too low follow; those who add values get the factors of their sums.
-  void follow(const Scores& s, uint32_t turn) const {
+  void follow(const Scores& s, OwnSums& sums, uint32_t turn) const {
     const auto larger = [](float x, float y) { return larger_of(x, y); };
 #pragma unroll
     for (int n = 0; n < OWN; n += 2) {
@@ -167,13 +183,13 @@ struct Scorer {
       float largest[2], reference[2], sum[2], factor[2];
       combine_warps(largest, n, larger);
       load_shared_two(at.references() + own_head(n) * 4, reference);
-      load_shared_two(sums(n), sum);
+      load_sums(sum, sums, n);
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         factor[c] = largest[c] > reference[c] + MOST ? exp2_of(reference[c] - (largest[c] - USUAL)) : 1;
         sum[c] *= factor[c];
       }
-      store_shared_two(sums(n), {{sum[0], sum[1]}});
+      store_sums(sums, n, sum[0], sum[1]);
       if (own_warp() == 0 && own_lane() < 4) store_shared_two(at.factors(turn) + own_head(n) * 4, {{factor[0], factor[1]}});
     }
     sync_some(SCORING, WARPGROUP);  // references have been read
@@ -193,7 +209,7 @@ struct Scorer {
   }
 
   // Scores become weights, of keys that are seen: bits 0 and 8 are those of this lane's.
-  void weigh(Scores& s, uint32_t seen, const Split& split, uint32_t turn) const {
+  void weigh(Scores& s, OwnSums& sums, uint32_t seen, const Split& split, uint32_t turn) const {
     bool ahead = false;
 #pragma unroll
     for (int n = 0; n < OWN; n += 2) {
@@ -211,7 +227,7 @@ struct Scorer {
     }
     const bool follows = any_in_group(ahead);
     if (thread_x() % WARPGROUP == 0) store_shared_4(at.follows(turn), follows);
-    if (follows) follow(s, turn);
+    if (follows) follow(s, sums, turn);
     const float inverse[2] = {power_of_two(-split.exponent[0]), power_of_two(-split.exponent[1])};
     constexpr int AT_ONCE = OWN < 8 ? OWN : 8;  // heads whose references and sums are on their way together
 #pragma unroll
@@ -220,7 +236,7 @@ struct Scorer {
 #pragma unroll
       for (int n = 0; n < AT_ONCE; n += 2) load_shared_two(at.references() + own_head(first + n) * 4, reference[n / 2]);
 #pragma unroll
-      for (int n = 0; n < AT_ONCE; n += 2) load_shared_two(sums(first + n), sum[n / 2]);
+      for (int n = 0; n < AT_ONCE; n += 2) load_sums(sum[n / 2], sums, first + n);
 #pragma unroll
       for (int n = 0; n < AT_ONCE; n += 2) {
 #pragma unroll
@@ -230,7 +246,7 @@ struct Scorer {
             float& score = s[element_of(first + n) + 2 * h + c];
             score = exp2_of(score - reference[n / 2][c]), sum[n / 2][c] += score * inverse[h];
           }
-        store_shared_two(sums(first + n), {{sum[n / 2][0], sum[n / 2][1]}});
+        store_sums(sums, first + n, sum[n / 2][0], sum[n / 2][1]);
       }
     }
   }
@@ -266,9 +282,9 @@ struct Scorer {
   }
 
   // left: keys from the part's first one on.
-  void run(int tiles, int left) const {
+  void run(int tiles, int left, OwnSums& sums) const {
 #pragma unroll
-    for (int n = 0; n < OWN; n += 2) store_shared_two(sums(n), {{0, 0}});
+    for (int n = 0; n < OWN; n += 2) store_sums(sums, n, 0, 0);
     if (thread_x() % WARPGROUP < HEADS) store_shared_4(at.references() + thread_x() % WARPGROUP * 4, __float_as_uint(LOWEST));
     sync_some(SCORING, WARPGROUP);
     Turn<STAGES> stage;
@@ -279,15 +295,15 @@ struct Scorer {
       if constexpr (GATHERED) fence_async();  // what other threads have stored before
       if (!GATHERED && left < KEYS) clear_behind(stage.at, left);
       Scores s;
-      make_scores(s, stage.at);
+      Split split;
+      make_scores(s, split, stage.at);
       // Where heads are many, weights are handed on when the next tile's products are done: those of values would make these slower, and then leave tensor cores idle.
       if (!SPREAD && tile > 0) arrive(at.weighed(turn ^ 1));
       const uint32_t seen = seen_keys(stage.at, left);
-      const Split split = split_scales(stage.at);
       arrive(at.empty(stage.at));
       barrier_wait_all(at.added(turn), tile / 2 % 2 ^ 1);
       store_ratios(split, turn);
-      weigh(s, seen, split, turn);
+      weigh(s, sums, seen, split, turn);
       store_weights(s, turn);
       fence_async();
       if (SPREAD || tile + 1 == tiles) arrive(at.weighed(turn));
@@ -296,12 +312,12 @@ struct Scorer {
   }
 
   // References and sums of all keys go to those who add values; PAIRED: of both blocks of the cluster.
-  template <bool PAIRED> void finish(const Results& results) const {
+  template <bool PAIRED> void finish(const OwnSums& sums, const Results& results) const {
     const auto add = [](float x, float y) { return x + y; };
 #pragma unroll
     for (int n = 0; n < OWN; n += 2) {
       float sum[2];
-      load_shared_two(sums(n), sum);
+      load_sums(sum, sums, n);
       combine_in_warp(sum, n, add);
     }
     sync_some(SCORING, WARPGROUP);
