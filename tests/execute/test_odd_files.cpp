@@ -1,6 +1,7 @@
 // Files that do not belong among the specs of a store: hidden ones are passed over, the others told, and none crashes or hangs a program.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
