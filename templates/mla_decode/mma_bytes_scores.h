@@ -1,13 +1,6 @@
 // Scores of mla_decode on bytes in registers. A part of decode_mma_bytes.gpu.cu, whose constants it uses.
 #pragma once
-
-static inline float size_of(float x) { return larger_of(x, -x); }
-static inline float power_of_two(int exponent) { return __builtin_bit_cast(float, static_cast<uint32_t>(exponent + 127) << 23); }
-// Of a number that is not negative: the exponent of its first digit, from -`most` to `most`.
-static inline int exponent_of(float x, int most) {
-  const int e = static_cast<int>(__builtin_bit_cast(uint32_t, x) >> 23) - 127;
-  return e < -most ? -most : e > most ? most : e;
-}
+#include "mla_decode/byte_powers.h"
 
 // A warp's: the sums over block warp() % BLOCKS of features; of all heads and the keys of half warp() / BLOCKS of a tile, or where there are more row tiles, of all keys and such a half
 // of the heads. Operands A are queries, in registers all the time, or in shared memory. Lane l's features of 16 latent ones are 4 (l % 4) to 4 (l % 4) + 3, those of its four

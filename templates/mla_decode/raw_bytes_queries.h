@@ -1,13 +1,6 @@
 // The queries of Hopper's mla_decode of bytes in registers. A part of decode_raw_bytes.sm90.cu, whose constants it uses.
 #pragma once
-
-static inline float size_of(float x) { return larger_of(x, -x); }
-static inline float power_of_two(int exponent) { return __builtin_bit_cast(float, static_cast<uint32_t>(exponent + 127) << 23); }
-// Of a number that is not negative: the exponent of its first digit, from -`most` to `most`.
-static inline int exponent_of(float x, int most) {
-  const int e = static_cast<int>(__builtin_bit_cast(uint32_t, x) >> 23) - 127;
-  return e < -most ? -most : e > most ? most : e;
-}
+#include "mla_decode/byte_powers.h"
 
 typedef Pack<uint32_t, 8> SixteenFeatures;
 static inline float feature_of(const SixteenFeatures& x, int k) { return __uint_as_float(k % 2 == 0 ? x.at[k / 2] << 16 : x.at[k / 2] & 0xffff0000); }
