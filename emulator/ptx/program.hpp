@@ -129,10 +129,12 @@ struct Program {
 
 // Addresses. A shared address is an offset into the CTA's shared memory, whose first `reserved_shared` bytes belong to the system; that of
 // another CTA of the cluster has (rank + 1) << cluster_shift added. A generic address is the host's pointer for global memory; for shared
-// and local memory a number with one of these bits set, and the shared or local address below.
+// and local memory and for the entry's parameters a number with one of these bits set, and the shared or local address, or the offset in the
+// parameter block, below.
 constexpr std::uint32_t reserved_shared = 1024;
 constexpr int cluster_shift = 24;
-constexpr std::uint64_t generic_shared = std::uint64_t{1} << 62, generic_local = std::uint64_t{1} << 61;
+constexpr std::uint64_t generic_shared = std::uint64_t{1} << 62, generic_local = std::uint64_t{1} << 61,
+                        generic_param = std::uint64_t{1} << 60;
 
 // Throws std::runtime_error "line N: ..." for text that is not understood or an instruction that is not emulated.
 std::unique_ptr<Program> parse(std::string text);
