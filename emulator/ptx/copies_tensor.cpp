@@ -19,7 +19,7 @@ struct TensorForm {
   int rank = 0;
   std::array<Number, 5> at;
   Number mask;                 // CTAs of a multicast
-  std::string_view operation;  // of a reduction; in the program's text
+  std::string_view operation;  // of a reduction
 };
 
 Box box_of(Warp& warp, const TensorForm& form, int lane) {
