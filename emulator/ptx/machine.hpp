@@ -30,6 +30,14 @@ struct Fault : std::exception {
 // What an instruction that cannot go on yet tells the machine: the warp's lanes stay at it, and it is run again later.
 enum class Progress { done, wait };
 
+// Where threads of a CTA, of a cluster or of a warp meet. Each time that all have come its generation is one more.
+struct Meeting {
+  std::uint64_t generation = 0;
+  std::uint32_t arrived = 0, expected = 0;  // threads, whole warps counting 32
+  bool of_all = false;                      // no number was given: all threads that have not exited
+  std::uint32_t votes = 0, result = 0;      // bar.red: lanes whose predicate holds so far; what the last generation's threads read
+};
+
 class Warp {
  public:
   Block* block = nullptr;
@@ -38,6 +46,9 @@ class Warp {
   std::uint32_t path = 0;    // lanes at this instruction, whatever their guards say
   std::uint32_t alive = 0;   // lanes that have not exited
   Progress progress = Progress::done;  // a handler sets it to wait
+  // Of an instruction that waited and is run again: `again`, and the number that it left here the first time.
+  bool again = false;
+  std::uint64_t ticket = 0;
 
   // Lanes of a slot: T is a type of 4 bytes (or std::uint16_t read by low<T>()) or of 8.
   template <class T>
@@ -57,6 +68,7 @@ class Warp {
 
   // Groups of asynchronous work that this warp's lanes have started (copies.cpp, matrix.cpp); made when first used.
   std::shared_ptr<void> copies, products;
+  Meeting meeting;  // bar.warp.sync: lanes, not threads, in `arrived`
 };
 
 // Work that is pending in a CTA's name: copies that will complete on a barrier or a group. The machine runs one when nothing else can go on
@@ -74,6 +86,8 @@ class Block {
   std::vector<char> shared;              // from address 0 on; the system's first bytes are in it
   std::vector<std::unique_ptr<Warp>> warps;
   std::vector<Block*> cluster;           // by rank; at least this one
+  std::array<Meeting, 16> barriers{};
+  Meeting* cluster_barrier = nullptr;
 
   // `bytes` of shared memory at a shared address, of this CTA or of another of its cluster. Throws Fault when it is out of bounds or
   // not aligned to `alignment`.
@@ -97,9 +111,6 @@ class Grid {
 
 // Any address in generic space: shared (also of other CTAs), local or global. `lane`'s, for local.
 char* generic_at(Warp& warp, int lane, std::uint64_t address, std::size_t bytes, std::size_t alignment);
-
-// Called for every pending piece of work of the kind that waits for a phase: whoever waits at an mbarrier returns Progress::wait, and the
-// machine completes pending work when no warp goes on.
 
 // A tensor map as the emulated driver encodes it, in the 128 bytes of a CUtensorMap.
 struct TensorMap {

@@ -169,11 +169,11 @@ EJK_PTX_INLINE void widen(FactorType format, const MatrixProduct& product, bool 
   }
 }
 
-// Four neighbours in memory for every quad of lanes. (Compilers take several instructions, where the processor has one.)
+// Four neighbours in memory for every quad of lanes. (GCC takes several instructions, where the processor has one.)
 template <class Vector>
 EJK_PTX_INLINE void repeat(const std::uint32_t* from, Vector& to) {
   using Four = Words<16>;
-#ifdef __x86_64__
+#if defined(__x86_64__) && !defined(__clang__)
   if constexpr (sizeof(Vector) == 64) {
     asm("vbroadcastf32x4 %1, %0" : "=v"(to) : "m"(*reinterpret_cast<const Four*>(from)));
     return;

@@ -9,7 +9,12 @@ namespace {
 // Half of a warp's product of 256 columns is 40 KB: not for the stack, and not to be allocated each time.
 thread_local matrix::Factors matrix_factors;
 
-// Products of 8- and 16-bit factors are exact in float32, so that a fused multiplication makes no difference but time.
+// Products of such factors are exact in float32, so that a fused multiplication makes no difference but time, whatever other sources want.
+#if defined(__x86_64__) && !defined(__clang__)
+#define EJK_PTX_FOR(...) __attribute__((target(__VA_ARGS__), optimize("fp-contract=fast")))
+#else
+#define EJK_PTX_FOR(...) __attribute__((target(__VA_ARGS__)))
+#endif
 #define EJK_PTX_MULTIPLY_WITH(NAME, BYTES, GROUPS, ...)                                                   \
   __VA_ARGS__ void NAME(const MatrixProduct& product) {                                                   \
     auto& factors = matrix_factors;                                                                       \
@@ -20,10 +25,11 @@ thread_local matrix::Factors matrix_factors;
   }
 EJK_PTX_MULTIPLY_WITH(multiply_16, 16, 2)
 #ifdef __x86_64__
-EJK_PTX_MULTIPLY_WITH(multiply_32, 32, 2, __attribute__((target("avx2,fma"))))
-EJK_PTX_MULTIPLY_WITH(multiply_64, 64, 4, __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma"))))
+EJK_PTX_MULTIPLY_WITH(multiply_32, 32, 2, EJK_PTX_FOR("avx2,fma"))
+EJK_PTX_MULTIPLY_WITH(multiply_64, 64, 4, EJK_PTX_FOR("avx512f,avx512bw,avx512vl,avx512dq,fma"))
 #endif
 #undef EJK_PTX_MULTIPLY_WITH
+#undef EJK_PTX_FOR
 
 VectorWidth widest() {
   return has_width(VectorWidth::bytes64)   ? VectorWidth::bytes64
