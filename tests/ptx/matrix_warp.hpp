@@ -1,5 +1,4 @@
-// A CTA of warps made by hand, in which matrix instructions run that are given as text: "{0..3}" are slots, "64:5" a slot of 64 bits,
-// "p7" a predicate, "[9]" an address of 32 bits, "#1" an immediate.
+// A CTA of warps made by hand, in which matrix instructions run whose operands are slots; and elements of factors.
 #pragma once
 #include <cstdint>
 #include <cstring>
