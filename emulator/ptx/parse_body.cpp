@@ -17,6 +17,7 @@ constexpr std::size_t local_alignment = 16;
 std::size_t round_up(std::size_t value, std::size_t to) { return (value + to - 1) / to * to; }
 
 void split_opcode(Parsed& parsed) {
+  parsed.words.reserve(static_cast<std::size_t>(std::count(parsed.opcode.begin(), parsed.opcode.end(), '.')) + 1);
   for (std::size_t begin = 0; begin <= parsed.opcode.size();) {
     const auto end = std::min(parsed.opcode.find('.', begin), parsed.opcode.size());
     parsed.words.push_back(parsed.opcode.substr(begin, end - begin));

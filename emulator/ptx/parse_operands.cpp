@@ -85,6 +85,7 @@ std::optional<Meaning> OperandReader::find(std::string_view name) {
 void OperandReader::read_all(Statement& statement) {
   space_of_address_.reset();
   if (reader_.accept(';')) return;
+  statement.parsed.operands.reserve(4);
   do {
     read_into(statement);
   } while (reader_.accept(','));
