@@ -30,6 +30,10 @@ struct Fault : std::exception {
 // What an instruction that cannot go on yet tells the machine: the warp's lanes stay at it, and it is run again later.
 enum class Progress { done, wait };
 
+struct FileDeleter {
+  void operator()(char* file) const;
+};
+
 // Where threads of a CTA, of a cluster or of a warp meet. Each time that all have come its generation is one more.
 struct Meeting {
   std::uint64_t generation = 0;
@@ -62,13 +66,14 @@ class Warp {
   // This thread's local memory.
   char* local(int lane) { return locals.data() + static_cast<std::size_t>(lane) * local_bytes; }
 
-  std::unique_ptr<char[]> file;  // aligned to 64 by its making
+  std::unique_ptr<char, FileDeleter> file;  // of registers, aligned to 128
   std::vector<char> locals;
   std::size_t local_bytes = 0;
 
   // Groups of asynchronous work that this warp's lanes have started (copies.cpp, matrix.cpp); made when first used.
   std::shared_ptr<void> copies, products;
   Meeting meeting;  // bar.warp.sync: lanes, not threads, in `arrived`
+  std::uint64_t cluster_ticket = 0;  // the generation of the cluster's barrier that it has arrived in
 };
 
 // Work that is pending in a CTA's name: copies that will complete on a barrier or a group. The machine runs one when nothing else can go on

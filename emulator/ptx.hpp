@@ -1,0 +1,13 @@
+// The PTX emulator: a backend that runs CUDA images without a GPU, as NVRTC's PTX. It poses as the platform cuda, with one device.
+#pragma once
+#include "backends/backend.h"
+
+namespace ejk {
+
+Backend& ptx_backend();
+
+// When asynchronous work is done: at once, or as late as may be. A kernel that waits for what it uses computes the same.
+enum class PtxPace { eager, lazy };
+void ptx_set_pace(PtxPace pace);
+
+}  // namespace ejk
