@@ -6,7 +6,9 @@
 
 #include "command_line/arguments.hpp"
 #include "command_line/command.hpp"
+#include "command_line/device_option.hpp"
 #include "common/guard.hpp"
+#include "emulator/ptx.hpp"
 #include "emulator/simt.hpp"
 #include "spec/check/suggest.hpp"
 
@@ -87,6 +89,7 @@ int run(const std::vector<std::string>& words) {
   const auto* command = find(words[0]);
   if (!command) return unknown_command(words[0]);
   ejk::add_backend(ejk::simt_backend());  // --device simt
+  if (ejk::tools::names_ptx_device(words)) ejk::add_backend(ejk::ptx_backend());  // --device ptx: it takes CUDA's place
   return run_command(*command, std::span(words).subspan(1));
 }
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "emulator/ptx/allocations.hpp"
+#include "emulator/ptx/memory/allocations.hpp"
 #include "emulator/ptx/machine.hpp"
 
 namespace ejk::ptx::test {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "emulator/ptx/matrix_product.hpp"
+#include "emulator/ptx/matrix/matrix_product.hpp"
 #include "emulator/ptx/numbers.hpp"
 #include "tests/ptx/matrix_warp.hpp"
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "emulator/ptx/parse.hpp"
+#include "emulator/ptx/parse/parse.hpp"
 
 namespace ejk::ptx {
 namespace {

@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "emulator/ptx/numbers.hpp"
-#include "emulator/ptx/wgmma.hpp"
+#include "emulator/ptx/matrix/wgmma.hpp"
 #include "tests/ptx/matrix_warp.hpp"
 
 namespace ejk::ptx::test_matrix {

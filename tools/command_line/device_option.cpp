@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "common/guard.hpp"
+#include "emulator/ptx.hpp"
 #include "spec/check/suggest.hpp"
 
 namespace ejk::tools {
@@ -16,6 +17,16 @@ std::vector<std::string> platforms() {
   std::vector<std::string> names;
   for (const auto* backend : backends()) names.push_back(backend->platform());
   return names;
+}
+
+// The emulator poses as a CUDA device; others of that platform may be here.
+const Machine& ptx_device() {
+  for (const auto& machine : Library::instance().parts().machines) {
+    if (machine.backend != &ptx_backend()) continue;
+    if (machine.probe.available) return machine;
+    throw CodedError(ErrorCode::unsupported, "--device ptx: " + machine.probe.why_not);
+  }
+  throw UsageError("--device ptx: this command does not run on it");
 }
 
 [[noreturn]] void absent(const DeviceName& name, const std::string& why) {
@@ -37,11 +48,18 @@ DeviceName device_named(const std::string& text) {
   return name;
 }
 
+bool names_ptx_device(std::span<const std::string> words) {
+  for (std::size_t i = 0; i < words.size(); ++i)
+    if (words[i] == "--device=ptx" || (words[i] == "--device" && i + 1 < words.size() && words[i + 1] == "ptx")) return true;
+  return false;
+}
+
 void add_device_option(Arguments& arguments) {
-  arguments.option("device", "DEVICE", "where the tensors lie and the kernel runs: cpu, cuda, cuda:1, simt (default cpu)");
+  arguments.option("device", "DEVICE", "where the tensors lie and the kernel runs: cpu, cuda, cuda:1, simt, ptx (default cpu)");
 }
 
 const Machine& find_device(const DeviceName& name) {
+  if (name.platform == "ptx") return ptx_device();
   const auto known = platforms();
   if (std::find(known.begin(), known.end(), name.platform) == known.end())
     throw UsageError(fmt::format("--device: ejk has no platform '{}'{}", name.platform, spec::suggestion(name.platform, known)));

@@ -1,5 +1,6 @@
-// --device cpu|cuda|cuda:1|simt: the device that a call's tensors lie on.
+// --device cpu|cuda|cuda:1|simt|ptx: the device that a call's tensors lie on.
 #pragma once
+#include <span>
 #include <string>
 
 #include "command_line/arguments.hpp"
@@ -14,6 +15,9 @@ struct DeviceName {
 };
 // "cuda:1" → {cuda, 1}; without a number 0. Throws UsageError.
 DeviceName device_named(const std::string& text);
+
+// Whether the words of a command say --device ptx: CUDA's images in the PTX emulator, which the tool adds for that command alone.
+bool names_ptx_device(std::span<const std::string> words);
 
 void add_device_option(Arguments& arguments);
 // The device of --device (default cpu); call it after apply_library_options(). Throws UsageError if ejk has no such platform, CodedError

@@ -9,6 +9,7 @@
 #include "command_line/command.hpp"
 #include "command_line/device_option.hpp"
 #include "command_line/library_options.hpp"
+#include "emulator/ptx.hpp"
 #include "emulator/simt.hpp"
 #include "spec/check/suggest.hpp"
 #include "verify/older_copy.hpp"
@@ -49,11 +50,20 @@ std::string loss_of(const Machine& machine) {
   return "";
 }
 
-// What `check` finds. The emulator is asked twice, with its threads in either order: a result that depends on it is a race's.
+bool is_emulated(const Machine& machine) { return machine.backend == &simt_backend() || machine.backend == &ptx_backend(); }
+
+// What `check` finds. Emulators are asked twice, with threads in either order, or with asynchronous work done at once and as late as may be:
+// a result that depends on it is a race's.
 template <class Check>
 VerifyOutcome in_every_order(const Machine& machine, const Check& check) {
   auto outcome = check();
-  if (machine.backend != &simt_backend()) return outcome;
+  if (!is_emulated(machine)) return outcome;
+  if (machine.backend == &ptx_backend()) {
+    ptx_set_pace(PtxPace::lazy);
+    append(outcome, check(), "asynchronous work late: ");
+    ptx_set_pace(PtxPace::eager);
+    return outcome;
+  }
   simt_set_order(SimtOrder::backwards);
   append(outcome, check(), "threads backwards: ");
   simt_set_order(SimtOrder::forwards);
@@ -136,7 +146,7 @@ VerifyEffort effort_of(const Arguments& arguments, const Machine& machine) {
   effort.random = static_cast<int>(arguments.integer("random", quick ? 1 : 4, 1, 100000));
   effort.seconds = arguments.number("seconds", quick ? 0.2 : 1, 0, 3600);
   effort.properties = !quick;
-  if (machine.backend == &simt_backend()) effort.whole_case /= 100;  // it takes minutes for what a processor does at once
+  if (is_emulated(machine)) effort.whole_case /= 100;  // it takes minutes for what a processor does at once
   effort.seed = static_cast<std::uint64_t>(arguments.integer("seed", 1, 0, INT64_MAX));
   effort.cover = cover_of(arguments);
   return effort;
