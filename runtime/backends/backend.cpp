@@ -22,6 +22,11 @@ std::span<Backend* const> backends() { return list(); }
 
 void add_backend(Backend& backend) { list().push_back(&backend); }
 
+void replace_backend(Backend& backend) {
+  for (auto*& each : list())
+    if (each->platform() == backend.platform()) each = &backend;
+}
+
 Backend* backend_of(const std::string& platform) {
   for (auto i = list().rbegin(); i != list().rend(); ++i)  // what a test added may pose as a platform of this build
     if ((*i)->platform() == platform) return *i;

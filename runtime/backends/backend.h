@@ -157,6 +157,8 @@ Backend& hip_backend();
 // Every backend, in the order they are asked: those of this build, then those that a test or tool added.
 std::span<Backend* const> backends();
 void add_backend(Backend& backend);  // before the library's first use; it must live for ever
+// In the place of that of its platform; likewise.
+void replace_backend(Backend& backend);
 Backend* backend_of(const std::string& platform);
 
 }  // namespace ejk

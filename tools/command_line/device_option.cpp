@@ -19,7 +19,7 @@ std::vector<std::string> platforms() {
   return names;
 }
 
-// The emulator poses as a CUDA device; others of that platform may be here.
+// The emulator is this process's platform cuda.
 const Machine& ptx_device() {
   for (const auto& machine : Library::instance().parts().machines) {
     if (machine.backend != &ptx_backend()) continue;
@@ -83,6 +83,7 @@ bool on_host(const Machine& machine) { return machine.backend->memory() == nullp
 
 std::string name_of(const Machine& machine) {
   const auto platform = machine.backend->platform();
+  if (machine.backend == &ptx_backend()) return "ptx";
   return platform == "cpu" ? platform : fmt::format("{}:{}", platform, machine.device);
 }
 
