@@ -45,10 +45,10 @@ struct Meeting {
 class Warp {
  public:
   Block* block = nullptr;
-  int number = 0;            // in its CTA
-  std::uint32_t active = 0;  // lanes for which the instruction runs: those of its path whose guard holds
-  std::uint32_t path = 0;    // lanes at this instruction, whatever their guards say
-  std::uint32_t alive = 0;   // lanes that have not exited
+  int number = 0;                      // in its CTA
+  std::uint32_t active = 0;            // lanes for which the instruction runs: those of its path whose guard holds
+  std::uint32_t path = 0;              // lanes at this instruction, whatever their guards say
+  std::uint32_t alive = 0;             // lanes that have not exited
   Progress progress = Progress::done;  // a handler sets it to wait
   // Of an instruction that waited and is run again: `again`, and the number that it left here the first time.
   bool again = false;
@@ -72,7 +72,7 @@ class Warp {
 
   // Groups of asynchronous work that this warp's lanes have started (copies.cpp, matrix.cpp); made when first used.
   std::shared_ptr<void> copies, products;
-  Meeting meeting;  // bar.warp.sync: lanes, not threads, in `arrived`
+  Meeting meeting;                   // bar.warp.sync: lanes, not threads, in `arrived`
   std::uint64_t cluster_ticket = 0;  // the generation of the cluster's barrier that it has arrived in
 };
 
@@ -90,7 +90,7 @@ class Block {
   int rank = 0;                          // in its cluster
   std::vector<char> shared;              // from address 0 on; the system's first bytes are in it
   std::vector<std::unique_ptr<Warp>> warps;
-  std::vector<Block*> cluster;           // by rank; at least this one
+  std::vector<Block*> cluster;  // by rank; at least this one
   std::array<Meeting, 16> barriers{};
   Meeting* cluster_barrier = nullptr;
 
@@ -107,7 +107,7 @@ class Grid {
   std::array<std::uint32_t, 3> extent{}, threads{}, cluster{1, 1, 1};
   std::vector<char> parameters;  // the entry's, laid out
   Pace pace = Pace::eager;
-  std::deque<Pending> pending;   // oldest first; a handler appends, the machine takes (from either end, as the seed has it)
+  std::deque<Pending> pending;  // oldest first; a handler appends, the machine takes (from either end, as the seed has it)
 
   // The host's memory at a generic or global address, of so many bytes. Throws Fault if no allocation (or variable) holds them, or if it is
   // not aligned.

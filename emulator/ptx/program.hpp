@@ -21,8 +21,8 @@ constexpr Slot no_slot = 0xffffffffu;
 enum class RegisterKind : std::uint8_t { predicate, word16, word32, word64 };
 
 enum class OperandKind : std::uint8_t {
-  reg,      // slot, and `inverted` where "!p" says so
-  constant, // an immediate or a symbol's address: `bits`; a slot that holds it in every lane, filled when a warp starts
+  reg,       // slot, and `inverted` where "!p" says so
+  constant,  // an immediate or a symbol's address: `bits`; a slot that holds it in every lane, filled when a warp starts
   address,  // [slot + offset] or [bits + offset]: `slot` is that of the base (a constant's, where the base is a symbol or a number), `wide`
             // says whether it has 64 bits
   vector,   // {a, b, ...}: `parts`
@@ -34,8 +34,8 @@ struct Operand {
   RegisterKind reg = RegisterKind::word32;  // of reg and constant; a constant is word64 only where the instruction wants 64 bits
   bool inverted = false, wide = false;
   Slot slot = no_slot;
-  std::uint64_t bits = 0;    // of a constant, as the instruction's type has it
-  std::int64_t offset = 0;   // of an address
+  std::uint64_t bits = 0;      // of a constant, as the instruction's type has it
+  std::int64_t offset = 0;     // of an address
   std::vector<Operand> parts;  // of a vector; of an address: coordinates of a tensor ("[map, {x, y}]"), or nothing
 };
 
@@ -51,7 +51,7 @@ struct Instruction {
   // Slots of the operands in the order of the text, as many as there are; a vector's parts take one each. What a handler needs beyond these
   // it puts into `extra`, `bits` and `number` when it is decoded.
   std::vector<Slot> slots;
-  std::int64_t offset = 0;    // of the (first) address
+  std::int64_t offset = 0;  // of the (first) address
   std::uint64_t bits = 0;
   int number = 0, width = 0;
   std::shared_ptr<const void> extra;
@@ -65,8 +65,8 @@ struct Instruction {
 
 // An instruction as the text has it, which a decoder makes an Instruction of.
 struct Parsed {
-  std::string_view text;              // without guard and semicolon
-  std::string_view opcode;            // "ld.shared.v4.f32"
+  std::string_view text;                // without guard and semicolon
+  std::string_view opcode;              // "ld.shared.v4.f32"
   std::vector<std::string_view> words;  // its parts: "ld", "shared", "v4", "f32"
   std::vector<Operand> operands;
   std::string_view label;  // of bra: its target; of call: the function's name
@@ -80,15 +80,15 @@ struct Parsed {
   std::string_view type() const { return words.back(); }
 };
 
-// Looks at an instruction and fills `made` (run, slots, ...): true if it is one of its family. Throws std::runtime_error for one that is, but
-// in a form that is not emulated. `made.slots` is empty before.
+// Looks at an instruction and fills `made` (run, slots, ...): true if it is one of its family. Throws std::runtime_error for one that is,
+// but in a form that is not emulated. `made.slots` is empty before.
 using Decoder = bool (*)(const Parsed& parsed, Instruction& made);
-bool decode_scalar(const Parsed& parsed, Instruction& made);    // arithmetic, comparisons, conversions, moves
-bool decode_warp(const Parsed& parsed, Instruction& made);      // shfl, vote, redux, match, elect, activemask
-bool decode_memory(const Parsed& parsed, Instruction& made);    // ld, st, atom, red, cvta, mapa, prefetch, fences
-bool decode_copies(const Parsed& parsed, Instruction& made);    // cp.async (all), st.async, mbarrier
-bool decode_matrix(const Parsed& parsed, Instruction& made);    // mma, wgmma, ldmatrix, stmatrix, movmatrix
-bool decode_control(const Parsed& parsed, Instruction& made);   // bra, ret, bar, barrier, griddepcontrol, setmaxnreg, nanosleep, ...
+bool decode_scalar(const Parsed& parsed, Instruction& made);   // arithmetic, comparisons, conversions, moves
+bool decode_warp(const Parsed& parsed, Instruction& made);     // shfl, vote, redux, match, elect, activemask
+bool decode_memory(const Parsed& parsed, Instruction& made);   // ld, st, atom, red, cvta, mapa, prefetch, fences
+bool decode_copies(const Parsed& parsed, Instruction& made);   // cp.async (all), st.async, mbarrier
+bool decode_matrix(const Parsed& parsed, Instruction& made);   // mma, wgmma, ldmatrix, stmatrix, movmatrix
+bool decode_control(const Parsed& parsed, Instruction& made);  // bra, ret, bar, barrier, griddepcontrol, setmaxnreg, nanosleep, ...
 
 struct Parameter {
   std::size_t offset = 0, bytes = 0;  // in the entry's parameter block
@@ -106,7 +106,7 @@ struct EntryCode {
   std::size_t local_bytes = 0;   // a thread's
   int most_threads = 1024;       // .maxntid
   bool has_dynamic_shared = false;
-  Slot units = 0;                // of the register file
+  Slot units = 0;  // of the register file
   std::vector<Instruction> code;
   // Constants: the slot, its width in bytes (4 or 8) and value, the same in every lane.
   struct Constant {
@@ -129,8 +129,8 @@ struct Program {
 
 // Addresses. A shared address is an offset into the CTA's shared memory, whose first `reserved_shared` bytes belong to the system; that of
 // another CTA of the cluster has (rank + 1) << cluster_shift added. A generic address is the host's pointer for global memory; for shared
-// and local memory and for the entry's parameters a number with one of these bits set, and the shared or local address, or the offset in the
-// parameter block, below.
+// and local memory and for the entry's parameters a number with one of these bits set, and the shared or local address, or the offset in
+// the parameter block, below.
 constexpr std::uint32_t reserved_shared = 1024;
 constexpr int cluster_shift = 24;
 constexpr std::uint64_t generic_shared = std::uint64_t{1} << 62, generic_local = std::uint64_t{1} << 61,

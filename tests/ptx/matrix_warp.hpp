@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "emulator/ptx/machine.hpp"
+#include "tests/ptx/zeroed_file.hpp"
 
 namespace ejk::ptx::test_matrix {
 
@@ -21,7 +22,7 @@ struct Cta {
       warp->block = &block;
       warp->number = number;
       warp->active = warp->path = warp->alive = all_lanes;
-      warp->file = std::make_unique<char[]>(std::size_t{units} * 128);
+      warp->file = zeroed_file(units);
       block.warps.push_back(std::move(warp));
     }
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "emulator/ptx/machine.hpp"
+#include "tests/ptx/zeroed_file.hpp"
 
 namespace ejk::ptx {
 
@@ -20,8 +21,7 @@ class WarpOfRegisters {
 
   WarpOfRegisters() {
     warp.active = warp.path = warp.alive = all_lanes;
-    warp.file.reset(static_cast<char*>(::operator new(capacity * 128, std::align_val_t{128})));
-    std::memset(warp.file.get(), 0, capacity * 128);
+    warp.file = zeroed_file(capacity);
   }
 
   // Bits of a register, in every lane or by lane. A predicate is true where its bits are not 0.

@@ -4,8 +4,9 @@
 #include <cstring>
 #include <string>
 
-#include "emulator/ptx/memory/allocations.hpp"
 #include "emulator/ptx/machine.hpp"
+#include "emulator/ptx/memory/allocations.hpp"
+#include "tests/ptx/zeroed_file.hpp"
 
 namespace ejk::ptx::test {
 
@@ -66,7 +67,7 @@ struct OneWarp {
       auto& its = *block.warps.back();
       its.block = &block;
       its.active = its.path = its.alive = all_lanes;
-      its.file = std::make_unique<char[]>(128 * 128);
+      its.file = zeroed_file(128);
       its.local_bytes = 64;
       its.locals.assign(lanes * 64, 0);
     }

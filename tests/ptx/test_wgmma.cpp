@@ -4,8 +4,8 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "emulator/ptx/numbers.hpp"
 #include "emulator/ptx/matrix/wgmma.hpp"
+#include "emulator/ptx/numbers.hpp"
 #include "tests/ptx/matrix_warp.hpp"
 
 namespace ejk::ptx::test_matrix {

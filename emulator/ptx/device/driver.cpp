@@ -41,11 +41,10 @@ int current = 0;  // what contexts point to
 Context context() { return reinterpret_cast<Context>(&current); }
 
 Result device_attribute(int* value, int which, DeviceHandle) {
-  static const std::map<int, int> values = {{cuda::multiprocessors, sms},          {cuda::clock_khz, 1000000},
-                                            {cuda::shared_bytes_opt_in, 232448},   {cuda::l2_bytes, 1 << 25},
-                                            {cuda::capability_major, 9},           {cuda::capability_minor, 0},
-                                            {cuda::memory_clock_khz, 1000000},     {cuda::memory_bus_bits, 1024},
-                                            {cuda::memory_pools, 1}};
+  static const std::map<int, int> values = {
+      {cuda::multiprocessors, sms},      {cuda::clock_khz, 1000000},    {cuda::shared_bytes_opt_in, 232448},
+      {cuda::l2_bytes, 1 << 25},         {cuda::capability_major, 9},   {cuda::capability_minor, 0},
+      {cuda::memory_clock_khz, 1000000}, {cuda::memory_bus_bits, 1024}, {cuda::memory_pools, 1}};
   const auto found = values.find(which);
   if (found == values.end()) return invalid_value;
   *value = found->second;
@@ -56,11 +55,11 @@ void fill_devices(DriverFunctions& call) {
   call.init = [](unsigned) { return success; };
   call.version = [](int* version) { return *version = 13000, success; };
   call.error_name = [](Result result, const char** text) {
-    *text = result == kernel_fault      ? "a kernel's fault"
-            : result == invalid_image   ? "CUDA_ERROR_INVALID_IMAGE"
-            : result == out_of_memory   ? "CUDA_ERROR_OUT_OF_MEMORY"
-            : result == invalid_value   ? "CUDA_ERROR_INVALID_VALUE"
-                                        : nullptr;
+    *text = result == kernel_fault    ? "a kernel's fault"
+            : result == invalid_image ? "CUDA_ERROR_INVALID_IMAGE"
+            : result == out_of_memory ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : result == invalid_value ? "CUDA_ERROR_INVALID_VALUE"
+                                      : nullptr;
     return success;
   };
   call.error_text = [](Result, const char** text) { return *text = last_words().c_str(), success; };
@@ -162,9 +161,7 @@ Result release(Address address) {
 void fill_memory(DriverFunctions& call) {
   call.allocate = allocate;
   call.free = release;
-  call.copy_to_device = [](Address to, const void* from, std::size_t bytes) {
-    return std::memcpy(pointer_to(to), from, bytes), success;
-  };
+  call.copy_to_device = [](Address to, const void* from, std::size_t bytes) { return std::memcpy(pointer_to(to), from, bytes), success; };
   call.copy_to_host = [](void* to, Address from, std::size_t bytes) { return std::memcpy(to, pointer_to(from), bytes), success; };
   call.memory_info = [](std::size_t* available, std::size_t* total) { return *available = *total = std::size_t{16} << 30, success; };
   call.allocate_async = [](Address* address, std::size_t bytes, Stream) { return allocate(address, bytes); };

@@ -1,8 +1,8 @@
 // From addresses to the host's bytes, with what can be wrong on the way: out of bounds, not aligned, another's.
 #include <fmt/format.h>
 
-#include "emulator/ptx/memory/allocations.hpp"
 #include "emulator/ptx/machine.hpp"
+#include "emulator/ptx/memory/allocations.hpp"
 
 namespace ejk::ptx {
 namespace {

@@ -44,7 +44,8 @@ struct BarrierForm {
 };
 
 Meeting& barrier_of(Warp& warp, const Instruction& instruction, const BarrierForm& form) {
-  const auto number = warp.lanes_of<std::uint32_t>(instruction.slots[static_cast<std::size_t>(form.number_at)])[std::countr_zero(warp.path)];
+  const auto number =
+      warp.lanes_of<std::uint32_t>(instruction.slots[static_cast<std::size_t>(form.number_at)])[std::countr_zero(warp.path)];
   if (number >= warp.block->barriers.size()) throw Fault(fmt::format("there is no barrier {}: a CTA has 16, from 0 on", number));
   return warp.block->barriers[number];
 }
@@ -53,7 +54,8 @@ void arrive_at_barrier(Warp& warp, const Instruction& instruction, const Barrier
   std::uint32_t expected = 0;
   if (form.threads_at >= 0) {
     expected = warp.lanes_of<std::uint32_t>(instruction.slots[static_cast<std::size_t>(form.threads_at)])[std::countr_zero(warp.path)];
-    if (expected == 0 || expected % threads_of_warp) throw Fault(fmt::format("a barrier for {} threads, expected a multiple of 32", expected));
+    if (expected == 0 || expected % threads_of_warp)
+      throw Fault(fmt::format("a barrier for {} threads, expected a multiple of 32", expected));
   }
   if (meeting.arrived > 0 && meeting.expected != expected)
     throw Fault(fmt::format("threads come to one barrier as one for {} and as one for {} threads (0: all)", meeting.expected, expected));

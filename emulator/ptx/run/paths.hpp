@@ -9,11 +9,11 @@ namespace ejk::ptx {
 
 struct Path {
   std::uint32_t mask = 0;
-  std::uint32_t at = 0;              // the next instruction
-  std::uint32_t meet = UINT32_MAX;   // where it waits for others: its join's
+  std::uint32_t at = 0;             // the next instruction
+  std::uint32_t meet = UINT32_MAX;  // where it waits for others: its join's
   int join = -1;
-  bool waits = false;                // its instruction could not go on when it was last run
-  std::uint64_t ticket = 0;          // what that instruction left (Warp::ticket)
+  bool waits = false;        // its instruction could not go on when it was last run
+  std::uint64_t ticket = 0;  // what that instruction left (Warp::ticket)
 };
 
 class Paths {

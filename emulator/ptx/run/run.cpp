@@ -78,9 +78,7 @@ class RunningGrid {
   }
 
  private:
-  static std::uint64_t volume(const std::array<std::uint32_t, 3>& extent) {
-    return std::uint64_t{extent[0]} * extent[1] * extent[2];
-  }
+  static std::uint64_t volume(const std::array<std::uint32_t, 3>& extent) { return std::uint64_t{extent[0]} * extent[1] * extent[2]; }
   [[noreturn]] void refuse(const std::string& sentence) const {
     throw std::runtime_error(fmt::format("PTX emulator: {}: {}", launch_.entry->name, sentence));
   }
@@ -91,7 +89,8 @@ class RunningGrid {
       refuse(fmt::format("a CTA of {} threads, expected 1 to {}", threads, launch_.entry->most_threads));
     for (std::size_t i = 0; i < 3; ++i)
       if (launch_.cluster[i] < 1 || launch_.grid[i] < 1 || launch_.grid[i] % launch_.cluster[i])
-        refuse(fmt::format("in dimension {} a grid of {} CTAs and clusters of {}, expected a multiple", i, launch_.grid[i], launch_.cluster[i]));
+        refuse(fmt::format("in dimension {} a grid of {} CTAs and clusters of {}, expected a multiple", i, launch_.grid[i],
+                           launch_.cluster[i]));
     if (shared_bytes() > most_shared)
       refuse(fmt::format("{} bytes of shared memory a CTA, expected at most {}", shared_bytes(), most_shared));
   }

@@ -13,10 +13,10 @@ struct Launch {
   const EntryCode* entry = nullptr;
   std::array<std::uint32_t, 3> grid{1, 1, 1}, threads{1, 1, 1}, cluster{1, 1, 1};
   std::size_t dynamic_shared = 0;
-  bool cooperative = false;           // all CTAs are there at once
-  std::span<void* const> arguments;   // of each parameter's size
+  bool cooperative = false;          // all CTAs are there at once
+  std::span<void* const> arguments;  // of each parameter's size
   Pace pace = Pace::eager;
-  std::uint64_t seed = 1;             // of the order in which warps run, and pending work is done
+  std::uint64_t seed = 1;  // of the order in which warps run, and pending work is done
 };
 
 // CTAs that are there at once, of a grid that is not cooperative; the device's description says so many SMs.

@@ -178,7 +178,8 @@ std::string RunningWarp::whereabouts() const {
 
 void RunningWarp::refuse(const Fault& fault) const {
   const auto& instruction = code_[std::min(running_, code_size_ - 1)];
-  throw std::runtime_error(fmt::format("warp {}, line {} of its PTX ({}): {}", warp_.number, instruction.line, instruction.text, fault.words));
+  throw std::runtime_error(
+      fmt::format("warp {}, line {} of its PTX ({}): {}", warp_.number, instruction.line, instruction.text, fault.words));
 }
 
 }  // namespace ejk::ptx
