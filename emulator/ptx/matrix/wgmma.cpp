@@ -1,7 +1,7 @@
-// wgmma: products of a warpgroup, D [64][N] = A [64][depth] B [depth][N] (+ D). Warp w of the four computes rows 16 w .. 16 w + 15, by
-// itself.
+// wgmma: products of a warpgroup, D [64][N] = A [64][depth] B [depth][N] (+ D). Warp w of the four computes rows 16 w .. 16 w + 15.
 #include "emulator/ptx/matrix/wgmma.hpp"
 
+#include <array>
 #include <bit>
 #include <deque>
 
@@ -30,9 +30,9 @@ struct WgmmaIssued {
 };
 
 struct WgmmaQueue {
-  std::deque<WgmmaIssued> products;  // in the order of their issue
-  std::deque<std::size_t> groups;    // how many of them each group has
-  std::size_t open = 0;              // and how many are in none yet
+  std::deque<WgmmaIssued> products;  // that have not run, in the order of their issue
+  std::deque<std::uint64_t> groups;  // that nobody has waited for: how many products had been issued at each one's end
+  std::uint64_t issued = 0, run = 0;
 };
 
 void run_product(Warp& warp, const WgmmaIssued& issued) {
@@ -80,6 +80,25 @@ bool uniform_predicate(Warp& warp, Slot slot) {
   return mask != 0;
 }
 
+// So that so many of its products have run.
+void run_until(Warp& warp, std::uint64_t count) {
+  auto& queue = queue_of(warp);
+  for (; queue.run < count; ++queue.run) {
+    run_product(warp, queue.products.front());
+    queue.products.pop_front();
+  }
+}
+
+// The four warps of its warpgroup.
+std::array<Warp*, 4> warpgroup_of(Warp& warp) {
+  const auto& warps = warp.block->warps;
+  const auto first = static_cast<std::size_t>(warp.number / 4 * 4);
+  if (first + 4 > warps.size()) throw Fault(fmt::format("wgmma needs warpgroups of four warps, and this CTA has {} warps", warps.size()));
+  std::array<Warp*, 4> group{};
+  for (std::size_t i = 0; i < 4; ++i) group[i] = warps[first + i].get();
+  return group;
+}
+
 void run_wgmma(Warp& warp, const Instruction& instruction) {
   require_whole_warp(warp, instruction);
   const auto& form = form_of(instruction);
@@ -88,32 +107,36 @@ void run_wgmma(Warp& warp, const Instruction& instruction) {
   if (!form.a_in_registers) issued.a = uniform_descriptor(warp, instruction.slots[form.a], "A");
   issued.b = uniform_descriptor(warp, instruction.slots[form.b], "B");
   issued.add = uniform_predicate(warp, instruction.slots[form.add]) != form.add_inverted;
-  if (warp.block->grid->pace == Pace::eager) return run_product(warp, issued);
   auto& queue = queue_of(warp);
+  ++queue.issued;
   queue.products.push_back(issued);
-  ++queue.open;
+  if (warp.block->grid->pace == Pace::eager) run_until(warp, queue.issued);
 }
 
 void run_wgmma_fence(Warp& warp, const Instruction& instruction) { require_whole_warp(warp, instruction); }
 
 void run_wgmma_commit(Warp& warp, const Instruction& instruction) {
   require_whole_warp(warp, instruction);
-  if (warp.block->grid->pace == Pace::eager) return;
   auto& queue = queue_of(warp);
-  queue.groups.push_back(queue.open);
-  queue.open = 0;
+  queue.groups.push_back(queue.issued);
 }
 
-// Until as many groups are left as Instruction::bits says.
+// Until as many groups are left as Instruction::bits says. A product is one of the whole warpgroup: none of its warps goes on before all
+// have issued it, and then it has read its operands for all of them.
 void run_wgmma_wait(Warp& warp, const Instruction& instruction) {
   require_whole_warp(warp, instruction);
-  if (!warp.products) return;
   auto& queue = queue_of(warp);
-  for (; queue.groups.size() > instruction.bits; queue.groups.pop_front())
-    for (std::size_t i = 0; i < queue.groups.front(); ++i) {
-      run_product(warp, queue.products.front());
-      queue.products.pop_front();
+  if (queue.groups.size() <= instruction.bits) return;
+  const auto over = queue.groups.size() - instruction.bits;
+  const auto wanted = queue.groups[over - 1];
+  const auto group = warpgroup_of(warp);
+  for (auto* each : group)
+    if (queue_of(*each).issued < wanted) {
+      warp.progress = Progress::wait;
+      return;
     }
+  for (auto* each : group) run_until(*each, wanted);
+  queue.groups.erase(queue.groups.begin(), queue.groups.begin() + static_cast<std::ptrdiff_t>(over));
 }
 
 // An immediate operand that has one of two values.
