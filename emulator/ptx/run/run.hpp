@@ -19,8 +19,8 @@ struct Launch {
   std::uint64_t seed = 1;  // of the order in which warps run, and pending work is done
 };
 
-// CTAs that are there at once, of a grid that is not cooperative; the device's description says so many SMs.
-constexpr std::uint32_t resident_ctas = 4;
+// CTAs that are there at once, of a grid that is not cooperative. Some wait for others that come before or after them in the grid.
+constexpr std::uint32_t resident_ctas = 64;
 
 // Returns when the grid has ended. Throws std::runtime_error that names entry, CTA, warp and line: a fault of the kernel, or threads that
 // wait for ever.

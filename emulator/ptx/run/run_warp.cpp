@@ -100,8 +100,9 @@ void RunningWarp::prepare() {
   for (const auto& [name, slot] : warp_.block->grid->entry->specials) fill_special(warp_, name, slot);
 }
 
-bool RunningWarp::run(int most) {
+RunningWarp::Turn RunningWarp::run(int most) {
   bool done = false;
+  warp_.sleeps = false;
   // A path that was run may have ended, or joined another, and paths may have been added behind it.
   for (std::size_t tried = 0; most > 0 && tried < paths_.all().size();) {
     const auto paths = paths_.all().size();
@@ -113,7 +114,7 @@ bool RunningWarp::run(int most) {
     else if (!went_on && paths_.all().size() == paths)
       ++tried;
   }
-  return done;
+  return warp_.sleeps ? Turn::slept : done ? Turn::done : Turn::none;
 }
 
 // Until it waits, ends, meets others or parts; `left` instructions at most.

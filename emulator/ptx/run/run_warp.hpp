@@ -16,8 +16,10 @@ class RunningWarp {
 
   Warp& warp() { return warp_; }
   bool ended() const { return paths_.ended(); }
-  // Runs paths until none can go on, or for about so many instructions. False: not a single instruction was done.
-  bool run(int most);
+  // What came of a turn: something was done, or nothing; or it slept, and may have done nothing but look whether others have gone on.
+  enum class Turn { done, slept, none };
+  // Runs paths until none can go on, or for about so many instructions.
+  Turn run(int most);
   // Where its paths are: "line 17 (bar.sync 1, 128), threads 0-31"; for messages.
   std::string whereabouts() const;
   // Adds that to a fault in the instruction that runs.
