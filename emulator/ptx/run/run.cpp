@@ -16,8 +16,10 @@ constexpr std::uint32_t most_shared = 232448;  // of a CTA, compute capability 9
 constexpr int fewest_in_a_turn = 20, most_in_a_turn = 400;
 // A grid of tests is far below it: beyond, its threads spin.
 constexpr std::uint64_t most_turns = 200'000'000;
-// Threads that spin without a word of waiting (flags in global memory) let pending work go on now and then.
-constexpr std::uint64_t turns_of_a_round = 5000;
+// Threads that spin without a word of waiting (flags in global memory) let pending work go on when for some rounds none has done anything
+// that others see; and now and then, since they may spin by what others see, too.
+constexpr int most_quiet_rounds = 8;
+constexpr std::uint64_t turns_of_a_round = 500;
 
 class Random {  // splitmix64
  public:
@@ -145,15 +147,17 @@ class RunningGrid {
     for (auto& cluster : running_)
       for (auto& block : cluster->blocks)
         for (auto& warp : block->warps) warps.emplace_back(block.get(), warp.get());
+    int quiet = 0;
     for (std::uint64_t round = 1;; ++round) {
-      bool done = false;
+      bool done = false, seen = false;
       for (std::size_t i = warps.size(); i > 1; --i) std::swap(warps[i - 1], warps[random_.below(i)]);
-      for (auto& [block, warp] : warps) done |= turn(*block, *warp);
+      for (auto& [block, warp] : warps) done |= turn(*block, *warp), seen |= warp->was_seen();
       std::erase_if(warps, [](const auto& each) { return each.second->ended(); });
       for (const auto& cluster : running_)
         if (cluster->ended()) return;
       if (!done && grid_.pending.empty()) refuse("no thread goes on: " + whereabouts());
-      if (!done || round % turns_of_a_round == 0) do_some_pending();
+      quiet = seen ? 0 : quiet + 1;
+      if (!done || quiet >= most_quiet_rounds || round % turns_of_a_round == 0) do_some_pending(), quiet = 0;
       if (++turns_ > most_turns) refuse("its threads spin for ever: " + whereabouts());
     }
   }

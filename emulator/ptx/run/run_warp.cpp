@@ -102,6 +102,7 @@ void RunningWarp::prepare() {
 
 bool RunningWarp::run(int most) {
   bool done = false;
+  seen_ = false;
   // A path that was run may have ended, or joined another, and paths may have been added behind it.
   for (std::size_t tried = 0; most > 0 && tried < paths_.all().size();) {
     const auto paths = paths_.all().size();
@@ -132,9 +133,10 @@ bool RunningWarp::run_path(std::size_t number, int& left) {
       const auto holds = warp_.predicate(instruction.guard);
       active &= instruction.guard_inverted ? ~holds : holds;
     }
-    --left;
+    left -= instruction.cost;
     if (instruction.is_branch || instruction.is_exit) {
       done = true;
+      seen_ |= instruction.is_seen;
       if (!exits_or_branches(number, instruction, active)) return true;
       continue;
     }
@@ -149,6 +151,7 @@ bool RunningWarp::run_path(std::size_t number, int& left) {
     path.waits = warp_.progress == Progress::wait;
     if (path.waits) return done;
     ++path.at, done = true;
+    seen_ |= instruction.is_seen;
   }
   return done;
 }
