@@ -19,6 +19,8 @@ constexpr std::uint64_t most_turns = 200'000'000;
 // Threads that spin without a word of waiting (flags in global memory) let pending work go on when for some rounds none has done anything
 // that others see; and now and then, since they may spin by what others see, too.
 constexpr int most_quiet_rounds = 8;
+// With nothing pending, after so many they spin for ever: nobody computes that long without storing anything.
+constexpr int quiet_rounds_of_a_spin = 100'000;
 constexpr std::uint64_t turns_of_a_round = 500;
 
 class Random {  // splitmix64
@@ -157,8 +159,8 @@ class RunningGrid {
         if (cluster->ended()) return;
       if (!done && grid_.pending.empty()) refuse("no thread goes on: " + whereabouts());
       quiet = seen ? 0 : quiet + 1;
-      if (!done || quiet >= most_quiet_rounds || round % turns_of_a_round == 0) do_some_pending(), quiet = 0;
-      if (++turns_ > most_turns) refuse("its threads spin for ever: " + whereabouts());
+      if (!grid_.pending.empty() && (!done || quiet >= most_quiet_rounds || round % turns_of_a_round == 0)) do_some_pending(), quiet = 0;
+      if (++turns_ > most_turns || quiet > quiet_rounds_of_a_spin) refuse("its threads spin for ever: " + whereabouts());
     }
   }
 

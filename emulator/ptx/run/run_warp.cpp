@@ -114,6 +114,9 @@ bool RunningWarp::run(int most) {
     else if (!went_on && paths_.all().size() == paths)
       ++tried;
   }
+  // What one path spins for another may have to do: that comes first next time.
+  auto& paths = paths_.all();
+  if (most <= 0 && paths.size() > 1) std::rotate(paths.begin(), paths.begin() + 1, paths.end());
   return done;
 }
 
