@@ -53,7 +53,6 @@ class Warp {
   // Of an instruction that waited and is run again: `again`, and the number that it left here the first time.
   bool again = false;
   std::uint64_t ticket = 0;
-  bool sleeps = false;  // it waits of its own will (nanosleep), before it looks again whether others have gone on
 
   // Lanes of a slot: T is a type of 4 bytes (or std::uint16_t read by low<T>()) or of 8.
   template <class T>

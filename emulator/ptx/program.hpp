@@ -48,6 +48,10 @@ struct Instruction {
   Handler run = nullptr;
   Slot guard = no_slot;  // a predicate
   bool guard_inverted = false;
+  // Of the machine's turns: whether others may see that it was done, and how much of a warp's turn it takes (more for what is read again
+  // and again until another thread has written it).
+  bool is_seen = false;
+  std::uint16_t cost = 1;
   // Slots of the operands in the order of the text, as many as there are; a vector's parts take one each. What a handler needs beyond these
   // it puts into `extra`, `bits` and `number` when it is decoded.
   std::vector<Slot> slots;

@@ -59,14 +59,17 @@ void complete_bytes(Warp& warp, const Instruction& instruction) {
       warp, [&](int lane) { TransactionBarrier::at(*warp.block, barrier_address(warp, form, lane)).complete(form.number.of(warp, lane)); });
 }
 
-// Lanes for which the phase that they ask for is over.
+// Lanes for which the phase that they ask for is over. Most often all ask for one phase of one barrier.
 std::uint32_t lanes_over(Warp& warp, const BarrierForm& form) {
-  std::uint32_t over = 0;
+  std::uint32_t over = 0, last_address = 0, last_parity = 0;
+  bool is_first = true, is_over = false;
   each_active(warp, [&](int lane) {
-    const auto barrier = TransactionBarrier::at(*warp.block, barrier_address(warp, form, lane));
+    const auto address = barrier_address(warp, form, lane);
     const auto parity = form.parity ? form.number.of(warp, lane)
                                     : std::uint32_t{TransactionBarrier::parity_of(warp.lanes_of<std::uint64_t>(form.state)[lane])};
-    over |= std::uint32_t{barrier.over(parity)} << lane;
+    if (is_first || address != last_address || parity != last_parity) is_over = TransactionBarrier::at(*warp.block, address).over(parity);
+    is_first = false, last_address = address, last_parity = parity;
+    over |= std::uint32_t{is_over} << lane;
   });
   return over;
 }

@@ -1,6 +1,7 @@
 // From text to a program: the module is read, each entry's body, its registers get slots, and decoders make instructions of it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "emulator/ptx/parse/parse.hpp"
@@ -51,6 +52,16 @@ void ask_decoders(const Parsed& parsed, Instruction& made, std::span<const Decod
   parsing::fail_at(parsed.line, fmt::format("'{}' is not emulated", parsed.opcode));
 }
 
+// What computes or reads only changes registers. Of those, what reads in the order of other threads' writes is what threads spin on.
+constexpr int cost_of_polling = 50;
+void take_measure(const Parsed& parsed, Instruction& made) {
+  static constexpr std::string_view seen[] = {"st", "atom", "red", "cp", "mbarrier", "bar", "barrier", "wgmma", "stmatrix", "multimem"};
+  const bool only_looks = parsed.has("test_wait") || parsed.has("try_wait");
+  made.is_seen = made.is_exit || (std::ranges::find(seen, parsed.words.front()) != std::end(seen) && !only_looks);
+  const bool ordered = parsed.has("acquire") || parsed.has("volatile") || parsed.has("relaxed");
+  if ((parsed.words.front() == "ld" && ordered) || parsed.has("test_wait")) made.cost = cost_of_polling;
+}
+
 Instruction make_instruction(const Statement& statement, std::uint32_t meet, const Slots& slots, std::span<const Decoder> decoders) {
   const auto& parsed = statement.parsed;
   Instruction made;
@@ -60,6 +71,7 @@ Instruction make_instruction(const Statement& statement, std::uint32_t meet, con
   made.text = parsed.text;
   made.is_branch = statement.step.branches;
   made.is_exit = statement.step.exits && parsed.words.front() != "trap";
+  take_measure(parsed, made);
   if (made.is_branch) {
     made.target = statement.step.target;
     made.meet = meet;

@@ -135,14 +135,9 @@ void meet_in_warp(Warp& warp, const Instruction& instruction) {
 
 void do_nothing(Warp&, const Instruction&) {}
 
-// Until its next turn.
-void sleep(Warp& warp, const Instruction&) {
-  if (!warp.again) warp.progress = Progress::wait, warp.sleeps = true;
-}
-
 // What only says how fast or in what order launches run: here one has ended before the next begins.
 bool is_hint(const Parsed& parsed) {
-  static constexpr std::string_view hints[] = {"griddepcontrol", "setmaxnreg", "pmevent", "brkpt"};
+  static constexpr std::string_view hints[] = {"griddepcontrol", "setmaxnreg", "nanosleep", "pmevent", "brkpt"};
   return std::ranges::find(hints, parsed.words[0]) != std::end(hints);
 }
 
@@ -153,7 +148,6 @@ bool decode_control(const Parsed& parsed, Instruction& made) {
   if (parsed.opcode.starts_with("barrier.cluster.")) return made.run = parsed.has("arrive") ? arrive_at_cluster : wait_for_cluster, true;
   if (parsed.words[0] == "trap") return made.run = run_trap, true;
   if (is_hint(parsed)) return made.run = do_nothing, true;
-  if (parsed.words[0] == "nanosleep") return made.run = sleep, true;
   return decode_barrier(parsed, made);
 }
 

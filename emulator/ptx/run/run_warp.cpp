@@ -100,9 +100,9 @@ void RunningWarp::prepare() {
   for (const auto& [name, slot] : warp_.block->grid->entry->specials) fill_special(warp_, name, slot);
 }
 
-RunningWarp::Turn RunningWarp::run(int most) {
+bool RunningWarp::run(int most) {
   bool done = false;
-  warp_.sleeps = false;
+  seen_ = false;
   // A path that was run may have ended, or joined another, and paths may have been added behind it.
   for (std::size_t tried = 0; most > 0 && tried < paths_.all().size();) {
     const auto paths = paths_.all().size();
@@ -114,7 +114,10 @@ RunningWarp::Turn RunningWarp::run(int most) {
     else if (!went_on && paths_.all().size() == paths)
       ++tried;
   }
-  return warp_.sleeps ? Turn::slept : done ? Turn::done : Turn::none;
+  // What one path spins for another may have to do: that comes first next time.
+  auto& paths = paths_.all();
+  if (most <= 0 && paths.size() > 1) std::rotate(paths.begin(), paths.begin() + 1, paths.end());
+  return done;
 }
 
 // Until it waits, ends, meets others or parts; `left` instructions at most.
@@ -133,9 +136,10 @@ bool RunningWarp::run_path(std::size_t number, int& left) {
       const auto holds = warp_.predicate(instruction.guard);
       active &= instruction.guard_inverted ? ~holds : holds;
     }
-    --left;
+    left -= instruction.cost;
     if (instruction.is_branch || instruction.is_exit) {
       done = true;
+      seen_ |= instruction.is_seen;
       if (!exits_or_branches(number, instruction, active)) return true;
       continue;
     }
@@ -150,6 +154,7 @@ bool RunningWarp::run_path(std::size_t number, int& left) {
     path.waits = warp_.progress == Progress::wait;
     if (path.waits) return done;
     ++path.at, done = true;
+    seen_ |= instruction.is_seen;
   }
   return done;
 }

@@ -16,10 +16,10 @@ class RunningWarp {
 
   Warp& warp() { return warp_; }
   bool ended() const { return paths_.ended(); }
-  // What came of a turn: something was done, or nothing; or it slept, and may have done nothing but look whether others have gone on.
-  enum class Turn { done, slept, none };
-  // Runs paths until none can go on, or for about so many instructions.
-  Turn run(int most);
+  // Runs paths until none can go on, or for about so many instructions. False: not a single instruction was done.
+  bool run(int most);
+  // Whether that did anything which other threads may see.
+  bool was_seen() const { return seen_; }
   // Where its paths are: "line 17 (bar.sync 1, 128), threads 0-31"; for messages.
   std::string whereabouts() const;
   // Adds that to a fault in the instruction that runs.
@@ -34,6 +34,7 @@ class RunningWarp {
   const Instruction* code_;
   std::uint32_t code_size_;
   std::uint32_t running_ = 0;  // the instruction
+  bool seen_ = false;
 };
 
 }  // namespace ejk::ptx

@@ -132,11 +132,33 @@ template <class Operation, class D, class... S>
 void run_lanes(Warp& warp, const Instruction& instruction) {
   run_operation<Operation, D, S...>(warp, instruction, std::index_sequence_for<S...>{});
 }
+// The same for a CPU whose vectors have 32 bytes and that multiplies and adds in one instruction (without which std::fma is a call a lane).
+#ifdef __x86_64__
+template <class Operation, class D, class... S>
+[[gnu::flatten, gnu::target("avx2,fma")]] void run_lanes_with_avx2(Warp& warp, const Instruction& instruction) {
+  run_operation<Operation, D, S...>(warp, instruction, std::index_sequence_for<S...>{});
+}
+#endif
+inline bool has_avx2() {
+#ifdef __x86_64__
+  static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return has;
+#else
+  return false;
+#endif
+}
+template <class Operation, class D, class... S>
+Handler lanes_handler() {
+#ifdef __x86_64__
+  if (has_avx2()) return run_lanes_with_avx2<Operation, D, S...>;
+#endif
+  return run_lanes<Operation, D, S...>;
+}
 
 // `Operation` is a function object, made of the instruction if it can be: D operation(S...).
 template <class Operation, class D, class... S>
 Shape shape() {
-  return {run_lanes<Operation, D, S...>, 1 + static_cast<int>(sizeof...(S)), {Element<D>::bytes, Element<S>::bytes...}};
+  return {lanes_handler<Operation, D, S...>(), 1 + static_cast<int>(sizeof...(S)), {Element<D>::bytes, Element<S>::bytes...}};
 }
 
 // f(T()) for the C++ type of an integer type; by size alone: of unsigned ones.

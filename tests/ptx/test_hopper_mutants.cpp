@@ -1,0 +1,108 @@
+// Hopper's templates with one word changed: a wait less, bytes too few, a wrong swizzle. Every one must be found, or the emulator would not
+// find the same mistake in a new kernel. `shown`: by which paces. What the emulator does not see is not listed: fences of proxies
+// (fence_async), wgmma_fence, CTAs of a cluster that leave too early; a store's buffer that is written again much later.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/ptx/hopper_trial.hpp"
+
+namespace ejk::hopper_trial {
+namespace {
+
+struct Mutant {
+  const char* name;
+  Subject subject;
+  Change change;
+  Shown shown;
+  friend void PrintTo(const Mutant& mutant, std::ostream* stream) { *stream << mutant.name; }
+};
+
+// Tiles of several steps, more of them than the ring holds, and more than one tile for a CTA. Attention's steps are whole: else it would
+// compute outputs that are not finite again, slowly and right.
+const Subject attention{
+    "flash_attention", "cross.bf16", "hopper", {{"B", 1}, {"Sq", 130}, {"Sk", 512}, {"Hq", 6}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}}};
+const Subject products{"grouped_matmul", "small_bf16", "hopper", {{"M", 300}, {"K", 600}, {"N", 128}, {"G", 3}, {"L", 3}}};
+const Subject pairs{"grouped_matmul", "small_bf16", "hopper", {{"M", 150}, {"K", 640}, {"N", 192}, {"G", 2}, {"L", 2}}};
+
+constexpr char consumer[] = "flash_attention/forward_sm90_consumer.h", producer[] = "flash_attention/forward_sm90_producer.h";
+constexpr char grouped[] = "grouped_matmul/forward.sm90.cu", stores[] = "device/sm90/sm90_store.h";
+
+const Mutant mutants[] = {
+    {"AttentionReadsScoresBeforeTheyAreMade", attention, {consumer, "wgmma_wait<1>();", 0, ""}, Shown::by_both},
+    {"AttentionReleasesValuesThatAreStillMultiplied",
+     attention,
+     {consumer, "wgmma_wait<0>();\n      keep_in_place(o);\n      release_values", 0, "release_values"},
+     Shown::by_lazy},
+    {"AttentionMultipliesKeysThatHaveNotCome",
+     attention,
+     {consumer, "barrier_wait_all(at.k_full(keys.at), keys.parity);\n        wait_values(values);", 0, "wait_values(values);"},
+     Shown::by_lazy},
+    {"AttentionMultipliesValuesThatHaveNotCome",
+     attention,
+     {consumer, "barrier_wait_all(at.v_full(values.at), values.parity);", 0, ""},
+     Shown::by_both},
+    {"AttentionOverwritesKeys", attention, {producer, "barrier_wait(empty(full), keys.parity ^ 1);", 0, ""}, Shown::by_both},
+    {"AttentionWaitsForTheWrongParity",
+     attention,
+     {producer, "barrier_wait(empty(full), values.parity ^ 1);", 0, "barrier_wait(empty(full), values.parity);"},
+     Shown::by_both},
+    {"AttentionExpectsBytesThatDoNotCome", attention, {producer, "K_BYTES);", 0, "K_BYTES + 16);"}, Shown::by_both},
+    {"AttentionReadsValuesByAnotherSwizzle", attention, {consumer, "row_major<128>", 0, "row_major<64>"}, Shown::by_both},
+    {"ProductsExpectABoxLess",
+     products,
+     {grouped, "barrier_arrive_expect(full, bytes);", 0, "barrier_arrive_expect(full, bytes - RHS_BOX);"},
+     Shown::by_both},
+    {"ProductsWithoutTheWaitForASlot", products, {grouped, "barrier_wait(at.empty(slot), oldest / SLOTS % 2);", 0, ""}, Shown::by_both},
+    {"ProductsReleasedByOneWarpgroup",
+     products,
+     {grouped, "barrier_init(at.empty(slot), 2 * BLOCKS);", 0, "barrier_init(at.empty(slot), BLOCKS);"},
+     Shown::by_both},
+    {"ProductsOfOneReleaseTooMany",
+     products,
+     {grouped, "barrier_init(at.empty(slot), 2 * BLOCKS);", 0, "barrier_init(at.empty(slot), 3 * BLOCKS);"},
+     Shown::by_both},
+    {"ProductsReleasedWhileTheyRun", products, {grouped, "wgmma_wait<1>();", 0, ""}, Shown::by_both},
+    {"ProductsWithoutTheLastWait", products, {grouped, "wgmma_wait<0>();", 0, ""}, Shown::by_lazy},
+    {"ProductsWithoutTheWaitForStores", products, {stores, "store_wait_read<BUFFERS - 1>();", 0, ";"}, Shown::by_lazy},
+    {"ProductsStoredBeforeTheyAreThere", products, {stores, "sync_some(barrier, WARPGROUP);", 1, ""}, Shown::by_both},
+    {"ProductsWithoutCommit", products, {grouped, "wgmma_commit();", 0, ""}, Shown::by_both},
+    {"PairsCopyToOneBlockAlone", pairs, {grouped, "{k, row}, (1 << BLOCKS) - 1", 0, "{k, row}, 1"}, Shown::by_both},
+    {"PairsReleaseTheirOwnSlotsAlone",
+     pairs,
+     {grouped, "barrier_release<BLOCKS>(at.empty(slot), thread)", 0, "barrier_release<BLOCKS>(at.empty(slot), cluster_rank())"},
+     Shown::by_eager},
+};
+
+class PtxMutant : public ::testing::TestWithParam<Mutant> {};
+// What is changed is right before: else any mutant would be found. Named by the first mutant of its subject.
+class PtxMutantsOriginal : public ::testing::TestWithParam<Mutant> {};
+
+TEST_P(PtxMutant, IsFound) {
+  const auto outcome = try_on_hopper(GetParam().subject, GetParam().change);
+  if (!outcome.has_compiler) GTEST_SKIP() << "no NVRTC is found";
+  EXPECT_FALSE(outcome.is_broken) << outcome.words;
+  EXPECT_EQ(outcome.shown, GetParam().shown) << outcome.words;
+}
+
+TEST_P(PtxMutantsOriginal, IsRight) {
+  const auto outcome = try_on_hopper(GetParam().subject, std::nullopt);
+  if (!outcome.has_compiler) GTEST_SKIP() << "no NVRTC is found";
+  EXPECT_FALSE(outcome.is_broken) << outcome.words;
+  EXPECT_EQ(outcome.shown, Shown::by_none) << outcome.words;
+}
+
+std::vector<Mutant> one_of_each_subject() {
+  std::vector<Mutant> firsts;
+  for (const auto& mutant : mutants)
+    if (std::none_of(firsts.begin(), firsts.end(), [&](const Mutant& first) { return first.subject == mutant.subject; }))
+      firsts.push_back(mutant);
+  return firsts;
+}
+
+std::string name_of(const ::testing::TestParamInfo<Mutant>& info) { return info.param.name; }
+INSTANTIATE_TEST_SUITE_P(Hopper, PtxMutant, ::testing::ValuesIn(mutants), name_of);
+INSTANTIATE_TEST_SUITE_P(Hopper, PtxMutantsOriginal, ::testing::ValuesIn(one_of_each_subject()), name_of);
+
+}  // namespace
+}  // namespace ejk::hopper_trial
