@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "reference/kernels/cancelling.hpp"
 #include "reference/kernels/mla_attention.hpp"
 
 namespace ejk::reference::mla_attention_bwd {
@@ -21,11 +22,19 @@ void add(Row& to, double factor, const double* from) {
   for (std::size_t d = 0; d < to.size(); ++d) to[d] += factor * from[d];
 }
 
-// What a query and head make of a key that they see: the softmax weight, and the gradient of the product of query and key.
+// What a query and head make of a key that they see: the softmax weight, and the gradient of the product of query and key, which is a
+// difference: `minuend` less `subtrahend`.
 struct Pair {
   std::int64_t key;
-  double weight, slope;
+  double weight, minuend, subtrahend;
+  double slope() const { return minuend - subtrahend; }
+  void add_to(Cancelling& gradient, double factors) const {
+    gradient.add(minuend * minuend + subtrahend * subtrahend, slope() * slope(), factors);
+  }
 };
+
+double squares(const Row& row) { return std::inner_product(row.begin(), row.end(), row.begin(), 0.0); }
+double squares(const double* row, std::int64_t count) { return std::inner_product(row, row + count, row, 0.0); }
 
 // What the forward pass left, and the gradient of its out.
 struct Results {
@@ -54,46 +63,82 @@ std::vector<Pair> pairs_of(const Problem& p, const Results& results, std::int64_
   }
   std::vector<Pair> pairs;
   for (std::size_t k = 0; k < keys.size(); ++k) {
-    const double weight = std::exp(scores[k] - lse);
-    pairs.push_back({keys[k], weight, weight * (dweights[k] - mean) * bends[k] * p.scale});
+    const double weight = std::exp(scores[k] - lse), reach = weight * bends[k] * p.scale;
+    pairs.push_back({keys[k], weight, reach * dweights[k], reach * mean});
   }
   return pairs;
 }
 
-// One head's keys of one sequence, and the gradients of what they were expanded to.
+// One head's keys of one sequence, the gradients of what they were expanded to, and those of the key without what is subtracted.
 struct Head {
   std::vector<Expanded> made, slopes;
+  std::vector<Row> minuends;
 };
 
 struct Gradients {
-  explicit Gradients(const Call& call) : p(call), results(call) {
-    const auto zeros = [&](const char* output) { return Row(at(call.input(output).elements()), 0.0); };
-    dq_nope = zeros("q_nope"), dq_rope = zeros("q_rope"), dkv_latent = zeros("kv_latent"), dk_rope = zeros("k_rope");
-    dw_kc = zeros("w_kc"), dw_vc = zeros("w_vc");
+  explicit Gradients(const Call& call)
+      : p(call),
+        results(call),
+        dq_nope(zeros_like(call, "q_nope")),
+        dq_rope(zeros_like(call, "q_rope")),
+        dkv_latent(zeros_like(call, "kv_latent")),
+        dk_rope(zeros_like(call, "k_rope")),
+        dw_kc(zeros_like(call, "w_kc")),
+        dw_vc(zeros_like(call, "w_vc")),
+        in_dq_nope(dq_nope.size()),
+        in_dq_rope(dq_rope.size()),
+        in_dkv_latent(dkv_latent.size()),
+        in_dk_rope(dk_rope.size()),
+        in_dw_kc(dw_kc.size()) {}
+  static Row zeros_like(const Call& call, const char* input) { return Row(at(call.input(input).elements()), 0.0); }
+
+  // The rows of w_kc times the query: what a latent row meets. Its squares.
+  double reach_of_latent(std::int64_t h, const double* nope) const {
+    double sum = 0;
+    for (std::int64_t r = 0; r < p.latent; ++r)
+      sum += std::pow(std::inner_product(nope, nope + p.own, p.w_kc.data() + (r * p.heads + h) * p.own, 0.0), 2);
+    return sum;
   }
 
   void of_query(std::int64_t n, std::int64_t i, std::int64_t h, const std::vector<Token>& tokens, Head& head) {
     const std::int64_t row = p.query_row(n, i, h);
     const double *nope = p.q_nope.data() + row * p.own, *rope = p.q_rope.data() + row * p.rope,
                  *slope = results.dout.data() + row * p.value_dim;
-    for (const auto& [j, weight, dproduct] : pairs_of(p, results, n, i, h, tokens, head.made)) {
-      add(dq_nope.data() + row * p.own, dproduct, head.made[at(j)].key);
-      add(dq_rope.data() + row * p.rope, dproduct, tokens[at(j)].rope);
-      add(head.slopes[at(j)].key, dproduct, nope);
-      add(head.slopes[at(j)].value, weight, slope);
-      double* to = dk_rope.data() + p.sight.row(n, j) * p.rope;
-      for (std::int64_t d = 0; d < p.rope; ++d) to[d] += dproduct * rope[d];
+    const double of_nope = squares(nope, p.own), of_rope = squares(rope, p.rope), of_latent = reach_of_latent(h, nope);
+    for (const Pair& pair : pairs_of(p, results, n, i, h, tokens, head.made)) {
+      const std::size_t j = at(pair.key);
+      const double dproduct = pair.slope();
+      const std::int64_t own = row * p.own, turned = row * p.rope, key = p.sight.row(n, pair.key) * p.rope;
+      add(dq_nope.data() + own, dproduct, head.made[j].key);
+      add(in_dq_nope.minuend.data() + own, pair.minuend, head.made[j].key);
+      add(dq_rope.data() + turned, dproduct, tokens[j].rope);
+      add(in_dq_rope.minuend.data() + turned, pair.minuend, tokens[j].rope);
+      add(head.slopes[j].key, dproduct, nope);
+      add(head.minuends[j], pair.minuend, nope);
+      add(head.slopes[j].value, pair.weight, slope);
+      for (std::int64_t d = 0; d < p.rope; ++d) {
+        dk_rope[at(key + d)] += dproduct * rope[d];
+        in_dk_rope.minuend[at(key + d)] += pair.minuend * rope[d];
+      }
+      pair.add_to(in_dq_nope, squares(head.made[j].key));
+      pair.add_to(in_dq_rope, squares(tokens[j].rope));
+      pair.add_to(in_dk_rope, of_rope);
+      pair.add_to(in_dw_kc, of_nope * squares(tokens[j].latent));
+      pair.add_to(in_dkv_latent, of_latent);
     }
   }
 
   // From the gradients of a head's keys to those of the latent row and the weights that made them.
-  void of_key(std::int64_t n, std::int64_t j, std::int64_t h, const Token& token, const Expanded& slopes) {
-    double* dlatent = dkv_latent.data() + p.sight.row(n, j) * p.latent;
+  void of_key(std::int64_t n, std::int64_t j, std::int64_t h, const Token& token, const Expanded& slopes, const Row& minuend) {
+    const std::int64_t row = p.sight.row(n, j) * p.latent;
     for (std::int64_t r = 0; r < p.latent; ++r) {
       const double x = token.latent[at(r)];
       const std::int64_t key = (r * p.heads + h) * p.own, value = (r * p.heads + h) * p.value_dim;
-      dlatent[r] += product(p.w_kc.data() + key, slopes.key) + product(p.w_vc.data() + value, slopes.value);
+      const double by_value = product(p.w_vc.data() + value, slopes.value);
+      dkv_latent[at(row + r)] += product(p.w_kc.data() + key, slopes.key) + by_value;
+      in_dkv_latent.minuend[at(row + r)] += product(p.w_kc.data() + key, minuend) + by_value;
       add(dw_kc.data() + key, x, slopes.key);
+      add(in_dw_kc.minuend.data() + key, x, minuend);
       add(dw_vc.data() + value, x, slopes.value);
     }
   }
@@ -101,6 +146,8 @@ struct Gradients {
   Problem p;
   Results results;
   Row dq_nope, dq_rope, dkv_latent, dk_rope, dw_kc, dw_vc;
+  // Of those that have differences in them.
+  Cancelling in_dq_nope, in_dq_rope, in_dkv_latent, in_dk_rope, in_dw_kc;
 };
 
 class MlaAttentionBackward : public KernelReference {
@@ -116,14 +163,27 @@ class MlaAttentionBackward : public KernelReference {
       std::vector<Token> tokens(end);
       for (const std::int64_t j : keys) tokens[at(j)] = p.token(n, j);
       for (std::int64_t h = 0; h < p.heads; ++h) {
-        Head head{std::vector<Expanded>(end), std::vector<Expanded>(end, Expanded{Row(at(p.own), 0.0), Row(at(p.value_dim), 0.0)})};
+        const Row zeros(at(p.own), 0.0);
+        Head head{std::vector<Expanded>(end), std::vector<Expanded>(end, Expanded{zeros, Row(at(p.value_dim), 0.0)}),
+                  std::vector<Row>(end, zeros)};
         for (const std::int64_t j : keys) head.made[at(j)] = p.expand(tokens[at(j)], h);
         for (std::int64_t i = 0; i < p.sight.queries(); ++i) g.of_query(n, i, h, tokens, head);
-        for (const std::int64_t j : keys) g.of_key(n, j, h, tokens[at(j)], head.slopes[at(j)]);
+        for (const std::int64_t j : keys) g.of_key(n, j, h, tokens[at(j)], head.slopes[at(j)], head.minuends[at(j)]);
       }
     }
-    return {{"dq_nope", g.dq_nope}, {"dq_rope", g.dq_rope}, {"dkv_latent", g.dkv_latent},
-            {"dk_rope", g.dk_rope}, {"dw_kc", g.dw_kc},     {"dw_vc", g.dw_vc}};
+    const double unit = unit_of(call.input("q_nope").type());
+    const auto rounding = [&](const Cancelling& in, const Row& gradient) { return Row{in.rounding(unit, gradient, gradient.size())}; };
+    return {{"dq_nope", g.dq_nope},
+            {"dq_rope", g.dq_rope},
+            {"dkv_latent", g.dkv_latent},
+            {"dk_rope", g.dk_rope},
+            {"dw_kc", g.dw_kc},
+            {"dw_vc", g.dw_vc},
+            {"dq_nope rounding", rounding(g.in_dq_nope, g.dq_nope)},
+            {"dq_rope rounding", rounding(g.in_dq_rope, g.dq_rope)},
+            {"dkv_latent rounding", rounding(g.in_dkv_latent, g.dkv_latent)},
+            {"dk_rope rounding", rounding(g.in_dk_rope, g.dk_rope)},
+            {"dw_kc rounding", rounding(g.in_dw_kc, g.dw_kc)}};
   }
 
   // The other gradients are sums over all queries.
@@ -140,9 +200,9 @@ class MlaAttentionBackward : public KernelReference {
         std::vector<Expanded> made(end);
         for (const std::int64_t j : keys) made[at(j)] = p.expand(tokens[at(j)] = p.token(n, j), h);
         Row nope(at(p.own), 0.0), rope(at(p.rope), 0.0);
-        for (const auto& [j, weight, slope] : pairs_of(p, results, n, i, h, tokens, made)) {
-          add(nope.data(), slope, made[at(j)].key);
-          add(rope.data(), slope, tokens[at(j)].rope);
+        for (const Pair& pair : pairs_of(p, results, n, i, h, tokens, made)) {
+          add(nope.data(), pair.slope(), made[at(pair.key)].key);
+          add(rope.data(), pair.slope(), tokens[at(pair.key)].rope);
         }
         samples["dq_nope"].add(row * p.own, nope.data(), p.own);
         samples["dq_rope"].add(row * p.rope, rope.data(), p.rope);

@@ -83,26 +83,34 @@ RecurrentStream with_values(RecurrentStream stream, const std::set<std::int64_t>
   return stream;
 }
 
-std::vector<double> run_recurrence(RecurrentStream& s, double scale, std::vector<double>* seen) {
+double exactly(double x) { return x; }
+
+double nearly(double x) {
+  int exponent = 0;
+  const double fraction = std::frexp(x, &exponent);
+  return std::isfinite(x) ? std::ldexp(std::nearbyint(std::ldexp(fraction, 20)), exponent - 20) : x;
+}
+
+std::vector<double> run_recurrence(RecurrentStream& s, double scale, std::vector<double>* seen, double (*held)(double)) {
   std::vector<double> out(place(s.tokens * s.values), 0.0);
   const auto state = [&s](std::int64_t i, std::int64_t x) -> double& { return s.state[place(i * s.values + x)]; };
   for (std::int64_t t = 0; t < s.tokens; ++t) {
     const double* k = s.k.data() + t * s.keys;
     const double* q = s.q.data() + t * s.keys;
     std::vector<double> factors;  // over the values
-    for (std::int64_t x = 0; x < s.values; ++x) factors.push_back(std::exp(s.value_gate[place(t * s.values + x)]));
+    for (std::int64_t x = 0; x < s.values; ++x) factors.push_back(held(std::exp(s.value_gate[place(t * s.values + x)])));
     for (std::int64_t i = 0; i < s.keys; ++i) {
-      const double factor = std::exp(s.gate[place(t)]) * std::exp(s.key_gate[place(t * s.keys + i)]);
+      const double factor = held(std::exp(s.gate[place(t)]) * std::exp(s.key_gate[place(t * s.keys + i)]));
       for (std::int64_t x = 0; x < s.values; ++x) state(i, x) *= factor * factors[place(x)];
     }
     for (std::int64_t x = 0; x < s.values; ++x) {
       double w = s.v[place(t * s.values + x)];
       if (!s.beta.empty()) {
         for (std::int64_t i = 0; i < s.keys; ++i) w -= state(i, x) * k[i];
-        w *= s.beta[place(t)];
+        w = held(w * s.beta[place(t)]);
       }
       for (std::int64_t i = 0; i < s.keys; ++i) {
-        state(i, x) += k[i] * w;
+        state(i, x) = held(state(i, x) + k[i] * w);
         out[place(t * s.values + x)] += scale * q[i] * state(i, x);
       }
     }

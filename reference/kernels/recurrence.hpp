@@ -50,8 +50,14 @@ RecurrentStream recurrent_stream(const Call& call, const RecurrentSequence& sequ
 // The stream with these of its values alone: values do not meet in a state, so theirs stay as they are.
 RecurrentStream with_values(RecurrentStream stream, const std::set<std::int64_t>& chosen);
 
+// How the numbers of a recurrence are held from step to step: as they are, or rounded to 20 bits, 16 units in the last place of f32, which
+// is what sums in f32 are good to.
+using Held = double (*)(double);
+double exactly(double x);
+double nearly(double x);
+
 // Outputs [tokens, values] of a stream, scaled; stream.state becomes the last one. `seen`, if wanted: every state, [tokens, keys, values].
-std::vector<double> run_recurrence(RecurrentStream& stream, double scale, std::vector<double>* seen = nullptr);
+std::vector<double> run_recurrence(RecurrentStream& stream, double scale, std::vector<double>* seen = nullptr, Held held = exactly);
 
 struct RecurrentResult {
   std::vector<double> out, state;

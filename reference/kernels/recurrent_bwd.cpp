@@ -16,9 +16,10 @@ std::size_t place(std::int64_t i) { return static_cast<std::size_t>(i); }
 // What gates leave of a state at one token: of key i and value x, keys[i] * values[x].
 struct Factors {
   Numbers keys, values;
-  Factors(const RecurrentStream& s, std::int64_t t) {
-    for (std::int64_t i = 0; i < s.keys; ++i) keys.push_back(std::exp(s.gate[place(t)]) * std::exp(s.key_gate[place(t * s.keys + i)]));
-    for (std::int64_t x = 0; x < s.values; ++x) values.push_back(std::exp(s.value_gate[place(t * s.values + x)]));
+  Factors(const RecurrentStream& s, std::int64_t t, Held held) {
+    for (std::int64_t i = 0; i < s.keys; ++i)
+      keys.push_back(held(std::exp(s.gate[place(t)]) * std::exp(s.key_gate[place(t * s.keys + i)])));
+    for (std::int64_t x = 0; x < s.values; ++x) values.push_back(held(std::exp(s.value_gate[place(t * s.values + x)])));
   }
 };
 
@@ -38,8 +39,8 @@ struct StreamGradient {
 
 // One token: `after` is the gradient of the state after it, and becomes that of the state before it. `before`: the state before it.
 void step_back(const RecurrentStream& s, std::int64_t t, double scale, const double* dout, const double* before, Numbers& after,
-               StreamGradient& d) {
-  const Factors factors(s, t);
+               StreamGradient& d, Held held) {
+  const Factors factors(s, t, held);
   const std::int64_t keys = s.keys, values = s.values;
   const double *q = s.q.data() + t * keys, *k = s.k.data() + t * keys, *v = s.v.data() + t * values;
   const bool delta = !s.beta.empty();
@@ -50,13 +51,14 @@ void step_back(const RecurrentStream& s, std::int64_t t, double scale, const dou
   for (std::int64_t x = 0; x < values; ++x) {
     double seen = 0, dw = 0;
     for (std::int64_t i = 0; delta && i < keys; ++i) seen += decayed[place(i * values + x)] * k[i];
-    const double w = beta * (v[x] - seen);
+    const double w = held(beta * (v[x] - seen));
     for (std::int64_t i = 0; i < keys; ++i) {
       double& d_after = after[place(i * values + x)];
       d.q[place(t * keys + i)] += scale * (decayed[place(i * values + x)] + k[i] * w) * dout[x];
       d_after += scale * q[i] * dout[x];
       dw += d_after * k[i];
     }
+    dw = held(dw);
     d.v[place(t * values + x)] = beta * dw;
     d.beta[place(t)] += dw * (v[x] - seen);
     for (std::int64_t i = 0; i < keys; ++i) {
@@ -89,14 +91,17 @@ std::set<std::int64_t> all_below(std::int64_t count) {
 }
 
 // Of these values; sums over values are over them alone.
-StreamGradient gradient_of(const Call& call, const RecurrentSequence& sequence, std::int64_t head, const std::set<std::int64_t>& chosen) {
+StreamGradient gradient_of(const Call& call, const RecurrentSequence& sequence, std::int64_t head, const std::set<std::int64_t>& chosen,
+                           Held held = exactly) {
   const RecurrentPlaces places(call, sequence);
   const std::int64_t heads = call.dim("H"), values = call.dim("V");
   RecurrentStream s = with_values(recurrent_stream(call, sequence, head, "initial_state"), chosen);
   const std::int64_t size = s.keys * s.values;
   const double scale = call.floating("softmax_scale");
   Numbers states = s.state, after;
-  run_recurrence(s, scale, &states);
+  const auto hold = [held](Numbers& numbers) { std::transform(numbers.begin(), numbers.end(), numbers.begin(), held); };
+  if (call.flag("l2_norm")) hold(s.q), hold(s.k);
+  run_recurrence(s, scale, &states, held);
   const HostTensor* const d_final = call.find("dfinal_state");
   for (std::int64_t i = 0; i < s.keys; ++i)
     for (const std::int64_t x : chosen) after.push_back(d_final ? d_final->at(places.state(head, s.keys * values) + i * values + x) : 0);
@@ -104,7 +109,8 @@ StreamGradient gradient_of(const Call& call, const RecurrentSequence& sequence, 
   for (std::int64_t t = s.tokens - 1; t >= 0; --t) {
     Numbers dout;
     for (const std::int64_t x : chosen) dout.push_back(call.input("dout").at(places.row(t, head, heads, values) + x));
-    step_back(s, t, scale, dout.data(), states.data() + t * size, after, gradient);
+    step_back(s, t, scale, dout.data(), states.data() + t * size, after, gradient, held);
+    hold(after);
   }
   gradient.state = after;
   if (call.flag("l2_norm")) {
@@ -143,33 +149,30 @@ class Sums {
   Values values_;
 };
 
+// Root mean square, of what is finite.
+double mean_difference(const Numbers& a, const Numbers& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (std::isfinite(a[i]) && std::isfinite(b[i])) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return a.empty() ? 0 : std::sqrt(sum / static_cast<double>(a.size()));
+}
+
 class RecurrentBackward : public KernelReference {
  public:
   std::string kernel() const override { return "recurrent_bwd"; }
 
   Values compute(const Call& call) const override {
-    const std::int64_t heads = call.dim("H"), keys = call.dim("K"), values = call.dim("V");
-    Sums sums(call);
-    double squares = 0;  // of all tokens' gradients of log gates
-    for (const RecurrentSequence& sequence : recurrent_sequences(call))
-      for (std::int64_t head = 0; head < heads; ++head) {
-        const RecurrentPlaces places(call, sequence);
-        const StreamGradient d = gradient_of(call, sequence, head, all_below(values));
-        sums.add_rows("dq", places, head, call.dim("Hq"), keys, d.q);
-        sums.add_rows("dk", places, head, call.dim("Hk"), keys, d.k);
-        sums.add_rows("dv", places, head, call.dim("Hv"), values, d.v);
-        sums.add_rows("dbeta", places, head, heads, 1, d.beta);
-        sums.add_rows("dg", places, head, heads, 1, d.gate);
-        sums.add_rows("dgk", places, head, heads, keys, d.key_gate);
-        sums.add_rows("dgv", places, head, heads, values, d.value_gate);
-        double gamma = 0;
-        for (const double gate : d.gate) gamma += gate, squares += std::isfinite(gate) ? gate * gate : 0;
-        sums.add("dg_gamma", head, {gamma});
-        sums.add("dinitial_state", places.state(head, keys * values), d.state);
-      }
-    // A head's sum over all tokens, in f32: 16 units in the last place of each of its terms, whose roundings do not know of each other.
-    sums.add("dg_gamma rounding", 0, {0x1p-20 * std::sqrt(squares / static_cast<double>(std::max<std::int64_t>(heads, 1)))});
-    return sums.values();
+    Values values = sums_of(call, exactly);
+    // Where keys are alike, much cancels in the delta rule's gradients: f32 may leave twice what changes where each step's numbers are held
+    // to what sums in f32 are good to.
+    if (!call.given("beta")) return values;
+    const Values changed = sums_of(call, nearly);
+    for (const auto& [name, gradient] : changed) {
+      if (!call.given(name) || call.input(name).type() != DType::f32) continue;
+      double& rounding = values.try_emplace(name + " rounding", Numbers{0.0}).first->second.front();
+      rounding = std::max(rounding, 2 * mean_difference(gradient, values.at(name)));
+    }
+    return values;
   }
 
   // What is no sum over values, of some of them: dv, dgv and dinitial_state.
@@ -217,6 +220,31 @@ class RecurrentBackward : public KernelReference {
   }
 
  private:
+  static Values sums_of(const Call& call, Held held) {
+    const std::int64_t heads = call.dim("H"), keys = call.dim("K"), values = call.dim("V");
+    Sums sums(call);
+    double squares = 0;  // of all tokens' gradients of log gates
+    for (const RecurrentSequence& sequence : recurrent_sequences(call))
+      for (std::int64_t head = 0; head < heads; ++head) {
+        const RecurrentPlaces places(call, sequence);
+        const StreamGradient d = gradient_of(call, sequence, head, all_below(values), held);
+        sums.add_rows("dq", places, head, call.dim("Hq"), keys, d.q);
+        sums.add_rows("dk", places, head, call.dim("Hk"), keys, d.k);
+        sums.add_rows("dv", places, head, call.dim("Hv"), values, d.v);
+        sums.add_rows("dbeta", places, head, heads, 1, d.beta);
+        sums.add_rows("dg", places, head, heads, 1, d.gate);
+        sums.add_rows("dgk", places, head, heads, keys, d.key_gate);
+        sums.add_rows("dgv", places, head, heads, values, d.value_gate);
+        double gamma = 0;
+        for (const double gate : d.gate) gamma += gate, squares += std::isfinite(gate) ? gate * gate : 0;
+        sums.add("dg_gamma", head, {gamma});
+        sums.add("dinitial_state", places.state(head, keys * values), d.state);
+      }
+    // A head's sum over all tokens, in f32: 16 units in the last place of each of its terms, whose roundings do not know of each other.
+    sums.add("dg_gamma rounding", 0, {0x1p-20 * std::sqrt(squares / static_cast<double>(std::max<std::int64_t>(heads, 1)))});
+    return sums.values();
+  }
+
   // A stream's rows of the chosen values, of a tensor of `tensor_heads` heads.
   static void add_tokens(Sample& sample, const RecurrentPlaces& places, std::int64_t head, std::int64_t tensor_heads, std::int64_t values,
                          const std::set<std::int64_t>& chosen, const Numbers& rows) {
