@@ -88,7 +88,7 @@ int run(const std::vector<std::string>& words) {
   }
   const auto* command = find(words[0]);
   if (!command) return unknown_command(words[0]);
-  ejk::add_backend(ejk::simt_backend());  // --device simt
+  ejk::add_backend(ejk::simt_backend());                                              // --device simt
   if (ejk::tools::names_ptx_device(words)) ejk::replace_backend(ejk::ptx_backend());  // CUDA's
   return run_command(*command, std::span(words).subspan(1));
 }

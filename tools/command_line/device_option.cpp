@@ -23,8 +23,10 @@ std::vector<std::string> platforms() {
 const Machine& ptx_device() {
   for (const auto& machine : Library::instance().parts().machines) {
     if (machine.backend != &ptx_backend()) continue;
-    if (machine.probe.available) return machine;
-    throw CodedError(ErrorCode::unsupported, "--device ptx: " + machine.probe.why_not);
+    if (!machine.probe.available) throw CodedError(ErrorCode::unsupported, "--device ptx: " + machine.probe.why_not);
+    if (const auto why_not = ptx_missing_compiler(); !why_not.empty())
+      throw CodedError(ErrorCode::unsupported, "--device ptx needs NVRTC: " + why_not);
+    return machine;
   }
   throw UsageError("--device ptx: this command does not run on it");
 }

@@ -52,8 +52,8 @@ std::string loss_of(const Machine& machine) {
 
 bool is_emulated(const Machine& machine) { return machine.backend == &simt_backend() || machine.backend == &ptx_backend(); }
 
-// What `check` finds. Emulators are asked twice, with threads in either order, or with asynchronous work done at once and as late as may be:
-// a result that depends on it is a race's.
+// What `check` finds. Emulators are asked twice, with threads in either order, or with asynchronous work done at once and as late as may
+// be: a result that depends on it is a race's.
 template <class Check>
 VerifyOutcome in_every_order(const Machine& machine, const Check& check) {
   auto outcome = check();

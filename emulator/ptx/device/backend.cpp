@@ -11,6 +11,8 @@ Backend& ptx_backend() {
   return *backend;
 }
 
+std::string ptx_missing_compiler() { return ptx::compiler().why_not; }
+
 void ptx_set_pace(PtxPace pace) { ptx::set_pace(pace == PtxPace::eager ? ptx::Pace::eager : ptx::Pace::lazy); }
 
 }  // namespace ejk
