@@ -29,7 +29,9 @@ void expect_gradients(Call gradient) {
     for (std::int64_t i = 0; i < tensor.elements(); ++i)
       if (std::isnan(tensor.at(i))) tensor.set(i, 1);
   }
-  const Values found = compute(gradient);
+  Values found = compute(gradient);
+  std::erase_if(found,
+                [](const auto& value) { return value.first.ends_with(" rounding"); });  // no gradients: what rounding may leave of them
   ASSERT_EQ(found.size(), 6);
   for (const auto& [name, values] : found) {
     Call forward = forward_of(gradient);
