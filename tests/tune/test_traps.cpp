@@ -20,7 +20,7 @@ class Traps : public StoreTest {
 };
 
 TEST_F(Traps, OnTheCpu) {
-  const auto outcome = tune_trap(trap_call("cpu"), worker_path(), 60, 2);
+  const auto outcome = tune_trap(trap_call("cpu"), worker_path(), 120, 2);
   expect_traps_told(outcome, "its process ended: ", "2 s");
   EXPECT_LT(outcome.ratio, 0.7);
   const auto& record = outcome.record;
@@ -31,7 +31,7 @@ TEST_F(Traps, OnTheCpu) {
 }
 
 TEST_F(Traps, InALargeOutputThatIsComparedInWindows) {
-  const auto outcome = tune_trap(trap_call("cpu", 5'000'000), worker_path(), 60, 2);
+  const auto outcome = tune_trap(trap_call("cpu", 5'000'000), worker_path(), 240, 10);
   EXPECT_EQ(outcome.record.checked_against, "the default config's result, 33 windows of each large output");
   EXPECT_EQ(trial_of(outcome, 4).reason, "out: memory beside it was written");
   EXPECT_NE(trial_of(outcome, 5).reason.find("out["), std::string::npos) << trial_of(outcome, 5).reason;

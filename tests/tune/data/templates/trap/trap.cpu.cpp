@@ -13,7 +13,7 @@ static void trap(${parameters('trap')}, const Group&) {
   if constexpr (deed == 4) static_cast<volatile float*>(out)[N] = 1;
   if constexpr (deed == 5) out[N / 2] += 1;
   if constexpr (deed == 6)
-    for (volatile int64_t spin = 0; spin < 100000000; spin = spin + 1) {
+    for (volatile int64_t spin = 0; spin < 10000000; spin = spin + 1) {
     }
   if constexpr (deed == 7) const_cast<float*>(x)[N - 1] = 5;
 }
