@@ -76,11 +76,28 @@ class Warp {
   std::uint64_t cluster_ticket = 0;  // the generation of the cluster's barrier that it has arrived in
 };
 
-// Work that is pending in a CTA's name: copies that will complete on a barrier or a group. The machine runs one when nothing else can go on
-// (Pace::lazy); `what` names it in messages.
+// A piece of work that several lists may hold.
+class Piece {
+ public:
+  explicit Piece(std::function<void()> work) : work_(std::move(work)) {}
+  bool has_run() const { return !work_; }
+  void run() {
+    if (!work_) return;
+    const auto work = std::move(work_);
+    work_ = nullptr;
+    work();
+  }
+
+ private:
+  std::function<void()> work_;  // empty once it has run
+};
+
+// Work that is pending: copies that will complete on a barrier or a group. The machine runs one when nothing else can go on (Pace::lazy),
+// if nobody who waited for it has; `what` names it in messages. `memory`: the CTA whose shared memory it reads or writes.
 struct Pending {
-  std::function<void()> work;
+  std::shared_ptr<Piece> piece;
   const char* what = "";
+  const Block* memory = nullptr;
 };
 
 class Block {

@@ -121,19 +121,16 @@ Selection BoundCall::select(const Config* override_config, bool explain_all) con
 }
 
 std::string BoundCall::image_id(const Completed& completed) const {
-  spec::VariantScope scope(*completed.candidate.variant, *Library::instance().parts().catalogue.arch(completed.candidate.arch->full_name()),
-                           *binding_);
+  spec::VariantScope scope(*completed.candidate.variant, *completed.candidate.arch, *binding_);
   scope.set_config(completed.config);
   return spec::image_id(scope, completed.config);
 }
 
-// With the arch as its file says, never as measured here: an image is the same text on every machine. Kept, because a record's source is
-// compared with that of the image which is then taken.
+// Kept, because a record's source is compared with that of the image which is then taken.
 spec::Image BoundCall::image(const Completed& completed) const {
   if (rendered_ && rendered_->first == completed) return rendered_->second;
-  const auto& catalogue = Library::instance().parts().catalogue;
-  const auto& written = *catalogue.arch(completed.candidate.arch->full_name());
-  auto image = spec::make_image(*handle_.spec, *completed.candidate.variant, written, *binding_, completed.config, catalogue.templates());
+  auto image = spec::make_image(*handle_.spec, *completed.candidate.variant, *completed.candidate.arch, *binding_, completed.config,
+                                Library::instance().parts().catalogue.templates());
   rendered_.emplace(completed, image);
   return image;
 }

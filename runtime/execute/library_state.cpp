@@ -77,6 +77,7 @@ std::shared_ptr<ConfigSelectorChain> make_chain(const store::Places& places, con
 
 spec::Arch arch_here(const spec::Arch& arch, const Probe& probe, const Environment& environment) {
   auto here = arch;
+  here.written = arch.properties;
   for (const auto& [property, value] : probe.properties) here.properties[property] = value;
   limit_shared_memory(here, environment.smem_limit);
   return here;

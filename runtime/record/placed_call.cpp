@@ -99,7 +99,7 @@ Selection PlacedCall::select() const {
 std::vector<PlacedCall::Fallback> PlacedCall::fallbacks(const Config& chosen) const {
   std::vector<Fallback> order;
   for (const auto& [candidate, config] : decider().fallbacks(completed(chosen))) {
-    spec::VariantScope scope(*candidate.variant, *catalogue().arch(candidate.arch->full_name()), *binding());
+    spec::VariantScope scope(*candidate.variant, *candidate.arch, *binding());
     scope.set_config(config);
     order.push_back({public_config({candidate, config}), spec::image_id(scope, config)});
   }

@@ -4,21 +4,6 @@
 #include "device/sm90/sm90_attention_rows.h"
 #include "device/tile/later.h"
 
-// The 4 x 4 words of four lanes, transposed.
-static inline void transpose_in_four(uint32_t (&w)[4], int lane) {
-  const bool odd = lane % 2, upper = lane / 2 % 2;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const uint32_t got = shuffle_xor(odd ? w[i] : w[i + 1], 1);
-    (odd ? w[i] : w[i + 1]) = got;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const uint32_t got = shuffle_xor(upper ? w[i] : w[i + 2], 2);
-    (upper ? w[i] : w[i + 2]) = got;
-  }
-}
-
 // 64 keys from key `first` of the block on. Returns whether this lane's sums are finite.
 template <class T, int N, class Block>
 static inline bool store_keys(const float (&sums)[N], float factor, const Heads<T>& to, const Block& block, int first) {

@@ -148,17 +148,7 @@ static inline void put_left_flat(const char* memory, KeyFlows& flows, const Toke
         }
         left[2 * j] += k[0] * sums[4 * slice + 2 * h], left[2 * j + 1] += k[1] * sums[4 * slice + 2 * h + 1];
       }
-#pragma unroll
-    for (int half = 4; half > 0; half /= 2) {
-      const bool upper = lane() & 4 * half;
-#pragma unroll
-      for (int i = 0; i < half; ++i) {
-        const float kept = upper ? left[i + half] : left[i], other = upper ? left[i] : left[i + half];
-        left[i] = kept + shuffle_xor(other, 4 * half);
-      }
-    }
-    const int own = lane() / 4;
-    flows.left[warp() % 4][8 * (first + own / 2) + lane() % 4 * 2 + own % 2] = left[0];
+    put_left_of_tokens(flows, first, left);
   }
 }
 

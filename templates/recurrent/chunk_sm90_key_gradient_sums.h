@@ -53,8 +53,21 @@ static inline void put_flows(char* far, char* near, const TokenPairs& pairs) {
       }
   }
 }
-// What keys of the warp's part give to its end, of what flows into the state after the chunk: products with `sums`, added up over tokens, of eight keys at
-// a time: a lane gets one of them.
+// Numbers of eight keys a lane, of slices `first` on, added up over the warp's tokens: a lane gets one of the sums, and puts it away.
+static inline void put_left_of_tokens(KeyFlows& flows, int first, float (&left)[8]) {
+#pragma unroll
+  for (int half = 4; half > 0; half /= 2) {
+    const bool upper = lane() & 4 * half;
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      const float kept = upper ? left[i + half] : left[i], other = upper ? left[i] : left[i + half];
+      left[i] = kept + shuffle_xor(other, 4 * half);
+    }
+  }
+  const int own = lane() / 4;
+  flows.left[warp() % 4][8 * (first + own / 2) + lane() % 4 * 2 + own % 2] = left[0];
+}
+// What keys of the warp's part give to its end, of what flows into the state after the chunk: products with `sums`, added up over tokens.
 static inline void put_left(const char* memory, KeyFlows& flows, const TokenKeys& sums) {
 #pragma unroll
   for (int first = 0; first < KEYS / 8; first += 4) {
@@ -72,17 +85,7 @@ static inline void put_left(const char* memory, KeyFlows& flows, const TokenKeys
         }
         left[2 * j] += k[0] * sums[4 * (first + j) + 2 * h], left[2 * j + 1] += k[1] * sums[4 * (first + j) + 2 * h + 1];
       }
-#pragma unroll
-    for (int half = 4; half > 0; half /= 2) {
-      const bool upper = lane() & 4 * half;
-#pragma unroll
-      for (int i = 0; i < half; ++i) {
-        const float kept = upper ? left[i + half] : left[i], other = upper ? left[i] : left[i + half];
-        left[i] = kept + shuffle_xor(other, 4 * half);
-      }
-    }
-    const int own = lane() / 4;
-    flows.left[warp() % 4][8 * (first + own / 2) + lane() % 4 * 2 + own % 2] = left[0];
+    put_left_of_tokens(flows, first, left);
   }
 }
 // sums *= what a part leaves, by key.

@@ -6,6 +6,7 @@
 //   du   of a GRU the same of what they take from the state, whose n the gate r multiplies; otherwise da is both
 #include "device/cpu.h"
 #include "rnn/rnn_cell.h"
+#include "rnn/rnn_kept.h"
 
 using Element = ${ctype(E)};
 constexpr int64_t WIDTH = ${vectors} * (${arch.vector_bytes} / 4), COLUMNS = WIDTH;  // features a panel of the steps
@@ -107,7 +108,7 @@ struct Unit {
 struct Layer {
   int64_t batch, tokens, features, panels, directions;
   const int32_t* lengths;
-  const float* saved;               // [directions][batch][tokens][KEPT][features], or null
+  const View* saved;                // [directions][batch][tokens][KEPT and features], or null
   float *da, *du, *memories;        // memories: an LSTM's c after each token
   const ${tiles ? 'bfloat16' : 'float'}* before;
 $if tiles
@@ -153,7 +154,7 @@ static void activate(const Layer& layer, const Unit& unit, const View& c0) {
       if (token >= layer.length_of(b)) continue;
       float* const gate = layer.da + layer.place(unit.direction, token, b, all);
       float* const recurrent = GRU ? layer.du + layer.place(unit.direction, token, b, all) : nullptr;
-      const float* const saved = layer.saved ? layer.saved + ((unit.direction * layer.batch + b) * layer.tokens + token) * KEPT * features : nullptr;
+      const float* const saved = layer.saved ? gates_in(*layer.saved, unit.direction, b, token) : nullptr;
       for (int64_t j = unit.feature; j < least_of(unit.feature + WIDTH, features); j += LANES) {
         const int64_t count = features - j;
         Floats of[GATES];
@@ -223,7 +224,7 @@ $end
 
 static void sweep(${parameters('sweep')}, const Group& group) {
   const int64_t features = w_hh_view.shape[2], panels = (features + WIDTH - 1) / WIDTH, all = GATES * features;
-  const Layer layer{y_view.shape[0], y_view.shape[1], features, panels, bidirectional ? 2 : 1, lengths, KEPT > 0 && saved ? gates : nullptr, da, GRU ? du : da, memories, before,
+  const Layer layer{y_view.shape[0], y_view.shape[1], features, panels, bidirectional ? 2 : 1, lengths, KEPT > 0 && saved ? &gates_view : nullptr, da, GRU ? du : da, memories, before,
 $if tiles
                     rounded_da, rounded_du, tiles_of_gradients, carried, carried_memory};
   amx_configure();

@@ -2,6 +2,7 @@
 // between them, whose blocks read w_hh's columns from the L2 cache.
 #include "device/matrix/square_product.h"
 #include "rnn/rnn_gates.h"
+#include "rnn/rnn_kept.h"
 
 using Element = ${ctype(E)};
 constexpr bool KEEPS_LINES = false;
@@ -116,7 +117,7 @@ KERNEL(256, 1) activate(${parameters('activate')}) {
     const int64_t token = direction == 1 ? layer.tokens - 1 - step : step;
     if (token >= layer.length_of(row)) continue;
     float* const gate = da + layer.place(direction, token, row, all) + j;
-    const float* const from = saved ? gates + ((direction * layer.batch + row) * layer.tokens + token) * KEPT * features + j : gate;
+    const float* const from = saved ? gates_in(gates_view, direction, row, token) + j : gate;
     if constexpr (LSTM) {
       const float in = sigmoid_of(from[0]), keep = sigmoid_of(from[features]), cell = exact_tanh_of(from[2 * features]);
       gate[0] = in, gate[features] = keep, gate[2 * features] = cell, gate[3 * features] = sigmoid_of(from[3 * features]);

@@ -3,6 +3,7 @@
 // product, of more rows.
 #include "device/cpu.h"
 #include "rnn/rnn_cell.h"
+#include "rnn/rnn_kept.h"
 
 using Element = ${ctype(E)};
 constexpr int64_t WIDTH = ${vectors} * (${arch.vector_bytes} / 4);  // features a panel
@@ -34,7 +35,7 @@ struct Layer {
   int64_t batch, tokens, inputs, features, panels, directions;
   int64_t chunk, input_pitch, pitch;  // steps; floats from one row of xs or of states to the next
   const int32_t* lengths;             // null: all tokens
-  float* gates;                       // [directions][batch][tokens][KEPT][features], or null
+  const View* gates;                  // [directions][batch][tokens][KEPT and features], or null
 $if tiles
   bfloat16* xs;                       // [directions][chunk and batch]: x, as rows of tiles
   float* products;                    // [directions][panels][chunk and batch, whole pairs of tiles][COLUMNS]: x w_ih^T and the biases; of a GRU's n b_ih alone
@@ -224,8 +225,7 @@ $end
       const int64_t feature = unit.panel * WIDTH + v, count = features - feature;
       if (count <= 0) break;
       Floats state = load_part(before + p * layer.pitch + feature, count);
-      float* const gates = KEPT == 0 || !layer.gates ? nullptr
-          : layer.gates + ((unit.direction * layer.batch + unit.first + p) * layer.tokens + token) * KEPT * features + feature;
+      float* const gates = KEPT > 0 && layer.gates ? gates_in(*layer.gates, unit.direction, unit.first + p, token) + feature : nullptr;
       if (gates && !valid)
         for (int g = 0; g < KEPT; ++g) store_part(gates + g * features, Floats{}, count);
       if (valid) {
@@ -258,7 +258,7 @@ static void pack_panels(const Layer& layer, const View& weights, bool recurrent,
 
 static void layer(${parameters('layer')}, const Group& group) {
   const Layer layer{x_view.shape[0], x_view.shape[1], x_view.shape[2], w_hh_view.shape[2], (w_hh_view.shape[2] + WIDTH - 1) / WIDTH,
-                    bidirectional ? 2 : 1, chunk, input_pitch, state_pitch, lengths, keeps ? gates : nullptr, xs, products, reinterpret_cast<Element*>(packed_ih),
+                    bidirectional ? 2 : 1, chunk, input_pitch, state_pitch, lengths, keeps ? &gates_view : nullptr, xs, products, reinterpret_cast<Element*>(packed_ih),
                     reinterpret_cast<Element*>(packed_hh), ${tiles ? 'tiles_of_states, ' : pairs ? 'rounded_states, ' : ''}states, memory};
 $if tiles
   amx_configure();

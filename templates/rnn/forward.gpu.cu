@@ -3,6 +3,8 @@
 // each step; otherwise a launch a step, whose blocks read their weights from the L2 cache.
 #include "device/matrix/square_product.h"
 #include "rnn/rnn_gates.h"
+#include "rnn/rnn_kept.h"
+#include "rnn/rnn_state_in.h"
 $if persistent
 #include "device/tile/grid_barrier.h"
 $end
@@ -50,10 +52,6 @@ struct Layer {
   int64_t size() const { return directions * batch * features; }
 };
 
-static inline float* state_in(const View& view, int64_t direction, int64_t row, int64_t feature) {
-  return static_cast<float*>(view.data) + direction * view.strides[0] + row * view.strides[1] + feature;
-}
-
 // h0 and c0, an element a thread.
 KERNEL(256, 1) start(${parameters('start')}) {
   const int64_t i = static_cast<int64_t>(block_x()) * 256 + thread_x(), features = features_of(w_hh_view), batch = h_n_view.shape[1];
@@ -79,13 +77,12 @@ struct Step {
   const int32_t* lengths;
   const View& y;
   const Element* recurrent_bias;  // of a GRU's n, or null
-  float* gates;                   // [directions][batch][tokens][KEPT][features], or null
+  const View* gates;              // [directions][batch][tokens][KEPT and features], or null
   const float* products;
   float *states, *memory;
 
   // What the gradient takes of a token; past a row's length zeros.
-  void keep_gates(int64_t row_and_token, int64_t feature, bool valid, const float (&in)[GATES], const float (&back)[GATES], float bias, float c) const {
-    float* const to = gates + row_and_token * KEPT * layer.features + feature;
+  void keep_gates(float* to, bool valid, const float (&in)[GATES], const float (&back)[GATES], float bias, float c) const {
 #pragma unroll
     for (int g = 0; g < GATES; ++g) to[g * layer.features] = !valid ? 0.0f : GRU && g == 2 ? in[g] : in[g] + back[g];
     if (GRU) to[3 * layer.features] = valid ? back[GATES - 1] + bias : 0.0f;
@@ -106,18 +103,17 @@ struct Step {
       const int64_t row = first_row + row_of_thread() + r * ROWS_AT_ONCE, at = layer.place(direction, row, feature);
       if (row >= layer.batch) continue;
       const bool valid = !lengths || token < lengths[row];
-      const int64_t row_and_token = (direction * layer.batch + row) * layer.tokens + token;
       const float bias = GRU && recurrent_bias ? to_float(recurrent_bias[feature]) : 0.0f;
       float state = before[at], in[GATES] = {}, kept_memory = 0;
       if (valid) {
-        const float* const from = products + row_and_token * GATES * layer.features + feature;
+        const float* const from = products + ((direction * layer.batch + row) * layer.tokens + token) * GATES * layer.features + feature;
 #pragma unroll
         for (int g = 0; g < GATES; ++g) in[g] = from[g * layer.features];
         if (LSTM) kept_memory = memory[at];
         state = next_state(in, sums[r], state, bias, kept_memory);
         if (LSTM) memory[at] = kept_memory;
       }
-      if (KEPT > 0 && gates) keep_gates(row_and_token, feature, valid, in, sums[r], bias, kept_memory);
+      if (KEPT > 0 && gates) keep_gates(gates_in(*gates, direction, row, token) + feature, valid, in, sums[r], bias, kept_memory);
       after[at] = state;
       static_cast<Element*>(y.data)[row * y.strides[0] + token * y.strides[1] + direction * layer.features + feature] =
           from_float<Element>(valid ? state : 0.0f);
@@ -137,7 +133,7 @@ KERNEL(THREADS, 1) steps(${parameters('steps')}) {
   };
   const Element* const bias =
       GRU && is_given(b_hh_view) ? static_cast<const Element*>(b_hh_view.data) + direction * b_hh_view.strides[0] + 2 * features : nullptr;
-  const Step one{layer, lengths, y_view, bias, keeps ? gates : nullptr, products, states, memory};
+  const Step one{layer, lengths, y_view, bias, keeps ? &gates_view : nullptr, products, states, memory};
 $if persistent
   Element* const kept = reinterpret_cast<Element*>(dynamic_shared());
   const int pitch = static_cast<int>(kept_pitch);

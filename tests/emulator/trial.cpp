@@ -2,14 +2,9 @@
 #include "emulator/trial.hpp"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <vector>
 
@@ -17,62 +12,21 @@
 #include "reference/reference.hpp"
 #include "spec/read/catalogue.hpp"
 #include "spec/render/image.hpp"
+#include "tests/changed_store.hpp"
 
 namespace ejk {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int varied_calls = 5, calls_of_one_size = 2, attempts = 40, exit_base = 64;
-constexpr rlim_t processor_seconds = 20;  // ten times what the longest right trial needs; a busy machine does not shorten it
-constexpr unsigned timeout_s = 300;       // for what waits without computing
+constexpr int varied_calls = 5, calls_of_one_size = 2, attempts = 40;
+constexpr unsigned processor_seconds = 20;  // ten times what the longest right trial needs; a busy machine does not shorten it
+constexpr unsigned most_seconds = 300;      // for what waits without computing
 constexpr const char* arch_of_device[] = {"warp32", "cdna", "rdna3", "rdna4"};
 
 class Broken : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
-
-class TrialFolder {
- public:
-  TrialFolder() {
-    std::string name = (fs::temp_directory_path() / "ejk-trial-XXXXXX").string();
-    path = mkdtemp(name.data());
-  }
-  TrialFolder(const TrialFolder&) = delete;
-  TrialFolder& operator=(const TrialFolder&) = delete;
-  ~TrialFolder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  fs::path path;
-};
-
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// `copy` gets links to all that `folder` has, and one text of its own, at `file` below it.
-void link_all_but(const fs::path& file, const fs::path& folder, const fs::path& copy, const std::string& text) {
-  fs::create_directory(copy);
-  const fs::path first = *file.begin(), rest = fs::relative(file, first);
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().filename() != first) fs::create_symlink(entry.path(), copy / entry.path().filename());
-  if (first == file)
-    std::ofstream(copy / file) << text;
-  else
-    link_all_but(rest, folder / first, copy / first, text);
-}
-
-void make_store(const fs::path& folder, const Subject& subject, const std::optional<Mutation>& mutation) {
-  fs::create_directories(folder / "cache");
-  fs::permissions(folder / "cache", fs::perms::owner_all);
-  fs::create_directory_symlink(fs::path(subject.root) / "specs", folder / "specs");
-  const auto templates = fs::path(subject.root) / "templates";
-  if (!mutation) return fs::create_directory_symlink(templates, folder / "templates");
-  const fs::path file = mutation->header.empty() ? subject.template_file : mutation->header;
-  link_all_but(file, templates, folder / "templates", mutated(text_of(templates / file), *mutation));
-}
 
 class Trial {
  public:
@@ -199,52 +153,18 @@ int run_trial(const fs::path& store, const Subject& subject) {
     words = error.what();
   }
   fmt::print(stderr, "{}", words);
-  return exit_base + static_cast<int>(verdict);
-}
-
-std::string read_all(int fd) {
-  std::string text;
-  char buffer[4096];
-  for (ssize_t count; (count = read(fd, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(count));
-  return text;
+  return static_cast<int>(verdict);
 }
 
 }  // namespace
 
-std::string mutated(const std::string& text, const Mutation& mutation) {
-  auto at = text.find(mutation.word);
-  for (int i = 0; i < mutation.occurrence && at != std::string::npos; ++i) at = text.find(mutation.word, at + mutation.word.size());
-  if (at == std::string::npos)
-    throw std::invalid_argument(fmt::format("'{}' does not occur {} times", mutation.word, mutation.occurrence + 1));
-  return text.substr(0, at) + mutation.by + text.substr(at + mutation.word.size());
-}
-
 Outcome try_template(const Subject& subject, const std::optional<Mutation>& mutation) {
-  const TrialFolder folder;
-  make_store(folder.path, subject, mutation);
-  int ends[2];
-  if (pipe(ends) != 0) throw std::runtime_error("no pipe");
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    close(ends[0]);
-    close(ends[1]);
-    alarm(timeout_s);
-    const rlimit limit{processor_seconds, processor_seconds};
-    setrlimit(RLIMIT_CPU, &limit);
-    const int code = run_trial(folder.path, subject);
-    std::fflush(nullptr);
-    _exit(code);
-  }
-  close(ends[1]);
-  Outcome outcome{Verdict::crashed, read_all(ends[0])};
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) - exit_base : -1;
-  if (code >= 0 && code <= static_cast<int>(Verdict::broken)) outcome.verdict = static_cast<Verdict>(code);
-  return outcome;
+  std::optional<test::Change> change;
+  if (mutation)
+    change = {mutation->header.empty() ? subject.template_file : mutation->header, mutation->word, mutation->occurrence, mutation->by};
+  const test::ChangedStore store(subject.root, change);
+  const auto ended = test::in_a_process(processor_seconds, most_seconds, [&] { return run_trial(store.path(), subject); });
+  return {ended.status ? static_cast<Verdict>(*ended.status) : Verdict::crashed, ended.words};
 }
 
 }  // namespace ejk

@@ -12,15 +12,13 @@
 
 namespace ejk {
 
-// The n-th (from 0) `word` of a template, or of a header it includes, becomes `by`.
+// A change (tests/changed_store.hpp) of a template, or of a header it includes.
 struct Mutation {
   std::string word;
   int occurrence = 0;
   std::string by;
   std::string header{};  // "device/x.h"; empty: the template itself
 };
-// Throws std::invalid_argument if there are not so many.
-std::string mutated(const std::string& text, const Mutation& mutation);
 
 struct Subject {
   std::string root;  // holds specs/ and templates/
@@ -44,7 +42,8 @@ struct Outcome {
   std::string words;
 };
 
-// Several calls like the case, in both orders of threads; none after one that is wrong.
+// Several calls like the case, in both orders of threads; none after one that is wrong. Throws std::invalid_argument if the text has no
+// such word.
 Outcome try_template(const Subject& subject, const std::optional<Mutation>& mutation);
 
 // Of rows of mutants the first of each subject: the templates as they are, each tried once, however many mutants it has.

@@ -3,14 +3,10 @@
 #include "tests/ptx/hopper_trial.hpp"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <memory>
 #include <stdexcept>
 
 #include "ejk/ejk.hpp"
@@ -19,67 +15,20 @@
 #include "emulator/ptx/memory/allocations.hpp"
 #include "reference/reference.hpp"
 #include "spec/read/catalogue.hpp"
+#include "tests/changed_store.hpp"
 #include "tests/paths.hpp"
 
 namespace ejk::hopper_trial {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr rlim_t processor_seconds = 20;  // NVRTC takes a few of them
-constexpr int exit_base = 64, is_broken = 4, has_no_compiler = 8;
+constexpr unsigned processor_seconds = 20;  // NVRTC takes a few of them
+constexpr unsigned most_seconds = 300;
+constexpr int is_broken = 4, has_no_compiler = 8;
 
 struct BrokenTrial : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-
-std::string read_whole(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::string changed(const std::string& text, const Change& change) {
-  auto at = text.find(change.word);
-  for (int i = 0; i < change.occurrence && at != std::string::npos; ++i) at = text.find(change.word, at + change.word.size());
-  if (at == std::string::npos)
-    throw BrokenTrial(fmt::format("'{}' does not occur {} times in {}", change.word, change.occurrence + 1, change.file));
-  return text.substr(0, at) + change.by + text.substr(at + change.word.size());
-}
-
-// `copy` gets links to all that `folder` has, and one text of its own, at `file` below it.
-void link_all_others(const fs::path& file, const fs::path& folder, const fs::path& copy, const std::string& text) {
-  fs::create_directory(copy);
-  const fs::path first = *file.begin();
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().filename() != first) fs::create_symlink(entry.path(), copy / entry.path().filename());
-  if (first == file)
-    std::ofstream(copy / file) << text;
-  else
-    link_all_others(fs::relative(file, first), folder / first, copy / first, text);
-}
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "ejk-hopper-XXXXXX").string();
-    path = mkdtemp(name.data());
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  fs::path path;
-};
-
-void lay_out_store(const fs::path& folder, const std::optional<Change>& change) {
-  const fs::path source = test::source_dir(), templates = source / "templates";
-  fs::create_directories(folder / "cache");
-  fs::permissions(folder / "cache", fs::perms::owner_all);
-  fs::create_directory_symlink(source / "specs", folder / "specs");
-  if (!change) return fs::create_directory_symlink(templates, folder / "templates");
-  link_all_others(change->file, templates, folder / "templates", changed(read_whole(templates / change->file), *change));
-}
 
 class Known {  // to the emulator, as memory of its device
  public:
@@ -149,52 +98,24 @@ int shown_by(const fs::path& store, const Subject& subject) {
   return shown;
 }
 
-int run_in_child(const Subject& subject, const std::optional<Change>& change) {
-  if (!ptx::compiler().found()) return exit_base + has_no_compiler;
+int run_trial(const fs::path& store, const Subject& subject) {
+  if (!ptx::compiler().found()) return has_no_compiler;
   try {
-    const Folder folder;
-    lay_out_store(folder.path, change);
-    return exit_base + shown_by(folder.path, subject);
+    return shown_by(store, subject);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}", error.what());
-    return exit_base + is_broken;
+    return is_broken;
   }
-}
-
-std::string all_of(int fd) {
-  std::string text;
-  char buffer[4096];
-  for (ssize_t count; (count = read(fd, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(count));
-  return text;
 }
 
 }  // namespace
 
 Outcome try_on_hopper(const Subject& subject, const std::optional<Change>& change) {
-  int ends[2];
-  if (pipe(ends) != 0) throw std::runtime_error("no pipe");
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    close(ends[0]);
-    close(ends[1]);
-    const rlimit limit{processor_seconds, processor_seconds};
-    setrlimit(RLIMIT_CPU, &limit);
-    const int code = run_in_child(subject, change);
-    std::fflush(nullptr);
-    _exit(code);
-  }
-  close(ends[1]);
-  Outcome outcome;
-  outcome.words = all_of(ends[0]);
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) - exit_base : is_broken;
-  outcome.has_compiler = code != has_no_compiler;
-  outcome.is_broken = code < 0 || code == is_broken;  // the emulator has no right to crash or to spin for ever either
-  if (code >= 0 && code < is_broken) outcome.shown = static_cast<Shown>(code);
+  const test::ChangedStore store(test::source_dir(), change);
+  const auto ended = test::in_a_process(processor_seconds, most_seconds, [&] { return run_trial(store.path(), subject); });
+  const int status = ended.status.value_or(is_broken);  // the emulator has no right to crash or to spin for ever either
+  Outcome outcome{status != has_no_compiler, status == is_broken, Shown::by_none, ended.words};
+  if (status < is_broken) outcome.shown = static_cast<Shown>(status);
   return outcome;
 }
 

@@ -5,14 +5,11 @@
 #include <optional>
 #include <string>
 
+#include "tests/changed_store.hpp"
+
 namespace ejk::hopper_trial {
 
-// The n-th (from 0) `word` of a file below templates/ becomes `by`.
-struct Change {
-  std::string file, word;
-  int occurrence = 0;
-  std::string by;
-};
+using test::Change;
 
 struct Subject {
   std::string kernel, case_name, variant;

@@ -129,9 +129,9 @@ struct OneWarp {
   // The machine's part: all that is pending.
   void run_pending() {
     while (!grid.pending.empty()) {
-      const auto piece = grid.pending.front();
+      const auto piece = grid.pending.front().piece;
       grid.pending.pop_front();
-      piece.work();
+      piece->run();
     }
   }
 

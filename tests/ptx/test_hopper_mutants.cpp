@@ -63,7 +63,7 @@ const Mutant mutants[] = {
      {grouped, "barrier_init(at.empty(slot), 2 * BLOCKS);", 0, "barrier_init(at.empty(slot), 3 * BLOCKS);"},
      Shown::by_both},
     {"ProductsReleasedWhileTheyRun", products, {grouped, "wgmma_wait<1>();", 0, ""}, Shown::by_both},
-    {"ProductsWithoutTheLastWait", products, {grouped, "wgmma_wait<0>();", 0, ""}, Shown::by_lazy},
+    {"ProductsWithoutTheLastWait", products, {grouped, "wgmma_wait<0>();", 0, ""}, Shown::by_both},
     {"ProductsWithoutTheWaitForStores", products, {stores, "store_wait_read<BUFFERS - 1>();", 0, ";"}, Shown::by_lazy},
     {"ProductsStoredBeforeTheyAreThere", products, {stores, "sync_some(barrier, WARPGROUP);", 1, ""}, Shown::by_both},
     {"ProductsWithoutCommit", products, {grouped, "wgmma_commit();", 0, ""}, Shown::by_both},

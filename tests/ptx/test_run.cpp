@@ -336,6 +336,65 @@ mad.lo.s32 %r10, %r7, 100, %r8;)";
   }
 }
 
+// The text of a product, with all that it needs before; %rd2 describes both factors.
+constexpr char product[] = R"(
+shr.u32 %r6, %r2, 4;
+cvt.u64.u32 %rd2, %r6;
+or.b64 %rd2, %rd2, 0x0000001000080000;
+mov.f32 %f0, 0f00000000;
+mov.f32 %f1, %f0;
+mov.f32 %f2, %f0;
+mov.f32 %f3, %f0;
+setp.ne.s32 %p1, 0, 0;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, %rd2, %rd2, %p1, 1, 1, 0, 0;
+)";
+
+TEST(PtxRun, TellsOfProductsThatNobodyWaitedFor) {
+  const std::string commits = "wgmma.commit_group.sync.aligned;\n", waits = "wgmma.wait_group.sync.aligned 0;\n";
+  for (const auto pace : {Pace::eager, Pace::lazy}) {
+    const Shape shape{.threads = 128, .pace = pace};
+    EXPECT_SAYS(message_of(product, shape), "products of wgmma that it has not waited for");
+    EXPECT_SAYS(message_of(product + commits, shape), "products of wgmma that it has not waited for");
+    EXPECT_SAYS(message_of(product + waits, shape), "products of wgmma that it has not waited for");
+    EXPECT_SAYS(message_of(product + commits + "setp.lt.s32 %p2, %r0, 32;\n@%p2 bra done;\n" + waits + "done:", shape),
+                "products of wgmma that it has not waited for");
+    EXPECT_EQ(message_of(product + commits + waits, shape), "no error");
+  }
+}
+
+// Lane 0 stores 16 bytes.
+constexpr char bulk_store[] = R"(
+setp.ne.s32 %p2, %r0, 0;
+@%p2 bra done;
+cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r2], 16;
+)";
+
+TEST(PtxRun, TellsOfBulkStoresThatNobodyWaitedFor) {
+  const std::string commits = "cp.async.bulk.commit_group;\n", waits = "cp.async.bulk.wait_group.read 0;\n", done = "done:";
+  const Shape late{.pace = Pace::lazy};
+  EXPECT_SAYS(message_of(bulk_store + done, late), "bulk stores that it has not waited for");
+  EXPECT_SAYS(message_of(bulk_store + commits + done, late), "bulk stores that it has not waited for");
+  EXPECT_SAYS(message_of(bulk_store + commits + "cp.async.bulk.wait_group.read 1;\n" + done, late),
+              "bulk stores that it has not waited for");
+  EXPECT_EQ(message_of(bulk_store + commits + waits + commits + done, late), "no error");
+}
+
+TEST(PtxRun, TellsOfCopiesIntoWhatHasEnded) {
+  const std::string starts = R"(
+setp.ne.s32 %p2, %r0, 0;
+@%p2 bra done;
+mbarrier.init.shared::cta.b64 [%r2], 1;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 64;
+add.s32 %r4, %r2, 128;
+add.s64 %rd2, %rd0, 4096;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r4], [%rd2], 64, [%r2];
+)";
+  const std::string waits = "wait:\nmbarrier.try_wait.parity.shared::cta.b64 %p1, [%r2], 0;\n@!%p1 bra wait;\n";
+  const auto text = message_of(starts + "done:", {.pace = Pace::lazy});
+  for (const char* words : {"CTA (0, 0, 0) has ended", "nobody waited for", "cp.async.bulk"}) EXPECT_SAYS(text, words);
+  EXPECT_EQ(message_of(starts + waits + "done:", {.pace = Pace::lazy}), "no error");
+}
+
 TEST(PtxRun, TellsWhereAFaultIs) {
   const auto text = message_of("setp.ne.s32 %p1, %r0, 37;\n@%p1 bra done;\nst.global.u32 [%rd0+8192], 1;\ndone:", {.threads = 64});
   for (const char* words : {"tested", "CTA (0, 0, 0)", "warp 1", "line 18", "st.global.u32", "in no allocation or not within one"})

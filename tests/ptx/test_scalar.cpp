@@ -206,6 +206,11 @@ TEST(PtxScalar, ExtremesOfFloats) {
   EXPECT_EQ(r.words("max.NaN.f32", {0x7fc00001, 0}), 0x7fffffffu);
   EXPECT_FALSE(std::signbit(r.floats("max.f32", {-0.0f, 0.0f})));
   EXPECT_TRUE(std::signbit(r.floats("min.f32", {0.0f, -0.0f})));
+  EXPECT_EQ(r.floats("min.xorsign.abs.f32", {-3.0f, 2.0f}), -2.0f);
+  EXPECT_EQ(r.floats("min.xorsign.abs.f32", {-3.0f, -5.0f}), 3.0f);
+  EXPECT_EQ(r.floats("max.xorsign.abs.f32", {3.0f, -5.0f}), -5.0f);
+  EXPECT_TRUE(std::isnan(r.floats("min.NaN.xorsign.abs.f32", {1.0f, nan})));
+  EXPECT_EQ(std::fabs(r.floats("min.xorsign.abs.f32", {-1.0f, nan})), 1.0f);
   EXPECT_EQ(r.doubles("max.f64", {-1.0, 2.0}), 2.0);
   EXPECT_EQ(r.floats("copysign.f32", {-1.0f, 5.0f}), -5.0f);
 }

@@ -107,6 +107,26 @@ TEST_F(ImageTest, ATemplateSeesNothingOfTheCall) {
   EXPECT_EQ(rendered("${blok}"), "t:1: `blok`: unknown name 'blok'; did you mean 'block'?");
 }
 
+// Launches have the machine's numbers, so that a specialisation must have them too: else an image would be launched on another's grid.
+TEST_F(ImageTest, SpecialisationsFollowTheMachineAndTemplatesTheFile) {
+  Arch here = arch();
+  here.written = here.properties;
+  here.properties["vector_bytes"] = here.properties["sms"] = std::int64_t{64};
+  Variant changed = variant();
+  changed.specialize.push_back({"wide", Expression::parse("arch.vector_bytes / 4")});
+  changed.specialize.push_back({"many", Expression::parse("arch.sms + 1")});
+  const Binding binding = bound("small.f32");
+  VariantScope scope(changed, here, binding);
+  scope.set_config(small_config);
+  EXPECT_EQ(*scope.lookup("wide"), Value(std::int64_t{16}));
+  EXPECT_EQ(*scope.lookup("many"), Value(std::int64_t{65}));
+  EXPECT_EQ(*scope.lookup("arch.vector_bytes"), Value(std::int64_t{64}));
+  scope.close();
+  EXPECT_EQ(*scope.lookup("wide"), Value(std::int64_t{16}));
+  EXPECT_EQ(*scope.lookup("arch.vector_bytes"), Value(std::int64_t{32}));
+  EXPECT_THROW(scope.lookup("arch.sms"), ExpressionError);
+}
+
 TEST_F(ImageTest, ALetThatDependsOnItselfIsAnError) {
   Variant changed = variant();
   changed.let = {{"a", Expression::parse("b + 1")}, {"b", Expression::parse("a + 1")}};

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -127,6 +128,15 @@ Result launch(Function function, const LaunchConfig& config, void** arguments) {
   }
 }
 
+// By threads and shared memory, as compute capability 9.0 has them; PTX does not tell registers.
+Result blocks_a_processor(int* blocks, Function function, int threads, std::size_t dynamic_shared) {
+  constexpr std::size_t threads_of_all = 2048, shared_of_all = 233472, most_blocks = 32;
+  const auto* entry = reinterpret_cast<const std::pair<const Program*, const EntryCode*>*>(function)->second;
+  const auto shared = reserved_shared + entry->shared_bytes + dynamic_shared;
+  *blocks = static_cast<int>(std::min({threads_of_all / static_cast<std::size_t>(threads), shared_of_all / shared, most_blocks}));
+  return success;
+}
+
 void fill_kernels(DriverFunctions& call) {
   call.load_library = load;
   call.kernel = find_kernel;
@@ -139,7 +149,7 @@ void fill_kernels(DriverFunctions& call) {
   call.launch_config = [](const LaunchConfig* config, Function function, void** arguments, void**) {
     return launch(function, *config, arguments);
   };
-  call.blocks_a_processor = [](int* blocks, Function, int, std::size_t) { return *blocks = 1, success; };
+  call.blocks_a_processor = blocks_a_processor;
   call.clusters_at_once = [](int* clusters, Function, const LaunchConfig*) { return *clusters = 1, success; };
 }
 

@@ -32,7 +32,7 @@ struct WgmmaIssued {
 struct WgmmaQueue {
   std::deque<WgmmaIssued> products;  // that have not run, in the order of their issue
   std::deque<std::uint64_t> groups;  // that nobody has waited for: how many products had been issued at each one's end
-  std::uint64_t issued = 0, run = 0;
+  std::uint64_t issued = 0, run = 0, waited = 0;
 };
 
 void run_product(Warp& warp, const WgmmaIssued& issued) {
@@ -136,6 +136,7 @@ void run_wgmma_wait(Warp& warp, const Instruction& instruction) {
       return;
     }
   for (auto* each : group) run_until(*each, wanted);
+  queue.waited = wanted;
   queue.groups.erase(queue.groups.begin(), queue.groups.begin() + static_cast<std::ptrdiff_t>(over));
 }
 
@@ -192,7 +193,9 @@ void decode_wgmma_product(const Parsed& parsed, Instruction& made) {
 }  // namespace
 
 bool has_pending_products(const Warp& warp) {
-  return warp.products && !static_cast<const WgmmaQueue*>(warp.products.get())->products.empty();
+  if (!warp.products) return false;
+  const auto& queue = *static_cast<const WgmmaQueue*>(warp.products.get());
+  return queue.issued != queue.waited;
 }
 
 void decode_wgmma(const Parsed& parsed, Instruction& made) {

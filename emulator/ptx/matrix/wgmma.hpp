@@ -4,8 +4,8 @@
 
 namespace ejk::ptx {
 
-// With Pace::lazy, products run when their group is waited for; with Pace::eager at once, and none is ever pending. Whoever ends a warp
-// asks this: a kernel that ends without a wait leaves its last sums undefined.
+// Also of those that have run: at once with Pace::eager, with Pace::lazy at another warp's wait. A warp that exits then is at fault: nobody
+// can use its last sums.
 bool has_pending_products(const Warp& warp);
 
 }  // namespace ejk::ptx

@@ -8,23 +8,9 @@
 #include <vector>
 
 #include "emulator/ptx/machine.hpp"
+#include "emulator/ptx/memory/unwaited.hpp"
 
 namespace ejk::ptx {
-
-// A piece of work that several lists may hold.
-class Piece {
- public:
-  explicit Piece(std::function<void()> work) : work_(std::move(work)) {}
-  void run() {
-    if (!work_) return;
-    const auto work = std::move(work_);
-    work_ = nullptr;
-    work();
-  }
-
- private:
-  std::function<void()> work_;  // empty once it has run
-};
 
 // cp.async of one lane that have not been done yet, oldest first, and where its groups end; both are counted from the lane's first.
 class SmallCopies {
@@ -60,6 +46,7 @@ class BulkGroups {
   void add(std::shared_ptr<Piece> piece) { open_.push_back(std::move(piece)); }
   void commit();
   void wait_for_all_but(std::size_t groups);
+  bool has_any() const;  // that nobody has waited for
 
  private:
   std::vector<std::shared_ptr<Piece>> open_;
@@ -72,7 +59,8 @@ struct WarpCopies {
 };
 std::shared_ptr<WarpCopies> copies_of(Warp& warp);
 
-// Does the work now (Pace::eager) or leaves it to the machine. `what` must live for ever. Returns what was left, or null.
-std::shared_ptr<Piece> start_work(Warp& warp, const char* what, std::function<void()> work);
+// Does the work now (Pace::eager) or leaves it to the machine. `memory`: the CTA whose shared memory it reads or writes. `what` must live
+// for ever. Returns what was left, or null.
+std::shared_ptr<Piece> start_work(const Block& memory, const char* what, std::function<void()> work);
 
 }  // namespace ejk::ptx

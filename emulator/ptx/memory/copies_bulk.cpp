@@ -45,7 +45,7 @@ void copy_to_shared(Warp& warp, const Instruction& instruction) {
     const char* from = bytes ? place_at(warp, lane, form.from_space, form.from.of(warp, lane), bytes, bulk_unit) : nullptr;
     each_target(*warp.block, to, barrier, form.mask ? form.mask.of(warp, lane) & 0xffff : 0, [&](const BulkTarget& target) {
       char* there = bytes ? target.block->shared_at(target.to, bytes, bulk_unit) : nullptr;
-      start_work(warp, bulk_name, [=, combine = form.combine, element = form.element] {
+      start_work(target.memory(), bulk_name, [=, combine = form.combine, element = form.element] {
         if (bytes) combine_row(there, from, bytes, combine, element);
         TransactionBarrier::at(*target.block, target.barrier).complete(bytes);
       });
@@ -123,7 +123,7 @@ void each_target(Block& block, std::uint32_t to, std::uint32_t barrier, std::uin
 }
 
 void start_bulk_store(Warp& warp, int lane, const char* what, std::function<void()> work) {
-  if (const auto piece = start_work(warp, what, std::move(work))) copies_of(warp)->bulk[lane].add(piece);
+  if (const auto piece = start_work(*warp.block, what, std::move(work))) copies_of(warp)->bulk[lane].add(piece);
 }
 
 std::string_view bulk_reduction(const Parsed& parsed) {

@@ -10,6 +10,7 @@ namespace ejk::ptx {
 struct BulkTarget {
   Block* block;               // as which the addresses are read
   std::uint32_t to, barrier;  // shared addresses
+  const Block& memory() const { return block->block_of(to); }
 };
 
 // Each place that a copy writes: `to`, or with a mask the same place in each of those CTAs of the cluster; its mbarrier there exists.

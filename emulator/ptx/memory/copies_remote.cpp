@@ -1,6 +1,8 @@
 // st.async and red.async: a few bytes from registers into shared memory of a CTA of the cluster, whose mbarrier counts them.
 #include <fmt/format.h>
 
+#include <map>
+
 #include "emulator/ptx/memory/barriers.hpp"
 #include "emulator/ptx/memory/copies.hpp"
 #include "emulator/ptx/memory/memory_access.hpp"
@@ -55,11 +57,16 @@ void deliver(Block& block, const Sent& sent, std::size_t bytes, Combine combine)
 
 void send_remote(Warp& warp, const Instruction& instruction) {
   const auto& form = *static_cast<const RemoteForm*>(instruction.extra.get());
-  std::vector<Sent> all;
-  each_active(warp, [&](int lane) { all.push_back(sent_by(warp, form, lane)); });
-  start_work(warp, "st.async", [all = std::move(all), block = warp.block, bytes = form.bytes * form.values.size(), combine = form.combine] {
-    for (const auto& sent : all) deliver(*block, sent, bytes, combine);
+  std::map<const Block*, std::vector<Sent>> by_target;
+  each_active(warp, [&](int lane) {
+    const auto sent = sent_by(warp, form, lane);
+    by_target[&warp.block->block_of(sent.barrier)].push_back(sent);
   });
+  for (auto& [target, all] : by_target)
+    start_work(*target, "st.async",
+               [all = std::move(all), block = warp.block, bytes = form.bytes * form.values.size(), combine = form.combine] {
+                 for (const auto& sent : all) deliver(*block, sent, bytes, combine);
+               });
 }
 
 Combine remote_operation(const Parsed& parsed) {

@@ -96,7 +96,7 @@ void arrive_when_copied(Warp& warp, const Instruction& instruction) {
     const auto address = shared_number(warp, lane, form.space, form.address.of(warp, lane));
     auto barrier = TransactionBarrier::at(*block, address);
     if (form.raises) barrier.raise();
-    start_work(warp, "cp.async.mbarrier.arrive", [copies, lane, block, address, until = copies->small[lane].count()] {
+    start_work(*block, "cp.async.mbarrier.arrive", [copies, lane, block, address, until = copies->small[lane].count()] {
       copies->small[lane].run_until(until);
       TransactionBarrier::at(*block, address).arrive(1);
     });

@@ -82,7 +82,7 @@ void load_tensor(Warp& warp, const Instruction& instruction) {
                barrier = static_cast<std::uint32_t>(form.barrier.of(warp, lane));
     each_target(*warp.block, to, barrier, form.mask ? form.mask.of(warp, lane) & 0xffff : 0, [&](const BulkTarget& target) {
       char* memory = target.block->shared_at(target.to, box.shared_bytes(), box_alignment);
-      start_work(warp, tensor_name, [box, memory, target] {
+      start_work(target.memory(), tensor_name, [box, memory, target] {
         load_box(box, memory, target.to);
         TransactionBarrier::at(*target.block, target.barrier).complete(box.bytes());
       });

@@ -154,7 +154,7 @@ class RunningGrid {
       bool done = false, seen = false;
       for (std::size_t i = warps.size(); i > 1; --i) std::swap(warps[i - 1], warps[random_.below(i)]);
       for (auto& [block, warp] : warps) done |= turn(*block, *warp), seen |= warp->was_seen();
-      std::erase_if(warps, [](const auto& each) { return each.second->ended(); });
+      std::erase_if(warps, [&](const auto& each) { return each.second->ended() && (check_end(*each.first), true); });
       for (const auto& cluster : running_)
         if (cluster->ended()) return;
       if (!done && grid_.pending.empty()) refuse("no thread goes on: " + whereabouts());
@@ -177,17 +177,27 @@ class RunningGrid {
     }
   }
 
+  // A warp of it has ended. When all have, its shared memory is no longer there: a copy that comes later writes into another CTA's, or
+  // reads it.
+  void check_end(const RunningBlock& block) const {
+    if (!block.ended()) return;
+    for (const auto& pending : grid_.pending)
+      if (pending.memory == &block.block && !pending.piece->has_run())
+        refuse(fmt::format("{} has ended, and a copy that nobody waited for still reads or writes its shared memory ({})", block.name(),
+                           pending.what));
+  }
+
   // One piece, the oldest or any other: copies come in any order.
   void do_some_pending() {
     if (!grid_.pending.empty()) do_pending(random_.below(2) ? 0 : random_.below(grid_.pending.size()));
   }
   void do_pending(std::size_t number) {
-    const auto piece = std::move(grid_.pending[number]);
+    const auto pending = std::move(grid_.pending[number]);
     grid_.pending.erase(grid_.pending.begin() + static_cast<std::ptrdiff_t>(number));
     try {
-      piece.work();
+      pending.piece->run();
     } catch (const Fault& fault) {
-      refuse(fmt::format("{}: {}", piece.what, fault.words));
+      refuse(fmt::format("{}: {}", pending.what, fault.words));
     }
   }
 

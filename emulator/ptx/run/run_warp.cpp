@@ -8,6 +8,9 @@
 #include <new>
 #include <stdexcept>
 
+#include "emulator/ptx/matrix/wgmma.hpp"
+#include "emulator/ptx/memory/unwaited.hpp"
+
 namespace ejk::ptx {
 
 void settle_barriers(Block& block);  // control.cpp
@@ -166,11 +169,18 @@ bool RunningWarp::exits_or_branches(std::size_t number, const Instruction& instr
     paths_.branch(number, active, instruction.target, instruction.meet);
   } else {
     if (active == 0) return ++paths_.all()[number].at, true;
+    check_exit(active);
     paths_.exit(number, active);
     warp_.alive = paths_.alive();
     settle_barriers(*warp_.block);
   }
   return paths_.all().size() == paths;
+}
+
+// Asynchronous work must be waited for by those who started it.
+void RunningWarp::check_exit(std::uint32_t exiting) const {
+  if (exiting == warp_.alive && has_pending_products(warp_)) throw Fault("the warp ends with products of wgmma that it has not waited for");
+  if (has_unwaited_stores(warp_, exiting)) throw Fault("a lane ends with bulk stores that it has not waited for");
 }
 
 std::string RunningWarp::whereabouts() const {

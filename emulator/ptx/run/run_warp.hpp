@@ -27,6 +27,7 @@ class RunningWarp {
 
  private:
   bool run_path(std::size_t number, int& left);
+  void check_exit(std::uint32_t exiting) const;
   bool exits_or_branches(std::size_t number, const Instruction& instruction, std::uint32_t active);
 
   Warp& warp_;

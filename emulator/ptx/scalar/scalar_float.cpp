@@ -77,6 +77,16 @@ struct FloatExtreme {
   }
 };
 
+// .xorsign.abs: of the magnitudes, negative where the signs differ.
+template <class Extreme>
+struct OfMagnitudes {
+  template <class T>
+  T operator()(T a, T b) const {
+    const T result = Extreme{}(std::fabs(a), std::fabs(b));
+    return std::signbit(a) != std::signbit(b) ? -result : result;
+  }
+};
+
 // clang-format off
 struct FloatNegate { template <class T> T operator()(T a) const { return -a; } };
 struct FloatMagnitude { template <class T> T operator()(T a) const { return std::fabs(a); } };
@@ -118,11 +128,17 @@ Shape exact_shape(const Parsed& parsed, Operands...) {
   return parsed.has("ftz") ? shape<OfFlushed<Operation>, float, Operands...>() : shape<Operation, float, Operands...>();
 }
 
+template <class Extreme>
+Shape extreme_of_floats(const Parsed& parsed) {
+  if (!parsed.has("xorsign")) return exact_shape<Extreme>(parsed, 0.0f, 0.0f);
+  return parsed.has("abs") ? exact_shape<OfMagnitudes<Extreme>>(parsed, 0.0f, 0.0f) : Shape{};
+}
+
 template <bool is_minimum>
 Shape extreme_of_floats(const Parsed& parsed) {
-  allow_words(parsed, {"ftz", "NaN"});
-  if (parsed.has("NaN")) return exact_shape<FloatExtreme<is_minimum, true>>(parsed, 0.0f, 0.0f);
-  return exact_shape<FloatExtreme<is_minimum, false>>(parsed, 0.0f, 0.0f);
+  allow_words(parsed, {"ftz", "NaN", "xorsign", "abs"});
+  return parsed.has("NaN") ? extreme_of_floats<FloatExtreme<is_minimum, true>>(parsed)
+                           : extreme_of_floats<FloatExtreme<is_minimum, false>>(parsed);
 }
 
 }  // namespace

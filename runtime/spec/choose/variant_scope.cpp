@@ -9,24 +9,29 @@
 namespace ejk::spec {
 namespace {
 
-std::optional<Value> arch_value(const Arch& arch, std::string_view name) {
+std::optional<Value> arch_value(const Arch& arch, std::string_view name, const std::map<std::string, Value>& properties) {
   if (!name.starts_with("arch.")) return std::nullopt;
   const std::string property(name.substr(5));
   if (property == "name") return Value(arch.name);
   if (property == "platform") return Value(arch.platform);
-  const auto found = arch.properties.find(property);
-  if (found != arch.properties.end()) return found->second;
+  const auto found = properties.find(property);
+  if (found != properties.end()) return found->second;
   std::vector<std::string> known = {"name", "platform"};
-  for (const auto& [each, value] : arch.properties) known.push_back(each);
+  for (const auto& [each, value] : properties) known.push_back(each);
   throw ExpressionError(fmt::format("arch {} has no property '{}'{}", arch.full_name(), property, suggestion(property, known)), 0);
 }
 
-// Properties that the runtime replaces by what it measures: they may shape launches, never images.
-void refuse_measured(std::string_view name) {
+// Properties that the runtime replaces by what it measures: they may shape launches, never images. A GPU's own, which are the same on many
+// machines, may shape a specialisation, whose value is part of the image's id; it is that of the machine, as in launches.
+enum class MayFollow { nothing_measured, device };
+void refuse_measured(std::string_view name, MayFollow may) {
+  const auto refuse = [&](const char* instead) {
+    throw ExpressionError(fmt::format("{} is measured on each machine, so it cannot shape an image; {}", name, instead), 0);
+  };
   for (const std::string_view property : {"arch.threads", "arch.l1_bytes", "arch.l2_bytes"})
-    if (name == property)
-      throw ExpressionError(fmt::format("{} is measured on each machine, so it cannot shape an image; pass it as a launch argument", name),
-                            0);
+    if (name == property) refuse("pass it as a launch argument");
+  if (may == MayFollow::nothing_measured && name == "arch.sms")
+    refuse("pass it as a launch argument, or name what follows from it in the variant's specialize");
 }
 
 // What a specialisation's expression sees.
@@ -34,9 +39,9 @@ class CallScope : public Scope {
  public:
   CallScope(const Arch& arch, const Binding& binding) : arch_(arch), binding_(binding) {}
   std::optional<Value> lookup(std::string_view name) const override {
-    refuse_measured(name);
+    refuse_measured(name, MayFollow::device);
     if (const SharedLet* let = binding_.spec->server().shared_let(name)) return lets_.value(*let, *this);
-    if (auto value = arch_value(arch_, name)) return value;
+    if (auto value = arch_value(arch_, name, arch_.properties)) return value;
     return binding_.lookup(name);
   }
   std::optional<Value> call(std::string_view function, std::string_view name, std::span<const Value> rest) const override {
@@ -137,8 +142,8 @@ std::optional<Value> VariantScope::lookup(std::string_view name) const {
   for (std::size_t i = 0; i < variant.specialize.size(); ++i)
     if (same_name(variant.specialize[i].name, name)) return specialisation(i);
   if (const SharedLet* const each = binding.spec->server().shared_let(name)) return shared(*each);
-  if (closed_) refuse_measured(name);
-  if (auto value = arch_value(arch, name)) return value;
+  if (closed_) refuse_measured(name, MayFollow::nothing_measured);
+  if (auto value = arch_value(arch, name, closed_ && !arch.written.empty() ? arch.written : arch.properties)) return value;
   if (!closed_) return binding.lookup(name);
   if (is_of_the_call(binding.spec->server(), name))
     throw ExpressionError(

@@ -197,8 +197,8 @@ template <class T, int KEYS> static inline void pack_weights(uint32_t (&p)[KEYS 
 }
 
 // w[i] of lane t of four becomes w[t] of lane i of them.
-static inline void transpose_in_four(uint32_t (&w)[4]) {
-  const bool odd = lane() % 2, upper = lane() / 2 % 2;
+static inline void transpose_in_four(uint32_t (&w)[4], int of_lane = lane()) {
+  const bool odd = of_lane % 2, upper = of_lane / 2 % 2;
 #pragma unroll
   for (int i = 0; i < 4; i += 2) {
     const uint32_t got = shuffle_xor(odd ? w[i] : w[i + 1], 1);

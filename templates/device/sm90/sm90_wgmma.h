@@ -9,8 +9,8 @@
 // not used.
 // Row-major (SWIZZLE bytes of rows side by side, for one depth): 8 depths fill 8 * SWIZZLE bytes, `stride` leads from 8 depths to the next
 // 8, `leading` from SWIZZLE / 2 rows to the next; the next 16 of the depth are 2 * stride on.
-// Without a swizzle: bricks of 8 x 16 bytes; depth-major `leading` leads from a brick to the next along the depth, `stride` to that of the
-// next 8 rows; row-major the same with the two dimensions exchanged.
+// Without a swizzle: bricks of 8 x 16 bytes, whose 16 bytes are of the depth or, row-major, of 8 rows. `leading` leads from a brick to the
+// next along the depth, `stride` to that of the next 8 rows: both ways alike.
 template <int SWIZZLE> static inline uint64_t matrix_in_shared(uint32_t address, uint32_t leading, uint32_t stride) {
   static_assert(SWIZZLE == 0 || SWIZZLE == 32 || SWIZZLE == 64 || SWIZZLE == 128);
   constexpr uint64_t MODE = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : SWIZZLE == 32 ? 3 : 0;
