@@ -102,7 +102,7 @@ $end
     take_registers<SCORING_REGISTERS>();
     sync_some(CONSUMING, CONSUMERS);
     const float inverse = QueryUnit(at).inverse;
-    Scorer scorer{at, (CAPPED ? logits_soft_cap : softmax_scale * inverse) * LOG2_E, CAPPED ? softmax_scale / logits_soft_cap * inverse : 0};
+    Scorer scorer{{at, (CAPPED ? logits_soft_cap : softmax_scale * inverse) * LOG2_E, CAPPED ? softmax_scale / logits_soft_cap * inverse : 0}};
     Scorer::OwnSums sums;
     scorer.run(tiles, count - first_tile * KEYS, sums);
     scorer.finish<${paired == 1}>(sums, results());
