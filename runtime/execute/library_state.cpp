@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "backends/cpu/executor.hpp"
 #include "common/epoch.hpp"
@@ -40,11 +41,17 @@ std::vector<fs::path> store_candidates(const std::vector<std::string>& added, co
   return result;
 }
 
+void replace(spec::Arch& arch, const std::string& property, const spec::Value& value) {
+  const auto [place, added] = arch.properties.try_emplace(property, value);
+  if (added || place->second == value) return;
+  arch.replaced.emplace(property, std::exchange(place->second, value));
+}
+
 // EJKERNEL_SMEM_LIMIT: configs that need more are invalid, as on a device that has no more.
 void limit_shared_memory(spec::Arch& arch, std::int64_t limit) {
   const auto found = arch.properties.find("shared_memory");
   if (arch.platform == "cpu" || !limit || found == arch.properties.end()) return;
-  if (auto* bytes = std::get_if<std::int64_t>(&found->second)) *bytes = std::min(*bytes, limit);
+  if (const auto* bytes = std::get_if<std::int64_t>(&found->second)) replace(arch, "shared_memory", std::min(*bytes, limit));
 }
 
 Machine make_machine(Backend& backend, int device, const spec::Catalogue& catalogue, const Environment& environment) {
@@ -77,8 +84,7 @@ std::shared_ptr<ConfigSelectorChain> make_chain(const store::Places& places, con
 
 spec::Arch arch_here(const spec::Arch& arch, const Probe& probe, const Environment& environment) {
   auto here = arch;
-  here.written = arch.properties;
-  for (const auto& [property, value] : probe.properties) here.properties[property] = value;
+  for (const auto& [property, value] : probe.properties) replace(here, property, value);
   limit_shared_memory(here, environment.smem_limit);
   return here;
 }

@@ -111,8 +111,12 @@ std::string Trust::advice(Where where) const {
   return kind_ == Kind::cache ? "binaries of others are not loaded; " + elsewhere : elsewhere;
 }
 
+bool Trust::accepts(const struct stat& facts, Where where) const {
+  return kind_ == Kind::named || (owned(facts, where) && closed(facts, where));
+}
+
 std::string Trust::fault(const struct stat& facts, const fs::path& path, Where where) const {
-  if (kind_ == Kind::named) return {};
+  if (accepts(facts, where)) return {};
   const bool kernels = kind_ == Kind::cache && where == Where::inside && S_ISDIR(facts.st_mode);  // a cache folder like its root
   const auto told = subject(path, kernels ? Where::at : where);
   if (!owned(facts, where)) return fmt::format("{} belongs to user {}, expected {}: {}", told, facts.st_uid, geteuid(), advice(where));

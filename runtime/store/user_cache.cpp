@@ -61,7 +61,7 @@ std::string fault_inside(const HeldFolder& folder, int depth) {
       if (inner) why = fault_inside(*inner, depth + 1);
     } else if (S_ISLNK(facts->st_mode)) {
       if (S_ISREG(target.st_mode)) (void)folder.file(name, O_RDONLY, 0, why);
-    } else {
+    } else if (!folder.trust().accepts(*facts, Trust::Where::inside)) {
       why = folder.trust().fault(*facts, folder.path() / name, Trust::Where::inside);
     }
     if (!why.empty()) return why;

@@ -9,15 +9,18 @@
 namespace ejk::spec {
 namespace {
 
-std::optional<Value> arch_value(const Arch& arch, std::string_view name, const std::map<std::string, Value>& properties) {
+enum class Numbers { of_the_machine, of_the_file };
+std::optional<Value> arch_value(const Arch& arch, std::string_view name, Numbers numbers) {
   if (!name.starts_with("arch.")) return std::nullopt;
   const std::string property(name.substr(5));
   if (property == "name") return Value(arch.name);
   if (property == "platform") return Value(arch.platform);
-  const auto found = properties.find(property);
-  if (found != properties.end()) return found->second;
+  if (numbers == Numbers::of_the_file)
+    if (const auto replaced = arch.replaced.find(property); replaced != arch.replaced.end()) return replaced->second;
+  const auto found = arch.properties.find(property);
+  if (found != arch.properties.end()) return found->second;
   std::vector<std::string> known = {"name", "platform"};
-  for (const auto& [each, value] : properties) known.push_back(each);
+  for (const auto& [each, value] : arch.properties) known.push_back(each);
   throw ExpressionError(fmt::format("arch {} has no property '{}'{}", arch.full_name(), property, suggestion(property, known)), 0);
 }
 
@@ -41,7 +44,7 @@ class CallScope : public Scope {
   std::optional<Value> lookup(std::string_view name) const override {
     refuse_measured(name, MayFollow::device);
     if (const SharedLet* let = binding_.spec->server().shared_let(name)) return lets_.value(*let, *this);
-    if (auto value = arch_value(arch_, name, arch_.properties)) return value;
+    if (auto value = arch_value(arch_, name, Numbers::of_the_machine)) return value;
     return binding_.lookup(name);
   }
   std::optional<Value> call(std::string_view function, std::string_view name, std::span<const Value> rest) const override {
@@ -143,7 +146,7 @@ std::optional<Value> VariantScope::lookup(std::string_view name) const {
     if (same_name(variant.specialize[i].name, name)) return specialisation(i);
   if (const SharedLet* const each = binding.spec->server().shared_let(name)) return shared(*each);
   if (closed_) refuse_measured(name, MayFollow::nothing_measured);
-  if (auto value = arch_value(arch, name, closed_ && !arch.written.empty() ? arch.written : arch.properties)) return value;
+  if (auto value = arch_value(arch, name, closed_ ? Numbers::of_the_file : Numbers::of_the_machine)) return value;
   if (!closed_) return binding.lookup(name);
   if (is_of_the_call(binding.spec->server(), name))
     throw ExpressionError(
