@@ -26,7 +26,8 @@ class Trust {
 
   // "" or why not, in a sentence with what to do. A link's mode says nothing: only its owner is asked.
   std::string fault(const struct stat& facts, const std::filesystem::path& path, Where where) const;
-  bool accepts(const struct stat& facts, Where where) const;  // there is no fault; nobody has to make a path to ask
+  // Whether fault() returns "", for callers that have no path yet: making one takes longer than the judgement.
+  bool accepts(const struct stat& facts, Where where) const;
   bool follows_links() const { return follows_links_; }
   bool shared() const { return shared_; }
 
