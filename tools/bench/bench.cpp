@@ -26,22 +26,49 @@ void save_text(const std::string& path, const std::string& text) {
   if (!file) throw UsageError(fmt::format("--save: {} cannot be written", path));
 }
 
-void set_cases(BenchRequest& request, const std::vector<std::string>& texts) {
-  const auto& spec = *request.kernel->spec;
-  request.own_cases = std::make_shared<const std::vector<spec::Case>>(cases_with(spec, request.cases, case_settings(spec, texts)));
-  request.cases.clear();
-  for (const auto& c : *request.own_cases) request.cases.push_back(&c);
+// Cases that match globs, separated by ',', each once, with settings of --set.
+std::vector<BenchCase> cases_named(const KernelHandle& kernel, const std::string& globs, const std::vector<std::string>& settings) {
+  std::vector<const spec::Case*> named;
+  for (const auto& pattern : words_of_list(globs))
+    for (const auto* c : cases_matching(*kernel.spec, pattern))
+      if (std::find(named.begin(), named.end(), c) == named.end()) named.push_back(c);
+  if (named.empty()) throw UsageError("--case: names no case");
+  std::vector<BenchCase> cases;
+  for (auto& c : cases_with(*kernel.spec, named, case_settings(*kernel.spec, settings))) {
+    auto name = c.name;
+    cases.push_back({&kernel, std::make_shared<const spec::Case>(std::move(c)), std::move(name), ""});
+  }
+  return cases;
+}
+
+// Of KERNEL:GLOBS or KERNEL:GLOBS:NAME=VALUE,...
+std::vector<BenchCase> cases_beside(const std::string& text) {
+  const auto kernel_end = text.find(':');
+  if (kernel_end == std::string::npos) throw UsageError("expected KERNEL:GLOBS or KERNEL:GLOBS:NAME=VALUE,...");
+  const auto& kernel = kernel_named(text.substr(0, kernel_end));
+  const auto rest = text.substr(kernel_end + 1);
+  const auto globs_end = rest.find(':');
+  std::vector<std::string> settings;
+  if (globs_end != std::string::npos) settings.push_back(rest.substr(globs_end + 1));
+  auto cases = cases_named(kernel, rest.substr(0, globs_end), settings);
+  for (auto& c : cases) c.name = kernel.name + " " + c.name;
+  return cases;
+}
+
+void add_beside(BenchRequest& request, const std::string& text) {
+  try {
+    for (auto& c : cases_beside(text)) request.beside.push_back(std::move(c));
+  } catch (const UsageError& e) {
+    throw UsageError(fmt::format("--beside {}: {}", text, e.what()));
+  }
 }
 
 BenchRequest request_of(const Arguments& arguments) {
   BenchRequest request;
   request.kernel = &kernel_named(arguments.text("KERNEL"));
-  for (const auto& pattern : words_of_list(arguments.text("case", "*")))
-    for (const auto* c : cases_matching(*request.kernel->spec, pattern))
-      if (std::find(request.cases.begin(), request.cases.end(), c) == request.cases.end()) request.cases.push_back(c);
-  if (request.cases.empty()) throw UsageError("--case: names no case");
-  if (arguments.has("set")) set_cases(request, arguments.texts("set"));
-  request.config = config_override(arguments);
+  request.cases = cases_named(*request.kernel, arguments.text("case", "*"), arguments.texts("set"));
+  for (auto& c : request.cases) c.config = config_override(arguments);
+  for (const auto& text : arguments.texts("beside")) add_beside(request, text);
   request.memory = memory_named(arguments.text("memory", "auto"));
   request.seconds = arguments.number("seconds", 1, 0.001, 3600);
   request.check = arguments.has("check");
@@ -124,6 +151,9 @@ void add_options(Arguments& arguments) {
   arguments.word("KERNEL", true);
   arguments.option("case", "GLOBS", "cases by name, in turn those of each of several separated by ',' (default: all)");
   add_set_option(arguments);
+  arguments.list("beside", "KERNEL:GLOBS[:SET]",
+                 "cases of another kernel (or of this one, without --config and --variant), with settings as --set has them: timed in all "
+                 "rounds of each case; may be given several times");
   add_device_option(arguments);
   add_config_options(arguments);
   arguments.option("threads", "LIST", "thread counts, separated by ',' (default: as many as the process may use)");
@@ -166,7 +196,8 @@ int bench(std::span<const std::string> words) {
       "ejk bench mean_pooling --case 'bert*'\n"
       "ejk bench flash_attention --case 'prefill_d128*' --threads 1,2 --against sgemm --save docs/bench/flash_attention.md\n"
       "ejk bench flash_attention --case 'gpu_d*' --set E=f16 --device cuda\n"
-      "ejk bench flash_attention --device cuda --against torch,fa3,ejkernel --check");
+      "ejk bench flash_attention --device cuda --against torch,fa3,ejkernel --check\n"
+      "ejk bench mla_attention --case gpu_prefill --beside flash_attention:gpu_mla:B=1,Sq=4096,Sk=4096 --device cuda");
   add_options(arguments);
   if (!arguments.parse(words)) return exit_done;
   const auto device = device_named(arguments.text("device", "cpu"));

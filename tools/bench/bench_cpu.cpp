@@ -57,17 +57,17 @@ std::vector<BenchRow> measure_group(const CpuBench& plan, const BenchGroup& grou
   const int threads = meter.peaks().threads;
   Subjects subjects;
   std::vector<Timed*> timed;
-  for (const auto* c : group)
+  for (const auto& c : group)
     for (const int alignment : plan.alignments) {
-      show_progress(fmt::format("{} threads: data for {}", threads, c->name));
-      subjects.push_back(std::make_unique<BenchSubject>(plan, *c, alignment, meter.peaks()));
+      show_progress(fmt::format("{} threads: data for {}", threads, c.name));
+      subjects.push_back(std::make_unique<BenchSubject>(plan, c, alignment, meter.peaks()));
       timed.push_back(&subjects.back()->timed());
       if (sgemm) let_rest(*timed.back(), *plan.openblas);
     }
   if (sgemm) timed.push_back(sgemm);
   auto last = Clock::now();
   measure(timed, plan.seconds / static_cast<double>(plan.alignments.size()), [&](int round) {
-    show_progress(fmt::format("{} threads: {} and {} more, round {}", threads, group.front()->name, group.size() - 1, round + 1));
+    show_progress(fmt::format("{} threads: {} and {} more, round {}", threads, group.front().name, group.size() - 1, round + 1));
     if (std::chrono::duration<double>(Clock::now() - last).count() < seconds_between_peaks) return;
     if (sgemm) plan.openblas->rest();
     meter.measure(1);

@@ -17,6 +17,7 @@ namespace {
 struct Subject {
   reference::Call call;
   std::unique_ptr<PackedCall> packed;
+  std::string config;
   DeviceBenchRow row;
   Timed timed;
   std::vector<Timed> peers;  // of those that can do the call
@@ -49,12 +50,12 @@ class DeviceBench {
 
   void measure_group(const BenchGroup& group, DeviceBenchReport& report) {
     std::vector<std::future<reference::Call>> calls;
-    for (const auto* c : group)
-      calls.push_back(side_work_.start([this, c] { return reference::make_call(*request_.kernel->spec, *c, request_.seed); }));
+    for (const auto& c : group)
+      calls.push_back(side_work_.start([this, &c] { return reference::make_call(*c.kernel->spec, *c.values, request_.seed); }));
     std::vector<std::unique_ptr<Subject>> subjects;
     for (std::size_t i = 0; i < group.size(); ++i) {
-      show_progress("data for " + group[i]->name);
-      subjects.push_back(make_subject(group[i]->name, calls[i].get()));
+      show_progress("data for " + group[i].name);
+      subjects.push_back(make_subject(group[i], calls[i].get()));
     }
     std::vector<Timed*> timed;
     for (auto& subject : subjects) {
@@ -64,29 +65,30 @@ class DeviceBench {
       for (auto& peer : subject->peers) timed.push_back(&peer);
     }
     measure(timed, request_.seconds,
-            [&](int round) { show_progress(fmt::format("{} and {} more, round {}", group.front()->name, group.size() - 1, round + 1)); });
+            [&](int round) { show_progress(fmt::format("{} and {} more, round {}", group.front().name, group.size() - 1, round + 1)); });
     for (auto& subject : subjects) finish(*subject);
     if (request_.check) check(subjects);
     for (auto& subject : subjects) report.rows.push_back(std::move(subject->row));
     for (const auto& peer : peers_) peer->drop();
   }
 
-  std::unique_ptr<Subject> make_subject(const std::string& name, reference::Call call) {
+  std::unique_ptr<Subject> make_subject(const BenchCase& c, reference::Call call) {
     auto subject = std::make_unique<Subject>();
+    subject->config = c.config;
     subject->call = std::move(call);
     for (const auto& peer : peers_) peer->start_preparing(subject->call);  // while the data of the next case is made
-    subject->packed = std::make_unique<PackedCall>(*request_.kernel, subject->call, machine_);
+    subject->packed = std::make_unique<PackedCall>(*c.kernel, subject->call, machine_);
     auto& row = subject->row;
-    row.name = name;
+    row.name = c.name;
     row.memory = cold() ? "cold" : "warm";
-    row.told = subject->packed->explain(request_.config);
+    row.told = subject->packed->explain(c.config);
     row.tier = tier_of(row.told);
     row.compiler = compiler_of(row.told);
-    row.cost = cost_of(*request_.kernel->spec, subject->call.binding);
+    row.cost = cost_of(*c.kernel->spec, subject->call.binding);
     row.bytes = row.cost.bytes > 0 ? row.cost.bytes : tensor_bytes(subject->call.facts());
     subject->timed.warm_up = !cold();
-    subject->timed.clock = [this, packed = subject->packed.get()](int count) {
-      return stopwatch_.seconds([&] { packed->launch(request_.config); }, count, cold());
+    subject->timed.clock = [this, subject = subject.get()](int count) {
+      return stopwatch_.seconds([&] { subject->packed->launch(subject->config); }, count, cold());
     };
     return subject;
   }
@@ -106,7 +108,7 @@ class DeviceBench {
     row.samples = subject.timed.samples;
     // Few enough to be queued without waiting, a few milliseconds of work at most.
     const int in_flight = static_cast<int>(std::clamp(5e-3 / std::max(median(row.samples), 1e-9), 4.0, 256.0));
-    if (stopwatch_.has_timer()) row.host = stopwatch_.host_seconds([&] { subject.packed->launch(request_.config); }, in_flight);
+    if (stopwatch_.has_timer()) row.host = stopwatch_.host_seconds([&] { subject.packed->launch(subject.config); }, in_flight);
     auto timed = subject.peers.begin();
     for (auto& peer : row.peers)
       if (peer.why_not.empty()) peer.samples = (timed++)->samples;

@@ -28,17 +28,21 @@ Memory memory_named(const std::string& text) {
 }
 
 std::vector<BenchGroup> groups_of(const BenchRequest& request, double (*bytes_of)(const spec::Spec&, const spec::Case&)) {
+  const auto bytes_of_case = [&](const BenchCase& c) { return bytes_of(*c.kernel->spec, *c.values); };
+  double beside = 0;
+  for (const auto& c : request.beside) beside += bytes_of_case(c);
   std::vector<BenchGroup> groups;
   double bytes = most_bytes_at_a_time;
-  for (const auto* c : request.cases) {
-    const double more = bytes_of(*request.kernel->spec, *c);
+  for (const auto& c : request.cases) {
+    const double more = bytes_of_case(c);
     if (groups.empty() || bytes + more > most_bytes_at_a_time) {
       groups.emplace_back();
-      bytes = 0;
+      bytes = beside;
     }
     groups.back().push_back(c);
     bytes += more;
   }
+  for (auto& group : groups) group.insert(group.end(), request.beside.begin(), request.beside.end());
   return groups;
 }
 

@@ -14,19 +14,26 @@ namespace ejk::tools {
 enum class Memory { automatic, warm, cold };
 Memory memory_named(const std::string& text);  // throws UsageError
 
+// A case of a kernel, and the config that is asked for.
+struct BenchCase {
+  const KernelHandle* kernel = nullptr;
+  std::shared_ptr<const spec::Case> values;
+  std::string name;    // of the case; of another kernel's, with the kernel before it
+  std::string config;  // override as JSON, or empty
+};
+
 struct BenchRequest {
   const KernelHandle* kernel = nullptr;
-  std::vector<const spec::Case*> cases;
-  std::shared_ptr<const std::vector<spec::Case>> own_cases;  // of --set; `cases` points to them
-  std::string config;                                        // override as JSON, or empty
+  std::vector<BenchCase> cases;
+  std::vector<BenchCase> beside;  // of any kernel: timed in all rounds
   Memory memory = Memory::automatic;
   double seconds = 1;  // a case
   bool check = false;  // compare what the runs left with the reference
   std::uint64_t seed = 1;
 };
 
-// Cases that are timed in turn: as many as fit into memory together, each taking bytes_of(case).
-using BenchGroup = std::vector<const spec::Case*>;
+// Cases that are timed in turn: as many as fit into memory together, each taking bytes_of(case), and what is timed beside them.
+using BenchGroup = std::vector<BenchCase>;
 std::vector<BenchGroup> groups_of(const BenchRequest& request, double (*bytes_of)(const spec::Spec&, const spec::Case&));
 
 // Of explain's words: the tier that chose the config; who compiled the image.

@@ -18,13 +18,13 @@ bool memory_bound(const Cost& cost, double bytes, const Peaks& peaks) { return b
 
 }  // namespace
 
-BenchSubject::BenchSubject(const BenchRequest& request, const spec::Case& c, int alignment, const Peaks& peaks)
-    : cpu_(find_device({"cpu", 0})), name_(c.name), config_(request.config), alignment_(alignment) {
-  const auto& kernel = *request.kernel;
+BenchSubject::BenchSubject(const BenchRequest& request, const BenchCase& c, int alignment, const Peaks& peaks)
+    : cpu_(find_device({"cpu", 0})), name_(c.name), config_(c.config), alignment_(alignment) {
+  const auto& kernel = *c.kernel;
   reference::Layout layout;
   layout.alignment = alignment;
   layout.outputs = true;
-  copies_.push_back(std::make_unique<Copy>(Copy{reference::make_call(*kernel.spec, c, request.seed, {layout, false}), nullptr}));
+  copies_.push_back(std::make_unique<Copy>(Copy{reference::make_call(*kernel.spec, *c.values, request.seed, {layout, false}), nullptr}));
   auto& first = *copies_.front();
   first.packed = std::make_unique<PackedCall>(kernel, first.call, cpu_);
   told_ = first.packed->explain(config_);

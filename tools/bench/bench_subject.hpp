@@ -14,7 +14,7 @@ namespace ejk::tools {
 class BenchSubject {
  public:
   // Makes the data and the plan. cold inputs: enough copies that each is out of the caches when its turn comes again.
-  BenchSubject(const BenchRequest& request, const spec::Case& c, int alignment, const Peaks& peaks);
+  BenchSubject(const BenchRequest& request, const BenchCase& c, int alignment, const Peaks& peaks);
   BenchSubject(const BenchSubject&) = delete;
   BenchSubject& operator=(const BenchSubject&) = delete;
 
