@@ -338,7 +338,7 @@ struct Arch {
   std::vector<std::string> flags;              // compiler flags
   std::map<std::string, Value> properties;     // arch.<name> in expressions: vector_bytes, registers, shared_memory, threads, ...
   std::string file;
-  std::map<std::string, Value> replaced{};  // what the file says of those that are a machine's own: templates see these
+  std::map<std::string, Value> replaced{};  // what the file says of those that are the machine's own: arch.listed.<name>
   std::string full_name() const { return platform + ":" + name; }
   bool tests_only() const;  // property tests_only: run by checks, never chosen for a call
 };

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "emulator/sanitizer.hpp"
+#include "spec/arch_property.hpp"
 #include "spec/read/catalogue.hpp"
 #include "spec/render/template.hpp"
 #include "tests/paths.hpp"
@@ -18,7 +19,7 @@ class Constants : public spec::Scope {
   Constants(const std::map<std::string, spec::Value>& values, const spec::Arch& arch) : values_(values), arch_(arch) {}
   std::optional<spec::Value> lookup(std::string_view name) const override {
     if (name == "arch.platform") return spec::Value(std::string("simt"));
-    if (name.starts_with("arch.")) return arch_.properties.at(std::string(name.substr(5)));
+    if (spec::names_arch_property(name)) return arch_.properties.at(spec::arch_property(name).name);
     const auto found = values_.find(std::string(name));
     if (found == values_.end()) return std::nullopt;
     return found->second;

@@ -108,23 +108,25 @@ TEST_F(ImageTest, ATemplateSeesNothingOfTheCall) {
 }
 
 // Launches have the machine's numbers, so that a specialisation must have them too: else an image would be launched on another's grid.
-TEST_F(ImageTest, SpecialisationsFollowTheMachineAndTemplatesTheFile) {
+TEST_F(ImageTest, SpecialisationsFollowTheMachineAndTemplatesWhatIsListed) {
   Arch here = arch();
-  for (const char* const measured : {"vector_bytes", "sms"}) here.replaced[measured] = here.properties[measured];
-  here.properties["vector_bytes"] = here.properties["sms"] = std::int64_t{64};
+  for (const char* const measured : {"shared_memory", "sms"}) here.replaced[measured] = here.properties[measured] = std::int64_t{32};
+  here.properties["shared_memory"] = here.properties["sms"] = std::int64_t{64};
   Variant changed = variant();
-  changed.specialize.push_back({"wide", Expression::parse("arch.vector_bytes / 4")});
+  changed.specialize.push_back({"wide", Expression::parse("arch.shared_memory / 4")});
   changed.specialize.push_back({"many", Expression::parse("arch.sms + 1")});
   const Binding binding = bound("small.f32");
   VariantScope scope(changed, here, binding);
   scope.set_config(small_config);
   EXPECT_EQ(*scope.lookup("wide"), Value(std::int64_t{16}));
   EXPECT_EQ(*scope.lookup("many"), Value(std::int64_t{65}));
-  EXPECT_EQ(*scope.lookup("arch.vector_bytes"), Value(std::int64_t{64}));
+  EXPECT_EQ(*scope.lookup("arch.shared_memory"), Value(std::int64_t{64}));
+  EXPECT_EQ(*scope.lookup("arch.listed.shared_memory"), Value(std::int64_t{32}));
   scope.close();
   EXPECT_EQ(*scope.lookup("wide"), Value(std::int64_t{16}));
-  EXPECT_EQ(*scope.lookup("arch.vector_bytes"), Value(std::int64_t{32}));
-  EXPECT_THROW(scope.lookup("arch.sms"), ExpressionError);
+  EXPECT_EQ(*scope.lookup("arch.listed.shared_memory"), Value(std::int64_t{32}));
+  EXPECT_EQ(*scope.lookup("arch.listed.vector_bytes"), *scope.lookup("arch.vector_bytes"));
+  for (const char* const measured : {"arch.sms", "arch.shared_memory"}) EXPECT_THROW(scope.lookup(measured), ExpressionError) << measured;
 }
 
 TEST_F(ImageTest, ALetThatDependsOnItselfIsAnError) {

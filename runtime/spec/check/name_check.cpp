@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "spec/arch_property.hpp"
 #include "spec/call/binding.hpp"
 #include "spec/check/suggest.hpp"
 #include "spec/expression/expression_node.hpp"
@@ -66,7 +67,7 @@ bool NameCheck::is_plain_name(const std::string& name, const NameRules& rules) c
     const SharedLet* const let = rules.sound_lets && rules.in_variant ? spec_.shared_let(name) : nullptr;
     return let && rules.sound_lets->contains(let->expression.identity());
   }
-  return !name.starts_with("arch.") && !refuses_varying(name, rules);
+  return !names_arch_property(name) && !refuses_varying(name, rules);
 }
 
 void NameCheck::judge_all(const std::string& pointer, const Expression& expression, const NameRules& rules) {
@@ -81,7 +82,7 @@ bool NameCheck::refuses_varying(const std::string& name, const NameRules& rules)
 }
 
 void NameCheck::judge_name(const std::string& pointer, const std::string& name, const NameRules& rules) {
-  if (name.starts_with("arch.")) return judge_property(pointer, name, rules);
+  if (names_arch_property(name)) return judge_property(pointer, name, rules);
   if (refuses_varying(name, rules))
     fault(pointer, "the attribute '" + name + "' varies from call to call, so " + rules.place +
                        " cannot use it; pass it to a launch by its bare name");
@@ -123,7 +124,7 @@ void NameCheck::judge_unknown(const std::string& pointer, const std::string& nam
 }
 
 void NameCheck::judge_property(const std::string& pointer, const std::string& name, const NameRules& rules) {
-  const std::string property = name.substr(5);
+  const auto property = arch_property(name).name;
   if (!rules.in_variant) return fault(pointer, "'" + name + "' has no value in " + rules.place + ": only variants know an arch");
   if (property == "name" || property == "platform") return;
   for (const Arch* arch : rules.archs) {

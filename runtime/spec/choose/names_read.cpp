@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "spec/arch_property.hpp"
 #include "spec/expression/same_name.hpp"
 
 namespace ejk::spec {
@@ -23,7 +24,7 @@ void NamesRead::add(const std::string& name) {
     return add(let->expression);
   if (std::any_of(variant_.specialize.begin(), variant_.specialize.end(), named)) return;
   if (const SharedLet* const let = spec_.shared_let(name)) return add(let->expression);
-  if (!name.starts_with("arch.")) of_the_call_ = true;
+  if (!names_arch_property(name)) of_the_call_ = true;
 }
 
 }  // namespace ejk::spec

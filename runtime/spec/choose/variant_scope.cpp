@@ -1,6 +1,7 @@
 // The scope of a variant's expressions, open (for one call) and closed (for templates).
 #include <fmt/format.h>
 
+#include "spec/arch_property.hpp"
 #include "spec/check/suggest.hpp"
 #include "spec/choose/let_values.hpp"
 #include "spec/expression/same_name.hpp"
@@ -9,13 +10,12 @@
 namespace ejk::spec {
 namespace {
 
-enum class Numbers { of_the_machine, of_the_file };
-std::optional<Value> arch_value(const Arch& arch, std::string_view name, Numbers numbers) {
-  if (!name.starts_with("arch.")) return std::nullopt;
-  const std::string property(name.substr(5));
+std::optional<Value> arch_value(const Arch& arch, std::string_view name) {
+  if (!names_arch_property(name)) return std::nullopt;
+  const auto [property, listed] = arch_property(name);
   if (property == "name") return Value(arch.name);
   if (property == "platform") return Value(arch.platform);
-  if (numbers == Numbers::of_the_file)
+  if (listed)
     if (const auto replaced = arch.replaced.find(property); replaced != arch.replaced.end()) return replaced->second;
   const auto found = arch.properties.find(property);
   if (found != arch.properties.end()) return found->second;
@@ -33,8 +33,12 @@ void refuse_measured(std::string_view name, MayFollow may) {
   };
   for (const std::string_view property : {"arch.threads", "arch.l1_bytes", "arch.l2_bytes"})
     if (name == property) refuse("pass it as a launch argument");
-  if (may == MayFollow::nothing_measured && name == "arch.sms")
-    refuse("pass it as a launch argument, or name what follows from it in the variant's specialize");
+  if (may == MayFollow::device) return;
+  for (const std::string_view property : {"arch.sms", "arch.shared_memory"})
+    if (name == property)
+      refuse(
+          "pass it as a launch argument, name what follows from it in the variant's specialize, or take the file's: "
+          "arch.listed.shared_memory");
 }
 
 // What a specialisation's expression sees.
@@ -44,7 +48,7 @@ class CallScope : public Scope {
   std::optional<Value> lookup(std::string_view name) const override {
     refuse_measured(name, MayFollow::device);
     if (const SharedLet* let = binding_.spec->server().shared_let(name)) return lets_.value(*let, *this);
-    if (auto value = arch_value(arch_, name, Numbers::of_the_machine)) return value;
+    if (auto value = arch_value(arch_, name)) return value;
     return binding_.lookup(name);
   }
   std::optional<Value> call(std::string_view function, std::string_view name, std::span<const Value> rest) const override {
@@ -146,7 +150,7 @@ std::optional<Value> VariantScope::lookup(std::string_view name) const {
     if (same_name(variant.specialize[i].name, name)) return specialisation(i);
   if (const SharedLet* const each = binding.spec->server().shared_let(name)) return shared(*each);
   if (closed_) refuse_measured(name, MayFollow::nothing_measured);
-  if (auto value = arch_value(arch, name, closed_ ? Numbers::of_the_file : Numbers::of_the_machine)) return value;
+  if (auto value = arch_value(arch, name)) return value;
   if (!closed_) return binding.lookup(name);
   if (is_of_the_call(binding.spec->server(), name))
     throw ExpressionError(

@@ -32,7 +32,7 @@ extern "C" __attribute__((visibility("default"))) void ejk_simt_bind(const SimtH
   image->shared_begin = __start_ejk_shared;
   image->shared_end = __stop_ejk_shared;
   image->wave = ${arch.wave};
-  image->most_shared = ${arch.shared_memory};
+  image->most_shared = ${arch.listed.shared_memory};
 }
 
 static inline const SimtThread& simt_thread() { return **simt_host->running; }
