@@ -2,7 +2,7 @@
 // keys, once as values. So they need no place of their own, nor a warp that puts them there.
 //
 // Tiles are transposed: scores are S^T = K Q^T, with keys as rows, and outputs O^T += V^T W^T, with features as rows; heads are columns. A warpgroup copies tiles of 64 keys,
-// one makes scores and weights W, two add values, half of the features each.
+// one makes scores and weights W, two add values, half of the features each. A warp of those that copy splits scales, where one is enough for copies.
 //
 // Queries are halves, too, times a power of two, so that no digit is lost; rope features stay bfloat16. Keys' scales, one for 128 features, multiply the sums of products of these.
 // Of values, a key's scales are 2^e times halves, which multiply its features; 2^e multiplies its weights. Weights are 2^(score + e - reference): a head's reference goes from tile
@@ -21,7 +21,7 @@ using Cached = ${ctype(C)};
 constexpr int R = ${R}, ROPE = ${Dr};
 constexpr int HEADS = ${columns};         // of a block; those past the last one are never stored
 constexpr bool CAPPED = ${capped};        // a soft cap
-constexpr bool GATHERED = ${gathered};    // keys are listed, or pages are of no size that a tensor map copies tiles of
+constexpr bool GATHERED = ${gathered};    // keys are listed, or of pages of which tiles have no whole number, or do not lie one after the other
 constexpr int KEYS = 64, BLOCKS = R / 128;  // of a tile; of features that share a scale
 constexpr uint32_t STAGES = ${stages};    // tiles in shared memory
 constexpr int ADDERS = 2 * WARPGROUP, CONSUMERS = WARPGROUP + ADDERS, THREADS = 4 * WARPGROUP;
@@ -31,6 +31,7 @@ $if gathered
 #include "mla_decode/raw_bytes_gatherer.h"
 $else
 #include "mla_decode/raw_bytes_producer.h"
+#include "mla_decode/raw_bytes_scales.h"
 $end
 #include "mla_decode/raw_bytes_queries.h"
 #include "mla_decode/raw_bytes_scores.h"
@@ -45,10 +46,6 @@ $else
 KERNEL(THREADS, 1) decode(${parameters('decode')}) {
 $end
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
-$if not gathered
-  if (thread_x() == WARP) prefetch_tensor_map(cache_map);
-  if (thread_x() == 2 * WARP) prefetch_tensor_map(k_rope_map);
-$end
   const int part_count = static_cast<int>(parts), blocks = static_cast<int>(row_blocks);
   const int first_head = block_x() % blocks * HEADS, unit = block_x() / blocks, token = unit / part_count, part = unit % part_count;
   const int queries = static_cast<int>(q_latent_view.shape[1]), heads = static_cast<int>(q_latent_view.shape[2]), sequence = token / queries, i = token % queries;
@@ -67,8 +64,8 @@ $end
     Queries{at}.start(query(q_latent_view), q_latent_view.strides[2], query(q_rope_view), q_rope_view.strides[2], heads - first_head);
   }
   if (thread_x() == 0) {
-    for (uint32_t stage = 0; stage < STAGES; ++stage) barrier_init(at.full(stage), GATHERED ? WARPGROUP + 4 : 1), barrier_init(at.empty(stage), CONSUMERS / WARP);
-    for (uint32_t turn = 0; turn < 2; ++turn) barrier_init(at.weighed(turn), 4), barrier_init(at.added(turn), 8);
+    for (uint32_t stage = 0; stage < STAGES; ++stage) barrier_init(at.full(stage), GATHERED ? WARPGROUP + 4 : 1), barrier_init(at.empty(stage), CONSUMERS / WARP + !GATHERED);
+    for (uint32_t turn = 0; turn < 2; ++turn) barrier_init(at.weighed(turn), 4), barrier_init(at.added(turn), 8), barrier_init(at.split(turn), 1);
     fence_barrier_init();
   }
   let_next_launch_go();
@@ -88,7 +85,8 @@ $if gathered
     Gatherer{at, cache, static_cast<uint32_t>(latent_outer / 16), static_cast<uint32_t>(latent_inner / 16), listed ? list : block_tables + sequence * table_row, listed, static_cast<int>(page_size)}
         .run(first, end);
 $else
-    if (warp() == 0) Copier{at, cache_map, k_rope_map, block_tables + sequence * table_row, static_cast<int>(page_size), static_cast<int>(box_rows), end - first}.run(first);
+    if (warp() == 0) Copier{at, cache, static_cast<uint32_t>(latent_outer / 16), block_tables + sequence * table_row, static_cast<int>(page_size), static_cast<int>(box_rows), end - first}.run(first);
+    if (warp() == 1) Splitter{at}.run(tiles, count - first_tile * KEYS);
 $end
     return;
   }

@@ -1,11 +1,11 @@
-// The warp of Hopper's mla_decode of bytes in registers that copies keys by tensor maps. A part of decode_raw_bytes.sm90.cu, whose constants it uses.
+// The warp of Hopper's mla_decode of bytes in registers that copies keys which lie one after the other. A part of decode_raw_bytes.sm90.cu, whose constants it uses.
 #pragma once
 
 // Lane n copies the n-th `box_rows` keys of each tile, which lie in one page.
 struct Copier {
-  static constexpr int ROW_BYTES = R + BLOCKS * 4 + ROPE * 2, ROPE_AT = R + BLOCKS * 4;
   const Places& at;
-  const TensorMap &features, &scales;
+  const uint8_t* cache;
+  uint32_t page_stride;  // in units of 16 bytes
   const int32_t* table;  // of the sequence
   int page_keys, box_rows, left;
 
@@ -25,14 +25,9 @@ struct Copier {
       if (has(keys - KEYS)) next = table[column];  // it is there when it is wanted
       const uint32_t full = at.full(turn.at);
       barrier_wait(at.empty(turn.at), turn.parity ^ 1);
-      if (lane() == 0) barrier_arrive_expect(full, boxes * box_rows * ROW_BYTES);
+      if (lane() == 0) barrier_arrive_expect(full, boxes * box_rows * KEY_ROW);
       sync_warp();
-      if (some) {
-        const uint32_t to = at.keys(turn.at) + lane() * box_rows * 128;
-#pragma unroll
-        for (uint32_t box = 0; box < BOXES; ++box) load_tile(to + box * BOX, features, full, {box == ROPE_BOX ? ROPE_AT : static_cast<int>(box) * 128, inner, page});
-        load_tile(at.scales(turn.at) + lane() * box_rows * 16, scales, full, {R, inner, page});
-      }
+      if (some) load_bytes(at.keys(turn.at) + lane() * box_rows * KEY_ROW, cache + (uint64_t{static_cast<uint32_t>(page)} * page_stride * 16 + inner * KEY_ROW), box_rows * KEY_ROW, full);
       page = next, inner = next_inner;
       turn.next();
     }

@@ -14,11 +14,11 @@ struct Scorer : Weigher {
   // Of each pair: the first and last 8 keys of a slice, then of the other. from: where the lane's part of the first one lies.
   uint32_t first_pair(uint32_t stage) const {
     const int l = own_lane();
-    return at.keys(stage) + (own_warp() * 16 + l % 16) * 128 + (l / 16 ^ l % 8) * 16;
+    return at.chunk(stage, own_warp() * 16 + l % 16, l / 16);
   }
   static void load_step(uint32_t (&bytes)[2][4], uint32_t from, int step) {
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair) load_matrices(bytes[pair], (from ^ pair_of(step, pair) % 4 * 32) + pair_of(step, pair) / 4 * BOX);
+    for (int pair = 0; pair < 2; ++pair) load_matrices(bytes[pair], Places::pair(from, pair_of(step, pair)));
   }
   static void widen_step(Operands& a, const uint32_t (&bytes)[2][4]) {
 #pragma unroll
@@ -36,6 +36,7 @@ struct Scorer : Weigher {
     }
     wgmma_commit();
   }
+$if gathered
   static void start_rope(Scores& s, uint64_t keys, uint64_t queries) {
     keep_in_place(s);
     wgmma_fence();
@@ -43,8 +44,20 @@ struct Scorer : Weigher {
     for (int slice = 0; slice < ROPE / 16; ++slice) wgmma<Element, HEADS>(s, moved(keys, slice * 32), moved(queries, slice * 32), slice > 0);
     wgmma_commit();
   }
+$else
+  // a: where the keys' rope features may stay until these products are done.
+  static void start_rope(Scores& s, Operands& a, uint32_t from, uint64_t queries) {
+#pragma unroll
+    for (int slice = 0; slice < ROPE / 16; ++slice) load_matrices(a[slice / 2][slice % 2], from + R + BLOCKS * 4 + slice * 32);
+    keep_in_place(s);
+    wgmma_fence();
+#pragma unroll
+    for (int slice = 0; slice < ROPE / 16; ++slice) wgmma<Element, HEADS>(s, a[slice / 2][slice % 2], moved(queries, slice * 32), slice > 0);
+    wgmma_commit();
+  }
+$end
   // Each 128 features apart, whose sums the keys' scales multiply; rope features have none.
-  void make_scores(Scores& s, Split& split, uint32_t stage) const {
+  void make_scores(Scores& s, ${gathered ? 'Split& split, ' : ''}uint32_t stage) const {
     const uint64_t queries = depth_major<128>(at.q());
     const uint32_t from = first_pair(stage);
     Sums some;
@@ -53,7 +66,11 @@ struct Scorer : Weigher {
     uint32_t bytes[AHEAD][2][4];
 #pragma unroll
     for (int step = 0; step < AHEAD; ++step) load_step(bytes[step], from, step);
+$if gathered
     start_rope(s, depth_major<128>(at.keys(stage) + ROPE_BOX * BOX), moved(queries, R / 64 * HEAD_BOX));
+$else
+    start_rope(s, a[1], from, moved(queries, R / 64 * HEAD_BOX));
+$end
     widen_step(a[0], bytes[0]);
     load_step(bytes[0], from, AHEAD);
 #pragma unroll
@@ -66,7 +83,9 @@ struct Scorer : Weigher {
         widen_step(a[(step + 1) % 2], bytes[(step + 1) % AHEAD]);
         if (step + 1 + AHEAD < STEPS) load_step(bytes[(step + 1) % AHEAD], from, step + 1 + AHEAD);
       }
+$if gathered
       if (step + 1 == STEPS) split = split_scales(stage);  // while products are made
+$end
       if (!SPREAD && step % 2 == 1) add_block(s, some[0], stage, step / 2);
     }
     if constexpr (SPREAD)
@@ -76,7 +95,7 @@ struct Scorer : Weigher {
   void add_block(Scores& s, Scores& some, uint32_t stage, int block) const {
     float scale[2];
 #pragma unroll
-    for (int h = 0; h < 2; ++h) scale[h] = __uint_as_float(load_shared_4(at.scales(stage) + own_key(2 * h) * 16 + block * 4));
+    for (int h = 0; h < 2; ++h) scale[h] = __uint_as_float(load_shared_4(at.scales(stage, own_key(2 * h)) + block * 4));
     wgmma_wait<0>();
     if (block == 0) keep_in_place(s);
     keep_in_place(some);
@@ -89,34 +108,38 @@ struct Scorer : Weigher {
     if (own_lane() == 0) barrier_arrive(barrier);
   }
 
+$if not gathered
   // Keys behind the last one, which may be anything, become zeros.
   void clear_behind(uint32_t stage, int left) const {
-    const int thread = thread_x() % WARPGROUP;
 #pragma unroll 1
-    for (int i = left * 8 + thread; i < KEYS * 8; i += WARPGROUP)
-#pragma unroll
-      for (uint32_t box = 0; box < BOXES; ++box) store_shared_16(at.keys(stage) + box * BOX + i * 16, {});
-    if (thread >= left && thread < KEYS) store_shared_16(at.scales(stage) + thread * 16, {});
-    fence_async();
+    for (uint32_t i = left * KEY_ROW + thread_x() % WARPGROUP * 16; i < Places::KEY_BYTES; i += WARPGROUP * 16) store_shared_16(at.keys(stage) + i, {});
     sync_some(SCORING, WARPGROUP);
   }
+$else
   // Keys that are not there get no weight.
-  void hide_keys(Split& split, uint32_t stage, int left) const {
-    if (!GATHERED && left >= KEYS) return;
-    const uint32_t seen = GATHERED ? load_shared_4(at.seen(stage) + own_warp() / 2 * 4) >> (own_warp() % 2 * 16 + own_lane() / 4) : (own_key(0) < left ? 1 : 0) | (own_key(2) < left ? 0x100 : 0);
+  void hide_keys(Split& split, uint32_t stage) const {
+    const uint32_t seen = load_shared_4(at.seen(stage) + own_warp() / 2 * 4) >> (own_warp() % 2 * 16 + own_lane() / 4);
 #pragma unroll
     for (int h = 0; h < 2; ++h)
       if (!(seen >> 8 * h & 1)) split.exponent[h] = -INFINITE;
   }
+$end
   void wait_for_keys(const Turn<STAGES>& stage, int left) const {
     barrier_wait_all(at.full(stage.at), stage.parity);
     if constexpr (GATHERED) fence_async();  // what other threads have stored before
-    if (!GATHERED && left < KEYS) clear_behind(stage.at, left);
+$if not gathered
+    if (left < KEYS) clear_behind(stage.at, left);
+$end
   }
-  void make_weights(Scores& s, OwnSums& sums, const Split& split, int tile) const {
+  void make_weights(Scores& s, OwnSums& sums, ${gathered ? 'const Split& split, ' : ''}int tile) const {
     const uint32_t turn = tile % 2;
+$if gathered
     barrier_wait_all(at.added(turn), tile / 2 % 2 ^ 1);
     store_ratios(split, turn);
+$else
+    barrier_wait_all(at.split(turn), tile / 2 % 2);  // when those who add values have left the weights before, too
+    const Split split = split_of(turn);
+$end
     weigh(s, sums, split, turn);
     store_weights(s, turn);
     fence_async();
@@ -133,13 +156,19 @@ struct Scorer : Weigher {
     for (int tile = 0; tile < tiles; ++tile, left -= KEYS) {
       wait_for_keys(stage, left);
       Scores s;
+$if gathered
       Split split;
       make_scores(s, split, stage.at);
+$else
+      make_scores(s, stage.at);
+$end
       // Where heads are many, weights are handed on when the next tile's products are done: those of values would make these slower, and then leave tensor cores idle.
       if (!SPREAD && tile > 0) arrive(at.weighed((tile - 1) % 2));
-      hide_keys(split, stage.at, left);
+$if gathered
+      hide_keys(split, stage.at);
+$end
       arrive(at.empty(stage.at));
-      make_weights(s, sums, split, tile);
+      make_weights(s, sums, ${gathered ? 'split, ' : ''}tile);
       if (SPREAD || tile + 1 == tiles) arrive(at.weighed(tile % 2));
       stage.next();
     }

@@ -32,8 +32,8 @@ template <int GROUP> struct Adder {
 
   // Step 2 n + b: 16 keys from 16 n on, of the half's features with scale b. A byte of a key lies beside that of its next feature, and two keys' in a word.
   void load_step(uint32_t (&bytes)[4], uint32_t stage, int step) const {
-    const int l = lane(), chunk = l / 16 * 4 + warp() % 4;
-    load_matrices_transposed(bytes, at.keys(stage) + l % 16 * 128 + (chunk ^ l % 8) * 16 + (GROUP * 2 + step % 2) * BOX + step / 2 * (16 * 128));
+    const int l = lane();
+    load_matrices_transposed(bytes, at.chunk(stage, step / 2 * 16 + l % 16, (GROUP * 2 + step % 2) * 8 + l / 16 * 4 + warp() % 4));
   }
   void widen_step(Operands& a, const uint32_t (&bytes)[4], uint32_t turn, int step) const {
     uint32_t ratio[2];

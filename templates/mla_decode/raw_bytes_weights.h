@@ -20,11 +20,14 @@ struct Weigher {
 
   static constexpr bool SPREAD = HEADS < 64;  // registers are many
 
-  // A key's scales as 2^exponent times halves, which are far from the end of their range.
+  // Of both keys: their scales are 2^exponent times halves, which are far from the end of their range.
   struct Split {
     float exponent[2], inverse[2];  // inverse: 2^-exponent. The exponent of keys that are not seen is -infinite
+$if gathered
     uint32_t ratios;                // block lane % 4's of both keys
+$end
   };
+$if gathered
   Split split_scales(uint32_t stage) const {
     Split split;
     const int block = own_lane() % 4;
@@ -32,7 +35,7 @@ struct Weigher {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       uint32_t x[BLOCKS];
-      load_shared_16(at.scales(stage) + own_key(2 * h) * 16, x);
+      load_shared_16(at.scales(stage, own_key(2 * h)), x);
       float scale[BLOCKS], largest = 0;
 #pragma unroll
       for (int i = 0; i < BLOCKS; ++i) scale[i] = __uint_as_float(x[i]), largest = larger_of(largest, size_of(scale[i]));
@@ -48,6 +51,18 @@ struct Weigher {
 #pragma unroll
     for (int h = 0; h < 2; ++h) store_shared_2(to + 4 * h, static_cast<uint16_t>(split.ratios >> 16 * h));
   }
+$else
+  Split split_of(uint32_t turn) const {
+    Split split;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float x[2];
+      load_shared_two(at.powers(turn, own_key(2 * h)), x);
+      split.exponent[h] = x[0], split.inverse[h] = x[1];
+    }
+    return split;
+  }
+$end
 
   // Of two own heads: the largest, or the sum, of the lanes of a warp that have them, and of all warps when these are there. Combine is associative.
   template <class Combine> void combine_in_warp(float (&x)[2], int n, Combine combine) const {
