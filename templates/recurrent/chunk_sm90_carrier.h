@@ -5,9 +5,11 @@ struct Carrier {
   const Places at;
   char* memory;
   const TensorMap& out;
-  const float scale;
+  const float ${dual ? 'skip' : 'scale'};
   const int count, sequence, head, column, part;
   const int first;  // token of the segment
+
+  int own() const { return HEADS > 1 ? part : 0; }  // the part's head among the block's
 
   // The part's values of a stage, by tokens, as a left factor.
   void load_values(uint32_t (&a)[4][4], uint32_t stage) const {
@@ -17,6 +19,24 @@ struct Carrier {
     for (int k = 0; k < 4; ++k) load_matrices_transposed(a[k], from + k * 2048);
   }
 
+$if dual
+  // sums += skip x, 16 tokens at a time for the sake of registers.
+  void add_skip(Columns& sums, uint32_t stage) const {
+    const int token = lane() % 8 + lane() / 16 * 8, pack = warp() % 4 * 2 + lane() / 8 % 2;
+    const uint32_t from = at.values(stage, part) + token * 128 + (pack ^ token % 8) * 16;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      uint32_t x[4];
+      load_matrices_transposed(x, from + k * 2048);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        sums[8 * k + 2 * i] += skip * low_of(x[i]);
+        sums[8 * k + 2 * i + 1] += skip * high_of(x[i]);
+      }
+    }
+  }
+
+$end
   // What `taken` has of 64 keys is added to what gates leave of the state.
   static void add_to_state(Column& state, int box, const Columns& taken, float base, float rest) {
 #pragma unroll
@@ -36,7 +56,7 @@ struct Carrier {
 
   // out, and the state after the chunk. In between, products that are started go on while other numbers are made ready.
   void compute(Column& state, Columns& sums, uint32_t stage, uint32_t slot) const {
-    const Gates& gates = at.gates(memory, stage);
+    const Gates& gates = at.gates(memory, stage, own());
     uint32_t seen[SLICES][4];  // the state as it is read
     Columns taken;
     uint32_t written[4][4], rest[4][4];
@@ -130,10 +150,13 @@ $else
     keep_in_place(taken);
     wgmma_fence();
     take_in(taken, written, rest, stage, 0);
-    scale_by_token(sums, gates.before, scale);
+    scale_by_token(sums, gates.before, ${dual ? '1' : 'scale'});
+$if dual
+    add_skip(sums, stage);
+$end
     keep_in_place(sums);
     wgmma_fence();
-    multiply_values_by_rows(sums, at.values(stage, part), at.pairs(slot));
+    multiply_values_by_rows(sums, at.values(stage, part), at.pairs(slot, own()));
     wgmma_commit();
     wgmma_wait<1>();
     keep_in_place(taken);

@@ -1,5 +1,6 @@
 // Hopper vocabulary of the chunked recurrence: the state after a segment of a sequence, without what is before it. Its chunks are met in the
-// opposite order, each with what is left of it after the segment, so that those of which nothing is left are never read.
+// opposite order, each with what is left of it after the segment, so that those of which nothing is left are never read. Part of a template,
+// which has defined HEADS before: a block has one, or the two warpgroups that add up states have one each.
 #pragma once
 
 constexpr float NOTHING_LEFT = -125;  // in units of log 2; what is left of more is a normal number
@@ -7,15 +8,22 @@ constexpr float NOTHING_LEFT = -125;  // in units of log 2; what is left of more
 // Shared memory: chunks on their way, of each the rows that are read and those that are written; their gates, barriers. No other rows lie there,
 // so that more of them fit than when rows of out are made.
 struct GatherPlaces {
-  static constexpr uint32_t READ_BYTES = BOXES * BOX, BYTES = READ_BYTES + 2 * BOX, COUNT = (${shared} - 1024) / (BYTES + sizeof(Gates) + 16);
-  static constexpr uint32_t GATES = COUNT * BYTES, BARRIERS = GATES + COUNT * sizeof(Gates);
+  static constexpr uint32_t READ_BYTES = BOXES * BOX, BYTES = READ_BYTES + 2 * BOX, COUNT = (${shared} - 1024) / (BYTES + HEADS * sizeof(Gates) + 16);
+  static constexpr uint32_t GATES = COUNT * BYTES, BARRIERS = GATES + COUNT * HEADS * sizeof(Gates);
   uint32_t first;
   char* memory;
 
   GatherPlaces() : first((shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024), memory(dynamic_shared() + (first - shared_pointer(dynamic_shared()))) {}
   uint32_t read(uint32_t stage) const { return first + stage * BYTES; }
   uint32_t written(uint32_t stage, int part) const { return read(stage) + READ_BYTES + part * BOX; }
-  Gates& gates(uint32_t stage) const { return reinterpret_cast<Gates*>(memory + GATES)[stage]; }
+  Gates& gates(uint32_t stage, int own = 0) const { return reinterpret_cast<Gates*>(memory + GATES)[stage * HEADS + own]; }
+  // Whether anything is left of what comes after a stage's chunk, of any head.
+  bool any_left(uint32_t stage) const {
+    bool any = false;
+#pragma unroll
+    for (int own = 0; own < HEADS; ++own) any = any || gates(stage, own).base != 0 || gates(stage, own).rest != 0;
+    return any;
+  }
   // Of a stage: copied, and its gates summed up; no longer read by the eight warps that add up states.
   uint32_t full(uint32_t stage) const { return first + BARRIERS + 16 * stage; }
   uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
@@ -37,31 +45,23 @@ static inline void keep_factors(uint32_t (&a)[4][4]) {
     for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a[k][i]) : : "memory");
 }
 
-// By a warp: copies chunks and makes their factors, until nothing is left of what comes after; the log of what the segment leaves of a state
-// before it. token_of(step): a chunk's first token; copy(stage, token): starts its copies. back: gates are met from the last on.
-template <class TokenOf, class Copy>
-static inline float feed(const GatherPlaces& at, const ${dual ? 'DualNumbers' : 'TokenNumbers'}& gates, float gamma, int count, int chunks, bool back, TokenOf token_of, Copy copy) {
-  LongSum log = {0, 0};  // of what the chunks so far leave, in units of log 2
-  Turn<GatherPlaces::COUNT> turn;
-  uint32_t raw[2];
-  gates.load_raw(token_of(0), count, raw);
-#pragma unroll 1
-  for (int step = 0; step < chunks && log.high > NOTHING_LEFT; ++step, turn.next()) {
-    float numbers[2];
-$if dual  // ssd: what is written is multiplied by its step
-    float steps[2];
-    gates.read(raw, token_of(step), count, numbers, steps);
+// A head's numbers as a warp meets its chunks, and what the chunks so far leave.
+struct GatheredGates {
+  ${dual ? 'DualNumbers' : 'TokenNumbers'} numbers;
+  float gamma;
+  LongSum log = {0, 0};  // in units of log 2
+  uint32_t raw[2] = {};
+  float gates[2] = {}${dual ? ', steps[2] = {}' : ''};
+
+  void load(int token, int count) { numbers.load_raw(token, count, raw); }
+$if dual
+  void read(int token, int count) { numbers.read(raw, token, count, gates, steps); }
 $else
-    gates.read(raw, token_of(step), count, gamma, numbers);
+  void read(int token, int count) { numbers.read(raw, token, count, gamma, gates); }
 $end
-    if (step + 1 < chunks) gates.load_raw(token_of(step + 1), count, raw);
-    barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
-    if (lane() == 0) {
-      barrier_expect(at.full(turn.at), GatherPlaces::BYTES);
-      copy(turn.at, token_of(step));
-    }
-    Gates& to = at.gates(turn.at);
-    put_gates(to, numbers);
+  // back: gates are met from the last on. What is written is multiplied by its step, if there is one.
+  void put(Gates& to, bool back) {
+    put_gates(to, gates);
     sync_warp();
     const float left = exp2_of(log.high + log.low);
     float* factors = back ? to.before : to.after;
@@ -69,13 +69,38 @@ $end
     for (int i = 0; i < 2; ++i) factors[2 * lane() + i] *= left${dual ? ' * (back ? 1 : steps[i])' : ''};
     log = log + LongSum{to.high[CHUNK - 1], to.low[CHUNK - 1]};
     sync_warp();
-    if (lane() == 0) {
-      const SplitExp all = log.high > NOTHING_LEFT ? split_exp((log.high + log.low) * LN_2) : SplitExp{0, 0};
-      to.base = all.base, to.rest = all.rest;
-      barrier_arrive(at.full(turn.at));
-    }
+    if (lane() != 0) return;
+    const SplitExp all = any_left() ? split_exp((log.high + log.low) * LN_2) : SplitExp{0, 0};
+    to.base = all.base, to.rest = all.rest;
   }
-  return log.high > NOTHING_LEFT ? log.high + log.low : -1e4f;  // e to that is 0
+  bool any_left() const { return log.high > NOTHING_LEFT; }
+  // The log of what all of them leave of a state before.
+  float log_left() const { return any_left() ? log.high + log.low : -1e4f; }  // e to that is 0
+};
+
+// By a warp: copies chunks and makes their factors, until nothing is left of what comes after. token_of(step): a chunk's first token;
+// copy(stage, token): starts its copies.
+template <class TokenOf, class Copy>
+static inline void feed(const GatherPlaces& at, GatheredGates (&heads)[HEADS], int count, int chunks, bool back, TokenOf token_of, Copy copy) {
+  Turn<GatherPlaces::COUNT> turn;
+#pragma unroll
+  for (GatheredGates& head : heads) head.load(token_of(0), count);
+#pragma unroll 1
+  for (int step = 0; step < chunks && (heads[0].any_left() || heads[HEADS - 1].any_left()); ++step, turn.next()) {
+#pragma unroll
+    for (GatheredGates& head : heads) {
+      head.read(token_of(step), count);
+      if (step + 1 < chunks) head.load(token_of(step + 1), count);
+    }
+    barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
+    if (lane() == 0) {
+      barrier_expect(at.full(turn.at), GatherPlaces::BYTES);
+      copy(turn.at, token_of(step));
+    }
+#pragma unroll
+    for (int own = 0; own < HEADS; ++own) heads[own].put(at.gates(turn.at, own), back);
+    if (lane() == 0) barrier_arrive(at.full(turn.at));
+  }
 }
 
 // A chunk in a stage: 64 features of rows that are written, at a place in shared memory, each times a factor.
@@ -98,9 +123,9 @@ struct Gathered {
   }
 };
 
-// By a warpgroup: adds up the state after the segment; what is left of the state before it. chunk_in(stage): the part's `Gathered`. A next
-// chunk's factors are made while products go on.
-template <class ChunkIn> static inline SplitExp gather(Column& state, const GatherPlaces& at, int chunks, ChunkIn chunk_in) {
+// By a warpgroup: adds up the state after the segment; what is left of the state before it. chunk_in(stage): the part's `Gathered`; own: its head.
+// A next chunk's factors are made while products go on.
+template <class ChunkIn> static inline SplitExp gather(Column& state, const GatherPlaces& at, int chunks, int own, ChunkIn chunk_in) {
   uint32_t written[4][4], rest[4][4], next[4][4], next_rest[4][4];
   Turn<GatherPlaces::COUNT> turn;
   barrier_wait_all(at.full(0), 0);
@@ -109,9 +134,9 @@ template <class ChunkIn> static inline SplitExp gather(Column& state, const Gath
 #pragma unroll 1
   for (;;) {
     const uint32_t stage = turn.at;
-    const Gates& gates = at.gates(stage);
+    const Gates& gates = at.gates(stage, own);
     const SplitExp left{gates.base, gates.rest};
-    const bool ends = --chunks == 0 || (left.base == 0 && left.rest == 0);
+    const bool ends = --chunks == 0 || !at.any_left(stage);
     turn.next();
     Column taken;
     keep_in_place(taken);

@@ -5,10 +5,10 @@ constexpr uint32_t KEY_BOXES = BOXES * BOX, VALUE_BOXES = 2 * BOX, INVERSE_BOXES
 constexpr uint32_t STAGE = 2 * KEY_BOXES + VALUE_BOXES + INVERSE_BOXES;
 constexpr uint32_t PAIR_SLOTS = 2, OUT_BUFFERS = ${out_buffers};
 
-// Stages of copied rows, chunks' pairs of tokens, rows of out, the stages' gates, norms, barriers.
+// Stages of copied rows, chunks' pairs of tokens of each head, rows of out, the stages' gates of each head, norms, barriers.
 struct Places {
-  static constexpr uint32_t PAIRS = STAGES * STAGE, OUT = PAIRS + PAIR_SLOTS * BOX, GATES = OUT + 2 * OUT_BUFFERS * BOX;
-  static constexpr uint32_t NORMS = GATES + STAGES * sizeof(Gates);
+  static constexpr uint32_t PAIRS = STAGES * STAGE, OUT = PAIRS + PAIR_SLOTS * HEADS * BOX, GATES = OUT + 2 * OUT_BUFFERS * BOX;
+  static constexpr uint32_t NORMS = GATES + STAGES * HEADS * sizeof(Gates);
   static constexpr uint32_t BARRIERS = NORMS + (NORMED ? PAIR_SLOTS * sizeof(Norms) : 0), BYTES = BARRIERS + 16 * (STAGES + PAIR_SLOTS)${delta ? ' + sizeof(Carried)' : ''};
   uint32_t first;
 
@@ -16,9 +16,9 @@ struct Places {
   uint32_t keys(uint32_t stage) const { return queries(stage) + KEY_BOXES; }
   uint32_t values(uint32_t stage, int part) const { return keys(stage) + KEY_BOXES + part * BOX; }
   uint32_t inverse(uint32_t stage) const { return keys(stage) + KEY_BOXES + VALUE_BOXES; }
-  uint32_t pairs(uint32_t slot) const { return first + PAIRS + slot * BOX; }
+  uint32_t pairs(uint32_t slot, int own = 0) const { return first + PAIRS + (slot * HEADS + own) * BOX; }
   uint32_t out(int part) const { return first + OUT + part * OUT_BUFFERS * BOX; }
-  static Gates& gates(char* memory, uint32_t stage) { return reinterpret_cast<Gates*>(memory + GATES)[stage]; }
+  static Gates& gates(char* memory, uint32_t stage, int own = 0) { return reinterpret_cast<Gates*>(memory + GATES)[stage * HEADS + own]; }
   static Norms& norms(char* memory, uint32_t slot) { return reinterpret_cast<Norms*>(memory + NORMS)[slot]; }
 $if delta
   static Carried& carried(char* memory) { return *reinterpret_cast<Carried*>(memory + BARRIERS + 16 * (STAGES + PAIR_SLOTS)); }

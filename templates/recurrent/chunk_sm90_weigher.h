@@ -10,8 +10,12 @@ $if delta
   const TensorMap& inverses;
   const TokenNumbers betas;
 $end
+$if dual
+  const DualNumbers steps[HEADS];
+$else
   const TokenNumbers gates;
   const float gamma, scale;
+$end
   const int count, sequence, head, query_head, key_head, value_head, column;
   const int first;  // token of the segment
 $if delta
@@ -20,18 +24,37 @@ $end
 
   // A chunk's log gates and betas, in the first warp, on their way while the chunk before is weighed.
   struct Numbers {
-    uint32_t gates[2] = {}, betas[2] = {};
+    uint32_t gates[HEADS][2] = {}, betas[2] = {};
   };
   void load(Numbers& numbers, int chunk) const {
-    gates.load_raw(chunk * CHUNK, count, numbers.gates);
+$if dual
+#pragma unroll
+    for (int own = 0; own < HEADS; ++own) steps[own].load_raw(chunk * CHUNK, count, numbers.gates[own]);
+$else
+    gates.load_raw(chunk * CHUNK, count, numbers.gates[0]);
+$end
 $if delta
     betas.load_raw(chunk * CHUNK, count, numbers.betas);
 $end
   }
-  void put(Gates& to, const Numbers& numbers, int chunk) const {
+  void put(uint32_t stage, const Numbers& numbers, int chunk) const {
     float x[2];
-    gates.read(numbers.gates, chunk * CHUNK, count, gamma, x);
+$if dual  // besides, steps are factors of what is left of a token's write
+#pragma unroll
+    for (int own = 0; own < HEADS; ++own) {
+      Gates& to = at.gates(memory, stage, own);
+      float factors[2];
+      steps[own].read(numbers.gates[own], chunk * CHUNK, count, x, factors);
+      put_gates(to, x);
+      put_betas(to, factors);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) to.after[2 * lane() + i] *= factors[i];
+    }
+$else
+    Gates& to = at.gates(memory, stage);
+    gates.read(numbers.gates[0], chunk * CHUNK, count, gamma, x);
     put_gates(to, x);
+$end
 $if delta
     betas.read(numbers.betas, chunk * CHUNK, count, 0, x);
     put_betas(to, x);
@@ -46,7 +69,7 @@ $end
       load_tile(at.keys(stage) + box * BOX, keys, full, {64 * box, key_head, token, sequence});
     }
 #pragma unroll
-    for (int part = 0; part < 2; ++part) ${delta ? 'if (!at.carried(memory).carries) ' : ''}load_tile(at.values(stage, part), values, full, {column + 64 * part, value_head, token, sequence});
+    for (int part = 0; part < 2; ++part) ${delta ? 'if (!at.carried(memory).carries) ' : ''}load_tile(at.values(stage, part), values, full, {${paired ? '0, value_head + part' : 'column + 64 * part, value_head'}, token, sequence});
 $if delta
     load_tile(at.inverse(stage), inverses, full, {0, 0, 0, head, chunks_before + token / CHUNK});
 $end
@@ -67,7 +90,7 @@ $if delta
     }
 $end
     if (lane() == 0) copy(turn.at, first + chunk * CHUNK, full);
-    put(at.gates(memory, turn.at), numbers, chunk);
+    put(turn.at, numbers, chunk);
     load(numbers, chunk + 1);
     sync_warp();
     if (lane() == 0) barrier_arrive(full);
@@ -93,7 +116,7 @@ $end
 
   // The weights of a chunk's pairs, the scale included: rows are queries.
   void weigh(uint32_t stage, uint32_t slot) const {
-    float sums[CHUNK / 2];
+    Columns sums;
     const uint64_t a = depth_major<128>(at.queries(stage)), b = depth_major<128>(at.keys(stage));
     keep_in_place(sums);
     wgmma_fence();
@@ -102,13 +125,25 @@ $end
     wgmma_commit();
     wgmma_wait<0>();
     keep_in_place(sums);
-    const Gates& gates = at.gates(memory, stage);
+$if dual
+#pragma unroll
+    for (int own = 0; own < HEADS; ++own) put_weights(sums, stage, slot, own);
+$else
+    put_weights(sums, stage, slot, 0);
+$end
+  }
+  void put_weights(const Columns& sums, uint32_t stage, uint32_t slot, int head_of_block) const {
+    const Gates& gates = at.gates(memory, stage, head_of_block);
+$if not dual
     const Norms& norms = at.norms(memory, slot);
-    const StoreBuffers<Element, 1> pairs{at.pairs(slot), 0};
+$end
+    const StoreBuffers<Element, 1> pairs{at.pairs(slot, head_of_block), 0};
     const int own = 16 * warp() + lane() / 4;
     const float high[2] = {gates.high[own], gates.high[own + 8]}, low[2] = {gates.low[own], gates.low[own + 8]};
+$if not dual
     float factors[2] = {scale, scale};
     if (NORMED) factors[0] *= norms.q[own], factors[1] *= norms.q[own + 8];
+$end
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
       uint32_t r[4] = {};
@@ -117,15 +152,19 @@ $end
         for (int n = 0; n < 2; ++n) {
           const int s = 8 * (j + n) + lane() % 4 * 2;
           const Pack<float, 2> there = load_pack<2>(gates.high + s), rest = load_pack<2>(gates.low + s);
+$if dual
+          const Pack<float, 2> step = load_pack<2>(gates.beta + s);
+$else
           Pack<float, 2> norm{{1, 1}};
           if (NORMED) norm = load_pack<2>(norms.k + s);
+$end
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             float x[2];
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
               const float left = exp2_of((high[h] - there.at[i]) + (low[h] - rest.at[i]));
-              x[i] = s + i <= own + 8 * h ? sums[4 * (j + n) + 2 * h + i] * (factors[h] * norm.at[i]) * left : 0;
+              x[i] = s + i <= own + 8 * h ? sums[4 * (j + n) + 2 * h + i] * ${dual ? 'step.at[i]' : '(factors[h] * norm.at[i])'} * left : 0;
             }
             r[2 * n + h] = pack_pair<Element>(x[0], x[1]);
           }

@@ -3,6 +3,8 @@
 // others; warpgroups 1 and 2 keep 64 columns of the state each in registers, as a matrix of values by keys. So the left factor of each of
 // their products is in registers, where the one before it left it, and the right one lies in shared memory as it was copied.
 //
+// ssd: where x has up to 64 features, warpgroups 1 and 2 have a head each of a group's, which read the same rows of Bm and C.
+//
 // Where sequences and heads do not fill the device, sequences are cut into segments. Without the delta rule two launches before make the
 // state before each; with it two launches after make these states and add what queries read of them.
 #include "device/gpu.h"
@@ -16,12 +18,16 @@ constexpr int STAGES = ${stages};
 constexpr int WARPS = 4, THREADS = WARPS * WARP;      // of a block that inverts matrices
 constexpr bool DELTA = ${delta}, NORMED = ${normed};  // the delta rule; l2_norm
 constexpr bool NARROW = false;
+constexpr int HEADS = ${paired ? 2 : 1};              // of a block
 #include "recurrent/chunk_gates.h"
 
 using KeyRows = ChunkRows<Element, KEYS, THREADS>;
 using KeyTile = KeyRows::Place;
 using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_block.h"
+$if dual  // ssd: steps are factors of keys, and lie where betas do
+#include "ssd/dual_chunk.h"
+$end
 $if delta
 #include "recurrent/chunk_inverse.h"
 $end
@@ -40,9 +46,13 @@ $if delta
 $else
 #include "recurrent/chunk_sm90_segments.h"
 
-// Block number: a segment of slice % slices of a head of a sequence.
+// Block number: a segment of slice % slices of a head (or HEADS heads) of a sequence.
 $end
 KERNEL(3 * WARPGROUP, 1) recurrent(${parameters('recurrent')}) {
+$if dual
+  const View &q_view = C_view, &k_view = Bm_view, &v_view = x_view;
+  const TensorMap &q_map = C_map, &k_map = Bm_map, &v_map = x_map;
+$end
   const Places at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
   if (thread_x() == 0) {
@@ -67,26 +77,34 @@ $else
   const Segment segment(heads, slices, segments, segment_tokens, q_view.shape[1]);
 $end
   const uint32_t all_heads = static_cast<uint32_t>(heads);
-  const int slice = segment.slice, sequence = segment.sequence, head = segment.head, count = segment.count;
+  const int slice = segment.slice, sequence = segment.sequence, head = ${delta ? 'segment.head' : 'segment.head_of(0)'}, count = segment.count;
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<88>();
-    const auto own = [&](const View& view) { return head / static_cast<int>(all_heads / static_cast<uint32_t>(view.shape[2])); };
+    const auto own = [&](const View& view) { return head / static_cast<int>(all_heads * HEADS / static_cast<uint32_t>(view.shape[2])); };
     const Tokens tokens = segment.tokens(sequences);
 $if delta
     const int chunks = static_cast<int>((q_view.shape[1] + CHUNK - 1) / CHUNK);
+$end
+$if dual
+    const auto steps = [&](int of) { return dual_numbers(dt_view, dt_type, A_view, a_type, dt_bias_view, bias_type, tokens, of, dt_softplus); };
 $end
     Weigher{at, memory, q_map, k_map, v_map,
 $if delta
             inverses_map, {beta_view, beta_type, tokens, head, false},
 $end
+$if dual
+            {steps(head)${paired ? ', steps(head + 1)' : ''}},
+$else
             {g_view, g_type, tokens, head, false}, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers),
-            static_cast<float>(softmax_scale), count, sequence, head, own(q_view), own(k_view), own(v_view), slice * 128, segment.first${delta ? ', sequence * chunks' : ''}}
+            static_cast<float>(softmax_scale),
+$end
+            count, sequence, head, own(q_view), own(k_view), own(v_view), slice * 128, segment.first${delta ? ', sequence * chunks' : ''}}
         .run();
   } else {
     take_registers<208>();
-    const int column = slice * 128 + (group - 1) * 64;
 $if delta
+    const int column = slice * 128 + (group - 1) * 64;
     float* alone = segment.carries ? carried_states + segment.joint(segments) * STATE_NUMBERS
                    : segments > 1  ? segment_states + (static_cast<int64_t>(segment.row) * segments + segment.number) * STATE_NUMBERS
                                    : nullptr;
@@ -97,7 +115,9 @@ $if delta
 $end
 $if not delta
     const float* kept = segment.number > 0 ? segment_states + segment.place(segments, segment.number - 1, group - 1) : nullptr;
-    Carrier{at, memory, out_map, static_cast<float>(softmax_scale), count, sequence, head, column, group - 1, segment.first}
+    const int own_head = segment.head_of(group - 1);
+    const float factor = ${dual ? 'number_of_head(D_view, d_type, own_head)' : 'static_cast<float>(softmax_scale)'};
+    Carrier{at, memory, out_map, factor, count, sequence, own_head, segment.column(group - 1), group - 1, segment.first}
         .run(initial_state_view, final_state_view, kept, segment.number + 1 == segments);
 $end
   }
