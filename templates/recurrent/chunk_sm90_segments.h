@@ -66,7 +66,10 @@ $end
              load_tile(at.written(stage, part), v_map, at.full(stage),
                        {segment.column(part), ${paired ? 'value_head + part' : 'value_head'}, segment.first + token, segment.sequence});
          });
-    if (lane() < HEADS) segment_logs[block_x() * HEADS + lane()] = gates[${paired ? 'lane()' : '0'}].log_left();
+    if (lane() == 0) {
+#pragma unroll
+      for (int i = 0; i < HEADS; ++i) segment_logs[block_x() * HEADS + i] = gates[i].log_left();
+    }
   } else {
     take_registers<208>();
     const int part = group - 1, own = HEADS > 1 ? part : 0;
