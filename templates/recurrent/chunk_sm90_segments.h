@@ -3,19 +3,24 @@
 #pragma once
 #include "recurrent/chunk_sm90_gathered.h"
 
-// Block number: segment % segments of slice % slices of a head (or HEADS heads) of a sequence.
+// A row is a slice of a head (or HEADS heads) of a sequence. Block number: a row that is not cut, of the first ones; then all first segments of
+// the others, all second ones, and so on, so that those wait in vain for no place that need no state from before.
 struct Segment {
-  int number, row, slice, sequence, head, first, count;  // row: slices of heads of sequences before it; first: token; count: of tokens
+  int number, row, slice, sequence, head, first, count;  // row: among those that are cut; first: token; count: of tokens
+  bool ends;                                             // it is its row's last one
 
-  Segment(int64_t heads, int64_t slices, int64_t segments, int64_t segment_tokens, int64_t length) {
-    const uint32_t block = static_cast<uint32_t>(block_x()), all = static_cast<uint32_t>(segments);
-    row = static_cast<int>(block / all), number = static_cast<int>(block) - row * static_cast<int>(all);
-    const uint32_t item = static_cast<uint32_t>(row) / static_cast<uint32_t>(slices), all_heads = static_cast<uint32_t>(heads);
-    slice = row - static_cast<int>(item * static_cast<uint32_t>(slices));
+  Segment(int64_t block, int64_t whole_rows, int64_t cut_rows, int64_t heads, int64_t slices, int64_t segment_tokens, int64_t length) {
+    const bool cut = block >= whole_rows;
+    const uint32_t of_cut = static_cast<uint32_t>(block - whole_rows), all_cut = static_cast<uint32_t>(cut_rows);
+    number = cut ? static_cast<int>(of_cut / all_cut) : 0;
+    row = static_cast<int>(of_cut) - number * static_cast<int>(all_cut);
+    const uint32_t of_all = static_cast<uint32_t>(whole_rows + row), item = of_all / static_cast<uint32_t>(slices), all_heads = static_cast<uint32_t>(heads);
+    slice = static_cast<int>(of_all - item * static_cast<uint32_t>(slices));
     sequence = static_cast<int>(item / all_heads), head = static_cast<int>(item - sequence * all_heads);
     first = number * static_cast<int>(segment_tokens);
     const int left = static_cast<int>(length) - first;
-    count = left < static_cast<int>(segment_tokens) ? left : static_cast<int>(segment_tokens);
+    ends = !cut || left <= static_cast<int>(segment_tokens);
+    count = ends ? left : static_cast<int>(segment_tokens);
   }
   Tokens tokens(int64_t sequences) const {
     Tokens tokens(nullptr, sequences, sequence, 0);
@@ -39,7 +44,7 @@ $end
   if (thread_x() == 0) at.init();
   sync_block();
   let_next_launch_go();
-  const Segment segment(heads, slices, segments - 1, segment_tokens, k_view.shape[1]);
+  const Segment segment(whole_rows + block_x(), whole_rows, cut_rows, heads, slices, segment_tokens, k_view.shape[1]);
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<88>();
@@ -68,7 +73,7 @@ $end
          });
     if (lane() == 0) {
 #pragma unroll
-      for (int i = 0; i < HEADS; ++i) segment_logs[block_x() * HEADS + i] = gates[i].log_left();
+      for (int i = 0; i < HEADS; ++i) segment_logs[(segment.row * (segments - 1) + segment.number) * HEADS + i] = gates[i].log_left();
     }
   } else {
     take_registers<208>();

@@ -46,7 +46,7 @@ $if delta
 $else
 #include "recurrent/chunk_sm90_segments.h"
 
-// Block number: a segment of slice % slices of a head (or HEADS heads) of a sequence.
+// Block number: as Segment has it.
 $end
 KERNEL(3 * WARPGROUP, 1) recurrent(${parameters('recurrent')}) {
 $if dual
@@ -73,8 +73,8 @@ $if delta
   wait_for_previous_launch();
 $else
   sync_block();
-  wait_for_previous_launch();
-  const Segment segment(heads, slices, segments, segment_tokens, q_view.shape[1]);
+  const Segment segment(block_x(), whole_rows, cut_rows, heads, slices, segment_tokens, q_view.shape[1]);
+  if (segments == 1 || segment.number > 0) wait_for_previous_launch();  // else those before are of this call, and nothing is read of them
 $end
   const uint32_t all_heads = static_cast<uint32_t>(heads);
   const int slice = segment.slice, sequence = segment.sequence, head = ${delta ? 'segment.head' : 'segment.head_of(0)'}, count = segment.count;
@@ -118,7 +118,7 @@ $if not delta
     const int own_head = segment.head_of(group - 1);
     const float factor = ${dual ? 'number_of_head(D_view, d_type, own_head)' : 'static_cast<float>(softmax_scale)'};
     Carrier{at, memory, out_map, factor, count, sequence, own_head, segment.column(group - 1), group - 1, segment.first}
-        .run(initial_state_view, final_state_view, kept, segment.number + 1 == segments);
+        .run(initial_state_view, final_state_view, kept, segment.ends);
 $end
   }
 }
