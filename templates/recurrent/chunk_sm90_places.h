@@ -33,7 +33,7 @@ $end
 
   void init() const {
     for (uint32_t i = 0; i < STAGES; ++i) {
-      barrier_init(full(i), 1);
+      barrier_init(full(i), HEADS);
       barrier_init(empty(i), 8);
     }
     for (uint32_t i = 0; i < PAIR_SLOTS; ++i) {

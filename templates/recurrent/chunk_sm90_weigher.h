@@ -11,7 +11,7 @@ $if delta
   const TokenNumbers betas;
 $end
 $if dual
-  const DualNumbers steps[HEADS];
+  const DualNumbers steps;  // of the warp's head
 $else
   const TokenNumbers gates;
   const float gamma, scale;
@@ -22,37 +22,28 @@ $if delta
   const int chunks_before;  // of sequences before
 $end
 
-  // A chunk's log gates and betas, in the first warp, on their way while the chunk before is weighed.
+  // A chunk's log gates and betas, in the first warps, one for each head, on their way while the chunk before is weighed.
   struct Numbers {
-    uint32_t gates[HEADS][2] = {}, betas[2] = {};
+    uint32_t gates[2] = {}, betas[2] = {};
   };
   void load(Numbers& numbers, int chunk) const {
-$if dual
-#pragma unroll
-    for (int own = 0; own < HEADS; ++own) steps[own].load_raw(chunk * CHUNK, count, numbers.gates[own]);
-$else
-    gates.load_raw(chunk * CHUNK, count, numbers.gates[0]);
-$end
+    ${dual ? 'steps' : 'gates'}.load_raw(chunk * CHUNK, count, numbers.gates);
 $if delta
     betas.load_raw(chunk * CHUNK, count, numbers.betas);
 $end
   }
   void put(uint32_t stage, const Numbers& numbers, int chunk) const {
+    Gates& to = at.gates(memory, stage${paired ? ', warp()' : ''});
     float x[2];
 $if dual  // besides, steps are factors of what is left of a token's write
+    float factors[2];
+    steps.read(numbers.gates, chunk * CHUNK, count, x, factors);
+    put_gates(to, x);
+    put_betas(to, factors);
 #pragma unroll
-    for (int own = 0; own < HEADS; ++own) {
-      Gates& to = at.gates(memory, stage, own);
-      float factors[2];
-      steps[own].read(numbers.gates[own], chunk * CHUNK, count, x, factors);
-      put_gates(to, x);
-      put_betas(to, factors);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) to.after[2 * lane() + i] *= factors[i];
-    }
+    for (int i = 0; i < 2; ++i) to.after[2 * lane() + i] *= factors[i];
 $else
-    Gates& to = at.gates(memory, stage);
-    gates.read(numbers.gates[0], chunk * CHUNK, count, gamma, x);
+    gates.read(numbers.gates, chunk * CHUNK, count, gamma, x);
     put_gates(to, x);
 $end
 $if delta
@@ -75,7 +66,7 @@ $if delta
 $end
   }
 
-  // Starts copying the chunk in turn; by the first warp, which has its numbers and loads those of the next.
+  // Starts copying the chunk in turn; by the first warps, which have its numbers and load those of the next.
   void start(const Turn<STAGES>& turn, int chunk, Numbers& numbers) const {
     if (chunk * CHUNK >= count${delta ? ' || chunk > at.carried(memory).end' : ''}) return;
     const uint32_t full = at.full(turn.at);
@@ -89,7 +80,7 @@ $if delta
       return;
     }
 $end
-    if (lane() == 0) copy(turn.at, first + chunk * CHUNK, full);
+    if (${paired ? 'warp() == 0 && ' : ''}lane() == 0) copy(turn.at, first + chunk * CHUNK, full);
     put(turn.at, numbers, chunk);
     load(numbers, chunk + 1);
     sync_warp();
@@ -179,7 +170,7 @@ $end
     Numbers numbers;
     Turn<STAGES> next, turn;
     Turn<PAIR_SLOTS> slot;
-    if (warp() == 0) load(numbers, 0);
+    if (warp() < HEADS) load(numbers, 0);
 #pragma unroll 1
     for (int chunk = 1 - STAGES; chunk < chunks; ++chunk) {
       if (chunk >= 0) {
@@ -195,7 +186,7 @@ $end
         if (lane() == 0) barrier_arrive(at.weighed(slot.at));
         turn.next(), slot.next();
       }
-      if (warp() == 0) start(next, chunk + STAGES - 1, numbers);
+      if (warp() < HEADS) start(next, chunk + STAGES - 1, numbers);
       next.next();
     }
   }

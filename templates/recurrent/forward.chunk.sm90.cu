@@ -74,7 +74,8 @@ $if delta
 $else
   sync_block();
   const Segment segment(block_x(), whole_rows, cut_rows, heads, slices, segment_tokens, q_view.shape[1]);
-  if (segments == 1 || segment.number > 0) wait_for_previous_launch();  // else those before are of this call, and nothing is read of them
+  const bool waits_last = segments > 1 && segment.number == 0;  // launches before are of this call, and nothing is read of them
+  if (!waits_last) wait_for_previous_launch();
 $end
   const uint32_t all_heads = static_cast<uint32_t>(heads);
   const int slice = segment.slice, sequence = segment.sequence, head = ${delta ? 'segment.head' : 'segment.head_of(0)'}, count = segment.count;
@@ -86,15 +87,12 @@ $end
 $if delta
     const int chunks = static_cast<int>((q_view.shape[1] + CHUNK - 1) / CHUNK);
 $end
-$if dual
-    const auto steps = [&](int of) { return dual_numbers(dt_view, dt_type, A_view, a_type, dt_bias_view, bias_type, tokens, of, dt_softplus); };
-$end
     Weigher{at, memory, q_map, k_map, v_map,
 $if delta
             inverses_map, {beta_view, beta_type, tokens, head, false},
 $end
 $if dual
-            {steps(head)${paired ? ', steps(head + 1)' : ''}},
+            dual_numbers(dt_view, dt_type, A_view, a_type, dt_bias_view, bias_type, tokens, ${paired ? 'head + (warp() == 1)' : 'head'}, dt_softplus),
 $else
             {g_view, g_type, tokens, head, false}, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers),
             static_cast<float>(softmax_scale),
@@ -121,4 +119,7 @@ $if not delta
         .run(initial_state_view, final_state_view, kept, segment.ends);
 $end
   }
+$if not delta
+  if (waits_last) wait_for_previous_launch();
+$end
 }
