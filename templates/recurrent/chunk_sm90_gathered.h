@@ -29,7 +29,7 @@ struct GatherPlaces {
   uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
   void init() const {
     for (uint32_t i = 0; i < COUNT; ++i) {
-      barrier_init(full(i), 1);
+      barrier_init(full(i), HEADS);
       barrier_init(empty(i), 8);
     }
     fence_barrier_init();
@@ -78,28 +78,29 @@ $end
   float log_left() const { return any_left() ? log.high + log.low : -1e4f; }  // e to that is 0
 };
 
-// By a warp: copies chunks and makes their factors, until nothing is left of what comes after. token_of(step): a chunk's first token;
-// copy(stage, token): starts its copies.
+// By a warp for each head: the first one copies chunks, each makes its head's factors, until nothing is left of what comes after, of any head.
+// token_of(step): a chunk's first token; copy(stage, token): starts its copies.
 template <class TokenOf, class Copy>
-static inline void feed(const GatherPlaces& at, GatheredGates (&heads)[HEADS], int count, int chunks, bool back, TokenOf token_of, Copy copy) {
+static inline void feed(const GatherPlaces& at, GatheredGates& head, int count, int chunks, bool back, TokenOf token_of, Copy copy) {
   Turn<GatherPlaces::COUNT> turn;
-#pragma unroll
-  for (GatheredGates& head : heads) head.load(token_of(0), count);
+  head.load(token_of(0), count);
+  bool any = true;
 #pragma unroll 1
-  for (int step = 0; step < chunks && (heads[0].any_left() || heads[HEADS - 1].any_left()); ++step, turn.next()) {
-#pragma unroll
-    for (GatheredGates& head : heads) {
-      head.read(token_of(step), count);
-      if (step + 1 < chunks) head.load(token_of(step + 1), count);
-    }
+  for (int step = 0; step < chunks && any; ++step, turn.next()) {
+    head.read(token_of(step), count);
+    if (step + 1 < chunks) head.load(token_of(step + 1), count);
     barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
-    if (lane() == 0) {
+    if (lane() == 0 && (HEADS == 1 || warp() == 0)) {
       barrier_expect(at.full(turn.at), GatherPlaces::BYTES);
       copy(turn.at, token_of(step));
     }
-#pragma unroll
-    for (int own = 0; own < HEADS; ++own) heads[own].put(at.gates(turn.at, own), back);
+    head.put(at.gates(turn.at, HEADS == 1 ? 0 : warp()), back);
     if (lane() == 0) barrier_arrive(at.full(turn.at));
+    any = head.any_left();
+    if (HEADS > 1) {
+      sync_some(3, HEADS * WARP);
+      any = at.any_left(turn.at);
+    }
   }
 }
 

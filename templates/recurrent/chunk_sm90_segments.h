@@ -48,17 +48,14 @@ $end
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<88>();
-    if (warp() > 0) return;
+    if (warp() >= HEADS) return;
     const auto own = [&](const View& view) { return segment.head_of(0) / static_cast<int>(heads * HEADS / view.shape[2]); };
     const int key_head = own(k_view), value_head = own(v_view);
+    const int own_head = segment.head_of(warp());
 $if dual
-    const auto steps = [&](int head) {
-      return GatheredGates{dual_numbers(dt_view, dt_type, A_view, a_type, dt_bias_view, bias_type, segment.tokens(sequences), head, dt_softplus), 0};
-    };
-    GatheredGates gates[HEADS] = {steps(segment.head_of(0))${paired ? ', steps(segment.head_of(1))' : ''}};
+    GatheredGates gates{dual_numbers(dt_view, dt_type, A_view, a_type, dt_bias_view, bias_type, segment.tokens(sequences), own_head, dt_softplus), 0};
 $else
-    GatheredGates gates[HEADS] = {{{g_view, g_type, segment.tokens(sequences), segment.head, false},
-                                   gamma_of(g_gamma_view, gamma_type, segment.head, heads, layer_idx, num_layers)}};
+    GatheredGates gates{{g_view, g_type, segment.tokens(sequences), own_head, false}, gamma_of(g_gamma_view, gamma_type, own_head, heads, layer_idx, num_layers)};
 $end
     const int last = segment.count - CHUNK;
     feed(at, gates, segment.count, segment.count / CHUNK, false, [&](int step) { return last - step * CHUNK; },
@@ -71,10 +68,7 @@ $end
              load_tile(at.written(stage, part), v_map, at.full(stage),
                        {segment.column(part), ${paired ? 'value_head + part' : 'value_head'}, segment.first + token, segment.sequence});
          });
-    if (lane() == 0) {
-#pragma unroll
-      for (int i = 0; i < HEADS; ++i) segment_logs[(segment.row * (segments - 1) + segment.number) * HEADS + i] = gates[i].log_left();
-    }
+    if (lane() == 0) segment_logs[(segment.row * (segments - 1) + segment.number) * HEADS + warp()] = gates.log_left();
   } else {
     take_registers<208>();
     const int part = group - 1, own = HEADS > 1 ? part : 0;
