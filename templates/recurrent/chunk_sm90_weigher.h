@@ -1,91 +1,14 @@
-// Hopper vocabulary of the chunked recurrence: the warpgroup that copies rows, sums up gates and weighs pairs of tokens. Part of
-// forward.chunk.sm90.cu.
+// Hopper vocabulary of the chunked recurrence: the warpgroup that weighs pairs of tokens. Part of forward.chunk.sm90.cu.
 #pragma once
 
 struct Weigher {
   const Places at;
   char* memory;
-  const TensorMap &queries, &keys, &values;
 $if delta
-  const TensorMap& inverses;
-  const TokenNumbers betas;
+  const Feeder feeder;
 $end
-$if dual
-  const DualNumbers steps;  // of the warp's head
-$else
-  const TokenNumbers gates;
-  const float gamma, scale;
-$end
-  const int count, sequence, head, query_head, key_head, value_head, column;
-  const int first;  // token of the segment
-$if delta
-  const int chunks_before;  // of sequences before
-$end
-
-  // A chunk's log gates and betas, in the first warps, one for each head, on their way while the chunk before is weighed.
-  struct Numbers {
-    uint32_t gates[2] = {}, betas[2] = {};
-  };
-  void load(Numbers& numbers, int chunk) const {
-    ${dual ? 'steps' : 'gates'}.load_raw(chunk * CHUNK, count, numbers.gates);
-$if delta
-    betas.load_raw(chunk * CHUNK, count, numbers.betas);
-$end
-  }
-  void put(uint32_t stage, const Numbers& numbers, int chunk) const {
-    Gates& to = at.gates(memory, stage${paired ? ', warp()' : ''});
-    float x[2];
-$if dual  // besides, steps are factors of what is left of a token's write
-    float factors[2];
-    steps.read(numbers.gates, chunk * CHUNK, count, x, factors);
-    put_gates(to, x);
-    put_betas(to, factors);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) to.after[2 * lane() + i] *= factors[i];
-$else
-    gates.read(numbers.gates, chunk * CHUNK, count, gamma, x);
-    put_gates(to, x);
-$end
-$if delta
-    betas.read(numbers.betas, chunk * CHUNK, count, 0, x);
-    put_betas(to, x);
-$end
-  }
-
-  void copy(uint32_t stage, int token, uint32_t full) const {
-    barrier_expect(full, ${delta ? 'at.carried(memory).carries ? STAGE - VALUE_BOXES : ' : ''}STAGE);
-#pragma unroll
-    for (int box = 0; box < BOXES; ++box) {
-      load_tile(at.queries(stage) + box * BOX, queries, full, {64 * box, query_head, token, sequence});
-      load_tile(at.keys(stage) + box * BOX, keys, full, {64 * box, key_head, token, sequence});
-    }
-#pragma unroll
-    for (int part = 0; part < 2; ++part) ${delta ? 'if (!at.carried(memory).carries) ' : ''}load_tile(at.values(stage, part), values, full, {${paired ? '0, value_head + part' : 'column + 64 * part, value_head'}, token, sequence});
-$if delta
-    load_tile(at.inverse(stage), inverses, full, {0, 0, 0, head, chunks_before + token / CHUNK});
-$end
-  }
-
-  // Starts copying the chunk in turn; by the first warps, which have its numbers and load those of the next.
-  void start(const Turn<STAGES>& turn, int chunk, Numbers& numbers) const {
-    if (chunk * CHUNK >= count${delta ? ' || chunk > at.carried(memory).end' : ''}) return;
-    const uint32_t full = at.full(turn.at);
-    barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
-$if delta
-    if (at.carried(memory).carries && chunk >= STAGES && !at.carried(memory).any_left(turn.at)) {
-      if (lane() == 0) {
-        at.carried(memory).end = chunk;
-        barrier_arrive(full);
-      }
-      return;
-    }
-$end
-    if (${paired ? 'warp() == 0 && ' : ''}lane() == 0) copy(turn.at, first + chunk * CHUNK, full);
-    put(turn.at, numbers, chunk);
-    load(numbers, chunk + 1);
-    sync_warp();
-    if (lane() == 0) barrier_arrive(full);
-  }
+  const float scale;
+  const int count;
 
   // Factors of the rows of queries and keys, a row a thread.
   void put_row_norms(uint32_t stage, Norms& to) const {
@@ -165,29 +88,41 @@ $end
     }
   }
 
+  // The weights of a chunk, of which `stage` has rows and gates.
+  void weigh_in_turn(uint32_t stage, const Turn<PAIR_SLOTS>& slot) const {
+    barrier_wait_all(at.read(slot.at), slot.parity ^ 1);
+    if (NORMED) put_row_norms(stage, at.norms(memory, slot.at));
+    weigh(stage, slot.at);
+    fence_async();
+    sync_warp();
+    if (lane() == 0) barrier_arrive(at.weighed(slot.at));
+  }
+
   void run() const {
     const int chunks = (count + CHUNK - 1) / CHUNK;
-    Numbers numbers;
-    Turn<STAGES> next, turn;
+    Turn<STAGES> turn;
     Turn<PAIR_SLOTS> slot;
-    if (warp() < HEADS) load(numbers, 0);
+$if delta
+    Feeder::Numbers numbers;
+    Turn<STAGES> next;
+    if (warp() == 0) feeder.load(numbers, 0);
 #pragma unroll 1
     for (int chunk = 1 - STAGES; chunk < chunks; ++chunk) {
       if (chunk >= 0) {
         barrier_wait_all(at.full(turn.at), turn.parity);
-$if delta
         if (chunk >= at.carried(memory).end) return;
-$end
-        barrier_wait_all(at.read(slot.at), slot.parity ^ 1);
-        if (NORMED) put_row_norms(turn.at, at.norms(memory, slot.at));
-        weigh(turn.at, slot.at);
-        fence_async();
-        sync_warp();
-        if (lane() == 0) barrier_arrive(at.weighed(slot.at));
+        weigh_in_turn(turn.at, slot);
         turn.next(), slot.next();
       }
-      if (warp() < HEADS) start(next, chunk + STAGES - 1, numbers);
+      if (warp() == 0) feeder.start(next, chunk + STAGES - 1, numbers);
       next.next();
     }
+$else
+#pragma unroll 1
+    for (int chunk = 0; chunk < chunks; ++chunk, turn.next(), slot.next()) {
+      barrier_wait_all(at.full(turn.at), turn.parity);
+      weigh_in_turn(turn.at, slot);
+    }
+$end
   }
 };

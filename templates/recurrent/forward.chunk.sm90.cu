@@ -37,6 +37,7 @@ constexpr int CARRIED_TURNS = STAGES;
 #include "recurrent/chunk_sm90_carried.h"
 $end
 #include "recurrent/chunk_sm90_places.h"
+#include "recurrent/chunk_sm90_feeder.h"
 #include "recurrent/chunk_sm90_weigher.h"
 #include "recurrent/chunk_sm90_carrier.h"
 $if delta
@@ -48,7 +49,7 @@ $else
 
 // Block number: as Segment has it.
 $end
-KERNEL(3 * WARPGROUP, 1) recurrent(${parameters('recurrent')}) {
+KERNEL(${delta ? 3 : 4} * WARPGROUP, 1) recurrent(${parameters('recurrent')}) {
 $if dual
   const View &q_view = C_view, &k_view = Bm_view, &v_view = x_view;
   const TensorMap &q_map = C_map, &k_map = Bm_map, &v_map = x_map;
@@ -80,27 +81,37 @@ $end
   const uint32_t all_heads = static_cast<uint32_t>(heads);
   const int slice = segment.slice, sequence = segment.sequence, head = ${delta ? 'segment.head' : 'segment.head_of(0)'}, count = segment.count;
   const int group = uniform(warpgroup());
+  const auto own = [&](const View& view) { return head / static_cast<int>(all_heads * HEADS / static_cast<uint32_t>(view.shape[2])); };
+$if delta
   if (group == 0) {
     give_registers<88>();
-    const auto own = [&](const View& view) { return head / static_cast<int>(all_heads * HEADS / static_cast<uint32_t>(view.shape[2])); };
-    const Tokens tokens = segment.tokens(sequences);
-$if delta
     const int chunks = static_cast<int>((q_view.shape[1] + CHUNK - 1) / CHUNK);
-$end
-    Weigher{at, memory, q_map, k_map, v_map,
-$if delta
-            inverses_map, {beta_view, beta_type, tokens, head, false},
-$end
-$if dual
-            dual_numbers(dt_view, dt_type, A_view, a_type, dt_bias_view, bias_type, tokens, ${paired ? 'head + (warp() == 1)' : 'head'}, dt_softplus),
-$else
-            {g_view, g_type, tokens, head, false}, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers),
-            static_cast<float>(softmax_scale),
-$end
-            count, sequence, head, own(q_view), own(k_view), own(v_view), slice * 128, segment.first${delta ? ', sequence * chunks' : ''}}
+    const Tokens tokens = segment.tokens(sequences);
+    Weigher{at, memory, {at, memory, q_map, k_map, v_map, inverses_map, {beta_view, beta_type, tokens, head, false}, {g_view, g_type, tokens, head, false},
+                         gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers),
+                         count, sequence, head, own(q_view), own(k_view), own(v_view), slice * 128, segment.first, sequence * chunks},
+            static_cast<float>(softmax_scale), count}
         .run();
   } else {
     take_registers<208>();
+$else
+  if (group == 0) {
+    give_registers<88>();
+    Weigher{at, memory, ${dual ? '1' : 'static_cast<float>(softmax_scale)'}, count}.run();
+  } else if (group == 3) {
+    give_registers<56>();
+    const Tokens tokens = segment.tokens(sequences);
+    Feeder{at, memory, q_map, k_map, v_map,
+$if dual
+           dual_numbers(dt_view, dt_type, A_view, a_type, dt_bias_view, bias_type, tokens, ${paired ? 'head + warp() % 2' : 'head'}, dt_softplus),
+$else
+           {g_view, g_type, tokens, head, false}, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers),
+$end
+           count, sequence, head, own(q_view), own(k_view), own(v_view), slice * 128, segment.first}
+        .run();
+  } else {
+    take_registers<184>();
+$end
 $if delta
     const int column = slice * 128 + (group - 1) * 64;
     float* alone = segment.carries ? carried_states + segment.joint(segments) * STATE_NUMBERS
