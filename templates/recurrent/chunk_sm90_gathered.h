@@ -4,11 +4,13 @@
 #pragma once
 
 constexpr float NOTHING_LEFT = -125;  // in units of log 2; what is left of more is a normal number
+static inline bool is_any_left(const LongSum& log) { return log.high > NOTHING_LEFT; }
+constexpr int FEEDERS = 2;  // warps a head, below
 
-// Shared memory: chunks on their way, of each the rows that are read and those that are written; their gates, barriers. No other rows lie there,
+// Shared memory: chunks on their way, of each the rows that are read and those that are written; their gates, barriers, sums of gates. No other rows lie there,
 // so that more of them fit than when rows of out are made.
 struct GatherPlaces {
-  static constexpr uint32_t READ_BYTES = BOXES * BOX, BYTES = READ_BYTES + 2 * BOX, COUNT = (${shared} - 1024) / (BYTES + HEADS * sizeof(Gates) + 16);
+  static constexpr uint32_t READ_BYTES = BOXES * BOX, BYTES = READ_BYTES + 2 * BOX, COUNT = (${shared} - 1024 - 16 * FEEDERS * HEADS) / (BYTES + HEADS * sizeof(Gates) + 16);
   static constexpr uint32_t GATES = COUNT * BYTES, BARRIERS = GATES + COUNT * HEADS * sizeof(Gates);
   uint32_t first;
   char* memory;
@@ -27,6 +29,8 @@ struct GatherPlaces {
   // Of a stage: copied, and its gates summed up; no longer read by the eight warps that add up states.
   uint32_t full(uint32_t stage) const { return first + BARRIERS + 16 * stage; }
   uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
+  // Sums of chunks' log gates that warps tell each other: of two rounds in turn.
+  LongSum* totals(int round) const { return reinterpret_cast<LongSum*>(memory + BARRIERS + 16 * COUNT) + round * FEEDERS * HEADS; }
   void init() const {
     for (uint32_t i = 0; i < COUNT; ++i) {
       barrier_init(full(i), HEADS);
@@ -35,7 +39,7 @@ struct GatherPlaces {
     fence_barrier_init();
   }
 };
-static_assert(GatherPlaces::BARRIERS % 8 == 0 && GatherPlaces::COUNT > 2);
+static_assert(GatherPlaces::BARRIERS % 8 == 0 && GatherPlaces::COUNT > FEEDERS);
 
 // The compiler has these registers for nothing else before this line, as products that go on may still read them.
 static inline void keep_factors(uint32_t (&a)[4][4]) {
@@ -45,63 +49,75 @@ static inline void keep_factors(uint32_t (&a)[4][4]) {
     for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a[k][i]) : : "memory");
 }
 
-// A head's numbers as a warp meets its chunks, and what the chunks so far leave.
+// A head's numbers as a warp meets its chunks.
 struct GatheredGates {
   ${dual ? 'DualNumbers' : 'TokenNumbers'} numbers;
   float gamma;
-  LongSum log = {0, 0};  // in units of log 2
   uint32_t raw[2] = {};
-  float gates[2] = {}${dual ? ', steps[2] = {}' : ''};
 
   void load(int token, int count) { numbers.load_raw(token, count, raw); }
+  // The chunk's sums, with the factor of what is written, if there is one, in those of what is left after it (back: they are met from the last on).
+  GateSums sums(int token, int count, bool back) const {
+    float gates[2];
 $if dual
-  void read(int token, int count) { numbers.read(raw, token, count, gates, steps); }
-$else
-  void read(int token, int count) { numbers.read(raw, token, count, gamma, gates); }
-$end
-  // back: gates are met from the last on. What is written is multiplied by its step, if there is one.
-  void put(Gates& to, bool back) {
-    put_gates(to, gates);
-    sync_warp();
-    const float left = exp2_of(log.high + log.low);
-    float* factors = back ? to.before : to.after;
+    float steps[2];
+    numbers.read(raw, token, count, gates, steps);
+    GateSums sums(gates);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) factors[2 * lane() + i] *= left${dual ? ' * (back ? 1 : steps[i])' : ''};
-    log = log + LongSum{to.high[CHUNK - 1], to.low[CHUNK - 1]};
-    sync_warp();
-    if (lane() != 0) return;
-    const SplitExp all = any_left() ? split_exp((log.high + log.low) * LN_2) : SplitExp{0, 0};
-    to.base = all.base, to.rest = all.rest;
+    for (int i = 0; i < 2; ++i) sums.after[i] *= back ? 1 : steps[i];
+    return sums;
+$else
+    numbers.read(raw, token, count, gamma, gates);
+    return GateSums(gates);
+$end
   }
-  bool any_left() const { return log.high > NOTHING_LEFT; }
-  // The log of what all of them leave of a state before.
-  float log_left() const { return any_left() ? log.high + log.low : -1e4f; }  // e to that is 0
 };
 
-// By a warp for each head: the first one copies chunks, each makes its head's factors, until nothing is left of what comes after, of any head.
-// token_of(step): a chunk's first token; copy(stage, token): starts its copies.
+// By FEEDERS warps a head, which have its chunks in turn: copies them and makes their factors, until nothing is left of what comes after, of any
+// head. token_of(step): a chunk's first token; copy(stage, token): starts its copies. Gives the log of what the segment leaves of a state before.
 template <class TokenOf, class Copy>
-static inline void feed(const GatherPlaces& at, GatheredGates& head, int count, int chunks, bool back, TokenOf token_of, Copy copy) {
-  Turn<GatherPlaces::COUNT> turn;
-  head.load(token_of(0), count);
+static inline float feed(const GatherPlaces& at, GatheredGates& gates, int count, int chunks, bool back, TokenOf token_of, Copy copy) {
+  const int own = warp() % HEADS, way = warp() / HEADS;
+  LongSum logs[HEADS] = {};  // of what the chunks so far leave, in units of log 2
   bool any = true;
+  if (way < chunks) gates.load(token_of(way), count);
 #pragma unroll 1
-  for (int step = 0; step < chunks && any; ++step, turn.next()) {
-    head.read(token_of(step), count);
-    if (step + 1 < chunks) head.load(token_of(step + 1), count);
-    barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
-    if (lane() == 0 && (HEADS == 1 || warp() == 0)) {
-      barrier_expect(at.full(turn.at), GatherPlaces::BYTES);
-      copy(turn.at, token_of(step));
-    }
-    head.put(at.gates(turn.at, HEADS == 1 ? 0 : warp()), back);
-    if (lane() == 0) barrier_arrive(at.full(turn.at));
-    any = head.any_left();
-    if (HEADS > 1) {
-      sync_some(3, HEADS * WARP);
-      any = at.any_left(turn.at);
+  for (int first = 0; first < chunks && any; first += FEEDERS) {
+    const int step = first + way;
+    GateSums sums = gates.sums(step < chunks ? token_of(step) : count, count, back);
+    if (step + FEEDERS < chunks) gates.load(token_of(step + FEEDERS), count);
+    LongSum* totals = at.totals(first / FEEDERS % 2);
+    if (lane() == WARP - 1) totals[warp()] = sums.sums[1];
+    sync_some(3, FEEDERS * HEADS * WARP);
+#pragma unroll
+    for (int other = 0; other < FEEDERS; ++other) {
+      if (first + other >= chunks || !any) break;
+      if (other == way) {
+        const uint32_t turn = static_cast<uint32_t>(step) / GatherPlaces::COUNT, stage = static_cast<uint32_t>(step) - turn * GatherPlaces::COUNT;
+        const LongSum before = own == 0 ? logs[0] : logs[HEADS - 1], log = before + totals[warp()];
+        const float left = exp2_of(before.high + before.low);
+        sums.all = is_any_left(log) ? split_exp((log.high + log.low) * LN_2) : SplitExp{0, 0};
+#pragma unroll
+        for (int i = 0; i < 2; ++i) sums.before[i] *= back ? left : 1, sums.after[i] *= back ? 1 : left;
+        barrier_wait_all(at.empty(stage), turn % 2 ^ 1);
+        if (own == 0 && lane() == 0) {
+          barrier_expect(at.full(stage), GatherPlaces::BYTES);
+          copy(stage, token_of(step));
+        }
+        sums.put(at.gates(stage, own));
+        sync_warp();
+        if (lane() == 0) barrier_arrive(at.full(stage));
+      }
+      any = false;
+#pragma unroll
+      for (int head = 0; head < HEADS; ++head) {
+        logs[head] = logs[head] + totals[other * HEADS + head];
+        any = any || is_any_left(logs[head]);
+      }
     }
   }
+  const LongSum log = own == 0 ? logs[0] : logs[HEADS - 1];
+  return is_any_left(log) ? log.high + log.low : -1e4f;  // e to that is 0
 }
 
 // A chunk in a stage: 64 features of rows that are written, at a place in shared memory, each times a factor.

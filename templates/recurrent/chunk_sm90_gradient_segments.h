@@ -44,10 +44,10 @@ KERNEL(3 * WARPGROUP, 1) segment_states_alone(${parameters('segment_states_alone
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<88>();
-    if (warp() > 0) return;
+    if (warp() >= FEEDERS) return;
     GatheredGates gates{{g_view, g_type, Tokens(nullptr, sequences, stream.sequence, stream.count), stream.head, false},
                         gamma_of(g_gamma_view, gamma_type, stream.head, heads, layer_idx, num_layers)};
-    feed(at, gates, stream.count, stream.steps, back,
+    const float log = feed(at, gates, stream.count, stream.steps, back,
          [&](int step) { return stream.chunk_of(step, !back) * CHUNK; },
          [&](uint32_t stage, int token) {
 #pragma unroll
@@ -57,7 +57,7 @@ KERNEL(3 * WARPGROUP, 1) segment_states_alone(${parameters('segment_states_alone
            for (int part = 0; part < 2; ++part)
              load_tile(at.written(stage, part), written, at.full(stage), {64 * part, stream.head, token, stream.sequence});
          });
-    if (lane() == 0) segment_logs[segment.place(sequences, segment.order)] = gates.log_left();
+    if (thread_x() == 0) segment_logs[segment.place(sequences, segment.order)] = log;
   } else {
     take_registers<208>();
     const int part = group - 1;

@@ -48,17 +48,17 @@ $end
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<88>();
-    if (warp() >= HEADS) return;
+    if (warp() >= FEEDERS * HEADS) return;
     const auto own = [&](const View& view) { return segment.head_of(0) / static_cast<int>(heads * HEADS / view.shape[2]); };
     const int key_head = own(k_view), value_head = own(v_view);
-    const int own_head = segment.head_of(warp());
+    const int own_head = segment.head_of(warp() % HEADS);
 $if dual
     GatheredGates gates{dual_numbers(dt_view, dt_type, A_view, a_type, dt_bias_view, bias_type, segment.tokens(sequences), own_head, dt_softplus), 0};
 $else
     GatheredGates gates{{g_view, g_type, segment.tokens(sequences), own_head, false}, gamma_of(g_gamma_view, gamma_type, own_head, heads, layer_idx, num_layers)};
 $end
     const int last = segment.count - CHUNK;
-    feed(at, gates, segment.count, segment.count / CHUNK, false, [&](int step) { return last - step * CHUNK; },
+    const float log = feed(at, gates, segment.count, segment.count / CHUNK, false, [&](int step) { return last - step * CHUNK; },
          [&](uint32_t stage, int token) {
 #pragma unroll
            for (int box = 0; box < BOXES; ++box)
@@ -68,7 +68,7 @@ $end
              load_tile(at.written(stage, part), v_map, at.full(stage),
                        {segment.column(part), ${paired ? 'value_head + part' : 'value_head'}, segment.first + token, segment.sequence});
          });
-    if (lane() == 0) segment_logs[(segment.row * (segments - 1) + segment.number) * HEADS + warp()] = gates.log_left();
+    if (warp() < HEADS && lane() == 0) segment_logs[(segment.row * (segments - 1) + segment.number) * HEADS + warp()] = log;
   } else {
     take_registers<208>();
     const int part = group - 1, own = HEADS > 1 ? part : 0;
