@@ -95,15 +95,21 @@ $else
 $end
       load(numbers, chunk + STEP);
       ${dual ? 'GateSums' : 'const GateSums'} sums(x);
-$if dual
+      const LongSum end = from_lane(sums.sums[1], lane() | 7);  // of 16 tokens
+      float upto[2];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) sums.after[i] *= factors[i];
+      for (int i = 0; i < 2; ++i) {
+        upto[i] = exp2_of((end.high - sums.sums[i].high) + (end.low - sums.sums[i].low))${dual ? ' * factors[i]' : ''};
+$if dual
+        sums.after[i] *= factors[i];
 $end
+      }
       const uint32_t turn = static_cast<uint32_t>(chunk) / STAGES, stage = static_cast<uint32_t>(chunk) - turn * STAGES;
       barrier_wait_all(at.empty(stage), turn % 2 ^ 1);
       if (own == 0 && lane() == 0) copy(stage, first + chunk * CHUNK, at.full(stage));
-      Gates& to = at.gates(memory, stage, own);
+      StageGates& to = at.gates(memory, stage, own);
       sums.put(to);
+      store_pack(to.upto + 2 * lane(), Pack<float, 2>{upto[0], upto[1]});
 $if dual
       put_betas(to, factors);
 $end

@@ -5,10 +5,18 @@ constexpr uint32_t KEY_BOXES = BOXES * BOX, VALUE_BOXES = 2 * BOX, INVERSE_BOXES
 constexpr uint32_t STAGE = 2 * KEY_BOXES + VALUE_BOXES + INVERSE_BOXES;
 constexpr uint32_t PAIR_SLOTS = 2, OUT_BUFFERS = ${out_buffers};
 
+$if delta
+using StageGates = Gates;
+$else
+struct StageGates : Gates {
+  float upto[CHUNK];  // what is left of a token's write at the last of its 16 tokens (ssd: times its step)
+};
+$end
+
 // Stages of copied rows, chunks' pairs of tokens of each head, rows of out, the stages' gates of each head, norms, barriers.
 struct Places {
   static constexpr uint32_t PAIRS = STAGES * STAGE, OUT = PAIRS + PAIR_SLOTS * HEADS * BOX, GATES = OUT + 2 * OUT_BUFFERS * BOX;
-  static constexpr uint32_t NORMS = GATES + STAGES * HEADS * sizeof(Gates);
+  static constexpr uint32_t NORMS = GATES + STAGES * HEADS * sizeof(StageGates);
   static constexpr uint32_t BARRIERS = NORMS + (NORMED ? PAIR_SLOTS * sizeof(Norms) : 0), BYTES = BARRIERS + 16 * (STAGES + PAIR_SLOTS)${delta ? ' + sizeof(Carried)' : ''};
   uint32_t first;
 
@@ -18,7 +26,7 @@ struct Places {
   uint32_t inverse(uint32_t stage) const { return keys(stage) + KEY_BOXES + VALUE_BOXES; }
   uint32_t pairs(uint32_t slot, int own = 0) const { return first + PAIRS + (slot * HEADS + own) * BOX; }
   uint32_t out(int part) const { return first + OUT + part * OUT_BUFFERS * BOX; }
-  static Gates& gates(char* memory, uint32_t stage, int own = 0) { return reinterpret_cast<Gates*>(memory + GATES)[stage * HEADS + own]; }
+  static StageGates& gates(char* memory, uint32_t stage, int own = 0) { return reinterpret_cast<StageGates*>(memory + GATES)[stage * HEADS + own]; }
   static Norms& norms(char* memory, uint32_t slot) { return reinterpret_cast<Norms*>(memory + NORMS)[slot]; }
 $if delta
   static Carried& carried(char* memory) { return *reinterpret_cast<Carried*>(memory + BARRIERS + 16 * (STAGES + PAIR_SLOTS)); }

@@ -28,9 +28,8 @@ $end
     sync_some(3, WARPGROUP);
   }
 
-  // The weights of a chunk's pairs, the scale included: rows are queries.
-  void weigh(uint32_t stage, uint32_t slot) const {
-    Columns sums;
+  // Products of the rows of a chunk's queries and keys.
+  void multiply(Columns& sums, uint32_t stage) const {
     const uint64_t a = depth_major<128>(at.queries(stage)), b = depth_major<128>(at.keys(stage));
     keep_in_place(sums);
     wgmma_fence();
@@ -39,25 +38,16 @@ $end
     wgmma_commit();
     wgmma_wait<0>();
     keep_in_place(sums);
-$if dual
-#pragma unroll
-    for (int own = 0; own < HEADS; ++own) put_weights(sums, stage, slot, own);
-$else
-    put_weights(sums, stage, slot, 0);
-$end
   }
-  void put_weights(const Columns& sums, uint32_t stage, uint32_t slot, int head_of_block) const {
-    const Gates& gates = at.gates(memory, stage, head_of_block);
-$if not dual
+$if delta
+  void put_weights(const Columns& sums, uint32_t stage, uint32_t slot) const {
+    const Gates& gates = at.gates(memory, stage);
     const Norms& norms = at.norms(memory, slot);
-$end
-    const StoreBuffers<Element, 1> pairs{at.pairs(slot, head_of_block), 0};
+    const StoreBuffers<Element, 1> pairs{at.pairs(slot), 0};
     const int own = 16 * warp() + lane() / 4;
     const float high[2] = {gates.high[own], gates.high[own + 8]}, low[2] = {gates.low[own], gates.low[own + 8]};
-$if not dual
     float factors[2] = {scale, scale};
     if (NORMED) factors[0] *= norms.q[own], factors[1] *= norms.q[own + 8];
-$end
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
       uint32_t r[4] = {};
@@ -66,19 +56,15 @@ $end
         for (int n = 0; n < 2; ++n) {
           const int s = 8 * (j + n) + lane() % 4 * 2;
           const Pack<float, 2> there = load_pack<2>(gates.high + s), rest = load_pack<2>(gates.low + s);
-$if dual
-          const Pack<float, 2> step = load_pack<2>(gates.beta + s);
-$else
           Pack<float, 2> norm{{1, 1}};
           if (NORMED) norm = load_pack<2>(norms.k + s);
-$end
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             float x[2];
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
               const float left = exp2_of((high[h] - there.at[i]) + (low[h] - rest.at[i]));
-              x[i] = s + i <= own + 8 * h ? sums[4 * (j + n) + 2 * h + i] * ${dual ? 'step.at[i]' : '(factors[h] * norm.at[i])'} * left : 0;
+              x[i] = s + i <= own + 8 * h ? sums[4 * (j + n) + 2 * h + i] * (factors[h] * norm.at[i]) * left : 0;
             }
             r[2 * n + h] = pack_pair<Element>(x[0], x[1]);
           }
@@ -87,12 +73,67 @@ $end
       pairs.put<false>(j, r);
     }
   }
+$else
+  // Pairs within 16 tokens take an exponential each. Other ones are products: what is left of a write at the last of its 16 tokens, times what
+  // is left of that at the token that reads it.
+  void put_weights(const Columns& sums, uint32_t stage, uint32_t slot, int own) const {
+    const StageGates& gates = at.gates(memory, stage, own);
+    const StoreBuffers<Element, 1> pairs{at.pairs(slot, own), 0};
+    const int row = 16 * warp() + lane() / 4;
+    const float high[2] = {gates.high[row], gates.high[row + 8]}, low[2] = {gates.low[row], gates.low[row + 8]};
+    const auto left = [&](int h, float there, float rest) { return exp2_of((high[h] - there) + (low[h] - rest)) * scale; };
+#pragma unroll
+    for (int block = 0; block < CHUNK / 16; ++block) {
+      uint32_t r[4] = {};
+      if (block < warp()) {
+        const int last = 16 * block + 15;
+        const float factors[2] = {left(0, gates.high[last], gates.low[last]), left(1, gates.high[last], gates.low[last])};
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          const Pack<float, 2> upto = load_pack<2>(gates.upto + 16 * block + 8 * n + lane() % 4 * 2);
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            const float* x = sums + 8 * block + 4 * n + 2 * h;
+            r[2 * n + h] = pack_pair<Element>(x[0] * (factors[h] * upto.at[0]), x[1] * (factors[h] * upto.at[1]));
+          }
+        }
+      } else if (block == warp()) {
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          const int s = 16 * block + 8 * n + lane() % 4 * 2;
+          const Pack<float, 2> there = load_pack<2>(gates.high + s), rest = load_pack<2>(gates.low + s);
+$if dual
+          const Pack<float, 2> step = load_pack<2>(gates.beta + s);
+$end
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            float x[2];
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+              x[i] = s + i <= row + 8 * h ? sums[8 * block + 4 * n + 2 * h + i] * left(h, there.at[i], rest.at[i])${dual ? ' * step.at[i]' : ''} : 0;
+            r[2 * n + h] = pack_pair<Element>(x[0], x[1]);
+          }
+        }
+      }
+      pairs.put<false>(2 * block, r);
+    }
+  }
+$end
 
-  // The weights of a chunk, of which `stage` has rows and gates.
+  // The weights of a chunk's pairs, the scale included: rows are queries. `stage` has rows and gates.
   void weigh_in_turn(uint32_t stage, const Turn<PAIR_SLOTS>& slot) const {
+    Columns sums;
+$if delta
     barrier_wait_all(at.read(slot.at), slot.parity ^ 1);
     if (NORMED) put_row_norms(stage, at.norms(memory, slot.at));
-    weigh(stage, slot.at);
+    multiply(sums, stage);
+    put_weights(sums, stage, slot.at);
+$else
+    multiply(sums, stage);
+    barrier_wait_all(at.read(slot.at), slot.parity ^ 1);
+#pragma unroll
+    for (int own = 0; own < HEADS; ++own) put_weights(sums, stage, slot.at, own);
+$end
     fence_async();
     sync_warp();
     if (lane() == 0) barrier_arrive(at.weighed(slot.at));
