@@ -54,8 +54,14 @@ $end
     wgmma_commit();
   }
 
+$if delta
   // out, and the state after the chunk. In between, products that are started go on while other numbers are made ready.
   void compute(Column& state, Columns& sums, uint32_t stage, uint32_t slot) const {
+$else
+  // out, which store() sends off, and the state after the chunk. In between, products that are started go on while other numbers are made
+  // ready. wait(): until the pairs are weighed.
+  template <class Wait, class Store> void compute(Column& state, Columns& sums, uint32_t stage, uint32_t slot, Wait wait, Store store) const {
+$end
     const Gates& gates = at.gates(memory, stage, own());
     uint32_t seen[SLICES][4];  // the state as it is read
     Columns taken;
@@ -147,6 +153,7 @@ $else
     }
     wgmma_wait<0>();
     keep_in_place(sums);
+    wait();
     keep_in_place(taken);
     wgmma_fence();
     take_in(taken, written, rest, stage, 0);
@@ -166,9 +173,11 @@ $end
       wgmma_fence();
       take_in(taken, written, rest, stage, 1);
     }
-    wgmma_wait<0>();
+    wgmma_wait<BOXES - 1>();
     keep_in_place(sums);
+    store();
     if constexpr (BOXES > 1) {
+      wgmma_wait<0>();
       keep_in_place(taken);
       add_to_state(state, 1, taken, gates.base, gates.rest);
     }
@@ -229,11 +238,14 @@ $end
 $if delta
       if (token / CHUNK >= at.carried(memory).end) break;
 $end
-      barrier_wait_all(at.weighed(slot.at), slot.parity);
       Columns sums;
-      compute(state, sums, turn.at, slot.at);
 $if delta
+      barrier_wait_all(at.weighed(slot.at), slot.parity);
+      compute(state, sums, turn.at, slot.at);
       if (at.carried(memory).carries) at.carried(memory).note(turn.at, state);
+$else
+      compute(state, sums, turn.at, slot.at, [&] { barrier_wait_all(at.weighed(slot.at), slot.parity); },
+              [&] { store_values(sums, buffers, out, {column, head, first + token, sequence}); });
 $end
       sync_warp();
       if (lane() == 0) {
@@ -244,8 +256,6 @@ $if delta
       const Carried& place = at.carried(memory);
       const int row = place.to[1] + (place.carries ? 0 : token), last = place.to[2] + (place.carries ? token / CHUNK : 0);
       store_values(sums, buffers, out, {column, place.to[0], row, last});
-$else
-      store_values(sums, buffers, out, {column, head, first + token, sequence});
 $end
     }
     buffers.finish();
