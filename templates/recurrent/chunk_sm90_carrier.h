@@ -59,8 +59,9 @@ $if delta
   void compute(Column& state, Columns& sums, uint32_t stage, uint32_t slot) const {
 $else
   // out, which store() sends off, and the state after the chunk. In between, products that are started go on while other numbers are made
-  // ready. wait(): until the pairs are weighed.
-  template <class Wait, class Store> void compute(Column& state, Columns& sums, uint32_t stage, uint32_t slot, Wait wait, Store store) const {
+  // ready: the waits between are also loops, over which the compiler moves nothing.
+  template <class Store> void compute(Column& state, Columns& sums, const Turn<STAGES>& turn, const Turn<PAIR_SLOTS>& pairs, Store store) const {
+    const uint32_t stage = turn.at, slot = pairs.at;
 $end
     const Gates& gates = at.gates(memory, stage, own());
     uint32_t seen[SLICES][4];  // the state as it is read
@@ -143,17 +144,12 @@ $else
     wgmma_fence();
     multiply_by_rows(sums, seen, at.queries(stage), false);
     wgmma_commit();
-    {
-      Columns values;
-      load_values(written, stage);
-      from_factor(values, written);
-      scale_by_token(values, gates.after, 1);
-      to_factor(written, values);
-      to_rounding(rest, written, values);
-    }
+    barrier_wait_all(at.summed(stage), turn.parity);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) load_weighed(written[k], rest[k], at.values(stage, part), k, gates.after, 1);
+    barrier_wait_all(at.weighed(slot), pairs.parity);
     wgmma_wait<0>();
     keep_in_place(sums);
-    wait();
     keep_in_place(taken);
     wgmma_fence();
     take_in(taken, written, rest, stage, 0);
@@ -244,8 +240,7 @@ $if delta
       compute(state, sums, turn.at, slot.at);
       if (at.carried(memory).carries) at.carried(memory).note(turn.at, state);
 $else
-      compute(state, sums, turn.at, slot.at, [&] { barrier_wait_all(at.weighed(slot.at), slot.parity); },
-              [&] { store_values(sums, buffers, out, {column, head, first + token, sequence}); });
+      compute(state, sums, turn, slot, [&] { store_values(sums, buffers, out, {column, head, first + token, sequence}); });
 $end
       sync_warp();
       if (lane() == 0) {

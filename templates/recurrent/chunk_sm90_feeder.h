@@ -106,7 +106,10 @@ $end
       }
       const uint32_t turn = static_cast<uint32_t>(chunk) / STAGES, stage = static_cast<uint32_t>(chunk) - turn * STAGES;
       barrier_wait_all(at.empty(stage), turn % 2 ^ 1);
-      if (own == 0 && lane() == 0) copy(stage, first + chunk * CHUNK, at.full(stage));
+      if (own == 0 && lane() == 0) {
+        copy(stage, first + chunk * CHUNK, at.full(stage));
+        barrier_arrive(at.full(stage));
+      }
       StageGates& to = at.gates(memory, stage, own);
       sums.put(to);
       store_pack(to.upto + 2 * lane(), Pack<float, 2>{upto[0], upto[1]});
@@ -114,7 +117,7 @@ $if dual
       put_betas(to, factors);
 $end
       sync_warp();
-      if (lane() == 0) barrier_arrive(at.full(stage));
+      if (lane() == 0) barrier_arrive(at.summed(stage));
     }
   }
 $end

@@ -41,14 +41,6 @@ struct GatherPlaces {
 };
 static_assert(GatherPlaces::BARRIERS % 8 == 0 && GatherPlaces::COUNT > FEEDERS);
 
-// The compiler has these registers for nothing else before this line, as products that go on may still read them.
-static inline void keep_factors(uint32_t (&a)[4][4]) {
-#pragma unroll
-  for (int k = 0; k < 4; ++k)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a[k][i]) : : "memory");
-}
-
 // A head's numbers as a warp meets its chunks.
 struct GatheredGates {
   ${dual ? 'DualNumbers' : 'TokenNumbers'} numbers;
@@ -126,18 +118,7 @@ struct Gathered {
   const float* factors;
   float scale;
 
-  // Of 16 tokens: what is written, as left factors; and what rounding took from it.
-  void prepare(uint32_t (&rows)[4], uint32_t (&rest)[4], int slice) const {
-    const int token = lane() % 8 + lane() / 16 * 8, pack = warp() % 4 * 2 + lane() / 8 % 2;
-    load_matrices_transposed(rows, written + token * 128 + (pack ^ token % 8) * 16 + slice * 2048);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const Pack<float, 2> left = load_pack<2>(factors + 16 * slice + lane() % 4 * 2 + i / 2 * 8);
-      const float x = low_of(rows[i]) * (left.at[0] * scale), y = high_of(rows[i]) * (left.at[1] * scale);
-      rows[i] = pack_pair<Element>(x, y);
-      rest[i] = rounding_of(x, y, rows[i]);
-    }
-  }
+  void prepare(uint32_t (&rows)[4], uint32_t (&rest)[4], int slice) const { load_weighed(rows, rest, written, slice, factors, scale); }
 };
 
 // By a warpgroup: adds up the state after the segment; what is left of the state before it. chunk_in(stage): the part's `Gathered`; own: its head.

@@ -17,7 +17,7 @@ $end
 struct Places {
   static constexpr uint32_t PAIRS = STAGES * STAGE, OUT = PAIRS + PAIR_SLOTS * HEADS * BOX, GATES = OUT + 2 * OUT_BUFFERS * BOX;
   static constexpr uint32_t NORMS = GATES + STAGES * HEADS * sizeof(StageGates);
-  static constexpr uint32_t BARRIERS = NORMS + (NORMED ? PAIR_SLOTS * sizeof(Norms) : 0), BYTES = BARRIERS + 16 * (STAGES + PAIR_SLOTS)${delta ? ' + sizeof(Carried)' : ''};
+  static constexpr uint32_t BARRIERS = NORMS + (NORMED ? PAIR_SLOTS * sizeof(Norms) : 0), BYTES = BARRIERS + 16 * (STAGES + PAIR_SLOTS) + ${delta ? 'sizeof(Carried)' : '8 * STAGES'};
   uint32_t first;
 
   uint32_t queries(uint32_t stage) const { return first + stage * STAGE; }
@@ -32,17 +32,24 @@ $if delta
   static Carried& carried(char* memory) { return *reinterpret_cast<Carried*>(memory + BARRIERS + 16 * (STAGES + PAIR_SLOTS)); }
 $end
 
-  // Of a stage: copied, and its gates summed up; no longer read by the eight warps that carry states.
+  // Of a stage: copied (with the delta rule, its gates summed up besides); no longer read by the eight warps that carry states.
   uint32_t full(uint32_t stage) const { return first + BARRIERS + 16 * stage; }
   uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
+$if not delta
+  // Its gates are summed up, of each head.
+  uint32_t summed(uint32_t stage) const { return first + BARRIERS + 16 * (STAGES + PAIR_SLOTS) + 8 * stage; }
+$end
   // Of a chunk's pairs: written by the four warps that make them; no longer read by the others.
   uint32_t weighed(uint32_t slot) const { return first + BARRIERS + 16 * (STAGES + slot); }
   uint32_t read(uint32_t slot) const { return weighed(slot) + 8; }
 
   void init() const {
     for (uint32_t i = 0; i < STAGES; ++i) {
-      barrier_init(full(i), HEADS);
+      barrier_init(full(i), 1);
       barrier_init(empty(i), 8);
+$if not delta
+      barrier_init(summed(i), HEADS);
+$end
     }
     for (uint32_t i = 0; i < PAIR_SLOTS; ++i) {
       barrier_init(weighed(i), 4);

@@ -120,19 +120,21 @@ $end
   }
 $end
 
-  // The weights of a chunk's pairs, the scale included: rows are queries. `stage` has rows and gates.
-  void weigh_in_turn(uint32_t stage, const Turn<PAIR_SLOTS>& slot) const {
+  // The weights of a chunk's pairs, the scale included: rows are queries. `stage` has${delta ? '' : ', or will have,'} rows and gates.
+  void weigh_in_turn(const Turn<STAGES>& stage, const Turn<PAIR_SLOTS>& slot) const {
     Columns sums;
 $if delta
     barrier_wait_all(at.read(slot.at), slot.parity ^ 1);
-    if (NORMED) put_row_norms(stage, at.norms(memory, slot.at));
-    multiply(sums, stage);
-    put_weights(sums, stage, slot.at);
+    if (NORMED) put_row_norms(stage.at, at.norms(memory, slot.at));
+    multiply(sums, stage.at);
+    put_weights(sums, stage.at, slot.at);
 $else
-    multiply(sums, stage);
+    barrier_wait_all(at.full(stage.at), stage.parity);
+    multiply(sums, stage.at);
+    barrier_wait_all(at.summed(stage.at), stage.parity);
     barrier_wait_all(at.read(slot.at), slot.parity ^ 1);
 #pragma unroll
-    for (int own = 0; own < HEADS; ++own) put_weights(sums, stage, slot.at, own);
+    for (int own = 0; own < HEADS; ++own) put_weights(sums, stage.at, slot.at, own);
 $end
     fence_async();
     sync_warp();
@@ -152,7 +154,7 @@ $if delta
       if (chunk >= 0) {
         barrier_wait_all(at.full(turn.at), turn.parity);
         if (chunk >= at.carried(memory).end) return;
-        weigh_in_turn(turn.at, slot);
+        weigh_in_turn(turn, slot);
         turn.next(), slot.next();
       }
       if (warp() == 0) feeder.start(next, chunk + STAGES - 1, numbers);
@@ -160,10 +162,7 @@ $if delta
     }
 $else
 #pragma unroll 1
-    for (int chunk = 0; chunk < chunks; ++chunk, turn.next(), slot.next()) {
-      barrier_wait_all(at.full(turn.at), turn.parity);
-      weigh_in_turn(turn.at, slot);
-    }
+    for (int chunk = 0; chunk < chunks; ++chunk, turn.next(), slot.next()) weigh_in_turn(turn, slot);
 $end
   }
 };

@@ -96,10 +96,10 @@ $if delta
     take_registers<208>();
 $else
   if (group == 0) {
-    give_registers<88>();
+    give_registers<${paired ? 88 : 80}>();
     Weigher{at, memory, ${dual ? '1' : 'static_cast<float>(softmax_scale)'}, count}.run();
   } else if (group == 3) {
-    give_registers<56>();
+    give_registers<${paired ? 56 : 48}>();
     const Tokens tokens = segment.tokens(sequences);
     Feeder{at, memory, q_map, k_map, v_map,
 $if dual
@@ -110,7 +110,7 @@ $end
            count, sequence, head, own(q_view), own(k_view), own(v_view), slice * 128, segment.first}
         .run();
   } else {
-    take_registers<184>();
+    take_registers<${paired ? 184 : 192}>();
 $end
 $if delta
     const int column = slice * 128 + (group - 1) * 64;
