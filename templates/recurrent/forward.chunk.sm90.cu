@@ -1,9 +1,10 @@
 // recurrent, forward, a chunk of 64 tokens at a time, on Hopper's wgmma: forward.chunk.gpu.cu has the formulas. A block goes through one
-// sequence and head for 128 columns of the state. Warpgroup 0 copies rows, sums up gates and weighs pairs of tokens, a chunk ahead of the
-// others; warpgroups 1 and 2 keep 64 columns of the state each in registers, as a matrix of values by keys. So the left factor of each of
-// their products is in registers, where the one before it left it, and the right one lies in shared memory as it was copied.
+// sequence and head for 128 columns of the state. Warpgroup 0 weighs pairs of tokens, a chunk ahead of 1 and 2, which keep 64 columns of the
+// state each in registers, as a matrix of values by keys. So the left factor of each of their products is in registers, where the one before it
+// left it, and the right one lies in shared memory as it was copied. Warpgroup 3 copies rows and sums up gates, each warp those of every so
+// manieth chunk, as such sums take as long as all else; with the delta rule warpgroup 0 does.
 //
-// ssd: where x has up to 64 features, warpgroups 1 and 2 have a head each of a group's, which read the same rows of Bm and C.
+// ssd: where x has up to 64 features, warpgroups 1 and 2 have a head each of a group's, whose rows of Bm and C are the same.
 //
 // Where sequences and heads do not fill the device, sequences are cut into segments. Without the delta rule two launches before make the
 // state before each; with it two launches after make these states and add what queries read of them.
