@@ -14,7 +14,7 @@
 
 using Element = ${ctype(E)};
 constexpr int KEYS = ${features}, SLICES = KEYS / 16, BOXES = KEYS / 64;  // of keys and of values; up to 56 more than there are: zeros
-constexpr int STAGES = ${stages};
+constexpr int STAGES = ${stages}, HEADS = 1;  // of a block
 constexpr bool GATED = ${gated}, PRECISE = ${precise};  // gradients of log gates are asked for; as f32
 constexpr int KEPT_EVERY = ${kept};
 #include "recurrent/chunk_gates.h"
