@@ -40,7 +40,7 @@ static inline void keep_factors(uint32_t (&a)[4][4]) {
 // By a warp: copies chunks and makes their factors, until nothing is left of what comes after; the log of what the segment leaves of a state
 // before it. token_of(step): a chunk's first token; copy(stage, token): starts its copies. back: gates are met from the last on.
 template <class TokenOf, class Copy>
-static inline float feed(const GatherPlaces& at, const TokenNumbers& gates, float gamma, int count, int chunks, bool back, TokenOf token_of, Copy copy) {
+static inline float feed(const GatherPlaces& at, const ${dual ? 'DualNumbers' : 'TokenNumbers'}& gates, float gamma, int count, int chunks, bool back, TokenOf token_of, Copy copy) {
   LongSum log = {0, 0};  // of what the chunks so far leave, in units of log 2
   Turn<GatherPlaces::COUNT> turn;
   uint32_t raw[2];
@@ -48,7 +48,12 @@ static inline float feed(const GatherPlaces& at, const TokenNumbers& gates, floa
 #pragma unroll 1
   for (int step = 0; step < chunks && log.high > NOTHING_LEFT; ++step, turn.next()) {
     float numbers[2];
+$if dual  // ssd: what is written is multiplied by its step
+    float steps[2];
+    gates.read(raw, token_of(step), count, numbers, steps);
+$else
     gates.read(raw, token_of(step), count, gamma, numbers);
+$end
     if (step + 1 < chunks) gates.load_raw(token_of(step + 1), count, raw);
     barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
     if (lane() == 0) {
@@ -61,7 +66,7 @@ static inline float feed(const GatherPlaces& at, const TokenNumbers& gates, floa
     const float left = exp2_of(log.high + log.low);
     float* factors = back ? to.before : to.after;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) factors[2 * lane() + i] *= left;
+    for (int i = 0; i < 2; ++i) factors[2 * lane() + i] *= left${dual ? ' * (back ? 1 : steps[i])' : ''};
     log = log + LongSum{to.high[CHUNK - 1], to.low[CHUNK - 1]};
     sync_warp();
     if (lane() == 0) {

@@ -10,14 +10,20 @@ struct DualNumbers {
   float bias, rate;
   bool softplus;
 
-  // As TokenNumbers::load. Steps take the place of betas; past the last token they are 0.
-  void load(int token, int count, float (&gates)[2], float (&steps)[2]) const {
-    dt.load(token, count, bias, steps);
+  void load_raw(int token, int count, uint32_t (&raw)[2]) const { dt.load_raw(token, count, raw); }
+  // As TokenNumbers::read and load. Steps take the place of betas; past the last token they are 0.
+  void read(const uint32_t (&raw)[2], int token, int count, float (&gates)[2], float (&steps)[2]) const {
+    dt.read(raw, token, count, bias, steps);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (softplus) steps[i] = token + 2 * lane() + i < count ? softplus_of(steps[i]) : 0;
       gates[i] = steps[i] * rate;
     }
+  }
+  void load(int token, int count, float (&gates)[2], float (&steps)[2]) const {
+    uint32_t raw[2];
+    load_raw(token, count, raw);
+    read(raw, token, count, gates, steps);
   }
 };
 
