@@ -40,6 +40,11 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
   const FlowRows flows;
   const KeptStates kept;
   const int part;
+$if dual
+  const int own;  // the head among the block's
+  static constexpr bool APART = !FLOWS && HEADS > 1;  // the two warpgroups have heads of their own
+  int state_part() const { return APART ? 0 : part; }
+$end
 $if dual  // flows are past states of keys by values, which have boxes of their own
   static constexpr int BOXES = FLOWS ? VALUE_BOXES : ::BOXES, SLICES = 4 * BOXES, KEYS = 64 * BOXES, PLACES = ::KEYS;
   using Column = float[KEYS / 2];
@@ -59,30 +64,27 @@ $end
     }
   }
 
-$if dual
-  // What rounding took from what rounding took from x.
-  template <int N> static void to_least(uint32_t (&least)[N][4], const float (&x)[8 * N]) {
+  // Elements a number of a state as it is read, and of what it takes in.
+  static constexpr int READ = FLOWS ? READ_PARTS : 1, WRITTEN = FLOWS ? WRITTEN_PARTS : 2;
+
+  // x and y as elements, and what rounding took from them, likewise.
+  template <int PARTS> static void split(uint32_t (&parts)[PARTS][4], int i, float x, float y) {
 #pragma unroll
-    for (int k = 0; k < N; ++k)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t a = pack_pair<Element>(x[8 * k + 2 * i], x[8 * k + 2 * i + 1]);
-        const float y = x[8 * k + 2 * i] - low_of(a), z = x[8 * k + 2 * i + 1] - high_of(a);
-        least[k][i] = rounding_of(y, z, pack_pair<Element>(y, z));
-      }
+    for (int part = 0; part < PARTS; ++part) {
+      parts[part][i] = pack_pair<Element>(x, y);
+      if (part + 1 < PARTS) x -= low_of(parts[part][i]), y -= high_of(parts[part][i]);
+    }
   }
-  static constexpr bool THIRD = FLOWS && WRITTEN_PARTS > 2;
-$end
-  // Starts the products by which the state takes in a chunk's rows times `written` and `rest`.
-  void take_in(Columns& taken, const uint32_t (&written)[4][4], const uint32_t (&rest)[4][4], ${dual ? 'const uint32_t (&least)[THIRD ? 4 : 1][4], ' : ''}uint32_t stage, int box) const {
-    const uint32_t rows = at.read(stage) + box * BOX;
+
+  // Starts the products by which the state takes in a chunk's rows times `written`.
+  void take_in(Columns& taken, const uint32_t (&written)[4][WRITTEN][4], uint32_t stage, int box) const {
+    const uint64_t rows = row_major<128>(at.read(stage) + ${dual ? '(box + (FLOWS ? own : 0))' : 'box'} * BOX, CHUNK);
     keep_in_place(taken);
     wgmma_fence();
-$if dual
-    if constexpr (THIRD) multiply_by_columns(taken, least, rows, false);
-$end
-    multiply_by_columns(taken, rest, rows, ${dual ? 'THIRD' : 'false'});  // smaller ones first: matrix instructions round down
-    multiply_by_columns(taken, written, rows, true);
+#pragma unroll
+    for (int part = WRITTEN - 1; part >= 0; --part)  // smaller ones first: matrix instructions round down
+#pragma unroll
+      for (int k = 0; k < 4; ++k) wgmma<Element, CHUNK, true>(taken, written[k][part], moved(rows, k * 2048), part < WRITTEN - 1 || k > 0);
     wgmma_commit();
   }
 
@@ -104,68 +106,83 @@ $end
     }
   }
 
-  // Starts sums = what a chunk's readers read of the state.
-  void read(Columns& sums, ${dual ? '' : 'const '}Column& state, uint32_t stage) const {
-    uint32_t seen[SLICES][4];
-    keep_in_place(sums);
 $if dual
-    if constexpr (FLOWS && READ_PARTS > 2) {
-      to_least(seen, state);
-      wgmma_fence();
-      multiply_by_rows(sums, seen, at.readers(stage), false);
-      wgmma_commit();
-      wgmma_wait<0>();
-      keep_in_place(sums);
-      keep_in_place(state);  // no part of it is kept for the next
-    }
+  uint32_t readers(uint32_t stage) const { return at.readers(stage) + (FLOWS ? own * BOX : 0); }
 $end
-    if constexpr (FLOWS && PRECISE) {  // what rounding takes from it comes first: matrix instructions round down
-      to_factor(seen, state);
-      to_rounding(seen, seen, state);
+  // Starts sums = what a chunk's readers read of the state. The next keys' elements are made while products of those before go on.
+  void read(Columns& sums, const Column& state, uint32_t stage) const {
+    constexpr int GROUP = 2;  // slices of 16 keys
+    const uint64_t rows = depth_major<128>(${dual ? 'readers(stage)' : 'at.readers(stage)'});
+    uint32_t seen[SLICES][READ][4];
+    keep_in_place(sums);
+#pragma unroll
+    for (int first = 0; first < SLICES; first += GROUP) {
+#pragma unroll
+      for (int k = first; k < first + GROUP; ++k)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) split(seen[k], i, state[8 * k + 2 * i], state[8 * k + 2 * i + 1]);
+      if (first >= 2 * GROUP) wgmma_wait<1>();
       wgmma_fence();
-      multiply_by_rows(sums, seen, at.readers(stage), ${dual ? 'READ_PARTS > 2' : 'false'});
+#pragma unroll
+      for (int part = READ - 1; part >= 0; --part)
+#pragma unroll
+        for (int k = first; k < first + GROUP; ++k)
+          wgmma<Element, CHUNK>(sums, seen[k][part], moved(rows, k / 4 * BOX + k % 4 * 32), first > 0 || part < READ - 1 || k > first);
       wgmma_commit();
-      wgmma_wait<0>();
-      keep_in_place(sums);
-      ${dual ? 'if constexpr (READ_PARTS > 2) keep_in_place(state);' : ''}
     }
-    to_factor(seen, state);
-    wgmma_fence();
-    multiply_by_rows(sums, seen, at.readers(stage), FLOWS && PRECISE);
-    wgmma_commit();
   }
   // Starts sums += what they read in the chunk.
   void read_pairs(Columns& sums, uint32_t stage, uint32_t slot) const {
     keep_in_place(sums);
     wgmma_fence();
-    multiply_values_by_rows(sums, at.written(stage, part), at.pairs(slot));
+    multiply_values_by_rows(sums, at.written(stage, part), at.pairs(slot${dual ? ', APART ? own : 0' : ''}));
     wgmma_commit();
   }
   // Rows that are written, by tokens, each times a factor.
-  void load_written(Columns& rows, const float* factors, uint32_t stage) const {
-    uint32_t written[4][4];
+  void prepare(uint32_t (&written)[4][WRITTEN][4], const float* factors, uint32_t stage) const {
 #pragma unroll
-    for (int k = 0; k < 4; ++k) load_rows(written[k], at.written(stage, part), k);
-    from_factor(rows, written);
-    scale_by_token(rows, factors, job.write_scale);
+    for (int k = 0; k < 4; ++k) {
+      uint32_t rows[4];
+      load_rows(rows, at.written(stage, part), k);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const Pack<float, 2> f = load_pack<2>(factors + 16 * k + lane() % 4 * 2 + i / 2 * 8);
+        split(written[k], i, low_of(rows[i]) * (f.at[0] * job.write_scale), high_of(rows[i]) * (f.at[1] * job.write_scale));
+      }
+    }
   }
 
+$if dual
+  // Of one of two heads whose gradients are added up: its rows without what is read in the chunk are added to `total`, or are it.
+  template <bool ADD> void advance(Column& state, Columns& total, uint32_t stage, int chunk) const {
+    const Gates& gates = at.gates(memory, stage, own);
+    const float *reading = MEETS ? gates.after : gates.before, *writing = MEETS ? gates.before : gates.after;
+    Columns sums, taken;
+    uint32_t written[4][WRITTEN][4];
+    read(sums, state, stage);
+    if constexpr (!ADD) prepare(written, writing, stage);  // else there are no registers for it yet
+    wgmma_wait<0>();
+    keep_in_place(sums);
+    scale_by_token(sums, reading, 1);
+    put_flows(sums, stage, chunk);
+    if constexpr (MEETS) scale_by_token(sums, gates.beta, 1);
+#pragma unroll
+    for (int i = 0; i < CHUNK / 2; ++i) total[i] = ADD ? total[i] + sums[i] : sums[i];
+    if constexpr (ADD) prepare(written, writing, stage);
+    take_in(taken, written, stage, 0);
+    wgmma_wait<0>();
+    keep_in_place(taken);
+    add_to_state(state, 0, taken, gates.base, gates.rest);
+  }
+$end
   // A chunk's rows of the gradient, and the state after it. In between, products that are started go on while other numbers are made ready.
   template <class Store> void compute(Column& state, uint32_t stage, uint32_t slot, int chunk, Store store) const {
-    const Gates& gates = at.gates(memory, stage);
+    const Gates& gates = at.gates(memory, stage${dual ? ', own' : ''});
     const float *reading = job.back ? gates.after : gates.before, *writing = job.back ? gates.before : gates.after;
     Columns sums, taken;
-    uint32_t written[4][4], rest[4][4]${dual ? ', least[THIRD ? 4 : 1][4]' : ''};
+    uint32_t written[4][WRITTEN][4];
     read(sums, state, stage);
-    {
-      Columns rows;
-      load_written(rows, writing, stage);
-      to_factor(written, rows);
-      to_rounding(rest, written, rows);
-$if dual
-      if constexpr (THIRD) to_least(least, rows);
-$end
-    }
+    prepare(written, writing, stage);
     wgmma_wait<0>();
     keep_in_place(sums);
     if constexpr (FLOWS) {
@@ -175,13 +192,13 @@ $if dual
       if constexpr (MEETS) scale_by_token(sums, gates.beta, 1);
 $end
     }
-    take_in(taken, written, rest, ${dual ? 'least, ' : ''}stage, 0);
+    take_in(taken, written, stage, 0);
     if constexpr (!FLOWS) scale_by_token(sums, reading, job.read_scale);
     read_pairs(sums, stage, slot);
     wgmma_wait<1>();
     keep_in_place(taken);
     add_to_state(state, 0, taken, gates.base, gates.rest);
-    if constexpr (BOXES > 1) take_in(taken, written, rest, ${dual ? 'least, ' : ''}stage, 1);
+    if constexpr (BOXES > 1) take_in(taken, written, stage, 1);
     wgmma_wait<0>();
     keep_in_place(sums);
     if constexpr (BOXES > 1) {
@@ -218,7 +235,7 @@ $end
   // `before`: the state before a segment that is not the first one met.
   void begin(Column& state, const View& first_state, const float* before) const {
     if (before) {
-      before += (part * (${dual ? 'PLACES' : 'KEYS'} / 2) * WARPGROUP) + thread_x() % WARPGROUP * 4;
+      before += (${dual ? 'state_part() * (PLACES' : 'part * (KEYS'} / 2) * WARPGROUP) + thread_x() % WARPGROUP * 4;
 #pragma unroll
       for (int i = 0; i < KEYS / 8; ++i) {
         const Pack<float, 4> x = load_pack<4>(before + i * WARPGROUP * 4);
@@ -226,7 +243,7 @@ $end
         for (int j = 0; j < 4; ++j) state[4 * i + j] = x.at[j];
       }
     } else {
-      const StateInMemory from(first_state, stream, 64 * part + 16 * (warp() % 4), job.by_values, true);
+      const StateInMemory from(first_state, stream, 64 * ${dual ? 'state_part()' : 'part'} + 16 * (warp() % 4), job.by_values, true);
       if (from.data) from.${dual ? 'template each<BOXES>' : 'each'}([&](int i, const float* x) { state[i] = *x; });
     }
   }
@@ -251,8 +268,8 @@ $end
       meet(state, chunk + 1);
       barrier_wait_all(at.full(turn.at), turn.parity);
       barrier_wait_all(at.weighed(slot.at), slot.parity);
-      const auto store = [&](const Columns& sums) { store_values(sums, buffers, job.out, {64 * part, stream.head, chunk * CHUNK, stream.sequence}); };
-      ${dual ? 'if (FLOWS || part < VALUE_BOXES) ' : ''}compute(state, turn.at, slot.at, chunk, store);
+      const auto store = [&](const Columns& sums) { store_values(sums, buffers, job.out, {64 * ${dual ? 'state_part()' : 'part'}, stream.head, chunk * CHUNK, stream.sequence}); };
+      ${dual ? 'if (FLOWS || state_part() < VALUE_BOXES) ' : ''}compute(state, turn.at, slot.at, chunk, store);
       sync_warp();
       if (lane() == 0) {
         barrier_arrive(at.empty(turn.at));
@@ -262,7 +279,7 @@ $end
     buffers.finish();
     if (!ends) return;
     keep_for_gradient(state, stream.chunks);
-    const StateInMemory after(last_state, stream, 64 * part + 16 * (warp() % 4), job.by_values, job.ends);
+    const StateInMemory after(last_state, stream, 64 * ${dual ? 'state_part()' : 'part'} + 16 * (warp() % 4), job.by_values, job.ends);
     if (after.data) after.${dual ? 'template each<BOXES>' : 'each'}([&](int i, const float* to) { *const_cast<float*>(to) = state[i]; });
   }
 };

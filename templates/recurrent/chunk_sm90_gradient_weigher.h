@@ -2,6 +2,30 @@
 // backward.chunk.sm90.cu.
 #pragma once
 
+$if dual
+// A chunk's gates and steps. STEPPED: what is written forward, or read backward, takes its step; flows want it apart.
+template <bool STEPPED>
+static inline void put_steps(Gates& to, const DualNumbers& of, const uint32_t (&numbers)[2], int token, int count) {
+  float x[2], steps[2];
+  of.read(numbers, token, count, x, steps);
+  put_gates(to, x);
+  put_betas(to, steps);
+  if constexpr (STEPPED)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) to.after[2 * lane() + i] *= steps[i];
+}
+// What tokens hand on in the chunk, and that times the logs of what is left of it: the lane's parts of rows lane() / 4 and that + 8.
+static inline void put_given(const FlowRows& flows, int chunk, float (&given)[2], float (&aged)[2]) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int mask = 1; mask < 4; mask *= 2) given[h] += shuffle_xor(given[h], mask), aged[h] += shuffle_xor(aged[h], mask);
+    const int token = 16 * warp() + lane() / 4 + 8 * h;
+    if (lane() % 4 == 0) flows.row(chunk, GIVEN_HERE_ROW)[token] = given[h], flows.row(chunk, AGED_ROW)[token] = aged[h];
+  }
+}
+
+$end
 template <bool ROW_FLOWS, bool PAIR_FLOWS> struct GradientWeigher {
   const Places at;
   char* memory;
@@ -42,17 +66,10 @@ $end
     const int token = stream.chunk_of(step, job.back) * CHUNK;
     barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
     if (lane() == 0) copy(turn.at, token, full);
-    float x[2];
 $if dual
-    float steps[2];
-    gates.read(numbers, token, stream.count, x, steps);
-    Gates& to = at.gates(memory, turn.at);
-    put_gates(to, x);
-    put_betas(to, steps);
-    if constexpr (!PAIR_FLOWS)  // what is written forward, or read backward, takes its step; flows want it apart
-#pragma unroll
-      for (int i = 0; i < 2; ++i) to.after[2 * lane() + i] *= steps[i];
+    put_steps<!PAIR_FLOWS>(at.gates(memory, turn.at), gates, numbers, token, stream.count);
 $else
+    float x[2];
     gates.read(numbers, token, stream.count, gamma, x);
     put_gates(at.gates(memory, turn.at), x);
 $end
@@ -136,19 +153,18 @@ $end
         if constexpr (PAIR_FLOWS) store_token_sums(read, flows.row(chunk, READ_HERE_ROWS + warp()), column);
       }
     }
+$if dual
+    if constexpr (PAIR_FLOWS) put_given(flows, chunk, given, aged);
+$else
     if constexpr (PAIR_FLOWS) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         given[h] += shuffle_xor(given[h], 1);
         given[h] += shuffle_xor(given[h], 2);
         if (lane() % 4 == 0) flows.row(chunk, GIVEN_HERE_ROW)[own + 8 * h] = given[h];
-$if dual
-        aged[h] += shuffle_xor(aged[h], 1);
-        aged[h] += shuffle_xor(aged[h], 2);
-        if (lane() % 4 == 0) flows.row(chunk, AGED_ROW)[own + 8 * h] = aged[h];
-$end
       }
     }
+$end
   }
 
   void run() const {
