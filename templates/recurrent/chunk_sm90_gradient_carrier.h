@@ -109,10 +109,12 @@ $end
 $if dual
   uint32_t readers(uint32_t stage) const { return at.readers(stage) + (FLOWS ? own * BOX : 0); }
 $end
-  // Starts sums = what a chunk's readers read of the state. The next keys' elements are made while products of those before go on.
+  // Starts sums = what a chunk's readers read of the state. What rounding takes from it comes first, as matrix instructions round down; the
+  // next keys' elements are made while products of those before go on.
   void read(Columns& sums, const Column& state, uint32_t stage) const {
-    constexpr int GROUP = 2;  // slices of 16 keys
+    constexpr int GROUP = READ > 1 ? 1 : SLICES;  // slices of 16 keys
     const uint64_t rows = depth_major<128>(${dual ? 'readers(stage)' : 'at.readers(stage)'});
+    const auto multiply = [&](const uint32_t (&a)[4], int k, bool add) { wgmma<Element, CHUNK>(sums, a, moved(rows, k / 4 * BOX + k % 4 * 32), add); };
     uint32_t seen[SLICES][READ][4];
     keep_in_place(sums);
 #pragma unroll
@@ -121,15 +123,19 @@ $end
       for (int k = first; k < first + GROUP; ++k)
 #pragma unroll
         for (int i = 0; i < 4; ++i) split(seen[k], i, state[8 * k + 2 * i], state[8 * k + 2 * i + 1]);
+      if constexpr (READ == 1) continue;
       if (first >= 2 * GROUP) wgmma_wait<1>();
       wgmma_fence();
 #pragma unroll
-      for (int part = READ - 1; part >= 0; --part)
+      for (int part = READ - 1; part > 0; --part)
 #pragma unroll
-        for (int k = first; k < first + GROUP; ++k)
-          wgmma<Element, CHUNK>(sums, seen[k][part], moved(rows, k / 4 * BOX + k % 4 * 32), first > 0 || part < READ - 1 || k > first);
+        for (int k = first; k < first + GROUP; ++k) multiply(seen[k][part], k, first > 0 || part < READ - 1 || k > first);
       wgmma_commit();
     }
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < SLICES; ++k) multiply(seen[k][0], k, READ > 1 || k > 0);
+    wgmma_commit();
   }
   // Starts sums += what they read in the chunk.
   void read_pairs(Columns& sums, uint32_t stage, uint32_t slot) const {
