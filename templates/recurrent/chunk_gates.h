@@ -72,27 +72,40 @@ struct TokenNumbers {
 
 static inline void put_betas(Gates& to, const float (&betas)[2]) { to.beta[2 * lane()] = betas[0], to.beta[2 * lane() + 1] = betas[1]; }
 
-static inline void put_gates(Gates& to, const float (&gates)[2]) {
-  const LongSum own[2] = {{bounded_gate(gates[0]), 0}, {bounded_gate(gates[1]), 0}};
-  LongSum sum = own[0] + own[1];
+// Of a chunk, by a warp: what a lane's two tokens have of its Gates.
+struct GateSums {
+  LongSum sums[2];
+  float before[2], after[2];
+  SplitExp all;
+
+  explicit GateSums(const float (&gates)[2]) {
+    const LongSum own[2] = {{bounded_gate(gates[0]), 0}, {bounded_gate(gates[1]), 0}};
+    LongSum sum = own[0] + own[1];
 #pragma unroll
-  for (int by = 1; by < WARP; by *= 2) {
-    const LongSum earlier = from_lane(sum, lane() - by < 0 ? 0 : lane() - by);
-    if (lane() >= by) sum = sum + earlier;
-  }
-  LongSum first = from_lane(sum, lane() > 0 ? lane() - 1 : 0);
-  first = lane() > 0 ? first + own[0] : own[0];
-  const LongSum last = from_lane(sum, WARP - 1);
+    for (int by = 1; by < WARP; by *= 2) {
+      const LongSum earlier = from_lane(sum, lane() - by < 0 ? 0 : lane() - by);
+      if (lane() >= by) sum = sum + earlier;
+    }
+    LongSum first = from_lane(sum, lane() > 0 ? lane() - 1 : 0);
+    first = lane() > 0 ? first + own[0] : own[0];
+    const LongSum last = from_lane(sum, WARP - 1);
+    sums[0] = first, sums[1] = sum;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int t = 2 * lane() + i;
-    const LongSum here = i ? sum : first;
-    to.high[t] = here.high, to.low[t] = here.low;
-    to.before[t] = exp2_of(here.high + here.low);
-    to.after[t] = exp2_of((last.high - here.high) + (last.low - here.low));
+    for (int i = 0; i < 2; ++i) {
+      before[i] = exp2_of(sums[i].high + sums[i].low);
+      after[i] = exp2_of((last.high - sums[i].high) + (last.low - sums[i].low));
+    }
+    all = split_exp((last.high + last.low) * LN_2);
   }
-  if (lane() == 0) {
-    const SplitExp all = split_exp((last.high + last.low) * LN_2);
-    to.base = all.base, to.rest = all.rest;
+  void put(Gates& to) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int t = 2 * lane() + i;
+      to.high[t] = sums[i].high, to.low[t] = sums[i].low;
+      to.before[t] = before[i];
+      to.after[t] = after[i];
+    }
+    if (lane() == 0) to.base = all.base, to.rest = all.rest;
   }
-}
+};
+static inline void put_gates(Gates& to, const float (&gates)[2]) { GateSums(gates).put(to); }

@@ -5,9 +5,11 @@ struct Carrier {
   const Places at;
   char* memory;
   const TensorMap& out;
-  const float scale;
+  const float ${dual ? 'skip' : 'scale'};
   const int count, sequence, head, column, part;
   const int first;  // token of the segment
+
+  int own() const { return HEADS > 1 ? part : 0; }  // the part's head among the block's
 
   // The part's values of a stage, by tokens, as a left factor.
   void load_values(uint32_t (&a)[4][4], uint32_t stage) const {
@@ -17,6 +19,24 @@ struct Carrier {
     for (int k = 0; k < 4; ++k) load_matrices_transposed(a[k], from + k * 2048);
   }
 
+$if dual
+  // sums += skip x, 16 tokens at a time for the sake of registers.
+  void add_skip(Columns& sums, uint32_t stage) const {
+    const int token = lane() % 8 + lane() / 16 * 8, pack = warp() % 4 * 2 + lane() / 8 % 2;
+    const uint32_t from = at.values(stage, part) + token * 128 + (pack ^ token % 8) * 16;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      uint32_t x[4];
+      load_matrices_transposed(x, from + k * 2048);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        sums[8 * k + 2 * i] += skip * low_of(x[i]);
+        sums[8 * k + 2 * i + 1] += skip * high_of(x[i]);
+      }
+    }
+  }
+
+$end
   // What `taken` has of 64 keys is added to what gates leave of the state.
   static void add_to_state(Column& state, int box, const Columns& taken, float base, float rest) {
 #pragma unroll
@@ -34,9 +54,16 @@ struct Carrier {
     wgmma_commit();
   }
 
+$if delta
   // out, and the state after the chunk. In between, products that are started go on while other numbers are made ready.
   void compute(Column& state, Columns& sums, uint32_t stage, uint32_t slot) const {
-    const Gates& gates = at.gates(memory, stage);
+$else
+  // out, which store() sends off, and the state after the chunk. In between, products that are started go on while other numbers are made
+  // ready: the waits between are also loops, over which the compiler moves nothing.
+  template <class Store> void compute(Column& state, Columns& sums, const Turn<STAGES>& turn, const Turn<PAIR_SLOTS>& pairs, Store store) const {
+    const uint32_t stage = turn.at, slot = pairs.at;
+$end
+    const Gates& gates = at.gates(memory, stage, own());
     uint32_t seen[SLICES][4];  // the state as it is read
     Columns taken;
     uint32_t written[4][4], rest[4][4];
@@ -117,23 +144,22 @@ $else
     wgmma_fence();
     multiply_by_rows(sums, seen, at.queries(stage), false);
     wgmma_commit();
-    {
-      Columns values;
-      load_values(written, stage);
-      from_factor(values, written);
-      scale_by_token(values, gates.after, 1);
-      to_factor(written, values);
-      to_rounding(rest, written, values);
-    }
+    barrier_wait_all(at.summed(stage), turn.parity);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) load_weighed(written[k], rest[k], at.values(stage, part), k, gates.after, 1);
+    barrier_wait_all(at.weighed(slot), pairs.parity);
     wgmma_wait<0>();
     keep_in_place(sums);
     keep_in_place(taken);
     wgmma_fence();
     take_in(taken, written, rest, stage, 0);
-    scale_by_token(sums, gates.before, scale);
+    scale_by_token(sums, gates.before, ${dual ? '1' : 'scale'});
+$if dual
+    add_skip(sums, stage);
+$end
     keep_in_place(sums);
     wgmma_fence();
-    multiply_values_by_rows(sums, at.values(stage, part), at.pairs(slot));
+    multiply_values_by_rows(sums, at.values(stage, part), at.pairs(slot, own()));
     wgmma_commit();
     wgmma_wait<1>();
     keep_in_place(taken);
@@ -143,9 +169,11 @@ $else
       wgmma_fence();
       take_in(taken, written, rest, stage, 1);
     }
-    wgmma_wait<0>();
+    wgmma_wait<BOXES - 1>();
     keep_in_place(sums);
+    store();
     if constexpr (BOXES > 1) {
+      wgmma_wait<0>();
       keep_in_place(taken);
       add_to_state(state, 1, taken, gates.base, gates.rest);
     }
@@ -206,11 +234,13 @@ $end
 $if delta
       if (token / CHUNK >= at.carried(memory).end) break;
 $end
-      barrier_wait_all(at.weighed(slot.at), slot.parity);
       Columns sums;
-      compute(state, sums, turn.at, slot.at);
 $if delta
+      barrier_wait_all(at.weighed(slot.at), slot.parity);
+      compute(state, sums, turn.at, slot.at);
       if (at.carried(memory).carries) at.carried(memory).note(turn.at, state);
+$else
+      compute(state, sums, turn, slot, [&] { store_values(sums, buffers, out, {column, head, first + token, sequence}); });
 $end
       sync_warp();
       if (lane() == 0) {
@@ -221,8 +251,6 @@ $if delta
       const Carried& place = at.carried(memory);
       const int row = place.to[1] + (place.carries ? 0 : token), last = place.to[2] + (place.carries ? token / CHUNK : 0);
       store_values(sums, buffers, out, {column, place.to[0], row, last});
-$else
-      store_values(sums, buffers, out, {column, head, first + token, sequence});
 $end
     }
     buffers.finish();

@@ -1,81 +1,115 @@
 // Hopper vocabulary of the chunked recurrence: the state after a segment of a sequence, without what is before it. Its chunks are met in the
-// opposite order, each with what is left of it after the segment, so that those of which nothing is left are never read.
+// opposite order, each with what is left of it after the segment, so that those of which nothing is left are never read. Part of a template,
+// which has defined HEADS before: a block has one, or the two warpgroups that add up states have one each.
 #pragma once
 
 constexpr float NOTHING_LEFT = -125;  // in units of log 2; what is left of more is a normal number
+static inline bool is_any_left(const LongSum& log) { return log.high > NOTHING_LEFT; }
+constexpr int FEEDERS = 2;  // warps a head, below
 
-// Shared memory: chunks on their way, of each the rows that are read and those that are written; their gates, barriers. No other rows lie there,
+// Shared memory: chunks on their way, of each the rows that are read and those that are written; their gates, barriers, sums of gates. No other rows lie there,
 // so that more of them fit than when rows of out are made.
 struct GatherPlaces {
-  static constexpr uint32_t READ_BYTES = BOXES * BOX, BYTES = READ_BYTES + 2 * BOX, COUNT = (${shared} - 1024) / (BYTES + sizeof(Gates) + 16);
-  static constexpr uint32_t GATES = COUNT * BYTES, BARRIERS = GATES + COUNT * sizeof(Gates);
+  static constexpr uint32_t READ_BYTES = BOXES * BOX, BYTES = READ_BYTES + 2 * BOX, COUNT = (${shared} - 1024 - 16 * FEEDERS * HEADS) / (BYTES + HEADS * sizeof(Gates) + 16);
+  static constexpr uint32_t GATES = COUNT * BYTES, BARRIERS = GATES + COUNT * HEADS * sizeof(Gates);
   uint32_t first;
   char* memory;
 
   GatherPlaces() : first((shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024), memory(dynamic_shared() + (first - shared_pointer(dynamic_shared()))) {}
   uint32_t read(uint32_t stage) const { return first + stage * BYTES; }
   uint32_t written(uint32_t stage, int part) const { return read(stage) + READ_BYTES + part * BOX; }
-  Gates& gates(uint32_t stage) const { return reinterpret_cast<Gates*>(memory + GATES)[stage]; }
+  Gates& gates(uint32_t stage, int own = 0) const { return reinterpret_cast<Gates*>(memory + GATES)[stage * HEADS + own]; }
+  // Whether anything is left of what comes after a stage's chunk, of any head.
+  bool any_left(uint32_t stage) const {
+    bool any = false;
+#pragma unroll
+    for (int own = 0; own < HEADS; ++own) any = any || gates(stage, own).base != 0 || gates(stage, own).rest != 0;
+    return any;
+  }
   // Of a stage: copied, and its gates summed up; no longer read by the eight warps that add up states.
   uint32_t full(uint32_t stage) const { return first + BARRIERS + 16 * stage; }
   uint32_t empty(uint32_t stage) const { return full(stage) + 8; }
+  // Sums of chunks' log gates that warps tell each other: of two rounds in turn.
+  LongSum* totals(int round) const { return reinterpret_cast<LongSum*>(memory + BARRIERS + 16 * COUNT) + round * FEEDERS * HEADS; }
   void init() const {
     for (uint32_t i = 0; i < COUNT; ++i) {
-      barrier_init(full(i), 1);
+      barrier_init(full(i), HEADS);
       barrier_init(empty(i), 8);
     }
     fence_barrier_init();
   }
 };
-static_assert(GatherPlaces::BARRIERS % 8 == 0 && GatherPlaces::COUNT > 2);
+static_assert(GatherPlaces::BARRIERS % 8 == 0 && GatherPlaces::COUNT > FEEDERS);
 
-// The compiler has these registers for nothing else before this line, as products that go on may still read them.
-static inline void keep_factors(uint32_t (&a)[4][4]) {
-#pragma unroll
-  for (int k = 0; k < 4; ++k)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a[k][i]) : : "memory");
-}
+// A head's numbers as a warp meets its chunks.
+struct GatheredGates {
+  ${dual ? 'DualNumbers' : 'TokenNumbers'} numbers;
+  float gamma;
+  uint32_t raw[2] = {};
 
-// By a warp: copies chunks and makes their factors, until nothing is left of what comes after; the log of what the segment leaves of a state
-// before it. token_of(step): a chunk's first token; copy(stage, token): starts its copies. back: gates are met from the last on.
-template <class TokenOf, class Copy>
-static inline float feed(const GatherPlaces& at, const ${dual ? 'DualNumbers' : 'TokenNumbers'}& gates, float gamma, int count, int chunks, bool back, TokenOf token_of, Copy copy) {
-  LongSum log = {0, 0};  // of what the chunks so far leave, in units of log 2
-  Turn<GatherPlaces::COUNT> turn;
-  uint32_t raw[2];
-  gates.load_raw(token_of(0), count, raw);
-#pragma unroll 1
-  for (int step = 0; step < chunks && log.high > NOTHING_LEFT; ++step, turn.next()) {
-    float numbers[2];
-$if dual  // ssd: what is written is multiplied by its step
+  void load(int token, int count) { numbers.load_raw(token, count, raw); }
+  // The chunk's sums, with the factor of what is written, if there is one, in those of what is left after it (back: they are met from the last on).
+  GateSums sums(int token, int count, bool back) const {
+    float gates[2];
+$if dual
     float steps[2];
-    gates.read(raw, token_of(step), count, numbers, steps);
-$else
-    gates.read(raw, token_of(step), count, gamma, numbers);
-$end
-    if (step + 1 < chunks) gates.load_raw(token_of(step + 1), count, raw);
-    barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
-    if (lane() == 0) {
-      barrier_expect(at.full(turn.at), GatherPlaces::BYTES);
-      copy(turn.at, token_of(step));
-    }
-    Gates& to = at.gates(turn.at);
-    put_gates(to, numbers);
-    sync_warp();
-    const float left = exp2_of(log.high + log.low);
-    float* factors = back ? to.before : to.after;
+    numbers.read(raw, token, count, gates, steps);
+    GateSums sums(gates);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) factors[2 * lane() + i] *= left${dual ? ' * (back ? 1 : steps[i])' : ''};
-    log = log + LongSum{to.high[CHUNK - 1], to.low[CHUNK - 1]};
-    sync_warp();
-    if (lane() == 0) {
-      const SplitExp all = log.high > NOTHING_LEFT ? split_exp((log.high + log.low) * LN_2) : SplitExp{0, 0};
-      to.base = all.base, to.rest = all.rest;
-      barrier_arrive(at.full(turn.at));
+    for (int i = 0; i < 2; ++i) sums.after[i] *= back ? 1 : steps[i];
+    return sums;
+$else
+    numbers.read(raw, token, count, gamma, gates);
+    return GateSums(gates);
+$end
+  }
+};
+
+// By FEEDERS warps a head, which have its chunks in turn: copies them and makes their factors, until nothing is left of what comes after, of any
+// head. token_of(step): a chunk's first token; copy(stage, token): starts its copies. Gives the log of what the segment leaves of a state before.
+template <class TokenOf, class Copy>
+static inline float feed(const GatherPlaces& at, GatheredGates& gates, int count, int chunks, bool back, TokenOf token_of, Copy copy) {
+  const int own = warp() % HEADS, way = warp() / HEADS;
+  LongSum logs[HEADS] = {};  // of what the chunks so far leave, in units of log 2
+  bool any = true;
+  if (way < chunks) gates.load(token_of(way), count);
+#pragma unroll 1
+  for (int first = 0; first < chunks && any; first += FEEDERS) {
+    const int step = first + way;
+    GateSums sums = gates.sums(step < chunks ? token_of(step) : count, count, back);
+    if (step + FEEDERS < chunks) gates.load(token_of(step + FEEDERS), count);
+    LongSum* totals = at.totals(first / FEEDERS % 2);
+    if (lane() == WARP - 1) totals[warp()] = sums.sums[1];
+    sync_some(3, FEEDERS * HEADS * WARP);
+#pragma unroll
+    for (int other = 0; other < FEEDERS; ++other) {
+      if (first + other >= chunks || !any) break;
+      if (other == way) {
+        const uint32_t turn = static_cast<uint32_t>(step) / GatherPlaces::COUNT, stage = static_cast<uint32_t>(step) - turn * GatherPlaces::COUNT;
+        const LongSum before = own == 0 ? logs[0] : logs[HEADS - 1], log = before + totals[warp()];
+        const float left = exp2_of(before.high + before.low);
+        sums.all = is_any_left(log) ? split_exp((log.high + log.low) * LN_2) : SplitExp{0, 0};
+#pragma unroll
+        for (int i = 0; i < 2; ++i) sums.before[i] *= back ? left : 1, sums.after[i] *= back ? 1 : left;
+        barrier_wait_all(at.empty(stage), turn % 2 ^ 1);
+        if (own == 0 && lane() == 0) {
+          barrier_expect(at.full(stage), GatherPlaces::BYTES);
+          copy(stage, token_of(step));
+        }
+        sums.put(at.gates(stage, own));
+        sync_warp();
+        if (lane() == 0) barrier_arrive(at.full(stage));
+      }
+      any = false;
+#pragma unroll
+      for (int head = 0; head < HEADS; ++head) {
+        logs[head] = logs[head] + totals[other * HEADS + head];
+        any = any || is_any_left(logs[head]);
+      }
     }
   }
-  return log.high > NOTHING_LEFT ? log.high + log.low : -1e4f;  // e to that is 0
+  const LongSum log = own == 0 ? logs[0] : logs[HEADS - 1];
+  return is_any_left(log) ? log.high + log.low : -1e4f;  // e to that is 0
 }
 
 // A chunk in a stage: 64 features of rows that are written, at a place in shared memory, each times a factor.
@@ -84,23 +118,12 @@ struct Gathered {
   const float* factors;
   float scale;
 
-  // Of 16 tokens: what is written, as left factors; and what rounding took from it.
-  void prepare(uint32_t (&rows)[4], uint32_t (&rest)[4], int slice) const {
-    const int token = lane() % 8 + lane() / 16 * 8, pack = warp() % 4 * 2 + lane() / 8 % 2;
-    load_matrices_transposed(rows, written + token * 128 + (pack ^ token % 8) * 16 + slice * 2048);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const Pack<float, 2> left = load_pack<2>(factors + 16 * slice + lane() % 4 * 2 + i / 2 * 8);
-      const float x = low_of(rows[i]) * (left.at[0] * scale), y = high_of(rows[i]) * (left.at[1] * scale);
-      rows[i] = pack_pair<Element>(x, y);
-      rest[i] = rounding_of(x, y, rows[i]);
-    }
-  }
+  void prepare(uint32_t (&rows)[4], uint32_t (&rest)[4], int slice) const { load_weighed(rows, rest, written, slice, factors, scale); }
 };
 
-// By a warpgroup: adds up the state after the segment; what is left of the state before it. chunk_in(stage): the part's `Gathered`. A next
-// chunk's factors are made while products go on.
-template <class ChunkIn> static inline SplitExp gather(Column& state, const GatherPlaces& at, int chunks, ChunkIn chunk_in) {
+// By a warpgroup: adds up the state after the segment; what is left of the state before it. chunk_in(stage): the part's `Gathered`; own: its head.
+// A next chunk's factors are made while products go on.
+template <class ChunkIn> static inline SplitExp gather(Column& state, const GatherPlaces& at, int chunks, int own, ChunkIn chunk_in) {
   uint32_t written[4][4], rest[4][4], next[4][4], next_rest[4][4];
   Turn<GatherPlaces::COUNT> turn;
   barrier_wait_all(at.full(0), 0);
@@ -109,9 +132,9 @@ template <class ChunkIn> static inline SplitExp gather(Column& state, const Gath
 #pragma unroll 1
   for (;;) {
     const uint32_t stage = turn.at;
-    const Gates& gates = at.gates(stage);
+    const Gates& gates = at.gates(stage, own);
     const SplitExp left{gates.base, gates.rest};
-    const bool ends = --chunks == 0 || (left.base == 0 && left.rest == 0);
+    const bool ends = --chunks == 0 || !at.any_left(stage);
     turn.next();
     Column taken;
     keep_in_place(taken);

@@ -42,7 +42,7 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
   const int part;
 $if dual
   const int own;  // the head among the block's
-  static constexpr bool APART = !FLOWS && HEADS > 1;  // the two warpgroups have heads of their own
+  static constexpr bool APART = !FLOWS && TOGETHER > 1;  // the two warpgroups have heads of their own
   int state_part() const { return APART ? 0 : part; }
 $end
 $if dual  // flows are past states of keys by values, which have boxes of their own

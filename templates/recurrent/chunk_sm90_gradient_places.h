@@ -46,8 +46,8 @@ constexpr uint32_t PAIR_SLOTS = 2, OUT_BUFFERS = ${out_buffers};
 
 // Stages of copied rows, chunks' pairs of tokens, rows of out, the stages' gates, barriers.
 struct Places {
-  static constexpr uint32_t PAIRS = STAGES * STAGE, OUT = PAIRS + PAIR_SLOTS * ${dual ? 'HEADS * ' : ''}BOX, GATES = OUT + 2 * OUT_BUFFERS * BOX;
-  static constexpr uint32_t BARRIERS = GATES + STAGES * ${dual ? 'HEADS * ' : ''}sizeof(Gates), BYTES = BARRIERS + 16 * (STAGES + PAIR_SLOTS);
+  static constexpr uint32_t PAIRS = STAGES * STAGE, OUT = PAIRS + PAIR_SLOTS * ${dual ? 'TOGETHER * ' : ''}BOX, GATES = OUT + 2 * OUT_BUFFERS * BOX;
+  static constexpr uint32_t BARRIERS = GATES + STAGES * ${dual ? 'TOGETHER * ' : ''}sizeof(Gates), BYTES = BARRIERS + 16 * (STAGES + PAIR_SLOTS);
   uint32_t first;
 
   uint32_t readers(uint32_t stage) const { return first + stage * STAGE; }
@@ -55,13 +55,13 @@ struct Places {
   uint32_t written(uint32_t stage, int part) const { return read(stage) + ROW_BOXES + part * BOX; }
   uint32_t met(uint32_t stage, int part) const { return written(stage, part) + STATE_BOXES; }
 $if dual  // of each head
-  uint32_t pairs(uint32_t slot, int own = 0) const { return first + PAIRS + (slot * HEADS + own) * BOX; }
+  uint32_t pairs(uint32_t slot, int own = 0) const { return first + PAIRS + (slot * TOGETHER + own) * BOX; }
 $else
   uint32_t pairs(uint32_t slot) const { return first + PAIRS + slot * BOX; }
 $end
   uint32_t out(int part) const { return first + OUT + part * OUT_BUFFERS * BOX; }
 $if dual
-  static Gates& gates(char* memory, uint32_t stage, int own = 0) { return reinterpret_cast<Gates*>(memory + GATES)[stage * HEADS + own]; }
+  static Gates& gates(char* memory, uint32_t stage, int own = 0) { return reinterpret_cast<Gates*>(memory + GATES)[stage * TOGETHER + own]; }
 $else
   static Gates& gates(char* memory, uint32_t stage) { return reinterpret_cast<Gates*>(memory + GATES)[stage]; }
 $end

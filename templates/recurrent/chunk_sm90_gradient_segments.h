@@ -41,7 +41,7 @@ KERNEL(3 * WARPGROUP, 1) segment_states_alone(${parameters('segment_states_alone
   const bool back = kind != QUERIES, of_values = kind == VALUES;
 $if dual
   const TensorMap &q_map = C_map, &k_map = Bm_map, &v_map = x_map;
-  constexpr float scale = 1, gamma = 0;
+  constexpr float scale = 1;
 $else
   const float scale = softmax_scale;
 $end
@@ -49,30 +49,31 @@ $end
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<88>();
-    if (warp() > 0) return;
+    if (warp() >= FEEDERS) return;
 $if dual
-    const DualNumbers gates{{dt_view, dt_type, Tokens(nullptr, sequences, stream.sequence, stream.count), stream.head, false},
-                            number_of_head(dt_bias_view, bias_type, stream.head), number_at(A_view.data, a_type, stream.head), dt_softplus};
+    GatheredGates gates{{{dt_view, dt_type, Tokens(nullptr, sequences, stream.sequence, stream.count), stream.head, false},
+                         number_of_head(dt_bias_view, bias_type, stream.head), number_at(A_view.data, a_type, stream.head), dt_softplus},
+                        0};
 $else
-    const TokenNumbers gates(g_view, g_type, Tokens(nullptr, sequences, stream.sequence, stream.count), stream.head, false);
-    const float gamma = gamma_of(g_gamma_view, gamma_type, stream.head, heads, layer_idx, num_layers);
+    GatheredGates gates{{g_view, g_type, Tokens(nullptr, sequences, stream.sequence, stream.count), stream.head, false},
+                        gamma_of(g_gamma_view, gamma_type, stream.head, heads, layer_idx, num_layers)};
 $end
-    const float log = feed(at, gates, gamma, stream.count, stream.steps, back,
-                           [&](int step) { return stream.chunk_of(step, !back) * CHUNK; },
-                           [&](uint32_t stage, int token) {
+    const float log = feed(at, gates, stream.count, stream.steps, back,
+         [&](int step) { return stream.chunk_of(step, !back) * CHUNK; },
+         [&](uint32_t stage, int token) {
 #pragma unroll
-                             for (int box = 0; box < BOXES; ++box)
-                               load_tile(at.read(stage) + box * BOX, read, at.full(stage), {64 * box, ${dual ? 'stream.reads(of_values)' : 'stream.head'}, token, stream.sequence});
+           for (int box = 0; box < BOXES; ++box)
+             load_tile(at.read(stage) + box * BOX, read, at.full(stage), {64 * box, ${dual ? 'stream.reads(of_values)' : 'stream.head'}, token, stream.sequence});
 #pragma unroll
-                             for (int part = 0; part < 2; ++part)
-                               load_tile(at.written(stage, part), written, at.full(stage), {64 * part, ${dual ? 'stream.writes(of_values)' : 'stream.head'}, token, stream.sequence});
-                           });
-    if (lane() == 0) segment_logs[segment.place(sequences, segment.order)] = log;
+           for (int part = 0; part < 2; ++part)
+             load_tile(at.written(stage, part), written, at.full(stage), {64 * part, ${dual ? 'stream.writes(of_values)' : 'stream.head'}, token, stream.sequence});
+         });
+    if (thread_x() == 0) segment_logs[segment.place(sequences, segment.order)] = log;
   } else {
     take_registers<208>();
     const int part = group - 1;
     Column state = {};
-    const SplitExp left = gather(state, at, stream.steps, [&](uint32_t stage) {
+    const SplitExp left = gather(state, at, stream.steps, 0, [&](uint32_t stage) {
       const Gates& gates = at.gates(stage);
       return Gathered{at.written(stage, part), back ? gates.before : gates.after, back ? scale : 1};
     });

@@ -27,6 +27,28 @@ template <int N> static inline void from_factor(float (&x)[8 * N], const uint32_
     for (int i = 0; i < 4; ++i) x[8 * k + 2 * i] = low_of(a[k][i]), x[8 * k + 2 * i + 1] = high_of(a[k][i]);
 }
 
+// The compiler has made these numbers before this line, and has their registers for nothing else before it, as products that go on may still
+// read them.
+static inline void keep_factors(uint32_t (&a)[4][4]) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a[k][i]) : : "memory");
+}
+
+// 16 tokens' 64 values, which lie in a box with a row a token, times a factor a token, as left factors; and what rounding took from them.
+static inline void load_weighed(uint32_t (&values)[4], uint32_t (&rest)[4], uint32_t box, int slice, const float* factors, float scale) {
+  const int token = lane() % 8 + lane() / 16 * 8, pack = warp() % 4 * 2 + lane() / 8 % 2;
+  load_matrices_transposed(values, box + token * 128 + (pack ^ token % 8) * 16 + slice * 2048);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const Pack<float, 2> by = load_pack<2>(factors + 16 * slice + lane() % 4 * 2 + i / 2 * 8);
+    const float x = low_of(values[i]) * (by.at[0] * scale), y = high_of(values[i]) * (by.at[1] * scale);
+    values[i] = pack_pair<Element>(x, y);
+    rest[i] = rounding_of(x, y, values[i]);
+  }
+}
+
 // Calls use(x, i) for each number x of token i of a pair, whose first one is `token`.
 template <class Use> static inline void each_token_pair(Columns& x, Use use) {
 #pragma unroll

@@ -1,77 +1,14 @@
-// Hopper vocabulary of the chunked recurrence: the warpgroup that copies rows, sums up gates and weighs pairs of tokens. Part of
-// forward.chunk.sm90.cu.
+// Hopper vocabulary of the chunked recurrence: the warpgroup that weighs pairs of tokens. Part of forward.chunk.sm90.cu.
 #pragma once
 
 struct Weigher {
   const Places at;
   char* memory;
-  const TensorMap &queries, &keys, &values;
 $if delta
-  const TensorMap& inverses;
-  const TokenNumbers betas;
+  const Feeder feeder;
 $end
-  const TokenNumbers gates;
-  const float gamma, scale;
-  const int count, sequence, head, query_head, key_head, value_head, column;
-  const int first;  // token of the segment
-$if delta
-  const int chunks_before;  // of sequences before
-$end
-
-  // A chunk's log gates and betas, in the first warp, on their way while the chunk before is weighed.
-  struct Numbers {
-    uint32_t gates[2] = {}, betas[2] = {};
-  };
-  void load(Numbers& numbers, int chunk) const {
-    gates.load_raw(chunk * CHUNK, count, numbers.gates);
-$if delta
-    betas.load_raw(chunk * CHUNK, count, numbers.betas);
-$end
-  }
-  void put(Gates& to, const Numbers& numbers, int chunk) const {
-    float x[2];
-    gates.read(numbers.gates, chunk * CHUNK, count, gamma, x);
-    put_gates(to, x);
-$if delta
-    betas.read(numbers.betas, chunk * CHUNK, count, 0, x);
-    put_betas(to, x);
-$end
-  }
-
-  void copy(uint32_t stage, int token, uint32_t full) const {
-    barrier_expect(full, ${delta ? 'at.carried(memory).carries ? STAGE - VALUE_BOXES : ' : ''}STAGE);
-#pragma unroll
-    for (int box = 0; box < BOXES; ++box) {
-      load_tile(at.queries(stage) + box * BOX, queries, full, {64 * box, query_head, token, sequence});
-      load_tile(at.keys(stage) + box * BOX, keys, full, {64 * box, key_head, token, sequence});
-    }
-#pragma unroll
-    for (int part = 0; part < 2; ++part) ${delta ? 'if (!at.carried(memory).carries) ' : ''}load_tile(at.values(stage, part), values, full, {column + 64 * part, value_head, token, sequence});
-$if delta
-    load_tile(at.inverse(stage), inverses, full, {0, 0, 0, head, chunks_before + token / CHUNK});
-$end
-  }
-
-  // Starts copying the chunk in turn; by the first warp, which has its numbers and loads those of the next.
-  void start(const Turn<STAGES>& turn, int chunk, Numbers& numbers) const {
-    if (chunk * CHUNK >= count${delta ? ' || chunk > at.carried(memory).end' : ''}) return;
-    const uint32_t full = at.full(turn.at);
-    barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
-$if delta
-    if (at.carried(memory).carries && chunk >= STAGES && !at.carried(memory).any_left(turn.at)) {
-      if (lane() == 0) {
-        at.carried(memory).end = chunk;
-        barrier_arrive(full);
-      }
-      return;
-    }
-$end
-    if (lane() == 0) copy(turn.at, first + chunk * CHUNK, full);
-    put(at.gates(memory, turn.at), numbers, chunk);
-    load(numbers, chunk + 1);
-    sync_warp();
-    if (lane() == 0) barrier_arrive(full);
-  }
+  const float scale;
+  const int count;
 
   // Factors of the rows of queries and keys, a row a thread.
   void put_row_norms(uint32_t stage, Norms& to) const {
@@ -91,9 +28,8 @@ $end
     sync_some(3, WARPGROUP);
   }
 
-  // The weights of a chunk's pairs, the scale included: rows are queries.
-  void weigh(uint32_t stage, uint32_t slot) const {
-    float sums[CHUNK / 2];
+  // Products of the rows of a chunk's queries and keys.
+  void multiply(Columns& sums, uint32_t stage) const {
     const uint64_t a = depth_major<128>(at.queries(stage)), b = depth_major<128>(at.keys(stage));
     keep_in_place(sums);
     wgmma_fence();
@@ -102,6 +38,9 @@ $end
     wgmma_commit();
     wgmma_wait<0>();
     keep_in_place(sums);
+  }
+$if delta
+  void put_weights(const Columns& sums, uint32_t stage, uint32_t slot) const {
     const Gates& gates = at.gates(memory, stage);
     const Norms& norms = at.norms(memory, slot);
     const StoreBuffers<Element, 1> pairs{at.pairs(slot), 0};
@@ -134,30 +73,96 @@ $end
       pairs.put<false>(j, r);
     }
   }
+$else
+  // Pairs within 16 tokens take an exponential each. Other ones are products: what is left of a write at the last of its 16 tokens, times what
+  // is left of that at the token that reads it.
+  void put_weights(const Columns& sums, uint32_t stage, uint32_t slot, int own) const {
+    const StageGates& gates = at.gates(memory, stage, own);
+    const StoreBuffers<Element, 1> pairs{at.pairs(slot, own), 0};
+    const int row = 16 * warp() + lane() / 4;
+    const float high[2] = {gates.high[row], gates.high[row + 8]}, low[2] = {gates.low[row], gates.low[row + 8]};
+    const auto left = [&](int h, float there, float rest) { return exp2_of((high[h] - there) + (low[h] - rest)) * scale; };
+#pragma unroll
+    for (int block = 0; block < CHUNK / 16; ++block) {
+      uint32_t r[4] = {};
+      if (block < warp()) {
+        const int last = 16 * block + 15;
+        const float factors[2] = {left(0, gates.high[last], gates.low[last]), left(1, gates.high[last], gates.low[last])};
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          const Pack<float, 2> upto = load_pack<2>(gates.upto + 16 * block + 8 * n + lane() % 4 * 2);
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            const float* x = sums + 8 * block + 4 * n + 2 * h;
+            r[2 * n + h] = pack_pair<Element>(x[0] * (factors[h] * upto.at[0]), x[1] * (factors[h] * upto.at[1]));
+          }
+        }
+      } else if (block == warp()) {
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          const int s = 16 * block + 8 * n + lane() % 4 * 2;
+          const Pack<float, 2> there = load_pack<2>(gates.high + s), rest = load_pack<2>(gates.low + s);
+$if dual
+          const Pack<float, 2> step = load_pack<2>(gates.beta + s);
+$end
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            float x[2];
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+              x[i] = s + i <= row + 8 * h ? sums[8 * block + 4 * n + 2 * h + i] * left(h, there.at[i], rest.at[i])${dual ? ' * step.at[i]' : ''} : 0;
+            r[2 * n + h] = pack_pair<Element>(x[0], x[1]);
+          }
+        }
+      }
+      pairs.put<false>(2 * block, r);
+    }
+  }
+$end
+
+  // The weights of a chunk's pairs, the scale included: rows are queries. `stage` has${delta ? '' : ', or will have,'} rows and gates.
+  void weigh_in_turn(const Turn<STAGES>& stage, const Turn<PAIR_SLOTS>& slot) const {
+    Columns sums;
+$if delta
+    barrier_wait_all(at.read(slot.at), slot.parity ^ 1);
+    if (NORMED) put_row_norms(stage.at, at.norms(memory, slot.at));
+    multiply(sums, stage.at);
+    put_weights(sums, stage.at, slot.at);
+$else
+    barrier_wait_all(at.full(stage.at), stage.parity);
+    multiply(sums, stage.at);
+    barrier_wait_all(at.summed(stage.at), stage.parity);
+    barrier_wait_all(at.read(slot.at), slot.parity ^ 1);
+#pragma unroll
+    for (int own = 0; own < HEADS; ++own) put_weights(sums, stage.at, slot.at, own);
+$end
+    fence_async();
+    sync_warp();
+    if (lane() == 0) barrier_arrive(at.weighed(slot.at));
+  }
 
   void run() const {
     const int chunks = (count + CHUNK - 1) / CHUNK;
-    Numbers numbers;
-    Turn<STAGES> next, turn;
+    Turn<STAGES> turn;
     Turn<PAIR_SLOTS> slot;
-    if (warp() == 0) load(numbers, 0);
+$if delta
+    Feeder::Numbers numbers;
+    Turn<STAGES> next;
+    if (warp() == 0) feeder.load(numbers, 0);
 #pragma unroll 1
     for (int chunk = 1 - STAGES; chunk < chunks; ++chunk) {
       if (chunk >= 0) {
         barrier_wait_all(at.full(turn.at), turn.parity);
-$if delta
         if (chunk >= at.carried(memory).end) return;
-$end
-        barrier_wait_all(at.read(slot.at), slot.parity ^ 1);
-        if (NORMED) put_row_norms(turn.at, at.norms(memory, slot.at));
-        weigh(turn.at, slot.at);
-        fence_async();
-        sync_warp();
-        if (lane() == 0) barrier_arrive(at.weighed(slot.at));
+        weigh_in_turn(turn, slot);
         turn.next(), slot.next();
       }
-      if (warp() == 0) start(next, chunk + STAGES - 1, numbers);
+      if (warp() == 0) feeder.start(next, chunk + STAGES - 1, numbers);
       next.next();
     }
+$else
+#pragma unroll 1
+    for (int chunk = 0; chunk < chunks; ++chunk, turn.next(), slot.next()) weigh_in_turn(turn, slot);
+$end
   }
 };

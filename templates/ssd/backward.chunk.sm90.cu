@@ -5,7 +5,7 @@
 // with which a token reads itself. Gradients of steps follow from what flows past tokens, which is computed without the writer's step.
 // Heads of a group leave gradients of C and Bm of their own, which a last launch adds up.
 //
-// HEADS == 2: of up to 64 features of x, a block has two heads of a group. The state of C's gradient, and that of Bm's, then has both heads'
+// TOGETHER == 2: of up to 64 features of x, a block has two heads of a group. The state of C's gradient, and that of Bm's, then has both heads'
 // values side by side, and their weights of pairs are added up; of x's gradient each of two warpgroups has one head.
 #include "device/gpu.h"
 #include "device/sm90.h"
@@ -15,8 +15,8 @@
 using Element = ${ctype(E)};
 constexpr int KEYS = ${features}, SLICES = KEYS / 16, BOXES = KEYS / 64;  // of keys and of values; up to 56 more than there are: zeros
 constexpr int VALUE_BOXES = ${value_boxes};                               // of a head's values
-constexpr int HEADS = ${paired} ? 2 : 1;                                  // a block
-constexpr int STAGES = ${stages};
+constexpr int TOGETHER = ${paired} ? 2 : 1;                               // heads of a block
+constexpr int STAGES = ${stages}, HEADS = 1;                              // HEADS: of a block that makes a state before a segment
 constexpr bool GATED = true, PRECISE = ${precise};  // gradients of steps are asked for; as f32
 // Elements a number of states as they are read, and of what they take in, where flows are asked for: A's gradient in f32 is a sum over all
 // tokens, in which terms of both signs cancel.
@@ -66,9 +66,9 @@ template <bool PAIRS, class Weigh, class Carry> static inline void go_through(We
 // Block number: a segment of a head, or two, of a sequence, for C's gradient, which takes longest; then for each of them x's.
 KERNEL(3 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
   wait_for_previous_launch();
-  const uint32_t items = static_cast<uint32_t>(heads * sequences * segments) / HEADS, block = static_cast<uint32_t>(block_x());
+  const uint32_t items = static_cast<uint32_t>(heads * sequences * segments) / TOGETHER, block = static_cast<uint32_t>(block_x());
   const int kind = block < items ? QUERIES : VALUES;
-  const Segment segment(kind, block < items ? block : block - items, heads, segments, segment_chunks, C_view, HEADS);
+  const Segment segment(kind, block < items ? block : block - items, heads, segments, segment_chunks, C_view, TOGETHER);
   const Stream& stream = segment.stream;
   const auto numbers = [&](const Stream& of) { return steps_of(dt_view, dt_type, dt_bias_view, bias_type, A_view, a_type, dt_softplus, of); };
   const FlowRows flows(flow_sums, stream);
@@ -123,7 +123,7 @@ $end
 
 // Block number: a segment of a head, or two, of a sequence. After the launch before it, whose states it meets.
 KERNEL(3 * WARPGROUP, 1) key_gradients(${parameters('key_gradients')}) {
-  const Segment segment(KEYS_OF, static_cast<uint32_t>(block_x()), heads, segments, segment_chunks, Bm_view, HEADS);
+  const Segment segment(KEYS_OF, static_cast<uint32_t>(block_x()), heads, segments, segment_chunks, Bm_view, TOGETHER);
   const Stream& stream = segment.stream;
   const auto numbers = [&](const Stream& of) { return steps_of(dt_view, dt_type, dt_bias_view, bias_type, A_view, a_type, dt_softplus, of); };
   const FlowRows flows(flow_sums, stream);

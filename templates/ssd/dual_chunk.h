@@ -27,6 +27,11 @@ struct DualNumbers {
   }
 };
 
+static inline DualNumbers dual_numbers(const View& dt, int64_t dt_type, const View& rates, int64_t rate_type, const View& biases, int64_t bias_type,
+                                       const Tokens& tokens, int64_t head, bool softplus) {
+  return {{dt, dt_type, tokens, head, false}, number_of_head(biases, bias_type, head), number_at(rates.data, rate_type, head), softplus};
+}
+
 // sums += skip x, of values by tokens.
 static inline void add_skip(Sums<4>& sums, const Operands<4>& x, float skip) {
 #pragma unroll

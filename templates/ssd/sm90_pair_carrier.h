@@ -27,7 +27,7 @@ template <bool MEETS> struct PairCarrier {
       first.read_pairs(sums, turn.at, slot.at);
       wgmma_wait<0>();
       keep_in_place(sums);
-      store_values(sums, buffers, first.job.out, {64 * first.part, first.stream.head / HEADS, chunk * CHUNK, first.stream.sequence});
+      store_values(sums, buffers, first.job.out, {64 * first.part, first.stream.head / TOGETHER, chunk * CHUNK, first.stream.sequence});
       sync_warp();
       if (lane() == 0) {
         barrier_arrive(at.empty(turn.at));

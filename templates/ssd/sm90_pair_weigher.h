@@ -10,9 +10,9 @@ template <bool ROW_FLOWS, bool PAIR_FLOWS> struct PairWeigher {
   char* memory;
   const Job& job;
   const Stream& stream;  // of the first head
-  const DualNumbers gates[HEADS];
-  const float skips[HEADS];
-  const FlowRows flows[HEADS];
+  const DualNumbers gates[TOGETHER];
+  const float skips[TOGETHER];
+  const FlowRows flows[TOGETHER];
 
   void copy(uint32_t stage, int token, uint32_t full) const {
     barrier_expect(full, (ROW_FLOWS ? 8 : 6) * BOX);
@@ -28,20 +28,20 @@ template <bool ROW_FLOWS, bool PAIR_FLOWS> struct PairWeigher {
     }
   }
 
-  void load(uint32_t (&numbers)[HEADS][2], int step) const {
+  void load(uint32_t (&numbers)[TOGETHER][2], int step) const {
 #pragma unroll
-    for (int own = 0; own < HEADS; ++own)
+    for (int own = 0; own < TOGETHER; ++own)
       if (step < stream.steps) gates[own].load_raw(stream.chunk_of(step, BACK) * CHUNK, stream.count, numbers[own]);
   }
   // As that of GradientWeigher.
-  void start(const Turn<STAGES>& turn, int step, uint32_t (&numbers)[HEADS][2]) const {
+  void start(const Turn<STAGES>& turn, int step, uint32_t (&numbers)[TOGETHER][2]) const {
     if (step >= stream.steps) return;
     const uint32_t full = at.full(turn.at);
     const int token = stream.chunk_of(step, BACK) * CHUNK;
     barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
     if (lane() == 0) copy(turn.at, token, full);
 #pragma unroll
-    for (int own = 0; own < HEADS; ++own) put_steps<!PAIR_FLOWS>(at.gates(memory, turn.at, own), gates[own], numbers[own], token, stream.count);
+    for (int own = 0; own < TOGETHER; ++own) put_steps<!PAIR_FLOWS>(at.gates(memory, turn.at, own), gates[own], numbers[own], token, stream.count);
     load(numbers, step + 1);
     sync_warp();
     if (lane() == 0) barrier_arrive(full);
@@ -97,13 +97,13 @@ template <bool ROW_FLOWS, bool PAIR_FLOWS> struct PairWeigher {
 
   // The weights of a chunk's pairs: rows are readers.
   void weigh(uint32_t stage, uint32_t slot, int chunk) const {
-    float given[HEADS][2] = {}, aged[HEADS][2] = {};
+    float given[TOGETHER][2] = {}, aged[TOGETHER][2] = {};
 #pragma unroll 1
     for (int start = 0; start < CHUNK; start += WIDTH) {
       float sums[WIDTH / 2], met[PAIR_FLOWS ? WIDTH / 2 : 1], weights[WIDTH / 2] = {};
       if constexpr (PAIR_FLOWS) One::template multiply<WIDTH, SLICES>(met, at.met(stage, 0), at.written(stage, 0) + start * 128);
 #pragma unroll
-      for (int head = 0; head < HEADS; ++head) {
+      for (int head = 0; head < TOGETHER; ++head) {
         if (ROW_FLOWS || head == 0) {
           const uint32_t box = ROW_FLOWS ? head * BOX : 0;
           One::template multiply<WIDTH, ROW_FLOWS ? 4 : SLICES>(sums, at.readers(stage) + box, at.read(stage) + box + start * 128);
@@ -121,11 +121,11 @@ template <bool ROW_FLOWS, bool PAIR_FLOWS> struct PairWeigher {
     }
     if constexpr (PAIR_FLOWS)
 #pragma unroll
-      for (int head = 0; head < HEADS; ++head) put_given(flows[head], chunk, given[head], aged[head]);
+      for (int head = 0; head < TOGETHER; ++head) put_given(flows[head], chunk, given[head], aged[head]);
   }
 
   void run() const {
-    uint32_t numbers[HEADS][2] = {};
+    uint32_t numbers[TOGETHER][2] = {};
     Turn<STAGES> next, turn;
     Turn<PAIR_SLOTS> slot;
     if (warp() == 0) load(numbers, 0);
