@@ -40,11 +40,6 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
   const FlowRows flows;
   const KeptStates kept;
   const int part;
-$if dual
-  const int own;  // the head among the block's
-  static constexpr bool APART = !FLOWS && TOGETHER > 1;  // the two warpgroups have heads of their own
-  int state_part() const { return APART ? 0 : part; }
-$end
 $if dual  // flows are past states of keys by values, which have boxes of their own
   static constexpr int BOXES = FLOWS ? VALUE_BOXES : ::BOXES, SLICES = 4 * BOXES, KEYS = 64 * BOXES, PLACES = ::KEYS;
   using Column = float[KEYS / 2];
@@ -78,7 +73,7 @@ $end
 
   // Starts the products by which the state takes in a chunk's rows times `written`.
   void take_in(Columns& taken, const uint32_t (&written)[4][WRITTEN][4], uint32_t stage, int box) const {
-    const uint64_t rows = row_major<128>(at.read(stage) + ${dual ? '(box + (FLOWS ? own : 0))' : 'box'} * BOX, CHUNK);
+    const uint64_t rows = row_major<128>(at.read(stage) + box * BOX, CHUNK);
     keep_in_place(taken);
     wgmma_fence();
 #pragma unroll
@@ -106,42 +101,43 @@ $end
     }
   }
 
-$if dual
-  uint32_t readers(uint32_t stage) const { return at.readers(stage) + (FLOWS ? own * BOX : 0); }
-$end
-  // Starts sums = what a chunk's readers read of the state. What rounding takes from it comes first, as matrix instructions round down; the
-  // next keys' elements are made while products of those before go on.
-  void read(Columns& sums, const Column& state, uint32_t stage) const {
-    constexpr int GROUP = READ > 1 ? 1 : SLICES;  // slices of 16 keys
-    const uint64_t rows = depth_major<128>(${dual ? 'readers(stage)' : 'at.readers(stage)'});
-    const auto multiply = [&](const uint32_t (&a)[4], int k, bool add) { wgmma<Element, CHUNK>(sums, a, moved(rows, k / 4 * BOX + k % 4 * 32), add); };
-    uint32_t seen[SLICES][READ][4];
+  // Starts sums = what a chunk's readers read of the state. What rounding takes from it comes first: matrix instructions round down.
+  void read(Columns& sums, Column& state, uint32_t stage) const {
     keep_in_place(sums);
-#pragma unroll
-    for (int first = 0; first < SLICES; first += GROUP) {
-#pragma unroll
-      for (int k = first; k < first + GROUP; ++k)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) split(seen[k], i, state[8 * k + 2 * i], state[8 * k + 2 * i + 1]);
-      if constexpr (READ == 1) continue;
-      if (first >= 2 * GROUP) wgmma_wait<1>();
-      wgmma_fence();
-#pragma unroll
-      for (int part = READ - 1; part > 0; --part)
-#pragma unroll
-        for (int k = first; k < first + GROUP; ++k) multiply(seen[k][part], k, first > 0 || part < READ - 1 || k > first);
-      wgmma_commit();
+    if constexpr (READ > 2) {
+      read_part<2>(sums, state, stage);
+      wgmma_wait<0>();
+      keep_in_place(sums);
+      keep_in_place(state);  // elements are made again: there are no registers for them
     }
+    if constexpr (READ > 1) {
+      read_part<1>(sums, state, stage);
+      wgmma_wait<0>();
+      keep_in_place(sums);
+    }
+    read_part<0>(sums, state, stage);
+  }
+  template <int PART> void read_part(Columns& sums, const Column& state, uint32_t stage) const {
+    const uint64_t rows = depth_major<128>(at.readers(stage));
+    uint32_t seen[SLICES][4];
+#pragma unroll
+    for (int k = 0; k < SLICES; ++k)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint32_t parts[PART + 1][4];
+        split(parts, i, state[8 * k + 2 * i], state[8 * k + 2 * i + 1]);
+        seen[k][i] = parts[PART][i];
+      }
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < SLICES; ++k) multiply(seen[k][0], k, READ > 1 || k > 0);
+    for (int k = 0; k < SLICES; ++k) wgmma<Element, CHUNK>(sums, seen[k], moved(rows, k / 4 * BOX + k % 4 * 32), PART + 1 < READ || k > 0);
     wgmma_commit();
   }
   // Starts sums += what they read in the chunk.
   void read_pairs(Columns& sums, uint32_t stage, uint32_t slot) const {
     keep_in_place(sums);
     wgmma_fence();
-    multiply_values_by_rows(sums, at.written(stage, part), at.pairs(slot${dual ? ', APART ? own : 0' : ''}));
+    multiply_values_by_rows(sums, at.written(stage, part), at.pairs(slot));
     wgmma_commit();
   }
   // Rows that are written, by tokens, each times a factor.
@@ -158,32 +154,9 @@ $end
     }
   }
 
-$if dual
-  // Of one of two heads whose gradients are added up: its rows without what is read in the chunk are added to `total`, or are it.
-  template <bool ADD> void advance(Column& state, Columns& total, uint32_t stage, int chunk) const {
-    const Gates& gates = at.gates(memory, stage, own);
-    const float *reading = MEETS ? gates.after : gates.before, *writing = MEETS ? gates.before : gates.after;
-    Columns sums, taken;
-    uint32_t written[4][WRITTEN][4];
-    read(sums, state, stage);
-    if constexpr (!ADD) prepare(written, writing, stage);  // else there are no registers for it yet
-    wgmma_wait<0>();
-    keep_in_place(sums);
-    scale_by_token(sums, reading, 1);
-    put_flows(sums, stage, chunk);
-    if constexpr (MEETS) scale_by_token(sums, gates.beta, 1);
-#pragma unroll
-    for (int i = 0; i < CHUNK / 2; ++i) total[i] = ADD ? total[i] + sums[i] : sums[i];
-    if constexpr (ADD) prepare(written, writing, stage);
-    take_in(taken, written, stage, 0);
-    wgmma_wait<0>();
-    keep_in_place(taken);
-    add_to_state(state, 0, taken, gates.base, gates.rest);
-  }
-$end
   // A chunk's rows of the gradient, and the state after it. In between, products that are started go on while other numbers are made ready.
   template <class Store> void compute(Column& state, uint32_t stage, uint32_t slot, int chunk, Store store) const {
-    const Gates& gates = at.gates(memory, stage${dual ? ', own' : ''});
+    const Gates& gates = at.gates(memory, stage);
     const float *reading = job.back ? gates.after : gates.before, *writing = job.back ? gates.before : gates.after;
     Columns sums, taken;
     uint32_t written[4][WRITTEN][4];
@@ -241,7 +214,7 @@ $end
   // `before`: the state before a segment that is not the first one met.
   void begin(Column& state, const View& first_state, const float* before) const {
     if (before) {
-      before += (${dual ? 'state_part() * (PLACES' : 'part * (KEYS'} / 2) * WARPGROUP) + thread_x() % WARPGROUP * 4;
+      before += (part * (${dual ? 'PLACES' : 'KEYS'} / 2) * WARPGROUP) + thread_x() % WARPGROUP * 4;
 #pragma unroll
       for (int i = 0; i < KEYS / 8; ++i) {
         const Pack<float, 4> x = load_pack<4>(before + i * WARPGROUP * 4);
@@ -249,7 +222,7 @@ $end
         for (int j = 0; j < 4; ++j) state[4 * i + j] = x.at[j];
       }
     } else {
-      const StateInMemory from(first_state, stream, 64 * ${dual ? 'state_part()' : 'part'} + 16 * (warp() % 4), job.by_values, true);
+      const StateInMemory from(first_state, stream, 64 * part + 16 * (warp() % 4), job.by_values, true);
       if (from.data) from.${dual ? 'template each<BOXES>' : 'each'}([&](int i, const float* x) { state[i] = *x; });
     }
   }
@@ -274,8 +247,8 @@ $end
       meet(state, chunk + 1);
       barrier_wait_all(at.full(turn.at), turn.parity);
       barrier_wait_all(at.weighed(slot.at), slot.parity);
-      const auto store = [&](const Columns& sums) { store_values(sums, buffers, job.out, {64 * ${dual ? 'state_part()' : 'part'}, stream.head, chunk * CHUNK, stream.sequence}); };
-      ${dual ? 'if (FLOWS || state_part() < VALUE_BOXES) ' : ''}compute(state, turn.at, slot.at, chunk, store);
+      const auto store = [&](const Columns& sums) { store_values(sums, buffers, job.out, {64 * part, stream.head, chunk * CHUNK, stream.sequence}); };
+      ${dual ? 'if (FLOWS || part < VALUE_BOXES) ' : ''}compute(state, turn.at, slot.at, chunk, store);
       sync_warp();
       if (lane() == 0) {
         barrier_arrive(at.empty(turn.at));
@@ -285,7 +258,7 @@ $end
     buffers.finish();
     if (!ends) return;
     keep_for_gradient(state, stream.chunks);
-    const StateInMemory after(last_state, stream, 64 * ${dual ? 'state_part()' : 'part'} + 16 * (warp() % 4), job.by_values, job.ends);
+    const StateInMemory after(last_state, stream, 64 * part + 16 * (warp() % 4), job.by_values, job.ends);
     if (after.data) after.${dual ? 'template each<BOXES>' : 'each'}([&](int i, const float* to) { *const_cast<float*>(to) = state[i]; });
   }
 };

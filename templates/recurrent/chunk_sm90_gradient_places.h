@@ -18,16 +18,9 @@ struct Stream {
 $if dual
   int group;  // of heads that share rows of keys
 $end
-$if dual
-  // together: heads of a group that a block has, of which this is the first.
-  Stream(uint32_t item, uint32_t all_heads, const View& rows, uint32_t together = 1)
-      : sequence(static_cast<int>(item / (all_heads / together))), head(static_cast<int>(item % (all_heads / together) * together)), heads(static_cast<int>(all_heads)),
-        count(static_cast<int>(rows.shape[1])), chunks((count + CHUNK - 1) / CHUNK), first(0), steps(chunks), group(head / (heads / static_cast<int>(rows.shape[2]))) {}
-$else
   Stream(uint32_t item, uint32_t all_heads, const View& rows)
       : sequence(static_cast<int>(item / all_heads)), head(static_cast<int>(item - item / all_heads * all_heads)), heads(static_cast<int>(all_heads)),
-        count(static_cast<int>(rows.shape[1])), chunks((count + CHUNK - 1) / CHUNK), first(0), steps(chunks) {}
-$end
+        count(static_cast<int>(rows.shape[1])), chunks((count + CHUNK - 1) / CHUNK), first(0), steps(chunks)${dual ? ', group(head / (heads / static_cast<int>(rows.shape[2])))' : ''} {}
   void cut(int segment, int64_t segment_chunks) {
     const int most = static_cast<int>(segment_chunks);
     first = segment * most;
@@ -46,25 +39,17 @@ constexpr uint32_t PAIR_SLOTS = 2, OUT_BUFFERS = ${out_buffers};
 
 // Stages of copied rows, chunks' pairs of tokens, rows of out, the stages' gates, barriers.
 struct Places {
-  static constexpr uint32_t PAIRS = STAGES * STAGE, OUT = PAIRS + PAIR_SLOTS * ${dual ? 'TOGETHER * ' : ''}BOX, GATES = OUT + 2 * OUT_BUFFERS * BOX;
-  static constexpr uint32_t BARRIERS = GATES + STAGES * ${dual ? 'TOGETHER * ' : ''}sizeof(Gates), BYTES = BARRIERS + 16 * (STAGES + PAIR_SLOTS);
+  static constexpr uint32_t PAIRS = STAGES * STAGE, OUT = PAIRS + PAIR_SLOTS * BOX, GATES = OUT + 2 * OUT_BUFFERS * BOX;
+  static constexpr uint32_t BARRIERS = GATES + STAGES * sizeof(Gates), BYTES = BARRIERS + 16 * (STAGES + PAIR_SLOTS);
   uint32_t first;
 
   uint32_t readers(uint32_t stage) const { return first + stage * STAGE; }
   uint32_t read(uint32_t stage) const { return readers(stage) + ROW_BOXES; }
   uint32_t written(uint32_t stage, int part) const { return read(stage) + ROW_BOXES + part * BOX; }
   uint32_t met(uint32_t stage, int part) const { return written(stage, part) + STATE_BOXES; }
-$if dual  // of each head
-  uint32_t pairs(uint32_t slot, int own = 0) const { return first + PAIRS + (slot * TOGETHER + own) * BOX; }
-$else
   uint32_t pairs(uint32_t slot) const { return first + PAIRS + slot * BOX; }
-$end
   uint32_t out(int part) const { return first + OUT + part * OUT_BUFFERS * BOX; }
-$if dual
-  static Gates& gates(char* memory, uint32_t stage, int own = 0) { return reinterpret_cast<Gates*>(memory + GATES)[stage * TOGETHER + own]; }
-$else
   static Gates& gates(char* memory, uint32_t stage) { return reinterpret_cast<Gates*>(memory + GATES)[stage]; }
-$end
 
   // Of a stage: copied, and its gates summed up; no longer read by the eight warps that carry states.
   uint32_t full(uint32_t stage) const { return first + BARRIERS + 16 * stage; }

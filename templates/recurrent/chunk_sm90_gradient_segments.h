@@ -10,9 +10,9 @@ struct Segment {
   int kind, number, order, segments;  // order: as they are met
   Stream stream;
 
-  Segment(int kind, uint32_t block, int64_t heads, int64_t segments, int64_t segment_chunks, const View& rows${dual ? ', uint32_t together = 1' : ''})
+  Segment(int kind, uint32_t block, int64_t heads, int64_t segments, int64_t segment_chunks, const View& rows)
       : kind(kind), number(static_cast<int>(block % static_cast<uint32_t>(segments))), order(0), segments(static_cast<int>(segments)),
-        stream(block / static_cast<uint32_t>(segments), static_cast<uint32_t>(heads), rows${dual ? ', together' : ''}) {
+        stream(block / static_cast<uint32_t>(segments), static_cast<uint32_t>(heads), rows) {
     order = kind == QUERIES ? number : this->segments - 1 - number;
     stream.cut(number, segment_chunks);
   }

@@ -4,9 +4,6 @@
 // A step is a factor of what its token writes: of the queries' pairs and writes, and of rows of the other gradients. D x adds D to the weight
 // with which a token reads itself. Gradients of steps follow from what flows past tokens, which is computed without the writer's step.
 // Heads of a group leave gradients of C and Bm of their own, which a last launch adds up.
-//
-// TOGETHER == 2: of up to 64 features of x, a block has two heads of a group. The state of C's gradient, and that of Bm's, then has both heads'
-// values side by side, and their weights of pairs are added up; of x's gradient each of two warpgroups has one head.
 #include "device/gpu.h"
 #include "device/sm90.h"
 #include "device/sm90/sm90_store.h"
@@ -15,8 +12,7 @@
 using Element = ${ctype(E)};
 constexpr int KEYS = ${features}, SLICES = KEYS / 16, BOXES = KEYS / 64;  // of keys and of values; up to 56 more than there are: zeros
 constexpr int VALUE_BOXES = ${value_boxes};                               // of a head's values
-constexpr int TOGETHER = ${paired} ? 2 : 1;                               // heads of a block
-constexpr int STAGES = ${stages}, HEADS = 1;                              // HEADS: of a block that makes a state before a segment
+constexpr int STAGES = ${stages}, HEADS = 1;  // of a block
 constexpr bool GATED = true, PRECISE = ${precise};  // gradients of steps are asked for; as f32
 // Elements a number of states as they are read, and of what they take in, where flows are asked for: A's gradient in f32 is a sum over all
 // tokens, in which terms of both signs cancel.
@@ -29,10 +25,6 @@ constexpr int KEPT_EVERY = ${kept};
 #include "recurrent/chunk_sm90_gradient_flows.h"
 #include "recurrent/chunk_sm90_gradient_weigher.h"
 #include "recurrent/chunk_sm90_gradient_carrier.h"
-$if paired
-#include "ssd/sm90_pair_weigher.h"
-#include "ssd/sm90_pair_carrier.h"
-$end
 
 #include "recurrent/chunk_sm90_gradient_segments.h"
 
@@ -63,50 +55,22 @@ template <bool PAIRS, class Weigh, class Carry> static inline void go_through(We
   }
 }
 
-// Block number: a segment of a head, or two, of a sequence, for C's gradient, which takes longest; then for each of them x's.
+// Block number: a segment of a head of a sequence, for C's gradient, which takes longest; then for each of them x's.
 KERNEL(3 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
   wait_for_previous_launch();
-  const uint32_t items = static_cast<uint32_t>(heads * sequences * segments) / TOGETHER, block = static_cast<uint32_t>(block_x());
+  const uint32_t items = static_cast<uint32_t>(heads * sequences * segments), block = static_cast<uint32_t>(block_x());
   const int kind = block < items ? QUERIES : VALUES;
-  const Segment segment(kind, block < items ? block : block - items, heads, segments, segment_chunks, C_view, TOGETHER);
+  const Segment segment(kind, block < items ? block : block - items, heads, segments, segment_chunks, C_view);
   const Stream& stream = segment.stream;
   const auto numbers = [&](const Stream& of) { return steps_of(dt_view, dt_type, dt_bias_view, bias_type, A_view, a_type, dt_softplus, of); };
   const FlowRows flows(flow_sums, stream);
   const KeptStates kept(through_sums, kept_states, stream, is_given(dfinal_state_view));
-$if paired
-  Segment other = segment;
-  ++other.stream.head;
-  const FlowRows other_flows(flow_sums, other.stream);
-  if (kind == QUERIES) {
-    const Job job{dout_map, x_map, Bm_map, C_map, query_sums_map, 1, 1, 1, false, false, false};
-    go_through<false>(
-        [&](const Places& at, char* memory) {
-          PairWeigher<true, false>{at, memory, job, stream, {numbers(stream), numbers(other.stream)}, {}, {flows, other_flows}}.run();
-        },
-        [&](const Places& at, char* memory, int part) {
-          const KeptStates other_kept(through_sums, kept_states, other.stream, is_given(dfinal_state_view));
-          PairCarrier<false>{{at, memory, job, stream, flows, kept, part, 0}, {at, memory, job, other.stream, other_flows, other_kept, part, 1}}.run(
-              initial_state_view, segment.before(segment_states, sequences), other.before(segment_states, sequences), segment.ends());
-        });
-  } else {
-    const Job job{Bm_map, C_map, dout_map, C_map, dx_map, 1, 1, 1, true, true, true};
-    go_through<false>(
-        [&](const Places& at, char* memory) {
-          const float skips[2] = {number_of_head(D_view, d_type, stream.head), number_of_head(D_view, d_type, other.stream.head)};
-          PairWeigher<false, false>{at, memory, job, stream, {numbers(stream), numbers(other.stream)}, {skips[0], skips[1]}, {flows, other_flows}}.run();
-        },
-        [&](const Places& at, char* memory, int part) {
-          const Segment& own = part == 0 ? segment : other;
-          GradientCarrier<false, false>{at, memory, job, own.stream, flows, kept, part, part}.run(dfinal_state_view, dinitial_state_view, own.before(segment_states, sequences), own.ends());
-        });
-  }
-$else
   const float* before = segment.before(segment_states, sequences);
   if (kind == QUERIES) {
     const Job job{dout_map, x_map, Bm_map, C_map, query_sums_map, 1, 1, 1, false, false, false};
     go_through<false>([&](const Places& at, char* memory) { GradientWeigher<true, false>{at, memory, job, stream, numbers(stream), 0, flows}.run(); },
                       [&](const Places& at, char* memory, int part) {
-                        GradientCarrier<true, false>{at, memory, job, stream, flows, kept, part, 0}.run(initial_state_view, initial_state_view, before, segment.ends());
+                        GradientCarrier<true, false>{at, memory, job, stream, flows, kept, part}.run(initial_state_view, initial_state_view, before, segment.ends());
                       });
   } else {
     const Job job{Bm_map, C_map, dout_map, C_map, dx_map, 1, 1, 1, true, true, true};
@@ -115,40 +79,24 @@ $else
           GradientWeigher<false, false>{at, memory, job, stream, numbers(stream), number_of_head(D_view, d_type, stream.head), flows}.run();
         },
         [&](const Places& at, char* memory, int part) {
-          GradientCarrier<false, false>{at, memory, job, stream, flows, kept, part, 0}.run(dfinal_state_view, dinitial_state_view, before, segment.ends());
+          GradientCarrier<false, false>{at, memory, job, stream, flows, kept, part}.run(dfinal_state_view, dinitial_state_view, before, segment.ends());
         });
   }
-$end
 }
 
-// Block number: a segment of a head, or two, of a sequence. After the launch before it, whose states it meets.
+// Block number: a segment of a head of a sequence. After the launch before it, whose states it meets.
 KERNEL(3 * WARPGROUP, 1) key_gradients(${parameters('key_gradients')}) {
-  const Segment segment(KEYS_OF, static_cast<uint32_t>(block_x()), heads, segments, segment_chunks, Bm_view, TOGETHER);
+  const Segment segment(KEYS_OF, static_cast<uint32_t>(block_x()), heads, segments, segment_chunks, Bm_view);
   const Stream& stream = segment.stream;
   const auto numbers = [&](const Stream& of) { return steps_of(dt_view, dt_type, dt_bias_view, bias_type, A_view, a_type, dt_softplus, of); };
   const FlowRows flows(flow_sums, stream);
   const KeptStates kept(through_sums, kept_states, stream, is_given(dfinal_state_view));
   const Job job{x_map, dout_map, C_map, Bm_map, key_sums_map, 1, 1, 1, true, false, false};
-$if paired
-  Segment other = segment;
-  ++other.stream.head;
-  const FlowRows other_flows(flow_sums, other.stream);
-  go_through<true>(
-      [&](const Places& at, char* memory) {
-        PairWeigher<true, true>{at, memory, job, stream, {numbers(stream), numbers(other.stream)}, {}, {flows, other_flows}}.run();
-      },
-      [&](const Places& at, char* memory, int part) {
-        const KeptStates other_kept(through_sums, kept_states, other.stream, is_given(dfinal_state_view));
-        PairCarrier<true>{{at, memory, job, stream, flows, kept, part, 0}, {at, memory, job, other.stream, other_flows, other_kept, part, 1}}.run(
-            dfinal_state_view, segment.before(segment_states, sequences), other.before(segment_states, sequences), segment.ends());
-      });
-$else
   go_through<true>([&](const Places& at, char* memory) { GradientWeigher<true, true>{at, memory, job, stream, numbers(stream), 0, flows}.run(); },
                    [&](const Places& at, char* memory, int part) {
-                     GradientCarrier<true, true>{at, memory, job, stream, flows, kept, part, 0}.run(
+                     GradientCarrier<true, true>{at, memory, job, stream, flows, kept, part}.run(
                          dfinal_state_view, dfinal_state_view, segment.before(segment_states, sequences), segment.ends());
                    });
-$end
 }
 #include "ssd/sm90_step_gradients.h"
 #include "ssd/sum_heads.h"

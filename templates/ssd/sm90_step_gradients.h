@@ -115,9 +115,9 @@ KERNEL(128, 1) add_heads(${parameters('add_heads')}) {
   const bool second = item >= count;
   if (second) item -= count;
   if (item >= count) return;
-  const int64_t pack = item % packs, group = item / packs % groups, token = item / packs / groups, readers = head_sets / groups;
+  const int64_t pack = item % packs, group = item / packs % groups, token = item / packs / groups, readers = heads / groups;
   const View& to = second ? dBm_view : dC_view;
-  const Element* from = reinterpret_cast<const Element*>(second ? key_sums : query_sums) + (token * head_sets + group * readers) * states + 8 * pack;
+  const Element* from = reinterpret_cast<const Element*>(second ? key_sums : query_sums) + (token * heads + group * readers) * states + 8 * pack;
   Element* place = static_cast<Element*>(to.data) + token / C_view.shape[1] * to.strides[0] + token % C_view.shape[1] * to.strides[1] + group * to.strides[2];
   add_group(from, place + 8 * pack, states, static_cast<int>(readers));
 }
