@@ -5,7 +5,7 @@
 
 constexpr float NOTHING_LEFT = -125;  // in units of log 2; what is left of more is a normal number
 static inline bool is_any_left(const LongSum& log) { return log.high > NOTHING_LEFT; }
-constexpr int FEEDERS = 2;  // warps a head, below
+constexpr int FEEDERS = ${dual ? 2 : 1};  // warps a head, below: with softplus a chunk takes one of them longer than all else
 
 // Shared memory: chunks on their way, of each the rows that are read and those that are written; their gates, barriers, sums of gates. No other rows lie there,
 // so that more of them fit than when rows of out are made.
@@ -80,7 +80,8 @@ static inline float feed(const GatherPlaces& at, GatheredGates& gates, int count
     if (step + FEEDERS < chunks) gates.load(token_of(step + FEEDERS), count);
     LongSum* totals = at.totals(first / FEEDERS % 2);
     if (lane() == WARP - 1) totals[warp()] = sums.sums[1];
-    sync_some(3, FEEDERS * HEADS * WARP);
+    if constexpr (FEEDERS * HEADS > 1) sync_some(3, FEEDERS * HEADS * WARP);
+    else sync_warp();
 #pragma unroll
     for (int other = 0; other < FEEDERS; ++other) {
       if (first + other >= chunks || !any) break;

@@ -3,17 +3,17 @@
 #pragma once
 #include "recurrent/chunk_sm90_gathered.h"
 
-// A row is a slice of a head (or HEADS heads) of a sequence. Block number: a row that is not cut, of the first ones; then all first segments of
-// the others, all second ones, and so on, so that those wait in vain for no place that need no state from before.
+// A row is a slice of a head (or HEADS heads) of a sequence. Block number: a row that is not cut, of the first ones; then segment % segments of
+// the others.
 struct Segment {
   int number, row, slice, sequence, head, first, count;  // row: among those that are cut; first: token; count: of tokens
   bool ends;                                             // it is its row's last one
 
-  Segment(int64_t block, int64_t whole_rows, int64_t cut_rows, int64_t heads, int64_t slices, int64_t segment_tokens, int64_t length) {
+  Segment(int64_t block, int64_t whole_rows, int64_t heads, int64_t slices, int64_t segments, int64_t segment_tokens, int64_t length) {
     const bool cut = block >= whole_rows;
-    const uint32_t of_cut = static_cast<uint32_t>(block - whole_rows), all_cut = static_cast<uint32_t>(cut_rows);
-    number = cut ? static_cast<int>(of_cut / all_cut) : 0;
-    row = static_cast<int>(of_cut) - number * static_cast<int>(all_cut);
+    const int of_cut = static_cast<int>(block - whole_rows), all = static_cast<int>(segments);
+    row = cut ? static_cast<int>(static_cast<uint32_t>(of_cut) / static_cast<uint32_t>(all)) : of_cut;
+    number = cut ? of_cut - row * all : 0;
     const uint32_t of_all = static_cast<uint32_t>(whole_rows + row), item = of_all / static_cast<uint32_t>(slices), all_heads = static_cast<uint32_t>(heads);
     slice = static_cast<int>(of_all - item * static_cast<uint32_t>(slices));
     sequence = static_cast<int>(item / all_heads), head = static_cast<int>(item - sequence * all_heads);
@@ -44,7 +44,7 @@ $end
   if (thread_x() == 0) at.init();
   sync_block();
   let_next_launch_go();
-  const Segment segment(whole_rows + block_x(), whole_rows, cut_rows, heads, slices, segment_tokens, k_view.shape[1]);
+  const Segment segment(whole_rows + block_x(), whole_rows, heads, slices, segments - 1, segment_tokens, k_view.shape[1]);
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<88>();

@@ -75,8 +75,8 @@ $if delta
   wait_for_previous_launch();
 $else
   sync_block();
-  const Segment segment(block_x(), whole_rows, cut_rows, heads, slices, segment_tokens, q_view.shape[1]);
-  const bool waits_last = segments > 1 && segment.number == 0;  // launches before are of this call, and nothing is read of them
+  const Segment segment(block_x(), whole_rows, heads, slices, segments, segment_tokens, q_view.shape[1]);
+  const bool waits_last = segments > 1 && block_x() < whole_rows;  // launches before are of this call, and nothing is read of them
   if (!waits_last) wait_for_previous_launch();
 $end
   const uint32_t all_heads = static_cast<uint32_t>(heads);
