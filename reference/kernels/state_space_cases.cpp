@@ -58,11 +58,11 @@ spec::Case vary_state_space(const spec::Case& c, Rng& rng) {
   spec::Case varied = c;
   varied.name = c.name + " varied";
   varied.dims.clear();
-  static constexpr std::int64_t shares[] = {1, 1, 2, 3, 6};
+  static constexpr std::int64_t shares[] = {1, 1, 2, 3, 4, 4, 6, 6};
   const std::int64_t by = rng.pick(shares);
   varied.dims["G"] = by == 6 ? 1 : rng.between(1, 2);
   varied.dims["H"] = std::get<std::int64_t>(varied.dims["G"]) * by;
-  varied.dims["T"] = rng.chance(0.2) ? rng.between(1, 8) : rng.nasty_size(0, 100);
+  varied.dims["T"] = rng.chance(0.2) ? rng.between(1, 8) : rng.nasty_size(0, 200);
   if (gives(c, "cum_seqlens"))
     varied.dims["S"] = rng.nasty_size(0, 5);
   else

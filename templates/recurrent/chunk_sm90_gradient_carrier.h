@@ -8,16 +8,21 @@ struct StateInMemory {
 
   StateInMemory(const View& view, const Stream& stream, int first, bool by_values, bool there) : data(nullptr), row_stride(0), column_stride(0), rows(0), columns(0) {
     if (!there || !is_given(view)) return;
+$if dual  // values by keys
+    const int stride = static_cast<int>(view.strides[2]), keys = static_cast<int>(view.shape[3]), values = static_cast<int>(view.shape[2]);
+    row_stride = by_values ? stride : 1, column_stride = by_values ? 1 : stride;
+$else
     const int stride = static_cast<int>(view.strides[2]), keys = static_cast<int>(view.shape[2]), values = static_cast<int>(view.shape[3]);
     row_stride = by_values ? 1 : stride, column_stride = by_values ? stride : 1;
+$end
     rows = (by_values ? values : keys) - first, columns = by_values ? keys : values;
     data = static_cast<float*>(view.data) + stream.sequence * view.strides[0] + stream.head * view.strides[1] + static_cast<int64_t>(first) * row_stride;
   }
   // Calls use(i, at) for each of the lane's numbers that there are.
-  template <class Use> void each(Use use) const {
+  template <${dual ? 'int BOXES = ::BOXES, ' : ''}class Use> void each(Use use) const {
     const float* at = data + lane() % 4 * 2 * column_stride + lane() / 4 * row_stride;
 #pragma unroll
-    for (int n = 0; n < KEYS / 8; ++n) {
+    for (int n = 0; n < ${dual ? '8 * BOXES' : 'KEYS / 8'}; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         if (8 * n + lane() % 4 * 2 + i % 2 < columns && lane() / 4 + i / 2 * 8 < rows) use(4 * n + i, at + i % 2 * column_stride + i / 2 * 8 * row_stride);
@@ -35,6 +40,10 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
   const FlowRows flows;
   const KeptStates kept;
   const int part;
+$if dual  // flows are past states of keys by values, which have boxes of their own
+  static constexpr int BOXES = FLOWS ? VALUE_BOXES : ::BOXES, SLICES = 4 * BOXES, KEYS = 64 * BOXES, PLACES = ::KEYS;
+  using Column = float[KEYS / 2];
+$end
 
   // 64 features of 16 tokens, by tokens, as a left factor.
   static void load_rows(uint32_t (&a)[4], uint32_t rows, int k) {
@@ -50,13 +59,27 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     }
   }
 
-  // Starts the products by which the state takes in a chunk's rows times `written` and `rest`.
-  void take_in(Columns& taken, const uint32_t (&written)[4][4], const uint32_t (&rest)[4][4], uint32_t stage, int box) const {
-    const uint32_t rows = at.read(stage) + box * BOX;
+  // Elements a number of a state as it is read, and of what it takes in.
+  static constexpr int READ = FLOWS ? READ_PARTS : 1, WRITTEN = FLOWS ? WRITTEN_PARTS : 2;
+
+  // x and y as elements, and what rounding took from them, likewise.
+  template <int PARTS> static void split(uint32_t (&parts)[PARTS][4], int i, float x, float y) {
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) {
+      parts[part][i] = pack_pair<Element>(x, y);
+      if (part + 1 < PARTS) x -= low_of(parts[part][i]), y -= high_of(parts[part][i]);
+    }
+  }
+
+  // Starts the products by which the state takes in a chunk's rows times `written`.
+  void take_in(Columns& taken, const uint32_t (&written)[4][WRITTEN][4], uint32_t stage, int box) const {
+    const uint64_t rows = row_major<128>(at.read(stage) + box * BOX, CHUNK);
     keep_in_place(taken);
     wgmma_fence();
-    multiply_by_columns(taken, rest, rows, false);  // smaller ones first: matrix instructions round down
-    multiply_by_columns(taken, written, rows, true);
+#pragma unroll
+    for (int part = WRITTEN - 1; part >= 0; --part)  // smaller ones first: matrix instructions round down
+#pragma unroll
+      for (int k = 0; k < 4; ++k) wgmma<Element, CHUNK, true>(taken, written[k][part], moved(rows, k * 2048), part < WRITTEN - 1 || k > 0);
     wgmma_commit();
   }
 
@@ -78,22 +101,36 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     }
   }
 
-  // Starts sums = what a chunk's readers read of the state.
-  void read(Columns& sums, const Column& state, uint32_t stage) const {
-    uint32_t seen[SLICES][4];
+  // Starts sums = what a chunk's readers read of the state. What rounding takes from it comes first: matrix instructions round down.
+  void read(Columns& sums, Column& state, uint32_t stage) const {
     keep_in_place(sums);
-    if constexpr (FLOWS && PRECISE) {  // what rounding takes from it comes first: matrix instructions round down
-      to_factor(seen, state);
-      to_rounding(seen, seen, state);
-      wgmma_fence();
-      multiply_by_rows(sums, seen, at.readers(stage), false);
-      wgmma_commit();
+    if constexpr (READ > 2) {
+      read_part<2>(sums, state, stage);
+      wgmma_wait<0>();
+      keep_in_place(sums);
+      keep_in_place(state);  // elements are made again: there are no registers for them
+    }
+    if constexpr (READ > 1) {
+      read_part<1>(sums, state, stage);
       wgmma_wait<0>();
       keep_in_place(sums);
     }
-    to_factor(seen, state);
+    read_part<0>(sums, state, stage);
+  }
+  template <int PART> void read_part(Columns& sums, const Column& state, uint32_t stage) const {
+    const uint64_t rows = depth_major<128>(at.readers(stage));
+    uint32_t seen[SLICES][4];
+#pragma unroll
+    for (int k = 0; k < SLICES; ++k)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint32_t parts[PART + 1][4];
+        split(parts, i, state[8 * k + 2 * i], state[8 * k + 2 * i + 1]);
+        seen[k][i] = parts[PART][i];
+      }
     wgmma_fence();
-    multiply_by_rows(sums, seen, at.readers(stage), FLOWS && PRECISE);
+#pragma unroll
+    for (int k = 0; k < SLICES; ++k) wgmma<Element, CHUNK>(sums, seen[k], moved(rows, k / 4 * BOX + k % 4 * 32), PART + 1 < READ || k > 0);
     wgmma_commit();
   }
   // Starts sums += what they read in the chunk.
@@ -104,12 +141,17 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     wgmma_commit();
   }
   // Rows that are written, by tokens, each times a factor.
-  void load_written(Columns& rows, const float* factors, uint32_t stage) const {
-    uint32_t written[4][4];
+  void prepare(uint32_t (&written)[4][WRITTEN][4], const float* factors, uint32_t stage) const {
 #pragma unroll
-    for (int k = 0; k < 4; ++k) load_rows(written[k], at.written(stage, part), k);
-    from_factor(rows, written);
-    scale_by_token(rows, factors, job.write_scale);
+    for (int k = 0; k < 4; ++k) {
+      uint32_t rows[4];
+      load_rows(rows, at.written(stage, part), k);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const Pack<float, 2> f = load_pack<2>(factors + 16 * k + lane() % 4 * 2 + i / 2 * 8);
+        split(written[k], i, low_of(rows[i]) * (f.at[0] * job.write_scale), high_of(rows[i]) * (f.at[1] * job.write_scale));
+      }
+    }
   }
 
   // A chunk's rows of the gradient, and the state after it. In between, products that are started go on while other numbers are made ready.
@@ -117,27 +159,25 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     const Gates& gates = at.gates(memory, stage);
     const float *reading = job.back ? gates.after : gates.before, *writing = job.back ? gates.before : gates.after;
     Columns sums, taken;
-    uint32_t written[4][4], rest[4][4];
+    uint32_t written[4][WRITTEN][4];
     read(sums, state, stage);
-    {
-      Columns rows;
-      load_written(rows, writing, stage);
-      to_factor(written, rows);
-      to_rounding(rest, written, rows);
-    }
+    prepare(written, writing, stage);
     wgmma_wait<0>();
     keep_in_place(sums);
     if constexpr (FLOWS) {
       scale_by_token(sums, reading, job.read_scale);
       put_flows(sums, stage, chunk);
+$if dual
+      if constexpr (MEETS) scale_by_token(sums, gates.beta, 1);
+$end
     }
-    take_in(taken, written, rest, stage, 0);
+    take_in(taken, written, stage, 0);
     if constexpr (!FLOWS) scale_by_token(sums, reading, job.read_scale);
     read_pairs(sums, stage, slot);
     wgmma_wait<1>();
     keep_in_place(taken);
     add_to_state(state, 0, taken, gates.base, gates.rest);
-    if constexpr (BOXES > 1) take_in(taken, written, rest, stage, 1);
+    if constexpr (BOXES > 1) take_in(taken, written, stage, 1);
     wgmma_wait<0>();
     keep_in_place(sums);
     if constexpr (BOXES > 1) {
@@ -174,7 +214,7 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
   // `before`: the state before a segment that is not the first one met.
   void begin(Column& state, const View& first_state, const float* before) const {
     if (before) {
-      before += (part * (KEYS / 2) * WARPGROUP) + thread_x() % WARPGROUP * 4;
+      before += (part * (${dual ? 'PLACES' : 'KEYS'} / 2) * WARPGROUP) + thread_x() % WARPGROUP * 4;
 #pragma unroll
       for (int i = 0; i < KEYS / 8; ++i) {
         const Pack<float, 4> x = load_pack<4>(before + i * WARPGROUP * 4);
@@ -183,12 +223,12 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
       }
     } else {
       const StateInMemory from(first_state, stream, 64 * part + 16 * (warp() % 4), job.by_values, true);
-      if (from.data) from.each([&](int i, const float* x) { state[i] = *x; });
+      if (from.data) from.${dual ? 'template each<BOXES>' : 'each'}([&](int i, const float* x) { state[i] = *x; });
     }
   }
 
   static void keep(const Column& state, float* to, int part) {
-    to += part * (KEYS / 2) * WARPGROUP + thread_x() % WARPGROUP * 4;
+    to += part * (${dual ? 'PLACES' : 'KEYS'} / 2) * WARPGROUP + thread_x() % WARPGROUP * 4;
 #pragma unroll
     for (int i = 0; i < KEYS / 8; ++i)
       store_pack(to + i * WARPGROUP * 4, Pack<float, 4>{state[4 * i], state[4 * i + 1], state[4 * i + 2], state[4 * i + 3]});
@@ -208,7 +248,7 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
       barrier_wait_all(at.full(turn.at), turn.parity);
       barrier_wait_all(at.weighed(slot.at), slot.parity);
       const auto store = [&](const Columns& sums) { store_values(sums, buffers, job.out, {64 * part, stream.head, chunk * CHUNK, stream.sequence}); };
-      compute(state, turn.at, slot.at, chunk, store);
+      ${dual ? 'if (FLOWS || part < VALUE_BOXES) ' : ''}compute(state, turn.at, slot.at, chunk, store);
       sync_warp();
       if (lane() == 0) {
         barrier_arrive(at.empty(turn.at));
@@ -219,6 +259,6 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
     if (!ends) return;
     keep_for_gradient(state, stream.chunks);
     const StateInMemory after(last_state, stream, 64 * part + 16 * (warp() % 4), job.by_values, job.ends);
-    if (after.data) after.each([&](int i, const float* to) { *const_cast<float*>(to) = state[i]; });
+    if (after.data) after.${dual ? 'template each<BOXES>' : 'each'}([&](int i, const float* to) { *const_cast<float*>(to) = state[i]; });
   }
 };

@@ -3,7 +3,12 @@
 
 // Rows of a chunk's flows, a number a token: what it reads of the state, and leaves to it, each in parts, one of each warp that carries a
 // state; what it reads in the chunk, one of each warp that weighs; what it hands on in the chunk.
-constexpr int READ_ROWS = 0, LEFT_ROWS = 8, READ_HERE_ROWS = 16, GIVEN_HERE_ROW = 20, FLOW_ROWS = 21;
+constexpr int READ_ROWS = 0, LEFT_ROWS = 8, READ_HERE_ROWS = 16, GIVEN_HERE_ROW = 20, FLOW_ROWS = ${dual ? '24' : '21'};
+$if dual
+// ssd: what is left and handed on is without steps. Besides, what a token reads of itself, the product of x and out's gradient, and what is
+// handed on times the log of what is left of it, in units of log 2.
+constexpr int OWN_ROW = 21, SKIP_ROW = 22, AGED_ROW = 23;
+$end
 
 // A stream's rows.
 struct FlowRows {

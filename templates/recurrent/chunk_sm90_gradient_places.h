@@ -15,14 +15,22 @@ struct Job {
 // A head of a sequence, of which a block has the `steps` chunks from number `first` on: one of segments that are computed at once.
 struct Stream {
   int sequence, head, heads, count, chunks, first, steps;  // count: tokens of the sequence; chunks: likewise
+$if dual
+  int group;  // of heads that share rows of keys
+$end
   Stream(uint32_t item, uint32_t all_heads, const View& rows)
       : sequence(static_cast<int>(item / all_heads)), head(static_cast<int>(item - item / all_heads * all_heads)), heads(static_cast<int>(all_heads)),
-        count(static_cast<int>(rows.shape[1])), chunks((count + CHUNK - 1) / CHUNK), first(0), steps(chunks) {}
+        count(static_cast<int>(rows.shape[1])), chunks((count + CHUNK - 1) / CHUNK), first(0), steps(chunks)${dual ? ', group(head / (heads / static_cast<int>(rows.shape[2])))' : ''} {}
   void cut(int segment, int64_t segment_chunks) {
     const int most = static_cast<int>(segment_chunks);
     first = segment * most;
     steps = chunks - first < most ? chunks - first : most;
   }
+$if dual
+  // Which head's rows a job reads, and which its state is made of.
+  int reads(bool by_values) const { return by_values ? group : head; }
+  int writes(bool by_values) const { return by_values ? head : group; }
+$end
   int chunk_of(int step, bool back) const { return first + (back ? steps - 1 - step : step); }
 };
 

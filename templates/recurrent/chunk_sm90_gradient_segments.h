@@ -36,26 +36,37 @@ KERNEL(3 * WARPGROUP, 1) segment_states_alone(${parameters('segment_states_alone
   const uint32_t block = static_cast<uint32_t>(block_x()) / 3, others = static_cast<uint32_t>(segments) - 1;
   const int kind = block_x() % 3;
   const uint32_t number = block % others + (kind == QUERIES ? 0 : 1);  // of those that are met last there is none
-  const Segment segment(kind, block / others * static_cast<uint32_t>(segments) + number, heads, segments, segment_chunks, k_view);
+  const Segment segment(kind, block / others * static_cast<uint32_t>(segments) + number, heads, segments, segment_chunks, ${dual ? 'Bm_view' : 'k_view'});
   const Stream& stream = segment.stream;
   const bool back = kind != QUERIES, of_values = kind == VALUES;
+$if dual
+  const TensorMap &q_map = C_map, &k_map = Bm_map, &v_map = x_map;
+  constexpr float scale = 1;
+$else
   const float scale = softmax_scale;
+$end
   const TensorMap &read = kind == QUERIES ? v_map : of_values ? q_map : dout_map, &written = kind == QUERIES ? k_map : of_values ? dout_map : q_map;
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<88>();
     if (warp() >= FEEDERS) return;
+$if dual
+    GatheredGates gates{{{dt_view, dt_type, Tokens(nullptr, sequences, stream.sequence, stream.count), stream.head, false},
+                         number_of_head(dt_bias_view, bias_type, stream.head), number_at(A_view.data, a_type, stream.head), dt_softplus},
+                        0};
+$else
     GatheredGates gates{{g_view, g_type, Tokens(nullptr, sequences, stream.sequence, stream.count), stream.head, false},
                         gamma_of(g_gamma_view, gamma_type, stream.head, heads, layer_idx, num_layers)};
+$end
     const float log = feed(at, gates, stream.count, stream.steps, back,
          [&](int step) { return stream.chunk_of(step, !back) * CHUNK; },
          [&](uint32_t stage, int token) {
 #pragma unroll
            for (int box = 0; box < BOXES; ++box)
-             load_tile(at.read(stage) + box * BOX, read, at.full(stage), {64 * box, stream.head, token, stream.sequence});
+             load_tile(at.read(stage) + box * BOX, read, at.full(stage), {64 * box, ${dual ? 'stream.reads(of_values)' : 'stream.head'}, token, stream.sequence});
 #pragma unroll
            for (int part = 0; part < 2; ++part)
-             load_tile(at.written(stage, part), written, at.full(stage), {64 * part, stream.head, token, stream.sequence});
+             load_tile(at.written(stage, part), written, at.full(stage), {64 * part, ${dual ? 'stream.writes(of_values)' : 'stream.head'}, token, stream.sequence});
          });
     if (thread_x() == 0) segment_logs[segment.place(sequences, segment.order)] = log;
   } else {
