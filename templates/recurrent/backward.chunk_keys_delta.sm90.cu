@@ -22,7 +22,7 @@ using KeyTile = Tile<Element, CHUNK, KEYS>;
 using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_block.h"
 #include "recurrent/chunk_place.h"
-#include "recurrent/chunk_sm90_key_delta_prepare.h"
+#include "recurrent/chunk_sm90_key_delta_prepare_rows.h"
 #include "recurrent/chunk_sm90_products.h"
 #include "recurrent/chunk_sm90_weighed.h"
 #include "recurrent/chunk_sm90_key_delta_states.h"

@@ -25,6 +25,14 @@ struct Carried {
     const bool any = any_in_warp((bits & 0x7f800000) != 0);  // 2^-126 or more
     if (lane() == 0) left[turn][warp() - 4] = any;
   }
+  // The same of warps that begin with number 8, whose rows of the state are to be multiplied by `back`.
+  template <int N> void note(uint32_t turn, const float (&state)[N], const float (&back)[2]) {
+    uint32_t bits = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) bits |= __builtin_bit_cast(uint32_t, state[i] * back[i % 4 / 2]);
+    const bool any = any_in_warp((bits & 0x7f800000) != 0);
+    if (lane() == 0) left[turn][warp() - 8] = any;
+  }
 };
 
 // Block number: of the first `carrying` ones segments but the first of a head of a sequence, which carry the identity; then a segment of

@@ -65,6 +65,16 @@ struct OwnRows {
                         : type == 1 ? load_gates_of<half>(view, tokens, head, token, count) : load_gates_of<bfloat16>(view, tokens, head, token, count);
     if (!loaded) load_key_gates(gates, view, type, tokens, head, token + first, count, key, false);
   }
+  // Sums of a token's gates to rows of keys, of which the first is at `to`.
+  void store_gates(float* to, int64_t stride, const float* of_tokens) const {
+    to += first * stride + key;
+#pragma unroll
+    for (int i = 0; i < PART; ++i) {
+      const float more = of_tokens[first + i];
+      store_pack(to, Pack<float, 2>{gates[i][0] + more, gates[i][1] + more});
+      to += stride;
+    }
+  }
   void load(uint32_t (&to)[PART], const View& view, const Tokens& tokens, int64_t head, int64_t heads, int token, int count) const {
     const Numbers<Element> rows(view, tokens, head, heads, key);
     const int there = key < view.shape[3] ? count - token - first : 0;

@@ -7,24 +7,30 @@ constexpr uint32_t BOX = CHUNK * 128;
 using Column = float[KEYS / 2];     // 64 values by keys, as wgmma has them: a warp has 16 values
 using Columns = float[CHUNK / 2];   // 64 values by tokens, or by 64 keys
 
-// The same as left factors of products, 16 keys or tokens at a time; and what rounding took from them.
-template <int N> static inline void to_factor(uint32_t (&a)[N][4], const float (&x)[8 * N]) {
+// The two numbers of a pair of elements T.
+template <class T> static inline float low_as(uint32_t pair) { return to_float(__builtin_bit_cast(T, static_cast<uint16_t>(pair))); }
+template <class T> static inline float high_as(uint32_t pair) { return to_float(__builtin_bit_cast(T, static_cast<uint16_t>(pair >> 16))); }
+
+// The same as left factors of products, 16 keys or tokens at a time; and what rounding took from them. T: their elements.
+template <class T = Element, int N> static inline void to_factor(uint32_t (&a)[N][4], const float (&x)[8 * N]) {
 #pragma unroll
   for (int k = 0; k < N; ++k)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[k][i] = pack_pair<Element>(x[8 * k + 2 * i], x[8 * k + 2 * i + 1]);
+    for (int i = 0; i < 4; ++i) a[k][i] = pack_pair<T>(x[8 * k + 2 * i], x[8 * k + 2 * i + 1]);
 }
-template <int N> static inline void to_rounding(uint32_t (&rest)[N][4], const uint32_t (&a)[N][4], const float (&x)[8 * N]) {
+template <class T = Element> static inline void to_rounding(uint32_t (&rest)[4], const uint32_t (&a)[4], const float* x) {
 #pragma unroll
-  for (int k = 0; k < N; ++k)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) rest[k][i] = rounding_of(x[8 * k + 2 * i], x[8 * k + 2 * i + 1], a[k][i]);
+  for (int i = 0; i < 4; ++i) rest[i] = pack_pair<T>(x[2 * i] - low_as<T>(a[i]), x[2 * i + 1] - high_as<T>(a[i]));
 }
-template <int N> static inline void from_factor(float (&x)[8 * N], const uint32_t (&a)[N][4]) {
+template <class T = Element, int N> static inline void to_rounding(uint32_t (&rest)[N][4], const uint32_t (&a)[N][4], const float (&x)[8 * N]) {
+#pragma unroll
+  for (int k = 0; k < N; ++k) to_rounding<T>(rest[k], a[k], x + 8 * k);
+}
+template <class T = Element, int N> static inline void from_factor(float (&x)[8 * N], const uint32_t (&a)[N][4]) {
 #pragma unroll
   for (int k = 0; k < N; ++k)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) x[8 * k + 2 * i] = low_of(a[k][i]), x[8 * k + 2 * i + 1] = high_of(a[k][i]);
+    for (int i = 0; i < 4; ++i) x[8 * k + 2 * i] = low_as<T>(a[k][i]), x[8 * k + 2 * i + 1] = high_as<T>(a[k][i]);
 }
 
 // The compiler has made these numbers before this line, and has their registers for nothing else before it, as products that go on may still
@@ -63,16 +69,16 @@ static inline void scale_by_token(Columns& x, const float* factors, float more) 
 }
 
 // sums (+)= a rows^T, where rows lie in boxes of 64 elements.
-template <int N> static inline void multiply_by_rows(Columns& sums, const uint32_t (&a)[N][4], uint32_t rows, bool add) {
+template <class T = Element, int N> static inline void multiply_by_rows(Columns& sums, const uint32_t (&a)[N][4], uint32_t rows, bool add) {
   const uint64_t b = depth_major<128>(rows);
 #pragma unroll
-  for (int k = 0; k < N; ++k) wgmma<Element, CHUNK>(sums, a[k], moved(b, k / 4 * BOX + k % 4 * 32), add || k > 0);
+  for (int k = 0; k < N; ++k) wgmma<T, CHUNK>(sums, a[k], moved(b, k / 4 * BOX + k % 4 * 32), add || k > 0);
 }
 // sums (+)= a rows, of one box.
-static inline void multiply_by_columns(Columns& sums, const uint32_t (&a)[4][4], uint32_t rows, bool add) {
+template <class T = Element> static inline void multiply_by_columns(Columns& sums, const uint32_t (&a)[4][4], uint32_t rows, bool add) {
   const uint64_t b = row_major<128>(rows, CHUNK);
 #pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma<Element, CHUNK, true>(sums, a[k], moved(b, k * 2048), add || k > 0);
+  for (int k = 0; k < 4; ++k) wgmma<T, CHUNK, true>(sums, a[k], moved(b, k * 2048), add || k > 0);
 }
 // The same of all boxes at once: half as many products as of 64 keys at a time.
 static inline void multiply_by_all_columns(Column& sums, const uint32_t (&a)[4][4], uint32_t rows, bool add) {
