@@ -16,8 +16,6 @@ using Element = ${ctype(E)};
 constexpr int KEYS = ${features}, SLICES = KEYS / 16, BOXES = KEYS / 64;  // of keys and of values; up to 56 more than there are: zeros
 constexpr int STAGES = ${stages}, HEADS = 1;  // of a block
 constexpr bool GATED = ${gated}, PRECISE = ${precise};  // gradients of log gates are asked for; as f32
-// Elements a number of states as they are read, and of what they take in, where flows are asked for.
-constexpr int READ_PARTS = PRECISE ? 2 : 1, WRITTEN_PARTS = 2;
 constexpr int KEPT_EVERY = ${kept};
 #include "recurrent/chunk_gates.h"
 #include "recurrent/chunk_products.h"

@@ -59,27 +59,30 @@ $end
     }
   }
 
-  // Elements a number of a state as it is read, and of what it takes in.
-  static constexpr int READ = FLOWS ? READ_PARTS : 1, WRITTEN = FLOWS ? WRITTEN_PARTS : 2;
-
-  // x and y as elements, and what rounding took from them, likewise.
-  template <int PARTS> static void split(uint32_t (&parts)[PARTS][4], int i, float x, float y) {
+$if dual
+  // What rounding took from what rounding took from x.
+  template <int N> static void to_least(uint32_t (&least)[N][4], const float (&x)[8 * N]) {
 #pragma unroll
-    for (int part = 0; part < PARTS; ++part) {
-      parts[part][i] = pack_pair<Element>(x, y);
-      if (part + 1 < PARTS) x -= low_of(parts[part][i]), y -= high_of(parts[part][i]);
-    }
+    for (int k = 0; k < N; ++k)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t a = pack_pair<Element>(x[8 * k + 2 * i], x[8 * k + 2 * i + 1]);
+        const float y = x[8 * k + 2 * i] - low_of(a), z = x[8 * k + 2 * i + 1] - high_of(a);
+        least[k][i] = rounding_of(y, z, pack_pair<Element>(y, z));
+      }
   }
-
-  // Starts the products by which the state takes in a chunk's rows times `written`.
-  void take_in(Columns& taken, const uint32_t (&written)[4][WRITTEN][4], uint32_t stage, int box) const {
-    const uint64_t rows = row_major<128>(at.read(stage) + box * BOX, CHUNK);
+  static constexpr bool THIRD = FLOWS && WRITTEN_PARTS > 2;
+$end
+  // Starts the products by which the state takes in a chunk's rows times `written` and `rest`.
+  void take_in(Columns& taken, const uint32_t (&written)[4][4], const uint32_t (&rest)[4][4], ${dual ? 'const uint32_t (&least)[THIRD ? 4 : 1][4], ' : ''}uint32_t stage, int box) const {
+    const uint32_t rows = at.read(stage) + box * BOX;
     keep_in_place(taken);
     wgmma_fence();
-#pragma unroll
-    for (int part = WRITTEN - 1; part >= 0; --part)  // smaller ones first: matrix instructions round down
-#pragma unroll
-      for (int k = 0; k < 4; ++k) wgmma<Element, CHUNK, true>(taken, written[k][part], moved(rows, k * 2048), part < WRITTEN - 1 || k > 0);
+$if dual
+    if constexpr (THIRD) multiply_by_columns(taken, least, rows, false);
+$end
+    multiply_by_columns(taken, rest, rows, ${dual ? 'THIRD' : 'false'});  // smaller ones first: matrix instructions round down
+    multiply_by_columns(taken, written, rows, true);
     wgmma_commit();
   }
 
@@ -101,36 +104,34 @@ $end
     }
   }
 
-  // Starts sums = what a chunk's readers read of the state. What rounding takes from it comes first: matrix instructions round down.
-  void read(Columns& sums, Column& state, uint32_t stage) const {
-    keep_in_place(sums);
-    if constexpr (READ > 2) {
-      read_part<2>(sums, state, stage);
-      wgmma_wait<0>();
-      keep_in_place(sums);
-      keep_in_place(state);  // elements are made again: there are no registers for them
-    }
-    if constexpr (READ > 1) {
-      read_part<1>(sums, state, stage);
-      wgmma_wait<0>();
-      keep_in_place(sums);
-    }
-    read_part<0>(sums, state, stage);
-  }
-  template <int PART> void read_part(Columns& sums, const Column& state, uint32_t stage) const {
-    const uint64_t rows = depth_major<128>(at.readers(stage));
+  // Starts sums = what a chunk's readers read of the state.
+  void read(Columns& sums, ${dual ? '' : 'const '}Column& state, uint32_t stage) const {
     uint32_t seen[SLICES][4];
-#pragma unroll
-    for (int k = 0; k < SLICES; ++k)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        uint32_t parts[PART + 1][4];
-        split(parts, i, state[8 * k + 2 * i], state[8 * k + 2 * i + 1]);
-        seen[k][i] = parts[PART][i];
-      }
+    keep_in_place(sums);
+$if dual
+    if constexpr (FLOWS && READ_PARTS > 2) {
+      to_least(seen, state);
+      wgmma_fence();
+      multiply_by_rows(sums, seen, at.readers(stage), false);
+      wgmma_commit();
+      wgmma_wait<0>();
+      keep_in_place(sums);
+      keep_in_place(state);  // no part of it is kept for the next
+    }
+$end
+    if constexpr (FLOWS && PRECISE) {  // what rounding takes from it comes first: matrix instructions round down
+      to_factor(seen, state);
+      to_rounding(seen, seen, state);
+      wgmma_fence();
+      multiply_by_rows(sums, seen, at.readers(stage), ${dual ? 'READ_PARTS > 2' : 'false'});
+      wgmma_commit();
+      wgmma_wait<0>();
+      keep_in_place(sums);
+      ${dual ? 'if constexpr (READ_PARTS > 2) keep_in_place(state);' : ''}
+    }
+    to_factor(seen, state);
     wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < SLICES; ++k) wgmma<Element, CHUNK>(sums, seen[k], moved(rows, k / 4 * BOX + k % 4 * 32), PART + 1 < READ || k > 0);
+    multiply_by_rows(sums, seen, at.readers(stage), FLOWS && PRECISE);
     wgmma_commit();
   }
   // Starts sums += what they read in the chunk.
@@ -141,17 +142,12 @@ $end
     wgmma_commit();
   }
   // Rows that are written, by tokens, each times a factor.
-  void prepare(uint32_t (&written)[4][WRITTEN][4], const float* factors, uint32_t stage) const {
+  void load_written(Columns& rows, const float* factors, uint32_t stage) const {
+    uint32_t written[4][4];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      uint32_t rows[4];
-      load_rows(rows, at.written(stage, part), k);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const Pack<float, 2> f = load_pack<2>(factors + 16 * k + lane() % 4 * 2 + i / 2 * 8);
-        split(written[k], i, low_of(rows[i]) * (f.at[0] * job.write_scale), high_of(rows[i]) * (f.at[1] * job.write_scale));
-      }
-    }
+    for (int k = 0; k < 4; ++k) load_rows(written[k], at.written(stage, part), k);
+    from_factor(rows, written);
+    scale_by_token(rows, factors, job.write_scale);
   }
 
   // A chunk's rows of the gradient, and the state after it. In between, products that are started go on while other numbers are made ready.
@@ -159,9 +155,17 @@ $end
     const Gates& gates = at.gates(memory, stage);
     const float *reading = job.back ? gates.after : gates.before, *writing = job.back ? gates.before : gates.after;
     Columns sums, taken;
-    uint32_t written[4][WRITTEN][4];
+    uint32_t written[4][4], rest[4][4]${dual ? ', least[THIRD ? 4 : 1][4]' : ''};
     read(sums, state, stage);
-    prepare(written, writing, stage);
+    {
+      Columns rows;
+      load_written(rows, writing, stage);
+      to_factor(written, rows);
+      to_rounding(rest, written, rows);
+$if dual
+      if constexpr (THIRD) to_least(least, rows);
+$end
+    }
     wgmma_wait<0>();
     keep_in_place(sums);
     if constexpr (FLOWS) {
@@ -171,13 +175,13 @@ $if dual
       if constexpr (MEETS) scale_by_token(sums, gates.beta, 1);
 $end
     }
-    take_in(taken, written, stage, 0);
+    take_in(taken, written, rest, ${dual ? 'least, ' : ''}stage, 0);
     if constexpr (!FLOWS) scale_by_token(sums, reading, job.read_scale);
     read_pairs(sums, stage, slot);
     wgmma_wait<1>();
     keep_in_place(taken);
     add_to_state(state, 0, taken, gates.base, gates.rest);
-    if constexpr (BOXES > 1) take_in(taken, written, stage, 1);
+    if constexpr (BOXES > 1) take_in(taken, written, rest, ${dual ? 'least, ' : ''}stage, 1);
     wgmma_wait<0>();
     keep_in_place(sums);
     if constexpr (BOXES > 1) {
