@@ -86,7 +86,11 @@ struct AttentionTiles {
 $if slides
     // With a causal mask a head's last tile ends with its rows, and the first one, with fewest keys, is the short one. It has whole warps of rows:
     // rows that are the next tile's are stored there alone.
+$if latent  // whatever the mask is: a choice spills
+    const int end_row = ((queries + 15) & -16) - item * ROWS;
+$else
     const int end_row = causal ? (queries + 15) / 16 * 16 - item * ROWS : (blocks - item) * ROWS;
+$end
     tile.first_row = end_row > ROWS ? end_row - ROWS : 0;
     tile.rows = (end_row < queries ? end_row : queries) - tile.first_row;
 $else
