@@ -321,10 +321,11 @@ std::string build_one(Dice& dice, const PlacedCall& call, const std::vector<Plac
 
 void fall_back(Dice dice, const World& world, const std::filesystem::path& folder, std::ostream& faults, std::size_t& fallen) {
   const auto specs = specs_of(Library::instance().parts().catalogue);
-  std::set<std::string> built;
+  std::set<std::string> built, drawn_before;
   for (std::size_t i = 0; i < calls_of_a_world; ++i) {
     const auto call = draw_call(dice, specs, world);
     const Asked asked(call, folder);
+    if (!drawn_before.insert(asked.line()).second) continue;  // such a call keeps what has served it, whatever is built since
     const PlacedCall placed(sound(recorded_from_json(asked.line())));
     std::vector<PlacedCall::Fallback> order;
     std::string why;
