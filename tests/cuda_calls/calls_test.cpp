@@ -204,8 +204,8 @@ TEST_F(CudaCalls, AStandInThatServedBeforeIsNotCaptured) {
   ASSERT_TRUE(with(nullptr));
   EXPECT_EQ(counters().plans, plans + 1) << "the stand-in's plan was taken, before its own image was there";
   EXPECT_EQ(counters().stand_ins, 1u);
-  EXPECT_EQ(counters().compiles, 2u) << "it waited";
-  ASSERT_TRUE(wait_for_images(std::chrono::minutes(1)));
+  ASSERT_TRUE(wait_for_images(std::chrono::minutes(1)));  // the thread that compiled counts it when the call that waited may have gone on
+  EXPECT_EQ(counters().compiles, 2u) << "it waited for the image, and compiled no other";
 }
 
 TEST_F(CudaCalls, AnotherConfigServesWhileItsOwnIsCompiled) {
