@@ -1,5 +1,5 @@
 // Hopper vocabulary of ssd_bwd: the entry that makes gradients of steps of what blocks left of the flows past tokens, and the one that adds
-// up heads of a group. Part of templates/recurrent/backward.chunk.sm90.cu.
+// up heads of a group. Part of templates/ssd/backward.chunk.sm90.cu.
 #pragma once
 #include "recurrent/chunk_sm90_flow_rows.h"
 
