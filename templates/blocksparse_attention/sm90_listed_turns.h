@@ -4,18 +4,25 @@
 #include "blocksparse_attention/step_list.h"
 #include "device/sm90/sm90_uniform.h"
 
+constexpr uint32_t TURN_STAGES = ${keys == 128 ? 3 : 2};  // turns in shared memory
+
 // A turn of those that are told which it is: known from see() on.
 struct ToldTurn {
   int number, step = 0;
+  uint32_t at, round;  // its place in a ring of TURN_STAGES, and whether that has been gone round an odd number of times: a quotient by three is long in the making
   int block = 0;  // of as many rows as a step has, in the workspace from the group's first head on
   int head = 0;
   uint32_t wholes = 0;  // by part of the keys, where there are two: every query sees every key
 
-  template <class Block> explicit ToldTurn(const Block&, int first = 0) : number(first) {}
-  template <class Block> void next(const Block&) { ++number; }
+  template <class Block> explicit ToldTurn(const Block&, int first = 0) : number(first), at(first % TURN_STAGES), round(first / TURN_STAGES % 2) {}
+  template <class Block> void next(const Block&) { step_on(); }
+  void step_on() {
+    const bool again = at == TURN_STAGES - 1;
+    ++number, at = again ? 0 : at + 1, round ^= again;
+  }
   // Its place in a ring of N, and how often that has been gone round.
-  template <uint32_t N> uint32_t stage() const { return number % N; }
-  template <uint32_t N> uint32_t parity() const { return number / N % 2; }
+  template <uint32_t N> uint32_t stage() const { return N == TURN_STAGES ? at : number % N; }
+  template <uint32_t N> uint32_t parity() const { return N == TURN_STAGES ? round : number / N % 2; }
 
   // place: two words of shared memory.
   static constexpr int STEP_BITS = 30;
@@ -106,7 +113,7 @@ template <int BOXES> static inline void fetch_boxes(const TensorMap& map, int he
 template <int TEAM> struct ListedTurn : ToldTurn {
   template <class Block> ListedTurn(const Block& of, int first) : ToldTurn(of, first) { list_places[TEAM].start(of); }
   template <class Block> void next(const Block& of) {
-    ++number;
+    step_on();
     if (number < list_places[TEAM].stop) list_places[TEAM].take(of);
   }
 };

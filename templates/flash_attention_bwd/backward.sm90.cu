@@ -67,7 +67,7 @@ $end
 constexpr int BLOCK_M = ${block_m};                     // queries of a turn
 constexpr bool DEFERRED = ${deferred};                  // dq's share of a turn is added in the next one
 constexpr bool ROOM = (D + DV) / 2 + BLOCK_M * 3 / 2 <= 208;  // registers for operands of dv's products beside what follows their start
-constexpr uint32_t STAGES = ${by_blocks and keys == 128 ? '3' : '2'};                          // turns in shared memory
+constexpr uint32_t STAGES = ${by_blocks ? 'TURN_STAGES' : '2'};                                // turns in shared memory
 constexpr int APART = 3, MANY_TURNS = 16;               // the barrier by which the second warpgroup starts half a turn later; and when
 constexpr int TURNS_APART = 4;                          // ORDERED: and how soon again, for those that wait for the block before fall into step
 constexpr int COPYING_REGISTERS = SEGMENTED && ${by_blocks ? 'true' : 'MASKED'} ? 40 : 24, MULTIPLYING_REGISTERS = (504 - COPYING_REGISTERS) / ${by_blocks ? '2' : 'GROUPS'};

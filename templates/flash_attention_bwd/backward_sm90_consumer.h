@@ -295,6 +295,11 @@ $end
       } else {
         wgmma_wait<0>();
       }
+$if by_blocks  // asked for before sums are added, which keep what comes after them waiting
+      if (!last) turn.see(told(TEAMS == 1 ? 0 : static_cast<int>(later(thread_x())) / WARPGROUP - 1, turn), path.bounds());
+      if (AHEAD) whole = turn.wholes >> part & 1;
+      if (!last) logs = FirstLogs(at.logs(turn.stage<STAGES>()));
+$end
       keep_in_place(dq);
 $if by_blocks
       if (adds) {
@@ -309,11 +314,9 @@ $else
       }
 $end
       if (DEFERRED) queries = these_queries;
-$if by_blocks
-      if (!last) turn.see(told(TEAMS == 1 ? 0 : static_cast<int>(later(thread_x())) / WARPGROUP - 1, turn), path.bounds());
-      if (AHEAD) whole = turn.wholes >> part & 1;
-$end
+$if not by_blocks
       if (!last) logs = FirstLogs(at.logs(turn.stage<STAGES>()));
+$end
       if (DROPPED && !last) find_kept(kept, turn);
       wgmma_wait<0>();
       keep_in_place(s);

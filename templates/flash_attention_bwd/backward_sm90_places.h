@@ -61,7 +61,7 @@ $end
 static inline uint32_t empty(uint32_t full) { return full + 8; }
 $if by_blocks
 __shared__ int told_turns[TEAMS][2 * STAGES][2];  // of the queries in shared memory; twice as many as there are, so that none is overwritten that someone has yet to see
-static inline uint32_t told(int team, const QueryTurn& turn) { return shared_pointer(told_turns[team]) + turn.number % (2 * STAGES) * 8; }
+static inline uint32_t told(int team, const QueryTurn& turn) { return shared_pointer(told_turns[team]) + (turn.round * STAGES + turn.at) * 8; }
 $end
 // Blocks of keys are numbered, in a circle; the parity of the barriers of their keys and values.
 static inline uint32_t next_keys(uint32_t keys) { return KEY_STAGES == 1 ? keys ^ 1 : (keys + 1) % (2 * KEY_STAGES); }
