@@ -108,7 +108,9 @@ $if bits_apart
 $end
     fence_barrier_init();
   }
-  if (${by_blocks or latent ? 'true' : '!DYNAMIC || SEGMENTED'}) wait_for_previous_launch();
+$if not by_blocks  // there, what begins a block and finds its first tile goes on beside the launch that makes the list
+  if (${latent ? 'true' : '!DYNAMIC || SEGMENTED'}) wait_for_previous_launch();
+$end
   if constexpr (CLUSTER > 1)
     sync_cluster();
   else
@@ -150,6 +152,9 @@ $end
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<PRODUCER_REGISTERS>();
+$if by_blocks
+    if (warp() != 1) wait_for_previous_launch();
+$end
 $if ends_evenly
     const int first_late = q_heads * static_cast<int>(sequence_count) - last_heads;
     if (warp() == 0 && lane() == 0) Producer{at, q_map, k_map, v_map, given, ${by_blocks ? 'blocks, ' : latent ? 'q_rope_map, k_rope_map, static_cast<int>(group_head), ' : ''}q_heads / kv_heads, q_heads, first_late}.run();
@@ -165,6 +170,9 @@ $if bits_apart
 $end
   } else {
     take_registers<CONSUMER_REGISTERS>();
+$if by_blocks
+    wait_for_previous_launch();
+$end
     constexpr float LEAST = ScoreTile::BIASED ? 1e-25f : 0;  // scores times it are as good as 0, a bias over it is finite
     const float to_natural = CAPPED ? logits_soft_cap : softmax_scale > LEAST ? softmax_scale : ScoreTile::BIASED ? LEAST : 1e-30f;
     const float cap_unit = CAPPED ? softmax_scale / logits_soft_cap : 0, bias_unit = ScoreTile::BIASED ? reciprocal(to_natural) : 0;

@@ -9,15 +9,21 @@ struct Finder {
 
   void run(Numbers numbers) const {
     Turn<TILES> place;
-    bool waits = DYNAMIC;  // until `taken` is zero or was set by a launch; what else is read was there before
+    bool waits = ${by_blocks ? 'true' : 'DYNAMIC'};  // until `taken` is zero or was set by a launch; what else is read was there before, but for lists
     for (int number = numbers.first(), parity = 0;; number = numbers.take()) {
       AttentionTile tile = AttentionTile::none();
       float reference = 0, sum = 0;
       if (number < tiles.count) {
         numbers.own(number);
+$if by_blocks
+        find_tile(tiles, plain, number, tile, waits);
+        waits = false;
+        if (tile.first >= tile.end) continue;
+$else
         if (waits) wait_for_previous_launch();
         waits = false;
         if (!find_tile(tiles, plain, number, tile) || tile.first >= tile.end) continue;
+$end
         if (lane() == 0) known[place.at] = tile;
 $if by_blocks
         if (lane() == 0) first_number[place.at] = plain.rule.blocks.of(tile)[tile.first];

@@ -55,7 +55,10 @@ using Numbers = TileNumbers<DYNAMIC, CLUSTER>;
 using Turns = AttentionTurns<CLUSTER>;
 
 // Tile `number` of the call; a whole warp calls it. False: there is no such tile (packed).
-static inline bool find_tile(const ${by_blocks ? 'ChunkedTiles' : 'AttentionTiles'}& tiles, const Plain& plain, int number, AttentionTile& tile) {
+$if by_blocks
+// waits: for the launch that makes the list of steps, which is what it reads last.
+$end
+static inline bool find_tile(const ${by_blocks ? 'ChunkedTiles' : 'AttentionTiles'}& tiles, const Plain& plain, int number, AttentionTile& tile${by_blocks ? ', bool waits = false' : ''}) {
 $if cluster > 1
   // One of a cluster's, whose blocks go through the steps that any of them sees, also one that is past the last row.
   const bool found = tiles.find<BLOCK_M * CLUSTER, BLOCK_N>(number, tile);
@@ -67,6 +70,9 @@ $if cluster > 1
   tile.first = first, tile.end = end;
 $else
   const bool found = tiles.find<BLOCK_M, BLOCK_N>(number, tile);
+$end
+$if by_blocks
+  if (waits) wait_for_previous_launch();
 $end
 $if segmented
   plain.rule.segments.trim(tile, BOUNDED ? tile.seeing : tile.rows);
