@@ -290,15 +290,19 @@ $end
       release(at.dout_full(stage));
       if (!last) {
         barrier_wait(at.q_full(turn.stage<STAGES>()), turn.parity<STAGES>());
+$if by_blocks  // asked for while the next scores are made, before sums are added, which keep what comes after them waiting
+        turn.see(told(TEAMS == 1 ? 0 : static_cast<int>(later(thread_x())) / WARPGROUP - 1, turn), path.bounds());
+$end
         multiply_keys(s, turn.stage<STAGES>());
+$if by_blocks
+        logs = FirstLogs(at.logs(turn.stage<STAGES>()));
+$end
         wgmma_wait<1>();
       } else {
         wgmma_wait<0>();
       }
-$if by_blocks  // asked for before sums are added, which keep what comes after them waiting
-      if (!last) turn.see(told(TEAMS == 1 ? 0 : static_cast<int>(later(thread_x())) / WARPGROUP - 1, turn), path.bounds());
+$if by_blocks
       if (AHEAD) whole = turn.wholes >> part & 1;
-      if (!last) logs = FirstLogs(at.logs(turn.stage<STAGES>()));
 $end
       keep_in_place(dq);
 $if by_blocks
