@@ -1,14 +1,15 @@
-// Hopper vocabulary of the chunked recurrence with gates of keys and the delta rule: the entry that weighs a chunk's queries and keys, in place
+// Hopper vocabulary of the chunked recurrence with gates of keys and the delta rule: a chunk's pairs of tokens and the delta rule's system, in place
 // of chunk_prepare.h's. Part of a template, which has defined Element, KEYS, NORMED and of how many elements a number is (QUERY_PIECES,
-// ROW_PIECES, PAIR_PIECES, INVERSE_PARTS) before. The gradient's entry stores weighed rows; the forward one stores what they are weighed again by:
-// norms and sums of gates, with the decays.
+// ROW_PIECES, PAIR_PIECES, INVERSE_PARTS) before. The gradient's entry stores weighed rows, too; the forward one what they are weighed by where a state
+// takes them in.
 //
 // The weight of a pair of tokens t >= s is (q_t . k_s), each key weighed by what its gates leave from s to t. Where they leave enough of all keys
 // between the chunk's middle and its ends (as gates of models do), rows are weighed by that and its inverse, and all pairs are one product of
-// matrices, of f32 or (forward) of bf16, two or three a number. Where they do not, tokens t > s are told apart by the largest of 1, 2, 4 to 32 tokens that make blocks in which both are
-// neighbours: s in one block, t in the next. The weight is (p_t q_t) . (r_s k_s): p_t is what the gates leave from the start of t's block to t,
-// r_s from s to the end of its block. These are at most 1, and their logs are sums of gates alone, of which nothing is taken away. So a level of
-// blocks is a product of matrices. A warp has 64 keys of a part of 16 tokens to itself, and so the levels up to 8; the other two go by all warps.
+// matrices, of which a number is two elements, or three. Where they do not, tokens t > s are told apart by the largest of 1, 2, 4 to 32 tokens that
+// make blocks in which both are neighbours: s in one block, t in the next. The weight is (p_t q_t) . (r_s k_s): p_t is what the gates leave from the
+// start of t's block to t, r_s from s to the end of its block. These are at most 1, and their logs are sums of gates alone, of which nothing is taken
+// away. So a level of blocks is a product of matrices, of f32. A warp has 64 keys of a part of 16 tokens to itself, and so the levels up to 8; the
+// other two go by all warps.
 #pragma once
 #include "device/sm90/sm90_tf32.h"
 #include "recurrent/chunk_delta_products.h"
@@ -17,16 +18,17 @@ constexpr int PARTS = 4, PART = CHUNK / PARTS;
 #include "recurrent/chunk_key_gates.h"
 
 constexpr int WARP_KEYS = 2 * WARP, KEY_WARPS = KEYS / WARP_KEYS, PREPARE_WARPS = PARTS * KEY_WARPS, PREPARE_THREADS = PREPARE_WARPS * WARP;
-constexpr int NEAR_PITCH = WARP_KEYS + 8, FAR_PITCH = KEYS + 8, PAIR_PITCH = CHUNK + 4, FLAT_PITCH = KEYS / 2 + 8, FLAT_TWO_PITCH = KEYS + 16;  // floats
+constexpr int NEAR_PITCH = WARP_KEYS + 8, FAR_PITCH = KEYS + 8, PAIR_PITCH = CHUNK + 4;  // floats
 constexpr int NEAR_LEVELS = 4, NEAR_QUERIES = PART, NEAR_ROWS = PART + PART / 2;  // a warp's rows: keys, then queries
 constexpr float FLAT_LOG = 24;  // half a chunk's gates leave 2^-24 or more of every key: logs beyond that are rounded too far in f32
 
+constexpr int FLAT_ROW = KEYS + 8, FLAT_PIECES = KEYS > 64 ? 2 : 3;  // elements; of them a number of keys: fewer may overlap more
 $if backward
 constexpr bool ROW_SUMS = NORMED;
 $else
 constexpr bool ROW_SUMS = true;  // rows are brought to length 1
-constexpr int FLAT_ROW = KEYS + 8, FLAT_PIECES = KEYS > 64 ? 2 : 3;  // elements; pieces a number: fewer keys may overlap more
 $end
+
 struct PrepareMemory {
   union {
     struct {
@@ -35,20 +37,13 @@ struct PrepareMemory {
         struct {
           float keys[CHUNK * FAR_PITCH], queries[CHUNK / 2 * FAR_PITCH];
         } far;
-$if backward
-        struct {
-          float keys[CHUNK / 2 * FLAT_TWO_PITCH], queries[CHUNK / 2 * FLAT_TWO_PITCH], earlier[CHUNK * FLAT_PITCH];
-        } flat;  // of later tokens two, 8 apart, lie side by side
-$end
       };
       float pairs[CHUNK * PAIR_PITCH];
       Matrices m;  // before there is an inverse: sums of near levels of the warps of later keys
     };
-$if not backward
     struct {
-      Element queries[CHUNK * FLAT_ROW], keys[FLAT_PIECES][CHUNK * FLAT_ROW], earlier[FLAT_PIECES][CHUNK * FLAT_ROW];
+      Element queries[PAIR_PIECES][CHUNK * FLAT_ROW], keys[FLAT_PIECES][CHUNK * FLAT_ROW], earlier[FLAT_PIECES][CHUNK * FLAT_ROW];
     } flat;  // before there are pairs
-$end
   };
   float logs[PARTS][KEYS];  // sums of a part's gates
   float row_sums[3][KEY_WARPS][CHUNK];  // of q q, k k, q k
@@ -158,11 +153,7 @@ template <class Use> static inline void multiply_far(const PrepareMemory& memory
     use(later + lane() / 4 + 8 * (i / 2), earlier + lane() % 4 * 2 + i % 2, of_queries[i] + query_rest[i], of_keys[i] + key_rest[i]);
 }
 
-$if backward
-#include "recurrent/chunk_sm90_key_delta_prepare_flat.h"
-$else
 #include "recurrent/chunk_sm90_key_delta_prepare_pieces.h"
-$end
 
 // Sums over a warp's keys of products of a part's rows; then of all keys.
 static inline void put_row_sums(PrepareMemory& memory, int which, const OwnRows& own, const uint32_t (&x)[PART], const uint32_t (&y)[PART]) {

@@ -61,15 +61,17 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
   OwnRows own;
   own.set(uniform(warp()));
   if (thread_x() == 0) memory.steep = 0;
+  const TokenNumbers token_gates(g_view, g_type, tokens, head, reverse), betas(beta_view, beta_type, tokens, head, reverse);
+  uint32_t raw[2][2] = {};
+  if (warp() == 0) token_gates.load_raw(token, count, raw[0]), betas.load_raw(token, count, raw[1]);
   own.load_gates(gk_view, gk_type, tokens, head, token, count);
   own.load(own.keys, k_view, tokens, head, heads, token, count);
   own.load(own.queries, q_view, tokens, head, heads, token, count);
   if (warp() == 0) {
     float numbers[2];
-    const float gamma = gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers);
-    TokenNumbers(g_view, g_type, tokens, head, reverse).load(token, count, gamma, numbers);
+    token_gates.read(raw[0], token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), numbers);
     memory.token_gates[2 * lane()] = numbers[0], memory.token_gates[2 * lane() + 1] = numbers[1];
-    TokenNumbers(beta_view, beta_type, tokens, head, reverse).load(token, count, 0, numbers);
+    betas.read(raw[1], token, count, 0, numbers);
     numbers[0] = not_zero(numbers[0]), numbers[1] = not_zero(numbers[1]);
     store_pack(decays + block_x() * int64_t{DECAY_ROW} + KEYS + 2 * lane(), Pack<float, 2>{numbers[0], numbers[1]});
     memory.betas[2 * lane()] = numbers[0], memory.betas[2 * lane() + 1] = numbers[1];
