@@ -23,12 +23,6 @@ constexpr int NEAR_LEVELS = 4, NEAR_QUERIES = PART, NEAR_ROWS = PART + PART / 2;
 constexpr float FLAT_LOG = 24;  // half a chunk's gates leave 2^-24 or more of every key: logs beyond that are rounded too far in f32
 
 constexpr int FLAT_ROW = KEYS + 8, FLAT_PIECES = KEYS > 64 ? 2 : 3;  // elements; of them a number of keys: fewer may overlap more
-$if backward
-constexpr bool ROW_SUMS = NORMED;
-$else
-constexpr bool ROW_SUMS = true;  // rows are brought to length 1
-$end
-
 struct PrepareMemory {
   union {
     struct {
@@ -47,10 +41,7 @@ struct PrepareMemory {
   };
   float logs[PARTS][KEYS];  // sums of a part's gates
   float row_sums[3][KEY_WARPS][CHUNK];  // of q q, k k, q k
-  float query_norms[CHUNK], key_norms[CHUNK], betas[CHUNK], token_gates[CHUNK];
-$if not backward
-  float key_factors[CHUNK];
-$end
+  float query_norms[CHUNK], key_norms[CHUNK], key_factors[CHUNK], betas[CHUNK], token_gates[CHUNK];
   int steep;  // levels are needed
 };
 static_assert(sizeof(PrepareMemory) <= ${prepare_shared}, "the spec has another size");
@@ -196,11 +187,10 @@ template <class UseQuery, class UseKey> static inline void multiply_levels(Prepa
   for (int tile = warp(); tile < 4; tile += PREPARE_WARPS) multiply_far(memory, tile / 2 * PART, 32 * (tile / 2) + PART, 32 * (tile / 2) + tile % 2 * 8, use);
 }
 
-$if not backward
 // What makes of a row one of length 1, of the sum of its squares.
 static inline float over_length(float sum) { return rsqrt_of(larger_of(sum, 1e-36f)); }
+static inline float power_below(float x) { return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, larger_of(x, 0x1p-80f)) & 0x7f800000); }
 
-$end
 // After token gates, betas and `steep` have been put and a barrier: the pairs' weights and the system, by all threads, of rows whose gates are raw logs
 // before, and bounded after. To `numbers`: decays and norms. put_logs(key), by a thread of each key: its parts' logs are there.
 template <class PutLogs> static inline void make_pairs(PrepareMemory& memory, OwnRows& own, float scale, float* numbers, PutLogs put_logs) {
@@ -219,11 +209,9 @@ template <class PutLogs> static inline void make_pairs(PrepareMemory& memory, Ow
   for (int i = 0; i < PART; ++i) large |= own.keys[i] & own.keys[i] << 1;
   if (large & 0x40004000u) memory.steep = 1;
   own.forget();
-  if (ROW_SUMS) {
-    put_row_sums(memory, 0, own, own.queries, own.queries);
-    own.forget();
-    put_row_sums(memory, 1, own, own.keys, own.keys);
-  }
+  put_row_sums(memory, 0, own, own.queries, own.queries);
+  own.forget();
+  put_row_sums(memory, 1, own, own.keys, own.keys);
   sync_block();
 
   if (thread_x() < CHUNK) {
@@ -232,7 +220,9 @@ template <class PutLogs> static inline void make_pairs(PrepareMemory& memory, Ow
     memory.key_norms[t] = NORMED ? rsqrt_of(sum_of_row(memory, 1, t) + 1e-6f) : 1;
     float* norms = numbers + DECAYS_AND_BETAS;
 $if backward
+    const float key = NORMED ? memory.key_norms[t] : power_below(over_length(sum_of_row(memory, 1, t)));  // so that a weighed row is of length 1 at most
     norms[t] = memory.query_norms[t], norms[CHUNK + t] = memory.key_norms[t];
+    memory.key_factors[t] = key, numbers[ROW_FACTORS + t] = 1 / key;
 $else
     const float query = over_length(sum_of_row(memory, 0, t)), key = over_length(sum_of_row(memory, 1, t));
     norms[t] = memory.betas[t] * memory.key_norms[t] / key, norms[CHUNK + t] = scale * memory.query_norms[t] / query;

@@ -4,17 +4,17 @@
 #include "recurrent/chunk_sm90_key_delta_prepare.h"
 
 // Two numbers of a row in global memory; pieces are a matrix apart.
-template <int PIECE_COUNT> static inline void store_pieces(Element* to, float x, float y) {
+template <int PIECE_COUNT, class T> static inline void store_pieces(T* to, float x, float y) {
 #pragma unroll
   for (int piece = 0; piece < PIECE_COUNT; ++piece) {
-    const uint32_t word = pack_pair<Element>(x, y);
+    const uint32_t word = pack_pair<T>(x, y);
     *reinterpret_cast<uint32_t*>(to + piece * CHUNK * KEYS) = word;
-    x -= low_of(word), y -= high_of(word);
+    x -= low_as<T>(word), y -= high_as<T>(word);
   }
 }
 
 // What states are read by and take in: queries and keys times what the gates leave from the chunk's start, keys times what they leave to its end.
-static inline void store_weighed(const PrepareMemory& memory, OwnRows& own, float scale, Element* queries, Element* before, Element* after) {
+static inline void store_weighed(const PrepareMemory& memory, OwnRows& own, float scale, Element* queries, Piece* before, Piece* after) {
   own.forget();
   float left[2] = {}, later[2] = {};
 #pragma unroll
@@ -27,13 +27,13 @@ static inline void store_weighed(const PrepareMemory& memory, OwnRows& own, floa
     }
   const int at = own.first * KEYS + own.key;
   weigh_later<PART>(own, 0, left, [&](int i, float low, float high) {
-    const float query = scale * (NORMED ? memory.query_norms[own.first + i] : 1), key = NORMED ? memory.key_norms[own.first + i] : 1;
+    const float query = scale * (NORMED ? memory.query_norms[own.first + i] : 1), key = memory.key_factors[own.first + i];
     store_pieces<QUERY_PIECES>(queries + at + i * KEYS, low_of(own.queries[i]) * query * low, high_of(own.queries[i]) * query * high);
     store_pieces<ROW_PIECES>(before + at + i * KEYS, low_of(own.keys[i]) * key * low, high_of(own.keys[i]) * key * high);
   });
   own.forget();
   weigh_earlier<PART>(own, 0, later, [&](int i, float low, float high) {
-    const float key = NORMED ? memory.key_norms[own.first + i] : 1;
+    const float key = memory.key_factors[own.first + i];
     store_pieces<ROW_PIECES>(after + at + i * KEYS, low_of(own.keys[i]) * key * low, high_of(own.keys[i]) * key * high);
   });
 }
@@ -110,7 +110,7 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
     for (int turn = 0; turn < (hands ? 2 : 1); ++turn) {
       if (turn > 0) own.set(uniform(warp()) - INVERTERS), own.take(handed);
       store_weighed(memory, own, scale, reinterpret_cast<Element*>(queries_before) + block_x() * QUERY_PIECES * matrix,
-                    reinterpret_cast<Element*>(keys_before) + block_x() * ROW_PIECES * matrix, reinterpret_cast<Element*>(keys_after) + block_x() * ROW_PIECES * matrix);
+                    reinterpret_cast<Piece*>(keys_before) + block_x() * ROW_PIECES * matrix, reinterpret_cast<Piece*>(keys_after) + block_x() * ROW_PIECES * matrix);
     }
   }
   sync_block();

@@ -68,18 +68,46 @@ template <bool BACK> struct StateCarrier {
   const Walk& walk;
   const int part;
 
+  const float* row_factors() const { return reinterpret_cast<const float*>(memory + StatePlaces::DECAYS) + ROW_FACTORS; }
   void wait(Copied copied, int step) const { barrier_wait_all(at.full(copied), step % 2); }
   void release(Copied copied) const {
     sync_warp();
     if (lane() == 0) barrier_arrive(at.empty(copied));
   }
 
-  // x = what rows read of the state, which is kept meanwhile; of products with pieces those below the last digits are left out.
-  void read(Columns& x, const Column& state, OutBuffers& buffers, int step, int number) const {
+  // x = what rows read of the state, which is kept meanwhile; of products with pieces those below the last digits are left out. (BACK) And what out's
+  // gradients give to what tokens write.
+  void read(Columns& x, Column& state, ValueScales& scales, OutBuffers& buffers, int step, int number) const {
+    if constexpr (BACK) {
+      wait(VALUES, step);
+      wait(MATRICES_OF, step);
+      keep_in_place(x);
+      wgmma_fence();
+#pragma unroll
+      for (int piece = PAIR_PIECES - 1; piece >= 0; --piece) multiply_values_by_columns(x, at.values(part), at.pairs(piece), piece + 1 < PAIR_PIECES);
+      wgmma_commit();
+    }
     uint32_t seen[SLICES][4], rest[SLICES][4];
-    to_factor(seen, state);
-    to_rounding(rest, seen, state);
+    to_factor<Piece>(seen, state);
+    if (has_large_rows(sizes_of_rows(seen))) {
+      float largest[2] = {}, by[2];
+      scales.add_largest(largest, state);
+      scales.choose(by, largest);
+      scales.multiply(state, by);
+      to_factor<Piece>(seen, state);
+    }
+    to_rounding<Piece>(rest, seen, state);
     wait(READERS, step);
+    if constexpr (BACK) {
+      wgmma_wait<0>();
+      keep_in_place(x);
+      scale_by_value(x, scales);
+      if (!NORMED) each_token_pair(x, [&](int token, float& a, float& b, float& c, float& d) {
+        const float* of = row_factors() + token;
+        const float low = inverse_of_power(of[0]), high = inverse_of_power(of[1]);
+        a *= low, b *= high, c *= low, d *= high;
+      });
+    }
     keep_in_place(x);
     wgmma_fence();
 #pragma unroll
@@ -88,77 +116,135 @@ template <bool BACK> struct StateCarrier {
       for (int of_state = piece + 1 < ROW_PIECES ? 1 : 0; of_state >= 0; --of_state)
 #pragma unroll
         for (int k = 0; k < SLICES; ++k)
-          wgmma<Element, CHUNK>(x, (of_state ? rest : seen)[k], moved(depth_major<128>(at.readers() + piece * BOX), k / 4 * PIECES_OF_ROWS + k % 4 * 32),
-                                !(piece == ROW_PIECES - 1 && k == 0));
+          wgmma<Piece, CHUNK>(x, (of_state ? rest : seen)[k], moved(depth_major<128>(at.readers() + piece * BOX), k / 4 * PIECES_OF_ROWS + k % 4 * 32),
+                               BACK || !(piece == ROW_PIECES - 1 && k == 0));
     wgmma_commit();
-    keep_state<PIECES>(seen, rest, buffers, kept, {0, 64 * part, BACK ? PIECES : 0, walk.head, number});
+    keep_scaled_state(state, scales, buffers, number);
     wgmma_wait<0>();
     keep_in_place(x);
     release(READERS);
   }
+  // The state as elements, to memory.
+  void keep_scaled_state(const Column& state, const ValueScales& scales, OutBuffers& buffers, int number) const {
+    const float back[2] = {scales.back(0), scales.back(1)};
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box)
+#pragma unroll
+      for (int piece = 0; piece < PIECES; ++piece) {
+        uint32_t rows[4][4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float* two = state + 32 * box + 8 * k + 2 * i;
+            const float low = two[0] * back[i % 2], high = two[1] * back[i % 2];
+            rows[k][i] = pack_pair<Element>(low, high);
+            if (piece > 0) rows[k][i] = rounding_of(low, high, rows[k][i]);
+          }
+        send_box<false>(buffers, rows, kept, {64 * box, 64 * part, (BACK ? PIECES : 0) + piece, walk.head, number});
+      }
+  }
 
-  // taken = (factor + rest) rows, of 64 keys, likewise; and (BACK) out's gradients times queries.
+  // taken (+)= (factor + rest) rows, of 64 keys, likewise.
   void take_in(Columns& taken, const uint32_t (&factor)[4][4], const uint32_t (&rest)[4][4], int box) const {
-    keep_in_place(taken);
-    wgmma_fence();
 #pragma unroll
     for (int piece = ROW_PIECES - 1; piece >= 0; --piece) {
       const uint32_t rows = at.taken() + box * PIECES_OF_ROWS + piece * BOX;
-      if (piece + 1 < ROW_PIECES) multiply_by_columns(taken, rest, rows, true);
-      multiply_by_columns(taken, factor, rows, piece + 1 < ROW_PIECES);
+      if (piece + 1 < ROW_PIECES) multiply_by_columns<Piece>(taken, rest, rows, true);
+      multiply_by_columns<Piece>(taken, factor, rows, BACK || piece + 1 < ROW_PIECES);
     }
-    if constexpr (BACK) {
+  }
+  // taken = out's gradients times queries.
+  void take_queries(Columns& taken, int box) const {
 #pragma unroll
-      for (int piece = QUERY_PIECES - 1; piece >= 0; --piece)
-        multiply_values_by_columns(taken, at.values(part), at.queries() + box * PIECES_OF_QUERIES + piece * BOX, true);
-    }
-    wgmma_commit();
-    wgmma_wait<0>();
-    keep_in_place(taken);
+    for (int piece = QUERY_PIECES - 1; piece >= 0; --piece)
+      multiply_values_by_columns(taken, at.values(part), at.queries() + box * PIECES_OF_QUERIES + piece * BOX, piece + 1 < QUERY_PIECES);
   }
 
   // From the state at one end of a chunk to that at the other.
-  void compute(Column& state, OutBuffers& buffers, int step, int number) const {
+  void compute(Column& state, ValueScales& scales, OutBuffers& buffers, int step, int number) const {
     const float* decays = reinterpret_cast<const float*>(memory + StatePlaces::DECAYS);
     const float* betas = decays + KEYS;
-    Columns x;
-    read(x, state, buffers, step, number);
-    wait(VALUES, step);
-    wait(MATRICES_OF, step);
-    if constexpr (BACK) {
-      keep_in_place(x);
-      wgmma_fence();
-#pragma unroll
-      for (int piece = PAIR_PIECES - 1; piece >= 0; --piece) multiply_values_by_columns(x, at.values(part), at.pairs(piece), true);
-      wgmma_commit();
-      wgmma_wait<0>();
-      keep_in_place(x);
-    } else {
+    Columns x, taken[BOXES];
+    read(x, state, scales, buffers, step, number);
+    if (!BACK) wait(VALUES, step);
+    if (!NORMED) scale_by_token(x, row_factors(), 1);
+    if constexpr (!BACK) {
       uint32_t values[4][4];
       load_transposed(values, at.values(part));
       Columns v;
       from_factor(v, values);
 #pragma unroll
-      for (int i = 0; i < CHUNK / 2; ++i) x[i] = v[i] - x[i];
+      for (int i = 0; i < CHUNK / 2; ++i) x[i] = v[i] * scales.of(i % 4 / 2) - x[i];
       scale_by_token(x, betas, 1);
+      wait(MATRICES_OF, step);
     }
     multiply_by_inverse<BACK>(x, at.inverse());
     release(MATRICES_OF);
-    keep_written<BACK ? PIECES : WRITTEN_PIECES>(x, buffers, written, {64 * part, 0, BACK ? WRITTEN_PIECES : 0, walk.head, number});
-    if (BACK) scale_by_token(x, betas, -1);
-    uint32_t factor[4][4], rest[4][4];
-    to_factor(factor, x);
-    to_rounding(rest, factor, x);
-    wait(TAKEN, step);
-    if (BACK) wait(QUERIES, step);
-#pragma unroll
-    for (int box = 0; box < BOXES; ++box) {
-      take_in(x, factor, rest, box);
-      add_to_decayed(state, box, x, decays);
+    if constexpr (BACK) {  // goes on while rows are written
+      wait(QUERIES, step);
+      keep_in_place(taken[0]);
+      wgmma_fence();
+      take_queries(taken[0], 0);
+      wgmma_commit();
     }
+    const float back[2] = {scales.back(0), scales.back(1)};
+    Columns own_rows;
+#pragma unroll
+    for (int i = 0; i < CHUNK / 2; ++i) own_rows[i] = x[i] * back[i % 4 / 2];
+    keep_written<BACK ? PIECES : WRITTEN_PIECES>(own_rows, buffers, written, {64 * part, 0, BACK ? WRITTEN_PIECES : 0, walk.head, number});
+    if (BACK) scale_by_token(x, betas, -1);
+    if (!NORMED) scale_by_token(x, row_factors(), 1);
+    uint32_t factor[4][4], rest[4][4];
+    to_scaled_factor(factor, x, state, scales);
+    to_rounding<Piece>(rest, factor, x);
+    wait(TAKEN, step);
+    if constexpr (BACK) {
+      wgmma_wait<0>();
+      keep_in_place(taken[0]);
+      scale_by_value(taken[0], scales);
+    }
+    keep_in_place(taken[0]);
+    keep_in_place(taken[1]);
+    wgmma_fence();
+    take_in(taken[0], factor, rest, 0);
+    wgmma_commit();
+    if constexpr (BACK) take_queries(taken[1], 1);
+    else take_in(taken[1], factor, rest, 1);
+    wgmma_commit();
+    wgmma_wait<1>();
+    keep_in_place(taken[0]);
+    add_to_decayed(state, 0, taken[0], decays);
+    wgmma_wait<0>();
+    keep_in_place(taken[1]);
+    if constexpr (BACK) {
+      release(QUERIES);
+      scale_by_value(taken[1], scales);
+      keep_in_place(taken[1]);
+      wgmma_fence();
+      take_in(taken[1], factor, rest, 1);
+      wgmma_commit();
+      wgmma_wait<0>();
+      keep_in_place(taken[1]);
+    }
+    add_to_decayed(state, 1, taken[1], decays);
     release(TAKEN);
-    if (BACK) release(QUERIES);
     release(VALUES);
+  }
+  static void scale_by_value(Columns& x, const ValueScales& scales) {
+    const float of[2] = {scales.of(0), scales.of(1)};
+    scales.multiply(x, of);
+  }
+  // x as a left factor of halves; where it has left their window, it and the state are moved into it.
+  static void to_scaled_factor(uint32_t (&factor)[4][4], Columns& x, Column& state, ValueScales& scales) {
+    to_factor<Piece>(factor, x);
+    const uint32_t sizes = of_whole_rows(sizes_of_rows(factor));
+    if (!has_large_rows(sizes) && !has_small_rows(sizes)) return;
+    float largest[2] = {}, by[2];
+    scales.add_largest(largest, state), scales.add_largest(largest, x);
+    scales.choose(by, largest);
+    scales.multiply(state, by), scales.multiply(x, by);
+    to_factor<Piece>(factor, x);
   }
 
   void run(const View& first_state, const View& last_state) const {
@@ -167,12 +253,14 @@ template <bool BACK> struct StateCarrier {
     const StateMemory first(first_state, walk.sequence, walk.head, column);
     if (first.data) first.each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
     OutBuffers buffers{at.out(part), 1 + part};
+    ValueScales scales;
 #pragma unroll 1
-    for (int step = 0; step < walk.chunks; ++step) compute(state, buffers, step, walk.number(walk.chunk(step)));
+    for (int step = 0; step < walk.chunks; ++step) compute(state, scales, buffers, step, walk.number(walk.chunk(step)));
     buffers.finish();
     if (!BACK) return;
+    const float back[2] = {scales.back(0), scales.back(1)};
     const StateMemory last(last_state, walk.sequence, walk.head, column);
-    if (last.data) last.each([&](int n, int i, const float* to) { *const_cast<float*>(to) = state[4 * n + i]; });
+    if (last.data) last.each([&](int n, int i, const float* to) { *const_cast<float*>(to) = state[4 * n + i] * back[i / 2]; });
   }
 };
 
