@@ -2,6 +2,7 @@
 // weighed rows. After chunk_sm90_key_delta_prepare.h.
 #pragma once
 #include "recurrent/chunk_sm90_key_delta_prepare.h"
+#include "recurrent/chunk_sm90_key_delta_inverse.h"
 
 // Two numbers of a row in global memory; pieces are a matrix apart.
 template <int PIECE_COUNT, class T> static inline void store_pieces(T* to, float x, float y) {
@@ -114,5 +115,6 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
     }
   }
   sync_block();
-  store_inverse_parts<PREPARE_THREADS>(m, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * INVERSE_PARTS * CHUNK * CHUNK);
+  store_inverse_pieces(memory, reinterpret_cast<Piece*>(inverses) + static_cast<int64_t>(block_x()) * INVERSE_PARTS * CHUNK * CHUNK,
+                       decays + block_x() * int64_t{DECAY_ROW} + INVERSE_POWER);
 }

@@ -176,18 +176,27 @@ template <bool BACK> struct StateCarrier {
       from_factor(v, values);
 #pragma unroll
       for (int i = 0; i < CHUNK / 2; ++i) x[i] = v[i] * scales.of(i % 4 / 2) - x[i];
-      scale_by_token(x, betas, 1);
       wait(MATRICES_OF, step);
     }
-    multiply_by_inverse<BACK>(x, at.inverse());
-    release(MATRICES_OF);
+    uint32_t factor[4][4], rest[4][4];
+    make_written(factor, rest, x, state, scales, betas);
+    const float power = decays[INVERSE_POWER];
+    if (power != 1) scale_all(x, inverse_of_power(power));
+    if (BACK) wait(QUERIES, step);
+    keep_in_place(x);
+    if (BACK) keep_in_place(taken[0]);
+    wgmma_fence();
+    multiply_by_inverse_pieces(x, factor, rest);
+    wgmma_commit();
     if constexpr (BACK) {  // goes on while rows are written
-      wait(QUERIES, step);
-      keep_in_place(taken[0]);
-      wgmma_fence();
       take_queries(taken[0], 0);
       wgmma_commit();
     }
+    wgmma_wait<BACK ? 1 : 0>();
+    keep_in_place(x);
+    release(MATRICES_OF);
+    if (power != 1) scale_all(x, power);
+    if (!BACK) scale_by_token(x, betas, 1);
     const float back[2] = {scales.back(0), scales.back(1)};
     Columns own_rows;
 #pragma unroll
@@ -195,8 +204,7 @@ template <bool BACK> struct StateCarrier {
     keep_written<BACK ? PIECES : WRITTEN_PIECES>(own_rows, buffers, written, {64 * part, 0, BACK ? WRITTEN_PIECES : 0, walk.head, number});
     if (BACK) scale_by_token(x, betas, -1);
     if (!NORMED) scale_by_token(x, row_factors(), 1);
-    uint32_t factor[4][4], rest[4][4];
-    to_scaled_factor(factor, x, state, scales);
+    to_scaled_factor(factor, x, [&](const float(&by)[2]) { scales.multiply(state, by); }, scales, state);
     to_rounding<Piece>(rest, factor, x);
     wait(TAKEN, step);
     if constexpr (BACK) {
@@ -231,19 +239,41 @@ template <bool BACK> struct StateCarrier {
     release(TAKEN);
     release(VALUES);
   }
+  static void scale_all(Columns& x, float by) {
+#pragma unroll
+    for (int i = 0; i < CHUNK / 2; ++i) x[i] *= by;
+  }
+  // x times betas, as left factors.
+  static void make_written(uint32_t (&factor)[4][4], uint32_t (&rest)[4][4], Columns& x, Column& state, ValueScales& scales, const float* betas) {
+    Columns written;
+#pragma unroll
+    for (int i = 0; i < CHUNK / 2; ++i) written[i] = x[i];
+    scale_by_token(written, betas, 1);
+    to_scaled_factor(factor, written, [&](const float(&by)[2]) { scales.multiply(state, by), scales.multiply(x, by); }, scales, state);
+    to_rounding<Piece>(rest, factor, written);
+  }
+  // x += (factor + rest) times the inverse without its diagonal, or (BACK) that one's transpose.
+  void multiply_by_inverse_pieces(Columns& x, const uint32_t (&factor)[4][4], const uint32_t (&rest)[4][4]) const {
+    const auto multiply = [&](const uint32_t (&a)[4][4], int piece, bool add) {
+      if constexpr (BACK) multiply_by_columns<Piece>(x, a, at.inverse() + piece * BOX, add);
+      else multiply_by_rows<Piece>(x, a, at.inverse() + piece * BOX, add);
+    };
+    static_assert(INVERSE_PARTS == 2);
+    multiply(factor, 1, true), multiply(rest, 0, true), multiply(factor, 0, true);
+  }
   static void scale_by_value(Columns& x, const ValueScales& scales) {
     const float of[2] = {scales.of(0), scales.of(1)};
     scales.multiply(x, of);
   }
-  // x as a left factor of halves; where it has left their window, it and the state are moved into it.
-  static void to_scaled_factor(uint32_t (&factor)[4][4], Columns& x, Column& state, ValueScales& scales) {
+  // x as a left factor of halves; where it has left their window, it and the state are moved into it, and what others(factors of values) moves.
+  template <class Others> static void to_scaled_factor(uint32_t (&factor)[4][4], Columns& x, Others others, ValueScales& scales, const Column& state) {
     to_factor<Piece>(factor, x);
     const uint32_t sizes = of_whole_rows(sizes_of_rows(factor));
     if (!has_large_rows(sizes) && !has_small_rows(sizes)) return;
     float largest[2] = {}, by[2];
     scales.add_largest(largest, state), scales.add_largest(largest, x);
     scales.choose(by, largest);
-    scales.multiply(state, by), scales.multiply(x, by);
+    others(by), scales.multiply(x, by);
     to_factor<Piece>(factor, x);
   }
 
