@@ -24,7 +24,7 @@ struct PreparedChunk {
   static uint32_t sequence_of(uint32_t chunk, int64_t length) { return chunk / ((static_cast<uint32_t>(length) + CHUNK - 1) / CHUNK); }
 };
 
-#include "recurrent/chunk_sm90_key_delta_inverse.h"
+#include "recurrent/chunk_sm90_delta_inverse.h"
 
 // The pairs' weights, by the threads from `first` on.
 static inline void store_pairs(const PrepareMemory& memory, Piece* to, int first) {
@@ -82,5 +82,7 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
   sync_block();
   invert_below_by_all<2, PREPARE_WARPS>(m);
   sync_block();
-  store_inverse_pieces(memory, reinterpret_cast<Piece*>(inverses) + int64_t{number} * INVERSE_PARTS * CHUNK * CHUNK, numbers + INVERSE_POWER);
+  // For what tokens write to keys of length 1.
+  store_inverse_pieces<PREPARE_THREADS>(m, 1, reinterpret_cast<int*>(memory.row_sums), reinterpret_cast<Piece*>(inverses) + int64_t{number} * INVERSE_PARTS * CHUNK * CHUNK,
+                                        numbers + INVERSE_POWER, [&](int row) { return memory.key_norms[row] * reciprocal(memory.key_factors[row]); });
 }

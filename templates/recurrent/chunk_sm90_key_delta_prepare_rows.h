@@ -2,7 +2,7 @@
 // weighed rows. After chunk_sm90_key_delta_prepare.h.
 #pragma once
 #include "recurrent/chunk_sm90_key_delta_prepare.h"
-#include "recurrent/chunk_sm90_key_delta_inverse.h"
+#include "recurrent/chunk_sm90_delta_inverse.h"
 
 // Two numbers of a row in global memory; pieces are a matrix apart.
 template <int PIECE_COUNT, class T> static inline void store_pieces(T* to, float x, float y) {
@@ -115,6 +115,7 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
     }
   }
   sync_block();
-  store_inverse_pieces(memory, reinterpret_cast<Piece*>(inverses) + static_cast<int64_t>(block_x()) * INVERSE_PARTS * CHUNK * CHUNK,
-                       decays + block_x() * int64_t{DECAY_ROW} + INVERSE_POWER);
+  // Without its diagonal a row has its token's beta as a factor, which is left to those who multiply.
+  store_inverse_pieces<PREPARE_THREADS>(m, 0, reinterpret_cast<int*>(memory.row_sums), reinterpret_cast<Piece*>(inverses) + static_cast<int64_t>(block_x()) * INVERSE_PARTS * CHUNK * CHUNK,
+                                        decays + block_x() * int64_t{DECAY_ROW} + INVERSE_POWER, [&](int row) { return reciprocal(memory.betas[row]); });
 }
