@@ -2,64 +2,7 @@
 // the states before chunks, and from its end for their gradients, and keeps both. Part of backward.chunk_keys_delta.sm90.cu.
 #pragma once
 #include "recurrent/chunk_sm90_state_walk.h"
-
-// A block has one way through a head of a sequence: warp 0 copies, warpgroups 1 and 2 keep 64 values of the state each in registers, by keys. A
-// chunk is copied in parts, each of which makes room for the next chunk's as soon as it has been read: rows that read the state, all pieces of
-// 64 keys, then of the next; values or out's gradients, decays and betas; the inverse and the pairs' weights; rows that are taken in; queries.
-enum Copied { READERS, VALUES, MATRICES_OF, TAKEN, QUERIES, COPIED };
-constexpr uint32_t PIECES_OF_ROWS = ROW_PIECES * BOX, ROWS_BYTES = BOXES * PIECES_OF_ROWS, PIECES_OF_QUERIES = QUERY_PIECES * BOX;
-
-struct StatePlaces {
-  static constexpr uint32_t VALUES_AT = ROWS_BYTES, MATRICES_AT = VALUES_AT + 2 * BOX, TAKEN_AT = MATRICES_AT + (INVERSE_PARTS + PAIR_PIECES) * BOX;
-  static constexpr uint32_t QUERIES_AT = TAKEN_AT + ROWS_BYTES, OUT = QUERIES_AT + BOXES * PIECES_OF_QUERIES, DECAYS = OUT + 2 * OUT_BUFFERS * BOX;
-  static constexpr uint32_t BARRIERS = DECAYS + 4 * DECAYS_AND_BETAS, BYTES = BARRIERS + 16 * COPIED;
-  uint32_t first;
-
-  uint32_t readers() const { return first; }
-  uint32_t values(int part) const { return first + VALUES_AT + part * BOX; }
-  uint32_t inverse() const { return first + MATRICES_AT; }
-  uint32_t pairs(int piece) const { return inverse() + (INVERSE_PARTS + piece) * BOX; }
-  uint32_t taken() const { return first + TAKEN_AT; }
-  uint32_t queries() const { return first + QUERIES_AT; }
-  uint32_t out(int part) const { return first + OUT + part * OUT_BUFFERS * BOX; }
-  uint32_t full(int copied) const { return first + BARRIERS + 16 * copied; }
-  uint32_t empty(int copied) const { return full(copied) + 8; }
-};
-static_assert(1024 + StatePlaces::BYTES <= ${state_shared} && StatePlaces::BARRIERS % 8 == 0, "the spec has another size");
-
-struct StateCopier {
-  const StatePlaces at;
-  const Walk& walk;
-  const TensorMap &readers, &values, &inverses, &pairs, &taken, &queries;
-  const float* decays;
-
-  // Waits until a part's place is free; then its barrier expects so many bytes.
-  uint32_t open(Copied copied, int step, uint32_t bytes) const {
-    barrier_wait(at.empty(copied), step % 2 ^ 1);
-    barrier_arrive_expect(at.full(copied), bytes);
-    return at.full(copied);
-  }
-  void copy_rows(uint32_t to, const TensorMap& from, int pieces, int number, uint32_t full) const {
-#pragma unroll
-    for (int box = 0; box < BOXES; ++box) load_tile(to + box * pieces * BOX, from, full, {64 * box, 0, 0, walk.head, number});
-  }
-  void run() const {
-#pragma unroll 1
-    for (int step = 0; step < walk.chunks; ++step) {
-      const int chunk = walk.chunk(step), number = walk.number(chunk);
-      copy_rows(at.readers(), readers, ROW_PIECES, number, open(READERS, step, ROWS_BYTES));
-      uint32_t full = open(VALUES, step, 2 * BOX + 4 * DECAYS_AND_BETAS);
-#pragma unroll
-      for (int part = 0; part < 2; ++part) load_tile(at.values(part), values, full, {64 * part, walk.head, chunk * CHUNK, walk.sequence});
-      load_bytes(at.first + StatePlaces::DECAYS, decays + (static_cast<int64_t>(number) * walk.heads + walk.head) * DECAY_ROW, 4 * DECAYS_AND_BETAS, full);
-      full = open(MATRICES_OF, step, (INVERSE_PARTS + (walk.back ? PAIR_PIECES : 0)) * BOX);
-      if (walk.back) load_tile(at.pairs(0), pairs, full, {0, 0, 0, walk.head, number});
-      load_tile(at.inverse(), inverses, full, {0, 0, 0, walk.head, number});
-      copy_rows(at.taken(), taken, ROW_PIECES, number, open(TAKEN, step, ROWS_BYTES));
-      if (walk.back) copy_rows(at.queries(), queries, QUERY_PIECES, number, open(QUERIES, step, BOXES * PIECES_OF_QUERIES));
-    }
-  }
-};
+#include "recurrent/chunk_sm90_key_delta_state_parts.h"
 
 template <bool BACK> struct StateCarrier {
   const StatePlaces at;
@@ -68,7 +11,10 @@ template <bool BACK> struct StateCarrier {
   const Walk& walk;
   const int part;
 
-  const float* row_factors() const { return reinterpret_cast<const float*>(memory + StatePlaces::DECAYS) + ROW_FACTORS; }
+  // A chunk's numbers: decays first.
+  const float* numbers() const { return reinterpret_cast<const float*>(memory + StatePlaces::DECAYS); }
+  const float* betas() const { return numbers() + KEYS; }
+  const float* row_factors() const { return numbers() + ROW_FACTORS; }
   void wait(Copied copied, int step) const { barrier_wait_all(at.full(copied), step % 2); }
   void release(Copied copied) const {
     sync_warp();
@@ -163,50 +109,64 @@ template <bool BACK> struct StateCarrier {
 
   // From the state at one end of a chunk to that at the other.
   void compute(Column& state, ValueScales& scales, OutBuffers& buffers, int step, int number) const {
-    const float* decays = reinterpret_cast<const float*>(memory + StatePlaces::DECAYS);
-    const float* betas = decays + KEYS;
     Columns x, taken[BOXES];
     read(x, state, scales, buffers, step, number);
     if (!BACK) wait(VALUES, step);
     if (!NORMED) scale_by_token(x, row_factors(), 1);
-    if constexpr (!BACK) {
-      uint32_t values[4][4];
-      load_transposed(values, at.values(part));
-      Columns v;
-      from_factor(v, values);
-#pragma unroll
-      for (int i = 0; i < CHUNK / 2; ++i) x[i] = v[i] * scales.of(i % 4 / 2) - x[i];
-      wait(MATRICES_OF, step);
-    }
+    if (!BACK) subtract_from_values(x, scales);
+    write(x, taken[0], state, scales, step);
+    keep_rows(x, scales, buffers, number);
+    if (BACK) scale_by_token(x, betas(), -1);
+    if (!NORMED) scale_by_token(x, row_factors(), 1);
     uint32_t factor[4][4], rest[4][4];
-    make_written(factor, rest, x, state, scales, betas);
-    const float power = decays[INVERSE_POWER];
+    to_scaled_factor(factor, x, [&](const float(&by)[2]) { scales.multiply(state, by); }, scales, state);
+    to_rounding<Piece>(rest, factor, x);
+    wait(TAKEN, step);
+    take_all(taken, state, factor, rest, scales);
+    release(TAKEN);
+    release(VALUES);
+  }
+  void subtract_from_values(Columns& x, const ValueScales& scales) const {
+    uint32_t values[4][4];
+    load_transposed(values, at.values(part));
+    Columns v;
+    from_factor(v, values);
+#pragma unroll
+    for (int i = 0; i < CHUNK / 2; ++i) x[i] = v[i] * scales.of(i % 4 / 2) - x[i];
+  }
+  // What tokens write, or (BACK) its gradient, of what their keys read; (BACK) products of queries' first box are begun.
+  void write(Columns& x, Columns& of_queries, Column& state, ValueScales& scales, int step) const {
+    if (!BACK) wait(MATRICES_OF, step);
+    uint32_t factor[4][4], rest[4][4];
+    make_written(factor, rest, x, state, scales);
+    const float power = numbers()[INVERSE_POWER];
     if (power != 1) scale_all(x, inverse_of_power(power));
     if (BACK) wait(QUERIES, step);
     keep_in_place(x);
-    if (BACK) keep_in_place(taken[0]);
+    if (BACK) keep_in_place(of_queries);
     wgmma_fence();
     multiply_by_inverse_pieces(x, factor, rest);
     wgmma_commit();
     if constexpr (BACK) {  // goes on while rows are written
-      take_queries(taken[0], 0);
+      take_queries(of_queries, 0);
       wgmma_commit();
     }
     wgmma_wait<BACK ? 1 : 0>();
     keep_in_place(x);
     release(MATRICES_OF);
     if (power != 1) scale_all(x, power);
-    if (!BACK) scale_by_token(x, betas, 1);
+    if (!BACK) scale_by_token(x, betas(), 1);
+  }
+  void keep_rows(const Columns& x, const ValueScales& scales, OutBuffers& buffers, int number) const {
     const float back[2] = {scales.back(0), scales.back(1)};
-    Columns own_rows;
+    Columns rows;
 #pragma unroll
-    for (int i = 0; i < CHUNK / 2; ++i) own_rows[i] = x[i] * back[i % 4 / 2];
-    keep_written<BACK ? PIECES : WRITTEN_PIECES>(own_rows, buffers, written, {64 * part, 0, BACK ? WRITTEN_PIECES : 0, walk.head, number});
-    if (BACK) scale_by_token(x, betas, -1);
-    if (!NORMED) scale_by_token(x, row_factors(), 1);
-    to_scaled_factor(factor, x, [&](const float(&by)[2]) { scales.multiply(state, by); }, scales, state);
-    to_rounding<Piece>(rest, factor, x);
-    wait(TAKEN, step);
+    for (int i = 0; i < CHUNK / 2; ++i) rows[i] = x[i] * back[i % 4 / 2];
+    keep_written<BACK ? PIECES : WRITTEN_PIECES>(rows, buffers, written, {64 * part, 0, BACK ? WRITTEN_PIECES : 0, walk.head, number});
+  }
+  // The state takes in what tokens write; (BACK) of queries' first box products go on.
+  void take_all(Columns (&taken)[BOXES], Column& state, const uint32_t (&factor)[4][4], const uint32_t (&rest)[4][4], const ValueScales& scales) const {
+    static_assert(BOXES == 2);
     if constexpr (BACK) {
       wgmma_wait<0>();
       keep_in_place(taken[0]);
@@ -222,7 +182,7 @@ template <bool BACK> struct StateCarrier {
     wgmma_commit();
     wgmma_wait<1>();
     keep_in_place(taken[0]);
-    add_to_decayed(state, 0, taken[0], decays);
+    add_to_decayed(state, 0, taken[0], numbers());
     wgmma_wait<0>();
     keep_in_place(taken[1]);
     if constexpr (BACK) {
@@ -235,31 +195,29 @@ template <bool BACK> struct StateCarrier {
       wgmma_wait<0>();
       keep_in_place(taken[1]);
     }
-    add_to_decayed(state, 1, taken[1], decays);
-    release(TAKEN);
-    release(VALUES);
+    add_to_decayed(state, 1, taken[1], numbers());
   }
   static void scale_all(Columns& x, float by) {
 #pragma unroll
     for (int i = 0; i < CHUNK / 2; ++i) x[i] *= by;
   }
   // x times betas, as left factors.
-  static void make_written(uint32_t (&factor)[4][4], uint32_t (&rest)[4][4], Columns& x, Column& state, ValueScales& scales, const float* betas) {
+  void make_written(uint32_t (&factor)[4][4], uint32_t (&rest)[4][4], Columns& x, Column& state, ValueScales& scales) const {
     Columns written;
 #pragma unroll
     for (int i = 0; i < CHUNK / 2; ++i) written[i] = x[i];
-    scale_by_token(written, betas, 1);
+    scale_by_token(written, betas(), 1);
     to_scaled_factor(factor, written, [&](const float(&by)[2]) { scales.multiply(state, by), scales.multiply(x, by); }, scales, state);
     to_rounding<Piece>(rest, factor, written);
   }
   // x += (factor + rest) times the inverse without its diagonal, or (BACK) that one's transpose.
   void multiply_by_inverse_pieces(Columns& x, const uint32_t (&factor)[4][4], const uint32_t (&rest)[4][4]) const {
-    const auto multiply = [&](const uint32_t (&a)[4][4], int piece, bool add) {
-      if constexpr (BACK) multiply_by_columns<Piece>(x, a, at.inverse() + piece * BOX, add);
-      else multiply_by_rows<Piece>(x, a, at.inverse() + piece * BOX, add);
+    const auto multiply = [&](const uint32_t (&a)[4][4], int piece) {
+      if constexpr (BACK) multiply_by_columns<Piece>(x, a, at.inverse() + piece * BOX, true);
+      else multiply_by_rows<Piece>(x, a, at.inverse() + piece * BOX, true);
     };
     static_assert(INVERSE_PARTS == 2);
-    multiply(factor, 1, true), multiply(rest, 0, true), multiply(factor, 0, true);
+    multiply(factor, 1), multiply(rest, 0), multiply(factor, 0);
   }
   static void scale_by_value(Columns& x, const ValueScales& scales) {
     const float of[2] = {scales.of(0), scales.of(1)};
