@@ -36,10 +36,7 @@ template <bool BACK> struct StateCarrier {
     uint32_t seen[SLICES][4], rest[SLICES][4];
     to_factor<Piece>(seen, state);
     if (has_large_rows(sizes_of_rows(seen))) {
-      float largest[2] = {}, by[2];
-      scales.add_largest(largest, state);
-      scales.choose(by, largest);
-      scales.multiply(state, by);
+      scales.move(state);
       to_factor<Piece>(seen, state);
     }
     to_rounding<Piece>(rest, seen, state);
@@ -242,6 +239,7 @@ template <bool BACK> struct StateCarrier {
     if (first.data) first.each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
     OutBuffers buffers{at.out(part), 1 + part};
     ValueScales scales;
+    if (first.data) scales.move(state);  // it may be far below the window
 #pragma unroll 1
     for (int step = 0; step < walk.chunks; ++step) compute(state, scales, buffers, step, walk.number(walk.chunk(step)));
     buffers.finish();
