@@ -14,7 +14,6 @@ constexpr bool NORMED = ${normed}, GATED = ${gated}, NARROW = false;
 using Piece = half;  // of the inverse and of what it multiplies
 // Elements a number: of states and gradients; of what tokens write, and of the inverse.
 constexpr int PARTS = ${precise} ? 2 : 1, WRITTEN_PARTS = PARTS > 1 ? ${written} : 1, INVERSE_PARTS = PARTS;
-constexpr uint32_t OUT_BUFFERS = PARTS > 1 ? 3 : 2;  // boxes of a warpgroup on their way to memory
 constexpr int WAYS = 2, STATE_THREADS = 128, STATE_COLUMNS = 64;
 #include "recurrent/chunk_gates.h"
 #include "recurrent/gradient_rows.h"

@@ -39,12 +39,15 @@ static inline void store_weighed(const PrepareMemory& memory, OwnRows& own, floa
   });
 }
 
-// The system's inverse of 32 tokens each, by the first warps.
+// The system's inverse, by the first warps.
 constexpr int INVERTERS = 2, STORERS_AT = (PREPARE_WARPS > 2 * INVERTERS ? 2 : 1) * INVERTERS * WARP;  // and the first thread that stores weights
-static inline void invert_halves(Matrices& m) {
-  invert_diagonal<INVERTERS>(m);
-  sync_some(1, INVERTERS * WARP);
+static inline void invert_by_two(Matrices& m) {
+  const auto meet = [] { sync_some(1, 2 * WARP); };
+  invert_diagonal<2>(m);
+  meet();
   invert_below<1>(m, 2 * warp(), 0);
+  meet();
+  invert_below<2>(m, 0, warp());
 }
 
 // Block number: a chunk of a head.
@@ -87,7 +90,7 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
   if (inverts) own.put(handed);
   if (hands) sync_some(2, 2 * INVERTERS * WARP);
   if (inverts) {
-    invert_halves(m);
+    invert_by_two(m);
   } else {
     Element* to = reinterpret_cast<Element*>(weights) + static_cast<int64_t>(block_x()) * PAIR_PIECES * CHUNK * CHUNK;
 #pragma unroll 1
@@ -111,8 +114,6 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
                     reinterpret_cast<Piece*>(keys_before) + block_x() * ROW_PIECES * matrix, reinterpret_cast<Piece*>(keys_after) + block_x() * ROW_PIECES * matrix);
     }
   }
-  sync_block();
-  invert_below_by_all<2, PREPARE_WARPS>(m);
   sync_block();
   // Without its diagonal a row has its token's beta as a factor, which is left to those who multiply.
   store_inverse_pieces<PREPARE_THREADS>(m, 0, reinterpret_cast<int*>(memory.row_sums), reinterpret_cast<Piece*>(inverses) + static_cast<int64_t>(block_x()) * INVERSE_PARTS * CHUNK * CHUNK,

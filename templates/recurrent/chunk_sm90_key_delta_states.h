@@ -12,13 +12,13 @@ template <bool BACK> struct StateCarrier {
   const int part;
 
   // A chunk's numbers: decays first.
-  const float* numbers(int step) const { return reinterpret_cast<const float*>(memory + at.numbers(step)); }
-  const float* betas(int step) const { return numbers(step) + KEYS; }
-  const float* row_factors(int step) const { return numbers(step) + ROW_FACTORS; }
-  void wait(Copied copied, int step) const { barrier_wait_all(at.full(copied, step), at.parity(copied, step)); }
-  void release(Copied copied, int step) const {
+  const float* numbers() const { return reinterpret_cast<const float*>(memory + StatePlaces::DECAYS); }
+  const float* betas() const { return numbers() + KEYS; }
+  const float* row_factors() const { return numbers() + ROW_FACTORS; }
+  void wait(Copied copied, int step) const { barrier_wait_all(at.full(copied), step % 2); }
+  void release(Copied copied) const {
     sync_warp();
-    if (lane() == 0) barrier_arrive(at.empty(copied, step));
+    if (lane() == 0) barrier_arrive(at.empty(copied));
   }
 
   // x = what rows read of the state, which is kept meanwhile; of products with pieces those below the last digits are left out. (BACK) And what out's
@@ -30,7 +30,7 @@ template <bool BACK> struct StateCarrier {
       keep_in_place(x);
       wgmma_fence();
 #pragma unroll
-      for (int piece = PAIR_PIECES - 1; piece >= 0; --piece) multiply_values_by_columns(x, at.values(part, step), at.pairs(piece), piece + 1 < PAIR_PIECES);
+      for (int piece = PAIR_PIECES - 1; piece >= 0; --piece) multiply_values_by_columns(x, at.values(part), at.pairs(piece), piece + 1 < PAIR_PIECES);
       wgmma_commit();
     }
     uint32_t seen[SLICES][4], rest[SLICES][4];
@@ -46,7 +46,7 @@ template <bool BACK> struct StateCarrier {
       keep_in_place(x);
       scale_by_value(x, scales);
       if (!NORMED) each_token_pair(x, [&](int token, float& a, float& b, float& c, float& d) {
-        const float* of = row_factors(step) + token;
+        const float* of = row_factors() + token;
         const float low = inverse_of_power(of[0]), high = inverse_of_power(of[1]);
         a *= low, b *= high, c *= low, d *= high;
       });
@@ -65,7 +65,7 @@ template <bool BACK> struct StateCarrier {
     keep_scaled_state(state, scales, buffers, number);
     wgmma_wait<0>();
     keep_in_place(x);
-    release(READERS, step);
+    release(READERS);
   }
   // The state as elements, to memory.
   void keep_scaled_state(const Column& state, const ValueScales& scales, OutBuffers& buffers, int number) const {
@@ -98,10 +98,10 @@ template <bool BACK> struct StateCarrier {
     }
   }
   // taken = out's gradients times queries.
-  void take_queries(Columns& taken, int box, int step) const {
+  void take_queries(Columns& taken, int box) const {
 #pragma unroll
     for (int piece = QUERY_PIECES - 1; piece >= 0; --piece)
-      multiply_values_by_columns(taken, at.values(part, step), at.queries() + box * PIECES_OF_QUERIES + piece * BOX, piece + 1 < QUERY_PIECES);
+      multiply_values_by_columns(taken, at.values(part), at.queries() + box * PIECES_OF_QUERIES + piece * BOX, piece + 1 < QUERY_PIECES);
   }
 
   // From the state at one end of a chunk to that at the other.
@@ -109,23 +109,23 @@ template <bool BACK> struct StateCarrier {
     Columns x, taken[BOXES];
     read(x, state, scales, buffers, step, number);
     if (!BACK) wait(VALUES, step);
-    if (!NORMED) scale_by_token(x, row_factors(step), 1);
-    if (!BACK) subtract_from_values(x, scales, step);
+    if (!NORMED) scale_by_token(x, row_factors(), 1);
+    if (!BACK) subtract_from_values(x, scales);
     write(x, taken[0], state, scales, step);
     keep_rows(x, scales, buffers, number);
-    if (BACK) scale_by_token(x, betas(step), -1);
-    if (!NORMED) scale_by_token(x, row_factors(step), 1);
+    if (BACK) scale_by_token(x, betas(), -1);
+    if (!NORMED) scale_by_token(x, row_factors(), 1);
     uint32_t factor[4][4], rest[4][4];
     to_scaled_factor(factor, x, [&](const float(&by)[2]) { scales.multiply(state, by); }, scales, state);
     to_rounding<Piece>(rest, factor, x);
     wait(TAKEN, step);
-    take_all(taken, state, factor, rest, scales, step);
-    release(TAKEN, step);
-    release(VALUES, step);
+    take_all(taken, state, factor, rest, scales);
+    release(TAKEN);
+    release(VALUES);
   }
-  void subtract_from_values(Columns& x, const ValueScales& scales, int step) const {
+  void subtract_from_values(Columns& x, const ValueScales& scales) const {
     uint32_t values[4][4];
-    load_transposed(values, at.values(part, step));
+    load_transposed(values, at.values(part));
     Columns v;
     from_factor(v, values);
 #pragma unroll
@@ -135,8 +135,8 @@ template <bool BACK> struct StateCarrier {
   void write(Columns& x, Columns& of_queries, Column& state, ValueScales& scales, int step) const {
     if (!BACK) wait(MATRICES_OF, step);
     uint32_t factor[4][4], rest[4][4];
-    make_written(factor, rest, x, state, scales, step);
-    const float power = numbers(step)[INVERSE_POWER];
+    make_written(factor, rest, x, state, scales);
+    const float power = numbers()[INVERSE_POWER];
     if (power != 1) scale_all(x, inverse_of_power(power));
     if (BACK) wait(QUERIES, step);
     keep_in_place(x);
@@ -145,14 +145,14 @@ template <bool BACK> struct StateCarrier {
     multiply_by_inverse_pieces(x, factor, rest);
     wgmma_commit();
     if constexpr (BACK) {  // goes on while rows are written
-      take_queries(of_queries, 0, step);
+      take_queries(of_queries, 0);
       wgmma_commit();
     }
     wgmma_wait<BACK ? 1 : 0>();
     keep_in_place(x);
-    release(MATRICES_OF, step);
+    release(MATRICES_OF);
     if (power != 1) scale_all(x, power);
-    if (!BACK) scale_by_token(x, betas(step), 1);
+    if (!BACK) scale_by_token(x, betas(), 1);
   }
   void keep_rows(const Columns& x, const ValueScales& scales, OutBuffers& buffers, int number) const {
     const float back[2] = {scales.back(0), scales.back(1)};
@@ -162,7 +162,7 @@ template <bool BACK> struct StateCarrier {
     keep_written<BACK ? PIECES : WRITTEN_PIECES>(rows, buffers, written, {64 * part, 0, BACK ? WRITTEN_PIECES : 0, walk.head, number});
   }
   // The state takes in what tokens write; (BACK) of queries' first box products go on.
-  void take_all(Columns (&taken)[BOXES], Column& state, const uint32_t (&factor)[4][4], const uint32_t (&rest)[4][4], const ValueScales& scales, int step) const {
+  void take_all(Columns (&taken)[BOXES], Column& state, const uint32_t (&factor)[4][4], const uint32_t (&rest)[4][4], const ValueScales& scales) const {
     static_assert(BOXES == 2);
     if constexpr (BACK) {
       wgmma_wait<0>();
@@ -174,16 +174,16 @@ template <bool BACK> struct StateCarrier {
     wgmma_fence();
     take_in(taken[0], factor, rest, 0);
     wgmma_commit();
-    if constexpr (BACK) take_queries(taken[1], 1, step);
+    if constexpr (BACK) take_queries(taken[1], 1);
     else take_in(taken[1], factor, rest, 1);
     wgmma_commit();
     wgmma_wait<1>();
     keep_in_place(taken[0]);
-    add_to_decayed(state, 0, taken[0], numbers(step));
+    add_to_decayed(state, 0, taken[0], numbers());
     wgmma_wait<0>();
     keep_in_place(taken[1]);
     if constexpr (BACK) {
-      release(QUERIES, step);
+      release(QUERIES);
       scale_by_value(taken[1], scales);
       keep_in_place(taken[1]);
       wgmma_fence();
@@ -192,18 +192,18 @@ template <bool BACK> struct StateCarrier {
       wgmma_wait<0>();
       keep_in_place(taken[1]);
     }
-    add_to_decayed(state, 1, taken[1], numbers(step));
+    add_to_decayed(state, 1, taken[1], numbers());
   }
   static void scale_all(Columns& x, float by) {
 #pragma unroll
     for (int i = 0; i < CHUNK / 2; ++i) x[i] *= by;
   }
   // x times betas, as left factors.
-  void make_written(uint32_t (&factor)[4][4], uint32_t (&rest)[4][4], Columns& x, Column& state, ValueScales& scales, int step) const {
+  void make_written(uint32_t (&factor)[4][4], uint32_t (&rest)[4][4], Columns& x, Column& state, ValueScales& scales) const {
     Columns written;
 #pragma unroll
     for (int i = 0; i < CHUNK / 2; ++i) written[i] = x[i];
-    scale_by_token(written, betas(step), 1);
+    scale_by_token(written, betas(), 1);
     to_scaled_factor(factor, written, [&](const float(&by)[2]) { scales.multiply(state, by), scales.multiply(x, by); }, scales, state);
     to_rounding<Piece>(rest, factor, written);
   }
@@ -254,9 +254,9 @@ template <bool BACK> struct StateCarrier {
 KERNEL(3 * WARPGROUP, 1) states(${parameters('states')}) {
   const StatePlaces at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   if (thread_x() == 0) {
-    for (int i = 0; i < COPIED + VALUE_STAGES - 1; ++i) {
-      barrier_init(at.full(0, 0) + 16 * i, 1);
-      barrier_init(at.empty(0, 0) + 16 * i, 8);
+    for (int i = 0; i < COPIED; ++i) {
+      barrier_init(at.full(i), 1);
+      barrier_init(at.empty(i), 8);
     }
     fence_barrier_init();
   }

@@ -1,7 +1,8 @@
 // Hopper vocabulary of the chunked recurrence's gradient with the delta rule: what a warpgroup that carries a state does with sums of values by
-// tokens, and boxes of rows that go to memory. Part of a template, which has defined OUT_BUFFERS, boxes of a warpgroup on their way, before.
+// tokens, and boxes of rows that go to memory.
 #pragma once
 
+constexpr uint32_t OUT_BUFFERS = 2;
 using OutBuffers = StoreBuffers<Element, static_cast<int>(OUT_BUFFERS)>;
 
 // A box of 64 rows of 64 elements on its way; TRANSPOSED: its rows are tokens.
