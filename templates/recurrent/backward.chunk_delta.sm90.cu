@@ -11,8 +11,9 @@ constexpr int KEYS = 128, SLICES = KEYS / 16, BOXES = KEYS / 64;  // of keys and
 constexpr int WARPS = 8, THREADS = WARPS * WARP;  // of a block that prepares
 // l2_norm; gradients of log gates or of beta are asked for.
 constexpr bool NORMED = ${normed}, GATED = ${gated}, NARROW = false;
-// Elements a number: of states and gradients; of what tokens write, and of the inverse, as their errors grow in what they are used for.
-constexpr int PARTS = ${precise} ? 2 : 1, WRITTEN_PARTS = PARTS > 1 ? ${written} : 1, INVERSE_PARTS = PARTS > 1 ? 3 : 1;
+using Piece = half;  // of the inverse and of what it multiplies
+// Elements a number: of states and gradients; of what tokens write, and of the inverse.
+constexpr int PARTS = ${precise} ? 2 : 1, WRITTEN_PARTS = PARTS > 1 ? ${written} : 1, INVERSE_PARTS = PARTS;
 constexpr int WAYS = 2, STATE_THREADS = 128, STATE_COLUMNS = 64;
 #include "recurrent/chunk_gates.h"
 #include "recurrent/gradient_rows.h"
@@ -21,8 +22,9 @@ using KeyTile = Tile<Element, CHUNK, KEYS>;
 using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_block.h"
 #include "recurrent/chunk_place.h"
-#include "recurrent/chunk_delta_prepare.h"
 #include "recurrent/chunk_sm90_products.h"
+#include "recurrent/chunk_sm90_value_scales.h"
+#include "recurrent/chunk_delta_prepare.h"
 #include "recurrent/chunk_sm90_delta_states.h"
 #include "recurrent/chunk_sm90_delta_gradients.h"
 #include "recurrent/chunk_gamma_sum.h"

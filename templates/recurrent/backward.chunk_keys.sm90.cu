@@ -12,7 +12,7 @@ constexpr bool DELTA = false, NORMED = ${normed}, GATED = ${gated}, SHARED_HEADS
 constexpr int PIECES = ${precise} ? 2 : 1;  // elements a number: of states and gradients; of weighed queries, weighed keys, weights of pairs
 constexpr int QUERY_PIECES = 2, ROW_PIECES = 2, PAIR_PIECES = 1;
 constexpr int DECAY_ROW = KEYS;  // floats of a chunk: decays of keys
-constexpr int WAYS = 2, STATE_THREADS = 128, STATE_COLUMNS = 64, INVERSE_PARTS = 1;
+constexpr int WAYS = 2, STATE_THREADS = 128, STATE_COLUMNS = 64;
 constexpr bool NARROW = false, F32_GATES = ${f32_gates};  // gates of keys are f32
 #include "recurrent/gradient_rows.h"
 

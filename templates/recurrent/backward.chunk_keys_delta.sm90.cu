@@ -9,11 +9,13 @@
 using Element = ${ctype(E)};
 constexpr int KEYS = 128, SLICES = KEYS / 16, BOXES = KEYS / 64;  // of keys and of values; up to 56 more than there are: zeros
 constexpr bool DELTA = true, NORMED = ${normed}, GATED = ${gated}, SHARED_HEADS = false;  // l2_norm; gradients of gates are asked for
+using Piece = half;  // of weighed keys, of the inverse and of what these two multiply
 // Elements a number: of states and gradients; of weighed queries, weighed keys, weights of pairs; of what tokens write, and the inverse.
 constexpr int PIECES = ${precise} ? 2 : 1;
-constexpr int QUERY_PIECES = 2, ROW_PIECES = PIECES > 1 ? 3 : 2, PAIR_PIECES = PIECES;
-constexpr int WRITTEN_PIECES = PIECES > 1 ? 3 : 1, INVERSE_PARTS = WRITTEN_PIECES;
-constexpr int DECAYS_AND_BETAS = KEYS + CHUNK, DECAY_ROW = DECAYS_AND_BETAS + 2 * CHUNK;  // floats of a chunk: decays of keys, betas; norms of queries, of keys
+constexpr int QUERY_PIECES = 2, ROW_PIECES = 2, PAIR_PIECES = PIECES;
+constexpr int WRITTEN_PIECES = PIECES > 1 ? 3 : 1, INVERSE_PARTS = 2;
+// Floats of a chunk: decays of keys; of tokens betas, and factors of what their weighed keys give; the inverse's; norms of queries, of keys.
+constexpr int ROW_FACTORS = KEYS + CHUNK, INVERSE_POWER = ROW_FACTORS + CHUNK, DECAYS_AND_BETAS = INVERSE_POWER + 4, DECAY_ROW = DECAYS_AND_BETAS + 2 * CHUNK;
 constexpr int WAYS = 2, KEPT_PARTS = PIECES, STATE_THREADS = 128, STATE_COLUMNS = 64;
 constexpr bool NARROW = false, F32_GATES = ${f32_gates};  // gates of keys are f32
 #include "recurrent/gradient_rows.h"
@@ -22,8 +24,9 @@ using KeyTile = Tile<Element, CHUNK, KEYS>;
 using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_block.h"
 #include "recurrent/chunk_place.h"
-#include "recurrent/chunk_sm90_key_delta_prepare_rows.h"
 #include "recurrent/chunk_sm90_products.h"
+#include "recurrent/chunk_sm90_value_scales.h"
+#include "recurrent/chunk_sm90_key_delta_prepare_rows.h"
 #include "recurrent/chunk_sm90_weighed.h"
 #include "recurrent/chunk_sm90_key_delta_states.h"
 #include "recurrent/chunk_gradient_rows.h"

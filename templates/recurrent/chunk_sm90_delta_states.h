@@ -61,6 +61,43 @@ static inline void copy_chunks(const StatePlaces<BACK>& at, const Walk& walk, co
   }
 }
 
+// x += x times betas times the inverse without its diagonal, or (BACK) that one's transpose, each over `power`. Of products with pieces those below the
+// last digits are left out. meanwhile(): what else there is to do while they are made.
+template <bool BACK, class Meanwhile> static inline void multiply_by_inverse(Columns& x, uint32_t inverse, const float* betas, float power, Meanwhile meanwhile) {
+  ValueScales scales;
+  float largest[2] = {}, by[2];
+  scales.add_largest(largest, x);
+  scales.choose(by, largest);
+  scales.multiply(x, by);
+  uint32_t factor[4][4], rest[4][4];
+  {
+    Columns written;
+#pragma unroll
+    for (int i = 0; i < CHUNK / 2; ++i) written[i] = x[i];
+    scale_by_token(written, betas, 1);
+    to_factor<Piece>(factor, written);
+    if (INVERSE_PARTS > 1) to_rounding<Piece>(rest, factor, written);
+  }
+  if (power != 1) {
+    const float over[2] = {inverse_of_power(power), inverse_of_power(power)};
+    scales.multiply(x, over);
+  }
+  const auto multiply = [&](const uint32_t (&a)[4][4], int piece) {
+    if constexpr (BACK) multiply_by_columns<Piece>(x, a, inverse + piece * BOX, true);
+    else multiply_by_rows<Piece>(x, a, inverse + piece * BOX, true);
+  };
+  keep_in_place(x);
+  wgmma_fence();
+  if constexpr (INVERSE_PARTS > 1) multiply(factor, 1), multiply(rest, 0);
+  multiply(factor, 0);
+  wgmma_commit();
+  meanwhile();
+  wgmma_wait<0>();
+  keep_in_place(x);
+  const float back[2] = {scales.back(0) * power, scales.back(1) * power};
+  scales.multiply(x, back);
+}
+
 template <bool BACK> struct StateCarrier {
   using Buffers = typename StatePlaces<BACK>::Buffers;
   const StatePlaces<BACK> at;
@@ -138,15 +175,15 @@ $end
       from_factor(v, values);
 #pragma unroll
       for (int i = 0; i < CHUNK / 2; ++i) x[i] = v[i] - x[i];
-      scale_by_token(x, gates.beta, 1);
     }
     uint32_t of_queries[4][4], rest_of_queries[4][4];  // (BACK) out's gradients as queries weigh them
-    multiply_by_inverse<BACK>(x, at.matrix(stage, 0), [&] {
+    multiply_by_inverse<BACK>(x, at.matrix(stage, 0), gates.beta, *inverse_power(const_cast<ChunkNumbers*>(&own)), [&] {
       if constexpr (!BACK) return;
       load_transposed(of_queries, at.values(stage, part));
       from_factor(of_weights, of_queries);
       weigh(of_queries, rest_of_queries, of_weights, gates.before, query_norms, scale);
     });
+    if (!BACK) scale_by_token(x, gates.beta, 1);
     // Goes to memory while the state takes it in.
     Columns own_rows;
 #pragma unroll

@@ -90,10 +90,7 @@ struct Carrier {
       uint32_t seen[SLICES][4], seen_rest[SLICES][4];
       to_factor<Piece>(seen, state);
       if (has_large_rows(sizes_of_rows(seen))) {
-        float largest[2] = {}, by[2];
-        scales.add_largest(largest, state);
-        scales.choose(by, largest);
-        scales.multiply(state, by);
+        scales.move(state);
         to_factor<Piece>(seen, state);
       }
       keep_in_place(x);

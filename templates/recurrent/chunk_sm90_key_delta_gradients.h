@@ -203,6 +203,10 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
   ChunkRows<Element, KEYS, THREADS>(q_view, tokens, head, heads, 0, keys, false).copy_async({shared}, token, count);
   ChunkRows<Element, KEYS, THREADS>(k_view, tokens, head, heads, 0, keys, false).copy_async({shared + At::KEY_ROWS}, token, count);
   copy_async_commit();
+  const Own own;
+  OwnFactors factors{own, gk_view, gk_type, static_cast<int64_t>(head), tokens, token, count, false, flows.token_gates, {}};
+  const FlatOwn flat_own;
+  load_flat_gates(factors.kept, flat_own, gk_view, gk_type, tokens, static_cast<int64_t>(head), token, count);  // as if the chunk were not steep; not waited for here
   if (warp() == 0) {
     float log_gates[2];
     TokenNumbers(g_view, g_type, tokens, head, false).load(token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), log_gates);
@@ -219,10 +223,6 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
     const int i = thread_x() % WARPGROUP;
     (i < CHUNK ? flows.norms.q : flows.norms.k)[i % CHUNK] = decays[block_x() * int64_t{DECAY_ROW} + DECAYS_AND_BETAS + i];
   }
-  const Own own;
-  OwnFactors factors{own, gk_view, gk_type, static_cast<int64_t>(head), tokens, token, count, false, flows.token_gates, {}};
-  const FlatOwn flat_own;
-  load_flat_gates(factors.kept, flat_own, gk_view, gk_type, tokens, static_cast<int64_t>(head), token, count);  // as if the chunk were not steep
 
   TokenKeys sums;
   float through[2] = {};

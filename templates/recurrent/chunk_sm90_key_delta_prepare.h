@@ -1,14 +1,15 @@
-// Hopper vocabulary of the chunked recurrence with gates of keys and the delta rule: the entry that weighs a chunk's queries and keys, in place
+// Hopper vocabulary of the chunked recurrence with gates of keys and the delta rule: a chunk's pairs of tokens and the delta rule's system, in place
 // of chunk_prepare.h's. Part of a template, which has defined Element, KEYS, NORMED and of how many elements a number is (QUERY_PIECES,
-// ROW_PIECES, PAIR_PIECES, INVERSE_PARTS) before. The gradient's entry stores weighed rows; the forward one stores what they are weighed again by:
-// norms and sums of gates, with the decays.
+// ROW_PIECES, PAIR_PIECES, INVERSE_PARTS) before. The gradient's entry stores weighed rows, too; the forward one what they are weighed by where a state
+// takes them in.
 //
 // The weight of a pair of tokens t >= s is (q_t . k_s), each key weighed by what its gates leave from s to t. Where they leave enough of all keys
 // between the chunk's middle and its ends (as gates of models do), rows are weighed by that and its inverse, and all pairs are one product of
-// matrices, of f32 or (forward) of bf16, two or three a number. Where they do not, tokens t > s are told apart by the largest of 1, 2, 4 to 32 tokens that make blocks in which both are
-// neighbours: s in one block, t in the next. The weight is (p_t q_t) . (r_s k_s): p_t is what the gates leave from the start of t's block to t,
-// r_s from s to the end of its block. These are at most 1, and their logs are sums of gates alone, of which nothing is taken away. So a level of
-// blocks is a product of matrices. A warp has 64 keys of a part of 16 tokens to itself, and so the levels up to 8; the other two go by all warps.
+// matrices, of which a number is two elements, or three. Where they do not, tokens t > s are told apart by the largest of 1, 2, 4 to 32 tokens that
+// make blocks in which both are neighbours: s in one block, t in the next. The weight is (p_t q_t) . (r_s k_s): p_t is what the gates leave from the
+// start of t's block to t, r_s from s to the end of its block. These are at most 1, and their logs are sums of gates alone, of which nothing is taken
+// away. So a level of blocks is a product of matrices, of f32. A warp has 64 keys of a part of 16 tokens to itself, and so the levels up to 8; the
+// other two go by all warps.
 #pragma once
 #include "device/sm90/sm90_tf32.h"
 #include "recurrent/chunk_delta_products.h"
@@ -17,16 +18,11 @@ constexpr int PARTS = 4, PART = CHUNK / PARTS;
 #include "recurrent/chunk_key_gates.h"
 
 constexpr int WARP_KEYS = 2 * WARP, KEY_WARPS = KEYS / WARP_KEYS, PREPARE_WARPS = PARTS * KEY_WARPS, PREPARE_THREADS = PREPARE_WARPS * WARP;
-constexpr int NEAR_PITCH = WARP_KEYS + 8, FAR_PITCH = KEYS + 8, PAIR_PITCH = CHUNK + 4, FLAT_PITCH = KEYS / 2 + 8, FLAT_TWO_PITCH = KEYS + 16;  // floats
+constexpr int NEAR_PITCH = WARP_KEYS + 8, FAR_PITCH = KEYS + 8, PAIR_PITCH = CHUNK + 4;  // floats
 constexpr int NEAR_LEVELS = 4, NEAR_QUERIES = PART, NEAR_ROWS = PART + PART / 2;  // a warp's rows: keys, then queries
 constexpr float FLAT_LOG = 24;  // half a chunk's gates leave 2^-24 or more of every key: logs beyond that are rounded too far in f32
 
-$if backward
-constexpr bool ROW_SUMS = NORMED;
-$else
-constexpr bool ROW_SUMS = true;  // rows are brought to length 1
-constexpr int FLAT_ROW = KEYS + 8, FLAT_PIECES = KEYS > 64 ? 2 : 3;  // elements; pieces a number: fewer keys may overlap more
-$end
+constexpr int FLAT_ROW = KEYS + 8, FLAT_PIECES = KEYS > 64 ? 2 : 3;  // elements; of them a number of keys: fewer may overlap more
 struct PrepareMemory {
   union {
     struct {
@@ -35,27 +31,17 @@ struct PrepareMemory {
         struct {
           float keys[CHUNK * FAR_PITCH], queries[CHUNK / 2 * FAR_PITCH];
         } far;
-$if backward
-        struct {
-          float keys[CHUNK / 2 * FLAT_TWO_PITCH], queries[CHUNK / 2 * FLAT_TWO_PITCH], earlier[CHUNK * FLAT_PITCH];
-        } flat;  // of later tokens two, 8 apart, lie side by side
-$end
       };
       float pairs[CHUNK * PAIR_PITCH];
       Matrices m;  // before there is an inverse: sums of near levels of the warps of later keys
     };
-$if not backward
     struct {
-      Element queries[CHUNK * FLAT_ROW], keys[FLAT_PIECES][CHUNK * FLAT_ROW], earlier[FLAT_PIECES][CHUNK * FLAT_ROW];
+      Element queries[PAIR_PIECES][CHUNK * FLAT_ROW], keys[FLAT_PIECES][CHUNK * FLAT_ROW], earlier[FLAT_PIECES][CHUNK * FLAT_ROW];
     } flat;  // before there are pairs
-$end
   };
   float logs[PARTS][KEYS];  // sums of a part's gates
   float row_sums[3][KEY_WARPS][CHUNK];  // of q q, k k, q k
-  float query_norms[CHUNK], key_norms[CHUNK], betas[CHUNK], token_gates[CHUNK];
-$if not backward
-  float key_factors[CHUNK];
-$end
+  float query_norms[CHUNK], key_norms[CHUNK], key_factors[CHUNK], betas[CHUNK], token_gates[CHUNK];
   int steep;  // levels are needed
 };
 static_assert(sizeof(PrepareMemory) <= ${prepare_shared}, "the spec has another size");
@@ -158,11 +144,7 @@ template <class Use> static inline void multiply_far(const PrepareMemory& memory
     use(later + lane() / 4 + 8 * (i / 2), earlier + lane() % 4 * 2 + i % 2, of_queries[i] + query_rest[i], of_keys[i] + key_rest[i]);
 }
 
-$if backward
-#include "recurrent/chunk_sm90_key_delta_prepare_flat.h"
-$else
 #include "recurrent/chunk_sm90_key_delta_prepare_pieces.h"
-$end
 
 // Sums over a warp's keys of products of a part's rows; then of all keys.
 static inline void put_row_sums(PrepareMemory& memory, int which, const OwnRows& own, const uint32_t (&x)[PART], const uint32_t (&y)[PART]) {
@@ -205,11 +187,10 @@ template <class UseQuery, class UseKey> static inline void multiply_levels(Prepa
   for (int tile = warp(); tile < 4; tile += PREPARE_WARPS) multiply_far(memory, tile / 2 * PART, 32 * (tile / 2) + PART, 32 * (tile / 2) + tile % 2 * 8, use);
 }
 
-$if not backward
 // What makes of a row one of length 1, of the sum of its squares.
 static inline float over_length(float sum) { return rsqrt_of(larger_of(sum, 1e-36f)); }
+static inline float power_below(float x) { return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, larger_of(x, 0x1p-80f)) & 0x7f800000); }
 
-$end
 // After token gates, betas and `steep` have been put and a barrier: the pairs' weights and the system, by all threads, of rows whose gates are raw logs
 // before, and bounded after. To `numbers`: decays and norms. put_logs(key), by a thread of each key: its parts' logs are there.
 template <class PutLogs> static inline void make_pairs(PrepareMemory& memory, OwnRows& own, float scale, float* numbers, PutLogs put_logs) {
@@ -228,11 +209,9 @@ template <class PutLogs> static inline void make_pairs(PrepareMemory& memory, Ow
   for (int i = 0; i < PART; ++i) large |= own.keys[i] & own.keys[i] << 1;
   if (large & 0x40004000u) memory.steep = 1;
   own.forget();
-  if (ROW_SUMS) {
-    put_row_sums(memory, 0, own, own.queries, own.queries);
-    own.forget();
-    put_row_sums(memory, 1, own, own.keys, own.keys);
-  }
+  put_row_sums(memory, 0, own, own.queries, own.queries);
+  own.forget();
+  put_row_sums(memory, 1, own, own.keys, own.keys);
   sync_block();
 
   if (thread_x() < CHUNK) {
@@ -241,7 +220,9 @@ template <class PutLogs> static inline void make_pairs(PrepareMemory& memory, Ow
     memory.key_norms[t] = NORMED ? rsqrt_of(sum_of_row(memory, 1, t) + 1e-6f) : 1;
     float* norms = numbers + DECAYS_AND_BETAS;
 $if backward
+    const float key = NORMED ? memory.key_norms[t] : power_below(over_length(sum_of_row(memory, 1, t)));  // so that a weighed row is of length 1 at most
     norms[t] = memory.query_norms[t], norms[CHUNK + t] = memory.key_norms[t];
+    memory.key_factors[t] = key, numbers[ROW_FACTORS + t] = 1 / key;
 $else
     const float query = over_length(sum_of_row(memory, 0, t)), key = over_length(sum_of_row(memory, 1, t));
     norms[t] = memory.betas[t] * memory.key_norms[t] / key, norms[CHUNK + t] = scale * memory.query_norms[t] / query;

@@ -24,6 +24,8 @@ struct PreparedChunk {
   static uint32_t sequence_of(uint32_t chunk, int64_t length) { return chunk / ((static_cast<uint32_t>(length) + CHUNK - 1) / CHUNK); }
 };
 
+#include "recurrent/chunk_sm90_delta_inverse.h"
+
 // The pairs' weights, by the threads from `first` on.
 static inline void store_pairs(const PrepareMemory& memory, Piece* to, int first) {
   static_assert(PAIR_PIECES == 1);
@@ -35,45 +37,6 @@ static inline void store_pairs(const PrepareMemory& memory, Piece* to, int first
     for (int j = 0; j < 8; ++j) words.at[j] = from_float<Piece>(column + j <= row ? memory.pairs[row * PAIR_PITCH + column + j] : 0);
     store_pack(to + i * 8, words);
   }
-}
-
-// The inverse, for what tokens write to keys of length 1, as pieces one after another; over a power of two where it has large numbers, which goes
-// to `power`. By all threads, whose numbers of it are in registers in between.
-static inline void store_inverse_pieces(PrepareMemory& memory, Piece* to, float* power) {
-  constexpr int PACKS = CHUNK * CHUNK / 8 / PREPARE_THREADS, LARGE = 8;
-  Pack<float, 8> x[PACKS];
-  float largest = 0;
-#pragma unroll
-  for (int n = 0; n < PACKS; ++n) {
-    const int i = thread_x() + n * PREPARE_THREADS, row = i / 8, column = i % 8 * 8;
-    const float factor = memory.key_norms[row] * reciprocal(memory.key_factors[row]);
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      x[n].at[j] = column + j <= row ? memory.m.inverse[row * PITCH + column + j] * factor : 0;
-      largest = larger_of(largest, absolute(x[n].at[j]));
-    }
-  }
-  const int exponent = largest_in_warp(exponent_of(largest));
-  int* exponents = reinterpret_cast<int*>(memory.row_sums);
-  if (lane() == 0) exponents[warp()] = exponent;
-  sync_block();
-  int most = LARGE;
-#pragma unroll
-  for (int i = 0; i < PREPARE_WARPS; ++i) most = exponents[i] > most ? exponents[i] : most;
-  const float down = most > LARGE ? power_of(most < 126 ? -most : -126) : 1;
-  if (thread_x() == 0) *power = inverse_of_power(down);
-#pragma unroll
-  for (int n = 0; n < PACKS; ++n)
-#pragma unroll
-    for (int piece = 0; piece < INVERSE_PARTS; ++piece) {
-      Pack<Piece, 8> words;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        if (piece == 0) x[n].at[j] *= down;
-        words.at[j] = from_float<Piece>(x[n].at[j]), x[n].at[j] -= to_float(words.at[j]);
-      }
-      store_pack(to + piece * CHUNK * CHUNK + (thread_x() + n * PREPARE_THREADS) * 8, words);
-    }
 }
 
 // Block number: a chunk of a head.
@@ -119,5 +82,7 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
   sync_block();
   invert_below_by_all<2, PREPARE_WARPS>(m);
   sync_block();
-  store_inverse_pieces(memory, reinterpret_cast<Piece*>(inverses) + int64_t{number} * INVERSE_PARTS * CHUNK * CHUNK, numbers + INVERSE_POWER);
+  // For what tokens write to keys of length 1.
+  store_inverse_pieces<PREPARE_THREADS>(m, 1, reinterpret_cast<int*>(memory.row_sums), reinterpret_cast<Piece*>(inverses) + int64_t{number} * INVERSE_PARTS * CHUNK * CHUNK,
+                                        numbers + INVERSE_POWER, [&](int row) { return memory.key_norms[row] * reciprocal(memory.key_factors[row]); });
 }

@@ -2,19 +2,20 @@
 // weighed rows. After chunk_sm90_key_delta_prepare.h.
 #pragma once
 #include "recurrent/chunk_sm90_key_delta_prepare.h"
+#include "recurrent/chunk_sm90_delta_inverse.h"
 
 // Two numbers of a row in global memory; pieces are a matrix apart.
-template <int PIECE_COUNT> static inline void store_pieces(Element* to, float x, float y) {
+template <int PIECE_COUNT, class T> static inline void store_pieces(T* to, float x, float y) {
 #pragma unroll
   for (int piece = 0; piece < PIECE_COUNT; ++piece) {
-    const uint32_t word = pack_pair<Element>(x, y);
+    const uint32_t word = pack_pair<T>(x, y);
     *reinterpret_cast<uint32_t*>(to + piece * CHUNK * KEYS) = word;
-    x -= low_of(word), y -= high_of(word);
+    x -= low_as<T>(word), y -= high_as<T>(word);
   }
 }
 
 // What states are read by and take in: queries and keys times what the gates leave from the chunk's start, keys times what they leave to its end.
-static inline void store_weighed(const PrepareMemory& memory, OwnRows& own, float scale, Element* queries, Element* before, Element* after) {
+static inline void store_weighed(const PrepareMemory& memory, OwnRows& own, float scale, Element* queries, Piece* before, Piece* after) {
   own.forget();
   float left[2] = {}, later[2] = {};
 #pragma unroll
@@ -27,13 +28,13 @@ static inline void store_weighed(const PrepareMemory& memory, OwnRows& own, floa
     }
   const int at = own.first * KEYS + own.key;
   weigh_later<PART>(own, 0, left, [&](int i, float low, float high) {
-    const float query = scale * (NORMED ? memory.query_norms[own.first + i] : 1), key = NORMED ? memory.key_norms[own.first + i] : 1;
+    const float query = scale * (NORMED ? memory.query_norms[own.first + i] : 1), key = memory.key_factors[own.first + i];
     store_pieces<QUERY_PIECES>(queries + at + i * KEYS, low_of(own.queries[i]) * query * low, high_of(own.queries[i]) * query * high);
     store_pieces<ROW_PIECES>(before + at + i * KEYS, low_of(own.keys[i]) * key * low, high_of(own.keys[i]) * key * high);
   });
   own.forget();
   weigh_earlier<PART>(own, 0, later, [&](int i, float low, float high) {
-    const float key = NORMED ? memory.key_norms[own.first + i] : 1;
+    const float key = memory.key_factors[own.first + i];
     store_pieces<ROW_PIECES>(after + at + i * KEYS, low_of(own.keys[i]) * key * low, high_of(own.keys[i]) * key * high);
   });
 }
@@ -61,15 +62,17 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
   OwnRows own;
   own.set(uniform(warp()));
   if (thread_x() == 0) memory.steep = 0;
+  const TokenNumbers token_gates(g_view, g_type, tokens, head, reverse), betas(beta_view, beta_type, tokens, head, reverse);
+  uint32_t raw[2][2] = {};
+  if (warp() == 0) token_gates.load_raw(token, count, raw[0]), betas.load_raw(token, count, raw[1]);
   own.load_gates(gk_view, gk_type, tokens, head, token, count);
   own.load(own.keys, k_view, tokens, head, heads, token, count);
   own.load(own.queries, q_view, tokens, head, heads, token, count);
   if (warp() == 0) {
     float numbers[2];
-    const float gamma = gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers);
-    TokenNumbers(g_view, g_type, tokens, head, reverse).load(token, count, gamma, numbers);
+    token_gates.read(raw[0], token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), numbers);
     memory.token_gates[2 * lane()] = numbers[0], memory.token_gates[2 * lane() + 1] = numbers[1];
-    TokenNumbers(beta_view, beta_type, tokens, head, reverse).load(token, count, 0, numbers);
+    betas.read(raw[1], token, count, 0, numbers);
     numbers[0] = not_zero(numbers[0]), numbers[1] = not_zero(numbers[1]);
     store_pack(decays + block_x() * int64_t{DECAY_ROW} + KEYS + 2 * lane(), Pack<float, 2>{numbers[0], numbers[1]});
     memory.betas[2 * lane()] = numbers[0], memory.betas[2 * lane() + 1] = numbers[1];
@@ -108,9 +111,11 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
     for (int turn = 0; turn < (hands ? 2 : 1); ++turn) {
       if (turn > 0) own.set(uniform(warp()) - INVERTERS), own.take(handed);
       store_weighed(memory, own, scale, reinterpret_cast<Element*>(queries_before) + block_x() * QUERY_PIECES * matrix,
-                    reinterpret_cast<Element*>(keys_before) + block_x() * ROW_PIECES * matrix, reinterpret_cast<Element*>(keys_after) + block_x() * ROW_PIECES * matrix);
+                    reinterpret_cast<Piece*>(keys_before) + block_x() * ROW_PIECES * matrix, reinterpret_cast<Piece*>(keys_after) + block_x() * ROW_PIECES * matrix);
     }
   }
   sync_block();
-  store_inverse_parts<PREPARE_THREADS>(m, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * INVERSE_PARTS * CHUNK * CHUNK);
+  // Without its diagonal a row has its token's beta as a factor, which is left to those who multiply.
+  store_inverse_pieces<PREPARE_THREADS>(m, 0, reinterpret_cast<int*>(memory.row_sums), reinterpret_cast<Piece*>(inverses) + static_cast<int64_t>(block_x()) * INVERSE_PARTS * CHUNK * CHUNK,
+                                        decays + block_x() * int64_t{DECAY_ROW} + INVERSE_POWER, [&](int row) { return reciprocal(memory.betas[row]); });
 }

@@ -15,18 +15,6 @@ struct OwnRows {
     for (int i = 0; i < PART; ++i)
       asm("" : "+r"(queries[i]), "+r"(keys[i]), "+f"(gates[i][0]), "+f"(gates[i][1]));
   }
-  // To and from a place of its own in shared memory, while registers are needed otherwise.
-  void put_gates(float* place) const {
-#pragma unroll
-    for (int i = 0; i < PART; ++i) store_pack(place + 2 * (i * PREPARE_THREADS + thread_x()), Pack<float, 2>{gates[i][0], gates[i][1]});
-  }
-  void take_gates(const float* place) {
-#pragma unroll
-    for (int i = 0; i < PART; ++i) {
-      const auto x = load_pack<2>(place + 2 * (i * PREPARE_THREADS + thread_x()));
-      gates[i][0] = x.at[0], gates[i][1] = x.at[1];
-    }
-  }
   // All of them to a place of the warp's, and from there to another warp.
   void put(float* place) const {
 #pragma unroll

@@ -2,64 +2,7 @@
 // the states before chunks, and from its end for their gradients, and keeps both. Part of backward.chunk_keys_delta.sm90.cu.
 #pragma once
 #include "recurrent/chunk_sm90_state_walk.h"
-
-// A block has one way through a head of a sequence: warp 0 copies, warpgroups 1 and 2 keep 64 values of the state each in registers, by keys. A
-// chunk is copied in parts, each of which makes room for the next chunk's as soon as it has been read: rows that read the state, all pieces of
-// 64 keys, then of the next; values or out's gradients, decays and betas; the inverse and the pairs' weights; rows that are taken in; queries.
-enum Copied { READERS, VALUES, MATRICES_OF, TAKEN, QUERIES, COPIED };
-constexpr uint32_t PIECES_OF_ROWS = ROW_PIECES * BOX, ROWS_BYTES = BOXES * PIECES_OF_ROWS, PIECES_OF_QUERIES = QUERY_PIECES * BOX;
-
-struct StatePlaces {
-  static constexpr uint32_t VALUES_AT = ROWS_BYTES, MATRICES_AT = VALUES_AT + 2 * BOX, TAKEN_AT = MATRICES_AT + (INVERSE_PARTS + PAIR_PIECES) * BOX;
-  static constexpr uint32_t QUERIES_AT = TAKEN_AT + ROWS_BYTES, OUT = QUERIES_AT + BOXES * PIECES_OF_QUERIES, DECAYS = OUT + 2 * OUT_BUFFERS * BOX;
-  static constexpr uint32_t BARRIERS = DECAYS + 4 * DECAYS_AND_BETAS, BYTES = BARRIERS + 16 * COPIED;
-  uint32_t first;
-
-  uint32_t readers() const { return first; }
-  uint32_t values(int part) const { return first + VALUES_AT + part * BOX; }
-  uint32_t inverse() const { return first + MATRICES_AT; }
-  uint32_t pairs(int piece) const { return inverse() + (INVERSE_PARTS + piece) * BOX; }
-  uint32_t taken() const { return first + TAKEN_AT; }
-  uint32_t queries() const { return first + QUERIES_AT; }
-  uint32_t out(int part) const { return first + OUT + part * OUT_BUFFERS * BOX; }
-  uint32_t full(int copied) const { return first + BARRIERS + 16 * copied; }
-  uint32_t empty(int copied) const { return full(copied) + 8; }
-};
-static_assert(1024 + StatePlaces::BYTES <= ${state_shared} && StatePlaces::BARRIERS % 8 == 0, "the spec has another size");
-
-struct StateCopier {
-  const StatePlaces at;
-  const Walk& walk;
-  const TensorMap &readers, &values, &inverses, &pairs, &taken, &queries;
-  const float* decays;
-
-  // Waits until a part's place is free; then its barrier expects so many bytes.
-  uint32_t open(Copied copied, int step, uint32_t bytes) const {
-    barrier_wait(at.empty(copied), step % 2 ^ 1);
-    barrier_arrive_expect(at.full(copied), bytes);
-    return at.full(copied);
-  }
-  void copy_rows(uint32_t to, const TensorMap& from, int pieces, int number, uint32_t full) const {
-#pragma unroll
-    for (int box = 0; box < BOXES; ++box) load_tile(to + box * pieces * BOX, from, full, {64 * box, 0, 0, walk.head, number});
-  }
-  void run() const {
-#pragma unroll 1
-    for (int step = 0; step < walk.chunks; ++step) {
-      const int chunk = walk.chunk(step), number = walk.number(chunk);
-      copy_rows(at.readers(), readers, ROW_PIECES, number, open(READERS, step, ROWS_BYTES));
-      uint32_t full = open(VALUES, step, 2 * BOX + 4 * DECAYS_AND_BETAS);
-#pragma unroll
-      for (int part = 0; part < 2; ++part) load_tile(at.values(part), values, full, {64 * part, walk.head, chunk * CHUNK, walk.sequence});
-      load_bytes(at.first + StatePlaces::DECAYS, decays + (static_cast<int64_t>(number) * walk.heads + walk.head) * DECAY_ROW, 4 * DECAYS_AND_BETAS, full);
-      full = open(MATRICES_OF, step, (INVERSE_PARTS + (walk.back ? PAIR_PIECES : 0)) * BOX);
-      if (walk.back) load_tile(at.pairs(0), pairs, full, {0, 0, 0, walk.head, number});
-      load_tile(at.inverse(), inverses, full, {0, 0, 0, walk.head, number});
-      copy_rows(at.taken(), taken, ROW_PIECES, number, open(TAKEN, step, ROWS_BYTES));
-      if (walk.back) copy_rows(at.queries(), queries, QUERY_PIECES, number, open(QUERIES, step, BOXES * PIECES_OF_QUERIES));
-    }
-  }
-};
+#include "recurrent/chunk_sm90_key_delta_state_parts.h"
 
 template <bool BACK> struct StateCarrier {
   const StatePlaces at;
@@ -68,18 +11,46 @@ template <bool BACK> struct StateCarrier {
   const Walk& walk;
   const int part;
 
+  // A chunk's numbers: decays first.
+  const float* numbers() const { return reinterpret_cast<const float*>(memory + StatePlaces::DECAYS); }
+  const float* betas() const { return numbers() + KEYS; }
+  const float* row_factors() const { return numbers() + ROW_FACTORS; }
   void wait(Copied copied, int step) const { barrier_wait_all(at.full(copied), step % 2); }
   void release(Copied copied) const {
     sync_warp();
     if (lane() == 0) barrier_arrive(at.empty(copied));
   }
 
-  // x = what rows read of the state, which is kept meanwhile; of products with pieces those below the last digits are left out.
-  void read(Columns& x, const Column& state, OutBuffers& buffers, int step, int number) const {
+  // x = what rows read of the state, which is kept meanwhile; of products with pieces those below the last digits are left out. (BACK) And what out's
+  // gradients give to what tokens write.
+  void read(Columns& x, Column& state, ValueScales& scales, OutBuffers& buffers, int step, int number) const {
+    if constexpr (BACK) {
+      wait(VALUES, step);
+      wait(MATRICES_OF, step);
+      keep_in_place(x);
+      wgmma_fence();
+#pragma unroll
+      for (int piece = PAIR_PIECES - 1; piece >= 0; --piece) multiply_values_by_columns(x, at.values(part), at.pairs(piece), piece + 1 < PAIR_PIECES);
+      wgmma_commit();
+    }
     uint32_t seen[SLICES][4], rest[SLICES][4];
-    to_factor(seen, state);
-    to_rounding(rest, seen, state);
+    to_factor<Piece>(seen, state);
+    if (has_large_rows(sizes_of_rows(seen))) {
+      scales.move(state);
+      to_factor<Piece>(seen, state);
+    }
+    to_rounding<Piece>(rest, seen, state);
     wait(READERS, step);
+    if constexpr (BACK) {
+      wgmma_wait<0>();
+      keep_in_place(x);
+      scale_by_value(x, scales);
+      if (!NORMED) each_token_pair(x, [&](int token, float& a, float& b, float& c, float& d) {
+        const float* of = row_factors() + token;
+        const float low = inverse_of_power(of[0]), high = inverse_of_power(of[1]);
+        a *= low, b *= high, c *= low, d *= high;
+      });
+    }
     keep_in_place(x);
     wgmma_fence();
 #pragma unroll
@@ -88,77 +59,177 @@ template <bool BACK> struct StateCarrier {
       for (int of_state = piece + 1 < ROW_PIECES ? 1 : 0; of_state >= 0; --of_state)
 #pragma unroll
         for (int k = 0; k < SLICES; ++k)
-          wgmma<Element, CHUNK>(x, (of_state ? rest : seen)[k], moved(depth_major<128>(at.readers() + piece * BOX), k / 4 * PIECES_OF_ROWS + k % 4 * 32),
-                                !(piece == ROW_PIECES - 1 && k == 0));
+          wgmma<Piece, CHUNK>(x, (of_state ? rest : seen)[k], moved(depth_major<128>(at.readers() + piece * BOX), k / 4 * PIECES_OF_ROWS + k % 4 * 32),
+                               BACK || !(piece == ROW_PIECES - 1 && k == 0));
     wgmma_commit();
-    keep_state<PIECES>(seen, rest, buffers, kept, {0, 64 * part, BACK ? PIECES : 0, walk.head, number});
+    keep_scaled_state(state, scales, buffers, number);
     wgmma_wait<0>();
     keep_in_place(x);
     release(READERS);
   }
+  // The state as elements, to memory.
+  void keep_scaled_state(const Column& state, const ValueScales& scales, OutBuffers& buffers, int number) const {
+    const float back[2] = {scales.back(0), scales.back(1)};
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box)
+#pragma unroll
+      for (int piece = 0; piece < PIECES; ++piece) {
+        uint32_t rows[4][4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float* two = state + 32 * box + 8 * k + 2 * i;
+            const float low = two[0] * back[i % 2], high = two[1] * back[i % 2];
+            rows[k][i] = pack_pair<Element>(low, high);
+            if (piece > 0) rows[k][i] = rounding_of(low, high, rows[k][i]);
+          }
+        send_box<false>(buffers, rows, kept, {64 * box, 64 * part, (BACK ? PIECES : 0) + piece, walk.head, number});
+      }
+  }
 
-  // taken = (factor + rest) rows, of 64 keys, likewise; and (BACK) out's gradients times queries.
+  // taken (+)= (factor + rest) rows, of 64 keys, likewise.
   void take_in(Columns& taken, const uint32_t (&factor)[4][4], const uint32_t (&rest)[4][4], int box) const {
-    keep_in_place(taken);
-    wgmma_fence();
 #pragma unroll
     for (int piece = ROW_PIECES - 1; piece >= 0; --piece) {
       const uint32_t rows = at.taken() + box * PIECES_OF_ROWS + piece * BOX;
-      if (piece + 1 < ROW_PIECES) multiply_by_columns(taken, rest, rows, true);
-      multiply_by_columns(taken, factor, rows, piece + 1 < ROW_PIECES);
+      if (piece + 1 < ROW_PIECES) multiply_by_columns<Piece>(taken, rest, rows, true);
+      multiply_by_columns<Piece>(taken, factor, rows, BACK || piece + 1 < ROW_PIECES);
     }
-    if constexpr (BACK) {
+  }
+  // taken = out's gradients times queries.
+  void take_queries(Columns& taken, int box) const {
 #pragma unroll
-      for (int piece = QUERY_PIECES - 1; piece >= 0; --piece)
-        multiply_values_by_columns(taken, at.values(part), at.queries() + box * PIECES_OF_QUERIES + piece * BOX, true);
-    }
-    wgmma_commit();
-    wgmma_wait<0>();
-    keep_in_place(taken);
+    for (int piece = QUERY_PIECES - 1; piece >= 0; --piece)
+      multiply_values_by_columns(taken, at.values(part), at.queries() + box * PIECES_OF_QUERIES + piece * BOX, piece + 1 < QUERY_PIECES);
   }
 
   // From the state at one end of a chunk to that at the other.
-  void compute(Column& state, OutBuffers& buffers, int step, int number) const {
-    const float* decays = reinterpret_cast<const float*>(memory + StatePlaces::DECAYS);
-    const float* betas = decays + KEYS;
-    Columns x;
-    read(x, state, buffers, step, number);
-    wait(VALUES, step);
-    wait(MATRICES_OF, step);
-    if constexpr (BACK) {
-      keep_in_place(x);
-      wgmma_fence();
+  void compute(Column& state, ValueScales& scales, OutBuffers& buffers, int step, int number) const {
+    Columns x, taken[BOXES];
+    read(x, state, scales, buffers, step, number);
+    if (!BACK) wait(VALUES, step);
+    if (!NORMED) scale_by_token(x, row_factors(), 1);
+    if (!BACK) subtract_from_values(x, scales);
+    write(x, taken[0], state, scales, step);
+    keep_rows(x, scales, buffers, number);
+    if (BACK) scale_by_token(x, betas(), -1);
+    if (!NORMED) scale_by_token(x, row_factors(), 1);
+    uint32_t factor[4][4], rest[4][4];
+    to_scaled_factor(factor, x, [&](const float(&by)[2]) { scales.multiply(state, by); }, scales, state);
+    to_rounding<Piece>(rest, factor, x);
+    wait(TAKEN, step);
+    take_all(taken, state, factor, rest, scales);
+    release(TAKEN);
+    release(VALUES);
+  }
+  void subtract_from_values(Columns& x, const ValueScales& scales) const {
+    uint32_t values[4][4];
+    load_transposed(values, at.values(part));
+    Columns v;
+    from_factor(v, values);
 #pragma unroll
-      for (int piece = PAIR_PIECES - 1; piece >= 0; --piece) multiply_values_by_columns(x, at.values(part), at.pairs(piece), true);
+    for (int i = 0; i < CHUNK / 2; ++i) x[i] = v[i] * scales.of(i % 4 / 2) - x[i];
+  }
+  // What tokens write, or (BACK) its gradient, of what their keys read; (BACK) products of queries' first box are begun.
+  void write(Columns& x, Columns& of_queries, Column& state, ValueScales& scales, int step) const {
+    if (!BACK) wait(MATRICES_OF, step);
+    uint32_t factor[4][4], rest[4][4];
+    make_written(factor, rest, x, state, scales);
+    const float power = numbers()[INVERSE_POWER];
+    if (power != 1) scale_all(x, inverse_of_power(power));
+    if (BACK) wait(QUERIES, step);
+    keep_in_place(x);
+    if (BACK) keep_in_place(of_queries);
+    wgmma_fence();
+    multiply_by_inverse_pieces(x, factor, rest);
+    wgmma_commit();
+    if constexpr (BACK) {  // goes on while rows are written
+      take_queries(of_queries, 0);
+      wgmma_commit();
+    }
+    wgmma_wait<BACK ? 1 : 0>();
+    keep_in_place(x);
+    release(MATRICES_OF);
+    if (power != 1) scale_all(x, power);
+    if (!BACK) scale_by_token(x, betas(), 1);
+  }
+  void keep_rows(const Columns& x, const ValueScales& scales, OutBuffers& buffers, int number) const {
+    const float back[2] = {scales.back(0), scales.back(1)};
+    Columns rows;
+#pragma unroll
+    for (int i = 0; i < CHUNK / 2; ++i) rows[i] = x[i] * back[i % 4 / 2];
+    keep_written<BACK ? PIECES : WRITTEN_PIECES>(rows, buffers, written, {64 * part, 0, BACK ? WRITTEN_PIECES : 0, walk.head, number});
+  }
+  // The state takes in what tokens write; (BACK) of queries' first box products go on.
+  void take_all(Columns (&taken)[BOXES], Column& state, const uint32_t (&factor)[4][4], const uint32_t (&rest)[4][4], const ValueScales& scales) const {
+    static_assert(BOXES == 2);
+    if constexpr (BACK) {
+      wgmma_wait<0>();
+      keep_in_place(taken[0]);
+      scale_by_value(taken[0], scales);
+    }
+    keep_in_place(taken[0]);
+    keep_in_place(taken[1]);
+    wgmma_fence();
+    take_in(taken[0], factor, rest, 0);
+    wgmma_commit();
+    if constexpr (BACK) take_queries(taken[1], 1);
+    else take_in(taken[1], factor, rest, 1);
+    wgmma_commit();
+    wgmma_wait<1>();
+    keep_in_place(taken[0]);
+    add_to_decayed(state, 0, taken[0], numbers());
+    wgmma_wait<0>();
+    keep_in_place(taken[1]);
+    if constexpr (BACK) {
+      release(QUERIES);
+      scale_by_value(taken[1], scales);
+      keep_in_place(taken[1]);
+      wgmma_fence();
+      take_in(taken[1], factor, rest, 1);
       wgmma_commit();
       wgmma_wait<0>();
-      keep_in_place(x);
-    } else {
-      uint32_t values[4][4];
-      load_transposed(values, at.values(part));
-      Columns v;
-      from_factor(v, values);
-#pragma unroll
-      for (int i = 0; i < CHUNK / 2; ++i) x[i] = v[i] - x[i];
-      scale_by_token(x, betas, 1);
+      keep_in_place(taken[1]);
     }
-    multiply_by_inverse<BACK>(x, at.inverse());
-    release(MATRICES_OF);
-    keep_written<BACK ? PIECES : WRITTEN_PIECES>(x, buffers, written, {64 * part, 0, BACK ? WRITTEN_PIECES : 0, walk.head, number});
-    if (BACK) scale_by_token(x, betas, -1);
-    uint32_t factor[4][4], rest[4][4];
-    to_factor(factor, x);
-    to_rounding(rest, factor, x);
-    wait(TAKEN, step);
-    if (BACK) wait(QUERIES, step);
+    add_to_decayed(state, 1, taken[1], numbers());
+  }
+  static void scale_all(Columns& x, float by) {
 #pragma unroll
-    for (int box = 0; box < BOXES; ++box) {
-      take_in(x, factor, rest, box);
-      add_to_decayed(state, box, x, decays);
-    }
-    release(TAKEN);
-    if (BACK) release(QUERIES);
-    release(VALUES);
+    for (int i = 0; i < CHUNK / 2; ++i) x[i] *= by;
+  }
+  // x times betas, as left factors.
+  void make_written(uint32_t (&factor)[4][4], uint32_t (&rest)[4][4], Columns& x, Column& state, ValueScales& scales) const {
+    Columns written;
+#pragma unroll
+    for (int i = 0; i < CHUNK / 2; ++i) written[i] = x[i];
+    scale_by_token(written, betas(), 1);
+    to_scaled_factor(factor, written, [&](const float(&by)[2]) { scales.multiply(state, by), scales.multiply(x, by); }, scales, state);
+    to_rounding<Piece>(rest, factor, written);
+  }
+  // x += (factor + rest) times the inverse without its diagonal, or (BACK) that one's transpose.
+  void multiply_by_inverse_pieces(Columns& x, const uint32_t (&factor)[4][4], const uint32_t (&rest)[4][4]) const {
+    const auto multiply = [&](const uint32_t (&a)[4][4], int piece) {
+      if constexpr (BACK) multiply_by_columns<Piece>(x, a, at.inverse() + piece * BOX, true);
+      else multiply_by_rows<Piece>(x, a, at.inverse() + piece * BOX, true);
+    };
+    static_assert(INVERSE_PARTS == 2);
+    multiply(factor, 1), multiply(rest, 0), multiply(factor, 0);
+  }
+  static void scale_by_value(Columns& x, const ValueScales& scales) {
+    const float of[2] = {scales.of(0), scales.of(1)};
+    scales.multiply(x, of);
+  }
+  // x as a left factor of halves; where it has left their window, it and the state are moved into it, and what others(factors of values) moves.
+  template <class Others> static void to_scaled_factor(uint32_t (&factor)[4][4], Columns& x, Others others, ValueScales& scales, const Column& state) {
+    to_factor<Piece>(factor, x);
+    const uint32_t sizes = of_whole_rows(sizes_of_rows(factor));
+    if (!has_large_rows(sizes) && !has_small_rows(sizes)) return;
+    float largest[2] = {}, by[2];
+    scales.add_largest(largest, state), scales.add_largest(largest, x);
+    scales.choose(by, largest);
+    others(by), scales.multiply(x, by);
+    to_factor<Piece>(factor, x);
   }
 
   void run(const View& first_state, const View& last_state) const {
@@ -167,12 +238,15 @@ template <bool BACK> struct StateCarrier {
     const StateMemory first(first_state, walk.sequence, walk.head, column);
     if (first.data) first.each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
     OutBuffers buffers{at.out(part), 1 + part};
+    ValueScales scales;
+    if (first.data) scales.move(state);  // it may be far below the window
 #pragma unroll 1
-    for (int step = 0; step < walk.chunks; ++step) compute(state, buffers, step, walk.number(walk.chunk(step)));
+    for (int step = 0; step < walk.chunks; ++step) compute(state, scales, buffers, step, walk.number(walk.chunk(step)));
     buffers.finish();
     if (!BACK) return;
+    const float back[2] = {scales.back(0), scales.back(1)};
     const StateMemory last(last_state, walk.sequence, walk.head, column);
-    if (last.data) last.each([&](int n, int i, const float* to) { *const_cast<float*>(to) = state[4 * n + i]; });
+    if (last.data) last.each([&](int n, int i, const float* to) { *const_cast<float*>(to) = state[4 * n + i] * back[i / 2]; });
   }
 };
 

@@ -1,5 +1,5 @@
 // Hopper vocabulary of the chunked recurrence's gradient with the delta rule: what a warpgroup that carries a state does with sums of values by
-// tokens, and boxes of rows that go to memory. Part of a template, which has defined INVERSE_PARTS, elements a number of the inverse.
+// tokens, and boxes of rows that go to memory.
 #pragma once
 
 constexpr uint32_t OUT_BUFFERS = 2;
@@ -30,30 +30,6 @@ static inline void take_piece(uint32_t (&piece)[4][4], Columns& x) {
   from_factor(taken, piece);
 #pragma unroll
   for (int i = 0; i < CHUNK / 2; ++i) x[i] -= taken[i];
-}
-
-// x times the inverse, or (BACK) its transpose: both of them are in pieces, of whose products those below the last digits are left out.
-// meanwhile(): what else there is to do while they are made.
-template <bool BACK, class Meanwhile> static inline void multiply_by_inverse(Columns& x, uint32_t inverse, Meanwhile meanwhile) {
-  uint32_t pieces[INVERSE_PARTS][4][4];
-#pragma unroll
-  for (int piece = 0; piece < INVERSE_PARTS; ++piece) take_piece(pieces[piece], x);
-  keep_in_place(x);
-  wgmma_fence();
-#pragma unroll
-  for (int of_inverse = INVERSE_PARTS - 1; of_inverse >= 0; --of_inverse)
-#pragma unroll
-    for (int piece = INVERSE_PARTS - 1 - of_inverse; piece >= 0; --piece) {
-      if constexpr (BACK) multiply_by_columns(x, pieces[piece], inverse + of_inverse * BOX, of_inverse < INVERSE_PARTS - 1);
-      else multiply_by_rows(x, pieces[piece], inverse + of_inverse * BOX, of_inverse < INVERSE_PARTS - 1);
-    }
-  wgmma_commit();
-  meanwhile();
-  wgmma_wait<0>();
-  keep_in_place(x);
-}
-template <bool BACK> static inline void multiply_by_inverse(Columns& x, uint32_t inverse) {
-  multiply_by_inverse<BACK>(x, inverse, [] {});
 }
 
 // COUNT elements a number of x, values by tokens, to memory: what tokens write, or its gradient. `to`: of the first.

@@ -62,4 +62,11 @@ struct ValueScales {
     }
     biased = chosen;
   }
+  // The same of rows of a state, which are moved.
+  template <int N> void move(float (&state)[N]) {
+    float largest[2] = {}, by[2];
+    add_largest(largest, state);
+    choose(by, largest);
+    multiply(state, by);
+  }
 };

@@ -93,6 +93,7 @@ KERNEL(4 * WARPGROUP, 1) recurrent(${parameters('recurrent')}) {
       clear_values(memory + VALUES + part * BOX, part);
     } else if (segment.first == 0 && is_given(initial_state_view)) {
       state_at(initial_state_view).each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
+      scales.move(state);  // it may be far below the window
     }
     StoreBuffers<Element, OUT_BUFFERS> buffers{at.first + OUT_ROWS + part * OUT_BUFFERS * BOX, 1 + part};
     const Carrier carrier{at, part};

@@ -1,0 +1,61 @@
+// Hopper vocabulary of the chunked recurrence's gradient with gates of keys and the delta rule: the parts of a chunk that a walk through states reads, their
+// places in shared memory, and the thread that copies them. Part of chunk_sm90_key_delta_states.h.
+#pragma once
+
+// A block has one way through a head of a sequence: warp 0 copies, warpgroups 1 and 2 keep 64 values of the state each in registers, by keys. A
+// chunk is copied in parts, each of which makes room for the next chunk's as soon as it has been read: rows that read the state, all pieces of
+// 64 keys, then of the next; values or out's gradients, decays and betas; the inverse and the pairs' weights; rows that are taken in; queries.
+enum Copied { READERS, VALUES, MATRICES_OF, TAKEN, QUERIES, COPIED };
+constexpr uint32_t PIECES_OF_ROWS = ROW_PIECES * BOX, ROWS_BYTES = BOXES * PIECES_OF_ROWS, PIECES_OF_QUERIES = QUERY_PIECES * BOX;
+
+struct StatePlaces {
+  static constexpr uint32_t VALUES_AT = ROWS_BYTES, MATRICES_AT = VALUES_AT + 2 * BOX, TAKEN_AT = MATRICES_AT + (INVERSE_PARTS + PAIR_PIECES) * BOX;
+  static constexpr uint32_t QUERIES_AT = TAKEN_AT + ROWS_BYTES, OUT = QUERIES_AT + BOXES * PIECES_OF_QUERIES, DECAYS = OUT + 2 * OUT_BUFFERS * BOX;
+  static constexpr uint32_t BARRIERS = DECAYS + 4 * DECAYS_AND_BETAS, BYTES = BARRIERS + 16 * COPIED;
+  uint32_t first;
+
+  uint32_t readers() const { return first; }
+  uint32_t values(int part) const { return first + VALUES_AT + part * BOX; }
+  uint32_t inverse() const { return first + MATRICES_AT; }
+  uint32_t pairs(int piece) const { return inverse() + (INVERSE_PARTS + piece) * BOX; }
+  uint32_t taken() const { return first + TAKEN_AT; }
+  uint32_t queries() const { return first + QUERIES_AT; }
+  uint32_t out(int part) const { return first + OUT + part * OUT_BUFFERS * BOX; }
+  uint32_t full(int copied) const { return first + BARRIERS + 16 * copied; }
+  uint32_t empty(int copied) const { return full(copied) + 8; }
+};
+static_assert(1024 + StatePlaces::BYTES <= ${state_shared} && StatePlaces::BARRIERS % 8 == 0, "the spec has another size");
+
+struct StateCopier {
+  const StatePlaces at;
+  const Walk& walk;
+  const TensorMap &readers, &values, &inverses, &pairs, &taken, &queries;
+  const float* decays;
+
+  // Waits until a part's place is free; then its barrier expects so many bytes.
+  uint32_t open(Copied copied, int step, uint32_t bytes) const {
+    barrier_wait(at.empty(copied), step % 2 ^ 1);
+    barrier_arrive_expect(at.full(copied), bytes);
+    return at.full(copied);
+  }
+  void copy_rows(uint32_t to, const TensorMap& from, int pieces, int number, uint32_t full) const {
+#pragma unroll
+    for (int box = 0; box < BOXES; ++box) load_tile(to + box * pieces * BOX, from, full, {64 * box, 0, 0, walk.head, number});
+  }
+  void run() const {
+#pragma unroll 1
+    for (int step = 0; step < walk.chunks; ++step) {
+      const int chunk = walk.chunk(step), number = walk.number(chunk);
+      copy_rows(at.readers(), readers, ROW_PIECES, number, open(READERS, step, ROWS_BYTES));
+      uint32_t full = open(VALUES, step, 2 * BOX + 4 * DECAYS_AND_BETAS);
+#pragma unroll
+      for (int part = 0; part < 2; ++part) load_tile(at.values(part), values, full, {64 * part, walk.head, chunk * CHUNK, walk.sequence});
+      load_bytes(at.first + StatePlaces::DECAYS, decays + (static_cast<int64_t>(number) * walk.heads + walk.head) * DECAY_ROW, 4 * DECAYS_AND_BETAS, full);
+      full = open(MATRICES_OF, step, (INVERSE_PARTS + (walk.back ? PAIR_PIECES : 0)) * BOX);
+      if (walk.back) load_tile(at.pairs(0), pairs, full, {0, 0, 0, walk.head, number});
+      load_tile(at.inverse(), inverses, full, {0, 0, 0, walk.head, number});
+      copy_rows(at.taken(), taken, ROW_PIECES, number, open(TAKEN, step, ROWS_BYTES));
+      if (walk.back) copy_rows(at.queries(), queries, QUERY_PIECES, number, open(QUERIES, step, BOXES * PIECES_OF_QUERIES));
+    }
+  }
+};
