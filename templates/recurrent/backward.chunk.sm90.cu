@@ -41,10 +41,10 @@ static inline void go_through(const Job& job, const Stream& stream, const TokenN
   sync_block();
   const int group = uniform(warpgroup());
   if (group == 0) {
-    give_registers<PAIRS ? 112 : GATED ? 104 : 88>();
+    give_registers<GATED ? 104 : 88>();
     GradientWeigher<ROWS, PAIRS>{at, memory, job, stream, gates, gamma, flows}.run();
   } else {
-    take_registers<PAIRS ? 192 : GATED ? 200 : 208>();
+    take_registers<GATED ? 200 : 208>();
     GradientCarrier<ROWS, PAIRS>{at, memory, job, stream, flows, kept, group - 1}.run(first_state, last_state, before, ends);
   }
 }

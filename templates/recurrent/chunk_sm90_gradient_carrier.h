@@ -40,6 +40,9 @@ template <bool FLOWS, bool MEETS> struct GradientCarrier {
   const FlowRows flows;
   const KeptStates kept;
   const int part;
+$if dual
+  const ValueGradient values;
+$end
 $if dual  // flows are past states of keys by values, which have boxes of their own
   static constexpr int BOXES = FLOWS ? VALUE_BOXES : ::BOXES, SLICES = 4 * BOXES, KEYS = 64 * BOXES, PLACES = ::KEYS;
   using Column = float[KEYS / 2];
@@ -59,30 +62,27 @@ $end
     }
   }
 
-$if dual
-  // What rounding took from what rounding took from x.
-  template <int N> static void to_least(uint32_t (&least)[N][4], const float (&x)[8 * N]) {
+  // Elements a number of a state as it is read, and of what it takes in.
+  static constexpr int READ = !FLOWS ? 1 : ${dual ? 'READ_PARTS' : 'PRECISE ? 2 : 1'}, WRITTEN = ${dual ? 'FLOWS ? WRITTEN_PARTS : 2' : '2'};
+
+  // x and y as elements, and what rounding took from them, likewise.
+  template <int PARTS> static void split(uint32_t (&parts)[PARTS][4], int i, float x, float y) {
 #pragma unroll
-    for (int k = 0; k < N; ++k)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t a = pack_pair<Element>(x[8 * k + 2 * i], x[8 * k + 2 * i + 1]);
-        const float y = x[8 * k + 2 * i] - low_of(a), z = x[8 * k + 2 * i + 1] - high_of(a);
-        least[k][i] = rounding_of(y, z, pack_pair<Element>(y, z));
-      }
+    for (int part = 0; part < PARTS; ++part) {
+      parts[part][i] = pack_pair<Element>(x, y);
+      if (part + 1 < PARTS) x -= low_of(parts[part][i]), y -= high_of(parts[part][i]);
+    }
   }
-  static constexpr bool THIRD = FLOWS && WRITTEN_PARTS > 2;
-$end
-  // Starts the products by which the state takes in a chunk's rows times `written` and `rest`.
-  void take_in(Columns& taken, const uint32_t (&written)[4][4], const uint32_t (&rest)[4][4], ${dual ? 'const uint32_t (&least)[THIRD ? 4 : 1][4], ' : ''}uint32_t stage, int box) const {
-    const uint32_t rows = at.read(stage) + box * BOX;
+
+  // Starts the products by which the state takes in a chunk's rows times `written`.
+  void take_in(Columns& taken, const uint32_t (&written)[4][WRITTEN][4], uint32_t stage, int box) const {
+    const uint64_t rows = row_major<128>(at.read(stage) + box * BOX, CHUNK);
     keep_in_place(taken);
     wgmma_fence();
-$if dual
-    if constexpr (THIRD) multiply_by_columns(taken, least, rows, false);
-$end
-    multiply_by_columns(taken, rest, rows, ${dual ? 'THIRD' : 'false'});  // smaller ones first: matrix instructions round down
-    multiply_by_columns(taken, written, rows, true);
+#pragma unroll
+    for (int part = WRITTEN - 1; part >= 0; --part)  // smaller ones first: matrix instructions round down
+#pragma unroll
+      for (int k = 0; k < 4; ++k) wgmma<Element, CHUNK, true>(taken, written[k][part], moved(rows, k * 2048), part < WRITTEN - 1 || k > 0);
     wgmma_commit();
   }
 
@@ -104,34 +104,37 @@ $end
     }
   }
 
-  // Starts sums = what a chunk's readers read of the state.
-  void read(Columns& sums, ${dual ? '' : 'const '}Column& state, uint32_t stage) const {
-    uint32_t seen[SLICES][4];
+  // Starts sums = what a chunk's readers read of the state. What rounding takes from it comes first, as matrix instructions round down; the
+  // next numbers' elements are made while products of those before go on.
+  void read(Columns& sums, const Column& state, uint32_t stage) const {
+    const uint64_t rows = depth_major<128>(at.readers(stage));
+    const auto multiply = [&](const uint32_t (&a)[4], int k, bool add) { wgmma<Element, CHUNK>(sums, a, moved(rows, k / 4 * BOX + k % 4 * 32), add); };
+    uint32_t seen[SLICES][READ][4];
     keep_in_place(sums);
-$if dual
-    if constexpr (FLOWS && READ_PARTS > 2) {
-      to_least(seen, state);
+#pragma unroll
+    for (int k = 0; k < SLICES; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) split(seen[k], i, state[8 * k + 2 * i], state[8 * k + 2 * i + 1]);
+      ${dual ? 'if constexpr (MEETS) values.put_state(seen[k][0], k);' : ''}
+      if constexpr (READ == 1) continue;
+      if (k > 1) wgmma_wait<1>();
       wgmma_fence();
-      multiply_by_rows(sums, seen, at.readers(stage), false);
+#pragma unroll
+      for (int part = READ - 1; part > 0; --part) multiply(seen[k][part], k, k > 0 || part < READ - 1);
       wgmma_commit();
-      wgmma_wait<0>();
-      keep_in_place(sums);
-      keep_in_place(state);  // no part of it is kept for the next
+    }
+$if dual
+    if constexpr (MEETS) {
+      values.all_put();
+      wgmma_fence();
+      values.read(sums, rows, READ > 1);
+      wgmma_commit();
+      return;
     }
 $end
-    if constexpr (FLOWS && PRECISE) {  // what rounding takes from it comes first: matrix instructions round down
-      to_factor(seen, state);
-      to_rounding(seen, seen, state);
-      wgmma_fence();
-      multiply_by_rows(sums, seen, at.readers(stage), ${dual ? 'READ_PARTS > 2' : 'false'});
-      wgmma_commit();
-      wgmma_wait<0>();
-      keep_in_place(sums);
-      ${dual ? 'if constexpr (READ_PARTS > 2) keep_in_place(state);' : ''}
-    }
-    to_factor(seen, state);
     wgmma_fence();
-    multiply_by_rows(sums, seen, at.readers(stage), FLOWS && PRECISE);
+#pragma unroll
+    for (int k = 0; k < SLICES; ++k) multiply(seen[k][0], k, READ > 1 || k > 0);
     wgmma_commit();
   }
   // Starts sums += what they read in the chunk.
@@ -142,53 +145,54 @@ $end
     wgmma_commit();
   }
   // Rows that are written, by tokens, each times a factor.
-  void load_written(Columns& rows, const float* factors, uint32_t stage) const {
-    uint32_t written[4][4];
+  void prepare(uint32_t (&written)[4][WRITTEN][4], const float* factors, uint32_t stage) const {
 #pragma unroll
-    for (int k = 0; k < 4; ++k) load_rows(written[k], at.written(stage, part), k);
-    from_factor(rows, written);
-    scale_by_token(rows, factors, job.write_scale);
+    for (int k = 0; k < 4; ++k) {
+      uint32_t rows[4];
+      load_rows(rows, at.written(stage, part), k);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const Pack<float, 2> f = load_pack<2>(factors + 16 * k + lane() % 4 * 2 + i / 2 * 8);
+        split(written[k], i, low_of(rows[i]) * (f.at[0] * job.write_scale), high_of(rows[i]) * (f.at[1] * job.write_scale));
+      }
+    }
+  }
+
+  // What is read of the state, scaled; its flows to memory.
+  void finish_read(Columns& sums, const Gates& gates, const float* reading, uint32_t stage, int chunk) const {
+    scale_by_token(sums, reading, job.read_scale);
+    if constexpr (FLOWS) put_flows(sums, stage, chunk);
+    ${dual ? 'if constexpr (MEETS) scale_by_token(sums, gates.beta, 1);' : ''}
   }
 
   // A chunk's rows of the gradient, and the state after it. In between, products that are started go on while other numbers are made ready.
-  template <class Store> void compute(Column& state, uint32_t stage, uint32_t slot, int chunk, Store store) const {
+  // store(sums), store_x(sums): on their way to memory.
+  template <class Store${dual ? ', class StoreX' : ''}> void compute(Column& state, uint32_t stage, uint32_t slot, int chunk, Store store${dual ? ', StoreX store_x' : ''}) const {
     const Gates& gates = at.gates(memory, stage);
     const float *reading = job.back ? gates.after : gates.before, *writing = job.back ? gates.before : gates.after;
     Columns sums, taken;
-    uint32_t written[4][4], rest[4][4]${dual ? ', least[THIRD ? 4 : 1][4]' : ''};
+    uint32_t written[4][WRITTEN][4];
     read(sums, state, stage);
-    {
-      Columns rows;
-      load_written(rows, writing, stage);
-      to_factor(written, rows);
-      to_rounding(rest, written, rows);
-$if dual
-      if constexpr (THIRD) to_least(least, rows);
-$end
-    }
+    prepare(written, writing, stage);
     wgmma_wait<0>();
     keep_in_place(sums);
-    if constexpr (FLOWS) {
-      scale_by_token(sums, reading, job.read_scale);
-      put_flows(sums, stage, chunk);
-$if dual
-      if constexpr (MEETS) scale_by_token(sums, gates.beta, 1);
-$end
-    }
-    take_in(taken, written, rest, ${dual ? 'least, ' : ''}stage, 0);
-    if constexpr (!FLOWS) scale_by_token(sums, reading, job.read_scale);
+    finish_read(sums, gates, reading, stage, chunk);
+    take_in(taken, written, stage, 0);
     read_pairs(sums, stage, slot);
     wgmma_wait<1>();
     keep_in_place(taken);
     add_to_state(state, 0, taken, gates.base, gates.rest);
-    if constexpr (BOXES > 1) take_in(taken, written, rest, ${dual ? 'least, ' : ''}stage, 1);
-    wgmma_wait<0>();
+    if constexpr (BOXES > 1) take_in(taken, written, stage, 1);
+    wgmma_wait<BOXES - 1>();
     keep_in_place(sums);
+    store(sums);
+    ${dual ? 'if constexpr (MEETS) values.start(sums, stage);' : ''}
     if constexpr (BOXES > 1) {
+      wgmma_wait<${dual ? 'MEETS' : '0'}>();
       keep_in_place(taken);
       add_to_state(state, 1, taken, gates.base, gates.rest);
     }
-    store(sums);
+    ${dual ? 'if constexpr (MEETS) values.finish(sums, gates, stage, slot, store_x);' : ''}
   }
 
   // The state before a chunk, or after the last, kept for its gradient.
@@ -251,10 +255,19 @@ $end
       meet(state, chunk + 1);
       barrier_wait_all(at.full(turn.at), turn.parity);
       barrier_wait_all(at.weighed(slot.at), slot.parity);
+$if dual
+      if constexpr (MEETS) barrier_wait_all(at.state_taken(), step % 2 ^ 1);
+$end
       const auto store = [&](const Columns& sums) { store_values(sums, buffers, job.out, {64 * part, stream.head, chunk * CHUNK, stream.sequence}); };
-      ${dual ? 'if (FLOWS || part < VALUE_BOXES) ' : ''}compute(state, turn.at, slot.at, chunk, store);
+$if dual
+      const auto store_x = [&](const Columns& sums) { values.store(sums, buffers, {64 * part, stream.head, chunk * CHUNK, stream.sequence}); };
+      compute(state, turn.at, slot.at, chunk, store, store_x);
+$else
+      compute(state, turn.at, slot.at, chunk, store);
+$end
       sync_warp();
       if (lane() == 0) {
+        ${dual ? 'if constexpr (MEETS) barrier_arrive(at.state_taken());' : ''}
         barrier_arrive(at.empty(turn.at));
         barrier_arrive(at.taken(slot.at));
       }

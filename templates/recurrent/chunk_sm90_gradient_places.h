@@ -37,10 +37,15 @@ $end
 constexpr uint32_t ROW_BOXES = BOXES * BOX, STATE_BOXES = 2 * BOX, STAGE = 2 * ROW_BOXES + STATE_BOXES * (GATED ? 2 : 1);
 constexpr uint32_t PAIR_SLOTS = 2, OUT_BUFFERS = ${out_buffers};
 
-// Stages of copied rows, chunks' pairs of tokens, rows of out, the stages' gates, barriers.
+// Stages of copied rows, chunks' pairs of tokens, rows of out, the stages' gates, barriers. Of ssd also those of pairs
+// for x's gradient, and a state as elements.
 struct Places {
+$if dual
+  static constexpr uint32_t PAIRS = STAGES * STAGE, STATE = PAIRS + 2 * PAIR_SLOTS * BOX, OUT = STATE + 2 * VALUE_BOXES * BOX, GATES = OUT + 2 * OUT_BUFFERS * BOX;
+$else
   static constexpr uint32_t PAIRS = STAGES * STAGE, OUT = PAIRS + PAIR_SLOTS * BOX, GATES = OUT + 2 * OUT_BUFFERS * BOX;
-  static constexpr uint32_t BARRIERS = GATES + STAGES * sizeof(Gates), BYTES = BARRIERS + 16 * (STAGES + PAIR_SLOTS);
+$end
+  static constexpr uint32_t BARRIERS = GATES + STAGES * sizeof(Gates), BYTES = BARRIERS + 16 * (STAGES + PAIR_SLOTS)${dual ? ' + 16' : ''};
   uint32_t first;
 
   uint32_t readers(uint32_t stage) const { return first + stage * STAGE; }
@@ -48,6 +53,11 @@ struct Places {
   uint32_t written(uint32_t stage, int part) const { return read(stage) + ROW_BOXES + part * BOX; }
   uint32_t met(uint32_t stage, int part) const { return written(stage, part) + STATE_BOXES; }
   uint32_t pairs(uint32_t slot) const { return first + PAIRS + slot * BOX; }
+$if dual
+  uint32_t value_pairs(uint32_t slot) const { return pairs(PAIR_SLOTS + slot); }
+  uint32_t state(int part) const { return first + STATE + part * (VALUE_BOXES * BOX); }
+  uint32_t state_taken() const { return weighed(PAIR_SLOTS); }  // no longer read by the eight warps
+$end
   uint32_t out(int part) const { return first + OUT + part * OUT_BUFFERS * BOX; }
   static Gates& gates(char* memory, uint32_t stage) { return reinterpret_cast<Gates*>(memory + GATES)[stage]; }
 
@@ -60,13 +70,14 @@ struct Places {
 
   void init() const {
     for (uint32_t i = 0; i < STAGES; ++i) {
-      barrier_init(full(i), 1);
+      barrier_init(full(i), 2);
       barrier_init(empty(i), 8);
     }
     for (uint32_t i = 0; i < PAIR_SLOTS; ++i) {
       barrier_init(weighed(i), 4);
       barrier_init(taken(i), 8);
     }
+    ${dual ? 'barrier_init(state_taken(), 8);' : ''}
   }
 };
 static_assert(1024 + Places::BYTES <= ${shared}, "the spec has another size");

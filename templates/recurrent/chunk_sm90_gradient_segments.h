@@ -19,22 +19,22 @@ struct Segment {
   bool ends() const { return order + 1 == segments; }
   // Which of the states after segments but the last is that after number `order`.
   int64_t place(int64_t sequences, int order) const {
-    return ((kind * sequences + stream.sequence) * stream.heads + stream.head) * (segments - 1) + order;
+    return ((${dual ? '(kind != QUERIES)' : 'kind'} * sequences + stream.sequence) * stream.heads + stream.head) * (segments - 1) + order;
   }
   const float* before(const float* states, int64_t sequences) const {
     return order == 0 ? nullptr : states + place(sequences, order - 1) * (WARPGROUP * KEYS);
   }
 };
 
-// Block number: of the three gradients number % 3, of a segment of a head of a sequence: its state without those before it, and the log of
-// what it leaves of them. None for the last segment.
+// Block number: of the three gradients number % 3 (ssd: of C's and Bm's number % 2), of a segment of a head of a sequence: its state without
+// those before it, and the log of what it leaves of them. None for the last segment.
 KERNEL(3 * WARPGROUP, 1) segment_states_alone(${parameters('segment_states_alone')}) {
   const GatherPlaces at;
   if (thread_x() == 0) at.init();
   sync_block();
   let_next_launch_go();
-  const uint32_t block = static_cast<uint32_t>(block_x()) / 3, others = static_cast<uint32_t>(segments) - 1;
-  const int kind = block_x() % 3;
+  const uint32_t block = static_cast<uint32_t>(block_x()) / ${dual ? 2 : 3}, others = static_cast<uint32_t>(segments) - 1;
+  const int kind = ${dual ? 'block_x() % 2 ? KEYS_OF : QUERIES' : 'block_x() % 3'};
   const uint32_t number = block % others + (kind == QUERIES ? 0 : 1);  // of those that are met last there is none
   const Segment segment(kind, block / others * static_cast<uint32_t>(segments) + number, heads, segments, segment_chunks, ${dual ? 'Bm_view' : 'k_view'});
   const Stream& stream = segment.stream;

@@ -26,6 +26,10 @@ static inline void put_given(const FlowRows& flows, int chunk, float (&given)[2]
 }
 
 $end
+template <bool X> struct Flag {
+  static constexpr bool VALUE = X;
+};
+
 template <bool ROW_FLOWS, bool PAIR_FLOWS> struct GradientWeigher {
   const Places at;
   char* memory;
@@ -36,11 +40,11 @@ template <bool ROW_FLOWS, bool PAIR_FLOWS> struct GradientWeigher {
   const FlowRows flows;
 
 $if dual
-  static constexpr int ROWS = ROW_FLOWS ? VALUE_BOXES : BOXES, PARTS = ROW_FLOWS ? 2 : VALUE_BOXES;  // boxes of a token's rows
+  static constexpr int ROWS = VALUE_BOXES, PARTS = 2;  // boxes of a token's rows of values, and of keys
 $end
   void copy(uint32_t stage, int token, uint32_t full) const {
 $if dual
-    const int reads = stream.reads(!ROW_FLOWS), writes = stream.writes(!ROW_FLOWS);
+    const int reads = stream.reads(false), writes = stream.writes(false);
 $end
     barrier_expect(full, ${dual ? '2 * ROWS * BOX + PARTS * BOX' : '2 * ROW_BOXES + STATE_BOXES'} * (ROW_FLOWS ? 2 : 1));
 #pragma unroll
@@ -55,17 +59,25 @@ $end
     }
   }
 
-  // A step's log gates, in the first warp, on their way while the chunk before is weighed.
+  // Starts copying the chunk in turn.
+  void start_copies(const Turn<STAGES>& turn, int step) const {
+    if (step >= stream.steps) return;
+    const uint32_t full = at.full(turn.at);
+    barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
+    if (lane() == 0) {
+      copy(turn.at, stream.chunk_of(step, job.back) * CHUNK, full);
+      barrier_arrive(full);
+    }
+  }
+  // A step's log gates, on their way while the chunk before is weighed.
   void load(uint32_t (&numbers)[2], int step) const {
     if (step < stream.steps) gates.load_raw(stream.chunk_of(step, job.back) * CHUNK, stream.count, numbers);
   }
-  // Starts copying the chunk in turn; by the first warp, which has its numbers and loads those of the next.
-  void start(const Turn<STAGES>& turn, int step, uint32_t (&numbers)[2]) const {
+  // Sums up those of the chunk in turn, and loads the next one's.
+  void sum_up(const Turn<STAGES>& turn, int step, uint32_t (&numbers)[2]) const {
     if (step >= stream.steps) return;
-    const uint32_t full = at.full(turn.at);
     const int token = stream.chunk_of(step, job.back) * CHUNK;
     barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);
-    if (lane() == 0) copy(turn.at, token, full);
 $if dual
     put_steps<!PAIR_FLOWS>(at.gates(memory, turn.at), gates, numbers, token, stream.count);
 $else
@@ -75,7 +87,7 @@ $else
 $end
     load(numbers, step + 1);
     sync_warp();
-    if (lane() == 0) barrier_arrive(full);
+    if (lane() == 0) barrier_arrive(at.full(turn.at));
   }
 
   // Starts: sums = products of rows in boxes, of all rows to the left with N to the right.
@@ -89,10 +101,10 @@ $end
   }
 
   // The weights of a chunk's pairs, the scale included: rows are readers.
-  void weigh(uint32_t stage, uint32_t slot, int chunk) const {
+  void weigh(int warp, uint32_t stage, uint32_t slot, int chunk) const {
     const Gates& here = at.gates(memory, stage);
-    const StoreBuffers<Element, 1> pairs{at.pairs(slot), 0};
-    const int own = 16 * warp() + lane() / 4, direction = job.back ? -1 : 1;
+    const StoreBuffers<Element, 1> pairs{at.pairs(slot), 0}${dual ? ', value_pairs{at.value_pairs(slot), 0}' : ''};
+    const int own = 16 * warp + lane() / 4, direction = job.back ? -1 : 1;
     const float high[2] = {here.high[own], here.high[own + 8]}, low[2] = {here.low[own], here.low[own + 8]};
     float given[2] = {};
 $if dual
@@ -111,9 +123,11 @@ $end
 #pragma unroll
       for (int j = 0; j < WIDTH / 8; j += 2) {
         const int column = start / 8 + j;
-        uint32_t r[4] = {};
+        uint32_t r[4] = {}${dual ? ', value_r[PAIR_FLOWS ? 4 : 1] = {}' : ''};
         float read[4] = {};
-        if (direction * (8 * column - 16 * warp()) <= 0) {
+        // 16 readers by 16 that are read; diagonal: both are the same tokens, else all that are read come earlier.
+        const auto weigh_block = [&](auto diagonal) {
+          constexpr bool DIAGONAL = decltype(diagonal)::VALUE;
 #pragma unroll
           for (int n = 0; n < 2; ++n) {
             const int s = 8 * (column + n) + lane() % 4 * 2;
@@ -123,22 +137,23 @@ $if dual
 $end
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
-              float x[2];
+              float x[2]${dual ? ', y[2]' : ''};
 #pragma unroll
               for (int i = 0; i < 2; ++i) {
-                const int place = 4 * (j + n) + 2 * h + i, distance = direction * (own + 8 * h - s - i);
-                const float between = (high[h] - there.at[i]) + (low[h] - rest.at[i]);
+                const int place = 4 * (j + n) + 2 * h + i, distance = DIAGONAL ? direction * (own + 8 * h - s - i) : 1;
+                const float between = (high[h] - there.at[i]) + (low[h] - rest.at[i]), left = exp2_of(job.back ? -between : between);
 $if dual
-                x[i] = distance >= 0 ? sums[place] * exp2_of(job.back ? -between : between) : 0;
+                x[i] = distance >= 0 ? sums[place] * left : 0;
                 if constexpr (PAIR_FLOWS) {
+                  y[i] = distance >= 0 ? steps[h] * (met[place] * left) : 0;
+                  if (distance == 0) y[i] += skip;
                   const float flow = x[i] * met[place];
                   if (distance > 0) given[h] += flow, aged[h] += flow * between, read[2 * n + i] += steps[h] * flow;
                   if (distance == 0) flows.row(chunk, OWN_ROW)[own + 8 * h] = flow, flows.row(chunk, SKIP_ROW)[own + 8 * h] = sums[place];
                 }
                 x[i] *= job.back ? steps[h] : written.at[i];
-                if (!ROW_FLOWS && distance == 0) x[i] += skip;
 $else
-                x[i] = distance >= 0 ? sums[place] * job.pair_scale * exp2_of(job.back ? -between : between) : 0;
+                x[i] = distance >= 0 ? sums[place] * job.pair_scale * left : 0;
                 if constexpr (PAIR_FLOWS) {
                   const float flow = distance > 0 ? x[i] * met[place] : 0;
                   given[h] += flow, read[2 * n + i] += flow;
@@ -146,11 +161,18 @@ $else
 $end
               }
               r[2 * n + h] = pack_pair<Element>(x[0], x[1]);
+              ${dual ? 'if constexpr (PAIR_FLOWS) value_r[2 * n + h] = pack_pair<Element>(y[0], y[1]);' : ''}
             }
           }
-        }
+        };
+        const int from = 8 * column - 16 * warp;
+        if (from == 0)
+          weigh_block(Flag<true>{});
+        else if (direction * from < 0)
+          weigh_block(Flag<false>{});
         pairs.put<false>(column, r);
-        if constexpr (PAIR_FLOWS) store_token_sums(read, flows.row(chunk, READ_HERE_ROWS + warp()), column);
+        ${dual ? 'if constexpr (PAIR_FLOWS) value_pairs.put<false>(column, value_r);' : ''}
+        if constexpr (PAIR_FLOWS) store_token_sums(read, flows.row(chunk, READ_HERE_ROWS + warp), column);
       }
     }
 $if dual
@@ -171,19 +193,22 @@ $end
     uint32_t numbers[2] = {};
     Turn<STAGES> next, turn;
     Turn<PAIR_SLOTS> slot;
-    if (warp() == 0) load(numbers, 0);
+    // The two warps that weigh the fewest pairs make chunks ready.
+    const int warp = uniform(::warp()), copier = job.back ? 3 : 0, summer = job.back ? 2 : 1;
+    if (warp == summer) load(numbers, 0);
 #pragma unroll 1
     for (int step = 1 - STAGES; step < stream.steps; ++step) {
       if (step >= 0) {
         barrier_wait_all(at.full(turn.at), turn.parity);
         barrier_wait_all(at.taken(slot.at), slot.parity ^ 1);
-        weigh(turn.at, slot.at, stream.chunk_of(step, job.back));
+        weigh(warp, turn.at, slot.at, stream.chunk_of(step, job.back));
         fence_async();
         sync_warp();
         if (lane() == 0) barrier_arrive(at.weighed(slot.at));
         turn.next(), slot.next();
       }
-      if (warp() == 0) start(next, step + STAGES - 1, numbers);
+      if (warp == copier) start_copies(next, step + STAGES - 1);
+      if (warp == summer) sum_up(next, step + STAGES - 1, numbers);
       next.next();
     }
   }

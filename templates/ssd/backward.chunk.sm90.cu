@@ -1,5 +1,6 @@
 // ssd_bwd, a chunk of 64 tokens at a time, on Hopper's wgmma: as recurrent_bwd (templates/recurrent/backward.chunk.sm90.cu), where C takes the
-// place of queries, Bm that of keys and x that of values. Each gradient is a recurrence of its own, whose state a block carries in registers.
+// place of queries, Bm that of keys and x that of values. C's gradient is a recurrence of its own, whose state a block carries in registers;
+// those of Bm and x read the states of a second one.
 //
 // A step is a factor of what its token writes: of the queries' pairs and writes, and of rows of the other gradients. D x adds D to the weight
 // with which a token reads itself. Gradients of steps follow from what flows past tokens, which is computed without the writer's step.
@@ -16,7 +17,7 @@ constexpr int STAGES = ${stages}, HEADS = 1;  // of a block
 constexpr bool GATED = true, PRECISE = ${precise};  // gradients of steps are asked for; as f32
 // Elements a number of states as they are read, and of what they take in, where flows are asked for: A's gradient in f32 is a sum over all
 // tokens, in which terms of both signs cancel.
-constexpr int READ_PARTS = PRECISE ? 3 : 1, WRITTEN_PARTS = PRECISE ? 3 : 2;
+constexpr int READ_PARTS = PRECISE ? 3 : 2, WRITTEN_PARTS = PRECISE ? 3 : 2;
 constexpr int KEPT_EVERY = ${kept};
 #include "ssd/dual_chunk.h"
 #include "recurrent/gradient_rows.h"
@@ -24,6 +25,7 @@ constexpr int KEPT_EVERY = ${kept};
 #include "recurrent/chunk_sm90_gradient_places.h"
 #include "recurrent/chunk_sm90_gradient_flows.h"
 #include "recurrent/chunk_sm90_gradient_weigher.h"
+#include "ssd/sm90_value_gradient.h"
 #include "recurrent/chunk_sm90_gradient_carrier.h"
 
 #include "recurrent/chunk_sm90_gradient_segments.h"
@@ -47,56 +49,46 @@ template <bool PAIRS, class Weigh, class Carry> static inline void go_through(We
   sync_block();
   const int group = uniform(warpgroup());
   if (group == 0) {
-    give_registers<PAIRS ? 120 : 104>();
+    give_registers<PAIRS ? 104 : 88>();
     weigh(at, memory);
   } else {
-    take_registers<PAIRS ? 192 : 200>();
+    take_registers<PAIRS ? 200 : 208>();
     carry(at, memory, group - 1);
   }
 }
 
-// Block number: a segment of a head of a sequence, for C's gradient, which takes longest; then for each of them x's.
-KERNEL(3 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
+// Block number: a segment of a head of a sequence, for C's gradient.
+KERNEL(3 * WARPGROUP, 1) query_gradients(${parameters('query_gradients')}) {
   wait_for_previous_launch();
-  const uint32_t items = static_cast<uint32_t>(heads * sequences * segments), block = static_cast<uint32_t>(block_x());
-  const int kind = block < items ? QUERIES : VALUES;
-  const Segment segment(kind, block < items ? block : block - items, heads, segments, segment_chunks, C_view);
+  const Segment segment(QUERIES, static_cast<uint32_t>(block_x()), heads, segments, segment_chunks, C_view);
   const Stream& stream = segment.stream;
-  const auto numbers = [&](const Stream& of) { return steps_of(dt_view, dt_type, dt_bias_view, bias_type, A_view, a_type, dt_softplus, of); };
+  const DualNumbers numbers = steps_of(dt_view, dt_type, dt_bias_view, bias_type, A_view, a_type, dt_softplus, stream);
   const FlowRows flows(flow_sums, stream);
   const KeptStates kept(through_sums, kept_states, stream, is_given(dfinal_state_view));
-  const float* before = segment.before(segment_states, sequences);
-  if (kind == QUERIES) {
-    const Job job{dout_map, x_map, Bm_map, C_map, query_sums_map, 1, 1, 1, false, false, false};
-    go_through<false>([&](const Places& at, char* memory) { GradientWeigher<true, false>{at, memory, job, stream, numbers(stream), 0, flows}.run(); },
-                      [&](const Places& at, char* memory, int part) {
-                        GradientCarrier<true, false>{at, memory, job, stream, flows, kept, part}.run(initial_state_view, initial_state_view, before, segment.ends());
-                      });
-  } else {
-    const Job job{Bm_map, C_map, dout_map, C_map, dx_map, 1, 1, 1, true, true, true};
-    go_through<false>(
-        [&](const Places& at, char* memory) {
-          GradientWeigher<false, false>{at, memory, job, stream, numbers(stream), number_of_head(D_view, d_type, stream.head), flows}.run();
-        },
-        [&](const Places& at, char* memory, int part) {
-          GradientCarrier<false, false>{at, memory, job, stream, flows, kept, part}.run(dfinal_state_view, dinitial_state_view, before, segment.ends());
-        });
-  }
+  const Job job{dout_map, x_map, Bm_map, C_map, query_sums_map, 1, 1, 1, false, false, false};
+  go_through<false>([&](const Places& at, char* memory) { GradientWeigher<true, false>{at, memory, job, stream, numbers, 0, flows}.run(); },
+                    [&](const Places& at, char* memory, int part) {
+                      GradientCarrier<true, false>{at, memory, job, stream, flows, kept, part, {at, query_sums_map, part}}.run(
+                          initial_state_view, initial_state_view, segment.before(segment_states, sequences), segment.ends());
+                    });
 }
 
-// Block number: a segment of a head of a sequence. After the launch before it, whose states it meets.
+// Block number: likewise, for Bm's and x's. After the launch before it, whose states it meets.
 KERNEL(3 * WARPGROUP, 1) key_gradients(${parameters('key_gradients')}) {
   const Segment segment(KEYS_OF, static_cast<uint32_t>(block_x()), heads, segments, segment_chunks, Bm_view);
   const Stream& stream = segment.stream;
-  const auto numbers = [&](const Stream& of) { return steps_of(dt_view, dt_type, dt_bias_view, bias_type, A_view, a_type, dt_softplus, of); };
+  const DualNumbers numbers = steps_of(dt_view, dt_type, dt_bias_view, bias_type, A_view, a_type, dt_softplus, stream);
   const FlowRows flows(flow_sums, stream);
   const KeptStates kept(through_sums, kept_states, stream, is_given(dfinal_state_view));
-  const Job job{x_map, dout_map, C_map, Bm_map, key_sums_map, 1, 1, 1, true, false, false};
-  go_through<true>([&](const Places& at, char* memory) { GradientWeigher<true, true>{at, memory, job, stream, numbers(stream), 0, flows}.run(); },
-                   [&](const Places& at, char* memory, int part) {
-                     GradientCarrier<true, true>{at, memory, job, stream, flows, kept, part}.run(
-                         dfinal_state_view, dfinal_state_view, segment.before(segment_states, sequences), segment.ends());
-                   });
+  const Job job{x_map, dout_map, C_map, Bm_map, key_sums_map, 1, 1, 1, true, false, true};
+  go_through<true>(
+      [&](const Places& at, char* memory) {
+        GradientWeigher<true, true>{at, memory, job, stream, numbers, number_of_head(D_view, d_type, stream.head), flows}.run();
+      },
+      [&](const Places& at, char* memory, int part) {
+        GradientCarrier<true, true>{at, memory, job, stream, flows, kept, part, {at, dx_map, part}}.run(
+            dfinal_state_view, dinitial_state_view, segment.before(segment_states, sequences), segment.ends());
+      });
 }
 #include "ssd/sm90_step_gradients.h"
 #include "ssd/sum_heads.h"

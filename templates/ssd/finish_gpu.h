@@ -1,4 +1,6 @@
 // ssd_bwd's last two launches, for templates/recurrent/backward.step.gpu.cu: what its sweep has summed becomes the gradients of ssd's operands.
+#pragma once
+#include "ssd/sum_head.h"
 
 // A head's part of a token, by a warp: gradients of x and dt, and what the token adds to those of A, dt_bias and D.
 static inline void finish_head(const SharedRow& sums, const float* of_values, const Steps& steps, const Numbers<Element>& b,
@@ -55,20 +57,5 @@ KERNEL(128, 1) finish(${parameters('finish')}) {
 
 // Block x: the gradients of head x's A, dt_bias and D, over all tokens in use.
 KERNEL(256, 1) sum_heads(${parameters('sum_heads')}) {
-  const int64_t used = cum_seqlens ? cum_seqlens[sequences] : all_tokens;
-  __shared__ double sums[3][256];
-  for (int i = 0; i < 3; ++i) {
-    double sum = 0;
-    for (int64_t token = thread_x(); token < used; token += 256) sum += head_sums[(token * heads + block_x()) * 3 + i];
-    sums[i][thread_x()] = sum;
-  }
-  for (int half = 128; half > 0; half /= 2) {
-    sync_block();
-    if (thread_x() >= half) continue;
-    for (int i = 0; i < 3; ++i) sums[i][thread_x()] += sums[i][thread_x() + half];
-  }
-  if (thread_x() != 0) return;
-  GradientRow(dA_view, a_type, 0, 0, 0).store(block_x(), static_cast<float>(sums[0][0]));
-  if (is_given(ddt_bias_view)) GradientRow(ddt_bias_view, bias_type, 0, 0, 0).store(block_x(), static_cast<float>(sums[1][0]));
-  if (is_given(dD_view)) GradientRow(dD_view, d_type, 0, 0, 0).store(block_x(), static_cast<float>(sums[2][0]));
+  sum_head(head_sums, cum_seqlens ? cum_seqlens[sequences] : all_tokens, heads, {{dA_view, a_type}, {ddt_bias_view, bias_type}, {dD_view, d_type}});
 }

@@ -95,6 +95,7 @@ Subject parallel_chunks(const char* case_name, Sizes sizes = three_chunks) {
 // ssd, in recurrent's step forms.
 constexpr char dual_step[] = "ssd/dual_step.h";
 constexpr char finish_gpu[] = "ssd/finish_gpu.h";
+constexpr char sum_head[] = "ssd/sum_head.h";
 
 Subject dual(const char* case_name) {
   return {root, "ssd", case_name, "recurrent/forward.step.gpu.cu", {{"B", 1}, {"T", 9}, {"H", 4}, {"G", 2}, {"N", 35}, {"P", 21}}};
@@ -159,7 +160,7 @@ const Mutant mutants[] = {
      {"head < (shared + 1) * readers", 0, "head < shared * readers + 1", finish_gpu}},
     {"DualGradientWithoutTheSkip", dual_gradient("all.f32"), {"of_values[p] + skip * dy", 0, "of_values[p]", finish_gpu}},
     {"DualGradientOfStepsOfOne", dual_gradient("all.f32"), {"steps.at(token) * d_log", 0, "d_log", finish_gpu}},
-    {"DualGradientAddedUpWithoutABarrier", dual_gradient("all.f32"), {"sync_block();", 0, nothing, finish_gpu}},
+    {"DualGradientAddedUpWithoutABarrier", dual_gradient("all.f32"), {"sync_block();", 0, nothing, sum_head}},
     {"DualChunksWhosePairsForgetTheStep", dual_chunks(), {"x *= gates.beta[s], y", 0, "y"}},
     {"DualChunksWhoseStepsDoNotWrite", dual_chunks(), {"dual ? 'gates.beta[t]'", 0, "dual ? '1'"}},
     {"DualChunksWithoutTheirSkip", dual_chunks(), {"+= skip * own", 0, "+= 0 * own", dual_chunk}},
@@ -194,7 +195,7 @@ const Mutant mutants[] = {
      gradient_of_dual_chunks(),
      {"+ flows.through[lane()] * flows.time[CHUNK - 1].high", 0, nothing, step_gradients}},
     {"DualChunkGradientOfTheFirstHeadOfAGroup", gradient_of_dual_chunks(), {"reader < readers", 0, "reader < 1", finish_chunks}},
-    {"DualChunkGradientAddedUpWithoutABarrier", gradient_of_dual_chunks(), {"sync_block();", 0, nothing, "ssd/sum_heads.h"}},
+    {"DualChunkGradientAddedUpWithoutABarrier", gradient_of_dual_chunks(), {"sync_block();", 0, nothing, sum_head}},
     {"ChunksWithoutTheBarrierBeforeTheirRows", chunks("chunks.bf16"), {"sync_block();", 1, nothing}},
     {"ChunksWithoutTheBarrierBeforeTheirPairs", chunks("chunks.bf16"), {"sync_block();", 3, nothing}},
     {"ChunksWhoseTokensSeeTheNextOne", chunks("chunks.bf16"), {"s <= t ?", 0, "s <= t + 1 ?"}},

@@ -23,10 +23,16 @@ struct Mutant {
 const Subject attention{
     "flash_attention", "cross.bf16", "hopper", {{"B", 1}, {"Sq", 130}, {"Sk", 512}, {"Hq", 6}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}}};
 const Subject products{"grouped_matmul", "small_bf16", "hopper", {{"M", 300}, {"K", 600}, {"N", 128}, {"G", 3}, {"L", 3}}};
+// Chunks enough to go round the ring of stages; two heads of a group.
+const Subject states{"ssd", "chunks.bf16", "chunk_hopper", {{"B", 1}, {"T", 330}, {"H", 2}, {"G", 1}, {"N", 32}, {"P", 48}}};
+const Subject flows{"ssd_bwd", "chunks", "chunk_hopper", {{"B", 1}, {"T", 330}, {"H", 2}, {"G", 1}, {"N", 128}, {"P", 48}}};
 const Subject pairs{"grouped_matmul", "small_bf16", "hopper", {{"M", 150}, {"K", 640}, {"N", 192}, {"G", 2}, {"L", 2}}};
 
 constexpr char consumer[] = "flash_attention/forward_sm90_consumer.h", producer[] = "flash_attention/forward_sm90_producer.h";
 constexpr char grouped[] = "grouped_matmul/forward.sm90.cu", stores[] = "device/sm90/sm90_store.h";
+constexpr char carrier[] = "recurrent/chunk_sm90_carrier.h";
+constexpr char flow_weigher[] = "recurrent/chunk_sm90_gradient_weigher.h", flow_carrier[] = "recurrent/chunk_sm90_gradient_carrier.h";
+constexpr char values[] = "ssd/sm90_value_gradient.h", step_gradients[] = "ssd/sm90_step_gradients.h";
 
 const Mutant mutants[] = {
     {"AttentionReadsScoresBeforeTheyAreMade", attention, {consumer, "wgmma_wait<1>();", 0, ""}, Shown::by_both},
@@ -72,6 +78,25 @@ const Mutant mutants[] = {
      pairs,
      {grouped, "barrier_release<BLOCKS>(at.empty(slot), thread)", 0, "barrier_release<BLOCKS>(at.empty(slot), cluster_rank())"},
      Shown::by_eager},
+    {"StatesReadPairsThatAreNotWeighed", states, {carrier, "barrier_wait_all(at.weighed(slot), pairs.parity);", 0, ""}, Shown::by_both},
+    {"StatesTakeInRowsThatAreNotMade", states, {carrier, "wgmma_wait<1>();", 0, ""}, Shown::by_lazy},
+    {"FlowsOfRowsThatHaveNotCome", flows, {flow_weigher, "barrier_wait_all(at.full(turn.at), turn.parity);", 0, ""}, Shown::by_both},
+    {"FlowsOverwriteRowsThatAreRead",
+     flows,
+     {flow_weigher, "barrier_wait_all(at.empty(turn.at), turn.parity ^ 1);\n    if (lane() == 0)", 0, "if (lane() == 0)"},
+     Shown::by_eager},
+    {"FlowsReadPairsThatAreNotWeighed",
+     flows,
+     {flow_carrier, "barrier_wait_all(at.weighed(slot.at), slot.parity);", 0, ""},
+     Shown::by_lazy},
+    {"FlowsOfPairsThatAreLater", flows, {flow_weigher, "direction * (own + 8 * h - s - i) : 1", 0, "1 : 1"}, Shown::by_both},
+    {"FlowsAddTakenRowsThatAreNotMade",
+     flows,
+     {flow_carrier, "wgmma_wait<1>();\n    keep_in_place(taken);", 0, "keep_in_place(taken);"},
+     Shown::by_lazy},
+    {"FlowsOfHalfTheState", flows, {values, "k / 4 * (VALUE_BOXES * BOX)", 0, "0"}, Shown::by_both},
+    {"FlowsScaleRowsThatAreNotMade", flows, {values, "wgmma_wait<0>();", 0, ""}, Shown::by_lazy},
+    {"FlowsWithoutWhatFlowsThrough", flows, {step_gradients, "through * times.all", 0, "0 * times.all"}, Shown::by_both},
 };
 
 class PtxMutant : public ::testing::TestWithParam<Mutant> {};
