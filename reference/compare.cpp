@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "spec/call/tolerance.hpp"
+
 namespace ejk::reference {
 namespace {
 
@@ -129,11 +131,6 @@ double rounding_of(const Values& reference, const std::string& output) {
   return found == reference.end() || found->second.empty() ? 0 : found->second.front();
 }
 
-double tolerance_of(const spec::Spec& spec, const HostTensor& output) {
-  const auto found = spec.tolerance.find(std::string(name_of(output.type())));
-  if (found == spec.tolerance.end())
-    throw std::out_of_range(fmt::format("{}: no tolerance for {}, the type of {}", spec.kernel, name_of(output.type()), output.name()));
-  return found->second;
-}
+double tolerance_of(const Call& call, const HostTensor& output) { return spec::tolerance_of(call.binding, output.name(), output.type()); }
 
 }  // namespace ejk::reference

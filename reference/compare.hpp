@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "reference/call.hpp"
 #include "reference/host_tensor.hpp"
-#include "spec/model.hpp"
 
 namespace ejk::reference {
 
@@ -52,8 +52,9 @@ Comparison compare(const HostTensor& output, const Sample& sample, double tolera
 // What rounding may leave in an output, where the reference tells it: the value named "<output> rounding"; else 0.
 double rounding_of(const Values& reference, const std::string& output);
 
-// The spec's tolerance for the output's element type; throws std::out_of_range naming the type if the spec has none.
-double tolerance_of(const spec::Spec& spec, const HostTensor& output);
+// What the spec says of the output's element type, or of its "precision" in this call, whichever is larger; throws std::out_of_range naming
+// the type if the spec has none.
+double tolerance_of(const Call& call, const HostTensor& output);
 
 std::string index_text(std::span<const std::int64_t> shape, std::int64_t index);  // "[1, 0, 37]"
 

@@ -59,7 +59,7 @@ std::vector<Comparison> verify_call(const KernelReference& reference, Call& call
   execute(call);
   std::vector<Comparison> results;
   for (const HostTensor& output : call.outputs)
-    results.push_back(compare(output, reference_of(expected, reference.kernel(), output.name()), tolerance_of(*call.spec, output),
+    results.push_back(compare(output, reference_of(expected, reference.kernel(), output.name()), tolerance_of(call, output),
                               rounding_of(expected, output.name())));
   for (std::size_t i = 0; i < call.inputs.size(); ++i)
     if (!results.empty() && (!same_values(before[i], call.inputs[i].values()) || !call.inputs[i].surroundings_intact()))
@@ -118,7 +118,7 @@ Property grows_with_cotangents(std::vector<std::string> cotangents) {
 std::string disagreement(const Call& call, const Values& found, const Values& expected) {
   for (const HostTensor& output : call.outputs) {
     const Comparison result = compare(output.name(), output.shape(), reference_of(found, call.spec->kernel, output.name()),
-                                      reference_of(expected, call.spec->kernel, output.name()), tolerance_of(*call.spec, output));
+                                      reference_of(expected, call.spec->kernel, output.name()), tolerance_of(call, output));
     if (!result.ok()) return result.message;
   }
   return "";

@@ -106,7 +106,7 @@ std::string equal_values(const Call& call, const Execute& execute, Rng&) {
     std::fill_n(expected.begin() + ((s.q_begin + i) * heads + h) * value_dim, value_dim, 1.5);
   });
   const Values found = run_copy(changed, execute);
-  return compare("out", out.shape(), found.at("out"), expected, tolerance_of(*call.spec, out)).message;
+  return compare("out", out.shape(), found.at("out"), expected, tolerance_of(call, out)).message;
 }
 
 }  // namespace

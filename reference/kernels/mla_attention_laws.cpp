@@ -90,7 +90,7 @@ std::string equal_values(const Call& call, const Execute& execute, Rng& rng) {
       for (std::int64_t h = 0; h < p.heads; ++h)
         for (std::int64_t d = 0; d < p.value_dim; ++d) expected[at(p.query_row(n, i, h) * p.value_dim + d)] = p.vc(unit, h, d);
     }
-  return compare("out", out.shape(), run_copy(changed, execute).at("out"), expected, tolerance_of(*call.spec, out)).message;
+  return compare("out", out.shape(), run_copy(changed, execute).at("out"), expected, tolerance_of(call, out)).message;
 }
 
 // Heads, and their parts of the weights, in the reverse order.

@@ -99,7 +99,7 @@ std::string equal_values(const Call& call, const Execute& execute, Rng&) {
   std::vector<double> expected(at(out.elements()), 0.0);
   for (std::int64_t i = 0; i < out.elements(); ++i)
     if (!sight.rows(i / query / call.dim("Sq"), i / query % call.dim("Sq")).empty()) expected[at(i)] = 3;
-  return compare("out", out.shape(), run_copy(changed, execute).at("out"), expected, tolerance_of(*call.spec, out)).message;
+  return compare("out", out.shape(), run_copy(changed, execute).at("out"), expected, tolerance_of(call, out)).message;
 }
 
 // Indices in another order: the same but for rounding.

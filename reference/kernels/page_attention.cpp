@@ -260,7 +260,7 @@ std::string equal_values(const Call& call, const Execute& execute, Rng&) {
   const std::int64_t row = call.dim("D"), heads = call.dim("Hq"), group = heads / call.dim("Hkv");
   for (std::int64_t i = 0; i < out.elements(); ++i)
     if (pages.length(i / row / heads) > 0) expected[at(i)] = 3 * scale_of(call, "v_scale", i / row % heads / group);
-  return compare("out", out.shape(), run_copy(changed, execute).at("out"), expected, tolerance_of(*call.spec, out)).message;
+  return compare("out", out.shape(), run_copy(changed, execute).at("out"), expected, tolerance_of(call, out)).message;
 }
 
 // The call on the first `pages` pages of each sequence, or on what follows them.

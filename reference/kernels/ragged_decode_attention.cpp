@@ -239,7 +239,7 @@ std::string equal_values(const Call& call, const Execute& execute, Rng&) {
   std::vector<double> expected(at(out.elements()), 0.0);
   for (std::int64_t i = 0; i < out.elements(); ++i)
     if (const std::int64_t n = i / call.dim("Dv") / call.dim("Hq"); ranges.start(n) < ranges.end(n)) expected[at(i)] = 3;
-  return compare("out", out.shape(), run_copy(changed, execute).at("out"), expected, tolerance_of(*call.spec, out)).message;
+  return compare("out", out.shape(), run_copy(changed, execute).at("out"), expected, tolerance_of(call, out)).message;
 }
 
 // Attention over the keys before a place and over those from it on, put together by their LSE, is attention over all of them.

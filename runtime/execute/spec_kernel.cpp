@@ -6,6 +6,7 @@
 #include "common/guard.hpp"
 #include "execute/bound_call.hpp"
 #include "execute/facts.hpp"
+#include "spec/call/tolerance.hpp"
 #include "spec/expression/no_names.hpp"
 
 namespace ejk {
@@ -55,6 +56,12 @@ std::vector<Config> SpecKernel::config_space(const Invocation& invocation) const
 
 Result<Config> SpecKernel::heuristic_cfg(const Invocation& invocation) const {
   return guarded([&] { return bind_call(handle_, invocation).heuristic_cfg(invocation); });
+}
+
+double SpecKernel::tolerance(const Invocation& invocation, const std::string& tensor, DType type) const {
+  if (!is_floating(type) || !handle_.spec->tolerance.contains(std::string(name_of(type)))) return 0;  // an input, or of integers
+  const auto arguments = positional(handle_, invocation.tensors, invocation.attributes);
+  return spec::tolerance_of(spec::bind(*handle_.spec, facts_of(handle_, arguments.tensors, arguments.attributes)), tensor, type);
 }
 
 Invocation SpecKernel::canonical(const Invocation& invocation) const {

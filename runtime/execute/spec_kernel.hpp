@@ -22,6 +22,7 @@ class SpecKernel : public BindableKernel {
   Result<std::string> source_hash(const Invocation& invocation, const Config& config) const override;
   Result<std::string> code_hash(const Invocation& invocation, const Config& config) const override;
   std::optional<Nearness> nearness(const std::string& key, const std::string& measured_key) const override;
+  double tolerance(const Invocation& invocation, const std::string& tensor, DType type) const override;
   // As the spec says (spec/call/gradient.hpp). Without a mapping, tensors of one name are the same; "dx", "d_x", "grad_x", "x_grad" are of
   // x's shape and type; attributes go over by name.
   Result<Gradient> gradient(const Invocation& invocation) const override;

@@ -18,6 +18,21 @@ Result<std::string> Kernel::code_hash(const Invocation&, const Config&) const { 
 
 std::optional<Nearness> Kernel::nearness(const std::string&, const std::string&) const { return std::nullopt; }
 
+double Kernel::tolerance(const Invocation&, const std::string&, DType type) const {
+  switch (type) {
+    case DType::f64:
+      return 1e-12;
+    case DType::f32:
+      return 1e-5;
+    case DType::f16:
+      return 1e-3;
+    case DType::bf16:
+      return 8e-3;
+    default:
+      return 0;
+  }
+}
+
 Result<Gradient> Kernel::gradient(const Invocation&) const { return Error{ErrorCode::unsupported, name() + " has no gradient"}; }
 
 }  // namespace ejk

@@ -56,6 +56,7 @@ struct TensorSpec {
   bool for_gradient = false;  // outputs: made only where a gradient will be taken ("for": "gradient"); such an output is optional
   std::string fill;           // inputs: how tests and benchmarks make data (see reference/data.hpp); empty: by type
   Expression matters;         // inputs: where the result depends on its data; empty: wherever it is given (check_use.hpp)
+  Expression precision;       // outputs: an element type; no better a result is promised than its tolerance; empty: the output's own
 
   bool written() const { return output || !updated_as.empty(); }
 };
@@ -312,7 +313,7 @@ struct Spec {
   std::optional<SameAs> same_as;
   std::shared_ptr<const Spec> served_by;  // with same_as: the other; images bear its name
   Cases cases;
-  std::map<std::string, double> tolerance;  // element type → relative Frobenius error
+  std::map<std::string, double> tolerance;  // element type → relative Frobenius error (tolerance.hpp)
   Origins origins;                          // where a pointer's place is written in the file, of what is "like" another
 
   const Spec& server() const { return served_by ? *served_by : *this; }  // whose names its variants use

@@ -18,28 +18,13 @@ using Clock = std::chrono::steady_clock;
 struct LocalLab::Copy {
   std::string name;
   DType type;
+  double tolerance = 0;
   std::vector<std::byte> original;
   std::byte* memory = nullptr;     // the copy
   std::vector<std::byte> on_host;  // where it lies, if not on a device
 };
 
 namespace {
-
-// Relative, of the root mean square; the spec of a kernel of ours would say.
-double tolerance_of(DType type) {
-  switch (type) {
-    case DType::f64:
-      return 1e-12;
-    case DType::f32:
-      return 1e-5;
-    case DType::f16:
-      return 1e-3;
-    case DType::bf16:
-      return 8e-3;
-    default:
-      return 0;
-  }
-}
 
 double half_to_double(std::uint16_t bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
@@ -67,9 +52,8 @@ double element(DType type, const std::byte* at) {
 }
 
 // Error in tolerances.
-double error_of(DType type, const std::vector<std::byte>& found, const std::vector<std::byte>& expected) {
+double error_of(DType type, double tolerance, const std::vector<std::byte>& found, const std::vector<std::byte>& expected) {
   if (found == expected) return 0;
-  const double tolerance = tolerance_of(type);
   if (tolerance == 0) return INFINITY;
   double difference = 0, scale = 0;
   for (std::size_t i = 0; i + static_cast<std::size_t>(size_of(type)) <= found.size(); i += static_cast<std::size_t>(size_of(type))) {
@@ -115,6 +99,7 @@ void LocalLab::copy_tensors(const Invocation& invocation) {
     auto& copy = copies_.emplace_back();
     copy.name = name;
     copy.type = view.type;
+    copy.tolerance = kernel_.tolerance(invocation, name, view.type);
     copy.original.resize(static_cast<std::size_t>(high - low));
     const auto* from = view.data ? static_cast<const std::byte*>(view.data) + low : nullptr;  // no data: zeros
     if (machine_) {
@@ -181,7 +166,7 @@ Checked LocalLab::check(const Config& config, double) {
     run(config);
     const auto found = read();
     for (std::size_t i = 0; i < copies_.size(); ++i) {
-      checked.residual = std::max(checked.residual, error_of(copies_[i].type, found[i], truth_[i]));
+      checked.residual = std::max(checked.residual, error_of(copies_[i].type, copies_[i].tolerance, found[i], truth_[i]));
       if (checked.residual > 1 && checked.reason.empty())
         checked.reason = fmt::format("{} differs from the default config's by {:.3g} tolerances", copies_[i].name, checked.residual);
     }

@@ -46,7 +46,7 @@ class SplitKeys : public StoreTest {
     EXPECT_EQ(message_of(ejk::call(call.spec->kernel, views, call.attributes, {}, &config)), "") << call.label;
     std::vector<std::vector<double>> values;
     for (const auto& output : call.outputs) {
-      EXPECT_EQ(reference::compare(output, truth.at(output.name()), reference::tolerance_of(*call.spec, output)).message, "") << call.label;
+      EXPECT_EQ(reference::compare(output, truth.at(output.name()), reference::tolerance_of(call, output)).message, "") << call.label;
       values.push_back(output.values());
     }
     return values;
@@ -57,7 +57,7 @@ class SplitKeys : public StoreTest {
                     const std::vector<std::vector<double>>& expected) {
     for (std::size_t i = 0; i < found.size(); ++i) {
       const auto& output = call.outputs[i];
-      const double tolerance = reference::tolerance_of(*call.spec, output);
+      const double tolerance = reference::tolerance_of(call, output);
       EXPECT_EQ(reference::compare(output.name(), output.shape(), found[i], expected[i], tolerance).message, "") << call.label;
     }
   }

@@ -21,7 +21,7 @@ void compare_all(const reference::KernelReference& truth, const reference::Call&
   check.against = "float64 reference";
   const auto values = truth.compute(call);
   for (const auto& output : call.outputs)
-    check.outputs.push_back(reference::compare(output, values.at(output.name()), reference::tolerance_of(*call.spec, output),
+    check.outputs.push_back(reference::compare(output, values.at(output.name()), reference::tolerance_of(call, output),
                                                reference::rounding_of(values, output.name())));
 }
 
@@ -34,7 +34,7 @@ void compare_sample(const reference::KernelReference& truth, const reference::Ca
       check.why_not += (check.why_not.empty() ? "" : ", ") + output.name();
       continue;
     }
-    check.outputs.push_back(reference::compare(output, sample->second, reference::tolerance_of(*call.spec, output)));
+    check.outputs.push_back(reference::compare(output, sample->second, reference::tolerance_of(call, output)));
   }
   if (!check.why_not.empty()) check.why_not += " cannot be sampled, and the call is too large for the whole reference";
   if (!check.outputs.empty()) check.against = "sample of the float64 reference";

@@ -29,8 +29,8 @@ std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t hash) {
 }
 
 // Integers have none: they must be equal.
-double tolerance_for(const spec::Spec& spec, const HostTensor& output) {
-  return is_floating(output.type()) ? reference::tolerance_of(spec, output) : 0;
+double tolerance_for(const reference::Call& call, const HostTensor& output) {
+  return is_floating(output.type()) ? reference::tolerance_of(call, output) : 0;
 }
 
 double residual_of(const reference::Comparison& result) {
@@ -193,7 +193,7 @@ std::string WorkerOutputs::set_truth(double seconds) {
 OutputVerdict WorkerOutputs::judge() {
   OutputVerdict verdict;
   for (auto& output : outputs_) {
-    const double tolerance = tolerance_for(*kernel_.spec, output->tensor());
+    const double tolerance = tolerance_for(call_, output->tensor());
     output->fetch();
     if (!output->whole()) {
       if (!output->same_as_kept()) output->compare_windows(tolerance, verdict);

@@ -22,7 +22,7 @@ CheckResult compared(const Call& call, const reference::Values& expected, const 
   CheckResult result;
   double worst = 0;
   for (const auto& output : call.outputs) {
-    const auto comparison = reference::compare(output, expected.at(output.name()), factor * reference::tolerance_of(*call.spec, output),
+    const auto comparison = reference::compare(output, expected.at(output.name()), factor * reference::tolerance_of(call, output),
                                                reference::rounding_of(expected, output.name()));
     worst = std::max(worst, comparison.error);
     result.text += fmt::format("{}{} error {} (tolerance {})", result.text.empty() ? "" : "; ", output.name(), digits(comparison.error),

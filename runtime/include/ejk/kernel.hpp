@@ -85,6 +85,9 @@ class EJK_API Kernel {
   // How near a measurement under another key is to a call with this key; nullopt: it says nothing about it. By default none does. A spec
   // says it by "tuning": {"nearest": ...}.
   virtual std::optional<Nearness> nearness(const std::string& key, const std::string& measured_key) const;
+  // The largest relative root mean square error of that tensor of the call, for a tuner that compares two configs' results; 0: they must be
+  // equal. By default what the element type allows; a spec says it by "tolerance".
+  virtual double tolerance(const Invocation& invocation, const std::string& tensor, DType type) const;
   // The gradient's calls for this call; by default an error: it has none.
   virtual Result<Gradient> gradient(const Invocation& invocation) const;
 };

@@ -23,6 +23,8 @@ class ContractCheck {
     for (std::size_t i = 0; i < spec_.attributes.size(); ++i) attribute(i);
     for (std::size_t i = 0; i < spec_.tensors.size(); ++i)  // inputs come first
       if (spec_.tensors[i].matters) names_.judge(pointer_to("/inputs", i) + "/matters", spec_.tensors[i].matters, rules("'matters'"));
+    for (const TensorSpec& tensor : spec_.tensors)
+      if (tensor.precision) names_.judge("/outputs", tensor.precision, rules("the precision of '" + tensor.name + "'"));
     for (std::size_t i = 0; i < spec_.requirements.size(); ++i) requirement(i);
     batch();
     NameRules cost = rules("the cost");

@@ -57,6 +57,7 @@ const std::vector<ObjectFields>& table() {
         {"shape", any, required},
         {"optional", boolean},
         {"for", text},
+        {"precision", expression},
         {"doc", doc, required}}},
       {"updating_output", {{"name", text, required}, {"updates", text, required}, {"type", text}, {"shape", any}, {"doc", doc, required}}},
       {"requirement", {{"that", expression, required}, {"else", doc, required}, {"reads", any}}},

@@ -199,6 +199,7 @@ class ContractReader {
     tensor.output = output;
     tensor.fill = node.text("fill");
     tensor.matters = node.expression("matters");
+    tensor.precision = node.expression("precision");
     if (node.field("name")) declare(field_or(node, "name"), tensor.name, what);
     if (const auto type = node.field("type"); type && type->json().is_string()) element_type(*type, tensor.type);
     if (const auto shape = node.field("shape")) tensor.shapes = load_shapes(*shape, spec_);
