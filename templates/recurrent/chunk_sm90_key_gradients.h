@@ -136,7 +136,8 @@ struct NeighbourKeys {
   int part, key, first;
 
   NeighbourKeys() : part(thread_x() / (KEYS / 2)), key(thread_x() % (KEYS / 2) * 2), first(part * PART) {}
-  void load(const View& view, const ChunkPlace& place) {
+  void load(const View& view, int64_t type, const ChunkPlace& place) {
+    if (!F32_GATES) return load_key_gates(gates, view, type, place.tokens, place.head, place.token + first, place.count, key, false);
     const float* at = static_cast<const float*>(view.data) + place.tokens.row * view.strides[0] + (place.tokens.first + place.token + first) * view.strides[1] + place.head * view.strides[2] + key;
     const int there = place.count - place.token - first, keys = static_cast<int>(view.shape[3]) - key;
     if ((reinterpret_cast<uint64_t>(view.data) % 8 | (view.strides[0] | view.strides[1] | view.strides[2]) % 2) != 0) return load_key_gates(gates, at, view.strides[1], there, keys);
@@ -256,7 +257,7 @@ KERNEL(THREADS, 2) gradients(${parameters('gradients')}) {
     for (int i = 0; i < KEYS / 2; ++i) sums[i] *= scale;
   }
   NeighbourKeys neighbours;
-  neighbours.load(gk_view, place);
+  neighbours.load(gk_view, gk_type, place);
   float* parts_of_through = reinterpret_cast<float*>(memory + At::THROUGH);
   if (GATED) store_pack(parts_of_through + 2 * thread_x(), Pack<float, 2>{through[0], through[1]});
   copy_async_wait<0>();
