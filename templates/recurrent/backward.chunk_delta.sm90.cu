@@ -1,6 +1,6 @@
 // recurrent_bwd with the delta rule, a chunk of 64 tokens at a time, on Hopper's wgmma: backward.chunk.gpu.cu has the formulas. The launch
-// `prepare` inverts chunks' matrices, `states` walks through sequences both ways and keeps states, what tokens write and their gradients;
-// `gradients` then has all chunks at once.
+// `prepare` inverts chunks' matrices, `states` walks through sequences both ways and keeps each second state, what tokens write and their
+// gradients; `gradients` then has all chunks at once, two of them between states that are kept.
 #include "device/gpu.h"
 #include "device/sm90.h"
 #include "device/sm90/sm90_store.h"
@@ -13,7 +13,7 @@ constexpr int WARPS = 8, THREADS = WARPS * WARP;  // of a block that prepares
 constexpr bool NORMED = ${normed}, GATED = ${gated}, NARROW = false;
 using Piece = half;  // of the inverse and of what it multiplies
 // Elements a number: of states and gradients; of what tokens write, and of the inverse.
-constexpr int PARTS = ${precise} ? 2 : 1, WRITTEN_PARTS = PARTS > 1 ? ${written} : 1, INVERSE_PARTS = PARTS;
+constexpr int PARTS = ${precise} ? 2 : 1, WRITTEN_PARTS = PARTS, INVERSE_PARTS = PARTS;
 constexpr int WAYS = 2, STATE_THREADS = 128, STATE_COLUMNS = 64;
 #include "recurrent/chunk_gates.h"
 #include "recurrent/gradient_rows.h"

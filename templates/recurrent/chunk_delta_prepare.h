@@ -62,8 +62,14 @@ $end
 // Block number: a chunk of a head. Its numbers; as elements the inverse of the delta rule's matrix and the weights of pairs of tokens, and
 // (PRECISE) behind each what rounding took from it.
 KERNEL(THREADS, ${whole_pairs ? 4 : 1}) prepare(${parameters('prepare')}) {
+$if whole_pairs
+  // Chunks of a sequence are pairs: the last one may have no tokens.
+  ChunkPlace at(nullptr, sequences, heads, (q_view.shape[1] + 2 * CHUNK - 1) / (2 * CHUNK) * (2 * CHUNK));
+  at.count = static_cast<int>(q_view.shape[1]);
+$else
   const ChunkPlace at(cum_seqlens, sequences, heads, q_view.shape[1]);
   if (at.token >= at.count) return;
+$end
   char* memory = dynamic_shared();
   const SharedPointer shared = shared_pointer(memory);
   const KeyTile query_tile{shared + PREPARED_ROWS}, key_tile{query_tile.base + KeyTile::BYTES};

@@ -109,7 +109,7 @@ template <bool BACK> struct StateCarrier {
 
   const ChunkNumbers& numbers(uint32_t stage) const { return *reinterpret_cast<const ChunkNumbers*>(memory + (at.numbers(stage) - at.first)); }
 
-  // x = what keys read of the state, which is kept meanwhile; (BACK) of_weights = what out's gradients, weighed, give to what tokens write.
+  // x = what keys read of the state, which is kept meanwhile if it is that before (BACK: after) a pair of chunks; (BACK) of_weights = what out's gradients, weighed, give to what tokens write.
   void read(Columns& x, Columns& of_weights, const Column& state, Buffers& buffers, uint32_t stage, int number) const {
     uint32_t seen[SLICES][4], rest[SLICES][4];
     to_factor(seen, state);
@@ -124,7 +124,7 @@ template <bool BACK> struct StateCarrier {
       for (int i = PARTS - 1; i >= 0; --i) multiply_values_by_columns(of_weights, at.values(stage, part), at.matrix(stage, INVERSE_PARTS + i), i < PARTS - 1);
     }
     wgmma_commit();
-    keep_state<PARTS>(seen, rest, buffers, kept, {0, 64 * part, BACK ? PARTS : 0, walk.head, number});
+    if (number % 2 == BACK) keep_state<PARTS>(seen, rest, buffers, kept, {0, 64 * part, BACK ? PARTS : 0, walk.head, number / 2});
     wgmma_wait<0>();
     keep_in_place(x);
     if constexpr (BACK) keep_in_place(of_weights);
@@ -247,12 +247,15 @@ $end
   }
 };
 
+// Tokens of a sequence whose chunks are pairs: the last one may have none.
+static inline int64_t in_pairs(int64_t tokens) { return (tokens + 2 * CHUNK - 1) / (2 * CHUNK) * (2 * CHUNK); }
+
 template <bool BACK> struct Way {
   static constexpr bool value = BACK;
 };
 // Block number: first gradients of states, then states, of a head of a sequence each.
 KERNEL(3 * WARPGROUP, 1) states(${parameters('states')}) {
-  const Walk walk(heads, sequences, q_view.shape[1]);
+  const Walk walk(heads, sequences, in_pairs(q_view.shape[1]));
   const uint32_t first = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
   const char* memory = dynamic_shared() + (first - shared_pointer(dynamic_shared()));
   const float scale = softmax_scale;
