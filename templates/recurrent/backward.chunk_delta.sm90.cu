@@ -8,7 +8,7 @@
 
 using Element = ${ctype(E)};
 constexpr int KEYS = 128, SLICES = KEYS / 16, BOXES = KEYS / 64;  // of keys and of values; up to 56 more than there are: zeros
-constexpr int WARPS = 8, THREADS = WARPS * WARP;  // of a block that prepares
+constexpr int WARPS = 4, THREADS = WARPS * WARP;  // of a block that prepares
 // l2_norm; gradients of log gates or of beta are asked for.
 constexpr bool NORMED = ${normed}, GATED = ${gated}, NARROW = false;
 using Piece = half;  // of the inverse and of what it multiplies
@@ -24,7 +24,7 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_place.h"
 #include "recurrent/chunk_sm90_products.h"
 #include "recurrent/chunk_sm90_value_scales.h"
-#include "recurrent/chunk_delta_prepare.h"
+#include "recurrent/chunk_sm90_delta_prepare.h"
 #include "recurrent/chunk_sm90_delta_states.h"
 #include "recurrent/chunk_sm90_delta_gradients.h"
 #include "recurrent/chunk_gamma_sum.h"

@@ -11,20 +11,22 @@ struct GateFlows {
   float later_sum = 0;                // (store) of the changes of chunks after
 
   // What a turn left; beside(): what else is read of it.
-  template <Turns TURN, class Beside> void add(int step, Beside beside) {
-    barrier_wait(at.meeting(FLOWS_THERE), (step * TURNS + TURN) % 2);
+  template <class Beside> void add(int step, int turn, Beside beside) {
+    barrier_wait(at.meeting(FLOWS_THERE), (step * TURNS + turn) % 2);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int t = 2 * lane() + i;
-      float &reader = change[TURN != EARLIER][i], &writer = change[TURN == LATER][i];
-      reader += flows.read[0][t] + flows.read[1][t];
+      float reader = flows.read[0][t] + flows.read[1][t], writer = 0;
 #pragma unroll
       for (int part = 0; part < 8; ++part) writer -= flows.read_here[part][t];
-      if (TURN == ACROSS) continue;
-      reader += flows.read_by_keys[t];
-      writer -= flows.left[t], left += flows.left[t];
+      if (turn != ACROSS) {
+        reader += flows.read_by_keys[t];
+        writer -= flows.left[t], left += flows.left[t];
+      }
+      change[0][i] += (turn == EARLIER ? reader : 0) + (turn == LATER ? 0 : writer);
+      change[1][i] += (turn == EARLIER ? 0 : reader) + (turn == LATER ? writer : 0);
     }
-    if (TURN == LATER && lane() < 12) left += flows.through[0][lane()];
+    if (turn == LATER && lane() < 8) left += flows.through[0][lane()];
     beside();
     sync_warp();
     barrier_arrive(at.meeting(FLOWS_FREE));

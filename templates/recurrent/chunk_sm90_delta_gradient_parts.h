@@ -27,12 +27,13 @@ struct GradientParts {
     sync_warp();
     if (lane() == 0) barrier_arrive(at.empty(barriers));
   }
-  // Calls use(stage) for what is copied of some values after the others.
-  template <class Use> void each_step(Use use) const {
+  // Calls use(stage) for what is copied of some values after the others, in a turn of the block's item number `number`.
+  template <class Use> void each_step(int number, int turn, Use use) const {
+    const int steps = steps_of(turn);
 #pragma unroll 1
-    for (uint32_t step = 0; step < VALUE_STEPS; ++step) {
+    for (int step = 0; step < steps; ++step) {
       const uint32_t stage = step % GRADIENT_STAGES;
-      barrier_wait_all(at.full(stage), step / GRADIENT_STAGES % 2);
+      barrier_wait_all(at.full(stage), stage_parity(number, turn, step));
       use(stage);
       release(stage);
     }
@@ -79,14 +80,15 @@ struct GradientParts {
 
   // Pairs of token t with s before it (or with itself) times what is left at t of what s wrote, t's factor and the key's of s; the others are 0.
   // Without branches: all pairs are weighed.
-  template <Turns TURN, class Factor> void weigh(TokenPairs& pairs, bool itself, Factor factor) const {
-    const ChunkNumbers &own = numbers(TURN != EARLIER), &written = numbers(TURN == LATER);
-    const int t = own_row(), column = lane() % 4 * 2;
+  template <class Factor> void weigh(int turn, TokenPairs& pairs, bool itself, Factor factor) const {
+    const ChunkNumbers &own = numbers(turn != EARLIER), &written = numbers(turn == LATER);
+    const bool across = turn == ACROSS;
+    const int t = own_row(), column = lane() % 4 * 2, end = across ? CHUNK : t + itself;
     float factors[2], high[2], low[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       high[h] = own.gates.high[t + 8 * h], low[h] = own.gates.low[t + 8 * h], factors[h] = factor(t + 8 * h);
-      if (TURN == ACROSS) factors[h] *= own.gates.before[t + 8 * h];
+      if (across) factors[h] *= own.gates.before[t + 8 * h];
     }
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
@@ -95,9 +97,9 @@ struct GradientParts {
       const float norms[2] = {written.key_norm(first), written.key_norm(first + 1)};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float left = TURN == ACROSS ? after.at[i % 2] : exp2_of((high[i / 2] - from_high.at[i % 2]) + (low[i / 2] - from_low.at[i % 2]));
+        const float own_left = exp2_of((high[i / 2] - from_high.at[i % 2]) + (low[i / 2] - from_low.at[i % 2])), left = across ? after.at[i % 2] : own_left;
         const float weighed = pairs[4 * j + i] * (factors[i / 2] * norms[i % 2] * left);
-        pairs[4 * j + i] = TURN == ACROSS || first + i % 2 < t + i / 2 * 8 + itself ? weighed : 0;
+        pairs[4 * j + i] = first + i % 2 < end + i / 2 * 8 ? weighed : 0;
       }
     }
   }
@@ -111,11 +113,13 @@ struct GradientParts {
     return found;
   }
   // What flows between pairs, `left` rows times `right` rows, goes to the sums of rows and, by way of flows, of columns.
-  // In so many turns: fewer registers. ITSELF: besides, there are pairs of a token with itself, between which nothing flows.
-  template <int TURNS, bool ITSELF> void add_flows(const TokenPairs& pairs, uint32_t left, uint32_t right, float (&rows)[2], float* columns) const {
-    constexpr int COLUMNS = CHUNK / TURNS;
+  // Some columns at a time: fewer registers. `itself`: nothing flows between that token and the row's own, likewise of the row 8 on.
+  // meanwhile(): while the first of them are multiplied; sums of columns are written after it.
+  template <int TIMES, class Meanwhile>
+  void add_flows(const TokenPairs& pairs, uint32_t left, uint32_t right, float (&rows)[2], float* columns, int itself, Meanwhile meanwhile) const {
+    constexpr int COLUMNS = CHUNK / TIMES;
 #pragma unroll
-    for (int turn = 0; turn < TURNS; ++turn) {
+    for (int turn = 0; turn < TIMES; ++turn) {
       float products[COLUMNS / 2];
       keep_in_place(products);
       wgmma_fence();
@@ -123,6 +127,7 @@ struct GradientParts {
       for (int k = 0; k < SLICES; ++k)
         wgmma<Element, COLUMNS>(products, moved(depth_major<128>(left), k / 4 * BOX + k % 4 * 32), moved(depth_major<128>(right + turn * COLUMNS * 128), k / 4 * BOX + k % 4 * 32), k > 0);
       wgmma_commit();
+      if (turn == 0) meanwhile();
       wgmma_wait<0>();
       keep_in_place(products);
 #pragma unroll
@@ -132,8 +137,8 @@ struct GradientParts {
         for (int n = 0; n < 2; ++n)
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            const int t = own_row() + i / 2 * 8, s = COLUMNS * turn + 8 * (j + n) + lane() % 4 * 2 + i % 2;
-            const float flow = ITSELF && s == t ? 0 : pairs[COLUMNS / 2 * turn + 4 * (j + n) + i] * products[4 * (j + n) + i];
+            const int s = COLUMNS * turn + 8 * (j + n) + lane() % 4 * 2 + i % 2;
+            const float flow = s == itself + i / 2 * 8 ? 0 : pairs[COLUMNS / 2 * turn + 4 * (j + n) + i] * products[4 * (j + n) + i];
             rows[i / 2] += flow, x[2 * n + i % 2] += flow;
           }
         store_token_sums(x, columns, COLUMNS / 8 * turn + j);
@@ -201,10 +206,10 @@ struct GradientParts {
   }
   // What the state before the chunks holds for the gradient after them, of a step's values, of which a warp has 8: the products of values with
   // themselves, sums[lane() / 4 % 2] of the lanes that have_own(), of all products of values. Few at a time: matrix instructions round down.
-  // Of 32 keys after the others, of which OF_READS, which has the least to do besides, takes two.
+  // Of 32 keys after the others, two by OF_READS and two by OF_WRITES: OF_QUERIES has most to do besides.
   template <Part PART> void add_through(uint32_t stage, float (&sums)[2]) const {
-    constexpr int FIRST = PART == OF_READS ? 0 : PART == OF_QUERIES ? 2 : 3, END = PART == OF_READS ? 2 : FIRST + 1;
-    static_assert(2 * BOXES == 4);
+    constexpr int FIRST = PART == OF_READS ? 0 : 2, END = FIRST + 2;
+    static_assert(2 * BOXES == 4 && PART != OF_QUERIES);
     const uint32_t row = warp() % 4 * 8 + lane() % 8, at_row = row * 128, pack = lane() / 8;
 #pragma unroll
     for (int half = FIRST; half < END; ++half) {

@@ -7,63 +7,74 @@ using HalfOfKeys = float[KEYS / 4];
 
 struct GradientMaker : GradientParts {
   // Which of two phases the barriers of meetings have in a turn of the block's item number `step`.
-  template <Turns TURN> static uint32_t turn_parity(int step) { return (step * TURNS + TURN) % 2; }
+  static uint32_t turn_parity(int step, int turn) { return (step * TURNS + turn) % 2; }
   void wait_for_rows(bool later) const { barrier_wait_all(at.full(ROWS), !later); }
+  // One after another, by the same instructions, so that they fit into a processor's cache of them.
+  template <class Make> static void each_turn(Make make) {
+#pragma unroll 1
+    for (int turn = LATER; turn < TURNS; ++turn) make(turn);
+  }
+  template <int N> static void set_to_zero(float (&sums)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) sums[i] = 0;
+  }
 
   void of_queries(const GradientItem& item, const TensorMap& to, int step) const {
     TokenKeys dq;
-    queries_turn<LATER>(dq, step);
-    queries_turn<ACROSS>(dq, step);
-    finish_queries(dq, item, to, true);
-    queries_turn<EARLIER>(dq, step);
-    finish_queries(dq, item, to, false);
+    each_turn([&](int turn) {
+      queries_turn(dq, step, turn);
+      if (turn != LATER) finish_queries(dq, item, to, turn == ACROSS);
+    });
   }
-  template <Turns TURN> void queries_turn(TokenKeys& dq, int step) const {
-    TokenPairs pairs = {};
-    float through[2] = {};
-    if (TURN != ACROSS) {
-#pragma unroll
-      for (int i = 0; i < KEYS / 2; ++i) dq[i] = 0;
-    }
-    each_step([&](uint32_t stage) {
-      if (TURN != ACROSS) keep_in_place(dq);
+  // Sums of what is copied step by step: of pairs, and (STATES) of queries with the state.
+  template <bool STATES> void add_queries(TokenKeys& dq, TokenPairs& pairs, int step, int turn) const {
+    each_step(step, turn, [&](uint32_t stage) {
+      if (STATES) keep_in_place(dq);
       keep_in_place(pairs);
       wgmma_fence();
 #pragma unroll
-      for (int i = WRITTEN_PARTS - 1; i >= 0; --i) multiply_rows_of(pairs, at.dout(stage), at.written(stage, i), true);
-      if constexpr (TURN != ACROSS) {
+      for (int more = !STATES; more >= 0; --more)
+#pragma unroll
+        for (int i = WRITTEN_PARTS - 1; i >= 0; --i) multiply_rows_of(pairs, at.dout(stage, more), at.written(stage, i, more), true);
+      if constexpr (STATES) {
 #pragma unroll
         for (int i = PARTS - 1; i >= 0; --i) multiply_by_keys<STEP>(dq, at.dout(stage), at.before(stage, i), true);
       }
       wgmma_commit();
-      if (GATED && TURN == LATER) add_through<OF_QUERIES>(stage, through);
       wgmma_wait<0>();
-      if (TURN != ACROSS) keep_in_place(dq);
+      if (STATES) keep_in_place(dq);
       keep_in_place(pairs);
     });
-    if (TURN != ACROSS) wait_for_rows(TURN == LATER);
-    const ChunkNumbers& own = numbers(TURN != EARLIER);
-    if (TURN != ACROSS) {
-      const float more = TURN == LATER ? scale * left_by(false) : scale;
+  }
+  void queries_turn(TokenKeys& dq, int step, int turn) const {
+    TokenPairs pairs;
+    set_to_zero(pairs);
+    const ChunkNumbers& own = numbers(turn != EARLIER);
+    if (turn == ACROSS) {
+      add_queries<false>(dq, pairs, step, turn);
+    } else {
+      set_to_zero(dq);
+      add_queries<true>(dq, pairs, step, turn);
+      wait_for_rows(turn == LATER);
+      const float more = turn == LATER ? scale * left_by(false) : scale;
       scale_rows(dq, [&](int t) { return more * own.gates.before[t] * own.query_norm(t); });
     }
-    weigh<TURN>(pairs, true, [&](int t) { return scale * own.query_norm(t); });
-    barrier_wait(at.meeting(PAIRS_FREE), turn_parity<TURN>(step));
+    weigh(turn, pairs, true, [&](int t) { return scale * own.query_norm(t); });
+    barrier_wait(at.meeting(PAIRS_FREE), turn_parity(step, turn));
     put_pairs(pairs, at.pairs(0), 3);
     barrier_arrive(at.meeting(PAIRS_THERE));
-    if (GATED) {
-      float rows[2] = {};
-      barrier_wait(at.meeting(FLOWS_FREE), turn_parity<TURN>(step));
-      if (TURN != ACROSS) multiply_with(at.queries(), dq, rows);
-      add_flows<2, TURN != ACROSS>(pairs, at.queries(), at.keys(TURN == LATER), rows, flows().read_here[warp() % 4]);
-      put_rows(rows, flows().read[0]);
-      if (TURN == LATER) put_through(through, flows().through[OF_QUERIES]);
-      barrier_arrive(at.meeting(FLOWS_THERE));
-    }
+    float rows[2] = {};
+    if (GATED && turn != ACROSS) multiply_with(at.queries(), dq, rows);
     keep_in_place(dq);
     wgmma_fence();
-    multiply_by_keys<CHUNK>(dq, at.pairs(0), at.keys(TURN == LATER), true);
+    multiply_by_keys<CHUNK>(dq, at.pairs(0), at.keys(turn == LATER), true);
     wgmma_commit();
+    if (GATED) {
+      add_flows<2>(pairs, at.queries(), at.keys(turn == LATER), rows, flows().read_here[warp() % 4], turn == ACROSS ? -CHUNK : own_row(),
+                   [&] { barrier_wait(at.meeting(FLOWS_FREE), turn_parity(step, turn)); });
+      put_rows(rows, flows().read[0]);
+      barrier_arrive(at.meeting(FLOWS_THERE));
+    }
     wgmma_wait<0>();
     keep_in_place(dq);
   }
@@ -76,64 +87,72 @@ $end
   }
 
   void of_reads(int step) const {
-    reads_turn<LATER>(step);
-    reads_turn<ACROSS>(step);
-    release(ROWS);
-    reads_turn<EARLIER>(step);
-    release(ROWS);
+    each_turn([&](int turn) {
+      reads_turn(step, turn);
+      if (turn != LATER) release(ROWS);
+    });
   }
-  template <Turns TURN> void reads_turn(int step) const {
-    TokenKeys sums = {};
-    TokenPairs pairs = {};
-    float through[2] = {};
-    each_step([&](uint32_t stage) {
-      if (TURN != ACROSS) keep_in_place(sums);
+  template <bool STATES> void add_reads(TokenKeys& sums, TokenPairs& pairs, float (&through)[2], int step, int turn) const {
+    each_step(step, turn, [&](uint32_t stage) {
+      if (STATES) keep_in_place(sums);
       keep_in_place(pairs);
       wgmma_fence();
 #pragma unroll
-      for (int order = WRITTEN_PARTS - 1; order >= 0; --order)
+      for (int more = !STATES; more >= 0; --more)
 #pragma unroll
-        for (int i = 0; i < PARTS && i <= order; ++i)
-          multiply_rows_of(pairs, at.gradient(stage, i), at.written(stage, order - i), true);
-      if constexpr (TURN != ACROSS) {
+        for (int order = WRITTEN_PARTS - 1; order >= 0; --order)
+#pragma unroll
+          for (int i = 0; i < PARTS && i <= order; ++i)
+            multiply_rows_of(pairs, at.gradient(stage, i, more), at.written(stage, order - i, more), true);
+      if constexpr (STATES) {
 #pragma unroll
         for (int order = PARTS - 1; order >= 0; --order)
 #pragma unroll
           for (int i = 0; i <= order; ++i) multiply_by_keys<STEP>(sums, at.gradient(stage, i), at.before(stage, order - i), true);
       }
       wgmma_commit();
-      if (GATED && TURN == LATER) add_through<OF_READS>(stage, through);
+      if (GATED && STATES && turn == LATER) add_through<OF_READS>(stage, through);
       wgmma_wait<0>();
-      if (TURN != ACROSS) keep_in_place(sums);
+      if (STATES) keep_in_place(sums);
       keep_in_place(pairs);
     });
-    if (TURN != ACROSS) wait_for_rows(TURN == LATER);
-    const ChunkNumbers& own = numbers(TURN != EARLIER);
+  }
+  void reads_turn(int step, int turn) const {
+    TokenPairs pairs;
+    float through[2] = {};
+    set_to_zero(pairs);
+    const ChunkNumbers& own = numbers(turn != EARLIER);
     const Gates& gates = own.gates;
-    if (TURN != ACROSS) {
-      const float more = TURN == LATER ? -left_by(false) : -1;
+    if (turn == ACROSS) {
+      TokenKeys none;
+      add_reads<false>(none, pairs, through, step, turn);
+      barrier_wait(at.meeting(PAIRS_FREE), turn_parity(step, turn));
+    } else {
+      TokenKeys sums;
+      set_to_zero(sums);
+      add_reads<true>(sums, pairs, through, step, turn);
+      wait_for_rows(turn == LATER);
+      const float more = turn == LATER ? -left_by(false) : -1;
       scale_rows(sums, [&](int t) { return more * gates.before[t] * gates.beta[t] * own.key_norm(t); });
-    }
-    barrier_wait(at.meeting(PAIRS_FREE), turn_parity<TURN>(step));
-    if (TURN != ACROSS) {
+      barrier_wait(at.meeting(PAIRS_FREE), turn_parity(step, turn));
       float* to = exchange();
 #pragma unroll
       for (int i = 0; i < KEYS / 8; ++i) store_pack(to + i * 4 * WARPGROUP, Pack<float, 4>{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]});
     }
     const float own_pairs[2] = {own_pair(pairs, 0), own_pair(pairs, 1)};
-    weigh<TURN>(pairs, false, [&](int t) { return -gates.beta[t] * own.key_norm(t); });
+    weigh(turn, pairs, false, [&](int t) { return -gates.beta[t] * own.key_norm(t); });
     put_pairs(pairs, at.pairs(1), 4);
     barrier_arrive(at.meeting(PAIRS_THERE));
     if (GATED) {
       float rows[2] = {};
-      barrier_wait(at.meeting(FLOWS_FREE), turn_parity<TURN>(step));
-      if (TURN != ACROSS && has_own()) {
+      add_flows<1>(pairs, at.keys(turn != EARLIER), at.keys(turn == LATER), rows, flows().read_here[4 + warp() % 4], -CHUNK, [&] {
+        barrier_wait(at.meeting(FLOWS_FREE), turn_parity(step, turn));
+        if (turn == ACROSS || !has_own()) return;
 #pragma unroll
         for (int h = 0; h < 2; ++h) flows().beta[own_row() + 8 * h] = own_pairs[h] / gates.beta[own_row() + 8 * h];
-      }
-      add_flows<1, false>(pairs, at.keys(TURN != EARLIER), at.keys(TURN == LATER), rows, flows().read_here[4 + warp() % 4]);
+      });
       put_rows(rows, flows().read[1]);
-      if (TURN == LATER) put_through(through, flows().through[OF_READS]);
+      if (turn == LATER) put_through(through, flows().through[0]);
       barrier_arrive(at.meeting(FLOWS_THERE));
     }
   }
@@ -141,18 +160,18 @@ $end
   void of_writes(const GradientItem& item, const TensorMap& to, int step) const {
     TokenKeys dk;
     HalfOfKeys across;  // of the earlier chunk's keys by the later one's tokens; the other half lies where sums are exchanged
-    writes_turn<LATER>(dk, across, step);
-    writes_across(dk, across, step);
-    finish_writes(dk, item, to, true);
-    writes_turn<EARLIER>(dk, across, step);
-    finish_writes(dk, item, to, false);
+    set_to_zero(across);
+    each_turn([&](int turn) {
+      if (turn == ACROSS) writes_across(dk, across, step);
+      else writes_turn(dk, across, step, turn);
+      if (turn != LATER) finish_writes(dk, item, to, turn == ACROSS);
+    });
   }
-  template <Turns TURN> void writes_turn(TokenKeys& dk, const HalfOfKeys& across, int step) const {
-    constexpr bool LATE = TURN == LATER;
+  void writes_turn(TokenKeys& dk, const HalfOfKeys& across, int step, int turn) const {
+    const bool late = turn == LATER;
     float through[2] = {};
-#pragma unroll
-    for (int i = 0; i < KEYS / 2; ++i) dk[i] = 0;
-    each_step([&](uint32_t stage) {
+    set_to_zero(dk);
+    each_step(step, turn, [&](uint32_t stage) {
       keep_in_place(dk);
       wgmma_fence();
 #pragma unroll
@@ -160,36 +179,33 @@ $end
 #pragma unroll
         for (int j = WRITTEN_PARTS - 1; j >= 0; --j) multiply_by_keys<STEP>(dk, at.written(stage, j), at.after(stage, i), true);
       wgmma_commit();
-      if (GATED && LATE) add_through<OF_WRITES>(stage, through);
+      if (GATED && late) add_through<OF_WRITES>(stage, through);
       wgmma_wait<0>();
       keep_in_place(dk);
     });
-    wait_for_rows(LATE);
-    const ChunkNumbers& own = numbers(LATE);
-    const float more = LATE ? 1 : left_by(true);
+    wait_for_rows(late);
+    const ChunkNumbers& own = numbers(late);
+    const float more = late ? 1 : left_by(true);
     scale_rows(dk, [&](int s) { return more * own.gates.after[s] * own.key_norm(s); });
     float left[2] = {}, read[2] = {};
-    if (!LATE) {
-      if (GATED) multiply_with(at.keys(LATE), dk, left);
-      add_across(dk, across);
-    }
+    if (GATED) multiply_with(at.keys(late), dk, left);
+    if (!late) add_across(dk, across);
     if (thread_x() % WARPGROUP == 0) store_wait_read<0>();  // its place is that of what is exchanged
     sync_warp();
     barrier_arrive(at.meeting(PAIRS_FREE));
-    if (GATED && LATE) multiply_with(at.keys(LATE), dk, left);
-    barrier_wait(at.meeting(PAIRS_THERE), turn_parity<TURN>(step));
+    barrier_wait(at.meeting(PAIRS_THERE), turn_parity(step, turn));
     keep_in_place(dk);
     wgmma_fence();
     add_pairs_back(dk, at.pairs(0), at.queries());
-    add_pairs_back(dk, at.pairs(1), at.keys(LATE));
-    multiply_by_keys<CHUNK>(dk, at.pairs(1), at.keys(LATE), true);
+    add_pairs_back(dk, at.pairs(1), at.keys(late));
+    multiply_by_keys<CHUNK>(dk, at.pairs(1), at.keys(late), true);
     wgmma_commit();
     if (GATED) {
-      multiply_exchanged(at.keys(LATE), read);
-      barrier_wait(at.meeting(FLOWS_FREE), turn_parity<TURN>(step));
+      multiply_exchanged(at.keys(late), read);
+      barrier_wait(at.meeting(FLOWS_FREE), turn_parity(step, turn));
       put_rows(left, flows().left);
       put_rows(read, flows().read_by_keys);
-      if (LATE) put_through(through, flows().through[OF_WRITES]);
+      if (late) put_through(through, flows().through[1]);
       barrier_arrive(at.meeting(FLOWS_THERE));
     }
     wgmma_wait<0>();
@@ -201,10 +217,10 @@ $end
   void writes_across(TokenKeys& dk, HalfOfKeys& kept, int step) const {
     TokenKeys across;
     barrier_arrive(at.meeting(PAIRS_FREE));
-    each_step([](uint32_t) {});
+    each_step(step, ACROSS, [](uint32_t) {});
 #pragma unroll
     for (int i = 0; i < KEYS / 2; ++i) across[i] = 0;
-    barrier_wait(at.meeting(PAIRS_THERE), turn_parity<ACROSS>(step));
+    barrier_wait(at.meeting(PAIRS_THERE), turn_parity(step, ACROSS));
     keep_in_place(dk);
     keep_in_place(across);
     wgmma_fence();
@@ -213,7 +229,7 @@ $end
     add_pairs_back(across, at.pairs(1), at.keys(true));
     wgmma_commit();
     if (GATED) {
-      barrier_wait(at.meeting(FLOWS_FREE), turn_parity<ACROSS>(step));
+      barrier_wait(at.meeting(FLOWS_FREE), turn_parity(step, ACROSS));
       barrier_arrive(at.meeting(FLOWS_THERE));
     }
     wgmma_wait<0>();

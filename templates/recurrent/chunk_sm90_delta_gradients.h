@@ -8,7 +8,7 @@
 // By one thread: of 32 values after the others what is multiplied, and chunks' rows.
 struct GradientCopier {
   const GradientPlaces at;
-  const TensorMap &queries, &keys, &douts, &kept, &written;
+  const TensorMap &queries, &keys, &douts, &states, &written;
   const ChunkNumbers* numbers;
 
   uint32_t open(uint32_t barriers, uint32_t parity, uint32_t bytes) const {
@@ -16,39 +16,51 @@ struct GradientCopier {
     barrier_arrive_expect(at.full(barriers), bytes);
     return at.full(barriers);
   }
-  void run(const GradientItem& item) const {
-    copy_turn<LATER>(item);
-    copy_turn<ACROSS>(item);
-    copy_turn<EARLIER>(item);
-  }
-  template <Turns TURN> void copy_turn(const GradientItem& item) const {
+  // Of the block's item number `number`.
+  void run(const GradientItem& item, int number) const {
 #pragma unroll 1
-    for (int step = 0; step < VALUE_STEPS; ++step) {
-      const uint32_t stage = step % GRADIENT_STAGES, full = open(stage, step / GRADIENT_STAGES % 2 ^ 1, TURN == ACROSS ? STEP_ROWS : GRADIENT_STAGE);
-      load_tile(at.dout(stage), douts, full, {STEP * step, item.head, item.first_token(TURN != EARLIER), item.sequence});
-#pragma unroll
-      for (int i = 0; i < WRITTEN_PARTS + PARTS; ++i) {
-        const bool later = TURN == LATER || (TURN == ACROSS && i >= WRITTEN_PARTS);  // across: what earlier tokens write, later ones' gradients
-        load_tile(at.written(stage, i), written, full, {STEP * step, 0, i, item.head, item.chunk(later)});
+    for (int turn = LATER; turn < TURNS; ++turn) {
+      const int steps = steps_of(turn);
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step) {
+        const uint32_t stage = step % GRADIENT_STAGES, full = open(stage, stage_parity(number, turn, step) ^ 1, turn == ACROSS ? 2 * STEP_ROWS : GRADIENT_STAGE);
+        if (turn == ACROSS) {
+          copy_values(item, stage, full, turn, 2 * step, false);
+          copy_values(item, stage, full, turn, 2 * step + 1, true);
+        } else {
+          copy_values(item, stage, full, turn, step, false);
+          copy_states(item, stage, full, turn, step);
+          if (step == 2) copy_rows(item, turn == LATER);
+        }
       }
-      if (TURN == ACROSS) continue;
-#pragma unroll
-      for (int part = 0; part < 2 * PARTS; ++part)
-#pragma unroll
-        for (int box = 0; box < BOXES; ++box)
-          load_tile(at.before(stage, part) + box * STEP_STATE_BOX, kept, full, {64 * box, STEP * step, part, item.head, item.pair});
-      if (step == 2) copy_rows<TURN == LATER>(item);
     }
   }
+  // What another turn reads again stays in the second-level cache, the rest does not take its place.
+  static Keep kept(bool another_turn) { return another_turn ? Keep::normal : Keep::shortly; }
+  void copy_values(const GradientItem& item, uint32_t stage, uint32_t full, int turn, int step, bool more) const {
+    load_tile(at.dout(stage, more), douts, full, {STEP * step, item.head, item.first_token(turn != EARLIER), item.sequence}, kept(turn == LATER));
+#pragma unroll
+    for (int i = 0; i < WRITTEN_PARTS + PARTS; ++i) {
+      const bool later = turn == LATER || (turn == ACROSS && i >= WRITTEN_PARTS);  // across: what earlier tokens write, later ones' gradients
+      load_tile(at.written(stage, i, more), written, full, {STEP * step, 0, i, item.head, item.chunk(later)}, kept(i < WRITTEN_PARTS ? turn == ACROSS : turn == LATER));
+    }
+  }
+  void copy_states(const GradientItem& item, uint32_t stage, uint32_t full, int turn, int step) const {
+#pragma unroll
+    for (int part = 0; part < 2 * PARTS; ++part)
+#pragma unroll
+      for (int box = 0; box < BOXES; ++box)
+        load_tile(at.before(stage, part) + box * STEP_STATE_BOX, states, full, {64 * box, STEP * step, part, item.head, item.pair}, kept(turn == LATER));
+  }
   // Late: their place is free when the turn before is done, and what is copied meanwhile must not wait for that.
-  template <bool LATE> void copy_rows(const GradientItem& item) const {
-    const uint32_t full = open(ROWS, LATE, LATE ? 6 * BOX + 2 * NUMBERS_BYTES : 2 * BOX);
+  void copy_rows(const GradientItem& item, bool late) const {
+    const uint32_t full = open(ROWS, late, late ? 6 * BOX + 2 * NUMBERS_BYTES : 2 * BOX);
     const auto load = [&](uint32_t to, const TensorMap& map, bool later) {
 #pragma unroll
-      for (int box = 0; box < BOXES; ++box) load_tile(to + box * BOX, map, full, {64 * box, item.head, item.first_token(later), item.sequence});
+      for (int box = 0; box < BOXES; ++box) load_tile(to + box * BOX, map, full, {64 * box, item.head, item.first_token(later), item.sequence}, Keep::shortly);
     };
-    load(at.queries(), queries, LATE);
-    if (!LATE) return;
+    load(at.queries(), queries, late);
+    if (!late) return;
 #pragma unroll
     for (int later = 0; later < 2; ++later) {
       load(at.keys(later), keys, later);
@@ -62,6 +74,7 @@ KERNEL(4 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
   const GradientPlaces at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
   if (thread_x() == 0) at.init();
+  wait_for_previous_launch();
   sync_block();
   const int items = static_cast<int>(chunks / 2 * heads), group = uniform(warpgroup()), steps = (items - static_cast<int>(block_x()) + static_cast<int>(grid_x()) - 1) / static_cast<int>(grid_x());
   const auto item_of = [&](int step) { return GradientItem(static_cast<int>(block_x()) + step * static_cast<int>(grid_x()), static_cast<int>(heads), static_cast<int>(sequences), static_cast<int>(q_view.shape[1])); };
@@ -71,7 +84,7 @@ KERNEL(4 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
     if (own == 0 && lane() == 0) {
       GradientCopier copier{at, q_map, k_map, dout_map, kept_states_map, written_rows_map, reinterpret_cast<const ChunkNumbers*>(chunk_numbers)};
 #pragma unroll 1
-      for (int step = 0; step < steps; ++step) copier.run(item_of(step));
+      for (int step = 0; step < steps; ++step) copier.run(item_of(step), step);
     }
     if (GATED && own == 1) {
       barrier_arrive(at.meeting(FLOWS_FREE));
@@ -91,9 +104,11 @@ KERNEL(4 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
           for (int t = lane(); is_given(dbeta_view) && t < CHUNK && token + t < item.count; t += WARP)
             betas.store((token + t) * dbeta_view.strides[1], sums.flows.beta[t]);
         };
-        sums.add<LATER>(step, [&] { store_betas(true); });
-        sums.add<ACROSS>(step, [] {});
-        sums.add<EARLIER>(step, [&] { store_betas(false); });
+#pragma unroll 1
+        for (int turn = LATER; turn < TURNS; ++turn)
+          sums.add(step, turn, [&] {
+            if (turn != ACROSS) store_betas(turn == LATER);
+          });
 #pragma unroll
         for (int later = 1; later >= 0; --later) {
           const float sum = sums.store(later, log_gates[later], to, dg_view.strides[1], item.first_token(later), item.count, is_given(dg_view));

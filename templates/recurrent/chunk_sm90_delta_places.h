@@ -11,15 +11,18 @@ constexpr uint32_t ROWS = GRADIENT_STAGES;  // their barriers: after those of th
 // A state is kept before each pair of chunks and its gradient after it, so that two chunks have their gradients as one of 128 tokens would, by
 // turns: those of the later one with the states, those of the later one's tokens with the earlier one's, those of the earlier one.
 enum Turns { LATER, ACROSS, EARLIER, TURNS };
+static inline int steps_of(int turn) { return turn == ACROSS ? VALUE_STEPS / 2 : VALUE_STEPS; }
+// Which of two phases the barriers of a stage have in a step of a turn of the block's item number `number`, which fill each stage 5 times.
+static inline uint32_t stage_parity(int number, int turn, int step) { return (number + (turn == EARLIER) + step / static_cast<int>(GRADIENT_STAGES)) % 2; }
 // What some warps wait for and others bring, once a turn: the place of pairs and of what is exchanged is free; they are there; and flows
 // past gates likewise. All lanes arrive, so that compute-sanitizer follows the order, which it does not where warps arrive at a named
 // barrier (barrier.arrive) without waiting there.
 enum Meeting { PAIRS_FREE, PAIRS_THERE, FLOWS_FREE, FLOWS_THERE, MEETINGS };
 
 // What flows past log gates in a turn, in parts: of what is read at a token, of the state and of earlier ones; of what it writes that is left
-// after the pair of chunks; of what is read of each token; through the pair. And gradients of beta.
+// after the pair of chunks; of what is read of each token; through the pair, by OF_READS and OF_WRITES. And gradients of beta.
 struct DeltaFlows {
-  float read[2][CHUNK], read_by_keys[CHUNK], left[CHUNK], read_here[8][CHUNK], through[3][4], beta[CHUNK];
+  float read[2][CHUNK], read_by_keys[CHUNK], left[CHUNK], read_here[8][CHUNK], through[2][4], beta[CHUNK];
 };
 
 struct GradientPlaces {
@@ -32,9 +35,10 @@ struct GradientPlaces {
   uint32_t keys(bool later) const { return first + (later ? 2 : 4) * BOX; }
   uint32_t before(uint32_t stage, int part) const { return first + STAGES_AT + stage * GRADIENT_STAGE + part * BOXES * STEP_STATE_BOX; }
   uint32_t after(uint32_t stage, int part) const { return before(stage, PARTS + part); }
-  uint32_t dout(uint32_t stage) const { return before(stage, 2 * PARTS); }
-  uint32_t written(uint32_t stage, int part) const { return dout(stage) + (1 + part) * STEP_BOX; }
-  uint32_t gradient(uint32_t stage, int part) const { return written(stage, WRITTEN_PARTS + part); }
+  // Where there are no states in a stage (ACROSS), 32 more values (`more`) have their place.
+  uint32_t dout(uint32_t stage, bool more = false) const { return before(stage, more ? 0 : 2 * PARTS); }
+  uint32_t written(uint32_t stage, int part, bool more = false) const { return dout(stage, more) + (1 + part) * STEP_BOX; }
+  uint32_t gradient(uint32_t stage, int part, bool more = false) const { return written(stage, WRITTEN_PARTS + part, more); }
   uint32_t pairs(int number) const { return first + PAIRS + number * BOX; }
   uint32_t exchange() const { return first + EXCHANGE; }
   uint32_t out(int number) const { return number ? exchange() : first + OUT; }  // of keys: where what was exchanged has been read
@@ -56,6 +60,7 @@ struct GradientPlaces {
     fence_barrier_init();
   }
 };
+static_assert(STEP_ROWS <= 2 * PARTS * BOXES * STEP_STATE_BOX && GRADIENT_STAGES == 2);
 static_assert(1024 + GradientPlaces::BYTES <= ${shared} && GradientPlaces::BARRIERS % 8 == 0, "the spec has another size");
 
 // Two chunks of a head, one after the other. Those that the launch before wrote last, the last chunks of all sequences, come first, as the
