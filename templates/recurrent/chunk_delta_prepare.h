@@ -2,13 +2,6 @@
 // template; backward.chunk.gpu.cu has the formulas.
 #pragma once
 #include "recurrent/chunk_delta_products.h"
-$if whole_pairs
-#include "recurrent/chunk_sm90_delta_inverse.h"
-
-// What the inverse is over, where a chunk's numbers are padded.
-static_assert(sizeof(ChunkNumbers) >= 4 + (NORMED ? sizeof(Norms) : 0) + 4 * (5 * CHUNK + 2));
-static inline float* inverse_power(ChunkNumbers* numbers) { return reinterpret_cast<float*>(numbers + 1) - 1; }
-$end
 
 // Matrices of elements of each chunk and head: the inverse, and the weights of pairs of tokens.
 constexpr int MATRICES_KEPT = INVERSE_PARTS + PARTS;
@@ -61,7 +54,7 @@ $end
 
 // Block number: a chunk of a head. Its numbers; as elements the inverse of the delta rule's matrix and the weights of pairs of tokens, and
 // (PRECISE) behind each what rounding took from it.
-KERNEL(THREADS, ${whole_pairs ? 4 : 1}) prepare(${parameters('prepare')}) {
+KERNEL(THREADS, 1) prepare(${parameters('prepare')}) {
   const ChunkPlace at(cum_seqlens, sequences, heads, q_view.shape[1]);
   if (at.token >= at.count) return;
   char* memory = dynamic_shared();
@@ -132,15 +125,5 @@ $end
   });
   sync_block();
   invert_system<THREADS>(m);
-$if not whole_pairs
   store_inverse_parts<THREADS>(m, to);
-$else
-  // Without its diagonal a row has its token's beta as a factor, which is left to those who multiply.
-  sync_block();
-  store_inverse_pieces<THREADS>(m, 0, reinterpret_cast<int*>(m.system), reinterpret_cast<Piece*>(to), inverse_power(reinterpret_cast<ChunkNumbers*>(chunk_numbers) + block_x()),
-                                [&](int row) { return reciprocal(gates.beta[row]); });
-#pragma unroll 1
-  for (int i = thread_x(); i < PARTS * CHUNK * CHUNK / 8; i += THREADS)  // above the diagonal, where a warpgroup's products read, too
-    if (i % 8 / 2 > i / 8 % CHUNK / 16) store_pack(to + INVERSE_PARTS * CHUNK * CHUNK + i * 8, Pack<Element, 8>{});
-$end
 }

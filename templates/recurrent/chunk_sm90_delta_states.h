@@ -11,8 +11,8 @@ template <bool BACK> constexpr uint32_t MATRICES_READ = BACK ? MATRICES_KEPT : I
 template <bool BACK> constexpr uint32_t STATE_STAGE = (BACK ? 3 : 2) * ROW_BOXES + MATRICES_READ<BACK> * BOX;
 
 template <bool BACK> struct StatePlaces {
-  // Forward there is room for more, so that the next box need not wait until one before it has been read.
-  static constexpr uint32_t BUFFERS = OUT_BUFFERS + STATE_STAGES * (STATE_STAGE<true> - STATE_STAGE<BACK>) / (2 * BOX);
+  // Three, so that a next box need not wait until the one before it has been read; forward there is room for more.
+  static constexpr uint32_t BUFFERS = 3 + STATE_STAGES * (STATE_STAGE<true> - STATE_STAGE<BACK>) / (2 * BOX);
   static constexpr uint32_t OUT = STATE_STAGES * STATE_STAGE<BACK>, NUMBERS = OUT + 2 * BUFFERS * BOX, BARRIERS = NUMBERS + STATE_STAGES * NUMBERS_BYTES;
   static constexpr uint32_t BYTES = BARRIERS + 16 * STATE_STAGES;
   using Buffers = StoreBuffers<Element, static_cast<int>(BUFFERS)>;
@@ -109,7 +109,7 @@ template <bool BACK> struct StateCarrier {
 
   const ChunkNumbers& numbers(uint32_t stage) const { return *reinterpret_cast<const ChunkNumbers*>(memory + (at.numbers(stage) - at.first)); }
 
-  // x = what keys read of the state, which is kept meanwhile; (BACK) of_weights = what out's gradients, weighed, give to what tokens write.
+  // x = what keys read of the state, which is kept meanwhile if it is that before (BACK: after) a pair of chunks; (BACK) of_weights = what out's gradients, weighed, give to what tokens write.
   void read(Columns& x, Columns& of_weights, const Column& state, Buffers& buffers, uint32_t stage, int number) const {
     uint32_t seen[SLICES][4], rest[SLICES][4];
     to_factor(seen, state);
@@ -124,7 +124,7 @@ template <bool BACK> struct StateCarrier {
       for (int i = PARTS - 1; i >= 0; --i) multiply_values_by_columns(of_weights, at.values(stage, part), at.matrix(stage, INVERSE_PARTS + i), i < PARTS - 1);
     }
     wgmma_commit();
-    keep_state<PARTS>(seen, rest, buffers, kept, {0, 64 * part, BACK ? PARTS : 0, walk.head, number});
+    if (number % 2 == BACK) keep_state<PARTS>(seen, rest, buffers, kept, {0, 64 * part, BACK ? PARTS : 0, walk.head, number / 2});
     wgmma_wait<0>();
     keep_in_place(x);
     if constexpr (BACK) keep_in_place(of_weights);
@@ -177,7 +177,7 @@ $end
       for (int i = 0; i < CHUNK / 2; ++i) x[i] = v[i] - x[i];
     }
     uint32_t of_queries[4][4], rest_of_queries[4][4];  // (BACK) out's gradients as queries weigh them
-    multiply_by_inverse<BACK>(x, at.matrix(stage, 0), gates.beta, *inverse_power(const_cast<ChunkNumbers*>(&own)), [&] {
+    multiply_by_inverse<BACK>(x, at.matrix(stage, 0), gates.beta, inverse_power(own), [&] {
       if constexpr (!BACK) return;
       load_transposed(of_queries, at.values(stage, part));
       from_factor(of_weights, of_queries);
@@ -188,42 +188,42 @@ $end
     Columns own_rows;
 #pragma unroll
     for (int i = 0; i < CHUNK / 2; ++i) own_rows[i] = x[i];
-    const auto keep_rows = [&] { keep_written<BACK ? PARTS : WRITTEN_PARTS>(own_rows, buffers, written, {64 * part, 0, BACK ? WRITTEN_PARTS : 0, walk.head, number}); };
+    const auto keep_part = [&](int number_of_part) {
+      uint32_t piece[4][4];
+      take_piece(piece, own_rows);
+      send_box<true>(buffers, piece, written, {64 * part, 0, (BACK ? WRITTEN_PARTS : 0) + number_of_part, walk.head, number});
+    };
     uint32_t factor[4][4], rest[4][4];
     if constexpr (BACK) {
       scale_by_token(x, gates.beta, 1);
       weigh(factor, rest, x, gates.before, key_norms, -1);
-#pragma unroll
-      for (int box = 0; box < BOXES; ++box) {
-        keep_in_place(x);
-        wgmma_fence();
-        take_in(x, factor, rest, at.keys(stage) + box * BOX, false);
-        take_in(x, of_queries, rest_of_queries, at.queries(stage) + box * BOX, true);
-        wgmma_commit();
-        if (box == 0) {
-          keep_rows();
-          scale_by_token(own_rows, gates.beta, 1);
-          uint32_t of_values[4][4];
-          to_factor(of_values, own_rows);
-          send_box<true>(buffers, of_values, dv, {64 * part, walk.head, chunk * CHUNK, walk.sequence});
-        }
-        wgmma_wait<0>();
-        keep_in_place(x);
-        add_to_state(state, box, x, gates);
-      }
     } else {
       weigh(factor, rest, x, gates.after, key_norms, 1);
+    }
 #pragma unroll
-      for (int box = 0; box < BOXES; ++box) {
-        keep_in_place(x);
-        wgmma_fence();
-        take_in(x, factor, rest, at.keys(stage) + box * BOX, false);
-        wgmma_commit();
-        if (box == 0) keep_rows();
-        wgmma_wait<0>();
-        keep_in_place(x);
-        add_to_state(state, box, x, gates);
+    for (int box = 0; box < BOXES; ++box) {
+      keep_in_place(x);
+      wgmma_fence();
+      take_in(x, factor, rest, at.keys(stage) + box * BOX, false);
+      if constexpr (BACK) take_in(x, of_queries, rest_of_queries, at.queries(stage) + box * BOX, true);
+      wgmma_commit();
+      if constexpr (BACK) {
+        if (box == 0) {
+          uint32_t of_values[4][4];
+          {
+            Columns of_beta;
+#pragma unroll
+            for (int i = 0; i < CHUNK / 2; ++i) of_beta[i] = own_rows[i];
+            scale_by_token(of_beta, gates.beta, 1);
+            to_factor(of_values, of_beta);
+          }
+          send_box<true>(buffers, of_values, dv, {64 * part, walk.head, chunk * CHUNK, walk.sequence});
+        }
       }
+      if (box < PARTS) keep_part(box);
+      wgmma_wait<0>();
+      keep_in_place(x);
+      add_to_state(state, box, x, gates);
     }
   }
 
@@ -247,12 +247,15 @@ $end
   }
 };
 
+// Tokens of a sequence whose chunks are pairs: the last one may have none.
+static inline int64_t in_pairs(int64_t tokens) { return (tokens + 2 * CHUNK - 1) / (2 * CHUNK) * (2 * CHUNK); }
+
 template <bool BACK> struct Way {
   static constexpr bool value = BACK;
 };
 // Block number: first gradients of states, then states, of a head of a sequence each.
 KERNEL(3 * WARPGROUP, 1) states(${parameters('states')}) {
-  const Walk walk(heads, sequences, q_view.shape[1]);
+  const Walk walk(heads, sequences, in_pairs(q_view.shape[1]));
   const uint32_t first = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
   const char* memory = dynamic_shared() + (first - shared_pointer(dynamic_shared()));
   const float scale = softmax_scale;
@@ -261,6 +264,8 @@ KERNEL(3 * WARPGROUP, 1) states(${parameters('states')}) {
     constexpr bool BACK = decltype(way)::value;
     const StatePlaces<BACK> at{first};
     if (thread_x() == 0) at.init();
+    wait_for_previous_launch();
+    let_next_launch_go();
     sync_block();
     if (group == 0) {
       give_registers<40>();

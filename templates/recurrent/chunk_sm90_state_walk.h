@@ -16,6 +16,40 @@ template <bool TRANSPOSED, class Buffers, int RANK> static inline void send_box(
   buffers.send(true, static_cast<Element*>(nullptr), 0, 0, 0, [&](uint32_t from) { store_tile(map, to, from); });
 }
 
+struct BoxPlace {
+  int at[5];
+};
+// COUNT of them at once, where so many buffers are enough that others are on their way meanwhile: fewer barriers. to(i): where number i goes.
+template <int COUNT, int BUFFERS, class To> static inline void send_boxes(StoreBuffers<Element, BUFFERS>& buffers, const uint32_t (*const (&rows)[COUNT])[4], const TensorMap& map, To to) {
+  constexpr int TOGETHER = BUFFERS > COUNT ? COUNT : 1;
+#pragma unroll
+  for (int first = 0; first < COUNT; first += TOGETHER) {
+    if (thread_x() % WARPGROUP == 0) store_wait_read<BUFFERS - TOGETHER>();
+    sync_some(buffers.barrier, WARPGROUP);
+    uint32_t places[TOGETHER];
+#pragma unroll
+    for (int i = 0; i < TOGETHER; ++i) {
+      places[i] = buffers.current(), ++buffers.count;
+      const StoreBuffers<Element, 1> box{places[i], 0};
+#pragma unroll
+      for (int j = 0; j < 8; j += 2) {
+        const uint32_t(&of)[4] = rows[first + i][j / 2];
+        const uint32_t r[4] = {of[0], of[1], of[2], of[3]};
+        box.template put<false>(j, r);
+      }
+    }
+    fence_async();
+    sync_some(buffers.barrier, WARPGROUP);
+    if (thread_x() % WARPGROUP == 0) {
+#pragma unroll
+      for (int i = 0; i < TOGETHER; ++i) {
+        store_tile(map, to(first + i).at, places[i]);
+        store_commit();
+      }
+    }
+  }
+}
+
 // 64 values of a chunk's tokens, which lie in a box with a row a token, as a left factor of values by tokens.
 static inline void load_transposed(uint32_t (&a)[4][4], uint32_t box) {
   const int token = lane() % 8 + lane() / 16 * 8, pack = warp() % 4 * 2 + lane() / 8 % 2;
@@ -49,8 +83,10 @@ template <int COUNT, class Buffers>
 static inline void keep_state(const uint32_t (&seen)[SLICES][4], const uint32_t (&rest)[SLICES][4], Buffers& buffers, const TensorMap& kept, const int (&to)[5]) {
 #pragma unroll
   for (int box = 0; box < BOXES; ++box) {
-    send_box<false>(buffers, seen + 4 * box, kept, {64 * box, to[1], to[2], to[3], to[4]});
-    if constexpr (COUNT > 1) send_box<false>(buffers, rest + 4 * box, kept, {64 * box, to[1], to[2] + 1, to[3], to[4]});
+    const uint32_t(*rows[COUNT])[4];
+    rows[0] = seen + 4 * box;
+    if constexpr (COUNT > 1) rows[1] = rest + 4 * box;
+    send_boxes(buffers, rows, kept, [&](int i) { return BoxPlace{64 * box, to[1], to[2] + i, to[3], to[4]}; });
   }
 }
 

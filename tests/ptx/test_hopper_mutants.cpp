@@ -26,12 +26,21 @@ const Subject products{"grouped_matmul", "small_bf16", "hopper", {{"M", 300}, {"
 // Chunks enough to go round the ring of stages; two heads of a group.
 const Subject states{"ssd", "chunks.bf16", "chunk_hopper", {{"B", 1}, {"T", 330}, {"H", 2}, {"G", 1}, {"N", 32}, {"P", 48}}};
 const Subject flows{"ssd_bwd", "chunks", "chunk_hopper", {{"B", 1}, {"T", 330}, {"H", 2}, {"G", 1}, {"N", 128}, {"P", 48}}};
+// Two heads of three pairs of chunks, the last of which ends early: more of them than CTAs.
+const Subject delta{"recurrent_bwd",
+                    "chunks_delta_alike",
+                    "chunk_delta_hopper",
+                    {{"B", 1}, {"T", 300}, {"Hq", 2}, {"Hk", 2}, {"Hv", 2}, {"K", 128}, {"V", 72}}};
 const Subject pairs{"grouped_matmul", "small_bf16", "hopper", {{"M", 150}, {"K", 640}, {"N", 192}, {"G", 2}, {"L", 2}}};
 
 constexpr char consumer[] = "flash_attention/forward_sm90_consumer.h", producer[] = "flash_attention/forward_sm90_producer.h";
 constexpr char grouped[] = "grouped_matmul/forward.sm90.cu", stores[] = "device/sm90/sm90_store.h";
 constexpr char carrier[] = "recurrent/chunk_sm90_carrier.h";
 constexpr char flow_weigher[] = "recurrent/chunk_sm90_gradient_weigher.h", flow_carrier[] = "recurrent/chunk_sm90_gradient_carrier.h";
+constexpr char inverses[] = "recurrent/chunk_sm90_delta_prepare.h", systems[] = "recurrent/chunk_sm90_delta_system.h",
+               delta_states[] = "recurrent/chunk_sm90_delta_states.h";
+constexpr char turns[] = "recurrent/chunk_sm90_delta_gradient_turns.h", turn_parts[] = "recurrent/chunk_sm90_delta_gradient_parts.h";
+constexpr char turn_gates[] = "recurrent/chunk_sm90_delta_gates.h";
 constexpr char values[] = "ssd/sm90_value_gradient.h", step_gradients[] = "ssd/sm90_step_gradients.h";
 
 const Mutant mutants[] = {
@@ -96,6 +105,24 @@ const Mutant mutants[] = {
      Shown::by_lazy},
     {"FlowsOfHalfTheState", flows, {values, "k / 4 * (VALUE_BOXES * BOX)", 0, "0"}, Shown::by_both},
     {"FlowsScaleRowsThatAreNotMade", flows, {values, "wgmma_wait<0>();", 0, ""}, Shown::by_lazy},
+    {"InversesOfRowsThatHaveNotCome", delta, {inverses, "barrier_wait_all(at.full(), 0);", 0, ""}, Shown::by_lazy},
+    {"InversesOfDiagonalsThatAreNotMade", delta, {systems, "sync_block();  // blocks on the diagonal are there", 0, ""}, Shown::by_both},
+    {"InversesWithoutTheSecondBlock", delta, {systems, "sync_block();  // the second block's neighbour is there", 0, ""}, Shown::by_both},
+    {"InversesWithoutTheThirdBlock", delta, {systems, "sync_block();  // the third's products are there", 0, ""}, Shown::by_both},
+    {"DeltaStatesOfOtherChunksAreKept", delta, {delta_states, "number % 2 == BACK", 0, "number % 2 != BACK"}, Shown::by_both},
+    {"DeltaGradientsOfStatesThatHaveNotCome",
+     delta,
+     {turn_parts, "barrier_wait_all(at.full(stage), stage_parity(number, turn, step));", 0, ""},
+     Shown::by_both},
+    {"DeltaGradientsOfPairsThatAreNotWeighed",
+     delta,
+     {turns, "barrier_wait(at.meeting(PAIRS_THERE), turn_parity(step, turn));", 0, ""},
+     Shown::by_both},
+    {"DeltaGradientsOfFlowsThatAreNotThere",
+     delta,
+     {turn_gates, "barrier_wait(at.meeting(FLOWS_THERE), (step * TURNS + turn) % 2);", 0, ""},
+     Shown::by_both},
+    {"DeltaGradientsWithoutPairsAcross", delta, {turns, "if (!late) add_across(dk, across);", 0, ""}, Shown::by_both},
     {"FlowsWithoutWhatFlowsThrough", flows, {step_gradients, "through * times.all", 0, "0 * times.all"}, Shown::by_both},
 };
 
