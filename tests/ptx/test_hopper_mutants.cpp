@@ -26,12 +26,21 @@ const Subject products{"grouped_matmul", "small_bf16", "hopper", {{"M", 300}, {"
 // Chunks enough to go round the ring of stages; two heads of a group.
 const Subject states{"ssd", "chunks.bf16", "chunk_hopper", {{"B", 1}, {"T", 330}, {"H", 2}, {"G", 1}, {"N", 32}, {"P", 48}}};
 const Subject flows{"ssd_bwd", "chunks", "chunk_hopper", {{"B", 1}, {"T", 330}, {"H", 2}, {"G", 1}, {"N", 128}, {"P", 48}}};
+// Gates of any size, so that pairs go level by level; walks of more chunks than values have places.
+const Subject levels{
+    "recurrent", "kda.bf16.b1", "chunk_keys_delta_hopper", {{"B", 1}, {"T", 130}, {"Hq", 1}, {"Hk", 1}, {"Hv", 1}, {"K", 72}, {"V", 40}}};
+const Subject walks{"recurrent_bwd",
+                    "kda_mild.b1",
+                    "chunk_keys_delta_hopper",
+                    {{"B", 1}, {"T", 200}, {"Hq", 1}, {"Hk", 1}, {"Hv", 1}, {"K", 72}, {"V", 72}}};
 const Subject pairs{"grouped_matmul", "small_bf16", "hopper", {{"M", 150}, {"K", 640}, {"N", 192}, {"G", 2}, {"L", 2}}};
 
 constexpr char consumer[] = "flash_attention/forward_sm90_consumer.h", producer[] = "flash_attention/forward_sm90_producer.h";
 constexpr char grouped[] = "grouped_matmul/forward.sm90.cu", stores[] = "device/sm90/sm90_store.h";
 constexpr char carrier[] = "recurrent/chunk_sm90_carrier.h";
 constexpr char flow_weigher[] = "recurrent/chunk_sm90_gradient_weigher.h", flow_carrier[] = "recurrent/chunk_sm90_gradient_carrier.h";
+constexpr char key_levels[] = "recurrent/chunk_sm90_key_delta_prepare_levels.h",
+               walk_parts[] = "recurrent/chunk_sm90_key_delta_state_parts.h";
 constexpr char values[] = "ssd/sm90_value_gradient.h", step_gradients[] = "ssd/sm90_step_gradients.h";
 
 const Mutant mutants[] = {
@@ -96,6 +105,17 @@ const Mutant mutants[] = {
      Shown::by_lazy},
     {"FlowsOfHalfTheState", flows, {values, "k / 4 * (VALUE_BOXES * BOX)", 0, "0"}, Shown::by_both},
     {"FlowsScaleRowsThatAreNotMade", flows, {values, "wgmma_wait<0>();", 0, ""}, Shown::by_lazy},
+    {"LevelsOfEightTakeThoseOfFour",
+     levels,
+     {key_levels, "put_near_level<8>(own.first, near_sums + LEVEL_SUMS", 0, "put_near_level<8>(own.first, near_sums"},
+     Shown::by_both},
+    {"LevelsWithoutWhatOtherPartsLeave", levels, {key_levels, "left[0] = other[0], left[1] = other[1];", 0, ""}, Shown::by_both},
+    {"LevelsOfFourReadSumsOfOtherLanes", levels, {key_levels, "sync_warp();\n    const auto all", 0, "const auto all"}, Shown::by_both},
+    {"WalksReadValuesOfTheNextPlace",
+     walks,
+     {walk_parts, "step % VALUE_PLACES * CARRIERS", 0, "(step + 1) % VALUE_PLACES * CARRIERS"},
+     Shown::by_both},
+    {"WalksWaitForTheWrongPlace", walks, {walk_parts, "return step / places(copied) % 2;", 0, "return step % 2;"}, Shown::by_both},
     {"FlowsWithoutWhatFlowsThrough", flows, {step_gradients, "through * times.all", 0, "0 * times.all"}, Shown::by_both},
 };
 
