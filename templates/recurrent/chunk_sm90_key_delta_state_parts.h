@@ -5,31 +5,29 @@
 // A block has one way through a head of a sequence: warp 0 copies, the other warpgroups (CARRIERS) keep 64 values of the state each in registers, by keys.
 // A chunk is copied in parts, each of which makes room for the next chunk's as soon as it has been read: rows that read the state, all pieces of
 // 64 keys, then of the next; the inverse and the pairs' weights; rows that are taken in; queries; values or out's gradients, decays and betas, which
-// are read from a chunk's start to its end and have two places in turn. So has, where a block carries half a state, what is read with them.
+// are read from a chunk's start to its end and have two places in turn.
 enum Copied { READERS, MATRICES_OF, TAKEN, QUERIES, VALUES, COPIED };
-constexpr int VALUE_PLACES = 2, MATRIX_PLACES = CARRIERS > 1 ? 1 : 2, ROW_BUFFERS = CARRIERS > 1 ? 2 : 3;
-constexpr int MOST_PLACES = 2;
+constexpr int VALUE_PLACES = 2, BARRIER_PAIRS = COPIED + VALUE_PLACES - 1;
 constexpr uint32_t NUMBERS = 4 * DECAYS_AND_BETAS;
-using RowBuffers = StoreBuffers<Element, ROW_BUFFERS>;  // boxes of a warpgroup on their way to memory
 constexpr uint32_t PIECES_OF_ROWS = ROW_PIECES * BOX, ROWS_BYTES = BOXES * PIECES_OF_ROWS, PIECES_OF_QUERIES = QUERY_PIECES * BOX;
 
 struct StatePlaces {
-  static constexpr uint32_t VALUES_AT = ROWS_BYTES, MATRICES_AT = VALUES_AT + VALUE_PLACES * CARRIERS * BOX, MATRICES = INVERSE_PARTS + PAIR_PIECES, TAKEN_AT = MATRICES_AT + MATRIX_PLACES * MATRICES * BOX;
-  static constexpr uint32_t QUERIES_AT = TAKEN_AT + ROWS_BYTES, OUT = QUERIES_AT + BOXES * PIECES_OF_QUERIES, DECAYS = OUT + CARRIERS * ROW_BUFFERS * BOX;
-  static constexpr uint32_t BARRIERS = DECAYS + VALUE_PLACES * NUMBERS, BYTES = BARRIERS + 16 * MOST_PLACES * COPIED;
+  static constexpr uint32_t VALUES_AT = ROWS_BYTES, MATRICES_AT = VALUES_AT + VALUE_PLACES * CARRIERS * BOX, TAKEN_AT = MATRICES_AT + (INVERSE_PARTS + PAIR_PIECES) * BOX;
+  static constexpr uint32_t QUERIES_AT = TAKEN_AT + ROWS_BYTES, OUT = QUERIES_AT + BOXES * PIECES_OF_QUERIES, DECAYS = OUT + CARRIERS * OUT_BUFFERS * BOX;
+  static constexpr uint32_t BARRIERS = DECAYS + VALUE_PLACES * NUMBERS, BYTES = BARRIERS + 16 * BARRIER_PAIRS;
   uint32_t first;
 
   uint32_t readers() const { return first; }
   uint32_t values(int part, int step) const { return first + VALUES_AT + (step % VALUE_PLACES * CARRIERS + part) * BOX; }
-  uint32_t inverse(int step) const { return first + MATRICES_AT + step % MATRIX_PLACES * MATRICES * BOX; }
-  uint32_t pairs(int piece, int step) const { return inverse(step) + (INVERSE_PARTS + piece) * BOX; }
+  uint32_t inverse() const { return first + MATRICES_AT; }
+  uint32_t pairs(int piece) const { return inverse() + (INVERSE_PARTS + piece) * BOX; }
   uint32_t taken() const { return first + TAKEN_AT; }
   uint32_t queries() const { return first + QUERIES_AT; }
-  uint32_t out(int part) const { return first + OUT + part * ROW_BUFFERS * BOX; }
+  uint32_t out(int part) const { return first + OUT + part * OUT_BUFFERS * BOX; }
   static constexpr uint32_t numbers(int step) { return DECAYS + step % VALUE_PLACES * NUMBERS; }
-  // Barriers of a step's part, a pair a place.
-  static constexpr int places(int copied) { return copied == VALUES ? VALUE_PLACES : copied == MATRICES_OF ? MATRIX_PLACES : 1; }
-  uint32_t full(int copied, int step) const { return first + BARRIERS + 16 * (copied + step % places(copied) * COPIED); }
+  // Barriers of a step's part, a pair a place; those of values are the last ones.
+  static constexpr int places(int copied) { return copied == VALUES ? VALUE_PLACES : 1; }
+  uint32_t full(int copied, int step) const { return first + BARRIERS + 16 * (copied + step % places(copied)); }
   uint32_t empty(int copied, int step) const { return full(copied, step) + 8; }
   static int parity(int copied, int step) { return step / places(copied) % 2; }
 };
@@ -62,8 +60,8 @@ struct StateCopier {
       for (int i = 0; i < CARRIERS; ++i) load_tile(at.values(i, step), values, full, {64 * (first_part + i), walk.head, chunk * CHUNK, walk.sequence});
       load_bytes(at.first + at.numbers(step), decays + (static_cast<int64_t>(number) * walk.heads + walk.head) * DECAY_ROW, NUMBERS, full);
       full = open(MATRICES_OF, step, (INVERSE_PARTS + (walk.back ? PAIR_PIECES : 0)) * BOX);
-      if (walk.back) load_tile(at.pairs(0, step), pairs, full, {0, 0, 0, walk.head, number});
-      load_tile(at.inverse(step), inverses, full, {0, 0, 0, walk.head, number});
+      if (walk.back) load_tile(at.pairs(0), pairs, full, {0, 0, 0, walk.head, number});
+      load_tile(at.inverse(), inverses, full, {0, 0, 0, walk.head, number});
       copy_rows(at.taken(), taken, ROW_PIECES, number, open(TAKEN, step, ROWS_BYTES));
       if (walk.back) copy_rows(at.queries(), queries, QUERY_PIECES, number, open(QUERIES, step, BOXES * PIECES_OF_QUERIES));
     }

@@ -23,14 +23,14 @@ template <bool BACK> struct StateCarrier {
 
   // x = what rows read of the state, which is kept meanwhile; of products with pieces those below the last digits are left out. (BACK) And what out's
   // gradients give to what tokens write.
-  void read(Columns& x, Column& state, ValueScales& scales, RowBuffers& buffers, int step, int number) const {
+  void read(Columns& x, Column& state, ValueScales& scales, OutBuffers& buffers, int step, int number) const {
     if constexpr (BACK) {
       wait(VALUES, step);
       wait(MATRICES_OF, step);
       keep_in_place(x);
       wgmma_fence();
 #pragma unroll
-      for (int piece = PAIR_PIECES - 1; piece >= 0; --piece) multiply_values_by_columns(x, at.values(place, step), at.pairs(piece, step), piece + 1 < PAIR_PIECES);
+      for (int piece = PAIR_PIECES - 1; piece >= 0; --piece) multiply_values_by_columns(x, at.values(place, step), at.pairs(piece), piece + 1 < PAIR_PIECES);
       wgmma_commit();
     }
     uint32_t seen[SLICES][4], rest[SLICES][4];
@@ -68,7 +68,7 @@ template <bool BACK> struct StateCarrier {
     release(READERS, step);
   }
   // The state as elements, to memory.
-  void keep_scaled_state(const Column& state, const ValueScales& scales, RowBuffers& buffers, int number) const {
+  void keep_scaled_state(const Column& state, const ValueScales& scales, OutBuffers& buffers, int number) const {
     const float back[2] = {scales.back(0), scales.back(1)};
 #pragma unroll
     for (int box = 0; box < BOXES; ++box)
@@ -105,7 +105,7 @@ template <bool BACK> struct StateCarrier {
   }
 
   // From the state at one end of a chunk to that at the other.
-  void compute(Column& state, ValueScales& scales, RowBuffers& buffers, int step, int number) const {
+  void compute(Column& state, ValueScales& scales, OutBuffers& buffers, int step, int number) const {
     Columns x, taken[BOXES];
     read(x, state, scales, buffers, step, number);
     if (!BACK) wait(VALUES, step);
@@ -142,7 +142,7 @@ template <bool BACK> struct StateCarrier {
     keep_in_place(x);
     if (BACK) keep_in_place(of_queries);
     wgmma_fence();
-    multiply_by_inverse_pieces(x, factor, rest, step);
+    multiply_by_inverse_pieces(x, factor, rest);
     wgmma_commit();
     if constexpr (BACK) {  // goes on while rows are written
       take_queries(of_queries, 0, step);
@@ -154,7 +154,7 @@ template <bool BACK> struct StateCarrier {
     if (power != 1) scale_all(x, power);
     if (!BACK) scale_by_token(x, betas(step), 1);
   }
-  void keep_rows(const Columns& x, const ValueScales& scales, RowBuffers& buffers, int number) const {
+  void keep_rows(const Columns& x, const ValueScales& scales, OutBuffers& buffers, int number) const {
     const float back[2] = {scales.back(0), scales.back(1)};
     Columns rows;
 #pragma unroll
@@ -208,10 +208,10 @@ template <bool BACK> struct StateCarrier {
     to_rounding<Piece>(rest, factor, written);
   }
   // x += (factor + rest) times the inverse without its diagonal, or (BACK) that one's transpose.
-  void multiply_by_inverse_pieces(Columns& x, const uint32_t (&factor)[4][4], const uint32_t (&rest)[4][4], int step) const {
+  void multiply_by_inverse_pieces(Columns& x, const uint32_t (&factor)[4][4], const uint32_t (&rest)[4][4]) const {
     const auto multiply = [&](const uint32_t (&a)[4][4], int piece) {
-      if constexpr (BACK) multiply_by_columns<Piece>(x, a, at.inverse(step) + piece * BOX, true);
-      else multiply_by_rows<Piece>(x, a, at.inverse(step) + piece * BOX, true);
+      if constexpr (BACK) multiply_by_columns<Piece>(x, a, at.inverse() + piece * BOX, true);
+      else multiply_by_rows<Piece>(x, a, at.inverse() + piece * BOX, true);
     };
     static_assert(INVERSE_PARTS == 2);
     multiply(factor, 1), multiply(rest, 0), multiply(factor, 0);
@@ -237,7 +237,7 @@ template <bool BACK> struct StateCarrier {
     const int column = 64 * part + 16 * (warp() % 4);
     const StateMemory first(first_state, walk.sequence, walk.head, column);
     if (first.data) first.each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
-    RowBuffers buffers{at.out(place), 1 + place};
+    OutBuffers buffers{at.out(place), 1 + place};
     ValueScales scales;
     if (first.data) scales.move(state);  // it may be far below the window
 #pragma unroll 1
@@ -255,7 +255,7 @@ KERNEL((1 + CARRIERS) * WARPGROUP, 1) states(${parameters('states')}) {
   constexpr int BLOCKS_OF_WALK = 2 / CARRIERS;
   const StatePlaces at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   if (thread_x() == 0) {
-    for (int i = 0; i < MOST_PLACES * COPIED; ++i) {
+    for (int i = 0; i < BARRIER_PAIRS; ++i) {
       barrier_init(at.first + StatePlaces::BARRIERS + 16 * i, 1);
       barrier_init(at.first + StatePlaces::BARRIERS + 16 * i + 8, 4 * CARRIERS);
     }

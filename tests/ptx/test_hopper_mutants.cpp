@@ -32,7 +32,7 @@ const Subject levels{
 const Subject walks{"recurrent_bwd",
                     "kda_mild.b1",
                     "chunk_keys_delta_hopper",
-                    {{"B", 1}, {"T", 200}, {"Hq", 1}, {"Hk", 1}, {"Hv", 1}, {"K", 72}, {"V", 72}}};
+                    {{"B", 1}, {"T", 260}, {"Hq", 1}, {"Hk", 1}, {"Hv", 1}, {"K", 80}, {"V", 88}}};
 const Subject pairs{"grouped_matmul", "small_bf16", "hopper", {{"M", 150}, {"K", 640}, {"N", 192}, {"G", 2}, {"L", 2}}};
 
 constexpr char consumer[] = "flash_attention/forward_sm90_consumer.h", producer[] = "flash_attention/forward_sm90_producer.h";
@@ -110,7 +110,6 @@ const Mutant mutants[] = {
      {key_levels, "put_near_level<8>(own.first, near_sums + LEVEL_SUMS", 0, "put_near_level<8>(own.first, near_sums"},
      Shown::by_both},
     {"LevelsWithoutWhatOtherPartsLeave", levels, {key_levels, "left[0] = other[0], left[1] = other[1];", 0, ""}, Shown::by_both},
-    {"LevelsOfFourReadSumsOfOtherLanes", levels, {key_levels, "sync_warp();\n    const auto all", 0, "const auto all"}, Shown::by_both},
     {"WalksReadValuesOfTheNextPlace",
      walks,
      {walk_parts, "step % VALUE_PLACES * CARRIERS", 0, "(step + 1) % VALUE_PLACES * CARRIERS"},
