@@ -102,6 +102,13 @@ void fill_mild_gates(HostTensor& tensor, Rng& rng) {
   tensor.assign(values);
 }
 
+// Gates of which much is left after one token, but nothing after a hundred.
+void fill_strong_gates(HostTensor& tensor, Rng& rng) {
+  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
+  for (double& value : values) value = -1.6 * rng.uniform();
+  tensor.assign(values);
+}
+
 void fill_betas(HostTensor& tensor, Rng& rng) {
   std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
   for (double& value : values) value = rng.chance(0.5) ? static_cast<double>(rng.between(0, 2)) : 2 * rng.uniform();
@@ -258,6 +265,7 @@ void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std:
   if (fill == "lowest") return fill_lowest(tensor, rng);
   if (fill == "gates") return fill_gates(tensor, rng);
   if (fill == "mild gates") return fill_mild_gates(tensor, rng);
+  if (fill == "strong gates") return fill_strong_gates(tensor, rng);
   if (fill == "betas") return fill_betas(tensor, rng);
   const auto [kind, dim, word] = parse_fill(fill);
   if (kind == "offsets" && word.empty()) return fill_offsets(tensor, dim_named(tensor, dim, dims), rng);
@@ -265,12 +273,12 @@ void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std:
   if (kind == "sizes") return fill_sizes(tensor, word, dim_named(tensor, dim, dims), rng);
   if (fill_lengths(tensor, fill, dims, rng)) return;
   if (!fill.empty())
-    throw std::invalid_argument(
-        fmt::format("{}: unknown fill '{}'; known are 'segments', 'hidden', 'lowest', 'gates', 'mild gates', 'betas', 'offsets DIM', "
-                    "'sizes DIM [equal|random|one]', 'blocks P [causal]', 'all X', 'lengths LOW to HIGH', 'each COUNT*X ...', 'starts "
-                    "COUNT*X ...', 'scales', "
-                    "'contexts STARTS MOST', 'pages LENGTHS PER POOL', 'paged TABLE LENGTHS PER' and 'between STARTS ENDS'",
-                    tensor.name(), fill));
+    throw std::invalid_argument(fmt::format(
+        "{}: unknown fill '{}'; known are 'segments', 'hidden', 'lowest', 'gates', 'mild gates', 'strong gates', 'betas', 'offsets DIM', "
+        "'sizes DIM [equal|random|one]', 'blocks P [causal]', 'all X', 'lengths LOW to HIGH', 'each COUNT*X ...', 'starts "
+        "COUNT*X ...', 'scales', "
+        "'contexts STARTS MOST', 'pages LENGTHS PER POOL', 'paged TABLE LENGTHS PER' and 'between STARTS ENDS'",
+        tensor.name(), fill));
   if (is_floating(tensor.type())) return fill_normal(tensor, 1, rng);
   if (tensor.type() == DType::boolean) return fill_boolean(tensor, rng);
   fill_counting(tensor);

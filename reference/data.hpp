@@ -19,6 +19,7 @@ namespace ejk::reference {
 //                  for a fifth of it, which is -inf. f16, whose lowest number leaves f32 few digits for what is added, has normal numbers
 //   "gates"        logs of a recurrence's gates: 0, -1e-3, 0 to -1, -30, -80 and -inf, mixed
 //   "mild gates"   0 and -0.02 of a normal number's size: something is left after hundreds of steps
+//   "strong gates" 0 to -1.6, each as likely: much is left after one step, nothing after a hundred
 //   "betas"        0, 1, 2 and between
 //   "segments"     runs of ids 0, 1, 2, ... along the last dim, now and then a run of -1 or less (padding). All tensors with this fill draw
 //                  their run bounds alike, as fractions of their length, so that queries and keys share ids

@@ -16,6 +16,7 @@ constexpr int QUERY_PIECES = 2, ROW_PIECES = 2, PAIR_PIECES = PIECES;
 constexpr int WRITTEN_PIECES = PIECES > 1 ? 3 : 1, INVERSE_PARTS = 2;
 // Floats of a chunk: decays of keys; of tokens betas, and factors of what their weighed keys give; the inverse's; norms of queries, of keys.
 constexpr int ROW_FACTORS = KEYS + CHUNK, INVERSE_POWER = ROW_FACTORS + CHUNK, DECAYS_AND_BETAS = INVERSE_POWER + 4, DECAY_ROW = DECAYS_AND_BETAS + 2 * CHUNK;
+constexpr int CARRIERS = ${carriers};  // warpgroups of a block that walks through states, which carry 64 values each
 constexpr int WAYS = 2, KEPT_PARTS = PIECES, STATE_THREADS = 128, STATE_COLUMNS = 64;
 constexpr bool NARROW = false, F32_GATES = ${f32_gates};  // gates of keys are f32
 #include "recurrent/gradient_rows.h"

@@ -26,7 +26,8 @@ static inline void put_given(const FlowRows& flows, int chunk, float (&given)[2]
 }
 
 $end
-template <bool X> struct Flag {
+// Whether the readers of a block of pairs are the tokens that they read; in others all tokens that are read come earlier.
+template <bool X> struct OnDiagonal {
   static constexpr bool VALUE = X;
 };
 
@@ -125,9 +126,9 @@ $end
         const int column = start / 8 + j;
         uint32_t r[4] = {}${dual ? ', value_r[PAIR_FLOWS ? 4 : 1] = {}' : ''};
         float read[4] = {};
-        // 16 readers by 16 that are read; diagonal: both are the same tokens, else all that are read come earlier.
-        const auto weigh_block = [&](auto diagonal) {
-          constexpr bool DIAGONAL = decltype(diagonal)::VALUE;
+        // 16 readers by 16 that are read.
+        const auto weigh_block = [&](auto where) {
+          constexpr bool DIAGONAL = decltype(where)::VALUE;
 #pragma unroll
           for (int n = 0; n < 2; ++n) {
             const int s = 8 * (column + n) + lane() % 4 * 2;
@@ -167,9 +168,9 @@ $end
         };
         const int from = 8 * column - 16 * warp;
         if (from == 0)
-          weigh_block(Flag<true>{});
+          weigh_block(OnDiagonal<true>{});
         else if (direction * from < 0)
-          weigh_block(Flag<false>{});
+          weigh_block(OnDiagonal<false>{});
         pairs.put<false>(column, r);
         ${dual ? 'if constexpr (PAIR_FLOWS) value_pairs.put<false>(column, value_r);' : ''}
         if constexpr (PAIR_FLOWS) store_token_sums(read, flows.row(chunk, READ_HERE_ROWS + warp), column);

@@ -5,7 +5,7 @@
 // (t, s) has the factor P_t R_s / E: rows times P and R meet in products on wgmma, which are added to those with states times E.
 #pragma once
 
-constexpr float LEAST_OF_FLAT = 0x1p-60f;  // E
+constexpr float LEAST_OF_FLAT = 0x1p-96f;  // E
 
 // Places in shared memory, as wgmma reads them: pairs; keys times R, queries and keys times P, in boxes of 64 keys.
 struct FlatAt {

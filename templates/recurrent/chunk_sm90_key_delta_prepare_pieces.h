@@ -4,11 +4,11 @@
 
 // Where gates leave enough of all keys between the chunk's middle and its ends, no levels are needed: rows are weighed by what they leave from the
 // middle on, or its inverse.
-template <int COUNT> static inline void put_flat_pieces(Element* to, float low, float high) {
+template <int COUNT, int MATRIX = CHUNK * FLAT_ROW> static inline void put_flat_pieces(Element* to, float low, float high) {
 #pragma unroll
   for (int piece = 0; piece < COUNT; ++piece) {
     const uint32_t word = pack_pair<Element>(low, high);
-    *reinterpret_cast<uint32_t*>(to + piece * CHUNK * FLAT_ROW) = word;
+    *reinterpret_cast<uint32_t*>(to + piece * MATRIX) = word;
     low -= low_of(word), high -= high_of(word);
   }
 }
@@ -41,6 +41,31 @@ struct FlatTiles {
 };
 typedef float FlatSums[3][4];
 
+// Eight earlier tokens' keys, 16 of them, two pieces at once; matrices of pieces are so many bytes apart. The first lane of 16 has the first one's rows.
+typedef uint32_t EarlierPieces[FLAT_PIECES > 2 ? 2 : 1][4];
+static inline void load_earlier(EarlierPieces& e, uint32_t at, uint32_t matrix) {
+#pragma unroll
+  for (int two = 0; 2 * two < FLAT_PIECES; ++two) load_matrices(e[two], at + two * (FLAT_PIECES - 2) * matrix);
+}
+// sums += later earlier^T, of so many pieces, without products that are below the last digits.
+static inline void multiply_pieces(float (&sums)[4], const uint32_t (&later)[FLAT_PIECES][4], const EarlierPieces& e) {
+#pragma unroll
+  for (int order = FLAT_PIECES - 1; order >= 0; --order)
+#pragma unroll
+    for (int piece = 0; piece <= order; ++piece) {
+      const uint32_t* right = piece < 2 ? e[0] + 2 * piece : e[FLAT_PIECES > 2 ? 1 : 0] + 2;
+      mma_16x8x16<Element>(sums, later[order - piece], right[0], right[1]);
+    }
+}
+static inline void multiply_query_pieces(float (&sums)[4], const uint32_t (&later)[PAIR_PIECES][4], const EarlierPieces& e) {
+#pragma unroll
+  for (int piece = PAIR_PIECES - 1; piece > 0; --piece) {
+    mma_16x8x16<Element>(sums, later[piece], e[0][0], e[0][1]);
+    mma_16x8x16<Element>(sums, later[0], e[0][2], e[0][3]);
+  }
+  mma_16x8x16<Element>(sums, later[0], e[0][0], e[0][1]);
+}
+
 static inline void multiply_flat(const PrepareMemory& memory, const FlatTiles& tiles, FlatSums& of_queries, FlatSums& of_keys) {
   constexpr uint32_t MATRIX = CHUNK * FLAT_ROW * sizeof(Element);
   const auto& flat = memory.flat;
@@ -56,22 +81,10 @@ static inline void multiply_flat(const PrepareMemory& memory, const FlatTiles& t
 #pragma unroll
     for (int n = 0; n < 3; ++n) {
       if (n >= tiles.count) continue;
-      uint32_t e[FLAT_PIECES > 2 ? 2 : 1][4];  // two pieces at once
-#pragma unroll
-      for (int two = 0; 2 * two < FLAT_PIECES; ++two) load_matrices(e[two], earlier + two * (FLAT_PIECES - 2) * MATRIX + 8 * n * FLAT_ROW * 2 + key * 2);
-#pragma unroll
-      for (int order = FLAT_PIECES - 1; order >= 0; --order)
-#pragma unroll
-        for (int piece = 0; piece <= order; ++piece) {
-          const uint32_t* right = piece < 2 ? e[0] + 2 * piece : e[FLAT_PIECES > 2 ? 1 : 0] + 2;
-          mma_16x8x16<Element>(of_keys[n], k[order - piece], right[0], right[1]);
-        }
-#pragma unroll
-      for (int piece = PAIR_PIECES - 1; piece > 0; --piece) {
-        mma_16x8x16<Element>(of_queries[n], q[piece], e[0][0], e[0][1]);
-        mma_16x8x16<Element>(of_queries[n], q[0], e[0][2], e[0][3]);
-      }
-      mma_16x8x16<Element>(of_queries[n], q[0], e[0][0], e[0][1]);
+      EarlierPieces e;
+      load_earlier(e, earlier + 8 * n * FLAT_ROW * 2 + key * 2, MATRIX);
+      multiply_pieces(of_keys[n], k, e);
+      multiply_query_pieces(of_queries[n], q, e);
     }
   }
 }

@@ -82,7 +82,7 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
   make_pairs(memory, own, scale, decays + block_x() * int64_t{DECAY_ROW}, [](int) {});
   Matrices& m = memory.m;
   const int64_t matrix = CHUNK * KEYS;
-  float* handed = memory.near[0] + warp() % INVERTERS * 4 * PART * WARP;
+  float* handed = reinterpret_cast<float*>(memory.near) + warp() % INVERTERS * 4 * PART * WARP;
   static_assert(PREPARE_WARPS >= 2 * INVERTERS && sizeof(memory.near) >= INVERTERS * 4 * PART * WARP * sizeof(float));
   sync_block();
   const bool inverts = warp() < INVERTERS;

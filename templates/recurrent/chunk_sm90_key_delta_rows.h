@@ -75,10 +75,6 @@ struct OwnRows {
   }
 };
 
-static inline void put_key_pair(float* to, uint32_t word, float low, float high) {
-  store_pack(to, Pack<float, 2>{low_of(word) * low, high_of(word) * high});
-}
-
 // A run of tokens of one block: the later ones' queries and keys, from the block's start on, where `left` is; or the earlier ones' keys.
 template <int COUNT, class Put> static inline void weigh_later(const OwnRows& own, int from, float (&left)[2], Put put) {
 #pragma unroll

@@ -9,16 +9,16 @@ template <bool BACK> struct StateCarrier {
   const char* memory;
   const TensorMap &kept, &written;
   const Walk& walk;
-  const int part;
+  const int place, part;  // which of the block's warpgroups that carry; which 64 values
 
   // A chunk's numbers: decays first.
-  const float* numbers() const { return reinterpret_cast<const float*>(memory + StatePlaces::DECAYS); }
-  const float* betas() const { return numbers() + KEYS; }
-  const float* row_factors() const { return numbers() + ROW_FACTORS; }
-  void wait(Copied copied, int step) const { barrier_wait_all(at.full(copied), step % 2); }
-  void release(Copied copied) const {
+  const float* numbers(int step) const { return reinterpret_cast<const float*>(memory + at.numbers(step)); }
+  const float* betas(int step) const { return numbers(step) + KEYS; }
+  const float* row_factors(int step) const { return numbers(step) + ROW_FACTORS; }
+  void wait(Copied copied, int step) const { barrier_wait_all(at.full(copied, step), at.parity(copied, step)); }
+  void release(Copied copied, int step) const {
     sync_warp();
-    if (lane() == 0) barrier_arrive(at.empty(copied));
+    if (lane() == 0) barrier_arrive(at.empty(copied, step));
   }
 
   // x = what rows read of the state, which is kept meanwhile; of products with pieces those below the last digits are left out. (BACK) And what out's
@@ -30,7 +30,7 @@ template <bool BACK> struct StateCarrier {
       keep_in_place(x);
       wgmma_fence();
 #pragma unroll
-      for (int piece = PAIR_PIECES - 1; piece >= 0; --piece) multiply_values_by_columns(x, at.values(part), at.pairs(piece), piece + 1 < PAIR_PIECES);
+      for (int piece = PAIR_PIECES - 1; piece >= 0; --piece) multiply_values_by_columns(x, at.values(place, step), at.pairs(piece), piece + 1 < PAIR_PIECES);
       wgmma_commit();
     }
     uint32_t seen[SLICES][4], rest[SLICES][4];
@@ -46,7 +46,7 @@ template <bool BACK> struct StateCarrier {
       keep_in_place(x);
       scale_by_value(x, scales);
       if (!NORMED) each_token_pair(x, [&](int token, float& a, float& b, float& c, float& d) {
-        const float* of = row_factors() + token;
+        const float* of = row_factors(step) + token;
         const float low = inverse_of_power(of[0]), high = inverse_of_power(of[1]);
         a *= low, b *= high, c *= low, d *= high;
       });
@@ -65,7 +65,7 @@ template <bool BACK> struct StateCarrier {
     keep_scaled_state(state, scales, buffers, number);
     wgmma_wait<0>();
     keep_in_place(x);
-    release(READERS);
+    release(READERS, step);
   }
   // The state as elements, to memory.
   void keep_scaled_state(const Column& state, const ValueScales& scales, OutBuffers& buffers, int number) const {
@@ -98,10 +98,10 @@ template <bool BACK> struct StateCarrier {
     }
   }
   // taken = out's gradients times queries.
-  void take_queries(Columns& taken, int box) const {
+  void take_queries(Columns& taken, int box, int step) const {
 #pragma unroll
     for (int piece = QUERY_PIECES - 1; piece >= 0; --piece)
-      multiply_values_by_columns(taken, at.values(part), at.queries() + box * PIECES_OF_QUERIES + piece * BOX, piece + 1 < QUERY_PIECES);
+      multiply_values_by_columns(taken, at.values(place, step), at.queries() + box * PIECES_OF_QUERIES + piece * BOX, piece + 1 < QUERY_PIECES);
   }
 
   // From the state at one end of a chunk to that at the other.
@@ -109,23 +109,23 @@ template <bool BACK> struct StateCarrier {
     Columns x, taken[BOXES];
     read(x, state, scales, buffers, step, number);
     if (!BACK) wait(VALUES, step);
-    if (!NORMED) scale_by_token(x, row_factors(), 1);
-    if (!BACK) subtract_from_values(x, scales);
+    if (!NORMED) scale_by_token(x, row_factors(step), 1);
+    if (!BACK) subtract_from_values(x, scales, step);
     write(x, taken[0], state, scales, step);
     keep_rows(x, scales, buffers, number);
-    if (BACK) scale_by_token(x, betas(), -1);
-    if (!NORMED) scale_by_token(x, row_factors(), 1);
+    if (BACK) scale_by_token(x, betas(step), -1);
+    if (!NORMED) scale_by_token(x, row_factors(step), 1);
     uint32_t factor[4][4], rest[4][4];
     to_scaled_factor(factor, x, [&](const float(&by)[2]) { scales.multiply(state, by); }, scales, state);
     to_rounding<Piece>(rest, factor, x);
     wait(TAKEN, step);
-    take_all(taken, state, factor, rest, scales);
-    release(TAKEN);
-    release(VALUES);
+    take_all(taken, state, factor, rest, scales, step);
+    release(TAKEN, step);
+    release(VALUES, step);
   }
-  void subtract_from_values(Columns& x, const ValueScales& scales) const {
+  void subtract_from_values(Columns& x, const ValueScales& scales, int step) const {
     uint32_t values[4][4];
-    load_transposed(values, at.values(part));
+    load_transposed(values, at.values(place, step));
     Columns v;
     from_factor(v, values);
 #pragma unroll
@@ -135,8 +135,8 @@ template <bool BACK> struct StateCarrier {
   void write(Columns& x, Columns& of_queries, Column& state, ValueScales& scales, int step) const {
     if (!BACK) wait(MATRICES_OF, step);
     uint32_t factor[4][4], rest[4][4];
-    make_written(factor, rest, x, state, scales);
-    const float power = numbers()[INVERSE_POWER];
+    make_written(factor, rest, x, state, scales, step);
+    const float power = numbers(step)[INVERSE_POWER];
     if (power != 1) scale_all(x, inverse_of_power(power));
     if (BACK) wait(QUERIES, step);
     keep_in_place(x);
@@ -145,14 +145,14 @@ template <bool BACK> struct StateCarrier {
     multiply_by_inverse_pieces(x, factor, rest);
     wgmma_commit();
     if constexpr (BACK) {  // goes on while rows are written
-      take_queries(of_queries, 0);
+      take_queries(of_queries, 0, step);
       wgmma_commit();
     }
     wgmma_wait<BACK ? 1 : 0>();
     keep_in_place(x);
-    release(MATRICES_OF);
+    release(MATRICES_OF, step);
     if (power != 1) scale_all(x, power);
-    if (!BACK) scale_by_token(x, betas(), 1);
+    if (!BACK) scale_by_token(x, betas(step), 1);
   }
   void keep_rows(const Columns& x, const ValueScales& scales, OutBuffers& buffers, int number) const {
     const float back[2] = {scales.back(0), scales.back(1)};
@@ -162,7 +162,7 @@ template <bool BACK> struct StateCarrier {
     keep_written<BACK ? PIECES : WRITTEN_PIECES>(rows, buffers, written, {64 * part, 0, BACK ? WRITTEN_PIECES : 0, walk.head, number});
   }
   // The state takes in what tokens write; (BACK) of queries' first box products go on.
-  void take_all(Columns (&taken)[BOXES], Column& state, const uint32_t (&factor)[4][4], const uint32_t (&rest)[4][4], const ValueScales& scales) const {
+  void take_all(Columns (&taken)[BOXES], Column& state, const uint32_t (&factor)[4][4], const uint32_t (&rest)[4][4], const ValueScales& scales, int step) const {
     static_assert(BOXES == 2);
     if constexpr (BACK) {
       wgmma_wait<0>();
@@ -174,16 +174,16 @@ template <bool BACK> struct StateCarrier {
     wgmma_fence();
     take_in(taken[0], factor, rest, 0);
     wgmma_commit();
-    if constexpr (BACK) take_queries(taken[1], 1);
+    if constexpr (BACK) take_queries(taken[1], 1, step);
     else take_in(taken[1], factor, rest, 1);
     wgmma_commit();
     wgmma_wait<1>();
     keep_in_place(taken[0]);
-    add_to_decayed(state, 0, taken[0], numbers());
+    add_to_decayed(state, 0, taken[0], numbers(step));
     wgmma_wait<0>();
     keep_in_place(taken[1]);
     if constexpr (BACK) {
-      release(QUERIES);
+      release(QUERIES, step);
       scale_by_value(taken[1], scales);
       keep_in_place(taken[1]);
       wgmma_fence();
@@ -192,18 +192,18 @@ template <bool BACK> struct StateCarrier {
       wgmma_wait<0>();
       keep_in_place(taken[1]);
     }
-    add_to_decayed(state, 1, taken[1], numbers());
+    add_to_decayed(state, 1, taken[1], numbers(step));
   }
   static void scale_all(Columns& x, float by) {
 #pragma unroll
     for (int i = 0; i < CHUNK / 2; ++i) x[i] *= by;
   }
   // x times betas, as left factors.
-  void make_written(uint32_t (&factor)[4][4], uint32_t (&rest)[4][4], Columns& x, Column& state, ValueScales& scales) const {
+  void make_written(uint32_t (&factor)[4][4], uint32_t (&rest)[4][4], Columns& x, Column& state, ValueScales& scales, int step) const {
     Columns written;
 #pragma unroll
     for (int i = 0; i < CHUNK / 2; ++i) written[i] = x[i];
-    scale_by_token(written, betas(), 1);
+    scale_by_token(written, betas(step), 1);
     to_scaled_factor(factor, written, [&](const float(&by)[2]) { scales.multiply(state, by), scales.multiply(x, by); }, scales, state);
     to_rounding<Piece>(rest, factor, written);
   }
@@ -237,7 +237,7 @@ template <bool BACK> struct StateCarrier {
     const int column = 64 * part + 16 * (warp() % 4);
     const StateMemory first(first_state, walk.sequence, walk.head, column);
     if (first.data) first.each([&](int n, int i, const float* from) { state[4 * n + i] = *from; });
-    OutBuffers buffers{at.out(part), 1 + part};
+    OutBuffers buffers{at.out(place), 1 + place};
     ValueScales scales;
     if (first.data) scales.move(state);  // it may be far below the window
 #pragma unroll 1
@@ -250,28 +250,30 @@ template <bool BACK> struct StateCarrier {
   }
 };
 
-// Block number: first gradients of states, then states, of a head of a sequence each.
-KERNEL(3 * WARPGROUP, 1) states(${parameters('states')}) {
+// Block number: first gradients of states, then states, of a head of a sequence each; of each all values, or the first 64 and then the others.
+KERNEL((1 + CARRIERS) * WARPGROUP, 1) states(${parameters('states')}) {
+  constexpr int BLOCKS_OF_WALK = 2 / CARRIERS;
   const StatePlaces at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   if (thread_x() == 0) {
-    for (int i = 0; i < COPIED; ++i) {
-      barrier_init(at.full(i), 1);
-      barrier_init(at.empty(i), 8);
+    for (int i = 0; i < BARRIER_PAIRS; ++i) {
+      barrier_init(at.first + StatePlaces::BARRIERS + 16 * i, 1);
+      barrier_init(at.first + StatePlaces::BARRIERS + 16 * i + 8, 4 * CARRIERS);
     }
     fence_barrier_init();
   }
   sync_block();
-  const Walk walk(heads, sequences, v_view.shape[1]);
-  const int group = uniform(warpgroup());
+  const Walk walk(heads, sequences, v_view.shape[1], static_cast<int>(block_x()) / BLOCKS_OF_WALK);
+  const int group = uniform(warpgroup()), first_part = BLOCKS_OF_WALK > 1 ? static_cast<int>(block_x()) % BLOCKS_OF_WALK : 0;
   if (group == 0) {
-    give_registers<40>();
+    if (CARRIERS > 1) give_registers<40>();
     if (thread_x() == 0)
-      StateCopier{at, walk, walk.back ? keys_after_map : keys_before_map, walk.back ? dout_map : v_map, inverses_map, weights_map, walk.back ? keys_before_map : keys_after_map, queries_before_map, decays}
+      StateCopier{at, walk, first_part, walk.back ? keys_after_map : keys_before_map, walk.back ? dout_map : v_map, inverses_map, weights_map, walk.back ? keys_before_map : keys_after_map, queries_before_map, decays}
           .run();
   } else {
-    take_registers<232>();
+    if (CARRIERS > 1) take_registers<232>();
+    const int place = group - 1, part = first_part + place;
     const char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
-    if (walk.back) StateCarrier<true>{at, memory, kept_states_map, written_rows_map, walk, group - 1}.run(dfinal_state_view, dinitial_state_view);
-    else StateCarrier<false>{at, memory, kept_states_map, written_rows_map, walk, group - 1}.run(initial_state_view, initial_state_view);
+    if (walk.back) StateCarrier<true>{at, memory, kept_states_map, written_rows_map, walk, place, part}.run(dfinal_state_view, dinitial_state_view);
+    else StateCarrier<false>{at, memory, kept_states_map, written_rows_map, walk, place, part}.run(initial_state_view, initial_state_view);
   }
 }

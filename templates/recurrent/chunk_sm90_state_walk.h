@@ -94,10 +94,11 @@ static inline void keep_state(const uint32_t (&seen)[SLICES][4], const uint32_t 
 struct Walk {
   int sequence, head, heads, chunks;
   bool back;
-  // Block number: first those that go back.
-  Walk(int64_t all_heads, int64_t sequences, int64_t tokens) : heads(static_cast<int>(all_heads)), chunks((static_cast<int>(tokens) + CHUNK - 1) / CHUNK) {
-    const int rows = heads * static_cast<int>(sequences), block = static_cast<int>(block_x()), row = block < rows ? block : block - rows;
-    back = block < rows;
+  // Number: first those that go back.
+  Walk(int64_t all_heads, int64_t sequences, int64_t tokens, int number = static_cast<int>(block_x()))
+      : heads(static_cast<int>(all_heads)), chunks((static_cast<int>(tokens) + CHUNK - 1) / CHUNK) {
+    const int rows = heads * static_cast<int>(sequences), row = number < rows ? number : number - rows;
+    back = number < rows;
     sequence = row / heads, head = row - sequence * heads;
   }
   int chunk(int step) const { return back ? chunks - 1 - step : step; }

@@ -31,6 +31,13 @@ const Subject delta{"recurrent_bwd",
                     "chunks_delta_alike",
                     "chunk_delta_hopper",
                     {{"B", 1}, {"T", 300}, {"Hq", 2}, {"Hk", 2}, {"Hv", 2}, {"K", 128}, {"V", 72}}};
+// Gates of any size, so that pairs go level by level; walks of more chunks than values have places.
+const Subject levels{
+    "recurrent", "kda.bf16.b1", "chunk_keys_delta_hopper", {{"B", 1}, {"T", 130}, {"Hq", 1}, {"Hk", 1}, {"Hv", 1}, {"K", 72}, {"V", 40}}};
+const Subject walks{"recurrent_bwd",
+                    "kda_mild.b1",
+                    "chunk_keys_delta_hopper",
+                    {{"B", 1}, {"T", 260}, {"Hq", 1}, {"Hk", 1}, {"Hv", 1}, {"K", 80}, {"V", 88}}};
 const Subject pairs{"grouped_matmul", "small_bf16", "hopper", {{"M", 150}, {"K", 640}, {"N", 192}, {"G", 2}, {"L", 2}}};
 
 constexpr char consumer[] = "flash_attention/forward_sm90_consumer.h", producer[] = "flash_attention/forward_sm90_producer.h";
@@ -41,6 +48,8 @@ constexpr char inverses[] = "recurrent/chunk_sm90_delta_prepare.h", systems[] = 
                delta_states[] = "recurrent/chunk_sm90_delta_states.h";
 constexpr char turns[] = "recurrent/chunk_sm90_delta_gradient_turns.h", turn_parts[] = "recurrent/chunk_sm90_delta_gradient_parts.h";
 constexpr char turn_gates[] = "recurrent/chunk_sm90_delta_gates.h";
+constexpr char key_levels[] = "recurrent/chunk_sm90_key_delta_prepare_levels.h",
+               walk_parts[] = "recurrent/chunk_sm90_key_delta_state_parts.h";
 constexpr char values[] = "ssd/sm90_value_gradient.h", step_gradients[] = "ssd/sm90_step_gradients.h";
 
 const Mutant mutants[] = {
@@ -123,6 +132,16 @@ const Mutant mutants[] = {
      {turn_gates, "barrier_wait(at.meeting(FLOWS_THERE), (step * TURNS + turn) % 2);", 0, ""},
      Shown::by_both},
     {"DeltaGradientsWithoutPairsAcross", delta, {turns, "if (!late) add_across(dk, across);", 0, ""}, Shown::by_both},
+    {"LevelsOfEightTakeThoseOfFour",
+     levels,
+     {key_levels, "put_near_level<8>(own.first, near_sums + LEVEL_SUMS", 0, "put_near_level<8>(own.first, near_sums"},
+     Shown::by_both},
+    {"LevelsWithoutWhatOtherPartsLeave", levels, {key_levels, "left[0] = other[0], left[1] = other[1];", 0, ""}, Shown::by_both},
+    {"WalksReadValuesOfTheNextPlace",
+     walks,
+     {walk_parts, "step % VALUE_PLACES * CARRIERS", 0, "(step + 1) % VALUE_PLACES * CARRIERS"},
+     Shown::by_both},
+    {"WalksWaitForTheWrongPlace", walks, {walk_parts, "return step / places(copied) % 2;", 0, "return step % 2;"}, Shown::by_both},
     {"FlowsWithoutWhatFlowsThrough", flows, {step_gradients, "through * times.all", 0, "0 * times.all"}, Shown::by_both},
 };
 

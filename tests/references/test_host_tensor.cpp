@@ -226,7 +226,8 @@ TEST(Data, AnUnknownFillIsNamed) {
     FAIL();
   } catch (const std::invalid_argument& e) {
     EXPECT_STREQ(e.what(),
-                 "x: unknown fill 'zigzag'; known are 'segments', 'hidden', 'lowest', 'gates', 'mild gates', 'betas', 'offsets DIM', "
+                 "x: unknown fill 'zigzag'; known are 'segments', 'hidden', 'lowest', 'gates', 'mild gates', 'strong gates', 'betas', "
+                 "'offsets DIM', "
                  "'sizes DIM [equal|random|one]', 'blocks P [causal]', 'all X', 'lengths LOW to HIGH', 'each COUNT*X ...', 'starts COUNT*X "
                  "...', 'scales', "
                  "'contexts STARTS MOST', 'pages LENGTHS PER POOL', 'paged TABLE LENGTHS PER' and 'between STARTS ENDS'");
