@@ -26,7 +26,7 @@ struct Place {
   static int column(int k) { return (k * LANES + lane() % LANES) * 4; }
   bool has_column(int k) const { return WHOLE_COLUMNS || column(k) < columns; }
 
-  void load(float* from, Pack<float, 4> (&s)[ROWS][PACKS]) const {
+  void load(const float* from, Pack<float, 4> (&s)[ROWS][PACKS]) const {
 #pragma unroll
     for (int i = 0; i < ROWS; ++i)
 #pragma unroll
@@ -95,8 +95,13 @@ KERNEL(32 * WARPS, ${blocks}) recurrent(${parameters('recurrent')}) {
   const Place place{(block_x() * WARPS + warp()) * GROUPS * ROWS + lane() / LANES, features, columns};
   const int own = lane() % LANES / (LANES / ROWS);  // the row whose sum the lane has
   const bool writes = lane() % (LANES / ROWS) == 0 && place.has_row(own);
-  float* const rows = state + ((sequence * heads + head) * features + place.row) * columns;
-  Pack<float, 4> s[ROWS][PACKS] = {};
+  const int64_t state_row = ((sequence * heads + head) * features + place.row) * columns;
+$if in_place
+  float *const before = state + state_row, *const after = before;
+$else
+  const float* const before = initial_state ? initial_state + state_row : nullptr;
+  float* const after = final_state + state_row;
+$end
 $if packed
   const int64_t first = cum_seqlens[sequence], count = (sequence < sequences ? cum_seqlens[sequence + 1] : T) - first;
   Element* to = out + (first * heads + head) * features + place.row + own * GROUPS;
@@ -109,14 +114,18 @@ $else
   const int64_t count = ${one_token} ? 1 : T, x_at = sequence * x_stride, dt_at = sequence * dt_stride, b_at = sequence * b_stride, c_at = sequence * c_stride;
   Element* to = out + (sequence * count * heads + head) * features + place.row + own * GROUPS;
 $end
+$if in_place
   if (count == 0) return;
-  place.load(rows, s);
+$end
+  Pack<float, 4> s[ROWS][PACKS] = {};
+  if (${in_place} || before) place.load(before, s);
   const int64_t group = ${one_group} ? 0 : head / static_cast<int>(heads_a_group) * columns;
   const Element* const x_row = x + x_at + head * features + place.row;
   const auto token = [&](int64_t t) {
     return place.token(x_row + t * x_step, dt + dt_at + t * dt_step + head, Bm + b_at + t * b_step + group, C + c_at + t * c_step + group);
   };
-  Token next = token(0);
+  Token next = {};
+  if (count > 0) next = token(0);
   const float rate = to_float(A[head]);
   float bias = 0, skip = 0;
 $if biased
@@ -133,5 +142,5 @@ $end
     const float sum = step_of(s, now, ${softplus} ? softplus_of(z) : z, rate, skip);
     if (writes) to[t * heads * features] = from_float<Element>(sum);
   }
-  place.store(rows, s);
+  place.store(after, s);
 }
