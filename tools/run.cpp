@@ -61,7 +61,8 @@ double launch_time(const PackedCall& packed, const std::string& config) {
 }
 
 // Launches the call, and tells how long a launch takes. One that updates inputs is timed on a copy: it would go on from what it left.
-double launch_and_time(const KernelHandle& kernel, const Call& call, const Machine& machine, const PackedCall& packed, const std::string& config) {
+double launch_and_time(const KernelHandle& kernel, const Call& call, const Machine& machine, const PackedCall& packed,
+                       const std::string& config) {
   const auto updates = [&](const reference::HostTensor& input) { return !kernel.spec->tensor(input.name())->updated_as.empty(); };
   if (std::none_of(call.inputs.begin(), call.inputs.end(), updates)) return launch_time(packed, config);
   Call copy = call;
