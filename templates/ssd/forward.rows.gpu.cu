@@ -7,7 +7,6 @@
 #include "ssd/dual_step.h"
 
 using Element = ${ctype(E)};
-using StepElement = ${ctype(dt_as)};
 constexpr int COLUMNS = ${keys}, LANES = COLUMNS < 4 * WARP ? COLUMNS / 4 : WARP, PACKS = COLUMNS / (4 * LANES);  // COLUMNS: N or the power of 2 above
 constexpr int GROUPS = WARP / LANES, ROWS = ${rows}, WARPS = ${warps};  // rows side by side; rows of a lane, each GROUPS after the one before
 constexpr bool WHOLE_COLUMNS = ${whole_columns}, WHOLE_ROWS = ${whole_rows};
@@ -16,7 +15,11 @@ constexpr bool WHOLE_COLUMNS = ${whole_columns}, WHOLE_ROWS = ${whole_rows};
 struct Token {
   Pack<Element, 4> b[PACKS], c[PACKS];
   Element x[ROWS];
-  StepElement dt;
+};
+// How much of x a token writes, and what it leaves of the state.
+struct Step {
+  float size;
+  SplitExp left;
 };
 
 // Where a lane reads of a token, and what there is of its rows and columns.
@@ -40,9 +43,8 @@ struct Place {
       for (int k = 0; k < PACKS; ++k)
         if (has_row(i) && has_column(k)) store_pack(to + i * GROUPS * columns + column(k), s[i][k]);
   }
-  Token token(const Element* x, const StepElement* dt, const Element* b, const Element* c) const {
+  Token token(const Element* x, const Element* b, const Element* c) const {
     Token t = {};
-    t.dt = *dt;
 #pragma unroll
     for (int k = 0; k < PACKS; ++k)
       if (has_column(k)) t.b[k] = load_pack<4>(b + column(k)), t.c[k] = load_pack<4>(c + column(k));
@@ -70,18 +72,17 @@ static inline float sum_of_row(float (&x)[ROWS]) {
 }
 
 // The state after a token; gives the sum of the row that sum_of_row says, with `skip` times x.
-static inline float step_of(Pack<float, 4> (&s)[ROWS][PACKS], const Token& t, float step, float rate, float skip) {
-  const SplitExp left = split_exp(step * rate);
+static inline float take_in(Pack<float, 4> (&s)[ROWS][PACKS], const Token& t, const Step& step, float skip) {
   float sums[ROWS];
 #pragma unroll
   for (int i = 0; i < ROWS; ++i) {
-    const float x = to_float(t.x[i]), weight = step * x;
+    const float x = to_float(t.x[i]), weight = step.size * x;
     sums[i] = lane() % LANES == 0 ? skip * x : 0;
 #pragma unroll
     for (int k = 0; k < PACKS; ++k)
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        s[i][k].at[j] = left.of(s[i][k].at[j]) + weight * to_float(t.b[k].at[j]);
+        s[i][k].at[j] = step.left.of(s[i][k].at[j]) + weight * to_float(t.b[k].at[j]);
         sums[i] += to_float(t.c[k].at[j]) * s[i][k].at[j];
       }
   }
@@ -89,7 +90,7 @@ static inline float step_of(Pack<float, 4> (&s)[ROWS][PACKS], const Token& t, fl
 }
 
 // Block number: WARPS * GROUPS * ROWS rows of a head of a sequence. Packed: those of the sequence after the last write zeros behind it.
-KERNEL(32 * WARPS, ${blocks}) recurrent(${parameters('recurrent')}) {
+KERNEL(32 * WARPS, 1) recurrent(${parameters('recurrent')}) {
   const int64_t sequence = block_z();
   const int head = block_y(), heads = static_cast<int>(H), features = static_cast<int>(P), columns = WHOLE_COLUMNS ? COLUMNS : static_cast<int>(N);
   const Place place{(block_x() * WARPS + warp()) * GROUPS * ROWS + lane() / LANES, features, columns};
@@ -122,11 +123,10 @@ $end
   const int64_t group = ${one_group} ? 0 : head / static_cast<int>(heads_a_group) * columns;
   const Element* const x_row = x + x_at + head * features + place.row;
   const auto token = [&](int64_t t) {
-    return place.token(x_row + t * x_step, dt + dt_at + t * dt_step + head, Bm + b_at + t * b_step + group, C + c_at + t * c_step + group);
+    return place.token(x_row + t * x_step, Bm + b_at + t * b_step + group, C + c_at + t * c_step + group);
   };
   Token next = {};
   if (count > 0) next = token(0);
-  const float rate = to_float(A[head]);
   float bias = 0, skip = 0;
 $if biased
   bias = to_float(dt_bias[head]);
@@ -134,12 +134,23 @@ $end
 $if skips
   skip = to_float(D[head]);
 $end
+  const float rate = to_float(A[head]);
+  // Lane l has token first + l's.
+  const auto steps_from = [&](int64_t first) {
+    const int64_t own_token = first + lane() < count ? first + lane() : count - 1;
+    const float z = to_float(dt[dt_at + own_token * dt_step + head]) + bias, size = ${softplus} ? softplus_of(z) : z;
+    return Step{size, split_exp(size * rate)};
+  };
+  Step steps = {};
+  if (count > 0) steps = steps_from(0);
 #pragma unroll 1
   for (int64_t t = 0; t < count; ++t) {
     const Token now = next;
     if (t + 1 < count) next = token(t + 1);
-    const float z = to_float(now.dt) + bias;
-    const float sum = step_of(s, now, ${softplus} ? softplus_of(z) : z, rate, skip);
+    const int from = static_cast<int>(t % WARP);
+    if (t > 0 && from == 0) steps = steps_from(t);
+    const Step step = ${one_token} ? steps : Step{shuffle(steps.size, from), {shuffle(steps.left.base, from), shuffle(steps.left.rest, from)}};
+    const float sum = take_in(s, now, step, skip);
     if (writes) to[t * heads * features] = from_float<Element>(sum);
   }
   place.store(after, s);
