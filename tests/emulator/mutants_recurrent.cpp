@@ -100,6 +100,9 @@ constexpr char sum_head[] = "ssd/sum_head.h";
 Subject dual(const char* case_name) {
   return {root, "ssd", case_name, "recurrent/forward.step.gpu.cu", {{"B", 1}, {"T", 9}, {"H", 4}, {"G", 2}, {"N", 35}, {"P", 21}}};
 }
+Subject dual_rows(const char* case_name, const char* kernel = "ssd_update") {
+  return {root, kernel, case_name, "ssd/forward.rows.gpu.cu", {{"B", 2}, {"S", 3}, {"T", 5}, {"H", 4}, {"G", 2}, {"N", 48}, {"P", 21}}};
+}
 Subject dual_gradient(const char* case_name) {
   return {root, "ssd_bwd", case_name, "recurrent/backward.step.gpu.cu", {{"B", 1}, {"T", 19}, {"H", 4}, {"G", 2}, {"N", 35}, {"P", 21}}};
 }
@@ -153,6 +156,23 @@ const Mutant mutants[] = {
     {"DualWhoseStepsDoNotWrite", dual("all.f32"), {"x.k[j] *= step", 0, "x.k[j] *= 1", recurrent_token}},
     {"DualWhoseStepsDoNotDecay", dual("all.f32"), {"step * steps.rate", 0, "steps.rate", recurrent_token}},
     {"DualThatWritesPastTheLastColumn", dual("all.f32"), {"if (i < keys && c < columns) data", 0, "if (c < columns) data", dual_step}},
+    {"DualRowsThatSumHalfTheColumns", dual_rows("one.f32"), {"mask = LANES / ROWS / 2", 0, "mask = 0"}},
+    {"DualRowsWhoseHalvesKeepTheSameRows", dual_rows("one.f32"), {"upper ? x[i] : other", 0, "upper ? other : x[i]"}},
+    {"DualRowsThatWritePastTheLastRow", dual_rows("one.f32"), {"row + i * GROUPS < features", 0, "true"}},
+    {"DualRowsThatReadPastTheLastColumn", dual_rows("one.f32"), {"column(k) < columns", 0, "true"}},
+    {"DualRowsWithoutTheirSkip", dual_rows("one.f32"), {"skip * x : 0", 0, "0 * x : 0"}},
+    {"DualRowsThatAddTheSkipInEachLane", dual_rows("one.f32"), {"lane() % LANES == 0 ? skip", 0, "true ? skip"}},
+    {"DualRowsOfTheFirstGroup", dual_rows("one.f32"), {"head / static_cast<int>(heads_a_group)", 0, "0"}},
+    {"DualRowsOfTheTokenBefore", dual_rows("one.f32"), {"token(t + 1)", 0, "token(t)"}},
+    {"DualRowsWhoseStepsDoNotWrite", dual_rows("one.f32"), {"weight = step.size * x", 0, "weight = x"}},
+    {"DualRowsWithTheFirstTokensStep", dual_rows("one.f32"), {"shuffle(steps.size, from)", 0, "steps.size"}},
+    {"DualRowsWithoutZerosBehindTheLastSequence",
+     dual_rows("packed.f32"),
+     {"to[t * heads * features] = from_float<Element>(0.0f)", 0, "(void)0"}},
+    {"DualRowsOfAllTokens", dual_rows("packed.f32"), {"cum_seqlens[sequence + 1] : T", 0, "T : T"}},
+    {"DualRowsThatForgetEmptySequences",
+     dual_rows("few_tokens.f32", "ssd"),
+     {"place.store(after, s)", 0, "if (count > 0) place.store(after, s)"}},
     {"DualGradientWithoutTheSlopeOfSoftplus", dual_gradient("all.f32"), {"* steps.slope(token)", 0, nothing, finish_gpu}},
     {"DualGradientWithoutTheRate", dual_gradient("all.f32"), {"d_step + steps.rate * d_log", 0, "d_step + d_log", finish_gpu}},
     {"DualGradientOfTheFirstHeadOfAGroup",

@@ -25,7 +25,8 @@ class OwnTensors(program.Test):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.store = cls.make_store("pack", "flash_attention.plain.cpu_generic.f32.m8", "mean_pooling.strided.cpu_generic.f32.packed_chunks")
+        cls.store = cls.make_store("pack", "flash_attention.plain.cpu_generic.f32.m8", "mean_pooling.strided.cpu_generic.f32.packed_chunks",
+                                   "recurrent_update.blocks.cpu_generic.in_place.v8_b1")
         cls.environment = {"PATH": "/nonexistent", "EJKERNEL_STORE": str(cls.store), "EJKERNEL_CACHE_DIR": "/proc/nowhere"}
 
     def run_kernel(self, kernel, tensors, attributes, *more):
@@ -104,6 +105,15 @@ class OwnTensors(program.Test):
                 out += [sum(x["x"][t * C + c] for t in tokens) / len(tokens) for c in range(C)]
         self.assertEqual(found["out"][1], [5, C])
         self.close(found["out"][2], out)
+
+    def test_a_state_is_updated_once(self):
+        K, V = 4, 16
+        tensors = {"q": ("F32", [1, 1, 1, K], numbers([K], 21)), "k": ("F32", [1, 1, 1, K], numbers([K], 22)), "v": ("F32", [1, 1, 1, V], numbers([V], 23)),
+                   "state": ("F32", [1, 1, K, V], numbers([K, V], 24))}
+        x, found = self.run_kernel("recurrent_update", tensors, {"softmax_scale": 1}, "--variant", "blocks", "--config", '{"vectors": 8, "block": 1}')
+        state = [x["state"][i * V + j] + x["k"][i] * x["v"][j] for i in range(K) for j in range(V)]
+        self.close(found["state"][2], state)
+        self.close(found["out"][2], [sum(x["q"][i] * state[i * V + j] for i in range(K)) for j in range(V)])
 
     def test_bad_data_in_the_file_is_refused(self):
         inputs = self.folder / "bad.safetensors"
