@@ -69,18 +69,20 @@ static __attribute__((noinline)) void read_tile(float* to, const Scratch& s, con
   store_tile(sum, to, PANEL);
 }
 
+// The chunk's sums by themselves: so a long sequence's state is rounded once a chunk.
 static __attribute__((noinline)) void update_state(const Scratch& s, float* state, int64_t rows) {
   for (int64_t i = 0; i < s.state_rows; i += ROWS) {
     Tile sum;
+    clear_tile(sum);
+    add_product(sum, s.kept + i * COLUMNS, COLUMNS, s.v_factor, PANEL, rows);
 #pragma GCC unroll 16
     for (int p = 0; p < ROWS; ++p)
 #pragma GCC unroll 4
       for (int x = 0; x < VECTORS; ++x) {
-        const Floats was = load_floats(state + (i + p) * PANEL + x * LANES);
-        sum[p][x] = was * s.decay[i + p] + was * s.decay_rest[i + p];
+        float* at = state + (i + p) * PANEL + x * LANES;
+        const Floats was = load_floats(at);
+        store_floats(at, was * s.decay[i + p] + (was * s.decay_rest[i + p] + sum[p][x]));
       }
-    add_product(sum, s.kept + i * COLUMNS, COLUMNS, s.v_factor, PANEL, rows);
-    store_tile(sum, state + i * PANEL, PANEL);
   }
 }
 

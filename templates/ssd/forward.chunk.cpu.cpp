@@ -49,7 +49,10 @@ static void recurrent(${parameters('recurrent')}, const Group& group) {
                   tokens.count(),
                   false,
                   false,
-                  {{dt_view, dt_type, tokens, head}, number_of_head(dt_bias_view, bias_type, head), number_at(A_view.data, a_type, head), dt_softplus}};
+                  {{dt_view, dt_type, tokens, head},
+                   number_of_head(dt_bias_view, bias_type, head),
+                   number_at(A_view.data, a_type, head),
+                   dt_softplus}};
   };
   const int64_t panels = up_to(columns, PANEL) / PANEL;
   PanelScratch s(static_cast<float*>(group.shared), states, own_heads * panels * PANEL${amx ? ', false, false' : ''});

@@ -53,7 +53,10 @@ static void recurrent(${parameters('recurrent')}, const Group& group) {
   const SkipRows out{{out_view, data_type, tokens, head, first, rows}, x, is_given(D_view), number_of_head(D_view, d_type, head)};
   if (sequence == sequences) return out.clear(tokens.count());
   const Rows c(C_view, data_type, tokens, head, heads, 0, columns), b(Bm_view, data_type, tokens, head, heads, 0, columns);
-  const Steps steps{{dt_view, dt_type, tokens, head}, number_of_head(dt_bias_view, bias_type, head), number_at(A_view.data, a_type, head), dt_softplus};
+  const Steps steps{{dt_view, dt_type, tokens, head},
+                    number_of_head(dt_bias_view, bias_type, head),
+                    number_at(A_view.data, a_type, head),
+                    dt_softplus};
 $if in_place
   const DualState before(state_view, sequence, head, first, rows), after = before;
 $else
