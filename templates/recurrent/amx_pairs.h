@@ -11,8 +11,6 @@ constexpr int64_t BLOCKS = CHUNK / SIDE;
 constexpr int64_t STATE_PARTS = DELTA ? 3 : 2, OUT_PARTS = DELTA ? 2 : 1;
 static_assert(PANEL == SIDE && CHUNK % SIDE == 0 && SIDE % ROWS == 0);
 
-static inline bool gates_tokens(const Stream& stream) { return stream.g.data || stream.gamma != 0; }
-
 // The scratch of a work item. `steps`: of SIDE key features. A square [n][m] has pairs of tiles, m steps for each n.
 struct PanelScratch : Scratch {
   int64_t steps;
@@ -107,9 +105,8 @@ static void multiply_pairs(const PanelScratch& s, const float* lines, float* to,
     }
 }
 
-// Gates of tokens and of the head alone, or none.
-static void prepare_token_operands(const Stream& stream, PanelScratch& s, const GateSums& sums, int64_t start, int64_t tokens,
-                                   int64_t rows) {
+// Rows and products of their pairs: what gates of tokens do not change.
+static void prepare_lines(const Stream& stream, PanelScratch& s, int64_t start, int64_t tokens, int64_t rows) {
   load_lines(stream, s, start, tokens, rows);
   for (int64_t block = 0; block < rows / SIDE; ++block)
     for (int64_t i = 0; i < s.steps; ++i) {
@@ -119,6 +116,10 @@ static void prepare_token_operands(const Stream& stream, PanelScratch& s, const 
     }
   multiply_pairs(s, s.q_lines, s.on_q, rows);
   if (DELTA) multiply_pairs(s, s.k_lines, s.on_k, rows);
+}
+
+// Factors of gates of tokens and of the head alone, or of none.
+static void find_token_factors(PanelScratch& s, const GateSums& sums, int64_t rows) {
   const SplitExp decay = split_exp(splat(static_cast<float>(sums.total)));
   for (int64_t i = 0; i < s.keys; i += LANES) store_floats(s.decay + i, decay.base), store_floats(s.decay_rest + i, decay.rest);
   for (int64_t t = 0; t < rows; t += LANES) {
@@ -182,6 +183,6 @@ static void prepare_operands(const Stream& stream, PanelScratch& s, const float*
   if (of_keys)
     prepare_key_operands(stream, s, start, tokens, rows);
   else
-    prepare_token_operands(stream, s, sums, start, tokens, rows);
-  weigh_operands(s, sums, betas, !of_keys && gates_tokens(stream), rows);
+    prepare_lines(stream, s, start, tokens, rows), find_token_factors(s, sums, rows);
+  weigh_operands(s, sums, betas, !of_keys && stream.gates_tokens(), rows);
 }

@@ -94,13 +94,13 @@ static void pack_values(const PanelScratch& s, int64_t block) {
 }
 
 static void store_outputs(const Stream& stream, const PanelScratch& s, const Panel& panel, int64_t start, int64_t tokens, int64_t block,
-                          const OutRows& out) {
+                          const Out& out) {
   alignas(64) float sums[SIDE * PANEL];
   Square::zero();
   multiply_steps(s.q_weights + block * BLOCKS * PAIR, s.w_pairs.first(OUT_PARTS), block + 1);
   Square::store_rows(sums, PANEL);
   for (int64_t t = block * SIDE, at = 0; t < tokens && at < SIDE * PANEL; ++t, at += PANEL)
-    for (int64_t x = 0; x < PANEL && panel.first + x < out.count; x += LANES) {
+    for (int64_t x = 0; x < PANEL && panel.first + x < stream.v.count; x += LANES) {
       const Floats read = load_floats(s.read_q + t * PANEL + x) * s.from_start[t];
       out.store(stream.place(start + t), panel.first + x, (read + load_floats(sums + at + x)) * s.query_factor[t]);
     }
@@ -124,9 +124,9 @@ static void update_state(const PanelScratch& s, const Panel& panel, int64_t bloc
 }
 
 static void run_panel(const Stream& stream, const PanelScratch& s, const Panel& panel, const float* betas, int64_t start, int64_t tokens,
-                      int64_t rows, const OutRows& out) {
+                      int64_t rows, const Out& out) {
   load_values(stream, s, panel, start, tokens, rows);
-  const int64_t blocks = rows / SIDE, blocks_before = panel.first / PANEL * blocks, all_blocks = up_to(out.count, PANEL) / PANEL * blocks;
+  const int64_t blocks = rows / SIDE, blocks_before = panel.first / PANEL * blocks, all_blocks = up_to(stream.v.count, PANEL) / PANEL * blocks;
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t number = blocks_before + block;
     stream.prefetch(start + CHUNK + CHUNK * number / all_blocks, start + CHUNK + CHUNK * (number + 1) / all_blocks);
@@ -138,11 +138,12 @@ static void run_panel(const Stream& stream, const PanelScratch& s, const Panel& 
   update_state(s, panel, blocks);
 }
 
-static void run_stream(const Stream& stream, PanelScratch& s, const OutRows& out) {
+$if not dual
+static void run_stream(const Stream& stream, PanelScratch& s, const Out& out) {
   const auto panel_of = [&](int64_t first) {
     return Panel{s.state + first * s.state_rows, s.state_pairs + first / PANEL * s.steps * PAIR, first};
   };
-  for (int64_t first = 0; first < out.count; first += PANEL) {
+  for (int64_t first = 0; first < stream.v.count; first += PANEL) {
     const Panel panel = panel_of(first);
     for (int64_t i = 0; i < s.steps; ++i) pack_state(panel.state + i * SIDE * PANEL, panel.pairs + i * PAIR);
   }
@@ -152,7 +153,8 @@ static void run_stream(const Stream& stream, PanelScratch& s, const OutRows& out
     float betas[CHUNK] = {};
     for (int64_t t = 0; DELTA && t < tokens; ++t) betas[t] = stream.beta.at(stream.place(start + t));
     prepare_operands(stream, s, betas, start, tokens, rows);
-    for (int64_t first = 0; first < out.count; first += PANEL) run_panel(stream, s, panel_of(first), betas, start, tokens, rows, out);
+    for (int64_t first = 0; first < stream.v.count; first += PANEL) run_panel(stream, s, panel_of(first), betas, start, tokens, rows, out);
   }
   amx_release();
 }
+$end

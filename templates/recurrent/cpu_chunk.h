@@ -5,6 +5,9 @@
 #include "device/number/math.h"
 #include "recurrent/recurrent_decay.h"
 #include "recurrent/recurrent_rows.h"
+$if dual  // ssd
+#include "ssd/dual_rows.h"
+$end
 
 constexpr int ROWS = ${amx ? 8 : arch.registers >= 32 ? 12 : 6}, VECTORS = 2;  // of a register tile
 constexpr int64_t STATE_TILE = ${amx} ? 32 : ROWS;                   // key features of a tile of the state
@@ -14,6 +17,7 @@ constexpr int64_t COLUMNS = (CHUNK + 31) / 32 * 32 + 16;
 static_assert(CHUNK % ROWS == 0, "a chunk is whole tiles of tokens");
 
 typedef RegisterTile<ROWS, VECTORS> Tile;
+typedef ${dual ? 'SkipRows' : 'OutRows'} Out;
 
 static inline int64_t up_to(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
@@ -24,8 +28,23 @@ struct Stream {
   float gamma, scale;
   int64_t tokens;
   bool reverse, l2_norm;
+$if dual
+  Steps steps;  // in place of g; and factors of k
+$end
 
   int64_t place(int64_t t) const { return reverse ? tokens - 1 - t : t; }
+
+  bool gates_tokens() const { return ${dual} || g.data || gamma != 0; }
+  // Log gates of tokens from `start` on, but for those of keys; 0 from `count` tokens up to COLUMNS. And ssd's steps.
+  void load_gates(int64_t start, int64_t count, float* gates${dual ? ', float* own_steps' : ''}) const {
+$if dual
+    steps.load(start, count, COLUMNS, own_steps);
+    for (int64_t t = 0; t < COLUMNS; t += LANES) store_floats(gates + t, load_floats(own_steps + t) * steps.rate);
+    for (int64_t t = count; t < COLUMNS; ++t) gates[t] = 0;  // as the rate may be infinite
+$else
+    for (int64_t t = 0; t < COLUMNS; ++t) gates[t] = t < count ? g.at(place(start + t)) + gamma : 0;
+$end
+  }
 
   // Asks for the rows of tokens first .. end. Rows of a head lie apart, and no hardware looks so far ahead. Always inline: GCC takes a
   // function that only prefetches for one without effect, and drops the call.

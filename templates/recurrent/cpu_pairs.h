@@ -18,7 +18,7 @@ static void load_keys(const Stream& stream, const Scratch& s, int64_t start, int
   }
 }
 
-// kept[:][column ..] = rows of keys, transposed; `count` rows.
+// kept[:][column ..] = rows of keys, transposed; `count` rows, and zeros after them up to whole vectors.
 static __attribute__((noinline)) void transpose_keys(const float* from, const Scratch& s, int64_t column, int64_t count) {
   for (int64_t t = 0; t < count; t += LANES)
     for (int64_t i = 0; i < s.keys; i += LANES) {
@@ -26,9 +26,8 @@ static __attribute__((noinline)) void transpose_keys(const float* from, const Sc
 #pragma GCC unroll 16
       for (int64_t lane = 0; lane < LANES; ++lane) block[lane] = t + lane < count ? load_floats(from + (t + lane) * s.row + i) : Floats{};
       transpose(block);
-      const int64_t bytes = (count - t < LANES ? count - t : LANES) * sizeof(float);
-      for (int64_t lane = 0; lane < LANES; ++lane)
-        __builtin_memcpy(s.kept + (i + lane) * COLUMNS + column + t, reinterpret_cast<const float*>(block + lane), bytes);
+#pragma GCC unroll 16
+      for (int64_t lane = 0; lane < LANES; ++lane) store_floats(s.kept + (i + lane) * COLUMNS + column + t, block[lane]);
     }
 }
 
@@ -45,13 +44,17 @@ static __attribute__((noinline)) void weigh_pairs(const float* from, const Scrat
 // Sums of log gates from the chunk's begin, each as two floats.
 struct GateSums {
   float high[COLUMNS], low[COLUMNS];
+$if dual
+  float steps[COLUMNS];  // of the tokens; 0 after them
+$end
   double total;
 
   GateSums(const Stream& stream, int64_t start, int64_t tokens, int64_t rows) : total(0) {
     constexpr float NOTHING_LEFT = -200;  // e^-200 is 0 in f32, and so is what it is multiplied with; differences with -inf would be NaN
+    float gates[COLUMNS];
+    stream.load_gates(start, tokens, gates${dual ? ', steps' : ''});
     for (int64_t t = 0; t < rows; ++t) {
-      const float gate = t < tokens ? stream.g.at(stream.place(start + t)) + stream.gamma : 0;
-      total += gate < NOTHING_LEFT ? NOTHING_LEFT : gate;
+      total += gates[t] < NOTHING_LEFT ? NOTHING_LEFT : gates[t];
       high[t] = static_cast<float>(total);
       low[t] = static_cast<float>(total - high[t]);
     }
@@ -70,7 +73,6 @@ static inline void scale_row(float* row, int64_t count, Floats factor) {
 
 // Gates of tokens and of the head alone, or none.
 static void prepare_token_gates(const Stream& stream, const Scratch& s, int64_t start, int64_t tokens, int64_t rows) {
-  const bool gated = stream.g.data || stream.gamma != 0;
   const GateSums sums(stream, start, tokens, rows);
   transpose_keys(s.k, s, 0, rows);
   for (int64_t t = 0; t < rows; t += ROWS) {
@@ -79,7 +81,7 @@ static void prepare_token_gates(const Stream& stream, const Scratch& s, int64_t 
   }
   const SplitExp decay = split_exp(splat(static_cast<float>(sums.total)));
   for (int64_t i = 0; i < s.keys; i += LANES) store_floats(s.decay + i, decay.base), store_floats(s.decay_rest + i, decay.rest);
-  if (!gated) return;
+  if (!stream.gates_tokens()) return;
   for (int64_t t = 0; t < rows; ++t) {
     for (int64_t j = 0; j <= t; j += LANES) {
       const Floats left = sums.between(t, j);
@@ -103,8 +105,8 @@ static void prepare_token_gates(const Stream& stream, const Scratch& s, int64_t 
 // e^gate of each token and key; how the state decays.
 static void load_key_gates(const Stream& stream, const Scratch& s, int64_t start, int64_t tokens, int64_t rows) {
   for (int64_t t = 0; t < tokens; ++t) load_row(stream.gk.row(stream.place(start + t)), s.factor + t * s.row, 1);
-  float gates[CHUNK];
-  for (int64_t t = 0; t < tokens; ++t) gates[t] = stream.g.at(stream.place(start + t)) + stream.gamma;
+  float gates[COLUMNS]${dual ? ', steps[COLUMNS]' : ''};
+  stream.load_gates(start, tokens, gates${dual ? ', steps' : ''});
   for (int64_t i = 0; i < s.keys; i += LANES) {
     Floats sum = {};
     for (int64_t t = 0; t < tokens; ++t) {

@@ -108,8 +108,8 @@ static void update_state(const Scratch& s, const Panel& panel, int64_t rows) {
 }
 
 static void run_panel(const Stream& stream, const Scratch& s, Panel& panel, const float* betas, int64_t start, int64_t tokens, int64_t rows,
-                      const OutRows& out) {
-  const int64_t tiles_before = panel.first / PANEL * (rows / ROWS), tiles = up_to(out.count, PANEL) / PANEL * (rows / ROWS);
+                      const Out& out) {
+  const int64_t tiles_before = panel.first / PANEL * (rows / ROWS), tiles = up_to(stream.v.count, PANEL) / PANEL * (rows / ROWS);
   load_values(stream, s, panel, start, tokens, rows);
   for (int64_t first = 0; first < rows; first += ROWS) {
     const int64_t tile = tiles_before + first / ROWS;
@@ -119,19 +119,19 @@ static void run_panel(const Stream& stream, const Scratch& s, Panel& panel, cons
     read_before(sums, s, panel, s.q, s.on_q, first);
     solve_tile(s, panel, betas, first, seen, sums);
     for (int p = 0; p < ROWS && first + p < tokens; ++p)
-      for (int64_t x = 0; x < PANEL && panel.first + x < out.count; x += LANES)
+      for (int64_t x = 0; x < PANEL && panel.first + x < stream.v.count; x += LANES)
         out.store(stream.place(start + first + p), panel.first + x, load_floats(sums + p * PANEL + x));
   }
   update_state(s, panel, rows);
 }
 
-static void run_stream(const Stream& stream, const Scratch& s, const OutRows& out) {
+static void run_stream(const Stream& stream, const Scratch& s, const Out& out) {
   for (int64_t start = 0; start < stream.tokens; start += CHUNK) {
     const int64_t tokens = stream.tokens - start < CHUNK ? stream.tokens - start : CHUNK, rows = up_to(tokens, ROWS);
     float betas[CHUNK] = {};
     for (int64_t t = 0; DELTA && t < tokens; ++t) betas[t] = stream.beta.at(stream.place(start + t));
     prepare(stream, s, start, tokens, rows);
-    for (int64_t first = 0; first < out.count; first += PANEL) {
+    for (int64_t first = 0; first < stream.v.count; first += PANEL) {
       Panel panel{s.state + first * s.state_rows, first, {}, {}, {}};
       run_panel(stream, s, panel, betas, start, tokens, rows, out);
     }

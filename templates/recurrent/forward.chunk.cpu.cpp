@@ -41,7 +41,7 @@ static void recurrent(${parameters('recurrent')}, const Group& group) {
                       reverse,
                       l2_norm};
 $if amx
-  const bool keyed = is_given(gk_view), exact = !DELTA && (keyed || (!gates_tokens(stream) && !l2_norm));
+  const bool keyed = is_given(gk_view), exact = !DELTA && (keyed || (!stream.gates_tokens() && !l2_norm));
   PanelScratch scratch(static_cast<float*>(group.shared), keys, up_to(columns, PANEL), keyed, exact);
 $else
   const PanelScratch scratch(static_cast<float*>(group.shared), keys, up_to(columns, PANEL));
