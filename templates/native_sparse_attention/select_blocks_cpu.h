@@ -36,8 +36,11 @@ static void choose_blocks(uint32_t* bits, const float* importance, int64_t own, 
   }
   if (room <= 0) return;
   uint32_t least = 0;
-  for (uint32_t bit = uint32_t{1} << 31; bit > 0; bit >>= 1)
-    if (count_from(importance, own, least | bit) >= room) least |= bit;
+  int64_t reach = own - 1;  // so many have an importance of `least` or more
+  for (uint32_t bit = uint32_t{1} << 31; bit > 0 && reach > room; bit >>= 1) {
+    const int64_t count = count_from(importance, own, least | bit);
+    if (count >= room) least |= bit, reach = count;
+  }
   int64_t equal = room - (least < 0xffffffffu ? count_from(importance, own, least + 1) : 0);
   for (int64_t block = 1; block < own; ++block) {
     const uint32_t order = order_of(importance[block]);
