@@ -313,7 +313,8 @@ def block_mask(
         raise InputError(f"mask has shape {list(mask.shape)} of {mask.dtype}; expected bool [B, H, Sq, Sk], [B, Sq, Sk] or [Sq, Sk], or a function of (b, h, i, j)")
     dense = mask if rank == 4 else mask[None, None] if rank == 2 else mask[:, None]
     on = _blocks_of(dense, _block(block_q, "block_q"), _block(block_k, "block_k"))
-    if not is_traced(dense) and not bool((_blocks_of(~dense, block_q, block_k) & on).any()):
+    partly = (_blocks_of(~dense, block_q, block_k) & on).any()
+    if not is_traced(partly) and not bool(partly):  # inside jax.jit it cannot be told even of a mask that is known
         return BlockMask(on, block_q, block_k)
     return BlockMask(on, block_q, block_k, {"attention_mask": dense})
 

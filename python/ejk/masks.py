@@ -107,7 +107,7 @@ def segments_from_mask(mask: Array, *, check: bool = True) -> tuple[Array, Array
     common; ids count up from 0 by the first key, -1: sees nothing, or is never seen. Other masks are an InputError. Inside jax.jit, where
     that cannot be told, check=False is needed, and the ids of another mask say something else than it."""
     xp, mask = _as_mask(mask)
-    if check and is_traced(mask):
+    if check and is_traced(mask | False):  # traced, too, where the mask is known but the trace computes
         raise InputError("inside jax.jit it cannot be told whether segments say all of the mask: give check=False if they are known to")
     rows, heads, queries, keys = mask.shape
     if 0 in (heads, queries, keys):

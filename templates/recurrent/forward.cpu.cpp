@@ -15,6 +15,9 @@
 $if dual  // ssd
 #include "ssd/dual_rows.h"
 $end
+$if in_place and half_state
+#include "recurrent/narrow_state.h"
+$end
 
 constexpr int VECTORS = ${vectors};  // vectors of v's features a work item
 constexpr int TILE = VECTORS < ${arch.registers / 8} ? VECTORS : ${arch.registers / 8};
@@ -284,7 +287,7 @@ $else
 $end
   const Scratch scratch(group, keys);
 $if in_place
-  const ${dual ? 'DualState' : 'State'} state(state_view, sequence, head, first, columns);
+  const ${dual ? 'DualState' : half_state ? 'NarrowState' : 'State'} state(state_view, sequence, head, first, columns);
   state.load<WIDTH, PANEL>(scratch.state, keys);
   run_stream(stream, scratch, out);
   state.store<WIDTH, PANEL>(scratch.state, keys);

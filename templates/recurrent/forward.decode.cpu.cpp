@@ -5,6 +5,9 @@
 #include "device/number/narrow.h"
 #include "recurrent/recurrent_decay.h"
 #include "recurrent/recurrent_rows.h"
+$if half_state
+#include "recurrent/narrow_state.h"
+$end
 
 constexpr bool DELTA = ${delta}, VALUE_GATES = ${value_gates};
 constexpr int ROWS = 4;  // of the state at once
@@ -27,8 +30,8 @@ static inline Floats decayed(const Token& token, Floats was, int64_t i, int64_t 
 
 // Columns of one head's state.
 struct Part {
-  const float* from;
-  float* to;
+  const ${half_state ? 'bfloat16' : 'float'}* from;
+  ${half_state ? 'bfloat16' : 'float'}* to;
   int64_t from_stride, to_stride, keys, columns;
 };
 
@@ -63,7 +66,7 @@ static void write_state(const Token& token, const Part& part, bool is_last) {
       const Floats w = load_floats(token.v + x);
 #pragma GCC unroll 4
       for (int r = 0; r < COUNT; ++r) {
-        const float* from = part.from + (i + r) * part.from_stride + x;
+        const ${half_state ? 'bfloat16' : 'float'}* from = part.from + (i + r) * part.from_stride + x;
         if (DELTA && is_last && x % 16 == 0) __builtin_prefetch(from + part.keys * part.from_stride, 0, 2);
         const Floats state = decayed(token, load_floats(from), i + r, x) + token.k[i + r] * w;
         sum += token.q[i + r] * state;
@@ -95,7 +98,7 @@ static void recurrent(${parameters('recurrent')}, const Group& group) {
   const Token token{take(key_row), take(key_row), take(key_row), take(key_row), take(width),
                     take(width),   take(width),   take(width),   take(width)};
 $if in_place
-  const State before(state_view, sequence, head, first, columns), after = before;
+  const ${half_state ? 'NarrowState' : 'State'} before(state_view, sequence, head, first, columns), after = before;
 $else
   const State before(initial_state_view, sequence, head, first, columns), after(final_state_view, sequence, head, first, columns);
 $end

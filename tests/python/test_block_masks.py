@@ -184,6 +184,8 @@ def test_jit_takes_and_makes_masks():
     dense = jnp.asarray(np.random.default_rng(3).random((1, 1, 70, 90)) < 0.01)
     made = jax.jit(lambda each: ejk.block_mask(each, block_q=16, block_k=32))(dense)
     assert (np.asarray(made.block_mask) == blocks_of(np.asarray(dense), 16, 32)).all() and "attention_mask" in made.options
+    kept = jax.jit(lambda: ejk.block_mask(dense, block_q=16, block_k=32))()  # of a mask that is known where the function is traced
+    assert (kept.block_mask == made.block_mask).all() and "attention_mask" in kept.options
     with pytest.raises(ejk.InputError, match="cannot be told"):
         jax.jit(lambda each: each.density())(made)
 

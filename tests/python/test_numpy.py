@@ -96,6 +96,25 @@ def test_gradients_come_as_a_named_tuple(rng):
         assert abs(numeric - (gradient * direction).sum()) < 1e-3 * max(abs(numeric), 1), name
 
 
+@pytest.mark.parametrize("sinks", [(4,), (3,), (4, 2)])
+def test_the_gradient_of_sinks_has_their_shape(rng, sinks):
+    q, k, v = qkv(rng, queries=16, keys=16, heads=4, kv_heads=2, width=16)
+    aux = normal(rng, sinks, "float32")
+    blocks = {"block_mask": np.ones((1, 1, 1, 1), bool), "block_q": 16, "block_k": 16}
+    found = []
+    for name, mask in (("flash_attention", {}), ("blocksparse_attention", blocks)):
+        forward = getattr(ejk, name)(q, k, v, softmax_aux=aux, return_lse=True, **mask)
+        out, lse = forward.out, forward.lse
+        found.append(getattr(ejk, name + "_bwd")(q, k, v, out, lse, out, softmax_aux=aux, return_dsoftmax_aux=True, **mask).dsoftmax_aux)
+        assert found[-1].shape == aux.shape
+    of_heads = aux if len(sinks) == 2 else aux[:, None] if sinks == (4,) else np.broadcast_to(aux, (4, 3))
+    weights = np.exp(of_heads[None, :, None] - lse[..., None].astype("f8"))  # of sinks, which have no value: -weight * (out . dout)
+    each = -(weights * (out.astype("f8") ** 2).sum(-1).transpose(0, 2, 1)[..., None]).sum((0, 2))
+    expected = each if len(sinks) == 2 else each[:, 0] if sinks == (4,) else each.sum(0)
+    assert max(error(each, expected) for each in found) < 1e-5
+
+
+
 def test_pooling(rng):
     x = normal(rng, (3, 10, 5, 7))
     assert error(ejk.mean_pooling(x), x.astype(np.float64).mean(1)) < 1e-6

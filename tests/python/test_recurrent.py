@@ -72,6 +72,21 @@ def test_a_token_a_call_with_the_state_in_place(rng):
     assert error(state, last) < 1e-5
 
 
+def test_a_state_of_bf16_is_rounded_once_a_call(rng):
+    q, k, v = qkv(rng)
+    g, beta, state = gate(rng, B, T, H), rng.random((B, T, H), dtype="f4"), normal(rng, (B, H, K, V), "bfloat16")
+    out, last = in_order(unit(q), unit(k), v, g=g, beta=beta, state=state)
+    given = state.copy()
+    found = ejk.recurrent_update(q, k, v, state, g=g, beta=beta, l2_norm=True)
+    assert found.state is state and state.dtype == "bfloat16" and found.out.dtype == np.float32
+    assert error(found.out, out) < 1e-5  # nothing on the way is rounded
+    assert (state == last.astype("f4").astype(state.dtype)).mean() > 0.99 and error(state, last) < 3e-3
+    for t in range(T):
+        one = [np.ascontiguousarray(x[:, t : t + 1]) for x in (q, k, v, g, beta)]
+        ejk.recurrent_update(*one[:3], given, g=one[3], beta=one[4], l2_norm=True)
+    assert 1e-3 < error(given, last) < 2e-2
+
+
 def test_packed_sequences_keep_apart(rng):
     q, k, v = (x[:1] for x in qkv(rng))
     g = gate(rng, 1, T, H)

@@ -13,6 +13,7 @@ import numpy
 from ejkernel.kernels._registry import Backend, Platform, kernel_registry
 from jax import lax
 
+from . import _ejkernel_blocks as blocks
 from . import _ejkernel_latent as latent
 from . import _ejkernel_paged as paged
 from . import _ejkernel_recurrent as recurrences
@@ -185,6 +186,7 @@ OURS = {
     recurrences.kernel_delta_attention: ["kernel_delta_attention", "kda"],
     recurrences.state_space_v2: ["state_space_v2", "ssm2", "mamba2"],
     recurrences.rwkv6: ["rwkv6"],
+    blocks.blocksparse_attention: ["blocksparse_attention"],
     sparse.native_sparse_attention: ["native_sparse_attention"],
     sparse.apply_native_sparse_attention: ["apply_native_sparse_attention"],
     latent.flash_mla: ["flash_mla"],
