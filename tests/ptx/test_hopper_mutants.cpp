@@ -39,6 +39,7 @@ constexpr char consumer[] = "flash_attention/forward_sm90_consumer.h", producer[
 constexpr char grouped[] = "grouped_matmul/forward.sm90.cu", stores[] = "device/sm90/sm90_store.h";
 constexpr char carrier[] = "recurrent/chunk_sm90_carrier.h";
 constexpr char flow_weigher[] = "recurrent/chunk_sm90_gradient_weigher.h", flow_carrier[] = "recurrent/chunk_sm90_gradient_carrier.h";
+constexpr char key_walk[] = "recurrent/chunk_sm90_key_delta_states.h";
 constexpr char key_levels[] = "recurrent/chunk_sm90_key_delta_prepare_levels.h",
                walk_parts[] = "recurrent/chunk_sm90_key_delta_state_parts.h";
 constexpr char values[] = "ssd/sm90_value_gradient.h", step_gradients[] = "ssd/sm90_step_gradients.h";
@@ -110,10 +111,7 @@ const Mutant mutants[] = {
      {key_levels, "put_near_level<8>(own.first, near_sums + LEVEL_SUMS", 0, "put_near_level<8>(own.first, near_sums"},
      Shown::by_both},
     {"LevelsWithoutWhatOtherPartsLeave", levels, {key_levels, "left[0] = other[0], left[1] = other[1];", 0, ""}, Shown::by_both},
-    {"WalksReadValuesOfTheNextPlace",
-     walks,
-     {walk_parts, "step % VALUE_PLACES * CARRIERS", 0, "(step + 1) % VALUE_PLACES * CARRIERS"},
-     Shown::by_both},
+    {"WalksReadNumbersOfTheNextPlace", walks, {key_walk, "memory + at.numbers(step)", 0, "memory + at.numbers(step + 1)"}, Shown::by_both},
     {"WalksWaitForTheWrongPlace", walks, {walk_parts, "return step / places(copied) % 2;", 0, "return step % 2;"}, Shown::by_both},
     {"FlowsWithoutWhatFlowsThrough", flows, {step_gradients, "through * times.all", 0, "0 * times.all"}, Shown::by_both},
 };
