@@ -48,6 +48,7 @@ constexpr char inverses[] = "recurrent/chunk_sm90_delta_prepare.h", systems[] = 
                delta_states[] = "recurrent/chunk_sm90_delta_states.h";
 constexpr char turns[] = "recurrent/chunk_sm90_delta_gradient_turns.h", turn_parts[] = "recurrent/chunk_sm90_delta_gradient_parts.h";
 constexpr char turn_gates[] = "recurrent/chunk_sm90_delta_gates.h";
+constexpr char key_walk[] = "recurrent/chunk_sm90_key_delta_states.h";
 constexpr char key_levels[] = "recurrent/chunk_sm90_key_delta_prepare_levels.h",
                walk_parts[] = "recurrent/chunk_sm90_key_delta_state_parts.h";
 constexpr char values[] = "ssd/sm90_value_gradient.h", step_gradients[] = "ssd/sm90_step_gradients.h";
@@ -137,10 +138,7 @@ const Mutant mutants[] = {
      {key_levels, "put_near_level<8>(own.first, near_sums + LEVEL_SUMS", 0, "put_near_level<8>(own.first, near_sums"},
      Shown::by_both},
     {"LevelsWithoutWhatOtherPartsLeave", levels, {key_levels, "left[0] = other[0], left[1] = other[1];", 0, ""}, Shown::by_both},
-    {"WalksReadValuesOfTheNextPlace",
-     walks,
-     {walk_parts, "step % VALUE_PLACES * CARRIERS", 0, "(step + 1) % VALUE_PLACES * CARRIERS"},
-     Shown::by_both},
+    {"WalksReadNumbersOfTheNextPlace", walks, {key_walk, "memory + at.numbers(step)", 0, "memory + at.numbers(step + 1)"}, Shown::by_both},
     {"WalksWaitForTheWrongPlace", walks, {walk_parts, "return step / places(copied) % 2;", 0, "return step % 2;"}, Shown::by_both},
     {"FlowsWithoutWhatFlowsThrough", flows, {step_gradients, "through * times.all", 0, "0 * times.all"}, Shown::by_both},
 };
