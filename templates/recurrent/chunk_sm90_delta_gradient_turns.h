@@ -100,15 +100,16 @@ $end
 #pragma unroll
       for (int more = !STATES; more >= 0; --more)
 #pragma unroll
-        for (int order = WRITTEN_PARTS - 1; order >= 0; --order)
+        for (int order = WRITTEN_PARTS + PARTS - 2; order >= 0; --order)
 #pragma unroll
           for (int i = 0; i < PARTS && i <= order; ++i)
-            multiply_rows_of(pairs, at.gradient(stage, i, more), at.written(stage, order - i, more), true);
+            if (order - i < WRITTEN_PARTS) multiply_rows_of(pairs, at.gradient(stage, i, more), at.written(stage, order - i, more), true);
       if constexpr (STATES) {
 #pragma unroll
-        for (int order = PARTS - 1; order >= 0; --order)
+        for (int order = 2 * PARTS - 2; order >= 0; --order)
 #pragma unroll
-          for (int i = 0; i <= order; ++i) multiply_by_keys<STEP>(sums, at.gradient(stage, i), at.before(stage, order - i), true);
+          for (int i = 0; i <= order; ++i)
+            if (i < PARTS && order - i < PARTS) multiply_by_keys<STEP>(sums, at.gradient(stage, i), at.before(stage, order - i), true);
       }
       wgmma_commit();
       if (GATED && STATES && turn == LATER) add_through<OF_READS>(stage, through);
