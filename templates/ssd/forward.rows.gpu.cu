@@ -1,4 +1,4 @@
-// ssd, forward, for few tokens a sequence: a warp has some rows of one head's state in registers. A row, a feature of x, lies over LANES
+// ssd, forward, token by token: a warp has some rows of one head's state in registers. A row, a feature of x, lies over LANES
 // neighbouring lanes in packs of four columns, so that a warp reads and writes whole lines, all of them on their way before the first is used;
 // sums over the columns stay inside of a warp, and no warp waits for another. While a token is computed the next one's rows are on their way.
 //
