@@ -135,7 +135,8 @@ class Page {
     text_ += list + ".\n";
     std::map<std::string, std::string> bounded;  // precision → outputs
     for (const TensorSpec& tensor : spec_.tensors)
-      if (tensor.precision) bounded[tensor.precision.text()] += fmt::format("{}`{}`", bounded[tensor.precision.text()].empty() ? "" : ", ", tensor.name);
+      if (tensor.precision)
+        bounded[tensor.precision.text()] += fmt::format("{}`{}`", bounded[tensor.precision.text()].empty() ? "" : ", ", tensor.name);
     for (const auto& [precision, outputs] : bounded) text_ += fmt::format("No better than of the type `{}`: {}.\n", precision, outputs);
   }
 

@@ -52,7 +52,8 @@ TEST(Tolerance, APrecisionNamesWhatThereIs) {
   std::vector<Fault> faults;
   load_spec("specs/test.json", grow("exakt ? 'f32' : E"), faults);
   ASSERT_EQ(faults.size(), 1u);
-  EXPECT_NE(faults[0].text().find("unknown name 'exakt' in the precision of 'sums'; did you mean 'exact'?"), std::string::npos) << faults[0].text();
+  EXPECT_NE(faults[0].text().find("unknown name 'exakt' in the precision of 'sums'; did you mean 'exact'?"), std::string::npos)
+      << faults[0].text();
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ namespace {
 
 double tolerance_of(const Spec& spec, std::string_view output, const std::string& type) {
   const auto found = spec.tolerance.find(type);
-  if (found == spec.tolerance.end()) throw std::out_of_range(fmt::format("{}: no tolerance for {}, the type of {}", spec.kernel, type, output));
+  if (found == spec.tolerance.end())
+    throw std::out_of_range(fmt::format("{}: no tolerance for {}, the type of {}", spec.kernel, type, output));
   return found->second;
 }
 
