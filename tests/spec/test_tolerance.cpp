@@ -1,6 +1,7 @@
 // What outputs are held to: their type's tolerance, or a type's that the spec names for a call.
 #include "binding_fixture.hpp"
 #include "spec/call/tolerance.hpp"
+#include "spec/check/check_names.hpp"
 
 namespace ejk::spec::binding_test {
 namespace {
@@ -50,7 +51,9 @@ TEST(Tolerance, APrecisionOfNoSuchTypeIsAnError) {
 
 TEST(Tolerance, APrecisionNamesWhatThereIs) {
   std::vector<Fault> faults;
-  load_spec("specs/test.json", grow("exakt ? 'f32' : E"), faults);
+  const auto spec = load_spec("specs/test.json", grow("exakt ? 'f32' : E"), faults);
+  ASSERT_TRUE(spec);
+  check_contract(*spec, faults);
   ASSERT_EQ(faults.size(), 1u);
   EXPECT_NE(faults[0].text().find("unknown name 'exakt' in the precision of 'sums'; did you mean 'exact'?"), std::string::npos)
       << faults[0].text();
