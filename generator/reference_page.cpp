@@ -134,10 +134,13 @@ class Page {
     for (const auto& [type, tolerance] : spec_.tolerance) list += fmt::format("{} {} {:g}", list.empty() ? "" : ",", type, tolerance);
     text_ += list + ".\n";
     std::map<std::string, std::string> bounded;  // precision → outputs
-    for (const TensorSpec& tensor : spec_.tensors)
-      if (tensor.precision)
-        bounded[tensor.precision.text()] += fmt::format("{}`{}`", bounded[tensor.precision.text()].empty() ? "" : ", ", tensor.name);
-    for (const auto& [precision, outputs] : bounded) text_ += fmt::format("No better than of the type `{}`: {}.\n", precision, outputs);
+    for (const TensorSpec& tensor : spec_.tensors) {
+      if (!tensor.precision) continue;
+      std::string& names = bounded[tensor.precision.text()];
+      names += fmt::format("{}`{}`", names.empty() ? "" : ", ", tensor.name);
+    }
+    for (const auto& [precision, outputs] : bounded)
+      text_ += fmt::format("{} may be as far off as the type `{}` allows.\n", outputs, precision);
   }
 
   void variants() {
