@@ -10,8 +10,8 @@ import pytest
 jax = pytest.importorskip("jax")
 
 
-def passes(devices, flags, program="jax_sharding.py"):
-    command = [sys.executable, pathlib.Path(__file__).with_name(program), str(devices)]
+def passes(devices, flags, program="jax_sharding.py", *words):
+    command = [sys.executable, pathlib.Path(__file__).with_name(program), str(devices), *words]
     ran = subprocess.run(command, env={**os.environ, **flags}, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-6000:]
 
@@ -26,9 +26,10 @@ def test_calls_on_sharded_arrays(shardy):
 
 
 @SHARD_MAP
-def test_recurrent_on_tokens_of_eight_devices():
+@pytest.mark.parametrize("form", ["batched", "packed"])
+def test_recurrences_on_tokens_of_eight_devices(form):
     flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    passes(8, flags, "jax_sequence_sharding.py")
+    passes(8, flags, "jax_sequence_sharding.py", form)
 
 
 @pytest.mark.parametrize("shardy", ["1", "0"])

@@ -1,67 +1,71 @@
-"""recurrent on a sequence whose tokens lie over the devices of a shard_map: states go from device to device by ppermute."""
+"""Recurrences on sequences whose tokens lie over the devices of a shard_map: states go from device to device by ppermute."""
 
 from __future__ import annotations
+
+import functools
+import inspect
+import sys
 
 import jax
 import jax.numpy as jnp
 
 from .._errors import InputError
-from ._call import named_call
+
+KERNELS = ("recurrent", "gla", "lightning_attn", "gated_delta_rule", "kda")  # whose functions take axis_name
 
 _PRECISE = jax.lax.Precision.HIGHEST
-_RESULTS = ("out", "final_state")
+_DOC = """
+    In a shard_map, with axis_name the name of its axis that cuts the tokens, arrays are the device's own tokens; initial_state, g_gamma and
+    cum_seqlens, which counts the tokens of all devices, are the same on all. Gives the device's part of out, and final_state after all tokens,
+    the same on all. See docs/helpers.md, "Sequences on several devices".
+"""
 
 
-def _given(**values):
-    return {name: value for name, value in values.items() if value is not None}
+def _heads(inputs):
+    return max(inputs[name].shape[2] for name in "qkv")
 
 
-def _heads(q, k, v):
-    return max(x.shape[2] for x in (q, k, v))
+def _layer_decay(inputs, num_layers, layer_idx=None):
+    heads = _heads(inputs)
+    return -(8 / heads) * (1 - (layer_idx or 0) / num_layers) * jnp.arange(heads, dtype=jnp.float32)
 
 
-def _total(gates, v, heads):
-    """What the device's tokens leave of a state where there is no delta rule, [B, H, K or 1, V or 1]."""
-    log = jnp.zeros((v.shape[0], heads, 1, 1), jnp.float32)
-    add = lambda name, over: jnp.sum(gates[name].astype(jnp.float32), 1)[over]  # noqa: E731
-    if "g" in gates:
-        log += add("g", (..., None, None))
-    if "g_gamma" in gates:
-        log += v.shape[1] * gates["g_gamma"].astype(jnp.float32)[None, :, None, None]
-    if "gk" in gates:
-        log += add("gk", (..., None))
-    if "gv" in gates:
-        log += add("gv", (..., None, slice(None)))
+def _total(inputs, options, counted=True):
+    """What gates leave of a state over the device's tokens if `counted`, else all of it: [B, H, K or 1, V or 1]."""
+    v = inputs["v"]
+    log = jnp.zeros((v.shape[0], _heads(inputs), 1, 1), jnp.float32)
+    spread = {"g": (..., None, None), "gk": (..., None), "gv": (..., None, slice(None))}
+    for name, over in spread.items():
+        if name in inputs:
+            log += jnp.sum(jnp.where(counted, inputs[name].astype(jnp.float32), 0), 1)[over]
+    for decay in (inputs.get("g_gamma"), _layer_decay(inputs, **options) if options.get("num_layers") else None):
+        if decay is not None:
+            log += jnp.where(counted, v.shape[1] * decay.astype(jnp.float32), 0)[None, :, None, None]
     return jnp.exp(log)
 
 
-def _own(inputs, gates, attributes):
-    """(left, made) of the device's tokens: they make of a state S left S + made, a product of matrices where the delta rule is, else of elements."""
-    v, key_dim, heads = inputs["v"], inputs["k"].shape[3], _heads(*(inputs[name] for name in "qkv"))
+def _left(call, inputs, counted, layers):
+    """(by keys, by value features): of a state S the device's tokens leave the product of the first, S and the second. With the delta rule the
+    first is a matrix of K by K, the final state of an identity to which nothing is written; else both multiply element by element."""
+    v, key_dim = inputs["v"], inputs["k"].shape[3]
     if "beta" not in inputs:
-        return _total(gates, v, heads), named_call("recurrent", inputs | gates, attributes, _RESULTS)["final_state"]
-    # Columns of the state do not meet: beside v's, those of the identity, to which nothing is written.
-    zeros = jnp.zeros((*v.shape[:3], key_dim), v.dtype)
-    identity = jnp.broadcast_to(jnp.eye(key_dim, dtype=jnp.float32), (v.shape[0], heads, key_dim, key_dim))
-    both = inputs | gates | {"v": jnp.concatenate([v, zeros], 3)}
-    if "gv" in gates:
-        gv = gates["gv"]
-        both["gv"] = jnp.concatenate([gv, jnp.zeros((*gv.shape[:3], key_dim), gv.dtype)], 3)
-    both["initial_state"] = jnp.concatenate([jnp.zeros((v.shape[0], heads, key_dim, v.shape[3]), jnp.float32), identity], 3)
-    state = named_call("recurrent", both, attributes, _RESULTS)["final_state"]
-    made, left = state[..., : v.shape[3]], state[..., v.shape[3] :]
-    return left, made
+        return _total(inputs, layers, counted), jnp.ones((v.shape[0], _heads(inputs), 1, 1), jnp.float32)
+    own = {name: x for name, x in inputs.items() if name not in ("gv", "cum_seqlens")}
+    own["v"] = jnp.zeros((*v.shape[:3], key_dim), v.dtype)
+    own["initial_state"] = jnp.broadcast_to(jnp.eye(key_dim, dtype=jnp.float32), (v.shape[0], _heads(inputs), key_dim, key_dim))
+    if "cum_seqlens" in inputs:
+        own["cum_seqlens"] = jnp.stack([0, jnp.where(counted, v.shape[1], 0)]).astype(jnp.int32)
+    features = {name: inputs[name] for name in ("q", "k", "v", "gv") if name in inputs}
+    return call(own).final_state, _total(features, {}, counted)
 
 
 def _apply(left, values, state, matrices):
-    """left S, with what gates of value features leave."""
     return (jnp.einsum("bhij,bhjv->bhiv", left, state, precision=_PRECISE) if matrices else left * state) * values
 
 
 def _received(left, made, values, first, axis, back, matrices):
-    """(the state before the device's tokens, that after all): the devices' maps composed, twice as many at each of log2 exchanges."""
-    size, place = jax.lax.psum(1, axis), jax.lax.axis_index(axis)
-    place = size - 1 - place if back else place
+    """(the state before the device's tokens, that after them): the devices' maps composed, twice as many at each of log2 exchanges."""
+    size, place = _place(axis, back)
     at = lambda i: size - 1 - i if back else i  # noqa: E731
     one = jnp.ones_like(values)
     neutral = (jnp.eye(left.shape[-1]) if matrices else jnp.ones(())) + jnp.zeros_like(left)
@@ -78,43 +82,80 @@ def _received(left, made, values, first, axis, back, matrices):
     after = made if first is None else _apply(left, values, first, matrices) + made
     before = send(after, 1)
     start = jnp.zeros_like(before) if first is None else first + jnp.zeros_like(before)
+    return jnp.where(place == 0, start, before), after
+
+
+def _place(axis, back):
+    """(devices, how many of them come before this one)."""
+    size, place = jax.lax.psum(1, axis), jax.lax.axis_index(axis)
+    return size, size - 1 - place if back else place
+
+
+def _batched(call, inputs, layers, axis, back):
+    first = inputs.pop("initial_state", None)
+    matrices = "beta" in inputs
+    made = call(inputs).final_state
+    left, values = (x + jnp.zeros_like(made[:, :, :1, :1]) for x in _left(call, inputs, True, layers))  # differ from device to device, as made does
+    state, after = _received(left, made, values, first, axis, back, matrices)
+    size, place = _place(axis, back)
     last = jax.lax.psum(jnp.where(place == size - 1, after, 0), axis)
-    return jnp.where(place == 0, start, before), last
+    return call(inputs | {"initial_state": state}).out, last
 
 
-def sequence_sharded_recurrent(
-    q: jax.Array,
-    k: jax.Array,
-    v: jax.Array,
-    *,
-    axis_name: str,
-    beta: jax.Array | None = None,
-    g: jax.Array | None = None,
-    g_gamma: jax.Array | None = None,
-    gk: jax.Array | None = None,
-    gv: jax.Array | None = None,
-    initial_state: jax.Array | None = None,
-    softmax_scale: float | None = None,
-    reverse: bool = False,
-    l2_norm: bool = False,
-) -> tuple[jax.Array, jax.Array]:
-    """ejk.recurrent in a shard_map whose axis `axis_name` cuts the tokens: device d has part d of the sequence.
+def _packed(call, inputs, layers, axis, back):
+    """A device hands on the state of the one sequence that its last token and the next device's first share; sequences that begin on a device
+    begin from their own initial states."""
+    cum, first = inputs["cum_seqlens"].astype(jnp.int32), inputs.pop("initial_state", None)
+    tokens = inputs["v"].shape[1]
+    begin = jax.lax.axis_index(axis) * tokens
+    end = begin + tokens
+    inputs["cum_seqlens"] = jnp.clip(cum - begin, 0, tokens)
+    across = lambda token: (cum[:-1] < token) & (cum[1:] > token)  # noqa: E731  whether a sequence has tokens on both sides
+    enters, leaves = (across(end), across(begin)) if back else (across(begin), across(end))
+    ends = (cum[:-1] < cum[1:]) & ((cum[:-1] >= begin) & (cum[:-1] < end) if back else (cum[1:] > begin) & (cum[1:] <= end))
+    of_sequences = lambda mask: mask[:, None, None, None]  # noqa: E731
+    if first is None:
+        first = jnp.zeros((cum.shape[0] - 1, _heads(inputs), inputs["k"].shape[3], inputs["v"].shape[3]), jnp.float32)
 
-    Arrays are the device's own tokens, as recurrent takes them; initial_state, that before the whole sequence, and g_gamma are the same on all
-    devices. Gives the device's part of out, and the state after the whole sequence, the same on all. Each device computes its tokens twice,
-    all at once: from the state 0, for what it hands on, and from the state that it then receives; between the two are log2(devices) exchanges
-    of states by ppermute. With beta also of a K by K matrix a head. Differentiable. Packed sequences are not taken.
-    """
-    if not isinstance(axis_name, str):
-        raise InputError(f"axis_name must be the name of an axis of the shard_map, a string; found {axis_name!r:.80}")
-    inputs, gates = {"q": q, "k": k, "v": v, **_given(beta=beta)}, _given(g=g, g_gamma=g_gamma, gk=gk, gv=gv)
-    attributes = {"reverse": bool(reverse), "l2_norm": bool(l2_norm), **_given(softmax_scale=softmax_scale)}
-    matrices = beta is not None
-    left, made = _own(inputs, gates, attributes)
-    heads = _heads(q, k, v)
-    values = _total(_given(gv=gv), v, heads) if matrices else jnp.ones((v.shape[0], heads, 1, 1), jnp.float32)
-    first = None if initial_state is None else initial_state.astype(jnp.float32)
-    left, values = (x + jnp.zeros_like(made[:, :, :1, :1]) for x in (left, values))  # differ from device to device, as made does
-    state, last = _received(left, made, values, first, axis_name, bool(reverse), matrices)
-    out = named_call("recurrent", inputs | gates | {"initial_state": state}, attributes, _RESULTS)["out"]
-    return out, last
+    states = call(inputs | {"initial_state": jnp.where(of_sequences(enters), 0, first)}).final_state
+    made = jnp.sum(jnp.where(of_sequences(leaves), states, 0), 0, keepdims=True)
+    whole = jnp.any(enters & leaves)
+    left, values = (x + jnp.zeros_like(made[:, :, :1, :1]) for x in _left(call, inputs, whole, layers))
+    before, _ = _received(jnp.where(whole, left, 0), made, values, None, axis, back, "beta" in inputs)
+    out, states = call(inputs | {"initial_state": jnp.where(of_sequences(enters), before, first)})
+    last = jax.lax.psum(jnp.where(of_sequences(ends), states, 0), axis)
+    return out, last + jnp.where(of_sequences(cum[:-1] == cum[1:]), first, 0)
+
+
+def _cut(function, arrays, options, axis):
+    """`function` where the axis `axis` cuts the tokens."""
+    kernel = sys.modules[function.__module__]._kernel
+    if not isinstance(axis, str):
+        raise InputError(f"{kernel.name}: axis_name must be the name of an axis of the shard_map, a string; found {axis!r:.80}")
+    given = {name: x for name, x in inspect.signature(function).bind(*arrays, **options).arguments.items() if x is not None}
+    for name in kernel.outputs:
+        if name in given:
+            raise InputError(f"{kernel.name}: {name}: with axis_name outputs are new arrays; found an array of the caller's")
+    inputs = {name: given.pop(name) for name in kernel.inputs if name in given}
+    if inputs["q"].ndim != 4:  # the call's own error
+        function(*arrays, **options)
+    if kernel.name == "lightning_attn":
+        given.setdefault("num_layers", 1)
+    layers = {name: given[name] for name in ("num_layers", "layer_idx") if name in given}
+    results = _packed if "cum_seqlens" in inputs else _batched
+    out, last = results(lambda own: function(**own, **given), inputs, layers, axis, bool(given.get("reverse")))
+    return kernel.result(out, last)
+
+
+def cut_along_tokens(function):
+    """A recurrence's function that takes axis_name, too."""
+
+    @functools.wraps(function)
+    def spelled(*arrays, axis_name=None, **options):
+        return function(*arrays, **options) if axis_name is None else _cut(function, arrays, options, axis_name)
+
+    signature = inspect.signature(function)
+    axis = inspect.Parameter("axis_name", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
+    spelled.__signature__ = signature.replace(parameters=[*signature.parameters.values(), axis])
+    spelled.__doc__ = f"{(function.__doc__ or '').rstrip()}\n{_DOC}"
+    return spelled
