@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
+#include "reference/kernels/attention_rules.hpp"
 #include "references/calls.hpp"
 #include "references/samples.hpp"
 
