@@ -307,7 +307,7 @@ $end
 static inline Lane lane_of_query(const Inputs& in, const Sequence& sequence, int head, int own) {
   const int queries = static_cast<int>(sequence.queries), there = own < queries ? own : queries - 1;
   const int64_t at = in.space.first(sequence, head) + own;
-  const KeyRange keys = visible_keys(in.visibility, own, sequence.offset, sequence.keys);
+  const KeyRange keys = visible_keys(in.visibility, ${by_blocks ? 'sequence, own' : 'own, sequence.offset, sequence.keys'});
   return {own, own < queries ? RowRange{static_cast<int>(keys.first), static_cast<int>(keys.end)} : RowRange{0, 0},
           rules_of<ADJUSTED>(in.rules, sequence, {0, static_cast<int>(sequence.keys)}, {there, head}), in.row_lse[at], in.row_delta[at]};
 }
@@ -336,7 +336,7 @@ $end
 
   char* const memory = dynamic_shared();
   const SharedPointer shared = shared_pointer(memory);
-  const auto seen_by = [&](int query) { return visible_keys(in.visibility, query, sequence.offset, sequence.keys); };
+  const auto seen_by = [&](int query) { return visible_keys(in.visibility, ${by_blocks ? 'sequence, query' : 'query, sequence.offset, sequence.keys'}); };
   const RowRange some{static_cast<int>(seen_by(first_own).first),
                       static_cast<int>(seen_by(first_own + OWN < queries ? first_own + OWN - 1 : queries - 1).end)};
   Sums sums[D16 / 16] = {};

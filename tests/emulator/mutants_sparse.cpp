@@ -214,6 +214,9 @@ const Mutant mutants[] = {
     {"BlocksGradientWhoseNanMissesABias", nan_beside_minus_infinity(mma_gradient), unseen_bias},
     {"PlainBlocksGradientWhoseNanMissesABias", nan_beside_minus_infinity(plain_gradient), unseen_bias},
     {"CdnaBlocksGradientWhoseNanMissesABias", on(cdna, nan_beside_minus_infinity(waves_gradient)), unseen_bias},
+    {"Rdna4BlocksGradientThatSeesOtherChunks",
+     on(rdna4, wave_gradient("chunks.bf16")),
+     {"${by_blocks ? 'sequence, own' : 'own, sequence.offset, sequence.keys'}", 0, "own, sequence.offset, sequence.keys"}},
     {"CdnaBlocksThatSeeKeysAfterThem", on(cdna, wave_blocks("cross.bf16")), {"both(here.range, of)", 0, "here.range"}},
     {"Rdna4BlocksThatSkipTheSecondStep", on(rdna4, wave_blocks("cross.bf16")), {"at = keys.end;", 0, "at = keys.end + KEYS;", block_steps}},
 };
