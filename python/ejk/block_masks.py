@@ -5,7 +5,7 @@
 
 A builder of token positions (causal, window, chunk, document, and ejk.block_mask of a dense mask) turns on each block of which any key may be seen,
 and says in arguments() what decides inside it; one of block indices (local, strided, fixed, global_local) says all by its blocks. `&` allows what
-both do. Arrays are NumPy's, or of the library and device of `like`: JAX's, also inside jax.jit, or PyTorch's. docs/semantics.md, "blocksparse_attention".
+both do; packed makes one mask of those of packed sequences. Arrays are NumPy's, or of the library and device of `like`: JAX's, also inside jax.jit, or PyTorch's. docs/semantics.md, "blocksparse_attention".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .masks import MaskInfo
 
 Array = object  # in annotations: NumPy's, JAX's or PyTorch's
 
-__all__ = ["BlockMask", "block_mask", "causal", "chunk", "document", "fixed", "from_blocks", "global_local", "local", "strided", "window"]
+__all__ = ["BlockMask", "block_mask", "causal", "chunk", "document", "fixed", "from_blocks", "global_local", "local", "packed", "strided", "window"]
 
 _BLOCK = 128
 _ARRAYS = ("attention_mask", "q_segment_ids", "kv_segment_ids")  # options that are tensors
@@ -213,6 +213,46 @@ def chunk(q_len: int, kv_len: int, chunk_size: int, causal_offset: int | None = 
     """Keys of the query's own chunk of so many positions, up to it."""
     c = size(chunk_size, "chunk_size", 1)
     return _by_position(q_len, kv_len, lambda i: i // c * c, lambda i: i, causal_offset, {"chunk_size": c}, **blocks)
+
+
+def packed(masks) -> BlockMask:
+    """One mask of packed sequences from a mask of each: blocksparse_attention's, with cum_seqlens_q and cum_seqlens_k. What decides inside the blocks is
+    one for all sequences, which each have their own lengths: an option that is a tensor, or that differs from mask to mask, is an InputError."""
+    masks = list(masks)
+    if not masks:
+        raise InputError("packed sequences need a mask each; found none")
+    first = masks[0]
+    for mask in masks:
+        if (mask.block_q, mask.block_k) != (first.block_q, first.block_k):
+            raise InputError(f"masks of blocks of {[first.block_q, first.block_k]} and of {[mask.block_q, mask.block_k]}; expected the same")
+        if mask.block_mask.shape[0] != 1:
+            raise InputError(f"a mask has shape {list(mask.block_mask.shape)}; expected [1, H or 1, blocks of queries, blocks of keys] of each sequence")
+        tensors = [name for name in _ARRAYS if name in mask.options]
+        if tensors:
+            raise InputError(f"a mask has {tensors[0]}, which packed calls do not take; its blocks, and the other options, must say all")
+        if mask.options != first.options:
+            raise InputError(f"the masks have different options, {first.options} and {mask.options}; a call has one for all sequences")
+    heads, rows, columns = (max(mask.block_mask.shape[axis] for mask in masks) for axis in (1, 2, 3))
+    on = _none_on(first.block_mask, (len(masks), heads, rows, columns))
+    for number, mask in enumerate(masks):
+        blocks = _same_library(mask.block_mask, first.block_mask)
+        if blocks.shape[1] not in (1, heads):
+            raise InputError(f"masks of {blocks.shape[1]} and of {heads} heads; expected the same, or 1")
+        place = (number, slice(None), slice(blocks.shape[2]), slice(blocks.shape[3]))
+        if _jax_of(on):
+            on = on.at[place].set(blocks[0])
+        else:
+            on[place] = blocks[0]
+    return BlockMask(on, first.block_q, first.block_k, first.options)
+
+
+def _none_on(like, shape):
+    """bool of that shape, all false, of like's library and device."""
+    if _jax_of(like):
+        import jax.numpy
+
+        return jax.numpy.zeros(shape, bool)
+    return like.new_zeros(shape) if _torch_of(like) else _numpy_full(shape, False, bool)
 
 
 def _cut(array, block, fill):

@@ -73,12 +73,27 @@ void add_blocks(spec::Case& c, Rng& rng) {
   vary_blocks(c, rng);
 }
 
+namespace {
+
+// Of a packed call: as many blocks as the longest sequence may have, or any number.
+void set_blocks_of_mask(spec::Case& c, const char* dim, const char* tokens, const char* attribute, Rng& rng) {
+  const auto found = c.attributes.find(attribute);
+  const std::int64_t size = found == c.attributes.end() ? 128 : std::get<std::int64_t>(found->second);
+  const std::int64_t all = (std::get<std::int64_t>(c.dims.at(tokens)) + size - 1) / size;
+  c.dims[dim] = rng.chance(0.2) ? rng.between(0, all + 1) : all;
+}
+
+}  // namespace
+
 void vary_blocks(spec::Case& c, Rng& rng) {
   c.dims["Hm"] = rng.chance(0.5) ? spec::Value{std::int64_t{1}} : c.dims.at("Hq");
   for (const char* name : {"block_q", "block_k"})
     if (rng.chance(0.5)) c.attributes[name] = rng.pick(block_sizes);
   const auto chunk = c.attributes.find("chunk_size");
   if (chunk != c.attributes.end()) chunk->second = rng.chance(0.1) ? far_away(rng) : rng.nasty_size(0, 130);
+  if (!names(c, "cum_seqlens_q")) return;
+  set_blocks_of_mask(c, "Mq", "Tq", "block_q", rng);
+  set_blocks_of_mask(c, "Mk", "Tk", "block_k", rng);
 }
 
 spec::Case random_attention(Rng& rng) {

@@ -1,6 +1,8 @@
 // The options of attention as data, and their pairs.
 #include "reference/kernels/attention_options.hpp"
 
+#include <tuple>
+
 namespace ejk::reference {
 namespace {
 
@@ -44,10 +46,10 @@ const Option options[] = {
        c.dims["N"] = std::int64_t{4}, c.dims["Tq"] = std::int64_t{130}, c.dims["Tk"] = std::int64_t{150};
        give(c, {"cum_seqlens_q", "cum_seqlens_k"});
      },
-     Form::packed, Kernel::flash},
-    {"chunk_size", [](spec::Case& c) { c.attributes["chunk_size"] = std::int64_t{37}; }, Form::batched, Kernel::blocksparse},
-    {"one_mask_for_all_heads", [](spec::Case& c) { c.dims["Hm"] = std::int64_t{1}; }, Form::batched, Kernel::blocksparse},
-    {"blocks_of_16", [](spec::Case& c) { c.attributes["block_q"] = c.attributes["block_k"] = std::int64_t{16}; }, Form::batched,
+     Form::packed},
+    {"chunk_size", [](spec::Case& c) { c.attributes["chunk_size"] = std::int64_t{37}; }, Form::any, Kernel::blocksparse},
+    {"one_mask_for_all_heads", [](spec::Case& c) { c.dims["Hm"] = std::int64_t{1}; }, Form::any, Kernel::blocksparse},
+    {"blocks_of_16", [](spec::Case& c) { c.attributes["block_q"] = c.attributes["block_k"] = std::int64_t{16}; }, Form::any,
      Kernel::blocksparse},
 };
 
@@ -69,6 +71,14 @@ spec::Case plain_case(const char* type, Kernel kernel) {
   return c;
 }
 
+// A packed call's mask has blocks for a sequence of all tokens.
+void size_mask(spec::Case& c) {
+  for (const auto& [blocks, tokens, size] : {std::tuple{"Mq", "Tq", "block_q"}, {"Mk", "Tk", "block_k"}}) {
+    const std::int64_t block = std::get<std::int64_t>(c.attributes.at(size));
+    c.dims[blocks] = (std::get<std::int64_t>(c.dims.at(tokens)) + block - 1) / block;
+  }
+}
+
 void want_all_gradients(spec::Case& c) {
   if (names(c, "weights")) give(c, {"dweights"});
   if (names(c, "softmax_aux")) give(c, {"dsoftmax_aux"});
@@ -82,6 +92,7 @@ spec::Case with(const char* type, const Option& first, const Option* second, boo
   c.name = first.name;
   first.apply(c);
   if (second) second->apply(c), c.name += std::string(" and ") + second->name;
+  if (kernel == Kernel::blocksparse && names(c, "cum_seqlens_q")) size_mask(c);
   if (gradient)
     want_all_gradients(c);
   else

@@ -18,7 +18,8 @@ class AttentionReference : public KernelReference {
   std::string kernel_;
 };
 
-// A random call of the batched form, without the tensors and attributes named.
+// A random call without the tensors and attributes named; of the batched form.
+spec::Case random_without(Rng& rng, const std::vector<std::string>& without);
 spec::Case random_batched(Rng& rng, const std::vector<std::string>& without);
 
 }  // namespace ejk::reference

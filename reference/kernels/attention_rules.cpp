@@ -81,10 +81,15 @@ std::int64_t Visibility::last(const Sequence& s, std::int64_t i) const {
   return right_ < 0 ? s.k_length : std::clamp<std::int64_t>(i + offset(s) + right_ + 1, 0, s.k_length);
 }
 
+// Of packed calls the mask may have fewer blocks than a sequence: those it lacks are off.
+bool Visibility::block_is_on(const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t j) const {
+  return blocks_.has(i / block_q_, j / block_k_) && blocks_.value(s.number, h, i / block_q_, j / block_k_) != 0;
+}
+
 bool Visibility::sees(const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t j) const {
   if (j < first(s, i) || j >= last(s, i)) return false;
   if (mask_.given() && mask_.value(s.number, h, i, j) == 0) return false;
-  if (blocks_.given() && blocks_.value(s.number, h, i / block_q_, j / block_k_) == 0) return false;
+  if (blocks_.given() && !block_is_on(s, h, i, j)) return false;
   if (q_segments_.empty()) return true;
   const double q = q_segments_[at(s.q_begin + i)], k = kv_segments_[at(s.k_begin + j)];
   return q == k && q >= 0;

@@ -24,6 +24,7 @@ class Broadcast {
   bool given() const { return !shape_.empty(); }
   std::int64_t index(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const;
   double value(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const { return values_[at(index(b, h, i, j))]; }
+  bool has(std::int64_t i, std::int64_t j) const { return i < shape_[2] && j < shape_[3]; }
 
  private:
   std::vector<double> values_;
@@ -40,6 +41,7 @@ class Visibility {
   bool sees(const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t j) const;
 
  private:
+  bool block_is_on(const Sequence& s, std::int64_t h, std::int64_t i, std::int64_t j) const;
   std::int64_t offset(const Sequence& s) const { return has_offset_ ? offset_ : s.k_length - s.q_seeing; }
 
   Broadcast mask_, blocks_;

@@ -140,15 +140,25 @@ std::vector<Property> AttentionReference::properties() const {
   };
 }
 
-spec::Case random_batched(Rng& rng, const std::vector<std::string>& without) {
-  spec::Case c = random_attention(rng);
-  while (names(c, "cum_seqlens_q")) c = random_attention(rng);
+namespace {
+
+spec::Case stripped(spec::Case c, const std::vector<std::string>& without) {
   for (const std::string& name : without) {
     std::erase(c.given, name);
     c.attributes.erase(name);
   }
   if (!names(c, "softmax_aux")) c.dims.erase("A"), c.types.erase("Es");
   return c;
+}
+
+}  // namespace
+
+spec::Case random_without(Rng& rng, const std::vector<std::string>& without) { return stripped(random_attention(rng), without); }
+
+spec::Case random_batched(Rng& rng, const std::vector<std::string>& without) {
+  spec::Case c = random_attention(rng);
+  while (names(c, "cum_seqlens_q")) c = random_attention(rng);
+  return stripped(std::move(c), without);
 }
 
 namespace {

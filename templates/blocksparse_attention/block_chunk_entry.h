@@ -2,6 +2,9 @@
 // what a template has defined before.
 #pragma once
 #include "blocksparse_attention/key_blocks.h"
+$if packed
+#include "blocksparse_attention/packed_blocks.h"
+$end
 
 // All keys that the blocks leave to the chunk's rows, BLOCK_N at a time at most: load(first, count), then attend(tile, first, count) for every
 // tile. The keys and values of what follows are fetched meanwhile.
@@ -22,17 +25,26 @@ template <class Load, class Attend> static inline void attend_blocks(const Chunk
   }
 }
 
-// Item (x, y, z): the x-th chunk of `tiles` row tiles, `parts` a block of queries, of row z of the batch. A row is a query token of one of
+// Item (x, y, z): the x-th chunk of `tiles` row tiles, `parts` a block of queries, of row z of the batch (packed: of all sequences). A row is a query token of one of
 // `together` heads that follow one another and share the mask: those of the y-th such group. The last chunks are taken first.
 static void attend(${parameters('attend')}, const Group& group) {
   const Heads<const Element> q(q_view), k(k_view), v(v_view);
   const Heads<Element> out(out_view);
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, q.heads, softmax_scale,
                          logits_soft_cap, drop_threshold, static_cast<uint64_t>(dropout_seed)};
+$if packed
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  Sequence sequence;
+  int64_t block = group.x / parts, blocks_of_sequence;
+  if (!sequences.find(block, block_q, 1, sequence, blocks_of_sequence)) return;
+  sequence = within_mask(sequence, block_mask_view, block_q, block_k);
+  const int64_t chunk_rows = tiles * BLOCK_M, query_block = blocks_of_sequence - 1 - block, item = query_block * parts + group.x % parts;
+$else
   const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset, query_seq_lengths,
                             key_value_seq_lengths};
   const Sequence sequence = sequences[group.z];
   const int64_t chunk_rows = tiles * BLOCK_M, item = group.grid_x - 1 - group.x, query_block = item / parts;
+$end
   const int64_t first_row = query_block * block_q * together + item % parts * chunk_rows;
   const int64_t rows = smaller(chunk_rows, smaller((query_block + 1) * block_q, sequence.queries) * together - first_row);
   if (rows <= 0) return;
@@ -48,7 +60,7 @@ static void attend(${parameters('attend')}, const Group& group) {
     load_keys(c, first, count);
     load_values(c, first, count);
   };
-  const KeyBlocks blocks(block_mask_view, sequence.batch, group.y * together, query_block, block_k);
+  const KeyBlocks blocks(block_mask_view, sequence.batch, group.y * together, ${packed ? 'row_of_mask(block_mask_view, query_block)' : 'query_block'}, block_k);
   attend_blocks(c, blocks, load, [&](int64_t tile, int64_t first, int64_t count) { attend_block(c, tile, first, count); });
   end_products();
   store_outputs<BLOCK_M>(out, sequence, c.row, rows, c.outputs, DV, OUTPUT_ROWS, c.denominators, rules.drop_threshold);

@@ -18,9 +18,17 @@ struct TileSteps : StepList<2> {
   }
 };
 
+$if packed
+// Tokens of the mask's blocks, which may be more than there are.
+static inline int cut_to(int64_t tokens) { return static_cast<int>(tokens < (1 << 30) ? tokens : 1 << 30); }
+
+$end
 // AttentionTiles with chunks of positions: a query sees keys of its own chunk, up to itself.
 struct ChunkedTiles : AttentionTiles {
   int chunk;  // positions; 0: off
+$if packed
+  int mask_queries, mask_keys;  // a sequence's tokens after them see nothing, and are not seen
+$end
 
   RowRange range(const AttentionTile& tile, int row) const {
     const RowRange keys = AttentionTiles::range(tile, row);
@@ -32,6 +40,12 @@ struct ChunkedTiles : AttentionTiles {
 
   template <int ROWS, int KEYS> bool find(int number, AttentionTile& tile) const {
     const bool found = AttentionTiles::find<ROWS, KEYS>(number, tile);
+$if packed
+    if (!found) return false;
+    if (tile.past_the_end || tile.first_row >= mask_queries) tile.keys = 0;
+    if (tile.keys > mask_keys) tile.keys = mask_keys;
+    AttentionTiles::find_steps<KEYS>(tile);
+$end
     if (chunk == 0) return found;
     const int seeing = bounded() ? tile.seeing : tile.rows;
     const RowRange low = range(tile, 0), high = range(tile, seeing > 0 ? seeing - 1 : 0);

@@ -15,6 +15,9 @@ $if steps == 0
 $end
 $if by_blocks  // blocksparse_attention: rows of one block of queries, whose steps come from a list
 #include "blocksparse_attention/block_steps.h"
+$if packed
+#include "blocksparse_attention/packed_blocks.h"
+$end
 $end
 $if latent  // mla_attention: of some heads, whose keys are made first
 #include "mla_attention/head_views.h"
@@ -149,8 +152,8 @@ struct Copies {
 $if by_blocks
   // What the step after copies: keys [first, end) of the sequence.
   void turn_to(const Heads<const Element>& k, const Heads<const Element>& v, const Sequence& sequence, int kv_head, const RowRange& of) {
-    keys = KReader(k.row(sequence.batch, of.first, kv_head), k.token_stride, of.end - of.first);
-    values = VReader(v.row(sequence.batch, of.first, kv_head), v.token_stride, of.end - of.first);
+    keys = KReader(k.row(sequence.batch, ${packed ? 'sequence.first_key + ' : ''}of.first, kv_head), k.token_stride, of.end - of.first);
+    values = VReader(v.row(sequence.batch, ${packed ? 'sequence.first_key + ' : ''}of.first, kv_head), v.token_stride, of.end - of.first);
   }
 
 $end
@@ -183,7 +186,7 @@ $end
 $end
 
 $if by_blocks
-// Block (x, y, z): the x-th BLOCK_M rows, `parts` a block of queries, of row z of the batch, the last rows first. A row is a query token of
+// Block (x, y, z): the x-th BLOCK_M rows, `parts` a block of queries, of row z of the batch (packed: of all sequences), the last rows first. A row is a query token of
 // one of `together` heads that follow one another and share the mask: those of the y-th such group.
 $else
 // Block (x, y, z): the y-th BLOCK_M rows (packed: of all sequences) of the x-th kv head of group z, where the kv heads of all rows of the
@@ -199,11 +202,21 @@ $end
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                          drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
 $if by_blocks
+$if packed
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  Sequence sequence;
+  int64_t block = block_x() / parts, blocks_of_sequence;
+  if (!find_sequence(sequences, block, block_q, 1, sequence, blocks_of_sequence)) return;
+  sequence = within_mask(sequence, block_mask_view, block_q, block_k);
+  const int64_t query_block = blocks_of_sequence - 1 - block, end_token = (query_block + 1) * block_q;
+  const int64_t mask_row = row_of_mask(block_mask_view, query_block), first_row = query_block * block_q * together + block_x() % parts * BLOCK_M;
+$else
   const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
                             ADJUSTED ? query_seq_lengths : nullptr, ADJUSTED ? key_value_seq_lengths : nullptr};
   const Sequence sequence = sequences[block_z()];
   const int64_t item = grid_x() - 1 - block_x(), query_block = item / parts, end_token = (query_block + 1) * block_q;
   const int64_t first_row = query_block * block_q * together + item % parts * BLOCK_M;
+$end
   const int64_t left = (end_token < sequence.queries ? end_token : sequence.queries) * together - first_row;
   if (left <= 0) return;
   const int heads_a_kv_head = static_cast<int>(together), first_head = block_y() * heads_a_kv_head;
@@ -234,7 +247,7 @@ $if by_blocks
   find_ranges_in_chunks<THREADS, BLOCK_M>(rows, Visibility{causal, window_left, window_right}, sequence, chunk_size);
   const int warp_row = warp() * M_TILES * 16;
   const RunList list{runs, block_mask_view, query_blocks, runs_a_row};
-  BlockSteps<BLOCK_N> steps(list.row(sequence.batch, first_head, query_block), rows.some_see(0, BLOCK_M));
+  BlockSteps<BLOCK_N> steps(list.row(sequence.batch, first_head, ${packed ? 'mask_row' : 'query_block'}), rows.some_see(0, BLOCK_M));
   const bool exists = warp_row < rows.count;  // a block of queries may be smaller
   const RowRange some_see = rows.some_see(warp_row, M_TILES * 16), all_see = rows.all_see(warp_row, M_TILES * 16);
   const RowRange warp_some{shuffle(some_see.first, 0), shuffle(exists ? some_see.end : 0, 0)};
@@ -254,8 +267,8 @@ $if steps == 0
   copy_async_commit();  // of nothing: the queries come in the group before
 $elif by_blocks
   RowRange keys = steps.next(), ahead = steps.next();  // of this step, and of the next one
-  Copies copies{shared_pointer(memory), {k.row(sequence.batch, keys.first, kv_head), k.token_stride, keys.end - keys.first},
-                {v.row(sequence.batch, keys.first, kv_head), v.token_stride, keys.end - keys.first}};
+  Copies copies{shared_pointer(memory), {k.row(sequence.batch, ${packed ? 'sequence.first_key + ' : ''}keys.first, kv_head), k.token_stride, keys.end - keys.first},
+                {v.row(sequence.batch, ${packed ? 'sequence.first_key + ' : ''}keys.first, kv_head), v.token_stride, keys.end - keys.first}};
   copies.start(0);
 $else
   const int64_t first_key = sequence.first_key + int64_t{steps.first} * BLOCK_N;
@@ -375,7 +388,7 @@ $end
         Heads<const Element>(q_view), Heads<const Element>(k_view), Heads<const Element>(v_view), Heads<Element>(${latent ? 'group_out' : 'out_view'}),
         ScoreRules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                    drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads},
-        same_sequence, softmax_aux_view, sinks_type, lse_view, same_rows,${by_blocks ? ' KeyBlocks(block_mask_view, sequence.batch, first_head, query_block, block_k),' : ''} kv_head, D, DV, reinterpret_cast<float*>(memory));
+        same_sequence, softmax_aux_view, sinks_type, lse_view, same_rows,${by_blocks ? ' KeyBlocks(block_mask_view, sequence.batch, first_head, ' : ''}${by_blocks ? (packed ? 'mask_row' : 'query_block') : ''}${by_blocks ? ', block_k),' : ''} kv_head, D, DV, reinterpret_cast<float*>(memory));
   }
   const float kept = drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : 0;
   finish<DV, QTile::PITCH>(o, reference, denominator, reinterpret_cast<Element*>(memory), out, lse_view, rows, sequence, warp_row, kept);

@@ -22,7 +22,9 @@ $if dropped
 #include "flash_attention/sm90_attention_dropout.h"
 $end
 $if by_blocks  // blocksparse_attention: steps come from a list
+$if not packed
 #include "blocksparse_attention/batched.h"
+$end
 #include "blocksparse_attention/sm90_block_tiles.h"
 $end
 $if latent  // mla_attention: of some heads, whose keys without rope are made first; rope features come from the call's tensors
@@ -127,7 +129,7 @@ $end
                               k_view.shape[k_view.rank - 3], offset_given, offset,
                               BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr},
                              causal, window_left, window_right, q_heads, static_cast<int>(row_blocks), static_cast<int>(heads_together),
-                             static_cast<int>(${latent ? 'group_tiles' : 'tile_count'}), PACKED && DROPPED, last_heads}${by_blocks ? ', static_cast<int>(chunk_size < (1 << 30) ? chunk_size : 1 << 30)}' : ''};
+                             static_cast<int>(${latent ? 'group_tiles' : 'tile_count'}), ${by_blocks ? (packed ? 'true' : 'PACKED && DROPPED') : 'PACKED && DROPPED'}, last_heads}${by_blocks ? ', static_cast<int>(chunk_size < (1 << 30) ? chunk_size : 1 << 30)' : ''}${by_blocks ? (packed ? ', cut_to(block_mask_view.shape[2] * block_q), cut_to(block_mask_view.shape[3] * steps_a_block * BLOCK_N)}' : '}') : ''};
 $if segmented
   const CallSegments segments{q_segment_ids_view, kv_segment_ids_view, key_ids, key_ranges, static_cast<int>(key_steps)};
 $else

@@ -11,6 +11,9 @@
 #include "device/attention/attention_plain.h"
 $if by_blocks  // blocksparse_attention: rows of one block of queries, whose steps come from a list
 #include "blocksparse_attention/block_steps.h"
+$if packed
+#include "blocksparse_attention/packed_blocks.h"
+$end
 $end
 
 $require D % 8 == 0 and Dv % 8 == 0 and block_n % 16 == 0
@@ -133,7 +136,7 @@ static inline void finish(const Sums (&o)[V_TILES], float reference, float denom
 }
 
 $if by_blocks
-// Block (x, y, z): the x-th BLOCK_M rows, `parts` a block of queries, of row z of the batch, the last rows first. A row is a query token of
+// Block (x, y, z): the x-th BLOCK_M rows, `parts` a block of queries, of row z of the batch (packed: of all sequences), the last rows first. A row is a query token of
 // one of `together` heads that follow one another and share the mask: those of the y-th such group.
 $else
 // Block (x, y, z): BLOCK_M rows (packed: of all sequences; batched: of row z of the batch) of kv head y, the last rows first.
@@ -144,11 +147,21 @@ KERNEL(THREADS, 1) attend(${parameters('attend')}) {
   const ScoreRules rules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, softmax_scale, logits_soft_cap,
                          drop_threshold, static_cast<uint64_t>(dropout_seed), q.heads};
 $if by_blocks
+$if packed
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  Sequence sequence;
+  int64_t block = block_x() / parts, blocks_of_sequence;
+  if (!find_sequence(sequences, block, block_q, 1, sequence, blocks_of_sequence)) return;
+  sequence = within_mask(sequence, block_mask_view, block_q, block_k);
+  const int64_t query_block = blocks_of_sequence - 1 - block, end_token = (query_block + 1) * block_q;
+  const int64_t mask_row = row_of_mask(block_mask_view, query_block), first_row = query_block * block_q * together + block_x() % parts * BLOCK_M;
+$else
   const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
                             ADJUSTED ? query_seq_lengths : nullptr, ADJUSTED ? key_value_seq_lengths : nullptr};
   const Sequence sequence = sequences[block_z()];
   const int64_t item = grid_x() - 1 - block_x(), query_block = item / parts, end_token = (query_block + 1) * block_q;
   const int64_t first_row = query_block * block_q * together + item % parts * BLOCK_M;
+$end
   const int64_t left = (end_token < sequence.queries ? end_token : sequence.queries) * together - first_row;
   if (left <= 0) return;
   const int heads_a_kv_head = static_cast<int>(together), first_head = block_y() * heads_a_kv_head;
@@ -188,10 +201,10 @@ $end
 
 $if by_blocks
   const RunList list{runs, block_mask_view, query_blocks, runs_a_row};
-  BlockSteps<BLOCK_N> steps(list.row(sequence.batch, first_head, query_block), rows.some_see(0, BLOCK_M));
+  BlockSteps<BLOCK_N> steps(list.row(sequence.batch, first_head, ${packed ? 'mask_row' : 'query_block'}), rows.some_see(0, BLOCK_M));
 #pragma unroll 1
   for (RowRange of = steps.next(); of.first < of.end; of = steps.next()) {
-    const int64_t key = of.first;
+    const int64_t key = ${packed ? 'sequence.first_key + ' : ''}of.first;
     const int keys_left = of.end - of.first;
 $else
   const RowRange some = rows.some_see(0, BLOCK_M), every = rows.all_see(0, BLOCK_M);
@@ -232,7 +245,7 @@ $end
   for (int m = 0; m < M_TILES; ++m) all_finite = finite(o[m]) && all_finite;
   if (${by_blocks ? '' : 'hides && '}any_in_block(!all_finite))
     return ${by_blocks ? 'attend_blocks_plainly' : 'attend_plainly'}<THREADS, ADJUSTED, CAPPED, DROPPED, 1, (DV + WARP - 1) / WARP>(q, k, v, out, rules, sequence, softmax_aux_view,
-                                                                                          sinks_type, lse_view, rows,${by_blocks ? ' KeyBlocks(block_mask_view, sequence.batch, first_head, query_block, block_k),' : ''} kv_head, D, DV,
+                                                                                          sinks_type, lse_view, rows,${by_blocks ? ' KeyBlocks(block_mask_view, sequence.batch, first_head, ' : ''}${by_blocks ? (packed ? 'mask_row' : 'query_block') : ''}${by_blocks ? ', block_k),' : ''} kv_head, D, DV,
                                                                                           reinterpret_cast<float*>(memory));
   const float kept = drop_threshold < 65536 ? 65536 / (65536 - drop_threshold) : 0;
 #pragma unroll

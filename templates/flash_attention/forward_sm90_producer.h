@@ -105,11 +105,11 @@ $else
     if (!tile.is_none()) barrier_arrive(at.wanted());
 $end
   }
-  void copy_keys(int head, int token, int batch) {
+  void copy_keys(int head, int token, int batch${by_blocks ? (packed ? ', int number' : '') : ''}) {
     const uint32_t full = at.k_full(keys.at);
     barrier_wait(empty(full), keys.parity ^ 1);
 $if by_blocks
-    step_number[step_place(keys)] = token / BLOCK_N;
+    step_number[step_place(keys)] = ${packed ? 'number' : 'token / BLOCK_N'};
 $end
     barrier_arrive_expect(full, K_BYTES);
 $if latent
@@ -164,12 +164,15 @@ $end
 #pragma unroll 1
       for (int step = tile.first; step < end; ++step) {
 $if by_blocks
-        const int first = next_number * BLOCK_N;
+        const int first = ${packed ? 'tile.first_key + ' : ''}next_number * BLOCK_N;
+$if packed
+        const int number = next_number;
+$end
         if (step + 1 < end) next_number = numbers[step + 1];  // it is waited for a step later
 $else
         const int first = tile.first_key + step * BLOCK_N;
 $end
-        copy_keys(kv_head, first, tile.batch);
+        copy_keys(kv_head, first, tile.batch${by_blocks ? (packed ? ', number' : '') : ''});
         if (token >= 0) copy_values(head, token, batch);
         head = kv_head, token = first, batch = tile.batch;
         if (Q_STAGES == 1 && step == tile.first) copy_queries(tile);

@@ -29,7 +29,7 @@ struct PlainGradients {
     const RowPlace place{token, head};
     const RowRules row = rules_of<ADJUSTED>(rules, sequence, {static_cast<int>(keys.first), static_cast<int>(keys.end)}, place);
 $if by_blocks
-    if (!visibility.has_block(sequence.batch, head, token, key)) return {0, 0, 0};
+    if (!visibility.has_block(sequence.${packed ? 'index' : 'batch'}, head, token, key)) return {0, 0, 0};
 $end
     if (!ADJUSTED && !CAPPED) dot *= rules.scale * LOG2_E;
 $if by_blocks and takes_bias

@@ -12,7 +12,11 @@
 // deterministic: a block takes every copies-th block of keys, and adds to a copy of dq of its own; `finish` adds the copies up in order.
 #include "device/gpu.h"
 $if by_blocks  // blocksparse_attention_bwd: turns come from a list; keys are of one block
+$if packed
+#include "blocksparse_attention/packed_blocks.h"
+$else
 #include "blocksparse_attention/batched.h"
+$end
 $end
 $if latent  // mla_attention_bwd: of some heads, whose keys are made first
 #include "mla_attention_bwd/turn_views.h"
@@ -152,10 +156,14 @@ $end
       Sequence sequence = sequences[batch];
       int64_t item = block, all_keys = ADJUSTED ? k.tokens : sequence.keys;
       if (cum_seqlens_q && !find_keys(sequences, item, BLOCK_N, sequence, all_keys)) return;
+$if by_blocks and packed
+      sequence = cut_to_mask(sequence, block_mask_view, block_q, block_k);
+      sequence.queries = sequence.seeing(), sequence.padding = 0;
+$end
       if (ADJUSTED) sequence.queries = sequence.seeing(), sequence.padding = 0;
       const int first_key = static_cast<int>(item) * BLOCK_N, first_head = kv_head * heads_a_kv_head;
       const int keys_left = static_cast<int>(all_keys) - first_key;
-      const int keys_seen = ADJUSTED ? static_cast<int>(sequence.keys) - first_key : keys_left;
+      const int keys_seen = ${by_blocks ? (packed ? 'true' : 'ADJUSTED') : 'ADJUSTED'} ? static_cast<int>(sequence.keys) - first_key : keys_left;
       TileReader<Element, BLOCK_N, D16, THREADS, D>(k.row(sequence.batch, sequence.first_key + first_key, kv_head), k.token_stride,
                                                     keys_seen)
           .copy_async(KTile{all_shared});
@@ -312,6 +320,9 @@ $end
   Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
   int64_t item = block_x(), items;
   if (cum_seqlens_q && !find_sequence(sequences, item, BLOCK_M, 1, sequence, items)) return;
+$if by_blocks and packed
+  sequence = cut_to_mask(sequence, block_mask_view, block_q, block_k);
+$end
   const RowSpace space{q.heads, space_rows, BLOCK_M, cum_seqlens_q != nullptr};
   const int64_t first = item * BLOCK_M;
   const float* const from = dq_sums + (space.first(sequence, block_y()) + first) * D16;

@@ -11,7 +11,11 @@
 #include "device/number/narrow.h"
 $if by_blocks  // blocksparse_attention_bwd
 #include "blocksparse_attention/key_blocks.h"
+$if packed
+#include "blocksparse_attention/packed_blocks.h"
+$else
 #include "blocksparse_attention/batched.h"
+$end
 $end
 $if by_blocks
 static const View weights_view{nullptr, -1, {}, {}}, dweights_view{nullptr, -1, {}, {}};  // there are none
@@ -55,7 +59,7 @@ static void add_scaled(float* to, const Element* from, float factor, int64_t cou
 static bool sees(const Call& call, const Sequence& s, int64_t head, int64_t token, int64_t key) {
   if (is_given(call.mask) && !static_cast<const bool*>(call.mask.data)[row_offset(call.mask, s.batch, head, token) + key]) return false;
 $if by_blocks
-  if (!call.visibility.has_block(s.batch, head, token, key)) return false;
+  if (!call.visibility.has_block(s.${packed ? 'index' : 'batch'}, head, token, key)) return false;
 $end
   if (!is_given(call.q_segments)) return true;
   const int32_t* of_queries = static_cast<const int32_t*>(call.q_segments.data) + s.batch * call.q_segments.strides[0];
@@ -208,6 +212,9 @@ static void differentiate(${parameters('differentiate')}, const Group& group) {
   if (cum_seqlens_q && part == 0 && !sequences.find(item, BLOCK, 1, s, items)) return;
   if (cum_seqlens_q && part == 1 && !find_keys(sequences, item, BLOCK, s, tokens)) return;
   if (cum_seqlens_q && part == 0) tokens = s.queries;
+$if by_blocks and packed
+  s = cut_to_mask(s, block_mask_view, block_q, block_k);
+$end
   float* sum = static_cast<float*>(group.shared);
   for (int64_t token = item * BLOCK; token < tokens && token < (item + 1) * BLOCK; ++token) {
     if (part == 0) differentiate_query(call, s, group.y, token, Heads<Element>(dq_view), sum);

@@ -3,7 +3,11 @@
 #include "device/gpu.h"
 #include "flash_attention_bwd/attention_backward_plain.h"
 $if by_blocks  // blocksparse_attention_bwd
+$if packed
+#include "blocksparse_attention/packed_blocks.h"
+$else
 #include "blocksparse_attention/batched.h"
+$end
 $end
 
 using Element = ${ctype(E)};
@@ -58,6 +62,9 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
   Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
   int64_t item = block_x(), items;
   if (cum_seqlens_q && !find_sequence(sequences, item, BLOCK, 1, sequence, items)) return;
+$if by_blocks and packed
+  sequence = cut_to_mask(sequence, block_mask_view, block_q, block_k);
+$end
   const int64_t head_dim = q_view.shape[q_view.rank - 1], value_dim = v_view.shape[v_view.rank - 1];
   const Gradients gradients{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}},
                             sequence, row_lse, row_delta, {q.heads, space_rows, BLOCK, cum_seqlens_q != nullptr}, head_dim, value_dim,
@@ -76,6 +83,9 @@ KERNEL(THREADS, 1) differentiate_keys(${parameters('differentiate_keys')}) {
   Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
   int64_t item = block_x(), keys = k.tokens;
   if (cum_seqlens_q && !find_keys(sequences, item, BLOCK, sequence, keys)) return;
+$if by_blocks and packed
+  sequence = cut_to_mask(sequence, block_mask_view, block_q, block_k);
+$end
   const int64_t head_dim = q_view.shape[q_view.rank - 1], value_dim = v_view.shape[v_view.rank - 1];
   const Gradients gradients{q, k, Heads<const Element>(v_view), Heads<const Element>(dout_view), rules, {causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}},
                             sequence, row_lse, row_delta, {q.heads, space_rows, BLOCK, cum_seqlens_q != nullptr}, head_dim, value_dim,

@@ -13,7 +13,11 @@
 #include "flash_attention_bwd/strided_product.h"
 #include "flash_attention_bwd/tiled_gradient.h"
 $if by_blocks  // blocksparse_attention_bwd
+$if packed
+#include "blocksparse_attention/packed_blocks.h"
+$else
 #include "blocksparse_attention/batched.h"
+$end
 $end
 
 $require D % 8 == 0 and Dv % 8 == 0 and 8 % panel == 0 and block_m % 24 == 0

@@ -6,7 +6,11 @@
 // added up in global memory, so that the bits are the same each time. P is kept as 2^SHIFT P, which halves hold well.
 #include "device/gpu.h"
 $if by_blocks  // blocksparse_attention_bwd: blocks are multiples of 16 by 16, as tiles are
+$if packed
+#include "blocksparse_attention/packed_blocks.h"
+$else
 #include "blocksparse_attention/batched.h"
+$end
 $end
 #include "device/tile/later.h"
 #include "device/matrix/wave_rows.h"
@@ -66,7 +70,7 @@ struct Inputs {
 $if by_blocks
 // Whether the mask leaves a tile of 16 queries and 16 keys; or some tile of so many.
 static inline bool has_tile(const Inputs& in, const Sequence& sequence, int head, int query, int key) {
-  return query < sequence.queries && key < sequence.keys && in.visibility.has_block(sequence.batch, head, query, key);
+  return query < ${packed ? 'sequence.seeing()' : 'sequence.queries'} && key < sequence.keys && in.visibility.has_block(sequence.${packed ? 'index' : 'batch'}, head, query, key);
 }
 static inline bool has_some(const Inputs& in, const Sequence& sequence, int head, int query, int queries, int key, int keys) {
   bool some = false;
@@ -287,6 +291,9 @@ KERNEL(THREADS, 1) differentiate_keys(${parameters('differentiate_keys')}) {
   Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
   int64_t item = TOGETHER ? block_x() : block_x() / 2, keys = sequence.keys;
   if (cum_seqlens_q && !find_keys(sequences, item, OWN, sequence, keys)) return;
+$if by_blocks and packed
+  sequence = cut_to_mask(sequence, block_mask_view, block_q, block_k);
+$end
   const KeyBlock block = uniform(KeyBlock{sequence, block_y(), static_cast<int>(item * OWN), static_cast<int>(keys - item * OWN)});
   if (TOGETHER)
     differentiate_keys_of<true, true>(in, block, dk, dv, hides);
@@ -300,7 +307,7 @@ KERNEL(THREADS, 1) differentiate_keys(${parameters('differentiate_keys')}) {
 static inline Lane lane_of_query(const Inputs& in, const Sequence& sequence, int head, int own) {
   const int queries = static_cast<int>(sequence.queries), there = own < queries ? own : queries - 1;
   const int64_t at = in.space.first(sequence, head) + own;
-  const KeyRange keys = visible_keys(in.visibility, own, sequence.offset, sequence.keys);
+  const KeyRange keys = visible_keys(in.visibility, ${by_blocks ? 'sequence, own' : 'own, sequence.offset, sequence.keys'});
   return {own, own < queries ? RowRange{static_cast<int>(keys.first), static_cast<int>(keys.end)} : RowRange{0, 0},
           rules_of<ADJUSTED>(in.rules, sequence, {0, static_cast<int>(sequence.keys)}, {there, head}), in.row_lse[at], in.row_delta[at]};
 }
@@ -315,6 +322,9 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
   Sequence sequence = sequences[cum_seqlens_q ? 0 : block_z()];
   int64_t item = block_x(), items;
   if (cum_seqlens_q && !find_sequence(sequences, item, OWN, 1, sequence, items)) return;
+$if by_blocks and packed
+  sequence = cut_to_mask(sequence, block_mask_view, block_q, block_k);
+$end
   sequence = uniform(sequence);
   const int queries = static_cast<int>(sequence.queries), keys = static_cast<int>(sequence.keys);
   const int first_own = uniform(static_cast<int>(item) * OWN);
@@ -326,7 +336,7 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
 
   char* const memory = dynamic_shared();
   const SharedPointer shared = shared_pointer(memory);
-  const auto seen_by = [&](int query) { return visible_keys(in.visibility, query, sequence.offset, sequence.keys); };
+  const auto seen_by = [&](int query) { return visible_keys(in.visibility, ${by_blocks ? 'sequence, query' : 'query, sequence.offset, sequence.keys'}); };
   const RowRange some{static_cast<int>(seen_by(first_own).first),
                       static_cast<int>(seen_by(first_own + OWN < queries ? first_own + OWN - 1 : queries - 1).end)};
   Sums sums[D16 / 16] = {};

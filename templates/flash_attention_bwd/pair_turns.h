@@ -63,7 +63,7 @@ $if by_blocks
     return count;
   }
   RowRange places_of(const StepList<3>& list, int head) const {
-    return list.places(list.row_of(sequence.batch, first_head + head, first_key), first_step, first_step + steps);
+    return list.places(list.row_of(sequence.${packed ? 'index' : 'batch'}, first_head + head, first_key), first_step, first_step + steps);
   }
   int count_of(const StepList<3>& list, int head) const {
     const RowRange places = places_of(list, head);
@@ -76,7 +76,7 @@ $if by_blocks
       list_at = places.first, list_end = places.end;
     }
     turn_head[number % 4] = list_head;
-    turn_step[number % 4] = list.row_of(sequence.batch, first_head + list_head, first_key)[list_at++];
+    turn_step[number % 4] = list.row_of(sequence.${packed ? 'index' : 'batch'}, first_head + list_head, first_key)[list_at++];
   }
 $end
 };

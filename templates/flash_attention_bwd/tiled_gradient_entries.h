@@ -12,7 +12,7 @@ static void pass_rows(const Call& call, const Sequence& s, int64_t head_group, i
   KeyTile t{scratch.row, 0, s.batch, s.index, s.keys, 0, 0, 0, scratch.weights, scratch.slopes, nullptr, scratch.base, scratch.delta};
   const int64_t block = call.visibility.block_q;
   for (int64_t token = 0; token < s.seeing(); token += block) {
-    if (!call.visibility.has_block(s.batch, head_group * together, token, first)) continue;
+    if (!call.visibility.has_block(s.${packed ? 'index' : 'batch'}, head_group * together, token, first)) continue;
     const int64_t end = smaller(token + block, s.seeing()) * together;
     for (int64_t row = token * together; row < end; row += BLOCK_M) {
       const int64_t rows = smaller(BLOCK_M, end - row);
@@ -58,7 +58,7 @@ static void differentiate_sinks(${parameters('differentiate_sinks')}, const Grou
 }
 
 $if by_blocks
-// Item (x, y, z): every splits-th piece of the mask's blocks of keys from the x-th on, of kv head y and row z of the batch.
+// Item (x, y, z): every splits-th piece of the mask's blocks of keys from the x-th on, of kv head y and row z of the batch (packed: sequence z).
 static void differentiate(${parameters('differentiate')}, const Group& group) {
   const Heads<const Element> q(q_view), k(k_view);
   const Heads<Element> dk(dk_view), dv(dv_view);
@@ -66,20 +66,30 @@ static void differentiate(${parameters('differentiate')}, const Group& group) {
                   ScoreRules{bias_view, attention_mask_view, q_segment_ids_view, kv_segment_ids_view, bias_type, q.heads, softmax_scale,
                              logits_soft_cap, drop_threshold, static_cast<uint64_t>(dropout_seed)},
                   BlockVisibility{causal, window_left, window_right, chunk_size, &block_mask_view, block_q, block_k}};
+$if packed
+  const Sequences sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset};
+  const Sequence all = sequences[group.z], s = cut_to_mask(all, block_mask_view, block_q, block_k);
+  const int64_t tokens = s.past_the_end ? k.tokens - s.first_key : all.keys;
+$else
   const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset, query_seq_lengths, key_value_seq_lengths};
   const Sequence s = sequences[group.z];
+$end
   const int64_t groups = q.heads / k.heads / together, pieces = (block_k + BLOCK_N - 1) / BLOCK_N, piece = (block_k / 16 + pieces - 1) / pieces * 16;
+$if packed
+  float* const dq = dq_parts + ((group.x * k.heads + group.y) * groups * part_rows + s.first_query * together + s.index * BLOCK_M) * D_COLUMNS;
+$else
   float* const dq = dq_parts + ((group.x * sequence_count + s.batch) * k.heads + group.y) * groups * part_rows * D_COLUMNS;
+$end
   for (int64_t g = 0; g < groups; ++g) __builtin_memset(dq + g * part_rows * D_COLUMNS, 0, s.queries * together * D_COLUMNS * sizeof(float));
   Scratch scratch(group.shared);
-  for (int64_t number = group.x; number / pieces * block_k < k.tokens; number += group.grid_x) {
+  for (int64_t number = group.x; number / pieces * block_k < ${packed ? 'tokens' : 'k.tokens'}; number += group.grid_x) {
     const int64_t block = number / pieces * block_k, first = block + number % pieces * piece;
-    const int64_t count = smaller(smaller(piece, block + block_k - first), k.tokens - first);
+    const int64_t count = smaller(smaller(piece, block + block_k - first), ${packed ? 'tokens' : 'k.tokens'} - first);
     if (count <= 0) continue;
     load_block(call, s, group.y, first, larger(smaller(count, s.keys - first), 0), scratch);
     __builtin_memset(scratch.dkeys_t, 0, BLOCK_N * D_FEATURES * sizeof(float));
     __builtin_memset(scratch.dvalues_t, 0, BLOCK_N * DV_FEATURES * sizeof(float));
-    for (int64_t g = 0; g < groups; ++g)
+    for (int64_t g = 0; ${packed ? 'first < s.keys && ' : ''}g < groups; ++g)
       pass_rows(call, s, group.y * groups + g, together, first, count, dq + g * part_rows * D_COLUMNS, scratch);
     store_keys<WIDTH>(dk, s, group.y, first, count, scratch.dkeys_t, D, D_FEATURES, softmax_scale);
     store_keys<WIDTH>(dv, s, group.y, first, count, scratch.dvalues_t, DV, DV_FEATURES, 1);
@@ -117,7 +127,7 @@ $end
 // Item (x, y, z): block x of query tokens (packed: of all sequences; batched: of row z of the batch), kv head y: the parts of dq are added.
 static void add_parts(${parameters('add_parts')}, const Group& group) {
 $if by_blocks
-  const int64_t Hkv = head_groups, batches = sequence_count;  // heads that share rows
+  const int64_t Hkv = head_groups, batches = ${packed ? '1' : 'sequence_count'};  // heads that share rows
 $end
   const Heads<Element> dq(dq_view);
   const int64_t token_rows = Hkv > 0 ? dq.heads / Hkv : 1;

@@ -26,6 +26,15 @@ const Sizes many_query_blocks = {{"B", 1}, {"Sq", 1100}, {"Sk", 40}, {"Hq", 2}, 
 Subject matrix_gradient(const char* case_name, Sizes sizes = some_blocks) {
   return {root, "blocksparse_attention_bwd", case_name, "flash_attention_bwd/backward.mma.gpu.cu", std::move(sizes)};
 }
+// Packed sequences, some longer than the mask.
+constexpr char packed_blocks[] = "blocksparse_attention/packed_blocks.h";
+const Sizes packed_sizes = {{"N", 3},  {"Tq", 210}, {"Tk", 290}, {"Mq", 2}, {"Mk", 2},
+                            {"Hq", 4}, {"Hkv", 2},  {"Hm", 4},   {"D", 64}, {"Dv", 64}};
+Subject packed_plain(const char* case_name) { return blocks(case_name, packed_sizes, "blocksparse_attention/forward.plain.gpu.cu"); }
+Subject packed_gradient(const char* case_name) {
+  return {root, "blocksparse_attention_bwd", case_name, "flash_attention_bwd/backward.plain.gpu.cu", packed_sizes};
+}
+
 Subject wave_gradient(const char* case_name) {
   return {root, "blocksparse_attention_bwd", case_name, "flash_attention_bwd/backward.wave.gpu.cu", some_blocks};
 }
@@ -182,6 +191,18 @@ const Mutant mutants[] = {
     {"BlocksGradientThatSeesTheNextChunk",
      matrix_gradient("chunks.bf16"),
      {"j - j % rule.chunk + rule.chunk", 0, "j + rule.chunk", gradient_rows}},
+    {"PackedBlocksOfTheFirstSequence", blocks("packed.bf16", packed_sizes), {"s.past_the_end ? 0 : s.index", 0, "0", packed_blocks}},
+    {"PackedBlocksCopiedFromTheFirstSequence",
+     blocks("packed.bf16", packed_sizes),
+     {"${packed ? 'sequence.first_key + ' : ''}of.first", 0, "of.first"}},
+    {"PackedBlocksThatSeeKeysPastTheMask", packed_plain("packed.f32"), {"if (s.keys > keys) s.keys = keys;", 0, nothing, packed_blocks}},
+    {"PackedBlocksWhoseLastRowsAreRepeated", packed_plain("packed.f32"), {"if (s.queries > queries)", 0, "if (false)", packed_blocks}},
+    {"PackedBlocksGradientOfTheFirstSequence",
+     packed_gradient("packed.f32"),
+     {"${packed ? 'index' : 'batch'}", 0, "batch", plain_gradient_rows}},
+    {"PackedBlocksGradientListedByTheFirstSequence",
+     matrix_gradient("packed.bf16", packed_sizes),
+     {"${packed ? 'index' : 'batch'}", 0, "batch", turns}},
     {"CdnaBlocksGradientOfKeysThatSeesAllBlocks",
      on(cdna, wave_gradient("cross.bf16")),
      {"if (!has_tile(in, sequence, head, first + n", 0, "if (false && !has_tile(in, sequence, head, first + n"}},
@@ -193,6 +214,9 @@ const Mutant mutants[] = {
     {"BlocksGradientWhoseNanMissesABias", nan_beside_minus_infinity(mma_gradient), unseen_bias},
     {"PlainBlocksGradientWhoseNanMissesABias", nan_beside_minus_infinity(plain_gradient), unseen_bias},
     {"CdnaBlocksGradientWhoseNanMissesABias", on(cdna, nan_beside_minus_infinity(waves_gradient)), unseen_bias},
+    {"Rdna4BlocksGradientThatSeesOtherChunks",
+     on(rdna4, wave_gradient("chunks.bf16")),
+     {"${by_blocks ? 'sequence, own' : 'own, sequence.offset, sequence.keys'}", 0, "own, sequence.offset, sequence.keys"}},
     {"CdnaBlocksThatSeeKeysAfterThem", on(cdna, wave_blocks("cross.bf16")), {"both(here.range, of)", 0, "here.range"}},
     {"Rdna4BlocksThatSkipTheSecondStep", on(rdna4, wave_blocks("cross.bf16")), {"at = keys.end;", 0, "at = keys.end + KEYS;", block_steps}},
 };

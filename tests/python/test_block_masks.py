@@ -195,3 +195,62 @@ def test_the_pages_example_runs(capsys):
     code = next(each for each in re.findall(r"```python\n(.*?)```", page, re.S) if "block_masks" in each)
     exec(code, {"ejk": ejk})
     assert capsys.readouterr().out.split() == re.findall(r"print\(.*\)\s*# (.*)", code)
+
+
+LENGTHS = [(40, 17), (0, 5), (33, 70), (7, 0)]  # queries and keys of packed sequences
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_packed_masks_are_those_of_each_sequence(library):
+    like = of(library, np.zeros(1, np.float32))
+    each = [block_masks.causal(queries, keys, block_q=16, block_k=32, like=like) for queries, keys in LENGTHS]
+    mask = block_masks.packed(each)
+    assert mask.options == {"causal": True} and tuple(mask.block_mask.shape) == (4, 1, 3, 3)
+    found = np.asarray(mask.block_mask)
+    for number, one in enumerate(each):
+        rows, columns = one.block_mask.shape[2:]
+        assert (found[number, :, :rows, :columns] == np.asarray(one.block_mask)[0]).all()
+        assert not found[number, :, rows:].any() and not found[number, :, :, columns:].any()
+
+
+def test_packed_masks_of_different_rules_are_refused():
+    local = block_masks.local(40, 40, 1)
+    for others, what in (
+        ([], "a mask each"),
+        ([local, block_masks.causal(40, 40)], "different options"),
+        ([local, block_masks.local(40, 40, 1, block_q=64)], "expected the same"),
+        ([block_masks.document(np.zeros((1, 40), np.int32))], "q_segment_ids, which packed calls do not take"),
+        ([block_masks.BlockMask(np.ones((1, heads, 1, 1), bool)) for heads in (2, 3)], "heads"),
+        ([block_masks.BlockMask(np.ones((2, 1, 1, 1), bool))], "of each sequence"),
+    ):
+        with pytest.raises(ejk.InputError, match=what):
+            block_masks.packed(others)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_packed_calls_are_as_calls_of_each_sequence(dtype):
+    rng = np.random.default_rng(11)
+    heads, kv_heads, width, spare = 4, 2, 64, 3
+    ends_q, ends_k = (np.cumsum([0, *lengths]).astype(np.int32) for lengths in zip(*LENGTHS))
+    draw = lambda tokens, count: rng.standard_normal((tokens, count, width)).astype(dtype)
+    q, dout = draw(ends_q[-1] + spare, heads), draw(ends_q[-1] + spare, heads)
+    k, v = draw(ends_k[-1] + spare, kv_heads), draw(ends_k[-1] + spare, kv_heads)
+    for tensor, end in ((q, ends_q[-1]), (dout, ends_q[-1]), (k, ends_k[-1]), (v, ends_k[-1])):
+        tensor[end:] = np.nan  # of no sequence
+    blocks = rng.random((4, heads, 3, 3)) < 0.6
+    options = {"block_q": 16, "block_k": 32, "causal": True}
+    packed = {"cum_seqlens_q": ends_q, "cum_seqlens_k": ends_k, "block_mask": blocks, **options}
+    out, lse = ejk.blocksparse_attention(q, k, v, return_lse=True, **packed)[:2]
+    grads = ejk.blocksparse_attention_bwd(q, k, v, out, lse, dout, **packed)
+    assert (out[ends_q[-1] :] == 0).all() and (lse[:, ends_q[-1] :] == -np.inf).all()
+    for gradient, end in ((grads.dq, ends_q[-1]), (grads.dk, ends_k[-1]), (grads.dv, ends_k[-1])):
+        assert (gradient[end:] == 0).all()
+    for number, (queries, keys) in enumerate(LENGTHS):
+        of_q, of_k = (slice(ends[number], ends[number + 1]) for ends in (ends_q, ends_k))
+        own = {"block_mask": blocks[number : number + 1, :, : -(-queries // 16), : -(-keys // 32)].copy(), **options}
+        one = q[None, of_q], k[None, of_k], v[None, of_k]
+        alone = ejk.blocksparse_attention(*one, return_lse=True, **own)
+        back = ejk.blocksparse_attention_bwd(*one, alone.out, alone.lse, dout[None, of_q], **own)
+        for mine, other in ((out[of_q], alone.out), (grads.dq[of_q], back.dq), (grads.dk[of_k], back.dk), (grads.dv[of_k], back.dv)):
+            assert mine.size == 0 or error(mine, other[0]) < 2 * TOLERANCE[dtype]
+        assert np.allclose(lse[:, of_q], alone.lse[0], atol=1e-3)

@@ -71,6 +71,96 @@ TEST(BlocksparseAttention, AMaskOfOtherBlocksIsRefused) {
   EXPECT_THROW(attention(16, 16, mask({1, 1, 1, 1}, {1}), {{"block_q", std::int64_t{24}}}), spec::CallError);
 }
 
+// Sequences of so many queries and keys, laid end to end, D = Dv = 1, behind blocks of 16 by 16; then a query and a key of no sequence.
+struct Packed {
+  Numbers q_offsets{0}, k_offsets{0}, q, k, v;
+
+  void add(Numbers queries, Numbers keys, Numbers values) {
+    q.insert(q.end(), queries.begin(), queries.end());
+    k.insert(k.end(), keys.begin(), keys.end());
+    v.insert(v.end(), values.begin(), values.end());
+    q_offsets.push_back(static_cast<double>(q.size()));
+    k_offsets.push_back(static_cast<double>(k.size()));
+  }
+  Values attention(const HostTensor& blocks, Attributes attributes) const {
+    attributes["block_q"] = attributes["block_k"] = std::int64_t{16};
+    Numbers all_q = q, all_k = k, all_v = v;
+    all_q.push_back(nan), all_k.push_back(nan), all_v.push_back(nan);
+    const auto tokens = [](const char* name, const Numbers& values) {
+      return HostTensor(name, DType::f32, {static_cast<std::int64_t>(values.size()), 1, 1}, values);
+    };
+    const std::int64_t offsets = static_cast<std::int64_t>(q_offsets.size());
+    return compute(make_call(
+        spec_of("blocksparse_attention"), std::move(attributes),
+        {tokens("q", all_q), tokens("k", all_k), tokens("v", all_v), blocks, HostTensor("cum_seqlens_q", DType::i32, {offsets}, q_offsets),
+         HostTensor("cum_seqlens_k", DType::i32, {offsets}, k_offsets)},
+        {"lse"}));
+  }
+};
+
+Numbers drawn(Rng& rng, std::int64_t count) {
+  Numbers numbers;
+  for (std::int64_t i = 0; i < count; ++i) numbers.push_back(rng.normal());
+  return numbers;
+}
+
+// A call of one row of the batch, of what Packed has of a sequence.
+Values alone(const Numbers& q, const Numbers& k, const Numbers& v, const HostTensor& blocks, Attributes attributes) {
+  attributes["block_q"] = attributes["block_k"] = std::int64_t{16};
+  const auto tokens = [](const char* name, const Numbers& values) {
+    return HostTensor(name, DType::f32, {1, static_cast<std::int64_t>(values.size()), 1, 1}, values);
+  };
+  return compute(make_call(spec_of("blocksparse_attention"), std::move(attributes),
+                           {tokens("q", q), tokens("k", k), tokens("v", v), blocks}, {"lse"}));
+}
+
+TEST(BlocksparseAttention, PackedSequencesAreAsCallsOfTheirOwn) {
+  const std::int64_t lengths[][2] = {{40, 17}, {0, 5}, {33, 50}, {7, 0}};
+  constexpr std::int64_t rows = 3, columns = 4;  // blocks of the longest sequence
+  for (const Attributes& attributes :
+       {Attributes{}, Attributes{{"causal", true}}, Attributes{{"chunk_size", std::int64_t{20}}, {"window_left", std::int64_t{9}}}}) {
+    Rng rng(3);
+    Packed packed;
+    Numbers on, out, lse;
+    for (const auto& [queries, keys] : lengths) {
+      const Numbers q = drawn(rng, queries), k = drawn(rng, keys), v = drawn(rng, keys);
+      packed.add(q, k, v);
+      const std::int64_t own_rows = (queries + 15) / 16, own_columns = (keys + 15) / 16;
+      Numbers own;
+      for (std::int64_t i = 0; i < rows * columns; ++i) {
+        on.push_back(rng.chance(0.5) ? 1 : 0);
+        if (i / columns < own_rows && i % columns < own_columns) own.push_back(on.back());
+      }
+      const Values values = alone(q, k, v, mask({1, 1, own_rows, own_columns}, own), attributes);
+      out.insert(out.end(), values.at("out").begin(), values.at("out").end());
+      lse.insert(lse.end(), values.at("lse").begin(), values.at("lse").end());
+    }
+    out.push_back(0), lse.push_back(-infinity);  // of no sequence
+    const Values values = packed.attention(mask({4, 1, rows, columns}, on), attributes);
+    EXPECT_EQ(values.at("out"), out);
+    EXPECT_EQ(values.at("lse"), lse);
+  }
+}
+
+TEST(BlocksparseAttention, BlocksThatThePackedMaskLacksAreOff) {
+  Packed packed;
+  packed.add(Numbers(40, 0.0), Numbers(40, 0.0), Numbers(40, 2.0));
+  const Values values = packed.attention(mask({1, 1, 2, 1}, {1, 1}), {});
+  EXPECT_NEAR(values.at("lse")[31], std::log(16), 1e-12);  // keys of the first block alone
+  EXPECT_EQ(values.at("out")[31], 2);
+  EXPECT_EQ(values.at("lse")[32], -infinity);
+  EXPECT_EQ(values.at("out")[32], 0);
+}
+
+TEST(BlocksparseAttention, PackedSequencesMayShareAMask) {
+  Packed packed;
+  packed.add(Numbers(3, 0.0), Numbers(20, 0.0), Numbers(20, 1.0));
+  packed.add(Numbers(2, 0.0), Numbers(30, 0.0), Numbers(30, 3.0));
+  const Values values = packed.attention(mask({1, 1, 1, 2}, {0, 1}), {});
+  EXPECT_NEAR(values.at("lse")[0], std::log(4), 1e-12);
+  EXPECT_NEAR(values.at("lse")[3], std::log(14), 1e-12);
+}
+
 // Images are made for some sizes of both: among a few varied calls is one that such an image serves.
 TEST(BlocksparseAttention, VariedCasesMeetTheirOwnBlocks) {
   for (const char* kernel : {"blocksparse_attention", "blocksparse_attention_bwd"})
