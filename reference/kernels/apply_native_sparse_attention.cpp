@@ -34,7 +34,8 @@ std::string unseen(const Call& call, const Execute& execute, Rng&) {
     for (std::int64_t t = 0; t < p.tokens; ++t)
       for (std::int64_t h = 0; h < p.kv_heads; ++h)
         for (const std::int64_t block : p.selection(b, t, h))
-          for (std::int64_t j = block * p.block_size; j < std::min((block + 1) * p.block_size, t + 1); ++j)
+          for (std::int64_t first = p.sequence(t).first, j = first + block * p.block_size;
+               j < std::min(first + (block + 1) * p.block_size, t + 1); ++j)
             seen[static_cast<std::size_t>((b * p.tokens + j) * p.kv_heads + h)] = true;
   Call changed = call;
   for (const char* name : {"k", "v"}) {
@@ -66,7 +67,8 @@ class ApplyNativeSparseAttention : public KernelReference {
     return {repeats_bit_for_bit([](const Call&) { return true; }),
             {"the order of the blocks, and naming one twice, do not matter", has_rows, other_order},
             {"keys and values that no query sees do not matter, even NaN", has_rows, unseen},
-            {"a NaN in a key reaches the queries that see it and no other", has_rows, one_nan_key}};
+            {"a NaN in a key reaches the queries that see it and no other", has_rows, one_nan_key},
+            other_sequences_do_not_matter()};
   }
 };
 

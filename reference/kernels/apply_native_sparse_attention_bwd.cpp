@@ -22,7 +22,8 @@ class ApplyNativeSparseAttentionBackward : public KernelReference {
   std::vector<Property> properties() const override {
     return {repeats_bit_for_bit([](const Call&) { return true; }),
             {"twice the cotangent gives twice the gradients", writable,
-             [](const Call& call, const Execute& execute, Rng&) { return twice_the_cotangent(call, execute); }}};
+             [](const Call& call, const Execute& execute, Rng&) { return twice_the_cotangent(call, execute); }},
+            other_sequences_do_not_matter()};
   }
 };
 

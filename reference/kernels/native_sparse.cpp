@@ -42,6 +42,7 @@ NativeSparse::NativeSparse(const Call& call)
       v_(call.input("v")),
       named_(named_blocks(call)),
       counts_(call.find("block_counts")),
+      offsets_(call.find("cum_seqlens")),
       count_(named_                              ? named_->shape()[3]
              : call.has_attribute("block_count") ? call.integer("block_count")
                                                  : 0),
@@ -56,38 +57,48 @@ bool NativeSparse::has_branch(SparseBranch branch) const { return gated_ ? gates
 
 double NativeSparse::gate(SparseBranch branch, const SparseQuery& at) const { return gated_ ? gates_[branch]->at(row(at), 0) : 1; }
 
-const std::vector<double>& NativeSparse::means(std::int64_t b, std::int64_t kv_head, bool of_values) const {
+SparseSequence NativeSparse::sequence(std::int64_t t) const {
+  if (!offsets_) return {0, tokens};
+  for (std::int64_t n = 0; n + 1 < offsets_->elements(); ++n)
+    if (t < static_cast<std::int64_t>(offsets_->at(n + 1)))
+      return {static_cast<std::int64_t>(offsets_->at(n)), static_cast<std::int64_t>(offsets_->at(n + 1))};
+  return {t, t};
+}
+
+const std::vector<double>& NativeSparse::mean(std::int64_t b, std::int64_t kv_head, std::int64_t first, bool of_values) const {
   const TokenRows& rows = of_values ? v_ : k_;
-  std::vector<double>& all = means_[of_values ? 1 : 0][b * kv_heads + kv_head];
-  if (!all.empty() || tokens < block_size) return all;
-  all.assign(static_cast<std::size_t>(tokens / block_size * rows.features()), 0.0);
-  for (std::int64_t t = 0; t < tokens / block_size * block_size; ++t)
+  std::vector<double>& sum = means_[of_values ? 1 : 0][(b * tokens + first) * kv_heads + kv_head];
+  if (!sum.empty()) return sum;
+  sum.assign(static_cast<std::size_t>(rows.features()), 0.0);
+  for (std::int64_t t = first; t < first + block_size; ++t)
     for (std::int64_t d = 0; d < rows.features(); ++d)
-      all[static_cast<std::size_t>(t / block_size * rows.features() + d)] +=
-          rows.at((b * tokens + t) * kv_heads + kv_head, d) / static_cast<double>(block_size);
-  return all;
+      sum[static_cast<std::size_t>(d)] += rows.at((b * tokens + t) * kv_heads + kv_head, d) / static_cast<double>(block_size);
+  return sum;
 }
 
 double NativeSparse::key(SparseBranch branch, std::int64_t b, std::int64_t kv_head, std::int64_t at, std::int64_t d) const {
-  if (branch == mean_branch) return means(b, kv_head, false)[static_cast<std::size_t>(at * dim + d)];
+  if (branch == mean_branch) return mean(b, kv_head, at, false)[static_cast<std::size_t>(d)];
   return k_.at((b * tokens + at) * kv_heads + kv_head, d);
 }
 
 double NativeSparse::value(SparseBranch branch, std::int64_t b, std::int64_t kv_head, std::int64_t at, std::int64_t d) const {
-  if (branch == mean_branch) return means(b, kv_head, true)[static_cast<std::size_t>(at * value_dim + d)];
+  if (branch == mean_branch) return mean(b, kv_head, at, true)[static_cast<std::size_t>(d)];
   return v_.at((b * tokens + at) * kv_heads + kv_head, d);
 }
 
 SparseSoftmax NativeSparse::softmax(SparseBranch branch, const SparseQuery& at) const {
   SparseSoftmax row;
   const std::int64_t kv_head = at.head / group;
+  const auto [begin, end] = sequence(at.token);
+  if (begin == end) return row;
   if (branch == mean_branch) {
-    for (std::int64_t c = 0; (c + 1) * block_size <= at.token + 1; ++c) row.keys.push_back(c);
+    for (std::int64_t first = begin; first + block_size <= at.token + 1; first += block_size) row.keys.push_back(first);
   } else if (branch == block_branch) {
     for (const std::int64_t block : selection(at.batch, at.token, kv_head))
-      for (std::int64_t j = block * block_size; j < std::min((block + 1) * block_size, at.token + 1); ++j) row.keys.push_back(j);
+      for (std::int64_t j = begin + block * block_size; j < std::min(begin + (block + 1) * block_size, at.token + 1); ++j)
+        row.keys.push_back(j);
   } else {
-    for (std::int64_t j = left_ < 0 || left_ > at.token ? 0 : at.token - left_; j <= at.token; ++j) row.keys.push_back(j);
+    for (std::int64_t j = left_ < 0 || left_ > at.token - begin ? begin : at.token - left_; j <= at.token; ++j) row.keys.push_back(j);
   }
   for (const std::int64_t j : row.keys) {
     double dot = 0;
@@ -100,7 +111,7 @@ SparseSoftmax NativeSparse::softmax(SparseBranch branch, const SparseQuery& at) 
 }
 
 std::vector<double> NativeSparse::importance(std::int64_t b, std::int64_t t, std::int64_t kv_head) const {
-  std::vector<double> sum(static_cast<std::size_t>(std::max<std::int64_t>(t / block_size - 1, 0)), 0.0);
+  std::vector<double> sum(static_cast<std::size_t>(std::max<std::int64_t>((t - sequence(t).first) / block_size - 1, 0)), 0.0);
   for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
     const SparseSoftmax row = softmax(mean_branch, {b, t, h});
     for (std::size_t c = 0; c < sum.size(); ++c) sum[c] += row.weights[c + 1];
@@ -116,7 +127,9 @@ const std::vector<std::int64_t>& NativeSparse::selection(std::int64_t b, std::in
 
 std::vector<std::int64_t> NativeSparse::select(std::int64_t b, std::int64_t t, std::int64_t kv_head) const {
   std::set<std::int64_t> chosen;
-  const std::int64_t own = t / block_size;
+  const auto [begin, end] = sequence(t);
+  if (begin == end) return {};
+  const std::int64_t own = (t - begin) / block_size;
   if (named_) {
     const std::int64_t at = (b * tokens + t) * kv_heads + kv_head;
     const std::int64_t named = counts_ ? std::clamp(static_cast<std::int64_t>(counts_->at(at)), std::int64_t{0}, count_) : count_;
@@ -142,7 +155,7 @@ std::vector<std::int64_t> NativeSparse::select(std::int64_t b, std::int64_t t, s
 bool NativeSparse::is_close(std::int64_t b, std::int64_t t, std::int64_t kv_head) const {
   if (!chooses() || count_ < 3) return false;
   const std::size_t room = static_cast<std::size_t>(count_) - 2;
-  if (static_cast<std::int64_t>(room) >= t / block_size - 1) return false;
+  if (static_cast<std::int64_t>(room) >= (t - sequence(t).first) / block_size - 1) return false;
   std::vector<double> sum = importance(b, t, kv_head);
   std::sort(sum.rbegin(), sum.rend());
   const double least = sum[room - 1], next = sum[room];
@@ -232,9 +245,11 @@ void name_blocks(Call& call) {
   if (!named) return;
   const std::int64_t size = call.integer("block_size"), tokens = call.dim("T"), kv_heads = call.dim("Hkv");
   const std::int64_t count = named->shape()[3], blocks = (tokens + size - 1) / size;
+  const NativeSparse p(call);
   Rng rng = Rng::stream(static_cast<std::uint64_t>(named->elements()), "named blocks");
   for (std::int64_t e = 0; e < named->elements(); ++e) {
-    const std::int64_t own = e / std::max<std::int64_t>(count * kv_heads, 1) % std::max<std::int64_t>(tokens, 1) / size;
+    const std::int64_t token = e / std::max<std::int64_t>(count * kv_heads, 1) % std::max<std::int64_t>(tokens, 1);
+    const std::int64_t own = (token - p.sequence(token).first) / size;
     const double block = rng.chance(0.1)                    ? -1.0
                          : rng.chance(0.2)                  ? static_cast<double>(rng.between(0, blocks - 1))
                          : rng.chance(0.2) && e % count > 0 ? named->at(e - 1)

@@ -29,7 +29,12 @@ struct SparseQuery {
   std::int64_t batch, token, head;
 };
 
-// One softmax: keys (tokens, or blocks of the branch of means), their weights, and the logarithm of their sum.
+// Tokens [first, end) of one sequence; first == end: a token of none.
+struct SparseSequence {
+  std::int64_t first, end;
+};
+
+// One softmax: keys (tokens; of the branch of means the first token of each block), their weights, and the logarithm of their sum.
 struct SparseSoftmax {
   std::vector<std::int64_t> keys;
   std::vector<double> weights;
@@ -42,6 +47,8 @@ class NativeSparse {
 
   std::int64_t batch, tokens, heads, kv_heads, group, dim, value_dim, block_size, blocks;
   bool has_branch(SparseBranch branch) const;
+  // The sequence of a token: the row of the batch, or, packed, what cum_seqlens says.
+  SparseSequence sequence(std::int64_t t) const;
   // Factor on a branch's output; 1 where the kernel has no gates.
   double gate(SparseBranch branch, const SparseQuery& at) const;
 
@@ -55,7 +62,7 @@ class NativeSparse {
   // Whether a last rounding of the importance could change what is selected.
   bool is_close(std::int64_t b, std::int64_t t, std::int64_t kv_head) const;
 
-  // A key, or a value, of a branch: of a token, or the mean over a block.
+  // A key, or a value, of a branch: of a token, or the mean over the block that begins with it.
   double key(SparseBranch branch, std::int64_t b, std::int64_t kv_head, std::int64_t at, std::int64_t d) const;
   double value(SparseBranch branch, std::int64_t b, std::int64_t kv_head, std::int64_t at, std::int64_t d) const;
   double query(const SparseQuery& at, std::int64_t d) const { return q_.at(row(at), d); }
@@ -71,11 +78,11 @@ class NativeSparse {
  private:
   bool chooses() const { return !named_; }
   std::vector<std::int64_t> select(std::int64_t b, std::int64_t t, std::int64_t kv_head) const;
-  const std::vector<double>& means(std::int64_t b, std::int64_t kv_head, bool of_values) const;  // [blocks][features]
+  const std::vector<double>& mean(std::int64_t b, std::int64_t kv_head, std::int64_t first, bool of_values) const;  // of block_size tokens
 
   const Call& call_;
   TokenRows q_, k_, v_;
-  const HostTensor *named_, *counts_;
+  const HostTensor *named_, *counts_, *offsets_;
   std::int64_t count_, left_;
   double scale_;
   std::array<std::optional<TokenRows>, 3> gates_;
@@ -87,6 +94,9 @@ class NativeSparse {
 // Outputs of the forward kernels: "out", "lse" of apply_native_sparse_attention, "branch_lse" and "selected" of native_sparse_attention.
 Values sparse_outputs(const Call& call);
 Samples sparse_samples(const Call& call, Rng& rng);
+
+// NaN in all tokens but those of one sequence does not reach that one; of outputs with tokens, and packed calls.
+Property other_sequences_do_not_matter();
 
 // Queries whose selection hangs on a last rounding become 0, whose blocks are all as important; of calls that are small enough.
 void settle_selection(Call& call);

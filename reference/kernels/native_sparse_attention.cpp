@@ -64,7 +64,8 @@ class NativeSparseAttention : public KernelReference {
     return {repeats_bit_for_bit([](const Call&) { return true; }),
             {"tokens after a query do not matter, even NaN", has_tokens, later_tokens},
             {"twice the gates give twice the output", has_tokens, twice_the_gates},
-            {"of blocks that are as important the first are selected", selects, ties}};
+            {"of blocks that are as important the first are selected", selects, ties},
+            other_sequences_do_not_matter()};
   }
 };
 

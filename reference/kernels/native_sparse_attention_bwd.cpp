@@ -8,7 +8,10 @@ namespace {
 spec::Case with_gradients(spec::Case c) {
   std::vector<std::string> given;
   for (const std::string& name : c.given)
-    if (name.starts_with("g_")) given.insert(given.end(), {name, "d" + name});
+    if (name.starts_with("g_"))
+      given.insert(given.end(), {name, "d" + name});
+    else if (name == "cum_seqlens")
+      given.push_back(name);
   c.given = given;
   return c;
 }
@@ -27,7 +30,8 @@ class NativeSparseAttentionBackward : public KernelReference {
   std::vector<Property> properties() const override {
     return {repeats_bit_for_bit([](const Call&) { return true; }),
             {"twice the cotangent gives twice the gradients", writable,
-             [](const Call& call, const Execute& execute, Rng&) { return twice_the_cotangent(call, execute); }}};
+             [](const Call& call, const Execute& execute, Rng&) { return twice_the_cotangent(call, execute); }},
+            other_sequences_do_not_matter()};
   }
 };
 

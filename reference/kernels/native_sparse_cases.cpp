@@ -20,9 +20,11 @@ spec::Case vary_sparse(const spec::Case& c, Rng& rng) {
   varied.fill.clear();
   varied.dims = {{"D", c.dims.at("D")}, {"Dv", c.dims.at("Dv")}};
   const std::int64_t kv_heads = rng.chance(0.03) ? 0 : rng.between(1, 2), group = rng.pick(groups);
+  const bool packed = names(c, "cum_seqlens");
   varied.dims["Hkv"] = kv_heads;
   varied.dims["Hq"] = kv_heads * group;
-  varied.dims["B"] = rng.chance(0.03) ? 0 : rng.between(1, 2);
+  varied.dims["B"] = packed ? 1 : rng.chance(0.03) ? 0 : rng.between(1, 2);
+  if (packed) varied.dims["N"] = rng.chance(0.1) ? std::int64_t{0} : rng.between(1, 6);
   const std::int64_t most = group > 4 ? 50 : 110;
   varied.dims["T"] = rng.chance(0.03) ? 0 : rng.chance(0.3) ? rng.between(most / 2, most) : rng.nasty_size(1, most);
   varied.attributes["block_size"] = rng.chance(0.2) ? rng.between(1, 9) : 8 * rng.between(1, 5);
@@ -53,6 +55,7 @@ spec::Case random_sparse(Rng& rng, bool gated) {
   c.dims["Dv"] = rng.chance(0.7) ? c.dims["D"] : spec::Value{rng.nasty_size(1, 100)};
   if (rng.chance(0.3)) c.attributes["softmax_scale"] = 0.1;
   c.attributes["block_size"] = std::int64_t{rng.chance(0.3) ? 64 : 1};
+  if (rng.chance(0.3)) c.given.push_back("cum_seqlens");
   if (!gated) {
     c.dims["S"] = std::int64_t{4};
     if (rng.chance(0.5)) c.given.push_back("block_counts");

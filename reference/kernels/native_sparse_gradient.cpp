@@ -83,7 +83,7 @@ class GradientSums {
       of_key += k * k, of_query += square(query_[spot(d)]);
     }
     in_dq_.add(from, left, of_key);
-    const std::int64_t count = branch == mean_branch ? p_.block_size : 1, first = key * count;
+    const std::int64_t count = branch == mean_branch ? p_.block_size : 1, first = key;
     const double share = 1 / static_cast<double>(count);
     for (std::int64_t t = first; t < first + count; ++t) {
       const std::int64_t to = (at.batch * p_.tokens + t) * p_.kv_heads + kv_head;
@@ -126,10 +126,13 @@ Values sparse_gradients(const Call& call) {
 void select_any_blocks(Call& call) {
   HostTensor& selected = call.input("selected");
   const std::int64_t count = selected.shape()[3], rows = count > 0 ? selected.elements() / count : 0;
+  const NativeSparse p(call);
   Rng rng = Rng::stream(static_cast<std::uint64_t>(selected.elements()), "selected");
   for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t own = row / call.dim("Hkv") % call.dim("T") / call.integer("block_size");
-    const std::set<std::int64_t> blocks = some_below(call.given("g_slc") ? own + 1 : 0, static_cast<int>(count) - 1, rng);
+    const std::int64_t token = row / call.dim("Hkv") % call.dim("T");
+    const auto [begin, end] = p.sequence(token);
+    const std::int64_t own = (token - begin) / call.integer("block_size");
+    const std::set<std::int64_t> blocks = some_below(call.given("g_slc") && begin < end ? own + 1 : 0, static_cast<int>(count) - 1, rng);
     std::int64_t i = row * count;
     for (const std::int64_t block : blocks) selected.set(i++, static_cast<double>(block));
     for (; i < (row + 1) * count; ++i) selected.set(i, -1);
@@ -169,6 +172,42 @@ Samples sparse_gradient_samples(const Call& call) {
 }
 
 // ---- laws ----
+
+namespace {
+
+// The token of an element of [1, T, ...], or of log-sum-exps, whose tokens are last.
+std::int64_t token_of(const Call& call, const HostTensor& tensor, std::int64_t element) {
+  if (tensor.name().ends_with("lse")) return element % call.dim("T");
+  std::int64_t size = 1;
+  for (std::size_t i = 2; i < tensor.shape().size(); ++i) size *= tensor.shape()[i];
+  return element / size;
+}
+
+std::string without_other_sequences(const Call& call, const Execute& execute, Rng& rng) {
+  const NativeSparse p(call);
+  const auto [begin, end] = p.sequence(rng.between(0, p.tokens - 1));
+  const auto in = [&, first = begin, last = end](const HostTensor& tensor, std::int64_t e) {
+    const std::int64_t token = token_of(call, tensor, e);
+    return token >= first && token < last;
+  };
+  Call changed = call;
+  for (HostTensor& input : changed.inputs)
+    for (std::int64_t e = 0; input.type() != DType::i32 && e < input.elements(); ++e)
+      if (!in(input, e)) input.set(e, nan);
+  const Values before = run_copy(call, execute), after = run_copy(changed, execute);
+  for (const HostTensor& output : call.outputs)
+    for (std::int64_t e = 0; e < output.elements(); ++e)
+      if (in(output, e) && before.at(output.name())[spot(e)] != after.at(output.name())[spot(e)])
+        return output.name() + index_text(output.shape(), e) + " depends on another sequence";
+  return "";
+}
+
+}  // namespace
+
+Property other_sequences_do_not_matter() {
+  return {"packed, tokens of other sequences and of none do not matter, even NaN",
+          [](const Call& call) { return writable(call) && call.given("cum_seqlens") && call.dim("T") > 0; }, without_other_sequences};
+}
 
 std::string twice_the_cotangent(const Call& call, const Execute& execute) {
   Call changed = call;

@@ -10,6 +10,9 @@ constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, STAGES = ${stages};
 constexpr int PIECES = ${keys} / 16, AT_ONCE = ${pieces};  // pieces of 16 keys: a chunk's; those whose scores a warp has at once
 $require D % 16 == 0 and Dv % 16 == 0
 #include "native_sparse_attention/token_tile.h"
+$if packed
+#include "native_sparse_attention/empty_tokens_gpu.h"
+$end
 
 // Block (x, y, z): WARPS tokens of row z of the batch, the last first, and all query heads of kv head y.
 KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
@@ -19,8 +22,19 @@ KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
     return reinterpret_cast<uint32_t*>(dynamic_shared() + STAGES * Stage::BYTES + WARPS * QueryTile::BYTES) + static_cast<int>(later(row)) * words;
   };
   __shared__ ChunkRing ring;
-  const TokenPlace own(tokens);
-  load_named_bits(bits_of(1 + warp()), words, block_indices_view, block_counts_view, own.batch, own.token, own.kv_head, named_blocks, block_size, own.there);
+$if packed
+  __shared__ PackedTile packed_tile;
+  if (thread_x() == 0)
+    packed_tile = PackedTile(part_of_sequence(cum_seqlens, sequences, grid_x() - 1 - block_x(), WARPS, true, q_view.shape[1]));
+  sync_block();
+  if (!packed_tile.is_there) return;
+  if (packed_tile.of_none) {
+    clear_tokens<WARPS>(out_view, lse_view, packed_tile.start + packed_tile.first_token, packed_tile.start + packed_tile.end(), block_y(), heads);
+    return;
+  }
+$end
+  const TokenPlace own(${packed ? 'packed_tile' : 'tokens'});
+  load_named_bits(bits_of(1 + warp()), words, block_indices_view, block_counts_view, own.batch, own.token, own.kv_head, named_blocks, block_size, own.there${packed ? ', own.start' : ''});
   join_bits(bits_of(0), bits_of(1), words);
 #pragma unroll 1
   for (int first = 0; first < heads; first += HEADS) {
@@ -28,14 +42,14 @@ KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
     const auto count_of = [&](const TokenPlace& at) { return !at.there ? 0 : heads - first < HEADS ? heads - first : HEADS; };
     TokenTile tile;
     {
-      const TokenPlace at(tokens);
+      const TokenPlace at(${packed ? 'packed_tile' : 'tokens'});
       tile.start(token_row<const Element>(q_view, at.batch, at.token, head_of(at)), q_view.strides[2], count_of(at));
-      const KeyRows<Element> rows{token_row<const Element>(k_view, at.batch, 0, at.kv_head),
-                                  token_row<const Element>(v_view, at.batch, 0, at.kv_head), k_view.strides[1], v_view.strides[1]};
-      const TokenView view{bits_of(1 + warp()), 0, at.there ? at.token + 1 : 0};
+      const KeyRows<Element> rows{token_row<const Element>(k_view, at.batch, ${packed ? 'at.start' : '0'}, at.kv_head),
+                                  token_row<const Element>(v_view, at.batch, ${packed ? 'at.start' : '0'}, at.kv_head), k_view.strides[1], v_view.strides[1]};
+      const TokenView view{bits_of(1 + warp()), 0, at.there ? at.token${packed ? ' - at.start' : ''} + 1 : 0};
       tile.attend(WEIGH, rows, PieceWalk(bits_of(0), static_cast<int>(block_size), 0, at.last + 1), view, ring, softmax_scale * LOG2_E);
     }
-    const TokenPlace at(tokens);
+    const TokenPlace at(${packed ? 'packed_tile' : 'tokens'});
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int head = lane() / 4 + 8 * r;

@@ -15,7 +15,11 @@ $require D % 16 == 0 and Dv % 16 == 0
 $if gated
 // Block (x, y, z): the means of block x of kv head y of row z of the batch.
 KERNEL(SMALL, 1) find_means(${parameters('find_means')}) {
-  const int64_t at = (static_cast<int64_t>(block_z()) * k_view.shape[2] + block_y()) * grid_x() + block_x(), first = block_x() * block_size;
+$if packed
+  const SequencePart block = part_of_sequence(cum_seqlens, sequences, block_x(), block_size, false, k_view.shape[1]);
+  if (!block.is_whole(block_size)) return;
+$end
+  const int64_t at = (static_cast<int64_t>(block_z()) * k_view.shape[2] + block_y()) * grid_x() + block_x(), first = ${packed ? 'block.of.first + block.number * block_size' : 'block_x() * block_size'};
   const auto mean = [&](const View& view) {
     const Element* from = token_row<const Element>(view, block_z(), first, block_y()) + thread_x();
     float sum = 0;
@@ -28,6 +32,18 @@ KERNEL(SMALL, 1) find_means(${parameters('find_means')}) {
 }
 $end
 
+$if packed
+// Rows of a gradient of queries, or of gates, at tokens [first, end) become 0, by all warps.
+static inline void clear_rows(const View& to, int first, int end, int head, int heads) {
+  const int64_t features = to.rank > 3 ? to.shape[3] : 1;
+#pragma unroll 1
+  for (int i = warp(); is_given(to) && i < (end - first) * heads; i += WARPS)
+#pragma unroll 1
+    for (int64_t d = lane(); d < features; d += WARP)
+      static_cast<Element*>(to.data)[(first + i / heads) * to.strides[1] + (head + i % heads) * to.strides[2] + d] = from_float<Element>(0);
+}
+
+$end
 // Block (x, y, z): WARPS tokens of row z of the batch, the last first, and all query heads of kv head y: dq, the gradients of gates, and delta.
 KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')}) {
   const int heads = static_cast<int>(heads_a_kv_head), words = static_cast<int>(block_words), tokens = static_cast<int>(q_view.shape[1]);
@@ -37,14 +53,31 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
     return reinterpret_cast<uint32_t*>(behind) + static_cast<int>(later(row)) * words;
   };
   __shared__ ChunkRing ring;
+$if packed
+  __shared__ PackedTile packed_tile;
+  if (thread_x() == 0)
+    packed_tile = PackedTile(part_of_sequence(cum_seqlens, sequences, grid_x() - 1 - block_x(), WARPS, true, tokens));
+  sync_block();
+  if (!packed_tile.is_there) return;
+  if (packed_tile.of_none) {
+    const int from = packed_tile.start + packed_tile.first_token, to = packed_tile.start + packed_tile.end(), head = block_y() * heads;
+    clear_rows(dq_view, from, to, head, heads);
+$if gated
+    clear_rows(dg_cmp_view, from, to, head, heads);
+    clear_rows(dg_slc_view, from, to, head, heads);
+    clear_rows(dg_swa_view, from, to, head, heads);
+$end
+    return;
+  }
+$end
   {
-    const TokenPlace at(tokens);
+    const TokenPlace at(${packed ? 'packed_tile' : 'tokens'});
 $if gated
     load_named_bits(bits_of(1 + warp()), words, selected_view, no_view(), at.batch, at.token, at.kv_head, named_blocks, block_size,
-                    at.there);
+                    at.there${packed ? ', at.start' : ''});
 $else
     load_named_bits(bits_of(1 + warp()), words, block_indices_view, block_counts_view, at.batch, at.token, at.kv_head, named_blocks,
-                    block_size, at.there);
+                    block_size, at.there${packed ? ', at.start' : ''});
 $end
   }
   join_bits(bits_of(0), bits_of(1), words);
@@ -54,24 +87,24 @@ $end
     const auto count_of = [&](const TokenPlace& at) { return !at.there ? 0 : heads - first < HEADS ? heads - first : HEADS; };
     GradientTile tile;
     {
-      const TokenPlace at(tokens);
+      const TokenPlace at(${packed ? 'packed_tile' : 'tokens'});
       tile.start(token_row<const Element>(q_view, at.batch, at.token, head_of(at)), q_view.strides[2],
                  token_row<const Element>(dout_view, at.batch, at.token, head_of(at)), dout_view.strides[2], count_of(at));
     }
 #pragma unroll 1
     for (int branch = ${gated ? '0' : '1'}; branch < ${gated ? '3' : '2'}; ++branch) {
-      const TokenPlace at(tokens);
-      KeyRows<Element> rows{token_row<const Element>(k_view, at.batch, 0, at.kv_head),
-                            token_row<const Element>(v_view, at.batch, 0, at.kv_head), k_view.strides[1], v_view.strides[1]};
+      const TokenPlace at(${packed ? 'packed_tile' : 'tokens'});
+      KeyRows<Element> rows{token_row<const Element>(k_view, at.batch, ${packed ? 'at.start' : '0'}, at.kv_head),
+                            token_row<const Element>(v_view, at.batch, ${packed ? 'at.start' : '0'}, at.kv_head), k_view.strides[1], v_view.strides[1]};
       PieceWalk walk(bits_of(0), static_cast<int>(block_size), 0, at.last + 1);
-      TokenView view{bits_of(1 + warp()), 0, at.there ? at.token + 1 : 0};
+      TokenView view{bits_of(1 + warp()), 0, at.there ? at.token${packed ? ' - at.start' : ''} + 1 : 0};
 $if gated
       const View& gates = branch == MEANS ? g_cmp_view : branch == BLOCKS ? g_slc_view : g_swa_view;
       const View& gradients = branch == MEANS ? dg_cmp_view : branch == BLOCKS ? dg_slc_view : dg_swa_view;
       const View& lse_view = branch_lse_view;
       if (!is_given(gates)) continue;
       if (branch == MEANS) {
-        const int64_t row = (at.batch * k_view.shape[2] + at.kv_head) * means;
+        const int64_t row = (at.batch * k_view.shape[2] + at.kv_head) * means${packed ? ' + at.start / static_cast<int>(block_size)' : ''};
         rows = {reinterpret_cast<const Element*>(mean_keys) + row * D, reinterpret_cast<const Element*>(mean_values) + row * DV, D, DV};
         walk = PieceWalk(nullptr, 1, 0, (at.last + 1) / static_cast<int>(block_size));
         view = {nullptr, 0, view.end / static_cast<int>(block_size)};
@@ -81,7 +114,7 @@ $if gated
           return static_cast<int>(visible_keys(Visibility{true, window_left, 0}, token, 0, token + 1).first);
         };
         walk = PieceWalk(nullptr, 1, first_seen(at.first_token), at.last + 1);
-        view = {nullptr, first_seen(at.token), view.end};
+        view = {nullptr, first_seen(at.token${packed ? ' - at.start' : ''}), view.end};
       }
 $end
       tile.start_branch();
@@ -96,7 +129,7 @@ $end
         tile.gate[r] = ${gated ? 'there ? gate_of(gates, at.batch, at.token, head_of(at) + head) : 0' : 'there ? 1 : 0'};
       }
       tile.differentiate(rows, walk, view, ring, softmax_scale * LOG2_E);
-      const TokenPlace now(tokens);
+      const TokenPlace now(${packed ? 'packed_tile' : 'tokens'});
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float of_gate = tile.finish_branch(r);
@@ -110,7 +143,7 @@ $if gated
 $end
       }
     }
-    const TokenPlace at(tokens);
+    const TokenPlace at(${packed ? 'packed_tile' : 'tokens'});
     tile.store(token_row<Element>(dq_view, at.batch, at.token, head_of(at)), dq_view.strides[2], count_of(at), softmax_scale);
   }
 }

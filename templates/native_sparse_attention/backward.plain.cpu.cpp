@@ -81,72 +81,77 @@ $if gated
 #include "native_sparse_attention/find_means_entry.h"
 $end
 
-// Item (x, y, z): a token of row z of the batch, and all query heads of kv head y: dq, and the gradients of its gates.
+// Item (x, y, z): a token of row z of the batch, and all query heads of kv head y: dq, and the gradients of its gates. `place`: where its row is; `token`:
+// which of its sequence it is.
 static void differentiate_queries(${parameters('differentiate_queries')}, const Group& group) {
   const Heads<const Element> q(q_view), k(k_view), v(v_view), dout(dout_view);
   const Heads<Element> dq(dq_view);
-  const int64_t token = group.grid_x - 1 - group.x, kv_head = group.y, batch = group.z, own = token / block_size;
+  const int64_t place = group.grid_x - 1 - group.x, kv_head = group.y, batch = group.z;
+  const SequenceTokens sequence = sequence_of(cum_seqlens, sequences, place, group.grid_x);
+  const int64_t token = place - sequence.first, own = token / block_size, end = sequence.length == 0 ? 0 : token + 1;  // of what it sees
   const Rules rules{q_view.shape[3], v_view.shape[3], softmax_scale};
   float* sums = static_cast<float*>(group.shared);
   uint32_t* bits = reinterpret_cast<uint32_t*>(sums + rules.head_dim);
   for (int64_t i = 0; i < block_words; ++i) bits[i] = 0;
-  name_blocks(bits, ${gated ? 'selected_view' : 'block_indices_view'}, ${gated ? 'View{nullptr, -1, {}, {}}' : 'block_counts_view'}, batch, token, kv_head,
-              named_blocks, own);
+  name_blocks(bits, ${gated ? 'selected_view' : 'block_indices_view'}, ${gated ? 'View{nullptr, -1, {}, {}}' : 'block_counts_view'}, batch, place, kv_head,
+              end == 0 ? 0 : named_blocks, own);
   const SelectedBlocks blocks{bits, block_size};
   for (int64_t head = kv_head * heads_a_kv_head; head < (kv_head + 1) * heads_a_kv_head; ++head) {
     clear(sums, rules.head_dim);
-    const Element *query = q.row(batch, token, head), *cotangent = dout.row(batch, token, head);
+    const Element *query = q.row(batch, place, head), *cotangent = dout.row(batch, place, head);
     const auto tokens_of = [&](const KeyRange& run, auto use) {
-      use(k.row(batch, run.first, kv_head), k.token_stride, v.row(batch, run.first, kv_head), v.token_stride, run.end - run.first);
+      use(k.row(batch, sequence.first + run.first, kv_head), k.token_stride, v.row(batch, sequence.first + run.first, kv_head), v.token_stride, run.end - run.first);
     };
     // runs(use): use(keys, their stride, values, their stride, how many) for each run of the branch.
     const auto differentiate = [&](Branch branch, float gate, auto runs) {
-      const QueryRow row{rules, query, cotangent, lse_of_branch(${gated ? 'branch_lse_view' : 'lse_view'}, batch, token, head, branch)};
+      const QueryRow row{rules, query, cotangent, lse_of_branch(${gated ? 'branch_lse_view' : 'lse_view'}, batch, place, head, branch)};
       float sum = 0, products = 0;
       runs([&](auto... run) { row.add_products(sum, products, run...); });
       const float of_gate = sum == 0 ? 0 : products / sum;  // not by LSE, whose rounding would stay where gradients cancel
       runs([&](auto... run) { row.add_to(sums, gate, of_gate, run...); });
-      delta[delta_place(batch, q.heads, head, branch, q.tokens, token)] = of_gate;
+      delta[delta_place(batch, q.heads, head, branch, q.tokens, place)] = of_gate;
       return of_gate;
     };
     const auto in_blocks = [&](auto use) {
-      for (KeyRange run = blocks.next(0, token + 1); run.first < run.end; run = blocks.next(run.end, token + 1)) tokens_of(run, use);
+      for (KeyRange run = blocks.next(0, end); run.first < run.end; run = blocks.next(run.end, end)) tokens_of(run, use);
     };
 $if gated
     const auto store = [&](const View& to, float x) {
       if (!is_given(to)) return;
-      static_cast<Element*>(to.data)[batch * to.strides[0] + token * to.strides[1] + head * to.strides[2]] = from_float<Element>(x);
+      static_cast<Element*>(to.data)[batch * to.strides[0] + place * to.strides[1] + head * to.strides[2]] = from_float<Element>(x);
     };
     if (is_given(g_cmp_view)) {
-      const int64_t at = (batch * group.grid_y + kv_head) * means;
-      store(dg_cmp_view, differentiate(MEANS, gate_of(g_cmp_view, batch, token, head), [&](auto use) {
-              use(key_means + at * rules.head_dim, rules.head_dim, value_means + at * rules.value_dim, rules.value_dim, (token + 1) / block_size);
+      const int64_t at = (batch * group.grid_y + kv_head) * means + sequence.first_mean(block_size);
+      store(dg_cmp_view, differentiate(MEANS, gate_of(g_cmp_view, batch, place, head), [&](auto use) {
+              use(key_means + at * rules.head_dim, rules.head_dim, value_means + at * rules.value_dim, rules.value_dim, end / block_size);
             }));
     }
-    if (is_given(g_slc_view)) store(dg_slc_view, differentiate(BLOCKS, gate_of(g_slc_view, batch, token, head), in_blocks));
+    if (is_given(g_slc_view)) store(dg_slc_view, differentiate(BLOCKS, gate_of(g_slc_view, batch, place, head), in_blocks));
     if (is_given(g_swa_view))
-      store(dg_swa_view, differentiate(WINDOW, gate_of(g_swa_view, batch, token, head), [&](auto use) {
-              tokens_of(visible_keys(Visibility{true, window_left, 0}, token, 0, token + 1), use);
+      store(dg_swa_view, differentiate(WINDOW, gate_of(g_swa_view, batch, place, head), [&](auto use) {
+              tokens_of(visible_keys(Visibility{true, window_left, 0}, token, 0, end), use);
             }));
 $else
     differentiate(BLOCKS, 1, in_blocks);
 $end
-    Element* to = dq.row(batch, token, head);
+    Element* to = dq.row(batch, place, head);
     for (int64_t d = 0; d < rules.head_dim; ++d) to[d] = from_float<Element>(sums[d] * softmax_scale);
   }
 }
 
 $if gated
-// Item (x, y, z): the mean of block x of kv head y of row z of the batch: its gradients, as each token of the block takes them.
+// Item (x, y, z): the mean of whole block x of kv head y of row z of the batch, packed, of all sequences: its gradients, as each token of the block takes them.
 static void differentiate_means(${parameters('differentiate_means')}, const Group& group) {
   const Heads<const Element> q(q_view), dout(dout_view);
   const int64_t kv_head = group.y, batch = group.z, at = (group.z * group.grid_y + group.y) * group.grid_x + group.x;
+  const SequencePart block = part_of_sequence(cum_seqlens, sequences, group.x, block_size, false, q.tokens);
+  if (!block.is_whole(block_size)) return;
   const Rules rules{q_view.shape[3], dout_view.shape[3], softmax_scale};
   const float *key = key_means + at * rules.head_dim, *value = value_means + at * rules.value_dim;
   float *of_key = mean_dk + at * rules.head_dim, *of_value = mean_dv + at * rules.value_dim;
   clear(of_key, rules.head_dim);
   clear(of_value, rules.value_dim);
-  for (int64_t token = (group.x + 1) * block_size - 1; token < q.tokens; ++token)
+  for (int64_t token = block.of.first + (block.number + 1) * block_size - 1; token < block.of.first + block.of.length; ++token)
     for (int64_t head = kv_head * heads_a_kv_head; head < (kv_head + 1) * heads_a_kv_head; ++head) {
       const Element *query = q.row(batch, token, head), *cotangent = dout.row(batch, token, head);
       const float weight = gate_of(g_cmp_view, batch, token, head) *
@@ -173,13 +178,18 @@ static void differentiate_keys(${parameters('differentiate_keys')}, const Group&
   const View none{nullptr, -1, {}, {}};
   const NamedBlocks named{${gated ? 'selected_view' : 'block_indices_view'}, ${gated ? 'none' : 'block_counts_view'}};
   const bool blocked = ${gated ? 'is_given(g_slc_view)' : 'true'}, windowed = ${gated ? 'is_given(g_swa_view)' : 'false'};
-  for (int64_t token = first; token < k.tokens; ++token) {
+  SequenceTokens of[KEYS];  // a key's sequence
+  for (int64_t key = first; key < end; ++key) of[key - first] = sequence_of(cum_seqlens, sequences, key, k.tokens);
+  const int64_t last = first < end ? of[end - 1 - first].first + of[end - 1 - first].length : 0;
+  for (int64_t token = first; token < last; ++token) {
     bool in_block[KEYS], in_window[KEYS], some = false;
     for (int64_t key = first; key < end; ++key) {
       const int64_t i = key - first;
-      const bool same = i > 0 && key % block_size != 0;  // as the key before
-      in_block[i] = blocked && key <= token && (same ? in_block[i - 1] : named.has(batch, token, kv_head, key / block_size));
-      in_window[i] = windowed && key <= token && ${gated ? '(window_left < 0 || key >= token - window_left)' : 'true'};
+      const int64_t from_first = key - of[i].first;
+      const bool same = i > 0 && from_first % block_size != 0;  // as the key before
+      const bool later = key <= token && token < of[i].first + of[i].length;
+      in_block[i] = blocked && later && (same ? in_block[i - 1] : named.has(batch, token, kv_head, from_first / block_size));
+      in_window[i] = windowed && later && ${gated ? '(window_left < 0 || key >= token - window_left)' : 'true'};
       some = some || in_block[i] || in_window[i];
     }
     if (!some) continue;
@@ -208,8 +218,10 @@ $end
   for (int64_t key = first; key < end; ++key) {
     float *of_key = of_keys + (key - first) * rules.head_dim, *of_value = of_values + (key - first) * rules.value_dim;
 $if gated
-    if (is_given(g_cmp_view) && key / block_size < means) {
-      const int64_t at = (batch * group.grid_y + kv_head) * means + key / block_size;
+    const SequenceTokens& sequence = of[key - first];
+    const int64_t block = (key - sequence.first) / block_size;
+    if (is_given(g_cmp_view) && (block + 1) * block_size <= sequence.length) {
+      const int64_t at = (batch * group.grid_y + kv_head) * means + sequence.first_mean(block_size) + block;
       add(of_key, 1, mean_dk + at * rules.head_dim, rules.head_dim);
       add(of_value, 1, mean_dv + at * rules.value_dim, rules.value_dim);
     }

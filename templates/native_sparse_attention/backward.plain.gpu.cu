@@ -4,6 +4,9 @@
 #include "device/attention/attention.h"
 #include "native_sparse_attention/named_blocks.h"
 #include "native_sparse_attention/select_blocks_gpu.h"
+$if packed
+#include "native_sparse_attention/packed_tokens.h"
+$end
 
 using Element = ${ctype(E)};
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP;
@@ -125,7 +128,11 @@ $if gated
 // Block (x, y, z): the means of block x of kv head y of row z of the batch.
 KERNEL(THREADS, 1) find_means(${parameters('find_means')}) {
   const Heads<const Element> k(k_view), v(v_view);
-  const int64_t at = (static_cast<int64_t>(block_z()) * k.heads + block_y()) * grid_x() + block_x(), first = block_x() * block_size;
+$if packed
+  const SequencePart block = part_of_sequence(cum_seqlens, sequences, block_x(), block_size, false, k.tokens);
+  if (!block.is_whole(block_size)) return;
+$end
+  const int64_t at = (static_cast<int64_t>(block_z()) * k.heads + block_y()) * grid_x() + block_x(), first = ${packed ? 'block.of.first + block.number * block_size' : 'block_x() * block_size'};
   const int64_t head_dim = k_view.shape[3], value_dim = v_view.shape[3];
   mean_of_rows<THREADS>(k.row(block_z(), first, block_y()), k.token_stride, block_size, head_dim, key_means + at * head_dim);
   if (is_given(g_cmp_view))
@@ -139,48 +146,55 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
   const Heads<const Element> q(q_view), k(k_view), v(v_view), dout(dout_view);
   const Heads<Element> dq(dq_view);
   const int heads = static_cast<int>(heads_a_kv_head), kv_head = block_y(), batch = block_z();
+$if packed
+  const int place = grid_x() - 1 - block_x();
+  const SequenceTokens sequence = sequence_of(cum_seqlens, sequences, place, grid_x());
+  const int token = place - static_cast<int>(sequence.first), own_block = token / static_cast<int>(block_size);
+  const int end = sequence.length == 0 ? 0 : token + 1;  // of what it sees
+$else
   const int token = grid_x() - 1 - block_x(), own_block = token / static_cast<int>(block_size);
+$end
   const int64_t head_dim = q_view.shape[3], value_dim = v_view.shape[3];
   float* memory = reinterpret_cast<float*>(dynamic_shared());
   uint32_t* bits = reinterpret_cast<uint32_t*>(memory + WARPS * 2 * (head_dim + value_dim));
   const View none{nullptr, -1, {}, {}};
   if (warp() == 0)
-    name_blocks(bits, ${gated ? 'selected_view' : 'block_indices_view'}, ${gated ? 'none' : 'block_counts_view'}, batch, token, kv_head, named_blocks, own_block);
+    name_blocks(bits, ${gated ? 'selected_view' : 'block_indices_view'}, ${gated ? 'none' : 'block_counts_view'}, batch, ${packed ? 'place' : 'token'}, kv_head, ${packed ? 'end == 0 ? 0 : ' : ''}named_blocks, own_block);
   sync_block();
   const SelectedBlocks blocks{bits, block_size}, all{nullptr, 1};
   const Pair own{memory + warp() * 2 * (head_dim + value_dim), head_dim, value_dim, softmax_scale};
-  const Keys<Element> keys{k.row(batch, 0, kv_head), v.row(batch, 0, kv_head), k.token_stride, v.token_stride};
+  const Keys<Element> keys{k.row(batch, ${packed ? 'sequence.first' : '0'}, kv_head), v.row(batch, ${packed ? 'sequence.first' : '0'}, kv_head), k.token_stride, v.token_stride};
 $if gated
-  const int64_t mean_row = (batch * k.heads + kv_head) * means;
+  const int64_t mean_row = (batch * k.heads + kv_head) * means${packed ? ' + sequence.first_mean(block_size)' : ''};
   const Keys<float> mean_keys{key_means + mean_row * head_dim, value_means + mean_row * value_dim, head_dim, value_dim};
 $end
 #pragma unroll 1
   for (int head = kv_head * heads + warp(); head < (kv_head + 1) * heads; head += WARPS) {
-    own.start(q.row(batch, token, head), dout.row(batch, token, head));
+    own.start(q.row(batch, ${packed ? 'place' : 'token'}, head), dout.row(batch, ${packed ? 'place' : 'token'}, head));
 #pragma unroll 1
     for (int branch = MEANS; branch <= WINDOW; ++branch) {
 $if gated
       const View& gates = branch == MEANS ? g_cmp_view : branch == BLOCKS ? g_slc_view : g_swa_view;
       const View& gradients = branch == MEANS ? dg_cmp_view : branch == BLOCKS ? dg_slc_view : dg_swa_view;
       if (!is_given(gates)) continue;
-      const float gate = gate_of(gates, batch, token, head), lse = lse_of_branch(branch_lse_view, batch, token, head, branch);
+      const float gate = gate_of(gates, batch, ${packed ? 'place' : 'token'}, head), lse = lse_of_branch(branch_lse_view, batch, ${packed ? 'place' : 'token'}, head, branch);
       float of_gate;
       if (branch == MEANS)
-        of_gate = differentiate_branch(own, mean_keys, {0, (token + 1) / block_size}, all, lse, gate);
+        of_gate = differentiate_branch(own, mean_keys, {0, ${packed ? 'end' : '(token + 1)'} / block_size}, all, lse, gate);
       else
         of_gate = differentiate_branch(own, keys,
-                                       branch == BLOCKS ? KeyRange{0, token + 1} : visible_keys(Visibility{true, window_left, 0}, token, 0, token + 1),
+                                       branch == BLOCKS ? KeyRange{0, ${packed ? 'end' : 'token + 1'}} : visible_keys(Visibility{true, window_left, 0}, token, 0, ${packed ? 'end' : 'token + 1'}),
                                        branch == BLOCKS ? blocks : all, lse, gate);
       if (is_given(gradients) && lane() == 0)
-        static_cast<Element*>(gradients.data)[batch * gradients.strides[0] + token * gradients.strides[1] + head * gradients.strides[2]] =
+        static_cast<Element*>(gradients.data)[batch * gradients.strides[0] + ${packed ? 'place' : 'token'} * gradients.strides[1] + head * gradients.strides[2]] =
             from_float<Element>(of_gate);
 $else
       if (branch != BLOCKS) continue;
-      const float of_gate = differentiate_branch(own, keys, {0, token + 1}, blocks, lse_of_branch(lse_view, batch, token, head, branch), 1);
+      const float of_gate = differentiate_branch(own, keys, {0, ${packed ? 'end' : 'token + 1'}}, blocks, lse_of_branch(lse_view, batch, ${packed ? 'place' : 'token'}, head, branch), 1);
 $end
-      if (lane() == 0) delta[delta_place(batch, q.heads, head, branch, q.tokens, token)] = of_gate;
+      if (lane() == 0) delta[delta_place(batch, q.heads, head, branch, q.tokens, ${packed ? 'place' : 'token'})] = of_gate;
     }
-    Element* to = dq.row(batch, token, head);
+    Element* to = dq.row(batch, ${packed ? 'place' : 'token'}, head);
 #pragma unroll 1
     for (int64_t d = lane(); d < head_dim; d += WARP) to[d] = from_float<Element>(own.sums()[d] * softmax_scale);
   }
@@ -193,15 +207,20 @@ KERNEL(THREADS, 1) differentiate_means(${parameters('differentiate_means')}) {
   const int heads = static_cast<int>(heads_a_kv_head), kv_head = block_y(), batch = block_z();
   const int64_t block = static_cast<int64_t>(block_x()) * WARPS + warp(), head_dim = q_view.shape[3], value_dim = dout_view.shape[3];
   if (block >= means) return;
+$if packed
+  const SequencePart own_block = part_of_sequence(cum_seqlens, sequences, block, block_size, false, q.tokens);
+  if (!own_block.is_whole(block_size)) return;
+  const int64_t end = own_block.of.first + own_block.of.length;
+$end
   const int64_t at = (batch * (q.heads / heads) + kv_head) * means + block;
   const KeySums sums{{reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim), head_dim, value_dim, softmax_scale},
                      q, dout, branch_lse_view, delta, batch, q.tokens};
   sums.own.start(key_means + at * head_dim, value_means + at * value_dim);
 #pragma unroll 1
-  for (int64_t first = (block + 1) * block_size - 1; first < q.tokens; first += WARP)
+  for (int64_t first = ${packed ? 'own_block.of.first + (own_block.number + 1)' : '(block + 1)'} * block_size - 1; first < ${packed ? 'end' : 'q.tokens'}; first += WARP)
 #pragma unroll 1
     for (int head = kv_head * heads; head < (kv_head + 1) * heads; ++head) {
-      const bool seen = first + lane() < q.tokens;
+      const bool seen = first + lane() < ${packed ? 'end' : 'q.tokens'};
       sums.add_queries(first, seen, head, MEANS, seen ? gate_of(g_cmp_view, batch, first + lane(), head) : 0);
     }
   const float share = 1 / static_cast<float>(block_size);
@@ -219,17 +238,21 @@ KERNEL(THREADS, 1) differentiate_keys(${parameters('differentiate_keys')}) {
   const int heads = static_cast<int>(heads_a_kv_head), kv_head = block_y(), batch = block_z();
   const int64_t key = static_cast<int64_t>(block_x()) * WARPS + warp(), head_dim = q_view.shape[3], value_dim = v_view.shape[3];
   if (key >= k.tokens) return;
+$if packed
+  const SequenceTokens sequence = sequence_of(cum_seqlens, sequences, key, k.tokens);
+  const int64_t end = sequence.first + sequence.length, block = (key - sequence.first) / block_size;
+$end
   const KeySums sums{{reinterpret_cast<float*>(dynamic_shared()) + warp() * 2 * (head_dim + value_dim), head_dim, value_dim, softmax_scale},
                      q, dout, ${gated ? 'branch_lse_view' : 'lse_view'}, delta, batch, q.tokens};
   sums.own.start(k.row(batch, key, kv_head), v.row(batch, key, kv_head));
   const View none{nullptr, -1, {}, {}};
   const NamedBlocks named{${gated ? 'selected_view' : 'block_indices_view'}, ${gated ? 'none' : 'block_counts_view'}};
 #pragma unroll 1
-  for (int64_t first = key; first < k.tokens; first += WARP) {
+  for (int64_t first = key; first < ${packed ? 'end' : 'k.tokens'}; first += WARP) {
     const int64_t token = first + lane();
-    const bool there = token < k.tokens;
+    const bool there = token < ${packed ? 'end' : 'k.tokens'};
 $if gated
-    const bool in_block = there && is_given(g_slc_view) && named.has(batch, token, kv_head, key / block_size);
+    const bool in_block = there && is_given(g_slc_view) && named.has(batch, token, kv_head, ${packed ? 'block' : 'key / block_size'});
     const bool in_window = there && is_given(g_swa_view) && (window_left < 0 || token - key <= window_left);
     const bool some_block = any_in_warp(in_block), some_window = any_in_warp(in_window);
 #pragma unroll 1
@@ -238,15 +261,15 @@ $if gated
       if (some_window) sums.add_queries(first, in_window, head, WINDOW, in_window ? gate_of(g_swa_view, batch, token, head) : 0);
     }
 $else
-    const bool in_block = there && named.has(batch, token, kv_head, key / block_size);
+    const bool in_block = there && named.has(batch, token, kv_head, ${packed ? 'block' : 'key / block_size'});
     if (!any_in_warp(in_block)) continue;
 #pragma unroll 1
     for (int head = kv_head * heads; head < (kv_head + 1) * heads; ++head) sums.add_queries(first, in_block, head, BLOCKS, 1);
 $end
   }
 $if gated
-  if (is_given(g_cmp_view) && key / block_size < means) {
-    const int64_t at = (batch * k.heads + kv_head) * means + key / block_size;
+  if (is_given(g_cmp_view) && ${packed ? '(block + 1) * block_size <= sequence.length' : 'key / block_size < means'}) {
+    const int64_t at = (batch * k.heads + kv_head) * means + ${packed ? 'sequence.first_mean(block_size) + block' : 'key / block_size'};
     sums.own.add(sums.own.sums(), 1, mean_dk + at * head_dim, head_dim);
     sums.own.add(sums.own.sums() + head_dim, 1, mean_dv + at * value_dim, value_dim);
   }

@@ -2,6 +2,9 @@
 // of a template, which has defined before: Element, WARPS, THREADS, STAGES, PIECES, D and DV (multiples of 16).
 #pragma once
 #include "device/tile/later.h"
+$if packed
+#include "native_sparse_attention/packed_tokens.h"
+$end
 #include "native_sparse_attention/piece_walk.h"
 #include "native_sparse_attention/token_row.h"
 
@@ -9,10 +12,36 @@ constexpr int HEADS = 16;  // rows of a tile: query heads of a token
 using Stage = ChunkStage<Element, D, DV, THREADS>;
 using QueryTile = Tile<Element, HEADS, D>;
 
+$if packed
+// The tokens of a block of threads: those from number `first_token` of a sequence on. In shared memory.
+struct PackedTile {
+  int start, length, first_token;  // start: the row of the sequence's first token
+  bool of_none, is_there;
+
+  PackedTile() = default;
+  explicit PackedTile(const SequencePart& part)
+      : start(static_cast<int>(part.of.first)),
+        length(static_cast<int>(part.of.length)),
+        first_token(static_cast<int>(part.number) * WARPS),
+        of_none(part.of_none),
+        is_there(part.number * WARPS < part.of.length) {}
+  int end() const { return first_token + WARPS < length ? first_token + WARPS : length; }
+};
+
+$end
 // The tokens of a block of threads, and this warp's; made where it is used, and not kept.
 struct TokenPlace {
   int batch, kv_head, first_token, last, token;  // last: token of the block
   bool there;                                    // of this warp
+$if packed
+  int start;  // the row of the sequence's first token: `token` is a row, the others are numbers in the sequence
+
+  explicit TokenPlace(const PackedTile& tile) {
+    batch = 0, kv_head = static_cast<int>(later(block_y())), start = tile.start;
+    first_token = tile.first_token, last = tile.end() - 1, there = first_token + warp() <= last;
+    token = start + (there ? first_token + warp() : last);
+  }
+$else
 
   explicit TokenPlace(int tokens) {
     batch = static_cast<int>(later(block_z())), kv_head = static_cast<int>(later(block_y()));
@@ -20,6 +49,7 @@ struct TokenPlace {
     last = first_token + WARPS < tokens ? first_token + WARPS - 1 : tokens - 1, token = first_token + warp(), there = token < tokens;
     if (!there) token = last;
   }
+$end
 };
 
 // What a token sees of the keys of a branch.

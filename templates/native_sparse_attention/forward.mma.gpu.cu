@@ -11,11 +11,18 @@ constexpr int SELECT_WARPS = 4, MEANS_THREADS = 128;
 $require D % 32 == 0 and Dv % 16 == 0
 #include "native_sparse_attention/token_tile.h"
 #include "native_sparse_attention/select_entry.h"
+$if packed
+#include "native_sparse_attention/empty_tokens_gpu.h"
+$end
 
 // Block (x, y, z): the means of block x of kv head y of row z of the batch.
 KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
   const Heads<const Element> k(k_view), v(v_view);
-  const int64_t at = (static_cast<int64_t>(block_z()) * k.heads + block_y()) * grid_x() + block_x(), first = block_x() * block_size;
+$if packed
+  const SequencePart block = part_of_sequence(cum_seqlens, sequences, block_x(), block_size, false, k.tokens);
+  if (!block.is_whole(block_size)) return;
+$end
+  const int64_t at = (static_cast<int64_t>(block_z()) * k.heads + block_y()) * grid_x() + block_x(), first = ${packed ? 'block.of.first + block.number * block_size' : 'block_x() * block_size'};
   const auto mean = [&](const Element* from, int64_t stride) {
     float sum = 0;
 #pragma unroll 4
@@ -37,11 +44,22 @@ KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
     return reinterpret_cast<uint32_t*>(dynamic_shared() + STAGES * Stage::BYTES + WARPS * QueryTile::BYTES) + static_cast<int>(later(row)) * words;
   };
   __shared__ ChunkRing ring;
+$if packed
+  __shared__ PackedTile packed_tile;
+  if (thread_x() == 0)
+    packed_tile = PackedTile(part_of_sequence(cum_seqlens, sequences, grid_x() - 1 - block_x(), WARPS, true, q_view.shape[1]));
+  sync_block();
+  if (!packed_tile.is_there) return;
+  if (packed_tile.of_none) {
+    clear_tokens<WARPS>(out_view, branch_lse_view, selected_view, packed_tile.start + packed_tile.first_token, packed_tile.start + packed_tile.end(), block_y(), heads);
+    return;
+  }
+$end
   const bool has_means = is_given(g_cmp_view), has_blocks = is_given(g_slc_view), has_window = is_given(g_swa_view);
-  const TokenPlace own(tokens);
+  const TokenPlace own(${packed ? 'packed_tile' : 'tokens'});
   if (has_blocks && is_given(block_indices_view)) {
     load_named_bits(bits_of(1 + warp()), words, block_indices_view, block_counts_view, own.batch, own.token, own.kv_head, named_blocks,
-                    block_size, own.there);
+                    block_size, own.there${packed ? ', own.start' : ''});
   } else {
 #pragma unroll 1
     for (int word = lane(); word < words; word += WARP) {
@@ -52,7 +70,7 @@ KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
   }
   if (own.there && (!has_blocks || is_given(block_indices_view)))
     store_selected(selected_view, has_blocks ? bits_of(1 + warp()) : nullptr, own.batch, own.token, own.kv_head,
-                   own.token / static_cast<int>(block_size));
+                   ${packed ? '(own.token - own.start)' : 'own.token'} / static_cast<int>(block_size));
   join_bits(bits_of(0), bits_of(1), words);
   const auto first_seen = [&](int at) { return static_cast<int>(visible_keys(Visibility{true, window_left, 0}, at, 0, at + 1).first); };
 #pragma unroll 1
@@ -61,7 +79,7 @@ KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
     const auto count_of = [&](const TokenPlace& at) { return !at.there ? 0 : heads - first < HEADS ? heads - first : HEADS; };
     TokenTile tile;
     {
-      const TokenPlace at(tokens);
+      const TokenPlace at(${packed ? 'packed_tile' : 'tokens'});
       tile.start(token_row<const Element>(q_view, at.batch, at.token, head_of(at)), q_view.strides[2], count_of(at));
     }
     // Blocks first, or the window where there are none. Then the window, first its sum alone, since there is one place for outputs; and means, whose sum
@@ -70,17 +88,17 @@ KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
     for (int turn = has_blocks || has_window ? 0 : 3; turn < (has_means ? 4 : has_blocks && has_window ? 3 : 1); ++turn) {
       if ((turn == 1 || turn == 2) && !(has_blocks && has_window)) continue;
       const Branch branch = turn == 3 ? MEANS : turn == 0 && has_blocks ? BLOCKS : WINDOW;
-      const TokenPlace at(tokens);
+      const TokenPlace at(${packed ? 'packed_tile' : 'tokens'});
       const WalkMode mode = turn == 0 ? WEIGH : turn == 1 ? FIND_SUM : ADD_KNOWN;
       const View& gates = branch == MEANS ? g_cmp_view : branch == BLOCKS ? g_slc_view : g_swa_view;
-      KeyRows<Element> rows{token_row<const Element>(k_view, at.batch, 0, at.kv_head),
-                            token_row<const Element>(v_view, at.batch, 0, at.kv_head), k_view.strides[1], v_view.strides[1]};
+      KeyRows<Element> rows{token_row<const Element>(k_view, at.batch, ${packed ? 'at.start' : '0'}, at.kv_head),
+                            token_row<const Element>(v_view, at.batch, ${packed ? 'at.start' : '0'}, at.kv_head), k_view.strides[1], v_view.strides[1]};
       const int size = branch == BLOCKS ? static_cast<int>(block_size) : 1;
       PieceWalk walk(branch == BLOCKS ? bits_of(0) : nullptr, size, branch == WINDOW ? first_seen(at.first_token) : 0, at.last + 1);
-      TokenView view{branch == BLOCKS ? bits_of(1 + warp()) : nullptr, branch == WINDOW ? first_seen(at.token) : 0,
-                     at.there ? at.token + 1 : 0};
+      TokenView view{branch == BLOCKS ? bits_of(1 + warp()) : nullptr, branch == WINDOW ? first_seen(at.token${packed ? ' - at.start' : ''}) : 0,
+                     at.there ? at.token${packed ? ' - at.start' : ''} + 1 : 0};
       if (branch == MEANS) {
-        const int64_t row = (at.batch * k_view.shape[2] + at.kv_head) * means;
+        const int64_t row = (at.batch * k_view.shape[2] + at.kv_head) * means${packed ? ' + at.start / static_cast<int>(block_size)' : ''};
         rows = {reinterpret_cast<const Element*>(mean_keys) + row * D, reinterpret_cast<const Element*>(mean_values) + row * DV, D, DV};
         walk = PieceWalk(nullptr, 1, 0, (at.last + 1) / static_cast<int>(block_size));
         view.end = view.end / static_cast<int>(block_size);
@@ -94,7 +112,7 @@ KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
       if (mode == FIND_SUM) tile.clear();
       tile.attend(mode, rows, walk, view, ring, softmax_scale * LOG2_E);
       if (mode == ADD_KNOWN) continue;
-      const TokenPlace now(tokens);
+      const TokenPlace now(${packed ? 'packed_tile' : 'tokens'});
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int head = lane() / 4 + 8 * r;
@@ -107,7 +125,7 @@ KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
           tile.know(r, lse * LOG2_E, gate);
       }
     }
-    const TokenPlace at(tokens);
+    const TokenPlace at(${packed ? 'packed_tile' : 'tokens'});
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int head = lane() / 4 + 8 * r;

@@ -7,6 +7,7 @@
 
 using Element = ${ctype(E)};
 #include "native_sparse_attention/gates.h"
+#include "native_sparse_attention/empty_token_cpu.h"
 
 template <class T> static float dot(const Element* a, const T* b, int64_t count) {
   Floats sums = {};
@@ -69,8 +70,9 @@ struct Row {
   }
 };
 
-static void add_tokens(Row& row, const Heads<const Element>& k, const Heads<const Element>& v, int64_t batch, int64_t kv_head, const KeyRange& run) {
-  row.add(k.row(batch, run.first, kv_head), k.token_stride, v.row(batch, run.first, kv_head), v.token_stride, run.end - run.first);
+static void add_tokens(Row& row, const Heads<const Element>& k, const Heads<const Element>& v, int64_t batch, int64_t kv_head, int64_t start,
+                       const KeyRange& run) {
+  row.add(k.row(batch, start + run.first, kv_head), k.token_stride, v.row(batch, start + run.first, kv_head), v.token_stride, run.end - run.first);
 }
 
 $if gated
@@ -94,11 +96,15 @@ static void find_importance(float* importance, float* weights, Row row, const He
 #include "native_sparse_attention/find_means_entry.h"
 $end
 
-// Item (x, y, z): a token of row z of the batch, the last first, and all query heads of kv head y.
+// Item (x, y, z): a token of row z of the batch, the last first, and all query heads of kv head y. `place`: where its row is; `token`: which of its
+// sequence it is.
 static void attend(${parameters('attend')}, const Group& group) {
   const Heads<const Element> q(q_view), k(k_view), v(v_view);
   const Heads<Element> out(out_view);
-  const int64_t token = group.grid_x - 1 - group.x, kv_head = group.y, batch = group.z, own = token / block_size;
+  const int64_t place = group.grid_x - 1 - group.x, kv_head = group.y, batch = group.z;
+  const SequenceTokens sequence = sequence_of(cum_seqlens, sequences, place, group.grid_x);
+  if (sequence.length == 0) return clear_token(out_view, ${gated ? 'branch_lse_view, selected_view' : 'lse_view'}, place, kv_head, heads_a_kv_head);
+  const int64_t token = place - sequence.first, own = token / block_size;
   const int64_t first_head = kv_head * heads_a_kv_head;
   float *result = static_cast<float*>(group.shared), *branch = result + v_view.shape[3];
   uint32_t* bits = reinterpret_cast<uint32_t*>(branch + v_view.shape[3]);
@@ -106,52 +112,52 @@ static void attend(${parameters('attend')}, const Group& group) {
   const SelectedBlocks blocks{bits, block_size};
   Row row{nullptr, q_view.shape[3], v_view.shape[3], softmax_scale * LOG2_E, branch, 0, 0};
 $if gated
-  const int64_t past = (token + 1) / block_size, at = (batch * group.grid_y + kv_head) * means;
+  const int64_t past = (token + 1) / block_size, at = (batch * group.grid_y + kv_head) * means + sequence.first_mean(block_size);
   const float *mean_keys = key_means + at * row.head_dim, *mean_values = value_means + at * row.value_dim;
   float* importance = reinterpret_cast<float*>(bits + block_words);
   if (is_given(block_indices_view)) {
-    name_blocks(bits, block_indices_view, block_counts_view, batch, token, kv_head, named_blocks, own);
+    name_blocks(bits, block_indices_view, block_counts_view, batch, place, kv_head, named_blocks, own);
   } else if (is_given(g_slc_view)) {
     if (room_beside(named_blocks, own) < own - 1)
-      find_importance(importance, importance + means, row, q, mean_keys, past, batch, token, first_head, first_head + heads_a_kv_head);
+      find_importance(importance, importance + means, row, q, mean_keys, past, batch, place, first_head, first_head + heads_a_kv_head);
     choose_blocks(bits, importance, own, named_blocks);
   }
-  store_selected(selected_view, blocks, batch, token, kv_head, own);
+  store_selected(selected_view, blocks, batch, place, kv_head, own);
 $else
-  name_blocks(bits, block_indices_view, block_counts_view, batch, token, kv_head, named_blocks, own);
+  name_blocks(bits, block_indices_view, block_counts_view, batch, place, kv_head, named_blocks, own);
 $end
   for (int64_t head = first_head; head < first_head + heads_a_kv_head; ++head) {
-    row.query = q.row(batch, token, head);
+    row.query = q.row(batch, place, head);
     for (int64_t d = 0; d < row.value_dim; ++d) result[d] = 0;
 $if gated
     row.start();
     if (is_given(g_cmp_view)) {
       row.add(mean_keys, row.head_dim, mean_values, row.value_dim, past);
-      row.add_to(result, gate_of(g_cmp_view, batch, token, head));
+      row.add_to(result, gate_of(g_cmp_view, batch, place, head));
     }
-    store_branch_lse(branch_lse_view, batch, token, head, MEANS, row.lse());
+    store_branch_lse(branch_lse_view, batch, place, head, MEANS, row.lse());
 $end
     row.start();
 $if gated
     if (is_given(g_slc_view))
 $end
     for (KeyRange run = blocks.next(0, token + 1); run.first < run.end; run = blocks.next(run.end, token + 1))
-      add_tokens(row, k, v, batch, kv_head, run);
+      add_tokens(row, k, v, batch, kv_head, sequence.first, run);
 $if gated
-    if (is_given(g_slc_view)) row.add_to(result, gate_of(g_slc_view, batch, token, head));
-    store_branch_lse(branch_lse_view, batch, token, head, BLOCKS, row.lse());
+    if (is_given(g_slc_view)) row.add_to(result, gate_of(g_slc_view, batch, place, head));
+    store_branch_lse(branch_lse_view, batch, place, head, BLOCKS, row.lse());
     row.start();
     if (is_given(g_swa_view)) {
-      add_tokens(row, k, v, batch, kv_head, visible_keys(Visibility{true, window_left, 0}, token, 0, token + 1));
-      row.add_to(result, gate_of(g_swa_view, batch, token, head));
+      add_tokens(row, k, v, batch, kv_head, sequence.first, visible_keys(Visibility{true, window_left, 0}, token, 0, token + 1));
+      row.add_to(result, gate_of(g_swa_view, batch, place, head));
     }
-    store_branch_lse(branch_lse_view, batch, token, head, WINDOW, row.lse());
+    store_branch_lse(branch_lse_view, batch, place, head, WINDOW, row.lse());
 $else
     row.add_to(result, 1);
     if (is_given(lse_view))
-      static_cast<float*>(lse_view.data)[batch * lse_view.strides[0] + head * lse_view.strides[1] + token * lse_view.strides[2]] = row.lse();
+      static_cast<float*>(lse_view.data)[batch * lse_view.strides[0] + head * lse_view.strides[1] + place * lse_view.strides[2]] = row.lse();
 $end
-    Element* to = out.row(batch, token, head);
+    Element* to = out.row(batch, place, head);
     for (int64_t d = 0; d < row.value_dim; ++d) to[d] = from_float<Element>(result[d]);
   }
 }

@@ -12,6 +12,7 @@ $else
 $end
 #include "native_sparse_attention/gates.h"
 #include "native_sparse_attention/head_softmax.h"
+#include "native_sparse_attention/empty_token_cpu.h"
 
 // Item (x, y, z): a group of keys of kv head y of row z of the batch, and their values.
 static void pack(${parameters('pack')}, const Group& group) {
@@ -23,12 +24,15 @@ static void pack(${parameters('pack')}, const Group& group) {
 }
 
 $if gated
-// Item (x, y, z): the mean of block x of kv head y of row z of the batch; past the last, up to a whole group of means, zeros.
+// Item (x, y, z): the mean of whole block x of kv head y of row z of the batch, packed, of all sequences; where there is none, up to a whole group of
+// means, zeros.
 static void find_means(${parameters('find_means')}, const Group& group) {
   const Heads<const Element> k(k_view), v(v_view);
-  const int64_t kv_head = group.z * group.grid_y + group.y, groups = group.grid_x / GROUP, first = group.x * block_size;
+  const int64_t kv_head = group.z * group.grid_y + group.y, groups = group.grid_x / GROUP;
+  const SequencePart block = part_of_sequence(cum_seqlens, sequences, group.x, block_size, false, k.tokens);
+  const int64_t first = block.of.first + block.number * block_size;
   float key[D] = {}, value[DV] = {};
-  const bool valued = is_given(g_cmp_view), there = group.x < means;
+  const bool valued = is_given(g_cmp_view), there = group.x < means && block.is_whole(block_size);
   if (there) mean_of_rows(k.row(group.z, first, group.y), k.token_stride, block_size, D, key);
   if (there && valued) mean_of_rows(v.row(group.z, first, group.y), v.token_stride, block_size, DV, value);
   store_mean(key, valued ? value : nullptr, group.x, mean_groups + kv_head * groups * MEAN_GROUP, mean_values + kv_head * groups * VALUE_GROUP);
@@ -44,11 +48,15 @@ static inline void ask_rows(const Heads<T>& x, int64_t batch, int64_t token, int
   }
 }
 
-// Item (x, y, z): a token of row z of the batch, the last first, and all query heads of kv head y.
+// Item (x, y, z): a token of row z of the batch, the last first, and all query heads of kv head y. `place`: where its row is; `token`: which of its
+// sequence it is.
 static void attend(${parameters('attend')}, const Group& group) {
   const Heads<const Element> q(q_view), v(v_view);
   const Heads<Element> out(out_view);
-  const int64_t token = group.grid_x - 1 - group.x, kv_head = group.y, batch = group.z, own = token / block_size;
+  const int64_t place = group.grid_x - 1 - group.x, kv_head = group.y, batch = group.z;
+  const SequenceTokens sequence = sequence_of(cum_seqlens, sequences, place, group.grid_x);
+  if (sequence.length == 0) return clear_token(out_view, ${gated ? 'branch_lse_view, selected_view' : 'lse_view'}, place, kv_head, heads_a_kv_head);
+  const int64_t token = place - sequence.first, own = token / block_size, start = sequence.first;
   const int64_t first_head = kv_head * heads_a_kv_head, at = batch * group.grid_y + kv_head, groups = (group.grid_x + GROUP - 1) / GROUP;
   HeadSoftmax heads{{}, nullptr, nullptr, nullptr, heads_a_kv_head, (heads_a_kv_head + ROWS - 1) / ROWS, softmax_scale * LOG2_E};
   const int64_t rows = heads.passes * ROWS;
@@ -63,10 +71,10 @@ static void attend(${parameters('attend')}, const Group& group) {
   for (int64_t i = 0; i < block_words; ++i) bits[i] = 0;
   __builtin_memset(results, 0, rows * WIDTH * sizeof(float));
   const SelectedBlocks blocks{bits, block_size}, all{nullptr, 1};
-  ask_rows<1>(out, batch, token, first_head, heads_a_kv_head, DV);
-  if (token > 0) ask_rows<0>(q, batch, token - 1, first_head, heads_a_kv_head, D);  // most likely the next item here
+  ask_rows<1>(out, batch, place, first_head, heads_a_kv_head, DV);
+  if (place > 0) ask_rows<0>(q, batch, place - 1, first_head, heads_a_kv_head, D);  // most likely the next item here
   heads.products.start();
-  heads.products.load_queries(q.row(batch, token, first_head), q.head_stride, heads_a_kv_head, heads.passes);
+  heads.products.load_queries(q.row(batch, place, first_head), q.head_stride, heads_a_kv_head, heads.passes);
 $if packs_values
   const Keys keys{key_groups + at * groups * KEY_GROUP, value_groups + at * groups * VALUE_GROUP, WIDTH};
 $else
@@ -74,51 +82,51 @@ $else
 $end
 $if gated
   float* importance = reinterpret_cast<float*>(bits + (block_words + 15) / 16 * 16);
-  const int64_t past = (token + 1) / block_size;
+  const int64_t past = (token + 1) / block_size, before = sequence.first_mean(block_size);
   const bool chooses = is_given(g_slc_view) && !is_given(block_indices_view) && room_beside(named_blocks, own) < own - 1;
   const auto finish = [&](Branch branch, const View& gate) {
     for (int64_t i = 0; i < heads_a_kv_head; ++i) {
-      if (is_given(gate)) heads.add_to(results + i * WIDTH, i, gate_of(gate, batch, token, first_head + i));
+      if (is_given(gate)) heads.add_to(results + i * WIDTH, i, gate_of(gate, batch, place, first_head + i));
       if (!is_given(branch_lse_view)) continue;
-      store_branch_lse(branch_lse_view, batch, token, first_head + i, branch, is_given(gate) ? heads.lse(i) : -INFINITE);
+      store_branch_lse(branch_lse_view, batch, place, first_head + i, branch, is_given(gate) ? heads.lse(i) : -INFINITE);
     }
   };
   const int64_t means_at = at * ((means + GROUP - 1) / GROUP);
   const MeanKeys mean_keys{mean_groups + means_at * MEAN_GROUP, mean_values + means_at * VALUE_GROUP, WIDTH};
   if (is_given(g_cmp_view) || chooses) heads.start();
   if (is_given(g_cmp_view))
-    heads.attend<true>(mean_keys, Runs(all, 0, past));
+    heads.attend<true>(mean_keys, Runs(all, 0, past, before));
   else if (chooses)
-    heads.attend<false>(mean_keys, Runs(all, 0, past));
+    heads.attend<false>(mean_keys, Runs(all, 0, past, before));
   finish(MEANS, g_cmp_view);
-  if (chooses) heads.find_importance(mean_keys, past, importance);
+  if (chooses) heads.find_importance(mean_keys, past, before, importance);
   if (is_given(block_indices_view))
-    name_blocks(bits, block_indices_view, block_counts_view, batch, token, kv_head, named_blocks, own);
+    name_blocks(bits, block_indices_view, block_counts_view, batch, place, kv_head, named_blocks, own);
   else if (is_given(g_slc_view))
-    choose_blocks(bits, importance, own, named_blocks);
-  store_selected(selected_view, blocks, batch, token, kv_head, own);
+    choose_blocks(bits, importance + before, own, named_blocks);
+  store_selected(selected_view, blocks, batch, place, kv_head, own);
   if (is_given(g_slc_view)) {
     heads.start();
-    heads.attend<true>(keys, Runs(blocks, 0, token + 1));
+    heads.attend<true>(keys, Runs(blocks, 0, token + 1, start));
   }
   finish(BLOCKS, g_slc_view);
   if (is_given(g_swa_view)) {
     const KeyRange seen = visible_keys(Visibility{true, window_left, 0}, token, 0, token + 1);
     heads.start();
-    heads.attend<true>(keys, Runs(all, seen.first, seen.end));
+    heads.attend<true>(keys, Runs(all, seen.first, seen.end, start));
   }
   finish(WINDOW, g_swa_view);
 $else
-  name_blocks(bits, block_indices_view, block_counts_view, batch, token, kv_head, named_blocks, own);
+  name_blocks(bits, block_indices_view, block_counts_view, batch, place, kv_head, named_blocks, own);
   heads.start();
-  heads.attend<true>(keys, Runs(blocks, 0, token + 1));
+  heads.attend<true>(keys, Runs(blocks, 0, token + 1, start));
   for (int64_t i = 0; i < heads_a_kv_head; ++i) {
     heads.add_to(results + i * WIDTH, i, 1);
     if (is_given(lse_view))
-      static_cast<float*>(lse_view.data)[batch * lse_view.strides[0] + (first_head + i) * lse_view.strides[1] + token * lse_view.strides[2]] =
+      static_cast<float*>(lse_view.data)[batch * lse_view.strides[0] + (first_head + i) * lse_view.strides[1] + place * lse_view.strides[2]] =
           heads.lse(i);
   }
 $end
   heads.products.end();
-  for (int64_t i = 0; i < heads_a_kv_head; ++i) store_result(results + i * WIDTH, out.row(batch, token, first_head + i));
+  for (int64_t i = 0; i < heads_a_kv_head; ++i) store_result(results + i * WIDTH, out.row(batch, place, first_head + i));
 }

@@ -9,7 +9,7 @@
   const TokenLists lists{block_bits, list_counts, list_tokens, reinterpret_cast<ListPart*>(list_parts), \
                          reinterpret_cast<BlockParts*>(block_parts), static_cast<int>(tokens), static_cast<int>(blocks), \
                          static_cast<int>(block_words), static_cast<int>(listed), static_cast<int>(parts), static_cast<int>(part_tokens), \
-                         static_cast<int>(block_size)}; \
+                         static_cast<int>(block_size)${packed ? ', cum_seqlens, sequences' : ''}}; \
   const int64_t kv_row = static_cast<int64_t>(block_z()) * grid_y() + block_y()
 KERNEL(SMALL, 1) mark_blocks(${parameters('mark_blocks')}) {
   TOKEN_LISTS;
@@ -35,7 +35,15 @@ KERNEL(SMALL, 1) list_tokens_of(${parameters('list_tokens_of')}) {
 // Block (x, y, z): block x of kv head y of row z of the batch: dk and dv of the sums.
 KERNEL(SMALL, 1) finish(${parameters('finish')}) {
   const int64_t kv_row = static_cast<int64_t>(block_z()) * grid_y() + block_y();
+$if packed
+  const SequencePart block = part_of_sequence(cum_seqlens, sequences, block_x(), block_size, true, dk_view.shape[1]);
+  if (!block.is_there(block_size)) return;
+  const int64_t mean = block.of.first_mean(block_size) + block.number;
+  const int tokens = static_cast<int>(block.of.first + block.of.length), size = static_cast<int>(block_size);
+  const int first = static_cast<int>(block.of.first + block.number * block_size);
+$else
   const int tokens = static_cast<int>(dk_view.shape[1]), size = static_cast<int>(block_size), first = static_cast<int>(block_x()) * size;
+$end
   const int count = tokens - first < size ? tokens - first : size;
   constexpr int ROW = D + DV;
   BlockParts own{0, 0};
@@ -45,9 +53,9 @@ $if gated
 #pragma unroll 1
   for (int d = thread_x(); d < ROW; d += SMALL) {
     float sum = 0;
-    if (block_x() < means) {
+    if (${packed ? 'means > 0 && block.is_whole(block_size)' : 'block_x() < means'}) {
 #pragma unroll 4
-      for (int64_t part = 0; part < mean_parts; ++part) sum += mean_sums[((part * dk_view.shape[0] * grid_y() + kv_row) * means + block_x()) * ROW + d];
+      for (int64_t part = 0; part < mean_parts; ++part) sum += mean_sums[((part * dk_view.shape[0] * grid_y() + kv_row) * means + ${packed ? 'mean' : 'block_x()'}) * ROW + d];
     }
     of_mean[d] = sum / static_cast<float>(block_size);
   }
@@ -62,7 +70,7 @@ $end
     for (int part = own.first; part < own.first + own.count; ++part)
       add(block_sums + ((kv_row * parts + part) * tiles_a_block + key / KEYS) * (KEYS * ROW) + key % KEYS * ROW + d);
 $if gated
-    if (has_window) add(window_sums + (kv_row * window_tiles * KEYS + first + key) * ROW + d);
+    if (has_window${packed ? ' && !block.of_none' : ''}) add(window_sums + (kv_row * window_tiles * KEYS + ${packed ? 'block.first_in_parts(KEYS) + first - block.of.first' : 'first'} + key) * ROW + d);
     add(of_mean + d);
 $end
     const bool of_key = d < D;

@@ -3,6 +3,10 @@
 #pragma once
 #include "device/attention/attention_plain.h"
 #include "native_sparse_attention/select_blocks_gpu.h"
+$if packed
+#include "native_sparse_attention/packed_tokens.h"
+#include "native_sparse_attention/empty_tokens_gpu.h"
+$end
 
 // ROWS query heads of a token.
 struct HeadRows {
@@ -13,6 +17,15 @@ struct HeadRows {
 };
 
 static inline View no_view() { return {nullptr, -1, {}, {}}; }
+$if packed
+
+// [1, T, heads, features] from a token on.
+static inline View view_from(const View& view, int64_t token) {
+  View from = view;
+  from.data = static_cast<Element*>(view.data) + token * view.strides[1];
+  return from;
+}
+$end
 
 // One branch: of the keys [seen.first, seen.end) those that blocks leave (all, where blocks.bits is null). Values join `result`, times the
 // gates. The logarithms of the sums are to the base 2.
@@ -88,7 +101,11 @@ static inline void find_importance(float* importance, const HeadRows& rows, cons
 // Block (x, y, z): the means of block x of kv head y of row z of the batch.
 KERNEL(THREADS, 1) find_means(${parameters('find_means')}) {
   const Heads<const Element> k(k_view), v(v_view);
-  const int64_t at = (static_cast<int64_t>(block_z()) * grid_x() + block_x()) * k.heads + block_y(), first = block_x() * block_size;
+$if packed
+  const SequencePart block = part_of_sequence(cum_seqlens, sequences, block_x(), block_size, false, k.tokens);
+  if (!block.is_whole(block_size)) return;
+$end
+  const int64_t at = (static_cast<int64_t>(block_z()) * grid_x() + block_x()) * k.heads + block_y(), first = ${packed ? 'block.of.first + block.number * block_size' : 'block_x() * block_size'};
   const int64_t head_dim = k_view.shape[3], value_dim = v_view.shape[3];
   mean_of_rows<THREADS>(k.row(block_z(), first, block_y()), k.token_stride, block_size, head_dim, key_means + at * head_dim);
   if (is_given(g_cmp_view))

@@ -130,12 +130,12 @@ struct HeadSoftmax {
 
 $if gated
   // Of each of `count` keys the sum of its softmax weights over the heads, once attend() knows maxima and sums. Keys of one block still have
-  // their weights.
-  template <class K> void find_importance(const K& keys, int64_t count, float* importance) {
+  // their weights. Key 0 is number `base`, and importance[base] its own.
+  template <class K> void find_importance(const K& keys, int64_t count, int64_t base, float* importance) {
     Groups groups;
-    for (Runs runs(SelectedBlocks{nullptr, 1}, 0, count); runs.next(groups);) {
+    for (Runs runs(SelectedBlocks{nullptr, 1}, 0, count, base); runs.next(groups);) {
       const Block block(groups, unit);
-      for (int64_t pass = 0; count > BLOCK && pass < passes; ++pass) {
+      for (int64_t pass = 0; base % GROUP + count > BLOCK && pass < passes; ++pass) {
         products.score(pass, keys, groups);
         for (int64_t row = pass * ROWS; row < (pass + 1) * ROWS && row < heads; ++row) {
           if (!block.whole) block.hide(products.scores + row * BLOCK, unit);

@@ -15,20 +15,22 @@ struct Groups {
   uint32_t lanes(int64_t i, int64_t first) const { return seen[i] >> first & static_cast<uint32_t>((uint64_t{1} << LANES) - 1); }
 };
 
-// The keys [run.first, end) that `blocks` leave, GROUPS groups at a time; all of them where blocks.bits is null.
+// The keys [run.first, end) that `blocks` leave, GROUPS groups at a time; all of them where blocks.bits is null. Key 0 is number `base` of those that lie
+// together.
 struct Runs {
   SelectedBlocks blocks;
   KeyRange run;
-  int64_t end;
+  int64_t end, base;
 
-  Runs(const SelectedBlocks& selected, int64_t first, int64_t last)
-      : blocks(selected), run(selected.bits ? selected.next(first, last) : KeyRange{first, last}), end(last) {}
+  Runs(const SelectedBlocks& selected, int64_t first, int64_t last, int64_t before)
+      : blocks(selected), run(selected.bits ? selected.next(first, last) : KeyRange{first, last}), end(last), base(before) {}
 
   // False: there is none left.
   bool next(Groups& groups) {
     groups.count = 0;
     while (run.first < run.end) {
-      const int64_t group = run.first / GROUP, from = run.first % GROUP, left = run.end - group * GROUP, to = left < GROUP ? left : GROUP;
+      const int64_t first = base + run.first, group = first / GROUP, from = first % GROUP;
+      const int64_t left = base + run.end - group * GROUP, to = left < GROUP ? left : GROUP;
       const uint32_t seen = static_cast<uint32_t>((uint64_t{1} << to) - (uint64_t{1} << from));
       if (groups.count > 0 && groups.index[groups.count - 1] == group) {
         groups.seen[groups.count - 1] |= seen;
@@ -36,7 +38,7 @@ struct Runs {
         if (groups.count == GROUPS) return true;
         groups.index[groups.count] = group, groups.seen[groups.count++] = seen;
       }
-      run.first = group * GROUP + to;
+      run.first = group * GROUP + to - base;
       if (run.first == run.end && blocks.bits) run = blocks.next(run.end, end);
     }
     return groups.count > 0;

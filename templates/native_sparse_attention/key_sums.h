@@ -24,6 +24,9 @@ struct TokenList {
   int first_key, keys;  // of the tile
   int window_left;      // -1: none; a branch of means: divides
   int size;             // of a branch of means: tokens a block, else 0
+$if packed
+  int start;            // of a branch of means: the sequence's first token
+$end
 
   int token(int i) const { return tokens ? tokens[i] : first + i; }
   int begin(int token) const {
@@ -31,7 +34,7 @@ struct TokenList {
     return from > 0 ? from : 0;
   }
   int end(int token) const {
-    const int to = (size > 0 ? (token + 1) / size : token + 1) - first_key;
+    const int to = (size > 0 ? (token ${packed ? '- start ' : ''}+ 1) / size : token + 1) - first_key;
     return to < 0 ? 0 : to < keys ? to : keys;
   }
 };

@@ -1,5 +1,6 @@
 // CPU vocabulary: which blocks a query selects, and means over blocks.
 #pragma once
+#include "native_sparse_attention/packed_tokens.h"
 #include "native_sparse_attention/selected_blocks.h"
 
 static inline void add_block(uint32_t* bits, int64_t block) { bits[block / 32] |= uint32_t{1} << block % 32; }

@@ -43,11 +43,11 @@ static inline void name_blocks(uint32_t* bits, const View& indices, const View& 
 
 // All words of a token's bits, by its warp; none for a token that is not `there`.
 static inline void load_named_bits(uint32_t* bits, int words, const View& indices, const View& counts, int64_t batch, int64_t token, int64_t kv_head,
-                                   int64_t count, int64_t block_size, bool there) {
+                                   int64_t count, int64_t block_size, bool there${packed ? ', int start' : ''}) {
 #pragma unroll 1
   for (int word = lane(); word < words; word += WARP) bits[word] = 0;
   sync_warp();
-  if (there) name_blocks(bits, indices, counts, batch, token, kv_head, count, static_cast<int>(token / block_size));
+  if (there) name_blocks(bits, indices, counts, batch, token, kv_head, count, static_cast<int>(${packed ? '(token - start)' : 'token'} / block_size));
 }
 
 // What the lanes of a warp tell each other, by shuffles; a GPU may have words of its own for it.

@@ -12,10 +12,15 @@ KERNEL(SELECT_WARPS * WARP, 4) select(${parameters('select')}) {
   const int heads = static_cast<int>(heads_a_kv_head), kv_head = block_y(), batch = block_z(), words = static_cast<int>(block_words);
   const int token = (grid_x() - 1 - block_x()) * SELECT_WARPS + warp(), tokens = static_cast<int>(q.tokens);
   if (token >= tokens) return;
-  const int own = token / static_cast<int>(block_size), past = (token + 1) / static_cast<int>(block_size);
+$if packed
+  const SequenceTokens sequence = sequence_of(cum_seqlens, sequences, token, tokens);
+  if (sequence.length == 0) return;
+  const int number = token - static_cast<int>(sequence.first);  // in the sequence
+$end
+  const int own = ${packed ? 'number' : 'token'} / static_cast<int>(block_size), past = (${packed ? 'number' : 'token'} + 1) / static_cast<int>(block_size);
   float* const importance = reinterpret_cast<float*>(dynamic_shared()) + warp() * (means + words);
   uint32_t* const bits = reinterpret_cast<uint32_t*>(importance + means);
-  const int64_t kv_heads = q.heads / heads, row_of_means = (batch * kv_heads + kv_head) * means;
+  const int64_t kv_heads = q.heads / heads, row_of_means = (batch * kv_heads + kv_head) * means${packed ? ' + sequence.first_mean(block_size)' : ''};
   const bool selects = is_given(g_slc_view) && !is_given(block_indices_view), chooses = selects && room_beside(named_blocks, own) < own - 1;
 #pragma unroll 1
   for (int first = 0; first < heads; first += SELECT_HEADS) {

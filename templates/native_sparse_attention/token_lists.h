@@ -2,6 +2,9 @@
 // token; how many tokens a block has; their numbers, and in what parts they are gone through. Part of a template.
 #pragma once
 #include "native_sparse_attention/named_blocks.h"
+$if packed
+#include "native_sparse_attention/packed_tokens.h"
+$end
 #include "native_sparse_attention/select_blocks_gpu.h"
 
 static inline View no_view() { return {nullptr, -1, {}, {}}; }
@@ -20,11 +23,23 @@ struct TokenLists {
   ListPart* parts;                  // [kv rows][list_parts]
   BlockParts* of_block;             // [kv rows][blocks]
   int all_tokens, blocks, words, list_tokens, list_parts, part_tokens, size;
+$if packed
+  const int32_t* offsets;  // of sequences; `blocks` are those of all, whose own numbers `bits` have
+  int64_t sequences;
+
+  SequencePart block_of(int block) const { return part_of_sequence(offsets, sequences, block, size, true, all_tokens); }
+$end
 
   // Word by word, a thread a token.
   void mark(const NamedBlocks& named, int64_t kv_row, int64_t batch, int64_t kv_head, int token) const {
     if (token >= all_tokens) return;
+$if packed
+    const SequenceTokens sequence = sequence_of(offsets, sequences, token, all_tokens);
+    if (sequence.length == 0) return;
+    const int own = (token - static_cast<int>(sequence.first)) / size;
+$else
     const int own = token / size;
+$end
     const int32_t* const row = named.row(batch, token, kv_head);
     const int count = static_cast<int>(named.count(batch, token, kv_head));
 #pragma unroll 1
@@ -44,8 +59,15 @@ struct TokenLists {
   // By a warp.
   void count_tokens(int64_t kv_row, int block) const {
     int found = 0;
+$if packed
+    const SequencePart part = block_of(block);
+    const int number = static_cast<int>(part.number), end = part.of_none ? 0 : static_cast<int>(part.of.first + part.of.length);
+#pragma unroll 4
+    for (int token = static_cast<int>(part.of.first) + number * size + lane(); token < end; token += WARP) found += has(kv_row, number, token) ? 1 : 0;
+$else
 #pragma unroll 4
     for (int token = block * size + lane(); token < all_tokens; token += WARP) found += has(kv_row, block, token) ? 1 : 0;
+$end
     found = sum_of_warp(found);
     if (lane() == 0) counts[kv_row * blocks + block] = found;
   }
@@ -75,11 +97,18 @@ struct TokenLists {
     int32_t* const to = tokens + kv_row * list_tokens + before;
     constexpr int AT_ONCE = 4;
     int found = 0;
+$if packed
+    const SequencePart part = block_of(block);
+    const int number = static_cast<int>(part.number), end = part.of_none ? 0 : static_cast<int>(part.of.first + part.of.length);
+#pragma unroll 1
+    for (int first = static_cast<int>(part.of.first) + number * size; first < end; first += AT_ONCE * WARP) {
+$else
 #pragma unroll 1
     for (int first = block * size; first < all_tokens; first += AT_ONCE * WARP) {
+$end
       bool on[AT_ONCE];
 #pragma unroll
-      for (int i = 0; i < AT_ONCE; ++i) on[i] = has(kv_row, block, first + i * WARP + lane());
+      for (int i = 0; i < AT_ONCE; ++i) on[i] = ${packed ? 'first + i * WARP + lane() < end && has(kv_row, number,' : 'has(kv_row, block,'} first + i * WARP + lane());
 #pragma unroll
       for (int i = 0; i < AT_ONCE; ++i) {
         const uint32_t all = or_of_warp(on[i] ? 1u << lane() : 0);

@@ -96,10 +96,40 @@ def test_means_and_as_many_blocks_as_there_are():
     alike(*functions, lambda q, k, v: over_means(q, k, v) * gates[0][..., None] + over_blocks(q, k, v, every) * gates[1][..., None])
 
 
+def test_packed_sequences():
+    """That library's XLA functions do not take them: each sequence by a call of its own."""
+    (q, k, v), blocks, gate = [x[:1] for x in inputs()], some_blocks(3)[:1], normal(6, 1, TOKENS, 4)
+    ends = [0, 13, 13, 17, TOKENS]
+
+    def packed(q, k, v):
+        named = {"block_counts": 3, "block_size": BLOCK, "cu_seqlens": jnp.asarray(ends)}
+        return sparse.apply_native_sparse_attention(q, k, v, blocks, **named), sparse.native_sparse_attention(q, k, v, gate, gate, **named)
+
+    def alone(q, k, v):
+        outs = []
+        for first, end in zip(ends[:-1], ends[1:], strict=True):
+            rows = slice(first, end)
+            own, options = [x[:, rows] for x in (q, k, v)], {"block_counts": 3, "block_size": BLOCK}
+            named = sparse.apply_native_sparse_attention(*own, blocks[:, rows], **options)
+            outs.append((named, sparse.native_sparse_attention(*own, gate[:, rows], gate[:, rows], **options)))
+        return tuple(jnp.concatenate(parts, 1) for parts in zip(*outs, strict=True))
+
+    def loss(f):
+        return lambda *x: sum((out**2).sum() for out in f(*x))
+
+    for found, expected in zip(packed(q, k, v), alone(q, k, v), strict=True):
+        assert error(found, expected) < 1e-6
+    for found, expected in zip(*[jax.grad(loss(f), (0, 1, 2))(q, k, v) for f in (packed, alone)], strict=True):
+        assert error(found, expected) < 1e-5
+
+
 def test_what_is_not_ours_is_refused():
     q, k, v = inputs()
-    with pytest.raises(NotImplementedError, match="cu_seqlens is not supported"):
-        sparse.apply_native_sparse_attention(q, k, v, some_blocks(2), cu_seqlens=jnp.asarray([0, TOKENS]))
+    with pytest.raises(NotImplementedError, match="token_indices without cu_seqlens is not supported"):
+        sparse.apply_native_sparse_attention(q, k, v, some_blocks(2), token_indices=jnp.zeros((TOKENS, 2), jnp.int32))
+    with pytest.raises(ValueError, match="with cu_seqlens expected"):
+        some = jnp.moveaxis(some_blocks(2, TOKENS // BLOCK), 1, 2)[:1]
+        sparse.apply_native_sparse_attention(q[:1], k[:1], v[:1], some, 2, BLOCK, cu_seqlens=jnp.asarray([0, TOKENS]))
     with pytest.raises(NotImplementedError, match="no one number, with g_cmp, is not supported"):
         sparse.native_sparse_attention(q, k, v, g_cmp=normal(6, 2, TOKENS, 4), block_counts=jnp.ones((2, TOKENS, HEADS), jnp.int32))
     with pytest.raises(ValueError, match="expected"):

@@ -126,6 +126,84 @@ TEST(NativeSparseAttention, CallsThatSayTooLittleAreRefused) {
   EXPECT_THROW(attention(Numbers(4, 0.0), blocks_of(2, 1), {named({1, 4, 1, 1}, Numbers(4, 0.0))}), spec::CallError);
 }
 
+// ---- packed sequences ----
+
+// Tokens [first, end) of [1, T, ...], or of log-sum-exps, whose tokens are last.
+HostTensor tokens_of(const HostTensor& all, std::int64_t first, std::int64_t end) {
+  const bool last = all.name().ends_with("lse");
+  std::vector<std::int64_t> shape = all.shape();
+  const std::size_t axis = last ? shape.size() - 1 : 1;
+  std::int64_t inner = 1;
+  for (std::size_t i = axis + 1; i < shape.size(); ++i) inner *= shape[i];
+  Numbers values;
+  for (std::int64_t e = 0; e < all.elements(); ++e)
+    if (const std::int64_t token = e / inner % shape[axis]; token >= first && token < end) values.push_back(all.at(e));
+  shape[axis] = end - first;
+  return {all.name(), all.type(), std::move(shape), values};
+}
+
+// A packed call of these offsets gives for each sequence what a call of its own gives, and for tokens of none `nothing`; NaN there does not
+// matter.
+void expect_sequences_alone(const char* kernel, spec::Case c, const Numbers& offsets) {
+  c.name = "packed";
+  c.types = {{"E", "f32"}};
+  c.attributes["block_size"] = std::int64_t{4};
+  for (const auto& [dim, size] : {std::pair{"B", 1}, {"T", 40}, {"Hq", 4}, {"Hkv", 2}, {"D", 5}, {"Dv", 3}})
+    c.dims[dim] = std::int64_t{size};
+  c.dims["N"] = static_cast<std::int64_t>(offsets.size()) - 1;
+  Call call = make_call(spec_of(kernel), c, 7);
+  call.input("cum_seqlens").assign(offsets);
+  call.rebind();
+  find_reference(kernel)->complete(call);
+  for (HostTensor& input : call.inputs)
+    for (std::int64_t e = 0; input.type() == DType::f32 && !input.name().ends_with("lse") && e < input.elements(); ++e)
+      if (e / (input.elements() / 40) >= static_cast<std::int64_t>(offsets.back())) input.set(e, nan);
+  const Values packed = compute(call);
+  for (std::size_t n = 0; n + 1 < offsets.size(); ++n) {
+    const auto first = static_cast<std::int64_t>(offsets[n]), end = static_cast<std::int64_t>(offsets[n + 1]);
+    std::vector<HostTensor> inputs;
+    for (const HostTensor& input : call.inputs)
+      if (input.name() != "cum_seqlens") inputs.push_back(tokens_of(input, first, end));
+    std::vector<std::string> outputs;
+    for (const HostTensor& output : call.outputs) outputs.push_back(output.name());
+    const Values alone = compute(make_call(spec_of(kernel), call.attributes, std::move(inputs), outputs));
+    for (const HostTensor& output : call.outputs) {
+      const HostTensor all(output.name(), DType::f64, output.shape(), packed.at(output.name()));
+      EXPECT_EQ(tokens_of(all, first, end).values(), alone.at(output.name())) << kernel << " " << output.name() << " of sequence " << n;
+    }
+  }
+  for (const HostTensor& output : call.outputs) {
+    const HostTensor all(output.name(), DType::f64, output.shape(), packed.at(output.name()));
+    const double nothing = output.name() == "selected" ? -1.0 : output.name().ends_with("lse") ? -infinity : 0.0;
+    for (const double x : tokens_of(all, static_cast<std::int64_t>(offsets.back()), 40).values())
+      EXPECT_EQ(x, nothing) << kernel << " " << output.name();
+  }
+}
+
+// Empty sequences, some shorter than a block, tokens of none; no sequence; one of all tokens.
+const std::vector<Numbers> packed_offsets{{0, 0, 3, 4, 21, 21, 37}, {0}, {0, 0}, {0, 40}, {0, 7, 40}};
+
+TEST(NativeSparseAttention, PackedSequencesAreTreatedAlone) {
+  for (const Numbers& offsets : packed_offsets) {
+    spec::Case c;
+    c.attributes = {{"block_count", std::int64_t{3}}, {"window_left", std::int64_t{5}}};
+    c.given = {"g_cmp", "g_slc", "g_swa", "branch_lse", "selected", "cum_seqlens"};
+    expect_sequences_alone("native_sparse_attention", c, offsets);
+    c.given = {"g_slc", "block_indices", "block_counts", "selected", "cum_seqlens"};
+    expect_sequences_alone("native_sparse_attention", c, offsets);
+    c.attributes = {};
+    c.given = {"block_counts", "lse", "cum_seqlens"};
+    c.dims["S"] = std::int64_t{3};
+    expect_sequences_alone("apply_native_sparse_attention", c, offsets);
+  }
+}
+
+TEST(NativeSparseAttention, PackedCallsOfSeveralRowsAreRefused) {
+  std::vector<HostTensor> inputs = {filled("q", {2, 3, 1, 1}, 1), filled("k", {2, 3, 1, 1}, 1), filled("v", {2, 3, 1, 1}, 1),
+                                    HostTensor("cum_seqlens", DType::i32, {2}, Numbers{0, 3})};
+  EXPECT_THROW(make_call(spec_of("native_sparse_attention"), {}, std::move(inputs), {}), spec::CallError);
+}
+
 TEST(NativeSparseAttention, RandomCallsOfEveryKindPassTheirOwnChecks) {
   check_random_calls("native_sparse_attention", 1700, 20);
   check_random_calls("apply_native_sparse_attention", 1800, 20);
@@ -226,6 +304,19 @@ TEST(NativeSparseAttentionBwd, IsTheGradientOfNamedBlocks) {
   Call call = make_call(spec_of("apply_native_sparse_attention_bwd"), c, 5);
   const Values gradients = compute(call);
   for (const char* input : {"q", "k", "v"}) expect_gradient(call, gradients, input, (std::string("d") + input).c_str(), false);
+}
+
+TEST(NativeSparseAttentionBwd, PackedSequencesAreTreatedAlone) {
+  for (const Numbers& offsets : packed_offsets) {
+    spec::Case c;
+    c.attributes = {{"block_count", std::int64_t{3}}, {"window_left", std::int64_t{5}}};
+    c.given = {"g_cmp", "g_slc", "g_swa", "dg_cmp", "dg_slc", "dg_swa", "cum_seqlens"};
+    expect_sequences_alone("native_sparse_attention_bwd", c, offsets);
+    c.attributes = {};
+    c.given = {"block_counts", "cum_seqlens"};
+    c.dims["S"] = std::int64_t{3};
+    expect_sequences_alone("apply_native_sparse_attention_bwd", c, offsets);
+  }
 }
 
 TEST(NativeSparseAttentionBwd, RandomCallsOfEveryKindPassTheirOwnChecks) {
