@@ -215,9 +215,9 @@ KERNEL(THREADS, ${blocks}) recurrent(${parameters('recurrent')}) {
     const int64_t column = static_cast<int64_t>(slice) * COLUMNS + group * VEC, left = v_view.shape[3] - column;
     const Tokens tokens(cum_seqlens, sequences, sequence, q_view.shape[1]);
 $if in_place
-    const StateColumns before(state_view, sequence, head, column), after = before;
+    const StateColumns<float> before(state_view, sequence, head, column), after = before;
 $else
-    const StateColumns before(initial_state_view, sequence, head, column), after(final_state_view, sequence, head, column);
+    const StateColumns<float> before(initial_state_view, sequence, head, column), after(final_state_view, sequence, head, column);
 $end
     const bool is_there = sequence < sequences;
     return Item{{warp() == Q ? q_view : k_view, tokens, head, heads, 0}, {v_view, tokens, head, heads, column},

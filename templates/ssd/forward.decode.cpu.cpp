@@ -58,9 +58,9 @@ static void recurrent(${parameters('recurrent')}, const Group& group) {
                     number_at(A_view.data, a_type, head),
                     dt_softplus};
 $if in_place
-  const DualState before(state_view, sequence, head, first, rows), after = before;
+  const DualState<float> before(state_view, sequence, head, first, rows), after = before;
 $else
-  const DualState before(initial_state_view, sequence, head, first, rows), after(final_state_view, sequence, head, first, rows);
+  const DualState<float> before(initial_state_view, sequence, head, first, rows), after(final_state_view, sequence, head, first, rows);
 $end
   Part part{before.data, after.data, before.stride, after.stride, rows, columns};
   if (part.from != part.to && (!part.from || tokens.count() == 0)) {
