@@ -156,6 +156,8 @@ const Mutant mutants[] = {
     {"DualWhoseStepsDoNotWrite", dual("all.f32"), {"x.k[j] *= step", 0, "x.k[j] *= 1", recurrent_token}},
     {"DualWhoseStepsDoNotDecay", dual("all.f32"), {"step * steps.rate", 0, "steps.rate", recurrent_token}},
     {"DualThatWritesPastTheLastColumn", dual("all.f32"), {"if (i < keys && c < columns) data", 0, "if (c < columns) data", dual_step}},
+    {"DualRowsOfANarrowStateThatWriteHalfOfBm", dual_rows("bf16_state_of_few.f32"), {"t.b[k * PARTS + j / 4]", 0, "t.b[k * PARTS]"}},
+    {"DualRowsOfANarrowStateThatReadHalfOfC", dual_rows("bf16_state_of_few.f32"), {"t.c[k * PARTS + j / 4]", 0, "t.c[k * PARTS]"}},
     {"DualRowsThatSumHalfTheColumns", dual_rows("one.f32"), {"mask = LANES / ROWS / 2", 0, "mask = 0"}},
     {"DualRowsWhoseHalvesKeepTheSameRows", dual_rows("one.f32"), {"upper ? x[i] : other", 0, "upper ? other : x[i]"}},
     {"DualRowsThatWritePastTheLastRow", dual_rows("one.f32"), {"row + i * GROUPS < features", 0, "true"}},
