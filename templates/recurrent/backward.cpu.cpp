@@ -230,12 +230,12 @@ $end
   const ValueRows dv_rows{value_sums + values_at, heads * all_values, columns};
   const ValueRows dgv_rows{${dual ? 'nullptr' : 'VALUE_GATES ? value_gate_sums + values_at : nullptr'}, heads * all_values, columns};
 
-  ${dual ? 'DualState' : 'State'}(initial_state_view, sequence, head, first, columns).load<WIDTH, WIDTH>(s.states, keys);
+  ${dual ? 'DualState' : 'State'}<float>(initial_state_view, sequence, head, first, columns).load<WIDTH, WIDTH>(s.states, keys);
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     __builtin_memcpy(kept + chunk * kept_stride, s.states, size * sizeof(float));
     for (int64_t t = chunk * CHUNK; t < (chunk + 1) * CHUNK && t < stream.tokens; ++t) step(stream, s, t, s.states, s.states);
   }
-  ${dual ? 'DualState' : 'State'}(dfinal_state_view, sequence, head, first, columns).load<WIDTH, WIDTH>(s.gradient, keys);
+  ${dual ? 'DualState' : 'State'}<float>(dfinal_state_view, sequence, head, first, columns).load<WIDTH, WIDTH>(s.gradient, keys);
   for (int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
     const int64_t start = chunk * CHUNK, count = stream.tokens - start < CHUNK ? stream.tokens - start : CHUNK;
     __builtin_memcpy(s.states, kept + chunk * kept_stride, size * sizeof(float));
@@ -248,7 +248,7 @@ $end
       dgv_rows.store(at, dgv);
     }
   }
-  if (is_given(dinitial_state_view)) ${dual ? 'DualState' : 'State'}(dinitial_state_view, sequence, head, first, columns).store<WIDTH, WIDTH>(s.gradient, keys);
+  if (is_given(dinitial_state_view)) ${dual ? 'DualState' : 'State'}<float>(dinitial_state_view, sequence, head, first, columns).store<WIDTH, WIDTH>(s.gradient, keys);
 }
 
 $if dual

@@ -167,13 +167,13 @@ $end
   const int64_t values_at = (first_token * heads + head) * values + column;
 
   float state[KEYS][VEC], after[KEYS][VEC];
-  ${dual ? 'DualColumns' : 'StateColumns'}(initial_state_view, sequence, head, column).load<PARTS>(state, keys, lane(), columns, false);
+  ${dual ? 'DualColumns' : 'StateColumns'}<float>(initial_state_view, sequence, head, column).load<PARTS>(state, keys, lane(), columns, false);
 #pragma unroll 1
   for (int64_t t = 0; t < count; ++t) {
     if (t % CHUNK == 0) keep_state(kept + t / CHUNK * kept_stride, state);
     step(state, token_at(t));
   }
-  ${dual ? 'DualColumns' : 'StateColumns'}(dfinal_state_view, sequence, head, column).load<PARTS>(after, keys, lane(), columns, false);
+  ${dual ? 'DualColumns' : 'StateColumns'}<float>(dfinal_state_view, sequence, head, column).load<PARTS>(after, keys, lane(), columns, false);
 #pragma unroll 1
   for (int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
     const int64_t start = chunk * CHUNK, tokens_here = count - start < CHUNK ? count - start : CHUNK;
@@ -204,7 +204,7 @@ $end
       add_up(d, keys, sums + at * heads * (3 * keys + 2));
     }
   }
-  if (is_given(dinitial_state_view)) ${dual ? 'DualColumns' : 'StateColumns'}(dinitial_state_view, sequence, head, column).store<PARTS>(after, keys, lane(), columns, false);
+  if (is_given(dinitial_state_view)) ${dual ? 'DualColumns' : 'StateColumns'}<float>(dinitial_state_view, sequence, head, column).store<PARTS>(after, keys, lane(), columns, false);
 }
 
 // Rows of sums, added over slices and over the `count` heads from `first` on that share a row.

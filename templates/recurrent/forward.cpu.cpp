@@ -15,9 +15,6 @@
 $if dual  // ssd
 #include "ssd/dual_rows.h"
 $end
-$if in_place and half_state
-#include "recurrent/narrow_state.h"
-$end
 
 constexpr int VECTORS = ${vectors};  // vectors of v's features a work item
 constexpr int TILE = VECTORS < ${arch.registers / 8} ? VECTORS : ${arch.registers / 8};
@@ -287,13 +284,13 @@ $else
 $end
   const Scratch scratch(group, keys);
 $if in_place
-  const ${dual ? 'DualState' : half_state ? 'NarrowState' : 'State'} state(state_view, sequence, head, first, columns);
+  const ${dual ? 'DualState' : 'State'}<${half_state ? 'bfloat16' : 'float'}> state(state_view, sequence, head, first, columns);
   state.load<WIDTH, PANEL>(scratch.state, keys);
   run_stream(stream, scratch, out);
   state.store<WIDTH, PANEL>(scratch.state, keys);
 $else
-  ${dual ? 'DualState' : 'State'}(initial_state_view, sequence, head, first, columns).load<WIDTH, PANEL>(scratch.state, keys);
+  ${dual ? 'DualState' : 'State'}<float>(initial_state_view, sequence, head, first, columns).load<WIDTH, PANEL>(scratch.state, keys);
   run_stream(stream, scratch, out);
-  ${dual ? 'DualState' : 'State'}(final_state_view, sequence, head, first, columns).store<WIDTH, PANEL>(scratch.state, keys);
+  ${dual ? 'DualState' : 'State'}<float>(final_state_view, sequence, head, first, columns).store<WIDTH, PANEL>(scratch.state, keys);
 $end
 }

@@ -5,9 +5,6 @@
 #include "device/number/narrow.h"
 #include "recurrent/recurrent_decay.h"
 #include "recurrent/recurrent_rows.h"
-$if half_state
-#include "recurrent/narrow_state.h"
-$end
 
 constexpr bool DELTA = ${delta}, VALUE_GATES = ${value_gates};
 constexpr int ROWS = 4;  // of the state at once
@@ -28,10 +25,11 @@ static inline Floats decayed(const Token& token, Floats was, int64_t i, int64_t 
   return left;
 }
 
+using Stored = ${half_state ? 'bfloat16' : 'float'};
 // Columns of one head's state.
 struct Part {
-  const ${half_state ? 'bfloat16' : 'float'}* from;
-  ${half_state ? 'bfloat16' : 'float'}* to;
+  const Stored* from;
+  Stored* to;
   int64_t from_stride, to_stride, keys, columns;
 };
 
@@ -66,11 +64,11 @@ static void write_state(const Token& token, const Part& part, bool is_last) {
       const Floats w = load_floats(token.v + x);
 #pragma GCC unroll 4
       for (int r = 0; r < COUNT; ++r) {
-        const ${half_state ? 'bfloat16' : 'float'}* from = part.from + (i + r) * part.from_stride + x;
+        const Stored* from = part.from + (i + r) * part.from_stride + x;
         if (DELTA && is_last && x % 16 == 0) __builtin_prefetch(from + part.keys * part.from_stride, 0, 2);
         const Floats state = decayed(token, load_floats(from), i + r, x) + token.k[i + r] * w;
         sum += token.q[i + r] * state;
-        store_floats(part.to + (i + r) * part.to_stride + x, state);
+        store_elements(part.to + (i + r) * part.to_stride + x, state);
       }
       store_floats(token.out + x, sum);
     }
@@ -98,15 +96,15 @@ static void recurrent(${parameters('recurrent')}, const Group& group) {
   const Token token{take(key_row), take(key_row), take(key_row), take(key_row), take(width),
                     take(width),   take(width),   take(width),   take(width)};
 $if in_place
-  const ${half_state ? 'NarrowState' : 'State'} before(state_view, sequence, head, first, columns), after = before;
+  const State<Stored> before(state_view, sequence, head, first, columns), after = before;
 $else
-  const State before(initial_state_view, sequence, head, first, columns), after(final_state_view, sequence, head, first, columns);
+  const State<float> before(initial_state_view, sequence, head, first, columns), after(final_state_view, sequence, head, first, columns);
 $end
   Part part{before.data, after.data, before.stride, after.stride, keys, columns};
   if (part.from != part.to && (!part.from || tokens.count() == 0)) {
     for (int64_t i = 0; i < keys; ++i)
       for (int64_t x = 0; x < columns; x += LANES)
-        store_floats(part.to + i * part.to_stride + x, part.from ? load_floats(part.from + i * part.from_stride + x) : Floats{});
+        store_elements(part.to + i * part.to_stride + x, part.from ? load_floats(part.from + i * part.from_stride + x) : Floats{});
     part.from = part.to, part.from_stride = part.to_stride;
   }
   for (int64_t t = 0; t < tokens.count(); ++t) {

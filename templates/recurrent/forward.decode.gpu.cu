@@ -1,15 +1,17 @@
 // recurrent, forward, for few tokens a sequence: blocks that stay carry COLUMNS features of one head's state after another, in registers.
 //
 // An item is a slice of a head of a sequence; a block has every grid-th one and walks over their tokens. A row of the state lies over GROUPS
-// neighbouring threads of VEC features; PARTS threads share a column, each with KEYS keys on end. While a token is computed, the rows of the next
-// one, and the states of the next AHEAD items, are on their way from memory. Sums over the keys go over the lanes of a warp that share a column, then
-// over the warps through shared memory; what a query reads is added up and written a token later, to wait for the block once less.
+// neighbouring threads of VEC features, 16 bytes; PARTS threads share a column, each with KEYS keys on end. While a token is computed, the rows
+// of the next one, and the states of the next AHEAD items, are on their way from memory. Sums over the keys go over the lanes of a warp that
+// share a column, then over the warps through shared memory; what a query reads is added up and written a token later, to wait for the block
+// once less.
 #include "device/gpu.h"
 #include "device/number/roots.h"
 #include "recurrent/recurrent_step.h"
 
 using Element = ${ctype(E)};
-constexpr int WARPS = ${warps}, THREADS = 32 * WARPS, VEC = 4, COLUMNS = ${columns}, GROUPS = COLUMNS / VEC, PARTS = THREADS / GROUPS;
+using Stored = ${half_state ? 'bfloat16' : 'float'};  // a state's number in memory
+constexpr int WARPS = ${warps}, THREADS = 32 * WARPS, VEC = 16 / sizeof(Stored), COLUMNS = ${columns}, GROUPS = COLUMNS / VEC, PARTS = THREADS / GROUPS;
 constexpr int KEYS = ${keys_a_thread}, ROW = ${keys}, LANE_KEYS = ROW / 32;  // of a thread; of a prepared row; of a lane that prepares it
 constexpr int AHEAD = ${ahead};
 constexpr uint32_t NONE = ~0u;
@@ -28,12 +30,12 @@ struct alignas(16) Rows {
 constexpr int Q = 0, GATES = 2;  // the warps that prepare q and the gates; that between them has k
 
 // Sums of the warps.
-struct alignas(16) Parts {
+struct alignas(4 * VEC) Parts {
   float seen[WARPS][COLUMNS];     // by the key
   float read[2][WARPS][COLUMNS];  // by the query, of this token and the one before
 };
 
-typedef Pack<float, VEC> StateAhead[KEYS][THREADS];  // a thread reads what it has copied
+typedef Pack<Stored, VEC> StateAhead[KEYS][THREADS];  // a thread reads what it has copied
 struct alignas(128) Memory {
   StateAhead ahead[AHEAD];  // the next items' states
   Rows rows[2];
@@ -55,7 +57,7 @@ struct Item {
   float gamma;
   int64_t count;
   int columns;          // of the thread's VEC, those that there are
-  float *before, *after;  // the thread's first row of the state; null: 0, none
+  Stored *before, *after;  // the thread's first row of the state; null: 0, none
   int64_t before_stride, after_stride;
   Element* out;
 };
@@ -126,7 +128,7 @@ static inline Pack<float, VEC> add_up(const float (&parts)[WARPS][COLUMNS]) {
 
 // `keys`: the thread's keys that there are, KEYS at most.
 static inline void send_ahead(const Item& item, int keys, StateAhead& ahead) {
-  const float* row = item.before;
+  const Stored* row = item.before;
 #pragma unroll
   for (int j = 0; j < KEYS; ++j, row += item.before_stride) {
     const bool there = row && j < keys && item.columns > 0;
@@ -140,28 +142,28 @@ static inline void take_ahead(const StateAhead& ahead, float (&state)[KEYS][VEC]
   for (int j = 0; j < KEYS; ++j) {
     const auto row = ahead[j][thread_x()];
 #pragma unroll
-    for (int c = 0; c < VEC; ++c) state[j][c] = row.at[c];
+    for (int c = 0; c < VEC; ++c) state[j][c] = to_float(row.at[c]);
   }
 }
 static inline void load_state(const Item& item, int keys, float (&state)[KEYS][VEC]) {
-  const float* row = item.before;
+  const Stored* row = item.before;
 #pragma unroll
   for (int j = 0; j < KEYS; ++j, row += item.before_stride)
 #pragma unroll
-    for (int c = 0; c < VEC; ++c) state[j][c] = item.before && j < keys && c < item.columns ? row[c] : 0;
+    for (int c = 0; c < VEC; ++c) state[j][c] = item.before && j < keys && c < item.columns ? to_float(row[c]) : 0;
 }
-static inline void store_state(float* row, int64_t stride, int keys, int columns, const float (&state)[KEYS][VEC]) {
+static inline void store_state(Stored* row, int64_t stride, int keys, int columns, const float (&state)[KEYS][VEC]) {
 #pragma unroll
   for (int j = 0; j < KEYS; ++j, row += stride) {
     if constexpr (WHOLE) {
-      Pack<float, VEC> x;
+      Pack<Stored, VEC> x;
 #pragma unroll
-      for (int c = 0; c < VEC; ++c) x.at[c] = state[j][c];
+      for (int c = 0; c < VEC; ++c) x.at[c] = from_float<Stored>(state[j][c]);
       if (j < keys && columns > 0) store_pack(row, x);
     } else {
 #pragma unroll
       for (int c = 0; c < VEC; ++c)
-        if (j < keys && c < columns) row[c] = state[j][c];
+        if (j < keys && c < columns) row[c] = from_float<Stored>(state[j][c]);
     }
   }
 }
@@ -170,7 +172,7 @@ static inline void store_state(float* row, int64_t stride, int keys, int columns
 static inline void copy_state(const Item& item, int keys) {
   for (int j = 0; j < KEYS && j < keys; ++j)
     for (int c = 0; c < item.columns; ++c)
-      item.after[j * item.after_stride + c] = item.before ? item.before[j * item.before_stride + c] : 0;
+      item.after[j * item.after_stride + c] = item.before ? item.before[j * item.before_stride + c] : from_float<Stored>(0.0f);
 }
 
 // Key j of the thread in a prepared row; 0 past its end.
@@ -215,9 +217,9 @@ KERNEL(THREADS, ${blocks}) recurrent(${parameters('recurrent')}) {
     const int64_t column = static_cast<int64_t>(slice) * COLUMNS + group * VEC, left = v_view.shape[3] - column;
     const Tokens tokens(cum_seqlens, sequences, sequence, q_view.shape[1]);
 $if in_place
-    const StateColumns before(state_view, sequence, head, column), after = before;
+    const StateColumns<Stored> before(state_view, sequence, head, column), after = before;
 $else
-    const StateColumns before(initial_state_view, sequence, head, column), after(final_state_view, sequence, head, column);
+    const StateColumns<Stored> before(initial_state_view, sequence, head, column), after(final_state_view, sequence, head, column);
 $end
     const bool is_there = sequence < sequences;
     return Item{{warp() == Q ? q_view : k_view, tokens, head, heads, 0}, {v_view, tokens, head, heads, column},
@@ -277,7 +279,7 @@ $end
       }
     }
     Element* const out = item.out + place(item, t) * out_view.strides[1];
-    float* const after = item.after;
+    Stored* const after = item.after;
     const int64_t after_stride = item.after_stride;
     const int columns = item.columns;
     const bool is_last = ++t == item.count;

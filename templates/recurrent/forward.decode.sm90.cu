@@ -8,10 +8,11 @@
 #include "recurrent/recurrent_step.h"
 
 using Element = ${ctype(E)};
+using Stored = ${half_state ? 'bfloat16' : 'float'};  // a state's number in memory, also in shared memory
 constexpr bool DELTA = ${delta}, KEY_GATES = ${key_gates}, IN_PLACE = ${in_place};
 constexpr int KEYS = 128, COLUMNS = 128, CARRIERS = 8, COPIER = CARRIERS, PREPARER = CARRIERS + 1, WARPS = PREPARER + 1;
 constexpr int OWN = KEYS / CARRIERS, VEC = COLUMNS / WARP, LANE = KEYS / WARP;  // a warp's keys, a lane's columns, numbers of a row a lane prepares
-constexpr uint32_t STATE_BYTES = KEYS * COLUMNS * 4, STAGES = 3, SLOTS = 2;
+constexpr uint32_t STATE_BYTES = KEYS * COLUMNS * sizeof(Stored), STAGES = ${half_state ? 6 : 3}, SLOTS = 2;
 constexpr int TOGETHER = 1;  // the barrier of the warps that carry states
 
 // A token, prepared: q times the scale, k, v, and what gates leave of each key's row of the state, or (no gates of keys) of all.
@@ -32,7 +33,7 @@ struct Item {
     const int number = static_cast<int>(block_x()) + step * static_cast<int>(grid_x());
     sequence = number / heads, head = number - sequence * heads;
   }
-  float* state(const View& view) const { return static_cast<float*>(view.data) + sequence * view.strides[0] + head * view.strides[1]; }
+  Stored* state(const View& view) const { return static_cast<Stored*>(view.data) + sequence * view.strides[0] + head * view.strides[1]; }
 };
 
 static inline float sum_of_warp(float x) {
@@ -55,7 +56,7 @@ static inline Pack<float, VEC> add_up(const float (&parts)[CARRIERS][COLUMNS]) {
 }
 
 // The state's part of a warp, in shared memory, becomes that after the token.
-static inline void change(float* state, const Prepared& row, Memory& memory, int turn) {
+static inline void change(Stored* state, const Prepared& row, Memory& memory, int turn) {
   const int first = OWN * warp();
   float x[OWN][VEC], sums[VEC] = {};
 #pragma unroll
@@ -64,7 +65,7 @@ static inline void change(float* state, const Prepared& row, Memory& memory, int
     const SplitExp left{row.base[KEY_GATES ? first + j : 0], row.rest[KEY_GATES ? first + j : 0]};
 #pragma unroll
     for (int c = 0; c < VEC; ++c) {
-      x[j][c] = left.of(own.at[c]);
+      x[j][c] = left.of(to_float(own.at[c]));
       if (DELTA) sums[c] += row.k[first + j] * x[j][c];
     }
   }
@@ -78,11 +79,12 @@ static inline void change(float* state, const Prepared& row, Memory& memory, int
   }
 #pragma unroll
   for (int j = 0; j < OWN; ++j) {
-    Pack<float, VEC> to;
+    Pack<Stored, VEC> to;
 #pragma unroll
     for (int c = 0; c < VEC; ++c) {
-      to.at[c] = x[j][c] + row.k[first + j] * v.at[c];
-      sums[c] += row.q[first + j] * to.at[c];
+      const float now = x[j][c] + row.k[first + j] * v.at[c];
+      to.at[c] = from_float<Stored>(now);
+      sums[c] += row.q[first + j] * now;
     }
     store_pack(state + (first + j) * COLUMNS + VEC * lane(), to);
   }
@@ -176,7 +178,7 @@ $end
       const uint32_t stage = step % STAGES, slot = step % SLOTS;
       barrier_wait_all(ready(slot), step / SLOTS % 2);
       barrier_wait_all(full(stage), step / STAGES % 2);
-      change(reinterpret_cast<float*>(states + stage * STATE_BYTES), memory.rows[slot], memory, step % 2);
+      change(reinterpret_cast<Stored*>(states + stage * STATE_BYTES), memory.rows[slot], memory, step % 2);
       fence_async();
       sync_warp();
       if (lane() == 0) barrier_arrive(changed(stage)), barrier_arrive(used(slot));

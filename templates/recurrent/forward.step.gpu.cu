@@ -10,9 +10,6 @@ constexpr int KEYS = ${keys_a_lane};  // of a lane
 constexpr int WARPS = ${warps};
 constexpr bool DELTA = ${delta}, KEY_GATES = ${key_gates}, VALUE_GATES = ${value_gates};
 #include "recurrent/recurrent_token.h"
-$if in_place and half_state
-#include "recurrent/narrow_columns.h"
-$end
 
 // The state after the token; out: the lane's features of state^T q.
 static inline void step(float (&state)[KEYS][VEC], const Token& x, float (&out)[VEC]) {
@@ -73,9 +70,9 @@ $else
 $end
   float state[KEYS][VEC];
 $if in_place
-  const ${dual ? 'DualColumns' : half_state ? 'NarrowColumns' : 'StateColumns'} before(state_view, sequence, head, column), after = before;
+  const ${dual ? 'DualColumns' : 'StateColumns'}<${half_state ? 'bfloat16' : 'float'}> before(state_view, sequence, head, column), after = before;
 $else
-  const ${dual ? 'DualColumns' : 'StateColumns'} before(initial_state_view, sequence, head, column), after(final_state_view, sequence, head, column);
+  const ${dual ? 'DualColumns' : 'StateColumns'}<float> before(initial_state_view, sequence, head, column), after(final_state_view, sequence, head, column);
 $end
   before.load<PARTS>(state, keys, part, columns, whole_packs);
   const float scale = softmax_scale;

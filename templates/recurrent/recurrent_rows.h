@@ -117,14 +117,15 @@ struct OutRows {
   }
 };
 
-// Columns of one head's state in memory.
+// Columns of one head's state of T in memory, f32 in panels.
+template <class T>
 struct State {
-  float* data;  // null: 0
+  T* data;  // null: 0
   int64_t stride, count;
 
   State(const View& view, int64_t sequence, int64_t head, int64_t start, int64_t count)
       : data(nullptr), stride(view.strides[2]), count(count) {
-    if (is_given(view)) data = static_cast<float*>(view.data) + sequence * view.strides[0] + head * view.strides[1] + start;
+    if (is_given(view)) data = static_cast<T*>(view.data) + sequence * view.strides[0] + head * view.strides[1] + start;
   }
   // To and from panels [WIDTH / PANEL][keys][PANEL].
   template <int64_t WIDTH, int64_t PANEL>

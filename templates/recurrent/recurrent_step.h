@@ -102,14 +102,15 @@ struct AnyNumbers {
   }
 };
 
-// A lane's columns of one head's state in memory: rows part, part + PARTS, ...
+// A lane's columns of one head's state of T in memory, f32 in registers: rows part, part + PARTS, ...
+template <class T>
 struct StateColumns {
-  float* data;  // null: 0
+  T* data;  // null: 0
   int64_t stride;
   StateColumns(const View& view, int64_t sequence, int64_t head, int64_t column) : data(nullptr), stride(0) {
     if (!is_given(view)) return;
     stride = view.strides[2];
-    data = static_cast<float*>(view.data) + sequence * view.strides[0] + head * view.strides[1] + column;
+    data = static_cast<T*>(view.data) + sequence * view.strides[0] + head * view.strides[1] + column;
   }
 
   // whole_packs: every row's columns are whole and aligned packs.
@@ -118,7 +119,7 @@ struct StateColumns {
 #pragma unroll
     for (int j = 0; j < KEYS; ++j) {
       const int64_t i = j * PARTS + part;
-      Pack<float, VEC> row = {};
+      Pack<T, VEC> row = {};
       if (data && i < keys) {
         if (whole_packs && columns == VEC) {
           row = load_pack<VEC>(data + i * stride);
@@ -129,7 +130,7 @@ struct StateColumns {
         }
       }
 #pragma unroll
-      for (int c = 0; c < VEC; ++c) state[j][c] = row.at[c];
+      for (int c = 0; c < VEC; ++c) state[j][c] = to_float(row.at[c]);
     }
   }
 
@@ -140,14 +141,14 @@ struct StateColumns {
       const int64_t i = j * PARTS + part;
       if (i >= keys) continue;
       if (whole_packs && columns == VEC) {
-        Pack<float, VEC> row;
+        Pack<T, VEC> row;
 #pragma unroll
-        for (int c = 0; c < VEC; ++c) row.at[c] = state[j][c];
+        for (int c = 0; c < VEC; ++c) row.at[c] = from_float<T>(state[j][c]);
         store_pack(data + i * stride, row);
       } else {
 #pragma unroll
         for (int c = 0; c < VEC; ++c)
-          if (c < columns) data[i * stride + c] = state[j][c];
+          if (c < columns) data[i * stride + c] = from_float<T>(state[j][c]);
       }
     }
   }

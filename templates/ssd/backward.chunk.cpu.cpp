@@ -18,7 +18,7 @@ constexpr bool DELTA = false, VALUE_GATES = false;
 constexpr int64_t MOST_HEADS = 8;  // a work item
 #include "ssd/cpu_gradient_heads.h"
 
-static void load_state(const DualState& from, Rectangle to, int64_t features, int64_t columns) {
+static void load_state(const DualState<float>& from, Rectangle to, int64_t features, int64_t columns) {
   __builtin_memset(to.data, 0, features * to.row * sizeof(float));
   for (int64_t i = 0; from.data && i < from.count; ++i)
     for (int64_t j = 0; j < columns; j += LANES) store_floats(to.at(i, j), load_some(from.data + i * from.stride + j, columns - j));
@@ -106,7 +106,7 @@ static void chunks(${parameters('chunks')}, const Group& group) {
   for (int64_t i = 0; i < own_heads; ++i) {
     for (int of = 0; of < 3; ++of) head_sums[(sequence * heads + first_head + i) * 3 + of] = added[i][of];
     if (!is_given(dinitial_state_view)) continue;
-    const DualState to(dinitial_state_view, sequence, first_head + i, 0, features);
+    const DualState<float> to(dinitial_state_view, sequence, first_head + i, 0, features);
     for (int64_t p = 0; p < features; ++p)
       for (int64_t j = 0; j < states; j += LANES)
         store_some(to.data + p * to.stride + j, load_floats(work.states + i * size + p * s.row + j), states - j);

@@ -39,13 +39,14 @@ static inline float number_of_head(const View& view, int64_t type, int64_t head)
 }
 
 // As State, of a state in memory [P, N]: its rows are what State has as columns.
+template <class T>
 struct DualState {
-  float* data;  // null: 0
+  T* data;  // null: 0
   int64_t stride, count;
 
   DualState(const View& view, int64_t sequence, int64_t head, int64_t start, int64_t count)
       : data(nullptr), stride(view.strides[2]), count(count) {
-    if (is_given(view)) data = static_cast<float*>(view.data) + sequence * view.strides[0] + head * view.strides[1] + start * stride;
+    if (is_given(view)) data = static_cast<T*>(view.data) + sequence * view.strides[0] + head * view.strides[1] + start * stride;
   }
   // To and from scratch: row i of the `width` features' state lies at at(x, i), x a multiple of LANES.
   template <class At>

@@ -34,13 +34,14 @@ struct Steps {
 };
 
 // As StateColumns, of a state in memory [P, N]: its rows are what StateColumns has as columns.
+template <class T>
 struct DualColumns {
-  float* data;  // null: 0
+  T* data;  // null: 0
   int64_t stride;
   DualColumns(const View& view, int64_t sequence, int64_t head, int64_t column) : data(nullptr), stride(0) {
     if (!is_given(view)) return;
     stride = view.strides[2];
-    data = static_cast<float*>(view.data) + sequence * view.strides[0] + head * view.strides[1] + column * stride;
+    data = static_cast<T*>(view.data) + sequence * view.strides[0] + head * view.strides[1] + column * stride;
   }
 
   template <int PARTS, int KEYS, int VEC>
@@ -50,7 +51,7 @@ struct DualColumns {
 #pragma unroll
       for (int c = 0; c < VEC; ++c) {
         const int i = j * PARTS + part;
-        state[j][c] = data && i < keys && c < columns ? data[c * stride + i] : 0;
+        state[j][c] = data && i < keys && c < columns ? to_float(data[c * stride + i]) : 0;
       }
   }
 
@@ -61,7 +62,7 @@ struct DualColumns {
 #pragma unroll
       for (int c = 0; c < VEC; ++c) {
         const int i = j * PARTS + part;
-        if (i < keys && c < columns) data[c * stride + i] = state[j][c];
+        if (i < keys && c < columns) data[c * stride + i] = from_float<T>(state[j][c]);
       }
   }
 };

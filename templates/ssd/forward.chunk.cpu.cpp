@@ -62,7 +62,7 @@ static void recurrent(${parameters('recurrent')}, const Group& group) {
   };
   __builtin_memset(s.state, 0, own_heads * panels * PANEL * s.state_rows * sizeof(float));
   for (int64_t i = 0; i < own_heads; ++i)
-    DualState(initial_state_view, sequence, first_head + i, first, columns).load_rows(panels * PANEL, states, place_of(i));
+    DualState<float>(initial_state_view, sequence, first_head + i, first, columns).load_rows(panels * PANEL, states, place_of(i));
   begin_heads(s, own_heads * panels);
   for (int64_t start = 0; start < tokens.count(); start += CHUNK) {
     const int64_t left = tokens.count() - start, count = left < CHUNK ? left : CHUNK, rows = up_to(count, ${amx ? 'SIDE' : 'ROWS'});
@@ -71,5 +71,5 @@ static void recurrent(${parameters('recurrent')}, const Group& group) {
   }
   end_heads();
   for (int64_t i = 0; i < own_heads; ++i)
-    DualState(final_state_view, sequence, first_head + i, first, columns).store_rows(panels * PANEL, states, place_of(i));
+    DualState<float>(final_state_view, sequence, first_head + i, first, columns).store_rows(panels * PANEL, states, place_of(i));
 }

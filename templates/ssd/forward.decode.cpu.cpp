@@ -13,10 +13,11 @@ struct Token {
   SplitExp decay;
 };
 
+using Stored = ${half_state ? 'bfloat16' : 'float'};
 // Rows of one head's state.
 struct Part {
-  const float* from;  // null: 0
-  float* to;
+  const Stored* from;  // null: 0
+  Stored* to;
   int64_t from_stride, to_stride, rows, columns;
 };
 
@@ -25,8 +26,8 @@ static void write_state(const Token& token, const Part& part) {
   int64_t i = 0;
   const auto rows = [&]<int COUNT>(RowCount<COUNT>) {
     Floats sum[COUNT] = {};
-    const float* from = part.from + i * part.from_stride;
-    float* to = part.to + i * part.to_stride;
+    const Stored* from = part.from + i * part.from_stride;
+    Stored* to = part.to + i * part.to_stride;
     for (int64_t n = 0; n < part.columns; n += LANES) {
       const Floats b = load_floats(token.b + n), c = load_floats(token.c + n);
 #pragma GCC unroll 4
@@ -34,7 +35,7 @@ static void write_state(const Token& token, const Part& part) {
         const Floats was = load_floats(from + r * part.from_stride + n);
         const Floats state = was * token.decay.base + was * token.decay.rest + token.x[i + r] * b;
         sum[r] += state * c;
-        store_floats(to + r * part.to_stride + n, state);
+        store_elements(to + r * part.to_stride + n, state);
       }
     }
     for (int r = 0; r < COUNT; ++r) token.out[i + r] = sum_of(sum[r]);
@@ -58,15 +59,15 @@ static void recurrent(${parameters('recurrent')}, const Group& group) {
                     number_at(A_view.data, a_type, head),
                     dt_softplus};
 $if in_place
-  const DualState before(state_view, sequence, head, first, rows), after = before;
+  const DualState<Stored> before(state_view, sequence, head, first, rows), after = before;
 $else
-  const DualState before(initial_state_view, sequence, head, first, rows), after(final_state_view, sequence, head, first, rows);
+  const DualState<float> before(initial_state_view, sequence, head, first, rows), after(final_state_view, sequence, head, first, rows);
 $end
   Part part{before.data, after.data, before.stride, after.stride, rows, columns};
   if (part.from != part.to && (!part.from || tokens.count() == 0)) {
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t n = 0; n < columns; n += LANES)
-        store_floats(part.to + i * part.to_stride + n, part.from ? load_floats(part.from + i * part.from_stride + n) : Floats{});
+        store_elements(part.to + i * part.to_stride + n, part.from ? load_floats(part.from + i * part.from_stride + n) : Floats{});
     part.from = part.to, part.from_stride = part.to_stride;
   }
   float* next = static_cast<float*>(group.shared);

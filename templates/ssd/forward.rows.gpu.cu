@@ -1,5 +1,5 @@
 // ssd, forward, token by token: a warp has some rows of one head's state in registers. A row, a feature of x, lies over LANES
-// neighbouring lanes in packs of four columns, so that a warp reads and writes whole lines, all of them on their way before the first is used;
+// neighbouring lanes in packs of 16 bytes, so that a warp reads and writes whole lines, all of them on their way before the first is used;
 // sums over the columns stay inside of a warp, and no warp waits for another. While a token is computed the next one's rows are on their way.
 //
 // Tensors come as pointers: heads and features lie side by side, and only the steps from one token and one sequence to the next are open.
@@ -7,13 +7,15 @@
 #include "ssd/dual_step.h"
 
 using Element = ${ctype(E)};
-constexpr int COLUMNS = ${keys}, LANES = COLUMNS < 4 * WARP ? COLUMNS / 4 : WARP, PACKS = COLUMNS / (4 * LANES);  // COLUMNS: N or the power of 2 above
+using Stored = ${half_state ? 'bfloat16' : 'float'};  // a state's number in memory; a pack has VEC of them, PARTS times four
+constexpr int COLUMNS = ${keys}, VEC = 16 / sizeof(Stored), PARTS = VEC / 4;  // COLUMNS: N or the power of 2 above
+constexpr int LANES = COLUMNS < VEC * WARP ? COLUMNS / VEC : WARP, PACKS = COLUMNS / (VEC * LANES);
 constexpr int GROUPS = WARP / LANES, ROWS = ${rows}, WARPS = ${warps};  // rows side by side; rows of a lane, each GROUPS after the one before
 constexpr bool WHOLE_COLUMNS = ${whole_columns}, WHOLE_ROWS = ${whole_rows};
 
 // A token's numbers as they lie in memory.
 struct Token {
-  Pack<Element, 4> b[PACKS], c[PACKS];
+  Pack<Element, 4> b[PACKS * PARTS], c[PACKS * PARTS];
   Element x[ROWS];
 };
 // How much of x a token writes, and what it leaves of the state.
@@ -26,28 +28,38 @@ struct Step {
 struct Place {
   int row, features, columns;  // the lane's first row of the head's
   bool has_row(int i) const { return WHOLE_ROWS || row + i * GROUPS < features; }
-  static int column(int k) { return (k * LANES + lane() % LANES) * 4; }
+  static int column(int k) { return (k * LANES + lane() % LANES) * VEC; }
   bool has_column(int k) const { return WHOLE_COLUMNS || column(k) < columns; }
 
-  void load(const float* from, Pack<float, 4> (&s)[ROWS][PACKS]) const {
+  void load(const Stored* from, Pack<float, VEC> (&s)[ROWS][PACKS]) const {
 #pragma unroll
     for (int i = 0; i < ROWS; ++i)
 #pragma unroll
-      for (int k = 0; k < PACKS; ++k)
-        if (has_row(i) && has_column(k)) s[i][k] = load_pack<4>(from + i * GROUPS * columns + column(k));
+      for (int k = 0; k < PACKS; ++k) {
+        if (!has_row(i) || !has_column(k)) continue;
+        const auto pack = load_pack<VEC>(from + i * GROUPS * columns + column(k));
+#pragma unroll
+        for (int j = 0; j < VEC; ++j) s[i][k].at[j] = to_float(pack.at[j]);
+      }
   }
-  void store(float* to, const Pack<float, 4> (&s)[ROWS][PACKS]) const {
+  void store(Stored* to, const Pack<float, VEC> (&s)[ROWS][PACKS]) const {
 #pragma unroll
     for (int i = 0; i < ROWS; ++i)
 #pragma unroll
-      for (int k = 0; k < PACKS; ++k)
-        if (has_row(i) && has_column(k)) store_pack(to + i * GROUPS * columns + column(k), s[i][k]);
+      for (int k = 0; k < PACKS; ++k) {
+        Pack<Stored, VEC> pack;
+#pragma unroll
+        for (int j = 0; j < VEC; ++j) pack.at[j] = from_float<Stored>(s[i][k].at[j]);
+        if (has_row(i) && has_column(k)) store_pack(to + i * GROUPS * columns + column(k), pack);
+      }
   }
   Token token(const Element* x, const Element* b, const Element* c) const {
     Token t = {};
 #pragma unroll
-    for (int k = 0; k < PACKS; ++k)
-      if (has_column(k)) t.b[k] = load_pack<4>(b + column(k)), t.c[k] = load_pack<4>(c + column(k));
+    for (int k = 0; k < PACKS * PARTS; ++k) {
+      const int at = column(k / PARTS) + k % PARTS * 4;
+      if (has_column(k / PARTS)) t.b[k] = load_pack<4>(b + at), t.c[k] = load_pack<4>(c + at);
+    }
 #pragma unroll
     for (int i = 0; i < ROWS; ++i)
       if (has_row(i)) t.x[i] = x[i * GROUPS];
@@ -72,7 +84,7 @@ static inline float sum_of_row(float (&x)[ROWS]) {
 }
 
 // The state after a token; gives the sum of the row that sum_of_row says, with `skip` times x.
-static inline float take_in(Pack<float, 4> (&s)[ROWS][PACKS], const Token& t, const Step& step, float skip) {
+static inline float take_in(Pack<float, VEC> (&s)[ROWS][PACKS], const Token& t, const Step& step, float skip) {
   float sums[ROWS];
 #pragma unroll
   for (int i = 0; i < ROWS; ++i) {
@@ -81,9 +93,9 @@ static inline float take_in(Pack<float, 4> (&s)[ROWS][PACKS], const Token& t, co
 #pragma unroll
     for (int k = 0; k < PACKS; ++k)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        s[i][k].at[j] = step.left.of(s[i][k].at[j]) + weight * to_float(t.b[k].at[j]);
-        sums[i] += to_float(t.c[k].at[j]) * s[i][k].at[j];
+      for (int j = 0; j < VEC; ++j) {
+        s[i][k].at[j] = step.left.of(s[i][k].at[j]) + weight * to_float(t.b[k * PARTS + j / 4].at[j % 4]);
+        sums[i] += to_float(t.c[k * PARTS + j / 4].at[j % 4]) * s[i][k].at[j];
       }
   }
   return sum_of_row(sums);
@@ -98,7 +110,7 @@ KERNEL(32 * WARPS, 1) recurrent(${parameters('recurrent')}) {
   const bool writes = lane() % (LANES / ROWS) == 0 && place.has_row(own);
   const int64_t state_row = ((sequence * heads + head) * features + place.row) * columns;
 $if in_place
-  float *const before = state + state_row, *const after = before;
+  Stored *const before = state + state_row, *const after = before;
 $else
   const float* const before = initial_state ? initial_state + state_row : nullptr;
   float* const after = final_state + state_row;
@@ -118,7 +130,7 @@ $end
 $if in_place
   if (count == 0) return;
 $end
-  Pack<float, 4> s[ROWS][PACKS] = {};
+  Pack<float, VEC> s[ROWS][PACKS] = {};
   if (${in_place} || before) place.load(before, s);
   const int64_t group = ${one_group} ? 0 : head / static_cast<int>(heads_a_group) * columns;
   const Element* const x_row = x + x_at + head * features + place.row;

@@ -18,8 +18,8 @@ const Sizes few_steps = {{"B", 1}, {"T", 7}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"
 // Each block has several items.
 const Sizes few_steps_of_many = {{"B", 8}, {"N", 12}, {"T", 3}, {"Hq", 8}, {"Hk", 8}, {"Hv", 8}, {"K", 70}, {"V", 48}};
 
-Subject recurrence_of_few(const char* case_name, Sizes sizes = few_steps) {
-  return {root, "recurrent", case_name, "recurrent/forward.decode.gpu.cu", std::move(sizes)};
+Subject recurrence_of_few(const char* case_name, Sizes sizes = few_steps, const char* kernel = "recurrent") {
+  return {root, kernel, case_name, "recurrent/forward.decode.gpu.cu", std::move(sizes)};
 }
 // One token of two heads that share a query, in blocks of several warps.
 const Sizes one_token = {{"B", 2}, {"T", 1}, {"Hq", 1}, {"Hk", 2}, {"Hv", 2}, {"K", 128}, {"V", 32}};
@@ -140,12 +140,27 @@ const Mutant mutants[] = {
     {"DecodeThatSumsHalfTheKeys", recurrence_of_few("all.f32"), {"mask = GROUPS; mask < 32", 0, "mask = GROUPS; mask < 16"}},
     {"DecodeWithTheGatesOfAnotherKey", recurrence_of_few("all.f32"), {"key_of(rows.rest, first, j)", 0, "key_of(rows.rest, first, 0)"}},
     {"DecodeThatWritesPastTheLastFeature", recurrence_of_few("all.f32"), {"left < VEC ? static_cast<int>(left) : VEC", 0, "VEC"}},
+    {"DecodeOfANarrowStateThatTakesHalfOfIt",
+     recurrence_of_few("bf16_state.b1", few_steps_of_many, "recurrent_update"),
+     {"to_float(row.at[c])", 0, "to_float(row.at[c % 4])"}},
+    {"DecodeOfANarrowStateThatWritesHalfOfItTwice",
+     recurrence_of_few("bf16_state.b1", few_steps_of_many, "recurrent_update"),
+     {"from_float<Stored>(state[j][c])", 0, "from_float<Stored>(state[j][c % 4])"}},
     {"DecodeOfOneThatAddsUpTooEarly", recurrence_of_one("recurrent_update", "one"), {"sync_block();", 0, nothing}},
     {"DecodeOfOneThatForgetsWhatItWrites",
      recurrence_of_one("recurrent_update", "one"),
      {"all_rows.at[0] * written[c]", 0, "0 * written[c]"}},
     {"DecodeOfOneWithoutTheNormOfItsKey", recurrence_of_one("recurrent_update", "one"), {"written[c] *= key_norm;", 0, nothing}},
     {"DecodeOfOneOfTheFirstQuery", recurrence_of_one("recurrent_update", "one"), {"head / (all / own)", 0, "head"}},
+    {"DecodeOfOneNarrowStateThatDecaysForItsSumsAlone",
+     recurrence_of_one("recurrent_update", "bf16_state_of_one"),
+     {"left.of(to_float(s[j].at[c])) + key", 0, "to_float(s[j].at[c]) + key"}},
+    {"DecodeOfOneNarrowStateThatDecaysByTheLastKey",
+     recurrence_of_one("recurrent_update", "bf16_state_of_one"),
+     {"left = split_exp(gate + key_gates[j]);", 1, ";"}},
+    {"DecodeOfOneNarrowStateOfHalfItsColumns",
+     recurrence_of_one("recurrent_update", "bf16_state_of_one"),
+     {"all_read[i + c]", 0, "all_read[c]"}},
     {"DecodeOfOneWithTheGatesOfAnotherKey",
      recurrence_of_one("recurrent", "decode_one"),
      {"gate + key_gates[j]", 0, "gate + key_gates[0]"}},
@@ -156,6 +171,8 @@ const Mutant mutants[] = {
     {"DualWhoseStepsDoNotWrite", dual("all.f32"), {"x.k[j] *= step", 0, "x.k[j] *= 1", recurrent_token}},
     {"DualWhoseStepsDoNotDecay", dual("all.f32"), {"step * steps.rate", 0, "steps.rate", recurrent_token}},
     {"DualThatWritesPastTheLastColumn", dual("all.f32"), {"if (i < keys && c < columns) data", 0, "if (c < columns) data", dual_step}},
+    {"DualRowsOfANarrowStateThatWriteHalfOfBm", dual_rows("bf16_state_of_few.f32"), {"t.b[k * PARTS + j / 4]", 0, "t.b[k * PARTS]"}},
+    {"DualRowsOfANarrowStateThatReadHalfOfC", dual_rows("bf16_state_of_few.f32"), {"t.c[k * PARTS + j / 4]", 0, "t.c[k * PARTS]"}},
     {"DualRowsThatSumHalfTheColumns", dual_rows("one.f32"), {"mask = LANES / ROWS / 2", 0, "mask = 0"}},
     {"DualRowsWhoseHalvesKeepTheSameRows", dual_rows("one.f32"), {"upper ? x[i] : other", 0, "upper ? other : x[i]"}},
     {"DualRowsThatWritePastTheLastRow", dual_rows("one.f32"), {"row + i * GROUPS < features", 0, "true"}},

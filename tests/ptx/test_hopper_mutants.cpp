@@ -38,9 +38,15 @@ const Subject walks{"recurrent_bwd",
                     "kda_mild.b1",
                     "chunk_keys_delta_hopper",
                     {{"B", 1}, {"T", 260}, {"Hq", 1}, {"Hk", 1}, {"Hv", 1}, {"K", 80}, {"V", 88}}};
+// States of bf16, more of them a CTA than there are stages.
+const Subject decoded{"recurrent_update",
+                      "bf16_state_of_many.bf16",
+                      "gpu_decode_hopper",
+                      {{"B", 4}, {"T", 1}, {"Hq", 8}, {"Hk", 8}, {"Hv", 8}, {"K", 128}, {"V", 128}}};
 const Subject pairs{"grouped_matmul", "small_bf16", "hopper", {{"M", 150}, {"K", 640}, {"N", 192}, {"G", 2}, {"L", 2}}};
 
 constexpr char consumer[] = "flash_attention/forward_sm90_consumer.h", producer[] = "flash_attention/forward_sm90_producer.h";
+constexpr char decode[] = "recurrent/forward.decode.sm90.cu";
 constexpr char grouped[] = "grouped_matmul/forward.sm90.cu", stores[] = "device/sm90/sm90_store.h";
 constexpr char carrier[] = "recurrent/chunk_sm90_carrier.h";
 constexpr char flow_weigher[] = "recurrent/chunk_sm90_gradient_weigher.h", flow_carrier[] = "recurrent/chunk_sm90_gradient_carrier.h";
@@ -54,6 +60,9 @@ constexpr char key_levels[] = "recurrent/chunk_sm90_key_delta_prepare_levels.h",
 constexpr char values[] = "ssd/sm90_value_gradient.h", step_gradients[] = "ssd/sm90_step_gradients.h";
 
 const Mutant mutants[] = {
+    {"DecodeChangesAStateThatHasNotCome", decoded, {decode, "barrier_wait_all(full(stage), step / STAGES % 2);", 0, ""}, Shown::by_lazy},
+    {"DecodeWritesAStateThatIsNotChanged", decoded, {decode, "barrier_wait(changed(stage), step / STAGES % 2);", 0, ""}, Shown::by_both},
+    {"DecodeOverwritesAStateOnItsWay", decoded, {decode, "store_wait_read<0>();", 0, ""}, Shown::by_lazy},
     {"AttentionReadsScoresBeforeTheyAreMade", attention, {consumer, "wgmma_wait<1>();", 0, ""}, Shown::by_both},
     {"AttentionReleasesValuesThatAreStillMultiplied",
      attention,

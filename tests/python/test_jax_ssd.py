@@ -73,3 +73,12 @@ def test_decoding_under_scan_is_the_whole_sequence():
     last, out = jax.jit(lambda *each: jax.lax.scan(step, state, [jnp.moveaxis(x, 1, 0) for x in each]))(x, dt, b, c)
     whole = ejk.ssd(x, dt, A, b, c, initial_state=state)
     assert error(jnp.moveaxis(out, 0, 1), whole.out) < 1e-5 and error(last, whole.final_state) < 1e-5
+
+
+def test_decoding_with_a_state_of_bf16():
+    x, dt, A, b, c, *_, state = inputs()
+    dt, state = abs(dt), state.astype("bfloat16")
+    found = jax.jit(lambda state: tuple(ejk.ssd_update(x, dt, A, b, c, state)))(state)
+    whole = ejk.ssd(x, dt, A, b, c, initial_state=state.astype("float32"))
+    assert found[1].dtype == jnp.bfloat16 and error(found[0], whole.out) < 1e-5
+    assert (found[1] == whole.final_state.astype("bfloat16")).mean() > 0.99

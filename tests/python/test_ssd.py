@@ -55,6 +55,21 @@ def test_a_token_a_call_with_the_state_in_place(rng):
     assert error(state, last) < 1e-5
 
 
+def test_a_state_of_bf16_is_rounded_once_a_call(rng):
+    x, dt, A, b, c = operands(rng)
+    state = normal(rng, (B, H, P, N), "bfloat16")
+    out, last = in_order(x, dt, A, b, c, state=state.astype("f8"))
+    given = state.copy()
+    found = ejk.ssd_update(x, dt, A, b, c, state)
+    assert found.state is state and state.dtype == "bfloat16" and found.out.dtype == np.float32
+    assert error(found.out, out) < 1e-5  # nothing on the way is rounded
+    assert (state == last.astype("f4").astype(state.dtype)).mean() > 0.99 and error(state, last) < 3e-3
+    for t in range(T):
+        one = [np.ascontiguousarray(each[:, t : t + 1]) for each in (x, dt, b, c)]
+        ejk.ssd_update(one[0], one[1], A, one[2], one[3], given)
+    assert 1e-3 < error(given, last) < 2e-2
+
+
 def test_packed_sequences_keep_apart(rng):
     x, dt, A, b, c = operands(rng)
     x, dt, b, c = (each[:1] for each in (x, dt, b, c))
