@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace ejk::reference {
 namespace {
@@ -49,6 +50,27 @@ std::vector<bool> recurrent_tokens_in_use(const Call& call) {
   for (const RecurrentSequence& s : recurrent_sequences(call))
     for (std::int64_t t = s.begin; t < s.end; ++t) used[place(s.row * length + t)] = true;
   return used;
+}
+
+std::int64_t recurrent_token_size(const Call& call, const HostTensor& tensor) {
+  const std::int64_t tokens = tensor.shape()[0] * call.dim("T");
+  return tokens > 0 ? tensor.elements() / tokens : 0;
+}
+
+Property unused_tokens_do_not_matter(std::vector<const char*> by_token, std::function<bool(const Call&)> applies) {
+  return {"tokens past the last sequence do not matter, even NaN",
+          [applies = std::move(applies)](const Call& call) { return applies(call) && call.given("cum_seqlens"); },
+          [by_token = std::move(by_token)](const Call& call, const Execute& execute, Rng&) {
+            const std::vector<bool> used = recurrent_tokens_in_use(call);
+            Call changed = call;
+            for (const char* name : by_token) {
+              if (!call.given(name)) continue;
+              HostTensor& tensor = changed.input(name);
+              for (std::int64_t i = 0; i < tensor.elements(); ++i)
+                if (!used[place(i / recurrent_token_size(call, tensor))]) tensor.set(i, nan);
+            }
+            return disagreement(call, run_copy(changed, execute), run_copy(call, execute));
+          }};
 }
 
 RecurrentStream recurrent_stream(const Call& call, const RecurrentSequence& sequence, std::int64_t head, const char* state) {

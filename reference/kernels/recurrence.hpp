@@ -1,5 +1,6 @@
 // What the references of recurrent and its gradient share: one sequence and head as numbers, cases, and the laws of both.
 #pragma once
+#include <functional>
 #include <set>
 #include <vector>
 
@@ -15,6 +16,12 @@ std::vector<RecurrentSequence> recurrent_sequences(const Call& call);
 
 // Tokens of a call that are in no sequence, as numbers in [0, B * T).
 std::vector<bool> recurrent_tokens_in_use(const Call& call);
+
+// Numbers of a tensor [batch, tokens, ...] that belong to one token.
+std::int64_t recurrent_token_size(const Call& call, const HostTensor& tensor);
+
+// A law of packed calls: tokens in no sequence do not matter, even NaN in these inputs, which have a row a token.
+Property unused_tokens_do_not_matter(std::vector<const char*> by_token, std::function<bool(const Call&)> applies);
 
 // One head of one sequence, in the order in which its tokens are met. Rows lie one after another.
 struct RecurrentStream {

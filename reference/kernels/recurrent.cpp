@@ -27,28 +27,9 @@ class Recurrent : public KernelReference {
 // Tensors that have a row a token: [batch, tokens, ...].
 constexpr const char* by_token[] = {"q", "k", "v", "g", "gk", "gv", "beta", "out"};
 
-// Numbers of a tensor that belong to one token.
-std::int64_t token_size(const Call& call, const HostTensor& tensor) {
-  const std::int64_t tokens = tensor.shape()[0] * call.dim("T");
-  return tokens > 0 ? tensor.elements() / tokens : 0;
-}
-
-std::string unused_tokens(const Call& call, const Execute& execute, Rng&) {
-  const Values expected = run_copy(call, execute);
-  const std::vector<bool> used = recurrent_tokens_in_use(call);
-  Call changed = call;
-  for (const char* name : by_token) {
-    if (!call.given(name) || std::string_view(name) == "out") continue;
-    HostTensor& tensor = changed.input(name);
-    for (std::int64_t i = 0; i < tensor.elements(); ++i)
-      if (!used[static_cast<std::size_t>(i / token_size(call, tensor))]) tensor.set(i, nan);
-  }
-  return disagreement(call, run_copy(changed, execute), expected);
-}
-
 // The tokens of each row in the other order.
 void flip(const Call& call, const HostTensor& from, HostTensor& to) {
-  const std::int64_t size = token_size(call, from), length = call.dim("T");
+  const std::int64_t size = recurrent_token_size(call, from), length = call.dim("T");
   for (std::int64_t i = 0; i < from.elements(); ++i) {
     const std::int64_t token = i / size, row = token / length;
     to.set((row * length + length - 1 - token % length) * size + i % size, from.at(i));
@@ -81,7 +62,7 @@ std::string in_two_parts(const Call& call, const Execute& execute, Rng& rng) {
       std::vector<std::int64_t> shape = whole.shape();
       shape[1] = count;
       HostTensor rows(whole.name(), whole.type(), shape);
-      const std::int64_t size = token_size(call, whole);
+      const std::int64_t size = recurrent_token_size(call, whole);
       for (std::int64_t i = 0; i < rows.elements(); ++i) {
         const std::int64_t token = i / size;
         rows.set(i, whole.at((token / count * length + begin + token % count) * size + i % size));
@@ -97,7 +78,7 @@ std::string in_two_parts(const Call& call, const Execute& execute, Rng& rng) {
     part.rebind();
     const Values values = run_copy(part, execute);
     state = values.at("final_state");
-    const std::int64_t size = token_size(call, call.input("out"));
+    const std::int64_t size = recurrent_token_size(call, call.input("out"));
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(values.at("out").size()); ++i) {
       const std::int64_t token = i / size;
       found["out"][static_cast<std::size_t>((token / count * length + begin + token % count) * size + i % size)] =
@@ -113,7 +94,7 @@ std::string forgets(const Call& call, const Execute& execute, Rng& rng) {
   Call changed = call;
   const std::int64_t length = call.dim("T"), at = rng.between(0, length - 1);
   HostTensor& g = changed.input("g");
-  const std::int64_t size = token_size(call, g);
+  const std::int64_t size = recurrent_token_size(call, g);
   for (std::int64_t i = 0; i < g.elements(); ++i)
     if (i / size % length == at) g.set(i, -infinity);
   return first_failure(verify_call(Recurrent(), changed, execute));
@@ -125,8 +106,7 @@ std::vector<Property> Recurrent::properties() const {
   };
   return {
       repeats_bit_for_bit([](const Call&) { return true; }),
-      {"tokens past the last sequence do not matter, even NaN",
-       [](const Call& call) { return writable(call) && call.given("cum_seqlens"); }, unused_tokens},
+      unused_tokens_do_not_matter({"q", "k", "v", "g", "gk", "gv", "beta"}, [](const Call& call) { return writable(call); }),
       {"the other direction on flipped tokens gives the same, flipped", batched, flipped},
       {"in two parts, the state handed over, as in one",
        [batched](const Call& call) { return batched(call) && call.given("initial_state") && !call.flag("reverse") && call.dim("B") > 0; },

@@ -216,7 +216,8 @@ class RecurrentBackward : public KernelReference {
   }
 
   std::vector<Property> properties() const override {
-    return {repeats_bit_for_bit([](const Call&) { return true; }), grows_with_cotangents({"dout", "dfinal_state"})};
+    return {repeats_bit_for_bit([](const Call&) { return true; }), grows_with_cotangents({"dout", "dfinal_state"}),
+            unused_tokens_do_not_matter({"q", "k", "v", "g", "gk", "gv", "beta", "dout"}, [](const Call&) { return true; })};
   }
 
  private:

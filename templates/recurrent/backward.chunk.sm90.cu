@@ -21,6 +21,10 @@ constexpr int KEPT_EVERY = ${kept};
 #include "recurrent/chunk_products.h"
 #include "recurrent/gradient_rows.h"
 #include "recurrent/chunk_sm90_products.h"
+$if packed
+#include "recurrent/chunk_sm90_packed.h"
+enum EndOf { Q_END, K_END, V_END, DOUT_END, DQ_END, DK_END, DV_END };  // tensors of which ends are kept
+$end
 #include "recurrent/chunk_sm90_gradient_places.h"
 #include "recurrent/chunk_sm90_gradient_flows.h"
 #include "recurrent/chunk_sm90_gradient_weigher.h"
@@ -56,13 +60,30 @@ KERNEL(3 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
   constexpr uint32_t OTHERS = GATED ? 1 : 2;
   const uint32_t items = static_cast<uint32_t>(heads * sequences * segments), block = static_cast<uint32_t>(block_x());
   const int kind = block < items ? QUERIES : VALUES + static_cast<int>((block - items) % OTHERS);
-  const Segment segment(kind, block < items ? block : (block - items) / OTHERS, heads, segments, segment_chunks, q_view);
+  const Segment segment(kind, block < items ? block : (block - items) / OTHERS, heads, segments, ${packed ? 'cum_seqlens' : 'segment_chunks, q_view'});
+$if packed
+  if (!segment.there()) return;
+$end
   const Stream& stream = segment.stream;
-  const TokenNumbers gates(g_view, g_type, Tokens(nullptr, sequences, stream.sequence, stream.count), stream.head, false);
+  const TokenNumbers gates(g_view, g_type, Tokens(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, stream.sequence, stream.count), stream.head, false);
   const float gamma = gamma_of(g_gamma_view, gamma_type, stream.head, heads, layer_idx, num_layers), scale = softmax_scale;
   const FlowRows flows(flow_sums, stream);
   const KeptStates kept(through_sums, kept_states, stream, is_given(dfinal_state_view));
   const float* before = segment.before(segment_states, sequences);
+$if packed
+  const auto rows = [&](const TensorMap& map, EndOf end) { return stream.rows(map, row_ends_map, end, sequences); };
+  const PackedRows q = rows(q_map, Q_END);
+  if (kind == QUERIES) {
+    go_through<GATED, false>({rows(dout_map, DOUT_END), rows(v_map, V_END), rows(k_map, K_END), q, rows(dq_map, DQ_END), scale, 1, scale, false, false, false}, stream, gates, gamma,
+                             flows, kept, initial_state_view, initial_state_view, before, segment.ends());
+  } else {
+    const bool of_values = GATED || kind == VALUES;
+    const PackedRows readers = rows(of_values ? k_map : v_map, of_values ? K_END : V_END), read = rows(of_values ? q_map : dout_map, of_values ? Q_END : DOUT_END);
+    const PackedRows written = rows(of_values ? dout_map : q_map, of_values ? DOUT_END : Q_END), out = rows(of_values ? dv_map : dk_map, of_values ? DV_END : DK_END);
+    go_through<false, false>({readers, read, written, q, out, 1, scale, scale, true, of_values, of_values}, stream, gates, gamma, flows, kept, dfinal_state_view, dinitial_state_view,
+                             before, segment.ends());
+  }
+$else
   if (kind == QUERIES) {
     go_through<GATED, false>({dout_map, v_map, k_map, q_map, dq_map, scale, 1, scale, false, false, false}, stream, gates, gamma, flows, kept, initial_state_view, initial_state_view,
                              before, segment.ends());
@@ -71,20 +92,52 @@ KERNEL(3 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
     const Job job{of_values ? k_map : v_map, of_values ? q_map : dout_map, of_values ? dout_map : q_map, q_map, of_values ? dv_map : dk_map, 1, scale, scale, true, of_values, of_values};
     go_through<false, false>(job, stream, gates, gamma, flows, kept, dfinal_state_view, dinitial_state_view, before, segment.ends());
   }
+$end
 }
 $if gated
 
 // Block number: a segment of a head of a sequence. After the launch before it, whose states it meets.
 KERNEL(3 * WARPGROUP, 1) key_gradients(${parameters('key_gradients')}) {
-  const Segment segment(KEYS_OF, static_cast<uint32_t>(block_x()), heads, segments, segment_chunks, k_view);
+  const Segment segment(KEYS_OF, static_cast<uint32_t>(block_x()), heads, segments, ${packed ? 'cum_seqlens' : 'segment_chunks, k_view'});
+$if packed
+  if (!segment.there()) return;
+$end
   const Stream& stream = segment.stream;
-  const TokenNumbers gates(g_view, g_type, Tokens(nullptr, sequences, stream.sequence, stream.count), stream.head, false);
+  const TokenNumbers gates(g_view, g_type, Tokens(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, stream.sequence, stream.count), stream.head, false);
   const float gamma = gamma_of(g_gamma_view, gamma_type, stream.head, heads, layer_idx, num_layers), scale = softmax_scale;
   const FlowRows flows(flow_sums, stream);
   const KeptStates kept(through_sums, kept_states, stream, is_given(dfinal_state_view));
-  go_through<true, true>({v_map, dout_map, q_map, k_map, dk_map, 1, scale, scale, true, false, false}, stream, gates, gamma, flows, kept, dfinal_state_view,
+$if packed
+  const auto rows = [&](const TensorMap& map, EndOf end) { return stream.rows(map, row_ends_map, end, sequences); };
+$end
+  go_through<true, true>({${packed ? 'rows(v_map, V_END), rows(dout_map, DOUT_END), rows(q_map, Q_END), rows(k_map, K_END), rows(dk_map, DK_END)' : 'v_map, dout_map, q_map, k_map, dk_map'}, 1, scale, scale, true, false, false}, stream, gates, gamma, flows, kept, dfinal_state_view,
                          dfinal_state_view, segment.before(segment_states, sequences), segment.ends());
 }
 #include "recurrent/chunk_sm90_gate_gradients.h"
 #include "recurrent/chunk_gamma_sum.h"
+$end
+$if packed
+
+// Block number: as EndRow has it.
+KERNEL(128, 1) take_ends(${parameters('take_ends')}) {
+  const EndRow end(cum_seqlens);
+  const View* const views[] = {&q_view, &k_view, &v_view, &dout_view};
+#pragma unroll
+  for (int i = Q_END; i <= DOUT_END; ++i) take_end(end, *views[i], static_cast<Element*>(row_ends), i, sequences, heads);
+}
+// Block number: likewise; then AFTER_BLOCKS.
+KERNEL(128, 1) put_ends(${parameters('put_ends')}) {
+  const View* const views[] = {&dq_view, &dk_view, &dv_view};
+  const int after = static_cast<int>(block_x() - sequences * CHUNK);
+  if (after < 0) {
+    const EndRow end(cum_seqlens);
+#pragma unroll
+    for (int i = 0; i < 3; ++i) put_end(end, *views[i], static_cast<Element*>(row_ends), DQ_END + i, sequences, heads);
+    return;
+  }
+  const int64_t first = cum_seqlens[sequences], length = dq_view.shape[1];
+#pragma unroll
+  for (int i = 0; i < 3; ++i) clear_after(*views[i], ELEMENT_TYPE, first, length, heads, after);
+  clear_after(dg_view, g_type, first, length, heads, after);
+}
 $end

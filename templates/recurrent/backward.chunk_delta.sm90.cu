@@ -23,8 +23,35 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_block.h"
 #include "recurrent/chunk_place.h"
 #include "recurrent/chunk_sm90_products.h"
+$if packed
+#include "recurrent/chunk_sm90_packed.h"
+enum EndOf { Q_END, K_END, DQ_END, DK_END, V_END = 0, DOUT_END, DV_END };  // tensors of keys' features, and of values', of which ends are kept
+$end
 #include "recurrent/chunk_sm90_value_scales.h"
 #include "recurrent/chunk_sm90_delta_prepare.h"
 #include "recurrent/chunk_sm90_delta_states.h"
 #include "recurrent/chunk_sm90_delta_gradients.h"
 #include "recurrent/chunk_gamma_sum.h"
+$if packed
+
+// Block number: as EndRow has it.
+KERNEL(128, 1) take_ends(${parameters('take_ends')}) {
+  const EndRow end(cum_seqlens);
+  const auto take = [&](const View& view, void* ends, EndOf tensor) { take_end(end, view, static_cast<Element*>(ends), tensor, sequences, heads); };
+  take(q_view, row_ends, Q_END), take(k_view, row_ends, K_END);
+  take(v_view, value_ends, V_END), take(dout_view, value_ends, DOUT_END);
+}
+// Block number: likewise; then AFTER_BLOCKS.
+KERNEL(128, 1) put_ends(${parameters('put_ends')}) {
+  const int after = static_cast<int>(block_x() - sequences * CHUNK);
+  if (after < 0) {
+    const EndRow end(cum_seqlens);
+    const auto put = [&](const View& view, void* ends, EndOf tensor) { put_end(end, view, static_cast<Element*>(ends), tensor, sequences, heads); };
+    put(dq_view, row_ends, DQ_END), put(dk_view, row_ends, DK_END), put(dv_view, value_ends, DV_END);
+    return;
+  }
+  const auto clear = [&](const View& view, int64_t type) { clear_after(view, type, cum_seqlens[sequences], dq_view.shape[1], heads, after); };
+  clear(dq_view, ELEMENT_TYPE), clear(dk_view, ELEMENT_TYPE), clear(dv_view, ELEMENT_TYPE);
+  clear(dbeta_view, beta_type), clear(dg_view, g_type);
+}
+$end

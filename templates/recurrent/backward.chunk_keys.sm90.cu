@@ -23,8 +23,27 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 constexpr int PREPARE_GROUPS = 1;
 #include "recurrent/chunk_prepare.h"
 #include "recurrent/chunk_sm90_products.h"
+$if packed
+#include "recurrent/chunk_sm90_packed.h"
+enum EndOf { V_END, DOUT_END };  // tensors of which ends are kept
+$end
 #include "recurrent/chunk_sm90_weighed.h"
 #include "recurrent/chunk_sm90_key_states.h"
 #include "recurrent/chunk_gradient_rows.h"
 #include "recurrent/chunk_sm90_key_gradients.h"
 #include "recurrent/chunk_gamma_sum.h"
+$if packed
+
+// Block number: as EndRow has it.
+KERNEL(128, 1) take_ends(${parameters('take_ends')}) {
+  const EndRow end(cum_seqlens);
+  take_end(end, v_view, static_cast<Element*>(value_ends), V_END, sequences, heads);
+  take_end(end, dout_view, static_cast<Element*>(value_ends), DOUT_END, sequences, heads);
+}
+// Blocks: AFTER_BLOCKS.
+KERNEL(128, 1) clear_rest(${parameters('clear_rest')}) {
+  const auto clear = [&](const View& view, int64_t type) { clear_after(view, type, cum_seqlens[sequences], dq_view.shape[1], heads, static_cast<int>(block_x())); };
+  clear(dq_view, ELEMENT_TYPE), clear(dk_view, ELEMENT_TYPE), clear(dv_view, ELEMENT_TYPE);
+  clear(dg_view, g_type), clear(dgk_view, gk_type);
+}
+$end

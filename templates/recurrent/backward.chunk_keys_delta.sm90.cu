@@ -26,6 +26,10 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_block.h"
 #include "recurrent/chunk_place.h"
 #include "recurrent/chunk_sm90_products.h"
+$if packed
+#include "recurrent/chunk_sm90_packed.h"
+enum EndOf { V_END, DOUT_END };  // tensors of which ends are kept
+$end
 #include "recurrent/chunk_sm90_value_scales.h"
 #include "recurrent/chunk_sm90_key_delta_prepare_rows.h"
 #include "recurrent/chunk_sm90_weighed.h"
@@ -33,3 +37,19 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_gradient_rows.h"
 #include "recurrent/chunk_sm90_key_delta_gradients.h"
 #include "recurrent/chunk_gamma_sum.h"
+$if packed
+
+// Block number: as EndRow has it.
+KERNEL(128, 1) take_ends(${parameters('take_ends')}) {
+  const EndRow end(cum_seqlens);
+  take_end(end, v_view, static_cast<Element*>(value_ends), V_END, sequences, heads);
+  take_end(end, dout_view, static_cast<Element*>(value_ends), DOUT_END, sequences, heads);
+}
+// Blocks: AFTER_BLOCKS.
+KERNEL(128, 1) clear_rest(${parameters('clear_rest')}) {
+  const auto clear = [&](const View& view, int64_t type) { clear_after(view, type, cum_seqlens[sequences], dq_view.shape[1], heads, static_cast<int>(block_x())); };
+  clear(dq_view, ELEMENT_TYPE), clear(dk_view, ELEMENT_TYPE), clear(dv_view, ELEMENT_TYPE);
+  clear(dg_view, g_type), clear(dgk_view, gk_type);
+  clear(dbeta_view, beta_type);
+}
+$end

@@ -163,7 +163,7 @@ struct GradientParts {
     }
   }
   // Rows of a gradient on their way. `barrier`: the warpgroup's own.
-  void store(const TokenKeys& sums, uint32_t place, int barrier, const TensorMap& to, const GradientItem& item, bool later) const {
+  void store(const TokenKeys& sums, uint32_t place, int barrier, const ${packed ? 'PackedRows' : 'TensorMap'}& to, const GradientItem& item, bool later) const {
     if (thread_x() % WARPGROUP == 0) store_wait_read<0>();
     sync_some(barrier, WARPGROUP);
 #pragma unroll

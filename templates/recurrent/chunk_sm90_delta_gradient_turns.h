@@ -19,7 +19,7 @@ struct GradientMaker : GradientParts {
     for (int i = 0; i < N; ++i) sums[i] = 0;
   }
 
-  void of_queries(const GradientItem& item, const TensorMap& to, int step) const {
+  void of_queries(const GradientItem& item, const ${packed ? 'PackedRows' : 'TensorMap'}& to, int step) const {
     TokenKeys dq;
     each_turn([&](int turn) {
       queries_turn(dq, step, turn);
@@ -78,7 +78,7 @@ struct GradientMaker : GradientParts {
     wgmma_wait<0>();
     keep_in_place(dq);
   }
-  void finish_queries(TokenKeys& dq, const GradientItem& item, const TensorMap& to, bool later) const {
+  void finish_queries(TokenKeys& dq, const GradientItem& item, const ${packed ? 'PackedRows' : 'TensorMap'}& to, bool later) const {
 $if normed
     take_along(at.queries(), dq, numbers(later).norms.q);
 $end
@@ -158,7 +158,7 @@ $end
     }
   }
 
-  void of_writes(const GradientItem& item, const TensorMap& to, int step) const {
+  void of_writes(const GradientItem& item, const ${packed ? 'PackedRows' : 'TensorMap'}& to, int step) const {
     TokenKeys dk;
     HalfOfKeys across;  // of the earlier chunk's keys by the later one's tokens; the other half lies where sums are exchanged
     set_to_zero(across);
@@ -254,7 +254,7 @@ $end
       for (int i = 0; i < 4; ++i) dk[4 * j + i] += x.at[i];
     }
   }
-  void finish_writes(TokenKeys& dk, const GradientItem& item, const TensorMap& to, bool later) const {
+  void finish_writes(TokenKeys& dk, const GradientItem& item, const ${packed ? 'PackedRows' : 'TensorMap'}& to, bool later) const {
 $if normed
     take_along(at.keys(later), dk, numbers(later).norms.k);
 $end

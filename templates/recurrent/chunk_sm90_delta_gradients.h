@@ -8,7 +8,12 @@
 // By one thread: of 32 values after the others what is multiplied, and chunks' rows.
 struct GradientCopier {
   const GradientPlaces at;
+$if packed
+  const PackedRows queries, keys, douts;
+  const TensorMap &states, &written;
+$else
   const TensorMap &queries, &keys, &douts, &states, &written;
+$end
   const ChunkNumbers* numbers;
 
   uint32_t open(uint32_t barriers, uint32_t parity, uint32_t bytes) const {
@@ -55,7 +60,7 @@ struct GradientCopier {
   // Late: their place is free when the turn before is done, and what is copied meanwhile must not wait for that.
   void copy_rows(const GradientItem& item, bool late) const {
     const uint32_t full = open(ROWS, late, late ? 6 * BOX + 2 * NUMBERS_BYTES : 2 * BOX);
-    const auto load = [&](uint32_t to, const TensorMap& map, bool later) {
+    const auto load = [&](uint32_t to, const ${packed ? 'PackedRows' : 'TensorMap'}& map, bool later) {
 #pragma unroll
       for (int box = 0; box < BOXES; ++box) load_tile(to + box * BOX, map, full, {64 * box, item.head, item.first_token(later), item.sequence}, Keep::shortly);
     };
@@ -77,28 +82,38 @@ KERNEL(4 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
   wait_for_previous_launch();
   sync_block();
   const int items = static_cast<int>(chunks / 2 * heads), group = uniform(warpgroup()), steps = (items - static_cast<int>(block_x()) + static_cast<int>(grid_x()) - 1) / static_cast<int>(grid_x());
-  const auto item_of = [&](int step) { return GradientItem(static_cast<int>(block_x()) + step * static_cast<int>(grid_x()), static_cast<int>(heads), static_cast<int>(sequences), static_cast<int>(q_view.shape[1])); };
+  const auto item_of = [&](int step) { return GradientItem(static_cast<int>(block_x()) + step * static_cast<int>(grid_x()), static_cast<int>(heads), static_cast<int>(sequences), ${packed ? 'static_cast<int>(chunks / 2), cum_seqlens' : 'static_cast<int>(q_view.shape[1])'}); };
   if (group == 3) {
     give_registers<40>();
     const int own = uniform(warp() % 4);
     if (own == 0 && lane() == 0) {
+$if packed
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step) {
+        const GradientItem item = item_of(step);
+        GradientCopier{at, item.rows(q_map, row_ends_map, Q_END, sequences), item.rows(k_map, row_ends_map, K_END, sequences), item.rows(dout_map, value_ends_map, DOUT_END, sequences),
+                       kept_states_map, written_rows_map, reinterpret_cast<const ChunkNumbers*>(chunk_numbers)}
+            .run(item, step);
+      }
+$else
       GradientCopier copier{at, q_map, k_map, dout_map, kept_states_map, written_rows_map, reinterpret_cast<const ChunkNumbers*>(chunk_numbers)};
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) copier.run(item_of(step), step);
+$end
     }
     if (GATED && own == 1) {
       barrier_arrive(at.meeting(FLOWS_FREE));
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         const GradientItem item = item_of(step);
-        const Tokens tokens(nullptr, sequences, item.sequence, item.count);
+        const Tokens tokens(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, item.sequence, item.count);
         const TokenNumbers gates(g_view, g_type, tokens, item.head, false);
         const float more = gamma_of(g_gamma_view, gamma_type, item.head, heads, layer_idx, num_layers);
         float log_gates[2][2];
         gates.load(item.first_token(false), item.count, more, log_gates[0]);
         gates.load(item.first_token(true), item.count, more, log_gates[1]);
         GateFlows sums{at, *reinterpret_cast<const DeltaFlows*>(memory + (at.flows() - at.first))};
-        const GradientRow betas(dbeta_view, beta_type, item.sequence, 0, item.head), to(dg_view, g_type, item.sequence, 0, item.head);
+        const GradientRow betas(dbeta_view, beta_type, ${packed ? '0, item.first' : 'item.sequence, 0'}, item.head), to(dg_view, g_type, ${packed ? '0, item.first' : 'item.sequence, 0'}, item.head);
         const auto store_betas = [&](bool later) {
           const int token = item.first_token(later);
           for (int t = lane(); is_given(dbeta_view) && t < CHUNK && token + t < item.count; t += WARP)
@@ -124,13 +139,13 @@ KERNEL(4 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
     };
     if (group == OF_QUERIES) {
       take_registers<152>();
-      each_item([&](const GradientItem& item, int step) { maker.of_queries(item, dq_map, step); });
+      each_item([&](const GradientItem& item, int step) { maker.of_queries(item, ${packed ? 'item.rows(dq_map, row_ends_map, DQ_END, sequences)' : 'dq_map'}, step); });
     } else if (group == OF_READS) {
       take_registers<152>();
       each_item([&](const GradientItem&, int step) { maker.of_reads(step); });
     } else {
       take_registers<168>();
-      each_item([&](const GradientItem& item, int step) { maker.of_writes(item, dk_map, step); });
+      each_item([&](const GradientItem& item, int step) { maker.of_writes(item, ${packed ? 'item.rows(dk_map, row_ends_map, DK_END, sequences)' : 'dk_map'}, step); });
     }
     if (thread_x() % WARPGROUP == 0) store_wait<0>();
   }

@@ -67,11 +67,25 @@ static_assert(1024 + GradientPlaces::BYTES <= ${shared} && GradientPlaces::BARRI
 // second-level cache has them.
 struct GradientItem {
   int pair, head, heads, sequence, token, count;  // token: the first one's
+$if packed
+  int first;  // token of the sequence; count: 0 where there is no such pair
+  // Number: from the last one's to the first one's, for the same reason, where sequences are about as long.
+  GradientItem(int place, int heads, int sequences, int pairs, const int32_t* cum_seqlens) : heads(heads) {
+    const int row = place / heads;
+    pair = pairs - 1 - row, head = place - row * heads;
+    const PackedPair own(cum_seqlens, sequences, pair);
+    sequence = own.sequence, first = own.first, count = own.there() ? own.count : 0, token = own.number * 2 * CHUNK;
+  }
+  PackedRows rows(const TensorMap& map, const TensorMap& ends, int tensor, int64_t sequences) const {
+    return {map, ends, first, count, tensor * static_cast<int>(sequences) + sequence};
+  }
+$else
   GradientItem(int place, int heads, int sequences, int count) : heads(heads), count(count) {
     const int pairs = (count + 2 * CHUNK - 1) / (2 * CHUNK), rows = heads * sequences, step = place / rows, row = place - step * rows;
     sequence = row / heads, head = row - sequence * heads;
     token = (pairs - 1 - step) * 2 * CHUNK, pair = sequence * pairs + pairs - 1 - step;
   }
+$end
   int first_token(bool later) const { return token + later * CHUNK; }
   int chunk(bool later) const { return 2 * pair + later; }
   int number(bool later) const { return chunk(later) * heads + head; }  // as numbers of all are laid out

@@ -29,11 +29,23 @@ static_assert(1024 + PreparePlaces::BYTES <= ${prepare_shared}, "the spec has an
 // A chunk of a head. Chunks of a sequence are pairs: the last one may have no tokens.
 struct PrepareItem {
   int sequence, head, chunk, number, count;  // number: of all chunks of all sequences; count: tokens of a sequence
+$if packed
+  PackedRows q, k;
+  PrepareItem(int64_t heads, int64_t sequences, const int32_t* cum_seqlens, const TensorMap& q_map, const TensorMap& k_map, const TensorMap& ends)
+      : sequence(0), head(0), chunk(0), number(0), count(0), q{q_map, ends, 0, 0, 0}, k{k_map, ends, 0, 0, 0} {
+    const uint32_t block = static_cast<uint32_t>(block_x());
+    number = static_cast<int>(block / static_cast<uint32_t>(heads)), head = static_cast<int>(block) - number * static_cast<int>(heads);
+    const PackedPair pair(cum_seqlens, sequences, number / 2);
+    sequence = pair.sequence, chunk = 2 * pair.number + number % 2, count = pair.count;
+    q.first = k.first = pair.first, q.count = k.count = count, q.number = Q_END * static_cast<int>(sequences) + sequence, k.number = K_END * static_cast<int>(sequences) + sequence;
+  }
+$else
   PrepareItem(int64_t heads, int64_t tokens) : count(static_cast<int>(tokens)) {
     const uint32_t block = static_cast<uint32_t>(block_x()), per_sequence = (static_cast<uint32_t>(tokens) + 2 * CHUNK - 1) / (2 * CHUNK) * 2;
     number = static_cast<int>(block / static_cast<uint32_t>(heads)), head = static_cast<int>(block) - number * static_cast<int>(heads);
     sequence = number / static_cast<int>(per_sequence), chunk = number - sequence * static_cast<int>(per_sequence);
   }
+$end
   int token() const { return chunk * CHUNK; }
 };
 
@@ -143,10 +155,10 @@ KERNEL(WARPGROUP, 4) prepare(${parameters('prepare')}) {
   const PreparePlaces at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
   ChunkNumbers& numbers = *reinterpret_cast<ChunkNumbers*>(memory + PreparePlaces::NUMBERS);
-  const PrepareItem item(heads, q_view.shape[1]);
+  const PrepareItem item(heads, ${packed ? 'sequences, cum_seqlens, q_map, k_map, row_ends_map' : 'q_view.shape[1]'});
   // What takes longest to come is asked for first.
   const bool has_gates = uniform(warp()) == 1;
-  const Tokens tokens(nullptr, sequences, item.sequence, item.count);
+  const Tokens tokens(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, item.sequence, item.count);
   const TokenNumbers gates(g_view, g_type, tokens, item.head, false), betas(beta_view, beta_type, tokens, item.head, false);
   uint32_t raw_gates[2], raw_betas[2];
   if (has_gates) {
@@ -160,8 +172,8 @@ KERNEL(WARPGROUP, 4) prepare(${parameters('prepare')}) {
 #pragma unroll
     for (int box = 0; box < BOXES; ++box) {
       const int from[4] = {64 * box, item.head, item.token(), item.sequence};
-      load_tile(at.queries() + box * BOX, q_map, at.full(), from);
-      load_tile(at.keys() + box * BOX, k_map, at.full(), from);
+      load_tile(at.queries() + box * BOX, ${packed ? 'item.q' : 'q_map'}, at.full(), from);
+      load_tile(at.keys() + box * BOX, ${packed ? 'item.k' : 'k_map'}, at.full(), from);
     }
   }
   sync_warp();

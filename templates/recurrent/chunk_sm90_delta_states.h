@@ -40,7 +40,7 @@ static_assert(StatePlaces<false>::BYTES <= StatePlaces<true>::BYTES && StatePlac
 
 // By one thread.
 template <bool BACK>
-static inline void copy_chunks(const StatePlaces<BACK>& at, const Walk& walk, const TensorMap& queries, const TensorMap& keys, const TensorMap& values, const TensorMap& matrices,
+static inline void copy_chunks(const StatePlaces<BACK>& at, const Walk& walk, const ${packed ? 'PackedRows' : 'TensorMap'}& queries, const ${packed ? 'PackedRows' : 'TensorMap'}& keys, const ${packed ? 'PackedRows' : 'TensorMap'}& values, const TensorMap& matrices,
                                const ChunkNumbers* numbers) {
   Turn<STATE_STAGES> turn;
 #pragma unroll 1
@@ -102,7 +102,12 @@ template <bool BACK> struct StateCarrier {
   using Buffers = typename StatePlaces<BACK>::Buffers;
   const StatePlaces<BACK> at;
   const char* memory;
+$if packed
+  const TensorMap &kept, &written;
+  const PackedRows dv;
+$else
   const TensorMap &kept, &written, &dv;
+$end
   const Walk& walk;
   const float scale;
   const int part;
@@ -217,7 +222,12 @@ $end
             scale_by_token(of_beta, gates.beta, 1);
             to_factor(of_values, of_beta);
           }
+$if packed
+          const PackedBox to = dv.box(64 * part, walk.head, chunk * CHUNK);
+          send_box<true>(buffers, of_values, to.map, to.at);
+$else
           send_box<true>(buffers, of_values, dv, {64 * part, walk.head, chunk * CHUNK, walk.sequence});
+$end
         }
       }
       if (box < PARTS) keep_part(box);
@@ -255,12 +265,15 @@ template <bool BACK> struct Way {
 };
 // Block number: first gradients of states, then states, of a head of a sequence each.
 KERNEL(3 * WARPGROUP, 1) states(${parameters('states')}) {
-  const Walk walk(heads, sequences, in_pairs(q_view.shape[1]));
+  const Walk walk${packed ? ' = Walk::of<2>(heads, sequences, cum_seqlens, static_cast<int>(block_x()))' : '(heads, sequences, in_pairs(q_view.shape[1]))'};
   const uint32_t first = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
   const char* memory = dynamic_shared() + (first - shared_pointer(dynamic_shared()));
   const float scale = softmax_scale;
   const int group = uniform(warpgroup());
-  const auto go = [&](auto way, const TensorMap& values, const View& first_state, const View& last_state) {
+$if packed
+  const PackedRows q = walk.rows(q_map, row_ends_map, Q_END, sequences), k = walk.rows(k_map, row_ends_map, K_END, sequences), dv = walk.rows(dv_map, value_ends_map, DV_END, sequences);
+$end
+  const auto go = [&](auto way, const ${packed ? 'PackedRows' : 'TensorMap'}& values, const View& first_state, const View& last_state) {
     constexpr bool BACK = decltype(way)::value;
     const StatePlaces<BACK> at{first};
     if (thread_x() == 0) at.init();
@@ -269,12 +282,12 @@ KERNEL(3 * WARPGROUP, 1) states(${parameters('states')}) {
     sync_block();
     if (group == 0) {
       give_registers<40>();
-      if (thread_x() == 0) copy_chunks(at, walk, q_map, k_map, values, matrices_map, reinterpret_cast<const ChunkNumbers*>(chunk_numbers));
+      if (thread_x() == 0) copy_chunks(at, walk, ${packed ? 'q, k' : 'q_map, k_map'}, values, matrices_map, reinterpret_cast<const ChunkNumbers*>(chunk_numbers));
     } else {
       take_registers<232>();
-      StateCarrier<BACK>{at, memory, kept_states_map, written_rows_map, dv_map, walk, scale, group - 1}.run(first_state, last_state);
+      StateCarrier<BACK>{at, memory, kept_states_map, written_rows_map, ${packed ? 'dv' : 'dv_map'}, walk, scale, group - 1}.run(first_state, last_state);
     }
   };
-  if (walk.back) go(Way<true>(), dout_map, dfinal_state_view, dinitial_state_view);
-  else go(Way<false>(), v_map, initial_state_view, initial_state_view);
+  if (walk.back) go(Way<true>(), ${packed ? 'walk.rows(dout_map, value_ends_map, DOUT_END, sequences)' : 'dout_map'}, dfinal_state_view, dinitial_state_view);
+  else go(Way<false>(), ${packed ? 'walk.rows(v_map, value_ends_map, V_END, sequences)' : 'v_map'}, initial_state_view, initial_state_view);
 }

@@ -8,9 +8,20 @@
 KERNEL(128, 1) gate_gradients(${parameters('gate_gradients')}) {
   const int64_t item = static_cast<int64_t>(block_x()) * 4 + warp();
   if (item >= chunks * heads) return;
+$if packed
+  const int head = static_cast<int>(item % heads), row = static_cast<int>(item / heads);
+  const int sequence = static_cast<int>(sequence_of_chunk(cum_seqlens, sequences, row, q_view.shape[1]));
+  const Stream stream(static_cast<uint32_t>(sequence * heads + head), static_cast<uint32_t>(heads), cum_seqlens);
+  const int length = stream.count, chunk_count = stream.chunks, chunk = row - stream.before;
+  if (chunk >= chunk_count) {
+    if (lane() == 0) gate_sums[item] = 0;
+    return;
+  }
+$else
   const int length = static_cast<int>(q_view.shape[1]), chunk_count = (length + CHUNK - 1) / CHUNK;
   const int head = static_cast<int>(item % heads), row = static_cast<int>(item / heads), sequence = row / chunk_count, chunk = row % chunk_count;
   const Stream stream(static_cast<uint32_t>(sequence * heads + head), static_cast<uint32_t>(heads), q_view);
+$end
   const FlowRows flows(flow_sums, stream);
   const KeptStates kept(through_sums, nullptr, stream, is_given(dfinal_state_view));
 
@@ -42,12 +53,12 @@ KERNEL(128, 1) gate_gradients(${parameters('gate_gradients')}) {
     const double more = __shfl_down_sync(0xffffffff, sum, by);
     if (lane() + by < WARP) sum += more;
   }
-  const Tokens tokens(nullptr, sequences, sequence, length);
+  const Tokens tokens(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, sequence, length);
   const int token = chunk * CHUNK;
   float log_gates[2];
   TokenNumbers(g_view, g_type, tokens, head, false)
       .load(token, length, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), log_gates);
-  const GradientRow to(dg_view, g_type, tokens.row, 0, head);
+  const GradientRow to(dg_view, g_type, tokens.row, ${packed ? 'tokens.first' : '0'}, head);
   double total = 0;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {

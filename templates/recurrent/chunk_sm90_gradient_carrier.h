@@ -258,7 +258,14 @@ $end
 $if dual
       if constexpr (MEETS) barrier_wait_all(at.state_taken(), step % 2 ^ 1);
 $end
+$if packed
+      const auto store = [&](const Columns& sums) {
+        const PackedBox to = job.out.box(64 * part, stream.head, chunk * CHUNK);
+        store_values(sums, buffers, to.map, to.at);
+      };
+$else
       const auto store = [&](const Columns& sums) { store_values(sums, buffers, job.out, {64 * part, stream.head, chunk * CHUNK, stream.sequence}); };
+$end
 $if dual
       const auto store_x = [&](const Columns& sums) { values.store(sums, buffers, {64 * part, stream.head, chunk * CHUNK, stream.sequence}); };
       compute(state, turn.at, slot.at, chunk, store, store_x);

@@ -15,7 +15,7 @@ struct FlowRows {
   float* first;
   int stride;  // from chunk to chunk
   FlowRows(float* sums, const Stream& stream)
-      : first(sums + (static_cast<int64_t>(stream.sequence) * stream.chunks * stream.heads + stream.head) * (FLOW_ROWS * CHUNK)),
+      : first(sums + (static_cast<int64_t>(${packed ? 'stream.before)' : 'stream.sequence) * stream.chunks'} * stream.heads + stream.head) * (FLOW_ROWS * CHUNK)),
         stride(stream.heads * FLOW_ROWS * CHUNK) {}
   float* row(int chunk, int row) const { return first + static_cast<int64_t>(chunk) * stride + row * CHUNK; }
 };
@@ -27,10 +27,15 @@ struct KeptStates {
   int chunks;
   bool last;
   KeptStates(float* products, float* states, const Stream& stream, bool last)
-      : products(products + first_of(stream) * 8), states(states + first_of(stream) * (2 * WARPGROUP * (KEYS / 2))), chunks(stream.chunks), last(last) {}
+      : products(products + first_of(stream) * 8), states(states + first_of(stream) * (2 * WARPGROUP * (KEYS / 2))), chunks(stream.chunks), last(${packed ? 'last && stream.chunks > 0' : 'last'}) {}
 
   static int64_t first_of(const Stream& stream) {
+$if packed
+    const int per_head = (stream.chunks - 1) / KEPT_EVERY + 1;
+    return static_cast<int64_t>(stream.before / KEPT_EVERY + stream.sequence) * stream.heads + stream.head * per_head;
+$else
     return static_cast<int64_t>(stream.sequence * stream.heads + stream.head) * ((stream.chunks - 1) / KEPT_EVERY + 1);
+$end
   }
   // Of the state before a chunk, or after all.
   bool meets(int chunk) const { return chunk == chunks ? last : chunk > 0 && chunk % KEPT_EVERY == 0; }

@@ -7,7 +7,7 @@
 // as the forward pass' writes and reads do. by_values: rows of the state are values, and columns keys; else the other way round. ends: the
 // last state is a result.
 struct Job {
-  const TensorMap &readers, &read, &written, &met, &out;  // met: what the sums read of a state are multiplied with
+  const ${packed ? 'PackedRows' : 'TensorMap'} &readers, &read, &written, &met, &out;  // met: what the sums read of a state are multiplied with
   float read_scale, write_scale, pair_scale;
   bool back, by_values, ends;
 };
@@ -18,9 +18,20 @@ struct Stream {
 $if dual
   int group;  // of heads that share rows of keys
 $end
+$if packed
+  int first_token, before;  // of all tokens; chunks of sequences before it, at most
+  Stream(uint32_t item, uint32_t all_heads, const int32_t* cum_seqlens)
+      : sequence(static_cast<int>(item / all_heads)), head(static_cast<int>(item - item / all_heads * all_heads)), heads(static_cast<int>(all_heads)),
+        count(cum_seqlens[sequence + 1] - cum_seqlens[sequence]), chunks((count + CHUNK - 1) / CHUNK), first(0), steps(chunks), first_token(cum_seqlens[sequence]),
+        before(first_token / CHUNK + sequence) {}
+  PackedRows rows(const TensorMap& map, const TensorMap& ends, int tensor, int64_t sequences) const {
+    return {map, ends, first_token, count, tensor * static_cast<int>(sequences) + sequence};
+  }
+$else
   Stream(uint32_t item, uint32_t all_heads, const View& rows)
       : sequence(static_cast<int>(item / all_heads)), head(static_cast<int>(item - item / all_heads * all_heads)), heads(static_cast<int>(all_heads)),
         count(static_cast<int>(rows.shape[1])), chunks((count + CHUNK - 1) / CHUNK), first(0), steps(chunks)${dual ? ', group(head / (heads / static_cast<int>(rows.shape[2])))' : ''} {}
+$end
   void cut(int segment, int64_t segment_chunks) {
     const int most = static_cast<int>(segment_chunks);
     first = segment * most;

@@ -60,7 +60,12 @@ static_assert(1024 + At::END <= ${shared} && At::STAGES_AT % 1024 == 0 && At::BA
 // By one thread: what a chunk's steps multiply.
 struct GradientCopier {
   const At at;
+$if packed
+  const PackedRows douts;
+  const TensorMap &kept, &written;
+$else
   const TensorMap &douts, &kept, &written;
+$end
   int chunk, head, token, sequence;
 
   void copy(int step) const {
@@ -179,15 +184,24 @@ static inline void add_steep_pairs(char* memory, KeyFlows& flows, SharedPointer 
 
 // Block number: a chunk of a head.
 KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
-  const ChunkPlace place(nullptr, sequences, heads, q_view.shape[1]);
+  const ChunkPlace place(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, heads, q_view.shape[1]);
   const Tokens& tokens = place.tokens;
   const uint32_t head = place.head;
   const int token = place.token, count = place.count, group = uniform(warpgroup());
+$if packed
+  if (token >= count) {
+    if (GATED && thread_x() == 0) gate_sums[block_x()] = 0;
+    return;
+  }
+  const auto rows = [&](const TensorMap& map, EndOf end) {
+    return PackedRows{map, value_ends_map, static_cast<int>(tokens.first), count, static_cast<int>(end * sequences + place.sequence)};
+  };
+$end
   const At at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   char* memory = static_cast<char*>(__builtin_assume_aligned(dynamic_shared() + (at.first - shared_pointer(dynamic_shared())), 1024));
   const SharedPointer shared = at.first;
   KeyFlows& flows = *reinterpret_cast<KeyFlows*>(memory + At::FLOWS);
-  const GradientCopier copier{at, dout_map, kept_states_map, written_rows_map, static_cast<int>(block_x() / heads), static_cast<int>(head), token, static_cast<int>(tokens.row)};
+  const GradientCopier copier{at, ${packed ? 'rows(dout_map, DOUT_END)' : 'dout_map'}, kept_states_map, written_rows_map, static_cast<int>(block_x() / heads), static_cast<int>(head), token, static_cast<int>(tokens.row)};
   if (thread_x() == 0) {
 #pragma unroll
     for (int i = 0; i < GRADIENT_STAGES; ++i) {

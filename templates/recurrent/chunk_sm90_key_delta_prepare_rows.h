@@ -65,9 +65,14 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
   const TokenNumbers token_gates(g_view, g_type, tokens, head, reverse), betas(beta_view, beta_type, tokens, head, reverse);
   uint32_t raw[2][2] = {};
   if (warp() == 0) token_gates.load_raw(token, count, raw[0]), betas.load_raw(token, count, raw[1]);
-  own.load_gates(gk_view, gk_type, tokens, head, token, count);
-  own.load(own.keys, k_view, tokens, head, heads, token, count);
-  own.load(own.queries, q_view, tokens, head, heads, token, count);
+$if packed  // among all tokens
+  Tokens all = tokens;
+  all.first = 0;
+  const int from = static_cast<int>(tokens.first) + token, end = static_cast<int>(tokens.end);
+$end
+  own.load_gates(gk_view, gk_type, ${packed ? 'all, head, from, end' : 'tokens, head, token, count'});
+  own.load(own.keys, k_view, ${packed ? 'all, head, heads, from, end' : 'tokens, head, heads, token, count'});
+  own.load(own.queries, q_view, ${packed ? 'all, head, heads, from, end' : 'tokens, head, heads, token, count'});
   if (warp() == 0) {
     float numbers[2];
     token_gates.read(raw[0], token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), numbers);

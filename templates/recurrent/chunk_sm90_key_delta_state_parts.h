@@ -37,7 +37,13 @@ struct StateCopier {
   const StatePlaces at;
   const Walk& walk;
   const int first_part;  // the first of the block's 64 values
+$if packed
+  const TensorMap& readers;
+  const PackedRows values;
+  const TensorMap &inverses, &pairs, &taken, &queries;
+$else
   const TensorMap &readers, &values, &inverses, &pairs, &taken, &queries;
+$end
   const float* decays;
 
   // Waits until a part's place is free; then its barrier expects so many bytes.

@@ -50,7 +50,12 @@ static_assert(1024 + At::END <= ${shared}, "the spec has another size");
 // By one thread: what a chunk's steps multiply.
 struct GradientCopier {
   const At at;
+$if packed
+  const PackedRows douts, values;
+  const TensorMap &kept, &keys_after, &weights;
+$else
   const TensorMap &douts, &values, &kept, &keys_after, &weights;
+$end
   int chunk, head, token, sequence;
 
   void copy_rows() const {
@@ -181,15 +186,24 @@ struct NeighbourKeys {
 
 // Block number: a chunk of a head.
 KERNEL(THREADS, 2) gradients(${parameters('gradients')}) {
-  const ChunkPlace place(nullptr, sequences, heads, q_view.shape[1]);
+  const ChunkPlace place(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, heads, q_view.shape[1]);
   const Tokens& tokens = place.tokens;
   const uint32_t head = place.head;
   const int token = place.token, count = place.count, group = uniform(warpgroup());
+$if packed
+  if (token >= count) {
+    if (GATED && thread_x() == 0) gate_sums[block_x()] = 0;
+    return;
+  }
+  const auto rows = [&](const TensorMap& map, EndOf end) {
+    return PackedRows{map, value_ends_map, static_cast<int>(tokens.first), count, static_cast<int>(end * sequences + place.sequence)};
+  };
+$end
   const At at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   char* memory = static_cast<char*>(__builtin_assume_aligned(dynamic_shared() + (at.first - shared_pointer(dynamic_shared())), 1024));
   const SharedPointer shared = at.first;
   KeyFlows& flows = *reinterpret_cast<KeyFlows*>(memory + At::FLOWS);
-  const GradientCopier copier{at, dout_map, v_map, kept_states_map, keys_after_map, weights_map, static_cast<int>(place.chunk), static_cast<int>(head), token, static_cast<int>(tokens.row)};
+  const GradientCopier copier{at, ${packed ? 'rows(dout_map, DOUT_END), rows(v_map, V_END)' : 'dout_map, v_map'}, kept_states_map, keys_after_map, weights_map, static_cast<int>(place.chunk), static_cast<int>(head), token, static_cast<int>(tokens.row)};
   if (thread_x() == OF_KEYS * WARPGROUP) {
 #pragma unroll
     for (int i = 0; i < GRADIENT_STAGES; ++i) {

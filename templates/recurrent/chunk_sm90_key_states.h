@@ -21,7 +21,7 @@ struct StatePlaces {
 static_assert(1024 + StatePlaces::BARRIERS + 16 * STATE_STAGES <= ${state_shared}, "the spec has another size");
 
 // By one thread: chunks in the order in which they are met.
-static inline void copy_chunks(const StatePlaces& at, const Walk& walk, const TensorMap& rows, const TensorMap& values, const float* decays) {
+static inline void copy_chunks(const StatePlaces& at, const Walk& walk, const TensorMap& rows, const ${packed ? 'PackedRows' : 'TensorMap'}& values, const float* decays) {
   Turn<STATE_STAGES> turn;
 #pragma unroll 1
   for (int step = 0; step < walk.chunks; ++step, turn.next()) {
@@ -91,11 +91,11 @@ KERNEL(3 * WARPGROUP, 1) states(${parameters('states')}) {
     fence_barrier_init();
   }
   sync_block();
-  const Walk walk(heads, sequences, v_view.shape[1]);
+  const Walk walk${packed ? ' = Walk::of(heads, sequences, cum_seqlens, static_cast<int>(block_x()))' : '(heads, sequences, v_view.shape[1])'};
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<40>();
-    if (thread_x() == 0) copy_chunks(at, walk, walk.back ? queries_before_map : keys_after_map, walk.back ? dout_map : v_map, decays);
+    if (thread_x() == 0) copy_chunks(at, walk, walk.back ? queries_before_map : keys_after_map, ${packed ? 'walk.rows(walk.back ? dout_map : v_map, value_ends_map, walk.back ? DOUT_END : V_END, sequences)' : 'walk.back ? dout_map : v_map'}, decays);
   } else {
     take_registers<232>();
     const char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));

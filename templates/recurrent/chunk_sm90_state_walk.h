@@ -94,6 +94,20 @@ static inline void keep_state(const uint32_t (&seen)[SLICES][4], const uint32_t 
 struct Walk {
   int sequence, head, heads, chunks;
   bool back;
+$if packed
+  int first, count, before;  // tokens; chunks of sequences before, at most
+  // COUNTED: chunks come so many together.
+  template <int COUNTED = 1> static Walk of(int64_t all_heads, int64_t sequences, const int32_t* cum_seqlens, int number) {
+    Walk walk(all_heads, sequences, 0, number);
+    walk.first = cum_seqlens[walk.sequence], walk.count = cum_seqlens[walk.sequence + 1] - walk.first;
+    walk.chunks = (walk.count + COUNTED * CHUNK - 1) / (COUNTED * CHUNK) * COUNTED;
+    walk.before = (walk.first / (COUNTED * CHUNK) + walk.sequence) * COUNTED;
+    return walk;
+  }
+  PackedRows rows(const TensorMap& map, const TensorMap& ends, int tensor, int64_t sequences) const {
+    return {map, ends, first, count, tensor * static_cast<int>(sequences) + sequence};
+  }
+$end
   // Number: first those that go back.
   Walk(int64_t all_heads, int64_t sequences, int64_t tokens, int number = static_cast<int>(block_x()))
       : heads(static_cast<int>(all_heads)), chunks((static_cast<int>(tokens) + CHUNK - 1) / CHUNK) {
@@ -102,5 +116,5 @@ struct Walk {
     sequence = row / heads, head = row - sequence * heads;
   }
   int chunk(int step) const { return back ? chunks - 1 - step : step; }
-  int number(int chunk) const { return sequence * chunks + chunk; }
+  int number(int chunk) const { return ${packed ? 'before' : 'sequence * chunks'} + chunk; }
 };

@@ -43,6 +43,11 @@ const Subject decoded{"recurrent_update",
                       "bf16_state_of_many.bf16",
                       "gpu_decode_hopper",
                       {{"B", 4}, {"T", 1}, {"Hq", 8}, {"Hk", 8}, {"Hv", 8}, {"K", 128}, {"V", 128}}};
+// Sequences that end within boxes of 64 tokens.
+const Subject packed{"recurrent_bwd",
+                     "chunks_delta_alike_packed",
+                     "chunk_delta_hopper_packed",
+                     {{"N", 3}, {"T", 300}, {"Hq", 1}, {"Hk", 1}, {"Hv", 1}, {"K", 72}, {"V", 72}}};
 const Subject pairs{"grouped_matmul", "small_bf16", "hopper", {{"M", 150}, {"K", 640}, {"N", 192}, {"G", 2}, {"L", 2}}};
 
 constexpr char consumer[] = "flash_attention/forward_sm90_consumer.h", producer[] = "flash_attention/forward_sm90_producer.h";
@@ -57,6 +62,7 @@ constexpr char turn_gates[] = "recurrent/chunk_sm90_delta_gates.h";
 constexpr char key_walk[] = "recurrent/chunk_sm90_key_delta_states.h";
 constexpr char key_levels[] = "recurrent/chunk_sm90_key_delta_prepare_levels.h",
                walk_parts[] = "recurrent/chunk_sm90_key_delta_state_parts.h";
+constexpr char ends[] = "recurrent/chunk_sm90_packed.h";
 constexpr char values[] = "ssd/sm90_value_gradient.h", step_gradients[] = "ssd/sm90_step_gradients.h";
 
 const Mutant mutants[] = {
@@ -142,6 +148,10 @@ const Mutant mutants[] = {
      {turn_gates, "barrier_wait(at.meeting(FLOWS_THERE), (step * TURNS + turn) % 2);", 0, ""},
      Shown::by_both},
     {"DeltaGradientsWithoutPairsAcross", delta, {turns, "if (!late) add_across(dk, across);", 0, ""}, Shown::by_both},
+    {"PackedEndsHaveRowsOfTheNextSequence", packed, {ends, "end.row < end.count && feature", 0, "feature"}, Shown::by_both},
+    {"PackedEndsGoToTheNextSequence", packed, {ends, "token + CHUNK <= count", 0, "token < count"}, Shown::by_both},
+    {"PackedEndsAreNotPut", packed, {ends, "if (end.row >= end.count) return;", 0, "return;"}, Shown::by_both},
+    {"PackedPairsOfTheSequenceBefore", packed, {ends, "TOKENS + middle <= pair", 0, "TOKENS + middle < pair"}, Shown::by_both},
     {"LevelsOfEightTakeThoseOfFour",
      levels,
      {key_levels, "put_near_level<8>(own.first, near_sums + LEVEL_SUMS", 0, "put_near_level<8>(own.first, near_sums"},
