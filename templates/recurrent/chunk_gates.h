@@ -98,6 +98,9 @@ struct GateSums {
     all = split_exp((last.high + last.low) * LN_2);
   }
   void put(Gates& to) const {
+$if chunk_tokens < 64  // lanes behind the chunk's tokens, which leave all there is
+    if (2 * lane() >= CHUNK) return;
+$end
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int t = 2 * lane() + i;
