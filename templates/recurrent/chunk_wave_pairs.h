@@ -32,8 +32,8 @@ struct Pairs {
     for (int i = 0; i < SUMS; ++i) row[matrix_row(i)] = from_float<Element>(weights.at[i] * unit.of);
   }
 
-  // sums [16 columns][16 tokens] += written^T weights^T; `written` is [token][column].
-  void add(Sums (&sums)[TILES], const Operand (&written)[TILES]) const {
+  // sums [16 columns][16 tokens] += written^T weights^T; `written` is [token][column] in units of 1 / unit.
+  void add(Sums (&sums)[TILES], const Operand (&written)[TILES], float unit) const {
     const SharedPointer at = shared_pointer(tile);
 #pragma unroll
     for (int c = 0; c < TILES; ++c) {
@@ -44,7 +44,7 @@ struct Pairs {
         if constexpr (NARROW) {
           Sums own = {};
           multiply<Element>(own, written[c], b);
-          const float inverse = inverses[c][16 * r + matrix_column()];
+          const float inverse = inverses[c][16 * r + matrix_column()] * unit;
 #pragma unroll
           for (int i = 0; i < SUMS; ++i) sums[r].at[i] += own.at[i] * inverse;
         } else {

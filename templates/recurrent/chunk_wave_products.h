@@ -1,10 +1,8 @@
 // GPU vocabulary of the chunked recurrence on matrix instructions of a wave: numbers as operands, and a wave's columns of a state. Part of a
-// template, which has defined NARROW before: numbers may be too large for an element, or, as gfx90a reads halves, too small.
+// template, which has defined PARTS, elements a number, and NARROW before: numbers may be too large for an element, or, as gfx90a reads halves,
+// too small.
 #pragma once
 #include "recurrent/chunk_wave_rows.h"
-
-static inline float low_of(uint32_t pair) { return to_float(__builtin_bit_cast(Element, static_cast<uint16_t>(pair))); }
-static inline float high_of(uint32_t pair) { return to_float(__builtin_bit_cast(Element, static_cast<uint16_t>(pair >> 16))); }
 
 // A power of two that makes numbers up to `largest` at most 2^14, and those near it far larger than the least half.
 struct Unit {
@@ -23,15 +21,15 @@ static inline float largest_of_wave(float x) {
   return largest_of_column(x);
 }
 
-// Two operands, the second of which is what rounding took from the first.
-struct Parts {
-  Operand all, rest;
-
-  void set(int word, float low, float high) {
-    all.words[word] = pack_pair<Element>(low, high);
-    rest.words[word] = pack_pair<Element>(low - low_of(all.words[word]), high - high_of(all.words[word]));
-  }
-};
+template <int N> static inline Unit unit_of(const Sums (&x)[N]) {
+  if constexpr (!NARROW) return {};
+  float largest = 0;
+#pragma unroll
+  for (int n = 0; n < N; ++n)
+#pragma unroll
+    for (int i = 0; i < SUMS; ++i) largest = larger_size(largest, x[n].at[i]);
+  return Unit(largest_of_wave(largest));
+}
 
 static inline Sums scaled(const Sums& x, float factor) {
   Sums to;
@@ -40,18 +38,31 @@ static inline Sums scaled(const Sums& x, float factor) {
   return to;
 }
 
+// What rounding to elements T takes.
+template <class T> static inline Sums rest_of(const Sums& x) {
+  Sums to;
+#pragma unroll
+  for (int i = 0; i < SUMS; ++i) to.at[i] = x.at[i] - to_float(from_float<T>(x.at[i]));
+  return to;
+}
+
+// COUNT operands of elements T, each of which but the first is what rounding took from those before.
+template <class T, int COUNT> struct Pieces {
+  Operand at[COUNT];
+
+  Pieces() = default;
+  explicit Pieces(Sums x) {
+#pragma unroll
+    for (int piece = 0; piece < COUNT; ++piece) {
+      at[piece] = operand_of<T>(x);
+      x = rest_of<T>(x);
+    }
+  }
+};
+using Parts = Pieces<Element, PARTS>;
+
 // A wave's 16 columns of a state, by keys: [16 keys][16 columns].
 typedef Sums State[SLICES];
-
-static inline Unit unit_of(const State& state) {
-  if constexpr (!NARROW) return {};
-  float largest = 0;
-#pragma unroll
-  for (int k = 0; k < SLICES; ++k)
-#pragma unroll
-    for (int i = 0; i < SUMS; ++i) largest = larger_size(largest, state[k].at[i]);
-  return Unit(largest_of_wave(largest));
-}
 
 // A wave's columns of a state in memory.
 struct StateMemory {
@@ -100,6 +111,28 @@ static inline void add_seen(Sums (&sums)[TILES], const State& state, SharedPoint
   }
 }
 
+// sums [16 tokens][16 columns] of TILES tiles += rows state; the state is PARTS elements a number, times `unit`.
+static inline void add_seen_precisely(Sums (&sums)[TILES], const State& state, SharedPointer rows, float unit) {
+#pragma unroll
+  for (int k = 0; k < SLICES; ++k) {
+    part();
+    Sums x = scaled(state[k], unit);
+    Operand a[TILES];
+#pragma unroll
+    for (int r = 0; r < TILES; ++r) a[r] = load_operand(rows + 16 * r * KEY_PITCH + 32 * k, KEY_PITCH);
+#pragma unroll
+    for (int piece = 0; piece < PARTS; ++piece) {
+      const Operand b = operand_of<Element>(x);
+      x = rest_of<Element>(x);
+#pragma unroll
+      for (int r = 0; r < TILES; ++r) {
+        multiply<Element>(sums[r], a[r], b);
+        hold(sums[r]);
+      }
+    }
+  }
+}
+
 // state = (base + rest) state + keys^T written; `keys` is transposed, `written` [token][column] in units of 1 / inverse. Sums of a chunk begin at
 // 0: matrix instructions may round down.
 static inline void take_in(State& state, float base, float rest, const Parts (&written)[TILES], SharedPointer keys, float inverse) {
@@ -110,8 +143,9 @@ static inline void take_in(State& state, float base, float rest, const Parts (&w
 #pragma unroll
     for (int c = 0; c < TILES; ++c) {
       const Operand a = load_operand(keys + 16 * k * TOKEN_PITCH + 32 * c, TOKEN_PITCH);
-      multiply<Element>(sums, a, written[c].all);
-      multiply<Element>(least, a, written[c].rest);
+      multiply<Element>(sums, a, written[c].at[0]);
+#pragma unroll
+      for (int piece = 1; piece < PARTS; ++piece) multiply<Element>(least, a, written[c].at[piece]);
     }
 #pragma unroll
     for (int i = 0; i < SUMS; ++i) {
@@ -119,6 +153,15 @@ static inline void take_in(State& state, float base, float rest, const Parts (&w
       x = x * base + (x * rest + (sums.at[i] + least.at[i]) * inverse);
     }
   }
+}
+
+// A wave's columns of a chunk's values, [token][column], from the transposed tile in shared memory.
+static inline void load_values(Sums (&to)[TILES], const char* tile) {
+  const Element* row = reinterpret_cast<const Element*>(tile + (16 * wave() + matrix_column()) * TOKEN_PITCH);
+#pragma unroll
+  for (int c = 0; c < TILES; ++c)
+#pragma unroll
+    for (int i = 0; i < SUMS; ++i) to[c].at[i] = to_float(row[16 * c + matrix_row(i)]);
 }
 
 // Rows of `out` in the order in which tokens are met, from the block's first column on.

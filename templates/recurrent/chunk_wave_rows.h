@@ -34,12 +34,18 @@ static inline void put_norms(const char* queries, const char* keys, Norms& to) {
   }
 }
 
-// A chunk's gates, by the block's first warp.
+// A chunk's numbers, by the block's first warp.
 static inline void load_gates(const TokenNumbers& numbers, int token, int count, float gamma, Gates& to) {
   if (warp() != 0) return;
   float gates[2];
   numbers.load(token, count < token + CHUNK ? count : token + CHUNK, gamma, gates);
   put_gates(to, gates);
+}
+static inline void load_betas(const TokenNumbers& numbers, int token, int count, Gates& to) {
+  if (warp() != 0) return;
+  float betas[2];
+  numbers.load(token, count, 0, betas);
+  put_betas(to, betas);
 }
 
 // A chunk's rows, transposed: [feature][token], bytes from feature to feature: TOKEN_PITCH.

@@ -95,6 +95,7 @@ Subject parallel_chunks(const char* case_name, Sizes sizes = three_chunks) {
 // 32 tokens at a time on AMD's matrix instructions.
 constexpr char chunk_wave_rows[] = "recurrent/chunk_wave_rows.h";
 constexpr char chunk_wave_pairs[] = "recurrent/chunk_wave_pairs.h";
+constexpr char chunk_wave_delta[] = "recurrent/chunk_wave_delta.h";
 constexpr char chunk_wave_products[] = "recurrent/chunk_wave_products.h";
 const Sizes three_short_chunks = {{"B", 1}, {"T", 75}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"K", 32}, {"V", 48}};
 Subject wave_chunks(const char* case_name) {
@@ -306,6 +307,24 @@ const Mutant mutants[] = {
     {"Rdna4ChunksThatWriteByTheirQueries",
      on(rdna4, wave_chunks("chunks.bf16")),
      {"TURNED_KEYS, keys, token", 0, "TURNED_KEYS, queries, token"}},
+    {"CdnaDeltaChunksWithoutTheBarrierBeforeTheirNorms", on(cdna, wave_chunks("chunks_delta.bf16")), {"sync_block();", 2, nothing}},
+    {"CdnaDeltaChunksWithoutTheBarrierBeforeTheirSystem", on(cdna, wave_chunks("chunks_delta.bf16")), {"sync_block();", 3, nothing}},
+    {"CdnaDeltaChunksWhoseKeysReadARoundedState",
+     on(cdna, wave_chunks("chunks_delta.bf16")),
+     {"int piece = 0; piece < PARTS; ++piece) {\n      const Operand b", 0, "int piece = 0; piece < 1; ++piece) {\n      const Operand b",
+      chunk_wave_products}},
+    {"CdnaDeltaChunksThatForgetTheUnitOfWhatTheyWrite",
+     on(cdna, wave_chunks("chunks_delta.f16")),
+     {"rounded, written_unit.inverse", 0, "rounded, 1"}},
+    {"Rdna3DeltaChunksWithoutTheBlockBelow",
+     on(rdna3, wave_chunks("chunks_delta.bf16")),
+     {"x[1].at[i] -= below.at[i]", 0, "x[1].at[i] -= 0 * below.at[i]", chunk_wave_delta}},
+    {"Rdna3DeltaChunksWhoseInversesBeginAtTheFirstColumn",
+     on(rdna3, wave_chunks("chunks_delta.bf16")),
+     {"i == column ? 1 : 0", 0, "i == 0 ? 1 : 0", chunk_wave_delta}},
+    {"Rdna4DeltaChunksSolvedWithOneElement",
+     on(rdna4, wave_chunks("chunks_delta.bf16")),
+     {"int order = 2;", 0, "int order = 0;", chunk_wave_delta}},
     {"RecurrentGradientThatAddsUpTooEarly", recurrence_gradient("all.f32"), {"sync_block();", 0, nothing}},
     {"RecurrentGradientOverwrittenBeforeItIsAddedUp", recurrence_gradient("all.f32"), {"sync_block();", 1, nothing}},
     {"RecurrentGradientWithOneStateAChunk", recurrence_gradient("all.f32"), {"keep_state(recent + t * PART", 0, "keep_state(recent"}},

@@ -15,6 +15,7 @@ static inline void part() {
   __builtin_amdgcn_sched_barrier(0);
 }
 
+static inline void hold(int& x) { asm volatile("" : "+v"(x)); }
 static inline void hold(Sums& x) {
   SumVector all = __builtin_bit_cast(SumVector, x);
   asm volatile("" : "+v"(all));
