@@ -70,7 +70,13 @@ struct TokenNumbers {
   }
 };
 
+$if chunk_tokens < 64
+static inline void put_betas(Gates& to, const float (&betas)[2]) {
+  if (2 * lane() < CHUNK) to.beta[2 * lane()] = betas[0], to.beta[2 * lane() + 1] = betas[1];
+}
+$else
 static inline void put_betas(Gates& to, const float (&betas)[2]) { to.beta[2 * lane()] = betas[0], to.beta[2 * lane() + 1] = betas[1]; }
+$end
 
 // Of a chunk, by a warp: what a lane's two tokens have of its Gates.
 struct GateSums {
@@ -98,6 +104,9 @@ struct GateSums {
     all = split_exp((last.high + last.low) * LN_2);
   }
   void put(Gates& to) const {
+$if chunk_tokens < 64  // lanes behind the chunk's tokens, which leave all there is
+    if (2 * lane() >= CHUNK) return;
+$end
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int t = 2 * lane() + i;

@@ -3,7 +3,7 @@
 #include "device/tile/tile_transposed.h"
 #include "recurrent/recurrent_step.h"
 
-constexpr int CHUNK = 64;
+constexpr int CHUNK = ${chunk_tokens};
 
 // Chunks of all sequences before one: a number that no other sequence's chunks reach.
 static inline int64_t chunks_before(const int32_t* cum_seqlens, const Tokens& tokens, int64_t sequence, int64_t length) {

@@ -92,6 +92,16 @@ Subject parallel_chunks(const char* case_name, Sizes sizes = three_chunks) {
   return {root, "recurrent", case_name, "recurrent/forward.chunk_parallel.gpu.cu", std::move(sizes)};
 }
 
+// 32 tokens at a time on AMD's matrix instructions.
+constexpr char chunk_wave_rows[] = "recurrent/chunk_wave_rows.h";
+constexpr char chunk_wave_pairs[] = "recurrent/chunk_wave_pairs.h";
+constexpr char chunk_wave_delta[] = "recurrent/chunk_wave_delta.h";
+constexpr char chunk_wave_products[] = "recurrent/chunk_wave_products.h";
+const Sizes three_short_chunks = {{"B", 1}, {"T", 75}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"K", 32}, {"V", 48}};
+Subject wave_chunks(const char* case_name) {
+  return {root, "recurrent", case_name, "recurrent/forward.chunk_wave.gpu.cu", three_short_chunks};
+}
+
 // ssd, in recurrent's step forms.
 constexpr char dual_step[] = "ssd/dual_step.h";
 constexpr char finish_gpu[] = "ssd/finish_gpu.h";
@@ -292,6 +302,46 @@ const Mutant mutants[] = {
     {"ParallelChunksThatForgetTheirNorms", parallel_chunks("chunks_normed"), {"return norms.q[t];", 0, "return 1;", chunk_place}},
     {"ParallelChunksThatLeaveTheRestAsItWas", parallel_chunks("chunks_packed", packed_chunks), {"= from_float<Element>(0.0f);", 0, ";"}},
     {"ParallelChunksWhosePairsSkipAPart", parallel_chunks("chunks.bf16"), {"s <= row_slice(); ++s", 0, "s < row_slice(); ++s"}},
+    {"CdnaChunksWithoutTheBarrierBeforeTheirCopies", on(cdna, wave_chunks("chunks.bf16")), {"sync_block();", 0, nothing}},
+    {"CdnaChunksWithoutTheBarrierBeforeTheirRows", on(cdna, wave_chunks("chunks.bf16")), {"sync_block();", 1, nothing}},
+    {"Rdna3ChunksWithoutTheBarrierBeforeTheirNorms", on(rdna3, wave_chunks("chunks_normed")), {"sync_block();", 2, nothing}},
+    {"CdnaChunksWhoseTokensSeeTheNextOne", on(cdna, wave_chunks("chunks.bf16")), {"s <= t ?", 0, "s <= t + 1 ?"}},
+    {"CdnaChunksOfTheFirstWavesValues", on(cdna, wave_chunks("chunks.bf16")), {"16 * wave() * TOKEN_PITCH", 0, "0 * wave() * TOKEN_PITCH"}},
+    {"CdnaChunksWhoseStateForgetsItsUnit", on(cdna, wave_chunks("chunks.f16")), {"scale * unit.inverse", 0, "scale"}},
+    {"CdnaChunksWhosePairsHaveOneUnit",
+     on(cdna, wave_chunks("chunks.f16")),
+     {"inverses[c][16 * r", 0, "inverses[0][16 * r", chunk_wave_pairs}},
+    {"CdnaChunksThatDecayByLaterTokens",
+     on(cdna, wave_chunks("chunks.bf16")),
+     {"count < token + CHUNK ? count : token + CHUNK", 0, "count", chunk_wave_rows}},
+    {"Rdna3ChunksWhoseStateIsRoundedOnce",
+     on(rdna3, wave_chunks("chunks.bf16")),
+     {"(sums.at[i] + least.at[i])", 0, "sums.at[i]", chunk_wave_products}},
+    {"Rdna4ChunksThatForgetWhatGatesLeave",
+     on(rdna4, wave_chunks("chunks.bf16")),
+     {"x * base + (x * rest", 0, "0 * base + (x * rest", chunk_wave_products}},
+    {"Rdna4ChunksWithTheNormOfHalfARow", on(rdna4, wave_chunks("chunks_normed")), {"mask < 8", 0, "mask < 4", chunk_wave_rows}},
+    {"Rdna4ChunksThatWriteByTheirQueries",
+     on(rdna4, wave_chunks("chunks.bf16")),
+     {"TURNED_KEYS, keys, token", 0, "TURNED_KEYS, queries, token"}},
+    {"CdnaDeltaChunksWithoutTheBarrierBeforeTheirNorms", on(cdna, wave_chunks("chunks_delta.bf16")), {"sync_block();", 2, nothing}},
+    {"CdnaDeltaChunksWithoutTheBarrierBeforeTheirSystem", on(cdna, wave_chunks("chunks_delta.bf16")), {"sync_block();", 3, nothing}},
+    {"CdnaDeltaChunksWhoseKeysReadARoundedState",
+     on(cdna, wave_chunks("chunks_delta.bf16")),
+     {"int piece = 0; piece < PARTS; ++piece) {\n      const Operand b", 0, "int piece = 0; piece < 1; ++piece) {\n      const Operand b",
+      chunk_wave_products}},
+    {"CdnaDeltaChunksThatForgetTheUnitOfWhatTheyWrite",
+     on(cdna, wave_chunks("chunks_delta.f16")),
+     {"rounded, written_unit.inverse", 0, "rounded, 1"}},
+    {"Rdna3DeltaChunksWithoutTheBlockBelow",
+     on(rdna3, wave_chunks("chunks_delta.bf16")),
+     {"x[1].at[i] -= below.at[i]", 0, "x[1].at[i] -= 0 * below.at[i]", chunk_wave_delta}},
+    {"Rdna3DeltaChunksWhoseInversesBeginAtTheFirstColumn",
+     on(rdna3, wave_chunks("chunks_delta.bf16")),
+     {"i == column ? 1 : 0", 0, "i == 0 ? 1 : 0", chunk_wave_delta}},
+    {"Rdna4DeltaChunksSolvedWithOneElement",
+     on(rdna4, wave_chunks("chunks_delta.bf16")),
+     {"int order = 2;", 0, "int order = 0;", chunk_wave_delta}},
     {"RecurrentGradientThatAddsUpTooEarly", recurrence_gradient("all.f32"), {"sync_block();", 0, nothing}},
     {"RecurrentGradientOverwrittenBeforeItIsAddedUp", recurrence_gradient("all.f32"), {"sync_block();", 1, nothing}},
     {"RecurrentGradientWithOneStateAChunk", recurrence_gradient("all.f32"), {"keep_state(recent + t * PART", 0, "keep_state(recent"}},

@@ -5,6 +5,8 @@
 //   a lane's column of c, row of a and column of b: matrix_column(), its number modulo 16
 //   sync_wave()  what the wave's lanes wrote to shared memory before it they read after it
 //   part()  parts what comes before it from what comes after: the compiler mixes no instructions of theirs, and needs fewer registers
+//   hold(x)  x, sums or an int, is computed here, not later, until when what it is made of would take registers; nor is what is made of it
+//   computed earlier
 //   uniform(x)  x, which is the same in all lanes: the compiler is told, and needs scalar registers for it
 //   its rows of c, SUMS of them: matrix_row(i); its k of a and b, K_LANE in a row: from first_k() on
 //

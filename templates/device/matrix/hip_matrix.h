@@ -15,6 +15,13 @@ static inline void part() {
   __builtin_amdgcn_sched_barrier(0);
 }
 
+static inline void hold(int& x) { asm volatile("" : "+v"(x)); }
+static inline void hold(Sums& x) {
+  SumVector all = __builtin_bit_cast(SumVector, x);
+  asm volatile("" : "+v"(all));
+  x = __builtin_bit_cast(Sums, all);
+}
+
 template <class T> static inline T uniform(const T& x) {
   constexpr int COUNT = sizeof(T) / 4;
   static_assert(sizeof(T) % 4 == 0);

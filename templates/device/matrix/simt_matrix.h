@@ -4,6 +4,8 @@ template <class T> static inline T exchange_wave(T x, int mask) { return bits_as
 
 static inline void sync_wave() { simt_host->exchange_wave(0, 0); }
 static inline void part() {}
+static inline void hold(int&) {}
+static inline void hold(Sums&) {}
 template <class T> static inline T uniform(const T& x) { return x; }
 
 template <class T> static inline void multiply(Sums& c, const Operand& a, const Operand& b) {
