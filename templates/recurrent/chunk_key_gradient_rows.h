@@ -173,6 +173,13 @@ static inline void add_near(const float* near, const float (&factor)[PART], cons
 // Of a thread's keys: gradients of rows, and q dq - k dk, which is kept in memory where a number's place is free: (delta) that of keys that read, or
 // that of keys' gradients, where both gradients are elements at once, in one word.
 constexpr bool IN_WORDS = !DELTA && !NORMED && !SHARED_HEADS, CHANGES_IN_MEMORY = DELTA || IN_WORDS;
+// Keys times r are pieces in `left`, whose flows end at most tokens: what a key keeps must leave out the same rest there, or strong gates' gradients are
+// differences of numbers that are rounded apart.
+constexpr bool LEAVES_RESTS = GATED && PIECES > 1;
+static inline float rest_of_pieces(float x) {
+  const float low = x - to_float(from_float<Element>(x));
+  return low - to_float(from_float<Element>(low));
+}
 static inline void finish_rows(char* memory, KeyFlows& flows, const Own& own, OwnFactors& factors, uint32_t& closed, float (&changes)[PART][OWN_KEYS]) {
   const float* near = reinterpret_cast<const float*>(memory + At::NEAR) + own.part * PART * PART;
 $if (normed or shared_heads) and not delta
@@ -195,8 +202,10 @@ $end
 #pragma unroll
       for (int i = PART - 1; i >= 0; --i) {
         k[i] = key_of(memory, flows, own.first + i, key);
-        dk[i] = *sums_of(memory, At::KEY_SUMS, own.first + i, key);
+        float& of_rest = *sums_of(memory, At::KEY_SUMS, own.first + i, key);
+        dk[i] = of_rest;
         if constexpr (MORE_SUMS) dk[i] += *sums_of(memory, At::MORE_KEY_SUMS, own.first + i, key);
+        if (LEAVES_RESTS) of_rest = rest_of_pieces(k[i] * product) * dk[i];
         dk[i] *= product;
         product *= factor[i];
       }
@@ -212,8 +221,9 @@ $if delta
       add_near(reinterpret_cast<const float*>(memory + At::NEAR_KEYS) + own.part * PART * PART, factor, k, k, of_read, dk);
 #pragma unroll
       for (int i = 0; i < PART; ++i) {
-        *sums_of(memory, At::READ_SUMS, own.first + i, key) = k[i] * of_read[i];
-        *sums_of(memory, At::KEY_SUMS, own.first + i, key) = of_read[i];
+        float& of_key = *sums_of(memory, At::KEY_SUMS, own.first + i, key);
+        *sums_of(memory, At::READ_SUMS, own.first + i, key) = k[i] * of_read[i] + (LEAVES_RESTS ? of_key : 0);
+        of_key = of_read[i];
       }
     }
     sync_warp();  // keeps the compiler from loading queries before, for which there are no registers
@@ -232,6 +242,7 @@ $end
       float& of_key = *sums_of(memory, At::KEY_SUMS, own.first + i, key);
       const float itself = near[i * PART + i];
       float change = q[i] * dq[i] - k[i] * dk[i];
+      if (LEAVES_RESTS && !DELTA) change += of_key;
       dq[i] += itself * k[i], dk[i] += itself * q[i];
 $if delta
       float& of_change = *sums_of(memory, At::READ_SUMS, own.first + i, key);

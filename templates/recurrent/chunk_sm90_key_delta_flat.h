@@ -6,16 +6,21 @@
 #pragma once
 
 constexpr float LEAST_OF_FLAT = 0x1p-96f;  // E
+// Flows of pairs that both lie before a gate, or both after it, cancel in its gradient but for what pieces leave of rows and of products. Where E is below
+// this, what is left in a gradient is so little that these must not differ between the reader's side and the kept one's (`fades`).
+constexpr float LEAST_OF_LASTING = 0.25f;
 
-// Places in shared memory, as wgmma reads them: pairs; keys times R, queries and keys times P, in boxes of 64 keys.
+// Places in shared memory, as wgmma reads them: pairs; keys times R, queries and keys times P, in boxes of 64 keys. And what pieces leave of keys times R,
+// over E, as elements.
 struct FlatAt {
   static constexpr int SQUARE = CHUNK * 128, ROWS = BOXES * SQUARE;
   static constexpr int PAIRS = At::STAGES_AT, KEY_PAIRS = PAIRS + PIECES * SQUARE, KEPT = KEY_PAIRS + PIECES * SQUARE;
-  static constexpr int READ = KEPT + PIECES * ROWS, READ_KEYS = READ + PIECES * ROWS, END = READ_KEYS + PIECES * ROWS;
+  static constexpr int READ = KEPT + PIECES * ROWS, READ_KEYS = READ + PIECES * ROWS, RESTS = READ_KEYS + PIECES * ROWS;
+  static constexpr int END = RESTS + (LEAVES_RESTS ? ROWS : 0);
 };
-static_assert(FlatAt::END <= At::FLOWS && FlatAt::PAIRS % 1024 == 0);
+static_assert(FlatAt::END <= At::FLOWS && FlatAt::PAIRS % 1024 == 0 && (!LEAVES_RESTS || FlatAt::RESTS >= At::READ_SUMS + SUMS_BYTES));
 
-static inline bool is_steep(float word) { return !(base_of(word) + word >= LEAST_OF_FLAT); }
+static inline bool leaves_less(float word, float than) { return !(base_of(word) + word >= than); }
 
 // Products of pairs s < t, of all others zeros.
 static inline void put_square(char* to, const TokenPairs& pairs) {
@@ -80,14 +85,15 @@ static inline void weigh_flat_gates(KeyFlows& flows, const FlatOwn& own, float (
   store_pack(&flows.run_leaves[own.run][own.key], leaves);
 }
 
-// A token's two numbers in pieces.
-static inline void put_two(char* to, float x, float y) {
+// A token's two numbers in pieces; what these leave of them.
+static inline Pack<float, 2> put_two(char* to, float x, float y) {
 #pragma unroll
   for (int piece = 0; piece < PIECES; ++piece) {
     const uint32_t word = pack_pair<Element>(x, y);
     *reinterpret_cast<uint32_t*>(to + piece * FlatAt::ROWS) = word;
     x -= low_of(word), y -= high_of(word);
   }
+  return {x, y};
 }
 static inline void multiply_by(float (&x)[2], const float* two) {
   const auto y = load_pack<2>(two);
@@ -96,7 +102,7 @@ static inline void multiply_by(float (&x)[2], const float* two) {
 static inline uint32_t two_of_row(const char* tile, int row, int key) { return *reinterpret_cast<const uint32_t*>(tile + (row * KeyTile::PITCH + key) * 2); }
 // Of a thread's keys: keys times R, queries and keys times P. What runs leave is there for all.
 static inline void weigh_flat(char* memory, KeyFlows& flows, const FlatOwn& own, OwnFactors& factors) {
-  float before[2] = {1, 1}, after[2] = {1, 1}, all[2];
+  float before[2] = {1, 1}, after[2] = {1, 1}, all[2], over[2];
 #pragma unroll 1
   for (int run = 0; run < own.run; ++run) multiply_by(before, &flows.run_leaves[run][own.key]);
 #pragma unroll 1
@@ -106,8 +112,8 @@ static inline void weigh_flat(char* memory, KeyFlows& flows, const FlatOwn& own,
   multiply_by(all, &flows.run_leaves[own.run][own.key]);
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
-    const float over = 1 / all[j];
-    factors.read_start[j] = before[j] * over, factors.kept_start[j] = after[j] * over;
+    over[j] = 1 / all[j];
+    factors.read_start[j] = before[j] * over[j], factors.kept_start[j] = after[j] * over[j];
   }
   if (own.run == 0) store_pack(&flows.whole[own.key], Pack<float, 2>{all[0], all[1]});
   char* at = memory + own.key / 64 * FlatAt::SQUARE + own.first * 128 + own.key % 8 * 2;
@@ -116,7 +122,8 @@ static inline void weigh_flat(char* memory, KeyFlows& flows, const FlatOwn& own,
   for (int i = RUN - 1; i >= 0; --i) {
     const uint32_t k = two_of_row(memory + At::KEY_ROWS, own.first + i, own.key);
     const float norm = NORMED ? flows.norms.k[own.first + i] : 1;
-    put_two(at + FlatAt::KEPT + place(i), low_of(k) * norm * after[0], high_of(k) * norm * after[1]);
+    const auto rests = put_two(at + FlatAt::KEPT + place(i), low_of(k) * norm * after[0], high_of(k) * norm * after[1]);
+    if (LEAVES_RESTS) *reinterpret_cast<uint32_t*>(at + FlatAt::RESTS + place(i)) = pack_pair<Element>(rests.at[0] * over[0], rests.at[1] * over[1]);
     after[0] *= factors.kept[2 * i], after[1] *= factors.kept[2 * i + 1];
   }
 #pragma unroll
@@ -152,17 +159,19 @@ static inline void put_left_flat(const char* memory, KeyFlows& flows, const Toke
   }
 }
 
-// sums += pairs rows; BACK: of the pairs' transpose. Without products that are below the last digits.
-template <bool BACK> static inline void add_flat(TokenKeys& sums, uint32_t pairs, uint32_t rows) {
+// sums += pairs rows; BACK: of the pairs' transpose. Without products that are below the last digits, which `whole` adds.
+template <bool BACK> static inline void add_flat(TokenKeys& sums, uint32_t pairs, uint32_t rows, bool whole) {
+  const auto add = [&](int of_pairs, int of_rows) {
+    const uint32_t square = pairs + of_pairs * FlatAt::SQUARE;
+    const uint64_t a = BACK ? row_major<128>(square, CHUNK) : depth_major<128>(square), b = row_major<128>(rows + of_rows * FlatAt::ROWS, CHUNK);
+#pragma unroll
+    for (int k = 0; k < CHUNK / 16; ++k) wgmma<Element, KEYS, BACK, true>(sums, moved(a, BACK ? 2048 * k : 32 * k), moved(b, 2048 * k), true);
+  };
+  if (LEAVES_RESTS && whole) add(1, 1);
 #pragma unroll
   for (int order = PIECES - 1; order >= 0; --order)
 #pragma unroll
-    for (int i = 0; i < PIECES && i <= order; ++i) {
-      const uint32_t square = pairs + i * FlatAt::SQUARE;
-      const uint64_t a = BACK ? row_major<128>(square, CHUNK) : depth_major<128>(square), b = row_major<128>(rows + (order - i) * FlatAt::ROWS, CHUNK);
-#pragma unroll
-      for (int k = 0; k < CHUNK / 16; ++k) wgmma<Element, KEYS, BACK, true>(sums, moved(a, BACK ? 2048 * k : 32 * k), moved(b, 2048 * k), true);
-    }
+    for (int i = 0; i < PIECES && i <= order; ++i) add(i, order - i);
 }
 // Of a warpgroup: what pairs add to its sums.
 static inline void add_flat_pairs(char* memory, KeyFlows& flows, uint32_t shared, int group, TokenKeys& sums) {
@@ -171,17 +180,38 @@ static inline void add_flat_pairs(char* memory, KeyFlows& flows, uint32_t shared
   decay_sums(sums, flows.whole);
   keep_in_place(sums);
   wgmma_fence();
-  if (group == OF_QUERIES) add_flat<false>(sums, shared + FlatAt::PAIRS, shared + FlatAt::KEPT);
-  else if (group == OF_READS) add_flat<false>(sums, shared + FlatAt::KEY_PAIRS, shared + FlatAt::KEPT);
-  else add_flat<true>(sums, shared + FlatAt::PAIRS, shared + FlatAt::READ), add_flat<true>(sums, shared + FlatAt::KEY_PAIRS, shared + FlatAt::READ_KEYS);
+  const bool fades = flows.fades();
+  if (group == OF_QUERIES) add_flat<false>(sums, shared + FlatAt::PAIRS, shared + FlatAt::KEPT, fades);
+  else if (group == OF_READS) add_flat<false>(sums, shared + FlatAt::KEY_PAIRS, shared + FlatAt::KEPT, fades);
+  else add_flat<true>(sums, shared + FlatAt::PAIRS, shared + FlatAt::READ, fades), add_flat<true>(sums, shared + FlatAt::KEY_PAIRS, shared + FlatAt::READ_KEYS, fades);
   wgmma_commit();
   wgmma_wait<0>();
   keep_in_place(sums);
 }
 
-// Of a thread's keys: gradients of rows, and q dq - k dk in the place of those of keys that read.
+// Rows that read come without what pieces leave of them, where that counts.
+struct ReadRests {
+  const bool count;
+  float left[2] = {1, 1}, over[2] = {};  // P, 1 / E
+
+  ReadRests(const KeyFlows& flows, const FlatOwn& own) : count(LEAVES_RESTS && flows.fades()) {
+    if (!count) return;
+#pragma unroll 1
+    for (int run = 0; run < own.run; ++run) multiply_by(left, &flows.run_leaves[run][own.key]);
+    const auto whole = load_pack<2>(&flows.whole[own.key]);
+    over[0] = 1 / whole.at[0], over[1] = 1 / whole.at[1];
+  }
+  // Of the next token's key j.
+  float next(int j, float factor, float q, float of_query, float k, float of_read) {
+    left[j] *= factor;
+    return (rest_of_pieces(q * left[j]) * of_query + rest_of_pieces(k * left[j]) * of_read) * over[j];
+  }
+};
+// Of a thread's keys: gradients of rows, and q dq - k dk in the place of those of keys that read; without what pieces leave of keys times R, as
+// `left` is (LEAVES_RESTS).
 static inline void finish_flat_rows(char* memory, KeyFlows& flows, const OwnFactors& factors) {
   const FlatOwn own;
+  ReadRests read_rests(flows, own);
   const auto sums_at = [&](int place, int i) { return sums_of(memory, place, own.first + i, own.key); };
   float of_keys[RUN][2], change[2] = {}, after[2] = {factors.kept_start[0], factors.kept_start[1]}, before[2] = {factors.read_start[0], factors.read_start[1]};
 #pragma unroll
@@ -197,12 +227,18 @@ static inline void finish_flat_rows(char* memory, KeyFlows& flows, const OwnFact
     const float of_q = NORMED ? flows.norms.q[t] : 1, of_k = NORMED ? flows.norms.k[t] : 1, itself = flows.itself[t];
     const float q[2] = {low_of(q_words) * of_q, high_of(q_words) * of_q}, k[2] = {low_of(k_words) * of_k, high_of(k_words) * of_k};
     const auto query_sums = load_pack<2>(sums_at(At::QUERY_SUMS, i)), read_sums = load_pack<2>(sums_at(At::READ_SUMS, i));
-    Pack<float, 2> of_queries, of_both, changes;
+    Pack<float, 2> of_queries, of_both, changes = {};
+    if (LEAVES_RESTS) {
+      const uint32_t rests = *reinterpret_cast<const uint32_t*>(memory + FlatAt::RESTS + own.key / 64 * FlatAt::SQUARE + t * 128 + (own.key / 8 % 8 ^ i) * 16 + own.key % 8 * 2);
+      const auto key_sums = load_pack<2>(sums_at(At::KEY_SUMS, i));
+      changes = {low_of(rests) * key_sums.at[0], high_of(rests) * key_sums.at[1]};
+    }
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       before[j] *= factors.kept[2 * i + j];
+      if (read_rests.count) changes.at[j] -= read_rests.next(j, factors.kept[2 * i + j], q[j], query_sums.at[j], k[j], read_sums.at[j]);
       const float of_query = query_sums.at[j] * before[j], of_read = read_sums.at[j] * before[j];
-      changes.at[j] = q[j] * of_query + k[j] * (of_read - of_keys[i][j]), change[j] += changes.at[j];
+      changes.at[j] += q[j] * of_query + k[j] * (of_read - of_keys[i][j]), change[j] += changes.at[j];
       of_queries.at[j] = of_query + itself * k[j], of_both.at[j] = of_keys[i][j] + of_read + itself * q[j];
     }
     store_pack(sums_at(At::QUERY_SUMS, i), of_queries), store_pack(sums_at(At::KEY_SUMS, i), of_both), store_pack(sums_at(At::READ_SUMS, i), changes);

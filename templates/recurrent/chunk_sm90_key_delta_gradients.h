@@ -24,9 +24,10 @@ struct alignas(16) KeyFlows {
   float itself[CHUNK];  // products of queries with what their own tokens write
   float whole[KEYS];    // what the chunk's gates leave
   float run_leaves[RUNS][KEYS], run_change[RUNS][KEYS];  // as `leaves` and `change`
-  int steep[KEYS / WARP];  // of some of 32 keys the chunk leaves too little for products of all pairs at once
+  int steep[KEYS / WARP];  // of some of 32 keys the chunk leaves: too little for products of all pairs at once, 2; little (LEAST_OF_LASTING), 1
 
-  bool is_steep() const { return (steep[0] | steep[1] | steep[2] | steep[3]) != 0; }
+  bool is_steep() const { return ((steep[0] | steep[1] | steep[2] | steep[3]) & 2) != 0; }
+  bool fades() const { return (steep[0] | steep[1] | steep[2] | steep[3]) != 0; }
 };
 
 // Places in shared memory. Stages, each some values of out's gradients, of what tokens write and of its gradients, by tokens, and of both states,
@@ -228,8 +229,9 @@ $end
   }
   if (group == OF_PAIRS) {
     static_assert(KEYS == WARPGROUP);
-    const bool steep = any_in_warp(is_steep(decays[block_x() * int64_t{DECAY_ROW} + thread_x() % WARPGROUP]));
-    if (lane() == 0) flows.steep[warp() % 4] = steep;
+    const float word = decays[block_x() * int64_t{DECAY_ROW} + thread_x() % WARPGROUP];
+    const bool steep = any_in_warp(leaves_less(word, LEAST_OF_FLAT)), fades = any_in_warp(leaves_less(word, LEAST_OF_LASTING));
+    if (lane() == 0) flows.steep[warp() % 4] = 2 * steep + fades;
   }
   if (thread_x() < CHUNK) flows.betas[thread_x()] = decays[block_x() * int64_t{DECAY_ROW} + KEYS + thread_x()];
   if (NORMED && group == OF_READS) {
