@@ -2,7 +2,8 @@
 // recurrence itself: that of queries reads with dout what values' rows hold of keys, forward; those of keys and values read with v and k
 // what rows of dout and q hold of q and dout, from the last token on. So a block goes through one sequence and head for one gradient, as
 // forward.chunk.sm90.cu does for out: warpgroup 0 copies rows, sums up gates and weighs pairs of tokens, a chunk ahead of the others;
-// warpgroups 1 and 2 keep 64 rows of the state each in registers. No state goes to memory.
+// warpgroups 1 and 2 keep 64 rows of the state each in registers. No state goes to memory. Packed sequences, and calls from the last token on:
+// chunk_sm90_packed.h.
 //
 // GATED: gradients of log gates are sums of what flows past them. Blocks leave what each token reads of the state and leaves to it, and
 // what pairs of a chunk hand on, in f32; PRECISE: from states of two elements a number. What flows through a whole chunk follows from the products
@@ -22,8 +23,9 @@ constexpr int KEPT_EVERY = ${kept};
 #include "recurrent/gradient_rows.h"
 #include "recurrent/chunk_sm90_products.h"
 $if packed
+constexpr int TOGETHER = 1;  // chunk
 #include "recurrent/chunk_sm90_packed.h"
-enum EndOf { Q_END, K_END, V_END, DOUT_END, DQ_END, DK_END, DV_END };  // tensors of which ends are kept
+enum CopyOf { Q_ROWS, K_ROWS, V_ROWS, DOUT_ROWS, DQ_ROWS, DK_ROWS, DV_ROWS };  // tensors whose rows are copied
 $end
 #include "recurrent/chunk_sm90_gradient_places.h"
 #include "recurrent/chunk_sm90_gradient_flows.h"
@@ -60,28 +62,31 @@ KERNEL(3 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
   constexpr uint32_t OTHERS = GATED ? 1 : 2;
   const uint32_t items = static_cast<uint32_t>(heads * sequences * segments), block = static_cast<uint32_t>(block_x());
   const int kind = block < items ? QUERIES : VALUES + static_cast<int>((block - items) % OTHERS);
-  const Segment segment(kind, block < items ? block : (block - items) / OTHERS, heads, segments, ${packed ? 'cum_seqlens' : 'segment_chunks, q_view'});
+  const Segment segment(kind, block < items ? block : (block - items) / OTHERS, heads, segments, ${packed ? 'cum_seqlens, q_view.shape[1]' : 'segment_chunks, q_view'});
 $if packed
   if (!segment.there()) return;
 $end
   const Stream& stream = segment.stream;
-  const TokenNumbers gates(g_view, g_type, Tokens(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, stream.sequence, stream.count), stream.head, false);
+  const TokenNumbers gates(g_view, g_type, Tokens(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, stream.sequence, stream.count), stream.head, ${packed ? 'REVERSED' : 'false'});
   const float gamma = gamma_of(g_gamma_view, gamma_type, stream.head, heads, layer_idx, num_layers), scale = softmax_scale;
   const FlowRows flows(flow_sums, stream);
   const KeptStates kept(through_sums, kept_states, stream, is_given(dfinal_state_view));
   const float* before = segment.before(segment_states, sequences);
 $if packed
-  const auto rows = [&](const TensorMap& map, EndOf end) { return stream.rows(map, row_ends_map, end, sequences); };
-  const PackedRows q = rows(q_map, Q_END);
+  const auto rows = [&](const TensorMap& map, CopyOf of) { return stream.rows(map, row_copies_map, of, copied_boxes); };
+  const PackedRows q = rows(q_map, Q_ROWS);
   if (kind == QUERIES) {
-    go_through<GATED, false>({rows(dout_map, DOUT_END), rows(v_map, V_END), rows(k_map, K_END), q, rows(dq_map, DQ_END), scale, 1, scale, false, false, false}, stream, gates, gamma,
-                             flows, kept, initial_state_view, initial_state_view, before, segment.ends());
+    const PackedRows readers = rows(dout_map, DOUT_ROWS), read = rows(v_map, V_ROWS), written = rows(k_map, K_ROWS), out = rows(dq_map, DQ_ROWS);
+    go_through<GATED, false>({readers, read, written, q, out, scale, 1, scale, false, false, false}, stream, gates, gamma, flows, kept,
+                             initial_state_view, initial_state_view, before, segment.ends());
   } else {
     const bool of_values = GATED || kind == VALUES;
-    const PackedRows readers = rows(of_values ? k_map : v_map, of_values ? K_END : V_END), read = rows(of_values ? q_map : dout_map, of_values ? Q_END : DOUT_END);
-    const PackedRows written = rows(of_values ? dout_map : q_map, of_values ? DOUT_END : Q_END), out = rows(of_values ? dv_map : dk_map, of_values ? DV_END : DK_END);
-    go_through<false, false>({readers, read, written, q, out, 1, scale, scale, true, of_values, of_values}, stream, gates, gamma, flows, kept, dfinal_state_view, dinitial_state_view,
-                             before, segment.ends());
+    const PackedRows readers = rows(of_values ? k_map : v_map, of_values ? K_ROWS : V_ROWS);
+    const PackedRows read = rows(of_values ? q_map : dout_map, of_values ? Q_ROWS : DOUT_ROWS);
+    const PackedRows written = rows(of_values ? dout_map : q_map, of_values ? DOUT_ROWS : Q_ROWS);
+    const PackedRows out = rows(of_values ? dv_map : dk_map, of_values ? DV_ROWS : DK_ROWS);
+    go_through<false, false>({readers, read, written, q, out, 1, scale, scale, true, of_values, of_values}, stream, gates, gamma, flows, kept,
+                             dfinal_state_view, dinitial_state_view, before, segment.ends());
   }
 $else
   if (kind == QUERIES) {
@@ -98,19 +103,20 @@ $if gated
 
 // Block number: a segment of a head of a sequence. After the launch before it, whose states it meets.
 KERNEL(3 * WARPGROUP, 1) key_gradients(${parameters('key_gradients')}) {
-  const Segment segment(KEYS_OF, static_cast<uint32_t>(block_x()), heads, segments, ${packed ? 'cum_seqlens' : 'segment_chunks, k_view'});
+  const Segment segment(KEYS_OF, static_cast<uint32_t>(block_x()), heads, segments, ${packed ? 'cum_seqlens, k_view.shape[1]' : 'segment_chunks, k_view'});
 $if packed
   if (!segment.there()) return;
 $end
   const Stream& stream = segment.stream;
-  const TokenNumbers gates(g_view, g_type, Tokens(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, stream.sequence, stream.count), stream.head, false);
+  const TokenNumbers gates(g_view, g_type, Tokens(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, stream.sequence, stream.count), stream.head, ${packed ? 'REVERSED' : 'false'});
   const float gamma = gamma_of(g_gamma_view, gamma_type, stream.head, heads, layer_idx, num_layers), scale = softmax_scale;
   const FlowRows flows(flow_sums, stream);
   const KeptStates kept(through_sums, kept_states, stream, is_given(dfinal_state_view));
 $if packed
-  const auto rows = [&](const TensorMap& map, EndOf end) { return stream.rows(map, row_ends_map, end, sequences); };
+  const auto rows = [&](const TensorMap& map, CopyOf of) { return stream.rows(map, row_copies_map, of, copied_boxes); };
+  const PackedRows q = rows(q_map, Q_ROWS), k = rows(k_map, K_ROWS), v = rows(v_map, V_ROWS), dout = rows(dout_map, DOUT_ROWS), dk = rows(dk_map, DK_ROWS);
 $end
-  go_through<true, true>({${packed ? 'rows(v_map, V_END), rows(dout_map, DOUT_END), rows(q_map, Q_END), rows(k_map, K_END), rows(dk_map, DK_END)' : 'v_map, dout_map, q_map, k_map, dk_map'}, 1, scale, scale, true, false, false}, stream, gates, gamma, flows, kept, dfinal_state_view,
+  go_through<true, true>({${packed ? 'v, dout, q, k, dk' : 'v_map, dout_map, q_map, k_map, dk_map'}, 1, scale, scale, true, false, false}, stream, gates, gamma, flows, kept, dfinal_state_view,
                          dfinal_state_view, segment.before(segment_states, sequences), segment.ends());
 }
 #include "recurrent/chunk_sm90_gate_gradients.h"
@@ -118,24 +124,25 @@ $end
 $end
 $if packed
 
-// Block number: as EndRow has it.
-KERNEL(128, 1) take_ends(${parameters('take_ends')}) {
-  const EndRow end(cum_seqlens);
+// Block number: as CopiedRow has it.
+KERNEL(128, 1) take_rows(${parameters('take_rows')}) {
+  const CopiedRow row(cum_seqlens, sequences, q_view.shape[1]);
   const View* const views[] = {&q_view, &k_view, &v_view, &dout_view};
 #pragma unroll
-  for (int i = Q_END; i <= DOUT_END; ++i) take_end(end, *views[i], static_cast<Element*>(row_ends), i, sequences, heads);
+  for (int i = Q_ROWS; i <= DOUT_ROWS; ++i) take_row(row, *views[i], row_copies, i, copied_boxes, heads);
 }
 // Block number: likewise; then AFTER_BLOCKS.
-KERNEL(128, 1) put_ends(${parameters('put_ends')}) {
+KERNEL(128, 1) put_rows(${parameters('put_rows')}) {
   const View* const views[] = {&dq_view, &dk_view, &dv_view};
-  const int after = static_cast<int>(block_x() - sequences * CHUNK);
+  const int64_t length = dq_view.shape[1];
+  const int after = static_cast<int>(block_x() - copied_boxes * CHUNK);
   if (after < 0) {
-    const EndRow end(cum_seqlens);
+    const CopiedRow row(cum_seqlens, sequences, length);
 #pragma unroll
-    for (int i = 0; i < 3; ++i) put_end(end, *views[i], static_cast<Element*>(row_ends), DQ_END + i, sequences, heads);
+    for (int i = 0; i < 3; ++i) put_row(row, *views[i], row_copies, DQ_ROWS + i, copied_boxes, heads);
     return;
   }
-  const int64_t first = cum_seqlens[sequences], length = dq_view.shape[1];
+  const int64_t first = REVERSED && !cum_seqlens ? length : cum_seqlens[sequences];
 #pragma unroll
   for (int i = 0; i < 3; ++i) clear_after(*views[i], ELEMENT_TYPE, first, length, heads, after);
   clear_after(dg_view, g_type, first, length, heads, after);

@@ -1,6 +1,7 @@
 // recurrent_bwd with the delta rule, a chunk of 64 tokens at a time, on Hopper's wgmma: backward.chunk.gpu.cu has the formulas. The launch
 // `prepare` inverts chunks' matrices, `states` walks through sequences both ways and keeps each second state, what tokens write and their
-// gradients; `gradients` then has all chunks at once, two of them between states that are kept.
+// gradients; `gradients` then has all chunks at once, two of them between states that are kept. Packed sequences, and calls from the
+// last token on: chunk_sm90_packed.h.
 #include "device/gpu.h"
 #include "device/sm90.h"
 #include "device/sm90/sm90_store.h"
@@ -24,8 +25,9 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_place.h"
 #include "recurrent/chunk_sm90_products.h"
 $if packed
+constexpr int TOGETHER = 2;  // chunks
 #include "recurrent/chunk_sm90_packed.h"
-enum EndOf { Q_END, K_END, DQ_END, DK_END, V_END = 0, DOUT_END, DV_END };  // tensors of keys' features, and of values', of which ends are kept
+enum CopyOf { Q_ROWS, K_ROWS, DQ_ROWS, DK_ROWS, V_ROWS = 0, DOUT_ROWS, DV_ROWS };  // tensors of keys' features, and of values', whose rows are copied
 $end
 #include "recurrent/chunk_sm90_value_scales.h"
 #include "recurrent/chunk_sm90_delta_prepare.h"
@@ -34,23 +36,23 @@ $end
 #include "recurrent/chunk_gamma_sum.h"
 $if packed
 
-// Block number: as EndRow has it.
-KERNEL(128, 1) take_ends(${parameters('take_ends')}) {
-  const EndRow end(cum_seqlens);
-  const auto take = [&](const View& view, void* ends, EndOf tensor) { take_end(end, view, static_cast<Element*>(ends), tensor, sequences, heads); };
-  take(q_view, row_ends, Q_END), take(k_view, row_ends, K_END);
-  take(v_view, value_ends, V_END), take(dout_view, value_ends, DOUT_END);
+// Block number: as CopiedRow has it.
+KERNEL(128, 1) take_rows(${parameters('take_rows')}) {
+  const CopiedRow row(cum_seqlens, sequences, q_view.shape[1]);
+  take_row(row, q_view, row_copies, Q_ROWS, copied_boxes, heads), take_row(row, k_view, row_copies, K_ROWS, copied_boxes, heads);
+  take_row(row, v_view, value_copies, V_ROWS, copied_boxes, heads), take_row(row, dout_view, value_copies, DOUT_ROWS, copied_boxes, heads);
 }
 // Block number: likewise; then AFTER_BLOCKS.
-KERNEL(128, 1) put_ends(${parameters('put_ends')}) {
-  const int after = static_cast<int>(block_x() - sequences * CHUNK);
+KERNEL(128, 1) put_rows(${parameters('put_rows')}) {
+  const int64_t length = dq_view.shape[1];
+  const int after = static_cast<int>(block_x() - copied_boxes * CHUNK);
   if (after < 0) {
-    const EndRow end(cum_seqlens);
-    const auto put = [&](const View& view, void* ends, EndOf tensor) { put_end(end, view, static_cast<Element*>(ends), tensor, sequences, heads); };
-    put(dq_view, row_ends, DQ_END), put(dk_view, row_ends, DK_END), put(dv_view, value_ends, DV_END);
+    const CopiedRow row(cum_seqlens, sequences, length);
+    put_row(row, dq_view, row_copies, DQ_ROWS, copied_boxes, heads), put_row(row, dk_view, row_copies, DK_ROWS, copied_boxes, heads);
+    put_row(row, dv_view, value_copies, DV_ROWS, copied_boxes, heads);
     return;
   }
-  const auto clear = [&](const View& view, int64_t type) { clear_after(view, type, cum_seqlens[sequences], dq_view.shape[1], heads, after); };
+  const auto clear = [&](const View& view, int64_t type) { clear_after(view, type, REVERSED && !cum_seqlens ? length : cum_seqlens[sequences], length, heads, after); };
   clear(dq_view, ELEMENT_TYPE), clear(dk_view, ELEMENT_TYPE), clear(dv_view, ELEMENT_TYPE);
   clear(dbeta_view, beta_type), clear(dg_view, g_type);
 }

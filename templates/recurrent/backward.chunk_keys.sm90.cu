@@ -1,5 +1,5 @@
 // recurrent_bwd with gates of keys, a chunk of 64 tokens at a time: backward.chunk_keys.gpu.cu, whose states, and products with them, are on Hopper's
-// wgmma here.
+// wgmma here. Packed sequences, and calls from the last token on: chunk_sm90_packed.h.
 #include "device/gpu.h"
 #include "device/sm90.h"
 #include "device/sm90/sm90_store.h"
@@ -24,8 +24,9 @@ constexpr int PREPARE_GROUPS = 1;
 #include "recurrent/chunk_prepare.h"
 #include "recurrent/chunk_sm90_products.h"
 $if packed
+constexpr int TOGETHER = 1;  // chunk
 #include "recurrent/chunk_sm90_packed.h"
-enum EndOf { V_END, DOUT_END };  // tensors of which ends are kept
+enum CopyOf { V_ROWS, DOUT_ROWS };  // tensors whose rows are copied
 $end
 #include "recurrent/chunk_sm90_weighed.h"
 #include "recurrent/chunk_sm90_key_states.h"
@@ -34,11 +35,10 @@ $end
 #include "recurrent/chunk_gamma_sum.h"
 $if packed
 
-// Block number: as EndRow has it.
-KERNEL(128, 1) take_ends(${parameters('take_ends')}) {
-  const EndRow end(cum_seqlens);
-  take_end(end, v_view, static_cast<Element*>(value_ends), V_END, sequences, heads);
-  take_end(end, dout_view, static_cast<Element*>(value_ends), DOUT_END, sequences, heads);
+// Block number: as CopiedRow has it.
+KERNEL(128, 1) take_rows(${parameters('take_rows')}) {
+  const CopiedRow row(cum_seqlens, sequences, v_view.shape[1]);
+  take_row(row, v_view, value_copies, V_ROWS, copied_boxes, heads), take_row(row, dout_view, value_copies, DOUT_ROWS, copied_boxes, heads);
 }
 // Blocks: AFTER_BLOCKS.
 KERNEL(128, 1) clear_rest(${parameters('clear_rest')}) {

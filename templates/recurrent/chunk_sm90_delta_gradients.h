@@ -82,7 +82,7 @@ KERNEL(4 * WARPGROUP, 1) gradients(${parameters('gradients')}) {
   wait_for_previous_launch();
   sync_block();
   const int items = static_cast<int>(chunks / 2 * heads), group = uniform(warpgroup()), steps = (items - static_cast<int>(block_x()) + static_cast<int>(grid_x()) - 1) / static_cast<int>(grid_x());
-  const auto item_of = [&](int step) { return GradientItem(static_cast<int>(block_x()) + step * static_cast<int>(grid_x()), static_cast<int>(heads), static_cast<int>(sequences), ${packed ? 'static_cast<int>(chunks / 2), cum_seqlens' : 'static_cast<int>(q_view.shape[1])'}); };
+  const auto item_of = [&](int step) { return GradientItem(static_cast<int>(block_x()) + step * static_cast<int>(grid_x()), static_cast<int>(heads), static_cast<int>(sequences), ${packed ? 'static_cast<int>(chunks / 2), cum_seqlens, q_view.shape[1]' : 'static_cast<int>(q_view.shape[1])'}); };
   if (group == 3) {
     give_registers<40>();
     const int own = uniform(warp() % 4);
@@ -91,9 +91,9 @@ $if packed
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         const GradientItem item = item_of(step);
-        GradientCopier{at, item.rows(q_map, row_ends_map, Q_END, sequences), item.rows(k_map, row_ends_map, K_END, sequences), item.rows(dout_map, value_ends_map, DOUT_END, sequences),
-                       kept_states_map, written_rows_map, reinterpret_cast<const ChunkNumbers*>(chunk_numbers)}
-            .run(item, step);
+        const PackedRows q = item.rows(q_map, row_copies_map, Q_ROWS, copied_boxes), k = item.rows(k_map, row_copies_map, K_ROWS, copied_boxes);
+        const PackedRows dout = item.rows(dout_map, value_copies_map, DOUT_ROWS, copied_boxes);
+        GradientCopier{at, q, k, dout, kept_states_map, written_rows_map, reinterpret_cast<const ChunkNumbers*>(chunk_numbers)}.run(item, step);
       }
 $else
       GradientCopier copier{at, q_map, k_map, dout_map, kept_states_map, written_rows_map, reinterpret_cast<const ChunkNumbers*>(chunk_numbers)};
@@ -107,17 +107,17 @@ $end
       for (int step = 0; step < steps; ++step) {
         const GradientItem item = item_of(step);
         const Tokens tokens(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, item.sequence, item.count);
-        const TokenNumbers gates(g_view, g_type, tokens, item.head, false);
+        const TokenNumbers gates(g_view, g_type, tokens, item.head, ${packed ? 'REVERSED' : 'false'});
         const float more = gamma_of(g_gamma_view, gamma_type, item.head, heads, layer_idx, num_layers);
         float log_gates[2][2];
         gates.load(item.first_token(false), item.count, more, log_gates[0]);
         gates.load(item.first_token(true), item.count, more, log_gates[1]);
         GateFlows sums{at, *reinterpret_cast<const DeltaFlows*>(memory + (at.flows() - at.first))};
-        const GradientRow betas(dbeta_view, beta_type, ${packed ? '0, item.first' : 'item.sequence, 0'}, item.head), to(dg_view, g_type, ${packed ? '0, item.first' : 'item.sequence, 0'}, item.head);
+        const GradientRow betas(dbeta_view, beta_type, ${packed ? 'tokens.row, REVERSED ? tokens.end - 1 : tokens.first' : 'item.sequence, 0'}, item.head), to(dg_view, g_type, ${packed ? 'tokens.row, REVERSED ? tokens.end - 1 : tokens.first' : 'item.sequence, 0'}, item.head);
         const auto store_betas = [&](bool later) {
           const int token = item.first_token(later);
           for (int t = lane(); is_given(dbeta_view) && t < CHUNK && token + t < item.count; t += WARP)
-            betas.store((token + t) * dbeta_view.strides[1], sums.flows.beta[t]);
+            betas.store((token + t) * ${packed ? '(REVERSED ? -dbeta_view.strides[1] : dbeta_view.strides[1])' : 'dbeta_view.strides[1]'}, sums.flows.beta[t]);
         };
 #pragma unroll 1
         for (int turn = LATER; turn < TURNS; ++turn)
@@ -126,7 +126,7 @@ $end
           });
 #pragma unroll
         for (int later = 1; later >= 0; --later) {
-          const float sum = sums.store(later, log_gates[later], to, dg_view.strides[1], item.first_token(later), item.count, is_given(dg_view));
+          const float sum = sums.store(later, log_gates[later], to, ${packed ? 'REVERSED ? -dg_view.strides[1] : dg_view.strides[1]' : 'dg_view.strides[1]'}, item.first_token(later), item.count, is_given(dg_view));
           if (lane() == 0) gate_sums[item.number(later)] = sum;
         }
       }
@@ -139,13 +139,13 @@ $end
     };
     if (group == OF_QUERIES) {
       take_registers<152>();
-      each_item([&](const GradientItem& item, int step) { maker.of_queries(item, ${packed ? 'item.rows(dq_map, row_ends_map, DQ_END, sequences)' : 'dq_map'}, step); });
+      each_item([&](const GradientItem& item, int step) { maker.of_queries(item, ${packed ? 'item.rows(dq_map, row_copies_map, DQ_ROWS, copied_boxes)' : 'dq_map'}, step); });
     } else if (group == OF_READS) {
       take_registers<152>();
       each_item([&](const GradientItem&, int step) { maker.of_reads(step); });
     } else {
       take_registers<168>();
-      each_item([&](const GradientItem& item, int step) { maker.of_writes(item, ${packed ? 'item.rows(dk_map, row_ends_map, DK_END, sequences)' : 'dk_map'}, step); });
+      each_item([&](const GradientItem& item, int step) { maker.of_writes(item, ${packed ? 'item.rows(dk_map, row_copies_map, DK_ROWS, copied_boxes)' : 'dk_map'}, step); });
     }
     if (thread_x() % WARPGROUP == 0) store_wait<0>();
   }

@@ -68,16 +68,16 @@ static_assert(1024 + GradientPlaces::BYTES <= ${shared} && GradientPlaces::BARRI
 struct GradientItem {
   int pair, head, heads, sequence, token, count;  // token: the first one's
 $if packed
-  int first;  // token of the sequence; count: 0 where there is no such pair
+  int first, before;  // token of the sequence; chunks of sequences before. count: 0 where there is no such pair
   // Number: from the last one's to the first one's, for the same reason, where sequences are about as long.
-  GradientItem(int place, int heads, int sequences, int pairs, const int32_t* cum_seqlens) : heads(heads) {
+  GradientItem(int place, int heads, int sequences, int pairs, const int32_t* cum_seqlens, int64_t length) : heads(heads) {
     const int row = place / heads;
     pair = pairs - 1 - row, head = place - row * heads;
-    const PackedPair own(cum_seqlens, sequences, pair);
-    sequence = own.sequence, first = own.first, count = own.there() ? own.count : 0, token = own.number * 2 * CHUNK;
+    const PackedChunk own(cum_seqlens, sequences, 2 * pair, length);
+    sequence = own.sequence, first = own.of.first, before = own.of.before, count = own.there() ? own.of.count : 0, token = own.number * CHUNK;
   }
-  PackedRows rows(const TensorMap& map, const TensorMap& ends, int tensor, int64_t sequences) const {
-    return {map, ends, first, count, tensor * static_cast<int>(sequences) + sequence};
+  PackedRows rows(const TensorMap& map, const TensorMap& copies, int tensor, int64_t boxes) const {
+    return PackedRows::of(map, copies, tensor, boxes, sequence, first, count, before);
   }
 $else
   GradientItem(int place, int heads, int sequences, int count) : heads(heads), count(count) {

@@ -31,14 +31,12 @@ struct PrepareItem {
   int sequence, head, chunk, number, count;  // number: of all chunks of all sequences; count: tokens of a sequence
 $if packed
   PackedRows q, k;
-  PrepareItem(int64_t heads, int64_t sequences, const int32_t* cum_seqlens, const TensorMap& q_map, const TensorMap& k_map, const TensorMap& ends)
-      : sequence(0), head(0), chunk(0), number(0), count(0), q{q_map, ends, 0, 0, 0}, k{k_map, ends, 0, 0, 0} {
-    const uint32_t block = static_cast<uint32_t>(block_x());
-    number = static_cast<int>(block / static_cast<uint32_t>(heads)), head = static_cast<int>(block) - number * static_cast<int>(heads);
-    const PackedPair pair(cum_seqlens, sequences, number / 2);
-    sequence = pair.sequence, chunk = 2 * pair.number + number % 2, count = pair.count;
-    q.first = k.first = pair.first, q.count = k.count = count, q.number = Q_END * static_cast<int>(sequences) + sequence, k.number = K_END * static_cast<int>(sequences) + sequence;
-  }
+  static int row_of_block(int64_t heads) { return static_cast<int>(static_cast<uint32_t>(block_x()) / static_cast<uint32_t>(heads)); }
+  PrepareItem(int64_t heads, const PackedChunk& own, int64_t boxes, const TensorMap& q_map, const TensorMap& k_map, const TensorMap& copies)
+      : sequence(own.sequence), head(static_cast<int>(block_x() - row_of_block(heads) * heads)), chunk(own.number),
+        number(row_of_block(heads)), count(own.of.count),
+        q(PackedRows::of(q_map, copies, Q_ROWS, boxes, sequence, own.of.first, count, own.of.before)),
+        k(PackedRows::of(k_map, copies, K_ROWS, boxes, sequence, own.of.first, count, own.of.before)) {}
 $else
   PrepareItem(int64_t heads, int64_t tokens) : count(static_cast<int>(tokens)) {
     const uint32_t block = static_cast<uint32_t>(block_x()), per_sequence = (static_cast<uint32_t>(tokens) + 2 * CHUNK - 1) / (2 * CHUNK) * 2;
@@ -155,11 +153,16 @@ KERNEL(WARPGROUP, 4) prepare(${parameters('prepare')}) {
   const PreparePlaces at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
   ChunkNumbers& numbers = *reinterpret_cast<ChunkNumbers*>(memory + PreparePlaces::NUMBERS);
-  const PrepareItem item(heads, ${packed ? 'sequences, cum_seqlens, q_map, k_map, row_ends_map' : 'q_view.shape[1]'});
+$if packed
+  const PackedChunk own_chunk(cum_seqlens, sequences, PrepareItem::row_of_block(heads), q_view.shape[1]);
+  const PrepareItem item(heads, own_chunk, copied_boxes, q_map, k_map, row_copies_map);
+$else
+  const PrepareItem item(heads, q_view.shape[1]);
+$end
   // What takes longest to come is asked for first.
   const bool has_gates = uniform(warp()) == 1;
   const Tokens tokens(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, item.sequence, item.count);
-  const TokenNumbers gates(g_view, g_type, tokens, item.head, false), betas(beta_view, beta_type, tokens, item.head, false);
+  const TokenNumbers gates(g_view, g_type, tokens, item.head, ${packed ? 'REVERSED' : 'false'}), betas(beta_view, beta_type, tokens, item.head, ${packed ? 'REVERSED' : 'false'});
   uint32_t raw_gates[2], raw_betas[2];
   if (has_gates) {
     gates.load_raw(item.token(), item.count, raw_gates);

@@ -265,13 +265,14 @@ template <bool BACK> struct Way {
 };
 // Block number: first gradients of states, then states, of a head of a sequence each.
 KERNEL(3 * WARPGROUP, 1) states(${parameters('states')}) {
-  const Walk walk${packed ? ' = Walk::of<2>(heads, sequences, cum_seqlens, static_cast<int>(block_x()))' : '(heads, sequences, in_pairs(q_view.shape[1]))'};
+  const Walk walk${packed ? ' = Walk::of(heads, sequences, cum_seqlens, q_view.shape[1], static_cast<int>(block_x()))' : '(heads, sequences, in_pairs(q_view.shape[1]))'};
   const uint32_t first = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
   const char* memory = dynamic_shared() + (first - shared_pointer(dynamic_shared()));
   const float scale = softmax_scale;
   const int group = uniform(warpgroup());
 $if packed
-  const PackedRows q = walk.rows(q_map, row_ends_map, Q_END, sequences), k = walk.rows(k_map, row_ends_map, K_END, sequences), dv = walk.rows(dv_map, value_ends_map, DV_END, sequences);
+  const PackedRows q = walk.rows(q_map, row_copies_map, Q_ROWS, copied_boxes), k = walk.rows(k_map, row_copies_map, K_ROWS, copied_boxes);
+  const PackedRows dv = walk.rows(dv_map, value_copies_map, DV_ROWS, copied_boxes);
 $end
   const auto go = [&](auto way, const ${packed ? 'PackedRows' : 'TensorMap'}& values, const View& first_state, const View& last_state) {
     constexpr bool BACK = decltype(way)::value;
@@ -288,6 +289,6 @@ $end
       StateCarrier<BACK>{at, memory, kept_states_map, written_rows_map, ${packed ? 'dv' : 'dv_map'}, walk, scale, group - 1}.run(first_state, last_state);
     }
   };
-  if (walk.back) go(Way<true>(), ${packed ? 'walk.rows(dout_map, value_ends_map, DOUT_END, sequences)' : 'dout_map'}, dfinal_state_view, dinitial_state_view);
-  else go(Way<false>(), ${packed ? 'walk.rows(v_map, value_ends_map, V_END, sequences)' : 'v_map'}, initial_state_view, initial_state_view);
+  if (walk.back) go(Way<true>(), ${packed ? 'walk.rows(dout_map, value_copies_map, DOUT_ROWS, copied_boxes)' : 'dout_map'}, dfinal_state_view, dinitial_state_view);
+  else go(Way<false>(), ${packed ? 'walk.rows(v_map, value_copies_map, V_ROWS, copied_boxes)' : 'v_map'}, initial_state_view, initial_state_view);
 }

@@ -10,9 +10,10 @@ KERNEL(128, 1) gate_gradients(${parameters('gate_gradients')}) {
   if (item >= chunks * heads) return;
 $if packed
   const int head = static_cast<int>(item % heads), row = static_cast<int>(item / heads);
-  const int sequence = static_cast<int>(sequence_of_chunk(cum_seqlens, sequences, row, q_view.shape[1]));
-  const Stream stream(static_cast<uint32_t>(sequence * heads + head), static_cast<uint32_t>(heads), cum_seqlens);
-  const int length = stream.count, chunk_count = stream.chunks, chunk = row - stream.before;
+  const PackedChunk own_chunk(cum_seqlens, sequences, row, q_view.shape[1]);
+  const int sequence = own_chunk.sequence;
+  const Stream stream(static_cast<uint32_t>(sequence * heads + head), static_cast<uint32_t>(heads), own_chunk.of);
+  const int length = stream.count, chunk_count = stream.chunks, chunk = own_chunk.number;
   if (chunk >= chunk_count) {
     if (lane() == 0) gate_sums[item] = 0;
     return;
@@ -56,16 +57,16 @@ $end
   const Tokens tokens(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, sequence, length);
   const int token = chunk * CHUNK;
   float log_gates[2];
-  TokenNumbers(g_view, g_type, tokens, head, false)
+  TokenNumbers(g_view, g_type, tokens, head, ${packed ? 'REVERSED' : 'false'})
       .load(token, length, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), log_gates);
-  const GradientRow to(dg_view, g_type, tokens.row, ${packed ? 'tokens.first' : '0'}, head);
+  const GradientRow to(dg_view, g_type, tokens.row, ${packed ? 'REVERSED ? tokens.end - 1 : tokens.first' : '0'}, head);
   double total = 0;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int t = token + 2 * lane() + i;
     const bool none = t >= length || log_gates[i] < -3.4e38f;
     const double gradient = none ? 0 : after + sum - (i ? change[0] : 0);
-    if (is_given(dg_view) && t < length) to.store(t * dg_view.strides[1], static_cast<float>(gradient));
+    if (is_given(dg_view) && t < length) to.store(${packed ? '(REVERSED ? -t : t)' : 't'} * dg_view.strides[1], static_cast<float>(gradient));
     total += gradient;
   }
   total = sum_of_warp(total);

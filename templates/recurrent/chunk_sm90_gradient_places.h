@@ -20,12 +20,13 @@ $if dual
 $end
 $if packed
   int first_token, before;  // of all tokens; chunks of sequences before it, at most
-  Stream(uint32_t item, uint32_t all_heads, const int32_t* cum_seqlens)
+  Stream(uint32_t item, uint32_t all_heads, const PackedSequence& of)
       : sequence(static_cast<int>(item / all_heads)), head(static_cast<int>(item - item / all_heads * all_heads)), heads(static_cast<int>(all_heads)),
-        count(cum_seqlens[sequence + 1] - cum_seqlens[sequence]), chunks((count + CHUNK - 1) / CHUNK), first(0), steps(chunks), first_token(cum_seqlens[sequence]),
-        before(first_token / CHUNK + sequence) {}
-  PackedRows rows(const TensorMap& map, const TensorMap& ends, int tensor, int64_t sequences) const {
-    return {map, ends, first_token, count, tensor * static_cast<int>(sequences) + sequence};
+        count(of.count), chunks(of.chunks), first(0), steps(chunks), first_token(of.first), before(of.before) {}
+  Stream(uint32_t item, uint32_t all_heads, const int32_t* cum_seqlens, int64_t length)
+      : Stream(item, all_heads, PackedSequence(cum_seqlens, static_cast<int>(item / all_heads), length)) {}
+  PackedRows rows(const TensorMap& map, const TensorMap& copies, int tensor, int64_t boxes) const {
+    return PackedRows::of(map, copies, tensor, boxes, sequence, first_token, count, before);
   }
 $else
   Stream(uint32_t item, uint32_t all_heads, const View& rows)

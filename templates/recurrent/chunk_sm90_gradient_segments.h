@@ -12,9 +12,9 @@ struct Segment {
 
 $if packed
   int most;  // segments of a sequence; shorter ones may have fewer
-  Segment(int kind, uint32_t block, int64_t heads, int64_t most, const int32_t* cum_seqlens)
-      : kind(kind), number(static_cast<int>(block % static_cast<uint32_t>(most))), order(0), segments(1), stream(block / static_cast<uint32_t>(most), static_cast<uint32_t>(heads), cum_seqlens),
-        most(static_cast<int>(most)) {
+  Segment(int kind, uint32_t block, int64_t heads, int64_t most, const int32_t* cum_seqlens, int64_t length)
+      : kind(kind), number(static_cast<int>(block % static_cast<uint32_t>(most))), order(0), segments(1),
+        stream(block / static_cast<uint32_t>(most), static_cast<uint32_t>(heads), cum_seqlens, length), most(static_cast<int>(most)) {
     const int chunks = (stream.chunks + this->most - 1) / this->most;
     if (chunks > 0) segments = (stream.chunks + chunks - 1) / chunks;
     order = kind == QUERIES ? number : segments - 1 - number;
@@ -49,7 +49,7 @@ KERNEL(3 * WARPGROUP, 1) segment_states_alone(${parameters('segment_states_alone
   const uint32_t block = static_cast<uint32_t>(block_x()) / ${dual ? 2 : 3}, others = static_cast<uint32_t>(segments) - 1;
   const int kind = ${dual ? 'block_x() % 2 ? KEYS_OF : QUERIES' : 'block_x() % 3'};
   const uint32_t number = block % others + (kind == QUERIES ? 0 : 1);  // of those that are met last there is none
-  const Segment segment(kind, block / others * static_cast<uint32_t>(segments) + number, heads, segments, ${packed ? 'cum_seqlens' : dual ? 'segment_chunks, Bm_view' : 'segment_chunks, k_view'});
+  const Segment segment(kind, block / others * static_cast<uint32_t>(segments) + number, heads, segments, ${packed ? 'cum_seqlens, k_view.shape[1]' : dual ? 'segment_chunks, Bm_view' : 'segment_chunks, k_view'});
   const Stream& stream = segment.stream;
   const bool back = kind != QUERIES, of_values = kind == VALUES;
 $if dual
@@ -60,8 +60,9 @@ $else
 $end
 $if packed
   if (!segment.there() || segment.ends()) return;
-  const PackedRows read = stream.rows(kind == QUERIES ? v_map : of_values ? q_map : dout_map, row_ends_map, kind == QUERIES ? V_END : of_values ? Q_END : DOUT_END, sequences);
-  const PackedRows written = stream.rows(kind == QUERIES ? k_map : of_values ? dout_map : q_map, row_ends_map, kind == QUERIES ? K_END : of_values ? DOUT_END : Q_END, sequences);
+  const auto rows = [&](const TensorMap& map, CopyOf of) { return stream.rows(map, row_copies_map, of, copied_boxes); };
+  const PackedRows read = kind == QUERIES ? rows(v_map, V_ROWS) : of_values ? rows(q_map, Q_ROWS) : rows(dout_map, DOUT_ROWS);
+  const PackedRows written = kind == QUERIES ? rows(k_map, K_ROWS) : of_values ? rows(dout_map, DOUT_ROWS) : rows(q_map, Q_ROWS);
 $else
   const TensorMap &read = kind == QUERIES ? v_map : of_values ? q_map : dout_map, &written = kind == QUERIES ? k_map : of_values ? dout_map : q_map;
 $end
@@ -74,7 +75,7 @@ $if dual
                          number_of_head(dt_bias_view, bias_type, stream.head), number_at(A_view.data, a_type, stream.head), dt_softplus},
                         0};
 $else
-    GatheredGates gates{{g_view, g_type, Tokens(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, stream.sequence, stream.count), stream.head, false},
+    GatheredGates gates{{g_view, g_type, Tokens(${packed ? 'cum_seqlens' : 'nullptr'}, sequences, stream.sequence, stream.count), stream.head, ${packed ? 'REVERSED' : 'false'}},
                         gamma_of(g_gamma_view, gamma_type, stream.head, heads, layer_idx, num_layers)};
 $end
     const float log = feed(at, gates, stream.count, stream.steps, back,

@@ -194,15 +194,16 @@ $if packed
     if (GATED && thread_x() == 0) gate_sums[block_x()] = 0;
     return;
   }
-  const auto rows = [&](const TensorMap& map, EndOf end) {
-    return PackedRows{map, value_ends_map, static_cast<int>(tokens.first), count, static_cast<int>(end * sequences + place.sequence)};
+  const auto rows = [&](const TensorMap& map, CopyOf of) {
+    const int sequence = static_cast<int>(place.sequence);
+    return PackedRows::of(map, value_copies_map, of, copied_boxes, sequence, static_cast<int>(tokens.first), count, static_cast<int>(place.chunk) - token / CHUNK);
   };
 $end
   const At at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   char* memory = static_cast<char*>(__builtin_assume_aligned(dynamic_shared() + (at.first - shared_pointer(dynamic_shared())), 1024));
   const SharedPointer shared = at.first;
   KeyFlows& flows = *reinterpret_cast<KeyFlows*>(memory + At::FLOWS);
-  const GradientCopier copier{at, ${packed ? 'rows(dout_map, DOUT_END)' : 'dout_map'}, kept_states_map, written_rows_map, static_cast<int>(block_x() / heads), static_cast<int>(head), token, static_cast<int>(tokens.row)};
+  const GradientCopier copier{at, ${packed ? 'rows(dout_map, DOUT_ROWS)' : 'dout_map'}, kept_states_map, written_rows_map, static_cast<int>(block_x() / heads), static_cast<int>(head), token, static_cast<int>(tokens.row)};
   if (thread_x() == 0) {
 #pragma unroll
     for (int i = 0; i < GRADIENT_STAGES; ++i) {

@@ -262,12 +262,12 @@ KERNEL((1 + CARRIERS) * WARPGROUP, 1) states(${parameters('states')}) {
     fence_barrier_init();
   }
   sync_block();
-  const Walk walk${packed ? ' = Walk::of(heads, sequences, cum_seqlens, ' : '(heads, sequences, v_view.shape[1], '}static_cast<int>(block_x()) / BLOCKS_OF_WALK);
+  const Walk walk${packed ? ' = Walk::of(heads, sequences, cum_seqlens, v_view.shape[1], ' : '(heads, sequences, v_view.shape[1], '}static_cast<int>(block_x()) / BLOCKS_OF_WALK);
   const int group = uniform(warpgroup()), first_part = BLOCKS_OF_WALK > 1 ? static_cast<int>(block_x()) % BLOCKS_OF_WALK : 0;
   if (group == 0) {
     if (CARRIERS > 1) give_registers<40>();
     if (thread_x() == 0)
-      StateCopier{at, walk, first_part, walk.back ? keys_after_map : keys_before_map, ${packed ? 'walk.rows(walk.back ? dout_map : v_map, value_ends_map, walk.back ? DOUT_END : V_END, sequences)' : 'walk.back ? dout_map : v_map'}, inverses_map, weights_map, walk.back ? keys_before_map : keys_after_map, queries_before_map, decays}
+      StateCopier{at, walk, first_part, walk.back ? keys_after_map : keys_before_map, ${packed ? 'walk.rows(walk.back ? dout_map : v_map, value_copies_map, walk.back ? DOUT_ROWS : V_ROWS, copied_boxes)' : 'walk.back ? dout_map : v_map'}, inverses_map, weights_map, walk.back ? keys_before_map : keys_after_map, queries_before_map, decays}
           .run();
   } else {
     if (CARRIERS > 1) take_registers<232>();

@@ -142,16 +142,21 @@ struct NeighbourKeys {
 
   NeighbourKeys() : part(thread_x() / (KEYS / 2)), key(thread_x() % (KEYS / 2) * 2), first(part * PART) {}
   void load(const View& view, int64_t type, const ChunkPlace& place) {
-    if (!F32_GATES) return load_key_gates(gates, view, type, place.tokens, place.head, place.token + first, place.count, key, false);
+    if (!F32_GATES) return load_key_gates(gates, view, type, place.tokens, place.head, place.token + first, place.count, key, ${packed ? 'REVERSED' : 'false'});
+$if packed
+    const int64_t stride = REVERSED ? -view.strides[1] : view.strides[1], row = REVERSED ? place.tokens.end - 1 - place.token - first : place.tokens.first + place.token + first;
+    const float* at = static_cast<const float*>(view.data) + place.tokens.row * view.strides[0] + row * view.strides[1] + place.head * view.strides[2] + key;
+$else
     const float* at = static_cast<const float*>(view.data) + place.tokens.row * view.strides[0] + (place.tokens.first + place.token + first) * view.strides[1] + place.head * view.strides[2] + key;
+$end
     const int there = place.count - place.token - first, keys = static_cast<int>(view.shape[3]) - key;
-    if ((reinterpret_cast<uint64_t>(view.data) % 8 | (view.strides[0] | view.strides[1] | view.strides[2]) % 2) != 0) return load_key_gates(gates, at, view.strides[1], there, keys);
+    if ((reinterpret_cast<uint64_t>(view.data) % 8 | (view.strides[0] | view.strides[1] | view.strides[2]) % 2) != 0) return load_key_gates(gates, at, ${packed ? 'stride' : 'view.strides[1]'}, there, keys);
 #pragma unroll
     for (int i = 0; i < PART; ++i) {
       Pack<float, 2> x = {};
       if (i < there && keys > 0) x = load_pack<2>(at);
       gates[i][0] = x.at[0], gates[i][1] = x.at[1];
-      at += view.strides[1];
+      at += ${packed ? 'stride' : 'view.strides[1]'};
     }
   }
   void put(char* tile, int row, float x, float y) const {
@@ -195,15 +200,16 @@ $if packed
     if (GATED && thread_x() == 0) gate_sums[block_x()] = 0;
     return;
   }
-  const auto rows = [&](const TensorMap& map, EndOf end) {
-    return PackedRows{map, value_ends_map, static_cast<int>(tokens.first), count, static_cast<int>(end * sequences + place.sequence)};
+  const auto rows = [&](const TensorMap& map, CopyOf of) {
+    const int sequence = static_cast<int>(place.sequence);
+    return PackedRows::of(map, value_copies_map, of, copied_boxes, sequence, static_cast<int>(tokens.first), count, static_cast<int>(place.chunk) - token / CHUNK);
   };
 $end
   const At at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   char* memory = static_cast<char*>(__builtin_assume_aligned(dynamic_shared() + (at.first - shared_pointer(dynamic_shared())), 1024));
   const SharedPointer shared = at.first;
   KeyFlows& flows = *reinterpret_cast<KeyFlows*>(memory + At::FLOWS);
-  const GradientCopier copier{at, ${packed ? 'rows(dout_map, DOUT_END), rows(v_map, V_END)' : 'dout_map, v_map'}, kept_states_map, keys_after_map, weights_map, static_cast<int>(place.chunk), static_cast<int>(head), token, static_cast<int>(tokens.row)};
+  const GradientCopier copier{at, ${packed ? 'rows(dout_map, DOUT_ROWS), rows(v_map, V_ROWS)' : 'dout_map, v_map'}, kept_states_map, keys_after_map, weights_map, static_cast<int>(place.chunk), static_cast<int>(head), token, static_cast<int>(tokens.row)};
   if (thread_x() == OF_KEYS * WARPGROUP) {
 #pragma unroll
     for (int i = 0; i < GRADIENT_STAGES; ++i) {
@@ -221,7 +227,7 @@ $end
   const float scale = softmax_scale;
   if (warp() == 0) {
     float log_gates[2];
-    TokenNumbers(g_view, g_type, tokens, head, false).load(token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), log_gates);
+    TokenNumbers(g_view, g_type, tokens, head, ${packed ? 'REVERSED' : 'false'}).load(token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), log_gates);
     flows.token_gates[2 * lane()] = log_gates[0], flows.token_gates[2 * lane() + 1] = log_gates[1];
   }
   sync_block();
@@ -229,12 +235,12 @@ $end
   TokenKeys sums;
   float through[2] = {};
   const auto copy_rows = [&] {
-    ChunkRows<Element, KEYS, THREADS>(q_view, tokens, head, heads, 0, keys, false).copy_async({shared}, token, count);
-    ChunkRows<Element, KEYS, THREADS>(k_view, tokens, head, heads, 0, keys, false).copy_async({shared + At::KEY_ROWS}, token, count);
+    ChunkRows<Element, KEYS, THREADS>(q_view, tokens, head, heads, 0, keys, ${packed ? 'REVERSED' : 'false'}).copy_async({shared}, token, count);
+    ChunkRows<Element, KEYS, THREADS>(k_view, tokens, head, heads, 0, keys, ${packed ? 'REVERSED' : 'false'}).copy_async({shared + At::KEY_ROWS}, token, count);
     copy_async_commit();
   };
   const Own own;
-  OwnFactors factors{own, gk_view, gk_type, static_cast<int64_t>(head), tokens, token, count, false, flows.token_gates, {}};
+  OwnFactors factors{own, gk_view, gk_type, static_cast<int64_t>(head), tokens, token, count, ${packed ? 'REVERSED' : 'false'}, flows.token_gates, {}};
   const GradientSteps steps{at, memory, copier};
   if (group == OF_KEYS) {
     TokenPairs pairs;
@@ -249,7 +255,7 @@ $end
     for (int i = 0; i < CHUNK / 2; ++i) pairs[i] *= scale;
     put_flows(memory + At::FLOWS_OF_PAIRS, memory + At::NEAR, pairs);
   } else {
-    const GradientRows dv(dv_view, nullptr, tokens, head, heads, false);
+    const GradientRows dv(dv_view, nullptr, tokens, head, heads, ${packed ? 'REVERSED' : 'false'});
     ValueSums of_values;
     barrier_wait_all(at.rows_full(), 0);
     steps.template each_step<false>(through, [&](uint32_t stage, bool more) {
@@ -311,5 +317,5 @@ $end
   copy_async_wait<0>();
   sync_block();
   finish_chunk(memory, flows, own, factors, closed,
-               {place, {dq_view, nullptr, tokens, head, heads, false}, {dk_view, nullptr, tokens, head, heads, false}, dgk_view, dg_view, gk_type, g_type, keys, false, gate_sums});
+               {place, {dq_view, nullptr, tokens, head, heads, ${packed ? 'REVERSED' : 'false'}}, {dk_view, nullptr, tokens, head, heads, ${packed ? 'REVERSED' : 'false'}}, dgk_view, dg_view, gk_type, g_type, keys, ${packed ? 'REVERSED' : 'false'}, gate_sums});
 }

@@ -91,11 +91,11 @@ KERNEL(3 * WARPGROUP, 1) states(${parameters('states')}) {
     fence_barrier_init();
   }
   sync_block();
-  const Walk walk${packed ? ' = Walk::of(heads, sequences, cum_seqlens, static_cast<int>(block_x()))' : '(heads, sequences, v_view.shape[1])'};
+  const Walk walk${packed ? ' = Walk::of(heads, sequences, cum_seqlens, v_view.shape[1], static_cast<int>(block_x()))' : '(heads, sequences, v_view.shape[1])'};
   const int group = uniform(warpgroup());
   if (group == 0) {
     give_registers<40>();
-    if (thread_x() == 0) copy_chunks(at, walk, walk.back ? queries_before_map : keys_after_map, ${packed ? 'walk.rows(walk.back ? dout_map : v_map, value_ends_map, walk.back ? DOUT_END : V_END, sequences)' : 'walk.back ? dout_map : v_map'}, decays);
+    if (thread_x() == 0) copy_chunks(at, walk, walk.back ? queries_before_map : keys_after_map, ${packed ? 'walk.rows(walk.back ? dout_map : v_map, value_copies_map, walk.back ? DOUT_ROWS : V_ROWS, copied_boxes)' : 'walk.back ? dout_map : v_map'}, decays);
   } else {
     take_registers<232>();
     const char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));

@@ -96,16 +96,14 @@ struct Walk {
   bool back;
 $if packed
   int first, count, before;  // tokens; chunks of sequences before, at most
-  // COUNTED: chunks come so many together.
-  template <int COUNTED = 1> static Walk of(int64_t all_heads, int64_t sequences, const int32_t* cum_seqlens, int number) {
+  static Walk of(int64_t all_heads, int64_t sequences, const int32_t* cum_seqlens, int64_t length, int number) {
     Walk walk(all_heads, sequences, 0, number);
-    walk.first = cum_seqlens[walk.sequence], walk.count = cum_seqlens[walk.sequence + 1] - walk.first;
-    walk.chunks = (walk.count + COUNTED * CHUNK - 1) / (COUNTED * CHUNK) * COUNTED;
-    walk.before = (walk.first / (COUNTED * CHUNK) + walk.sequence) * COUNTED;
+    const PackedSequence of(cum_seqlens, walk.sequence, length);
+    walk.first = of.first, walk.count = of.count, walk.chunks = of.chunks, walk.before = of.before;
     return walk;
   }
-  PackedRows rows(const TensorMap& map, const TensorMap& ends, int tensor, int64_t sequences) const {
-    return {map, ends, first, count, tensor * static_cast<int>(sequences) + sequence};
+  PackedRows rows(const TensorMap& map, const TensorMap& copies, int tensor, int64_t boxes) const {
+    return PackedRows::of(map, copies, tensor, boxes, sequence, first, count, before);
   }
 $end
   // Number: first those that go back.
