@@ -102,6 +102,11 @@ Subject wave_chunks(const char* case_name) {
   return {root, "recurrent", case_name, "recurrent/forward.chunk_wave.gpu.cu", three_short_chunks};
 }
 
+constexpr char chunk_wave_keys[] = "recurrent/chunk_wave_keys.h";
+Subject wave_chunks_of_keys(const char* case_name) {
+  return {root, "recurrent", case_name, "recurrent/forward.chunk_keys_wave.gpu.cu", three_short_chunks};
+}
+
 // ssd, in recurrent's step forms.
 constexpr char dual_step[] = "ssd/dual_step.h";
 constexpr char finish_gpu[] = "ssd/finish_gpu.h";
@@ -342,6 +347,35 @@ const Mutant mutants[] = {
     {"Rdna4DeltaChunksSolvedWithOneElement",
      on(rdna4, wave_chunks("chunks_delta.bf16")),
      {"int order = 2;", 0, "int order = 0;", chunk_wave_delta}},
+    {"CdnaChunksOfKeysWithoutTheBarrierBeforeTheirCopies",
+     on(cdna, wave_chunks_of_keys("chunks_keys.bf16")),
+     {"sync_block();", 0, nothing}},
+    {"CdnaChunksOfKeysWithoutTheBarrierBeforeTheirFactors",
+     on(cdna, wave_chunks_of_keys("chunks_keys.bf16")),
+     {"sync_block();", 1, nothing}},
+    {"CdnaChunksOfKeysWithoutTheBarrierBehindTheirFactors",
+     on(cdna, wave_chunks_of_keys("chunks_keys.bf16")),
+     {"sync_block();", 2, nothing}},
+    {"CdnaChunksOfKeysThatWeighRowsTooEarly", on(cdna, wave_chunks_of_keys("chunks_keys.bf16")), {"sync_block();", 3, nothing}},
+    {"CdnaChunksOfKeysWithoutTheBarrierBeforeTheirPairs", on(cdna, wave_chunks_of_keys("chunks_keys.bf16")), {"sync_block();", 4, nothing}},
+    {"CdnaChunksOfKeysWhoseKeysAreRoundedOnce",
+     on(cdna, wave_chunks_of_keys("chunks_keys.bf16")),
+     {"sums.at[i] + least.at[i]", 0, "sums.at[i]", chunk_wave_keys}},
+    {"CdnaChunksOfKeysWithTheUnitsOfTheFirstPart",
+     on(cdna, wave_chunks_of_keys("chunks_keys.f16")),
+     {"at.inverses()[c * KEYS + key]", 0, "at.inverses()[key]", chunk_wave_keys}},
+    {"Rdna3ChunksOfKeysThatSumHalfTheLanes",
+     on(rdna3, wave_chunks_of_keys("chunks_keys.bf16")),
+     {"add_lanes<8>(sums), ", 0, nothing, chunk_wave_keys}},
+    {"Rdna3ChunksOfKeysWhoseStateIsThatOfTheirMiddle",
+     on(rdna3, wave_chunks_of_keys("chunks_keys.bf16")),
+     {"weighed * before)", 0, "weighed)", chunk_wave_keys}},
+    {"Rdna4ChunksOfKeysWhosePartsDoNotMeet",
+     on(rdna4, wave_chunks_of_keys("chunks_keys.bf16")),
+     {"if (part == 0) k =", 0, "if (part > 1) k =", chunk_wave_keys}},
+    {"Rdna4ChunksOfKeysWhoseWritesDoNotDecay",
+     on(rdna4, wave_chunks_of_keys("chunks_keys.bf16")),
+     {"exp2_of(at.logs()[KEYS + key])", 0, "1.0f", chunk_wave_keys}},
     {"RecurrentGradientThatAddsUpTooEarly", recurrence_gradient("all.f32"), {"sync_block();", 0, nothing}},
     {"RecurrentGradientOverwrittenBeforeItIsAddedUp", recurrence_gradient("all.f32"), {"sync_block();", 1, nothing}},
     {"RecurrentGradientWithOneStateAChunk", recurrence_gradient("all.f32"), {"keep_state(recent + t * PART", 0, "keep_state(recent"}},
