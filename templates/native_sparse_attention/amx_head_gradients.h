@@ -83,6 +83,8 @@ struct HeadGradients {
     weight_pairs = take(tokens * pairs()), slope_pairs = take(tokens * pairs());
     slope_lines = take(passes() * GROUPS * TILE_WORDS), seen_rows = take(GROUPS * KEY_TILES * TILE_WORDS);
     finite = take(tokens * 16);
+    __builtin_memset(weight_pairs, 0, 2 * tokens * pairs() * sizeof(float));
+    __builtin_memset(slope_lines, 0, passes() * GROUPS * TILE_WORDS * sizeof(float));
   }
   void start() { amx_configure(); }
   void end() { amx_release(); }
@@ -129,29 +131,28 @@ struct HeadGradients {
         score<1>(keys, e, pass);
   }
 
-  // Weights of an entry, times the gates, and gradients of scores as operands.
+  // Weights of an entry, times the gates, and gradients of scores as operands. Pairs of rows past the last stay the zeros of lay_out().
   void narrow(const Entry& e, const float* gates, const float* deltas) const {
-    float *weights = weight_pairs + e.token * pairs(), *slopes = slope_pairs + e.token * pairs();
-    for (int64_t row = 0; row < steps() * 32; row += 2)
+    const float *gate = gates + e.token * rows, *delta = deltas + e.token * rows;
+    for (int64_t row = 0; row < heads; row += 2) {
+      const bool both = row + 1 < heads;
+      const float odd_gate = both ? gate[row + 1] : 0, odd_delta = both ? delta[row + 1] : 0;
       for (int64_t i = 0; i < e.groups.count; ++i) {
-        Floats weight[2][2] = {}, slope[2][2] = {};
-        for (int64_t r = 0; r < 2 && row + r < heads; ++r) {
-          const float gate = gates[e.token * rows + row + r], delta = deltas[e.token * rows + row + r];
-          for (int64_t v = 0; v < 2; ++v) {
-            const int64_t at = (row + r) * e.pitch + i * GROUP + v * LANES;
-            weight[r][v] = load_floats(e.weights + at) * gate;
-            slope[r][v] = weight[r][v] * (load_floats(e.slopes + at) - delta);
-          }
-        }
-        const int64_t to = (i * steps() + row / 32) * 2 * TILE_WORDS + row % 32 / 2 * LANES;
+        const float *weights = e.weights + row * e.pitch + i * GROUP, *slopes = e.slopes + row * e.pitch + i * GROUP;
+        const int64_t to = e.token * pairs() + (i * steps() + row / 32) * 2 * TILE_WORDS + row % 32 / 2 * LANES;
+        Floats slope[2][2];
+#pragma GCC unroll 2
         for (int64_t v = 0; v < 2; ++v) {
-          store_floats(weights + to + v * TILE_WORDS, pair_of_bf16(weight[0][v], weight[1][v]));
-          store_floats(slopes + to + v * TILE_WORDS, pair_of_bf16(slope[0][v], slope[1][v]));
+          const Floats even = load_floats(weights + v * LANES) * gate[row], odd = load_floats(weights + e.pitch + v * LANES) * odd_gate;
+          slope[0][v] = even * (load_floats(slopes + v * LANES) - delta[row]);
+          slope[1][v] = both ? odd * (load_floats(slopes + e.pitch + v * LANES) - odd_delta) : Floats{};
+          store_floats(weight_pairs + to + v * TILE_WORDS, pair_of_bf16(even, both ? odd : Floats{}));
+          store_floats(slope_pairs + to + v * TILE_WORDS, pair_of_bf16(slope[0][v], slope[1][v]));
         }
         float* lines = slope_lines + (row / ROWS * GROUPS + i) * TILE_WORDS + row % ROWS * LANES;
-        if (row >= rows) continue;
         for (int64_t r = 0; r < 2; ++r) store_floats(lines + r * LANES, line_of_bf16(slope[r][0], slope[r][1]));
       }
+    }
   }
 
   // A group's keys, zeros in place of those that are not seen: a gradient of 0 would not hide a NaN.
@@ -188,7 +189,8 @@ struct HeadGradients {
   }
 
   // sums[chunk][feature][key] += turned rows times pairs, of each member's heads.
-  template <int64_t CHUNKS> void add_to_keys(const Member* members, int64_t count, const float* turned_rows, const float* pairs_of, float* sums) const {
+  template <int64_t CHUNKS>
+  void add_to_keys(const Member* members, int64_t count, const float* turned_rows, const float* pairs_of, float* sums) const {
     const int64_t apart = steps() * 2 * TILE_WORDS;
     const auto right_of = [&](const Member& m) { return pairs_of + m.entry->token * pairs() + m.place * apart; };
     const auto guarded = [&](const Member& m) { return finite[m.entry->token] == 0 && m.entry->groups.seen[m.place] != WHOLE; };
@@ -207,9 +209,46 @@ struct HeadGradients {
     }
   }
 
+  // The same of a whole range, where each entry has both groups: left operands, which come from far away, are loaded once for both.
+  template <int64_t CHUNKS>
+  void add_to_range(const Entry* entries, int64_t count, const float* turned_rows, const float* pairs_of, float* sums) const {
+    typedef AmxBlock<1, 4> Tiles;
+    const int64_t apart = 2 * TILE_WORDS;  // of steps
+    for (int64_t tile = 0; tile < 2 * CHUNKS; ++tile) {
+      float *to = sums + tile * SQUARE / 2, *second = to + CHUNKS * SQUARE;
+      amx_load<0>(to, 128), amx_load<1>(to + 16, 128), amx_load<2>(second, 128), amx_load<3>(second + 16, 128);
+      for (int64_t i = 0; i < count; ++i) {
+        const float* left = turned_rows + entries[i].token * turned(CHUNKS) + tile / 2 * steps() * apart + tile % 2 * TILE_WORDS;
+        const float* right = pairs_of + entries[i].token * pairs();
+        for (int64_t step = 0; step < steps(); ++step) Tiles::multiply(left + step * apart, PairTiles{right + step * apart, steps() * apart});
+      }
+      amx_store<0>(to, 128), amx_store<1>(to + 16, 128), amx_store<2>(second, 128), amx_store<3>(second + 16, 128);
+    }
+  }
+  // Two tiles of a group, and two of the next, `apart` floats on.
+  struct PairTiles {
+    const float* first;
+    int64_t apart;
+    template <int REGISTER> void load(int i) const { amx_load<REGISTER>(first + i / 2 * apart + i % 2 * TILE_WORDS, 64); }
+  };
+  bool is_simple(const Entry& e) const {
+    return e.groups.count == GROUPS && (finite[e.token] != 0 || (e.groups.seen[0] == WHOLE && e.groups.seen[1] == WHOLE));
+  }
+
   // What the entries of a range bring to the gradients. gates, deltas: [token][row].
   void add(const Keys& keys, const Entry* entries, int64_t count, const float* gates, const float* deltas) const {
-    for (int64_t i = 0; i < count; ++i) narrow(entries[i], gates, deltas), add_to_queries(keys, entries[i]);
+    bool simple = true;
+    for (int64_t i = 0; i < count; ++i) {
+      narrow(entries[i], gates, deltas);
+      add_to_queries(keys, entries[i]);
+      simple = simple && is_simple(entries[i]);
+    }
+    if (simple) {
+      const int64_t group = entries[0].groups.index[0];
+      add_to_range<KEY_CHUNKS>(entries, count, queries_turned, slope_pairs, keys.key_sums + group * KEY_SUMS);
+      add_to_range<VALUE_CHUNKS>(entries, count, douts_turned, weight_pairs, keys.value_sums + group * VALUE_SUMS);
+      return;
+    }
     each_group(entries, count, [&](int64_t group, const Member* members, int64_t some) {
       add_to_keys<KEY_CHUNKS>(members, some, queries_turned, slope_pairs, keys.key_sums + group * KEY_SUMS);
       add_to_keys<VALUE_CHUNKS>(members, some, douts_turned, weight_pairs, keys.value_sums + group * VALUE_SUMS);
@@ -217,52 +256,4 @@ struct HeadGradients {
   }
 };
 
-// A group of rows as right operands whose steps are features, [two times 16 rows][chunk] tiles; `count` of them are there, the rest are zeros.
-template <int64_t FEATURES> static void turn_group(const Element* from, int64_t stride, int64_t count, float* to) {
-  constexpr int64_t CHUNKS = (FEATURES + 31) / 32;
-  for (int64_t half = 0; half < 2; ++half)
-    for (int64_t c = 0; c < CHUNKS; ++c)
-      pack_lines(to + (half * CHUNKS + c) * TILE_WORDS, from + 16 * half * stride + 32 * c, stride, count - 16 * half, smaller(32, FEATURES - 32 * c), true);
-}
-// Keys, their values, and keys row by row.
-static void pack_group(const Element* k, int64_t k_stride, const Element* v, int64_t v_stride, int64_t count, float* keys, float* values, float* rows) {
-  turn_group<D>(k, k_stride, count, keys);
-  turn_group<DV>(v, v_stride, count, values);
-  for (int64_t tile = 0; tile < KEY_TILES; ++tile)
-    pack_steps(rows + tile * TILE_WORDS, k + 16 * tile, k_stride, smaller(16, D - 16 * tile), count, false);
-  rows[KEY_TILES * TILE_WORDS] = are_finite(rows, KEY_TILES * TILE_WORDS) ? 1 : 0;
-}
-
-$if gated
-// A mean's place in its group.
-template <int64_t FEATURES> static void turn_mean(const float* mean, int64_t at, float* groups) {
-  constexpr int64_t CHUNKS = (FEATURES + 31) / 32;
-  uint16_t* to = reinterpret_cast<uint16_t*>(groups + at / 16 * CHUNKS * TILE_WORDS);
-  for (int64_t d = 0; d < 32 * CHUNKS; ++d)
-    to[2 * (d / 32 * TILE_WORDS + d % 32 / 2 * 16 + at % 16) + d % 2] = from_float<bfloat16>(d < FEATURES ? mean[d] : 0).bits;
-}
-static void store_mean(const float* key, const float* value, int64_t at, float* keys, float* values, float* rows) {
-  turn_mean<D>(key, at, keys);
-  turn_mean<DV>(value, at, values);
-  rows += at / GROUP * ROW_GROUP;
-  if (at % GROUP == 0) rows[KEY_TILES * TILE_WORDS] = 0;  // means of later tokens may be anything
-  uint16_t* to = reinterpret_cast<uint16_t*>(rows);
-  for (int64_t d = 0; d < KEY_WIDTH; ++d)
-    to[2 * (d / 16 * TILE_WORDS + at % GROUP / 2 * 16 + d % 16) + at % 2] = from_float<bfloat16>(d < D ? key[d] : 0).bits;
-}
-$end
-
-// to[GROUP][WIDTH] = what `count` parts, `apart` floats from one to the next, have summed of a group.
-template <int64_t WIDTH> static void add_parts(const float* parts, int64_t count, int64_t apart, float* to) {
-  for (int64_t feature = 0; feature < WIDTH; feature += 16)
-    for (int64_t key = 0; key < 32; key += 16) {
-      Floats block[LANES];
-      for (int64_t i = 0; i < LANES; ++i) {
-        const float* from = parts + (feature + i) * 32 + key;
-        block[i] = load_floats(from);
-        for (int64_t part = 1; part < count; ++part) block[i] += load_floats(from + part * apart);
-      }
-      transpose(block);
-      for (int64_t i = 0; i < LANES; ++i) store_floats(to + (key + i) * WIDTH + feature, block[i]);
-    }
-}
+#include "native_sparse_attention/amx_group_parts.h"

@@ -95,7 +95,7 @@ $end
     };
     for (int64_t i = 0; i < heads.tokens; ++i)
       heads.products.load(i, q.row(batch, first + i, first_head), q.head_stride, dout.row(batch, first + i, first_head), dout.head_stride);
-    // sees(token, its number here): the keys among which the token sees those of its blocks, or all.
+    // sees(token): the keys among which it sees those of its blocks, or all.
     const auto differentiate_branch = [&](Branch branch, const Keys& from, bool by_blocks, auto gate, auto sees) {
       heads.by_blocks = by_blocks;
       for (int64_t i = 0; i < heads.tokens; ++i) heads.seen[i] = sees(first + i);
@@ -110,8 +110,8 @@ $end
       uint32_t* any = heads.bits + heads.tokens * block_words;
       __builtin_memset(heads.bits, 0, (heads.tokens + 1) * block_words * sizeof(uint32_t));
       for (int64_t i = 0; i < heads.tokens; ++i) {
-        name_blocks(heads.bits + i * block_words, ${gated ? 'selected_view' : 'block_indices_view'}, ${gated ? 'View{nullptr, -1, {}, {}}' : 'block_counts_view'},
-                    batch, first + i, kv_head, named_blocks, (first + i) / block_size);
+        name_blocks(heads.bits + i * block_words, ${gated ? 'selected_view' : 'block_indices_view'},
+                    ${gated ? 'View{nullptr, -1, {}, {}}' : 'block_counts_view'}, batch, first + i, kv_head, named_blocks, (first + i) / block_size);
         for (int64_t word = 0; word < block_words; ++word) any[word] |= heads.bits[i * block_words + word];
       }
     };
@@ -169,7 +169,8 @@ static void finish(${parameters('finish')}, const Group& group) {
 $if gated
     const int64_t block = (first + i) / block_size;
     if (block < means) {
-      const float *of_key = mean_dk + (at * mean_groups * GROUP + block) * KEY_WIDTH, *of_value = mean_dv + (at * mean_groups * GROUP + block) * VALUE_WIDTH;
+      const float* of_key = mean_dk + (at * mean_groups * GROUP + block) * KEY_WIDTH;
+      const float* of_value = mean_dv + (at * mean_groups * GROUP + block) * VALUE_WIDTH;
       for (int64_t d = 0; d < KEY_WIDTH; ++d) key[d] += of_key[d];
       for (int64_t d = 0; d < VALUE_WIDTH; ++d) value[d] += of_value[d];
     }

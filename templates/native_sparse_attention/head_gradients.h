@@ -98,13 +98,15 @@ struct HeadGradients {
       }
   }
 
-  template <int COUNT, int WIDE> static inline __attribute__((always_inline)) void load_sums(Floats (&sums)[COUNT][WIDE], const float* from, int64_t width) {
+  template <int COUNT, int WIDE>
+  static inline __attribute__((always_inline)) void load_sums(Floats (&sums)[COUNT][WIDE], const float* from, int64_t width) {
 #pragma GCC unroll 16
     for (int r = 0; r < COUNT; ++r)
 #pragma GCC unroll 16
       for (int c = 0; c < WIDE; ++c) sums[r][c] = load_floats(from + r * width + c * LANES);
   }
-  template <int COUNT, int WIDE> static inline __attribute__((always_inline)) void store_sums(const Floats (&sums)[COUNT][WIDE], float* to, int64_t width) {
+  template <int COUNT, int WIDE>
+  static inline __attribute__((always_inline)) void store_sums(const Floats (&sums)[COUNT][WIDE], float* to, int64_t width) {
 #pragma GCC unroll 16
     for (int r = 0; r < COUNT; ++r)
 #pragma GCC unroll 16
@@ -193,7 +195,8 @@ struct HeadGradients {
     }
   }
 
-  // What the entries of a range bring to the gradients, once their weights have the gates, and slopes are made of them. gates, deltas: [token][row].
+  // What the entries of a range bring to the gradients, once their weights have the gates, and slopes are made of them. gates, deltas:
+  // [token][row].
   void add(const Keys& keys, const Entry* entries, int64_t count, const float* gates, const float* deltas) const {
     for (int64_t i = 0; i < count; ++i) {
       const Entry& e = entries[i];
@@ -231,7 +234,8 @@ template <int64_t FEATURES> static void turn_group(const Element* from, int64_t 
   }
 }
 // Keys, their values, and keys row by row where `rows` is given.
-static void pack_group(const Element* k, int64_t k_stride, const Element* v, int64_t v_stride, int64_t count, float* keys, float* values, float* rows) {
+static void pack_group(const Element* k, int64_t k_stride, const Element* v, int64_t v_stride, int64_t count, float* keys, float* values,
+                       float* rows) {
   turn_group<D>(k, k_stride, count, keys);
   turn_group<DV>(v, v_stride, count, values);
   for (int64_t j = 0; rows && j < GROUP; ++j)
