@@ -22,6 +22,11 @@ struct Mutant {
 // compute outputs that are not finite again, slowly and right.
 const Subject attention{
     "flash_attention", "cross.bf16", "hopper", {{"B", 1}, {"Sq", 130}, {"Sk", 512}, {"Hq", 6}, {"Hkv", 2}, {"D", 64}, {"Dv", 64}}};
+const Subject packed_blocks{
+    "blocksparse_attention",
+    "packed_128.bf16",
+    "hopper_packed",
+    {{"N", 3}, {"Tq", 400}, {"Tk", 520}, {"Mq", 2}, {"Mk", 3}, {"Hq", 2}, {"Hkv", 2}, {"Hm", 2}, {"D", 128}, {"Dv", 128}, {"A", 2}}};
 const Subject products{"grouped_matmul", "small_bf16", "hopper", {{"M", 300}, {"K", 600}, {"N", 128}, {"G", 3}, {"L", 3}}};
 // Chunks enough to go round the ring of stages; two heads of a group.
 const Subject states{"ssd", "chunks.bf16", "chunk_hopper", {{"B", 1}, {"T", 330}, {"H", 2}, {"G", 1}, {"N", 32}, {"P", 48}}};
@@ -89,6 +94,14 @@ const Mutant mutants[] = {
      Shown::by_both},
     {"AttentionExpectsBytesThatDoNotCome", attention, {producer, "K_BYTES);", 0, "K_BYTES + 16);"}, Shown::by_both},
     {"AttentionReadsValuesByAnotherSwizzle", attention, {consumer, "row_major<128>", 0, "row_major<64>"}, Shown::by_both},
+    {"PackedBlocksCopiedFromTheFirstSequence",
+     packed_blocks,
+     {producer, "${packed ? 'tile.first_key + ' : ''}next_number", 0, "next_number"},
+     Shown::by_both},
+    {"PackedBlocksOfTheFirstSequence",
+     packed_blocks,
+     {"flash_attention/forward.sm90.cu", "(packed ? 'true' : 'PACKED && DROPPED')", 0, "'PACKED && DROPPED'"},
+     Shown::by_both},
     {"ProductsExpectABoxLess",
      products,
      {grouped, "barrier_arrive_expect(full, bytes);", 0, "barrier_arrive_expect(full, bytes - RHS_BOX);"},

@@ -448,6 +448,26 @@ def test_an_eager_call_reads_offsets_where_the_shape_follows_from_them():
     assert error(slope, eager) < 1e-6
 
 
+def test_packed_calls_behind_a_mask_of_blocks():
+    lengths = [40, 0, 33]
+    bounds = torch.tensor([0, 40, 40, 73], dtype=torch.int32, device=DEVICE)
+    q, k, v = (normal(seed, 73, heads, 64) for seed, heads in ((1, 4), (2, 2), (3, 2)))
+    each = [ejk.block_masks.local(n, n, 1, block_q=16, block_k=16, like=q) & ejk.block_masks.causal(n, n, block_q=16, block_k=16, like=q) for n in lengths]
+    mask = ejk.block_masks.packed(each)
+
+    def packed(q, k, v):
+        return ejk.blocksparse_attention(q, k, v, cum_seqlens_q=bounds, cum_seqlens_k=bounds, **mask.arguments())
+
+    def alone(q, k, v):
+        parts = [x.split(lengths) for x in (q, k, v)]
+        return torch.cat([ejk.blocksparse_attention(*(x[n][None] for x in parts), **each[n].arguments())[0] for n in range(3)])
+
+    need = [x.clone().requires_grad_() for x in (q, k, v)]
+    assert error(packed(*need), alone(q, k, v)) < 1e-5
+    for mine, other in zip(torch.autograd.grad(packed(*need).square().sum(), need), torch.autograd.grad(alone(*need).square().sum(), need)):
+        assert error(mine, other) < 1e-5
+
+
 def test_fake_tensors():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
