@@ -97,6 +97,16 @@ Subject native_parts() {
           "native_sparse_attention/backward.mma.gpu.cu",
           {{"B", 1}, {"T", 170}, {"Hq", 2}, {"Hkv", 1}, {"D", 16}, {"Dv", 16}, {"block_size", 80}, {"block_count", 2}}};
 }
+// Packed sequences, some shorter than a block, of means, blocks and a window.
+constexpr char packed_tokens[] = "native_sparse_attention/packed_tokens.h";
+const Sizes native_packed_sizes = {{"B", 1},  {"N", 4},   {"T", 110},         {"Hq", 3},          {"Hkv", 1},
+                                   {"D", 32}, {"Dv", 32}, {"block_size", 16}, {"block_count", 3}, {"window_left", 20}};
+Subject native_packed() {
+  return {root, "native_sparse_attention", "packed.bf16", "native_sparse_attention/forward.mma.gpu.cu", native_packed_sizes};
+}
+Subject native_packed_gradient() {
+  return {root, "native_sparse_attention_bwd", "packed.bf16", "native_sparse_attention/backward.mma.gpu.cu", native_packed_sizes};
+}
 Subject native_gradient() {
   return {root,
           "native_sparse_attention_bwd",
@@ -162,6 +172,17 @@ const Mutant mutants[] = {
     {"NativeSparseGradientThatSeesOneMoreInTheWindow",
      native_gradient(),
      {"token - key <= window_left", 0, "token - key <= window_left + 1"}},
+    {"NativeSparsePackedWhoseFirstTokenIsOfTheSequenceBefore",
+     native_packed(),
+     {"(offsets[middle] <= token ?", 0, "(offsets[middle] < token ?", packed_tokens}},
+    {"NativeSparsePackedWhoseTilesAreSkipped", native_packed(), {"size - (also_parts ? low : 0)", 0, "size", packed_tokens}},
+    {"NativeSparsePackedWhoseMeansAreOfAnotherSequence", native_packed(), {"return first / block_size;", 0, "return 0;", packed_tokens}},
+    {"NativeSparsePackedKeysOfAnotherSequence",
+     native_packed_gradient(),
+     {"{{offsets[low], end - offsets[low]}", 0, "{{offsets[low], tokens - offsets[low]}", packed_tokens}},
+    {"NativeSparsePackedWindowSumsOfAnotherTile",
+     native_packed_gradient(),
+     {"(of.first / size + sequence) * size", 0, "of.first / size * size", packed_tokens}},
     {"BlocksWhoseRunsBeginOneEarly", blocks("cross.bf16"), {"(mine * size)", 0, "((mine - 1) * size)", block_steps}},
     {"BlocksWhoseRunsEndOneLate", blocks("cross.bf16"), {"(mine * size)", 1, "((mine + 1) * size)", block_steps}},
     {"BlocksWhoseRunsEndWithTheWarp", blocks("small_blocks.bf16", many_blocks), {"? before :", 0, "? false :", block_steps}},
