@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/reference.hpp"
+
 namespace ejk::reference {
 namespace {
 
