@@ -242,7 +242,7 @@ static void store_sums(const Chunk& c, const SumRows& sums, const float* own, co
   }
 }
 
-static void load_state(const State& from, const Scratch& s, const Gradients& g, float* to, int64_t columns) {
+static void load_state(const State<float>& from, const Scratch& s, const Gradients& g, float* to, int64_t columns) {
   for (int64_t i = 0; i < s.keys; ++i)
     for (int64_t x = 0; x < columns; x += LANES)
       store_floats(to + i * g.values + x, from.data ? load_some(from.data + i * from.stride + x, columns - x) : Floats{});
@@ -302,7 +302,7 @@ static void chunks(${parameters('chunks')}, const Group& group) {
     __builtin_memcpy(g.next, g.state, size * sizeof(float));
   }
   if (!is_given(dinitial_state_view)) return;
-  const State to(dinitial_state_view, sequence, head, 0, values);
+  const State<float> to(dinitial_state_view, sequence, head, 0, values);
   for (int64_t i = 0; i < keys; ++i)
     for (int64_t x = 0; x < values; x += LANES)
       store_some(to.data + i * to.stride + x, load_floats(g.gradient + i * g.values + x), values - x);

@@ -225,6 +225,7 @@ static inline float number_of_row(const char* tile, int row, int key) {
   return to_float(reinterpret_cast<const Element*>(tile)[row * KeyTile::PITCH + key]);
 }
 
+constexpr bool KEEPS_RESTS = false;
 #include "recurrent/chunk_key_gradient_rows.h"
 #include "recurrent/chunk_key_gradient_ends.h"
 $if exchanged

@@ -54,6 +54,7 @@ struct At {
 static_assert(1024 + At::END <= ${shared} && At::STAGES_AT % 1024 == 0 && At::BARRIERS % 8 == 0, "the spec has another size");
 
 #include "recurrent/chunk_sm90_key_gradient_sums.h"
+constexpr bool KEEPS_RESTS = false;
 #include "recurrent/chunk_key_gradient_rows.h"
 #include "recurrent/chunk_sm90_key_delta_flat.h"
 #include "recurrent/chunk_key_gradient_ends.h"

@@ -44,6 +44,7 @@ struct At {
 };
 static_assert(1024 + At::END <= ${shared}, "the spec has another size");
 #include "recurrent/chunk_sm90_key_gradient_sums.h"
+constexpr bool KEEPS_RESTS = true;
 #include "recurrent/chunk_key_gradient_rows.h"
 #include "recurrent/chunk_key_gradient_ends.h"
 

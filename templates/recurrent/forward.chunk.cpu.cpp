@@ -46,7 +46,7 @@ $if amx
 $else
   const PanelScratch scratch(static_cast<float*>(group.shared), keys, up_to(columns, PANEL));
 $end
-  const State before(initial_state_view, sequence, head, first, columns), after(final_state_view, sequence, head, first, columns);
+  const State<float> before(initial_state_view, sequence, head, first, columns), after(final_state_view, sequence, head, first, columns);
   for (int64_t x = 0; x < columns; x += PANEL) {
     float* panel = scratch.state + x * scratch.state_rows;
     for (int64_t i = 0; i < scratch.state_rows; ++i)
