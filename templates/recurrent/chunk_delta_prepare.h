@@ -48,7 +48,8 @@ static inline void put_both_norms(const char* tiles, Norms& to) {
   }
 #pragma unroll
   for (int mask = 1; mask < SHARE; mask *= 2) squares += shuffle_xor(squares, mask);
-  if (part == 0) (row < CHUNK ? to.q : to.k)[row % CHUNK] = rsqrt_of(squares + 1e-6f);
+  float* norms = row < CHUNK ? to.q : to.k;  // GCC's sanitizers copy the array that `?:` chooses
+  if (part == 0) norms[row % CHUNK] = rsqrt_of(squares + 1e-6f);
 }
 $end
 

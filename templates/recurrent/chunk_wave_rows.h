@@ -30,7 +30,8 @@ static inline void put_norms(const char* queries, const char* keys, Norms& to) {
     }
 #pragma unroll
     for (int mask = 1; mask < 8; mask *= 2) squares += shuffle_xor(squares, mask);
-    if (thread_x() % 8 == 0) (row < CHUNK ? to.q : to.k)[row % CHUNK] = rsqrt_of(squares + 1e-6f);
+    float* norms = row < CHUNK ? to.q : to.k;  // GCC's sanitizers copy the array that `?:` chooses
+    if (thread_x() % 8 == 0) norms[row % CHUNK] = rsqrt_of(squares + 1e-6f);
   }
 }
 
