@@ -164,7 +164,7 @@ const Mutant mutants[] = {
     {"DecodeOfOneThatAddsUpTooEarly", recurrence_of_one("recurrent_update", "one"), {"sync_block();", 0, nothing}},
     {"DecodeOfOneThatForgetsWhatItWrites",
      recurrence_of_one("recurrent_update", "one"),
-     {"all_rows.at[0] * written[c]", 0, "0 * written[c]"}},
+     {"all_rows[0] * written[i + c]", 0, "0 * written[i + c]"}},
     {"DecodeOfOneWithoutTheNormOfItsKey", recurrence_of_one("recurrent_update", "one"), {"written[c] *= key_norm;", 0, nothing}},
     {"DecodeOfOneOfTheFirstQuery", recurrence_of_one("recurrent_update", "one"), {"head / (all / own)", 0, "head"}},
     {"DecodeOfOneNarrowStateThatDecaysForItsSumsAlone",
