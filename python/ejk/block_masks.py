@@ -5,7 +5,8 @@
 
 A builder of token positions (causal, window, chunk, document, and ejk.block_mask of a dense mask) turns on each block of which any key may be seen,
 and says in arguments() what decides inside it; one of block indices (local, strided, fixed, global_local) says all by its blocks. `&` allows what
-both do; packed makes one mask of those of packed sequences. Arrays are NumPy's, or of the library and device of `like`: JAX's, also inside jax.jit, or PyTorch's. docs/semantics.md, "blocksparse_attention".
+both do; packed makes one mask of those of packed sequences. Arrays are NumPy's, or of the library and device of `like`: JAX's, also inside
+jax.jit, or PyTorch's. docs/semantics.md, "blocksparse_attention".
 """
 
 from __future__ import annotations

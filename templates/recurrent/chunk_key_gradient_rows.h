@@ -174,7 +174,7 @@ static inline void add_near(const float* near, const float (&factor)[PART], cons
 // that of keys' gradients, where both gradients are elements at once, in one word.
 constexpr bool IN_WORDS = !DELTA && !NORMED && !SHARED_HEADS, CHANGES_IN_MEMORY = DELTA || IN_WORDS;
 // Keys times r are pieces in `left`, whose flows end at most tokens: what a key keeps must leave out the same rest there, or strong gates' gradients are
-// differences of numbers that are rounded apart. KEEPS_RESTS, of the file before: it has no registers for that.
+// differences of numbers that are rounded apart. The including file defines KEEPS_RESTS: true where this would spill registers.
 constexpr bool LEAVES_RESTS = GATED && PIECES > 1 && !KEEPS_RESTS;
 static inline float rest_of_pieces(float x) {
   const float low = x - to_float(from_float<Element>(x));

@@ -11,8 +11,6 @@ import jax.numpy as jnp
 
 from .._errors import InputError
 
-KERNELS = ("recurrent", "gla", "lightning_attn", "gated_delta_rule", "kda")  # whose functions take axis_name
-
 _PRECISE = jax.lax.Precision.HIGHEST
 _DOC = """
     In a shard_map, with axis_name the name of its axis that cuts the tokens, arrays are the device's own tokens; initial_state, g_gamma and
@@ -25,20 +23,21 @@ def _heads(inputs):
     return max(inputs[name].shape[2] for name in "qkv")
 
 
-def _layer_decay(inputs, num_layers, layer_idx=None):
+def _layer_decay(inputs, num_layers, layer_idx):
     heads = _heads(inputs)
-    return -(8 / heads) * (1 - (layer_idx or 0) / num_layers) * jnp.arange(heads, dtype=jnp.float32)
+    return -(8 / heads) * (1 - layer_idx / num_layers) * jnp.arange(heads, dtype=jnp.float32)
 
 
-def _total(inputs, options, counted=True):
-    """What gates leave of a state over the device's tokens if `counted`, else all of it: [B, H, K or 1, V or 1]."""
+def _total(inputs, layers, counted):
+    """What gates leave of a state over the device's tokens if `counted`, else all of it: [B, H, K or 1, V or 1]. layers: the attributes
+    num_layers and layer_idx, of kernels that have them."""
     v = inputs["v"]
     log = jnp.zeros((v.shape[0], _heads(inputs), 1, 1), jnp.float32)
     spread = {"g": (..., None, None), "gk": (..., None), "gv": (..., None, slice(None))}
     for name, over in spread.items():
         if name in inputs:
             log += jnp.sum(jnp.where(counted, inputs[name].astype(jnp.float32), 0), 1)[over]
-    for decay in (inputs.get("g_gamma"), _layer_decay(inputs, **options) if options.get("num_layers") else None):
+    for decay in (inputs.get("g_gamma"), _layer_decay(inputs, **layers) if layers.get("num_layers") else None):
         if decay is not None:
             log += jnp.where(counted, v.shape[1] * decay.astype(jnp.float32), 0)[None, :, None, None]
     return jnp.exp(log)
@@ -139,12 +138,16 @@ def _cut(function, arrays, options, axis):
     inputs = {name: given.pop(name) for name in kernel.inputs if name in given}
     if inputs["q"].ndim != 4:  # the call's own error
         function(*arrays, **options)
-    if kernel.name == "lightning_attn":
-        given.setdefault("num_layers", 1)
-    layers = {name: given[name] for name in ("num_layers", "layer_idx") if name in given}
+    layers = {each.name: given.get(each.name, int(each.default)) for each in kernel.contract.varying if each.name in ("num_layers", "layer_idx")}
     results = _packed if "cum_seqlens" in inputs else _batched
     out, last = results(lambda own: function(**own, **given), inputs, layers, axis, bool(given.get("reverse")))
     return kernel.result(out, last)
+
+
+def is_recurrence(function):
+    """Whether a kernel's function carries a state along the tokens of q, k and v, from initial_state to final_state."""
+    kernel = sys.modules[function.__module__]._kernel
+    return {"q", "k", "v", "initial_state"} <= set(kernel.inputs) and kernel.outputs == ("out", "final_state")
 
 
 def cut_along_tokens(function):
