@@ -67,7 +67,7 @@ struct HeadSlopes {
       for (int64_t i = 0; i < tokens; ++i) {
         Entry& e = entries[count];
         const int64_t from = seen[i].first > first ? seen[i].first : first, to = seen[i].end < first + RANGE ? seen[i].end : first + RANGE;
-        if (from >= to || !Runs(blocks(i), from, to).next(e.groups)) continue;
+        if (from >= to || !Runs(blocks(i), from, to, 0).next(e.groups)) continue;
         e.token = i, e.pitch = e.groups.count * GROUP, e.weights = weights + place[i], e.slopes = slopes + place[i];
         place[i] += products.rows * e.pitch, ++count;
       }
