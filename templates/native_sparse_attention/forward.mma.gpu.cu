@@ -61,12 +61,17 @@ $end
     load_named_bits(bits_of(1 + warp()), words, block_indices_view, block_counts_view, own.batch, own.token, own.kv_head, named_blocks,
                     block_size, own.there${packed ? ', own.start' : ''});
   } else {
+$if lists
+    const int64_t row = (own.batch * k_view.shape[2] + own.kv_head) * tokens + own.token;
+    load_listed_bits(bits_of(1 + warp()), words, block_lists + row * listed_blocks, has_blocks && own.there ? static_cast<int>(listed_blocks) : 0);
+$else
 #pragma unroll 1
     for (int word = lane(); word < words; word += WARP) {
       const int64_t row = (own.batch * k_view.shape[2] + own.kv_head) * tokens + own.token;
       bits_of(1 + warp())[word] = has_blocks && own.there ? static_cast<uint32_t>(block_bits[row * words + word]) : 0;
     }
     sync_warp();
+$end
   }
   if (own.there && (!has_blocks || is_given(block_indices_view)))
     store_selected(selected_view, has_blocks ? bits_of(1 + warp()) : nullptr, own.batch, own.token, own.kv_head,

@@ -41,10 +41,15 @@ $if gated
       if (is_given(g_slc_view) && is_given(block_indices_view)) {
         load_named_bits(own, words, block_indices_view, block_counts_view, item.batch, there ? token : 0, item.kv_head, named_blocks, block_size, there);
       } else {
+$if lists
+        const int64_t row = (static_cast<int64_t>(item.batch) * items.kv_heads + item.kv_head) * items.tokens + token;
+        load_listed_bits(own, words, block_lists + row * listed_blocks, is_given(g_slc_view) && there ? static_cast<int>(listed_blocks) : 0);
+$else
         const int32_t* const from = block_bits + ((static_cast<int64_t>(item.batch) * items.kv_heads + item.kv_head) * items.tokens + token) * words;
 #pragma unroll 1
         for (int word = lane(); word < words; word += WARP) own[word] = is_given(g_slc_view) && there ? static_cast<uint32_t>(from[word]) : 0;
         sync_warp();
+$end
       }
       if (there && item.part == 0 && (!is_given(g_slc_view) || is_given(block_indices_view)))
         store_selected(selected_view, is_given(g_slc_view) ? own : nullptr, item.batch, token, item.kv_head, token / size);

@@ -8,8 +8,8 @@
 #define TOKEN_LISTS \
   const TokenLists lists{block_bits, list_counts, list_tokens, reinterpret_cast<ListPart*>(list_parts), \
                          reinterpret_cast<BlockParts*>(block_parts), static_cast<int>(tokens), static_cast<int>(blocks), \
-                         static_cast<int>(block_words), static_cast<int>(listed), static_cast<int>(parts), static_cast<int>(part_tokens), \
-                         static_cast<int>(block_size)${packed ? ', cum_seqlens, sequences' : ''}}; \
+                         static_cast<int>(${sliced ? 'slice_words' : 'block_words'}), static_cast<int>(listed), static_cast<int>(parts), static_cast<int>(part_tokens), \
+                         static_cast<int>(block_size)${sliced ? ', static_cast<int>(step * slice_words) * 32' : ''}${packed ? ', cum_seqlens, sequences' : ''}}; \
   const int64_t kv_row = static_cast<int64_t>(block_z()) * grid_y() + block_y()
 KERNEL(SMALL, 1) mark_blocks(${parameters('mark_blocks')}) {
   TOKEN_LISTS;
@@ -23,12 +23,12 @@ $end
 }
 KERNEL(SMALL, 1) count_tokens(${parameters('count_tokens')}) {
   TOKEN_LISTS;
-  const int block = static_cast<int>(block_x()) * (SMALL / WARP) + warp();
+  const int block = ${sliced ? 'lists.first_block + ' : ''}static_cast<int>(block_x()) * (SMALL / WARP) + warp();
   if (block < lists.blocks) lists.count_tokens(kv_row, block);
 }
 KERNEL(SMALL, 1) list_tokens_of(${parameters('list_tokens_of')}) {
   TOKEN_LISTS;
-  const int block = static_cast<int>(block_x()) * (SMALL / WARP) + warp();
+  const int block = ${sliced ? 'lists.first_block + ' : ''}static_cast<int>(block_x()) * (SMALL / WARP) + warp();
   if (block < lists.blocks) lists.list_block(kv_row, block);
 }
 

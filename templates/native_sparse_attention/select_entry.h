@@ -1,6 +1,9 @@
 // GPU vocabulary: the entry that finds, by a warp a token, the sums over means and the blocks that are selected. Part of a template, as
 // select_tile.h, which has defined SELECT_WARPS, too.
 #pragma once
+$if lists
+#include "native_sparse_attention/block_lists_gpu.h"
+$end
 #include "native_sparse_attention/gates.h"
 #include "native_sparse_attention/select_blocks_gpu.h"
 #include "native_sparse_attention/select_tile.h"
@@ -43,7 +46,11 @@ $end
   sync_warp();
   choose_blocks(bits, importance, own, named_blocks);
   store_selected(selected_view, bits, batch, token, kv_head, own);
+$if lists
+  store_block_list(block_lists + ((batch * kv_heads + kv_head) * tokens + token) * listed_blocks, static_cast<int>(listed_blocks), bits, own);
+$else
   int32_t* const to = block_bits + ((batch * kv_heads + kv_head) * tokens + token) * words;
 #pragma unroll 1
   for (int word = lane(); word < words; word += WARP) to[word] = word <= own / 32 ? static_cast<int32_t>(bits[word]) : 0;
+$end
 }

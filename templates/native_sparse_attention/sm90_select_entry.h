@@ -3,6 +3,9 @@
 #pragma once
 #include "device/attention/softmax.h"
 #include "device/matrix/fragment.h"
+$if lists
+#include "native_sparse_attention/block_lists_gpu.h"
+$end
 #include "native_sparse_attention/gates.h"
 #include "native_sparse_attention/sm90_choose_blocks.h"
 
@@ -334,9 +337,13 @@ $end
     else
       choose_blocks<HopperWarp>(bits, importance, own_block, named_blocks);
     store_selected(selected_view, bits, batch, token, kv_head, token / size);
+$if lists
+    store_block_list(block_lists + ((static_cast<int64_t>(batch) * kv_heads + kv_head) * tokens + token) * listed_blocks, static_cast<int>(listed_blocks), bits, own_block);
+$else
     int32_t* const to = block_bits + ((static_cast<int64_t>(batch) * kv_heads + kv_head) * tokens + token) * words;
 #pragma unroll 1
     for (int word = lane(); word < words; word += WARP) to[word] = word <= token / size / 32 ? static_cast<int32_t>(bits[word]) : 0;
+$end
     sync_warp();
   }
 }

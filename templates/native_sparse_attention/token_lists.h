@@ -23,6 +23,9 @@ struct TokenLists {
   ListPart* parts;                  // [kv rows][list_parts]
   BlockParts* of_block;             // [kv rows][blocks]
   int all_tokens, blocks, words, list_tokens, list_parts, part_tokens, size;
+$if sliced
+  int first_block;  // `bits` are of so many words of blocks from this one on; others come in other turns
+$end
 $if packed
   const int32_t* offsets;  // of sequences; `blocks` are those of all, whose own numbers `bits` have
   int64_t sequences;
@@ -34,11 +37,18 @@ $end
   void mark(const NamedBlocks& named, int64_t kv_row, int64_t batch, int64_t kv_head, int token) const {
     if (token >= all_tokens) return;
 $if packed
+$if sliced
+    // Bits are of a block's number among those of all sequences.
+    const SequencePart place = part_of_sequence(offsets, sequences, token, 1, false, all_tokens);
+    if (place.of_none) return;
+    const int own = static_cast<int>(place.number) / size, before = static_cast<int>(place.first_in_parts(size) / size) - first_block;
+$else
     const SequenceTokens sequence = sequence_of(offsets, sequences, token, all_tokens);
     if (sequence.length == 0) return;
     const int own = (token - static_cast<int>(sequence.first)) / size;
+$end
 $else
-    const int own = token / size;
+    const int own = token / size${sliced ? ', before = -first_block' : ''};
 $end
     const int32_t* const row = named.row(batch, token, kv_head);
     const int count = static_cast<int>(named.count(batch, token, kv_head));
@@ -48,13 +58,19 @@ $end
 #pragma unroll 4
       for (int i = 0; i < count; ++i) {
         const int block = row[i];
+$if sliced
+        if (block < 0 || block > own) continue;
+        const int at = before + block;
+        if (at >= 0 && at / 32 == word) on |= 1u << at % 32;
+$else
         if (block >= 0 && block <= own && block / 32 == word) on |= 1u << block % 32;
+$end
       }
       bits[(kv_row * words + word) * all_tokens + token] = static_cast<int32_t>(on);
     }
   }
   bool has(int64_t kv_row, int block, int token) const {
-    return token < all_tokens && (static_cast<uint32_t>(bits[(kv_row * words + block / 32) * all_tokens + token]) >> block % 32 & 1) != 0;
+    return token < all_tokens && (static_cast<uint32_t>(bits[(kv_row * words + ${sliced ? '(block - first_block)' : 'block'} / 32) * all_tokens + token]) >> block % 32 & 1) != 0;
   }
   // By a warp.
   void count_tokens(int64_t kv_row, int block) const {
@@ -63,7 +79,7 @@ $if packed
     const SequencePart part = block_of(block);
     const int number = static_cast<int>(part.number), end = part.of_none ? 0 : static_cast<int>(part.of.first + part.of.length);
 #pragma unroll 4
-    for (int token = static_cast<int>(part.of.first) + number * size + lane(); token < end; token += WARP) found += has(kv_row, number, token) ? 1 : 0;
+    for (int token = static_cast<int>(part.of.first) + number * size + lane(); token < end; token += WARP) found += has(kv_row, ${sliced ? 'block' : 'number'}, token) ? 1 : 0;
 $else
 #pragma unroll 4
     for (int token = block * size + lane(); token < all_tokens; token += WARP) found += has(kv_row, block, token) ? 1 : 0;
@@ -108,7 +124,7 @@ $else
 $end
       bool on[AT_ONCE];
 #pragma unroll
-      for (int i = 0; i < AT_ONCE; ++i) on[i] = ${packed ? 'first + i * WARP + lane() < end && has(kv_row, number,' : 'has(kv_row, block,'} first + i * WARP + lane());
+      for (int i = 0; i < AT_ONCE; ++i) on[i] = ${packed ? sliced ? 'first + i * WARP + lane() < end && has(kv_row, block,' : 'first + i * WARP + lane() < end && has(kv_row, number,' : 'has(kv_row, block,'} first + i * WARP + lane());
 #pragma unroll
       for (int i = 0; i < AT_ONCE; ++i) {
         const uint32_t all = or_of_warp(on[i] ? 1u << lane() : 0);

@@ -107,6 +107,15 @@ Subject native_packed() {
 Subject native_packed_gradient() {
   return {root, "native_sparse_attention_bwd", "packed.bf16", "native_sparse_attention/backward.mma.gpu.cu", native_packed_sizes};
 }
+// Lists of blocks and slices of them, as calls of many tokens have: more blocks than a word has bits.
+constexpr char block_lists[] = "native_sparse_attention/block_lists_gpu.h";
+Subject of_variant(const char* variant, Subject subject) {
+  subject.variant = variant, subject.sizes["block_size"] = 1, subject.sizes["block_count"] = 5;
+  return subject;
+}
+Subject native_lists() { return of_variant("mma_lists", native_tile()); }
+Subject native_slices() { return of_variant("mma_sliced", native_tile_gradient()); }
+Subject native_packed_slices() { return of_variant("mma_packed_sliced", native_packed_gradient()); }
 Subject native_gradient() {
   return {root,
           "native_sparse_attention_bwd",
@@ -183,6 +192,15 @@ const Mutant mutants[] = {
     {"NativeSparsePackedWindowSumsOfAnotherTile",
      native_packed_gradient(),
      {"(of.first / size + sequence) * size", 0, "of.first / size * size", packed_tokens}},
+    {"NativeSparseListsInWhichWordsOverlap", native_lists(), {"(lane() & mask) != 0 ? other", 0, "false ? other", block_lists}},
+    {"NativeSparseListsOfTheFirstWord", native_lists(), {"% WARP == lane()) bits", 0, "% WARP == 0) bits", block_lists}},
+    {"NativeSparseSlicesThatAreAllTheFirst",
+     native_slices(),
+     {"static_cast<int>(step * slice_words) * 32", 0, "0", "native_sparse_attention/gradient_entries.h"}},
+    {"NativeSparseSlicesThatMarkEarlierBlocks", native_slices(), {"at >= 0 && at / 32", 0, "at / 32", token_lists}},
+    {"NativeSparsePackedSlicesOfAnotherSequence",
+     native_packed_slices(),
+     {"static_cast<int>(place.first_in_parts(size) / size)", 0, "static_cast<int>(place.of.first / size)", token_lists}},
     {"BlocksWhoseRunsBeginOneEarly", blocks("cross.bf16"), {"(mine * size)", 0, "((mine - 1) * size)", block_steps}},
     {"BlocksWhoseRunsEndOneLate", blocks("cross.bf16"), {"(mine * size)", 1, "((mine + 1) * size)", block_steps}},
     {"BlocksWhoseRunsEndWithTheWarp", blocks("small_blocks.bf16", many_blocks), {"? before :", 0, "? false :", block_steps}},

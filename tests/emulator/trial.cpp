@@ -105,7 +105,7 @@ class Trial {
   // The variant of our template that takes the call on one of the archs of the subject's device, sanitized or not.
   const spec::Variant* server(const spec::Binding& binding) const {
     for (const auto& variant : spec_->variants)
-      if (variant.template_file == subject_.template_file)
+      if (variant.template_file == subject_.template_file && (subject_.variant.empty() || variant.name == subject_.variant))
         for (const auto* arch : catalogue_.archs_of(variant))
           if (arch->platform == "simt" && arch->name.starts_with(arch_of_device[subject_.device]) &&
               !spec::refusal(variant, *arch, binding))

@@ -27,6 +27,7 @@ struct Subject {
   std::map<std::string, std::int64_t> sizes{};  // dims, and attributes that follow them, instead of the case's; empty: several varied ones
   std::string law{};                            // of the reference's properties, judged on the first call, too
   int device = 0;                               // of the emulator: 0 is NVIDIA's warp, 1 CDNA, 2 RDNA 3, 3 RDNA 4
+  std::string variant{};                        // of those of the template; empty: the first that takes the call
   bool operator==(const Subject&) const = default;
 };
 

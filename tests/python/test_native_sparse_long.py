@@ -1,4 +1,4 @@
-"""Native sparse attention of 131072 tokens, one sequence and packed, against float64 for a sample of the tokens."""
+"""Native sparse attention of 131072 tokens, one sequence and packed, and its gradient, against float64 for a sample of the tokens."""
 
 import numpy
 import pytest
@@ -79,3 +79,67 @@ def test_a_sample_of_the_outputs(ends):
         for head in range(HEADS):
             add_head(row, tensors, token, head, expected[token, head])
     assert numpy.linalg.norm(out[0, sample] - expected[sample]) < 1e-5 * numpy.linalg.norm(expected[sample])
+
+
+def slopes(row, i, q, gate, dout):
+    """Of branch i of a query: its keys, what dv of each takes of dout, what dk of each takes of q, and the gradient of the gate."""
+    keys, values = row.branch(i)
+    weight, product = weights(q, keys), values @ dout
+    of_gate = weight @ product
+    return keys, gate * weight, gate * weight * (product - of_gate) / numpy.sqrt(DIM), of_gate
+
+
+def query_gradient(tensors, dout, row, token, head):
+    """(dq, gradients of the gates)."""
+    q, dq, of_gates = tensors["q"][0, token, head].astype("f8"), numpy.zeros(DIM), []
+    for i, gate in enumerate(GATES):
+        keys, _, slope, of_gate = slopes(row, i, q, float(tensors[gate][0, token, head]), dout[0, token, head].astype("f8"))
+        dq += slope @ keys
+        of_gates.append(of_gate)
+    return dq, of_gates
+
+
+def add_key_gradients(tensors, dout, row, token, head, keys, dk, dv, size):
+    """What a query brings to dk and dv of some keys."""
+    q, own = tensors["q"][0, token, head].astype("f8"), dout[0, token, head].astype("f8")
+    for i, gate in enumerate(GATES):
+        _, weight, slope, _ = slopes(row, i, q, float(tensors[gate][0, token, head]), own)
+        for n, key in enumerate(keys):
+            at = numpy.arange(len(weight)) == key // size if i == 0 else row.rows[i - 1] == key
+            share = size if i == 0 else 1
+            dk[n] += slope[at].sum() / share * q
+            dv[n] += weight[at].sum() / share * own
+
+
+def near(found, expected):
+    return numpy.linalg.norm(found - expected) < 1e-5 * numpy.linalg.norm(expected)
+
+
+def test_a_sample_of_the_gradients():
+    size, (tensors, _, sample) = 64, call_of((0, TOKENS))
+    options = {"block_size": size, "block_count": 16, "window_left": LEFT}
+    _, branch_lse, selected = ejk.native_sparse_attention(**tensors, **options, return_branch_lse=True, return_selected=True)
+    dout = numpy.random.default_rng(2).standard_normal(tensors["q"].shape, dtype="f4")
+    wanted = {f"return_d{gate}": True for gate in GATES}
+    found = ejk.native_sparse_attention_bwd(**tensors, **options, branch_lse=branch_lse, selected=selected, dout=dout, **wanted)
+    row_of = lambda token: Row(tensors, selected[0, token, 0], token, 0, size)
+
+    rows = [query_gradient(tensors, dout, row_of(token), token, head) for token in sample for head in range(HEADS)]
+    assert near(found.dq[0, sample].reshape(-1, DIM), numpy.array([dq for dq, _ in rows]))
+    for i, gate in enumerate(GATES):
+        assert near(getattr(found, f"d{gate}")[0, sample].ravel(), numpy.array([of_gates[i] for _, of_gates in rows]))
+
+    # Keys that few tokens come after.
+    keys = [TOKENS - 640, TOKENS - 257, TOKENS - 65, TOKENS - 1]
+    dk, dv = numpy.zeros((2, len(keys), DIM))
+    for token in range(keys[0], TOKENS):
+        row = row_of(token)
+        for head in range(HEADS):
+            add_key_gradients(tensors, dout, row, token, head, keys, dk, dv, size)
+    assert near(found.dk[0, keys, 0], dk) and near(found.dv[0, keys, 0], dv)
+
+    # All keys together: weights of a branch add up to its gate, and scores are products.
+    gates = sum(tensors[gate].astype("f8") * (numpy.arange(TOKENS)[:, None] >= (size - 1 if gate == "g_cmp" else 0)) for gate in GATES)
+    assert near(found.dv.sum((0, 1, 2), dtype="f8"), (gates[..., None] * dout).sum((0, 1, 2)))
+    total = lambda x, y: (x.astype("f8") * y).sum()
+    assert near(total(found.dk, tensors["k"]), total(found.dq, tensors["q"]))
