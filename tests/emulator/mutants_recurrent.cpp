@@ -107,6 +107,15 @@ Subject wave_chunks_of_keys(const char* case_name) {
   return {root, "recurrent", case_name, "recurrent/forward.chunk_keys_wave.gpu.cu", three_short_chunks};
 }
 
+// Gradients so: five chunks, of which four share a kept state.
+constexpr char chunk_wave_walk[] = "recurrent/chunk_wave_walk.h";
+constexpr char chunk_wave_flows[] = "recurrent/chunk_wave_flows.h";
+constexpr char chunk_wave_gate_gradients[] = "recurrent/chunk_wave_gate_gradients.h";
+constexpr char chunk_wave_finish[] = "recurrent/chunk_wave_finish.h";
+Subject gradient_of_wave_chunks(const char* case_name, Sizes sizes = three_chunks) {
+  return {root, "recurrent_bwd", case_name, "recurrent/backward.chunk_wave.gpu.cu", std::move(sizes)};
+}
+
 // ssd, in recurrent's step forms.
 constexpr char dual_step[] = "ssd/dual_step.h";
 constexpr char finish_gpu[] = "ssd/finish_gpu.h";
@@ -379,6 +388,54 @@ const Mutant mutants[] = {
     {"Rdna4ChunksOfKeysWhoseWritesDoNotDecay",
      on(rdna4, wave_chunks_of_keys("chunks_keys.bf16")),
      {"exp2_of(at.logs()[KEYS + key])", 0, "1.0f", chunk_wave_keys}},
+    {"CdnaGradientOfChunksWithoutTheBarrierBehindItsPlan",
+     on(cdna, gradient_of_wave_chunks("chunks.f32")),
+     {"sync_block();", 0, nothing, chunk_wave_walk}},
+    {"CdnaGradientOfChunksWithoutTheBarrierBeforeItsCopies",
+     on(cdna, gradient_of_wave_chunks("chunks.f32")),
+     {"sync_block();", 1, nothing, chunk_wave_walk}},
+    {"CdnaGradientOfChunksWithoutTheBarrierBeforeItsPairs",
+     on(cdna, gradient_of_wave_chunks("chunks.f32")),
+     {"sync_block();", 2, nothing, chunk_wave_walk}},
+    {"CdnaGradientOfChunksWithoutTheBarrierBehindItsPairs",
+     on(cdna, gradient_of_wave_chunks("chunks.f32")),
+     {"sync_block();", 3, nothing, chunk_wave_walk}},
+    {"CdnaGradientOfChunksWithoutItsOwnPairs",
+     on(cdna, gradient_of_wave_chunks("chunks.f32")),
+     {"BACK ? s >= t", 0, "BACK ? s > t", chunk_wave_walk}},
+    {"CdnaGradientOfChunksThatWalksForwardBothWays",
+     on(cdna, gradient_of_wave_chunks("chunks.f32")),
+     {"BACK ? chunks - 1 - step : step", 0, "step", chunk_wave_walk}},
+    {"CdnaGradientOfChunksWhoseStateForgetsItsUnit",
+     on(cdna, gradient_of_wave_chunks("chunks_half")),
+     {"plan.read_scale() * unit.inverse", 0, "plan.read_scale()", chunk_wave_walk}},
+    {"CdnaGradientOfChunksThatReadsItsStatesAsTheyLie",
+     on(cdna, gradient_of_wave_chunks("chunks.f32")),
+     {"data += column * (stride - 1);", 0, nothing, chunk_wave_walk}},
+    {"Rdna3GradientOfChunksWhoseStateIsRoundedOnce",
+     on(rdna3, gradient_of_wave_chunks("chunks.f32")),
+     {"piece < READ_PARTS", 0, "piece < 1", chunk_wave_walk}},
+    {"Rdna3GradientOfChunksThatIsWrittenAtItsOwnNorms",
+     on(rdna3, gradient_of_wave_chunks("chunks_gamma", three_chunks_of_two_heads)),
+     {"(NORMED ? norms.written[s] : 1) * plan", 0, "(NORMED ? norms.own[s] : 1) * plan", chunk_wave_walk}},
+    {"Rdna3GradientOfChunksWhosePairsFlowOneWay",
+     on(rdna3, gradient_of_wave_chunks("chunks.f32")),
+     {"= read - written;", 0, "= read;", chunk_wave_flows}},
+    {"Rdna3GradientOfChunksWhoseKeysTakeTheFlowsOfQueries",
+     on(rdna3, gradient_of_wave_chunks("chunks.f32")),
+     {"plan.way == OF_KEYS ? SLICES : 0", 0, "0", chunk_wave_flows}},
+    {"Rdna4GradientOfChunksThatKeepsTheLastStateAlone",
+     on(rdna4, gradient_of_wave_chunks("chunks.f32")),
+     {"chunk % KEPT == KEPT - 1 || ", 0, nothing, chunk_wave_flows}},
+    {"Rdna4GradientOfChunksThatForgetsWhatFlowsPastTheNext",
+     on(rdna4, gradient_of_wave_chunks("chunks.f32")),
+     {"past += shuffle(sum, 0)", 0, "past += 0 * shuffle(sum, 0)", chunk_wave_gate_gradients}},
+    {"Rdna4GradientOfChunksOfTheFirstReader",
+     on(rdna4, gradient_of_wave_chunks("chunks.f32")),
+     {"reader < readers", 0, "reader < 1", chunk_wave_finish}},
+    {"Rdna4GradientOfChunksThroughHalfTheNorm",
+     on(rdna4, gradient_of_wave_chunks("chunks_gamma", three_chunks_of_two_heads)),
+     {"along *= norm * norm;", 0, "along *= norm;", chunk_wave_finish}},
     {"RecurrentGradientThatAddsUpTooEarly", recurrence_gradient("all.f32"), {"sync_block();", 0, nothing}},
     {"RecurrentGradientOverwrittenBeforeItIsAddedUp", recurrence_gradient("all.f32"), {"sync_block();", 1, nothing}},
     {"RecurrentGradientWithOneStateAChunk", recurrence_gradient("all.f32"), {"keep_state(recent + t * PART", 0, "keep_state(recent"}},
