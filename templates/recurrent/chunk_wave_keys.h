@@ -43,8 +43,9 @@ template <int HALF> static inline void add_lanes(float (&x)[PART]) {
   }
 }
 
-// Pairs of tokens of one part, without the scale: sixteen lanes take a token s and all t of its part from it on.
-static inline void multiply_near(const KeyPlaces& at) {
+// Pairs of tokens of one part, keys over their norms with `rows`: sixteen lanes take a token s and all t of its part from it on; put(t, s, x)
+// has their products, of t before s 0.
+template <class Put> static inline void multiply_near(const KeyPlaces& at, const Element* rows, Put put) {
   constexpr int TWOS = (KEYS + 31) / 32;  // of keys, a lane
 #pragma unroll 1
   for (int s = thread_x() / 16; s < CHUNK; s += THREADS / 16) {
@@ -57,7 +58,7 @@ static inline void multiply_near(const KeyPlaces& at) {
 #pragma unroll
       for (int j = 0; j < TWOS; ++j) {
         if (KEYS % 32 != 0 && key + 32 * j >= KEYS) continue;
-        const Pack<Element, 2> q = load_pack<2>(static_cast<const Element*>(at.queries() + t * KeyTile::PITCH + key + 32 * j));
+        const Pack<Element, 2> q = load_pack<2>(rows + t * KeyTile::PITCH + key + 32 * j);
         if (t == s) {
           const Pack<Element, 2> k = load_pack<2>(static_cast<const Element*>(at.keys() + t * KeyTile::PITCH + key + 32 * j));
           left[j][0] = to_float(k.at[0]), left[j][1] = to_float(k.at[1]);
@@ -70,8 +71,13 @@ static inline void multiply_near(const KeyPlaces& at) {
     }
     add_lanes<8>(sums), add_lanes<4>(sums), add_lanes<2>(sums), add_lanes<1>(sums);
     const int t = first + lane() % 16;
-    at.near(s / PART)[lane() % 16 * NEAR_PITCH + s % PART] = t < s ? 0 : sums[0] * at.query_norm(t) * at.key_norm(s);
+    put(t, s, t < s ? 0 : sums[0] * at.key_norm(s));
   }
+}
+// Queries with keys, without the scale.
+static inline void multiply_near(const KeyPlaces& at) {
+  multiply_near(at, at.queries(),
+                [&](int t, int s, float x) { at.near(s / PART)[t % PART * NEAR_PITCH + s % PART] = x * at.query_norm(t); });
 }
 
 // The weights of all pairs, by the waves, after weigh_rows().
@@ -116,10 +122,21 @@ struct KeyWeigher {
 #pragma unroll
     for (int i = 0; i < PART; ++i) factors[i] = at.factors()[(thread_x() / KEYS * PART + i) * KEYS + thread_x() % KEYS];
   }
+  // The same where their place has others already.
+  KeyWeigher(const KeyPlaces& at, const View& gk, int64_t type, const Tokens& tokens, int64_t head, int token, int count, bool reverse) {
+    if (thread_x() >= 2 * KEYS) return;
+    int first = thread_x() / KEYS * PART, key = thread_x() % KEYS;
+    hold(first), hold(key);
+    float gates[PART][1];
+    load_key_gates(gates, gk, type, tokens, head, token + first, count, key, reverse);
+#pragma unroll
+    for (int i = 0; i < PART; ++i) factors[i] = exp2_of(bounded_gate(gates[i][0] + at.token_gates()[first + i]));
+  }
   // After a barrier, by which all have their factors.
   void weigh_rows(const KeyPlaces& at) const {
     if (thread_x() >= 2 * KEYS) return;
-    const int part = thread_x() / KEYS, key = thread_x() % KEYS;
+    int part = thread_x() / KEYS, key = thread_x() % KEYS;
+    hold(part), hold(key);  // addresses are made here, not kept from chunk to chunk
     if (part == 0) {
       const SplitExp all = split_exp((at.logs()[key] + at.logs()[KEYS + key]) * LN_2);
       at.decays()[key] = all.base, at.decays()[KEYS + key] = all.rest;

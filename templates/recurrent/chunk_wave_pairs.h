@@ -17,29 +17,30 @@ struct Pairs {
   explicit Pairs(char* memory) : tile(memory), inverses(reinterpret_cast<float (*)[CHUNK]>(memory + CHUNK * TOKEN_PITCH)) {}
 
   // A block's weights, [16 s][16 t]: a lane has those of one t.
-  void put(int block, const Sums& weights) const {
-    const int t = 16 * block_row(block) + matrix_column();
+  void put(int block, const Sums& weights) const { put(block_row(block), block_column(block), weights); }
+  void put(int block_row, int block_column, const Sums& weights) const {
+    const int t = 16 * block_row + matrix_column();
     Unit unit;
     if constexpr (NARROW) {
       float largest = 0;
 #pragma unroll
       for (int i = 0; i < SUMS; ++i) largest = larger_size(largest, weights.at[i]);
       unit = Unit(largest_of_column(largest));
-      inverses[block_column(block)][t] = unit.inverse;
+      inverses[block_column][t] = unit.inverse;
     }
-    Element* row = reinterpret_cast<Element*>(tile + t * TOKEN_PITCH) + 16 * block_column(block);
+    Element* row = reinterpret_cast<Element*>(tile + t * TOKEN_PITCH) + 16 * block_column;
 #pragma unroll
     for (int i = 0; i < SUMS; ++i) row[matrix_row(i)] = from_float<Element>(weights.at[i] * unit.of);
   }
 
-  // sums [16 columns][16 tokens] += written^T weights^T; `written` is [token][column] in units of 1 / unit.
-  void add(Sums (&sums)[TILES], const Operand (&written)[TILES], float unit) const {
+  // sums [16 columns][16 tokens] += written^T weights^T; `written` is [token][column] in units of 1 / unit. BACK: weights are of tokens s >= t.
+  template <bool BACK = false> void add(Sums (&sums)[TILES], const Operand (&written)[TILES], float unit) const {
     const SharedPointer at = shared_pointer(tile);
 #pragma unroll
     for (int c = 0; c < TILES; ++c) {
       part();
 #pragma unroll
-      for (int r = c; r < TILES; ++r) {
+      for (int r = BACK ? 0 : c; r < (BACK ? c + 1 : TILES); ++r) {
         const Operand b = load_operand(at + 16 * r * TOKEN_PITCH + 32 * c, TOKEN_PITCH);
         if constexpr (NARROW) {
           Sums own = {};
@@ -56,14 +57,17 @@ struct Pairs {
   }
 };
 
-// Dot products of the rows of two tiles, of a block of the lower triangle: [16 rows of `right`][16 rows of `left`].
-static inline Sums multiply_block(SharedPointer left, SharedPointer right, int block) {
+// Dot products of the rows of two tiles, of a block: [16 rows of `right`][16 rows of `left`].
+static inline Sums multiply_block(SharedPointer left, SharedPointer right, int block_row, int block_column) {
   Sums dots = {};
 #pragma unroll
   for (int k = 0; k < SLICES; ++k) {
     if (k % 2 == 0) part();
-    multiply<Element>(dots, load_operand(right + 16 * block_column(block) * KEY_PITCH + 32 * k, KEY_PITCH),
-                      load_operand(left + 16 * block_row(block) * KEY_PITCH + 32 * k, KEY_PITCH));
+    multiply<Element>(dots, load_operand(right + 16 * block_column * KEY_PITCH + 32 * k, KEY_PITCH),
+                      load_operand(left + 16 * block_row * KEY_PITCH + 32 * k, KEY_PITCH));
   }
   return dots;
+}
+static inline Sums multiply_block(SharedPointer left, SharedPointer right, int block) {
+  return multiply_block(left, right, block_row(block), block_column(block));
 }

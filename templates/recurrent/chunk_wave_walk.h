@@ -1,0 +1,219 @@
+// GPU vocabulary of the chunked recurrence's gradients on matrix instructions of a wave: a block's walk through the chunks of a sequence, by
+// which it makes some columns of one gradient. Part of backward.chunk_wave.gpu.cu.
+#pragma once
+
+// Which gradient a block makes.
+constexpr int OF_QUERIES = 0, OF_KEYS = 1, OF_VALUES = 2;
+
+using ValueRows = ChunkRows<Element, COLUMNS, THREADS>;
+
+// Factors that make the norms 1 of rows whose gradient is made, and of those that are written: for dv, of k and q.
+struct RowNorms {
+  float own[CHUNK], written[CHUNK];
+};
+// What flows from a chunk's tokens to others of the chunk: sums of each block of pairs, of tokens that read and that write.
+struct PairFlows {
+  float read[PAIR_BLOCKS][16], written[PAIR_BLOCKS][16];
+};
+
+// Shared memory: rows that read and that write, the latter transposed besides; what they write, transposed; weights of pairs; gates; where rows
+// are; norms; and for gates' gradients rows of q and k.
+constexpr int READERS = 0, WRITERS = KeyTile::BYTES, TURNED_WRITERS = 2 * KeyTile::BYTES, VALUES = TURNED_WRITERS + KEYS * TOKEN_PITCH;
+constexpr int PAIRS = VALUES + COLUMNS * TOKEN_PITCH, GATES = PAIRS + Pairs::BYTES, PLAN = GATES + static_cast<int>(sizeof(Gates) + 15) / 16 * 16;
+constexpr int PLAN_BYTES = 176, NORMS = PLAN + PLAN_BYTES, OWN_ROWS = NORMS + (NORMED ? static_cast<int>(sizeof(RowNorms)) : 0);
+constexpr int WRITTEN_ROWS = OWN_ROWS + KeyTile::BYTES, PAIR_FLOWS = WRITTEN_ROWS + KeyTile::BYTES;
+static_assert((GATED ? PAIR_FLOWS + static_cast<int>(sizeof(PairFlows)) : OWN_ROWS) <= ${shared}, "the spec has another size");
+
+// Rows of a gradient of one head in the order in which tokens are met, from the block's first column on: of elements or (`sums`) of floats.
+struct WalkRows {
+  void* first;
+  int stride, columns;  // stride: numbers
+  bool sums;
+
+  WalkRows(const View& view, float* to, const Tokens& tokens, int64_t head, int64_t heads, int64_t column, bool reverse) : sums(to != nullptr) {
+    const int64_t token = reverse ? tokens.end - 1 : tokens.first, features = view.shape[3];
+    if (sums) {
+      stride = static_cast<int>(heads * features);
+      first = to + (tokens.row * view.shape[1] + token) * stride + head * features + column;
+    } else {
+      stride = static_cast<int>(view.strides[1]);
+      first = static_cast<Element*>(view.data) + tokens.row * view.strides[0] + token * stride + head * view.strides[2] + column;
+    }
+    columns = static_cast<int>(features - column);
+    if (reverse) stride = -stride;
+  }
+  // A wave's sums of columns by tokens, of those from `token` on.
+  void store(const Sums (&x)[TILES], int token, int count) const {
+    const int left = columns - 16 * wave();
+#pragma unroll
+    for (int r = 0; r < TILES; ++r) {
+      const int t = token + 16 * r + matrix_column();
+      if (t >= count) continue;
+      const int64_t row = static_cast<int64_t>(t) * stride + 16 * wave();
+#pragma unroll
+      for (int i = 0; i < SUMS; ++i) {
+        if (matrix_row(i) >= left) continue;
+        if (sums) static_cast<float*>(first)[row + matrix_row(i)] = x[r].at[i];
+        else static_cast<Element*>(first)[row + matrix_row(i)] = from_float<Element>(x[r].at[i]);
+      }
+    }
+  }
+};
+
+// Where a block's rows and numbers are. In shared memory: in registers it would be in the way.
+struct Plan {
+  KeyRows readers, writers, own, written;  // own: of q or k, whose gradient is made or (dv) that read; written: of k or q
+  ValueRows values;
+  TokenNumbers gates;
+  WalkRows out;
+  float gamma, scale;
+  int count, way, start;
+
+  void set(int which, const Tokens& tokens, int64_t column, double factor) {
+    way = which, count = static_cast<int>(tokens.end - tokens.first), start = static_cast<int>(column), scale = static_cast<float>(factor);
+  }
+  // Factors of what is read of a state, and of what is written to one.
+  float read_scale() const { return way == OF_QUERIES ? scale : 1; }
+  float written_scale() const { return way == OF_QUERIES ? 1 : scale; }
+  bool makes_pair_flows() const { return GATED && way == OF_QUERIES && start == 0; }
+
+  // The chunk from `token` on, to shared memory.
+  void copy(SharedPointer shared, int token) const {
+    readers.copy_async({shared + READERS}, token, count);
+    writers.copy_async({shared + WRITERS}, token, count);
+    if (GATED && way != OF_VALUES) own.copy_async({shared + OWN_ROWS}, token, count);
+    if (makes_pair_flows()) written.copy_async({shared + WRITTEN_ROWS}, token, count);
+    copy_chunk_transposed(shared + TURNED_WRITERS, writers, token, count);
+    copy_chunk_transposed(shared + VALUES, values, token, count);
+    copy_async_commit();
+    copy_async_wait<0>();
+  }
+};
+static_assert(sizeof(Plan) <= PLAN_BYTES);
+static inline Plan& plan_in(char* memory) { return *reinterpret_cast<Plan*>(memory + PLAN); }
+
+// Norms' factors of a chunk's rows, eight lanes a row.
+static inline void put_row_norms(const Plan& plan, int token, RowNorms& to) {
+#pragma unroll 1
+  for (int row = thread_x() / 8; row < 2 * CHUNK; row += THREADS / 8) {
+    const KeyRows& rows = row < CHUNK ? plan.own : plan.written;
+    const int t = row % CHUNK;
+    const Element* from = rows.first + static_cast<int64_t>(token + t) * rows.stride;
+    float squares = 0;
+#pragma unroll 1
+    for (int i = thread_x() % 8 * 8; token + t < plan.count && i < rows.columns; i += 64) {
+      const Pack<Element, 8> x = load_pack<8>(from + i);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) squares += to_float(x.at[j]) * to_float(x.at[j]);
+    }
+#pragma unroll
+    for (int mask = 1; mask < 8; mask *= 2) squares += shuffle_xor(squares, mask);
+    if (thread_x() % 8 == 0) (row < CHUNK ? to.own : to.written)[t] = rsqrt_of(squares + 1e-6f);
+  }
+}
+
+// A state in memory whose rows are the wave's columns.
+struct TurnedStateMemory : StateMemory {
+  TurnedStateMemory(const View& view, int64_t sequence, int64_t head, int64_t first_column) : StateMemory(view, sequence, head, first_column) {
+    if (!data) return;
+    const int64_t column = first_column + matrix_column();
+    data += column * (stride - 1);
+    stride = 1, keys = static_cast<int>(view.shape[3]), exists = column < view.shape[2];
+  }
+};
+
+// sums [16 columns][16 tokens] of TILES tiles += state^T rows^T; the state is READ_PARTS elements a number, times `unit`.
+static inline void add_read(Sums (&sums)[TILES], const State& state, SharedPointer rows, float unit) {
+#pragma unroll
+  for (int k = 0; k < SLICES; ++k) {
+    part();
+    Sums x = scaled(state[k], unit);
+#pragma unroll
+    for (int piece = 0; piece < READ_PARTS; ++piece) {
+      const Operand a = operand_of<Element>(x);
+      if (piece + 1 < READ_PARTS) x = rest_of<Element>(x);
+#pragma unroll
+      for (int r = 0; r < TILES; ++r) {
+        multiply<Element>(sums[r], a, load_operand(rows + 16 * r * KEY_PITCH + 32 * k, KEY_PITCH));
+        hold(sums[r]);
+      }
+    }
+  }
+}
+
+// The weights of a block of a chunk's pairs of a token that reads and one that writes. BACK: blocks are above the diagonal.
+template <bool BACK, class Flows> static inline void put_walk_pairs(char* memory, int block, const Flows& flows) {
+  const SharedPointer shared = shared_pointer(memory);
+  const Plan& plan = plan_in(memory);
+  const Gates& gates = *reinterpret_cast<const Gates*>(memory + GATES);
+  const RowNorms& norms = *reinterpret_cast<const RowNorms*>(memory + NORMS);
+  const int of_reader = BACK ? block_column(block) : block_row(block), of_writer = BACK ? block_row(block) : block_column(block);
+  Sums x = multiply_block(shared + READERS, shared + WRITERS, of_reader, of_writer);
+  const int t = 16 * of_reader + matrix_column();
+  const float factor = plan.scale * (NORMED && plan.way == OF_VALUES ? norms.own[t] : 1);
+#pragma unroll
+  for (int i = 0; i < SUMS; ++i) {
+    const int s = 16 * of_writer + matrix_row(i);
+    const bool sees = BACK ? s >= t : s <= t;
+    x.at[i] = sees ? x.at[i] * (NORMED ? norms.written[s] : 1) * factor * (BACK ? gates.left(s, t) : gates.left(t, s)) : 0;
+  }
+  Pairs(memory + PAIRS).put(of_reader, of_writer, x);
+  if (!BACK && plan.makes_pair_flows()) flows.put_pairs(memory, block, x);
+}
+
+// Through all chunks, from the first on or (BACK) from the last; `state`: before them.
+template <bool BACK, class Flows> static inline void walk(char* memory, State& state, const Flows& flows) {
+  const SharedPointer shared = shared_pointer(memory);
+  Gates& gates = *reinterpret_cast<Gates*>(memory + GATES);
+  RowNorms& norms = *reinterpret_cast<RowNorms*>(memory + NORMS);
+  const Plan& plan = plan_in(memory);
+  sync_block();  // the plan is there
+  const int count = plan.count, chunks = (count + CHUNK - 1) / CHUNK;
+#pragma unroll 1
+  for (int step = 0; step < chunks; ++step) {
+    const int chunk = BACK ? chunks - 1 - step : step, token = chunk * CHUNK;
+    sync_block();  // all are done with the chunk before
+    plan.copy(shared, token);
+    load_gates(plan.gates, token, count, plan.gamma, gates);
+    if constexpr (NORMED) put_row_norms(plan, token, norms);
+    sync_block();
+#pragma unroll 1
+    for (int block = wave(); block < PAIR_BLOCKS; block += WAVES) put_walk_pairs<BACK>(memory, block, flows);
+    sync_block();
+    if (!BACK && plan.makes_pair_flows()) flows.store_pairs(memory, chunk);
+    if (BACK && GATED && plan.way == OF_KEYS) flows.store_through(state, chunk, chunks);
+
+    const Unit unit = unit_of(state);
+    Sums sums[TILES] = {};
+    add_read(sums, state, shared + READERS, unit.of);
+#pragma unroll
+    for (int r = 0; r < TILES; ++r) {
+      const int t = 16 * r + matrix_column();
+      const float left = BACK ? gates.after[t] : gates.before[t];
+      sums[r] = scaled(sums[r], left * (NORMED && plan.way == OF_VALUES ? norms.own[t] : 1) * (plan.read_scale() * unit.inverse));
+    }
+    if (GATED && plan.way != OF_VALUES) flows.store_read(memory, plan, chunk, sums);
+
+    Sums written[TILES];
+    load_values(written, memory + VALUES);
+    Operand operands[TILES];
+#pragma unroll
+    for (int c = 0; c < TILES; ++c) operands[c] = operand_of<Element>(written[c]);
+    Pairs(memory + PAIRS).template add<BACK>(sums, operands, 1);
+    plan.out.store(sums, token, count);
+
+#pragma unroll
+    for (int c = 0; c < TILES; ++c)
+#pragma unroll
+      for (int i = 0; i < SUMS; ++i) {
+        const int s = 16 * c + matrix_row(i);
+        written[c].at[i] *= (BACK ? gates.before[s] : gates.after[s]) * (NORMED ? norms.written[s] : 1) * plan.written_scale();
+      }
+    const Unit taken_unit = unit_of(written);
+    Parts taken[TILES];
+#pragma unroll
+    for (int c = 0; c < TILES; ++c) taken[c] = Parts(scaled(written[c], taken_unit.of));
+    take_in(state, gates.base, gates.rest, taken, shared + TURNED_WRITERS, taken_unit.inverse);
+    if (!BACK && GATED) flows.keep(state, chunk, chunks);
+  }
+}
