@@ -108,7 +108,8 @@ static inline void put_row_norms(const Plan& plan, int token, RowNorms& to) {
     }
 #pragma unroll
     for (int mask = 1; mask < 8; mask *= 2) squares += shuffle_xor(squares, mask);
-    if (thread_x() % 8 == 0) (row < CHUNK ? to.own : to.written)[t] = rsqrt_of(squares + 1e-6f);
+    float* norms = row < CHUNK ? to.own : to.written;  // GCC's sanitizers copy the array that `?:` chooses
+    if (thread_x() % 8 == 0) norms[t] = rsqrt_of(squares + 1e-6f);
   }
 }
 
