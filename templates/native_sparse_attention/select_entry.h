@@ -10,7 +10,7 @@ $end
 
 // Block (x, y, z): SELECT_WARPS tokens of row z of the batch, the last first, and kv head y: of each query head the logarithm of its sum over
 // means, and the blocks that the token selects.
-KERNEL(SELECT_WARPS * WARP, 4) select(${parameters('select')}) {
+KERNEL(SELECT_WARPS * WARP, ${lists ? '3' : '4'}) select(${parameters('select')}) {
   const Heads<const Element> q(q_view);
   const int heads = static_cast<int>(heads_a_kv_head), kv_head = block_y(), batch = block_z(), words = static_cast<int>(block_words);
   const int token = (grid_x() - 1 - block_x()) * SELECT_WARPS + warp(), tokens = static_cast<int>(q.tokens);
