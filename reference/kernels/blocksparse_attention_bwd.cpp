@@ -1,4 +1,6 @@
 // blocksparse_attention_bwd in float64: flash_attention's gradients behind a mask of blocks.
+#include <algorithm>
+
 #include "reference/kernels/attention_gradient_reference.hpp"
 #include "reference/kernels/attention_options.hpp"
 #include "reference/kernels/attention_reference.hpp"
@@ -48,6 +50,26 @@ std::string nan_beside_minus_infinity(const KernelReference& reference, const Ca
   return failure_of(reference, changed, execute);
 }
 
+// A packed call whose last sequences lose tokens: what tokens of no sequence hold does not matter.
+std::string nan_in_no_sequence(const KernelReference& reference, const Call& call, const Execute& execute, Rng& rng) {
+  Call changed = call;
+  std::int64_t first_left[2];
+  for (const int side : {0, 1}) {
+    HostTensor& ends = changed.input(side == 0 ? "cum_seqlens_q" : "cum_seqlens_k");
+    first_left[side] = rng.between(0, static_cast<std::int64_t>(ends.at(ends.elements() - 1)));
+    for (std::int64_t i = 0; i < ends.elements(); ++i) ends.set(i, std::min(ends.at(i), static_cast<double>(first_left[side])));
+  }
+  changed.rebind();
+  reference.complete(changed);
+  const Values expected = run_copy(changed, execute);
+  for (const char* name : {"q", "dout", "k", "v"}) {  // out and lse are the forward pass's: 0 and minus infinity
+    HostTensor& tensor = changed.input(name);
+    const std::int64_t width = tensor.shape()[1] * tensor.shape()[2], side = *name == 'k' || *name == 'v' ? 1 : 0;
+    for (std::int64_t i = first_left[side] * width; i < tensor.elements(); ++i) tensor.set(i, nan);
+  }
+  return disagreement(changed, run_copy(changed, execute), expected);
+}
+
 class BlocksparseAttentionBackward : public AttentionGradientReference {
  public:
   BlocksparseAttentionBackward() : AttentionGradientReference("blocksparse_attention_bwd") {}
@@ -71,6 +93,9 @@ class BlocksparseAttentionBackward : public AttentionGradientReference {
     laws.push_back({"a NaN in dout of a query without keys reaches the gradient of its sinks and no other",
                     [=](const Call& c) { return keeps_all(c) && writable(c) && c.given("dsoftmax_aux") && !c.given("cum_seqlens_q"); },
                     [this](const Call& c, const Execute& execute, Rng& rng) { return nan_without_keys(*this, c, execute, rng); }});
+    laws.push_back({"what tokens of no sequence hold does not matter, even NaN",
+                    [](const Call& c) { return writable(c) && c.given("cum_seqlens_q"); },
+                    [this](const Call& c, const Execute& execute, Rng& rng) { return nan_in_no_sequence(*this, c, execute, rng); }});
     laws.push_back({"a NaN in a key reaches the gradient of a bias of minus infinity in its row",
                     [=](const Call& c) { return keeps_all(c) && writable(c) && c.given("dbias"); },
                     [this](const Call& c, const Execute& execute, Rng& rng) { return nan_beside_minus_infinity(*this, c, execute, rng); }});

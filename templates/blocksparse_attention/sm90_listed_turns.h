@@ -54,7 +54,7 @@ struct ListsOfKeys {
 
   template <class Block> void find(const StepList<3>& list, const Block& of, int heads) {
     const int lists = list.mask.shape[1] == 1 ? 1 : heads;
-    numbers = list.row_of(of.sequence.batch, of.first_head, of.first_key);
+    numbers = list.row_of(of.sequence.${packed ? 'index' : 'batch'}, of.first_head, of.first_key);
     head_words = lists == 1 ? 0 : static_cast<int>(list.rows_a_head()) * 2 * list.row_words;
     row_words = list.row_words, turns = at = end = word = 0;
 #pragma unroll 1
@@ -106,7 +106,11 @@ __shared__ volatile ListPlace list_places[${keys == 64 ? 2 : 1}];  // by team
 template <int BOXES> static inline void fetch_boxes(const TensorMap& map, int head, int token, int batch) {
 #pragma unroll
   for (int i = 0; i < BOXES; ++i)
+$if packed
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" : : "l"(&map), "r"(64 * i), "r"(head), "r"(token) : "memory");
+$else
     asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" : : "l"(&map), "r"(64 * i), "r"(head), "r"(token), "r"(batch) : "memory");
+$end
 }
 
 // The turns of a block of keys that has some, from number `first` on, by the one thread that goes through a team's lists.

@@ -12,12 +12,12 @@ template <class T, int DV, int ROWS, int THREADS, bool DROPPED> struct RowPrepar
 
   // Of a thread's rows the log-sum-exp of one. A row past the end, or without weights, has weights of 0.
   void run(const View& out, const View& dout, const View& lse, float* row_lse, float* row_delta, float kept) const {
-    const int own = thread_x() % LANES, row = first + thread_x() / LANES, logs_row = row + own * STEP, queries = static_cast<int>(sequence.queries);
+    const int own = thread_x() % LANES, row = first + thread_x() / LANES, logs_row = row + own * STEP, queries = ${packed ? 'sequence.past_the_end ? 0 : ' : ''}static_cast<int>(sequence.queries);
     Pack<T, 8> x[COUNT], y[COUNT];
     load(x, out, row, own * 8, queries);
     load(y, dout, row, own * 8, queries);
     float log = -INFINITE, delta = 0;
-    if (own < COUNT && logs_row < queries) log = (static_cast<const float*>(lse.data) + sequence.batch * lse.strides[0] + head * lse.strides[1])[logs_row];
+    if (own < COUNT && logs_row < queries) log = (static_cast<const float*>(lse.data) + ${packed ? 'head * lse.strides[0] + sequence.first_query' : 'sequence.batch * lse.strides[0] + head * lse.strides[1]'})[logs_row];
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
       float sum = 0;
@@ -34,7 +34,7 @@ template <class T, int DV, int ROWS, int THREADS, bool DROPPED> struct RowPrepar
   }
   void load(Pack<T, 8> (&x)[COUNT], const View& from, int row, int feature, int queries) const {
     const Heads<const T> rows(from);
-    const T* at = rows.row(sequence.batch, row, head) + feature;
+    const T* at = rows.row(sequence.batch, ${packed ? 'sequence.first_query + ' : ''}row, head) + feature;
 #pragma unroll
     for (int i = 0; i < COUNT; ++i, at += STEP * rows.token_stride) {
       x[i] = {};

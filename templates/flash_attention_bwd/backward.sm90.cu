@@ -11,13 +11,17 @@
 $if by_blocks
 // Of a mask by blocks of 64 keys the two warpgroups are teams, each with a block of keys, its queries, and turns of its own: no turn has keys that are off.
 // A warpgroup's share of dq is then all features of its keys, 64 at a time.
-// A warp beside the one that copies has the next block's keys come to L2, and tells those who make dq which rows are whole.
+// A warp beside the one that copies has the next block's keys come to L2, and tells those who make dq which rows are whole, of packed sequences, too.
 $end
 //
 // Registers are all taken, and ptxas then makes products wait for each other and says so only in its log (C7512): look there after a change.
 #include "device/gpu.h"
 $if by_blocks  // blocksparse_attention_bwd: turns come from a list; keys are of one block
+$if packed
+#include "blocksparse_attention/sm90_packed_rows.h"
+$else
 #include "blocksparse_attention/batched.h"
+$end
 #include "blocksparse_attention/sm90_listed_turns.h"
 #include "blocksparse_attention/sm90_prepare_rows.h"
 #include "blocksparse_attention/sm90_row_counts.h"
@@ -54,7 +58,7 @@ constexpr bool STORES_BIAS = ${bias_gradient == 'stored'};  // it is wanted, and
 constexpr bool OWNS_QUERIES = ${whole};                 // no other block adds to the sums of a block's queries
 constexpr bool ORDERED = ${ordered} && !OWNS_QUERIES;   // the same bits each time
 static_assert(ORDERED || !BIAS_IN_TURN);
-constexpr bool FINISHES = !PACKED && !OWNS_QUERIES;     // this launch makes dq of its sums, too
+constexpr bool FINISHES = ${by_blocks ? (packed ? '' : '!PACKED && ') : '!PACKED && '}!OWNS_QUERIES;     // this launch makes dq of its sums, too
 constexpr bool MENDS = FINISHES || OWNS_QUERIES;        // the one after it has only to mend it
 constexpr bool NARROWS = MASKED && !ORDERED && !OWNS_QUERIES;  // blocks skip first and last turns that a mask hides
 $if by_blocks
@@ -141,7 +145,7 @@ $end
   const Visibility visibility{causal, window_left, window_right};
   const Order order{added, window_left, 0, at.order()};
   const CallBiasOrder bias_order{added, units, q_view, bias_view, key_blocks, ${by_blocks ? '1' : 'heads_a_kv_head'}, 0, at.bias_order()};
-  const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view${by_blocks ? ', awaited, heads_together, heads_cleared' : ''}};
+  const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view${by_blocks ? (packed ? ', awaited, heads_together, heads_cleared, reinterpret_cast<const TileTokens*>(tile_tokens)' : ', awaited, heads_together, heads_cleared') : ''}};
   const Dense dense{bias_map, bias_view, attention_mask_view, mask_bits, dbias_sums, key_blocks};
 $if by_blocks
   const RowCounts<BLOCK_M> row_counts{awaited};

@@ -37,6 +37,9 @@ template <class T, class Sums, int D, int BOXES = Sums::BOXES, int BLOCKS = 1> s
 $if by_blocks
   const int32_t* awaited;  // of TILE rows: minus how many turns are yet to be added
   const int64_t &heads_together, &heads_cleared;
+$if packed
+  const TileTokens* tile_tokens;  // by TILE rows of a head
+$end
 
   // Until a unit's sums are whole. One thread. heads_asked: sums of heads before it are known to have been cleared; sums that no turn is added to are 0 then.
   void wait(uint32_t unit, uint32_t& heads_asked) const {
@@ -108,8 +111,14 @@ $end
   void make(uint32_t unit, uint32_t head, int first_box, int pair, uint32_t buffer, float& zero) const {
     const Heads<T> dq(dq_view);
     const int row = static_cast<int>(unit - head * low_word(units_a_head)) * ROWS + pair * PAIR, feature = first_box * 64;
+$if by_blocks and packed
+    const TileTokens tokens = tile_tokens[row / TILE];
+    if (row % TILE >= tokens.count) return;
+    T* to = place(dq, head, tokens, row % TILE, feature);
+$else
     if (row >= dq.tokens) return;
     T* to = place(dq, head, row, feature);
+$end
     const bool inside = to != nullptr;
     uint32_t from = buffer + later(thread_x()) % WARP * 16 + pair * 8 * PART_BYTES;
 #pragma unroll 1
@@ -130,12 +139,21 @@ $end
         store_pack(reinterpret_cast<uint32_t*>(to), Pack<uint32_t, 4>{{w[0], w[1], w[2], w[3]}});
     }
   }
+$if by_blocks and packed
+  // Where this lane stores, of rows from `row` of a tile on, from that feature on; null: nothing.
+  T* place(const Heads<T>& dq, uint32_t head, const TileTokens& tokens, int row, int feature) const {
+    const uint32_t thread = later(thread_x()) % WARP;
+    const int mine = row + static_cast<int>(thread % 4 / 2 * CHUNK_ROWS + thread / 4);
+    return mine < tokens.count ? dq.row(0, tokens.first + mine, head) + feature + thread % 2 * 8 : nullptr;
+  }
+$else
   // Where this lane stores, of rows from `row` of the head on, from that feature on; null: nothing.
   T* place(const Heads<T>& dq, uint32_t head, int row, int feature) const {
     const uint32_t batch = head / low_word(dq.heads), thread = later(thread_x()) % WARP;
     const int mine = row + static_cast<int>(thread % 4 / 2 * CHUNK_ROWS + thread / 4);
     return mine < dq.tokens ? dq.row(batch, mine, head - batch * low_word(dq.heads)) + feature + thread % 2 * 8 : nullptr;
   }
+$end
   static void load_four(float (&x)[4], uint32_t from) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(from) : "memory");
   }

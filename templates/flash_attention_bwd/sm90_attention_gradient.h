@@ -82,7 +82,7 @@ constexpr int32_t ROWS_BROKEN = 1 << 30;
 // What a call's gradients are made of. ADJUSTED: it has a bias, a mask or segments. DROPPED: weights are dropped; then a row's weights are made as what they count
 // if they are kept: its log-sum-exp is less by the logarithm of that factor, its delta by the factor.
 template <class T, int D, int DV, int ROWS, bool PACKED, bool CAPPED, bool ADJUSTED = false, bool DROPPED = false> struct Gradients {
-  Sequences sequences;
+  ${by_blocks ? (packed ? 'MaskedSequences' : 'Sequences') : 'Sequences'} sequences;
   RowSpace space;
   float *row_lse, *row_delta, *dq_sums;
   using Sums = QuerySums<ROWS, D>;
@@ -171,16 +171,22 @@ $end
       if (bad_rows[row]) make_plain(sequence).differentiate_query(static_cast<int>(first) + row, block_y(), dq);
   }
 
-  // dq of rows not computed is 0; rows that are not finite are recomputed by the plain definition. Batched; of ROWS rows each, every blocks-th
-  // of all. states: every STATE_PITCH-th.
+  // dq of rows not computed is 0; rows that are not finite are recomputed by the plain definition. Batched, or behind a mask of
+  // blocks; of ROWS rows each, every blocks-th of all. states: every STATE_PITCH-th.
   template <int THREADS, int STATE_PITCH, class MakePlain> void mend(const Heads<T>& dq, const int32_t* states, int64_t blocks, MakePlain make_plain) const {
     const int64_t tiles_a_head = space.rows / ROWS;
     for_each_marked<THREADS>(
-        tiles_a_head * space.heads * sequences.count, blocks,
+        tiles_a_head * space.heads${by_blocks ? (packed ? '' : ' * sequences.count') : ' * sequences.count'}, blocks,
         [&](int64_t tile) { return states[tile * STATE_PITCH] == 0 || states[tile * STATE_PITCH] >= ROWS_BROKEN; },
         [&](int64_t tile) {
+$if by_blocks and packed
+          const int64_t head = tile / tiles_a_head;
+          int64_t first;
+          const Sequence sequence = sequences.cut(sequence_of_rows<ROWS>(sequences, tile % tiles_a_head, first));
+$else
           const int64_t numbered = tile / tiles_a_head, head = numbered % space.heads, first = tile % tiles_a_head * ROWS;
           const Sequence sequence = sequences[numbered / space.heads];
+$end
 #pragma unroll 1
           for (int row = warp(); row < ROWS && first + row < sequence.queries; row += THREADS / WARP) {
             T* const to = dq.row(sequence.batch, sequence.first_query + first + row, head);

@@ -13,8 +13,12 @@ $if by_blocks
 KERNEL(LIST_THREADS, 1) list_keys(${parameters('list_keys')}) {
   let_next_launch_go();
   const Heads<const Element> q(q_view), k(k_view);
+$if packed
+  const MaskedSequences sequences{{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset}, block_mask_view, steps_a_block * BLOCK_M, block_k};
+$else
   const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
                             BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
+$end
   clear_counters<LIST_THREADS>(broken, broken_blocks, grid_x());
   clear_counters<LIST_THREADS>(added, added_count, grid_x());
   clear_counters<LIST_THREADS>(finished, finished_count, grid_x());
@@ -32,6 +36,13 @@ KERNEL(LIST_THREADS, 1) list_keys(${parameters('list_keys')}) {
 KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
   let_next_launch_go();
   const Heads<const Element> q(q_view), k(k_view);
+$if packed
+  int64_t first_row;
+  const Sequence sequence = sequence_of_rows<BLOCK_M>(Sequences{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset}, block_x(), first_row);
+  const int first = static_cast<int>(first_row), head = block_y();
+  const int64_t at = head * space_rows + int64_t{block_x()} * BLOCK_M;
+  if (head == 0 && thread_x() == 0) reinterpret_cast<TileTokens*>(tile_tokens)[block_x()] = TileTokens::of<BLOCK_M>(sequence, first_row);
+$else
   const Sequence sequence = Sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset,
                                       BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr}[block_z()];
   if constexpr (SEGMENTED)
@@ -39,6 +50,7 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
         .copy<PREPARE_THREADS, BLOCK_M>(row_segments, key_segments, key_blocks * BLOCK_N);
   const int first = block_x() * BLOCK_M, head = block_y();
   const int64_t at = RowSpace{q.heads, space_rows, BLOCK_M, PACKED}.first(sequence, head) + first;
+$end
   RowPreparer<Element, DV, BLOCK_M, PREPARE_THREADS, DROPPED>{sequence, head, first}.run(out_view, dout_view, lse_view, row_lse + at, row_delta + at, kept_part);
   if (at < heads_cleared * (q.heads / k.heads) * space_rows)
 #pragma unroll
@@ -102,8 +114,12 @@ $if latent
 $end
   wait_for_previous_launch();
   const Heads<const Element> q(q_view), k(k_view), v(v_view), ${latent ? 'dout_rows' : 'dout'}(dout_view);
+$if by_blocks and packed
+  const MaskedSequences sequences{{cum_seqlens_q, cum_seqlens_k, sequence_count, q.tokens, k.tokens, offset_given, offset}, block_mask_view, block_q, block_k};
+$else
   const Sequences sequences{PACKED ? cum_seqlens_q : nullptr,      PACKED ? cum_seqlens_k : nullptr,          sequence_count, q.tokens, k.tokens, offset_given, offset,
                             BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
+$end
   const CallGradients gradients{sequences, {q.heads, space_rows, BLOCK_M, PACKED}, row_lse, row_delta, dq_sums};
   const ${by_blocks ? 'BlockVisibility' : 'Visibility'} visibility{causal, window_left, window_right${by_blocks ? ', chunk_size, &block_mask_view, block_q, block_k' : ''}};
   const int64_t blocks = MENDS ? grid_x() : grid_blocks;

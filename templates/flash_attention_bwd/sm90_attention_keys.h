@@ -30,6 +30,17 @@ $end
   bool is_whole(int part, int step) const { return step >= first_whole[part] && step < end_whole[part]; }
   bool hides(int part) const { return first_step < first_whole[part] || end_whole[part] < end_step; }
 
+$if by_blocks and packed
+  // The `block`-th KEYS keys of all sequences, of kv head `numbered`. A whole warp calls it. False: there is no such head. After the last keys there are
+  // blocks without any, which do what each block of a head does for others.
+  bool find(const MaskedSequences& sequences, const Visibility& visibility, const RowSpace& space, int kv_heads, int numbered, int block) {
+    kv_head = numbered;
+    if (kv_head >= kv_heads) return false;
+    int64_t item = block, all_keys = 0;
+    if (!find_keys(sequences, item, KEYS, sequence, all_keys)) sequence = sequences[sequences.count], item = all_keys = 0;
+    sequence = sequences.cut(sequence);
+    sequence.queries = sequence.seeing(), sequence.padding = 0;
+$else
   // The `block`-th KEYS keys (packed: of all sequences) of kv head `numbered`, where those of all rows of the batch are numbered through. A
   // whole warp calls it. False: there are none.
   bool find(const Sequences& sequences, const Visibility& visibility, const RowSpace& space, int kv_heads, int numbered, int block) {
@@ -39,6 +50,7 @@ $end
     sequence = sequences[batch];
     int64_t item = block, all_keys = BOUNDED ? sequences.keys : sequence.keys;
     if (PACKED && !find_keys(sequences, item, KEYS, sequence, all_keys)) return false;
+$end
     first_head = kv_head * static_cast<int>(space.heads / kv_heads);
     first_key = static_cast<int>(item) * KEYS, keys = static_cast<int>(all_keys) - first_key;
     first_row = space.first(sequence, first_head), blocks_a_head = static_cast<int>(space.rows / ROWS);

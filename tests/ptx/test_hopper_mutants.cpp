@@ -27,6 +27,11 @@ const Subject packed_blocks{
     "packed_128.bf16",
     "hopper_packed",
     {{"N", 3}, {"Tq", 400}, {"Tk", 520}, {"Mq", 2}, {"Mk", 3}, {"Hq", 2}, {"Hkv", 2}, {"Hm", 2}, {"D", 128}, {"Dv", 128}, {"A", 2}}};
+const Subject packed_block_gradients{
+    "blocksparse_attention_bwd",
+    "packed_128.bf16",
+    "hopper_packed",
+    {{"N", 3}, {"Tq", 400}, {"Tk", 520}, {"Mq", 1}, {"Mk", 1}, {"Hq", 2}, {"Hkv", 2}, {"Hm", 2}, {"D", 128}, {"Dv", 128}, {"A", 2}}};
 const Subject products{"grouped_matmul", "small_bf16", "hopper", {{"M", 300}, {"K", 600}, {"N", 128}, {"G", 3}, {"L", 3}}};
 // Chunks enough to go round the ring of stages; two heads of a group.
 const Subject states{"ssd", "chunks.bf16", "chunk_hopper", {{"B", 1}, {"T", 330}, {"H", 2}, {"G", 1}, {"N", 32}, {"P", 48}}};
@@ -101,6 +106,26 @@ const Mutant mutants[] = {
     {"PackedBlocksOfTheFirstSequence",
      packed_blocks,
      {"flash_attention/forward.sm90.cu", "(packed ? 'true' : 'PACKED && DROPPED')", 0, "'PACKED && DROPPED'"},
+     Shown::by_both},
+    {"PackedGradientsOfTheFirstSequencesBlocks",
+     packed_block_gradients,
+     {"blocksparse_attention/sm90_listed_turns.h", "packed ? 'index' : 'batch'", 0, "'batch'"},
+     Shown::by_both},
+    {"PackedGradientsOfBlocksThatTheMaskLacks",
+     packed_block_gradients,
+     {"flash_attention_bwd/sm90_attention_keys.h", "sequence = sequences.cut(sequence);", 0, ""},
+     Shown::by_both},
+    {"PackedGradientsPreparedOfTheFirstSequence",
+     packed_block_gradients,
+     {"blocksparse_attention/sm90_prepare_rows.h", "packed ? 'sequence.first_query + ' : ''", 0, "''"},
+     Shown::by_both},
+    {"PackedGradientsOfTheSequenceBefore",
+     packed_block_gradients,
+     {"blocksparse_attention/sm90_packed_rows.h", "first_tile(middle) <= tile", 0, "first_tile(middle) < tile"},
+     Shown::by_both},
+    {"PackedGradientsStoredInTheNextSequence",
+     packed_block_gradients,
+     {"blocksparse_attention/sm90_packed_rows.h", "left < ROWS ? left : ROWS", 0, "ROWS"},
      Shown::by_both},
     {"ProductsExpectABoxLess",
      products,
