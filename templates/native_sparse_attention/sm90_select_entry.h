@@ -35,6 +35,10 @@ static inline int place_of_mean(int row, int d) {
   return depth / 64 * (MEANS_A_TILE * 64) + row * 64 + (depth % 64 / 8 ^ row % 8) * 8 + depth % 8;
 }
 
+$if packed
+#include "native_sparse_attention/sm90_select_groups.h"
+
+$end
 // By a warp: rows of so many heads of a token, which are read later, come to the cache of all processors.
 static inline void fetch_rows(const Element* rows, int64_t head_stride, int heads) {
   constexpr int LINES = D / 64;
@@ -60,8 +64,25 @@ struct MeanRing {
         load_bytes(to + turn.at * MEANS_STAGE, terms + static_cast<int64_t>(tile) * MEANS_BYTES, MEANS_BYTES, shared_pointer(&full[turn.at]));
       }
   }
+$if packed
+  // By each warp: tiles that stayed are not needed any more.
+  void leave(Turn<SELECT_STAGES>& turn, int tiles) {
+    sync_warp();
+#pragma unroll 1
+    for (int i = 0; i < tiles; ++i, turn.next())
+      if (lane() == 0) barrier_arrive(shared_pointer(&empty[turn.at]));
+  }
+$end
 };
 
+$if packed
+// So many places behind another.
+static inline Turn<SELECT_STAGES> turn_behind(const Turn<SELECT_STAGES>& turn, int tiles) {
+  const uint32_t at = turn.at + static_cast<uint32_t>(tiles);
+  return at < SELECT_STAGES ? Turn<SELECT_STAGES>{at, turn.parity} : Turn<SELECT_STAGES>{at - SELECT_STAGES, turn.parity ^ 1};
+}
+
+$end
 // A warp's token, which sees `past` means. Element 4 j + 2 r + c of scores: head lane / 4 + 8 r, mean 8 j + lane % 4 * 2 + c.
 struct SelectedToken {
   uint32_t tiles;
@@ -70,6 +91,9 @@ struct SelectedToken {
   float unit;  // of scores
   bool stays;  // the ring has room for all tiles: they come once, and stay
   Turn<SELECT_STAGES> turn;
+$if packed
+  Turn<SELECT_STAGES> first;  // where tiles that stay begin
+$end
   uint32_t query[D / 16][4];  // f16
   float power[2];             // of heads lane / 4 and that + 8: what the query, and all scores, are to be multiplied by
   typedef float MeanScores[MEANS_A_TILE / 2];
@@ -172,7 +196,7 @@ struct SelectedToken {
   // Of heads lane / 4 and that + 8 the logarithm of the sum over `count` tiles of means. s: scores of the last tile.
   void find_lse(float (&lse)[2], MeanScores& s, int count) {
     float reference[2] = {LOWEST, LOWEST}, sum[2] = {0, 0};  // of this lane's means
-    if (stays) turn = {};
+    if (stays) turn = ${packed ? 'first' : '{}'};
 #pragma unroll 1
     for (int first = 0; first < count * MEANS_A_TILE; first += MEANS_A_TILE) {
       find_scores(s);
@@ -208,7 +232,7 @@ struct SelectedToken {
 #pragma unroll 1
     for (int tile = count - 1; tile >= 0; --tile) {
       if (tile < count - 1) {
-        if (stays) turn = {static_cast<uint32_t>(tile), 0};
+        if (stays) turn = ${packed ? 'turn_behind(first, tile)' : '{static_cast<uint32_t>(tile), 0}'};
         find_scores(s);
       }
       if (heads < ROW_HEADS) hide_heads(s);
@@ -228,7 +252,7 @@ $if selectors == 3
   void find_all(float (&lse)[2], float* importance, int count, bool adds, bool are_first) {
     MeanScores s[HELD_TILES];
     float largest[2] = {LOWEST, LOWEST}, sum[2] = {0, 0};
-    turn = {};
+    turn = ${packed ? 'first' : '{}'};
 #pragma unroll
     for (int tile = 0; tile < HELD_TILES; ++tile) {
       if (tile < count) find_scores(s[tile]);
@@ -271,26 +295,46 @@ KERNEL(SELECT_THREADS, SELECT_BLOCKS) select(${parameters('select')}) {
   const Heads<const Element> q(q_view);
   const int heads = static_cast<int>(heads_a_kv_head), kv_head = block_y(), batch = block_z(), words = static_cast<int>(block_words);
   const int tokens = static_cast<int>(q.tokens), size = static_cast<int>(block_size), parts = (heads + ROW_HEADS - 1) / ROW_HEADS;
-  const int groups = (tokens + SELECT_WARPS - 1) / SELECT_WARPS;
+  const int groups = (tokens + SELECT_WARPS - 1) / SELECT_WARPS${packed ? ' + static_cast<int>(sequences)' : ''};
   const int kv_heads = static_cast<int>(q.heads) / heads, pitch = (static_cast<int>(means) + MEANS_A_TILE - 1) / MEANS_A_TILE * MEANS_A_TILE;
   const bool selects = is_given(g_slc_view) && !is_given(block_indices_view);
   const auto chooses = [&](int last) { return selects && room_beside(named_blocks, last / size) < last / size - 1; };
   const auto tiles_of = [&](int last) { return is_given(g_cmp_view) || chooses(last) ? ((last + 1) / size + MEANS_A_TILE - 1) / MEANS_A_TILE : 0; };
+$if packed
+  SelectSequence sequence{groups, 0, 0, 0};
+  int kept = -1;  // so many tiles of the sequence stay in the ring, which has room for all; -1: they come for each group
+  const auto tiles_that_stay = [&](int most) { return most <= static_cast<int>(SELECT_STAGES) ? most : -1; };
+$else
   const auto last_of = [&](int group) { return (group + 1) * SELECT_WARPS < tokens ? (group + 1) * SELECT_WARPS - 1 : tokens - 1; };
   const int most = tiles_of(last_of(groups - 1 - block_x()));
   const bool stays = most <= static_cast<int>(SELECT_STAGES);
+$end
   const uint32_t base = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
   if (thread_x() == 0) ring.start();
   sync_block();
   if (uniform(warpgroup()) == SELECTORS) {
     give_registers<24>();
     if (thread_x() != SELECTORS * WARPGROUP) return;
+$if packed
+    Turn<SELECT_STAGES> turn;
+#pragma unroll 1
+    for (int group = groups - 1 - block_x(); group >= 0; group -= grid_x()) {
+      bool enters;
+      if (!sequence.reach(enters, group, cum_seqlens, sequences, tokens)) continue;
+      const int last = sequence.last_of(group);
+      if (enters) kept = tiles_that_stay(tiles_of(last));
+      const char* const terms = reinterpret_cast<const char*>(mean_terms) + (kv_head * tiles_of_means + first_tile_of_means(sequence.sequence, sequence.start, block_size)) * MEANS_BYTES;
+#pragma unroll 1
+      for (int part = 0; part < (kept < 0 ? parts : enters ? 1 : 0); ++part) ring.copy(turn, base, terms, tiles_of(last), kept < 0 && chooses(last));
+    }
+$else
     const char* const terms = reinterpret_cast<const char*>(mean_terms) + (static_cast<int64_t>(batch) * kv_heads + kv_head) * (pitch / MEANS_A_TILE) * MEANS_BYTES;
     Turn<SELECT_STAGES> turn;
 #pragma unroll 1
     for (int group = groups - 1 - block_x(); group >= 0 && !(stays && group < groups - 1 - block_x()); group -= grid_x())
 #pragma unroll 1
       for (int part = 0; part < (stays ? 1 : parts); ++part) ring.copy(turn, base, terms, tiles_of(last_of(group)), !stays && chooses(last_of(group)));
+$end
     return;
   }
   take_registers<SELECT_REGISTERS>();
@@ -298,10 +342,21 @@ KERNEL(SELECT_THREADS, SELECT_BLOCKS) select(${parameters('select')}) {
   Turn<SELECT_STAGES> turn;
 #pragma unroll 1
   for (int group = groups - 1 - block_x(); group >= 0; group -= grid_x()) {
+$if packed
+    bool enters;
+    if (!sequence.reach(enters, group, cum_seqlens, sequences, tokens)) continue;
+    const int last = sequence.last_of(group), number = sequence.first_of(group) + own_warp, token = sequence.start + number, tiles = tiles_of(last);
+    if (enters) {
+      ring.leave(turn, kept);
+      kept = tiles_that_stay(tiles);
+    }
+    const bool there = number < sequence.length, choose = chooses(last), stays = kept >= 0;
+$else
     const int token = group * SELECT_WARPS + own_warp, tiles = tiles_of(last_of(group));
     const bool there = token < tokens, choose = chooses(last_of(group));
+$end
     float* const importance = reinterpret_cast<float*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + SELECT_STAGES * MEANS_STAGE) + own_warp * pitch;
-    SelectedToken own{base, ring, there ? (token + 1) / size : 0, 0, softmax_scale * LOG2_E, stays, turn, {}, {}};
+    SelectedToken own{base, ring, there ? (${packed ? 'number' : 'token'} + 1) / size : 0, 0, softmax_scale * LOG2_E, stays, turn, ${packed ? 'turn, ' : ''}{}, {}};
 #pragma unroll 1
     for (int first = 0; first < heads; first += ROW_HEADS) {
       const int first_head = kv_head * heads + first;
@@ -327,22 +382,22 @@ $if selectors != 3
       if (choose) own.add_importance(importance, lse, scores, tiles, first == 0);
 $end
     }
-    turn = own.turn;
+    ${packed ? 'if (!stays) turn' : 'turn'} = own.turn;
     if (!selects || !there) continue;
     sync_warp();
     uint32_t* const bits = reinterpret_cast<uint32_t*>(importance + (SELECT_WARPS - own_warp) * pitch) + own_warp * words;
-    const int own_block = token / size;
+    const int own_block = ${packed ? 'number' : 'token'} / size;
     if (own_block <= WARP * HELD_BLOCKS)
       choose_held_blocks<HELD_BLOCKS>(bits, importance, own_block, named_blocks);
     else
       choose_blocks<HopperWarp>(bits, importance, own_block, named_blocks);
-    store_selected(selected_view, bits, batch, token, kv_head, token / size);
+    store_selected(selected_view, bits, batch, token, kv_head, ${packed ? 'number' : 'token'} / size);
 $if lists
     store_block_list(block_lists + ((static_cast<int64_t>(batch) * kv_heads + kv_head) * tokens + token) * listed_blocks, static_cast<int>(listed_blocks), bits, own_block);
 $else
     int32_t* const to = block_bits + ((static_cast<int64_t>(batch) * kv_heads + kv_head) * tokens + token) * words;
 #pragma unroll 1
-    for (int word = lane(); word < words; word += WARP) to[word] = word <= token / size / 32 ? static_cast<int32_t>(bits[word]) : 0;
+    for (int word = lane(); word < words; word += WARP) to[word] = word <= ${packed ? 'number' : 'token'} / size / 32 ? static_cast<int32_t>(bits[word]) : 0;
 $end
     sync_warp();
   }
