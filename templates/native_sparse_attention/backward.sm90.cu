@@ -74,7 +74,11 @@ $end
   const uint32_t base = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
   uint32_t* const bits = reinterpret_cast<uint32_t*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + BITS_AT);
   if (thread_x() == 0) notes.ring.start();
-  Producer producer{base, notes.ring, bits, words, size, ${packed ? 'first_token - start, part.of_none ? 0 : tokens - start' : 'first_token, tokens'}, kv_head, batch, {}${packed ? ', start' : ''}};
+$if packed
+  Producer producer{base, notes.ring, bits, words, size, first_token - start, part.of_none ? 0 : tokens - start, kv_head, batch, {}, start};
+$else
+  Producer producer{base, notes.ring, bits, words, size, first_token, tokens, kv_head, batch, {}};
+$end
   if (uniform(warp()) == 0) {  // whose first lane has made the barriers
     producer.expect_queries(QUERY_PANEL * (D + DV) / 64);
     producer.copy_queries<D>(base + QUERIES_AT, q_map, first_head);
@@ -98,7 +102,11 @@ $end
 $if gated
     if (is_given(g_cmp_view))
       producer.copy_means(reinterpret_cast<const char*>(means_in_tiles) +
-                              ${packed ? '(kv_head * mean_tiles + first_tile_of_means(part.sequence, start, block_size))' : '(static_cast<int64_t>(batch) * k_view.shape[2] + kv_head) * ((means + KEYS_A_TILE - 1) / KEYS_A_TILE)'} * STAGE_BYTES,
+$if packed
+                              (kv_head * mean_tiles + first_tile_of_means(part.sequence, start, block_size)) * STAGE_BYTES,
+$else
+                              (static_cast<int64_t>(batch) * k_view.shape[2] + kv_head) * ((means + KEYS_A_TILE - 1) / KEYS_A_TILE) * STAGE_BYTES,
+$end
                           STAGE_BYTES);
 $end
     producer.finish();

@@ -77,7 +77,11 @@ $end
 $if gated
       if (is_given(g_cmp_view))
         producer.copy_means(reinterpret_cast<const char*>(mean_tiles) +
-                            ${packed ? '(item.kv_head * tiles_of_means + first_tile_of_means(item.sequence, item.start, block_size))' : '(static_cast<int64_t>(item.batch) * items.kv_heads + item.kv_head) * ((means + KEYS_A_TILE - 1) / KEYS_A_TILE)'} * STAGE_BYTES,
+$if packed
+                            (item.kv_head * tiles_of_means + first_tile_of_means(item.sequence, item.start, block_size)) * STAGE_BYTES,
+$else
+                            (static_cast<int64_t>(item.batch) * items.kv_heads + item.kv_head) * ((means + KEYS_A_TILE - 1) / KEYS_A_TILE) * STAGE_BYTES,
+$end
                             STAGE_BYTES);
 $end
       producer.finish();
@@ -92,7 +96,8 @@ $end
 $if packed
     const TokenItem item = items.own(i);
     if (!item.is_there()) continue;
-    const int of = uniform(warp()), number = item.first_token + of, token = item.start + number, end = item.of_none ? 0 : number + 1;  // end: keys that it may see
+    const int of = uniform(warp()), number = item.first_token + of, token = item.start + number;
+    const int end = item.of_none ? 0 : number + 1;  // of the keys that the token may see
     const auto heads = [&] { return static_cast<int>(keep_here(number)) < item.length ? item.heads : 0; };  // that are there
 $else
     const TokenItem item = items.own(i);
