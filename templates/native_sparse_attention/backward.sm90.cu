@@ -15,6 +15,9 @@ constexpr uint32_t WEIGHT_BYTES = 32 * 128;
 $require D % 64 == 0 and Dv % 64 == 0 and queries % groups == 0
 #include "native_sparse_attention/backward_sm90_consumer.h"
 #include "native_sparse_attention/gates.h"
+$if packed
+#include "native_sparse_attention/sm90_packed_means.h"
+$end
 #include "native_sparse_attention/sm90_key_entries.h"
 #include "native_sparse_attention/token_row.h"
 constexpr int KEYS = KEYS_A_TILE;
@@ -25,7 +28,13 @@ constexpr uint32_t WEIGHTS_AT = DOUTS_AT + QUERY_PANEL * DV / 64, BITS_AT = WEIG
 $if gated
 // Block (x, y, z): the means of block x of kv head y of row z of the batch, row by row and as they lie in shared memory.
 KERNEL(SMALL, 1) find_means(${parameters('find_means')}) {
+$if packed
+  const SequencePart block = part_of_sequence(cum_seqlens, sequences, block_x(), block_size, false, k_view.shape[1]);
+  if (!block.is_whole(block_size)) return;
+  const int64_t at = static_cast<int64_t>(block_y()) * grid_x() + block_x(), first = block.of.first + block.number * block_size;
+$else
   const int64_t row = static_cast<int64_t>(block_z()) * k_view.shape[2] + block_y(), at = row * grid_x() + block_x(), first = block_x() * block_size;
+$end
   const auto mean = [&](const View& view) {
     const Element* from = token_row<const Element>(view, block_z(), first, block_y()) + thread_x();
     float sum = 0;
@@ -33,8 +42,14 @@ KERNEL(SMALL, 1) find_means(${parameters('find_means')}) {
     for (int64_t t = 0; t < block_size; ++t) sum += to_float(from[t * view.strides[1]]);
     return from_float<Element>(sum / static_cast<float>(block_size));
   };
+$if packed
+  const int64_t number = block_y() * mean_tiles + first_tile_of_means(block.sequence, block.of.first, block_size) + block.number / KEYS_A_TILE;
+  const int d = thread_x(), key = static_cast<int>(block.number % KEYS_A_TILE);
+  Element* const tile = reinterpret_cast<Element*>(means_in_tiles) + number * (STAGE_BYTES / 2) +
+$else
   const int d = thread_x(), key = block_x() % KEYS_A_TILE;
   Element* const tile = reinterpret_cast<Element*>(means_in_tiles) + (row * ((grid_x() + KEYS_A_TILE - 1) / KEYS_A_TILE) + block_x() / KEYS_A_TILE) * (STAGE_BYTES / 2) +
+$end
                         d / 64 * (KEYS_A_TILE * 64) + key * 64 + (d % 64 / 8 ^ key % 8) * 8 + d % 8;
   if (d < D) *tile = reinterpret_cast<Element*>(mean_keys)[at * D + d] = mean(k_view);
   if (d < DV) tile[KEYS_A_TILE * D] = reinterpret_cast<Element*>(mean_values)[at * DV + d] = mean(v_view);
@@ -45,13 +60,25 @@ $end
 KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')}) {
   __shared__ Notes notes;
   const int heads = static_cast<int>(heads_a_kv_head), words = static_cast<int>(block_words), size = static_cast<int>(block_size);
+$if packed
+  const SequencePart part = part_of_sequence(cum_seqlens, sequences, grid_x() - 1 - block_x(), TOKENS, true, q_view.shape[1]);
+  if (!part.is_there(TOKENS)) return;
+  const int start = static_cast<int>(part.of.first), tokens = start + static_cast<int>(part.of.length);  // the sequence's first row, and the one behind its last
+  const int batch = 0, split = (heads + ROW_HEADS - 1) / ROW_HEADS, kv_head = block_y() / split;
+  const int first_token = start + static_cast<int>(part.number) * TOKENS, first_head = kv_head * heads + block_y() % split * ROW_HEADS;
+$else
   const int tokens = static_cast<int>(q_view.shape[1]), batch = block_z(), split = (heads + ROW_HEADS - 1) / ROW_HEADS, kv_head = block_y() / split;
   const int first_token = (grid_x() - 1 - block_x()) * TOKENS, first_head = kv_head * heads + block_y() % split * ROW_HEADS;
+$end
   const int count = heads - block_y() % split * ROW_HEADS < ROW_HEADS ? heads - block_y() % split * ROW_HEADS : ROW_HEADS;
   const uint32_t base = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
   uint32_t* const bits = reinterpret_cast<uint32_t*>(dynamic_shared() + (base - shared_pointer(dynamic_shared())) + BITS_AT);
   if (thread_x() == 0) notes.ring.start();
+$if packed
+  Producer producer{base, notes.ring, bits, words, size, first_token - start, part.of_none ? 0 : tokens - start, kv_head, batch, {}, start};
+$else
   Producer producer{base, notes.ring, bits, words, size, first_token, tokens, kv_head, batch, {}};
+$end
   if (uniform(warp()) == 0) {  // whose first lane has made the barriers
     producer.expect_queries(QUERY_PANEL * (D + DV) / 64);
     producer.copy_queries<D>(base + QUERIES_AT, q_map, first_head);
@@ -60,11 +87,11 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
 #pragma unroll 1
   for (int i = warp(); i < TOKENS; i += THREADS / WARP) {
     const int token = first_token + i;
-    const bool there = token < tokens;
+    const bool there = token < tokens${packed ? ' && !part.of_none' : ''};
 $if gated
-    load_named_bits(bits + i * words, words, selected_view, no_view(), batch, there ? token : 0, kv_head, named_blocks, block_size, there && is_given(g_slc_view));
+    load_named_bits(bits + i * words, words, selected_view, no_view(), batch, there ? token : 0, kv_head, named_blocks, block_size, there && is_given(g_slc_view)${packed ? ', start' : ''});
 $else
-    load_named_bits(bits + i * words, words, block_indices_view, block_counts_view, batch, there ? token : 0, kv_head, named_blocks, block_size, there);
+    load_named_bits(bits + i * words, words, block_indices_view, block_counts_view, batch, there ? token : 0, kv_head, named_blocks, block_size, there${packed ? ', start' : ''});
 $end
   }
   sync_block();
@@ -75,7 +102,11 @@ $end
 $if gated
     if (is_given(g_cmp_view))
       producer.copy_means(reinterpret_cast<const char*>(means_in_tiles) +
+$if packed
+                              (kv_head * mean_tiles + first_tile_of_means(part.sequence, start, block_size)) * STAGE_BYTES,
+$else
                               (static_cast<int64_t>(batch) * k_view.shape[2] + kv_head) * ((means + KEYS_A_TILE - 1) / KEYS_A_TILE) * STAGE_BYTES,
+$end
                           STAGE_BYTES);
 $end
     producer.finish();
@@ -104,12 +135,12 @@ $end
         },
         [&](int i, int head) { return there(i, head) ? ${gated ? 'gate_of(gates, batch, first_token + i, first_head + head)' : '1.0f'} : 0.0f; });
     if (branch == BLOCKS)
-      consumer.meet_tiles(TILE_OF_BLOCKS, turn, [&](int i) { return first_token + i + 1; });
+      consumer.meet_tiles(TILE_OF_BLOCKS, turn, [&](int i) { return first_token + i + 1${packed ? ' - start' : ''}; });
     else
-      consumer.meet_tiles(TILE_OF_MEANS, turn, [&](int i) { return (first_token + i + 1) / size; });
+      consumer.meet_tiles(TILE_OF_MEANS, turn, [&](int i) { return (first_token + i + 1${packed ? ' - start' : ''}) / size; });
     consumer.finish_branch([&](int i, int head, float of_gate) {
       if (!there(i, head)) return;
-      delta[((static_cast<int64_t>(batch) * q_view.shape[2] + first_head + head) * 3 + branch) * tokens + first_token + i] = of_gate;
+      delta[((static_cast<int64_t>(batch) * q_view.shape[2] + first_head + head) * 3 + branch) * ${packed ? 'q_view.shape[1]' : 'tokens'} + first_token + i] = of_gate;
 $if gated
       if (is_given(gradients))
         static_cast<Element*>(gradients.data)[batch * gradients.strides[0] + (first_token + i) * gradients.strides[1] + (first_head + head) * gradients.strides[2]] =

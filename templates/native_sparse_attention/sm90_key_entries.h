@@ -45,6 +45,9 @@ struct TokenUnits {
   int first, count, parts;
   int first_key, keys;  // of the tile
   int size;             // of a branch of means: tokens a block, else 0
+$if packed
+  int start;            // of a branch of means: the row of the sequence's first token; other tokens and keys are rows
+$end
 
   int turns() const { return (count * parts + TURN_TOKENS - 1) / TURN_TOKENS; }
   // -1: none.
@@ -53,7 +56,7 @@ struct TokenUnits {
     return i >= count ? -1 : list ? list[i] : first + i;
   }
   int end(int token) const {
-    const int to = (size > 0 ? (token + 1) / size : token + 1) - first_key;
+    const int to = (size > 0 ? (token + 1${packed ? ' - start' : ''}) / size : token + 1) - first_key;
     return token < 0 || to < 0 ? 0 : to < keys ? to : keys;
   }
 };
@@ -246,11 +249,17 @@ KERNEL(KEY_THREADS, 1) differentiate_blocks(${parameters('differentiate_blocks')
   const int tokens = static_cast<int>(q_view.shape[1]);
   const ListPart part = reinterpret_cast<const ListPart*>(list_parts)[kv_row * parts + number];
   if (part.block < 0) return;
+$if packed
+  const SequencePart block = part_of_sequence(cum_seqlens, sequences, part.block, block_size, true, tokens);
+  const int first = static_cast<int>(block.of.first + block.number * block_size) + tile * KEYS_A_TILE, kv_head = block_y(), batch = 0;
+  const int left = static_cast<int>(block.of.first + block.of.length) - first, keys = left < KEYS_A_TILE ? left : KEYS_A_TILE;
+$else
   const int first = part.block * static_cast<int>(block_size) + tile * KEYS_A_TILE, kv_head = block_y(), batch = block_z();
   const int keys = tokens - first < KEYS_A_TILE ? tokens - first : KEYS_A_TILE;
+$end
   if (keys <= 0) return;
   const View none = no_view();
-  sum_keys({list_tokens + kv_row * listed + part.first, 0, part.count, (heads + ROW_HEADS - 1) / ROW_HEADS, first, keys, 0},
+  sum_keys({list_tokens + kv_row * listed + part.first, 0, part.count, (heads + ROW_HEADS - 1) / ROW_HEADS, first, keys, 0${packed ? ', 0' : ''}},
            {q_view, ${gated ? 'branch_lse_view, g_slc_view' : 'lse_view, none'}, delta, ${gated ? 'BLOCKS * branch_lse_view.strides[2]' : '0'}, BLOCKS, heads, batch, kv_head}, q_map, dout_map, softmax_scale,
            block_sums + (kv_row * grid_x() + block_x()) * (KEYS_A_TILE * (D + DV)), [&](uint32_t to, uint32_t barrier) {
 #pragma unroll
@@ -266,14 +275,22 @@ $if gated
 KERNEL(KEY_THREADS, 1) differentiate_means(${parameters('differentiate_means')}) {
   const int64_t kv_row = static_cast<int64_t>(block_z()) * grid_y() + block_y();
   const int tile = static_cast<int>(block_x() % mean_tiles), part = static_cast<int>(block_x() / mean_tiles), heads = static_cast<int>(heads_a_kv_head);
+$if packed
+  const SequencePart own = part_of_sequence(cum_seqlens, sequences, tile, KEYS_A_TILE * block_size, true, q_view.shape[1]);
+  const int size = static_cast<int>(block_size), start = static_cast<int>(own.of.first), tokens = start + static_cast<int>(own.of.length), kv_head = block_y(), batch = 0;
+  const int first = static_cast<int>(own.number) * KEYS_A_TILE, left = own.of_none ? 0 : static_cast<int>(own.of.length) / size - first, keys = left < KEYS_A_TILE ? left : KEYS_A_TILE;
+  if (keys <= 0) return;
+  const int64_t end = (part + 1) * mean_tokens < tokens ? (part + 1) * mean_tokens : tokens, seen = start + (first + int64_t{1}) * size - 1;
+$else
   const int tokens = static_cast<int>(q_view.shape[1]), size = static_cast<int>(block_size), kv_head = block_y(), batch = block_z();
   const int first = tile * KEYS_A_TILE, keys = static_cast<int>(means) - first < KEYS_A_TILE ? static_cast<int>(means) - first : KEYS_A_TILE;
   const int64_t end = (part + 1) * mean_tokens < tokens ? (part + 1) * mean_tokens : tokens, seen = (first + int64_t{1}) * size - 1;
+$end
   const int64_t begin = part * mean_tokens > seen ? part * mean_tokens : seen;
   const int count = end > begin ? static_cast<int>(end - begin) : 0;
-  sum_keys({nullptr, static_cast<int>(begin), count, (heads + ROW_HEADS - 1) / ROW_HEADS, first, keys, size},
+  sum_keys({nullptr, static_cast<int>(begin), count, (heads + ROW_HEADS - 1) / ROW_HEADS, first, keys, size${packed ? ', start' : ''}},
            {q_view, branch_lse_view, g_cmp_view, delta, MEANS * branch_lse_view.strides[2], MEANS, heads, batch, kv_head}, q_map, dout_map, softmax_scale,
-           mean_sums + ((part * q_view.shape[0] * grid_y() + kv_row) * means + first) * (D + DV),
+           mean_sums + ((part * q_view.shape[0] * grid_y() + kv_row) * means + ${packed ? 'own.of.first_mean(block_size) + ' : ''}first) * (D + DV),
            [&](uint32_t to, uint32_t barrier) { load_bytes(to, reinterpret_cast<const char*>(means_in_tiles) + (kv_row * mean_tiles + tile) * STAGE_BYTES, STAGE_BYTES, barrier); });
 }
 $end

@@ -1,5 +1,8 @@
 // Hopper vocabulary: the entry that finds the means of blocks. A part of forward.sm90.cu, whose constants it uses.
 #pragma once
+$if packed
+#include "native_sparse_attention/sm90_packed_means.h"
+$end
 
 // Of a block's rows, `stride` elements apart, the mean of feature thread_x(), in threads that have one. Every thread loads 16 bytes of a row at a time.
 template <int FEATURES> static inline float mean_of_rows(float (&sums)[MEANS_THREADS / WARP][FEATURES], const Element* from, int64_t stride, int64_t rows) {
@@ -48,8 +51,15 @@ static inline void store_terms(char* tile, int key, float x) {
 KERNEL(MEANS_THREADS, 1) find_means(${parameters('find_means')}) {
   __shared__ float key_sums[MEANS_THREADS / WARP][D], value_sums[MEANS_THREADS / WARP][DV];
   const Heads<const Element> k(k_view), v(v_view);
+$if packed
+  const SequencePart block = part_of_sequence(cum_seqlens, sequences, block_x(), block_size, false, k.tokens);
+  if (!block.is_whole(block_size)) return;
+  const int64_t first = block.of.first + block.number * block_size, tile = block_y() * tiles_of_means + first_tile_of_means(block.sequence, block.of.first, block_size) + block.number / KEYS;
+  const int d = thread_x(), key = static_cast<int>(block.number % KEYS);
+$else
   const int64_t row = static_cast<int64_t>(block_z()) * k.heads + block_y(), tile = row * ((grid_x() + KEYS - 1) / KEYS) + block_x() / KEYS, first = block_x() * block_size;
   const int d = thread_x(), key = block_x() % KEYS;
+$end
   Element* const to = reinterpret_cast<Element*>(mean_tiles) + tile * (STAGE_BYTES / 2) + d / 64 * (KEYS * 64) + key * 64 + (d % 64 / 8 ^ key % 8) * 8 + d % 8;
   const float x = mean_of_rows(key_sums, k.row(block_z(), first, block_y()), k.token_stride, block_size);
   store_terms(reinterpret_cast<char*>(mean_terms) + tile * MEANS_BYTES, key, x);

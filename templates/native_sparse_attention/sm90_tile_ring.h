@@ -37,6 +37,9 @@ struct Producer {
   int words, block_size, first_token, tokens;
   int kv_head, batch;
   Turn<STAGES> turn;
+$if packed
+  int start;  // the row of the sequence's first token; other tokens and keys are numbers in the sequence
+$end
 
   int token() const { return first_token + lane(); }
   bool there() const { return lane() < TOKENS && token() < tokens; }
@@ -61,16 +64,16 @@ struct Producer {
     if (lane() != 0) return;
 #pragma unroll
     for (int panel = 0; panel < FEATURES / 64; ++panel)
-      load_tile(to + panel * QUERY_PANEL, map, shared_pointer(&ring.queries), {64 * panel, first_head, first_token, batch});
+      load_tile(to + panel * QUERY_PANEL, map, shared_pointer(&ring.queries), {64 * panel, first_head, ${packed ? 'start + first_token' : 'first_token'}, batch});
   }
   void copy_keys(const TensorMap& k_map, const TensorMap& v_map, uint32_t wanted, int first) {
     open(TILE_OF_BLOCKS, first + KEYS_A_TILE <= first_token + 1 ? wanted | WHOLE_TILE : wanted, first);
     if (lane() == 0) {
       barrier_arrive_expect(full(), STAGE_BYTES);
 #pragma unroll
-      for (int panel = 0; panel < D / 64; ++panel) load_tile(tiles + turn.at * STAGE_BYTES + panel * PANEL, k_map, full(), {64 * panel, kv_head, first, batch});
+      for (int panel = 0; panel < D / 64; ++panel) load_tile(tiles + turn.at * STAGE_BYTES + panel * PANEL, k_map, full(), {64 * panel, kv_head, ${packed ? 'start + first' : 'first'}, batch});
 #pragma unroll
-      for (int panel = 0; panel < DV / 64; ++panel) load_tile(tiles + turn.at * STAGE_BYTES + PANEL * D / 64 + panel * PANEL, v_map, full(), {64 * panel, kv_head, first, batch});
+      for (int panel = 0; panel < DV / 64; ++panel) load_tile(tiles + turn.at * STAGE_BYTES + PANEL * D / 64 + panel * PANEL, v_map, full(), {64 * panel, kv_head, ${packed ? 'start + first' : 'first'}, batch});
     }
     next();
   }

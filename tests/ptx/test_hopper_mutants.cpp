@@ -32,6 +32,15 @@ const Subject packed_block_gradients{
     "packed_128.bf16",
     "hopper_packed",
     {{"N", 3}, {"Tq", 400}, {"Tk", 520}, {"Mq", 1}, {"Mk", 1}, {"Hq", 2}, {"Hkv", 2}, {"Hm", 2}, {"D", 128}, {"Dv", 128}, {"A", 2}}};
+// Sequences of several blocks, more groups of tokens than CTAs, and tokens of no sequence.
+const Subject packed_tokens{"native_sparse_attention",
+                            "packed_equal_tiles",
+                            "hopper_packed",
+                            {{"B", 1}, {"N", 3}, {"T", 670}, {"Hq", 16}, {"Hkv", 1}, {"D", 128}, {"Dv", 128}}};
+const Subject packed_slopes{"native_sparse_attention_bwd",
+                            "packed_tiles.bf16",
+                            "hopper_packed",
+                            {{"B", 1}, {"N", 4}, {"T", 300}, {"Hq", 16}, {"Hkv", 1}, {"D", 128}, {"Dv", 128}}};
 const Subject products{"grouped_matmul", "small_bf16", "hopper", {{"M", 300}, {"K", 600}, {"N", 128}, {"G", 3}, {"L", 3}}};
 // Chunks enough to go round the ring of stages; two heads of a group.
 const Subject states{"ssd", "chunks.bf16", "chunk_hopper", {{"B", 1}, {"T", 330}, {"H", 2}, {"G", 1}, {"N", 32}, {"P", 48}}};
@@ -62,6 +71,11 @@ const Subject pairs{"grouped_matmul", "small_bf16", "hopper", {{"M", 150}, {"K",
 
 constexpr char consumer[] = "flash_attention/forward_sm90_consumer.h", producer[] = "flash_attention/forward_sm90_producer.h";
 constexpr char decode[] = "recurrent/forward.decode.sm90.cu";
+constexpr char token_items[] = "native_sparse_attention/sm90_token_items.h", tile_ring[] = "native_sparse_attention/sm90_tile_ring.h";
+constexpr char select_groups[] = "native_sparse_attention/sm90_select_groups.h",
+               select_means[] = "native_sparse_attention/sm90_select_entry.h";
+constexpr char find_means[] = "native_sparse_attention/sm90_mean_entry.h", attend[] = "native_sparse_attention/forward.sm90.cu";
+constexpr char slopes[] = "native_sparse_attention/backward.sm90.cu", key_slopes[] = "native_sparse_attention/sm90_key_entries.h";
 constexpr char grouped[] = "grouped_matmul/forward.sm90.cu", stores[] = "device/sm90/sm90_store.h";
 constexpr char carrier[] = "recurrent/chunk_sm90_carrier.h";
 constexpr char flow_weigher[] = "recurrent/chunk_sm90_gradient_weigher.h", flow_carrier[] = "recurrent/chunk_sm90_gradient_carrier.h";
@@ -126,6 +140,44 @@ const Mutant mutants[] = {
     {"PackedGradientsStoredInTheNextSequence",
      packed_block_gradients,
      {"blocksparse_attention/sm90_packed_rows.h", "left < ROWS ? left : ROWS", 0, "ROWS"},
+    {"PackedTokensOfTwoSequencesTogether",
+     packed_tokens,
+     {token_items, "TOKENS, true, tokens)", 0, "TOKENS, false, tokens)"},
+     Shown::by_both},
+    {"PackedTokensSeeKeysOfTheFirstSequence",
+     packed_tokens,
+     {tile_ring, "${packed ? 'start + first' : 'first'}", 0, "first"},
+     Shown::by_both},
+    {"PackedTokensSeeMeansOfTheSequenceBefore",
+     packed_tokens,
+     {attend, "${packed ? 'end' : '(token + 1)'}", 0, "(token + 1)"},
+     Shown::by_both},
+    {"PackedMeansLieInOneTile",
+     packed_tokens,
+     {find_means, "first_tile_of_means(block.sequence", 0, "first_tile_of_means(0"},
+     Shown::by_both},
+    {"PackedMeansStayInTheRing", packed_tokens, {select_means, "ring.leave(turn, kept);", 0, ""}, Shown::by_both},
+    {"PackedGroupsBeginWithTheirSequence",
+     packed_tokens,
+     {select_groups, "first_group = group - static_cast<int>(part.number)", 0, "first_group = group"},
+     Shown::by_both},
+    {"PackedTokensOfNoSequenceHaveSums", packed_tokens, {attend, "${packed ? ' || end == 0' : ''}", 0, ""}, Shown::by_both},
+    {"PackedTokensOfNoSequenceHaveBlocks", packed_tokens, {attend, "there = exists && !item.of_none", 0, "there = exists"}, Shown::by_both},
+    {"PackedSlopesOfKeysOfTheSequenceBefore",
+     packed_slopes,
+     {slopes, "i + 1${packed ? ' - start' : ''}; })", 0, "i + 1; })"},
+     Shown::by_both},
+    {"PackedSlopesOfQueriesOfTheFirstSequence",
+     packed_slopes,
+     {tile_ring, "${packed ? 'start + first_token' : 'first_token'}", 0, "first_token"},
+     Shown::by_both},
+    {"PackedSlopesOfMeansThatAreLater",
+     packed_slopes,
+     {key_slopes, "(token + 1${packed ? ' - start' : ''})", 0, "(token + 1)"},
+     Shown::by_both},
+    {"PackedSlopesOfMeansOfTheFirstSequence",
+     packed_slopes,
+     {key_slopes, "${packed ? 'own.of.first_mean(block_size) + ' : ''}first", 0, "first"},
      Shown::by_both},
     {"ProductsExpectABoxLess",
      products,
