@@ -97,7 +97,8 @@ static inline void decay_sums(TokenKeys& sums, const float* leaves) {
     for (int i = 0; i < 4; ++i) sums[4 * j + i] *= left.at[i % 2];
   }
 }
-// sums += pairs rows, of the rows of part `part`; BACK: of the pairs' transpose. Both are PIECES; without the product of both rests.
+// sums += pairs rows, of the rows of part `part`; BACK: of the pairs' transpose. Both are PIECES. The product of both rests counts: flows that end before a
+// strong gate cancel in its gradient, and each side would lack rests of its own.
 template <bool BACK> static inline void add_part(TokenKeys& sums, SharedPointer pairs, SharedPointer rows, int part) {
 #pragma unroll
   for (int piece = 0; piece < PIECES; ++piece) {
@@ -107,7 +108,7 @@ template <bool BACK> static inline void add_part(TokenKeys& sums, SharedPointer 
     if constexpr (BACK) load_a_transposed(a, square, 16 * part, row);
     else square.load_a(a, row, 16 * part);
 #pragma unroll
-    for (int other = 0; other < PIECES - piece; ++other)
+    for (int other = 0; other < PIECES; ++other)
 #pragma unroll
       for (int slice = 0; slice < SLICES; ++slice) {
         uint32_t b[4];
