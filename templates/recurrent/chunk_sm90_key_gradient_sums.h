@@ -100,7 +100,7 @@ static inline void decay_sums(TokenKeys& sums, const float* leaves) {
 // sums += pairs rows, of the rows of part `part`; BACK: of the pairs' transpose. Both are PIECES. The product of both rests counts: flows that end before a
 // strong gate cancel in its gradient, and each side would lack rests of its own.
 template <bool BACK> static inline void add_part(TokenKeys& sums, SharedPointer pairs, SharedPointer rows, int part) {
-#pragma unroll
+#pragma unroll 1  // once unrolled, it would spill registers
   for (int piece = 0; piece < PIECES; ++piece) {
     const Square square{pairs + piece * Square::BYTES};
     const int row = 16 * (warp() % 4);
