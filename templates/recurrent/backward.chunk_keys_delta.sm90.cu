@@ -1,5 +1,5 @@
 // recurrent_bwd with gates of keys and the delta rule, a chunk of 64 tokens at a time: backward.chunk_keys.gpu.cu, whose products with states are on
-// Hopper's wgmma here. Packed sequences: chunk_sm90_packed.h.
+// Hopper's wgmma here. Packed sequences, and calls from the last token on: chunk_sm90_packed.h.
 #include "device/gpu.h"
 #include "device/sm90.h"
 #include "device/sm90/sm90_store.h"

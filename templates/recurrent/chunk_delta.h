@@ -99,6 +99,8 @@ $end
     add_seen<(PARTS > 1)>(seen, state, key_tile, 1);
 $if summed
     add_least_seen(seen, state, key_tile);
+$elif precise  // a given gradient's terms in dbeta may be of both signs
+    if (plan.back && is_given(dfinal_state_view)) add_least_seen(seen, state, key_tile);
 $end
     if (plan.back) {
       scale_tokens(seen, [&](int t) { return gates.after[t] * numbers.key_norm(t); });

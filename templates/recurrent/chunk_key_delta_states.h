@@ -109,6 +109,8 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     add_seen_of_pieces(seen, state, stage + (plan.back ? 0 : STATE_BEFORE));
 $if precise and keys <= 32  // keys of few features overlap much: states, and what tokens write, are three elements a number
     add_least_seen(seen, state, KeyTile{stage + (plan.back ? 0 : STATE_BEFORE)});
+$elif precise  // a given gradient's terms in dbeta may be of both signs
+    if (plan.back && is_given(dfinal_state_view)) add_least_seen(seen, state, KeyTile{stage});
 $end
     load_values(values);
     if (plan.back) {

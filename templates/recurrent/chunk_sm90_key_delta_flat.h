@@ -44,7 +44,12 @@ struct FlatOwn {
 };
 // What gates leave of its numbers: number 2 i + j, of key j at token i; logs before `weigh_flat_gates`.
 template <class T> static inline void load_flat_gates_of(float (&x)[PART], const FlatOwn& own, const View& gates, const Tokens& tokens, int64_t head, int token, int count) {
-  const T* at = static_cast<const T*>(gates.data) + tokens.row * gates.strides[0] + (tokens.first + token + own.first) * gates.strides[1] + head * gates.strides[2] + own.key;
+$if packed
+  const int64_t row = REVERSED ? tokens.end - 1 - token - own.first : tokens.first + token + own.first, stride = REVERSED ? -gates.strides[1] : gates.strides[1];
+$else
+  const int64_t row = tokens.first + token + own.first, stride = gates.strides[1];
+$end
+  const T* at = static_cast<const T*>(gates.data) + tokens.row * gates.strides[0] + row * gates.strides[1] + head * gates.strides[2] + own.key;
   const bool in_pairs = reinterpret_cast<uint64_t>(gates.data) % (2 * sizeof(T)) == 0 && (gates.strides[0] | gates.strides[1] | gates.strides[2]) % 2 == 0;
   const int there = own.key < gates.shape[3] ? count - token - own.first : 0;
   const auto load = [&](auto load_two) {
@@ -53,7 +58,7 @@ template <class T> static inline void load_flat_gates_of(float (&x)[PART], const
       Pack<T, 2> two = {};
       if (i < there) two = load_two(at);
       x[2 * i] = to_float(two.at[0]), x[2 * i + 1] = to_float(two.at[1]);
-      at += gates.strides[1];
+      at += stride;
     }
   };
   if (in_pairs) load([](const T* from) { return load_pack<2>(from); });

@@ -217,16 +217,16 @@ $end
   if (group < GRADIENT_STAGES && thread_x() % WARPGROUP == COPIER) copier.copy(group);
   const int keys = static_cast<int>(q_view.shape[3]), values = static_cast<int>(v_view.shape[3]);
   const float scale = softmax_scale;
-  ChunkRows<Element, KEYS, THREADS>(q_view, tokens, head, heads, 0, keys, false).copy_async({shared}, token, count);
-  ChunkRows<Element, KEYS, THREADS>(k_view, tokens, head, heads, 0, keys, false).copy_async({shared + At::KEY_ROWS}, token, count);
+  ChunkRows<Element, KEYS, THREADS>(q_view, tokens, head, heads, 0, keys, ${packed ? 'REVERSED' : 'false'}).copy_async({shared}, token, count);
+  ChunkRows<Element, KEYS, THREADS>(k_view, tokens, head, heads, 0, keys, ${packed ? 'REVERSED' : 'false'}).copy_async({shared + At::KEY_ROWS}, token, count);
   copy_async_commit();
   const Own own;
-  OwnFactors factors{own, gk_view, gk_type, static_cast<int64_t>(head), tokens, token, count, false, flows.token_gates, {}};
+  OwnFactors factors{own, gk_view, gk_type, static_cast<int64_t>(head), tokens, token, count, ${packed ? 'REVERSED' : 'false'}, flows.token_gates, {}};
   const FlatOwn flat_own;
   load_flat_gates(factors.kept, flat_own, gk_view, gk_type, tokens, static_cast<int64_t>(head), token, count);  // as if the chunk were not steep; not waited for here
   if (warp() == 0) {
     float log_gates[2];
-    TokenNumbers(g_view, g_type, tokens, head, false).load(token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), log_gates);
+    TokenNumbers(g_view, g_type, tokens, head, ${packed ? 'REVERSED' : 'false'}).load(token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), log_gates);
     flows.token_gates[2 * lane()] = log_gates[0], flows.token_gates[2 * lane() + 1] = log_gates[1];
   }
   if (group == OF_PAIRS) {
@@ -244,7 +244,7 @@ $end
 
   TokenKeys sums;
   float through[2] = {};
-  const StepWork work{at, memory, copier, GradientRows(dv_view, nullptr, tokens, head, heads, false), token, count, values, decays[block_x() * int64_t{DECAY_ROW} + KEYS + thread_x() / (THREADS / CHUNK)]};
+  const StepWork work{at, memory, copier, GradientRows(dv_view, nullptr, tokens, head, heads, ${packed ? 'REVERSED' : 'false'}), token, count, values, decays[block_x() * int64_t{DECAY_ROW} + KEYS + thread_x() / (THREADS / CHUNK)]};
   if (group == OF_PAIRS) {
     TokenPairs pairs, key_pairs;
     const auto keep_pairs = [&] { keep_in_place(pairs), keep_in_place(key_pairs); };
@@ -320,5 +320,5 @@ $end
   if (steep || group != OF_PAIRS) put_sums(memory, group == OF_QUERIES ? At::QUERY_SUMS : group == OF_READS ? At::READ_SUMS : group == OF_KEYS ? At::KEY_SUMS : At::MORE_KEY_SUMS, sums);
   sync_block();
   finish_chunk(memory, flows, own, factors, closed,
-               {place, {dq_view, nullptr, tokens, head, heads, false}, {dk_view, nullptr, tokens, head, heads, false}, dgk_view, dg_view, gk_type, g_type, dbeta_view, beta_type, keys, false, gate_sums});
+               {place, {dq_view, nullptr, tokens, head, heads, ${packed ? 'REVERSED' : 'false'}}, {dk_view, nullptr, tokens, head, heads, ${packed ? 'REVERSED' : 'false'}}, dgk_view, dg_view, gk_type, g_type, dbeta_view, beta_type, keys, ${packed ? 'REVERSED' : 'false'}, gate_sums});
 }

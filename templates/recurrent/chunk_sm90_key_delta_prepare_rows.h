@@ -65,14 +65,14 @@ KERNEL(PREPARE_THREADS, 2) prepare(${parameters('prepare')}) {
   const TokenNumbers token_gates(g_view, g_type, tokens, head, reverse), betas(beta_view, beta_type, tokens, head, reverse);
   uint32_t raw[2][2] = {};
   if (warp() == 0) token_gates.load_raw(token, count, raw[0]), betas.load_raw(token, count, raw[1]);
-$if packed  // among all tokens
+$if packed  // among all tokens, unless they are counted from the sequence's last one on
   Tokens all = tokens;
-  all.first = 0;
-  const int from = static_cast<int>(tokens.first) + token, end = static_cast<int>(tokens.end);
+  if (!REVERSED) all.first = 0;
+  const int from = REVERSED ? token : static_cast<int>(tokens.first) + token, end = REVERSED ? count : static_cast<int>(tokens.end);
 $end
-  own.load_gates(gk_view, gk_type, ${packed ? 'all, head, from, end' : 'tokens, head, token, count'});
-  own.load(own.keys, k_view, ${packed ? 'all, head, heads, from, end' : 'tokens, head, heads, token, count'});
-  own.load(own.queries, q_view, ${packed ? 'all, head, heads, from, end' : 'tokens, head, heads, token, count'});
+  own.load_gates(gk_view, gk_type, ${packed ? 'all, head, from, end, REVERSED' : 'tokens, head, token, count'});
+  own.load(own.keys, k_view, ${packed ? 'all, head, heads, from, end, REVERSED' : 'tokens, head, heads, token, count'});
+  own.load(own.queries, q_view, ${packed ? 'all, head, heads, from, end, REVERSED' : 'tokens, head, heads, token, count'});
   if (warp() == 0) {
     float numbers[2];
     token_gates.read(raw[0], token, count, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), numbers);

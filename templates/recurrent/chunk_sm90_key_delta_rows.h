@@ -28,9 +28,11 @@ struct OwnRows {
       gates[i][0] = x.at[0], gates[i][1] = x.at[1], queries[i] = __builtin_bit_cast(uint32_t, x.at[2]), keys[i] = __builtin_bit_cast(uint32_t, x.at[3]);
     }
   }
+  // What follows loads rows from `token` on, of `count`; reversed: tokens are met from the sequence's last one on.
+  int64_t row_of(const Tokens& tokens, int token, bool reversed) const { return reversed ? tokens.end - 1 - token - first : token + first; }
   // Two neighbours at a time, where they lie so; T: of the gates.
-  template <class T> bool load_gates_of(const View& view, const Tokens& tokens, int64_t head, int token, int count) {
-    const T* at = static_cast<const T*>(view.data) + tokens.row * view.strides[0] + (token + first) * view.strides[1] + head * view.strides[2] + key;
+  template <class T> bool load_gates_of(const View& view, const Tokens& tokens, int64_t head, int token, int count, bool reversed) {
+    const T* at = static_cast<const T*>(view.data) + tokens.row * view.strides[0] + row_of(tokens, token, reversed) * view.strides[1] + head * view.strides[2] + key;
     if ((reinterpret_cast<uint64_t>(view.data) % (2 * sizeof(T))) != 0 || (view.strides[0] | view.strides[1] | view.strides[2]) % 2 != 0) return false;
     const int there = key < view.shape[3] ? count - token - first : 0;
 #pragma unroll
@@ -38,20 +40,20 @@ struct OwnRows {
       Pack<T, 2> x = {};
       if (i < there) x = load_pack<2>(at);
       gates[i][0] = to_float(x.at[0]), gates[i][1] = to_float(x.at[1]);
-      at += view.strides[1];
+      at += reversed ? -view.strides[1] : view.strides[1];
     }
     return true;
   }
-  void load_gates(const View& view, int64_t type, const Tokens& tokens, int64_t head, int token, int count) {
+  void load_gates(const View& view, int64_t type, const Tokens& tokens, int64_t head, int token, int count, bool reversed = false) {
     if constexpr (F32_GATES) {
-      if (load_gates_of<float>(view, tokens, head, token, count)) return;
-      const float* at = static_cast<const float*>(view.data) + tokens.row * view.strides[0] + (token + first) * view.strides[1] + head * view.strides[2] + key;
-      load_key_gates(gates, at, view.strides[1], count - token - first, static_cast<int>(view.shape[3]) - key);
+      if (load_gates_of<float>(view, tokens, head, token, count, reversed)) return;
+      const float* at = static_cast<const float*>(view.data) + tokens.row * view.strides[0] + row_of(tokens, token, reversed) * view.strides[1] + head * view.strides[2] + key;
+      load_key_gates(gates, at, reversed ? -view.strides[1] : view.strides[1], count - token - first, static_cast<int>(view.shape[3]) - key);
       return;
     }
-    const bool loaded = type == 0 ? load_gates_of<float>(view, tokens, head, token, count)
-                        : type == 1 ? load_gates_of<half>(view, tokens, head, token, count) : load_gates_of<bfloat16>(view, tokens, head, token, count);
-    if (!loaded) load_key_gates(gates, view, type, tokens, head, token + first, count, key, false);
+    const bool loaded = type == 0 ? load_gates_of<float>(view, tokens, head, token, count, reversed)
+                        : type == 1 ? load_gates_of<half>(view, tokens, head, token, count, reversed) : load_gates_of<bfloat16>(view, tokens, head, token, count, reversed);
+    if (!loaded) load_key_gates(gates, view, type, tokens, head, token + first, count, key, reversed);
   }
   // Sums of a token's gates to rows of keys, of which the first is at `to`.
   void store_gates(float* to, int64_t stride, const float* of_tokens) const {
@@ -63,14 +65,14 @@ struct OwnRows {
       to += stride;
     }
   }
-  void load(uint32_t (&to)[PART], const View& view, const Tokens& tokens, int64_t head, int64_t heads, int token, int count) const {
+  void load(uint32_t (&to)[PART], const View& view, const Tokens& tokens, int64_t head, int64_t heads, int token, int count, bool reversed = false) const {
     const Numbers<Element> rows(view, tokens, head, heads, key);
     const int there = key < view.shape[3] ? count - token - first : 0;
-    const Element* at = rows.data + (token + first) * rows.stride;
+    const Element* at = rows.data + (row_of(tokens, token, reversed) - (reversed ? tokens.first : 0)) * rows.stride;
 #pragma unroll
     for (int i = 0; i < PART; ++i) {
       to[i] = i < there ? *reinterpret_cast<const uint32_t*>(at) : 0;
-      at += rows.stride;
+      at += reversed ? -rows.stride : rows.stride;
     }
   }
 };

@@ -97,23 +97,25 @@ static inline void decay_sums(TokenKeys& sums, const float* leaves) {
     for (int i = 0; i < 4; ++i) sums[4 * j + i] *= left.at[i % 2];
   }
 }
-// sums += pairs rows, of the rows of part `part`; BACK: of the pairs' transpose. Both are PIECES; without the product of both rests.
+// sums += pairs rows, of the rows of part `part`; BACK: of the pairs' transpose. Both are PIECES. The product of both rests counts: flows that end before a
+// strong gate cancel in its gradient, and each side would lack rests of its own.
 template <bool BACK> static inline void add_part(TokenKeys& sums, SharedPointer pairs, SharedPointer rows, int part) {
+  const int row = 16 * (warp() % 4);
+  uint32_t a[PIECES][4];
 #pragma unroll
   for (int piece = 0; piece < PIECES; ++piece) {
     const Square square{pairs + piece * Square::BYTES};
-    const int row = 16 * (warp() % 4);
-    uint32_t a[4];
-    if constexpr (BACK) load_a_transposed(a, square, 16 * part, row);
-    else square.load_a(a, row, 16 * part);
-#pragma unroll
-    for (int other = 0; other < PIECES - piece; ++other)
-#pragma unroll
-      for (int slice = 0; slice < SLICES; ++slice) {
-        uint32_t b[4];
-        KeyTile{rows + other * KeyTile::BYTES}.load_b_transposed(b, 16 * part, 16 * slice);
-        float(&x)[2][4] = *reinterpret_cast<float(*)[2][4]>(sums + 8 * slice);
-        multiply_two(x[0], x[1], a, b);
-      }
+    if constexpr (BACK) load_a_transposed(a[piece], square, 16 * part, row);
+    else square.load_a(a[piece], row, 16 * part);
   }
+#pragma unroll 1  // once unrolled, it would spill registers
+  for (int other = 0; other < PIECES; ++other)
+#pragma unroll
+    for (int slice = 0; slice < SLICES; ++slice) {
+      uint32_t b[4];
+      KeyTile{rows + other * KeyTile::BYTES}.load_b_transposed(b, 16 * part, 16 * slice);
+      float(&x)[2][4] = *reinterpret_cast<float(*)[2][4]>(sums + 8 * slice);
+#pragma unroll
+      for (int piece = 0; piece < PIECES; ++piece) multiply_two(x[0], x[1], a[piece], b);
+    }
 }

@@ -67,6 +67,15 @@ const Subject packed{"recurrent_bwd",
                      "chunks_delta_alike_packed",
                      "chunk_delta_hopper_packed",
                      {{"N", 3}, {"T", 300}, {"Hq", 1}, {"Hk", 1}, {"Hv", 1}, {"K", 72}, {"V", 72}}};
+// From the last token on: keys with the delta rule, sequences that end within boxes.
+const Subject backwards{"recurrent_bwd",
+                        "chunks_keys_delta_alike_packed_reversed",
+                        "chunk_keys_delta_hopper_packed",
+                        {{"N", 2}, {"T", 150}, {"Hq", 1}, {"Hk", 1}, {"Hv", 1}, {"K", 72}, {"V", 72}}};
+const Subject strong_keys{"recurrent_bwd",
+                          "strong_keys.bf16",
+                          "chunk_keys_hopper",
+                          {{"B", 1}, {"T", 130}, {"Hq", 1}, {"Hk", 1}, {"Hv", 1}, {"K", 128}, {"V", 72}}};
 const Subject pairs{"grouped_matmul", "small_bf16", "hopper", {{"M", 150}, {"K", 640}, {"N", 192}, {"G", 2}, {"L", 2}}};
 
 constexpr char consumer[] = "flash_attention/forward_sm90_consumer.h", producer[] = "flash_attention/forward_sm90_producer.h";
@@ -86,6 +95,8 @@ constexpr char turn_gates[] = "recurrent/chunk_sm90_delta_gates.h";
 constexpr char key_walk[] = "recurrent/chunk_sm90_key_delta_states.h";
 constexpr char key_levels[] = "recurrent/chunk_sm90_key_delta_prepare_levels.h",
                walk_parts[] = "recurrent/chunk_sm90_key_delta_state_parts.h";
+constexpr char key_rows[] = "recurrent/chunk_sm90_key_delta_rows.h", flat[] = "recurrent/chunk_sm90_key_delta_flat.h";
+constexpr char key_sums[] = "recurrent/chunk_sm90_key_gradient_sums.h";
 constexpr char ends[] = "recurrent/chunk_sm90_packed.h";
 constexpr char values[] = "ssd/sm90_value_gradient.h", step_gradients[] = "ssd/sm90_step_gradients.h";
 
@@ -225,6 +236,10 @@ const Mutant mutants[] = {
     {"InversesWithoutTheSecondBlock", delta, {systems, "sync_block();  // the second block's neighbour is there", 0, ""}, Shown::by_both},
     {"InversesWithoutTheThirdBlock", delta, {systems, "sync_block();  // the third's products are there", 0, ""}, Shown::by_both},
     {"DeltaStatesOfOtherChunksAreKept", delta, {delta_states, "number % 2 == BACK", 0, "number % 2 != BACK"}, Shown::by_both},
+    {"DeltaStatesWhoseGradientIsReadTwice",
+     delta,
+     {delta_states, "multiply_by_rows(x, least, at.keys(stage), false);", 0, "multiply_by_rows(x, seen, at.keys(stage), false);"},
+     Shown::by_both},
     {"DeltaGradientsOfStatesThatHaveNotCome",
      delta,
      {turn_parts, "barrier_wait_all(at.full(stage), stage_parity(number, turn, step));", 0, ""},
@@ -252,6 +267,26 @@ const Mutant mutants[] = {
     {"LevelsWithoutWhatOtherPartsLeave", levels, {key_levels, "left[0] = other[0], left[1] = other[1];", 0, ""}, Shown::by_both},
     {"WalksReadNumbersOfTheNextPlace", walks, {key_walk, "memory + at.numbers(step)", 0, "memory + at.numbers(step + 1)"}, Shown::by_both},
     {"WalksWaitForTheWrongPlace", walks, {walk_parts, "return step / places(copied) % 2;", 0, "return step % 2;"}, Shown::by_both},
+    {"ReversedRowsAreMetForwards",
+     backwards,
+     {key_rows, "at += reversed ? -rows.stride : rows.stride;", 0, "at += rows.stride;"},
+     Shown::by_both},
+    {"ReversedRowsBeginATokenLate",
+     backwards,
+     {key_rows, "tokens.end - 1 - token - first", 0, "tokens.end - 2 - token - first"},
+     Shown::by_both},
+    {"ReversedGatesAreMetForwards",
+     backwards,
+     {key_rows, "reversed ? -view.strides[1] : view.strides[1];", 0, "view.strides[1];"},
+     Shown::by_both},
+    {"ReversedGatesOfGradientsAreMetForwards",
+     backwards,
+     {flat, "REVERSED ? -gates.strides[1] : gates.strides[1];", 0, "gates.strides[1];"},
+     Shown::by_both},
+    {"KeyGradientsWithoutRestsOfRows",
+     strong_keys,
+     {key_sums, "for (int other = 0; other < PIECES; ++other)", 0, "for (int other = 0; other < 1; ++other)"},
+     Shown::by_both},
     {"FlowsWithoutWhatFlowsThrough", flows, {step_gradients, "through * times.all", 0, "0 * times.all"}, Shown::by_both},
 };
 
