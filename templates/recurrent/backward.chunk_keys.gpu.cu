@@ -22,7 +22,7 @@ constexpr int QUERY_PIECES = 2, ROW_PIECES = DELTA && PIECES > 1 ? 3 : 2, PAIR_P
 constexpr int WRITTEN_PIECES = DELTA && PIECES > 1 ? 3 : 1, INVERSE_PARTS = PIECES > 1 ? 3 : 1;
 constexpr int DECAY_ROW = KEYS + (DELTA ? CHUNK : 0);  // floats of a chunk: decays of keys, (delta) betas
 constexpr int WAYS = 2, KEPT_PARTS = PIECES;  // states are made forward, and their gradients backward
-constexpr bool NARROW = false, F32_GATES = false;  // gates of keys are f32
+constexpr bool NARROW = false, F32_GATES = false;  // chunk_key_units.h has what halves need; gates of keys are f32
 #include "recurrent/gradient_rows.h"
 
 using KeyTile = Tile<Element, CHUNK, KEYS>;
@@ -32,6 +32,10 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_keep.h"
 #include "recurrent/chunk_pairs.h"
 #include "recurrent/chunk_place.h"
+$if narrow
+#include "recurrent/chunk_units.h"
+#include "recurrent/chunk_key_units.h"
+$end
 constexpr int PREPARE_GROUPS = DELTA ? 2 : 1;
 #include "recurrent/chunk_prepare.h"
 #include "recurrent/chunk_weighed.h"

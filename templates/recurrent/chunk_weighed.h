@@ -6,7 +6,7 @@
 // (unless RESTS, where values are exact) without written_rest.
 template <bool RESTS>
 static inline void take_in_weighed(State& state, const float* decays, const Operands<4>& written, const Operands<4>& written_rest,
-                                   const KeyTile& keys, const KeyTile& keys_rest) {
+                                   const KeyTile& keys, const KeyTile& keys_rest${narrow ? ', float inverse' : ''}) {
   constexpr int AHEAD = 1;
   uint32_t b[2][4][4];  // of a step (a slice of keys, or of the rests), and of the next one
   const auto load = [&](int step) {
@@ -40,7 +40,7 @@ static inline void take_in_weighed(State& state, const float* decays, const Oper
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) state[step - 1 + n][i] += sums[n][i] + sums[2 + n][i];
+      for (int i = 0; i < 4; ++i) state[step - 1 + n][i] += ${narrow ? '(sums[n][i] + sums[2 + n][i]) * inverse' : 'sums[n][i] + sums[2 + n][i]'};
   }
 }
 $if delta and split
