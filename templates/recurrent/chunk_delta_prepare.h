@@ -105,7 +105,7 @@ $if narrow
         largest = s <= t ? larger_size(largest, pair) : largest;
       }
   });
-  const Unit pair_unit = unit_of_block(largest, m);
+  const Unit pair_unit = unit_of_block<WARPS>(largest, m);
 $end
   multiply_chunk(query_tile, key_tile, [&](int first_t, int first_s, const float(&of_keys)[2][4], const float(&of_queries)[2][4]) {
     float high[2], low[2], at_key[2], at_query[2];  // of tokens t; below of keys

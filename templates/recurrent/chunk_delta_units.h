@@ -7,13 +7,13 @@
 #pragma once
 
 // By all of a block's threads: the unit of all their numbers. They meet behind the columns of the system, where nothing else is.
-static inline Unit unit_of_block(float largest, Matrices& m) {
+template <int BLOCK_WARPS> static inline Unit unit_of_block(float largest, Matrices& m) {
   float* place = m.system + CHUNK;
   largest = largest_of_warp(largest);
   if (lane() == 0) place[warp() * PITCH] = largest;
   sync_block();
 #pragma unroll
-  for (int i = 0; i < WARPS; ++i) largest = larger_of(largest, place[i * PITCH]);
+  for (int i = 0; i < BLOCK_WARPS; ++i) largest = larger_of(largest, place[i * PITCH]);
   return Unit(largest, LEAST_SUMMAND);
 }
 
@@ -25,7 +25,7 @@ template <int BLOCK_THREADS> static inline float store_scaled_inverse(Matrices& 
     const int row = i / CHUNK, column = i % CHUNK;
     if (column < row) largest = larger_size(largest, m.inverse[row * PITCH + column] / betas[row]);
   }
-  const Unit unit = unit_of_block(largest, m);
+  const Unit unit = unit_of_block<BLOCK_THREADS / WARP>(largest, m);
 #pragma unroll 1
   for (int i = thread_x(); i < CHUNK * CHUNK / 8; i += BLOCK_THREADS) {
     const int row = i / 8, column = i % 8 * 8;

@@ -95,7 +95,7 @@ static inline void weigh_read(char* memory, const KeyFlows& flows, const Own& ow
     const int t = own.first + i;
     product *= factor[i];
     put_piece(memory + At::READ, t, own.keys(j), query_of(memory, flows, t, own.keys(j)) * product${narrow ? ' * (1 / flows.row_units.queries)' : ''});
-    if (DELTA) put_piece(memory + At::READ_KEYS, t, own.keys(j), key_of(memory, flows, t, own.keys(j)) * product);
+    if (DELTA) put_piece(memory + At::READ_KEYS, t, own.keys(j), key_of(memory, flows, t, own.keys(j)) * product${narrow ? ' * (1 / flows.row_units.keys)' : ''});
   }
 }
 // Of all keys of a thread.

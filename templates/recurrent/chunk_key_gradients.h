@@ -25,7 +25,7 @@ struct alignas(16) KeyFlows {
   float token_gates[CHUNK], gates[WARPS];  // logs, and sums of gradients
   Norms norms;
 $if narrow
-  PairUnits pair_units;
+  PairUnits pair_units${delta ? ', key_pair_units' : ''};
   RowUnits row_units;
 $end
 $if delta
@@ -68,7 +68,7 @@ $else
 $end
   const Element* kept;
 $if narrow
-  const float* units;  // inverses of those of kept states, 16 values each, and behind them of their gradients
+  const float* units;  // inverses of those of kept states, 16 values each, and behind them of their gradients, then (delta) of what tokens write, of its gradients
 $end
   int padded_values, token, count, slices;
 $if narrow
@@ -300,7 +300,7 @@ static inline void add_gradients(const View& q_view, const View& k_view, const V
                                  const int32_t* cum_seqlens, const View& read_view, const View& dk_view, const View& dv_view, const View& dg_view, const View& dgk_view,
                                  const Element* queries_before, const Element* keys_after, const Element* weights, const Element* kept_states, float* gate_sums, float* read_sums,
                                  float* key_sums, float* value_sums, int64_t sequences, int64_t heads, int64_t padded_values, int64_t g_type, int64_t gamma_type, int64_t gk_type,
-                                 float softmax_scale, int64_t layer_idx, int64_t num_layers, bool reverse) {
+                                 float softmax_scale, int64_t layer_idx, int64_t num_layers, bool reverse${narrow ? ', const float* state_units, const float* row_units' : ''}) {
 $else
 KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
 $end
@@ -337,7 +337,7 @@ $else
 $end
             reinterpret_cast<const Element*>(kept_states) + static_cast<int64_t>(block_x()) * 2 * PIECES * padded_values * KEYS,
 $if narrow
-            state_units + static_cast<int64_t>(block_x()) * 2 * (padded_values / 16),
+            state_units + static_cast<int64_t>(block_x()) * (DELTA ? 4 : 2) * (padded_values / 16),
 $end
             static_cast<int>(padded_values), token, count, slices};
 $if narrow
@@ -385,9 +385,22 @@ $if narrow
 #pragma unroll
     for (int k = 0; k < COLUMNS / 16; ++k) {
       add_scaled_rows<1, PIECES>(dq, dout_tile, before_tile, 16 * k, plan.unit(0, x, k));
+$if delta
+      const ValueTile gradient_tile{shared + place + At::WRITTEN_GRADIENTS};
+      add_scaled_rows<WRITTEN_PIECES, PIECES>(dk, written_tile, after_tile, 16 * k, plan.unit(1, x, k) * plan.unit(2, x, k));
+      add_scaled_pairs<1, WRITTEN_PIECES>(pairs, dout_tile, written_tile, 16 * k, plan.unit(2, x, k));
+      add_scaled_rows<PIECES, PIECES>(read_by_keys, gradient_tile, before_tile, 16 * k, plan.unit(0, x, k) * plan.unit(3, x, k));
+      add_scaled_pairs<PIECES, WRITTEN_PIECES>(key_pairs, gradient_tile, written_tile, 16 * k, plan.unit(2, x, k) * plan.unit(3, x, k));
+$else
       add_scaled_rows<WRITTEN_PIECES, PIECES>(dk, written_tile, after_tile, 16 * k, plan.unit(1, x, k));
+$end
     }
+$if delta
+    store_value_gradients<PIECES>(memory + place + At::WRITTEN_GRADIENTS, dv_rows, token, count, x * COLUMNS, values,
+                                  [&](int t, int column) { return flows.betas[t] * plan.unit(3, x, column / 16); });
+$else
     add_pairs<ValueTile, COLUMNS>(pairs, dout_tile, written_tile);
+$end
     if (GATED) add_through(memory + place, through, [&](int k) { return plan.unit(0, x, k) * plan.unit(1, x, k); });
 $else
 #pragma unroll
@@ -400,7 +413,8 @@ $else
       add_pairs<ValueTile, COLUMNS>(pairs, dout_tile, ValueTile{written_tile.base + piece * ValueTile::BYTES});
     if (GATED) add_through(memory + place, through);
 $end
-$if delta
+$if narrow and delta  // all is there
+$elif delta
     const ValueTile gradient_tile{shared + place + At::WRITTEN_GRADIENTS};
 #pragma unroll
     for (int k = 0; k < COLUMNS / 16; ++k) add_states<PIECES>(read_by_keys, gradient_tile, before_tile, 16 * k);
@@ -413,7 +427,7 @@ $if delta
     store_value_gradients<PIECES>(memory + place + At::WRITTEN_GRADIENTS, dv_rows, token, count, x * COLUMNS, values,
                                   [&](int t) { return flows.betas[t]; });
 $elif exchanged
-    store_columns(shared, place, x * COLUMNS, token, count, values, dv_rows, read_rows);
+    store_columns(shared, place, x * COLUMNS, token, count, values, dv_rows, read_rows${narrow ? ', plan, flows.row_units, x' : ''});
 $else
     float dv[OWN<COLUMNS / 16>][2][4] = {};
 #pragma unroll
@@ -461,17 +475,22 @@ $end
   if (DELTA) factors.begin();
 
   each_slice<SLICES>([&](int j, int slice) { each_number(dq[j], slice, [&](int, int, float& x) { x *= scale; }); });
+$if narrow and delta  // what tokens write is kept over their betas
+  each_slice<4>([&](int j, int slice) { each_number(pairs[j], slice, [&](int, int s, float& x) { x *= scale * flows.betas[s]; }); });
+  each_slice<SLICES>([&](int j, int slice) { each_number(dk[j], slice, [&](int s, int, float& x) { x *= flows.betas[s]; }); });
+$else
   each_slice<4>([&](int j, int slice) { each_number(pairs[j], slice, [&](int, int, float& x) { x *= scale; }); });
+$end
   put_flows(memory + At::FLOWS_OF_PAIRS, memory + At::NEAR, pairs${narrow ? ', flows.pair_units' : ''});
 $if delta
   each_slice<SLICES>([&](int j, int slice) { each_number(read_by_keys[j], slice, [&](int t, int, float& x) { x *= -flows.betas[t]; }); });
   each_slice<4>([&](int j, int slice) {
     each_number(key_pairs[j], slice, [&](int t, int s, float& x) {
-      if (s == t) flows.of_betas[t] = x / flows.betas[t];
-      x = s < t ? -flows.betas[t] * x : 0;
+      if (s == t) flows.of_betas[t] = x${narrow ? '' : ' / flows.betas[t]'};
+      x = s < t ? -flows.betas[t] * ${narrow ? 'flows.betas[s] * ' : ''}x : 0;
     });
   });
-  put_flows(memory + At::FLOWS_OF_KEYS, memory + At::NEAR_KEYS, key_pairs);
+  put_flows(memory + At::FLOWS_OF_KEYS, memory + At::NEAR_KEYS, key_pairs${narrow ? ', flows.key_pair_units' : ''});
 $end
   if (GATED && thread_x() / (KEYS / 2) < GROUPS)
     store_pack(&flows.through[thread_x() / (KEYS / 2)][thread_x() % (KEYS / 2) * 2], Pack<float, 2>{through[0], through[1]});
@@ -489,7 +508,7 @@ $end
     add_part<false>(dq, shared + At::FLOWS_OF_PAIRS, shared + At::KEPT, part${narrow ? ', flows.pair_units.inverses[row_slice()][part] * flows.row_units.keys' : ''});
 $if delta
     decay_sums(read_by_keys, flows.leaves[part]);
-    add_part<false>(read_by_keys, shared + At::FLOWS_OF_KEYS, shared + At::KEPT, part);
+    add_part<false>(read_by_keys, shared + At::FLOWS_OF_KEYS, shared + At::KEPT, part${narrow ? ', flows.key_pair_units.inverses[row_slice()][part] * flows.row_units.keys' : ''});
 $end
   }
   sync_block();  // all are done with keys times r: rows times p take their place
@@ -500,7 +519,7 @@ $end
     decay_sums(dk, flows.leaves[part]);
     add_part<true>(dk, shared + At::FLOWS_OF_PAIRS, shared + At::READ, part${narrow ? ', flows.pair_units.inverses[part][row_slice()] * flows.row_units.queries' : ''});
 $if delta
-    add_part<true>(dk, shared + At::FLOWS_OF_KEYS, shared + At::READ_KEYS, part);
+    add_part<true>(dk, shared + At::FLOWS_OF_KEYS, shared + At::READ_KEYS, part${narrow ? ', flows.key_pair_units.inverses[part][row_slice()] * flows.row_units.keys' : ''});
 $end
   }
   sync_block();  // all are done with the rows: sums take their place

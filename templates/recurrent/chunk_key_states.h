@@ -42,7 +42,7 @@ static_assert(sizeof(StatePlan) <= 128);
 $if exchanged
 static inline void carry_states(const View& v_view, const View& dout_view, const View& initial_state_view, const View& dfinal_state_view, const int32_t* cum_seqlens,
                                 const View& dinitial_state_view, const Element* queries_before, const Element* keys_after, const float* decays, Element* kept_states,
-                                int64_t sequences, int64_t heads, int64_t state_slices, int64_t padded_values, bool reverse) {
+                                int64_t sequences, int64_t heads, int64_t state_slices, int64_t padded_values, bool reverse${narrow ? ', float* state_units, const float* row_units' : ''}) {
 $else
 KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
 $end

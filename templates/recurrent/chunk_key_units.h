@@ -8,9 +8,9 @@
 constexpr float PAIR_FACTOR = 0x1p-21f;
 static_assert(KEYS <= 128);
 
-// Inverses, of a chunk: of the unit of queries times the scale, of that of keys, and of that of queries alone.
+// Inverses, of a chunk: of the unit of queries times the scale, of that of keys, of that of queries alone, and of that of the delta rule's inverse.
 struct alignas(16) RowUnits {
-  float scaled_queries, keys, queries, none;
+  float scaled_queries, keys, queries, inverse;
   float of_pairs() const { return scaled_queries * keys * (1 / PAIR_FACTOR); }
 };
 

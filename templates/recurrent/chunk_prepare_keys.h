@@ -157,7 +157,7 @@ static inline void multiply_across_middle(char* memory, int part) {
 $if exchanged
 static inline void weigh_chunk(const View& q_view, const View& k_view, const View& g_view, const View& g_gamma_view, const View& gk_view, const int32_t* cum_seqlens,
                                Element* queries_before, Element* keys_after, Element* weights, float* decays, int64_t sequences, int64_t heads, int64_t g_type,
-                               int64_t gamma_type, int64_t gk_type, float softmax_scale, int64_t layer_idx, int64_t num_layers, bool reverse) {
+                               int64_t gamma_type, int64_t gk_type, float softmax_scale, int64_t layer_idx, int64_t num_layers, bool reverse${narrow ? ', float* row_units' : ''}) {
 $else
 KERNEL(PREPARE_THREADS, 3) prepare(${parameters('prepare')}) {
 $end
