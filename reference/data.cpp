@@ -229,6 +229,18 @@ void fill_blocks(HostTensor& tensor, const std::string& share, bool causal, Rng&
   tensor.assign(values);
 }
 
+// Each innermost row is normal numbers times the one size or the other.
+void fill_rows(HostTensor& tensor, double size, double other_size, Rng& rng) {
+  const auto columns = tensor.shape().empty() ? 1 : tensor.shape().back();
+  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
+  double own = size;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i % static_cast<std::size_t>(columns) == 0) own = rng.chance(0.5) ? size : other_size;
+    values[i] = own * rng.normal();
+  }
+  tensor.assign(values);
+}
+
 // "offsets T" as {"offsets", "T", ""}, "sizes M equal" as {"sizes", "M", "equal"}.
 struct FillWords {
   std::string kind, dim, word;
@@ -270,11 +282,12 @@ void fill_input(HostTensor& tensor, const std::string& fill, const std::map<std:
   const auto [kind, dim, word] = parse_fill(fill);
   if (kind == "offsets" && word.empty()) return fill_offsets(tensor, dim_named(tensor, dim, dims), rng);
   if (kind == "blocks") return fill_blocks(tensor, dim, word == "causal", rng);
+  if (kind == "rows") return fill_rows(tensor, std::stod(dim), std::stod(word), rng);
   if (kind == "sizes") return fill_sizes(tensor, word, dim_named(tensor, dim, dims), rng);
   if (fill_lengths(tensor, fill, dims, rng)) return;
   if (!fill.empty())
     throw std::invalid_argument(fmt::format(
-        "{}: unknown fill '{}'; known are 'segments', 'hidden', 'lowest', 'gates', 'mild gates', 'strong gates', 'betas', 'offsets DIM', "
+        "{}: unknown fill '{}'; known are 'segments', 'hidden', 'lowest', 'gates', 'mild gates', 'strong gates', 'betas', 'rows X Y', 'offsets DIM', "
         "'sizes DIM [equal|random|one]', 'blocks P [causal]', 'all X', 'lengths LOW to HIGH', 'each COUNT*X ...', 'starts "
         "COUNT*X ...', 'scales', "
         "'contexts STARTS MOST', 'pages LENGTHS PER POOL', 'paged TABLE LENGTHS PER' and 'between STARTS ENDS'",

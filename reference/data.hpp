@@ -21,6 +21,7 @@ namespace ejk::reference {
 //   "mild gates"   0 and -0.02 of a normal number's size: something is left after hundreds of steps
 //   "strong gates" 0 to -1.6, each as likely: much is left after one step, nothing after a hundred
 //   "betas"        0, 1, 2 and between
+//   "rows X Y"     normal numbers times X or, each innermost row as likely, times Y
 //   "segments"     runs of ids 0, 1, 2, ... along the last dim, now and then a run of -1 or less (padding). All tensors with this fill draw
 //                  their run bounds alike, as fractions of their length, so that queries and keys share ids
 //   "offsets T"    0, ..., nondecreasing, at most dim T: lengths vary, some are 0, and now and then tokens are left over

@@ -37,10 +37,10 @@ $else
 constexpr int PARTS = ${precise} ? 2 : 1;
 $end
 $end
-// What tokens write with the delta rule, and the inverse: three parts, as their errors grow in what they are used for.
-constexpr int WRITTEN_PARTS = DELTA && PARTS > 1 ? 3 : 1, INVERSE_PARTS = PARTS > 1 ? 3 : 1, ROWS_KEPT = WRITTEN_PARTS + PARTS;
+// What tokens write with the delta rule, and the inverse: three parts, or two halves, as their errors grow in what they are used for.
+constexpr int WRITTEN_PARTS = DELTA && PARTS > 1 ? ${narrow ? 2 : 3} : 1, INVERSE_PARTS = PARTS > 1 ? ${narrow ? 2 : 3} : 1, ROWS_KEPT = WRITTEN_PARTS + PARTS;
 constexpr int WAYS = 2, KEPT_PARTS = PARTS;  // states are made forward, and their gradients backward
-constexpr bool NARROW = false;
+constexpr bool NARROW = false;  // chunk_units.h has what halves need
 #include "recurrent/chunk_gates.h"
 #include "recurrent/gradient_rows.h"
 
@@ -51,6 +51,9 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_keep.h"
 #include "recurrent/chunk_pairs.h"
 #include "recurrent/chunk_place.h"
+$if narrow
+#include "recurrent/chunk_units.h"
+$end
 $if delta
 #include "recurrent/chunk_delta.h"
 $else

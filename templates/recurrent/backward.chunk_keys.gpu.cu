@@ -16,13 +16,13 @@ constexpr bool SHARED_HEADS = ${shared_heads};                          // tenso
 // Gradients of gates need digits of f32: numbers that matrix instructions take are two elements then, the second what rounding took from
 // the first.
 constexpr int PIECES = ${precise} ? 2 : 1;
-// Weighed queries, weighed keys, weights of pairs; (delta) what tokens write, and the inverse: three, as their errors grow in what they are
+// Weighed queries, weighed keys, weights of pairs; (delta) what tokens write, and the inverse: three, or two halves, as their errors grow in what they are
 // used for.
-constexpr int QUERY_PIECES = 2, ROW_PIECES = DELTA && PIECES > 1 ? 3 : 2, PAIR_PIECES = DELTA ? PIECES : 1;
-constexpr int WRITTEN_PIECES = DELTA && PIECES > 1 ? 3 : 1, INVERSE_PARTS = PIECES > 1 ? 3 : 1;
+constexpr int QUERY_PIECES = 2, ROW_PIECES = DELTA && PIECES > 1 ? ${narrow ? 2 : 3} : 2, PAIR_PIECES = DELTA ? PIECES : 1;
+constexpr int WRITTEN_PIECES = DELTA && PIECES > 1 ? ${narrow ? 2 : 3} : 1, INVERSE_PARTS = PIECES > 1 ? ${narrow ? 2 : 3} : 1;
 constexpr int DECAY_ROW = KEYS + (DELTA ? CHUNK : 0);  // floats of a chunk: decays of keys, (delta) betas
 constexpr int WAYS = 2, KEPT_PARTS = PIECES;  // states are made forward, and their gradients backward
-constexpr bool NARROW = false, F32_GATES = false;  // gates of keys are f32
+constexpr bool NARROW = false, F32_GATES = false;  // chunk_key_units.h has what halves need; gates of keys are f32
 #include "recurrent/gradient_rows.h"
 
 using KeyTile = Tile<Element, CHUNK, KEYS>;
@@ -32,6 +32,10 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_keep.h"
 #include "recurrent/chunk_pairs.h"
 #include "recurrent/chunk_place.h"
+$if narrow
+#include "recurrent/chunk_units.h"
+#include "recurrent/chunk_key_units.h"
+$end
 constexpr int PREPARE_GROUPS = DELTA ? 2 : 1;
 #include "recurrent/chunk_prepare.h"
 #include "recurrent/chunk_weighed.h"

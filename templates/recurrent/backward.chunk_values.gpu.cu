@@ -29,6 +29,10 @@ using Square = Tile<Element, CHUNK, CHUNK>;
 #include "recurrent/chunk_keep.h"
 #include "recurrent/chunk_pairs.h"
 #include "recurrent/chunk_place.h"
+$if narrow
+#include "recurrent/chunk_units.h"
+#include "recurrent/chunk_key_units.h"
+$end
 constexpr int PREPARE_GROUPS = 1;
 #include "recurrent/chunk_prepare.h"
 #include "recurrent/chunk_weighed.h"
@@ -39,16 +43,16 @@ constexpr int PREPARE_GROUPS = 1;
 
 KERNEL(PREPARE_THREADS, 3) prepare(${parameters('prepare')}) {
   weigh_chunk(dout_view, v_view, g_view, g_gamma_view, gv_view, cum_seqlens, queries_before, keys_after, weights, decays, sequences, heads, g_type, gamma_type, gv_type,
-              softmax_scale, layer_idx, num_layers, reverse);
+              softmax_scale, layer_idx, num_layers, reverse${narrow ? ', row_units' : ''});
 }
 
 KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
   carry_states(k_view, q_view, initial_state_view, dfinal_state_view, cum_seqlens, dinitial_state_view, queries_before, keys_after, decays, kept_states, sequences, heads,
-               state_slices, padded_values, reverse);
+               state_slices, padded_values, reverse${narrow ? ', state_units, row_units' : ''});
 }
 
 KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
   add_gradients(dout_view, v_view, k_view, q_view, g_view, g_gamma_view, gv_view, cum_seqlens, dq_view, dv_view, dk_view, dg_view, dgv_view, queries_before, keys_after, weights,
                 kept_states, gate_sums, query_sums, value_sums, key_sums, sequences, heads, padded_values, g_type, gamma_type, gv_type, softmax_scale, layer_idx, num_layers,
-                reverse);
+                reverse${narrow ? ', state_units, row_units' : ''});
 }

@@ -10,6 +10,9 @@ struct StatePlan {
   const ChunkNumbers* numbers;  // of the first chunk, as all that follow
   const Element* matrices;
   Element *to, *written;
+$if narrow
+  float* units;  // inverses of those of kept states, of their gradients, of what tokens write, and of its gradients: of the block's first 16 columns
+$end
   int64_t chunk_stride, part_stride, written_stride, padded_values;
   int count, heads, chunk_count, start, sequence, head;
   bool back;
@@ -62,6 +65,9 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
                 static_cast<int64_t>(item.start) * KEYS,
             reinterpret_cast<Element*>(written_rows) +
                 ((first_chunk * heads + item.head) * ROWS_KEPT + (item.back ? WRITTEN_PARTS : 0)) * CHUNK * padded_values + item.start,
+$if narrow
+            state_units + ((first_chunk * heads + item.head) * 4 + (item.back ? 1 : 0)) * (padded_values / 16) + item.start / 16,
+$end
             chunk_stride, part_stride, heads * ROWS_KEPT * CHUNK * padded_values, padded_values, count, static_cast<int>(heads),
             (count + CHUNK - 1) / CHUNK, item.start, static_cast<int>(item.sequence), static_cast<int>(item.head), item.back};
   }
@@ -82,8 +88,17 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     const Gates& gates = numbers.gates;
     const bool is_kept = plan.start + 16 * warp() < plan.padded_values;
     if (STATE_STAGES == 1) plan.copy_async(shared, step);
+$if narrow
+    const Unit unit = common_unit(state);
+    float* unit_place = plan.units + static_cast<int64_t>(plan.token(step) / CHUNK) * plan.heads * 4 * (plan.padded_values / 16) + warp();
+    if (is_kept) {
+      keep_state(state, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride, unit.of);
+      if (lane() == 0) *unit_place = unit.inverse;
+    }
+$else
     if (is_kept)
       keep_state(state, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
+$end
     copy_async_wait<0>();
     sync_block();  // the chunk is there for all, and all are done with the one before
     if (STATE_STAGES > 1) plan.copy_async(shared, step + 1);
@@ -92,6 +107,48 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
       for (int c = 0; c < 4; ++c) load_a_transposed(to[c], StateValueTile{stage + STATE_VALUES}, 16 * c, 16 * warp());
     };
     Operands<4> values, missing, rest;
+$if narrow
+    const float scale = softmax_scale;
+    Sums<4> seen = {};
+    add_seen<(PARTS > 1)>(seen, state, key_tile, unit.of);
+    load_values(values);
+    if (plan.back) {
+      scale_tokens(seen, [&](int t) { return gates.after[t] * numbers.key_norm(t) * unit.inverse * (1 / numbers.pair_unit); });
+#pragma unroll 1
+      for (int part = 0; part < PARTS; ++part)
+        add_triangle_back(seen, values, Square{stage + STATE_MATRICES + (INVERSE_PARTS + part) * Square::BYTES});
+      scale_tokens(seen, [&](int) { return numbers.pair_unit; });
+      add_scaled_inverse<true>(seen, gates.beta, stage + STATE_MATRICES, numbers.inverse_unit);
+    } else {
+      Sums<4> x;
+      to_all_sums(x, values);
+#pragma unroll
+      for (int n = 0; n < 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int t = 8 * n + lane() % 4 * 2 + i % 2;
+          seen[n][i] = x[n][i] - gates.before[t] * numbers.key_norm(t) * unit.inverse * seen[n][i];
+        }
+      add_scaled_inverse<false>(seen, gates.beta, stage + STATE_MATRICES, numbers.inverse_unit);
+    }
+    if (is_kept) {
+      const Unit written_unit = common_unit(seen);
+      Element* written = plan.written + plan.token(step) / CHUNK * plan.written_stride + 16 * warp();
+      if (plan.back) store_written<PARTS>(seen, written, plan.padded_values, CHUNK * plan.padded_values, written_unit.of);
+      else store_written<WRITTEN_PARTS>(seen, written, plan.padded_values, CHUNK * plan.padded_values, written_unit.of);
+      if (lane() == 0) unit_place[2 * (plan.padded_values / 16)] = written_unit.inverse;
+    }
+    const Unit taken_unit = weigh_scaled(missing, rest, seen, [&](int t) {
+      return gates.beta[t] * numbers.key_norm(t) * (plan.back ? -gates.before[t] : gates.after[t]);
+    });
+    write_state<PARTS>(state, gates.base, gates.rest, taken_unit.inverse, missing, rest, key_tile);
+    if (plan.back) {
+      load_values(values);
+      to_all_sums(seen, values);
+      const Unit read_unit = weigh_scaled(missing, rest, seen, [&](int t) { return scale * gates.before[t] * numbers.query_norm(t); });
+      write_state<PARTS>(state, 1, 0, read_unit.inverse, missing, rest, KeyTile{stage + STATE_QUERIES});
+    }
+$else
 $if summed
     Operands<4> least;
 $end
@@ -155,6 +212,7 @@ $else
       write_state<PARTS>(state, gates.base, gates.rest, missing, rest, key_tile);
 $end
     }
+$end
     if (STATE_STAGES == 1) sync_block();
   }
   copy_async_wait<0>();

@@ -2,6 +2,9 @@
 // template; backward.chunk.gpu.cu has the formulas.
 #pragma once
 #include "recurrent/chunk_delta_products.h"
+$if narrow
+#include "recurrent/chunk_delta_units.h"
+$end
 
 // Matrices of elements of each chunk and head: the inverse, and the weights of pairs of tokens.
 constexpr int MATRICES_KEPT = INVERSE_PARTS + PARTS;
@@ -90,6 +93,20 @@ $end
   each_word(reinterpret_cast<char*>(reinterpret_cast<ChunkNumbers*>(chunk_numbers) + block_x()));
   Element* to = reinterpret_cast<Element*>(matrices) + static_cast<int64_t>(block_x()) * MATRICES_KEPT * CHUNK * CHUNK;
   const float scale = softmax_scale;
+$if narrow
+  float largest = 0;
+  multiply_chunk(query_tile, key_tile, [&](int first_t, int first_s, const float(&)[2][4], const float(&of_queries)[2][4]) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int t = first_t + i / 2 * 8, s = first_s + 8 * n + i % 2;
+        const float pair = scale * numbers.query_norm(t) * numbers.key_norm(s) * gates.left(t, s) * of_queries[n][i];
+        largest = s <= t ? larger_size(largest, pair) : largest;
+      }
+  });
+  const Unit pair_unit = unit_of_block<WARPS>(largest, m);
+$end
   multiply_chunk(query_tile, key_tile, [&](int first_t, int first_s, const float(&of_keys)[2][4], const float(&of_queries)[2][4]) {
     float high[2], low[2], at_key[2], at_query[2];  // of tokens t; below of keys
 #pragma unroll
@@ -111,7 +128,7 @@ $end
           const float left = norms[i] * exp2_of((high[h] - from_high.at[i]) + (low[h] - from_low.at[i]));
           const float system = at_key[h] * left * of_keys[n][2 * h + i], pair = at_query[h] * left * of_queries[n][2 * h + i];
           m.system[t * PITCH + s + i] = s + i < t ? system : 0;
-          pairs[i] = s + i <= t ? pair : 0;
+          pairs[i] = s + i <= t ? pair${narrow ? ' * pair_unit.of' : ''} : 0;
         }
         const uint32_t word = pack_pair<Element>(pairs[0], pairs[1]);
         Element* to_pair = to + INVERSE_PARTS * CHUNK * CHUNK + t * CHUNK + s;
@@ -126,5 +143,13 @@ $end
   });
   sync_block();
   invert_system<THREADS>(m);
+$if narrow
+  const float inverse_unit = store_scaled_inverse<THREADS>(m, gates.beta, to);
+  if (thread_x() == 0) {
+    ChunkNumbers& kept = reinterpret_cast<ChunkNumbers*>(chunk_numbers)[block_x()];
+    kept.inverse_unit = inverse_unit, kept.pair_unit = pair_unit.inverse;
+  }
+$else
   store_inverse_parts<THREADS>(m, to);
+$end
 }

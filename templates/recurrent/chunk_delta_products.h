@@ -84,13 +84,17 @@ template <bool BACK> static inline void add_inverse(Sums<4>& sums, const Sums<4>
 }
 
 // What tokens write (or its gradient), of values by tokens, to rows of tokens; so many parts of it, `part_stride` elements apart.
+$if narrow  // halves: times a unit
+template <int COUNT> static inline void store_written(const Sums<4>& sums, Element* to, int64_t stride, int64_t part_stride, float unit) {
+$else
 template <int COUNT> static inline void store_written(const Sums<4>& sums, Element* to, int64_t stride, int64_t part_stride) {
+$end
   Element* at = to + lane() / 4 * stride + lane() % 4 * 2;
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float x = sums[n][2 * h], y = sums[n][2 * h + 1];
+      float x = sums[n][2 * h]${narrow ? ' * unit' : ''}, y = sums[n][2 * h + 1]${narrow ? ' * unit' : ''};
 #pragma unroll
       for (int part = 0; part < COUNT; ++part) {
         const uint32_t word = pack_pair<Element>(x, y);

@@ -38,7 +38,7 @@ static inline void store_value_gradients(const char* tiles, const GradientRows& 
       const uint32_t word = *reinterpret_cast<const uint32_t*>(tiles + part * ValueTile::BYTES + (row * ValueTile::PITCH + column) * 2);
       x += low_of(word), y += high_of(word);
     }
-    to.store_two(token + row, start + column, beta(row) * x, beta(row) * y);
+    to.store_two(token + row, start + column, beta(row${narrow ? ', column' : ''}) * x, beta(row${narrow ? ', column' : ''}) * y);
   }
 }
 $end

@@ -106,7 +106,11 @@ static inline void store_sums(KeySums& sums, const GradientRows& to, int token, 
 }
 
 // What a state holds for the gradient after the chunk: the products of some columns of both, by a thread.
+$if narrow  // inverse(k): of the products' units, of 16 columns
+template <class Inverse> static inline float flow_through(const char* before, const char* after, Inverse inverse) {
+$else
 static inline float flow_through(const char* before, const char* after) {
+$end
   float sum = 0;
 #pragma unroll 2
   for (int i = thread_x(); i < COLUMNS * KEYS / 8; i += THREADS) {
@@ -119,8 +123,15 @@ static inline float flow_through(const char* before, const char* after) {
 #pragma unroll
       for (int j = 0; j < 8; ++j) x[j] += to_float(s.at[j]), y[j] += to_float(d.at[j]);
     }
+$if narrow
+    float own = 0;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) own += x[j] * y[j];
+    sum += own * inverse(i / (KEYS / 8) / 16);
+$else
 #pragma unroll
     for (int j = 0; j < 8; ++j) sum += x[j] * y[j];
+$end
   }
   return sum;
 }

@@ -19,6 +19,9 @@ struct Flows {
 $if delta
   float beta[CHUNK];  // gradients
 $end
+$if narrow
+  PairUnits value_units, pair_units;  // of VALUE_PAIRS and of PAIRS
+$end
 $if dual  // ssd: what a token reads of itself, and the product of x and out's gradient. What is left and read here is without steps.
   // Besides, the chunk's steps up to each token, and flows times the steps between their ends.
   float own[CHUNK], skip[CHUNK], aged[WARPS];
@@ -39,8 +42,15 @@ $else
   ChunkRows<Element, COLUMNS, THREADS> values;
 $end
   const Element* kept;
+$if narrow
+  const float* units;  // inverses of those of kept states, 16 values each; behind them of their gradients, then (delta) of what tokens write, of its gradients
+$end
   int padded_values, token, count, slices;
 
+$if narrow
+  // Of 16 columns, number k of a slice.
+  float unit(int row, int slice, int k) const { return units[row * (padded_values / 16) + slice * (COLUMNS / 16) + k]; }
+$end
   // Starts copying some columns.
   void copy_async(SharedPointer shared, int slice) const {
     if (slice < slices) {
@@ -164,13 +174,20 @@ $else
             {v_view, tokens, head, heads, 0, values, reverse},
 $end
             reinterpret_cast<const Element*>(kept_states) + static_cast<int64_t>(block_x()) * 2 * PARTS * padded_values * KEYS,
+$if narrow
+            state_units + static_cast<int64_t>(block_x()) * (DELTA ? 4 : 2) * (padded_values / 16),
+$end
             static_cast<int>(padded_values), token, count, slices};
   sync_block();
   const auto copy = [&](int slice) { plan.copy_async(shared, slice); };
   copy(0);
   copy_async_wait<1>();
   sync_block();
+$if narrow and delta  // what tokens write is kept over their betas
+  const auto factor = [&](int t, int s) { return s <= t ? scale * gates.beta[s] * gates.left(t, s) * numbers.query_norm(t) * numbers.key_norm(s) : 0; };
+$else
   const auto factor = [&](int t, int s) { return s <= t ? scale * gates.left(t, s) * numbers.query_norm(t) * numbers.key_norm(s) : 0; };
+$end
 $if not delta
   {
     PairSums pairs = {};
@@ -178,7 +195,7 @@ $if not delta
     each_slice<4>([&](int j, int slice) {
       if (slice > row_slice()) return;
       each_number(pairs[j], slice, [&](int t, int s, float& x) { x *= factor(t, s); });
-      put_pair_of(memory + PAIRS, slice, pairs[j]);
+      ${narrow ? 'flows.pair_units.put' : 'put_pair_of'}(memory + PAIRS, slice, pairs[j]);
     });
   }
 $end
@@ -210,6 +227,29 @@ $end
     if (STAGES > 1) copy(x + 1);
     const ValueTile dout_tile{shared + place}, written_tile{shared + place + WRITTEN};
     const StateTile before_tile{shared + place + BEFORE}, after_tile{shared + place + AFTER};
+$if narrow
+#pragma unroll
+    for (int k = 0; k < COLUMNS / 16; ++k) {
+      add_scaled_rows<1, PARTS>(dq, dout_tile, before_tile, 16 * k, plan.unit(0, x, k));
+$if delta
+      const ValueTile gradient_tile{shared + place + WRITTEN_GRADIENTS};
+      add_scaled_rows<WRITTEN_PARTS, PARTS>(dk, written_tile, after_tile, 16 * k, plan.unit(1, x, k) * plan.unit(2, x, k));
+      add_scaled_pairs<1, WRITTEN_PARTS>(value_pairs, dout_tile, written_tile, 16 * k, plan.unit(2, x, k));
+      add_scaled_rows<PARTS, PARTS>(read_by_keys, gradient_tile, before_tile, 16 * k, plan.unit(0, x, k) * plan.unit(3, x, k));
+      add_scaled_pairs<PARTS, WRITTEN_PARTS>(key_pairs, gradient_tile, written_tile, 16 * k, plan.unit(2, x, k) * plan.unit(3, x, k));
+$else
+      add_scaled_rows<WRITTEN_PARTS, PARTS>(dk, written_tile, after_tile, 16 * k, plan.unit(1, x, k));
+$end
+    }
+$if delta
+    store_value_gradients<PARTS>(memory + place + WRITTEN_GRADIENTS, dv_rows, token, count, x * COLUMNS, values,
+                                 [&](int t, int column) { return gates.beta[t] * plan.unit(3, x, column / 16); });
+$else
+    add_pairs<ValueTile, COLUMNS>(value_pairs, dout_tile, written_tile);
+$end
+    if (GATED)
+      through += flow_through(memory + place + BEFORE, memory + place + AFTER, [&](int k) { return plan.unit(0, x, k) * plan.unit(1, x, k); });
+$else
 #pragma unroll
     for (int k = 0; k < COLUMNS / 16; ++k) {
       add_part_rows<1>(dq, dout_tile, before_tile, 16 * k);
@@ -234,6 +274,7 @@ $if delta
     store_value_gradients<PARTS>(memory + place + WRITTEN_GRADIENTS, dv_rows, token, count, x * COLUMNS, values,
                                  [&](int t) { return gates.beta[t]; });
 $end
+$end
 
 $if not delta
     float dv[OWN<COLUMNS / 16>][2][4] = {};
@@ -247,7 +288,7 @@ $if not delta
       });
     }
     each_slice<COLUMNS / 16>([&](int j, int slice) {
-      each_number(dv[j], slice, [&](int s, int, float& y) { y *= gates.after[s] * numbers.key_norm(s); });
+      each_number(dv[j], slice, [&](int s, int, float& y) { y *= gates.after[s] * numbers.key_norm(s)${narrow ? ' * plan.unit(1, x, slice)' : ''}; });
     });
 #pragma unroll 1
     for (int t = row_slice(); t < 4; ++t) {
@@ -255,7 +296,13 @@ $if not delta
       load_a_transposed(a, Square{shared + PAIRS}, 16 * t, row);
       each_slice<COLUMNS / 16>([&](int j, int slice) {
         dout_tile.load_b_transposed(b, 16 * t, 16 * slice);
+$if narrow
+        float own[2][4] = {};
+        multiply_two(own[0], own[1], a, b);
+        add_times(dv[j], own, flows.pair_units.inverses[t][row_slice()]);
+$else
         multiply_two(dv[j][0], dv[j][1], a, b);
+$end
       });
     }
     each_slice<COLUMNS / 16>([&](int j, int slice) {
@@ -279,7 +326,7 @@ $end
 $if dual  // without its step yet
     each_number(dk[j], slice, [&](int s, int, float& x) { x *= gates.after[s]; });
 $else
-    each_number(dk[j], slice, [&](int s, int, float& x) { x *= gates.after[s] * numbers.key_norm(s); });
+    each_number(dk[j], slice, [&](int s, int, float& x) { x *= gates.after[s] * numbers.key_norm(s)${narrow and delta ? ' * gates.beta[s]' : ''}; });
 $end
 $if delta
     each_number(read_by_keys[j], slice, [&](int t, int, float& x) { x *= -gates.before[t] * gates.beta[t] * numbers.key_norm(t); });
@@ -299,14 +346,14 @@ $if dual
     put_pair_of(memory + VALUE_PAIRS, slice, stepped);
 $else
     each_number(value_pairs[j], slice, [&](int t, int s, float& x) { x *= factor(t, s); });
-    put_pair_of(memory + VALUE_PAIRS, slice, value_pairs[j]);
+    ${narrow ? 'flows.value_units.put' : 'put_pair_of'}(memory + VALUE_PAIRS, slice, value_pairs[j]);
 $end
 $if delta
     each_number(key_pairs[j], slice, [&](int t, int s, float& x) {
-      if (s == t) flows.beta[t] = x / gates.beta[t];
-      x = s < t ? -gates.beta[t] * numbers.key_norm(t) * numbers.key_norm(s) * gates.left(t, s) * x : 0;
+      if (s == t) flows.beta[t] = x${narrow ? '' : ' / gates.beta[t]'};
+      x = s < t ? -gates.beta[t] * ${narrow ? 'gates.beta[s] * ' : ''}numbers.key_norm(t) * numbers.key_norm(s) * gates.left(t, s) * x : 0;
     });
-    put_pair_of(memory + PAIRS, slice, key_pairs[j]);
+    ${narrow ? 'flows.pair_units.put' : 'put_pair_of'}(memory + PAIRS, slice, key_pairs[j]);
 $end
   });
   if constexpr (GATED) {
@@ -409,16 +456,28 @@ $end
   for (int s = 0; s <= row_slice(); ++s) {
     uint32_t a[4];
     Square{shared + VALUE_PAIRS}.load_a(a, 16 * row_slice(), 16 * s);
+$if narrow
+    add_scaled_row(dq, a, key_tile, 16 * s, flows.value_units.inverses[row_slice()][s]);
+$else
     add_rows(dq, a, key_tile, 16 * s);
+$end
   }
 #pragma unroll 1
   for (int t = row_slice(); t < 4; ++t) {
     uint32_t a[4];
     load_a_transposed(a, Square{shared + VALUE_PAIRS}, 16 * t, 16 * row_slice());
+$if narrow
+    add_scaled_row(dk, a, query_tile, 16 * t, flows.value_units.inverses[t][row_slice()]);
+$else
     add_rows(dk, a, query_tile, 16 * t);
+$end
 $if delta
     load_a_transposed(a, Square{shared + PAIRS}, 16 * t, 16 * row_slice());
+$if narrow
+    add_scaled_row(dk, a, key_tile, 16 * t, flows.pair_units.inverses[t][row_slice()]);
+$else
     add_rows(dk, a, key_tile, 16 * t);
+$end
 $end
   }
 $if delta
@@ -426,7 +485,11 @@ $if delta
   for (int s = 0; s <= row_slice(); ++s) {
     uint32_t a[4];
     Square{shared + PAIRS}.load_a(a, 16 * row_slice(), 16 * s);
+$if narrow
+    add_scaled_row(dk, a, key_tile, 16 * s, flows.pair_units.inverses[row_slice()][s]);
+$else
     add_rows(dk, a, key_tile, 16 * s);
+$end
   }
   each_slice<SLICES>([&](int j, int) {
 #pragma unroll

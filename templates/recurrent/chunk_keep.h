@@ -21,7 +21,11 @@ static inline void store_kept(const char* tile, Element* to) {
 }
 
 // A state, to [KEPT_PARTS][values][KEYS] from the warp's first value on; the second part is what rounding took from the first.
+$if narrow  // halves: times a unit
+static inline void keep_state(const State& state, char* tile, Element* to, int64_t part_stride, float unit) {
+$else
 static inline void keep_state(const State& state, char* tile, Element* to, int64_t part_stride) {
+$end
 #pragma unroll
   for (int first = 0; first < KEYS; first += KEPT_KEYS) {
 #pragma unroll
@@ -29,9 +33,16 @@ static inline void keep_state(const State& state, char* tile, Element* to, int64
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int row = 8 * h + lane() / 4, key = 8 * n - first + lane() % 4 * 2;
+$if narrow
+        const float low = state[n][2 * h] * unit, high = state[n][2 * h + 1] * unit;
+        const uint32_t word = pack_pair<Element>(low, high);
+        put_kept(tile, row, key, word);
+        if (KEPT_PARTS > 1) put_kept(tile + KeptTile::BYTES, row, key, rounding_of(low, high, word));
+$else
         const uint32_t word = pack_pair<Element>(state[n][2 * h], state[n][2 * h + 1]);
         put_kept(tile, row, key, word);
         if (KEPT_PARTS > 1) put_kept(tile + KeptTile::BYTES, row, key, rounding_of(state[n][2 * h], state[n][2 * h + 1], word));
+$end
 $if (dual or summed) and backward
         if constexpr (KEPT_PARTS > 2) {
           const float x = state[n][2 * h] - low_of(word), y = state[n][2 * h + 1] - high_of(word);
@@ -47,12 +58,18 @@ $end
 }
 
 // state = (base + rest) state + (written + what rounding took from it) rows; PARTS == 1: without the latter.
+$if narrow  // halves: `written` is in units of 1 / inverse
+template <int PARTS>
+static inline void write_state(State& state, float base, float rest, float inverse, const Operands<4>& written, const Operands<4>& written_rest,
+                               const KeyTile& rows) {
+$else
 template <int PARTS>
 static inline void write_state(State& state, float base, float rest, const Operands<4>& written, const Operands<4>& written_rest,
 $if (dual or summed) and backward  // PARTS == 3: and what rounding took from that
                                const Operands<4>& written_least,
 $end
                                const KeyTile& rows) {
+$end
   constexpr int AHEAD = WAYS - 1;  // where one way is made alone, more blocks share a processor, and leave no registers for the next slice's
   uint32_t b[1 + AHEAD][4][4];
   const auto load = [&](int k) {
@@ -79,7 +96,7 @@ $end
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float& x = state[2 * k + n][i];
-        x = x * base + (x * rest + (sums[0][n][i] + sums[1][n][i]));
+        x = x * base + (x * rest + (sums[0][n][i] + sums[1][n][i])${narrow ? ' * inverse' : ''});
       }
   }
 }

@@ -9,6 +9,10 @@ struct StatePlan {
   const Element *after, *before, *queries, *pairs, *inverses;  // of the first chunk, as all that follow
   const float* decays;
   Element *to, *written;
+$if narrow
+  float* units;  // inverses of those of kept states, of their gradients, of what tokens write, and of its gradients: of the block's first 16 columns
+  const RowUnits* row_units;
+$end
   int64_t chunk_stride, part_stride, written_stride, padded_values;
   int count, heads, chunk_count, start, sequence, head;
   bool back;
@@ -76,6 +80,9 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
             reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride +
                 (item.head * 2 + (item.back ? 1 : 0)) * PIECES * part_stride + static_cast<int64_t>(item.start) * KEYS,
             reinterpret_cast<Element*>(written_rows) + (first * ROWS_KEPT + (item.back ? WRITTEN_PIECES : 0)) * CHUNK * padded_values + item.start,
+$if narrow
+            state_units + (first * 4 + (item.back ? 1 : 0)) * (padded_values / 16) + item.start / 16, reinterpret_cast<const RowUnits*>(row_units) + first,
+$end
             chunk_stride, part_stride, heads * ROWS_KEPT * CHUNK * padded_values, padded_values, count, static_cast<int>(heads),
             (count + CHUNK - 1) / CHUNK, item.start, static_cast<int>(item.sequence), static_cast<int>(item.head), item.back};
   }
@@ -95,8 +102,19 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
     const float* betas = decays_here + KEYS;
     const bool is_kept = plan.start + 16 * warp() < plan.padded_values;
     if (STATE_STAGES == 1) plan.copy_async(shared, step);
+$if narrow
+    const int64_t number = static_cast<int64_t>(plan.token(step) / CHUNK) * plan.heads;
+    const Unit unit = common_unit(state);
+    float* unit_place = plan.units + number * 4 * (plan.padded_values / 16) + warp();
+    if (is_kept) {
+      keep_state(state, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride, unit.of);
+      if (lane() == 0) *unit_place = unit.inverse;
+    }
+    const RowUnits row_units_here = plan.row_units[number];
+$else
     if (is_kept)
       keep_state(state, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
+$end
     copy_async_wait<0>();
     sync_block();  // the chunk is there for all, and all are done with the one before
     if (STATE_STAGES > 1) plan.copy_async(shared, step + 1);
@@ -105,6 +123,37 @@ KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
       for (int c = 0; c < 4; ++c) load_a_transposed(to[c], StateValueTile{stage + STATE_VALUES}, 16 * c, 16 * warp());
     };
     Operands<4> values, missing, rest;
+$if narrow
+    Sums<4> seen = {};
+    add_seen_of_pieces(seen, state, stage + (plan.back ? 0 : STATE_BEFORE), unit.of);
+    load_values(values);
+    const float seen_unit = unit.inverse * row_units_here.keys;
+    if (plan.back) {
+      scale_tokens(seen, [&](int) { return seen_unit * (1 / row_units_here.of_pairs()); });
+#pragma unroll 1
+      for (int piece = 0; piece < PAIR_PIECES; ++piece) add_triangle_back(seen, values, Square{stage + STATE_PAIRS + piece * Square::BYTES});
+      scale_tokens(seen, [&](int) { return row_units_here.of_pairs(); });
+      add_scaled_inverse<true>(seen, betas, stage + STATE_INVERSE, row_units_here.inverse);
+    } else {
+      Sums<4> x;
+      to_all_sums(x, values);
+#pragma unroll
+      for (int n = 0; n < 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) seen[n][i] = x[n][i] - seen_unit * seen[n][i];
+      add_scaled_inverse<false>(seen, betas, stage + STATE_INVERSE, row_units_here.inverse);
+    }
+    if (is_kept) {
+      const Unit written_unit = common_unit(seen);
+      Element* written = plan.written + plan.token(step) / CHUNK * plan.written_stride + 16 * warp();
+      if (plan.back) store_written<PIECES>(seen, written, plan.padded_values, CHUNK * plan.padded_values, written_unit.of);
+      else store_written<WRITTEN_PIECES>(seen, written, plan.padded_values, CHUNK * plan.padded_values, written_unit.of);
+      if (lane() == 0) unit_place[2 * (plan.padded_values / 16)] = written_unit.inverse;
+    }
+    const Unit taken_unit = weigh_scaled(missing, rest, seen, [&](int t) { return plan.back ? -betas[t] : betas[t]; });
+    take_in_pieces<ROW_PIECES, true>(state, decays_here, missing, rest, stage + (plan.back ? STATE_BEFORE : 0), taken_unit.inverse * row_units_here.keys);
+    if (plan.back) take_in_pieces<QUERY_PIECES, false>(state, nullptr, values, values, stage + STATE_QUERIES, row_units_here.scaled_queries);
+$else
     Sums<4> seen = {}, sums = {};
     add_seen_of_pieces(seen, state, stage + (plan.back ? 0 : STATE_BEFORE));
 $if precise and keys <= 32  // keys of few features overlap much: states, and what tokens write, are three elements a number
@@ -140,6 +189,7 @@ $if precise and keys <= 32
     add_written(state, missing, KeyTile{stage + (plan.back ? STATE_BEFORE : 0)});
 $end
     if (plan.back) take_in_pieces<QUERY_PIECES, false>(state, nullptr, values, values, stage + STATE_QUERIES);
+$end
     if (STATE_STAGES == 1) sync_block();
   }
   copy_async_wait<0>();

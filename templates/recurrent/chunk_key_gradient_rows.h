@@ -81,7 +81,7 @@ static inline void weigh_kept(char* memory, KeyFlows& flows, const Own& own, int
   for (int i = PART - 1; i >= 0; --i) {
     const int t = own.first + i;
     if (factor[i] < 1e-37f) closed |= 1u << (PART * j + i);
-    put_piece(memory + At::KEPT, t, key, key_of(memory, flows, t, key) * product);
+    put_piece(memory + At::KEPT, t, key, key_of(memory, flows, t, key) * product${narrow ? ' * (1 / flows.row_units.keys)' : ''});
     product *= factor[i];
   }
   flows.leaves[own.part][key] = product;
@@ -94,8 +94,8 @@ static inline void weigh_read(char* memory, const KeyFlows& flows, const Own& ow
   for (int i = 0; i < PART; ++i) {
     const int t = own.first + i;
     product *= factor[i];
-    put_piece(memory + At::READ, t, own.keys(j), query_of(memory, flows, t, own.keys(j)) * product);
-    if (DELTA) put_piece(memory + At::READ_KEYS, t, own.keys(j), key_of(memory, flows, t, own.keys(j)) * product);
+    put_piece(memory + At::READ, t, own.keys(j), query_of(memory, flows, t, own.keys(j)) * product${narrow ? ' * (1 / flows.row_units.queries)' : ''});
+    if (DELTA) put_piece(memory + At::READ_KEYS, t, own.keys(j), key_of(memory, flows, t, own.keys(j)) * product${narrow ? ' * (1 / flows.row_units.keys)' : ''});
   }
 }
 // Of all keys of a thread.
@@ -205,7 +205,7 @@ $end
         float& of_rest = *sums_of(memory, At::KEY_SUMS, own.first + i, key);
         dk[i] = of_rest;
         if constexpr (MORE_SUMS) dk[i] += *sums_of(memory, At::MORE_KEY_SUMS, own.first + i, key);
-        if (LEAVES_RESTS) of_rest = rest_of_pieces(k[i] * product) * dk[i];
+        if (LEAVES_RESTS) of_rest = rest_of_pieces(k[i] * product${narrow ? ' * (1 / flows.row_units.keys)' : ''}) * dk[i]${narrow ? ' * flows.row_units.keys' : ''};
         dk[i] *= product;
         product *= factor[i];
       }

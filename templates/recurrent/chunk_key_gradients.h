@@ -24,6 +24,10 @@ struct alignas(16) KeyFlows {
   float through[GROUPS][KEYS];   // products of the states before and of the gradient after the chunk
   float token_gates[CHUNK], gates[WARPS];  // logs, and sums of gradients
   Norms norms;
+$if narrow
+  PairUnits pair_units${delta ? ', key_pair_units' : ''};
+  RowUnits row_units;
+$end
 $if delta
   float betas[CHUNK], of_betas[CHUNK];  // and gradients
 $end
@@ -63,7 +67,14 @@ $else
   ChunkRows<Element, COLUMNS, THREADS> values;
 $end
   const Element* kept;
+$if narrow
+  const float* units;  // inverses of those of kept states, 16 values each, and behind them of their gradients, then (delta) of what tokens write, of its gradients
+$end
   int padded_values, token, count, slices;
+$if narrow
+  // Of 16 columns, number k of a slice.
+  float unit(int row, int slice, int k) const { return units[row * (padded_values / 16) + slice * (COLUMNS / 16) + k]; }
+$end
 
   // Starts copying some columns.
   void copy_async(SharedPointer shared, int slice) const {
@@ -114,7 +125,11 @@ template <int ROWS_PIECES> static inline void add_states(KeySums& sums, const Va
 }
 
 // By a thread: products of both states of some columns, added up by key.
+$if narrow  // inverse(k): of the products' units, of 16 columns
+template <class Inverse> static inline void add_through(const char* stage, float (&sums)[2], Inverse inverse) {
+$else
 static inline void add_through(const char* stage, float (&sums)[2]) {
+$end
   const int key = thread_x() % (KEYS / 2) * 2, group = thread_x() / (KEYS / 2);
 #pragma unroll 2
   for (int row = group; row < COLUMNS && group < GROUPS; row += GROUPS) {
@@ -126,7 +141,12 @@ static inline void add_through(const char* stage, float (&sums)[2]) {
       const uint32_t after = *reinterpret_cast<const uint32_t*>(stage + At::AFTER + at);
       x[0] += low_of(before), x[1] += high_of(before), y[0] += low_of(after), y[1] += high_of(after);
     }
+$if narrow
+    const float factor = inverse(row / 16);
+    sums[0] += x[0] * y[0] * factor, sums[1] += x[1] * y[1] * factor;
+$else
     sums[0] += x[0] * y[0], sums[1] += x[1] * y[1];
+$end
   }
 }
 
@@ -145,19 +165,34 @@ static inline void put_sums(char* memory, int place, const KeySums& sums) {
 }
 
 // Products of pairs: those of different parts as elements to `far`, the others, transposed, as floats.
+$if narrow
+static inline void put_flows(char* far, char* near, const PairSums& pairs, PairUnits& units) {
+  each_slice<4>([&](int j, int slice) {
+    if (slice > row_slice()) return;
+    const Unit unit = common_unit(pairs[j]);
+    if (lane() == 0) units.inverses[row_slice()][slice] = unit.inverse;
+$else
 static inline void put_flows(char* far, char* near, const PairSums& pairs) {
   each_slice<4>([&](int j, int slice) {
     if (slice > row_slice()) return;
+$end
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const float x = pairs[j][n][2 * h], y = pairs[j][n][2 * h + 1];
         if (slice < row_slice()) {
+$if narrow
+          const uint32_t word = pack_pair<Element>(x * unit.of, y * unit.of);
+          put_word(far, Square::PITCH, 8 * h, 16 * slice + 8 * n, word);
+          if (PIECES > 1)
+            put_word(far + Square::BYTES, Square::PITCH, 8 * h, 16 * slice + 8 * n, rounding_of(x * unit.of, y * unit.of, word));
+$else
           const uint32_t word = pack_pair<Element>(x, y);
           put_word(far, Square::PITCH, 8 * h, 16 * slice + 8 * n, word);
           if (PIECES > 1)
             put_word(far + Square::BYTES, Square::PITCH, 8 * h, 16 * slice + 8 * n, rounding_of(x, y, word));
+$end
         } else {
           float* to = reinterpret_cast<float*>(near) + slice * PART * PART + (8 * n + lane() % 4 * 2) * PART + 8 * h + lane() / 4;
           to[0] = x, to[PART] = y;
@@ -183,6 +218,9 @@ static inline void put_left(const char* memory, KeyFlows& flows, const KeySums& 
         }
         left[0] += k[0] * sums[j][n][2 * h], left[1] += k[1] * sums[j][n][2 * h + 1];
       }
+$if narrow
+      left[0] *= flows.row_units.keys, left[1] *= flows.row_units.keys;
+$end
 #pragma unroll
       for (int i = 0; i < 2; ++i)
 #pragma unroll
@@ -204,6 +242,29 @@ static inline void decay_sums(KeySums& sums, const float* leaves) {
   });
 }
 // sums += pairs rows, of the rows of part `part`; BACK: of the pairs' transpose. Both are PIECES.
+$if narrow  // inverse: of both units
+template <bool BACK> static inline void add_part(KeySums& sums, SharedPointer pairs, SharedPointer rows, int part, float inverse) {
+  uint32_t a[PIECES][4];
+#pragma unroll
+  for (int piece = 0; piece < PIECES; ++piece) {
+    const Square square{pairs + piece * Square::BYTES};
+    if constexpr (BACK) load_a_transposed(a[piece], square, 16 * part, 16 * row_slice());
+    else square.load_a(a[piece], 16 * row_slice(), 16 * part);
+  }
+  each_slice<SLICES>([&](int j, int slice) {
+    sync_warp();  // one slice after another, for the sake of registers
+    float own[2][4] = {};
+#pragma unroll
+    for (int other = PIECES - 1; other >= 0; --other) {
+      uint32_t b[4];
+      KeyTile{rows + other * KeyTile::BYTES}.load_b_transposed(b, 16 * part, 16 * slice);
+#pragma unroll
+      for (int piece = PIECES - 1; piece >= 0; --piece) multiply_two(own[0], own[1], a[piece], b);
+    }
+    add_times(sums[j], own, inverse);
+  });
+}
+$else
 template <bool BACK> static inline void add_part(KeySums& sums, SharedPointer pairs, SharedPointer rows, int part) {
 #pragma unroll
   for (int piece = 0; piece < PIECES; ++piece) {
@@ -215,6 +276,7 @@ template <bool BACK> static inline void add_part(KeySums& sums, SharedPointer pa
     for (int other = 0; other < PIECES; ++other) add_rows(sums, a, KeyTile{rows + other * KeyTile::BYTES}, 16 * part);
   }
 }
+$end
 
 static inline void put_piece(char* tile, int row, int key, float x) {
   Element* to = reinterpret_cast<Element*>(tile) + row * KeyTile::PITCH + key;
@@ -238,7 +300,7 @@ static inline void add_gradients(const View& q_view, const View& k_view, const V
                                  const int32_t* cum_seqlens, const View& read_view, const View& dk_view, const View& dv_view, const View& dg_view, const View& dgk_view,
                                  const Element* queries_before, const Element* keys_after, const Element* weights, const Element* kept_states, float* gate_sums, float* read_sums,
                                  float* key_sums, float* value_sums, int64_t sequences, int64_t heads, int64_t padded_values, int64_t g_type, int64_t gamma_type, int64_t gk_type,
-                                 float softmax_scale, int64_t layer_idx, int64_t num_layers, bool reverse) {
+                                 float softmax_scale, int64_t layer_idx, int64_t num_layers, bool reverse${narrow ? ', const float* state_units, const float* row_units' : ''}) {
 $else
 KERNEL(THREADS, ${blocks}) gradients(${parameters('gradients')}) {
 $end
@@ -274,7 +336,13 @@ $else
             {v_view, tokens, head, heads, 0, values, reverse},
 $end
             reinterpret_cast<const Element*>(kept_states) + static_cast<int64_t>(block_x()) * 2 * PIECES * padded_values * KEYS,
+$if narrow
+            state_units + static_cast<int64_t>(block_x()) * (DELTA ? 4 : 2) * (padded_values / 16),
+$end
             static_cast<int>(padded_values), token, count, slices};
+$if narrow
+  if (thread_x() == 0) flows.row_units = reinterpret_cast<const RowUnits*>(row_units)[block_x()];
+$end
   if (warp() == 0) {
     float log_gates[2];
     TokenNumbers(g_view, g_type, tokens, head, reverse)
@@ -313,6 +381,28 @@ $end
     if (STAGES > 1) plan.copy_async(shared, x + 1);
     const ValueTile dout_tile{shared + place}, written_tile{shared + place + At::WRITTEN};
     const StateTile before_tile{shared + place + At::BEFORE}, after_tile{shared + place + At::AFTER};
+$if narrow
+#pragma unroll
+    for (int k = 0; k < COLUMNS / 16; ++k) {
+      add_scaled_rows<1, PIECES>(dq, dout_tile, before_tile, 16 * k, plan.unit(0, x, k));
+$if delta
+      const ValueTile gradient_tile{shared + place + At::WRITTEN_GRADIENTS};
+      add_scaled_rows<WRITTEN_PIECES, PIECES>(dk, written_tile, after_tile, 16 * k, plan.unit(1, x, k) * plan.unit(2, x, k));
+      add_scaled_pairs<1, WRITTEN_PIECES>(pairs, dout_tile, written_tile, 16 * k, plan.unit(2, x, k));
+      add_scaled_rows<PIECES, PIECES>(read_by_keys, gradient_tile, before_tile, 16 * k, plan.unit(0, x, k) * plan.unit(3, x, k));
+      add_scaled_pairs<PIECES, WRITTEN_PIECES>(key_pairs, gradient_tile, written_tile, 16 * k, plan.unit(2, x, k) * plan.unit(3, x, k));
+$else
+      add_scaled_rows<WRITTEN_PIECES, PIECES>(dk, written_tile, after_tile, 16 * k, plan.unit(1, x, k));
+$end
+    }
+$if delta
+    store_value_gradients<PIECES>(memory + place + At::WRITTEN_GRADIENTS, dv_rows, token, count, x * COLUMNS, values,
+                                  [&](int t, int column) { return flows.betas[t] * plan.unit(3, x, column / 16); });
+$else
+    add_pairs<ValueTile, COLUMNS>(pairs, dout_tile, written_tile);
+$end
+    if (GATED) add_through(memory + place, through, [&](int k) { return plan.unit(0, x, k) * plan.unit(1, x, k); });
+$else
 #pragma unroll
     for (int k = 0; k < COLUMNS / 16; ++k) {
       add_states<1>(dq, dout_tile, before_tile, 16 * k);
@@ -322,7 +412,9 @@ $end
     for (int piece = 0; piece < WRITTEN_PIECES; ++piece)
       add_pairs<ValueTile, COLUMNS>(pairs, dout_tile, ValueTile{written_tile.base + piece * ValueTile::BYTES});
     if (GATED) add_through(memory + place, through);
-$if delta
+$end
+$if narrow and delta  // all is there
+$elif delta
     const ValueTile gradient_tile{shared + place + At::WRITTEN_GRADIENTS};
 #pragma unroll
     for (int k = 0; k < COLUMNS / 16; ++k) add_states<PIECES>(read_by_keys, gradient_tile, before_tile, 16 * k);
@@ -335,7 +427,7 @@ $if delta
     store_value_gradients<PIECES>(memory + place + At::WRITTEN_GRADIENTS, dv_rows, token, count, x * COLUMNS, values,
                                   [&](int t) { return flows.betas[t]; });
 $elif exchanged
-    store_columns(shared, place, x * COLUMNS, token, count, values, dv_rows, read_rows);
+    store_columns(shared, place, x * COLUMNS, token, count, values, dv_rows, read_rows${narrow ? ', plan, flows.row_units, x' : ''});
 $else
     float dv[OWN<COLUMNS / 16>][2][4] = {};
 #pragma unroll
@@ -347,13 +439,25 @@ $else
         multiply_two(dv[j][0], dv[j][1], a, b);
       });
     }
+$if narrow
+    each_slice<COLUMNS / 16>([&](int j, int slice) {
+      const float inverse = flows.row_units.keys * plan.unit(1, x, slice);
+      each_number(dv[j], slice, [&](int, int, float& y) { y *= inverse; });
+    });
+$end
 #pragma unroll 1
     for (int t = row_slice(); t < 4; ++t) {
       uint32_t a[4], b[4];
       load_a_transposed(a, Square{shared + At::WEIGHTS}, 16 * t, row);
       each_slice<COLUMNS / 16>([&](int j, int slice) {
         dout_tile.load_b_transposed(b, 16 * t, 16 * slice);
+$if narrow
+        float own[2][4] = {};
+        multiply_two(own[0], own[1], a, b);
+        add_times(dv[j], own, flows.row_units.of_pairs());
+$else
         multiply_two(dv[j][0], dv[j][1], a, b);
+$end
       });
     }
     each_slice<COLUMNS / 16>([&](int j, int slice) {
@@ -371,17 +475,22 @@ $end
   if (DELTA) factors.begin();
 
   each_slice<SLICES>([&](int j, int slice) { each_number(dq[j], slice, [&](int, int, float& x) { x *= scale; }); });
+$if narrow and delta  // what tokens write is kept over their betas
+  each_slice<4>([&](int j, int slice) { each_number(pairs[j], slice, [&](int, int s, float& x) { x *= scale * flows.betas[s]; }); });
+  each_slice<SLICES>([&](int j, int slice) { each_number(dk[j], slice, [&](int s, int, float& x) { x *= flows.betas[s]; }); });
+$else
   each_slice<4>([&](int j, int slice) { each_number(pairs[j], slice, [&](int, int, float& x) { x *= scale; }); });
-  put_flows(memory + At::FLOWS_OF_PAIRS, memory + At::NEAR, pairs);
+$end
+  put_flows(memory + At::FLOWS_OF_PAIRS, memory + At::NEAR, pairs${narrow ? ', flows.pair_units' : ''});
 $if delta
   each_slice<SLICES>([&](int j, int slice) { each_number(read_by_keys[j], slice, [&](int t, int, float& x) { x *= -flows.betas[t]; }); });
   each_slice<4>([&](int j, int slice) {
     each_number(key_pairs[j], slice, [&](int t, int s, float& x) {
-      if (s == t) flows.of_betas[t] = x / flows.betas[t];
-      x = s < t ? -flows.betas[t] * x : 0;
+      if (s == t) flows.of_betas[t] = x${narrow ? '' : ' / flows.betas[t]'};
+      x = s < t ? -flows.betas[t] * ${narrow ? 'flows.betas[s] * ' : ''}x : 0;
     });
   });
-  put_flows(memory + At::FLOWS_OF_KEYS, memory + At::NEAR_KEYS, key_pairs);
+  put_flows(memory + At::FLOWS_OF_KEYS, memory + At::NEAR_KEYS, key_pairs${narrow ? ', flows.key_pair_units' : ''});
 $end
   if (GATED && thread_x() / (KEYS / 2) < GROUPS)
     store_pack(&flows.through[thread_x() / (KEYS / 2)][thread_x() % (KEYS / 2) * 2], Pack<float, 2>{through[0], through[1]});
@@ -396,10 +505,10 @@ $end
 #pragma unroll 1
   for (int part = 0; part < row_slice(); ++part) {
     decay_sums(dq, flows.leaves[part]);
-    add_part<false>(dq, shared + At::FLOWS_OF_PAIRS, shared + At::KEPT, part);
+    add_part<false>(dq, shared + At::FLOWS_OF_PAIRS, shared + At::KEPT, part${narrow ? ', flows.pair_units.inverses[row_slice()][part] * flows.row_units.keys' : ''});
 $if delta
     decay_sums(read_by_keys, flows.leaves[part]);
-    add_part<false>(read_by_keys, shared + At::FLOWS_OF_KEYS, shared + At::KEPT, part);
+    add_part<false>(read_by_keys, shared + At::FLOWS_OF_KEYS, shared + At::KEPT, part${narrow ? ', flows.key_pair_units.inverses[row_slice()][part] * flows.row_units.keys' : ''});
 $end
   }
   sync_block();  // all are done with keys times r: rows times p take their place
@@ -408,9 +517,9 @@ $end
 #pragma unroll 1
   for (int part = PARTS - 1; part > row_slice(); --part) {
     decay_sums(dk, flows.leaves[part]);
-    add_part<true>(dk, shared + At::FLOWS_OF_PAIRS, shared + At::READ, part);
+    add_part<true>(dk, shared + At::FLOWS_OF_PAIRS, shared + At::READ, part${narrow ? ', flows.pair_units.inverses[part][row_slice()] * flows.row_units.queries' : ''});
 $if delta
-    add_part<true>(dk, shared + At::FLOWS_OF_KEYS, shared + At::READ_KEYS, part);
+    add_part<true>(dk, shared + At::FLOWS_OF_KEYS, shared + At::READ_KEYS, part${narrow ? ', flows.key_pair_units.inverses[part][row_slice()] * flows.row_units.keys' : ''});
 $end
   }
   sync_block();  // all are done with the rows: sums take their place

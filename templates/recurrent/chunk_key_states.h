@@ -13,6 +13,10 @@ struct StatePlan {
   const Element* rows;  // of the first chunk, as all that follow: keys that are left after it, or queries that read what is before it
   const float* decays;
   Element* to;  // the block's first column
+$if narrow
+  float* units;  // inverses of kept states' units: the block's first 16 columns
+  const RowUnits* row_units;
+$end
   int64_t chunk_stride, part_stride;
   int count, heads, chunk_count, start, sequence, head;
   bool back;
@@ -38,7 +42,7 @@ static_assert(sizeof(StatePlan) <= 128);
 $if exchanged
 static inline void carry_states(const View& v_view, const View& dout_view, const View& initial_state_view, const View& dfinal_state_view, const int32_t* cum_seqlens,
                                 const View& dinitial_state_view, const Element* queries_before, const Element* keys_after, const float* decays, Element* kept_states,
-                                int64_t sequences, int64_t heads, int64_t state_slices, int64_t padded_values, bool reverse) {
+                                int64_t sequences, int64_t heads, int64_t state_slices, int64_t padded_values, bool reverse${narrow ? ', float* state_units, const float* row_units' : ''}) {
 $else
 KERNEL(STATE_THREADS, ${state_blocks}) states(${parameters('states')}) {
 $end
@@ -56,6 +60,9 @@ $end
             decays + first * KEYS,
             reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride +
                 (item.head * 2 + (item.back ? 1 : 0)) * PIECES * part_stride + static_cast<int64_t>(item.start) * KEYS,
+$if narrow
+            state_units + (first * 2 + (item.back ? 1 : 0)) * (padded_values / 16) + item.start / 16, reinterpret_cast<const RowUnits*>(row_units) + first,
+$end
             chunk_stride, part_stride, count, static_cast<int>(heads), (count + CHUNK - 1) / CHUNK, item.start,
             static_cast<int>(item.sequence), static_cast<int>(item.head), item.back};
   }
@@ -73,8 +80,18 @@ $end
     const int place = step % STATE_STAGES * STATE_STAGE;
     const SharedPointer stage = shared + place;
     if (STATE_STAGES == 1) plan.copy_async(shared, step);
+$if narrow
+    const int64_t number = static_cast<int64_t>(plan.token(step) / CHUNK) * plan.heads;
+    if (plan.start + 16 * warp() < padded_values) {
+      const Unit unit = common_unit(state);
+      keep_state(state, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride, unit.of);
+      if (lane() == 0) plan.units[number * 2 * (padded_values / 16) + warp()] = unit.inverse;
+    }
+    const float inverse = plan.back ? plan.row_units[number].scaled_queries : plan.row_units[number].keys;
+$else
     if (plan.start + 16 * warp() < padded_values)
       keep_state(state, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
+$end
     copy_async_wait<0>();
     sync_block();  // the chunk is there for all, and all are done with the one before
     if (STATE_STAGES > 1) plan.copy_async(shared, step + 1);
@@ -82,7 +99,7 @@ $end
 #pragma unroll
     for (int c = 0; c < 4; ++c) load_a_transposed(written[c], StateValueTile{stage + STATE_VALUES}, 16 * c, 16 * warp());
     take_in_weighed<false>(state, reinterpret_cast<const float*>(memory + place + STATE_DECAYS), written, written, KeyTile{stage},
-                           KeyTile{stage + KeyTile::BYTES});
+                           KeyTile{stage + KeyTile::BYTES}${narrow ? ', inverse' : ''});
     if (STATE_STAGES == 1) sync_block();
   }
   copy_async_wait<0>();

@@ -40,6 +40,9 @@ struct StateItem {
 
 struct alignas(16) ChunkNumbers {
   Gates gates;
+$if narrow and delta
+  float inverse_unit, pair_unit;  // one over the units of the delta rule's inverse and of pairs' weights
+$end
 $if normed
   Norms norms;
   float query_norm(int t) const { return norms.q[t]; }

@@ -9,6 +9,9 @@
 #pragma once
 $if delta and split
 #include "recurrent/chunk_delta_products.h"
+$if narrow
+#include "recurrent/chunk_delta_units.h"
+$end
 $elif delta
 #include "recurrent/chunk_matrix.h"
 $end
@@ -179,6 +182,19 @@ $end
   char* pairs = memory + CHUNK_PAIRS;
 $if delta
   Matrices& m = *reinterpret_cast<Matrices*>(memory + MATRICES);
+$if narrow
+  float largest_query = 0, largest_key = 0;
+  for (int t = first; mine && t < first + PART; ++t) {
+    const uint32_t q = word_at(memory, t, key), k = word_at(memory + RAW_KEYS, t, key);
+    const float q_norm = NORMED ? norms.q[t] : 1, k_norm = NORMED ? norms.k[t] : 1;
+    largest_query = larger_size(larger_size(largest_query, low_of(q) * q_norm), high_of(q) * q_norm);
+    largest_key = larger_size(larger_size(largest_key, low_of(k) * k_norm), high_of(k) * k_norm);
+  }
+  const Unit query_unit = unit_of_block<PREPARE_THREADS / WARP>(largest_query, m);
+  sync_block();
+  const Unit key_unit = unit_of_block<PREPARE_THREADS / WARP>(largest_key, m);
+  const float pair_unit = query_unit.of * key_unit.of * PAIR_FACTOR;
+$end
   const float* betas = reinterpret_cast<const float*>(memory + BETAS);
 $end
   const auto put_pair = [&](int t, int s, float weight) {
@@ -194,7 +210,7 @@ $end
     static_assert(GROUP_THREADS / WARP == PART / 2);
     const int column = warp() % (PART / 2), pair = turn % 2 ? PART / 2 - 1 - column : column;  // earlier ones are longer: a warp has both kinds
     multiply_within(memory, PART * (turn * PREPARE_GROUPS + group) + 2 * pair, [&](int t, int s, float of_query, float of_key) {
-      put_pair(t, s, of_query * scale * (NORMED ? norms.q[t] * norms.k[s] : 1));
+      put_pair(t, s, of_query * ${narrow ? 'pair_unit' : 'scale'} * (NORMED ? norms.q[t] * norms.k[s] : 1));
 $if delta
       m.system[t * PITCH + s] = t > s ? betas[t] * of_key * (NORMED ? norms.k[t] * norms.k[s] : 1) : 0;
 $end
@@ -229,14 +245,14 @@ $end
       if (group > 0) break;
       const int t = first + i;
       const uint32_t q = word_at(memory, t, key);
-      const float norm = scale * (NORMED ? norms.q[t] : 1);
+      const float norm = ${narrow ? 'query_unit.of' : 'scale'} * (NORMED ? norms.q[t] : 1);
       sums[0] += x[i][0], sums[1] += x[i][1];
       const float low = low_of(q) * norm * exp2_of(sums[0]), high = high_of(q) * norm * exp2_of(sums[1]);
       put_two<PAIR_PIECES>(memory, t, key, low, high);
       store_two<QUERY_PIECES>(to_queries, t, key, low * exp2_of(before[0]), high * exp2_of(before[1]));
 $if delta
       const uint32_t k = PREPARE_GROUPS > 1 ? early[i] : word_at(memory + RAW_KEYS, t, key);
-      const float key_norm = NORMED ? norms.k[t] : 1, k_low = low_of(k) * key_norm, k_high = high_of(k) * key_norm;
+      const float key_norm = ${narrow ? 'key_unit.of * (NORMED ? norms.k[t] : 1)' : 'NORMED ? norms.k[t] : 1'}, k_low = low_of(k) * key_norm, k_high = high_of(k) * key_norm;
       put_two<ROW_PIECES>(memory + FACTORS, t, key, k_low * exp2_of(sums[0]), k_high * exp2_of(sums[1]));
       store_two<ROW_PIECES>(to_keys_before, t, key, k_low * exp2_of(sums[0] + before[0]), k_high * exp2_of(sums[1] + before[1]));
 $end
@@ -247,7 +263,7 @@ $end
       if (group + 1 < PREPARE_GROUPS) break;
       const int t = first + i;
       const uint32_t k = PREPARE_GROUPS > 1 ? early[i] : word_at(memory + RAW_KEYS, t, key);
-      const float norm = NORMED ? norms.k[t] : 1, low = low_of(k) * norm, high = high_of(k) * norm;
+      const float norm = ${narrow ? 'key_unit.of * (NORMED ? norms.k[t] : 1)' : 'NORMED ? norms.k[t] : 1'}, low = low_of(k) * norm, high = high_of(k) * norm;
       put_two<DELTA ? ROW_PIECES : 1>(memory + RAW_KEYS, t, key, low * exp2_of(sums[0]), high * exp2_of(sums[1]));
       store_two<ROW_PIECES>(to_keys, t, key, low * exp2_of(sums[0] + after[0]), high * exp2_of(sums[1] + after[1]));
       sums[0] += x[i][0], sums[1] += x[i][1];
@@ -304,9 +320,9 @@ $end
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int t = 16 * r + i / 2 * 8 + lane() / 4, s = 16 * c + 8 * n + lane() % 4 * 2 + i % 2;
-        if (has_queries) put_pair(t, s, of_queries[n][i]);
+        if (has_queries) put_pair(t, s, of_queries[n][i]${narrow ? ' * PAIR_FACTOR' : ''});
 $if delta
-        if (has_keys) m.system[t * PITCH + s] = betas[t] * of_keys[n][i];
+        if (has_keys) m.system[t * PITCH + s] = betas[t] * of_keys[n][i]${narrow ? ' * key_unit.inverse * key_unit.inverse' : ''};
 $end
       }
   }
@@ -322,7 +338,10 @@ $end
   }
 $if delta
   invert_system<PREPARE_THREADS>(m);
-$if split
+$if narrow
+  const float inverse = store_scaled_inverse<PREPARE_THREADS>(m, betas, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * INVERSE_PARTS * CHUNK * CHUNK);
+  if (thread_x() == 0) reinterpret_cast<RowUnits*>(row_units)[block_x()] = {query_unit.inverse * scale, key_unit.inverse, query_unit.inverse, inverse};
+$elif split
   store_inverse_parts<PREPARE_THREADS>(m, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * INVERSE_PARTS * CHUNK * CHUNK);
 $else
   store_inverse<PREPARE_THREADS>(m, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * 2 * CHUNK * CHUNK,

@@ -11,7 +11,11 @@ struct PrepareAt {
   static constexpr int KEY_ROWS = KeyTile::BYTES, FACTORS = 2 * KeyTile::BYTES, MIDDLE = FACTORS, PAIRS = MIDDLE + KeyTile::BYTES;
   static constexpr int LOGS = FACTORS + (CHUNK * KEYS * 4 > KeyTile::BYTES + Square::BYTES ? CHUNK * KEYS * 4 : KeyTile::BYTES + Square::BYTES);
   static constexpr int NORMS = LOGS + PARTS * KEYS * 4, TOKEN_GATES = NORMS + static_cast<int>(sizeof(Norms)), NEAR_PAIRS = TOKEN_GATES + CHUNK * 4;
+$if narrow
+  static constexpr int LARGEST = NEAR_PAIRS + CHUNK * 8 * 4, END = LARGEST + 64;
+$else
   static constexpr int END = NEAR_PAIRS + CHUNK * 8 * 4;
+$end
 };
 static_assert(PrepareAt::END <= ${prepare_shared} && PAIR_PIECES == 1, "the spec has another size");
 constexpr int NEAR = PART / 2;  // tokens
@@ -87,9 +91,13 @@ struct Weigher {
       put_middle(t, low * from_middle[0], high * from_middle[1]);
     }
   }
+$if narrow
+  void weigh_keys(float unit, const float (&after)[2]) const {
+$else
   void weigh_keys(const float (&after)[2]) const {
+$end
     Element* to = reinterpret_cast<Element*>(keys) + block * ROW_PIECES * CHUNK * KEYS;
-    float r[2] = {1, 1}, to_middle[2] = {1, 1};
+    float r[2] = {${narrow ? 'unit, unit' : '1, 1'}}, to_middle[2] = {${narrow ? 'unit, unit' : '1, 1'}};
 #pragma unroll
     for (int i = PART - 1; i >= 0; --i) {
       const int t = part * PART + i;
@@ -107,7 +115,7 @@ struct Weigher {
 };
 
 static inline void put_pair(char* memory, int t, int s, float weight) {
-  reinterpret_cast<Element*>(memory + PrepareAt::PAIRS)[t * Square::PITCH + s] = from_float<Element>(weight);
+  reinterpret_cast<Element*>(memory + PrepareAt::PAIRS)[t * Square::PITCH + s] = from_float<Element>(weight${narrow ? ' * PAIR_FACTOR' : ''});
 }
 // Pairs of tokens of parts r > c, by a warp.
 static inline void multiply_far(char* memory, int r, int c) {
@@ -149,7 +157,7 @@ static inline void multiply_across_middle(char* memory, int part) {
 $if exchanged
 static inline void weigh_chunk(const View& q_view, const View& k_view, const View& g_view, const View& g_gamma_view, const View& gk_view, const int32_t* cum_seqlens,
                                Element* queries_before, Element* keys_after, Element* weights, float* decays, int64_t sequences, int64_t heads, int64_t g_type,
-                               int64_t gamma_type, int64_t gk_type, float softmax_scale, int64_t layer_idx, int64_t num_layers, bool reverse) {
+                               int64_t gamma_type, int64_t gk_type, float softmax_scale, int64_t layer_idx, int64_t num_layers, bool reverse${narrow ? ', float* row_units' : ''}) {
 $else
 KERNEL(PREPARE_THREADS, 3) prepare(${parameters('prepare')}) {
 $end
@@ -211,7 +219,25 @@ $end
       factors[t][0] = left.at[0], factors[t][1] = left.at[1];
     }
   }
+$if narrow
+  float* largest = reinterpret_cast<float*>(memory + PrepareAt::LARGEST);
+  {
+    LargestRows own;
+    for (int t = first; mine && t < first + PART; ++t) {
+      const uint32_t q = word_at(memory, t, key), k = word_at(memory + PrepareAt::KEY_ROWS, t, key);
+      const float q_norm = NORMED ? norms.q[t] : 1, k_norm = NORMED ? norms.k[t] : 1;
+      own.queries = larger_size(larger_size(own.queries, low_of(q) * q_norm), high_of(q) * q_norm);
+      own.keys = larger_size(larger_size(own.keys, low_of(k) * k_norm), high_of(k) * k_norm);
+    }
+    own.put(largest);
+  }
+$end
   sync_block();  // all are done with what gates leave, whose place others take
+$if narrow
+  const LargestRows all_rows = LargestRows::of_all<PREPARE_THREADS / WARP>(largest);
+  const Unit of_queries(all_rows.queries, LEAST_SUMMAND), of_keys(all_rows.keys, LEAST_SUMMAND);
+  if (thread_x() == 0) reinterpret_cast<RowUnits*>(row_units)[block_x()] = {of_queries.inverse * scale, of_keys.inverse, of_queries.inverse, 0};
+$end
 
   if (mine) {
     float before[2] = {}, after[2] = {};
@@ -226,13 +252,13 @@ $end
 #pragma unroll
     for (int j = 0; j < 2; ++j) before[j] = exp2_of(before[j]), after[j] = exp2_of(after[j]);
     const Weigher rows{memory, norms, factors, part, key, static_cast<int64_t>(block_x()), queries_before, keys_after};
-    rows.weigh_queries(scale, before);
-    rows.weigh_keys(after);
+    rows.weigh_queries(${narrow ? 'of_queries.of' : 'scale'}, before);
+    rows.weigh_keys(${narrow ? 'of_keys.of, ' : ''}after);
   }
 #pragma unroll
   for (int i = thread_x(); i < CHUNK * NEAR; i += PREPARE_THREADS) {
     const int t = i / NEAR, s = t / NEAR * NEAR + i % NEAR;
-    const float weight = reinterpret_cast<const float*>(memory + PrepareAt::NEAR_PAIRS)[i] * scale;
+    const float weight = reinterpret_cast<const float*>(memory + PrepareAt::NEAR_PAIRS)[i] * ${narrow ? 'of_queries.of * of_keys.of' : 'scale'};
     put_pair(memory, t, s, s <= t ? weight * (NORMED ? norms.q[t] * norms.k[s] : 1) : 0);
   }
   if (thread_x() < KEYS) {

@@ -14,6 +14,9 @@ struct StatePlan {
   Element* to;  // of the first chunk, the block's first column
   int64_t chunk_stride, part_stride;
   float factor;  // of what a token writes
+$if narrow
+  float* units;  // inverses of kept states' units: of the first chunk, the block's first 16 columns
+$end
   int count, heads, chunk_count, start, sequence, head;
   bool back;
 
@@ -64,7 +67,13 @@ $end
             reinterpret_cast<const ChunkNumbers*>(chunk_numbers) + first_chunk * heads + item.head,
             reinterpret_cast<Element*>(kept_states) + first_chunk * chunk_stride +
                 (item.head * WAYS + (item.back ? 1 : 0)) * KEPT_PARTS * part_stride + static_cast<int64_t>(item.start) * KEYS,
+$if narrow
+            chunk_stride, part_stride, factor,
+            state_units + ((first_chunk * heads + item.head) * WAYS + (item.back ? 1 : 0)) * (padded_values / 16) + item.start / 16,
+            count, static_cast<int>(heads), (count + CHUNK - 1) / CHUNK, item.start,
+$else
             chunk_stride, part_stride, factor, count, static_cast<int>(heads), (count + CHUNK - 1) / CHUNK, item.start,
+$end
             static_cast<int>(item.sequence), static_cast<int>(item.head), item.back};
   }
   sync_block();
@@ -86,8 +95,16 @@ $end
     const int place = step % STATE_STAGES * STATE_STAGE;
     const ChunkNumbers& numbers = *reinterpret_cast<const ChunkNumbers*>(memory + place + STATE_NUMBERS);
     if (STATE_STAGES == 1) plan.copy_async(shared, step);
+$if narrow
+    if (plan.start + 16 * warp() < padded_values) {
+      const Unit unit = common_unit(state);
+      keep_state(state, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride, unit.of);
+      if (lane() == 0) plan.units[plan.token(step) / CHUNK * heads * WAYS * (padded_values / 16) + warp()] = unit.inverse;
+    }
+$else
     if (plan.start + 16 * warp() < padded_values)
       keep_state(state, kept, plan.to + plan.token(step) / CHUNK * plan.chunk_stride + 16 * warp() * KEYS, plan.part_stride);
+$end
     copy_async_wait<0>();
     sync_block();  // the chunk's rows and numbers are there for all, and all are done with those before
     if (STATE_STAGES > 1) plan.copy_async(shared, step + 1);
@@ -96,6 +113,38 @@ $end
 $if (dual or summed) and backward
     Operands<4> least;
 $end
+$if narrow
+    const auto weigh = [&](int c, float(&x)[2][4]) {
+      to_sums(x[0], x[1], written[c]);
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int t = 16 * c + 8 * n + lane() % 4 * 2 + i % 2;
+          x[n][i] *= left[t] * (plan.back ? numbers.query_norm(t) : numbers.key_norm(t)) * plan.factor;
+        }
+    };
+    float largest = 0;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      float x[2][4];
+      load_a_transposed(written[c], StateValueTile{shared + place + KeyTile::BYTES}, 16 * c, 16 * warp());
+      weigh(c, x);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) largest = larger_size(largest, x[i / 4][i % 4]);
+    }
+    const Unit written_unit(largest_of_warp(largest));
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      float x[2][4];
+      weigh(c, x);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[i / 4][i % 4] *= written_unit.of;
+      to_operands(written[c], rest[c], x[0], x[1]);
+      sync_warp();  // one slice after another, for the sake of registers
+    }
+    write_state<PARTS>(state, numbers.gates.base, numbers.gates.rest, written_unit.inverse, written, rest, KeyTile{shared + place});
+$else
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       float x[2][4];
@@ -130,6 +179,7 @@ $if (dual or summed) and backward
     write_state<PARTS>(state, numbers.gates.base, numbers.gates.rest, written, rest, least, KeyTile{shared + place});
 $else
     write_state<PARTS>(state, numbers.gates.base, numbers.gates.rest, written, rest, KeyTile{shared + place});
+$end
 $end
     if (STATE_STAGES == 1) sync_block();
   }

@@ -4,7 +4,12 @@
 
 // A warp's columns are of one or the other. Values get what flows into the state after the chunk, and what the chunk's later tokens read;
 // queries read the state before the chunk, and what its earlier tokens wrote.
+$if narrow  // halves: times units, which plan (of slice x) and row_units know
+static inline void store_columns(SharedPointer shared, int place, int start, int token, int count, int values, const GradientRows& of_values, const GradientRows& read,
+                                 const KeyGradientPlan& plan, const RowUnits& row_units, int x) {
+$else
 static inline void store_columns(SharedPointer shared, int place, int start, int token, int count, int values, const GradientRows& of_values, const GradientRows& read) {
+$end
   const int row = 16 * row_slice();
   each_slice<COLUMNS / 8>([&](int, int slice) {
     const bool reads = slice >= COLUMNS / 16;
@@ -21,13 +26,24 @@ static inline void store_columns(SharedPointer shared, int place, int start, int
       state.load_b(b, column, 16 * k);
       multiply_two(sums[0], sums[1], a, b);
     }
+$if narrow
+    const float inverse = (reads ? row_units.scaled_queries : row_units.keys) * plan.unit(reads ? 0 : 1, x, slice % (COLUMNS / 16));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sums[i / 4][i % 4] *= inverse;
+$end
     const int first = reads ? 0 : row_slice(), last = reads ? row_slice() : 3;
 #pragma unroll 1
     for (int part = first; part <= last; ++part) {
       if (reads) weights.load_a(a, row, 16 * part);
       else load_a_transposed(a, weights, 16 * part, row);
       others.load_b_transposed(b, 16 * part, column);
+$if narrow
+      float own[2][4] = {};
+      multiply_two(own[0], own[1], a, b);
+      add_times(sums, own, row_units.of_pairs());
+$else
       multiply_two(sums[0], sums[1], a, b);
+$end
     }
 #pragma unroll
     for (int n = 0; n < 2; ++n)

@@ -6,7 +6,7 @@
 // (unless RESTS, where values are exact) without written_rest.
 template <bool RESTS>
 static inline void take_in_weighed(State& state, const float* decays, const Operands<4>& written, const Operands<4>& written_rest,
-                                   const KeyTile& keys, const KeyTile& keys_rest) {
+                                   const KeyTile& keys, const KeyTile& keys_rest${narrow ? ', float inverse' : ''}) {
   constexpr int AHEAD = 1;
   uint32_t b[2][4][4];  // of a step (a slice of keys, or of the rests), and of the next one
   const auto load = [&](int step) {
@@ -40,18 +40,25 @@ static inline void take_in_weighed(State& state, const float* decays, const Oper
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) state[step - 1 + n][i] += sums[n][i] + sums[2 + n][i];
+      for (int i = 0; i < 4; ++i) state[step - 1 + n][i] += ${narrow ? '(sums[n][i] + sums[2 + n][i]) * inverse' : 'sums[n][i] + sums[2 + n][i]'};
   }
 }
 $if delta and split
 
 // sums += state rows^T, of values by tokens: the state in two operands, rows in ROW_PIECES, without products that are below the last digits.
-static inline void add_seen_of_pieces(Sums<4>& sums, const State& state, SharedPointer rows) {
+static inline void add_seen_of_pieces(Sums<4>& sums, const State& state, SharedPointer rows${narrow ? ', float unit' : ''}) {
 #pragma unroll
   for (int k = 0; k < SLICES; ++k) {
     sync_warp();  // keeps the compiler from loading further ahead, for which there are no registers
     uint32_t a[4], rest[4];
+$if narrow
+    float first[4], second[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) first[i] = state[2 * k][i] * unit, second[i] = state[2 * k + 1][i] * unit;
+    to_operands(a, rest, first, second);
+$else
     to_operands(a, rest, state[2 * k], state[2 * k + 1]);
+$end
 #pragma unroll
     for (int piece = ROW_PIECES - 1; piece >= 0; --piece)
 #pragma unroll
@@ -67,7 +74,7 @@ static inline void add_seen_of_pieces(Sums<4>& sums, const State& state, SharedP
 // state = decay state + (written + written_rest) rows, with a decay for each key (null: none); RESTS: as above.
 template <int COUNT, bool RESTS>
 static inline void take_in_pieces(State& state, const float* decays, const Operands<4>& written, const Operands<4>& written_rest,
-                                  SharedPointer rows) {
+                                  SharedPointer rows${narrow ? ', float inverse' : ''}) {
 #pragma unroll
   for (int k = 0; k < SLICES; ++k) {
     sync_warp();  // likewise
@@ -89,7 +96,7 @@ static inline void take_in_pieces(State& state, const float* decays, const Opera
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float& x = state[2 * k + n][i];
-        const float more = sums[0][n][i] + sums[1][n][i];
+        const float more = ${narrow ? '(sums[0][n][i] + sums[1][n][i]) * inverse' : 'sums[0][n][i] + sums[1][n][i]'};
         x = decays ? x * base_of(decay.at[i % 2]) + (x * decay.at[i % 2] + more) : x + more;
       }
     }

@@ -220,6 +220,19 @@ TEST(Data, LowestNumbersFillRowsAndLieAmongNormalOnes) {
   for (const double x : filled("bias", "lowest", DType::f16, {200, 50}, 3).values()) ASSERT_GT(x, -10);
 }
 
+TEST(Data, RowsOfTwoSizes) {
+  const std::vector<double> values = filled("k", "rows 1e3 1e-4", DType::f16, {100, 32}, 3).values();
+  int large = 0;
+  for (std::size_t row = 0; row < 100; ++row) {
+    double most = 0;
+    for (std::size_t i = 0; i < 32; ++i) most = std::max(most, std::abs(values[32 * row + i]));
+    EXPECT_TRUE(most > 500 || most < 1e-3) << most;
+    large += most > 500;
+  }
+  EXPECT_GT(large, 25);
+  EXPECT_LT(large, 75);
+}
+
 TEST(Data, AnUnknownFillIsNamed) {
   try {
     filled("x", "zigzag", DType::f32, {2}, 1);
@@ -227,7 +240,7 @@ TEST(Data, AnUnknownFillIsNamed) {
   } catch (const std::invalid_argument& e) {
     EXPECT_STREQ(e.what(),
                  "x: unknown fill 'zigzag'; known are 'segments', 'hidden', 'lowest', 'gates', 'mild gates', 'strong gates', 'betas', "
-                 "'offsets DIM', "
+                 "'rows X Y', 'offsets DIM', "
                  "'sizes DIM [equal|random|one]', 'blocks P [causal]', 'all X', 'lengths LOW to HIGH', 'each COUNT*X ...', 'starts COUNT*X "
                  "...', 'scales', "
                  "'contexts STARTS MOST', 'pages LENGTHS PER POOL', 'paged TABLE LENGTHS PER' and 'between STARTS ENDS'");
