@@ -151,6 +151,7 @@ const Mutant mutants[] = {
     {"PackedGradientsStoredInTheNextSequence",
      packed_block_gradients,
      {"blocksparse_attention/sm90_packed_rows.h", "left < ROWS ? left : ROWS", 0, "ROWS"},
+     Shown::by_both},
     {"PackedTokensOfTwoSequencesTogether",
      packed_tokens,
      {token_items, "TOKENS, true, tokens)", 0, "TOKENS, false, tokens)"},
