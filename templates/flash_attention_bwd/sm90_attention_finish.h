@@ -36,7 +36,7 @@ template <class T, class Sums, int D, int BOXES = Sums::BOXES, int BLOCKS = 1> s
   const View& dq_view;
 $if by_blocks
   const int32_t* awaited;  // of TILE rows: minus how many turns are yet to be added
-  const int64_t &heads_together, &heads_cleared;
+  const int64_t &heads_together, &heads_cleared;  // the latter: a multiple of the former, or all
 $if packed
   const TileTokens* tile_tokens;  // by TILE rows of a head
 $end
