@@ -34,12 +34,12 @@ constexpr int MATRICES_KEPT = INVERSE_PARTS + PARTS;
 // Shared memory: rows of queries, whose place weights of pairs take, rows of keys, whose place the inverse takes; numbers; a warp's words; a barrier.
 struct PreparePlaces {
   static constexpr uint32_t NUMBERS = 2 * BOXES * BOX, EXPONENTS = NUMBERS + sizeof(KeptNumbers), BARRIER = EXPONENTS + 16, BYTES = BARRIER + 16;
-  static_assert(PARTS <= BOXES && INVERSE_PARTS <= BOXES && SYSTEM_BYTES <= BOXES * BOX);
+  static_assert(PARTS * TRIANGLE <= BOXES * BOX && INVERSE_PARTS * TRIANGLE <= BOXES * BOX && SYSTEM_BYTES <= BOXES * BOX);
   uint32_t first;
   uint32_t queries() const { return first; }
   uint32_t keys() const { return first + BOXES * BOX; }
-  uint32_t pairs(int part) const { return queries() + part * BOX; }
-  uint32_t inverse(int part) const { return keys() + part * BOX; }
+  uint32_t pairs(int part) const { return queries() + part * TRIANGLE; }
+  uint32_t inverse(int part) const { return keys() + part * TRIANGLE; }
   uint32_t numbers() const { return first + NUMBERS; }
   uint32_t full() const { return first + BARRIER; }
 };
@@ -133,12 +133,13 @@ template <class T, int COUNT> static inline void put_parts(const float (&x)[CHUN
   const int row = 16 * own + lane() / 8 % 2 * 8 + lane() % 8;
   const auto put = [&](const uint32_t (&from)[4][4], uint32_t to) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) store_matrices(to + row * 128 + ((2 * j + lane() / 16) ^ row % 8) * 16, from[j]);
+    for (int j = 0; j < 4; ++j)
+      if (j < 2 || own >= 2) store_matrices(to + in_triangle(row, 2 * j + lane() / 16), from[j]);
   };
   put(words, box);
   if constexpr (COUNT > 1) {
     to_rounding<T>(rest, words, x);
-    put(rest, box + BOX);
+    put(rest, box + TRIANGLE);
   }
 }
 
@@ -230,7 +231,7 @@ $end
   weigh_products(numbers, own, of_keys, of_queries, softmax_scale);
   put_parts<Element, PARTS>(of_queries, own, at.pairs(0));
   const auto store = [&](int first, int count, uint32_t from) {
-    for (int i = 0; i < count; ++i) store_tile(matrices_map, {0, 0, first + i, item.head, item.number}, from + i * BOX);
+    for (int i = 0; i < count; ++i) store_tile(matrices_map, {0, 0, first + i, item.head, item.number}, from + i * TRIANGLE);
     store_commit();
   };
   SystemInverse{memory + BOXES * BOX, own}.invert(of_keys, [&] {

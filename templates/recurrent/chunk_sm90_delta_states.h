@@ -9,6 +9,7 @@
 constexpr uint32_t STATE_STAGES = 2, ROW_BOXES = BOXES * BOX;
 template <bool BACK> constexpr uint32_t MATRICES_READ = BACK ? MATRICES_KEPT : INVERSE_PARTS;
 template <bool BACK> constexpr uint32_t STATE_STAGE = (BACK ? 3 : 2) * ROW_BOXES + MATRICES_READ<BACK> * BOX;
+template <bool BACK> constexpr uint32_t STAGE_BYTES = STATE_STAGE<BACK> - MATRICES_READ<BACK> * (BOX - TRIANGLE) + FACTORS_BYTES;  // that are copied
 
 template <bool BACK> struct StatePlaces {
   // Three, so that a next box need not wait until the one before it has been read; forward there is room for more.
@@ -48,7 +49,7 @@ static inline void copy_chunks(const StatePlaces<BACK>& at, const Walk& walk, co
     const uint32_t full = at.full(turn.at);
     const int chunk = walk.chunk(step), number = walk.number(chunk);
     barrier_wait(at.empty(turn.at), turn.parity ^ 1);
-    barrier_arrive_expect(full, STATE_STAGE<BACK> + FACTORS_BYTES);
+    barrier_arrive_expect(full, STAGE_BYTES<BACK>);
 #pragma unroll
     for (int box = 0; box < BOXES; ++box) {
       const int from[4] = {64 * box, walk.head, chunk * CHUNK, walk.sequence};
@@ -57,7 +58,7 @@ static inline void copy_chunks(const StatePlaces<BACK>& at, const Walk& walk, co
       if (BACK) load_tile(at.queries(turn.at) + box * BOX, queries, full, from);
     }
     load_bytes(at.factors(turn.at), &numbers[static_cast<int64_t>(number) * walk.heads + walk.head].factors, FACTORS_BYTES, full);
-    for (int i = 0; i < static_cast<int>(MATRICES_READ<BACK>); ++i) load_tile(at.matrix(turn.at, i), matrices, full, {0, 0, i, walk.head, number});
+    for (int i = 0; i < static_cast<int>(MATRICES_READ<BACK>); ++i) load_triangle(at.matrix(turn.at, i), matrices, full, i, walk.head, number);
   }
 }
 
@@ -83,8 +84,8 @@ template <bool BACK, class Meanwhile> static inline void multiply_by_inverse(Col
     scales.multiply(x, over);
   }
   const auto multiply = [&](const uint32_t (&a)[4][4], int piece) {
-    if constexpr (BACK) multiply_by_columns<Piece>(x, a, inverse + piece * BOX, true);
-    else multiply_by_rows<Piece>(x, a, inverse + piece * BOX, true);
+    if constexpr (BACK) multiply_by_triangle<Piece>(x, a, inverse + piece * BOX);
+    else multiply_by_triangle_rows<Piece>(x, a, inverse + piece * BOX);
   };
   keep_in_place(x);
   wgmma_fence();
@@ -119,7 +120,7 @@ $end
       keep_in_place(of_weights);
       wgmma_fence();
 #pragma unroll
-      for (int i = PARTS - 1; i >= 0; --i) multiply_values_by_columns(of_weights, at.values(stage, part), at.matrix(stage, INVERSE_PARTS + i), i < PARTS - 1);
+      for (int i = PARTS - 1; i >= 0; --i) multiply_values_by_triangle(of_weights, at.values(stage, part), at.matrix(stage, INVERSE_PARTS + i), i < PARTS - 1);
       wgmma_commit();
     }
     uint32_t seen[SLICES][4], rest[SLICES][4];
@@ -269,7 +270,7 @@ template <bool BACK> struct Way {
 KERNEL(3 * WARPGROUP, 1) states(${parameters('states')}) {
   const Walk walk${packed ? ' = Walk::of(heads, sequences, cum_seqlens, q_view.shape[1], static_cast<int>(block_x()))' : '(heads, sequences, in_pairs(q_view.shape[1]))'};
   const uint32_t first = (shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024;
-  const char* memory = dynamic_shared() + (first - shared_pointer(dynamic_shared()));
+  char* memory = dynamic_shared() + (first - shared_pointer(dynamic_shared()));
   const int group = uniform(warpgroup());
 $if packed
   const PackedRows q = walk.rows(q_map, row_copies_map, Q_ROWS, copied_boxes), k = walk.rows(k_map, row_copies_map, K_ROWS, copied_boxes);
@@ -279,6 +280,10 @@ $end
     constexpr bool BACK = decltype(way)::value;
     const StatePlaces<BACK> at{first};
     if (thread_x() == 0) at.init();
+#pragma unroll 1
+    for (uint32_t i = 0; i < STATE_STAGES * MATRICES_READ<BACK>; ++i)
+      clear_quarter<3 * WARPGROUP>(memory + (at.matrix(i % STATE_STAGES, static_cast<int>(i / STATE_STAGES)) - first));
+    fence_async();
     wait_for_previous_launch();
     let_next_launch_go();
     sync_block();
