@@ -30,6 +30,7 @@ constexpr int TOGETHER = 2;  // chunks
 enum CopyOf { Q_ROWS, K_ROWS, DQ_ROWS, DK_ROWS, V_ROWS = 0, DOUT_ROWS, DV_ROWS };  // tensors of keys' features, and of values', whose rows are copied
 $end
 #include "recurrent/chunk_sm90_value_scales.h"
+#include "recurrent/chunk_sm90_delta_triangles.h"
 #include "recurrent/chunk_sm90_delta_prepare.h"
 #include "recurrent/chunk_sm90_delta_states.h"
 #include "recurrent/chunk_sm90_delta_gradients.h"

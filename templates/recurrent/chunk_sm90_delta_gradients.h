@@ -14,7 +14,7 @@ $if packed
 $else
   const TensorMap &queries, &keys, &douts, &states, &written;
 $end
-  const ChunkNumbers* numbers;
+  const KeptNumbers* numbers;
 
   uint32_t open(uint32_t barriers, uint32_t parity, uint32_t bytes) const {
     barrier_wait(at.empty(barriers), parity);
@@ -69,7 +69,7 @@ $end
 #pragma unroll
     for (int later = 0; later < 2; ++later) {
       load(at.keys(later), keys, later);
-      load_bytes(at.numbers(later), numbers + item.number(later), NUMBERS_BYTES, full);
+      load_bytes(at.numbers(later), &numbers[item.number(later)].numbers, NUMBERS_BYTES, full);
     }
   }
 };
@@ -93,10 +93,10 @@ $if packed
         const GradientItem item = item_of(step);
         const PackedRows q = item.rows(q_map, row_copies_map, Q_ROWS, copied_boxes), k = item.rows(k_map, row_copies_map, K_ROWS, copied_boxes);
         const PackedRows dout = item.rows(dout_map, value_copies_map, DOUT_ROWS, copied_boxes);
-        GradientCopier{at, q, k, dout, kept_states_map, written_rows_map, reinterpret_cast<const ChunkNumbers*>(chunk_numbers)}.run(item, step);
+        GradientCopier{at, q, k, dout, kept_states_map, written_rows_map, reinterpret_cast<const KeptNumbers*>(chunk_numbers)}.run(item, step);
       }
 $else
-      GradientCopier copier{at, q_map, k_map, dout_map, kept_states_map, written_rows_map, reinterpret_cast<const ChunkNumbers*>(chunk_numbers)};
+      GradientCopier copier{at, q_map, k_map, dout_map, kept_states_map, written_rows_map, reinterpret_cast<const KeptNumbers*>(chunk_numbers)};
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) copier.run(item_of(step), step);
 $end

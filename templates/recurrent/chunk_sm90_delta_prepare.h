@@ -4,23 +4,42 @@
 #include "recurrent/chunk_delta_products.h"
 #include "recurrent/chunk_sm90_delta_system.h"
 
-// What the inverse is over, where a chunk's numbers are padded.
-static_assert(sizeof(ChunkNumbers) >= 4 + (NORMED ? sizeof(Norms) : 0) + 4 * (5 * CHUNK + 2));
-static inline float* inverse_power(ChunkNumbers* numbers) { return reinterpret_cast<float*>(numbers + 1) - 1; }
-static inline float inverse_power(const ChunkNumbers& numbers) { return *(reinterpret_cast<const float*>(&numbers + 1) - 1); }
+// What `states` needs of a chunk of a head: factors of its tokens, each a product of all that their numbers are times there.
+struct alignas(16) StateFactors {
+  float betas[CHUNK];
+  float before[CHUNK];   // what is left at a token of the state before the chunk, by the key's norm
+  float after[CHUNK];    // what is left of a token's write after the chunk, likewise
+  float reads[CHUNK];    // what a token's key takes from the gradient of the state before: -beta times `before`
+  float queries[CHUNK];  // what its query gives to it
+  float base, rest, power, none;  // what the chunk leaves of a state; what the inverse is over
+
+  // Of token t. scale: of what queries read.
+  void set(const ChunkNumbers& numbers, int t, float scale) {
+    const Gates& gates = numbers.gates;
+    betas[t] = gates.beta[t], before[t] = gates.before[t] * numbers.key_norm(t), after[t] = gates.after[t] * numbers.key_norm(t);
+    reads[t] = -gates.beta[t] * before[t], queries[t] = gates.before[t] * numbers.query_norm(t) * scale;
+  }
+};
+constexpr int FACTORS_BYTES = static_cast<int>(sizeof(StateFactors));
+// As they lie in memory.
+struct KeptNumbers {
+  ChunkNumbers numbers;
+  StateFactors factors;
+};
+static_assert(sizeof(KeptNumbers) == 4 * ${kept_numbers} && sizeof(KeptNumbers) == NUMBERS_BYTES + FACTORS_BYTES, "the spec has another size");
 
 // Matrices of elements of each chunk and head: the inverse, and the weights of pairs of tokens.
 constexpr int MATRICES_KEPT = INVERSE_PARTS + PARTS;
 
 // Shared memory: rows of queries, whose place weights of pairs take, rows of keys, whose place the inverse takes; numbers; a warp's words; a barrier.
 struct PreparePlaces {
-  static constexpr uint32_t NUMBERS = 2 * BOXES * BOX, EXPONENTS = NUMBERS + NUMBERS_BYTES, BARRIER = EXPONENTS + 16, BYTES = BARRIER + 16;
-  static_assert(PARTS <= BOXES && INVERSE_PARTS <= BOXES && SYSTEM_BYTES <= BOXES * BOX);
+  static constexpr uint32_t NUMBERS = 2 * BOXES * BOX, EXPONENTS = NUMBERS + sizeof(KeptNumbers), BARRIER = EXPONENTS + 16, BYTES = BARRIER + 16;
+  static_assert(PARTS * TRIANGLE <= BOXES * BOX && INVERSE_PARTS * TRIANGLE <= BOXES * BOX && SYSTEM_BYTES <= BOXES * BOX);
   uint32_t first;
   uint32_t queries() const { return first; }
   uint32_t keys() const { return first + BOXES * BOX; }
-  uint32_t pairs(int part) const { return queries() + part * BOX; }
-  uint32_t inverse(int part) const { return keys() + part * BOX; }
+  uint32_t pairs(int part) const { return queries() + part * TRIANGLE; }
+  uint32_t inverse(int part) const { return keys() + part * TRIANGLE; }
   uint32_t numbers() const { return first + NUMBERS; }
   uint32_t full() const { return first + BARRIER; }
 };
@@ -114,12 +133,13 @@ template <class T, int COUNT> static inline void put_parts(const float (&x)[CHUN
   const int row = 16 * own + lane() / 8 % 2 * 8 + lane() % 8;
   const auto put = [&](const uint32_t (&from)[4][4], uint32_t to) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) store_matrices(to + row * 128 + ((2 * j + lane() / 16) ^ row % 8) * 16, from[j]);
+    for (int j = 0; j < 4; ++j)
+      if (j < 2 || own >= 2) store_matrices(to + in_triangle(row, 2 * j + lane() / 16), from[j]);
   };
   put(words, box);
   if constexpr (COUNT > 1) {
     to_rounding<T>(rest, words, x);
-    put(rest, box + BOX);
+    put(rest, box + TRIANGLE);
   }
 }
 
@@ -152,7 +172,8 @@ static inline void scale_inverse(float (&x)[CHUNK / 2], int own, const float* be
 KERNEL(WARPGROUP, 4) prepare(${parameters('prepare')}) {
   const PreparePlaces at{(shared_pointer(dynamic_shared()) + 1023) / 1024 * 1024};
   char* memory = dynamic_shared() + (at.first - shared_pointer(dynamic_shared()));
-  ChunkNumbers& numbers = *reinterpret_cast<ChunkNumbers*>(memory + PreparePlaces::NUMBERS);
+  KeptNumbers& kept = *reinterpret_cast<KeptNumbers*>(memory + PreparePlaces::NUMBERS);
+  ChunkNumbers& numbers = kept.numbers;
 $if packed
   const PackedChunk own_chunk(cum_seqlens, sequences, PrepareItem::row_of_block(heads), q_view.shape[1]);
   const PrepareItem item(heads, own_chunk, copied_boxes, q_map, k_map, row_copies_map);
@@ -205,21 +226,23 @@ $end
     multiply_with_keys(of_queries, rows, at.keys());
   }
   sync_block();  // rows have been read
+  if (thread_x() < CHUNK) kept.factors.set(numbers, thread_x(), softmax_scale);
+  if (thread_x() == 0) kept.factors.base = numbers.gates.base, kept.factors.rest = numbers.gates.rest, kept.factors.none = 0;
   weigh_products(numbers, own, of_keys, of_queries, softmax_scale);
   put_parts<Element, PARTS>(of_queries, own, at.pairs(0));
   const auto store = [&](int first, int count, uint32_t from) {
-    for (int i = 0; i < count; ++i) store_tile(matrices_map, {0, 0, first + i, item.head, item.number}, from + i * BOX);
+    for (int i = 0; i < count; ++i) store_tile(matrices_map, {0, 0, first + i, item.head, item.number}, from + i * TRIANGLE);
     store_commit();
   };
   SystemInverse{memory + BOXES * BOX, own}.invert(of_keys, [&] {
     if (thread_x() == 0) store(INVERSE_PARTS, PARTS, at.pairs(0));
   });
-  scale_inverse(of_keys, own, numbers.gates.beta, reinterpret_cast<int*>(memory + PreparePlaces::EXPONENTS), inverse_power(&numbers));
+  scale_inverse(of_keys, own, numbers.gates.beta, reinterpret_cast<int*>(memory + PreparePlaces::EXPONENTS), &kept.factors.power);
   put_parts<Piece, INVERSE_PARTS>(of_keys, own, at.inverse(0));
   fence_async();
   sync_block();
   if (thread_x() == 0) {
-    store_bytes(reinterpret_cast<ChunkNumbers*>(chunk_numbers) + item.number * static_cast<int64_t>(heads) + item.head, at.numbers(), NUMBERS_BYTES);
+    store_bytes(reinterpret_cast<KeptNumbers*>(chunk_numbers) + item.number * static_cast<int64_t>(heads) + item.head, at.numbers(), sizeof(KeptNumbers));
     store(0, INVERSE_PARTS, at.inverse(0));
     store_wait_read<0>();
   }

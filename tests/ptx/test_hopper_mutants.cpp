@@ -90,6 +90,7 @@ constexpr char carrier[] = "recurrent/chunk_sm90_carrier.h";
 constexpr char flow_weigher[] = "recurrent/chunk_sm90_gradient_weigher.h", flow_carrier[] = "recurrent/chunk_sm90_gradient_carrier.h";
 constexpr char inverses[] = "recurrent/chunk_sm90_delta_prepare.h", systems[] = "recurrent/chunk_sm90_delta_system.h",
                delta_states[] = "recurrent/chunk_sm90_delta_states.h";
+constexpr char triangles[] = "recurrent/chunk_sm90_delta_triangles.h";
 constexpr char turns[] = "recurrent/chunk_sm90_delta_gradient_turns.h", turn_parts[] = "recurrent/chunk_sm90_delta_gradient_parts.h";
 constexpr char turn_gates[] = "recurrent/chunk_sm90_delta_gates.h";
 constexpr char key_walk[] = "recurrent/chunk_sm90_key_delta_states.h";
@@ -241,6 +242,16 @@ const Mutant mutants[] = {
      delta,
      {delta_states, "multiply_by_rows(x, least, at.keys(stage), false);", 0, "multiply_by_rows(x, seen, at.keys(stage), false);"},
      Shown::by_both},
+    {"DeltaStatesTakeWhatIsLeftForWhatIsRead",
+     delta,
+     {delta_states, "BACK ? own.reads : own.after", 0, "BACK ? own.reads : own.before"},
+     Shown::by_both},
+    {"DeltaStatesTakeProductsThatAreNotMade",
+     delta,
+     {delta_states, "wgmma_wait<0>();\n      keep_in_place(taken);", 0, "keep_in_place(taken);"},
+     Shown::by_both},
+    {"DeltaStatesOfAQuarterInAnotherPlace", delta, {triangles, "(i < 2 ? i : 3)", 0, "i"}, Shown::by_both},
+    {"DeltaStatesOfAQuarterThatIsNotCleared", delta, {triangles, "matrix + LAST_COLUMNS) + 4", 0, "matrix) + 4"}, Shown::by_both},
     {"DeltaGradientsOfStatesThatHaveNotCome",
      delta,
      {turn_parts, "barrier_wait_all(at.full(stage), stage_parity(number, turn, step));", 0, ""},
