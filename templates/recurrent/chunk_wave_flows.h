@@ -5,12 +5,6 @@
 // of the state there and its gradient. Pairs of a chunk's tokens are added up in f32 before their weights are rounded.
 #pragma once
 
-// Groups of KEPT chunks of all sequences before one.
-static inline int64_t groups_before(const int32_t* cum_seqlens, const Tokens& tokens, int64_t sequence, int64_t length) {
-  constexpr int GROUP = CHUNK * KEPT;
-  return cum_seqlens ? tokens.first / GROUP + sequence : sequence * ((length + GROUP - 1) / GROUP);
-}
-
 // Of a chunk and head in memory: pairs' flows; what is read at tokens of the state before, by 16 keys each; what they leave, likewise.
 constexpr int FLOW_PARTS = 1 + 2 * SLICES;
 

@@ -1,16 +1,11 @@
 // GPU vocabulary of the chunked recurrence's gradients on matrix instructions of a wave: a block's walk through the chunks of a sequence, by
 // which it makes some columns of one gradient. Part of backward.chunk_wave.gpu.cu.
 #pragma once
+#include "recurrent/chunk_wave_walk_rows.h"
 
 // Which gradient a block makes.
 constexpr int OF_QUERIES = 0, OF_KEYS = 1, OF_VALUES = 2;
 
-using ValueRows = ChunkRows<Element, COLUMNS, THREADS>;
-
-// Factors that make the norms 1 of rows whose gradient is made, and of those that are written: for dv, of k and q.
-struct RowNorms {
-  float own[CHUNK], written[CHUNK];
-};
 // What flows from a chunk's tokens to others of the chunk: sums of each block of pairs, of tokens that read and that write.
 struct PairFlows {
   float read[PAIR_BLOCKS][16], written[PAIR_BLOCKS][16];
@@ -23,42 +18,6 @@ constexpr int PAIRS = VALUES + COLUMNS * TOKEN_PITCH, GATES = PAIRS + Pairs::BYT
 constexpr int PLAN_BYTES = 176, NORMS = PLAN + PLAN_BYTES, OWN_ROWS = NORMS + (NORMED ? static_cast<int>(sizeof(RowNorms)) : 0);
 constexpr int WRITTEN_ROWS = OWN_ROWS + KeyTile::BYTES, PAIR_FLOWS = WRITTEN_ROWS + KeyTile::BYTES;
 static_assert((GATED ? PAIR_FLOWS + static_cast<int>(sizeof(PairFlows)) : OWN_ROWS) <= ${shared}, "the spec has another size");
-
-// Rows of a gradient of one head in the order in which tokens are met, from the block's first column on: of elements or (`sums`) of floats.
-struct WalkRows {
-  void* first;
-  int stride, columns;  // stride: numbers
-  bool sums;
-
-  WalkRows(const View& view, float* to, const Tokens& tokens, int64_t head, int64_t heads, int64_t column, bool reverse) : sums(to != nullptr) {
-    const int64_t token = reverse ? tokens.end - 1 : tokens.first, features = view.shape[3];
-    if (sums) {
-      stride = static_cast<int>(heads * features);
-      first = to + (tokens.row * view.shape[1] + token) * stride + head * features + column;
-    } else {
-      stride = static_cast<int>(view.strides[1]);
-      first = static_cast<Element*>(view.data) + tokens.row * view.strides[0] + token * stride + head * view.strides[2] + column;
-    }
-    columns = static_cast<int>(features - column);
-    if (reverse) stride = -stride;
-  }
-  // A wave's sums of columns by tokens, of those from `token` on.
-  void store(const Sums (&x)[TILES], int token, int count) const {
-    const int left = columns - 16 * wave();
-#pragma unroll
-    for (int r = 0; r < TILES; ++r) {
-      const int t = token + 16 * r + matrix_column();
-      if (t >= count) continue;
-      const int64_t row = static_cast<int64_t>(t) * stride + 16 * wave();
-#pragma unroll
-      for (int i = 0; i < SUMS; ++i) {
-        if (matrix_row(i) >= left) continue;
-        if (sums) static_cast<float*>(first)[row + matrix_row(i)] = x[r].at[i];
-        else static_cast<Element*>(first)[row + matrix_row(i)] = from_float<Element>(x[r].at[i]);
-      }
-    }
-  }
-};
 
 // Where a block's rows and numbers are. In shared memory: in registers it would be in the way.
 struct Plan {
@@ -91,37 +50,6 @@ struct Plan {
 };
 static_assert(sizeof(Plan) <= PLAN_BYTES);
 static inline Plan& plan_in(char* memory) { return *reinterpret_cast<Plan*>(memory + PLAN); }
-
-// Norms' factors of a chunk's rows, eight lanes a row.
-static inline void put_row_norms(const Plan& plan, int token, RowNorms& to) {
-#pragma unroll 1
-  for (int row = thread_x() / 8; row < 2 * CHUNK; row += THREADS / 8) {
-    const KeyRows& rows = row < CHUNK ? plan.own : plan.written;
-    const int t = row % CHUNK;
-    const Element* from = rows.first + static_cast<int64_t>(token + t) * rows.stride;
-    float squares = 0;
-#pragma unroll 1
-    for (int i = thread_x() % 8 * 8; token + t < plan.count && i < rows.columns; i += 64) {
-      const Pack<Element, 8> x = load_pack<8>(from + i);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) squares += to_float(x.at[j]) * to_float(x.at[j]);
-    }
-#pragma unroll
-    for (int mask = 1; mask < 8; mask *= 2) squares += shuffle_xor(squares, mask);
-    float* norms = row < CHUNK ? to.own : to.written;  // GCC's sanitizers copy the array that `?:` chooses
-    if (thread_x() % 8 == 0) norms[t] = rsqrt_of(squares + 1e-6f);
-  }
-}
-
-// A state in memory whose rows are the wave's columns.
-struct TurnedStateMemory : StateMemory {
-  TurnedStateMemory(const View& view, int64_t sequence, int64_t head, int64_t first_column) : StateMemory(view, sequence, head, first_column) {
-    if (!data) return;
-    const int64_t column = first_column + matrix_column();
-    data += column * (stride - 1);
-    stride = 1, keys = static_cast<int>(view.shape[3]), exists = column < view.shape[2];
-  }
-};
 
 // sums [16 columns][16 tokens] of TILES tiles += state^T rows^T; the state is READ_PARTS elements a number, times `unit`.
 static inline void add_read(Sums (&sums)[TILES], const State& state, SharedPointer rows, float unit) {
@@ -176,7 +104,7 @@ template <bool BACK, class Flows> static inline void walk(char* memory, State& s
     sync_block();  // all are done with the chunk before
     plan.copy(shared, token);
     load_gates(plan.gates, token, count, plan.gamma, gates);
-    if constexpr (NORMED) put_row_norms(plan, token, norms);
+    if constexpr (NORMED) put_row_norms(plan.own, plan.written, token, count, norms);
     sync_block();
 #pragma unroll 1
     for (int block = wave(); block < PAIR_BLOCKS; block += WAVES) put_walk_pairs<BACK>(memory, block, flows);
