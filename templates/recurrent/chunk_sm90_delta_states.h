@@ -111,7 +111,6 @@ $else
 $end
   const Walk& walk;
   const int part;
-  const bool begins_given;  // the state at the first end: (BACK) terms of what keys read of its gradient may be of both signs in dbeta
 
   const StateFactors& factors(uint32_t stage) const { return *reinterpret_cast<const StateFactors*>(memory + (at.factors(stage) - at.first)); }
 
@@ -127,35 +126,15 @@ $end
     uint32_t seen[SLICES][4], rest[SLICES][4];
     to_factor(seen, state);
     to_rounding(rest, seen, state);
-    const bool least = BACK && PARTS > 1 && begins_given;
-    if (least) read_least(x, seen, rest, state, stage);
     keep_in_place(x);
     wgmma_fence();
-    if constexpr (PARTS > 1) multiply_by_rows(x, rest, at.keys(stage), least);
+    if constexpr (PARTS > 1) multiply_by_rows(x, rest, at.keys(stage), false);
     multiply_by_rows(x, seen, at.keys(stage), PARTS > 1);
     wgmma_commit();
     if (number % 2 == BACK) keep_state<PARTS>(seen, rest, buffers, kept, {0, 64 * part, BACK ? PARTS : 0, walk.head, number / 2});
     wgmma_wait<0>();
     keep_in_place(x);
     if constexpr (BACK) keep_in_place(of_weights);
-  }
-
-  // x = what keys read of what both pieces leave of the state.
-  void read_least(Columns& x, const uint32_t (&seen)[SLICES][4], const uint32_t (&rest)[SLICES][4], const Column& state, uint32_t stage) const {
-    uint32_t least[SLICES][4];
-#pragma unroll
-    for (int k = 0; k < SLICES; ++k)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float low = state[8 * k + 2 * i] - low_of(seen[k][i]), high = state[8 * k + 2 * i + 1] - high_of(seen[k][i]);
-        least[k][i] = rounding_of(low, high, rest[k][i]);
-      }
-    keep_in_place(x);
-    wgmma_fence();
-    multiply_by_rows(x, least, at.keys(stage), false);
-    wgmma_commit();
-    wgmma_wait<0>();
-    keep_in_place(x);
   }
 
   static void weigh(uint32_t (&factor)[4][4], uint32_t (&rest)[4][4], Columns& x, const float* weights) {
@@ -313,7 +292,7 @@ $end
       if (thread_x() == 0) copy_chunks(at, walk, ${packed ? 'q, k' : 'q_map, k_map'}, values, matrices_map, reinterpret_cast<const KeptNumbers*>(chunk_numbers));
     } else {
       take_registers<232>();
-      StateCarrier<BACK>{at, memory, kept_states_map, written_rows_map, ${packed ? 'dv' : 'dv_map'}, walk, group - 1, is_given(first_state)}.run(first_state, last_state);
+      StateCarrier<BACK>{at, memory, kept_states_map, written_rows_map, ${packed ? 'dv' : 'dv_map'}, walk, group - 1}.run(first_state, last_state);
     }
   };
   if (walk.back) go(Way<true>(), ${packed ? 'walk.rows(dout_map, value_copies_map, DOUT_ROWS, copied_boxes)' : 'dout_map'}, dfinal_state_view, dinitial_state_view);
