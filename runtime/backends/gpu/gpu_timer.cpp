@@ -29,7 +29,8 @@ void find(void* library, const char* name, const std::string& path, Function& fu
 
 EventFunctions event_functions(const Driver& driver) {
   void* library = dlopen(driver.path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-  if (!library) throw DeviceError(fmt::format("{} has no library with events, by which a device times itself: an emulator has no times", driver.path));
+  if (!library)
+    throw DeviceError(fmt::format("{} has no library with events, by which a device times itself: an emulator has no times", driver.path));
   EventFunctions events;
   const auto& names = driver.vendor->events;
   find(library, names.create, driver.path, events.create);
