@@ -188,9 +188,14 @@ class RnnBackward : public KernelReference {
     }
     y.assign(states);
     if (!call.given("gates")) return;
-    Numbers gates(spot(call.input("gates").elements()), 0.0);
-    for (const RnnRow& row : rnn_rows(call)) put_kept_gates(call, row, rnn_steps(call, row, &y), gates);
-    call.input("gates").assign(gates);
+    HostTensor& gates = call.input("gates");
+    if (gates.broadcast()) {  // tokens that share memory cannot have what each of them took
+      gates = HostTensor(gates.name(), gates.type(), gates.shape());
+      call.rebind();
+    }
+    Numbers kept(spot(gates.elements()), 0.0);
+    for (const RnnRow& row : rnn_rows(call)) put_kept_gates(call, row, rnn_steps(call, row, &y), kept);
+    gates.assign(kept);
   }
 
   spec::Case vary(const spec::Case& c, Rng& rng) const override { return vary_rnn(c, rng); }

@@ -18,6 +18,9 @@ template <int64_t ROWS, int64_t WIDTH, int64_t KEYS> struct GradientTile {
   float* slopes;                        // likewise: gradients of the weights; become gradients of the products q . k
   float* by_score;                      // likewise, gradients of the scores after cap and bias are added to it; null: not wanted
   const float *base, *delta;            // [ROWS]: log-sum-exp in units of log 2, +inf where a row sees nothing; out * dout
+$if by_blocks
+  int64_t count = KEYS;                 // keys of the block: what its last panel has behind them is of the next block
+$end
 
   int64_t place(int64_t r, int64_t j) const { return (j / WIDTH * ROWS + r) * WIDTH + j % WIDTH; }
 };
@@ -33,6 +36,9 @@ static bool panels_seen(const Row* row, int64_t rows, GradientTile<ROWS, WIDTH, 
   }
   if (some.first >= first + count || some.end <= first || some.first >= some.end) return false;
   t.first = first;
+$if by_blocks
+  t.count = count;
+$end
   t.begin = larger(some.first - first, 0) / WIDTH * WIDTH;
   t.end = (smaller(some.end - first, count) + WIDTH - 1) / WIDTH * WIDTH;
   every = first + t.begin >= all.first && first + t.end <= all.end;
@@ -123,7 +129,7 @@ static void weigh_row(const GradientTile<ROWS, WIDTH, KEYS>& t, const ScoreRules
 $if takes_bias
   const bool faint = biased && is_faint(t.base[r]);
 $end
-  const auto local = [&](int64_t key) { return splat_integer(static_cast<int32_t>(smaller(larger(key - t.first, 0), KEYS))); };
+  const auto local = [&](int64_t key) { return splat_integer(static_cast<int32_t>(smaller(larger(key - t.first, 0), ${by_blocks ? 't.count' : 'KEYS'}))); };
   const Integers range_begin = local(row.keys.first), range_end = local(row.keys.end);
   for (int64_t j = t.begin; j < t.end; j += LANES) {
     const int64_t at = t.place(r, j), key = t.first + j, count = smaller(t.keys - key, LANES);
