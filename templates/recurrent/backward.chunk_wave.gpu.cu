@@ -16,12 +16,21 @@ constexpr int WAVES = ${waves}, THREADS = WAVES * WAVE;
 // l2_norm; gradients of log gates are asked for; a head's gradients of q and k, or of v, go to memory as f32 first.
 constexpr bool NORMED = ${normed}, GATED = ${gated}, SUMS_OF_KEYS = ${normed or shared_heads}, SUMS_OF_VALUES = ${shared_heads};
 constexpr bool NARROW = ${E == 'f16'};
+$if dual
+constexpr bool SHARED_HEADS = ${shared_heads};
+$end
 constexpr int PARTS = ${parts > 2 ? 3 : 2}, READ_PARTS = ${parts};  // elements of a number that is written to a state, and that is read
 constexpr int KEPT = ${kept};                                // chunks for which one state is kept for gates' gradients
 #include "recurrent/chunk_wave_pairs.h"
 #include "recurrent/gradient_rows.h"
+$if dual  // ssd: steps are factors of keys, and lie where betas do; rows of states are columns
+#include "ssd/dual_wave.h"
+$end
 #include "recurrent/chunk_wave_walk.h"
 #include "recurrent/chunk_wave_flows.h"
+$if dual
+#include "ssd/wave_pair_flows.h"
+$end
 
 // Which gradient a block has, and of what.
 struct Item {
@@ -32,6 +41,12 @@ struct Item {
 
 // Block number: a gradient of a slice of a head of a sequence; gated: without those of keys.
 KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
+$if dual
+  const View &q_view = C_view, &k_view = Bm_view, &v_view = x_view, &dq_view = dC_view, &dk_view = dBm_view, &dv_view = dx_view;
+  float* const value_sums = nullptr;
+  constexpr bool reverse = false;
+  constexpr float softmax_scale = 1;
+$end
   constexpr int WAYS = GATED ? 2 : 3;
   const int way = static_cast<int>(block_x() % WAYS) * (GATED ? 2 : 1);
   const Item item(block_x() / WAYS, slices, heads);
@@ -45,8 +60,13 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
     const auto columns = [&](const View& view) {
       return ValueRows(view, tokens, head, heads, start, static_cast<int>(view.shape[3] - start), reverse);
     };
+$if dual
+    plan.gates = dual_numbers(dt_view, dt_type, A_view, a_type, dt_bias_view, bias_type, tokens, head, dt_softplus);
+    plan.skip = number_of_head(D_view, d_type, head);
+$else
     plan.gates = {g_view, g_type, tokens, head, reverse};
     plan.gamma = gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers);
+$end
     plan.set(way, tokens, start, softmax_scale);
     if (way == OF_QUERIES) {
       plan.readers = rows(dout_view), plan.writers = rows(v_view), plan.values = columns(k_view);
@@ -67,18 +87,23 @@ KERNEL(THREADS, 1) gradients(${parameters('gradients')}) {
   const Flows flows{flow_sums, through_sums, kept_states, groups_before(cum_seqlens, tokens, item.sequence, q_view.shape[1]), head, heads,
                     static_cast<int>(start / 16) + wave(), static_cast<int>(q_view.shape[3])};
   if (way == OF_QUERIES) {
-    TurnedStateMemory(initial_state_view, item.sequence, head, first_column).load(state);
+    ${dual ? '' : 'Turned'}StateMemory(initial_state_view, item.sequence, head, first_column).load(state);
     walk<false>(memory, state, flows);
   } else {
-    if (way == OF_VALUES) StateMemory(dfinal_state_view, item.sequence, head, first_column).load(state);
-    else TurnedStateMemory(dfinal_state_view, item.sequence, head, first_column).load(state);
+    if (way == OF_VALUES) ${dual ? 'Turned' : ''}StateMemory(dfinal_state_view, item.sequence, head, first_column).load(state);
+    else ${dual ? '' : 'Turned'}StateMemory(dfinal_state_view, item.sequence, head, first_column).load(state);
     walk<true>(memory, state, flows);
-    if (way == OF_VALUES) StateMemory(dinitial_state_view, item.sequence, head, first_column).store(state);
+    if (way == OF_VALUES) ${dual ? 'Turned' : ''}StateMemory(dinitial_state_view, item.sequence, head, first_column).store(state);
   }
 }
 
 // Gradients of keys, by which what flows past chunks is made: after the others, which keep states. Block number: a slice of a head of a sequence.
 KERNEL(THREADS, 1) key_gradients(${parameters('key_gradients')}) {
+$if dual
+  const View &q_view = C_view, &k_view = Bm_view, &v_view = x_view, &dk_view = dBm_view;
+  constexpr bool reverse = false;
+  constexpr float softmax_scale = 1;
+$end
   const Item item(block_x(), slices, heads);
   const Tokens tokens(cum_seqlens, sequences, item.sequence, q_view.shape[1]);
   const int64_t start = item.slice * COLUMNS, head = item.head;
@@ -87,8 +112,12 @@ KERNEL(THREADS, 1) key_gradients(${parameters('key_gradients')}) {
   if (thread_x() == 0) {
     Plan& plan = plan_in(memory);
     const auto rows = [&](const View& view) { return KeyRows(view, tokens, head, heads, 0, static_cast<int>(view.shape[3]), reverse); };
+$if dual
+    plan.gates = dual_numbers(dt_view, dt_type, A_view, a_type, dt_bias_view, bias_type, tokens, head, dt_softplus);
+$else
     plan.gates = {g_view, g_type, tokens, head, reverse};
     plan.gamma = gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers);
+$end
     plan.set(OF_KEYS, tokens, start, softmax_scale);
     plan.readers = rows(v_view), plan.writers = rows(dout_view);
     plan.values = ValueRows(q_view, tokens, head, heads, start, static_cast<int>(q_view.shape[3] - start), reverse);
@@ -96,10 +125,15 @@ KERNEL(THREADS, 1) key_gradients(${parameters('key_gradients')}) {
     plan.out = {dk_view, SUMS_OF_KEYS ? key_sums : nullptr, tokens, head, heads, start, reverse};
   }
   State state = {};
-  TurnedStateMemory(dfinal_state_view, item.sequence, head, start + 16 * wave()).load(state);
+  ${dual ? '' : 'Turned'}StateMemory(dfinal_state_view, item.sequence, head, start + 16 * wave()).load(state);
   const Flows flows{flow_sums, through_sums, kept_states, groups_before(cum_seqlens, tokens, item.sequence, q_view.shape[1]), head, heads,
                     static_cast<int>(start / 16) + wave(), static_cast<int>(q_view.shape[3])};
   walk<true>(memory, state, flows);
 }
+$if dual
+#include "ssd/wave_step_gradients.h"
+#include "ssd/finish_chunks.h"
+$else
 #include "recurrent/chunk_wave_gate_gradients.h"
 #include "recurrent/chunk_wave_finish.h"
+$end

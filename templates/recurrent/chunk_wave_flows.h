@@ -6,7 +6,10 @@
 #pragma once
 
 // Of a chunk and head in memory: pairs' flows; what is read at tokens of the state before, by 16 keys each; what they leave, likewise.
-constexpr int FLOW_PARTS = 1 + 2 * SLICES;
+$if dual
+#include "ssd/wave_pair_sums.h"
+$end
+constexpr int FLOW_PARTS = ${dual ? 'PAIR_ROWS' : '1'} + 2 * SLICES;
 
 // A wave's places of a head of a sequence.
 struct Flows {
@@ -19,6 +22,9 @@ struct Flows {
   bool there() const { return 16 * block < keys; }
   static bool ends_group(int chunk, int chunks) { return chunk % KEPT == KEPT - 1 || chunk == chunks - 1; }
 
+$if dual  // ssd/wave_pair_flows.h
+  void store_pairs(char* memory, int pairs, const Sums& weights, int chunk) const;
+$else
   // Of a block of pairs' weights, what is read by token, and what is written.
   void put_pairs(char* memory, int pairs, const Sums& weights) const {
     PairFlows& to = *reinterpret_cast<PairFlows*>(memory + PAIR_FLOWS);
@@ -51,6 +57,7 @@ struct Flows {
     const float written = t < 16 ? from.written[0][i] + from.written[1][i] : from.written[2][i];
     of_chunk(chunk)[t] = read - written;
   }
+$end
   // Of a wave's sums of what tokens read of a state: their products with rows of q, or of k.
   void store_read(const char* memory, const Plan& plan, int chunk, const Sums (&x)[TILES]) const {
     if (!there()) return;
@@ -63,7 +70,7 @@ struct Flows {
 #pragma unroll
       for (int i = 0; i < SUMS; ++i) sum += x[r].at[i] * to_float(row[matrix_row(i)]);
       sum = sum_of_column(sum) * (NORMED ? norms.own[t] : 1);
-      if (wave_lane() < 16) of_chunk(chunk)[(1 + (plan.way == OF_KEYS ? SLICES : 0) + block) * CHUNK + t] = sum;
+      if (wave_lane() < 16) of_chunk(chunk)[(${dual ? 'PAIR_ROWS' : '1'} + (plan.way == OF_KEYS ? SLICES : 0) + block) * CHUNK + t] = sum;
     }
   }
   float* kept_state(int chunk) const { return kept + (group(chunk) * SLICES + block) * (16 * KEYS) + wave_lane(); }

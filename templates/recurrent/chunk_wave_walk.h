@@ -6,10 +6,17 @@
 // Which gradient a block makes.
 constexpr int OF_QUERIES = 0, OF_KEYS = 1, OF_VALUES = 2;
 
+$if dual  // ssd: what flows from token to token goes straight to memory; here are the chunk's steps up to each token
+struct PairFlows {
+  LongSum times[CHUNK];
+  float between(int s, int t) const { return (times[t].high - times[s].high) + (times[t].low - times[s].low); }
+};
+$else
 // What flows from a chunk's tokens to others of the chunk: sums of each block of pairs, of tokens that read and that write.
 struct PairFlows {
   float read[PAIR_BLOCKS][16], written[PAIR_BLOCKS][16];
 };
+$end
 
 // Shared memory: rows that read and that write, the latter transposed besides; what they write, transposed; weights of pairs; gates; where rows
 // are; norms; and for gates' gradients rows of q and k.
@@ -23,9 +30,9 @@ static_assert((GATED ? PAIR_FLOWS + static_cast<int>(sizeof(PairFlows)) : OWN_RO
 struct Plan {
   KeyRows readers, writers, own, written;  // own: of q or k, whose gradient is made or (dv) that read; written: of k or q
   ValueRows values;
-  TokenNumbers gates;
+  ${dual ? 'DualNumbers' : 'TokenNumbers'} gates;
   WalkRows out;
-  float gamma, scale;
+  float ${dual ? 'skip' : 'gamma'}, scale;
   int count, way, start;
 
   void set(int which, const Tokens& tokens, int64_t column, double factor) {
@@ -71,7 +78,7 @@ static inline void add_read(Sums (&sums)[TILES], const State& state, SharedPoint
 }
 
 // The weights of a block of a chunk's pairs of a token that reads and one that writes. BACK: blocks are above the diagonal.
-template <bool BACK, class Flows> static inline void put_walk_pairs(char* memory, int block, const Flows& flows) {
+template <bool BACK, class Flows> static inline void put_walk_pairs(char* memory, int block, const Flows& flows${dual ? ', int chunk' : ''}) {
   const SharedPointer shared = shared_pointer(memory);
   const Plan& plan = plan_in(memory);
   const Gates& gates = *reinterpret_cast<const Gates*>(memory + GATES);
@@ -86,8 +93,15 @@ template <bool BACK, class Flows> static inline void put_walk_pairs(char* memory
     const bool sees = BACK ? s >= t : s <= t;
     x.at[i] = sees ? x.at[i] * (NORMED ? norms.written[s] : 1) * factor * (BACK ? gates.left(s, t) : gates.left(t, s)) : 0;
   }
+$if dual  // what is written takes its step; flows want it apart
+  if (!BACK && plan.makes_pair_flows()) flows.store_pairs(memory, block, x, chunk);
+#pragma unroll
+  for (int i = 0; !BACK && i < SUMS; ++i) x.at[i] *= gates.beta[16 * of_writer + matrix_row(i)];
+$end
   Pairs(memory + PAIRS).put(of_reader, of_writer, x);
+$if not dual
   if (!BACK && plan.makes_pair_flows()) flows.put_pairs(memory, block, x);
+$end
 }
 
 // Through all chunks, from the first on or (BACK) from the last; `state`: before them.
@@ -103,13 +117,19 @@ template <bool BACK, class Flows> static inline void walk(char* memory, State& s
     const int chunk = BACK ? chunks - 1 - step : step, token = chunk * CHUNK;
     sync_block();  // all are done with the chunk before
     plan.copy(shared, token);
+$if dual
+    load_steps(plan.gates, token, count, gates, plan.makes_pair_flows() ? reinterpret_cast<PairFlows*>(memory + PAIR_FLOWS)->times : nullptr);
+$else
     load_gates(plan.gates, token, count, plan.gamma, gates);
+$end
     if constexpr (NORMED) put_row_norms(plan.own, plan.written, token, count, norms);
     sync_block();
 #pragma unroll 1
-    for (int block = wave(); block < PAIR_BLOCKS; block += WAVES) put_walk_pairs<BACK>(memory, block, flows);
+    for (int block = wave(); block < PAIR_BLOCKS; block += WAVES) put_walk_pairs<BACK>(memory, block, flows${dual ? ', chunk' : ''});
     sync_block();
+$if not dual
     if (!BACK && plan.makes_pair_flows()) flows.store_pairs(memory, chunk);
+$end
     if (BACK && GATED && plan.way == OF_KEYS) flows.store_through(state, chunk, chunks);
 
     const Unit unit = unit_of(state);
@@ -129,6 +149,10 @@ template <bool BACK, class Flows> static inline void walk(char* memory, State& s
 #pragma unroll
     for (int c = 0; c < TILES; ++c) operands[c] = operand_of<Element>(written[c]);
     Pairs(memory + PAIRS).template add<BACK>(sums, operands, 1);
+$if dual  // a key's step; and D x
+    for (int r = 0; BACK && r < TILES; ++r) sums[r] = scaled(sums[r], gates.beta[16 * r + matrix_column()]);
+    if (plan.way == OF_VALUES) add_skip(sums, memory + VALUES, plan.skip);
+$end
     plan.out.store(sums, token, count);
 
 #pragma unroll
@@ -136,7 +160,11 @@ template <bool BACK, class Flows> static inline void walk(char* memory, State& s
 #pragma unroll
       for (int i = 0; i < SUMS; ++i) {
         const int s = 16 * c + matrix_row(i);
+$if dual
+        written[c].at[i] *= BACK ? gates.before[s] : gates.after[s] * gates.beta[s];
+$else
         written[c].at[i] *= (BACK ? gates.before[s] : gates.after[s]) * (NORMED ? norms.written[s] : 1) * plan.written_scale();
+$end
       }
     const Unit taken_unit = unit_of(written);
     Parts taken[TILES];

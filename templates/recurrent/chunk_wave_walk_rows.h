@@ -1,6 +1,5 @@
-// GPU vocabulary of the chunked recurrence's gradients on matrix instructions of a wave: rows of gradients, norms, states whose rows are a
-// wave's columns, and groups of chunks. Part of a template,
-// which has defined KEPT before.
+// GPU vocabulary of the chunked recurrence's gradients on matrix instructions of a wave: rows of gradients, norms, and groups of chunks. Part of
+// a template, which has defined KEPT before.
 #pragma once
 
 using ValueRows = ChunkRows<Element, COLUMNS, THREADS>;
@@ -89,12 +88,4 @@ struct WalkRows {
   }
 };
 
-// A state in memory whose rows are the wave's columns.
-struct TurnedStateMemory : StateMemory {
-  TurnedStateMemory(const View& view, int64_t sequence, int64_t head, int64_t first_column) : StateMemory(view, sequence, head, first_column) {
-    if (!data) return;
-    const int64_t column = first_column + matrix_column();
-    data += column * (stride - 1);
-    stride = 1, keys = static_cast<int>(view.shape[3]), exists = column < view.shape[2];
-  }
-};
+#include "recurrent/chunk_wave_turned_state.h"

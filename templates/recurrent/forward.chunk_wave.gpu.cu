@@ -27,6 +27,8 @@ constexpr int PARTS = ${delta and E == 'bf16' ? 3 : 2};
 #include "recurrent/chunk_wave_pairs.h"
 $if delta
 #include "recurrent/chunk_wave_delta.h"
+$elif dual  // ssd: steps are factors of keys, and lie where betas do
+#include "ssd/dual_wave.h"
 $end
 
 using ValueRows = ChunkRows<Element, COLUMNS, THREADS>;
@@ -41,7 +43,7 @@ static_assert(SOLVER + (${delta ? 'Solver::BYTES' : '0'}) <= ${shared}, "the spe
 struct Plan {
   KeyRows queries, keys;
   ValueRows values;
-  TokenNumbers gates${delta ? ', betas' : ''};
+  ${dual ? 'DualNumbers' : 'TokenNumbers'} gates${delta ? ', betas' : ''};
   OutRows out;
   float gamma;
   int count;
@@ -67,7 +69,7 @@ static inline void put_pairs(char* memory, int block, const Gates& gates, const 
 #pragma unroll
   for (int i = 0; i < SUMS; ++i) {
     const int s = 16 * block_column(block) + matrix_row(i);
-    x.at[i] = s <= t ? x.at[i] * (NORMED ? norms.k[s] : 1) * factor * gates.left(t, s) : 0;
+    x.at[i] = s <= t ? x.at[i] * ${dual ? 'gates.beta[s]' : '(NORMED ? norms.k[s] : 1)'} * factor * gates.left(t, s) : 0;
   }
   Pairs(memory + PAIRS).put(block, x);
 }
@@ -90,6 +92,11 @@ $end
 
 // Block number: slice % slices of a head of a sequence. Packed: those of the sequence after the last write zeros behind it.
 KERNEL(THREADS, 1) recurrent(${parameters('recurrent')}) {
+$if dual
+  const View &q_view = C_view, &k_view = Bm_view, &v_view = x_view;
+  constexpr bool reverse = false;
+  constexpr float softmax_scale = 1;
+$end
   const int64_t number = block_x(), slice = number % slices, head = number / slices % heads, sequence = number / slices / heads;
   const int64_t start = slice * COLUMNS;
   const Tokens tokens(cum_seqlens, sequences, sequence, q_view.shape[1]);
@@ -108,23 +115,37 @@ KERNEL(THREADS, 1) recurrent(${parameters('recurrent')}) {
   if (thread_x() == 0) {
     const int keys = static_cast<int>(q_view.shape[3]), values = static_cast<int>(v_view.shape[3] - start);
     plan = {{q_view, tokens, head, heads, 0, keys, reverse}, {k_view, tokens, head, heads, 0, keys, reverse},
+$if dual
+            {v_view, tokens, head, heads, start, values, reverse},
+            dual_numbers(dt_view, dt_type, A_view, a_type, dt_bias_view, bias_type, tokens, head, dt_softplus), out, 0, count};
+$else
             {v_view, tokens, head, heads, start, values, reverse}, {g_view, g_type, tokens, head, reverse},
 $if delta
             {beta_view, beta_type, tokens, head, reverse},
 $end
             out, gamma_of(g_gamma_view, gamma_type, head, heads, layer_idx, num_layers), count};
+$end
   }
   Gates& gates = *reinterpret_cast<Gates*>(memory + GATES);
   Norms& norms = *reinterpret_cast<Norms*>(memory + NORMS);
+$if dual
+  const auto key_norm = [&](int t) { return gates.beta[t]; };
+  const float skip = number_of_head(D_view, d_type, head);
+$else
   const auto key_norm = [&](int t) { return NORMED ? norms.k[t] : 1; };
+$end
 
   State state = {};
-  StateMemory(initial_state_view, sequence, head, start + 16 * wave()).load(state);
+  ${dual ? 'Turned' : ''}StateMemory(initial_state_view, sequence, head, start + 16 * wave()).load(state);
 #pragma unroll 1
   for (int token = 0; token < count; token += CHUNK) {
     sync_block();  // the plan is there, and all are done with the chunk before
     plan.copy(shared, token);
+$if dual
+    load_steps(plan.gates, token, count, gates);
+$else
     load_gates(plan.gates, token, count, plan.gamma, gates);
+$end
 $if delta
     load_betas(plan.betas, token, count, gates);
 $end
@@ -177,6 +198,9 @@ $end
       const int t = 16 * r + matrix_column();
       sums[r] = scaled(sums[r], gates.before[t] * (NORMED ? norms.q[t] : 1) * (scale * unit.inverse));
     }
+$if dual
+    add_skip(sums, memory + VALUES, skip);
+$end
     Pairs(memory + PAIRS).add(sums, rounded, written_unit.inverse);
     plan.out.store(sums, token, count);
 
@@ -193,5 +217,5 @@ $end
     for (int c = 0; c < TILES; ++c) taken[c] = Parts(scaled(written[c], taken_unit.of));
     take_in(state, gates.base, gates.rest, taken, shared + TURNED_KEYS, taken_unit.inverse);
   }
-  StateMemory(final_state_view, sequence, head, start + 16 * wave()).store(state);
+  ${dual ? 'Turned' : ''}StateMemory(final_state_view, sequence, head, start + 16 * wave()).store(state);
 }

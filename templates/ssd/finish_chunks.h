@@ -1,4 +1,5 @@
-// ssd_bwd's last two launches, for templates/recurrent/backward.chunk.gpu.cu: what chunks, and heads of a group, share is added up.
+// ssd_bwd's last two launches, for templates/recurrent/backward.chunk.gpu.cu and backward.chunk_wave.gpu.cu: what chunks, and heads of a group,
+// share is added up.
 
 // Block x: token x of all rows of the batch. Tokens of no sequence get zeros.
 KERNEL(128, 1) finish(${parameters('finish')}) {

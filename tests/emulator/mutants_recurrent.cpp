@@ -109,7 +109,7 @@ Subject dual_rows(const char* case_name, const char* kernel = "ssd_update") {
 Subject dual_gradient(const char* case_name) {
   return {root, "ssd_bwd", case_name, "recurrent/backward.step.gpu.cu", {{"B", 1}, {"T", 19}, {"H", 4}, {"G", 2}, {"N", 35}, {"P", 21}}};
 }
-constexpr char dual_chunk[] = "ssd/dual_chunk.h";
+constexpr char dual_chunk[] = "ssd/dual_chunk.h", dual_numbers[] = "ssd/dual_numbers.h";
 const Sizes three_dual_chunks = {{"B", 1}, {"T", 150}, {"H", 2}, {"G", 1}, {"N", 32}, {"P", 48}};
 Subject dual_chunks() { return {root, "ssd", "chunks.f16", "recurrent/forward.chunk.gpu.cu", three_dual_chunks}; }
 Subject parallel_dual_chunks() { return {root, "ssd", "chunks.bf16", "recurrent/forward.chunk_parallel.gpu.cu", three_dual_chunks}; }
@@ -206,7 +206,7 @@ const Mutant mutants[] = {
     {"DualChunksWithoutTheirSkip", dual_chunks(), {"+= skip * own", 0, "+= 0 * own", dual_chunk}},
     {"DualChunksThatStepPastTheLastToken",
      dual_chunks(),
-     {"+ i < count ? softplus_of(steps[i]) : 0", 0, "+ i < count + 64 ? softplus_of(steps[i]) : 0", dual_chunk}},
+     {"+ i < count ? softplus_of(steps[i]) : 0", 0, "+ i < count + 64 ? softplus_of(steps[i]) : 0", dual_numbers}},
     {"DualChunksOfTransposedStates",
      dual_chunks(),
      {"use(n, 2 * h + i, at + i)", 0, "use(n, h + 2 * i, at + i)", "recurrent/chunk_state_memory.h"}},

@@ -14,6 +14,14 @@ Subject wave_chunks(const char* case_name) {
   return {root, "recurrent", case_name, "recurrent/forward.chunk_wave.gpu.cu", three_short_chunks};
 }
 
+// ssd, of the same template.
+constexpr char turned_state[] = "recurrent/chunk_wave_turned_state.h";
+constexpr char dual_wave[] = "ssd/dual_wave.h";
+constexpr char dual_numbers[] = "ssd/dual_numbers.h";
+Subject dual_wave_chunks(const char* case_name) {
+  return {root, "ssd", case_name, "recurrent/forward.chunk_wave.gpu.cu", {{"B", 1}, {"T", 75}, {"H", 2}, {"G", 1}, {"N", 32}, {"P", 48}}};
+}
+
 constexpr char chunk_wave_keys[] = "recurrent/chunk_wave_keys.h";
 constexpr char chunk_wave_key_delta[] = "recurrent/chunk_wave_key_delta.h";
 Subject wave_chunks_of_keys(const char* case_name) {
@@ -24,12 +32,20 @@ Subject wave_chunks_of_keys(const char* case_name) {
 const Sizes five_chunks = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"K", 32}, {"V", 48}};
 const Sizes five_chunks_of_two_heads = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk", 2}, {"Hv", 2}, {"K", 32}, {"V", 72}};
 constexpr char chunk_wave_walk[] = "recurrent/chunk_wave_walk.h";
-constexpr char chunk_wave_walk_rows[] = "recurrent/chunk_wave_walk_rows.h";
 constexpr char chunk_wave_flows[] = "recurrent/chunk_wave_flows.h";
 constexpr char chunk_wave_gate_groups[] = "recurrent/chunk_wave_gate_groups.h";
 constexpr char chunk_wave_finish[] = "recurrent/chunk_wave_finish.h";
 Subject gradient_of_wave_chunks(const char* case_name, Sizes sizes = five_chunks) {
   return {root, "recurrent_bwd", case_name, "recurrent/backward.chunk_wave.gpu.cu", std::move(sizes)};
+}
+
+// Those of ssd, of the same template.
+constexpr char pair_flows[] = "ssd/wave_pair_flows.h";
+constexpr char step_gradients[] = "ssd/wave_step_gradients.h";
+constexpr char finish_chunks[] = "ssd/finish_chunks.h";
+Subject dual_gradient(const char* case_name = "chunks") {
+  return {
+      root, "ssd_bwd", case_name, "recurrent/backward.chunk_wave.gpu.cu", {{"B", 1}, {"T", 150}, {"H", 2}, {"G", 1}, {"N", 32}, {"P", 48}}};
 }
 
 // With the delta rule.
@@ -49,9 +65,9 @@ const Mutant mutants[] = {
     {"CdnaChunksOfTheFirstWavesValues",
      on(cdna, wave_chunks("chunks.bf16")),
      {"(16 * wave() + matrix_column()) * TOKEN", 0, "(0 * wave() + matrix_column()) * TOKEN", chunk_wave_products}},
-    {"CdnaChunksWhoseStateForgetsItsUnit", on(cdna, wave_chunks("chunks.f16")), {"scale * unit.inverse", 0, "scale"}},
-    {"CdnaChunksWhosePairsHaveOneUnit",
-     on(cdna, wave_chunks("chunks.f16")),
+    {"Rdna3ChunksWhoseStateForgetsItsUnit", on(rdna3, wave_chunks("chunks.f16")), {"scale * unit.inverse", 0, "scale"}},
+    {"Rdna3ChunksWhosePairsHaveOneUnit",
+     on(rdna3, wave_chunks("chunks.f16")),
      {"inverses[c][16 * r", 0, "inverses[0][16 * r", chunk_wave_pairs}},
     {"CdnaChunksThatDecayByLaterTokens",
      on(cdna, wave_chunks("chunks.bf16")),
@@ -73,8 +89,8 @@ const Mutant mutants[] = {
      on(cdna, wave_chunks("chunks_delta.bf16")),
      {"int piece = 0; piece < PARTS; ++piece) {\n      const Operand b", 0, "int piece = 0; piece < 1; ++piece) {\n      const Operand b",
       chunk_wave_products}},
-    {"CdnaDeltaChunksThatForgetTheUnitOfWhatTheyWrite",
-     on(cdna, wave_chunks("chunks_delta.f16")),
+    {"Rdna3DeltaChunksThatForgetTheUnitOfWhatTheyWrite",
+     on(rdna3, wave_chunks("chunks_delta.f16")),
      {"rounded, written_unit.inverse", 0, "rounded, 1"}},
     {"Rdna3DeltaChunksWithoutTheBlockBelow",
      on(rdna3, wave_chunks("chunks_delta.bf16")),
@@ -85,6 +101,22 @@ const Mutant mutants[] = {
     {"Rdna4DeltaChunksSolvedWithOneElement",
      on(rdna4, wave_chunks("chunks_delta.bf16")),
      {"int order = 2;", 0, "int order = 0;", chunk_wave_delta}},
+    {"CdnaDualChunksWhosePairsForgetTheStep", on(cdna, dual_wave_chunks("chunks.bf16")), {"dual ? 'gates.beta[s]'", 0, "dual ? '1'"}},
+    {"CdnaDualChunksThatSkipTheFirstWavesValues",
+     on(cdna, dual_wave_chunks("chunks.bf16")),
+     {"(16 * wave() + matrix_row(i)) * TOKEN", 0, "(0 * wave() + matrix_row(i)) * TOKEN", dual_wave}},
+    {"CdnaDualChunksOfStatesAsTheyLie",
+     on(cdna, dual_wave_chunks("chunks.bf16")),
+     {"data += column * (stride - 1);", 0, nothing, turned_state}},
+    {"Rdna3DualChunksWhoseStateForgetsItsUnit", on(rdna3, dual_wave_chunks("chunks.f16")), {"scale * unit.inverse", 0, "scale"}},
+    {"Rdna3DualChunksThatDecayByLaterTokens",
+     on(rdna3, dual_wave_chunks("chunks.bf16")),
+     {"count < token + CHUNK ? count : token + CHUNK", 0, "count", dual_wave}},
+    {"Rdna3DualChunksWhoseStepsDoNotWrite", on(rdna3, dual_wave_chunks("chunks.bf16")), {"return gates.beta[t];", 0, "return 1.0f;"}},
+    {"Rdna4DualChunksWithoutTheirSkip", on(rdna4, dual_wave_chunks("chunks.bf16")), {"+= skip *", 0, "+= 0 *", dual_wave}},
+    {"Rdna4DualChunksThatStepPastTheLastToken",
+     on(rdna4, dual_wave_chunks("chunks.bf16")),
+     {"+ i < count ? softplus_of(steps[i]) : 0", 0, "+ i < count + 64 ? softplus_of(steps[i]) : 0", dual_numbers}},
     {"CdnaChunksOfKeysWithoutTheBarrierBeforeTheirCopies",
      on(cdna, wave_chunks_of_keys("chunks_keys.bf16")),
      {"sync_block();", 0, nothing}},
@@ -101,8 +133,8 @@ const Mutant mutants[] = {
     {"CdnaChunksOfKeysWhoseKeysAreRoundedOnce",
      on(cdna, wave_chunks_of_keys("chunks_keys.bf16")),
      {"sums.at[i] + least.at[i]", 0, "sums.at[i]", chunk_wave_keys}},
-    {"CdnaChunksOfKeysWithTheUnitsOfTheFirstPart",
-     on(cdna, wave_chunks_of_keys("chunks_keys.f16")),
+    {"Rdna3ChunksOfKeysWithTheUnitsOfTheFirstPart",
+     on(rdna3, wave_chunks_of_keys("chunks_keys.f16")),
      {"at.inverses()[c * KEYS + key]", 0, "at.inverses()[key]", chunk_wave_keys}},
     {"Rdna3ChunksOfKeysThatSumHalfTheLanes",
      on(rdna3, wave_chunks_of_keys("chunks_keys.bf16")),
@@ -131,8 +163,8 @@ const Mutant mutants[] = {
     {"CdnaDeltaChunksOfKeysWithoutTheBarrierBeforeTheLastPiece",
      on(cdna, wave_chunks_of_keys("chunks_keys_delta.bf16")),
      {"sync_block();", 8, nothing}},
-    {"CdnaDeltaChunksOfKeysWhoseWritesForgetTheirUnit",
-     on(cdna, wave_chunks_of_keys("chunks_keys_delta.f16")),
+    {"Rdna3DeltaChunksOfKeysWhoseWritesForgetTheirUnit",
+     on(rdna3, wave_chunks_of_keys("chunks_keys_delta.f16")),
      {"at.inverses()[c * KEYS + key] * inverse", 0, "at.inverses()[c * KEYS + key]", chunk_wave_key_delta}},
     {"Rdna3DeltaChunksOfKeysWhosePartsDoNotMeet",
      on(rdna3, wave_chunks_of_keys("chunks_keys_delta.bf16")),
@@ -172,7 +204,7 @@ const Mutant mutants[] = {
      {"plan.read_scale() * unit.inverse", 0, "plan.read_scale()", chunk_wave_walk}},
     {"CdnaGradientOfChunksThatReadsItsStatesAsTheyLie",
      on(cdna, gradient_of_wave_chunks("chunks.f32")),
-     {"data += column * (stride - 1);", 0, nothing, chunk_wave_walk_rows}},
+     {"data += column * (stride - 1);", 0, nothing, turned_state}},
     {"Rdna3GradientOfChunksWhoseStateIsRoundedOnce",
      on(rdna3, gradient_of_wave_chunks("chunks.f32")),
      {"piece < READ_PARTS", 0, "piece < 1", chunk_wave_walk}},
@@ -197,6 +229,39 @@ const Mutant mutants[] = {
     {"Rdna4GradientOfChunksThroughHalfTheNorm",
      on(rdna4, gradient_of_wave_chunks("chunks_gamma", five_chunks_of_two_heads)),
      {"along *= norm * norm;", 0, "along *= norm;", chunk_wave_finish}},
+    {"CdnaDualGradientWhosePairsForgetTheStep",
+     on(cdna, dual_gradient()),
+     {"!BACK && i < SUMS; ++i) x.at", 0, "!BACK && i < 0; ++i) x.at", chunk_wave_walk}},
+    {"CdnaDualGradientWhoseKeysForgetTheStep",
+     on(cdna, dual_gradient()),
+     {"BACK && r < TILES; ++r) sums", 0, "BACK && r < 1; ++r) sums", chunk_wave_walk}},
+    {"CdnaDualGradientWhoseStateForgetsTheStep",
+     on(cdna, dual_gradient()),
+     {"gates.after[s] * gates.beta[s]", 0, "gates.after[s]", chunk_wave_walk}},
+    {"Rdna3DualGradientWhoseStateForgetsItsUnit",
+     on(rdna3, dual_gradient("chunks_half")),
+     {"plan.read_scale() * unit.inverse", 0, "plan.read_scale()", chunk_wave_walk}},
+    {"CdnaDualGradientOfTurnedStates", on(cdna, dual_gradient()), {"dual ? '' : 'Turned'", 0, "dual ? 'Turned' : ''"}},
+    {"CdnaDualGradientWhoseTimesEndAtTheirToken", on(cdna, dual_gradient()), {"sum = sum + earlier;", 0, "sum = sum;", dual_wave}},
+    {"Rdna3DualGradientWithoutTheSkip",
+     on(rdna3, dual_gradient("mamba2.bf16.b1")),
+     {"memory + VALUES, plan.skip)", 0, "memory + VALUES, 0)", chunk_wave_walk}},
+    {"Rdna3DualGradientOfASkipOfZero",
+     on(rdna3, dual_gradient()),
+     {"to.skip[t] = weights.at[i]", 0, "to.skip[t] = 0 * weights.at[i]", pair_flows}},
+    {"Rdna3DualGradientWithoutTheTimesOfPairs",
+     on(rdna3, dual_gradient()),
+     {"stepped * here.between(s, t)", 0, "0 * here.between(s, t)", pair_flows}},
+    {"Rdna3DualGradientWhosePairsFlowWithoutSteps", on(rdna3, dual_gradient()), {"x.at[i] * gates.beta[s];", 0, "x.at[i];", pair_flows}},
+    {"Rdna4DualGradientOfStepsThatDoNotWrite", on(rdna4, dual_gradient()), {"+ flows.own + steps", 0, "+ steps", step_gradients}},
+    {"Rdna4DualGradientOfStepsThatDoNotDecay", on(rdna4, dual_gradient()), {"steps.rate * log)", 0, "0 * log)", step_gradients}},
+    {"Rdna4DualGradientWithoutWhatFlowsThrough",
+     on(rdna4, dual_gradient()),
+     {"sums[0] += through * all", 0, "sums[0] += 0 * through", step_gradients}},
+    {"Rdna4DualGradientThatForgetsWhatFlowsPastTheNext",
+     on(rdna4, dual_gradient()),
+     {"past = from_lane(log, 0)", 0, "past += 0 * from_lane(log, 0)", step_gradients}},
+    {"Rdna4DualGradientOfTheFirstHeadOfAGroup", on(rdna4, dual_gradient()), {"reader < readers", 0, "reader < 1", finish_chunks}},
     {"CdnaGradientWithDeltaWithoutTheBarrierBehindThePlanOfWrites",
      on(cdna, gradient_with_delta("chunks_delta.f32")),
      {"sync_block();  // the plan is there", 0, "// the plan is there", delta_writes}},
