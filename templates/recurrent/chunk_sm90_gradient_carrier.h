@@ -48,11 +48,32 @@ $if dual  // flows are past states of keys by values, which have boxes of their 
   using Column = float[KEYS / 2];
 $end
 
+$if not dual and precise  // three elements a number of a state leave few registers
+  // Where a lane's 8 features of 16 tokens lie in a box. One place for all that is read and stored.
+  static uint32_t own_place() {
+    const int token = lane() % 8 + lane() / 16 * 8, pack = warp() % 4 * 2 + lane() / 8 % 2;
+    return token * 128 + (pack ^ lane() % 8) * 16;
+  }
+  static void load_rows(uint32_t (&a)[4], uint32_t rows, int k) { load_matrices_transposed(a, rows + own_place() + k * 2048); }
+  // store_values, to such places.
+  template <class To> static void store_features(const Columns& sums, StoreBuffers<Element, OUT_BUFFERS>& buffers, const To& to, const int (&at)[4]) {
+    buffers.open();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      uint32_t r[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) r[i] = pack_pair<Element>(sums[8 * k + 2 * i], sums[8 * k + 2 * i + 1]);
+      store_matrices_transposed(buffers.current() + own_place() + k * 2048, r);
+    }
+    buffers.send(true, static_cast<Element*>(nullptr), 0, 0, 0, [&](uint32_t from) { store_tile(to, at, from); });
+  }
+$else
   // 64 features of 16 tokens, by tokens, as a left factor.
   static void load_rows(uint32_t (&a)[4], uint32_t rows, int k) {
     const int token = lane() % 8 + lane() / 16 * 8, pack = warp() % 4 * 2 + lane() / 8 % 2;
     load_matrices_transposed(a, rows + token * 128 + (pack ^ token % 8) * 16 + k * 2048);
   }
+$end
 
   static void add_to_state(Column& state, int box, const Columns& taken, float base, float rest) {
 #pragma unroll
@@ -63,7 +84,7 @@ $end
   }
 
   // Elements a number of a state as it is read, and of what it takes in.
-  static constexpr int READ = !FLOWS ? 1 : ${dual ? 'READ_PARTS' : 'PRECISE ? 2 : 1'}, WRITTEN = ${dual ? 'FLOWS ? WRITTEN_PARTS : 2' : '2'};
+  static constexpr int READ = !FLOWS ? 1 : ${dual ? 'READ_PARTS' : precise ? '3' : 'PRECISE ? 2 : 1'}, WRITTEN = ${dual ? 'FLOWS ? WRITTEN_PARTS : 2' : precise ? 'FLOWS ? 3 : 2' : '2'};
 
   // x and y as elements, and what rounding took from them, likewise.
   template <int PARTS> static void split(uint32_t (&parts)[PARTS][4], int i, float x, float y) {
@@ -198,7 +219,7 @@ $end
   // The state before a chunk, or after the last, kept for its gradient.
   void keep_for_gradient(const Column& state, int chunk) const {
     if (!FLOWS || MEETS || !kept.meets(chunk)) return;
-    float* to = kept.state(chunk, part) + thread_x() % WARPGROUP * 4;
+    float* to = kept.state(chunk, part) + ${not dual and precise ? 'keep_here(thread_x())' : 'thread_x()'} % WARPGROUP * 4;
 #pragma unroll
     for (int i = 0; i < KEYS / 8; ++i)
       store_pack(to + i * WARPGROUP * 4, Pack<float, 4>{state[4 * i], state[4 * i + 1], state[4 * i + 2], state[4 * i + 3]});
@@ -206,7 +227,7 @@ $end
   // The product of a gradient with the state that was kept.
   void meet(const Column& state, int chunk) const {
     if (!MEETS || !kept.meets(chunk)) return;
-    const float* from = kept.state(chunk, part) + thread_x() % WARPGROUP * 4;
+    const float* from = kept.state(chunk, part) + ${not dual and precise ? 'keep_here(thread_x())' : 'thread_x()'} % WARPGROUP * 4;
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < KEYS / 8; ++i) {
@@ -261,10 +282,10 @@ $end
 $if packed
       const auto store = [&](const Columns& sums) {
         const PackedBox to = job.out.box(64 * part, stream.head, chunk * CHUNK);
-        store_values(sums, buffers, to.map, to.at);
+        ${not dual and precise ? 'store_features' : 'store_values'}(sums, buffers, to.map, to.at);
       };
 $else
-      const auto store = [&](const Columns& sums) { store_values(sums, buffers, job.out, {64 * part, stream.head, chunk * CHUNK, stream.sequence}); };
+      const auto store = [&](const Columns& sums) { ${not dual and precise ? 'store_features' : 'store_values'}(sums, buffers, job.out, {64 * part, stream.head, chunk * CHUNK, stream.sequence}); };
 $end
 $if dual
       const auto store_x = [&](const Columns& sums) { values.store(sums, buffers, {64 * part, stream.head, chunk * CHUNK, stream.sequence}); };
