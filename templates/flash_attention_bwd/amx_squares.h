@@ -104,6 +104,9 @@ struct SquareWeights {
   bool every;                    // all rows see all keys of the square
   float unit;
   SquareOperands to;
+$if by_blocks
+  int64_t keys;                  // of the square: those behind them are of the next block
+$end
 
   // Pairs of rows [begin, end).
   void weigh(int64_t begin, int64_t end) const {
@@ -137,7 +140,7 @@ struct SquareWeights {
   }
 
   Integers visible(int64_t r, int64_t v) const {
-    const auto local = [&](int64_t key) { return splat_integer(static_cast<int32_t>(smaller(larger(key - first, 0), SIDE))); };
+    const auto local = [&](int64_t key) { return splat_integer(static_cast<int32_t>(smaller(larger(key - first, 0), ${by_blocks ? 'keys' : 'SIDE'}))); };
     const Integers number = splat_integer(static_cast<int32_t>(v * LANES)) + lane_numbers();
     return (number >= local(row[r].keys.first)) & (number < local(row[r].keys.end));
   }

@@ -11,6 +11,13 @@
 #include "device/cpu.h"
 #include "flash_attention_bwd/amx_squares.h"
 #include "flash_attention_bwd/tiled_gradient.h"
+$if by_blocks  // blocksparse_attention_bwd
+$if packed
+#include "blocksparse_attention/packed_blocks.h"
+$else
+#include "blocksparse_attention/batched.h"
+$end
+$end
 
 $require E == 'bf16' and D % 8 == 0 and Dv % 8 == 0 and block_m % 32 == 0 and block_n % 32 == 0
 using Element = ${ctype(E)};
@@ -128,7 +135,7 @@ static void load_rows(const Call& call, const Sequence& s, int64_t count, int64_
       dout[i] = some ? call.dout.row(s.batch, s.first_query + row.token, row.head) : nullptr;
       const float lse = some ? call.rows.lse_of(s.batch, row.head)[first_row + row.token] : -INFINITE;
 $if takes_bias
-      scratch.base[r + i] = lse == -INFINITE ? INFINITE : log_of_row(call.rules, s.batch, row, lse);
+      scratch.base[r + i] = lse == -INFINITE ? INFINITE : log_of_row(call.rules, s.batch, row, lse${by_blocks ? ', call.visibility' : ''});
 $else
       scratch.base[r + i] = lse == -INFINITE ? INFINITE : lse * LOG2_E;
 $end
@@ -204,8 +211,14 @@ static void weigh_squares(const Call& call, const KeyTile& t, Scratch& scratch) 
         if (waits) waiting.weigh(16 * i / Products::PIECES, 16 * (i + 1) / Products::PIECES);
       }
       const int64_t first = t.first + j * SIDE;
-      const bool all = first >= every.first && first + SIDE <= every.end;
+$if by_blocks
+      const int64_t keys = smaller(t.count - j * SIDE, SIDE);
+$end
+      const bool all = ${by_blocks ? 'keys == SIDE && ' : ''}first >= every.first && first + SIDE <= every.end;
       waiting = {scores, slopes, scratch.base + r * SIDE, scratch.delta + r * SIDE, scratch.row + r * SIDE, first, all, call.rules.scale * LOG2_E, to};
+$if by_blocks
+      waiting.keys = keys;
+$end
       waits = true, turn = 1 - turn;
     }
   }

@@ -20,7 +20,7 @@ $else
 $end
 $end
 
-$require D % 8 == 0 and Dv % 8 == 0 and 8 % panel == 0 and block_m % 24 == 0
+$require D % 8 == 0 and Dv % 8 == 0 and 8 % panel == 0 and block_m % 8 == 0
 using Element = ${ctype(E)};
 constexpr int64_t D = ${D};                 // head dim of q and k
 constexpr int64_t DV = ${Dv};               // head dim of v and out

@@ -41,7 +41,7 @@ $if by_blocks
 $end
   t.begin = larger(some.first - first, 0) / WIDTH * WIDTH;
   t.end = (smaller(some.end - first, count) + WIDTH - 1) / WIDTH * WIDTH;
-  every = first + t.begin >= all.first && first + t.end <= all.end;
+  every = ${by_blocks ? 't.end <= count && ' : ''}first + t.begin >= all.first && first + t.end <= all.end;
   return true;
 }
 

@@ -6,23 +6,36 @@
 constexpr int64_t TOKENS = 64;  // query tokens an item of the small launches
 
 $if by_blocks
-// All rows of a group of `together` heads past keys of one block of the mask; dq [row][D_COLUMNS].
+// The panels of blocks [run.first, run.end), of those from key `first` on, that some of the rows see; false: there are none.
+static bool panels_seen(const Row* row, int64_t rows, KeyTile& t, int64_t first, const KeyRange& run, bool& every) {
+  if (!panels_seen(row, rows, t, run.first, run.end - run.first, every)) return false;
+  const int64_t before = run.first - first;
+  t.first = first, t.begin += before, t.end += before, t.count += before;
+  return true;
+}
+
+// All rows of a group of `together` heads past keys of some blocks of the mask, or of a part of one; dq [row][D_COLUMNS].
 static void pass_rows(const Call& call, const Sequence& s, int64_t head_group, int64_t together, int64_t first, int64_t count, float* dq,
                       Scratch& scratch) {
   KeyTile t{scratch.row, 0, s.batch, s.index, s.keys, 0, 0, 0, scratch.weights, scratch.slopes, nullptr, scratch.base, scratch.delta};
   const int64_t block = call.visibility.block_q;
   for (int64_t token = 0; token < s.seeing(); token += block) {
-    if (!call.visibility.has_block(s.${packed ? 'index' : 'batch'}, head_group * together, token, first)) continue;
+    const KeyBlocks blocks(*call.visibility.blocks, s.${packed ? 'index' : 'batch'}, head_group * together, token / block, call.visibility.block_k);
+    const KeyRange first_run = blocks.next(first, first + count);
+    if (first_run.first >= first_run.end) continue;
     const int64_t end = smaller(token + block, s.seeing()) * together;
     for (int64_t row = token * together; row < end; row += BLOCK_M) {
       const int64_t rows = smaller(BLOCK_M, end - row);
-      bool every;
       t.rows = (rows + GRAIN - 1) / GRAIN * GRAIN;
       fill_rows(scratch.row, t.rows, row, rows, head_group, together, s, call.visibility);
       for (int64_t r = 0; r < t.rows; ++r) scratch.row[r].keys = within_chunk(scratch.row[r].keys, s, scratch.row[r].token, call.visibility.chunk);
-      if (!panels_seen(scratch.row, rows, t, first, count, every)) continue;
-      load_rows(call, s, rows, t.rows, scratch);
-      pass_tile(call, t, scratch, every && t.rows == rows, dq + row * D_COLUMNS);  // rows after these are of the next block of queries
+      bool loaded = false, every;
+      for (KeyRange run = first_run; run.first < run.end; run = blocks.next(run.end, first + count)) {
+        if (!panels_seen(scratch.row, rows, t, first, run, every)) continue;
+        if (!loaded) load_rows(call, s, rows, t.rows, scratch);
+        loaded = true;
+        pass_tile(call, t, scratch, every && t.rows == rows, dq + row * D_COLUMNS);  // rows after these are of the next block of queries
+      }
     }
   }
 }
@@ -58,7 +71,8 @@ static void differentiate_sinks(${parameters('differentiate_sinks')}, const Grou
 }
 
 $if by_blocks
-// Item (x, y, z): every splits-th piece of the mask's blocks of keys from the x-th on, of kv head y and row z of the batch (packed: sequence z).
+// Item (x, y, z): every splits-th piece of the keys from the x-th on, of kv head y and row z of the batch (packed: sequence z). A piece is some whole
+// blocks of the mask, or a part of one.
 static void differentiate(${parameters('differentiate')}, const Group& group) {
   const Heads<const Element> q(q_view), k(k_view);
   const Heads<Element> dk(dk_view), dv(dv_view);
@@ -74,7 +88,8 @@ $else
   const Sequences sequences{nullptr, nullptr, sequence_count, q.tokens, k.tokens, offset_given, offset, query_seq_lengths, key_value_seq_lengths};
   const Sequence s = sequences[group.z];
 $end
-  const int64_t groups = q.heads / k.heads / together, pieces = (block_k + BLOCK_N - 1) / BLOCK_N, piece = (block_k / 16 + pieces - 1) / pieces * 16;
+  const int64_t groups = q.heads / k.heads / together, pieces = (block_k + BLOCK_N - 1) / BLOCK_N;
+  const int64_t blocks = blocks_a_piece * block_k, piece = (blocks / 16 + pieces - 1) / pieces * 16;
 $if packed
   float* const dq = dq_parts + ((group.x * k.heads + group.y) * groups * part_rows + s.first_query * together + s.index * BLOCK_M) * D_COLUMNS;
 $else
@@ -82,9 +97,9 @@ $else
 $end
   for (int64_t g = 0; g < groups; ++g) __builtin_memset(dq + g * part_rows * D_COLUMNS, 0, s.queries * together * D_COLUMNS * sizeof(float));
   Scratch scratch(group.shared);
-  for (int64_t number = group.x; number / pieces * block_k < ${packed ? 'tokens' : 'k.tokens'}; number += group.grid_x) {
-    const int64_t block = number / pieces * block_k, first = block + number % pieces * piece;
-    const int64_t count = smaller(smaller(piece, block + block_k - first), ${packed ? 'tokens' : 'k.tokens'} - first);
+  for (int64_t number = group.x; number / pieces * blocks < ${packed ? 'tokens' : 'k.tokens'}; number += group.grid_x) {
+    const int64_t block = number / pieces * blocks, first = block + number % pieces * piece;
+    const int64_t count = smaller(smaller(piece, block + blocks - first), ${packed ? 'tokens' : 'k.tokens'} - first);
     if (count <= 0) continue;
     load_block(call, s, group.y, first, larger(smaller(count, s.keys - first), 0), scratch);
     __builtin_memset(scratch.dkeys_t, 0, BLOCK_N * D_FEATURES * sizeof(float));
