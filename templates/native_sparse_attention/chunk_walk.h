@@ -1,5 +1,6 @@
 // GPU vocabulary: a token each warp, and the way of a block of threads through the keys that any of its tokens sees, in shared memory. Part
-// of a template, which has defined before: Element, WARPS, THREADS, STAGES, PIECES, D and DV (multiples of 16).
+// of a template, which has defined before: Element, WARPS, THREADS, STAGES, PIECES, D and DV (multiples of 16). With `by_waves` a token has a wave,
+// of which there are WARPS, and values lie transposed.
 #pragma once
 #include "device/tile/later.h"
 $if packed
@@ -38,15 +39,15 @@ $if packed
 
   explicit TokenPlace(const PackedTile& tile) {
     batch = 0, kv_head = static_cast<int>(later(block_y())), start = tile.start;
-    first_token = tile.first_token, last = tile.end() - 1, there = first_token + warp() <= last;
-    token = start + (there ? first_token + warp() : last);
+    first_token = tile.first_token, last = tile.end() - 1, there = first_token + ${team}() <= last;
+    token = start + (there ? first_token + ${team}() : last);
   }
 $else
 
   explicit TokenPlace(int tokens) {
     batch = static_cast<int>(later(block_z())), kv_head = static_cast<int>(later(block_y()));
     first_token = static_cast<int>(later(grid_x() - 1 - block_x())) * WARPS;
-    last = first_token + WARPS < tokens ? first_token + WARPS - 1 : tokens - 1, token = first_token + warp(), there = token < tokens;
+    last = first_token + WARPS < tokens ? first_token + WARPS - 1 : tokens - 1, token = first_token + ${team}(), there = token < tokens;
     if (!there) token = last;
   }
 $end
@@ -103,7 +104,7 @@ static inline void walk_chunks(ChunkRing& ring, const KeyRows<Element>& rows, co
                                const WalkRule& rule, const Body& body) {
   const SharedPointer stages = shared_pointer(dynamic_shared());
   sync_block();
-  if (lane() == 0) ring.views[warp()] = view, ring.begun[warp()] = false;
+  if (${by_waves ? 'wave_lane()' : 'lane()'} == 0) ring.views[${team}()] = view, ring.begun[${team}()] = false;
   if (thread_x() == THREADS - 1) {  // of the warp that copies least
     ring.walk = walk, ring.rows = rows, ring.rule = rule;
 #pragma unroll 1
@@ -125,11 +126,11 @@ static inline void walk_chunks(ChunkRing& ring, const KeyRows<Element>& rows, co
     Stage{stages + (i + STAGES - 1) % STAGES * Stage::BYTES}.copy(ring.rule.mode != FIND_SUM, ring.rows,
                                                                   ring.pieces[(i + STAGES - 1) % RING]);
     copy_async_commit();
-    const TokenView& mine = ring.views[warp()];
+    const TokenView& mine = ring.views[${team}()];
     uint32_t seen = 0;
 #pragma unroll
     for (int p = 0; p < PIECES; ++p) seen |= mine.sees(pieces[p]) ? 1u << p : 0;
-    if (any_in_warp(seen != 0)) body(Stage{stages + i % STAGES * Stage::BYTES}, pieces, mine, seen);
+    if (any_in_${team}(seen != 0)) body(Stage{stages + i % STAGES * Stage::BYTES}, pieces, mine, seen);
   }
   copy_async_wait<0>();
 }

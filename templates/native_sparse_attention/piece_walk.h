@@ -3,6 +3,9 @@
 #pragma once
 #include "device/tile/tile.h"
 #include "native_sparse_attention/select_blocks_gpu.h"
+$if by_waves
+#include "native_sparse_attention/wave_values.h"
+$end
 
 constexpr int PIECE = 16, CHUNK = PIECE * PIECES;
 
@@ -66,7 +69,11 @@ struct KeyRows {
 template <class T, int D, int DV, int THREADS>
 struct ChunkStage {
   using KeyTile = Tile<T, CHUNK, D>;
+$if by_waves
+  using ValueTile = TransposedTile<T, CHUNK, DV>;
+$else
   using ValueTile = Tile<T, CHUNK, DV>;
+$end
   static constexpr int BYTES = KeyTile::BYTES + ValueTile::BYTES;
   SharedPointer base;
 
@@ -97,6 +104,12 @@ struct ChunkStage {
       }
     }
   }
+$if by_waves
+  template <int COLUMNS>
+  static void copy_piece(const TransposedTile<T, CHUNK, COLUMNS>& to, int first_row, const T* from, int64_t stride, const Piece& piece) {
+    to.copy(first_row, from + (piece.count > 0 ? piece.first * stride : 0), stride, piece.count);
+  }
+$end
   // By all warps of a block, of THREADS threads.
   void copy(bool values_too, const KeyRows<T>& rows, const Piece* pieces) const {
 #pragma unroll 1

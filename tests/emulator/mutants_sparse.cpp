@@ -79,7 +79,7 @@ constexpr char token_lists[] = "native_sparse_attention/token_lists.h";
 const Sizes native_tile_sizes = {{"B", 1},  {"T", 110}, {"Hq", 18},         {"Hkv", 1},
                                  {"D", 32}, {"Dv", 32}, {"block_size", 16}, {"block_count", 4}};
 Subject native_tile() {
-  return {root, "native_sparse_attention", "all_branches.bf16", "native_sparse_attention/forward.mma.gpu.cu", native_tile_sizes};
+  return {root, "native_sparse_attention", "all_branches.bf16", "native_sparse_attention/forward.matrix.gpu.cu", native_tile_sizes};
 }
 Subject native_tile_of_nan() {
   Subject subject = native_tile();
@@ -102,7 +102,7 @@ constexpr char packed_tokens[] = "native_sparse_attention/packed_tokens.h";
 const Sizes native_packed_sizes = {{"B", 1},  {"N", 4},   {"T", 110},         {"Hq", 3},          {"Hkv", 1},
                                    {"D", 32}, {"Dv", 32}, {"block_size", 16}, {"block_count", 3}, {"window_left", 20}};
 Subject native_packed() {
-  return {root, "native_sparse_attention", "packed.bf16", "native_sparse_attention/forward.mma.gpu.cu", native_packed_sizes};
+  return {root, "native_sparse_attention", "packed.bf16", "native_sparse_attention/forward.matrix.gpu.cu", native_packed_sizes};
 }
 Subject native_packed_gradient() {
   return {root, "native_sparse_attention_bwd", "packed.bf16", "native_sparse_attention/backward.mma.gpu.cu", native_packed_sizes};
@@ -116,6 +116,22 @@ Subject of_variant(const char* variant, Subject subject) {
 Subject native_lists() { return of_variant("mma_lists", native_tile()); }
 Subject native_slices() { return of_variant("mma_sliced", native_tile_gradient()); }
 Subject native_packed_slices() { return of_variant("mma_packed_sliced", native_packed_gradient()); }
+// On matrix instructions of a wave.
+constexpr char wave_token_tile[] = "native_sparse_attention/wave_token_tile.h";
+constexpr char wave_select_tile[] = "native_sparse_attention/wave_select_tile.h";
+constexpr char wave_values[] = "native_sparse_attention/wave_values.h";
+Subject native_f16_tile() {
+  Subject subject = native_tile();
+  subject.case_name = "all_branches.f16";
+  return subject;
+}
+Subject native_named_tile() {
+  return {root,
+          "apply_native_sparse_attention",
+          "groups.bf16",
+          "native_sparse_attention/apply.matrix.gpu.cu",
+          {{"B", 1}, {"T", 90}, {"Hq", 18}, {"Hkv", 1}, {"S", 2}, {"D", 48}, {"Dv", 32}, {"block_size", 11}}};
+}
 Subject native_gradient() {
   return {root,
           "native_sparse_attention_bwd",
@@ -201,6 +217,45 @@ const Mutant mutants[] = {
     {"NativeSparsePackedSlicesOfAnotherSequence",
      native_packed_slices(),
      {"static_cast<int>(place.first_in_parts(size) / size)", 0, "static_cast<int>(place.of.first / size)", token_lists}},
+    {"NativeSparseWaveThatSeesTheNextKey",
+     on(rdna4, native_tile()),
+     {"key < seen.end) ? scores", 0, "key < seen.end + 1) ? scores", wave_token_tile}},
+    {"NativeSparseWaveThatMeetsUnseenValues", on(cdna, native_tile_of_nan()), {"a.words[i] &= kept[i];", 0, ";", wave_token_tile}},
+    {"NativeSparseWaveWithoutTheGateOfMeans", on(rdna3, native_tile()), {"- reference) * sum;", 0, "- reference);", wave_token_tile}},
+    {"NativeSparseWaveWhoseSumIsOfOneLane", on(cdna, native_tile()), {"sum = sum_of_column(sum);", 0, ";", wave_token_tile}},
+    {"NativeSparseWaveWhoseReferenceIsOfOneLane",
+     on(rdna4, native_tile()),
+     {"largest = largest_of_column(largest);", 0, nothing, wave_token_tile}},
+    {"NativeSparseWaveThatScalesWhileItFindsSums",
+     on(cdna, native_tile()),
+     {"if (mode == WEIGH) scale(by);", 0, "scale(by);", wave_token_tile}},
+    {"NativeSparseWaveWithValuesOfTheFirstPiece",
+     on(rdna3, native_tile()),
+     {"PITCH + (first + key) * 2", 0, "PITCH + key * 2", wave_values}},
+    {"NativeSparseWaveWithKeysOfTheFirstPiece", on(cdna, native_tile()), {"at(first_row, 0)", 0, "at(0, 0)", wave_token_tile}},
+    {"NativeSparseWaveSelectionByOneTerm", on(cdna, native_tile()), {"rest.at[i] * (1 / FACTOR)", 0, "rest.at[i] * 0", wave_select_tile}},
+    {"NativeSparseWaveSelectionThatForgetsTheFactor",
+     on(rdna3, native_f16_tile()),
+     {"rest.at[i] * (1 / FACTOR)", 0, "rest.at[i]", wave_select_tile}},
+    {"NativeSparseWaveSelectionThatForgetsEarlierHeads", on(rdna4, native_tile()), {"are_first ? sum", 0, "true ? sum", wave_select_tile}},
+    {"NativeSparseWaveSelectionWhoseSumsAreOfTwoLanes",
+     on(rdna4, native_tile()),
+     {"mask = 1; mask < 16", 1, "mask = 1; mask < 2", wave_select_tile}},
+    {"NativeSparseWaveSelectionOfHeadsThatAreNotThere",
+     on(cdna, native_tile()),
+     {"matrix_row(i) < heads ?", 0, "true ?", wave_select_tile}},
+    {"NativeSparseWaveThatDoesNotWaitForImportance",
+     on(rdna3, native_tile()),
+     {"sync_${team}();", 0, nothing, "native_sparse_attention/select_entry.h"}},
+    {"NativeSparsePackedWavesThatGoBeyondTheSequence",
+     on(cdna, native_packed()),
+     {"there = first_token + ${team}() <= last", 0, "there = true", chunk_walk}},
+    {"NativeSparseWaveWithBitsOfAWarp",
+     on(cdna, native_named_tile()),
+     {"load_named_bits(bits_of(1 + ${team}())", 0, "load_named_bits(bits_of(1 + warp())"}},
+    {"NativeSparseWaveOfNamedBlocksOfOtherTokens",
+     on(rdna4, native_named_tile()),
+     {"(!bits || has_block(bits, piece.block))", 0, "true", chunk_walk}},
     {"BlocksWhoseRunsBeginOneEarly", blocks("cross.bf16"), {"(mine * size)", 0, "((mine - 1) * size)", block_steps}},
     {"BlocksWhoseRunsEndOneLate", blocks("cross.bf16"), {"(mine * size)", 1, "((mine + 1) * size)", block_steps}},
     {"BlocksWhoseRunsEndWithTheWarp", blocks("small_blocks.bf16", many_blocks), {"? before :", 0, "? false :", block_steps}},

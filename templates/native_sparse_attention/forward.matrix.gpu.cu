@@ -1,15 +1,27 @@
-// native_sparse_attention, forward, mma: a token of a kv head a warp, 16 of its query heads as the rows of a tile on mma.sync; the warps of
-// a block share keys and values. Blocks are selected before, by scores of means that are as exact as f32.
+// native_sparse_attention, forward, on GPUs with matrix instructions, of warps (mma.sync) or, with `by_waves`, of waves (MFMA, WMMA): a token of a
+// kv head a warp or wave, 16 of its query heads as the rows of a tile; the warps of a block share keys and values. Blocks are selected before, by
+// scores of means that are as exact as f32.
+// The spec's names say how a lane finds its place in a tile: it has parts of `rows_a_lane` rows, row r is query head `head_of_row`, and of the lanes that
+// share a row the first one's `lane_of_row` is 0.
 #include "device/gpu.h"
 #include "device/attention/attention.h"
 
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
+$if by_waves
+constexpr int WARPS = ${waves}, THREADS = WARPS * WAVE, STAGES = ${stages};  // WARPS: of a token each, waves
+constexpr int PIECES = ${keys} / 16;  // pieces of 16 keys a chunk
+$else
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, STAGES = ${stages};
 constexpr int PIECES = ${keys} / 16, AT_ONCE = ${pieces};  // pieces of 16 keys: a chunk's; those whose scores a warp has at once
+$end
 constexpr int SELECT_WARPS = 4, MEANS_THREADS = 128;
-$require D % 32 == 0 and Dv % 16 == 0
+$require (by_waves ? D % 16 == 0 : D % 32 == 0) and Dv % 16 == 0
+$if by_waves
+#include "native_sparse_attention/wave_token_tile.h"
+$else
 #include "native_sparse_attention/token_tile.h"
+$end
 #include "native_sparse_attention/select_entry.h"
 $if packed
 #include "native_sparse_attention/empty_tokens_gpu.h"
@@ -41,7 +53,7 @@ KERNEL(THREADS, ${blocks_a_processor}) attend(${parameters('attend')}) {
   const int heads = static_cast<int>(heads_a_kv_head), words = static_cast<int>(block_words), tokens = static_cast<int>(q_view.shape[1]);
   // Row 0: of all tokens of the block; then a row each warp.
   const auto bits_of = [&](int row) {
-    return reinterpret_cast<uint32_t*>(dynamic_shared() + STAGES * Stage::BYTES + WARPS * QueryTile::BYTES) + static_cast<int>(later(row)) * words;
+    return reinterpret_cast<uint32_t*>(dynamic_shared() + STAGES * Stage::BYTES${by_waves ? '' : ' + WARPS * QueryTile::BYTES'}) + static_cast<int>(later(row)) * words;
   };
   __shared__ ChunkRing ring;
 $if packed
@@ -51,30 +63,35 @@ $if packed
   sync_block();
   if (!packed_tile.is_there) return;
   if (packed_tile.of_none) {
-    clear_tokens<WARPS>(out_view, branch_lse_view, selected_view, packed_tile.start + packed_tile.first_token, packed_tile.start + packed_tile.end(), block_y(), heads);
+    clear_tokens<${by_waves ? 'THREADS / WARP' : 'WARPS'}>(out_view, branch_lse_view, selected_view, packed_tile.start + packed_tile.first_token, packed_tile.start + packed_tile.end(), block_y(), heads);
     return;
   }
 $end
   const bool has_means = is_given(g_cmp_view), has_blocks = is_given(g_slc_view), has_window = is_given(g_swa_view);
   const TokenPlace own(${packed ? 'packed_tile' : 'tokens'});
+$if by_waves
+  if (wave_lane() >= WARP) {  // a warp of the wave does it
+  } else if (has_blocks && is_given(block_indices_view)) {
+$else
   if (has_blocks && is_given(block_indices_view)) {
-    load_named_bits(bits_of(1 + warp()), words, block_indices_view, block_counts_view, own.batch, own.token, own.kv_head, named_blocks,
+$end
+    load_named_bits(bits_of(1 + ${team}()), words, block_indices_view, block_counts_view, own.batch, own.token, own.kv_head, named_blocks,
                     block_size, own.there${packed ? ', own.start' : ''});
   } else {
 $if lists
     const int64_t row = (own.batch * k_view.shape[2] + own.kv_head) * tokens + own.token;
-    load_listed_bits(bits_of(1 + warp()), words, block_lists + row * listed_blocks, has_blocks && own.there ? static_cast<int>(listed_blocks) : 0);
+    load_listed_bits(bits_of(1 + ${team}()), words, block_lists + row * listed_blocks, has_blocks && own.there ? static_cast<int>(listed_blocks) : 0);
 $else
 #pragma unroll 1
     for (int word = lane(); word < words; word += WARP) {
       const int64_t row = (own.batch * k_view.shape[2] + own.kv_head) * tokens + own.token;
-      bits_of(1 + warp())[word] = has_blocks && own.there ? static_cast<uint32_t>(block_bits[row * words + word]) : 0;
+      bits_of(1 + ${team}())[word] = has_blocks && own.there ? static_cast<uint32_t>(block_bits[row * words + word]) : 0;
     }
     sync_warp();
 $end
   }
-  if (own.there && (!has_blocks || is_given(block_indices_view)))
-    store_selected(selected_view, has_blocks ? bits_of(1 + warp()) : nullptr, own.batch, own.token, own.kv_head,
+  if (${by_waves ? 'wave_lane() < WARP && ' : ''}own.there && (!has_blocks || is_given(block_indices_view)))
+    store_selected(selected_view, has_blocks ? bits_of(1 + ${team}()) : nullptr, own.batch, own.token, own.kv_head,
                    ${packed ? '(own.token - own.start)' : 'own.token'} / static_cast<int>(block_size));
   join_bits(bits_of(0), bits_of(1), words);
   const auto first_seen = [&](int at) { return static_cast<int>(visible_keys(Visibility{true, window_left, 0}, at, 0, at + 1).first); };
@@ -100,7 +117,7 @@ $end
                             token_row<const Element>(v_view, at.batch, ${packed ? 'at.start' : '0'}, at.kv_head), k_view.strides[1], v_view.strides[1]};
       const int size = branch == BLOCKS ? static_cast<int>(block_size) : 1;
       PieceWalk walk(branch == BLOCKS ? bits_of(0) : nullptr, size, branch == WINDOW ? first_seen(at.first_token) : 0, at.last + 1);
-      TokenView view{branch == BLOCKS ? bits_of(1 + warp()) : nullptr, branch == WINDOW ? first_seen(at.token${packed ? ' - at.start' : ''}) : 0,
+      TokenView view{branch == BLOCKS ? bits_of(1 + ${team}()) : nullptr, branch == WINDOW ? first_seen(at.token${packed ? ' - at.start' : ''}) : 0,
                      at.there ? at.token${packed ? ' - at.start' : ''} + 1 : 0};
       if (branch == MEANS) {
         const int64_t row = (at.batch * k_view.shape[2] + at.kv_head) * means${packed ? ' + at.start / static_cast<int>(block_size)' : ''};
@@ -108,8 +125,8 @@ $end
         walk = PieceWalk(nullptr, 1, 0, (at.last + 1) / static_cast<int>(block_size));
         view.end = view.end / static_cast<int>(block_size);
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const int head = lane() / 4 + 8 * r;
+        for (int r = 0; r < ${rows_a_lane}; ++r) {
+          const int head = ${head_of_row};
           tile.know(r, head < count_of(at) ? mean_lse[(at.batch * q_view.shape[2] + head_of(at) + head) * tokens + at.token] : 0,
                     head < count_of(at) ? gate_of(gates, at.batch, at.token, head_of(at) + head) : 0);
         }
@@ -119,10 +136,10 @@ $end
       if (mode == ADD_KNOWN) continue;
       const TokenPlace now(${packed ? 'packed_tile' : 'tokens'});
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int head = lane() / 4 + 8 * r;
+      for (int r = 0; r < ${rows_a_lane}; ++r) {
+        const int head = ${head_of_row};
         const float lse = tile.lse(r), gate = head < count_of(now) ? gate_of(gates, now.batch, now.token, head_of(now) + head) : 0;
-        if (head < count_of(now) && lane() % 4 == 0)
+        if (head < count_of(now) && ${lane_of_row} == 0)
           store_branch_lse(branch_lse_view, now.batch, now.token, head_of(now) + head, branch, lse);
         if (mode == WEIGH)
           tile.finish(r, gate);
@@ -132,9 +149,9 @@ $end
     }
     const TokenPlace at(${packed ? 'packed_tile' : 'tokens'});
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int head = lane() / 4 + 8 * r;
-      if (head >= count_of(at) || lane() % 4 != 0) continue;
+    for (int r = 0; r < ${rows_a_lane}; ++r) {
+      const int head = ${head_of_row};
+      if (head >= count_of(at) || ${lane_of_row} != 0) continue;
       if (!has_means) store_branch_lse(branch_lse_view, at.batch, at.token, head_of(at) + head, MEANS, -INFINITE);
       if (!has_blocks) store_branch_lse(branch_lse_view, at.batch, at.token, head_of(at) + head, BLOCKS, -INFINITE);
       if (!has_window) store_branch_lse(branch_lse_view, at.batch, at.token, head_of(at) + head, WINDOW, -INFINITE);
