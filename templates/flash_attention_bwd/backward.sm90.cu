@@ -142,7 +142,7 @@ $if by_blocks
 $else
   const int heads_a_kv_head = static_cast<int>(q_view.shape[q_view.rank - 2] / k_view.shape[k_view.rank - 2]), group = shuffle(warpgroup(), 0);
 $end
-  const Visibility visibility{causal, window_left, window_right};
+  const ${chunked ? 'ChunkVisibility' : 'Visibility'} visibility{causal, window_left, window_right${chunked ? ', chunk_of(chunk_size)' : ''}};
   const Order order{added, window_left, 0, at.order()};
   const CallBiasOrder bias_order{added, units, q_view, bias_view, key_blocks, ${by_blocks ? '1' : 'heads_a_kv_head'}, 0, at.bias_order()};
   const Finisher finisher{dq_sums, finished, added + 1, units, units_a_head, key_blocks, heads_a_kv_head, softmax_scale * DS_UNSCALED, dq_view${by_blocks ? (packed ? ', awaited, heads_together, heads_cleared, reinterpret_cast<const TileTokens*>(tile_tokens)' : ', awaited, heads_together, heads_cleared') : ''}};

@@ -222,7 +222,7 @@ $end
 
   // Blocks of keys that are broken, every blocks-th of all: dk and dv by the definition.
   template <int THREADS, class Block, class MakePlain>
-  void repair(const int32_t* broken, int64_t broken_blocks, int64_t key_blocks, int64_t blocks, const Visibility& visibility, const Heads<T>& dk,
+  void repair(const int32_t* broken, int64_t broken_blocks, int64_t key_blocks, int64_t blocks, const ${chunked ? 'ChunkVisibility' : 'Visibility'}& visibility, const Heads<T>& dk,
               const Heads<T>& dv, MakePlain make_plain) const {
     for_each_marked<THREADS>(broken_blocks, blocks, [&](int64_t i) { return broken[i] != 0; }, [&](int64_t i) {
       Block block;

@@ -23,7 +23,7 @@ $end
   clear_counters<LIST_THREADS>(added, added_count, grid_x());
   clear_counters<LIST_THREADS>(finished, finished_count, grid_x());
   wait_for_previous_launch();
-  List{sequences, {causal, window_left, window_right}, {q.heads, space_rows, BLOCK_M, PACKED}, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks)}
+  List{sequences, {causal, window_left, window_right${chunked ? ', chunk_of(chunk_size)' : ''}}, {q.heads, space_rows, BLOCK_M, PACKED}, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks)}
       .write<LIST_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_x(), [&](Block& block) {
         if constexpr (SEGMENTED) SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens).narrow<!ORDERED && !OWNS_QUERIES>(block);
         const StepList<3> list{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block)};
@@ -133,7 +133,7 @@ $end
   else
     gradients.finish<FINISH_THREADS>(Heads<Element>(dq_view), softmax_scale * DS_UNSCALED, hides, plain);
   if (hides)
-    gradients.repair<FINISH_THREADS, Block>(broken, broken_blocks, key_blocks, blocks, visibility, Heads<Element>(dk_view), Heads<Element>(dv_view), plain);
+    gradients.repair<FINISH_THREADS, Block>(broken, broken_blocks, key_blocks, blocks, ${chunked ? 'ChunkVisibility{causal, window_left, window_right, chunk_of(chunk_size)}' : 'visibility'}, Heads<Element>(dk_view), Heads<Element>(dv_view), plain);
 }
 $if not latent
 

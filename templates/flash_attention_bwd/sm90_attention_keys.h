@@ -1,6 +1,9 @@
 // Hopper vocabulary of the attention kernels' gradients: blocks of keys, and the turns of queries that go through them.
 #pragma once
 #include "flash_attention_bwd/attention_backward.h"
+$if chunked
+#include "blocksparse_attention/sm90_chunks.h"
+$end
 $if by_steps
 #include "flash_attention_bwd/turns_by_steps.h"
 $end
@@ -33,7 +36,7 @@ $end
 $if by_blocks and packed
   // The `block`-th KEYS keys of all sequences, of kv head `numbered`. A whole warp calls it. False: there is no such head. After the last keys there are
   // blocks without any, which do what each block of a head does for others.
-  bool find(const MaskedSequences& sequences, const Visibility& visibility, const RowSpace& space, int kv_heads, int numbered, int block) {
+  bool find(const MaskedSequences& sequences, const ${chunked ? 'ChunkVisibility' : 'Visibility'}& visibility, const RowSpace& space, int kv_heads, int numbered, int block) {
     kv_head = numbered;
     if (kv_head >= kv_heads) return false;
     int64_t item = block, all_keys = 0;
@@ -43,7 +46,7 @@ $if by_blocks and packed
 $else
   // The `block`-th KEYS keys (packed: of all sequences) of kv head `numbered`, where those of all rows of the batch are numbered through. A
   // whole warp calls it. False: there are none.
-  bool find(const Sequences& sequences, const Visibility& visibility, const RowSpace& space, int kv_heads, int numbered, int block) {
+  bool find(const Sequences& sequences, const ${chunked ? 'ChunkVisibility' : 'Visibility'}& visibility, const RowSpace& space, int kv_heads, int numbered, int block) {
     const int batch = PACKED ? 0 : numbered / kv_heads;
     kv_head = numbered - batch * kv_heads;
     if (kv_head >= kv_heads || (!PACKED && batch >= sequences.count)) return false;  // the last group of heads may be smaller
@@ -59,7 +62,7 @@ $end
     return true;
   }
 
-  void find_steps(const Visibility& visibility, int all_keys, int queries) {
+  void find_steps(const ${chunked ? 'ChunkVisibility' : 'Visibility'}& visibility, int all_keys, int queries) {
     const auto seeing = [&](int key) { return seeing_queries(visibility, key, sequence.offset, queries); };
     const bool fills = !PACKED && (!BOUNDED || sequence.padding == 0);  // rows past the last query are 0
     const int end_key = first_key + KEYS < all_keys ? first_key + KEYS : all_keys;

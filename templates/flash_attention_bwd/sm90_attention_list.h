@@ -19,7 +19,7 @@ template <class Keys> struct BlockList {
   using Entry = Listed<Keys>;
   static_assert(sizeof(Entry) <= Entry::WORDS * sizeof(int64_t));
   ${by_blocks ? (packed ? 'MaskedSequences' : 'Sequences') : 'Sequences'} sequences;
-  Visibility visibility;
+  ${chunked ? 'ChunkVisibility' : 'Visibility'} visibility;
   RowSpace space;
   int kv_heads, heads_together, key_blocks, batches_together = 1;
 

@@ -98,7 +98,7 @@ struct Weights {
   static constexpr bool SHIFTS_LESS = DROPPED && SHIFT > 0;
   static constexpr bool BIASED = Tile::BYTES > 0;
   static constexpr float TO_LOG_2 = BIASED ? 1 : LOG2_E;  // a bias is added before
-  const Visibility& visibility;
+  const ${chunked ? 'ChunkVisibility' : 'Visibility'}& visibility;
   float unit;           // takes scores to log 2 (BIASED: to those of the bias), but for CAPPED
   float into_cap, cap;  // the scale over the soft cap; the cap in the same units
   int shift_of_kept = SHIFT;
@@ -110,7 +110,7 @@ struct Weights {
     for (float factor = 1; SHIFTS_LESS && factor * kept < 1 && factor < 65536; factor *= 2) --shift_of_kept;
   }
 
-  Weights(const Visibility& visibility, float scale, float soft_cap)
+  Weights(const ${chunked ? 'ChunkVisibility' : 'Visibility'}& visibility, float scale, float soft_cap)
       : visibility(visibility), unit(CAPPED ? 1 : (scale > 0 ? scale : 1e-30f) * TO_LOG_2), into_cap(CAPPED ? scale / soft_cap : 0),
         cap(soft_cap * TO_LOG_2) {}
 

@@ -32,6 +32,10 @@ const Subject packed_block_gradients{
     "packed_128.bf16",
     "hopper_packed",
     {{"N", 3}, {"Tq", 400}, {"Tk", 520}, {"Mq", 1}, {"Mk", 1}, {"Hq", 2}, {"Hkv", 2}, {"Hm", 2}, {"D", 128}, {"Dv", 128}, {"A", 2}}};
+const Subject gradients_in_chunks{"blocksparse_attention_bwd",
+                                  "chunks_d128.bf16.block_k128",
+                                  "hopper_chunks",
+                                  {{"B", 1}, {"Sq", 200}, {"Sk", 300}, {"Hq", 2}, {"Hkv", 1}, {"Hm", 1}, {"D", 128}, {"Dv", 128}}};
 // Sequences of several blocks, more groups of tokens than CTAs, and tokens of no sequence.
 const Subject packed_tokens{"native_sparse_attention",
                             "packed_equal_tiles",
@@ -80,6 +84,7 @@ const Subject pairs{"grouped_matmul", "small_bf16", "hopper", {{"M", 150}, {"K",
 
 constexpr char consumer[] = "flash_attention/forward_sm90_consumer.h", producer[] = "flash_attention/forward_sm90_producer.h";
 constexpr char decode[] = "recurrent/forward.decode.sm90.cu";
+constexpr char chunk_rules[] = "blocksparse_attention/sm90_chunks.h";
 constexpr char token_items[] = "native_sparse_attention/sm90_token_items.h", tile_ring[] = "native_sparse_attention/sm90_tile_ring.h";
 constexpr char select_groups[] = "native_sparse_attention/sm90_select_groups.h",
                select_means[] = "native_sparse_attention/sm90_select_entry.h";
@@ -152,6 +157,11 @@ const Mutant mutants[] = {
     {"PackedGradientsStoredInTheNextSequence",
      packed_block_gradients,
      {"blocksparse_attention/sm90_packed_rows.h", "left < ROWS ? left : ROWS", 0, "ROWS"},
+     Shown::by_both},
+    {"ChunkGradientsOfQueriesBeforeTheKey", gradients_in_chunks, {chunk_rules, "from = key - offset", 0, "from = -offset"}, Shown::by_both},
+    {"ChunkGradientsOfTheNextChunksQueries",
+     gradients_in_chunks,
+     {chunk_rules, "+ rule.chunk - offset", 0, "+ 2 * rule.chunk - offset"},
      Shown::by_both},
     {"PackedTokensOfTwoSequencesTogether",
      packed_tokens,
