@@ -51,6 +51,14 @@ struct ListsOfKeys {
   int row_words;   // from the numbers of steps to the counts of those before each
   int turns;
   int at, end, word;  // of the first head: places of its steps in the list, and what stands there first
+$if ordered  // which is the last step: turns go backwards, as sm90_attention_order.h says
+  const int32_t* ranks;  // by step of the first head how many blocks of keys come before the mask's block; half of head_words from head to head
+  int among;             // and how many of that block's own
+
+  template <class Ranks, class Block> void rank(const Ranks& all, const StepList<3>& list, const Block& of) {
+    ranks = all.words + (numbers - list.words) / 2, among = of.first_key % list.block / Block::COUNT;
+  }
+$end
 
   template <class Block> void find(const StepList<3>& list, const Block& of, int heads) {
     const int lists = list.mask.shape[1] == 1 ? 1 : heads;
@@ -61,9 +69,9 @@ struct ListsOfKeys {
     for (int head = 0; head < lists && of.first_step < of.end_step; ++head) {
       const int32_t* const before = numbers + int64_t{head} * head_words + row_words;
       turns += before[of.end_step] - before[of.first_step];
-      if (head == 0) at = before[of.first_step], end = before[of.end_step];
+      if (head == 0) ${ordered ? 'at = before[of.end_step] - 1, end = before[of.first_step] - 1' : 'at = before[of.first_step], end = before[of.end_step]'};
     }
-    if (at < end) word = numbers[at];
+    if (at ${ordered ? '>' : '<'} end) word = numbers[at];
     turns *= heads / lists;
   }
 };
@@ -76,6 +84,14 @@ struct ListPlace {
   int stop;                // number of the turn after the last
   int next_word;           // loaded a turn ahead
   uint32_t keys;           // the number of the block of keys
+$if ordered
+  uint32_t parities;          // of the barriers that say that a block of keys has added everything, for the warp that tells of it
+  int held_block, held_rank;  // of the turn that is to add next: its rows, and how many blocks of keys add to them before it
+
+  template <class Block> void hold(const Block& of) volatile {
+    held_block = block, held_rank = of.lists.ranks[head * (of.lists.head_words / 2) + step] + of.lists.among;
+  }
+$end
 
   template <class Block> void start(const Block& of) volatile {
     head = 0, at = of.lists.at, end = of.lists.end, next_word = of.lists.word, stop = stop + of.lists.turns;
@@ -86,18 +102,24 @@ struct ListPlace {
     while (at == end) open_next(of);
     step = next_word;
     block = head * of.blocks_a_head + step;
-    at = at + 1;
+    at = at ${ordered ? '-' : '+'} 1;
   }
   // What the next turn needs, a turn ahead: when nothing else waits for this thread.
   void load_ahead() volatile {
-    if (at < end) next_word = numbers[at];
+    if (at ${ordered ? '>' : '<'} end) next_word = numbers[at];
   }
   template <class Block> void open_next(const Block& of) volatile {
     const int32_t* const list = numbers + of.lists.head_words;
     head = head + 1, numbers = list;
+$if ordered
+    end = list[of.lists.row_words + of.first_step] - 1;
+    at = list[of.lists.row_words + of.end_step] - 1;
+    next_word = list[at < 0 ? 0 : at];  // of an empty list nothing that is looked at
+$else
     end = list[of.lists.row_words + of.end_step];
     at = list[of.lists.row_words + of.first_step];
     next_word = list[at];  // a number, or, of an empty list, nothing that is looked at
+$end
   }
 };
 __shared__ volatile ListPlace list_places[${keys == 64 ? 2 : 1}];  // by team

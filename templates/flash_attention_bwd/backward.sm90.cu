@@ -12,6 +12,9 @@ $if by_blocks
 // Of a mask by blocks of 64 keys the two warpgroups are teams, each with a block of keys, its queries, and turns of its own: no turn has keys that are off.
 // A warpgroup's share of dq is then all features of its keys, 64 at a time.
 // A warp beside the one that copies has the next block's keys come to L2, and tells those who make dq which rows are whole, of packed sequences, too.
+$if ordered
+// In turn (sm90_turn_ranks.h) the thread that copies also waits for the blocks before, and that warp, one a team, tells the next ones.
+$end
 $end
 //
 // Registers are all taken, and ptxas then makes products wait for each other and says so only in its log (C7512): look there after a change.
@@ -27,6 +30,9 @@ $end
 #include "blocksparse_attention/sm90_row_counts.h"
 #include "blocksparse_attention/sm90_store_keys.h"
 #include "blocksparse_attention/sm90_sums_ahead.h"
+$if ordered
+#include "blocksparse_attention/sm90_turn_ranks.h"
+$end
 $end
 #include "device/tile/launch_order.h"
 #include "flash_attention_bwd/sm90_attention_bias_order.h"
@@ -101,7 +107,7 @@ using CallGradients = Gradients<Element, D, DV, BLOCK_M, PACKED, CAPPED, CallWei
 using Sums = CallGradients::Sums;
 using Order = AddOrder<ORDERED, 1, GROUPS>;
 using List = BlockList<Block>;
-using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? 2 : FINISHES) + (STORES_BIAS || BIAS_IN_TURN)>;
+using Queue = ListQueue<List::Entry, GROUPS * 4 + (ORDERED ? ${by_blocks and ordered ? '1' : '2'} : FINISHES) + (STORES_BIAS || BIAS_IN_TURN)>;
 using Finisher = RowFinisher<Element, Sums, D>;
 $if by_blocks
 using Ahead = SumsAhead<Finisher::ROWS * Sums::FEATURES * 4>;
@@ -159,12 +165,17 @@ $if by_blocks
       const Places of{base + i * Places::TEAM_BYTES};
       of.init_barriers();
       Queue{nullptr, 0, nullptr, 1, nullptr, of.queue()}.init();
+$if ordered
+      Order{nullptr, 0, 0, of.order()}.init(4);
+$end
     }
 $else
     at.init_barriers();
     queue.init();
 $end
+$if not (by_blocks and ordered)
     order.init(4);
+$end
     bias_order.init();
     fence_barrier_init();
   }
@@ -183,12 +194,14 @@ $end
       });
       store_wait<0>();
     }
+$if not (by_blocks and ordered)  // the thread that copies opens turns
     if (BIAS_IN_TURN && warp() == 1)  // a loop of its own: in one with warp 2 registers are too few
       queue.read([&](const List::Entry& entry) {
         const int end = end_of(entry.block);
         if (lane() == 0) bias_order.open_turns<QueryTurn>(order, entry.block, first, end);
         first = end;
       });
+$end
     if (BIAS_IN_TURN && warp() == 3)
       queue.read([&](const List::Entry& entry) {
         const int end = end_of(entry.block);
@@ -198,15 +211,27 @@ $end
 $if by_blocks
     if (TEAMS == 1 && warp() == 2) {
       Ahead::make_zeros(last.sums(1));
-      Companion<WARP>{at, entries, row_counts, k_map, v_map, heads_a_kv_head}.run([&](const List::Entry& entry) {
+      Companion<WARP${ordered ? ', 0' : ''}>{at, entries, row_counts, k_map, v_map, heads_a_kv_head${ordered ? ', order' : ''}}.run([&](const List::Entry& entry) {
         ahead.clear(entry.numbered, last.sums(1));
         ahead.wait(entry.numbered);
       });
     }
+$if ordered
+    if (TEAMS == 2 && warp() >= 2) {  // a warp a team: lanes of one warp would wait for each other
+      const auto accompany = [&](auto number) {
+        constexpr int TEAM = number.VALUE;
+        const Places of{base + TEAM * Places::TEAM_BYTES};
+        Companion<WARP, TEAM>{of, entries + TEAM * Queue::AHEAD, row_counts, k_map, v_map, heads_a_kv_head, Order{added, window_left, 0, of.order()}}.run([](const List::Entry&) {});
+      };
+      if (warp() == 2) return accompany(Team<0>{});
+      accompany(Team<TEAMS - 1>{});
+    }
+$else
     if (TEAMS == 2 && warp() == 2) {  // a lane a team
       if (lane() < TEAMS) Companion<1>{Places{base + lane() * Places::TEAM_BYTES}, entries + lane() * Queue::AHEAD, row_counts, k_map, v_map, heads_a_kv_head}.run([](const List::Entry&) {});
       return;
     }
+$end
 $else
     if ((ORDERED && !BIAS_IN_TURN && warp() == 1) || ((ORDERED || FINISHES) && warp() == 2)) {
       uint32_t parities = 0;  // of the barriers that say that a block of keys has added everything
@@ -233,7 +258,7 @@ $if by_blocks
       Queue{reinterpret_cast<const List::Entry*>(listed), listed_count, added, static_cast<int>(run), entries + TEAM * Queue::AHEAD, of.queue()}.give_out([&](const List::Entry& entry) {
         if (entry.block.lists.turns == 0) return;
         if (TEAMS == 1) ahead.wait(entry.numbered);
-        Producer<TEAM>{of, entry.block, row_lse, row_delta, row_segments, key_segments, dense}.copy(q_map, k_map, v_map, dout_map, list_places[TEAM].stop);
+        Producer<TEAM>{of, entry.block, row_lse, row_delta, row_segments, key_segments, dense${ordered ? ', Order{added, window_left, 0, of.order()}' : ''}}.copy(q_map, k_map, v_map, dout_map, list_places[TEAM].stop);
         list_places[TEAM].keys = next_keys(list_places[TEAM].keys);
       });
     };
@@ -283,6 +308,9 @@ $if by_blocks
 KERNEL(128, 1) list_queries(${parameters('list_queries')}) {
   let_next_launch_go();
   StepList<3>{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block)}.make<128>();
+$if ordered
+  TurnRanks{turn_ranks, block_mask_view, static_cast<int>(list_words), static_cast<int>(steps_a_block), static_cast<int>(block_k / BLOCK_N)}.make<128>(list_grid);
+$end
   clear_counters<128>(awaited, awaited_count, grid_x());
 }
 

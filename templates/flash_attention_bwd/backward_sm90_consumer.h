@@ -150,7 +150,7 @@ $end
       if (thread_x() % WARPGROUP == 0) atomicMax(state, 1);
       if (any_in_warp(!finite) && lane() == 0) atomicMax(state, ROWS_BROKEN);
     }
-    order.tell(number, part);
+    ${by_blocks and ordered ? 'if (ONE_BOX || first_box == 1) ' : ''}order.tell(number, part);
   }
 
   // One thread says so for its warpgroup. That other warps' loads of the turn's numbers (load_two) are done, too, follows from the wgmma it has

@@ -55,7 +55,7 @@ $end
   }
 $if by_blocks
   // Of a team; what belongs to warps comes after the last one's.
-  static constexpr uint32_t TEAM_BYTES = (BARRIERS + 16 * (3 * STAGES + 2 * KEY_STAGES) + Queue::BARRIER_BYTES + 16 + 1023) / 1024 * 1024;
+  static constexpr uint32_t TEAM_BYTES = (BARRIERS + 16 * (3 * STAGES + 2 * KEY_STAGES) + Queue::BARRIER_BYTES + ${ordered ? 'Order::BARRIER_BYTES + ' : ''}16 + 1023) / 1024 * 1024;
 $end
 };
 static inline uint32_t empty(uint32_t full) { return full + 8; }

@@ -9,6 +9,9 @@ ${by_blocks ? 'template <int TEAM> ' : ''}struct Producer {
   const float *row_lse, *row_delta;
   const int32_t *row_segments, *key_segments;
   const Dense& dense;
+$if by_blocks and ordered
+  Order order;
+$end
 
   void copy_keys(const TensorMap& k, const TensorMap& v, uint32_t keys) const {
     const uint32_t k_full = at.k_full(keys), v_full = at.v_full(keys);
@@ -43,7 +46,26 @@ $end
     load_bytes(at.deltas(stage), row_delta + row(turn), ROW_BYTES, full);
   }
   // All of the block: turns from the first-th of all to before `end`.
-$if by_blocks
+$if by_blocks and ordered
+  // Opens each turn, too, when the next one has been copied.
+  void copy(const TensorMap& q, const TensorMap& k, const TensorMap& v, const TensorMap& dout, int first) const {
+    volatile ListPlace& place = list_places[TEAM];
+    ListedTurn<TEAM> turn(block, first);
+    place.held_block = -1;  // none is held
+#pragma unroll 1
+    for (;;) {
+      const bool some = turn.number < place.stop;
+      if (some) copy_queries(turn, q);
+      if (place.held_block < 0) copy_keys(k, v, place.keys);
+      if (some) copy_gradients(turn, dout);
+      if (place.held_block >= 0) open(turn.number - 1);
+      if (!some) return;
+      place.hold(block);
+      place.load_ahead();
+      turn.next(block);
+    }
+  }
+$elif by_blocks
   void copy(const TensorMap& q, const TensorMap& k, const TensorMap& v, const TensorMap& dout, int first) const {
     ListedTurn<TEAM> turn(block, first);
     copy_queries(turn, q);
@@ -71,6 +93,10 @@ $else
     }
   }
 $end
+$if by_blocks and ordered
+  // The turn that is held may add, when those before it have. The turn after it, whose queries a warpgroup waits for before it adds, has been copied.
+  void open(int number) const { order.open_turn(block, HeldTurn{number, list_places[TEAM].held_block, list_places[TEAM].held_rank}); }
+$end
 $if by_blocks  // of the turn at which the list stands
   int head(const QueryTurn&) const { return block.first_head + list_places[TEAM].head; }
   int64_t token(const QueryTurn&) const { return block.sequence.first_query + list_places[TEAM].step * BLOCK_M; }
@@ -85,12 +111,47 @@ $end
 $if by_blocks
 // What a team's blocks of keys need beside those who multiply and copy, by LANES lanes, a warp or one: the next block's keys in L2, sums ahead, and who
 // waits for rows of dq told when a block has added everything.
-template <int LANES> struct Companion {
+template <int LANES${ordered ? ', int TEAM' : ''}> struct Companion {
   const Places& at;
   List::Entry* entries;
   const RowCounts<BLOCK_M>& row_counts;
   const TensorMap &k, &v;
   const int64_t& heads_a_kv_head;
+$if ordered
+  const Order& order;
+
+  // clear(entry): sums ahead. Each turn's additions are told to those who wait for them when all will see them.
+  template <class Clear> void run(Clear clear) const {
+    const Queue queue{nullptr, 0, nullptr, 1, entries, at.queue()};
+    volatile ListPlace& place = AddedTurn<TEAM>::place();
+    if (lane() == 0) place.stop = 0, place.parities = 0;
+#pragma unroll 1
+    for (uint32_t round = 0;; ++round) {
+      barrier_wait(queue.full(round), queue.parity(round));
+      const List::Entry& entry = queue.entry(round);
+      if (entry.numbered == List::Entry::END) return;
+      if (lane() == 0 && entry.numbered >= 0) {
+        clear(entry);
+        if (entry.block.lists.turns > 0) pass(entry.block);
+      }
+      sync_warp();
+      uint32_t parities = place.parities;
+      end(queue, round, parities);
+      if (lane() == 0) place.parities = parities;
+    }
+  }
+  void pass(const Block& block) const {
+    volatile ListPlace& place = AddedTurn<TEAM>::place();
+    int number = place.stop;
+    place.start(block);
+#pragma unroll 1
+    for (;; place.take(block)) {
+      place.load_ahead();
+      order.pass_turns<AddedTurn<TEAM>>(block, number, number + 1);
+      if (++number == place.stop) return;
+    }
+  }
+$else
 
   // clear(entry): sums ahead.
   template <class Clear> void run(Clear clear) const {
@@ -111,6 +172,7 @@ template <int LANES> struct Companion {
       if (LANES > 1) sync_warp();
     }
   }
+$end
   void end(const Queue& queue, uint32_t round, uint32_t& parities) const {
     const List::Entry& entry = queue.entry(round);
     if (entry.numbered >= 0) {

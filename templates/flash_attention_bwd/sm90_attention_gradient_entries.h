@@ -20,14 +20,22 @@ $else
                             BOUNDED ? query_seq_lengths : nullptr, BOUNDED ? key_value_seq_lengths : nullptr};
 $end
   clear_counters<LIST_THREADS>(broken, broken_blocks, grid_x());
-  clear_counters<LIST_THREADS>(added, added_count, grid_x());
+  clear_counters<LIST_THREADS>(added, ${ordered ? '1' : 'added_count'}, grid_x());
   clear_counters<LIST_THREADS>(finished, finished_count, grid_x());
   wait_for_previous_launch();
+$if ordered
+  const TurnRanks ranks{turn_ranks, block_mask_view, static_cast<int>(list_words), static_cast<int>(steps_a_block), static_cast<int>(block_k / BLOCK_N)};
+  const BlockVisibility visibility{causal, window_left, window_right, chunk_size, &block_mask_view, steps_a_block * BLOCK_M, block_k};
+  start_counts<LIST_THREADS, BLOCK_M, GROUPS>(added + 1, added_count - 1, ranks, visibility, sequences, q.heads, space_rows);
+$end
   List{sequences, {causal, window_left, window_right${chunked ? ', chunk_of(chunk_size)' : ''}}, {q.heads, space_rows, BLOCK_M, PACKED}, static_cast<int>(k.heads), static_cast<int>(heads_together), static_cast<int>(key_blocks)}
       .write<LIST_THREADS, OWNS_QUERIES>(reinterpret_cast<List::Entry*>(listed), listed_count, grid_x(), [&](Block& block) {
         if constexpr (SEGMENTED) SegmentIds(q_segment_ids_view, kv_segment_ids_view, q.tokens, k.tokens).narrow<!ORDERED && !OWNS_QUERIES>(block);
         const StepList<3> list{query_list, block_mask_view, static_cast<int>(list_words), static_cast<int>(block_k), static_cast<int>(steps_a_block)};
         block.lists.find(list, block, static_cast<int>(q.heads / k.heads));
+$if ordered
+        block.lists.rank(ranks, list, block);
+$end
         RowCounts<BLOCK_M>{awaited}.add<WARP>(block, static_cast<int>(q.heads / k.heads), -1);
       });
 }

@@ -67,12 +67,14 @@ template <bool ORDERED, int CHAINS, int PARTS> struct AddOrder {
     for (Turn turn(block, first); turn.number < end; turn.next(block)) open_turn(block, turn);
   }
   template <class Turn, class Block> void open_turn(const Block& block, const Turn& turn) const {
+$if not (by_blocks and ordered)  // else the turn knows
     const int key = turn.step * Block::ROW_COUNT + first_seen_key(block.sequence.offset), hidden = key > 0 ? key / Block::COUNT : 0;
+$end
     const int32_t* const from = place(block, turn.block);
     uint32_t seen = 0;
 #pragma unroll
     for (int part = 0; part < PARTS; ++part) {
-      while (count_of(seen, part) < block.first_key / Block::COUNT - hidden)
+      while (count_of(seen, part) < ${by_blocks and ordered ? 'turn.before' : 'block.first_key / Block::COUNT - hidden'})
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(from) : "memory");
       barrier_wait(passed(turn.number, part), parity(turn.number) ^ 1);
       barrier_arrive(open(turn.number, part));

@@ -36,6 +36,15 @@ const Subject gradients_in_chunks{"blocksparse_attention_bwd",
                                   "chunks_d128.bf16.block_k128",
                                   "hopper_chunks",
                                   {{"B", 1}, {"Sq", 200}, {"Sk", 300}, {"Hq", 2}, {"Hkv", 1}, {"Hm", 1}, {"D", 128}, {"Dv", 128}}};
+// Enough blocks of keys for each query that sums in another order have other bits.
+const Subject gradients_in_turn{"blocksparse_attention_bwd",
+                                "in_turn.f16.window_leftm1.block_k64",
+                                "hopper_ordered",
+                                {{"B", 1}, {"Sq", 200}, {"Sk", 620}, {"Hq", 4}, {"Hkv", 2}, {"Hm", 1}, {"D", 128}, {"Dv", 128}}};
+const Subject windows_in_turn{"blocksparse_attention_bwd",
+                              "in_turn.f16.window_left100.block_k256",
+                              "hopper_ordered",
+                              {{"B", 1}, {"Sq", 300}, {"Sk", 620}, {"Hq", 2}, {"Hkv", 1}, {"Hm", 2}, {"D", 128}, {"Dv", 128}}};
 // Sequences of several blocks, more groups of tokens than CTAs, and tokens of no sequence.
 const Subject packed_tokens{"native_sparse_attention",
                             "packed_equal_tiles",
@@ -84,7 +93,7 @@ const Subject pairs{"grouped_matmul", "small_bf16", "hopper", {{"M", 150}, {"K",
 
 constexpr char consumer[] = "flash_attention/forward_sm90_consumer.h", producer[] = "flash_attention/forward_sm90_producer.h";
 constexpr char decode[] = "recurrent/forward.decode.sm90.cu";
-constexpr char chunk_rules[] = "blocksparse_attention/sm90_chunks.h";
+constexpr char chunk_rules[] = "blocksparse_attention/sm90_chunks.h", turn_ranks[] = "blocksparse_attention/sm90_turn_ranks.h";
 constexpr char token_items[] = "native_sparse_attention/sm90_token_items.h", tile_ring[] = "native_sparse_attention/sm90_tile_ring.h";
 constexpr char select_groups[] = "native_sparse_attention/sm90_select_groups.h",
                select_means[] = "native_sparse_attention/sm90_select_entry.h";
@@ -163,6 +172,19 @@ const Mutant mutants[] = {
      gradients_in_chunks,
      {chunk_rules, "+ rule.chunk - offset", 0, "+ 2 * rule.chunk - offset"},
      Shown::by_both},
+    {"OrderedGradientsTellOfHalfTheirFeatures",
+     gradients_in_turn,
+     {"flash_attention_bwd/backward_sm90_consumer.h", "if (ONE_BOX || first_box == 1) ", 0, ""},
+     Shown::by_both},
+    {"OrderedGradientsOfABlocksKeysAtOnce",
+     windows_in_turn,
+     {"blocksparse_attention/sm90_listed_turns.h", "among = of.first_key % list.block / Block::COUNT", 0, "among = 0"},
+     Shown::by_both},
+    {"OrderedGradientsWaitForBlocksThatTheWindowHides",
+     windows_in_turn,
+     {turn_ranks, "counts[i] = ranks.unseen", 0, "counts[i] = 0 * ranks.unseen"},
+     Shown::by_both},
+    {"OrderedGradientsWaitForBlocksOfOneHalf", windows_in_turn, {turn_ranks, "PARTS == 2 ? 0x10001 : 1", 0, "1"}, Shown::by_both},
     {"PackedTokensOfTwoSequencesTogether",
      packed_tokens,
      {token_items, "TOKENS, true, tokens)", 0, "TOKENS, false, tokens)"},
