@@ -59,4 +59,8 @@ $end
   finish_rows<SUMS_OF_VALUES, false>(v_view, dv_view, value_sums, heads, row, token, used);
   for (int64_t head = thread_x(); !used && is_given(dg_view) && head < heads; head += 128)
     GradientRow(dg_view, g_type, row, token, head).store(0, 0);
+$if keyed
+  for (int64_t i = thread_x(); !used && is_given(dgk_view) && i < heads * q_view.shape[3]; i += 128)
+    GradientRow(dgk_view, gk_type, row, token, i / q_view.shape[3]).store(i % q_view.shape[3], 0);
+$end
 }

@@ -4,9 +4,13 @@
 // A chunk is two parts of 16 tokens. With p_t what the gates leave from a part's start to token t, by key, and r_s what they leave from token s
 // to its end, the weight of a pair of tokens of both parts is (p_t q_t) . (r_s k_s): products of factors that are at most 1. Within a part the
 // factors of tokens in between are multiplied one after another, in f32.
+//
+// BACKWARD: a gradient's state decays by a token's gate after the token has written to it and read it: p_t is without token t's own gate, and
+// r_s has that of token s.
 #pragma once
 #include "recurrent/chunk_wave_pairs.h"
 constexpr int PART = 16, NEAR_PITCH = PART + 1;
+constexpr bool BACKWARD = ${backward};
 #include "recurrent/chunk_key_gates.h"
 
 // A chunk's rows and numbers in shared memory. Queries become what is left of the state before the chunk times queries; keys become the factors
@@ -38,7 +42,8 @@ template <int HALF> static inline void add_lanes(float (&x)[PART]) {
   const bool upper = lane() & HALF;
 #pragma unroll
   for (int j = 0; j < HALF; ++j) {
-    const float kept = upper ? x[j + HALF] : x[j], other = upper ? x[j] : x[j + HALF];
+    const float first = x[j], second = x[j + HALF];  // not elements: the compiler would choose an index
+    const float kept = upper ? second : first, other = upper ? first : second;
     x[j] = kept + shuffle_xor(other, HALF);
   }
 }
@@ -63,7 +68,7 @@ template <class Put> static inline void multiply_near(const KeyPlaces& at, const
           const Pack<Element, 2> k = load_pack<2>(static_cast<const Element*>(at.keys() + t * KeyTile::PITCH + key + 32 * j));
           left[j][0] = to_float(k.at[0]), left[j][1] = to_float(k.at[1]);
         } else {
-          const Pack<float, 2> e = load_pack<2>(static_cast<const float*>(at.factors() + t * KEYS + key + 32 * j));
+          const Pack<float, 2> e = load_pack<2>(static_cast<const float*>(at.factors() + (BACKWARD ? t - 1 : t) * KEYS + key + 32 * j));
           left[j][0] *= e.at[0], left[j][1] *= e.at[1];
         }
         sums[i] += left[j][0] * to_float(q.at[0]) + left[j][1] * to_float(q.at[1]);
@@ -132,8 +137,8 @@ struct KeyWeigher {
 #pragma unroll
     for (int i = 0; i < PART; ++i) factors[i] = exp2_of(bounded_gate(gates[i][0] + at.token_gates()[first + i]));
   }
-  // After a barrier, by which all have their factors.
-  void weigh_rows(const KeyPlaces& at) const {
+  // After a barrier, by which all have their factors. The state takes in rows times `scale`.
+  void weigh_rows(const KeyPlaces& at, float scale = 1) const {
     if (thread_x() >= 2 * KEYS) return;
     int part = thread_x() / KEYS, key = thread_x() % KEYS;
     hold(part), hold(key);  // addresses are made here, not kept from chunk to chunk
@@ -141,7 +146,7 @@ struct KeyWeigher {
       const SplitExp all = split_exp((at.logs()[key] + at.logs()[KEYS + key]) * LN_2);
       at.decays()[key] = all.base, at.decays()[KEYS + key] = all.rest;
     }
-    weigh_keys(at, part, key, part ? 1 : exp2_of(at.logs()[KEYS + key]));
+    weigh_keys(at, part, key, scale * (part ? 1 : exp2_of(at.logs()[KEYS + key])));
     weigh_queries(at, part, key, part ? exp2_of(at.logs()[key]) : 1);
   }
 
@@ -152,11 +157,12 @@ struct KeyWeigher {
     for (int i = PART - 1; i >= 0; --i) {
       const int s = PART * part + i;
       Element& k = at.keys()[s * KeyTile::PITCH + key];
+      if (BACKWARD) left *= factors[i];
       weighed[i] = to_float(k) * at.key_norm(s) * left;
       if (part == 0) k = from_float<Element>(weighed[i]);
       weighed[i] *= after;
       largest = larger_size(largest, weighed[i]);
-      left *= factors[i];
+      if (!BACKWARD) left *= factors[i];
     }
     const Unit unit(largest);
     if (NARROW) at.inverses()[part * KEYS + key] = unit.inverse;
@@ -175,10 +181,11 @@ struct KeyWeigher {
     for (int i = 0; i < PART; ++i) {
       const int t = PART * part + i;
       Element& q = at.queries()[t * KeyTile::PITCH + key];
-      left *= factors[i];
+      if (!BACKWARD) left *= factors[i];
       const float weighed = to_float(q) * at.query_norm(t) * left;
       if (part == 1) at.keys()[t * KeyTile::PITCH + key] = from_float<Element>(weighed);
       q = from_float<Element>(weighed * before);
+      if (BACKWARD) left *= factors[i];
     }
   }
 };
