@@ -2,7 +2,8 @@
 // Part of chunk_prepare.h, which says what p and r are.
 //
 // Pairs of tokens within 8 tokens are weighed one after another, in f32. Those of the later 8 tokens of a part with the earlier 8 are a
-// matrix product, of factors from the part's middle on and up to it; pairs of different parts are one as there.
+// matrix product, of factors from the part's middle on and up to it; pairs of different parts are one as there. `by_steps`: each part is
+// by itself, a step of chunk_values.h: rows are weighed from its start on or up to its end, and no pairs of different parts are made.
 #pragma once
 
 // Shared memory: queries and keys as they are, then times p and r; what gates leave, by token and key, then rows times their factors from
@@ -84,7 +85,9 @@ struct Weigher {
       const uint32_t q = word_at(memory, t, key);
       const float norm = NORMED ? norms.q[t] : 1, low = low_of(q) * norm, high = high_of(q) * norm;
       p[0] *= factors[i][0], p[1] *= factors[i][1];
+$if not by_steps
       put_two<1>(memory, t, key, low * p[0], high * p[1]);
+$end
       store_two<QUERY_PIECES>(to, t, key, low * p[0] * before[0], high * p[1] * before[1]);
       if (i < NEAR) continue;
       from_middle[0] *= factors[i][0], from_middle[1] *= factors[i][1];
@@ -103,7 +106,9 @@ $end
       const int t = part * PART + i;
       const uint32_t k = word_at(memory + PrepareAt::KEY_ROWS, t, key);
       const float norm = NORMED ? norms.k[t] : 1, low = low_of(k) * norm, high = high_of(k) * norm;
+$if not by_steps
       put_two<1>(memory + PrepareAt::KEY_ROWS, t, key, low * r[0], high * r[1]);
+$end
       store_two<ROW_PIECES>(to, t, key, low * r[0] * after[0], high * r[1] * after[1]);
       r[0] *= factors[i][0], r[1] *= factors[i][1];
       if (i >= NEAR) continue;
@@ -114,6 +119,9 @@ $end
   void *queries, *keys;  // to memory
 };
 
+$if by_steps
+static inline void put_pair(ValuePairs& to, int t, int s, float weight) { to.own[t / STEP][t / HALF % 2][t % HALF][s % HALF] = weight; }
+$else
 static inline void put_pair(char* memory, int t, int s, float weight) {
   reinterpret_cast<Element*>(memory + PrepareAt::PAIRS)[t * Square::PITCH + s] = from_float<Element>(weight${narrow ? ' * PAIR_FACTOR' : ''});
 }
@@ -137,8 +145,9 @@ static inline void multiply_far(char* memory, int r, int c) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) put_pair(memory, 16 * r + i / 2 * 8 + lane() / 4, 16 * c + 8 * n + lane() % 4 * 2 + i % 2, sums[n][i]);
 }
+$end
 // Pairs of a part's later 8 tokens with its earlier 8, and zeros for those the other way round.
-static inline void multiply_across_middle(char* memory, int part) {
+static inline void multiply_across_middle(${by_steps ? 'const char* memory, int part, ValuePairs& to' : 'char* memory, int part'}) {
   const KeyTile rows{shared_pointer(memory) + PrepareAt::MIDDLE};
   float sums[2][4] = {};
 #pragma unroll 2
@@ -148,9 +157,13 @@ static inline void multiply_across_middle(char* memory, int part) {
     rows.load_b(b, PART * part, 16 * k);
     multiply_two(sums[0], sums[1], a, b);
   }
+$if by_steps
+  to.across[part][lane()] = pack_pair<Element>(sums[0][2]${narrow ? ' * PAIR_FACTOR' : ''}, sums[0][3]${narrow ? ' * PAIR_FACTOR' : ''});
+$else
   const int t = PART * part + lane() / 4, s = PART * part + lane() % 4 * 2;
 #pragma unroll
   for (int i = 0; i < 2; ++i) put_pair(memory, t + NEAR, s + i, sums[0][2 + i]), put_pair(memory, t, s + NEAR + i, 0);
+$end
 }
 
 // Block number: a chunk of a head.
@@ -159,7 +172,7 @@ static inline void weigh_chunk(const View& q_view, const View& k_view, const Vie
                                Element* queries_before, Element* keys_after, Element* weights, float* decays, int64_t sequences, int64_t heads, int64_t g_type,
                                int64_t gamma_type, int64_t gk_type, float softmax_scale, int64_t layer_idx, int64_t num_layers, bool reverse${narrow ? ', float* row_units' : ''}) {
 $else
-KERNEL(PREPARE_THREADS, 3) prepare(${parameters('prepare')}) {
+KERNEL(PREPARE_THREADS, ${by_steps and normed ? 2 : 3}) prepare(${parameters('prepare')}) {
 $end
   const int64_t chunk = block_x() / heads, head = block_x() % heads;
   const int64_t sequence = sequence_of_chunk(cum_seqlens, sequences, chunk, k_view.shape[1]);
@@ -233,13 +246,19 @@ $if narrow
   }
 $end
   sync_block();  // all are done with what gates leave, whose place others take
+$if by_steps
+  ValuePairs& pairs = reinterpret_cast<ValuePairs*>(weights)[block_x()];
+$end
 $if narrow
   const LargestRows all_rows = LargestRows::of_all<PREPARE_THREADS / WARP>(largest);
   const Unit of_queries(all_rows.queries, LEAST_SUMMAND), of_keys(all_rows.keys, LEAST_SUMMAND);
-  if (thread_x() == 0) reinterpret_cast<RowUnits*>(row_units)[block_x()] = {of_queries.inverse * scale, of_keys.inverse, of_queries.inverse, 0};
+  if (thread_x() == 0) ${by_steps ? 'pairs.units' : 'reinterpret_cast<RowUnits*>(row_units)[block_x()]'} = {of_queries.inverse * scale, of_keys.inverse, of_queries.inverse, 0};
 $end
 
   if (mine) {
+$if by_steps
+    const float before[2] = {1, 1}, after[2] = {1, 1};
+$else
     float before[2] = {}, after[2] = {};
 #pragma unroll
     for (int other = 0; other < PARTS; ++other)
@@ -251,6 +270,7 @@ $end
       }
 #pragma unroll
     for (int j = 0; j < 2; ++j) before[j] = exp2_of(before[j]), after[j] = exp2_of(after[j]);
+$end
     const Weigher rows{memory, norms, factors, part, key, static_cast<int64_t>(block_x()), queries_before, keys_after};
     rows.weigh_queries(${narrow ? 'of_queries.of' : 'scale'}, before);
     rows.weigh_keys(${narrow ? 'of_keys.of, ' : ''}after);
@@ -258,9 +278,14 @@ $end
 #pragma unroll
   for (int i = thread_x(); i < CHUNK * NEAR; i += PREPARE_THREADS) {
     const int t = i / NEAR, s = t / NEAR * NEAR + i % NEAR;
-    const float weight = reinterpret_cast<const float*>(memory + PrepareAt::NEAR_PAIRS)[i] * ${narrow ? 'of_queries.of * of_keys.of' : 'scale'};
-    put_pair(memory, t, s, s <= t ? weight * (NORMED ? norms.q[t] * norms.k[s] : 1) : 0);
+    const float weight = reinterpret_cast<const float*>(memory + PrepareAt::NEAR_PAIRS)[i] * ${narrow and not by_steps ? 'of_queries.of * of_keys.of' : 'scale'};
+    put_pair(${by_steps ? 'pairs' : 'memory'}, t, s, s <= t ? weight * (NORMED ? norms.q[t] * norms.k[s] : 1) : 0);
   }
+$if by_steps
+  for (int i = thread_x(); i < DECAY_ROW; i += PREPARE_THREADS) decays[block_x() * int64_t{DECAY_ROW} + i] = in_one_word(split_exp(logs[i] * LN_2));
+  sync_block();
+  if (warp() < PARTS) multiply_across_middle(memory, warp(), pairs);
+$else
   if (thread_x() < KEYS) {
     const float all = (logs[thread_x()] + logs[KEYS + thread_x()]) + (logs[2 * KEYS + thread_x()] + logs[3 * KEYS + thread_x()]);
     decays[block_x() * int64_t{DECAY_ROW} + thread_x()] = in_one_word(split_exp(all * LN_2));
@@ -282,4 +307,5 @@ $end
     if (column / PART <= row / PART) words = load_pack<8>(reinterpret_cast<const Element*>(memory + PrepareAt::PAIRS) + row * Square::PITCH + column);
     store_pack(to_pairs + i * 8, words);
   }
+$end
 }

@@ -11,6 +11,9 @@ constexpr int STEP = 16, HALF = 8;
 struct ValuePairs {
   float own[CHUNK / STEP][2][HALF][HALF];
   uint32_t across[CHUNK / STEP][WARP];
+$if by_steps and narrow
+  RowUnits units;  // of the rows of which products across are
+$end
 };
 
 static inline void put_value_pairs(const KeyTile& queries, const KeyTile& keys, const Norms& norms, float scale, ValuePairs& to) {
@@ -58,8 +61,8 @@ struct ValueGates {
     if (type == 0) load_of<uint32_t>(from, left, raw);
     else load_of<uint16_t>(from, left, raw);
   }
-  // The step's log gates in units of log 2, with those of tokens.
-  void read(const uint32_t (&raw)[HALF], const float* of_tokens, float (&to)[HALF]) const {
+  // The step's log gates in units of log 2, with those of tokens (by_steps: those are with gates of keys).
+  void read(const uint32_t (&raw)[HALF]${by_steps ? '' : ', const float* of_tokens'}, float (&to)[HALF]) const {
 #pragma unroll
     for (int i = 0; i < HALF; ++i) to[i] = number_of<float>(raw[i]);
     if (type == 1) {
@@ -69,12 +72,17 @@ struct ValueGates {
 #pragma unroll
       for (int i = 0; i < HALF; ++i) to[i] = number_of<bfloat16>(raw[i]);
     }
+$if by_steps
+#pragma unroll
+    for (int i = 0; i < HALF; ++i) to[i] = bounded_gate(to[i]);
+$else
 #pragma unroll
     for (int i = 0; i < HALF; i += 4) {
       const Pack<float, 4> more = load_pack<4>(of_tokens + i);
 #pragma unroll
       for (int j = 0; j < 4; ++j) to[i + j] = bounded_gate(to[i + j] + more.at[j]);
     }
+$end
   }
 
  private:

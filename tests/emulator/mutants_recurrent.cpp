@@ -50,9 +50,6 @@ Subject chunks_of_keys(const char* case_name) {
   return {root, "recurrent", case_name, "recurrent/forward.chunk_keys.gpu.cu", three_chunks};
 }
 
-constexpr char chunk_values[] = "recurrent/chunk_values.h";
-Subject chunks_of_values() { return {root, "recurrent", "chunks_values.bf16", "recurrent/forward.chunk_values.gpu.cu", three_chunks}; }
-
 constexpr char chunk_keep[] = "recurrent/chunk_keep.h";
 constexpr char chunk_states[] = "recurrent/chunk_states.h";
 constexpr char chunk_gradients[] = "recurrent/chunk_gradients.h";
@@ -255,10 +252,6 @@ const Mutant mutants[] = {
      chunks("chunks_delta.bf16"),
      {"sync_block();  // (system below)", 0, "// (system below)", chunk_matrix}},
     {"ChunksThatInvertWithoutABarrier", chunks("chunks_delta.bf16"), {"sync_block();", 1, nothing, chunk_matrix}},
-    {"ChunksOfValuesWithoutTheBarrierBeforeTheirPairs", chunks_of_values(), {"sync_block();", 3, nothing}},
-    {"ChunksOfValuesWhoseHalvesDoNotMeet", chunks_of_values(), {"pairs.across[row / STEP][lane()]", 0, "0"}},
-    {"ChunksOfValuesWhoseEarlierHalvesStay", chunks_of_values(), {"kept[0][i] *= factors.halves[1][i / 2];", 0, nothing}},
-    {"ChunksOfValuesWithoutGatesOfTokens", chunks_of_values(), {" + more.at[j]", 0, nothing, chunk_values}},
     {"ChunksOfKeysWithoutTheBarrierBeforeTheirRows", chunks_of_keys("chunks_keys.bf16"), {"sync_block();", 1, nothing}},
     {"ChunksOfKeysThatSkipAPart",
      chunks_of_keys("chunks_keys.bf16"),

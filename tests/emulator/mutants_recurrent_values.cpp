@@ -1,0 +1,64 @@
+// Linear recurrences with gates of value features, alone and with gates of key features: mutants of the GPU templates (kernel_mutants.hpp).
+#include "emulator/kernel_mutants.hpp"
+
+namespace ejk::kernel_mutants::recurrent_values {
+namespace {
+
+constexpr char chunk_values[] = "recurrent/chunk_values.h";
+constexpr char chunk_value_units[] = "recurrent/chunk_value_units.h";
+constexpr char chunk_prepare_keys[] = "recurrent/chunk_prepare_keys.h";
+
+// More than two chunks, over parts of the second of which gates leave something.
+const Sizes three_chunks = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"K", 32}, {"V", 48}};
+
+Subject chunks_of_values() { return {root, "recurrent", "chunks_values.bf16", "recurrent/forward.chunk_values.gpu.cu", three_chunks}; }
+Subject chunks_of_both(const char* case_name) {
+  return {root, "recurrent", case_name, "recurrent/forward.chunk_keys_values.gpu.cu", three_chunks};
+}
+
+const Mutant mutants[] = {
+    {"ChunksOfValuesWithoutTheBarrierBeforeTheirPairs", chunks_of_values(), {"sync_block();", 3, nothing}},
+    {"ChunksOfValuesWhoseHalvesDoNotMeet", chunks_of_values(), {"pairs.across[row / STEP][lane()]", 0, "0"}},
+    {"ChunksOfValuesWhoseEarlierHalvesStay", chunks_of_values(), {"kept[0][i] *= factors.halves[1][i / 2];", 0, nothing}},
+    {"ChunksOfValuesWithoutGatesOfTokens", chunks_of_values(), {" + more.at[j]", 0, nothing, chunk_values}},
+    {"ChunksOfBothWithoutTheBarrierBeforeTheirRows",
+     chunks_of_both("chunks_keys_values.bf16"),
+     {"sync_block();  // the chunk is there", 0, "// the chunk is there"}},
+    {"ChunksOfBothWhoseHalvesDoNotMeet", chunks_of_both("chunks_keys_values.bf16"), {"pairs.across[row / STEP][lane()]", 0, "0"}},
+    {"ChunksOfBothWhosePairsAcrossAreThoseOfTheFirstStep",
+     chunks_of_both("chunks_keys_values.bf16"),
+     {"rows.load_a(a, PART * part, 16 * k);", 0, "rows.load_a(a, 0, 16 * k);", chunk_prepare_keys}},
+    {"ChunksOfBothWhosePairsSeeTheNextToken",
+     chunks_of_both("chunks_keys_values.bf16"),
+     {"to.own[t / STEP][t / HALF % 2][t % HALF][s % HALF] = weight;", 0, "to.own[t / STEP][t / HALF % 2][s % HALF][t % HALF] = weight;",
+      chunk_prepare_keys}},
+    {"ChunksOfBothWhoseStepsDecayAlike", chunks_of_both("chunks_keys_values.bf16"), {"decays_here + row / STEP * KEYS", 0, "decays_here"}},
+    {"ChunksOfBothThatDecayByTheFirstKey", chunks_of_both("chunks_keys_values.bf16"), {"x * decay.at[i % 2]", 0, "x * decay.at[0]"}},
+    {"ChunksOfBothThatKeepWhatValuesForget",
+     chunks_of_both("chunks_keys_values.bf16"),
+     {"x * factors.base[i / 2] + (x * factors.rest[i / 2]", 0, "x + (0 * factors.rest[i / 2]"}},
+    {"ChunksOfBothWhoseKeysAreRoundedOnce",
+     chunks_of_both("chunks_keys_values.bf16"),
+     {"multiply_two(sums[0], sums[1], written, rest);", 0, nothing}},
+    {"ChunksOfBothWhoseValuesAreRoundedOnce",
+     chunks_of_both("chunks_keys_values.bf16"),
+     {"multiply_two(sums[0], sums[1], written_rest, b);", 0, nothing}},
+    {"ChunksOfBothWhoseLaterStepsHaveNoDecays",
+     chunks_of_both("chunks_keys_values.bf16"),
+     {"i < DECAY_ROW; i += PREPARE_THREADS", 0, "i < KEYS; i += PREPARE_THREADS", chunk_prepare_keys}},
+    {"ChunksOfBothWhoseLargeStatesAreNoHalves",
+     chunks_of_both("chunks_keys_values_large"),
+     {"return common_unit(sums);", 0, "return Unit(0x1p14f);", chunk_value_units}},
+    {"ChunksOfBothWhosePairsKeepTheirUnit",
+     chunks_of_both("chunks_keys_values_faint"),
+     {"across_unit.inverse * units.of_pairs()", 0, "across_unit.inverse"}},
+    {"ChunksOfBothWhoseKeysAreDenormalHalves",
+     chunks_of_both("chunks_keys_values_faint"),
+     {"of_keys(all_rows.keys", 0, "of_keys(0x1p14f", chunk_prepare_keys}},
+};
+
+INSTANTIATE_TEST_SUITE_P(RecurrentValues, KernelMutant, ::testing::ValuesIn(mutants), name_of);
+INSTANTIATE_TEST_SUITE_P(RecurrentValues, KernelMutantsOriginal, ::testing::ValuesIn(first_of_each_subject<Mutant>(mutants)), name_of);
+
+}  // namespace
+}  // namespace ejk::kernel_mutants::recurrent_values
