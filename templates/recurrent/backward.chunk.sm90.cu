@@ -6,8 +6,9 @@
 // chunk_sm90_packed.h.
 //
 // GATED: gradients of log gates are sums of what flows past them. Blocks leave what each token reads of the state and leaves to it, and
-// what pairs of a chunk hand on, in f32; PRECISE: from states of two elements a number. What flows through a whole chunk follows from the products
-// of states with their gradients at both of its ends: they are computed every few chunks, and those between follow from the tokens' flows.
+// what pairs of a chunk hand on, in f32, from states of two elements a number, of three where gates' gradients are f32. What flows through a
+// whole chunk follows from the products of states with their gradients at both of its ends: they are computed every few chunks, and those
+// between follow from the tokens' flows.
 #include "device/gpu.h"
 #include "device/sm90.h"
 #include "device/sm90/sm90_store.h"
@@ -16,7 +17,7 @@
 using Element = ${ctype(E)};
 constexpr int KEYS = ${features}, SLICES = KEYS / 16, BOXES = KEYS / 64;  // of keys and of values; up to 56 more than there are: zeros
 constexpr int STAGES = ${stages}, HEADS = 1;  // of a block
-constexpr bool GATED = ${gated}, PRECISE = ${precise};  // gradients of log gates are asked for; as f32
+constexpr bool GATED = ${gated};              // gradients of log gates are asked for
 constexpr int KEPT_EVERY = ${kept};
 #include "recurrent/chunk_gates.h"
 #include "recurrent/chunk_products.h"

@@ -84,7 +84,7 @@ $end
   }
 
   // Elements a number of a state as it is read, and of what it takes in.
-  static constexpr int READ = !FLOWS ? 1 : ${dual ? 'READ_PARTS' : precise ? '3' : 'PRECISE ? 2 : 1'}, WRITTEN = ${dual ? 'FLOWS ? WRITTEN_PARTS : 2' : precise ? 'FLOWS ? 3 : 2' : '2'};
+  static constexpr int READ = !FLOWS ? 1 : ${dual ? 'READ_PARTS' : precise ? '3' : '2'}, WRITTEN = ${dual ? 'FLOWS ? WRITTEN_PARTS : 2' : precise ? 'FLOWS ? 3 : 2' : '2'};
 
   // x and y as elements, and what rounding took from them, likewise.
   template <int PARTS> static void split(uint32_t (&parts)[PARTS][4], int i, float x, float y) {
