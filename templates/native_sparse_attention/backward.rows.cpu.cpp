@@ -95,6 +95,9 @@ $end
     };
     for (int64_t i = 0; i < heads.tokens; ++i)
       heads.products.load(i, q.row(batch, first + i, first_head), q.head_stride, dout.row(batch, first + i, first_head), dout.head_stride);
+$if amx
+    heads.products.turn(heads.tokens);
+$end
     // sees(token): the keys among which it sees those of its blocks, or all.
     const auto differentiate_branch = [&](Branch branch, const Keys& from, bool by_blocks, auto gate, auto sees) {
       heads.by_blocks = by_blocks;
