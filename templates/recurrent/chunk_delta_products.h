@@ -1,5 +1,5 @@
-// GPU vocabulary of the chunked recurrence's gradient with the delta rule: products with a chunk's inverse, and what tokens write. Part of a
-// template, which has defined INVERSE_PARTS before.
+// GPU vocabulary of the chunked recurrence with the delta rule: products with a chunk's inverse, and what tokens write. Part of a template,
+// which has defined INVERSE_PARTS before.
 #pragma once
 #include "recurrent/chunk_matrix.h"
 

@@ -1,5 +1,5 @@
-// GPU vocabulary of the chunked recurrence's gradient of halves with the delta rule: its inverse, products with it and what tokens write, times
-// powers of two. Part of a template of f16, which includes it after chunk_delta_products.h and chunk_units.h.
+// GPU vocabulary of the chunked recurrence of halves with the delta rule: its inverse, products with it and what tokens write, times powers of
+// two. Part of a template of f16, which includes it after chunk_delta_products.h and chunk_unit.h.
 //
 // A half cannot hold rows times betas near 0 and take the betas away again. So the inverse is kept without its diagonal, which is 1, rows over
 // betas: T' with u = (1 + beta T') X. Of what a token writes u / beta is kept, w_t = y_t + sum over s < t of T'_ts beta_s y_s, where X = beta y;

@@ -1,4 +1,4 @@
-// GPU vocabulary of the chunked recurrence's gradient of halves with gates of keys: units of a chunk's rows, beside those of chunk_units.h. Part of a
+// GPU vocabulary of the chunked recurrence of halves with gates of keys: units of a chunk's rows, beside those of chunk_unit.h. Part of a
 // template of f16, which includes it after that.
 //
 // Weighed rows are rows times factors of at most 1: with a unit of the chunk's queries and one of its keys all of them are halves. Weights of pairs are

@@ -7,13 +7,11 @@
 // token s to its end, the weight of a pair of tokens in parts a > b is (p_t q_t) . (m r_s k_s), where m is what the parts between leave:
 // products of factors that are at most 1. Within a part the factors of tokens in between are multiplied one after another, in f32.
 #pragma once
-$if delta and split
+$if delta
 #include "recurrent/chunk_delta_products.h"
 $if narrow
 #include "recurrent/chunk_delta_units.h"
 $end
-$elif delta
-#include "recurrent/chunk_matrix.h"
 $end
 
 constexpr int GROUP_THREADS = 256, PREPARE_THREADS = PREPARE_GROUPS * GROUP_THREADS, PARTS = 4, PART = CHUNK / PARTS;
@@ -150,10 +148,8 @@ KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {
     token_gates[2 * lane()] = numbers[0], token_gates[2 * lane() + 1] = numbers[1];
 $if delta
     TokenNumbers(beta_view, beta_type, tokens, head, reverse).load(token, count, 0, numbers);
-$if split
     numbers[0] = not_zero(numbers[0]), numbers[1] = not_zero(numbers[1]);
     store_pack(decays + block_x() * int64_t{DECAY_ROW} + KEYS + 2 * lane(), Pack<float, 2>{numbers[0], numbers[1]});
-$end
     float* betas = reinterpret_cast<float*>(memory + BETAS);
     betas[2 * lane()] = numbers[0], betas[2 * lane() + 1] = numbers[1];
 $end
@@ -340,12 +336,9 @@ $if delta
   invert_system<PREPARE_THREADS>(m);
 $if narrow
   const float inverse = store_scaled_inverse<PREPARE_THREADS>(m, betas, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * INVERSE_PARTS * CHUNK * CHUNK);
-  if (thread_x() == 0) reinterpret_cast<RowUnits*>(row_units)[block_x()] = {query_unit.inverse * scale, key_unit.inverse, query_unit.inverse, inverse};
-$elif split
-  store_inverse_parts<PREPARE_THREADS>(m, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * INVERSE_PARTS * CHUNK * CHUNK);
+  if (thread_x() == 0) ${backward ? 'reinterpret_cast<RowUnits*>(row_units)[block_x()]' : 'units_in(decays + block_x() * int64_t{DECAY_ROW})'} = {query_unit.inverse * scale, key_unit.inverse, query_unit.inverse, inverse};
 $else
-  store_inverse<PREPARE_THREADS>(m, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * 2 * CHUNK * CHUNK,
-                                 [&](int s) { return betas[s]; });
+  store_inverse_parts<PREPARE_THREADS>(m, reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * INVERSE_PARTS * CHUNK * CHUNK);
 $end
 $end
 }

@@ -252,7 +252,7 @@ $end
 $if narrow
   const LargestRows all_rows = LargestRows::of_all<PREPARE_THREADS / WARP>(largest);
   const Unit of_queries(all_rows.queries, LEAST_SUMMAND), of_keys(all_rows.keys, LEAST_SUMMAND);
-  if (thread_x() == 0) ${by_steps ? 'pairs.units' : 'reinterpret_cast<RowUnits*>(row_units)[block_x()]'} = {of_queries.inverse * scale, of_keys.inverse, of_queries.inverse, 0};
+  if (thread_x() == 0) ${by_steps ? 'pairs.units' : backward ? 'reinterpret_cast<RowUnits*>(row_units)[block_x()]' : 'units_in(decays + block_x() * int64_t{DECAY_ROW})'} = {of_queries.inverse * scale, of_keys.inverse, of_queries.inverse, 0};
 $end
 
   if (mine) {

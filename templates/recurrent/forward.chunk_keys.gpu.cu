@@ -7,17 +7,25 @@ using Element = ${ctype(E)};
 constexpr int KEYS = ${keys}, SLICES = KEYS / 16;     // up to 8 more than there are: zeros
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, COLUMNS = 16 * WARPS;
 constexpr bool DELTA = ${delta}, NORMED = ${normed};  // the delta rule; l2_norm
-constexpr bool NARROW = ${E == 'f16'};                // a state may be too large for an element
+constexpr bool NARROW = ${narrow};                    // f16: numbers may be too large or too small for an element
 #include "recurrent/chunk_gates.h"
 
 using ValueRows = ChunkRows<Element, COLUMNS, THREADS>;
 using KeyTile = Tile<Element, CHUNK, KEYS>;
 using ValueTile = ValueRows::Place;
 using Square = Tile<Element, CHUNK, CHUNK>;
-// Elements a number: the delta rule's errors grow, so that it takes three bf16.
+// Elements a number: the delta rule's errors grow, so that it takes three bf16. Halves have units (chunk_key_units.h).
 constexpr int QUERY_PIECES = 1, ROW_PIECES = ${split} ? 3 : 2, PAIR_PIECES = 1, INVERSE_PARTS = ${split} ? 3 : 2;
-constexpr int DECAY_ROW = ${split} ? KEYS + CHUNK : KEYS;  // floats of a chunk: decays of keys, then betas
+// Floats of a chunk: decays of keys, (delta) betas, of halves units of its rows.
+constexpr int DECAY_ROW = ${delta} ? KEYS + CHUNK${narrow ? ' + 4' : ''} : KEYS${narrow ? ' + 4' : ''};
 #include "recurrent/chunk_block.h"
+$if narrow
+#include "recurrent/chunk_unit.h"
+#include "recurrent/chunk_key_units.h"
+
+// Behind the decays.
+static inline RowUnits& units_in(float* decay_row) { return reinterpret_cast<RowUnits*>(decay_row + DECAY_ROW)[-1]; }
+$end
 constexpr int PREPARE_GROUPS = DELTA ? 2 : 1;
 #include "recurrent/chunk_prepare.h"
 #include "recurrent/chunk_weighed.h"
@@ -122,10 +130,15 @@ $end
 #pragma unroll
       for (int c = 0; c < 4; ++c) load_a_transposed(written[c], ValueTile{stage + VALUES}, 16 * c, 16 * warp());
     };
+$if narrow
+    const Unit unit = common_unit(state);
+    const RowUnits units = units_in(reinterpret_cast<float*>(memory + place + DECAYS));
+$else
     const float unit = unit_of(state);
+$end
     Sums<4> sums = {};
     const float* decay = reinterpret_cast<const float*>(memory + place + DECAYS);
-$if delta and split
+$if delta and not narrow
     {
       Sums<4> seen = {}, x;
       add_seen_of_pieces(seen, state, stage + EARLY_KEYS);
@@ -137,44 +150,54 @@ $if delta and split
         for (int i = 0; i < 4; ++i) seen[n][i] = decay[KEYS + 8 * n + lane() % 4 * 2 + i % 2] * (x[n][i] - seen[n][i]);
       add_inverse<false>(sums, seen, stage + INVERSE);
     }
-$elif delta
-    {
-      Sums<4> seen = {};
-      add_seen<false>(seen, state, KeyTile{stage + EARLY_KEYS + KeyTile::BYTES}, unit);
-      add_seen<true>(seen, state, KeyTile{stage + EARLY_KEYS}, unit);
-      load_values();
-      Operands<4> missing, missing_rest;  // v - what the keys read
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        float x[2][4];
-        to_sums(x[0], x[1], written[c]);
-#pragma unroll
-        for (int n = 0; n < 2; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) x[n][i] -= seen[2 * c + n][i] * (1 / unit);
-        to_operands(missing[c], missing_rest[c], x[0], x[1]);
-      }
-      add_triangle_precisely<Square>(sums, missing, missing_rest, stage + INVERSE);
-    }
-$end
-$if delta
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       to_operands(written[c], rest[c], sums[2 * c], sums[2 * c + 1]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[2 * c][i] = 0, sums[2 * c + 1][i] = 0;
     }
+$elif delta
+    add_seen_of_pieces(sums, state, stage + EARLY_KEYS, unit.of);
+    load_values();
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      float x[2][4];
+      to_sums(x[0], x[1], written[c]);
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[2 * c + n][i] = x[n][i] - sums[2 * c + n][i] * (unit.inverse * units.keys);
+    }
+    const float* betas = decay + KEYS;
+    add_scaled_inverse<false>(sums, betas, stage + INVERSE, units.inverse);
+    const Unit written_unit(largest_weighed(sums, [&](int t) { return betas[t]; }), LEAST_SUMMAND);
+    weigh_tokens(written, rest, sums, [&](int t) { return betas[t] * written_unit.of; });
+#pragma unroll
+    for (int n = 0; n < 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[n][i] = 0;
 $end
 
+$if narrow
+    // What queries read of the state goes into the units of what pairs read, which is added to it. That of queries and the scale are in both.
+    add_seen<false>(sums, state, KeyTile{stage}, unit.of);
+    const float as_pairs = unit.inverse * (PAIR_FACTOR / units.keys)${delta ? ' * written_unit.of' : ''};
+    scale_tokens(sums, [&](int) { return as_pairs; });
+$else
     add_seen<false>(sums, state, KeyTile{stage}, unit);
     if constexpr (NARROW) scale_tokens(sums, [&](int) { return 1 / unit; });
+$end
     if (!DELTA) load_values();
     add_triangle(sums, written, Square{stage + PAIRS});
+$if narrow
+    const float of_pairs = units.of_pairs()${delta ? ' * written_unit.inverse' : ''};
+    scale_tokens(sums, [&](int) { return of_pairs; });
+$end
     end.out.store(sums, token, count);
-$if delta and split
-    take_in_pieces<ROW_PIECES, true>(state, decay, written, rest, stage + KEY_ROWS);
+$if delta
+    take_in_pieces<ROW_PIECES, true>(state, decay, written, rest, stage + KEY_ROWS${narrow ? ', written_unit.inverse * units.keys' : ''});
 $else
-    take_in_weighed<DELTA>(state, decay, written, rest, KeyTile{stage + KEY_ROWS}, KeyTile{stage + KEY_ROWS + KeyTile::BYTES});
+    take_in_weighed<DELTA>(state, decay, written, rest, KeyTile{stage + KEY_ROWS}, KeyTile{stage + KEY_ROWS + KeyTile::BYTES}${narrow ? ', units.keys' : ''});
 $end
     if (STAGES == 1) sync_block();
   }
