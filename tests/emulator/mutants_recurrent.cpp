@@ -65,6 +65,7 @@ constexpr char chunk_key_gradients[] = "recurrent/chunk_key_gradients.h";
 constexpr char chunk_key_gradient_rows[] = "recurrent/chunk_key_gradient_rows.h";
 constexpr char chunk_key_gradient_ends[] = "recurrent/chunk_key_gradient_ends.h";
 constexpr char chunk_place[] = "recurrent/chunk_place.h";
+constexpr char chunk_unit[] = "recurrent/chunk_unit.h";
 constexpr char chunk_units[] = "recurrent/chunk_units.h";
 constexpr char chunk_key_units[] = "recurrent/chunk_key_units.h";
 constexpr char chunk_delta_units[] = "recurrent/chunk_delta_units.h";
@@ -303,8 +304,8 @@ const Mutant mutants[] = {
     {"HalfGradientWhoseWritesAreTooSmall",
      gradient_of_chunks("chunks_half_large"),
      {"const Unit written_unit(largest_of_warp(largest));", 0, "const Unit written_unit(8192.0f);", chunk_states}},
-    {"HalfGradientOfAUnitOfHalfAWarp", gradient_of_chunks("chunks_half_large"), {"mask < WARP", 0, "mask < 16", chunk_units}},
-    {"HalfGradientWhoseStateOfZerosHasASign", gradient_of_chunks("chunks_half"), {"<< 1 >> 24", 0, ">> 23", chunk_units}},
+    {"HalfGradientOfAUnitOfHalfAWarp", gradient_of_chunks("chunks_half_large"), {"mask < WARP", 0, "mask < 16", chunk_unit}},
+    {"HalfGradientWhoseStateOfZerosHasASign", gradient_of_chunks("chunks_half"), {"<< 1 >> 24", 0, ">> 23", chunk_unit}},
     {"HalfGradientWhosePairsAreTooLarge",
      gradient_of_chunks("chunks_half_pairs"),
      {"const Unit unit = common_unit(sums);", 0, "const Unit unit(8192.0f);", chunk_units}},
