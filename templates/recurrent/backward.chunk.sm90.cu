@@ -17,7 +17,7 @@
 using Element = ${ctype(E)};
 constexpr int KEYS = ${features}, SLICES = KEYS / 16, BOXES = KEYS / 64;  // of keys and of values; up to 56 more than there are: zeros
 constexpr int STAGES = ${stages}, HEADS = 1;  // of a block
-constexpr bool GATED = ${gated};              // gradients of log gates are asked for
+constexpr bool GATED = ${gated};  // gradients of log gates are asked for
 constexpr int KEPT_EVERY = ${kept};
 #include "recurrent/chunk_gates.h"
 #include "recurrent/chunk_products.h"
