@@ -158,10 +158,13 @@ int run_trial(const fs::path& store, const Subject& subject) {
 
 }  // namespace
 
+test::Change change_of(const Subject& subject, const Mutation& mutation) {
+  return {mutation.header.empty() ? subject.template_file : mutation.header, mutation.word, mutation.occurrence, mutation.by};
+}
+
 Outcome try_template(const Subject& subject, const std::optional<Mutation>& mutation) {
   std::optional<test::Change> change;
-  if (mutation)
-    change = {mutation->header.empty() ? subject.template_file : mutation->header, mutation->word, mutation->occurrence, mutation->by};
+  if (mutation) change = change_of(subject, *mutation);
   const test::ChangedStore store(subject.root, change);
   const auto ended = test::in_a_process(processor_seconds, most_seconds, [&] { return run_trial(store.path(), subject); });
   return {ended.status ? static_cast<Verdict>(*ended.status) : Verdict::crashed, ended.words};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "emulator/simt.hpp"
+#include "tests/changed_store.hpp"
 
 namespace ejk {
 
@@ -43,6 +44,7 @@ struct Outcome {
   std::string words;
 };
 
+test::Change change_of(const Subject& subject, const Mutation& mutation);
 // Several calls like the case, in both orders of threads; none after one that is wrong. Throws std::invalid_argument if the text has no
 // such word.
 Outcome try_template(const Subject& subject, const std::optional<Mutation>& mutation);

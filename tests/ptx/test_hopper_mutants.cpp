@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "tests/day.hpp"
+#include "tests/paths.hpp"
 #include "tests/ptx/hopper_trial.hpp"
 
 namespace ejk::hopper_trial {
@@ -334,7 +336,14 @@ class PtxMutant : public ::testing::TestWithParam<Mutant> {};
 // What is changed is right before: else any mutant would be found. Named by the first mutant of its subject.
 class PtxMutantsOriginal : public ::testing::TestWithParam<Mutant> {};
 
+// A third of the subjects a day, each with all of its mutants; of the others, that there is what they change.
+bool of_the_day(const Subject& subject) { return test::of_the_day(subject.kernel + subject.case_name + subject.variant, 3); }
+
 TEST_P(PtxMutant, IsFound) {
+  if (!of_the_day(GetParam().subject)) {
+    EXPECT_NO_THROW(test::ChangedStore(test::source_dir(), GetParam().change));
+    return;
+  }
   const auto outcome = try_on_hopper(GetParam().subject, GetParam().change);
   if (!outcome.has_compiler) GTEST_SKIP() << "no NVRTC is found";
   EXPECT_FALSE(outcome.is_broken) << outcome.words;
@@ -342,6 +351,7 @@ TEST_P(PtxMutant, IsFound) {
 }
 
 TEST_P(PtxMutantsOriginal, IsRight) {
+  if (!of_the_day(GetParam().subject)) GTEST_SKIP() << "not one of the day's subjects";
   const auto outcome = try_on_hopper(GetParam().subject, std::nullopt);
   if (!outcome.has_compiler) GTEST_SKIP() << "no NVRTC is found";
   EXPECT_FALSE(outcome.is_broken) << outcome.words;

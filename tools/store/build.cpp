@@ -115,11 +115,15 @@ int build(std::span<const std::string> words) {
       "Compiles every source that ejk-gen rendered into a store, in parallel, and copies the specs and templates beside the binaries.\n"
       "What is there already is kept; it may be killed and started again at any moment.",
       "ejk build\nejk build generated --store build/release/store --jobs 4\nejk build --select 'flash_attention.*avx512*'\n"
-      "ejk build --cover 20260131  # about one image in ten");
+      "ejk build --cover 20260131  # about one image in ten\n"
+      "ejk build --other-than before.lock  # after: git show main:generated/kernels.lock > before.lock");
   arguments.word("GENERATED", false);
   arguments.option("store", "DIR", "the store to fill (default: ../store beside ejk)");
   arguments.option("jobs", "N", "compilers at a time (default: one a core)");
   arguments.option("select", "GLOB", "only images whose id matches");
+  arguments.option("other-than", "LOCK",
+                   "only images that this kernels.lock does not have, or has with another hash: all that a change of specs and templates "
+                   "added, before it is handed in");
   arguments.option(
       "cover", "SEED",
       "only a sample of these images: every kernel, variant and arch (a variant on half of a GPU platform's archs), and of each variant "
@@ -145,6 +149,7 @@ int build(std::span<const std::string> words) {
 
   const auto catalogue = spec::Catalogue::open(specs, templates);
   auto items = read_manifest(arguments.text("GENERATED", "generated"), catalogue, arguments.text("select", "*"));
+  if (arguments.has("other-than")) keep_other_than(items, arguments.text("other-than"));
   const auto skipped = take_out_impossible(items);
   if (arguments.has("cover"))
     keep_sample(items, static_cast<std::uint64_t>(arguments.integer("cover", 0, 0, INT64_MAX)), arguments.has("json"));

@@ -1,9 +1,12 @@
-// Reading manifest.json and the sources it names.
+// Reading manifest.json and the sources it names, and kernels.lock.
 #include "store/manifest.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 
 #include "command_line/arguments.hpp"
 #include "spec/render/source_hash.hpp"
@@ -85,6 +88,22 @@ std::vector<store::BuildItem> read_manifest(const fs::path& generated, const spe
   }
   if (items.empty() && select != "*") throw UsageError(fmt::format("--select '{}': no image of {} has such an id", select, path.string()));
   return items;
+}
+
+void keep_other_than(std::vector<store::BuildItem>& items, const fs::path& lock) {
+  const auto text = read_with_advice(lock, longest_manifest, "Take an earlier one with `git show REVISION:generated/kernels.lock`");
+  std::set<std::string_view> had;  // whole lines
+  std::size_t number = 0;
+  for (std::string_view rest = text; !rest.empty();) {
+    const auto line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    ++number;
+    if (std::count(line.begin(), line.end(), ' ') != 1)
+      throw UsageError(
+          fmt::format("{}:{}: expected '<id> <hash>' as in kernels.lock, found '{}'", lock.string(), number, line.substr(0, 80)));
+    had.insert(line);
+  }
+  std::erase_if(items, [&](const auto& item) { return had.contains(item.image.id + ' ' + item.image.hash); });
 }
 
 }  // namespace ejk::tools

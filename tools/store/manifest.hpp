@@ -1,4 +1,4 @@
-// manifest.json of ejk-gen: the rendered images, as `ejk build` compiles them.
+// manifest.json of ejk-gen: the rendered images, as `ejk build` compiles them; and its kernels.lock, what they were at another time.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -14,5 +14,9 @@ namespace ejk::tools {
 // nothing.
 std::vector<store::BuildItem> read_manifest(const std::filesystem::path& generated, const spec::Catalogue& catalogue,
                                             const std::string& select);
+
+// Takes out the images that the kernels.lock `lock` ("<id> <hash>" a line) has with the same hash. Throws UsageError naming the file, the
+// line and what is wrong.
+void keep_other_than(std::vector<store::BuildItem>& items, const std::filesystem::path& lock);
 
 }  // namespace ejk::tools
