@@ -18,7 +18,7 @@ struct Subject {
 };
 
 // Which paces (emulator/ptx.hpp) show that something is wrong: the wrong result, a fault, or threads that wait for ever.
-// By both: also other bits at one than at the other, where a call gives the same ones each time.
+// By both: also other bits in one order of warps than in another, where a call gives the same ones each time.
 enum class Shown { by_none, by_eager, by_lazy, by_both };
 
 struct Outcome {

@@ -112,7 +112,7 @@ Result launch(Function function, const LaunchConfig& config, void** arguments) {
   Launch launch;
   launch.program = program, launch.entry = entry, launch.dynamic_shared = config.shared_bytes;
   launch.arguments = {arguments, entry->parameters.size()};
-  launch.pace = pace(), launch.seed = pace() == Pace::eager ? 1 : 2;
+  launch.pace = pace(), launch.seed = next_seed();
   for (std::size_t i = 0; i < 3; ++i) launch.grid[i] = config.grid[i], launch.threads[i] = config.block[i];
   for (unsigned a = 0; a < config.attribute_count; ++a) {
     const auto& attribute = config.attributes[a];

@@ -222,6 +222,7 @@ class RunningGrid {
 };
 
 std::atomic<Pace> next_pace{Pace::eager};
+std::atomic<std::uint64_t> launches{0};  // since the pace was set
 
 }  // namespace
 
@@ -231,7 +232,8 @@ void run(const Launch& launch) {
   RunningGrid(launch).run();
 }
 
-void set_pace(Pace pace) { next_pace = pace; }
+void set_pace(Pace pace) { next_pace = pace, launches = 0; }
 Pace pace() { return next_pace; }
+std::uint64_t next_seed() { return 2 * launches++ + (pace() == Pace::eager ? 1 : 2); }
 
 }  // namespace ejk::ptx

@@ -29,5 +29,7 @@ void run(const Launch& launch);
 // How the next launches of this process run; `ejk verify` runs each call in both.
 void set_pace(Pace pace);
 Pace pace();
+// A seed for the next launch, another each time; after set_pace the pace's first again.
+std::uint64_t next_seed();
 
 }  // namespace ejk::ptx
