@@ -1,8 +1,8 @@
-// GPU vocabulary of the chunked recurrence with gates of keys and of values: units of a chunk's weighed rows and of what a warp multiplies with them.
+// GPU vocabulary of the chunked recurrence with gates of values: units of what a warp multiplies and, with gates of keys, of a chunk's weighed rows.
 // Halves have units of chunk_unit.h and chunk_key_units.h; bf16 has the range of f32, so that all of them are 1. Part of a template, which has
 // defined KEYS before.
 #pragma once
-$if narrow
+$if E == 'f16'
 #include "recurrent/chunk_unit.h"
 #include "recurrent/chunk_key_units.h"
 

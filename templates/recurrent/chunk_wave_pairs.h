@@ -35,25 +35,26 @@ struct Pairs {
 
   // sums [16 columns][16 tokens] += written^T weights^T; `written` is [token][column] in units of 1 / unit. BACK: weights are of tokens s >= t.
   template <bool BACK = false> void add(Sums (&sums)[TILES], const Operand (&written)[TILES], float unit) const {
-    const SharedPointer at = shared_pointer(tile);
 #pragma unroll
     for (int c = 0; c < TILES; ++c) {
       part();
 #pragma unroll
-      for (int r = BACK ? 0 : c; r < (BACK ? c + 1 : TILES); ++r) {
-        const Operand b = load_operand(at + 16 * r * TOKEN_PITCH + 32 * c, TOKEN_PITCH);
-        if constexpr (NARROW) {
-          Sums own = {};
-          multiply<Element>(own, written[c], b);
-          const float inverse = inverses[c][16 * r + matrix_column()] * unit;
-#pragma unroll
-          for (int i = 0; i < SUMS; ++i) sums[r].at[i] += own.at[i] * inverse;
-        } else {
-          multiply<Element>(sums[r], written[c], b);
-        }
-        hold(sums[r]);
-      }
+      for (int r = BACK ? 0 : c; r < (BACK ? c + 1 : TILES); ++r) add_block(sums[r], written[c], r, c, unit);
     }
+  }
+  // The same of one block: tokens of tile r, what those of tile c wrote.
+  void add_block(Sums& sums, const Operand& written, int r, int c, float unit) const {
+    const Operand b = load_operand(shared_pointer(tile) + 16 * r * TOKEN_PITCH + 32 * c, TOKEN_PITCH);
+    if constexpr (NARROW) {
+      Sums own = {};
+      multiply<Element>(own, written, b);
+      const float inverse = inverses[c][16 * r + matrix_column()] * unit;
+#pragma unroll
+      for (int i = 0; i < SUMS; ++i) sums.at[i] += own.at[i] * inverse;
+    } else {
+      multiply<Element>(sums, written, b);
+    }
+    hold(sums);
   }
 };
 

@@ -97,14 +97,14 @@ struct StateMemory {
   }
 };
 
-// sums [16 columns][16 tokens] of TILES tiles += state^T rows^T; the state is rounded once, times `unit`.
-static inline void add_seen(Sums (&sums)[TILES], const State& state, SharedPointer rows, float unit) {
+// sums [16 columns][16 tokens] of N tiles += state^T rows^T; the state is rounded once, times `unit`.
+template <int N> static inline void add_seen(Sums (&sums)[N], const State& state, SharedPointer rows, float unit) {
 #pragma unroll
   for (int k = 0; k < SLICES; ++k) {
     part();
     const Operand a = operand_of<Element>(scaled(state[k], unit));
 #pragma unroll
-    for (int r = 0; r < TILES; ++r) {
+    for (int r = 0; r < N; ++r) {
       multiply<Element>(sums[r], a, load_operand(rows + 16 * r * KEY_PITCH + 32 * k, KEY_PITCH));
       hold(sums[r]);
     }
@@ -135,13 +135,14 @@ static inline void add_seen_precisely(Sums (&sums)[TILES], const State& state, S
 
 // state = (base + rest) state + keys^T written; `keys` is transposed, `written` [token][column] in units of 1 / inverse. Sums of a chunk begin at
 // 0: matrix instructions may round down.
-static inline void take_in(State& state, float base, float rest, const Parts (&written)[TILES], SharedPointer keys, float inverse) {
+template <int N>
+static inline void take_in(State& state, float base, float rest, const Parts (&written)[N], SharedPointer keys, float inverse) {
 #pragma unroll
   for (int k = 0; k < SLICES; ++k) {
     part();
     Sums sums = {}, least = {};
 #pragma unroll
-    for (int c = 0; c < TILES; ++c) {
+    for (int c = 0; c < N; ++c) {
       const Operand a = load_operand(keys + 16 * k * TOKEN_PITCH + 32 * c, TOKEN_PITCH);
       multiply<Element>(sums, a, written[c].at[0]);
 #pragma unroll
@@ -176,9 +177,9 @@ struct OutRows {
     first += tokens.row * view.strides[0] + token * view.strides[1] + head * view.strides[2] + column;
   }
   // A wave's sums of columns by tokens, of those from `token` on.
-  void store(const Sums (&sums)[TILES], int token, int count) const {
+  template <int N> void store(const Sums (&sums)[N], int token, int count) const {
 #pragma unroll
-    for (int r = 0; r < TILES; ++r) {
+    for (int r = 0; r < N; ++r) {
       const int t = token + 16 * r + matrix_column();
       if (t >= count) continue;
       Element* row = first + static_cast<int64_t>(t) * stride + 16 * wave();

@@ -156,7 +156,7 @@ $end
       const ColumnFactors factors =
           weigh(logs, pairs.own[row / STEP][half / HALF], values + row * ValueTile::PITCH, ValueTile::PITCH, weighed);
       sync_warp();
-      weighed.left.get(left), weighed.kept.get(kept), weighed.sums.get(own);
+      get_columns(weighed.left, left), get_columns(weighed.kept, kept), get_columns(weighed.sums, own);
       sync_warp();  // all have them before the next step's come
 
       const float read = unit.inverse * units.scaled_queries;

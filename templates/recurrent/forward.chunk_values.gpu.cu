@@ -15,6 +15,7 @@ using ValueRows = ChunkRows<Element, COLUMNS, THREADS>;
 using KeyTile = KeyRows::Place;
 using ValueTile = ValueRows::Place;
 #include "recurrent/chunk_values.h"
+#include "recurrent/chunk_value_units.h"
 
 constexpr int STAGES = ${stages};
 // Shared memory: stages of copied rows, products of pairs, two chunks' gates of tokens, warps' weights, norms, and what is needed once a
@@ -138,7 +139,7 @@ KERNEL(THREADS, 1) recurrent(${parameters('recurrent')}) {
       const ColumnFactors factors =
           weigh(logs, pairs.own[row / STEP][half / HALF], values + row * ValueTile::PITCH, ValueTile::PITCH, weighed);
       sync_warp();
-      weighed.left.get(left), weighed.kept.get(kept), weighed.sums.get(own);
+      get_columns(weighed.left, left), get_columns(weighed.kept, kept), get_columns(weighed.sums, own);
       sync_warp();  // all have them before the next step's come
 
       const auto norm = [&](const float* of, int n, int i) { return NORMED ? of[row + HALF * n + lane() % 4 * 2 + i % 2] : 1; };
@@ -161,9 +162,12 @@ KERNEL(THREADS, 1) recurrent(${parameters('recurrent')}) {
       for (int n = 0; n < 2; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) kept[n][i] *= norm(norms.k, n, i);
+      const Unit unit_of_written = unit_of_sums(kept);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) kept[0][i] *= unit_of_written.of, kept[1][i] *= unit_of_written.of;
       uint32_t written[4], rest[4];
       to_operands(written, rest, kept[0], kept[1]);
-      take_in_step(state, factors, written, rest, keys, row);
+      take_in_step(state, factors, written, rest, keys, row, unit_of_written.inverse);
     }
     if (STAGES == 1) sync_block();
     numbers.put(plan, all_gates + (1 - turn) * CHUNK);

@@ -4,23 +4,60 @@
 namespace ejk::kernel_mutants::recurrent_values {
 namespace {
 
-constexpr char chunk_values[] = "recurrent/chunk_values.h";
+constexpr char chunk_value_steps[] = "recurrent/chunk_value_steps.h";
 constexpr char chunk_value_units[] = "recurrent/chunk_value_units.h";
 constexpr char chunk_prepare_keys[] = "recurrent/chunk_prepare_keys.h";
 
 // More than two chunks, over parts of the second of which gates leave something.
 const Sizes three_chunks = {{"B", 1}, {"T", 150}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"K", 32}, {"V", 48}};
 
-Subject chunks_of_values() { return {root, "recurrent", "chunks_values.bf16", "recurrent/forward.chunk_values.gpu.cu", three_chunks}; }
+Subject chunks_of_values(const char* case_name = "chunks_values.bf16") {
+  return {root, "recurrent", case_name, "recurrent/forward.chunk_values.gpu.cu", three_chunks};
+}
 Subject chunks_of_both(const char* case_name) {
   return {root, "recurrent", case_name, "recurrent/forward.chunk_keys_values.gpu.cu", three_chunks};
+}
+
+// On AMD's matrix instructions.
+const Sizes three_short_chunks = {{"B", 1}, {"T", 75}, {"Hq", 2}, {"Hk", 1}, {"Hv", 2}, {"K", 32}, {"V", 48}};
+Subject wave_chunks(const char* case_name) {
+  return {root, "recurrent", case_name, "recurrent/forward.chunk_values_wave.gpu.cu", three_short_chunks};
 }
 
 const Mutant mutants[] = {
     {"ChunksOfValuesWithoutTheBarrierBeforeTheirPairs", chunks_of_values(), {"sync_block();", 3, nothing}},
     {"ChunksOfValuesWhoseHalvesDoNotMeet", chunks_of_values(), {"pairs.across[row / STEP][lane()]", 0, "0"}},
     {"ChunksOfValuesWhoseEarlierHalvesStay", chunks_of_values(), {"kept[0][i] *= factors.halves[1][i / 2];", 0, nothing}},
-    {"ChunksOfValuesWithoutGatesOfTokens", chunks_of_values(), {" + more.at[j]", 0, nothing, chunk_values}},
+    {"ChunksOfValuesWithoutGatesOfTokens", chunks_of_values(), {" + more.at[j]", 0, nothing, chunk_value_steps}},
+    {"ChunksOfValuesWhoseWritesAreDenormalHalves",
+     chunks_of_values("chunks_values_faint"),
+     {"= unit_of_sums(kept);", 0, "= Unit(0x1p14f);"}},
+    {"WavesOfValuesWithoutTheBarrierBehindTheirPairs", on(cdna, wave_chunks("chunks_values.bf16")), {"sync_block();", 3, nothing}},
+    {"WavesOfValuesWhoseRowsAreNotThere", on(rdna4, wave_chunks("chunks_values.bf16")), {"sync_block();", 1, nothing}},
+    {"WavesOfValuesWhoseHalvesDoNotMeet",
+     on(cdna, wave_chunks("chunks_values.bf16")),
+     {"pairs.add_block(sums[0], operand_of<Element>(scaled(before, written_unit.of)), step, step, written_unit.inverse);", 0, nothing}},
+    {"WavesOfValuesWhoseHalvesMeetTwice",
+     on(rdna3, wave_chunks("chunks_values.bf16")),
+     {"if (t / HALF <= s / HALF) x.at[i] = 0;", 0, nothing}},
+    {"WavesOfValuesWhoseEarlierHalvesStay", on(rdna3, wave_chunks("chunks_values.bf16")), {"(t < HALF ? second : 1) * ", 0, nothing}},
+    {"WavesOfValuesWhoseLaterHalvesSeeAllOfAState",
+     on(cdna, wave_chunks("chunks_values.bf16")),
+     {"(own < HALF ? 1 : made.halves[0][matrix_row(i)])", 0, "1"}},
+    {"WavesOfValuesThatDecayByTheFirstColumn", on(rdna4, wave_chunks("chunks_values.bf16")), {"made.rest[own]", 0, "made.rest[0]"}},
+    {"WavesOfValuesThatTakeInTheFirstStepTwice",
+     on(rdna3, wave_chunks("chunks_values.bf16")),
+     {"TURNED_KEYS + 32 * step", 0, "TURNED_KEYS"}},
+    {"WavesOfValuesRoundedOnce", on(cdna, wave_chunks("chunks_values.bf16")), {"constexpr int PARTS = 2;", 0, "constexpr int PARTS = 1;"}},
+    {"WavesOfValuesWithoutGatesOfTokens", on(rdna4, wave_chunks("chunks_values.bf16")), {" + more.at[j]", 0, nothing, chunk_value_steps}},
+    {"WavesOfValuesWithoutNormsOfKeys", on(rdna4, wave_chunks("chunks_values_wiped.bf16")), {"(NORMED ? norms.k[row + t] : 1)", 0, "1"}},
+    {"WavesOfValuesWhoseStepIsNotMade", on(cdna, wave_chunks("chunks_values.bf16")), {"sync_wave();", 0, nothing}},
+    {"WavesOfValuesWhoseLargeStatesAreNoHalves",
+     on(rdna3, wave_chunks("chunks_values_large")),
+     {"const Unit unit = unit_of(state);", 0, "const Unit unit;"}},
+    {"WavesOfValuesWhoseWritesAreDenormalHalves",
+     on(rdna4, wave_chunks("chunks_values_faint")),
+     {"const Unit taken_unit = unit_of(written);", 0, "const Unit taken_unit;"}},
     {"ChunksOfBothWithoutTheBarrierBeforeTheirRows",
      chunks_of_both("chunks_keys_values.bf16"),
      {"sync_block();  // the chunk is there", 0, "// the chunk is there"}},
