@@ -4,7 +4,9 @@
 #pragma once
 $if E == 'f16'
 #include "recurrent/chunk_unit.h"
+$if by_steps
 #include "recurrent/chunk_key_units.h"
+$end
 
 template <int N> static inline Unit unit_of_sums(const float (&sums)[N][4]) { return common_unit(sums); }
 $else

@@ -48,38 +48,63 @@ static inline void get_columns(const ColumnRows& from, Sums<1>& x) {
     }
 }
 
+static inline void put_columns(ColumnRows& to, const Sums<1>& x) {
+#pragma unroll
+  for (int n = 0; n < 2; ++n)
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      store_pack(&to.at[lane() / 4 + 8 * h][HALF * n + lane() % 4 * 2], Pack<float, 2>{{x[n][2 * h], x[n][2 * h + 1]}});
+}
+
 // Factors of the columns of a fragment's rows, lane() / 4 and 8 more.
 struct ColumnFactors {
   float halves[2][2];         // what each half leaves of a state, by half
   float base[2], rest[2];     // what the step leaves of a state
+
+  // log: the sum of the gates of the lane's half; before: what they leave.
+  ColumnFactors(float log, float before) {
+    const SplitExp step = split_exp((log + shuffle_xor(log, 16)) * LN_2);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int column = lane() / 4 + 8 * h;
+      halves[0][h] = shuffle(before, column), halves[1][h] = shuffle(before, column + 16);
+      base[h] = shuffle(step.base, column), rest[h] = shuffle(step.rest, column);
+    }
+  }
 };
 
 // Weighs the lane's half (weigh_half()).
 static inline ColumnFactors weigh(const float (&gates)[HALF], const float (*pairs)[HALF], const Element* values, int pitch, Weighed& to) {
-  const auto [before, all] = weigh_half(gates, pairs, values, pitch, to);
-  const SplitExp step = split_exp((all + shuffle_xor(all, 16)) * LN_2);
-  ColumnFactors factors;
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int column = lane() / 4 + 8 * h;
-    factors.halves[0][h] = shuffle(before, column), factors.halves[1][h] = shuffle(before, column + 16);
-    factors.base[h] = shuffle(step.base, column), factors.rest[h] = shuffle(step.rest, column);
-  }
-  return factors;
+  const auto [before, log] = weigh_half(gates, pairs, values, pitch, to);
+  return ColumnFactors(log, before);
 }
 
-// sums = state rows^T: of values by the step's tokens. `unit` is multiplied in beforehand.
-static inline void see(Sums<1>& sums, const State& state, const KeyTile& rows, int row, float unit) {
+// What a lane has of numbers as PIECES operands, of which each but the first is what rounding took from those before.
+template <int PIECES> static inline void to_pieces(uint32_t (&to)[PIECES][4], float (&first)[4], float (&second)[4]) {
+#pragma unroll
+  for (int piece = 0; piece < PIECES; ++piece) {
+    to_operand(to[piece], first, second);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float* x = (i < 2 ? first : second) + i % 2 * 2;
+      x[0] -= low_of(to[piece][i]), x[1] -= high_of(to[piece][i]);
+    }
+  }
+}
+
+// sums = state rows^T: of values by the step's tokens; the state is PIECES elements a number. `unit` is multiplied in beforehand.
+template <int PIECES = 1> static inline void see(Sums<1>& sums, const State& state, const KeyTile& rows, int row, float unit) {
   float parts[2][2][4] = {};
 #pragma unroll
   for (int k = 0; k < SLICES; ++k) {
-    uint32_t a[4], b[4];
+    uint32_t a[PIECES][4], b[4];
     float first[4], second[4];
     rows.load_b(b, row, 16 * k);
 #pragma unroll
     for (int i = 0; i < 4; ++i) first[i] = state[2 * k][i] * unit, second[i] = state[2 * k + 1][i] * unit;
-    to_operand(a, first, second);
-    multiply_two(parts[k % 2][0], parts[k % 2][1], a, b);
+    to_pieces(a, first, second);
+#pragma unroll
+    for (int piece = 0; piece < PIECES; ++piece) multiply_two(parts[k % 2][0], parts[k % 2][1], a[piece], b);
   }
 #pragma unroll
   for (int n = 0; n < 2; ++n)
@@ -93,17 +118,17 @@ static inline void add_across(float (&sums)[4], const float (&kept)[4], uint32_t
   mma_16x8x16<Element>(sums, a, pairs, 0);
 }
 
-// state = (base + rest) state + (written + what rounding took from it) keys, of a step, in units of 1 / inverse. Its sums begin at 0: matrix
-// instructions round down.
-static inline void take_in_step(State& state, const ColumnFactors& factors, const uint32_t (&written)[4], const uint32_t (&written_rest)[4],
-                                const KeyTile& keys, int row, float inverse) {
+// state = (base + rest) state + written keys, of a step, in units of 1 / inverse. Its sums begin at 0: matrix instructions round down.
+template <int PIECES>
+static inline void take_in_step(State& state, const ColumnFactors& factors, const uint32_t (&written)[PIECES][4], const KeyTile& keys, int row,
+                                float inverse) {
 #pragma unroll
   for (int k = 0; k < SLICES; ++k) {
     uint32_t b[4];
     float sums[2][4] = {};
     keys.load_b_transposed(b, row, 16 * k);
-    multiply_two(sums[0], sums[1], written_rest, b);
-    multiply_two(sums[0], sums[1], written, b);
+#pragma unroll
+    for (int piece = PIECES - 1; piece >= 0; --piece) multiply_two(sums[0], sums[1], written[piece], b);
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll

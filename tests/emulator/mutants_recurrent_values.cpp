@@ -5,6 +5,7 @@ namespace ejk::kernel_mutants::recurrent_values {
 namespace {
 
 constexpr char chunk_value_steps[] = "recurrent/chunk_value_steps.h";
+constexpr char chunk_value_delta[] = "recurrent/chunk_value_delta.h";
 constexpr char chunk_value_units[] = "recurrent/chunk_value_units.h";
 constexpr char chunk_prepare_keys[] = "recurrent/chunk_prepare_keys.h";
 
@@ -32,6 +33,36 @@ const Mutant mutants[] = {
     {"ChunksOfValuesWhoseWritesAreDenormalHalves",
      chunks_of_values("chunks_values_faint"),
      {"= unit_of_sums(kept);", 0, "= Unit(0x1p14f);"}},
+    {"DeltaOfValuesWithoutTheBarrierBehindTheirPairs", chunks_of_values("chunks_values_delta.bf16"), {"sync_block();", 3, nothing}},
+    {"DeltaOfValuesWhoseStateIsReadOnce", chunks_of_values("chunks_values_delta.bf16"), {"see<DELTA_PIECES>", 0, "see<1>"}},
+    {"DeltaOfValuesWhoseWritesAreRoundedOnce",
+     chunks_of_values("chunks_values_delta.bf16"),
+     {"uint32_t written[${delta ? 'DELTA_PIECES' : '2'}][4];", 0, "uint32_t written[1][4];"}},
+    {"DeltaOfValuesWhoseSystemsHaveNoGates",
+     chunks_of_values("chunks_values_delta.bf16"),
+     {"for (int s = 0; s < T; ++s) own[s] *= gate;", 0, "for (int s = 0; s < T; ++s) own[s] *= 1;", chunk_value_delta}},
+    {"DeltaOfValuesWhoseEarlierHalvesStay",
+     chunks_of_values("chunks_values_delta.bf16"),
+     {"for (int s = 0; LATER && s < HALF; ++s) earlier[s] *= gate;", 0, nothing, chunk_value_delta}},
+    {"DeltaOfValuesWhoseHalvesDoNotMeet",
+     chunks_of_values("chunks_values_delta.bf16"),
+     {"add_pairs<HALF>(read, keys[T], earlier), ", 0, nothing, chunk_value_delta}},
+    {"DeltaOfValuesWhoseLaterHalvesSeeAllOfAState",
+     chunks_of_values("chunks_values_delta.bf16"),
+     {"column.left = before;", 0, nothing, chunk_value_delta}},
+    {"DeltaOfValuesWithTheBetasOfTheFirstStep",
+     chunks_of_values("chunks_values_delta.bf16"),
+     {"all_betas + turn * CHUNK + half + row", 0, "all_betas + turn * CHUNK + half"}},
+    {"DeltaOfValuesWithTheBetasOfTheChunkBefore",
+     chunks_of_values("chunks_values_delta.bf16"),
+     {"all_betas + (1 - turn) * CHUNK", 0, "all_betas + turn * CHUNK"}},
+    {"DeltaOfValuesWithoutNormsOfPairs",
+     chunks_of_values("chunks_values_delta.bf16"),
+     {"NORMED ? norms_of_rows[first + t] * norms.k[first + s] : 1", 0, "1", chunk_value_delta}},
+    {"DeltaOfValuesWhoseLargeStatesAreNoHalves",
+     chunks_of_values("chunks_values_delta_large"),
+     {"const Unit unit = unit_of_sums(state);", 0, "const Unit unit(0x1p14f);"}},
+    {"DeltaOfValuesBeforeItsStepIsSeen", chunks_of_values("chunks_values_delta.bf16"), {"sync_warp();", 0, nothing}},
     {"WavesOfValuesWithoutTheBarrierBehindTheirPairs", on(cdna, wave_chunks("chunks_values.bf16")), {"sync_block();", 3, nothing}},
     {"WavesOfValuesWhoseRowsAreNotThere", on(rdna4, wave_chunks("chunks_values.bf16")), {"sync_block();", 1, nothing}},
     {"WavesOfValuesWhoseHalvesDoNotMeet",
