@@ -1,9 +1,12 @@
 // GPU vocabulary of the chunked recurrence: the entry that inverts a chunk's matrix of the delta rule. Part of forward.chunk.gpu.cu.
 #pragma once
-$if split
+$if split or narrow
 #include "recurrent/chunk_delta_products.h"
 $else
 #include "recurrent/chunk_matrix.h"
+$end
+$if narrow
+#include "recurrent/chunk_growth.h"
 $end
 
 // Shared memory of `invert`: gates, norms, the matrix of the delta rule; keys, whose place its inverse takes.
@@ -51,6 +54,11 @@ KERNEL(THREADS, THREADS > 128 ? 1 : 6) invert(${parameters('invert')}) {
   Element* to = reinterpret_cast<Element*>(inverses) + static_cast<int64_t>(block_x()) * ${split ? 3 : 2} * CHUNK * CHUNK;
 $if split
   store_inverse_parts<THREADS>(m, to);
+$elif narrow
+  const Unit unit = unit_of_growth(m, norms, count - token);
+  store_inverse<THREADS>(m, to, [&](int) { return unit.of; });
+  sync_block();
+  if (thread_x() == 0) unit_in(to) = unit;
 $else
   store_inverse<THREADS>(m, to, [](int) { return 1.0f; });
 $end

@@ -9,7 +9,9 @@
 // own. What goes into the state is the sum of two operands, the second of which is what rounding took from the first: so a state nearly has
 // the digits of f32. With the delta rule (split) there are three bf16 where keys have few features: these overlap much, so that what tokens
 // write may be far larger than its sum. What is only read to `out` is rounded once. The delta rule: u_t = beta_t (v_t - e^c_t S^T k_t - sum
-// over s < t of e^(c_t - c_s) (k_t . k_s) u_s), a triangular system. The launch `invert` inverts its matrix for every chunk, in parallel.
+// over s < t of e^(c_t - c_s) (k_t . k_s) u_s), a triangular system. The launch `invert` inverts its matrix for every chunk, in parallel. In
+// f16 (narrow) the inverse, what is missing and what tokens write have powers of two as units (chunk_growth.h): so halves hold large ones, and
+// small ones keep their digits.
 #include "device/gpu.h"
 
 using Element = ${ctype(E)};
@@ -181,6 +183,9 @@ $end
   numbers.load(plan, 0);
   numbers.put(plan, all_gates[0]);
   const float scale = softmax_scale;
+$if narrow
+  float held = 1;  // times what the registers hold, the state
+$end
 
 #pragma unroll 1
   for (int token = 0; token < count; token += CHUNK) {
@@ -210,7 +215,17 @@ $if delta and split
 $end
 #pragma unroll
     for (int c = 0; c < 4; ++c) load_a_transposed(written[c], values, 16 * c, 16 * warp());
+$if narrow
+    constexpr float unit = 1;
+    const Unit state_unit(largest_size(state));
+#pragma unroll
+    for (int n = 0; n < 2 * SLICES; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) state[n][i] *= state_unit.of;
+    held *= state_unit.inverse;
+$else
     const float unit = unit_of(state);
+$end
     Sums<4> sums = {};
 $if delta and split
     {
@@ -227,6 +242,33 @@ $if delta and split
         }
       add_inverse<false>(sums, seen, stage + INVERSE);
     }
+$elif narrow
+    add_seen<true>(sums, state, keys, unit);
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      float x[2][4];
+      to_sums(x[0], x[1], written[c]);
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int t = 16 * c + 8 * n + lane() % 4 * 2 + i % 2;
+          const float factor = gates.before[t] * (NORMED ? norms.k[t] : 1) * held;
+          sums[2 * c + n][i] = gates.beta[t] * (x[n][i] - factor * sums[2 * c + n][i]);
+        }
+    }
+    const Unit missing_unit(largest_size(sums), LEAST_SUMMAND), inverse_unit = unit_in(memory + place + INVERSE);
+    const float written_unit = missing_unit.of * (inverse_unit.of * TWO_UNITS);
+    {
+      Operands<4> missing, missing_rest;  // beta (v - what the keys read)
+      weigh_tokens(missing, missing_rest, sums, [&](int) { return missing_unit.of; });
+#pragma unroll
+      for (int n = 0; n < 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[n][i] = 0;
+      add_triangle_precisely<Square>(sums, missing, missing_rest, stage + INVERSE);
+    }
+    scale_tokens(sums, [](int) { return TWO_UNITS; });
 $elif delta
     {
       Sums<4> seen = {};
@@ -250,7 +292,7 @@ $elif delta
     }
 $end
 $if delta
-    Sums<4> own;  // u
+    Sums<4> own;  // u${narrow ? ', times its unit' : ''}
 #pragma unroll
     for (int n = 0; n < 8; ++n)
 #pragma unroll
@@ -260,11 +302,21 @@ $if delta
 $end
 
     add_seen<false>(sums, state, queries, unit);
+$if narrow  // as what is written
+    held *= written_unit;
+    scale_tokens(sums, [&](int t) { return gates.before[t] * (NORMED ? norms.q[t] : 1) * (scale * held); });
+$else
     scale_tokens(sums, [&](int t) { return gates.before[t] * (NORMED ? norms.q[t] : 1) * (scale * (1 / unit)); });
+$end
 $if dual
     add_skip(sums, written, skip);
 $end
     add_triangle(sums, written, pairs);
+$if narrow
+    const float base = gates.base * held, base_rest = gates.rest * held;
+    held = missing_unit.inverse * (inverse_unit.inverse * (1 / TWO_UNITS));
+    scale_tokens(sums, [&](int) { return held; });
+$end
     end.out.store(sums, token, count);
 
 #pragma unroll
@@ -289,7 +341,7 @@ $if delta and split
 $end
       sync_warp();  // one slice after another, for the sake of registers
     }
-    take_in(state, gates.base, gates.rest, written, rest, keys);
+    take_in(state, ${narrow ? 'base, base_rest' : 'gates.base, gates.rest'}, written, rest, keys);
 $if delta and split
     add_written(state, least, keys);
 $end
@@ -297,5 +349,5 @@ $end
     numbers.put(plan, all_gates[1 - turn]);
   }
   copy_async_wait<0>();
-  end.state.each([&](int n, int i, const float* at) { *const_cast<float*>(at) = state[n][i]; });
+  end.state.each([&](int n, int i, const float* at) { *const_cast<float*>(at) = state[n][i]${narrow ? ' * held' : ''}; });
 }
