@@ -1,6 +1,6 @@
 // GPU vocabulary: a token each warp, and the way of a block of threads through the keys that any of its tokens sees, in shared memory. Part
 // of a template, which has defined before: Element, WARPS, THREADS, STAGES, PIECES, D and DV (multiples of 16). With `by_waves` a token has a wave,
-// of which there are WARPS, and values lie transposed.
+// of which there are WARPS, and values lie transposed, or, with `turns_keys`, keys.
 #pragma once
 #include "device/tile/later.h"
 $if packed
@@ -8,9 +8,16 @@ $if packed
 $end
 #include "native_sparse_attention/piece_walk.h"
 #include "native_sparse_attention/token_row.h"
+$if by_waves and turns_keys
+#include "native_sparse_attention/wave_gradient_stage.h"
+$end
 
 constexpr int HEADS = 16;  // rows of a tile: query heads of a token
+$if by_waves and turns_keys
+using Stage = GradientStage<Element, D, DV, THREADS>;
+$else
 using Stage = ChunkStage<Element, D, DV, THREADS>;
+$end
 using QueryTile = Tile<Element, HEADS, D>;
 
 $if packed

@@ -1,5 +1,5 @@
-// GPU vocabulary: the entries of the gradient of native sparse attention's keys that multiply, on mma.sync: 64 keys through a list of tokens. Part of a
-// template, which has defined before: Element, D and DV (multiples of 16).
+// GPU vocabulary: the entries of the gradient of native sparse attention's keys that multiply, on mma.sync or, with `by_waves`, MFMA or WMMA: 64 keys through a
+// list of tokens. Part of a template, which has defined before: Element, D and DV (multiples of 16).
 #pragma once
 #include "native_sparse_attention/gates.h"
 #include "native_sparse_attention/key_sums.h"
@@ -13,7 +13,7 @@ static inline BranchInputs inputs_of(const View& q, const View& dout, const View
 }
 
 // Block (x, y, z): a part of a list of kv head y of row z of the batch, and 64 keys of its block.
-KERNEL(KEY_THREADS, 2) differentiate_blocks(${parameters('differentiate_blocks')}) {
+KERNEL(KEY_THREADS, ${by_waves ? 1 : 2}) differentiate_blocks(${parameters('differentiate_blocks')}) {
   const int64_t kv_row = static_cast<int64_t>(block_z()) * grid_y() + block_y();
   const int tile = static_cast<int>(block_x() % tiles_a_block), number = static_cast<int>(block_x() / tiles_a_block);
   const int tokens = static_cast<int>(q_view.shape[1]);
@@ -41,7 +41,7 @@ $end
 
 $if gated
 // Block (x, y, z): 64 keys of kv head y of row z of the batch, through the tokens in whose window they are.
-KERNEL(KEY_THREADS, 2) differentiate_window(${parameters('differentiate_window')}) {
+KERNEL(KEY_THREADS, ${by_waves ? 1 : 2}) differentiate_window(${parameters('differentiate_window')}) {
   const int64_t kv_row = static_cast<int64_t>(block_z()) * grid_y() + block_y();
 $if packed
   const SequencePart tile = part_of_sequence(cum_seqlens, sequences, block_x(), KEYS, true, q_view.shape[1]);
@@ -62,7 +62,7 @@ $end
 }
 
 // Block (x, y, z): 64 means of kv head y of row z of the batch, through mean_tokens tokens.
-KERNEL(KEY_THREADS, 2) differentiate_means(${parameters('differentiate_means')}) {
+KERNEL(KEY_THREADS, ${by_waves ? 1 : 2}) differentiate_means(${parameters('differentiate_means')}) {
   const int64_t kv_row = static_cast<int64_t>(block_z()) * grid_y() + block_y();
   const int tile = static_cast<int>(block_x() % mean_tiles), part = static_cast<int>(block_x() / mean_tiles);
 $if packed

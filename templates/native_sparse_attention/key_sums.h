@@ -1,11 +1,15 @@
-// GPU vocabulary: gradients of up to 64 keys (or means) through a list of tokens, whose query heads are rows of 16, on mma.sync: four warps
-// of 16 keys each. Part of a template, which has defined before: Element, D and DV (multiples of 16).
+// GPU vocabulary: gradients of up to 64 keys (or means) through a list of tokens, whose query heads are rows of 16, on mma.sync or, with `by_waves`,
+// MFMA or WMMA: four warps or waves of 16 keys each. Part of a template, which has defined before: Element, D and DV (multiples of 16).
 #pragma once
 #include "device/attention/softmax.h"
 #include "device/tile/later.h"
 #include "device/tile/tile.h"
 
+$if by_waves
+constexpr int KEYS = 64, ROWS = ${rows}, KEY_THREADS = KEYS / 16 * WAVE;
+$else
 constexpr int KEYS = 64, ROWS = 32, KEY_WARPS = 4, KEY_THREADS = KEY_WARPS * WARP;
+$end
 constexpr int TOKEN_RING = 4, RULE_RING = 3;
 
 // The gradient's inputs of a branch.
@@ -47,6 +51,11 @@ struct RowRule {
   int begin, end;
 };
 
+$if by_waves
+#include "native_sparse_attention/wave_key_columns.h"
+
+struct KeySums : KeyColumns {
+$else
 // Shared memory: K and V; two stages of rows of q and dout; where they come from and how they count.
 struct KeySumMemory {
   using KeyTile = Tile<Element, KEYS, D>;
@@ -82,6 +91,7 @@ struct KeySums {
                     wanted);
     }
   }
+$end
   static RowPlace place_of(const TokenList& list, const BranchInputs& in, int row) {
     const int number = row / in.heads_a_kv_head;
     if (number >= list.count) return {-1, 0};
@@ -102,6 +112,36 @@ struct KeySums {
             list.begin(place.token), list.end(place.token)};
   }
 
+$if by_waves
+  // All of the list, by all threads of the block. The rows of one step are there at a time, so that more blocks fit a compute unit.
+  void sum(const TokenList& list, const BranchInputs& in, const Element* keys, int64_t key_stride, const Element* values, int64_t value_stride) {
+    const SharedPointer memory = shared_pointer(dynamic_shared());
+    __shared__ RowPlace places[2][ROWS];
+    __shared__ RowRule rules[2][ROWS];
+    const int steps = (list.count * in.heads_a_kv_head + ROWS - 1) / ROWS;
+    start(keys, key_stride, values, value_stride, list.keys);
+    RowPlace next{};  // of the step that places have not yet
+    if (thread_x() < ROWS) {
+      places[0][thread_x()] = place_of(list, in, thread_x());
+      rules[0][thread_x()] = rule_of(list, in, places[0][thread_x()]);
+      next = place_of(list, in, ROWS + thread_x());
+    }
+#pragma unroll 1
+    for (int i = 0; i < steps; ++i) {
+      sync_block();  // all have read the rows of the step before
+      copy_rows(memory, in, places[i % 2]);
+      sync_block();
+      RowRule rule{};
+      const RowPlace place = next;
+      if (thread_x() < ROWS) {  // on its way while products are made
+        rule = rule_of(list, in, place);
+        next = place_of(list, in, (i + 2) * ROWS + thread_x());
+      }
+      add_step(memory, rules[i % 2], in.unit);
+      if (thread_x() < ROWS) places[(i + 1) % 2][thread_x()] = place, rules[(i + 1) % 2][thread_x()] = rule;
+    }
+  }
+$else
   template <int COLUMNS>
   static void multiply(float (&c)[4][4], const Tile<Element, KEYS, COLUMNS>& keys, const Tile<Element, ROWS, COLUMNS>& rows, int first) {
 #pragma unroll
@@ -218,4 +258,5 @@ struct KeySums {
       for (int n = 0; n < DV / 8; ++n) store_pack(row + D + 8 * n, Pack<float, 2>{{dv[n][2 * r], dv[n][2 * r + 1]}});
     }
   }
+$end
 };

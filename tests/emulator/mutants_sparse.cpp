@@ -87,14 +87,14 @@ Subject native_tile_of_nan() {
   return subject;
 }
 Subject native_tile_gradient() {
-  return {root, "native_sparse_attention_bwd", "all_branches.bf16", "native_sparse_attention/backward.mma.gpu.cu", native_tile_sizes};
+  return {root, "native_sparse_attention_bwd", "all_branches.bf16", "native_sparse_attention/backward.matrix.gpu.cu", native_tile_sizes};
 }
 // Lists of more tokens than a part has.
 Subject native_parts() {
   return {root,
           "native_sparse_attention_bwd",
           "blocks_and_window.bf16",
-          "native_sparse_attention/backward.mma.gpu.cu",
+          "native_sparse_attention/backward.matrix.gpu.cu",
           {{"B", 1}, {"T", 170}, {"Hq", 2}, {"Hkv", 1}, {"D", 16}, {"Dv", 16}, {"block_size", 80}, {"block_count", 2}}};
 }
 // Packed sequences, some shorter than a block, of means, blocks and a window.
@@ -105,7 +105,7 @@ Subject native_packed() {
   return {root, "native_sparse_attention", "packed.bf16", "native_sparse_attention/forward.matrix.gpu.cu", native_packed_sizes};
 }
 Subject native_packed_gradient() {
-  return {root, "native_sparse_attention_bwd", "packed.bf16", "native_sparse_attention/backward.mma.gpu.cu", native_packed_sizes};
+  return {root, "native_sparse_attention_bwd", "packed.bf16", "native_sparse_attention/backward.matrix.gpu.cu", native_packed_sizes};
 }
 // Lists of blocks and slices of them, as calls of many tokens have: more blocks than a word has bits.
 constexpr char block_lists[] = "native_sparse_attention/block_lists_gpu.h";

@@ -1,14 +1,23 @@
-// Gradients of native_sparse_attention, or of its branch of blocks alone, on mma.sync. Queries: a token a warp, as forward. Keys: 64 at a time,
-// through the tokens that select their block, of which lists are made before; a long list goes in parts, whose sums `finish` adds up in order.
+// Gradients of native_sparse_attention, or of its branch of blocks alone, on GPUs with matrix instructions, of warps (mma.sync) or, with `by_waves`, of
+// waves (MFMA, WMMA). Queries: a token a warp or wave, as forward. Keys: 64 at a time, through the tokens that select their block, of which lists are
+// made before; a long list goes in parts, whose sums `finish` adds up in order. `rows_a_lane` and the names beside it are as in forward.matrix.gpu.cu.
 #include "device/gpu.h"
 #include "device/attention/attention.h"
 
 using Element = ${ctype(E)};
 constexpr int D = ${D}, DV = ${Dv};  // features of a key, of a value
+$if by_waves
+constexpr int WARPS = ${waves}, THREADS = WARPS * WAVE, STAGES = ${stages}, PIECES = ${keys} / 16;  // WARPS: of a token each, waves
+$else
 constexpr int WARPS = ${warps}, THREADS = WARPS * WARP, STAGES = ${stages}, PIECES = ${keys} / 16;
+$end
 constexpr int SMALL = 128;           // threads of the small launches
 $require D % 16 == 0 and Dv % 16 == 0
+$if by_waves
+#include "native_sparse_attention/wave_gradient_tile.h"
+$else
 #include "native_sparse_attention/gradient_tile.h"
+$end
 #include "native_sparse_attention/key_entries.h"
 #include "native_sparse_attention/gradient_entries.h"
 
@@ -37,7 +46,7 @@ $if packed
 static inline void clear_rows(const View& to, int first, int end, int head, int heads) {
   const int64_t features = to.rank > 3 ? to.shape[3] : 1;
 #pragma unroll 1
-  for (int i = warp(); is_given(to) && i < (end - first) * heads; i += WARPS)
+  for (int i = warp(); is_given(to) && i < (end - first) * heads; i += ${by_waves ? 'THREADS / WARP' : 'WARPS'})
 #pragma unroll 1
     for (int64_t d = lane(); d < features; d += WARP)
       static_cast<Element*>(to.data)[(first + i / heads) * to.strides[1] + (head + i % heads) * to.strides[2] + d] = from_float<Element>(0);
@@ -49,7 +58,7 @@ KERNEL(THREADS, 1) differentiate_queries(${parameters('differentiate_queries')})
   const int heads = static_cast<int>(heads_a_kv_head), words = static_cast<int>(block_words), tokens = static_cast<int>(q_view.shape[1]);
   // Row 0: of all tokens of the block; then a row each warp.
   const auto bits_of = [&](int row) {
-    char* const behind = dynamic_shared() + STAGES * Stage::BYTES + WARPS * (QueryTile::BYTES + DoutTile::BYTES);
+    char* const behind = dynamic_shared() + STAGES * Stage::BYTES${by_waves ? '' : ' + WARPS * (QueryTile::BYTES + DoutTile::BYTES)'};
     return reinterpret_cast<uint32_t*>(behind) + static_cast<int>(later(row)) * words;
   };
   __shared__ ChunkRing ring;
@@ -73,10 +82,10 @@ $end
   {
     const TokenPlace at(${packed ? 'packed_tile' : 'tokens'});
 $if gated
-    load_named_bits(bits_of(1 + warp()), words, selected_view, no_view(), at.batch, at.token, at.kv_head, named_blocks, block_size,
+    ${by_waves ? 'if (wave_lane() < WARP) ' : ''}load_named_bits(bits_of(1 + ${team}()), words, selected_view, no_view(), at.batch, at.token, at.kv_head, named_blocks, block_size,
                     at.there${packed ? ', at.start' : ''});
 $else
-    load_named_bits(bits_of(1 + warp()), words, block_indices_view, block_counts_view, at.batch, at.token, at.kv_head, named_blocks,
+    ${by_waves ? 'if (wave_lane() < WARP) ' : ''}load_named_bits(bits_of(1 + ${team}()), words, block_indices_view, block_counts_view, at.batch, at.token, at.kv_head, named_blocks,
                     block_size, at.there${packed ? ', at.start' : ''});
 $end
   }
@@ -97,7 +106,7 @@ $end
       KeyRows<Element> rows{token_row<const Element>(k_view, at.batch, ${packed ? 'at.start' : '0'}, at.kv_head),
                             token_row<const Element>(v_view, at.batch, ${packed ? 'at.start' : '0'}, at.kv_head), k_view.strides[1], v_view.strides[1]};
       PieceWalk walk(bits_of(0), static_cast<int>(block_size), 0, at.last + 1);
-      TokenView view{bits_of(1 + warp()), 0, at.there ? at.token${packed ? ' - at.start' : ''} + 1 : 0};
+      TokenView view{bits_of(1 + ${team}()), 0, at.there ? at.token${packed ? ' - at.start' : ''} + 1 : 0};
 $if gated
       const View& gates = branch == MEANS ? g_cmp_view : branch == BLOCKS ? g_slc_view : g_swa_view;
       const View& gradients = branch == MEANS ? dg_cmp_view : branch == BLOCKS ? dg_slc_view : dg_swa_view;
@@ -119,8 +128,8 @@ $if gated
 $end
       tile.start_branch();
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int head = lane() / 4 + 8 * r;
+      for (int r = 0; r < ${rows_a_lane}; ++r) {
+        const int head = ${head_of_row};
         const bool there = head < count_of(at);
         const float* const lse = static_cast<const float*>(lse_view.data) + at.batch * lse_view.strides[0] +
                                  (head_of(at) + head) * lse_view.strides[1] + at.token * lse_view.strides[${gated ? '3' : '2'}]${gated ? ' + branch * lse_view.strides[2]' : ''};
@@ -131,10 +140,10 @@ $end
       tile.differentiate(rows, walk, view, ring, softmax_scale * LOG2_E);
       const TokenPlace now(${packed ? 'packed_tile' : 'tokens'});
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
+      for (int r = 0; r < ${rows_a_lane}; ++r) {
         const float of_gate = tile.finish_branch(r);
-        const int head = head_of(now) + lane() / 4 + 8 * r;
-        if (lane() / 4 + 8 * r >= count_of(now) || lane() % 4 != 0) continue;
+        const int head = head_of(now) + ${head_of_row};
+        if (${head_of_row} >= count_of(now) || ${lane_of_row} != 0) continue;
         delta[((now.batch * q_view.shape[2] + head) * 3 + branch) * tokens + now.token] = of_gate;
 $if gated
         if (is_given(gradients))
