@@ -98,8 +98,12 @@ $end
     Operands<4> written;
 #pragma unroll
     for (int c = 0; c < 4; ++c) load_a_transposed(written[c], StateValueTile{stage + STATE_VALUES}, 16 * c, 16 * warp());
+$if keys > 128
+    take_in_pieces<2, false>(state, reinterpret_cast<const float*>(memory + place + STATE_DECAYS), written, written, stage${narrow ? ', inverse' : ''});
+$else
     take_in_weighed<false>(state, reinterpret_cast<const float*>(memory + place + STATE_DECAYS), written, written, KeyTile{stage},
                            KeyTile{stage + KeyTile::BYTES}${narrow ? ', inverse' : ''});
+$end
     if (STATE_STAGES == 1) sync_block();
   }
   copy_async_wait<0>();

@@ -2,11 +2,11 @@
 // template of f16, which includes it after that.
 //
 // Weighed rows are rows times factors of at most 1: with a unit of the chunk's queries and one of its keys all of them are halves. Weights of pairs are
-// products of such rows: at most KEYS 2^28, which PAIR_FACTOR makes halves again.
+// products of such rows: at most KEYS 2^28, which PAIR_FACTOR makes halves again: 2^14.
 #pragma once
 
-constexpr float PAIR_FACTOR = 0x1p-21f;
-static_assert(KEYS <= 128);
+constexpr float PAIR_FACTOR = ${keys > 128 ? '0x1p-22f' : '0x1p-21f'};
+static_assert(KEYS <= ${keys > 128 ? 256 : 128});
 
 // Inverses, of a chunk: of the unit of queries times the scale, of that of keys, of that of queries alone, and of that of the delta rule's inverse.
 struct alignas(16) RowUnits {

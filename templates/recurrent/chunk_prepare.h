@@ -1,6 +1,6 @@
 // GPU vocabulary of the chunked recurrence with gates of keys: the entry that weighs a chunk's queries and keys. Part of a template, which
-// has defined PREPARE_GROUPS of 256 threads (2, with the delta rule: one for queries and keys before they write, one for keys that are
-// written), and of how many elements a number is, each of which is what rounding took from those before it: of weighed queries QUERY_PIECES,
+// has defined PREPARE_GROUPS of 256 threads (of more than 128 keys without the delta rule 512; 2 groups with it: one for queries and keys before
+// they write, one for keys that are written), and of how many elements a number is, each of which is what rounding took from those before it: of weighed queries QUERY_PIECES,
 // of weighed keys ROW_PIECES, of weights of pairs PAIR_PIECES.
 //
 // A chunk is four parts of 16 tokens. With p_t what the gates leave from a part's start to token t, by key, and r_s what they leave from
@@ -14,12 +14,20 @@ $if narrow
 $end
 $end
 
-constexpr int GROUP_THREADS = 256, PREPARE_THREADS = PREPARE_GROUPS * GROUP_THREADS, PARTS = 4, PART = CHUNK / PARTS;
+$if delta and keys > 128
+// Shared memory has no place for all keys: the entry goes through them, 128 at a time. Here KEYS are those.
+constexpr int ALL_KEYS = KEYS;
+namespace pass {
+constexpr int KEYS = 128, SLICES = KEYS / 16;
+using KeyTile = Tile<Element, CHUNK, KEYS>;
+$end
+
+constexpr int GROUP_THREADS = ${keys > 128 and not delta ? 512 : 256}, PREPARE_THREADS = PREPARE_GROUPS * GROUP_THREADS, PARTS = 4, PART = CHUNK / PARTS;
 constexpr int FACTORS_BYTES = DELTA ? ROW_PIECES * KeyTile::BYTES : CHUNK * KEYS * 4;
 // Shared memory: queries and keys as they are, then times p and r, in pieces; factors, then (delta) keys times p; sums; the chunk's pairs; norms; gates of tokens and betas; the delta rule's matrices.
 constexpr int RAW_KEYS = PAIR_PIECES * KeyTile::BYTES, FACTORS = RAW_KEYS + (DELTA ? ROW_PIECES : 1) * KeyTile::BYTES;
 constexpr int LOGS = FACTORS + FACTORS_BYTES, CHUNK_PAIRS = LOGS + PARTS * KEYS * 4;
-constexpr int PREPARE_NORMS = CHUNK_PAIRS + PAIR_PIECES * Square::BYTES;
+constexpr int PREPARE_NORMS = CHUNK_PAIRS${keys > 128 and delta ? '' : ' + PAIR_PIECES * Square::BYTES'};
 constexpr int TOKEN_GATES = PREPARE_NORMS + static_cast<int>(sizeof(Norms)), BETAS = TOKEN_GATES + CHUNK * 4, MATRICES = BETAS + CHUNK * 4;
 $if delta
 static_assert(MATRICES + (DELTA ? 33280 : 0) <= ${prepare_shared}, "the spec has another size");
@@ -116,6 +124,11 @@ static inline void between(const float* logs, int from, int to, int k, float (&f
 
 $if not delta
 #include "recurrent/chunk_prepare_keys.h"
+$elif keys > 128
+#include "recurrent/chunk_prepare_passes.h"
+}  // namespace pass
+using pass::base_of;
+using pass::prepare;
 $else
 // Block number: a chunk of a head.
 KERNEL(PREPARE_THREADS, 1) prepare(${parameters('prepare')}) {

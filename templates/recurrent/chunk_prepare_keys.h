@@ -13,7 +13,7 @@ struct PrepareAt {
   static constexpr int LOGS = FACTORS + (CHUNK * KEYS * 4 > KeyTile::BYTES + Square::BYTES ? CHUNK * KEYS * 4 : KeyTile::BYTES + Square::BYTES);
   static constexpr int NORMS = LOGS + PARTS * KEYS * 4, TOKEN_GATES = NORMS + static_cast<int>(sizeof(Norms)), NEAR_PAIRS = TOKEN_GATES + CHUNK * 4;
 $if narrow
-  static constexpr int LARGEST = NEAR_PAIRS + CHUNK * 8 * 4, END = LARGEST + 64;
+  static constexpr int LARGEST = NEAR_PAIRS + CHUNK * 8 * 4, END = LARGEST + ${keys > 128 ? 128 : 64};
 $else
   static constexpr int END = NEAR_PAIRS + CHUNK * 8 * 4;
 $end
@@ -22,13 +22,18 @@ static_assert(PrepareAt::END <= ${prepare_shared} && PAIR_PIECES == 1, "the spec
 constexpr int NEAR = PART / 2;  // tokens
 
 // Products of tokens first + S and first + S + 1 with those of the NEAR tokens from `first` on that follow: of token first + i with the
-// first of the two in lanes 2 i and 2 i + 1, with the second 16 lanes later. A lane has four keys.
+// first of the two in lanes 2 i and 2 i + 1, with the second 16 lanes later. A lane has four keys of 128.
 template <int S> static inline float multiply_near(const char* memory, int first) {
   const Element* queries = reinterpret_cast<const Element*>(memory) + 4 * lane();
   const Element* keys = reinterpret_cast<const Element*>(memory + PrepareAt::KEY_ROWS) + 4 * lane();
   const float* factors = reinterpret_cast<const float*>(memory + PrepareAt::FACTORS) + 4 * lane();
   float left[2][4] = {}, sums[PART] = {};
+$if keys > 128
+#pragma unroll 1
+  for (int key = 4 * lane(); key < KEYS; key += 4 * WARP, queries += 4 * WARP, keys += 4 * WARP, factors += 4 * WARP) {
+$else
   if (4 * lane() < KEYS) {
+$end
 #pragma unroll
     for (int i = S; i < NEAR; ++i) {
       const int t = first + i;
@@ -55,10 +60,10 @@ template <int S> static inline float multiply_near(const char* memory, int first
 }
 // Near pairs, of each token with the NEAR of its own: two columns a warp and turn. Earlier ones have more tokens: a warp has all kinds.
 static inline void multiply_near(char* memory) {
-  static_assert(GROUP_THREADS / WARP == NEAR);
+  static_assert(GROUP_THREADS / WARP == ${keys > 128 ? '2 * NEAR' : 'NEAR'});
 #pragma unroll 1
-  for (int turn = 0; turn < NEAR / 2; ++turn) {
-    const int own = warp() % (NEAR / 2), pair = turn % 2 ? NEAR / 2 - 1 - own : own, first = NEAR * (2 * turn + warp() / (NEAR / 2));
+  for (int turn = 0; turn < ${keys > 128 ? 'NEAR / 4' : 'NEAR / 2'}; ++turn) {
+    const int own = warp() % (NEAR / 2), pair = turn % 2 ? NEAR / 2 - 1 - own : own, first = NEAR * (${keys > 128 ? 4 : 2} * turn + warp() / (NEAR / 2));
     const float sum = pair == 0   ? multiply_near<0>(memory, first)
                       : pair == 1 ? multiply_near<2>(memory, first)
                       : pair == 2 ? multiply_near<4>(memory, first)
@@ -172,7 +177,7 @@ static inline void weigh_chunk(const View& q_view, const View& k_view, const Vie
                                Element* queries_before, Element* keys_after, Element* weights, float* decays, int64_t sequences, int64_t heads, int64_t g_type,
                                int64_t gamma_type, int64_t gk_type, float softmax_scale, int64_t layer_idx, int64_t num_layers, bool reverse${narrow ? ', float* row_units' : ''}) {
 $else
-KERNEL(PREPARE_THREADS, ${by_steps and normed ? 2 : 3}) prepare(${parameters('prepare')}) {
+KERNEL(PREPARE_THREADS, ${keys > 128 ? 1 : by_steps and normed ? 2 : 3}) prepare(${parameters('prepare')}) {
 $end
   const int64_t chunk = block_x() / heads, head = block_x() % heads;
   const int64_t sequence = sequence_of_chunk(cum_seqlens, sequences, chunk, k_view.shape[1]);
@@ -295,8 +300,13 @@ $else
   if (warp() < 6) {
     const int r = warp() < 1 ? 1 : warp() < 3 ? 2 : 3;
     multiply_far(memory, r, warp() - r * (r - 1) / 2);
+$if keys > 128
+  } else if (warp() < 6 + PARTS) {
+    multiply_across_middle(memory, warp() - 6);
+$else
   } else {
     multiply_across_middle(memory, warp() % 2), multiply_across_middle(memory, 2 + warp() % 2);
+$end
   }
   sync_block();
   Element* to_pairs = reinterpret_cast<Element*>(weights) + static_cast<int64_t>(block_x()) * CHUNK * CHUNK;

@@ -43,7 +43,7 @@ static inline void take_in_weighed(State& state, const float* decays, const Oper
       for (int i = 0; i < 4; ++i) state[step - 1 + n][i] += ${narrow ? '(sums[n][i] + sums[2 + n][i]) * inverse' : 'sums[n][i] + sums[2 + n][i]'};
   }
 }
-$if delta
+$if delta or keys > 128
 
 // sums += state rows^T, of values by tokens: the state in two operands, rows in ROW_PIECES, without products that are below the last digits.
 static inline void add_seen_of_pieces(Sums<4>& sums, const State& state, SharedPointer rows${narrow ? ', float unit' : ''}) {

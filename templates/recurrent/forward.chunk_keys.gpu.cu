@@ -33,8 +33,12 @@ constexpr int PREPARE_GROUPS = DELTA ? 2 : 1;
 constexpr int STAGES = ${stages};
 // A stage in shared memory: queries; keys, (delta) keys before they write, each in pieces; values, the pairs' weights, (delta) the inverse,
 // decays.
+$if delta and keys > 128  // rows take turns in one place: keys before they write; queries, where the first piece of these was; keys
+constexpr int KEY_ROWS = 0, EARLY_KEYS = 0, VALUES = ROW_PIECES * KeyTile::BYTES, PAIRS = VALUES + ValueTile::BYTES;
+$else
 constexpr int KEY_ROWS = KeyTile::BYTES, EARLY_KEYS = (1 + ROW_PIECES) * KeyTile::BYTES;
 constexpr int VALUES = (1 + (DELTA ? 2 : 1) * ROW_PIECES) * KeyTile::BYTES, PAIRS = VALUES + ValueTile::BYTES;
+$end
 constexpr int INVERSE = PAIRS + Square::BYTES, DECAYS = INVERSE + (DELTA ? INVERSE_PARTS * Square::BYTES : 0), STAGE = DECAYS + 4 * DECAY_ROW;
 constexpr int PLAN = STAGES * STAGE, ENDS = PLAN + 128;
 static_assert(ENDS + 48 * WARPS <= ${shared}, "the spec has another size");
@@ -57,10 +61,14 @@ $end
       const int64_t number = token / CHUNK * heads, matrix = CHUNK * KEYS, square = CHUNK * CHUNK;
       const auto copy_keys = [&](int place, const Element* from) { copy_dense_async<THREADS>(KeyTile{stage + place}, from); };
       const auto copy_square = [&](int place, const Element* from) { copy_dense_async<THREADS>(Square{stage + place}, from); };
+$if not delta or keys <= 128
       copy_keys(0, queries + number * matrix);
+$end
 #pragma unroll 1
       for (int piece = 0; piece < ROW_PIECES; ++piece) {
+$if not delta or keys <= 128
         copy_keys(KEY_ROWS + piece * KeyTile::BYTES, keys + (number * ROW_PIECES + piece) * matrix);
+$end
 $if delta
         copy_keys(EARLY_KEYS + piece * KeyTile::BYTES, early_keys + (number * ROW_PIECES + piece) * matrix);
 $end
@@ -76,6 +84,24 @@ $end
     }
     copy_async_commit();
   }
+$if delta and keys > 128
+
+  // By all, who are done with the rows before: the chunk's queries and all pieces of its keys but the first; then that.
+  void copy_queries(SharedPointer stage, int token) const { copy_turn(stage, token, queries, 1, 1, ROW_PIECES); }
+  void copy_keys(SharedPointer stage, int token) const { copy_turn(stage, token, keys, ROW_PIECES, 0, 0); }
+  // The first piece of `pieces`, and pieces of keys.
+  void copy_turn(SharedPointer stage, int token, const Element* first, int pieces, int from, int to) const {
+    const int64_t number = token / CHUNK * heads, matrix = CHUNK * KEYS;
+    sync_block();
+    copy_dense_async<THREADS>(KeyTile{stage}, first + number * pieces * matrix);
+#pragma unroll 1
+    for (int piece = from; piece < to; ++piece)
+      copy_dense_async<THREADS>(KeyTile{stage + piece * KeyTile::BYTES}, keys + (number * ROW_PIECES + piece) * matrix);
+    copy_async_commit();
+    copy_async_wait<0>();
+    sync_block();
+  }
+$end
 };
 static_assert(sizeof(Plan) <= 128 && sizeof(End) <= 48);
 
@@ -133,8 +159,6 @@ $end
 $if narrow
     const Unit unit = common_unit(state);
     const RowUnits units = units_in(reinterpret_cast<float*>(memory + place + DECAYS));
-$else
-    const float unit = unit_of(state);
 $end
     Sums<4> sums = {};
     const float* decay = reinterpret_cast<const float*>(memory + place + DECAYS);
@@ -178,14 +202,16 @@ $elif delta
       for (int i = 0; i < 4; ++i) sums[n][i] = 0;
 $end
 
+$if delta and keys > 128
+    plan.copy_queries(stage, token);
+$end
 $if narrow
     // What queries read of the state goes into the units of what pairs read, which is added to it. That of queries and the scale are in both.
     add_seen<false>(sums, state, KeyTile{stage}, unit.of);
     const float as_pairs = unit.inverse * (PAIR_FACTOR / units.keys)${delta ? ' * written_unit.of' : ''};
     scale_tokens(sums, [&](int) { return as_pairs; });
 $else
-    add_seen<false>(sums, state, KeyTile{stage}, unit);
-    if constexpr (NARROW) scale_tokens(sums, [&](int) { return 1 / unit; });
+    add_seen<false>(sums, state, KeyTile{stage}, 1);
 $end
     if (!DELTA) load_values();
     add_triangle(sums, written, Square{stage + PAIRS});
@@ -194,10 +220,13 @@ $if narrow
     scale_tokens(sums, [&](int) { return of_pairs; });
 $end
     end.out.store(sums, token, count);
-$if delta
-    take_in_pieces<ROW_PIECES, true>(state, decay, written, rest, stage + KEY_ROWS${narrow ? ', written_unit.inverse * units.keys' : ''});
-$else
+$if delta and keys > 128
+    plan.copy_keys(stage, token);
+$end
+$if not delta and keys <= 128
     take_in_weighed<DELTA>(state, decay, written, rest, KeyTile{stage + KEY_ROWS}, KeyTile{stage + KEY_ROWS + KeyTile::BYTES}${narrow ? ', units.keys' : ''});
+$else
+    take_in_pieces<ROW_PIECES, ${delta}>(state, decay, written, rest, stage + KEY_ROWS${narrow and delta ? ', written_unit.inverse * units.keys' : narrow ? ', units.keys' : ''});
 $end
     if (STAGES == 1) sync_block();
   }
