@@ -55,6 +55,9 @@ struct Scratch {
   Row* row;                                      // [BLOCK_M]
   Steps rows_of_keys[KEY_STEPS], keys_of_rows[ROW_STEPS];  // squares that are multiplied on: of a key step, of a row step
   bool finite_keys, finite_queries, finite_douts;
+$if by_blocks
+  RowsAhead<Element>* ahead;
+$end
 
   Scratch(void* memory) {
     float* next = static_cast<float*>(memory);
@@ -76,6 +79,9 @@ struct Scratch {
   ~Scratch() { amx_release(); }
   Scratch(const Scratch&) = delete;
 
+$if by_blocks
+  void ask_between(RowsAhead<Element>& rows) { ahead = &rows; }
+$end
   SquareOperands operands(int64_t row_step, int64_t key_step) const {
     const int64_t pairs = (key_step * ROW_STEPS + row_step) * NARROW_SQUARE, lines = (row_step * KEY_STEPS + key_step) * NARROW_SQUARE;
     return {weight_pairs + pairs, slope_pairs + pairs, slope_lines + lines};
@@ -208,6 +214,9 @@ static void weigh_squares(const Call& call, const KeyTile& t, Scratch& scratch) 
       const Products products = scratch.square_products(r, j, scores, slopes);
       for (int64_t i = 0; i < Products::PIECES; ++i) {
         products.piece(i);
+$if by_blocks
+        scratch.ahead->ask<D, DV, D_COLUMNS>();
+$end
         if (waits) waiting.weigh(16 * i / Products::PIECES, 16 * (i + 1) / Products::PIECES);
       }
       const int64_t first = t.first + j * SIDE;

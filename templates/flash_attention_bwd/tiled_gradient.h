@@ -1,6 +1,9 @@
 // CPU vocabulary of attention's gradients by tiles of rows and blocks of keys: a call, and how gradients of keys leave the scratch.
 #pragma once
 #include "flash_attention_bwd/gradient_tile.h"
+$if by_blocks  // blocksparse_attention_bwd
+#include "blocksparse_attention/rows_ahead.h"
+$end
 
 template <class Element> struct GradientCall {
   Heads<const Element> q, k, v, dout;

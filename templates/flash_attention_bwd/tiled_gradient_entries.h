@@ -2,6 +2,9 @@
 // BLOCK_N, WIDTH, GRAIN, D_COLUMNS, D_FEATURES and DV_FEATURES, Call, KeyTile and Scratch; and how: load_block, load_rows, multiply_scores, pass_tile.
 #pragma once
 #include "flash_attention_bwd/tiled_gradient.h"
+$if by_blocks
+#include "blocksparse_attention/touched_rows.h"
+$end
 
 constexpr int64_t TOKENS = 64;  // query tokens an item of the small launches
 
@@ -14,27 +17,42 @@ static bool panels_seen(const Row* row, int64_t rows, KeyTile& t, int64_t first,
   return true;
 }
 
-// All rows of a group of `together` heads past keys of some blocks of the mask, or of a part of one; dq [row][D_COLUMNS].
-static void pass_rows(const Call& call, const Sequence& s, int64_t head_group, int64_t together, int64_t first, int64_t count, float* dq,
+// Which blocks of the mask a block of queries sees.
+static KeyBlocks key_blocks(const Call& call, const Sequence& s, int64_t head, int64_t token) {
+  return KeyBlocks(*call.visibility.blocks, s.${packed ? 'index' : 'batch'}, head, token / call.visibility.block_q, call.visibility.block_k);
+}
+
+// From `token` on, the first of a block of queries that sees blocks of keys [first, end); past all that see: there is none.
+static int64_t seeing_block(const Call& call, const Sequence& s, int64_t head, int64_t token, int64_t first, int64_t end) {
+  while (token < s.seeing() && key_blocks(call, s, head, token).next(first, end).first >= end) token += call.visibility.block_q;
+  return token;
+}
+
+// All rows of a group of `together` heads past keys of some blocks of the mask, or of a part of one.
+static void pass_rows(const Call& call, const Sequence& s, int64_t head_group, int64_t together, int64_t first, int64_t count, const RowPart& part,
                       Scratch& scratch) {
   KeyTile t{scratch.row, 0, s.batch, s.index, s.keys, 0, 0, 0, scratch.weights, scratch.slopes, nullptr, scratch.base, scratch.delta};
-  const int64_t block = call.visibility.block_q;
-  for (int64_t token = 0; token < s.seeing(); token += block) {
-    const KeyBlocks blocks(*call.visibility.blocks, s.${packed ? 'index' : 'batch'}, head_group * together, token / block, call.visibility.block_k);
-    const KeyRange first_run = blocks.next(first, first + count);
-    if (first_run.first >= first_run.end) continue;
+  const int64_t block = call.visibility.block_q, head = head_group * together;
+  RowsAhead<Element> ahead{call.q, call.dout, part.dq, s.batch, s.first_query, head, together, 0, 0};
+  scratch.ask_between(ahead);
+  for (int64_t token = seeing_block(call, s, head, 0, first, first + count), next; token < s.seeing(); token = next) {
+    next = seeing_block(call, s, head, token + block, first, first + count);
+    const KeyBlocks blocks = key_blocks(call, s, head, token);
     const int64_t end = smaller(token + block, s.seeing()) * together;
     for (int64_t row = token * together; row < end; row += BLOCK_M) {
       const int64_t rows = smaller(BLOCK_M, end - row);
+      ahead.row = row + rows < end ? row + rows : next * together;
+      ahead.end = smaller(ahead.row + BLOCK_M, row + rows < end ? end : smaller(next + block, s.seeing()) * together);
       t.rows = (rows + GRAIN - 1) / GRAIN * GRAIN;
       fill_rows(scratch.row, t.rows, row, rows, head_group, together, s, call.visibility);
       for (int64_t r = 0; r < t.rows; ++r) scratch.row[r].keys = within_chunk(scratch.row[r].keys, s, scratch.row[r].token, call.visibility.chunk);
       bool loaded = false, every;
-      for (KeyRange run = first_run; run.first < run.end; run = blocks.next(run.end, first + count)) {
+      for (KeyRange run = blocks.next(first, first + count); run.first < run.end; run = blocks.next(run.end, first + count)) {
         if (!panels_seen(scratch.row, rows, t, first, run, every)) continue;
         if (!loaded) load_rows(call, s, rows, t.rows, scratch);
         loaded = true;
-        pass_tile(call, t, scratch, every && t.rows == rows, dq + row * D_COLUMNS);  // rows after these are of the next block of queries
+        part.touch<D_COLUMNS>(token / block, token * together, smaller(token + block, s.queries) * together);
+        pass_tile(call, t, scratch, every && t.rows == rows, part.dq + row * D_COLUMNS);  // rows after these are of the next block of queries
       }
     }
   }
@@ -95,7 +113,9 @@ $if packed
 $else
   float* const dq = dq_parts + ((group.x * sequence_count + s.batch) * k.heads + group.y) * groups * part_rows * D_COLUMNS;
 $end
-  for (int64_t g = 0; g < groups; ++g) __builtin_memset(dq + g * part_rows * D_COLUMNS, 0, s.queries * together * D_COLUMNS * sizeof(float));
+  const TouchedRows all_touched{dq_touched, group.grid_z, k.heads * groups, block_mask_view.shape[2]};
+  int32_t* const touched = all_touched.of(group.x, group.z, group.y * groups);
+  __builtin_memset(touched, 0, groups * all_touched.blocks * sizeof(int32_t));
   Scratch scratch(group.shared);
   for (int64_t number = group.x; number / pieces * blocks < ${packed ? 'tokens' : 'k.tokens'}; number += group.grid_x) {
     const int64_t block = number / pieces * blocks, first = block + number % pieces * piece;
@@ -105,7 +125,7 @@ $end
     __builtin_memset(scratch.dkeys_t, 0, BLOCK_N * D_FEATURES * sizeof(float));
     __builtin_memset(scratch.dvalues_t, 0, BLOCK_N * DV_FEATURES * sizeof(float));
     for (int64_t g = 0; ${packed ? 'first < s.keys && ' : ''}g < groups; ++g)
-      pass_rows(call, s, group.y * groups + g, together, first, count, dq + g * part_rows * D_COLUMNS, scratch);
+      pass_rows(call, s, group.y * groups + g, together, first, count, {dq + g * part_rows * D_COLUMNS, touched + g * all_touched.blocks}, scratch);
     store_keys<WIDTH>(dk, s, group.y, first, count, scratch.dkeys_t, D, D_FEATURES, softmax_scale);
     store_keys<WIDTH>(dv, s, group.y, first, count, scratch.dvalues_t, DV, DV_FEATURES, 1);
   }
@@ -143,6 +163,7 @@ $end
 static void add_parts(${parameters('add_parts')}, const Group& group) {
 $if by_blocks
   const int64_t Hkv = head_groups, batches = ${packed ? '1' : 'sequence_count'};  // heads that share rows
+  const TouchedRows touched{dq_touched, sequence_count${packed ? ' + 1' : ''}, head_groups, mask_query_blocks};
 $end
   const Heads<Element> dq(dq_view);
   const int64_t token_rows = Hkv > 0 ? dq.heads / Hkv : 1;
@@ -154,11 +175,20 @@ $end
   for (int64_t row = item * TOKENS * token_rows; row < smaller((item + 1) * TOKENS, s.queries) * token_rows; ++row) {
     const float* from = dq_parts + ((s.batch * Hkv + group.y) * part_rows + first_row + row) * D_COLUMNS;
     Element* to = dq.row(s.batch, s.first_query + row / token_rows, group.y * token_rows + row % token_rows);
+$if by_blocks
+    Floats sums[D_COLUMNS / LANES] = {};
+    for (int64_t part = 0; part < splits; ++part) {
+      if (!touched.holds(part, s.index, group.y, row / token_rows / block_q)) continue;
+      for (int64_t i = 0; i < D_COLUMNS / LANES; ++i) sums[i] += load_floats(from + part * batches * Hkv * part_rows * D_COLUMNS + i * LANES);
+    }
+    for (int64_t d = 0; d < D; d += LANES) store_some(to + d, sums[d / LANES] * softmax_scale, D - d);
+$else
     for (int64_t d = 0; d < D; d += LANES) {
       Floats sum = load_floats(from + d);
       for (int64_t part = 1; part < splits; ++part) sum += load_floats(from + part * batches * Hkv * part_rows * D_COLUMNS + d);
       store_some(to + d, sum * softmax_scale, D - d);
     }
+$end
   }
 }
 

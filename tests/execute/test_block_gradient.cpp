@@ -66,5 +66,18 @@ TEST_F(BlockGradient, OfRowsOfLowScoresWhereBlocksFillNoPanel) {
   right(call);
 }
 
+// What an item adds nothing to is neither cleared nor read in its part of dq, where an earlier call has left numbers.
+TEST_F(BlockGradient, OfRowsThatAnEarlierCallAddedTo) {
+  constexpr std::int64_t tokens = 700, block = 32, blocks = 22;  // keys of two items
+  auto call = make(tokens, block, {{"causal", true}});
+  fill(call.input("block_mask"), [](std::int64_t) { return 1; });
+  right(call);
+  fill(call.input("block_mask"), [&](std::int64_t i) {
+    const std::int64_t row = i / blocks, column = i % blocks;
+    return row % 3 == 0 ? column == row : row % 3 == 1 && column == 0;
+  });
+  right(call);
+}
+
 }  // namespace
 }  // namespace ejk::block_gradient_test
