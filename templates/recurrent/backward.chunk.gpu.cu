@@ -38,7 +38,11 @@ constexpr int PARTS = ${precise} ? 2 : 1;
 $end
 $end
 // What tokens write with the delta rule, and the inverse: three parts, or two halves, as their errors grow in what they are used for.
+$if narrow and delta  // so much that one is too few for gradients as good as f16
+constexpr int WRITTEN_PARTS = 2, INVERSE_PARTS = 2, PAIR_PARTS = 2, ROWS_KEPT = 2 * WRITTEN_PARTS;
+$else
 constexpr int WRITTEN_PARTS = DELTA && PARTS > 1 ? ${narrow ? 2 : 3} : 1, INVERSE_PARTS = PARTS > 1 ? ${narrow ? 2 : 3} : 1, ROWS_KEPT = WRITTEN_PARTS + PARTS;
+$end
 constexpr int WAYS = 2, KEPT_PARTS = PARTS;  // states are made forward, and their gradients backward
 constexpr bool NARROW = false;  // chunk_units.h has what halves need
 #include "recurrent/chunk_gates.h"

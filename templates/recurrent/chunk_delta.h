@@ -110,12 +110,12 @@ $end
 $if narrow
     const float scale = softmax_scale;
     Sums<4> seen = {};
-    add_seen<(PARTS > 1)>(seen, state, key_tile, unit.of);
+    add_seen<true>(seen, state, key_tile, unit.of);
     load_values(values);
     if (plan.back) {
       scale_tokens(seen, [&](int t) { return gates.after[t] * numbers.key_norm(t) * unit.inverse * (1 / numbers.pair_unit); });
 #pragma unroll 1
-      for (int part = 0; part < PARTS; ++part)
+      for (int part = 0; part < PAIR_PARTS; ++part)
         add_triangle_back(seen, values, Square{stage + STATE_MATRICES + (INVERSE_PARTS + part) * Square::BYTES});
       scale_tokens(seen, [&](int) { return numbers.pair_unit; });
       add_scaled_inverse<true>(seen, gates.beta, stage + STATE_MATRICES, numbers.inverse_unit);
@@ -134,19 +134,18 @@ $if narrow
     if (is_kept) {
       const Unit written_unit = common_unit(seen);
       Element* written = plan.written + plan.token(step) / CHUNK * plan.written_stride + 16 * warp();
-      if (plan.back) store_written<PARTS>(seen, written, plan.padded_values, CHUNK * plan.padded_values, written_unit.of);
-      else store_written<WRITTEN_PARTS>(seen, written, plan.padded_values, CHUNK * plan.padded_values, written_unit.of);
+      store_written<WRITTEN_PARTS>(seen, written, plan.padded_values, CHUNK * plan.padded_values, written_unit.of);
       if (lane() == 0) unit_place[2 * (plan.padded_values / 16)] = written_unit.inverse;
     }
     const Unit taken_unit = weigh_scaled(missing, rest, seen, [&](int t) {
       return gates.beta[t] * numbers.key_norm(t) * (plan.back ? -gates.before[t] : gates.after[t]);
     });
-    write_state<PARTS>(state, gates.base, gates.rest, taken_unit.inverse, missing, rest, key_tile);
+    write_state<WRITTEN_PARTS>(state, gates.base, gates.rest, taken_unit.inverse, missing, rest, key_tile);
     if (plan.back) {
       load_values(values);
       to_all_sums(seen, values);
       const Unit read_unit = weigh_scaled(missing, rest, seen, [&](int t) { return scale * gates.before[t] * numbers.query_norm(t); });
-      write_state<PARTS>(state, 1, 0, read_unit.inverse, missing, rest, KeyTile{stage + STATE_QUERIES});
+      write_state<WRITTEN_PARTS>(state, 1, 0, read_unit.inverse, missing, rest, KeyTile{stage + STATE_QUERIES});
     }
 $else
 $if summed

@@ -7,7 +7,7 @@ $if narrow
 $end
 
 // Matrices of elements of each chunk and head: the inverse, and the weights of pairs of tokens.
-constexpr int MATRICES_KEPT = INVERSE_PARTS + PARTS;
+constexpr int MATRICES_KEPT = INVERSE_PARTS + ${narrow ? 'PAIR_PARTS' : 'PARTS'};
 
 // Shared memory of `prepare`: numbers, the matrix of the delta rule; queries and keys, whose place its inverse takes.
 constexpr int PREPARED_MATRICES = NUMBERS_BYTES, PREPARED_ROWS = PREPARED_MATRICES + static_cast<int>(sizeof(Matrices)) / 2;
@@ -133,7 +133,7 @@ $end
         const uint32_t word = pack_pair<Element>(pairs[0], pairs[1]);
         Element* to_pair = to + INVERSE_PARTS * CHUNK * CHUNK + t * CHUNK + s;
         *reinterpret_cast<uint32_t*>(to_pair) = word;
-        if (PARTS > 1) *reinterpret_cast<uint32_t*>(to_pair + CHUNK * CHUNK) = rounding_of(pairs[0], pairs[1], word);
+        if (${narrow ? 'PAIR_PARTS' : 'PARTS'} > 1) *reinterpret_cast<uint32_t*>(to_pair + CHUNK * CHUNK) = rounding_of(pairs[0], pairs[1], word);
 $if summed
         const float x = pairs[0] - low_of(word), y = pairs[1] - high_of(word);
         *reinterpret_cast<uint32_t*>(to_pair + 2 * CHUNK * CHUNK) = rounding_of(x, y, pack_pair<Element>(x, y));

@@ -105,6 +105,22 @@ static inline void store_sums(KeySums& sums, const GradientRows& to, int token, 
   });
 }
 
+$if narrow and delta
+// The warp's block of weights of pairs as two halves a number: to `rest` what rounding took from the first.
+static inline void put_two_halves(PairUnits& units, char* square, char* rest, int slice, const float (&sums)[2][4]) {
+  const Unit unit = common_unit(sums);
+  float scaled[2][4], taken[2][4];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    scaled[i / 4][i % 4] = sums[i / 4][i % 4] * unit.of;
+    taken[i / 4][i % 4] = scaled[i / 4][i % 4] - to_float(from_float<Element>(scaled[i / 4][i % 4]));
+  }
+  put_pair_of(square, slice, scaled);
+  put_pair_of(rest, slice, taken);
+  if (lane() == 0) units.inverses[row_slice()][slice] = unit.inverse;
+}
+
+$end
 // What a state holds for the gradient after the chunk: the products of some columns of both, by a thread.
 $if narrow  // inverse(k): of the products' units, of 16 columns
 template <class Inverse> static inline float flow_through(const char* before, const char* after, Inverse inverse) {

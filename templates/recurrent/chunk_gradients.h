@@ -9,8 +9,16 @@
 constexpr int KEY_ROWS = KeyTile::BYTES, PAIRS = 2 * KeyTile::BYTES, VALUE_PAIRS = PAIRS + Square::BYTES;
 constexpr int FIRST_STAGE = VALUE_PAIRS + Square::BYTES;
 constexpr int WRITTEN = ValueTile::BYTES, WRITTEN_GRADIENTS = WRITTEN + WRITTEN_PARTS * ValueTile::BYTES;
+$if narrow and delta
+constexpr int BEFORE = WRITTEN_GRADIENTS + WRITTEN_PARTS * ValueTile::BYTES, AFTER = BEFORE + PARTS * StateTile::BYTES;
+$else
 constexpr int BEFORE = WRITTEN_GRADIENTS + (DELTA ? PARTS * ValueTile::BYTES : 0), AFTER = BEFORE + PARTS * StateTile::BYTES;
+$end
 constexpr int STAGE = AFTER + PARTS * StateTile::BYTES, NUMBERS = FIRST_STAGE + STAGES * STAGE, FLOWS = NUMBERS + NUMBERS_BYTES;
+$if narrow and delta  // Weights of pairs for dq and dk are two halves: their sums over tokens with much the same keys may be far smaller than they are.
+constexpr int REST_OF_PAIRS = FIRST_STAGE;
+static_assert(STAGE >= Square::BYTES, "a stage is too small for a square");
+$end
 
 // Parts of sums that warps have of each token: of what is read at it, of what it writes that tokens of this chunk read, or that is left
 // after the chunk; and of rows' products with their gradients (l2_norm).
@@ -235,15 +243,15 @@ $if delta
       const ValueTile gradient_tile{shared + place + WRITTEN_GRADIENTS};
       add_scaled_rows<WRITTEN_PARTS, PARTS>(dk, written_tile, after_tile, 16 * k, plan.unit(1, x, k) * plan.unit(2, x, k));
       add_scaled_pairs<1, WRITTEN_PARTS>(value_pairs, dout_tile, written_tile, 16 * k, plan.unit(2, x, k));
-      add_scaled_rows<PARTS, PARTS>(read_by_keys, gradient_tile, before_tile, 16 * k, plan.unit(0, x, k) * plan.unit(3, x, k));
-      add_scaled_pairs<PARTS, WRITTEN_PARTS>(key_pairs, gradient_tile, written_tile, 16 * k, plan.unit(2, x, k) * plan.unit(3, x, k));
+      add_scaled_rows<WRITTEN_PARTS, PARTS>(read_by_keys, gradient_tile, before_tile, 16 * k, plan.unit(0, x, k) * plan.unit(3, x, k));
+      add_scaled_pairs<WRITTEN_PARTS, WRITTEN_PARTS>(key_pairs, gradient_tile, written_tile, 16 * k, plan.unit(2, x, k) * plan.unit(3, x, k));
 $else
       add_scaled_rows<WRITTEN_PARTS, PARTS>(dk, written_tile, after_tile, 16 * k, plan.unit(1, x, k));
 $end
     }
 $if delta
-    store_value_gradients<PARTS>(memory + place + WRITTEN_GRADIENTS, dv_rows, token, count, x * COLUMNS, values,
-                                 [&](int t, int column) { return gates.beta[t] * plan.unit(3, x, column / 16); });
+    store_value_gradients<WRITTEN_PARTS>(memory + place + WRITTEN_GRADIENTS, dv_rows, token, count, x * COLUMNS, values,
+                                         [&](int t, int column) { return gates.beta[t] * plan.unit(3, x, column / 16); });
 $else
     add_pairs<ValueTile, COLUMNS>(value_pairs, dout_tile, written_tile);
 $end
@@ -332,6 +340,9 @@ $if delta
     each_number(read_by_keys[j], slice, [&](int t, int, float& x) { x *= -gates.before[t] * gates.beta[t] * numbers.key_norm(t); });
 $end
   });
+$if narrow and delta
+  sync_block();  // all are done with the last stage, whose place weights of pairs take
+$end
   each_slice<4>([&](int j, int slice) {
     if (slice > row_slice()) return;
 $if dual
@@ -346,7 +357,11 @@ $if dual
     put_pair_of(memory + VALUE_PAIRS, slice, stepped);
 $else
     each_number(value_pairs[j], slice, [&](int t, int s, float& x) { x *= factor(t, s); });
+$if narrow and delta
+    put_two_halves(flows.value_units, memory + VALUE_PAIRS, memory + REST_OF_PAIRS, slice, value_pairs[j]);
+$else
     ${narrow ? 'flows.value_units.put' : 'put_pair_of'}(memory + VALUE_PAIRS, slice, value_pairs[j]);
+$end
 $end
 $if delta
     each_number(key_pairs[j], slice, [&](int t, int s, float& x) {
@@ -458,6 +473,10 @@ $end
     Square{shared + VALUE_PAIRS}.load_a(a, 16 * row_slice(), 16 * s);
 $if narrow
     add_scaled_row(dq, a, key_tile, 16 * s, flows.value_units.inverses[row_slice()][s]);
+$if delta
+    Square{shared + REST_OF_PAIRS}.load_a(a, 16 * row_slice(), 16 * s);
+    add_scaled_row(dq, a, key_tile, 16 * s, flows.value_units.inverses[row_slice()][s]);
+$end
 $else
     add_rows(dq, a, key_tile, 16 * s);
 $end
@@ -468,6 +487,10 @@ $end
     load_a_transposed(a, Square{shared + VALUE_PAIRS}, 16 * t, 16 * row_slice());
 $if narrow
     add_scaled_row(dk, a, query_tile, 16 * t, flows.value_units.inverses[t][row_slice()]);
+$if delta
+    load_a_transposed(a, Square{shared + REST_OF_PAIRS}, 16 * t, 16 * row_slice());
+    add_scaled_row(dk, a, query_tile, 16 * t, flows.value_units.inverses[t][row_slice()]);
+$end
 $else
     add_rows(dk, a, query_tile, 16 * t);
 $end
