@@ -343,7 +343,7 @@ const Mutant mutants[] = {
      {"gates.beta[t] * plan.unit(3, x, column / 16)", 0, "gates.beta[t] * plan.unit(3, x, 0)", chunk_gradients}},
     {"HalfKeyGradientWhosePairsAreTooLarge",
      gradient_of_key_chunks("chunks_half_keys_pairs"),
-     {"PAIR_FACTOR = 0x1p-21f", 0, "PAIR_FACTOR = 1", chunk_key_units}},
+     {"PAIR_FACTOR = ${keys > 128 ? '0x1p-22f' : '0x1p-21f'}", 0, "PAIR_FACTOR = 1", chunk_key_units}},
     {"HalfKeyGradientWhoseFlowsAreTooLarge",
      gradient_of_key_chunks("chunks_half_keys_values"),
      {"const Unit unit = common_unit(pairs[j]);", 0, "const Unit unit(8192.0f);", chunk_key_gradients}},
